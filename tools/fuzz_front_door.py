@@ -29,7 +29,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 
 from front_door import arguments, bundles, commands, writers
-from tilewright.cli.ending import ended
+from tilewright.cli.process import ended
 from tilewright.diag import TilewrightError
 
 MOST_BYTES = 1 << 30

@@ -27,7 +27,7 @@ from tilewright.legal.asynchronous import (
     FragmentReader,
     LayoutChoice,
     ProductReader,
-    Tensor,
+    StreamedTile,
     async_plans,
     choose,
     layout_first,
@@ -47,11 +47,11 @@ EXTENT = 4096
 
 def tile(
     dtype: DType, rows: int, columns: int, *readers: FragmentReader | ProductReader, store: bool = False
-) -> Tensor:
+) -> StreamedTile:
     """A tile of a large dense matrix."""
     direction = Direction.STORE if store else Direction.LOAD
     pitch = -(-max(EXTENT, columns) // 16) * 16
-    return Tensor(TileAccess(dtype, (EXTENT, pitch), (pitch, 1), 0, (rows, columns), direction), readers)
+    return StreamedTile(TileAccess(dtype, (EXTENT, pitch), (pitch, 1), 0, (rows, columns), direction), readers)
 
 
 def along_rows(dtype: DType, rows: int, columns: int) -> FragmentReader:
@@ -92,7 +92,7 @@ def operand(role: Role, major: Major = Major.K, n: int = 128, accumulator_type: 
 
 
 A, B = operand(Role.A), operand(Role.B)
-KERNELS: dict[str, tuple[Tensor, ...]] = {
+KERNELS: dict[str, tuple[StreamedTile, ...]] = {
     "gemm bf16 128x128x64": (tile(bf16, 128, 64, A), tile(bf16, 128, 64, B)),
     "gemm bf16 128x128x48": (tile(bf16, 128, 48, A), tile(bf16, 128, 48, B)),
     "gemm bf16 128x96x64, B row-major": (tile(bf16, 128, 64, A), tile(bf16, 64, 96, operand(Role.B, Major.MN, 96))),

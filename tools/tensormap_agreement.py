@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from tilewright.legal.agreement import COLUMNS, Agreement, Column, compare
+from tilewright.legal.agreement import COLUMNS, Column, DriverAgreement, compare
 
 SHOWN = 10
 
@@ -30,7 +30,7 @@ def load(path: Path) -> dict[str, Column]:
     return {name: table[i] for i, name in enumerate(names)}
 
 
-def show(agreement: Agreement, columns: dict[str, Column]) -> list[str]:
+def show(agreement: DriverAgreement, columns: dict[str, Column]) -> list[str]:
     """The report: headline, one line per rank and interleave, the first disagreements."""
     wrong_legal, wrong_illegal = len(agreement.false_legal), len(agreement.false_illegal)
     lines = [

@@ -28,7 +28,7 @@ from numpy.typing import NDArray
 
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.base.verdict import Illegal, Legal
-from tilewright.hw.fragments import WGMMA_A, WGMMA_ACCUMULATOR, Fragment
+from tilewright.hw.fragments import WGMMA_A, WGMMA_ACCUMULATOR, FragmentAtom
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, OPERAND_TYPES
 from tilewright.legal.smem_tile import SmemTile
@@ -165,7 +165,7 @@ def descriptors(part: Operand, base: int) -> NDArray[np.uint64]:
     return np.array([part.plan.descriptor(begin + step) for step in part.plan.k_offsets], np.uint64)
 
 
-def coordinates(fragment: Fragment, elements: int) -> tuple[Rows, Rows]:
+def coordinates(fragment: FragmentAtom, elements: int) -> tuple[Rows, Rows]:
     """Coordinates of element ``e`` (column) of thread ``t`` (row) in an atom of 128 threads."""
     thread, element = np.arange(128)[:, None], np.arange(elements)[None, :]
     at = [np.zeros((128, elements), np.int64) for _ in range(2)]

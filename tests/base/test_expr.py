@@ -33,7 +33,7 @@ from tilewright.base.expr import (
     simplify,
     sym,
 )
-from tilewright.base.expr.nodes import _OneOfEach  # pyright: ignore[reportPrivateUsage]
+from tilewright.base.expr.interned import Interned
 from tilewright.hw.tensormap import DataType
 
 Tree = Any  # int | str | tuple[str, Tree, ...]
@@ -269,11 +269,11 @@ def test_expressions_that_nobody_holds_are_forgotten() -> None:
     kept = FloorDiv(Sym("kept"), Sym("n"))
     forgotten = weakref.ref(FloorDiv(Sym("forgotten"), Sym("n")))
     assert forgotten() is None
-    before, passing = len(_OneOfEach._alive), 2 * _OneOfEach._swept_at
+    before, passing = len(Interned._alive), 2 * Interned._swept_at
     for i in range(passing):
         Sym(f"passing{i}")
     assert FloorDiv(Sym("kept"), Sym("n")) is kept
-    assert len(_OneOfEach._alive) < before + passing
+    assert len(Interned._alive) < before + passing
 
 
 def test_threads_that_ask_at_once_get_one_object() -> None:

@@ -12,7 +12,7 @@ import pytest
 
 from support.artifacts import renamed, scale
 from tilewright.artifact import bundle
-from tilewright.cli.ending import ended
+from tilewright.cli.process import ended
 from tilewright.diag import Diagnostic, render
 
 COMMAND = [sys.executable, "-m", "tilewright.cli"]
@@ -115,7 +115,7 @@ main()
 """
 
 
-@pytest.mark.parametrize("name", ["tilewright", "tilewright.base.expr", "tilewright.cli.ending", "typer"])
+@pytest.mark.parametrize("name", ["tilewright", "tilewright.base.expr", "tilewright.cli.process", "typer"])
 def test_an_interrupt_while_the_command_loads_is_quiet(name: str) -> None:
     done = subprocess.run(
         [sys.executable, "-c", INTERRUPTED.format(name=name)],

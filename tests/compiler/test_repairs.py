@@ -20,7 +20,8 @@ from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.facts import Facts as Known
-from tilewright.legal.repairs import Change, repairs_of
+from tilewright.legal.remedy import Change
+from tilewright.legal.repairs import repairs_of
 from tilewright.legal.tma import TileAccess
 from tilewright.schedule.facts import Facts, TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused

@@ -15,11 +15,11 @@ from tilewright.base.dtypes import f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, all_of, ceildiv, expr, minimum, sym
 from tilewright.base.verdict import Obligation, Proved, Refuted, Unknown
 from tilewright.contract import access_solve
-from tilewright.contract.access import AccessWitness, Fault, prove_accesses, prove_cover, prove_guards
+from tilewright.contract.access import AccessFault, AccessWitness, prove_accesses, prove_cover, prove_guards
 from tilewright.contract.access_report import diagnose
 from tilewright.diag import Location
 from tilewright.diag.catalogue import CATALOGUE
-from tilewright.protocol.access import Index, IndexRole, StoreDomain
+from tilewright.protocol.access import IndexRole, LoopIndex, StoreDomain
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
@@ -29,12 +29,12 @@ Q, C = sym("q"), sym("c")
 LANE, WARP = TID % 32, TID // 32
 
 
-def axis(name: str, size: Expr | int) -> Index:
-    return Index(name, IndexRole.AXIS, Const(0), expr(size))
+def axis(name: str, size: Expr | int) -> LoopIndex:
+    return LoopIndex(name, IndexRole.AXIS, Const(0), expr(size))
 
 
-def program(name: str, extent: Expr | int) -> Index:
-    return Index(name, IndexRole.PROGRAM, Const(0), expr(extent))
+def program(name: str, extent: Expr | int) -> LoopIndex:
+    return LoopIndex(name, IndexRole.PROGRAM, Const(0), expr(extent))
 
 
 def whole(name: str, *dims: Expr | int) -> StoreDomain:
@@ -69,7 +69,7 @@ def proved(op: t.Kernel, *domains: StoreDomain) -> tuple[Obligation, ...]:
     return answer.obligations
 
 
-def refuted(fault: Fault, op: t.Kernel, *domains: StoreDomain) -> AccessWitness:
+def refuted(fault: AccessFault, op: t.Kernel, *domains: StoreDomain) -> AccessWitness:
     accesses = accesses_of(op)
     answers = [*prove_guards(accesses), *prove_cover(accesses, domains)]
     found = [a.witness for a in answers if isinstance(a, Refuted)]
@@ -108,7 +108,7 @@ def test_proofs_are_fast() -> None:
 def test_guard_off_by_one_names_the_thread() -> None:
     place = P * 128 + TID * 4 + R
     proved(copy(guard=place < M), whole("y", M))
-    witness = refuted(Fault.OUTSIDE, copy(guard=place <= M), whole("y", M))
+    witness = refuted(AccessFault.OUTSIDE, copy(guard=place <= M), whole("y", M))
     extent = dict(witness.parameters)["M"]
     assert witness.element == (extent,)
     assert witness.place == "user.py:3"
@@ -124,7 +124,7 @@ def test_negative_coordinates() -> None:
 
     proved(shifted(0), whole("y", M))
     proved(shifted(2), whole("y", M))
-    assert refuted(Fault.OUTSIDE, shifted(1), whole("y", M)).element == (-1,)
+    assert refuted(AccessFault.OUTSIDE, shifted(1), whole("y", M)).element == (-1,)
 
 
 def test_clamped_coordinates_need_no_guard() -> None:
@@ -136,7 +136,7 @@ def test_clamped_coordinates_need_no_guard() -> None:
     slack = 1
     proved(kernel({"x": tensor("x", [M])}, build))
     slack = 0
-    refuted(Fault.OUTSIDE, kernel({"x": tensor("x", [M])}, build))
+    refuted(AccessFault.OUTSIDE, kernel({"x": tensor("x", [M])}, build))
 
 
 def test_grouped_heads() -> None:
@@ -150,7 +150,7 @@ def test_grouped_heads() -> None:
     heads = g * 4
     proved(kernel({"x": tensor("x", [g, Const(32)])}, build))
     heads = g * 4 + 1
-    refuted(Fault.OUTSIDE, kernel({"x": tensor("x", [g, Const(32)])}, build))
+    refuted(AccessFault.OUTSIDE, kernel({"x": tensor("x", [g, Const(32)])}, build))
 
 
 def test_facts_of_the_class_are_used() -> None:
@@ -159,7 +159,7 @@ def test_facts_of_the_class_are_used() -> None:
         return stores([M], {"p": M // 512}, lambda y, v: [t.Store(y, v, [place], TRUE)], assumptions=assumptions)
 
     proved(rows((M % 512).eq(0)), whole("y", M))
-    refuted(Fault.MISSED, rows((M % 256).eq(0)), whole("y", M))
+    refuted(AccessFault.MISSED, rows((M % 256).eq(0)), whole("y", M))
     proved(rows((M % 512).eq(0), (sym("y.stride0") % 4).eq(0), (sym("y.address") % 16).eq(0)), whole("y", M))
 
 
@@ -174,7 +174,7 @@ def test_runtime_scalars_are_any_integers() -> None:
         return kernel({"x": tensor("x", [M]), "n": scalar(i32)}, build)
 
     proved(upto(clipped=True))
-    refuted(Fault.OUTSIDE, upto(clipped=False))
+    refuted(AccessFault.OUTSIDE, upto(clipped=False))
 
 
 # -- cover ------------------------------------------------------------------------------------------------------------
@@ -185,14 +185,14 @@ def _tiles(step: int, *, count: Callable[[Expr], Expr] = lambda m: ceildiv(m, 51
 
 def test_tiles_that_overlap_or_leave_gaps() -> None:
     proved(_tiles(512), whole("y", M))
-    witness = refuted(Fault.TWICE, _tiles(511), whole("y", M))
+    witness = refuted(AccessFault.TWICE, _tiles(511), whole("y", M))
     first, second = witness.points
     assert first.indices != second.indices
-    refuted(Fault.MISSED, _tiles(513), whole("y", M))
+    refuted(AccessFault.MISSED, _tiles(513), whole("y", M))
 
 
 def test_uncovered_tail() -> None:
-    witness = refuted(Fault.MISSED, _tiles(512, count=lambda m: m // 512), whole("y", M))
+    witness = refuted(AccessFault.MISSED, _tiles(512, count=lambda m: m // 512), whole("y", M))
     assert not witness.points
     assert witness.element[0] < witness.extents[0]
 
@@ -207,9 +207,9 @@ def test_missing_thread_predicate() -> None:
 
     proved(rows(LANE.eq(0)), whole("y", M))
     proved(rows(LANE.eq(31)), whole("y", M))
-    refuted(Fault.TWICE, rows(TRUE), whole("y", M))
-    refuted(Fault.TWICE, rows((LANE % 16).eq(0)), whole("y", M))
-    refuted(Fault.MISSED, rows(TID.eq(0)), whole("y", M))
+    refuted(AccessFault.TWICE, rows(TRUE), whole("y", M))
+    refuted(AccessFault.TWICE, rows((LANE % 16).eq(0)), whole("y", M))
+    refuted(AccessFault.MISSED, rows(TID.eq(0)), whole("y", M))
 
 
 def test_interior_and_edge_programs() -> None:
@@ -224,8 +224,8 @@ def test_interior_and_edge_programs() -> None:
 
     place = P * 512 + TID * 4 + R
     proved(split(place < M), whole("y", M))
-    refuted(Fault.OUTSIDE, split(TRUE), whole("y", M))
-    refuted(Fault.MISSED, split(place < M - 1), whole("y", M))
+    refuted(AccessFault.OUTSIDE, split(TRUE), whole("y", M))
+    refuted(AccessFault.MISSED, split(place < M - 1), whole("y", M))
 
 
 def test_streams_with_a_tail() -> None:
@@ -242,7 +242,7 @@ def test_streams_with_a_tail() -> None:
 
     full = N // 512 * 512
     proved(row(full), whole("y", M, N))
-    refuted(Fault.MISSED, row(full + 1), whole("y", M, N))
+    refuted(AccessFault.MISSED, row(full + 1), whole("y", M, N))
 
 
 def test_two_halves_and_interleaved_pairs() -> None:
@@ -255,8 +255,8 @@ def test_two_halves_and_interleaved_pairs() -> None:
 
     proved(rotary(TID, M + TID), whole("y", N, M * 2))
     proved(rotary(TID * 2, TID * 2 + 1), whole("y", N, M * 2))
-    refuted(Fault.TWICE, rotary(TID, M - 1 + TID), whole("y", N, M * 2))
-    refuted(Fault.TWICE, rotary(TID * 2, TID * 2), whole("y", N, M * 2))
+    refuted(AccessFault.TWICE, rotary(TID, M - 1 + TID), whole("y", N, M * 2))
+    refuted(AccessFault.TWICE, rotary(TID * 2, TID * 2), whole("y", N, M * 2))
 
 
 def test_reversed_order() -> None:
@@ -276,7 +276,7 @@ def test_tiles_that_are_no_powers_of_two(tile: int) -> None:
 
     proved(columns(inside=True), whole("y", N))
     if tile < 128:
-        refuted(Fault.TWICE, columns(inside=False), whole("y", N))
+        refuted(AccessFault.TWICE, columns(inside=False), whole("y", N))
 
 
 def test_permuted_copy_of_four_dimensions() -> None:
@@ -289,7 +289,7 @@ def test_permuted_copy_of_four_dimensions() -> None:
         return stores([a, b, c, d], grid, lambda y, v: [t.Store(y, v, coords, guard)])
 
     proved(permuted(LANE), whole("y", a, b, c, d))
-    refuted(Fault.TWICE, permuted(TID % 16), whole("y", a, b, c, d))
+    refuted(AccessFault.TWICE, permuted(TID % 16), whole("y", a, b, c, d))
 
 
 def test_the_domain_is_what_the_tile_program_stores() -> None:
@@ -305,8 +305,8 @@ def test_the_domain_is_what_the_tile_program_stores() -> None:
         return kernel({"x": tensor("x", [N]), "y": tensor("y", [M])}, build, threads=128, assumptions=[N <= M])
 
     proved(upto(N), part)
-    refuted(Fault.STRAY, upto(N + 1), part)
-    refuted(Fault.MISSED, upto(N - 1), part)
+    refuted(AccessFault.STRAY, upto(N + 1), part)
+    refuted(AccessFault.MISSED, upto(N - 1), part)
 
 
 def test_code_outside_programs_runs_in_every_cta() -> None:
@@ -315,7 +315,7 @@ def test_code_outside_programs_runs_in_every_cta() -> None:
         return [v, fill(1.0, v.buffer), t.Store(y, v.buffer, [TID], TID < M)]
 
     op = kernel({"y": tensor("y", [M])}, build, assumptions=[M <= 32])
-    assert dict(refuted(Fault.TWICE, op, whole("y", M)).parameters)["$grid"] >= 2
+    assert dict(refuted(AccessFault.TWICE, op, whole("y", M)).parameters)["$grid"] >= 2
 
 
 # -- atomic additions -------------------------------------------------------------------------------------------------
@@ -333,9 +333,9 @@ def _sums(place: Expr, guard: Expr) -> t.Kernel:
 def test_each_program_adds_once() -> None:
     promise = StoreDomain("y", "", (program("p", M), axis("j", N)), (sym("j"),), sym("j") < 128, instances=("p",))
     assert proved(_sums(TID, TID < N), promise)[-1].name == "added"
-    refuted(Fault.TWICE, _sums(TID // 2, TID // 2 < N), promise)
-    refuted(Fault.MISSED, _sums(TID, all_of([TID < N, TID < 127])), promise)
-    refuted(Fault.MISSED, _sums(TID, all_of([TID < N, P > 0])), promise)
+    refuted(AccessFault.TWICE, _sums(TID // 2, TID // 2 < N), promise)
+    refuted(AccessFault.MISSED, _sums(TID, all_of([TID < N, TID < 127])), promise)
+    refuted(AccessFault.MISSED, _sums(TID, all_of([TID < N, P > 0])), promise)
 
 
 def test_instances_must_be_found() -> None:
@@ -362,10 +362,10 @@ def test_the_last_program_or_step_stores() -> None:
 
     proved(last(P.eq(M - 1), M >= 1), whole("y", N))
     proved(last(P.eq(0), M >= 1), whole("y", N))
-    refuted(Fault.MISSED, last(P.eq(0)), whole("y", N))  # without rows there is no program
-    refuted(Fault.MISSED, last(P.eq(M)), whole("y", N))
-    refuted(Fault.MISSED, last(P.eq(1)), whole("y", N))
-    refuted(Fault.TWICE, last(P >= M - 2), whole("y", N))
+    refuted(AccessFault.MISSED, last(P.eq(0)), whole("y", N))  # without rows there is no program
+    refuted(AccessFault.MISSED, last(P.eq(M)), whole("y", N))
+    refuted(AccessFault.MISSED, last(P.eq(1)), whole("y", N))
+    refuted(AccessFault.TWICE, last(P >= M - 2), whole("y", N))
 
 
 # -- tensor copies ----------------------------------------------------------------------------------------------------
@@ -377,7 +377,7 @@ def whole_units(op: t.Kernel) -> t.Kernel:
 
 def test_tensor_stores_of_a_product_cover_it() -> None:
     assert proved(whole_units(matmul()), whole("c", M, N))
-    refuted(Fault.OUTSIDE, matmul(), whole("c", M, N))
+    refuted(AccessFault.OUTSIDE, matmul(), whole("c", M, N))
 
     def moved(coords: list[Expr]) -> t.Kernel:
         op = whole_units(matmul())
@@ -385,8 +385,8 @@ def test_tensor_stores_of_a_product_cover_it() -> None:
         store.attributes["coords"] = ArrayAttr([ExprAttr.of(c) for c in coords])
         return op
 
-    refuted(Fault.TWICE, moved([Q * 64, P * 128]), whole("c", M, N))
-    refuted(Fault.MISSED, moved([Q * 64, P * 128 + sym("$warpgroup") * 64 + 1]), whole("c", M, N))
+    refuted(AccessFault.TWICE, moved([Q * 64, P * 128]), whole("c", M, N))
+    refuted(AccessFault.MISSED, moved([Q * 64, P * 128 + sym("$warpgroup") * 64 + 1]), whole("c", M, N))
 
 
 # -- what stays open --------------------------------------------------------------------------------------------------
@@ -410,8 +410,8 @@ def test_products_of_symbols_are_unknown_with_the_reason() -> None:
 def test_stores_that_nobody_promised_and_promises_that_nobody_keeps() -> None:
     answers = prove_cover(accesses_of(copy()), [])
     assert isinstance(answers[0], Unknown)
-    refuted(Fault.MISSED, copy(), whole("y", M), whole("x", M))
-    witness = refuted(Fault.MISSED, copy(guard=P * 128 + TID * 4 + R < M - 1), whole("y", M))
+    refuted(AccessFault.MISSED, copy(), whole("y", M), whole("x", M))
+    witness = refuted(AccessFault.MISSED, copy(guard=P * 128 + TID * 4 + R < M - 1), whole("y", M))
     assert witness.place == "user.py:9"  # nothing that is there is at fault
     assert diagnose(Refuted("domain", witness), Location("user.py", 1)).where == Location("user.py", 9)
 
@@ -428,4 +428,4 @@ def test_work_beyond_the_limit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_every_code_is_in_the_catalogue() -> None:
-    assert {f.value for f in Fault} | {"ACC005"} == {code for code in CATALOGUE if code.startswith("ACC")}
+    assert {f.value for f in AccessFault} | {"ACC005"} == {code for code in CATALOGUE if code.startswith("ACC")}

@@ -11,14 +11,14 @@ from hypothesis import strategies as st
 
 from tilewright.base.expr import TRUE, Const, Expr, all_of, ceildiv, negate, sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.contract.access import Fault, prove_cover, prove_guards
+from tilewright.contract.access import AccessFault, prove_cover, prove_guards
 from tilewright.protocol.access import (
     AccessKind,
     AccessMap,
-    Index,
     IndexRole,
     KernelAccesses,
-    Parameter,
+    LaunchParameter,
+    LoopIndex,
     StoreDomain,
 )
 
@@ -26,7 +26,7 @@ TID, R = sym("$tid"), sym("$r")
 SMALL = range(1, 12)
 
 
-def _ranges(scope: tuple[Index, ...], known: dict[str, int]):
+def _ranges(scope: tuple[LoopIndex, ...], known: dict[str, int]):
     """All assignments of the indices, by nested loops over their ranges."""
     if not scope:
         yield known
@@ -36,41 +36,41 @@ def _ranges(scope: tuple[Index, ...], known: dict[str, int]):
         yield from _ranges(tuple(rest), {**known, first.name: value})
 
 
-def _elements(scope: tuple[Index, ...], predicate: Expr, coords: tuple[Expr, ...], known: dict[str, int]):
+def _elements(scope: tuple[LoopIndex, ...], predicate: Expr, coords: tuple[Expr, ...], known: dict[str, int]):
     for point in _ranges(scope, known):
         if predicate.evaluate(point):
             yield tuple(c.evaluate(point) for c in coords)
 
 
-def _faults(kernel: KernelAccesses, domain: StoreDomain, known: dict[str, int]) -> set[Fault]:
+def _faults(kernel: KernelAccesses, domain: StoreDomain, known: dict[str, int]) -> set[AccessFault]:
     """What is wrong at one choice of extents."""
-    found: set[Fault] = set()
+    found: set[AccessFault] = set()
     written: Counter[tuple[int, ...]] = Counter()
     for access in kernel.accesses:
         written.update(_elements(access.indices, access.predicate, access.coords, known))
     extents = [d.evaluate(known) for d in kernel.accesses[0].dims]
     promised = set(_elements(domain.indices, domain.guard, domain.coords, known))
     if any(not all(0 <= x < e for x, e in zip(element, extents, strict=True)) for element in written):
-        found.add(Fault.OUTSIDE)
+        found.add(AccessFault.OUTSIDE)
     if any(count > 1 for count in written.values()):
-        found.add(Fault.TWICE)
+        found.add(AccessFault.TWICE)
     if promised - written.keys():
-        found.add(Fault.MISSED)
+        found.add(AccessFault.MISSED)
     if written.keys() - promised:
-        found.add(Fault.STRAY)
+        found.add(AccessFault.STRAY)
     return found
 
 
 def _judge(kernel: KernelAccesses, domain: StoreDomain) -> None:
     """Proved means no fault at any small extent; Refuted means that fault at the witness' extents."""
     names = [p.name for p in kernel.parameters]
-    everywhere = set[Fault]()
+    everywhere = set[AccessFault]()
     for values in product(SMALL, repeat=len(names)):
         everywhere |= _faults(kernel, domain, dict(zip(names, values, strict=True)))
     guards, (cover,) = prove_guards(kernel), prove_cover(kernel, [domain])
-    if Fault.OUTSIDE in everywhere:
+    if AccessFault.OUTSIDE in everywhere:
         assert any(isinstance(g, Refuted) for g in guards)
-    if everywhere - {Fault.OUTSIDE}:
+    if everywhere - {AccessFault.OUTSIDE}:
         assert isinstance(cover, Refuted)
     for answer in (*guards, cover):
         assert not isinstance(answer, Unknown), answer
@@ -107,12 +107,12 @@ def kernels(draw: st.DrawFn) -> tuple[KernelAccesses, StoreDomain]:
     tiles = [draw(st.sampled_from([r, r, max(1, r - 1)])) for r in reach]
     broken = draw(st.sampled_from(["", "", "guard", "late", "early", "extent", "overlap", "gap", "shift", "tile"]))
     victim = draw(st.integers(0, rank - 1))
-    programs, coords, guards = list[Index](), list[Expr](), [owner]
+    programs, coords, guards = list[LoopIndex](), list[Expr](), [owner]
     for d, (dim, place, tile, covered) in enumerate(zip(dims, places, tiles, reach, strict=True)):
         hit = d == victim
         p = sym(f"p{d}")
         count = dim // tile if hit and broken == "extent" else ceildiv(dim, tile)
-        programs.append(Index(p.name, IndexRole.PROGRAM, Const(0), count))
+        programs.append(LoopIndex(p.name, IndexRole.PROGRAM, Const(0), count))
         stride = tile + {"overlap": -1, "gap": 1}.get(broken, 0) * hit
         coord = p * stride + place + int(hit and broken == "shift")
         coords.append(coord)
@@ -123,8 +123,8 @@ def kernels(draw: st.DrawFn) -> tuple[KernelAccesses, StoreDomain]:
     inside = all_of(guards)
     scope = (
         *programs,
-        Index("$tid", IndexRole.THREAD, Const(0), Const(threads)),
-        Index("$r", IndexRole.REGISTER, Const(0), Const(registers)),
+        LoopIndex("$tid", IndexRole.THREAD, Const(0), Const(threads)),
+        LoopIndex("$r", IndexRole.REGISTER, Const(0), Const(registers)),
     )
 
     def access(op: str, conditions: tuple[Expr, ...], guard: Expr) -> AccessMap:
@@ -135,8 +135,8 @@ def kernels(draw: st.DrawFn) -> tuple[KernelAccesses, StoreDomain]:
         full = all_of((sym(f"p{d}") + 1) * t <= m for d, (m, t) in enumerate(zip(dims, tiles, strict=True)))
         local = all_of([owner, *(p < t for p, t, c in zip(places, tiles, reach, strict=True) if c > t)])
         accesses = [access("interior", (full,), local), access("edge", (negate(full),), inside)]
-    parameters = tuple(Parameter(d.name, 1) for d in dims)
-    axes = tuple(Index(f"i{d}", IndexRole.AXIS, Const(0), dim) for d, dim in enumerate(dims))
+    parameters = tuple(LaunchParameter(d.name, 1) for d in dims)
+    axes = tuple(LoopIndex(f"i{d}", IndexRole.AXIS, Const(0), dim) for d, dim in enumerate(dims))
     domain = StoreDomain("y", "k.py:1", axes, tuple(sym(a.name) for a in axes), TRUE)
     return KernelAccesses("k", parameters, (), tuple(accesses)), domain
 
@@ -155,23 +155,23 @@ def test_streams_with_a_tail(block: int, threads: int, registers: int, begin: in
     whole = begin + (m - begin) // block * block
     place = TID * registers + R
     fixed = (
-        Index("$tid", IndexRole.THREAD, Const(0), Const(threads)),
-        Index("$r", IndexRole.REGISTER, Const(0), Const(registers)),
+        LoopIndex("$tid", IndexRole.THREAD, Const(0), Const(threads)),
+        LoopIndex("$r", IndexRole.REGISTER, Const(0), Const(registers)),
     )
-    cta = Index("cta", IndexRole.PROGRAM, Const(0), Const(1))
-    loop = Index("c", IndexRole.COUNTER, Const(begin), whole, Const(block))
+    cta = LoopIndex("cta", IndexRole.PROGRAM, Const(0), Const(1))
+    loop = LoopIndex("c", IndexRole.COUNTER, Const(begin), whole, Const(block))
 
-    def access(op: str, scope: tuple[Index, ...], coord: Expr, guard: Expr) -> AccessMap:
+    def access(op: str, scope: tuple[LoopIndex, ...], coord: Expr, guard: Expr) -> AccessMap:
         return AccessMap(op, "", "", "y", AccessKind.WRITE, (m,), scope, (), guard, (coord,))
 
     body = access("body", (cta, loop, *fixed), c + place, place < block)
     tail = access("tail", (cta, *fixed), whole + place + slip, all_of([place < block, whole + place + slip < m]))
-    kernel = KernelAccesses("k", (Parameter("M", max(begin, 1)),), (), (body, tail))
-    domain = StoreDomain("y", "", (Index("i", IndexRole.AXIS, Const(begin), m),), (sym("i"),))
-    faults = set[Fault]()
+    kernel = KernelAccesses("k", (LaunchParameter("M", max(begin, 1)),), (), (body, tail))
+    domain = StoreDomain("y", "", (LoopIndex("i", IndexRole.AXIS, Const(begin), m),), (sym("i"),))
+    faults = set[AccessFault]()
     for extent in range(max(begin, 1), 20):
         faults |= _faults(kernel, domain, {"M": extent})
     (cover,) = prove_cover(kernel, [domain])
-    assert isinstance(cover, Refuted if faults - {Fault.OUTSIDE} else Proved), (faults, cover)
+    assert isinstance(cover, Refuted if faults - {AccessFault.OUTSIDE} else Proved), (faults, cover)
     outside = any(isinstance(g, Refuted) for g in prove_guards(kernel))
-    assert outside == (Fault.OUTSIDE in faults)
+    assert outside == (AccessFault.OUTSIDE in faults)

@@ -12,7 +12,7 @@ from support import products as p
 from tilewright.base.dtypes import bf16, f32
 from tilewright.compiler.program import traced
 from tilewright.hw.tensormap import Swizzle
-from tilewright.legal.asynchronous import AsyncPlan, ProductReader, Tensor, async_plans, choose, undominated
+from tilewright.legal.asynchronous import AsyncPlan, ProductReader, StreamedTile, async_plans, choose, undominated
 from tilewright.legal.tma import TileAccess
 from tilewright.legal.wgmma import Major, Role
 from tilewright.schedule.hopper.operands import Analysis, TmaOperand, source_of
@@ -51,7 +51,7 @@ def test_no_combination_of_layouts_has_a_shorter_step(kernel: tw.Kernel, keyword
         value, n = (dot.a, 8) if role is Role.A else (dot.b, 8)
         access = TileAccess(bf16, (4096, 4096), (4096, 1), 0, tuple(reversed(operand.shared.extents)))
         reader = ProductReader(role, operand.plan.major, n)
-        found = {a.plan.swizzle: a for a in async_plans(Tensor(access, (reader,)))}
+        found = {a.plan.swizzle: a for a in async_plans(StreamedTile(access, (reader,)))}
         ways = {w.map.swizzle for w in made.candidates(value, role, n)}
         options[source_of(value)[0].owner] = {s: a for s, a in found.items() if s in ways}
     best = choose([list(o.values()) for o in options.values()])
@@ -68,10 +68,10 @@ def test_a_tile_that_two_products_read_lands_once() -> None:
 
 def test_what_others_better_is_in_no_best_combination() -> None:
     def tile(rows: int, columns: int, *readers: ProductReader) -> tuple[AsyncPlan, ...]:
-        return async_plans(Tensor(TileAccess(bf16, (4096, 4096), (4096, 1), 0, (rows, columns)), readers))
+        return async_plans(StreamedTile(TileAccess(bf16, (4096, 4096), (4096, 1), 0, (rows, columns)), readers))
 
     options = [tile(128, 96, ProductReader(Role.A, Major.K)), tile(64, 128, ProductReader(Role.B, Major.MN))]
-    options.append(async_plans(Tensor(TileAccess(f32, (4096, 4096), (4096, 1), 0, (64, 96)), ())))
+    options.append(async_plans(StreamedTile(TileAccess(f32, (4096, 4096), (4096, 1), 0, (64, 96)), ())))
     best = min(choose([[a], [b], [c]]).step_cycles for a, b, c in product(*options))
     assert choose(options).step_cycles == best
     assert all(1 <= len(undominated(o)) <= len(o) for o in options)

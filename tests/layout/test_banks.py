@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from support.attempts import attempt
-from tilewright.hw.banks import ACCESSES, Evidence, bank_access
+from tilewright.hw.banks import ACCESSES, LaneGroupEvidence, bank_access
 from tilewright.layout.banks import WaveAccess, bank_cost, instruction
 
 TABLE = json.loads((Path(__file__).parents[1] / "data" / "smem_banks.json").read_text())["access"]
@@ -36,7 +36,7 @@ def test_lane_groups_are_the_published_ones(arch: str, op: str, row: dict[str, A
     assert access.bytes_per_lane == row["bytes_per_lane"]
     if row["lane_groups"] is None:
         assert access.groups is None
-        assert access.evidence is Evidence.UNKNOWN
+        assert access.evidence is LaneGroupEvidence.UNKNOWN
         return
     assert {frozenset(g) for g in access.groups or ()} == {frozenset(g) for g in row["lane_groups"]}
     assert access.phases == row["phases"]

@@ -17,10 +17,10 @@ DATA = json.loads((Path(__file__).parents[1] / "data" / "f2_layout_cases.json").
 CASES = DATA["cases"]
 
 
-def cluster(e: dict[str, Any]) -> encodings.Cluster:
+def cluster(e: dict[str, Any]) -> encodings.CtaSplit:
     if not e.get("CTAsPerCGA") or all(n == 1 for n in e["CTAsPerCGA"]):
-        return encodings.Cluster()
-    return encodings.Cluster(tuple(e["CTAsPerCGA"]), tuple(e["CTASplitNum"]), tuple(e["CTAOrder"]))
+        return encodings.CtaSplit()
+    return encodings.CtaSplit(tuple(e["CTAsPerCGA"]), tuple(e["CTASplitNum"]), tuple(e["CTAOrder"]))
 
 
 def encoding(e: dict[str, Any]) -> Any:

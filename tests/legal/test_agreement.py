@@ -12,7 +12,7 @@ from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import MAX_BOX_BYTES
 from tilewright.hw.tensormap_rules import RULES
 from tilewright.legal.agreement import COLUMNS, Column, compare, encode_rules, request_of
-from tilewright.legal.boundary import Edge, box_bytes, columns_of, draw, edges, near_full_boxes
+from tilewright.legal.boundary import RuleEdge, box_bytes, columns_of, draw, edges, near_full_boxes
 from tilewright.legal.tensormap import judge
 
 DATA = Path(__file__).parents[1] / "data"
@@ -35,7 +35,7 @@ def labelled_edges() -> dict[str, Column]:
 
 
 @pytest.fixture(scope="module")
-def boundary() -> tuple[Edge, ...]:
+def boundary() -> tuple[RuleEdge, ...]:
     return edges(40, np.random.default_rng(3))
 
 
@@ -83,7 +83,7 @@ def test_one_request_is_judged_as_a_column_of_them(sample: dict[str, Column]) ->
         assert isinstance(encodes, Legal) == bool(accepted[row]), row
 
 
-def test_every_edge_has_requests_on_both_sides(boundary: tuple[Edge, ...]) -> None:
+def test_every_edge_has_requests_on_both_sides(boundary: tuple[RuleEdge, ...]) -> None:
     assert {edge.rule.id for edge in boundary} == {rule.id for rule in encode_rules(90)}
     for edge in boundary:
         assert len(edge.kept) == len(edge.broken) == 40

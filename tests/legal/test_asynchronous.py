@@ -12,7 +12,7 @@ from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.layout import fragments
 from tilewright.layout.register import RegisterLayout
-from tilewright.legal.asynchronous import FragmentReader, ProductReader, Tensor, async_plans, choose, layout_first
+from tilewright.legal.asynchronous import FragmentReader, ProductReader, StreamedTile, async_plans, choose, layout_first
 from tilewright.legal.tma import Completion, TileAccess
 from tilewright.legal.wgmma import Major, Role
 
@@ -23,10 +23,10 @@ from joint_choice import KERNELS
 ROWS = FragmentReader(RegisterLayout.blocked((32, 128), vector=(4, 1), lanes=(1, 32), warps=(1, 4), order=(0, 1)))
 
 
-def tile(rows: int, columns: int, *readers: FragmentReader | ProductReader, store: bool = False) -> Tensor:
+def tile(rows: int, columns: int, *readers: FragmentReader | ProductReader, store: bool = False) -> StreamedTile:
     kind = bf16 if any(isinstance(r, ProductReader) for r in readers) else f32
     direction = Direction.STORE if store else Direction.LOAD
-    return Tensor(TileAccess(kind, (4096, 4096), (4096, 1), 0, (rows, columns), direction), readers)
+    return StreamedTile(TileAccess(kind, (4096, 4096), (4096, 1), 0, (rows, columns), direction), readers)
 
 
 def test_every_candidate_says_how_it_completes() -> None:

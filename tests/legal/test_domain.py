@@ -10,7 +10,7 @@ from tilewright.base.expr import TRUE, Expr, expr, sym
 from tilewright.base.verdict import Legal
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import DataType, Direction, Interleave, OobFill, Swizzle
-from tilewright.legal.domain import Domain, Patch, SymbolicMap, judge_domain, judge_patch
+from tilewright.legal.domain import Patch, ShapeDomain, SymbolicMap, judge_domain, judge_patch
 from tilewright.legal.facts import Facts
 from tilewright.legal.tensormap import TensorMapRequest, judge
 from tilewright.legal.tma import TileAccess, candidates, plan
@@ -68,7 +68,7 @@ def test_the_legal_sub_domain_is_the_set_of_legal_shapes() -> None:
         unit = {"K": int(rng.choice([1, 4, 8, 16])), "S": int(rng.choice([1, 8]))}
         constraints = [f"{n} % {u} == 0" for n, u in unit.items() if u > 1]
         constraints += ["M >= 1", "K >= 0", "a.address % 16 == 0"][: int(rng.integers(1, 4))]
-        domain = Domain.of(*constraints)
+        domain = ShapeDomain.of(*constraints)
         verdict = judge_domain(map, domain)
         everywhere += verdict.everywhere
         nowhere += verdict.nowhere
@@ -91,14 +91,14 @@ def test_the_legal_sub_domain_is_the_set_of_legal_shapes() -> None:
 
 
 def test_a_whole_family_is_legal_at_once() -> None:
-    verdict = judge_domain(ROWS, Domain.of(*SIZES, "K % 8 == 0"))
+    verdict = judge_domain(ROWS, ShapeDomain.of(*SIZES, "K % 8 == 0"))
     assert verdict.everywhere
     assert verdict.reasons == ()
 
 
 @pytest.mark.parametrize("unit", [4, 2, 1])
 def test_the_complement_has_its_reason(unit: int) -> None:
-    verdict = judge_domain(ROWS, Domain.of(*SIZES, f"K % {unit} == 0"))
+    verdict = judge_domain(ROWS, ShapeDomain.of(*SIZES, f"K % {unit} == 0"))
     assert not verdict.everywhere
     assert not verdict.nowhere
     assert {v.rule for v in verdict.reasons} == {"TMA012"}
@@ -107,7 +107,7 @@ def test_the_complement_has_its_reason(unit: int) -> None:
 
 
 def test_unbounded_sizes_leave_limits_as_the_sub_domain() -> None:
-    verdict = judge_domain(ROWS, Domain.of("M >= 1", "K >= 1", "K % 8 == 0", "a.address % 16 == 0"))
+    verdict = judge_domain(ROWS, ShapeDomain.of("M >= 1", "K >= 1", "K % 8 == 0", "a.address % 16 == 0"))
     assert {v.rule for v in verdict.reasons} == {"TMA014", "TMA015"}
     assert verdict.legal.evaluate({"M": 2**32, "K": 2**32})
     assert not verdict.legal.evaluate({"M": 2**32 + 1, "K": 8})
@@ -115,7 +115,7 @@ def test_unbounded_sizes_leave_limits_as_the_sub_domain() -> None:
 
 def test_a_contradiction_is_legal_nowhere() -> None:
     wide = SymbolicMap(DataType.BFLOAT16, A, (K, M), (K * 2,), (72, 128), swizzle=Swizzle.B128)
-    verdict = judge_domain(wide, Domain.of(*SIZES, "K % 8 == 0"))
+    verdict = judge_domain(wide, ShapeDomain.of(*SIZES, "K % 8 == 0"))
     assert verdict.nowhere
     assert {v.rule for v in verdict.reasons} == {"TMA019"}
 
@@ -123,21 +123,21 @@ def test_a_contradiction_is_legal_nowhere() -> None:
 def test_a_patched_map_is_legal_for_every_group_or_refused() -> None:
     patch = Patch(address=sym("g.address"), dims=((1, sym("g.rows")),), strides=((1, sym("g.pitch")),))
     group = ("g.address % 16 == 0", "g.rows >= 1", "g.rows <= 100000", "g.pitch >= 16", "g.pitch <= 1000000")
-    good = judge_patch(ROWS, patch, Domain.of(*SIZES, *group, "g.pitch % 16 == 0"))
+    good = judge_patch(ROWS, patch, ShapeDomain.of(*SIZES, *group, "g.pitch % 16 == 0"))
     assert good.everywhere
-    bad = judge_patch(ROWS, patch, Domain.of(*SIZES, *group, "g.pitch % 8 == 0"))
+    bad = judge_patch(ROWS, patch, ShapeDomain.of(*SIZES, *group, "g.pitch % 8 == 0"))
     assert not bad.everywhere
     assert {v.rule for v in bad.reasons} == {"TMA012"}
-    empty = judge_patch(ROWS, patch, Domain.of(*SIZES, *group[:1], "g.rows >= 0", *group[2:], "g.pitch % 16 == 0"))
+    empty = judge_patch(ROWS, patch, ShapeDomain.of(*SIZES, *group[:1], "g.rows >= 0", *group[2:], "g.pitch % 16 == 0"))
     assert {v.rule for v in empty.reasons} == {"TMA015"}
 
 
 def test_a_patched_extent_has_32_bits() -> None:
     rows = sym("g.rows")
     patch = Patch(dims=((1, rows),))
-    fits = judge_patch(ROWS, patch, Domain.of(*SIZES, "K % 8 == 0", "g.rows >= 1", "g.rows <= 4294967295"))
+    fits = judge_patch(ROWS, patch, ShapeDomain.of(*SIZES, "K % 8 == 0", "g.rows >= 1", "g.rows <= 4294967295"))
     assert fits.everywhere
-    wide = judge_patch(ROWS, patch, Domain.of(*SIZES, "K % 8 == 0", "g.rows >= 1", "g.rows <= 4294967296"))
+    wide = judge_patch(ROWS, patch, ShapeDomain.of(*SIZES, "K % 8 == 0", "g.rows >= 1", "g.rows <= 4294967296"))
     assert {v.rule for v in wide.reasons} == {"TMA080"}
     assert wide.legal.evaluate({"g.rows": 2**32 - 1})
     assert not wide.legal.evaluate({"g.rows": 2**32})
@@ -152,8 +152,8 @@ def test_a_plan_is_legal_once_its_condition_is_assumed() -> None:
 
 
 def test_text_and_expressions_make_the_same_domain() -> None:
-    assert Domain.of("M >= 1").facts.bounds == Domain.of(M >= 1).facts.bounds == {"M": (1, None)}
-    assert Domain.of("1 <= M", "M < 9").facts.bounds == {"M": (1, 8)}
-    assert Domain.of("s == 1").facts.equal == {"s": 1}
-    assert Domain.of("K % 8 == 0", "K % 12 == 0").facts.divisors == {"K": 24}
-    assert Domain.of().constraint == TRUE
+    assert ShapeDomain.of("M >= 1").facts.bounds == ShapeDomain.of(M >= 1).facts.bounds == {"M": (1, None)}
+    assert ShapeDomain.of("1 <= M", "M < 9").facts.bounds == {"M": (1, 8)}
+    assert ShapeDomain.of("s == 1").facts.equal == {"s": 1}
+    assert ShapeDomain.of("K % 8 == 0", "K % 12 == 0").facts.divisors == {"K": 24}
+    assert ShapeDomain.of().constraint == TRUE

@@ -18,7 +18,7 @@ from tilewright.layout.cute import CuteLayout
 from tilewright.layout.equality import ProofKind, f2_of
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.swizzle import ComposedLayout, Swizzle
-from tilewright.legal.factor import Carrier, FactoredPlan, SharedLayout, factor, offsets_of, smem_layout
+from tilewright.legal.factor import FactoredPlan, ResidualCarrier, SharedLayout, factor, offsets_of, smem_layout
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TileAccess, plan
 
@@ -129,7 +129,7 @@ def test_readers_fold_the_residual_into_their_addresses() -> None:
     found = factor(tile(f32, 64, 64), CuteLayout((64, 64), (64, 1)), reader=reader)
     assert isinstance(found, Factored)
     assert isinstance(found.fields, FactoredPlan)
-    assert found.fields.carrier is Carrier.READERS
+    assert found.fields.carrier is ResidualCarrier.READERS
     assert found.fields.rewrite is None
     assert found.fields.plan.swizzle is not Mode.NONE
 

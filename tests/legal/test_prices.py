@@ -24,7 +24,8 @@ from tilewright.hw.copy_prices import (
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.prices import Workload, plan_cycles
-from tilewright.legal.repairs import Change, repairs_of
+from tilewright.legal.remedy import Change
+from tilewright.legal.repairs import repairs_of
 from tilewright.legal.tma import TileAccess, candidates
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))

@@ -14,7 +14,8 @@ from tilewright.base.verdict import Legal, Proved, Refuted, Unknown
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.proof import prove
-from tilewright.legal.repairs import Change, repairs_of
+from tilewright.legal.remedy import Change
+from tilewright.legal.repairs import repairs_of
 from tilewright.legal.tma import Box, TensorMapPlan, TileAccess, plan
 
 M, K = sym("M"), sym("K")

@@ -16,10 +16,11 @@ from tilewright.base.dtypes import bf16, f32
 from tilewright.base.expr import Expr, parse, sym
 from tilewright.base.verdict import Legal, Repairs, Unknown
 from tilewright.hw.tensormap import DataType, Swizzle
-from tilewright.legal.domain import Domain, DomainVerdict, SymbolicMap, judge_domain
+from tilewright.legal.domain import DomainVerdict, ShapeDomain, SymbolicMap, judge_domain
 from tilewright.legal.egraph import MAX_AXES, views
 from tilewright.legal.facts import Facts
-from tilewright.legal.repairs import Change, legalise
+from tilewright.legal.remedy import Change
+from tilewright.legal.repairs import legalise
 from tilewright.legal.smt import implied, settle, witness
 from tilewright.legal.tma import TileAccess
 
@@ -95,16 +96,16 @@ def test_axes_of_one_element_fold_in_one_order() -> None:
 def test_a_solver_proves_what_divisors_cannot() -> None:
     pitch = sym("K") + 4
     access = TileAccess(bf16, (M, sym("K")), (pitch, 1), 0, (64, 64))
-    facts = Domain.of("K % 8 == 4", "K >= 4", "K <= 4096", "M >= 1", "M <= 4096").facts
+    facts = ShapeDomain.of("K % 8 == 4", "K >= 4", "K <= 4096", "M >= 1", "M <= 4096").facts
     answer = legalise(access, facts)
     assert isinstance(answer, Legal)
     assert answer.fields.guard.evaluate({"K": 4092, "M": 4096})
-    off = Domain.of("K % 8 == 2", "K >= 2", "K <= 4096", "M >= 1", "M <= 4096").facts
+    off = ShapeDomain.of("K % 8 == 2", "K >= 2", "K <= 4096", "M >= 1", "M <= 4096").facts
     assert isinstance(legalise(access, off), Repairs)
 
 
 def test_answers_of_the_solver() -> None:
-    fours = Domain.of("K % 4 == 0", "K >= 1").facts
+    fours = ShapeDomain.of("K % 4 == 0", "K >= 1").facts
     assert implied(parse("(K*2) % 8 == 0"), fours) is True
     assert implied(parse("(K*2) % 16 == 0"), fours) is False
     assert witness(parse("(K*2) % 16 == 0 and K < 8"), fours) is False
@@ -128,7 +129,7 @@ def test_a_failing_solver_is_neither_yes_nor_no(monkeypatch: pytest.MonkeyPatch)
     answer = settle(rows_of(sym("K") + 4, "K % 8 == 4"))
     assert isinstance(answer, Unknown)
     access = TileAccess(bf16, (M, sym("K")), (sym("K") + 4, 1), 0, (64, 64))
-    facts = Domain.of("K % 8 == 4", "K >= 4", "K <= 4096", "M >= 1", "M <= 4096").facts
+    facts = ShapeDomain.of("K % 8 == 4", "K >= 4", "K <= 4096", "M >= 1", "M <= 4096").facts
     assert isinstance(legalise(access, facts), Repairs)
 
 
@@ -144,7 +145,7 @@ def test_a_failing_graph_leaves_the_other_repairs(monkeypatch: pytest.MonkeyPatc
 
 def rows_of(pitch: Expr, *constraints: str) -> DomainVerdict:
     map = SymbolicMap(DataType.BFLOAT16, 1 << 20, (64, 64), (pitch * 2,), (64, 64), swizzle=Swizzle.B128)
-    return judge_domain(map, Domain.of("K >= 1", "K <= 100000", *constraints))
+    return judge_domain(map, ShapeDomain.of("K >= 1", "K <= 100000", *constraints))
 
 
 def test_open_domains_are_settled() -> None:

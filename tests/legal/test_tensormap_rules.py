@@ -10,7 +10,7 @@ from tilewright.hw.rules import REFUSES, Consequence, Example, Rule
 from tilewright.hw.target import SM90A, SM100A, Target
 from tilewright.hw.tensormap_cases import BASE_CASE, RANK_3
 from tilewright.hw.tensormap_rules import RULES
-from tilewright.legal.tensormap import Judgement, TensorMapRequest, judge
+from tilewright.legal.tensormap import TensorMapJudgement, TensorMapRequest, judge
 
 
 def request_of(overrides: Example) -> TensorMapRequest:
@@ -38,7 +38,7 @@ def target_of(rule: Rule) -> Target:
     return SM90A if rule.scope.holds(90) else SM100A
 
 
-def named(judgement: Judgement) -> set[str]:
+def named(judgement: TensorMapJudgement) -> set[str]:
     """Every rule the judgement speaks of."""
     ids = {v.rule for v in judgement.advice}
     for answer in (judgement.encodes, judgement.runs):

@@ -42,7 +42,7 @@ G = sym("g")
 def test_words_expand_to_mbarrier_ops() -> None:
     pipeline = Pipeline("ab", 4, ("a",))
     known = Pipelines(Protocol("x", (), (Buffer("a", Space.SHARED, 512),), pipelines=(pipeline,)))
-    use = o.Use("ab", G - 1)
+    use = o.PipelineUse("ab", G - 1)
     slot = (G - 1) % 4
     assert known.op(o.ProducerAcquire(use)) == o.Wait(o.Slot("ab_empty", slot), ((G - 1) // 4 + 1) % 2)
     assert known.op(o.ProducerCommit(use, 64)) == o.ArriveExpectTx(o.Slot("ab_full", slot), 64)
@@ -92,15 +92,15 @@ def pipelined(draw: st.DrawFn) -> Protocol:
         freed = read - draw(st.integers(0, stages - 1))
         full = o.StageSlot(pipelines[-1].full_name, use=filled)
         produced += [
-            Step(o.ProducerAcquire(o.Use(name, filled)), By.ELECTED),
-            Step(o.ProducerCommit(o.Use(name, filled), stage_bytes), By.ELECTED),
+            Step(o.ProducerAcquire(o.PipelineUse(name, filled)), By.ELECTED),
+            Step(o.ProducerCommit(o.PipelineUse(name, filled), stage_bytes), By.ELECTED),
             Step(o.TmaLoad(o.StageRegion(f"d{n}", o.ZERO, use=filled), full), By.ELECTED),
         ]
         part = o.StageRegion(f"d{n}", o.Const(8), 8, use=read)
         consumed += [
-            Step(o.ConsumerWait(o.Use(name, read))),
+            Step(o.ConsumerWait(o.PipelineUse(name, read))),
             Step(o.Read(part)),
-            Step(o.ConsumerRelease(o.Use(name, freed)), By.ELECTED),
+            Step(o.ConsumerRelease(o.PipelineUse(name, freed)), By.ELECTED),
         ]
     counted = Step(o.Advance("g"))
     init = tuple(Step(o.MbarrierInit(p.name), By.ELECTED) for p in pipelines)
@@ -146,7 +146,7 @@ def test_a_wait_of_the_other_parity_reads_as_a_use_of_another_lap() -> None:
     assert step.op.parity == (G // 4 + 1) % 2
     flipped = replaced(p, spot, replace(step, op=replace(step.op, parity=G // 4 % 2)))
     words = [s.op for _, s in spots(recover(flipped)) if isinstance(s.op, o.ProducerAcquire)]
-    assert words == [o.ProducerAcquire(o.Use("ab", G + 4))]
+    assert words == [o.ProducerAcquire(o.PipelineUse("ab", G + 4))]
 
 
 # -- protocols written with pipelines ----------------------------------------------------------------------------------

@@ -14,7 +14,7 @@ from tilewright.diag import TilewrightError
 from tilewright.ptx.reader import read
 from tilewright.ptx.syntax import (
     Address,
-    Arguments,
+    CallArguments,
     Entry,
     Guard,
     Immediate,
@@ -80,7 +80,7 @@ def r(name: str) -> Register:
             "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
             (Address(r("r1")), Address(r("rd1"), 0, (Vector((r("r2"), Immediate(0))),)), Address(r("r3"))),
         ),
-        ("call.uni (%r1), f, (%r2, 3);", "call.uni", (Arguments((r("r1"),)), Symbol("f"), Arguments((r("r2"), Immediate(3))))),
+        ("call.uni (%r1), f, (%r2, 3);", "call.uni", (CallArguments((r("r1"),)), Symbol("f"), CallArguments((r("r2"), Immediate(3))))),
         ("tcgen05.ld.sync.aligned.16x64b.x1.b32 {%r1}, [%r2];", "tcgen05.ld.sync.aligned.16x64b.x1.b32", (Vector((r("r1"),)), Address(r("r2")))),
         ("an.opcode.of::tomorrow %r1, %r2;", "an.opcode.of::tomorrow", (r("r1"), r("r2"))),
     ],

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.base.expr import Expr, Sym
-from tilewright.simulate.symbols import Index, Shared, Symbols, Value
+from tilewright.simulate.symbols import LaunchNumbers, RegisterNumbers, Symbols, Value
 
 TID, R, N, PLACE = Sym("$tid"), Sym("$r"), Sym("N"), Sym("$p0")
 
@@ -24,14 +24,14 @@ def computed(monkeypatch: pytest.MonkeyPatch) -> list[Expr]:
     return found
 
 
-def agent(shared: Shared, place: int) -> Symbols:
+def agent(shared: LaunchNumbers, place: int) -> Symbols:
     symbols = Symbols(np.arange(4), shared)
     symbols.bind_all([("N", 7), ("$p0", place)])
     return symbols
 
 
 def test_what_no_cta_changes_is_computed_once(computed: list[Expr]) -> None:
-    shared, fixed, own = Shared.over({"N": 7}), TID * 8 + R % N, TID + PLACE * 4
+    shared, fixed, own = LaunchNumbers.over({"N": 7}), TID * 8 + R % N, TID + PLACE * 4
     for place in range(5):
         symbols = agent(shared, place)
         np.testing.assert_array_equal(symbols.of(fixed, 16), np.arange(4)[:, None] * 8 + np.arange(16) % 7)
@@ -41,9 +41,9 @@ def test_what_no_cta_changes_is_computed_once(computed: list[Expr]) -> None:
 
 
 def test_indices_follow_what_they_are_computed_from() -> None:
-    shared = Shared.over({"N": 7})
+    shared = LaunchNumbers.over({"N": 7})
     for place in (0, 1, 0):
         index = agent(shared, place).index(R + PLACE, 8)
-        assert isinstance(index, Index)
+        assert isinstance(index, RegisterNumbers)
         assert (index.low, index.high, index.plain) == (place, place + 7, place == 0)
         np.testing.assert_array_equal(index.registers, np.arange(8) + place)

@@ -16,7 +16,7 @@ from support.fake_driver import FakeDriver, FakeTensor, Launched
 from tilewright.artifact.schema import Artifact
 from tilewright.hw.tensormap import ELEMENT_BITS, Interleave, OobFill, Swizzle
 from tilewright.ptx.machine import Launch, Memory, Report, TensorMap
-from tilewright.ptx.machine.run import Program as PtxProgram
+from tilewright.ptx.machine.run import ExecutableEntry as PtxProgram
 from tilewright.ptx.reader import read
 from tilewright.runtime.driver import LaunchShape, TensorMapFields
 from tilewright.runtime.program import Program

@@ -19,7 +19,7 @@ class Blocker:
 
 sys.meta_path.insert(0, Blocker())
 """
-_COMMAND = "import sys; from tilewright.cli.ending import ended; sys.exit(ended(sys.argv[1:]))"
+_COMMAND = "import sys; from tilewright.cli.process import ended; sys.exit(ended(sys.argv[1:]))"
 
 
 def run_alone(program: str, *arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:

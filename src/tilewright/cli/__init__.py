@@ -1,4 +1,4 @@
-"""The command line. ``cli.commands`` has the application, ``cli.ending`` how a process of it ends."""
+"""The command line. ``cli.commands`` has the application, ``cli.process`` runs a command line."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ def main() -> None:
     quiet = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL)
     if quiet:
         signal.signal(signal.SIGINT, signal.SIG_DFL)
-    from tilewright.cli.ending import ended
+    from tilewright.cli.process import ended
 
     if quiet:
         signal.signal(signal.SIGINT, signal.default_int_handler)

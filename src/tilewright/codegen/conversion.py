@@ -7,20 +7,19 @@ smaller one travels in the low bits of a word and is put together with its neigh
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import TYPE_CHECKING, TypeAlias
+from typing import TypeAlias
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Expr, Sym, simplify
+from tilewright.codegen.elements import ElementWriter
+from tilewright.codegen.shared_addresses import SharedAddresses
 from tilewright.codegen.storage import Storage
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import conversion
 from tilewright.transport import dialect as t
-
-if TYPE_CHECKING:
-    from tilewright.codegen.cuda import Emitter
 
 _Pair: TypeAlias = tuple[str, int, str, int]
 """Two bytes side by side: word and byte of either."""
@@ -56,8 +55,8 @@ FUNCTIONS = {
 class ConversionEmitter:
     """Writes the ops through the kernel's emitter."""
 
-    def __init__(self, emitter: Emitter):
-        self.emitter = emitter
+    def __init__(self, emitter: ElementWriter, addresses: SharedAddresses):
+        self.emitter, self.addresses = emitter, addresses
 
     def op(self, op: Operation) -> None:
         """One op."""
@@ -186,8 +185,8 @@ class ConversionEmitter:
     def address(self, shared: SSAValue, offset: Expr) -> str:
         """Address of a byte in the shared window."""
         e = self.emitter
-        if shared in e.asynchronous.offsets:
-            return e.asynchronous.address(shared, offset)
+        if shared in self.addresses.offsets:
+            return self.addresses.address(shared, offset)
         return f"(unsigned)__cvta_generic_to_shared({e.names[shared]}) + {e.c(offset)}"
 
 

@@ -15,6 +15,7 @@ from tilewright.codegen.elements import ElementWriter
 from tilewright.codegen.fusion import feeds_only, late_loads
 from tilewright.codegen.hopper import ASYNCHRONOUS, HopperEmitter
 from tilewright.codegen.prelude import prelude
+from tilewright.codegen.shared_addresses import SharedAddresses
 from tilewright.codegen.storage import Storage
 from tilewright.tile.dialect import TensorType
 from tilewright.tile.ops import ops_in
@@ -48,12 +49,11 @@ class Emitter(ElementWriter):
 
     def __init__(self, kernel: t.Kernel, debug: bool = False):
         super().__init__(kernel)
-        self.debug = debug
         self.shared_bytes = 0
-        self.asynchronous = HopperEmitter(self)
-        self.conversions = ConversionEmitter(self)
+        addresses = SharedAddresses(self)
+        self.asynchronous = HopperEmitter(self, addresses, self.block, debug=debug)
+        self.conversions = ConversionEmitter(self, addresses)
         self.late: set[Operation] = set()
-        self.maps: dict[str, str] = {}  # C names of tensor maps by what the IR calls them
 
     # -- kernel ---------------------------------------------------------------------------------------------------
     def run(self) -> Emitted:
@@ -105,7 +105,7 @@ class Emitter(ElementWriter):
                 qualifiers = "" if written and read else "__restrict__ "
                 return f"{'' if written else 'const '}{element}* {qualifiers}{self.names[arg]}"
             case Kind.TENSOR_MAP:
-                return f"const __grid_constant__ TensorMap {self.maps[parameter.symbol]}"
+                return f"const __grid_constant__ TensorMap {self.asynchronous.maps[parameter.symbol]}"
             case Kind.FLOAT:
                 return f"const float {identifier(parameter.symbol)}"
             case Kind.INTEGER:

@@ -8,7 +8,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr
 from tilewright.codegen.accesses import AccessWriter
-from tilewright.codegen.scalars import Scalar, emit_scalar_body, fold_step, shuffle_step
+from tilewright.codegen.scalars import CScalar, emit_scalar_body, fold_step, shuffle_step
 from tilewright.codegen.storage import Storage
 from tilewright.tile.dialect import TensorType
 from tilewright.tile.ops import ops_in
@@ -52,7 +52,7 @@ class ElementWriter(AccessWriter):
             for line in storage.put_packed(buffer, self.c(start), f"out{j}", pack):
                 self.line(line)
 
-    def _body(self, op: t.Map, register: Expr) -> list[Scalar]:
+    def _body(self, op: t.Map, register: Expr) -> list[CScalar]:
         """The map's body at one register; returns the results."""
 
         def integer(node: Expr) -> str:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 
 
 @dataclass(frozen=True)
-class Instruction:
+class SyncInstruction:
     """A synchronising instruction: its name, and sizes that it carries; None where a text does not show them."""
 
     name: str
     size: str | None = ""
 
-    def fits(self, other: Instruction) -> bool:
+    def fits(self, other: SyncInstruction) -> bool:
         """Both may be the same instruction."""
         return self.name == other.name and (self.size is None or other.size is None or self.size == other.size)
 
@@ -27,7 +27,7 @@ class Instruction:
 
 
 @dataclass(frozen=True)
-class Loop:
+class SyncLoop:
     """A loop that is known to go round: the instructions it may begin and end a turn with."""
 
     first: frozenset[int]
@@ -35,21 +35,21 @@ class Loop:
 
 
 @dataclass(frozen=True)
-class Flow:
+class SyncFlow:
     """Instructions by number: which come first, which last, which follow each; whether a way meets none at all."""
 
-    instructions: tuple[Instruction, ...]
+    instructions: tuple[SyncInstruction, ...]
     first: frozenset[int]
     last: frozenset[int]
     follow: tuple[frozenset[int], ...]
     empty: bool
-    loops: tuple[Loop, ...] = ()
+    loops: tuple[SyncLoop, ...] = ()
     places: tuple[int, ...] = ()
     """Lines of the text they were read from."""
 
 
 @dataclass(frozen=True)
-class Part:
+class SyncPart:
     """A stretch of a program: its instructions that may come first and last, and whether a way passes none."""
 
     first: frozenset[int] = frozenset()
@@ -61,18 +61,18 @@ class Part:
 class FlowBuilder:
     """Composes a flow of parts, as the program is composed of blocks."""
 
-    instructions: list[Instruction] = field(default_factory=list[Instruction])
+    instructions: list[SyncInstruction] = field(default_factory=list[SyncInstruction])
     follow: list[set[int]] = field(default_factory=list[set[int]])
-    loops: list[Loop] = field(default_factory=list[Loop])
+    loops: list[SyncLoop] = field(default_factory=list[SyncLoop])
 
-    def one(self, instruction: Instruction) -> Part:
+    def one(self, instruction: SyncInstruction) -> SyncPart:
         """A single instruction."""
         self.instructions.append(instruction)
         self.follow.append(set())
         here = frozenset((len(self.instructions) - 1,))
-        return Part(here, here, empty=False)
+        return SyncPart(here, here, empty=False)
 
-    def sequence(self, parts: Iterable[Part]) -> Part:
+    def sequence(self, parts: Iterable[SyncPart]) -> SyncPart:
         """Parts one after another."""
         first, last, empty = set[int](), set[int](), True
         for part in parts:
@@ -82,29 +82,29 @@ class FlowBuilder:
                 first |= part.first
             last = last | part.last if part.empty else set(part.last)
             empty = empty and part.empty
-        return Part(frozenset(first), frozenset(last), empty)
+        return SyncPart(frozenset(first), frozenset(last), empty)
 
     @staticmethod
-    def choice(parts: Sequence[Part]) -> Part:
+    def choice(parts: Sequence[SyncPart]) -> SyncPart:
         """One of several parts."""
-        return Part(
+        return SyncPart(
             frozenset[int]().union(*(p.first for p in parts)),
             frozenset[int]().union(*(p.last for p in parts)),
             any(p.empty for p in parts),
         )
 
-    def repeated(self, part: Part, *, surely: bool = True) -> Part:
+    def repeated(self, part: SyncPart, *, surely: bool = True) -> SyncPart:
         """A part that may be run again and again, at least once; ``surely``: there are ways on which it is."""
         for end in part.last:
             self.follow[end] |= part.first
         if part.first and surely:
-            self.loops.append(Loop(part.first, part.last))
+            self.loops.append(SyncLoop(part.first, part.last))
         return part
 
-    def flow(self, part: Part) -> Flow:
+    def flow(self, part: SyncPart) -> SyncFlow:
         """The flow of the program that is ``part``."""
         follow = tuple(frozenset(f) for f in self.follow)
-        return Flow(tuple(self.instructions), part.first, part.last, follow, part.empty, tuple(self.loops))
+        return SyncFlow(tuple(self.instructions), part.first, part.last, follow, part.empty, tuple(self.loops))
 
 
-__all__ = ["Flow", "FlowBuilder", "Instruction", "Loop", "Part"]
+__all__ = ["FlowBuilder", "SyncFlow", "SyncInstruction", "SyncLoop", "SyncPart"]

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import product
 
-from tilewright.codegen.flow import Flow
+from tilewright.codegen.flow import SyncFlow
 from tilewright.codegen.planned_flow import planned_flows, role_threads
 from tilewright.codegen.ptx_flow import Unreadable, ptx_flows
 from tilewright.transport import dialect as t
@@ -47,11 +47,11 @@ _Difference = tuple[str, str]
 """What the PTX has, what the IR has."""
 
 
-def _counted(found: Flow, planned: Flow) -> _Difference | None:
+def _counted(found: SyncFlow, planned: SyncFlow) -> _Difference | None:
     """Instructions that stand in one more often than in the other."""
     shown = {i.name for i in found.instructions if i.size is None}
 
-    def counts(flow: Flow) -> Counter[str]:
+    def counts(flow: SyncFlow) -> Counter[str]:
         return Counter(i.name if i.name in shown else str(i) for i in flow.instructions)
 
     ours, theirs = counts(planned), counts(found)
@@ -62,7 +62,7 @@ def _counted(found: Flow, planned: Flow) -> _Difference | None:
     return ptx, ir
 
 
-def _ordered(found: Flow, planned: Flow) -> _Difference | None:
+def _ordered(found: SyncFlow, planned: SyncFlow) -> _Difference | None:
     """A way through the PTX that is none through the IR, or a loop of the IR that the PTX does not go round."""
     walk = _Walk(found, planned)
     return walk.ways() or walk.rounds()
@@ -72,7 +72,7 @@ class _Walk:
     """All ways through the PTX, beside those through the IR: each instruction of the one is read as those of the other
     that it may be after the ways that lead to it."""
 
-    def __init__(self, found: Flow, planned: Flow):
+    def __init__(self, found: SyncFlow, planned: SyncFlow):
         self.found, self.planned = found, planned
         self.pending: list[tuple[int, frozenset[int]]] = []
         self.seen: set[tuple[int, frozenset[int]]] = set()
@@ -120,6 +120,6 @@ class _Walk:
         return None
 
 
-def _any_of(flow: Flow, numbers: Iterable[int]) -> str:
+def _any_of(flow: SyncFlow, numbers: Iterable[int]) -> str:
     names = dict.fromkeys(str(flow.instructions[n]) for n in sorted(numbers))
     return " or ".join(names) or "nothing"

@@ -2,29 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cached_property
-from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import Const, Expr, Sum
+from tilewright.base.expr import Const
 from tilewright.codegen import debug
 from tilewright.codegen.c_expr import identifier
+from tilewright.codegen.elements import ElementWriter
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
+from tilewright.codegen.shared_addresses import SHARED_BASE, SharedAddresses
 from tilewright.codegen.storage import Storage
 from tilewright.codegen.thread_copies import CopyOutWriter, ThreadCopyWriter
 from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
-if TYPE_CHECKING:
-    from tilewright.codegen.cuda import Emitter
-
 ASYNCHRONOUS = frozenset(a.OPS)
-SHARED_BASE = "shared_base"
 LEADER = "leader"
-BARRIER_BYTES = 8
 _FIXED: dict[type[Operation], str] = {
     a.FenceProxyAsync: 'asm volatile("fence.proxy.async.shared::cta;" ::: "memory");',
     a.FenceMbarrierInit: 'asm volatile("fence.mbarrier_init.release.cluster;" ::: "memory");',
@@ -53,11 +50,14 @@ def _leader(*, in_role: bool) -> str:
 
 
 class HopperEmitter:
-    """Writes asynchronous ops through the kernel's emitter."""
+    """Writes asynchronous ops through the kernel's emitter, bodies of theirs by its ``block``."""
 
-    def __init__(self, emitter: Emitter):
-        self.emitter = emitter
-        self.offsets: dict[SSAValue, int] = {}
+    def __init__(
+        self, emitter: ElementWriter, addresses: SharedAddresses, block: Callable[[Block], None], *, debug: bool
+    ):
+        self.emitter, self.addresses, self.block, self.debug = emitter, addresses, block, debug
+        self.maps: dict[str, str] = {}
+        """C names of tensor maps by what the IR calls them."""
         self.hints: dict[SSAValue, str] = {}
         self.functions: dict[str, str] = {}
         self.roles = 0
@@ -89,7 +89,7 @@ class HopperEmitter:
         start, low = "(unsigned)__cvta_generic_to_shared(dynamic_shared)", f"{t.SHARED_BASE_ALIGN_BYTES - 1}u"
         line(f"const unsigned {SHARED_BASE} = ({start} + {low}) & ~{low};")
         line(f"char* const shared = dynamic_shared + ({SHARED_BASE} - {start});")
-        if self.emitter.debug:
+        if self.debug:
             line(debug.declared(self.counters))
         cluster = self.emitter.kernel.cluster
         if cluster is not None:
@@ -98,49 +98,15 @@ class HopperEmitter:
 
     def closing(self) -> None:
         """What stands behind the roles."""
-        if self.emitter.debug:
+        if self.debug:
             for line in debug.compared(self.counters):
                 self.emitter.line(line)
 
     def shared(self, op: t.Shared, memory: str, name: str) -> None:
         """A buffer in dynamic shared memory."""
         assert op.offset is not None
-        self.offsets[op.buffer] = op.offset.data
+        self.addresses.offsets[op.buffer] = op.offset.data
         self.emitter.line(f"{memory}* const {name} = reinterpret_cast<{memory}*>(shared + {op.offset.data});")
-
-    # -- addresses ------------------------------------------------------------------------------------------------
-    def split(self, node: Expr) -> tuple[str, int]:
-        """An offset as text of what varies and its constant part."""
-        e = self.emitter
-        node = e.simplified(node)
-        if node.constant is not None:
-            return "", int(node.constant)
-        constant = node.offset if isinstance(node, Sum) else 0
-        return e.text(node - constant), constant
-
-    def address(self, shared: SSAValue, offset: Expr) -> str:
-        """Address of a byte in the shared window."""
-        varies, constant = self.split(offset)
-        constant += self.offsets[shared]
-        return f"{SHARED_BASE}{f' + {varies}' if varies else ''} + {constant}"
-
-    def pointer(self, shared: SSAValue, offset: Expr) -> str:
-        """The same byte as a pointer."""
-        varies, constant = self.split(offset)
-        constant += self.offsets[shared]
-        return f"shared{f' + {varies}' if varies else ''} + {constant}"
-
-    def barrier(self, bars: SSAValue, index: Expr) -> str:
-        """Address of one mbarrier."""
-        return self.address(bars, index * BARRIER_BYTES)
-
-    def descriptor(self, template: int, shared: SSAValue, offset: Expr) -> str:
-        """A matrix descriptor: the constant part is added last, so that one iteration's differ by constants."""
-        varies, constant = self.split(offset)
-        constant += self.offsets[shared]
-        assert constant % 16 == 0, constant
-        start = f"({SHARED_BASE} + {varies})" if varies else SHARED_BASE
-        return f"0x{template:x}ull + ({start} >> 4) + {constant // 16}"
 
     # -- ops ------------------------------------------------------------------------------------------------------
     def op(self, op: Operation) -> None:
@@ -155,7 +121,7 @@ class HopperEmitter:
             case a.Elected():
                 with e.braces(f"if ({LEADER if self.in_role else _leader(in_role=False)})"), e.binding({}):
                     self.elected = True
-                    e.block(op.body.block)
+                    self.block(op.body.block)
                     self.leave(op.body.block)
                     self.elected = False
             case a.Counter():
@@ -167,10 +133,10 @@ class HopperEmitter:
                 action = "dec" if op.count.data <= 65536 // e.kernel.threads.data else "inc"
                 e.line(f'asm volatile("setmaxnreg.{action}.sync.aligned.u32 {op.count.data};");')
             case a.Mbarriers():
-                self.offsets[op.bars] = op.offset.data
+                self.addresses.offsets[op.bars] = op.offset.data
                 self.hints[op.bars] = op.hint.data
             case a.TensorMap():
-                e.maps[op.hint.data] = e.name(op.map, op.hint.data)
+                self.maps[op.hint.data] = e.name(op.map, op.hint.data)
             case a.NamedBarrierSync():
                 e.line(f"named_barrier_sync({e.c(op.id.expr)}, {op.threads.data});")
             case a.NamedBarrierArrive():
@@ -180,13 +146,13 @@ class HopperEmitter:
             case a.TmaLoad() | a.TmaStore() | a.BulkWait():
                 self.copy(op)
             case a.ThreadCopies():
-                ThreadCopyWriter(self, op).write()
+                ThreadCopyWriter(e, self.addresses, op).write()
             case a.CopyOut():
-                CopyOutWriter(self, op).write()
+                CopyOutWriter(e, self.addresses, op).write()
             case a.ZeroFill():
                 self.zero_fill(op)
             case a.CpAsyncMbarrierArrive():
-                e.line(f"cp_async_arrive({self.barrier(op.bars, op.index.expr)});")
+                e.line(f"cp_async_arrive({self.addresses.barrier(op.bars, op.index.expr)});")
             case a.WgmmaWait():
                 e.line(f'asm volatile("wgmma.wait_group.sync.aligned {op.pending.data};" ::: "memory");')
                 for buffer in op.retired:
@@ -203,7 +169,7 @@ class HopperEmitter:
         e.comment(op)
         with e.registers(op.count.data):
             guard = "" if e.holds(op.guard.expr) else f"if ({e.c(op.guard.expr)}) "
-            to = self.pointer(op.shared, op.offset.expr)
+            to = self.addresses.pointer(op.shared, op.offset.expr)
             e.line(f"{guard}*reinterpret_cast<{vector}*>({to}) = {vector}{{}};")
 
     def role(self, op: a.Role) -> None:
@@ -226,7 +192,7 @@ class HopperEmitter:
                 e.constants[a.WARPGROUP] = Const(0)
             else:
                 e.line(f"const int {identifier(a.WARPGROUP)} = tid >> 7;")
-            e.block(op.body.block)
+            self.block(op.body.block)
             self.leave(op.body.block)
         e.constants = constants
         self.in_role = False
@@ -234,7 +200,7 @@ class HopperEmitter:
 
     def leave(self, block: Block) -> None:
         """The carried counters of a block, for the comparison behind the roles."""
-        if self.emitter.debug and self.in_role:
+        if self.debug and self.in_role:
             names = [identifier(op.symbol.data) for op in block.ops if isinstance(op, a.Counter)]
             for line in debug.left(self.counters, self.label, names, one=self.elected):
                 self.emitter.line(line)
@@ -256,16 +222,16 @@ class HopperEmitter:
             case a.MbarrierInit():
                 kind = a.mbarriers_of(op.bars)
                 for slot in range(kind.slots.data):
-                    e.line(f"mbarrier_init({self.barrier(op.bars, Const(slot))}, {kind.count.data});")
+                    e.line(f"mbarrier_init({self.addresses.barrier(op.bars, Const(slot))}, {kind.count.data});")
             case a.MbarrierArrive():
-                bar = self.barrier(op.bars, op.index.expr)
+                bar = self.addresses.barrier(op.bars, op.index.expr)
                 peer = None if op.cta is None else e.c(op.cta.expr)
                 e.line(f"mbarrier_arrive({bar});" if peer is None else f"mbarrier_arrive_at({bar}, {peer});")
             case a.MbarrierArriveExpectTx():
-                e.line(f"mbarrier_arrive_expect_tx({self.barrier(op.bars, op.index.expr)}, {op.bytes.data});")
+                e.line(f"mbarrier_arrive_expect_tx({self.addresses.barrier(op.bars, op.index.expr)}, {op.bytes.data});")
             case a.MbarrierWait():
-                bar, parity = self.barrier(op.bars, op.index.expr), e.c(op.parity.expr)
-                if not e.debug:
+                bar, parity = self.addresses.barrier(op.bars, op.index.expr), e.c(op.parity.expr)
+                if not self.debug:
                     e.line(f"mbarrier_wait({bar}, {parity});")
                     return
                 slot, name = e.c(op.index.expr), self.hints[op.bars]
@@ -280,7 +246,10 @@ class HopperEmitter:
             case a.TmaLoad():
                 e.comment(op)
                 coords = ", ".join(e.c(c.expr) for c in op.coords)
-                to, bar = self.address(op.shared, op.offset.expr), self.barrier(op.bars, op.index.expr)
+                to, bar = (
+                    self.addresses.address(op.shared, op.offset.expr),
+                    self.addresses.barrier(op.bars, op.index.expr),
+                )
                 rank = len(op.coords)
                 if op.ctas:
                     mask = " | ".join(f"1 << {c_operand(e.c(c.expr))}" for c in op.ctas)
@@ -290,7 +259,7 @@ class HopperEmitter:
             case a.TmaStore():
                 e.comment(op)
                 coords = ", ".join(e.c(c.expr) for c in op.coords)
-                source = self.address(op.shared, op.offset.expr)
+                source = self.addresses.address(op.shared, op.offset.expr)
                 e.line(f"tma_store_{len(op.coords)}d(&{e.names[op.map]}, {source}, {coords});")
             case a.BulkWait():
                 read = ".read" if op.read.data else ""
@@ -315,6 +284,6 @@ class HopperEmitter:
             left = f"{e.names[op.a]} + {op.a_register.data // 2}"
         else:
             assert op.a_operand is not None
-            left = self.descriptor(op.a_operand.data.template, op.a, op.a_offset.expr)
-        right = self.descriptor(op.b_operand.data.template, op.b, op.b_offset.expr)
+            left = self.addresses.descriptor(op.a_operand.data.template, op.a, op.a_offset.expr)
+        right = self.addresses.descriptor(op.b_operand.data.template, op.b, op.b_offset.expr)
         e.line(f"{name}({accumulator}, {left}, {right}, {op.scale_d.data});")

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xdsl.ir import Block, Operation
 
 from tilewright.base.expr import TRUE
-from tilewright.codegen.flow import Flow, FlowBuilder, Instruction, Part
+from tilewright.codegen.flow import FlowBuilder, SyncFlow, SyncInstruction, SyncPart
 from tilewright.transport import asynchronous as a
 from tilewright.transport import conversion
 from tilewright.transport import dialect as t
@@ -21,7 +21,7 @@ _READ = frozenset((*a.OPS, t.For, t.If, t.Programs, t.Barrier, conversion.WarpBa
 """Ops that may hold or be synchronising instructions."""
 
 
-def planned_flows(kernel: t.Kernel) -> dict[str, Flow]:
+def planned_flows(kernel: t.Kernel) -> dict[str, SyncFlow]:
     """Per role of some threads, and for what all threads run, the instructions and their order."""
     found = {ALL: _Planned(None).read(kernel.body.block)}
     return found | {role.label.data: _Planned(role).read(role.body.block) for role in _roles(kernel)}
@@ -45,32 +45,32 @@ class _Planned(FlowBuilder):
         super().__init__()
         self.role = role
 
-    def read(self, block: Block) -> Flow:
+    def read(self, block: Block) -> SyncFlow:
         return self.flow(self.block(block))
 
-    def block(self, block: Block) -> Part:
+    def block(self, block: Block) -> SyncPart:
         return self.sequence(self.op(op) for op in block.ops)
 
-    def op(self, op: Operation) -> Part:
+    def op(self, op: Operation) -> SyncPart:
         if type(op) not in _READ:
-            return Part()
+            return SyncPart()
         match op:
             case a.Role():
                 return self.role_of_all(op)
             case a.Elected():
-                return self.choice((self.block(op.body.block), Part()))
+                return self.choice((self.block(op.body.block), SyncPart()))
             case t.If():
                 return self.choice((self.block(op.then.block), self.block(op.otherwise.block)))
             case t.For():
                 return self.loop(op)
             case t.Programs():
                 body = self.block(op.body.block)
-                return self.choice((self.repeated(body), Part())) if op.persistent.data and op.names else body
+                return self.choice((self.repeated(body), SyncPart())) if op.persistent.data and op.names else body
             case a.MbarrierWait():
-                return self.repeated(self.one(Instruction("mbarrier.try_wait")))
+                return self.repeated(self.one(SyncInstruction("mbarrier.try_wait")))
             case t.Barrier():
                 threads = WHOLE_CTA if self.role is None else str(self.role.threads.data)
-                return self.one(Instruction("bar.sync", threads))
+                return self.one(SyncInstruction("bar.sync", threads))
             case a.CpAsync():
                 return self.sequence(self.copy(op) for _ in range(op.count.data))
             case a.SetMaxRegisters():
@@ -78,81 +78,81 @@ class _Planned(FlowBuilder):
                 kernel = self.role.parent_op()
                 assert isinstance(kernel, t.Kernel)
                 way = "dec" if op.count.data <= kernel.target.registers_per_sm // kernel.threads.data else "inc"
-                return self.one(Instruction(f"setmaxnreg.{way}", str(op.count.data)))
+                return self.one(SyncInstruction(f"setmaxnreg.{way}", str(op.count.data)))
             case _:
                 return self.sequence(self.one(i) for i in instructions(op))
 
-    def copy(self, op: a.CpAsync) -> Part:
+    def copy(self, op: a.CpAsync) -> SyncPart:
         """One copy, which some threads may leave out."""
-        copy = self.one(Instruction("cp.async", str(op.copy_bytes)))
-        return copy if op.active.expr == TRUE else self.choice((copy, Part()))
+        copy = self.one(SyncInstruction("cp.async", str(op.copy_bytes)))
+        return copy if op.active.expr == TRUE else self.choice((copy, SyncPart()))
 
-    def role_of_all(self, op: a.Role) -> Part:
+    def role_of_all(self, op: a.Role) -> SyncPart:
         """A role that holds all threads stands where it is written."""
         kernel = op.parent_op()
         assert isinstance(kernel, t.Kernel)
         if op in _roles(kernel):
-            return Part()
+            return SyncPart()
         self.role = op
         return self.block(op.body.block)
 
-    def loop(self, op: t.For) -> Part:
+    def loop(self, op: t.For) -> SyncPart:
         """A loop of one turn is none. Only one from a number to a size is known to go round: the steps that are left
         between two sizes may be one at most, and a compiler may see that."""
         body = self.block(op.body.block)
         begin, end, step = (e.expr.constant for e in (op.begin, op.end, op.step))
         if begin is None or end is None or step is None:
-            return self.choice((self.repeated(body, surely=begin is not None), Part()))
+            return self.choice((self.repeated(body, surely=begin is not None), SyncPart()))
         turns = -(-(end - begin) // step)
-        return Part() if turns <= 0 else body if turns == 1 else self.repeated(body)
+        return SyncPart() if turns <= 0 else body if turns == 1 else self.repeated(body)
 
 
-def instructions(op: Operation) -> Iterator[Instruction]:
+def instructions(op: Operation) -> Iterator[SyncInstruction]:
     """What an op without regions becomes."""
     match op:
         case a.MbarrierInit():
             kind = a.mbarriers_of(op.bars)
-            yield from (Instruction("mbarrier.init", str(kind.count.data)),) * kind.slots.data
+            yield from (SyncInstruction("mbarrier.init", str(kind.count.data)),) * kind.slots.data
         case a.MbarrierArriveExpectTx():
-            yield Instruction("mbarrier.arrive.expect_tx", str(op.bytes.data))
+            yield SyncInstruction("mbarrier.arrive.expect_tx", str(op.bytes.data))
         case a.MbarrierArrive():
-            yield Instruction("mbarrier.arrive" if op.cta is None else "mbarrier.arrive.shared::cluster")
+            yield SyncInstruction("mbarrier.arrive" if op.cta is None else "mbarrier.arrive.shared::cluster")
         case a.ClusterArrive():
-            yield Instruction("barrier.cluster.arrive")
+            yield SyncInstruction("barrier.cluster.arrive")
         case a.ClusterWait():
-            yield Instruction("barrier.cluster.wait")
+            yield SyncInstruction("barrier.cluster.wait")
         case a.NamedBarrierSync():
-            yield Instruction("bar.sync", str(op.threads.data))
+            yield SyncInstruction("bar.sync", str(op.threads.data))
         case a.NamedBarrierArrive():
-            yield Instruction("bar.arrive", str(op.threads.data))
+            yield SyncInstruction("bar.arrive", str(op.threads.data))
         case conversion.WarpBarrier():
-            yield Instruction("bar.warp.sync")
+            yield SyncInstruction("bar.warp.sync")
         case a.TmaLoad():
             way = "multicast" if op.ctas else "load"
-            yield Instruction(f"cp.async.bulk.tensor.{way}", f"{len(op.coords)}d")
+            yield SyncInstruction(f"cp.async.bulk.tensor.{way}", f"{len(op.coords)}d")
         case a.TmaStore():
-            yield Instruction("cp.async.bulk.tensor.store", f"{len(op.coords)}d")
+            yield SyncInstruction("cp.async.bulk.tensor.store", f"{len(op.coords)}d")
         case a.BulkCommit():
-            yield Instruction("cp.async.bulk.commit_group")
+            yield SyncInstruction("cp.async.bulk.commit_group")
         case a.BulkWait():
-            yield Instruction("cp.async.bulk.wait_group" + (".read" if op.read.data else ""), str(op.pending.data))
+            yield SyncInstruction("cp.async.bulk.wait_group" + (".read" if op.read.data else ""), str(op.pending.data))
         case a.CpAsyncMbarrierArrive():
-            yield Instruction("cp.async.mbarrier.arrive")
+            yield SyncInstruction("cp.async.mbarrier.arrive")
         case a.FenceProxyAsync():
-            yield Instruction("fence.proxy.async")
+            yield SyncInstruction("fence.proxy.async")
         case a.FenceMbarrierInit():
-            yield Instruction("fence.mbarrier_init")
+            yield SyncInstruction("fence.mbarrier_init")
         case a.WgmmaFence():
-            yield Instruction("wgmma.fence")
+            yield SyncInstruction("wgmma.fence")
         case a.Wgmma():
-            yield Instruction("wgmma.mma_async", _shape(op))
+            yield SyncInstruction("wgmma.mma_async", _shape(op))
         case a.WgmmaCommit():
-            yield Instruction("wgmma.commit_group")
+            yield SyncInstruction("wgmma.commit_group")
         case a.WgmmaWait():
-            yield Instruction("wgmma.wait_group", str(op.pending.data))
+            yield SyncInstruction("wgmma.wait_group", str(op.pending.data))
         case a.StoreMatrix() | a.LoadMatrix():
             name = "stmatrix" if isinstance(op, a.StoreMatrix) else "ldmatrix"
-            yield Instruction(name, f"x{op.matrices.data}" + (".trans" if op.trans.data else ""))
+            yield SyncInstruction(name, f"x{op.matrices.data}" + (".trans" if op.trans.data else ""))
         case _:
             pass
 

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tilewright.codegen.flow import Flow, Instruction
+from tilewright.codegen.flow import SyncFlow, SyncInstruction
 from tilewright.codegen.planned_flow import ALL, WHOLE_CTA
 
 _SYNCHRONISING = (
@@ -54,7 +54,7 @@ class _Block:
     ends: bool = False
 
 
-def ptx_flows(ptx: str, threads: int, roles: Mapping[str, Threads]) -> dict[str, Flow]:
+def ptx_flows(ptx: str, threads: int, roles: Mapping[str, Threads]) -> dict[str, SyncFlow]:
     """Per role of ``threads`` threads, and for what stands around the roles, the instructions and their order."""
     text = _Text(ptx)
     owners = [_role_of(reach, roles) for reach in text.reached(threads)]
@@ -144,49 +144,49 @@ class _Text:
         self.begin(bool(guard), guard)
         return bool(guard)
 
-    def instruction(self, word: str, operands: str) -> Instruction:
+    def instruction(self, word: str, operands: str) -> SyncInstruction:
         """An instruction under the name that the IR's has."""
         match word.split("."):
             case ["mbarrier", what, *more] if "relaxed" in more:  # the IR's release and acquire
-                return Instruction(f"mbarrier.{what}.relaxed")
+                return SyncInstruction(f"mbarrier.{what}.relaxed")
             case ["mbarrier", "init", *_]:
-                return Instruction("mbarrier.init", self.number(operands))
+                return SyncInstruction("mbarrier.init", self.number(operands))
             case ["mbarrier", "arrive", "expect_tx", *_]:
-                return Instruction("mbarrier.arrive.expect_tx", self.number(operands))
+                return SyncInstruction("mbarrier.arrive.expect_tx", self.number(operands))
             case ["mbarrier", "arrive", "shared::cluster", *_]:
-                return Instruction("mbarrier.arrive.shared::cluster")
+                return SyncInstruction("mbarrier.arrive.shared::cluster")
             case ["mbarrier", "arrive" | "try_wait" as what, *_]:
-                return Instruction(f"mbarrier.{what}")
+                return SyncInstruction(f"mbarrier.{what}")
             case ["barrier", "cluster", what, *_]:
-                return Instruction(f"barrier.cluster.{what}")
+                return SyncInstruction(f"barrier.cluster.{what}")
             case ["bar", "warp", "sync"]:
-                return Instruction("bar.warp.sync")
+                return SyncInstruction("bar.warp.sync")
             case ["bar" | "barrier", "sync" | "arrive" as what, *_]:
-                return Instruction(f"bar.{what}", self.number(operands) if "," in operands else WHOLE_CTA)
+                return SyncInstruction(f"bar.{what}", self.number(operands) if "," in operands else WHOLE_CTA)
             case ["cp", "async", "ca" | "cg", *_]:
-                return Instruction("cp.async", operands.split(",")[2].strip())
+                return SyncInstruction("cp.async", operands.split(",")[2].strip())
             case ["cp", "async", "mbarrier", *_]:
-                return Instruction("cp.async.mbarrier.arrive")
+                return SyncInstruction("cp.async.mbarrier.arrive")
             case ["cp", "async", "bulk", "tensor", rank, space, *more]:
                 way = "multicast" if "multicast::cluster" in more else "load" if space == "shared::cluster" else "store"
-                return Instruction(f"cp.async.bulk.tensor.{way}", rank)
+                return SyncInstruction(f"cp.async.bulk.tensor.{way}", rank)
             case ["cp", "async", "bulk", "wait_group", *read]:
-                return Instruction(".".join(["cp.async.bulk.wait_group", *read]), operands)
+                return SyncInstruction(".".join(["cp.async.bulk.wait_group", *read]), operands)
             case ["fence", "proxy" | "mbarrier_init" as what, *more]:
-                return Instruction(".".join(["fence", what, *more[: what == "proxy"]]))
+                return SyncInstruction(".".join(["fence", what, *more[: what == "proxy"]]))
             case ["wgmma", "mma_async", "sync", "aligned", *shape]:
-                return Instruction("wgmma.mma_async", ".".join(shape))
+                return SyncInstruction("wgmma.mma_async", ".".join(shape))
             case ["wgmma", "wait_group", *_]:
-                return Instruction("wgmma.wait_group", operands)
+                return SyncInstruction("wgmma.wait_group", operands)
             case ["wgmma", what, *_]:
-                return Instruction(f"wgmma.{what}")
+                return SyncInstruction(f"wgmma.{what}")
             case ["setmaxnreg", way, *_]:
-                return Instruction(f"setmaxnreg.{way}", operands)
+                return SyncInstruction(f"setmaxnreg.{way}", operands)
             case ["stmatrix" | "ldmatrix" as name, *parts]:
                 count = next((p for p in parts if p in ("x1", "x2", "x4")), None)
-                return Instruction(name, f"{count}.trans" if "trans" in parts else count)
+                return SyncInstruction(name, f"{count}.trans" if "trans" in parts else count)
             case _:
-                return Instruction(word)
+                return SyncInstruction(word)
 
     def number(self, operands: str) -> str | None:
         """The number that the last operand is; None where the text does not show it."""
@@ -252,7 +252,7 @@ class _Text:
             at = self.ptx.find(text, end)
 
     # -- order ----------------------------------------------------------------------------------------------------
-    def flow(self, label: str, owners: list[str]) -> Flow:
+    def flow(self, label: str, owners: list[str]) -> SyncFlow:
         """The instructions of one owner's blocks; ways through others' blocks meet none of them."""
         mine = [i for b, block in enumerate(self.blocks) if owners[b] == label for i in block.instructions]
         number = {i: n for n, i in enumerate(mine)}
@@ -279,7 +279,7 @@ class _Text:
             if ends or block.ends:
                 last.add(number[inner[-1]])
         first, empty = self.heads(iter(starts), label, owners)
-        return Flow(
+        return SyncFlow(
             tuple(self.instructions[i] for i in mine),
             frozenset(number[i] for i in first),
             frozenset(last),

@@ -23,7 +23,7 @@ from tilewright.transport import dialect as t
 
 
 @dataclass(frozen=True)
-class Scalar:
+class CScalar:
     """A C expression for a value: ``raw`` before rounding to the dtype, ``value`` after."""
 
     raw: str
@@ -93,24 +93,24 @@ def emit_scalar_body(
     scalars: Mapping[SSAValue, str],
     integer: Callable[[Expr], str],
     line: Callable[[str], None],
-) -> list[Scalar]:
+) -> list[CScalar]:
     """Writes the body's statements through ``line``; returns the yielded values.
 
     ``inputs`` maps a block argument to (storage, buffer, index); ``scalars`` a kernel argument to its C name;
     ``integer`` prints an integer expression.
     """
-    values: dict[SSAValue, Scalar] = {}
+    values: dict[SSAValue, CScalar] = {}
     for arg, (storage, buffer, index) in inputs.items():
         name = f"x{len(values)}"
         line(f"const {storage.compute} {name} = {storage.get(buffer, index)};")
-        values[arg] = Scalar(name, name)
+        values[arg] = CScalar(name, name)
 
     def get(value: SSAValue) -> str:
         return scalars[value] if value in scalars else values[value].value
 
     for op in ops_in(body):
         if isinstance(op, t.Yield):
-            return [values[v] if v in values else Scalar(scalars[v], scalars[v]) for v in op.values]
+            return [values[v] if v in values else CScalar(scalars[v], scalars[v]) for v in op.values]
         result = op.results[0]
         assert isinstance(result.type, tile.TileType)
         dtype = result.type.dtype.dtype
@@ -118,7 +118,7 @@ def emit_scalar_body(
         text, exact = _operation(op, dtype, get, integer)
         line(f"const {storage.compute} {name} = {text};")
         rounds = storage.narrower and not exact
-        values[result] = Scalar(name, f"{dtype.name}_round({name})" if rounds else name)
+        values[result] = CScalar(name, f"{dtype.name}_round({name})" if rounds else name)
     raise AssertionError("a map's body ends with a yield")
 
 

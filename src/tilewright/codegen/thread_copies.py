@@ -10,15 +10,13 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import nullcontext
 from math import gcd
-from typing import TYPE_CHECKING
 
 from tilewright.base.expr import Compare, Const, Expr, Interval, Sym, maximum, minimum, simplify
+from tilewright.codegen.elements import ElementWriter
+from tilewright.codegen.shared_addresses import SharedAddresses
 from tilewright.codegen.storage import Storage
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-
-if TYPE_CHECKING:
-    from tilewright.codegen.hopper import HopperEmitter
 
 FROM, STEP, ROWS, BYTES, HELD = "copy_from", "copy_step", "copy_rows", "copy_bytes", "copied"
 LOADS_TOGETHER = 32
@@ -32,8 +30,8 @@ _FIRST = {t.REGISTER: Const(0)}
 class CopyWriter:
     """What the writers of copies share: the address that walks along with the copies, and the guard."""
 
-    def __init__(self, hopper: HopperEmitter, op: a.ThreadCopies | a.CopyOut):
-        self.hopper, self.emitter, self.copies = hopper, hopper.emitter, op
+    def __init__(self, emitter: ElementWriter, addresses: SharedAddresses, op: a.ThreadCopies | a.CopyOut):
+        self.emitter, self.addresses, self.copies = emitter, addresses, op
         copies: dict[str, Interval] = {t.REGISTER: (0, op.count.data - 1)}
         self.coords = [simplify(c.expr, copies) for c in op.coords]
         self.inside = simplify(op.guard.expr, copies)
@@ -101,8 +99,8 @@ class ThreadCopyWriter(CopyWriter):
     """Writes the copies of one op. Of a copy that leaves the domain fewer bytes are read, and the rest are zeros; an
     address from which nothing is read may be any."""
 
-    def __init__(self, hopper: HopperEmitter, op: a.ThreadCopies):
-        super().__init__(hopper, op)
+    def __init__(self, emitter: ElementWriter, addresses: SharedAddresses, op: a.ThreadCopies):
+        super().__init__(emitter, addresses, op)
         self.op = op
 
     def write(self) -> None:
@@ -136,7 +134,7 @@ class ThreadCopyWriter(CopyWriter):
     def copy(self, read: str) -> None:
         """cp.async of copy ``r``."""
         op = self.op
-        to = self.hopper.address(op.shared, op.offset.expr)
+        to = self.addresses.address(op.shared, op.offset.expr)
         self.emitter.line(f"{self.condition}cp_async_{op.copy_bytes}({to}, {self.place}, {read});")
 
     def load_and_store(self, read: str) -> None:
@@ -144,7 +142,7 @@ class ThreadCopyWriter(CopyWriter):
         e, op = self.emitter, self.op
         for store, held in self.rounds(self.memory, gcd(op.count.data, LOADS_TOGETHER)):
             if store:
-                to = self.hopper.pointer(op.shared, op.offset.expr)
+                to = self.addresses.pointer(op.shared, op.offset.expr)
                 e.line(f"{self.condition}*reinterpret_cast<{self.memory}*>({to}) = {held};")
             else:
                 e.line(f"{held} = 0;")
@@ -163,8 +161,8 @@ class ThreadCopyWriter(CopyWriter):
 class CopyOutWriter(CopyWriter):
     """Writes copies from shared memory to a tensor. A vector that leaves the domain is stored element by element."""
 
-    def __init__(self, hopper: HopperEmitter, op: a.CopyOut):
-        super().__init__(hopper, op)
+    def __init__(self, emitter: ElementWriter, addresses: SharedAddresses, op: a.CopyOut):
+        super().__init__(emitter, addresses, op)
         self.op = op
         self.storage = Storage(t.shared_of(op.shared).dtype.dtype, op.vector.data)
 
@@ -177,7 +175,7 @@ class CopyOutWriter(CopyWriter):
             guard, vector = self.guard(), self.storage.vector
             for store, held in self.rounds(vector, gcd(count, OUT_TOGETHER // words)):
                 if not store:
-                    at = self.hopper.pointer(op.shared, op.offset.expr)
+                    at = self.addresses.pointer(op.shared, op.offset.expr)
                     e.line(f"{held} = *reinterpret_cast<const {vector}*>({at});")
                     continue
                 with e.braces(f"if ({guard})" if guard else ""):

@@ -17,7 +17,7 @@ from tilewright.hw.target import TARGETS, Target
 from tilewright.schedule.conflicts import shared_uses
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.plan import Placement
-from tilewright.simulate.steps import Scratch, Step
+from tilewright.simulate.steps import LaunchStep, WorkspaceTensor
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
 
@@ -75,18 +75,18 @@ class PlannedKernel:
         )
 
     @property
-    def steps(self) -> tuple[Step, ...]:
+    def steps(self) -> tuple[LaunchStep, ...]:
         """The kernels in order, for the simulator."""
         kernels = (*(kernel for _, kernel in self.before), self)
-        return tuple(Step(k.transport, {n: i.copy_name for n, i in k.workspaces.items()}) for k in kernels)
+        return tuple(LaunchStep(k.transport, {n: i.copy_name for n, i in k.workspaces.items()}) for k in kernels)
 
     @property
-    def scratch(self) -> tuple[Scratch, ...]:
+    def scratch(self) -> tuple[WorkspaceTensor, ...]:
         """The workspaces of the steps, for the simulator."""
         every = [*self.workspaces.values(), *(i for _, k in self.before for i in k.workspaces.values())]
         kept = self.promises.checks.failed if self.promises is not None else None
         return tuple(
-            Scratch(i.copy_name, i.element, i.dims, i.strides, i.size_bytes, kept=i == kept)
+            WorkspaceTensor(i.copy_name, i.element, i.dims, i.strides, i.size_bytes, kept=i == kept)
             for i in dict.fromkeys(every)
         )
 

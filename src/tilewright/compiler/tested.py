@@ -27,7 +27,7 @@ from tilewright.compiler.timing import timed
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import ELEMENT_BITS, Swizzle
 from tilewright.ptx import machine
-from tilewright.ptx.machine.run import Program
+from tilewright.ptx.machine.run import ExecutableEntry
 from tilewright.ptx.reader import read
 from tilewright.simulate import run
 from tilewright.tile import dialect as tile
@@ -74,7 +74,7 @@ class _Outcome:
 @timed("test")
 def tested(kernel: t.Kernel, ptx: str, recipe: Recipe) -> Tested:
     """Execute a kernel's PTX and the kernel on a few drawn arguments of its class."""
-    program = Program(read(ptx), kernel.entry)
+    program = ExecutableEntry(read(ptx), kernel.entry)
     agreed: list[str] = []
     reached, stale = set[int](), 0
     for seed in range(_DRAWS):
@@ -94,7 +94,7 @@ def tested(kernel: t.Kernel, ptx: str, recipe: Recipe) -> Tested:
     return Tested(tuple(agreed), len(reached) / max(len(program.segments), 1))
 
 
-def _executed(kernel: t.Kernel, program: Program, recipe: Recipe, given: DrawnArguments) -> _Outcome:
+def _executed(kernel: t.Kernel, program: ExecutableEntry, recipe: Recipe, given: DrawnArguments) -> _Outcome:
     """Run both on copies of the arguments, and compare all that they may write."""
     (shape,), launch = recipe.shapes, recipe.steps[-1]
     assert isinstance(launch, Launch)

@@ -17,7 +17,8 @@ from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Violation
 from tilewright.hw.target import Target
 from tilewright.lang.axes import Span
 from tilewright.legal import tma
-from tilewright.legal.repairs import Change, Remedy, legalise
+from tilewright.legal.remedy import Change, Remedy
+from tilewright.legal.repairs import legalise
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import SWIZZLES, legal_facts, source_of, tile_access

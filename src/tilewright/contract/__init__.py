@@ -6,7 +6,7 @@ certificate and diagnostics. ``prove`` runs the parametric proof, ``explore`` ju
 
 from __future__ import annotations
 
-from tilewright.contract.check import Certificate, Judgement, Obligation, certificate, check, judge
+from tilewright.contract.check import Certificate, Judgement, ProvedObligation, certificate, check, judge
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
 from tilewright.contract.timeline import Timeline, TimelineRow
 
@@ -14,8 +14,8 @@ __all__ = [
     "ASSUMPTIONS",
     "Certificate",
     "Judgement",
-    "Obligation",
     "Policy",
+    "ProvedObligation",
     "Rule",
     "Timeline",
     "TimelineRow",

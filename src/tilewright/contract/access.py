@@ -24,19 +24,19 @@ from tilewright.contract.access_linear import (
     Either,
     Formula,
     Linear,
-    Lowering,
+    Linearisation,
     Variables,
     both,
     equal,
     opposite,
 )
-from tilewright.contract.access_pieces import Piece, piece_of
-from tilewright.contract.access_radix import Placed, Plane, Radix, radix_of
+from tilewright.contract.access_pieces import AccessPiece, piece_of
+from tilewright.contract.access_radix import PlacedPiece, Plane, Radix, radix_of
 from tilewright.contract.access_solve import GaveUpError, Known, Solver
-from tilewright.contract.access_witness import AccessWitness, Fault, Point, Replay
+from tilewright.contract.access_witness import AccessFault, AccessWitness, Point, Replay
 from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
 
-__all__ = ["AccessWitness", "Fault", "Point", "prove_accesses", "prove_cover", "prove_guards"]
+__all__ = ["AccessFault", "AccessWitness", "Point", "prove_accesses", "prove_cover", "prove_guards"]
 
 _LOADED = "walk groups of rows with tw.ragged_grid(offsets, x.shape[0], 64), offsets a tw.Offsets; or tw.reduce_add"
 _NOT_EXACT = "write the coordinates as sums of indices times constants"
@@ -89,19 +89,19 @@ class _Launch:
         self.variables = Variables()
         env = {p.name: Linear(0, {self.variables.new(p.name, p.low, p.high): 1}) for p in kernel.parameters}
         self.parameters = range(len(env))
-        self.outer = Lowering(self.variables, env)
+        self.outer = Linearisation(self.variables, env)
         self._known = Known(self.variables, None, [self.outer.formula(a) for a in kernel.assumptions])
         self._told = 0  # how many of the definitions are among what is known
-        self._pieces: dict[int, Piece] = {}
+        self._pieces: dict[int, AccessPiece] = {}
 
-    def piece(self, access: AccessMap) -> Piece:
+    def piece(self, access: AccessMap) -> AccessPiece:
         """An access over index variables of its own: the same for every question about it."""
         found = self._pieces.get(id(access))  # the piece keeps it alive
         if found is None:
             found = self._pieces[id(access)] = self.another(access)
         return found
 
-    def another(self, access: AccessMap, fixed: Mapping[str, Linear] | None = None) -> Piece:
+    def another(self, access: AccessMap, fixed: Mapping[str, Linear] | None = None) -> AccessPiece:
         """An access over fresh index variables; ``fixed`` indices are taken as given."""
         return piece_of(access, self.variables, self.outer, fixed or {})
 
@@ -178,7 +178,7 @@ def _guards(launch: _Launch, access: AccessMap) -> Proof[AccessWitness]:
                 if element is None or inside or not replay.legal():
                     return proof.doubt(obligation)
                 return Refuted(
-                    obligation, replay.witness(Fault.OUTSIDE, access, element, [(access, indices)], proof.place)
+                    obligation, replay.witness(AccessFault.OUTSIDE, access, element, [(access, indices)], proof.place)
                 )
     except GaveUpError as error:
         return proof.doubt(obligation, str(error))
@@ -256,12 +256,12 @@ class _Cover:
         stores, promised = placed[: len(self.accesses)], placed[len(self.accesses) :]
         return (
             self._once(stores, radixes, known)
-            or self._inside(known, promised, stores, radixes, Fault.MISSED)
-            or self._inside(known, stores, promised, radixes, Fault.STRAY)
+            or self._inside(known, promised, stores, radixes, AccessFault.MISSED)
+            or self._inside(known, stores, promised, radixes, AccessFault.STRAY)
             or self._proved(radixes)
         )
 
-    def _placed(self, sources: Sequence[AccessMap]) -> tuple[list[Placed], list[tuple[Radix, ...] | str], Known]:
+    def _placed(self, sources: Sequence[AccessMap]) -> tuple[list[PlacedPiece], list[tuple[Radix, ...] | str], Known]:
         """The accesses over the plane, their mixed-radix forms, and what is known of the plane's digits."""
         pieces = [self._piece(a) for a in sources]
         radixes = [self._radix(p) for p in pieces]
@@ -274,7 +274,7 @@ class _Cover:
         return placed, radixes, self.launch.known(plane.facts)
 
     def _once(
-        self, stores: Sequence[Placed], radixes: Sequence[tuple[Radix, ...] | str], known: Known
+        self, stores: Sequence[PlacedPiece], radixes: Sequence[tuple[Radix, ...] | str], known: Known
     ) -> Proof[AccessWitness] | None:
         for store, radix in zip(stores, radixes, strict=False):
             answer = self._injective(store, radix)
@@ -282,10 +282,10 @@ class _Cover:
                 return answer
         return self._disjoint(known, stores)
 
-    def _piece(self, access: AccessMap) -> Piece:
+    def _piece(self, access: AccessMap) -> AccessPiece:
         return self.launch.another(access, self.fixed) if self.fixed else self.launch.piece(access)
 
-    def _radix(self, piece: Piece) -> tuple[Radix, ...] | str:
+    def _radix(self, piece: AccessPiece) -> tuple[Radix, ...] | str:
         """The piece's mixed-radix form, if its points fulfil what that requires."""
         radixes = radix_of(piece)
         if not isinstance(radixes, str):
@@ -312,7 +312,7 @@ class _Cover:
                     return Unknown(f"added: {self.tensor}", reason, settle, source.location)
         return None
 
-    def _injective(self, store: Placed, radix: tuple[Radix, ...] | str) -> Proof[AccessWitness] | None:
+    def _injective(self, store: PlacedPiece, radix: tuple[Radix, ...] | str) -> Proof[AccessWitness] | None:
         """No two points of one op have the same coordinates; mixed-radix numbers have it by construction."""
         if not isinstance(radix, str):
             return None
@@ -323,17 +323,17 @@ class _Cover:
         for apart in _ways_to_differ(one, other, differ):
             point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, *apart])
             if point is not None:
-                return self._twice(point, store, Placed(other, other.points, None, {}))
+                return self._twice(point, store, PlacedPiece(other, other.points, None, {}))
         return None
 
-    def _disjoint(self, known: Known, stores: Sequence[Placed]) -> Proof[AccessWitness] | None:
+    def _disjoint(self, known: Known, stores: Sequence[PlacedPiece]) -> Proof[AccessWitness] | None:
         for a, b in combinations(stores, 2):
             point = self.proof.solver.find(known, [a.inside, b.inside, *_tiles_apart(a.piece, b.piece)])
             if point is not None:
                 return self._twice(point, a, b)
         return None
 
-    def _twice(self, point: Mapping[int, int], a: Placed, b: Placed) -> Refuted[AccessWitness] | Unknown:
+    def _twice(self, point: Mapping[int, int], a: PlacedPiece, b: PlacedPiece) -> Refuted[AccessWitness] | Unknown:
         obligation = f"{self.name}: stores to {self.tensor}"
         replay = self.proof.replay(point)
         at_a, at_b = (replay.indices(x.piece, x.values) for x in (a, b))
@@ -346,15 +346,15 @@ class _Cover:
             reason = "what was loaded decides where the program stores"
             return Unknown(obligation, reason, _LOADED, self.proof.place)
         points = [(first, at_a), (second, at_b)]
-        return Refuted(obligation, replay.witness(Fault.TWICE, first, element, points, first.location))
+        return Refuted(obligation, replay.witness(AccessFault.TWICE, first, element, points, first.location))
 
     def _inside(
         self,
         known: Known,
-        some: Sequence[Placed],
-        all_of_these: Sequence[Placed],
+        some: Sequence[PlacedPiece],
+        all_of_these: Sequence[PlacedPiece],
         radixes: Sequence[tuple[Radix, ...] | str],
-        fault: Fault,
+        fault: AccessFault,
     ) -> Proof[AccessWitness] | None:
         """Every element of ``some`` belongs to one of ``all_of_these``."""
         obligation = f"{self.name if self.name == 'added' else 'domain'}: stores to {self.tensor}"
@@ -373,13 +373,13 @@ class _Cover:
             others = [replay.touches(p.piece.source, replay.indices(p.piece, p.values)) for p in all_of_these]
             if element is None or element in others or not replay.legal():
                 return self.proof.doubt(obligation)
-            points = [(member.piece.source, indices)] if fault is Fault.STRAY else []
+            points = [(member.piece.source, indices)] if fault is AccessFault.STRAY else []
             source = self.accesses[0] if self.accesses else member.piece.source
             return Refuted(obligation, replay.witness(fault, source, element, points, member.piece.source.location))
         return None
 
 
-def _ways_to_differ(one: Piece, other: Piece, differ: Formula) -> Iterator[list[Formula]]:
+def _ways_to_differ(one: AccessPiece, other: AccessPiece, differ: Formula) -> Iterator[list[Formula]]:
     """What holds of two points of one access; of tiles of ragged grids by itself for two programs and for one."""
     tiles = next((tiles for tiles, _, _ in _tiles(one)), None)
     if tiles is None or tiles.program not in other.indices:
@@ -392,7 +392,7 @@ def _ways_to_differ(one: Piece, other: Piece, differ: Formula) -> Iterator[list[
     yield [equal(first, second), *known, differ, *_loaded_once(one, other)]
 
 
-def _loaded_once(one: Piece, other: Piece) -> Iterator[Formula]:
+def _loaded_once(one: AccessPiece, other: AccessPiece) -> Iterator[Formula]:
     """An integer that was loaded is the same at two points of the programs and steps with which it is loaded."""
     for index in one.source.indices:
         if index.role is IndexRole.LOADED and index.name in one.indices:
@@ -400,7 +400,7 @@ def _loaded_once(one: Piece, other: Piece) -> Iterator[Formula]:
             yield Either((*apart, equal(one.indices[index.name], other.indices[index.name])))
 
 
-def _tiles(piece: Piece) -> Iterator[tuple[RaggedTiles, Linear, Linear]]:
+def _tiles(piece: AccessPiece) -> Iterator[tuple[RaggedTiles, Linear, Linear]]:
     """Tiles of ragged grids that a piece lies in, with where they begin and end."""
     for index in piece.source.indices:
         tiles = index.tiles
@@ -408,7 +408,7 @@ def _tiles(piece: Piece) -> Iterator[tuple[RaggedTiles, Linear, Linear]]:
             yield tiles, piece.indices[index.name], piece.indices[tiles.end]
 
 
-def _tiles_apart(one: Piece, other: Piece) -> Iterator[Formula]:
+def _tiles_apart(one: AccessPiece, other: AccessPiece) -> Iterator[Formula]:
     """Tiles of ragged grids, ``begin .. min(begin + size, end)`` of two programs, do not meet.
 
     Let program p have group g, the rows ``lo .. hi`` of it, and ``begin = lo + max(p - q, 0) * size`` with

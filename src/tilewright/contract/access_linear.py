@@ -230,10 +230,10 @@ class Variables:
         )
 
 
-class Lowering:
+class Linearisation:
     """Turns expressions into linear forms; ``facts`` collects the definitions of the variables it introduces."""
 
-    def __init__(self, variables: Variables, env: Mapping[str, Linear], outer: Lowering | None = None):
+    def __init__(self, variables: Variables, env: Mapping[str, Linear], outer: Linearisation | None = None):
         self.variables = variables
         self.env = dict(env)
         self.outer = outer  # definitions over the launch's parameters alone belong to it
@@ -306,14 +306,14 @@ class Lowering:
         return same if op == "==" else opposite(same)
 
     # -- what is not linear ---------------------------------------------------------------------------------------
-    def _home(self, forms: Iterable[Linear]) -> Lowering:
+    def _home(self, forms: Iterable[Linear]) -> Linearisation:
         """Where a definition over these forms belongs."""
         if self.outer is None:
             return self
         mine = {v for form in forms for v in form.terms}
         return self if mine & self.own else self.outer
 
-    def _define(self, key: object, forms: Iterable[Linear], make: Callable[[Lowering], Linear]) -> Linear:
+    def _define(self, key: object, forms: Iterable[Linear], make: Callable[[Linearisation], Linear]) -> Linear:
         home = self._home(forms)
         found = home._memo.get(key)
         if found is None:
@@ -339,7 +339,7 @@ class Lowering:
             if n == 1:
                 return whole.plus(rest)
 
-        def make(home: Lowering) -> Linear:
+        def make(home: Linearisation) -> Linear:
             low, high = home.variables.interval(rest)
             name = f"q{len(home.variables.names)}"
             q = home.variables.new(name, None if low is None else low // n, None if high is None else high // n)
@@ -353,7 +353,7 @@ class Lowering:
     def _extremum(self, name: str, forms: list[Linear], sign: int) -> Linear:
         """``min`` with sign 1, ``max`` with -1."""
 
-        def make(home: Lowering) -> Linear:
+        def make(home: Linearisation) -> Linear:
             ends = [home.variables.interval(f.times(sign)) for f in forms]
             lows = [e[0] for e in ends if e[0] is not None]
             low = min(lows) if len(lows) == len(ends) else None
@@ -378,7 +378,7 @@ class Lowering:
         """A variable of which only an interval is known."""
         forms = list(forms)
 
-        def make(home: Lowering) -> Linear:
+        def make(home: Linearisation) -> Linear:
             low, high = _bounds(node, [home.variables.interval(f) for f in forms])
             home.variables.inexact.append(str(node))
             return Linear(0, {home.variables.new(f"({node})", low, high): 1})

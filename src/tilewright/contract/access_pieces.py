@@ -21,18 +21,18 @@ from tilewright.contract.access_linear import (
     Either,
     Formula,
     Linear,
-    Lowering,
+    Linearisation,
     Variables,
     both,
     rewritten,
 )
-from tilewright.protocol.access import AccessMap, Definition, Index, Loaded
+from tilewright.protocol.access import AccessMap, Loaded, LoopIndex, NamedValue
 
 _NARROWING_ROUNDS = 3
 
 
 @dataclass(frozen=True)
-class Piece:
+class AccessPiece:
     """One access map over variables. A point belongs to it if ``ranges``, ``definitions`` and ``predicate`` hold.
 
     ``indices`` gives every index of the map as a form over ``free`` variables; ``definitions`` fix what is not linear
@@ -56,15 +56,15 @@ class Piece:
         return both((self.ranges, self.definitions, self.predicate))
 
 
-def piece_of(source: AccessMap, variables: Variables, outer: Lowering, fixed: Mapping[str, Linear]) -> Piece:
+def piece_of(source: AccessMap, variables: Variables, outer: Linearisation, fixed: Mapping[str, Linear]) -> AccessPiece:
     """The piece of ``source`` with index variables of its own; indices in ``fixed`` are taken as given."""
-    local = Lowering(variables, {**outer.env, **fixed}, outer)
+    local = Linearisation(variables, {**outer.env, **fixed}, outer)
     builder = _Indices(source, local)
     for item in source.scope:
         match item:
-            case Definition(name, value):
+            case NamedValue(name, value):
                 local.env[name] = local.form(value)
-            case Index():
+            case LoopIndex():
                 builder.add(item, fixed.get(item.name))
             case Loaded(name, low, high):
                 builder.any_of(name, low, high)
@@ -75,7 +75,7 @@ def piece_of(source: AccessMap, variables: Variables, outer: Lowering, fixed: Ma
     pinned = _pinned(variables, required, builder.free, local.own)
     narrowed = [rewritten(_within(variables, v), pinned) for v in builder.free]
     coords = tuple(local.form(c).replaced(pinned) for c in source.coords)
-    return Piece(
+    return AccessPiece(
         source=source,
         free=tuple(v for v in builder.free if v not in pinned),
         sizes={v: None if high is None else high + 1 for v, high in highs.items()},
@@ -91,7 +91,7 @@ def piece_of(source: AccessMap, variables: Variables, outer: Lowering, fixed: Ma
 class _Indices:
     """Introduces variables for the indices of one map."""
 
-    def __init__(self, source: AccessMap, local: Lowering):
+    def __init__(self, source: AccessMap, local: Linearisation):
         self.local = local
         self.free: list[int] = []
         self.indices: dict[str, Linear] = {}
@@ -99,15 +99,15 @@ class _Indices:
         expressions = [source.guard, *source.conditions, *source.coords]
         for item in source.scope:
             match item:
-                case Definition():
+                case NamedValue():
                     expressions.append(item.value)
-                case Index():
+                case LoopIndex():
                     expressions += [item.begin, item.end]
                 case Loaded():
                     pass
         self.expressions = [e for e in expressions if not e.polynomial]  # others cut nothing
 
-    def add(self, index: Index, given: Linear | None) -> None:
+    def add(self, index: LoopIndex, given: Linear | None) -> None:
         begin, end, step = (self.local.form(e) for e in (index.begin, index.end, index.step))
         if given is not None:
             self.ranges += [given.plus(begin, -1), end.plus(given, -1).shifted(-1)]

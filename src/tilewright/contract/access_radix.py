@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from itertools import pairwise
 
 from tilewright.contract.access_linear import Formula, Linear, Variables, both, either, equal, opposite, rewritten
-from tilewright.contract.access_pieces import Piece
+from tilewright.contract.access_pieces import AccessPiece
 
 
 @dataclass(frozen=True)
@@ -60,7 +60,7 @@ class Radix:
         return tuple(zip((d.stride for d in self.digits), [*ends, None], strict=True)) if self.digits else ()
 
 
-def radix_of(piece: Piece) -> tuple[Radix, ...] | str:
+def radix_of(piece: AccessPiece) -> tuple[Radix, ...] | str:
     """The mixed-radix form of each coordinate, or why there is none."""
     used: set[int] = set()
     result: list[Radix] = []
@@ -113,11 +113,11 @@ class Chain:
 
 
 @dataclass(frozen=True)
-class Placed:
+class PlacedPiece:
     """A piece over the plane: ``inside`` and ``outside`` say whether an element belongs to it; ``outside`` is None when
     that needs a quantifier. ``values`` gives the piece's variables at the element."""
 
-    piece: Piece
+    piece: AccessPiece
     inside: Formula
     outside: Formula | None
     values: Mapping[int, Linear]
@@ -138,7 +138,7 @@ class Plane:
         """The coordinates of an element."""
         return tuple(next(iter(chains.values())).value for chains in self._chains)
 
-    def place(self, piece: Piece, radixes: tuple[Radix, ...]) -> Placed:
+    def place(self, piece: AccessPiece, radixes: tuple[Radix, ...]) -> PlacedPiece:
         """The piece over the digits of the element."""
         values: dict[int, Linear] = {}
         extra: list[Formula] = []
@@ -161,17 +161,17 @@ class Plane:
             extra += [equal(Linear(0, {v: 1}), Linear(0)) for v in gaps]
         ranges = both((*extra, rewritten(piece.ranges, values)))
         definitions, predicate = rewritten(piece.definitions, values), rewritten(piece.predicate, values)
-        return Placed(
+        return PlacedPiece(
             piece,
             both((ranges, definitions, predicate)),
             either((opposite(ranges), both((ranges, definitions, opposite(predicate))))),
             values,
         )
 
-    def place_any(self, piece: Piece) -> Placed:
+    def place_any(self, piece: AccessPiece) -> PlacedPiece:
         """A piece that is no mixed-radix number: the element equals the coordinates of some point."""
         same = [equal(e, c) for e, c in zip(self.element, piece.coords, strict=True)]
-        return Placed(piece, both((piece.points, *same)), None, {})
+        return PlacedPiece(piece, both((piece.points, *same)), None, {})
 
     # -- digits of one dimension ----------------------------------------------------------------------------------
     def _dimension(self, dim: int, radixes: Sequence[Radix]) -> dict[object, Chain]:

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tilewright.base.verdict import Refuted, Unknown
-from tilewright.contract.access_witness import AccessWitness, Fault
+from tilewright.contract.access_witness import AccessFault, AccessWitness
 from tilewright.diag import Diagnostic, Location
 from tilewright.diag.catalogue import CATALOGUE
 
 _REQUIRED = {
-    Fault.OUTSIDE: "every coordinate inside the extents, for all extents of the class",
-    Fault.TWICE: "every element written by exactly one program, thread and register",
-    Fault.MISSED: "every element of the store's domain written",
-    Fault.STRAY: "only elements of the store's domain written",
+    AccessFault.OUTSIDE: "every coordinate inside the extents, for all extents of the class",
+    AccessFault.TWICE: "every element written by exactly one program, thread and register",
+    AccessFault.MISSED: "every element of the store's domain written",
+    AccessFault.STRAY: "only elements of the store's domain written",
 }
 
 

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 from enum import Enum
 
 from tilewright.base.expr import Expr, ExprError
-from tilewright.contract.access_linear import Linear, Lowering
-from tilewright.contract.access_pieces import Piece
+from tilewright.contract.access_linear import Linear, Linearisation
+from tilewright.contract.access_pieces import AccessPiece
 from tilewright.protocol.access import AccessMap, KernelAccesses
 
 
-class Fault(Enum):
+class AccessFault(Enum):
     """What goes wrong, by the code that reports it."""
 
     OUTSIDE = "ACC001"
@@ -36,7 +36,7 @@ class Point:
 class AccessWitness:
     """The extents and scalars of a launch, the element, and who accesses it (nobody, for an element never written)."""
 
-    fault: Fault
+    fault: AccessFault
     tensor: str
     parameters: tuple[tuple[str, int], ...]
     element: tuple[int, ...]
@@ -57,7 +57,7 @@ class Replay:
     """Evaluates a solver's point on the original expressions, which share nothing with the proof."""
 
     kernel: KernelAccesses
-    outer: Lowering
+    outer: Linearisation
     values: Mapping[int, int]
 
     @property
@@ -73,7 +73,7 @@ class Replay:
                 return False
         return all(a.evaluate(known) for a in self.kernel.assumptions if a.symbols <= known.keys())
 
-    def indices(self, piece: Piece, placed: Mapping[int, Linear] | None = None) -> dict[str, int]:
+    def indices(self, piece: AccessPiece, placed: Mapping[int, Linear] | None = None) -> dict[str, int]:
         """The indices of a piece at the point; ``placed`` gives its variables over an element's digits."""
         return {name: self._at(form.replaced(placed or {})) for name, form in piece.indices.items()}
 
@@ -86,7 +86,7 @@ class Replay:
 
     def witness(
         self,
-        fault: Fault,
+        fault: AccessFault,
         source: AccessMap,
         element: tuple[int, ...],
         points: Sequence[tuple[AccessMap, dict[str, int]]],

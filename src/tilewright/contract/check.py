@@ -17,7 +17,7 @@ from tilewright.contract.forms import declared
 from tilewright.contract.parametric import METHOD, prove
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
 from tilewright.contract.runs.search import Failure, Search, machine, search
-from tilewright.contract.runs.state import Decision
+from tilewright.contract.runs.state import TripDecision
 from tilewright.contract.show import diagnostic_of, timeline_of, warning_of
 from tilewright.contract.timeline import Timeline
 from tilewright.diag import Diagnostic
@@ -39,7 +39,7 @@ MAX_FIXED = 40
 
 
 @dataclass(frozen=True)
-class Obligation:
+class ProvedObligation:
     """One thing proved, and how."""
 
     name: str
@@ -53,7 +53,7 @@ class Certificate:
 
     protocol: Protocol
     policy: Policy
-    obligations: tuple[Obligation, ...]
+    obligations: tuple[ProvedObligation, ...]
     assumptions: tuple[tuple[str, str], ...]
     warnings: tuple[str, ...]
 
@@ -202,7 +202,7 @@ def _candidates(
 
 def _decisions(failure: Failure) -> dict[tuple[str, int], int]:
     found: dict[tuple[str, int], int] = {}
-    decision: Decision | None = failure.state.decided
+    decision: TripDecision | None = failure.state.decided
     while decision is not None:
         found[decision.key] = decision.value
         decision = decision.previous
@@ -265,7 +265,7 @@ def _unknown_diagnostic(unknown: Unknown) -> Diagnostic:
 
 # -- certificates --------------------------------------------------------------------------------------------------
 def _certificate(protocol: Protocol, policy: Policy, method: str, result: Search) -> Certificate:
-    obligations = tuple(Obligation(r.value.obligation, r.value.rule, method) for r in Rule)
+    obligations = tuple(ProvedObligation(r.value.obligation, r.value.rule, method) for r in Rule)
     warnings = tuple(f"{b.rule.code}: {b.detail}" for b in result.warnings.values())
     return Certificate(protocol, policy, obligations, ASSUMPTIONS, warnings)
 

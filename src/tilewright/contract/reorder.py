@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from tilewright.contract.check import Certificate, Obligation, certificate
+from tilewright.contract.check import Certificate, ProvedObligation, certificate
 from tilewright.contract.rules import Policy
 from tilewright.protocol.independence import equivalent
 from tilewright.protocol.model import Protocol
@@ -23,5 +23,5 @@ def reordering(before: Protocol, after: Protocol, policy: Policy = Policy.STRICT
     if found is None:
         return None
     rule = "each role runs the steps it ran before, but for swaps of independent neighbours"
-    same = Obligation("order of independent steps", rule, "lexicographic normal forms of traces")
+    same = ProvedObligation("order of independent steps", rule, "lexicographic normal forms of traces")
     return replace(found, obligations=(*found.obligations, same))

@@ -21,7 +21,7 @@ from tilewright.protocol import ops
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, body_of, steps, walk, with_bodies
 
 
-class Kind(Enum):
+class ThreadKind(Enum):
     """A class of threads of a role."""
 
     ELECTED = "elected"
@@ -31,11 +31,11 @@ class Kind(Enum):
 
 
 @dataclass(frozen=True)
-class Group:
+class ThreadClass:
     """A class of threads: ``size`` threads of ``role`` that run the same code."""
 
     role: str
-    kind: Kind
+    kind: ThreadKind
     size: int
     primary: bool
     """The first class of its role: does what the role does once."""
@@ -46,43 +46,43 @@ class Group:
         return self.role if self.primary else f"{self.role} ({self.kind.value})"
 
 
-def groups_of(role: Role) -> tuple[Group, ...]:
+def groups_of(role: Role) -> tuple[ThreadClass, ...]:
     """The classes of ``role``, the primary one first."""
     program = list(steps(role.body))
     per_warp = any(s.by is By.PER_WARP or isinstance(s.op, ops.WarpSync) for s in program)
     elected = any(s.by in (By.ELECTED, By.THREAD_ZERO) for s in program)
     n = role.threads
     if n == 1:
-        found = [(Kind.ELECTED, 1)]
+        found = [(ThreadKind.ELECTED, 1)]
     elif per_warp:
         warps = n // WARP_THREADS
         found = [
-            (Kind.ELECTED, 1),
-            (Kind.WARP0, WARP_THREADS - 1),
-            (Kind.LEADERS, warps - 1),
-            (Kind.REST, (warps - 1) * (WARP_THREADS - 1)),
+            (ThreadKind.ELECTED, 1),
+            (ThreadKind.WARP0, WARP_THREADS - 1),
+            (ThreadKind.LEADERS, warps - 1),
+            (ThreadKind.REST, (warps - 1) * (WARP_THREADS - 1)),
         ]
     elif elected:
-        found = [(Kind.ELECTED, 1), (Kind.REST, n - 1)]
+        found = [(ThreadKind.ELECTED, 1), (ThreadKind.REST, n - 1)]
     else:
-        found = [(Kind.REST, n)]
-    return tuple(Group(role.name, kind, size, i == 0) for i, (kind, size) in enumerate(f for f in found if f[1]))
+        found = [(ThreadKind.REST, n)]
+    return tuple(ThreadClass(role.name, kind, size, i == 0) for i, (kind, size) in enumerate(f for f in found if f[1]))
 
 
-_RUNS: dict[Kind, frozenset[By]] = {
-    Kind.ELECTED: frozenset(By),
-    Kind.WARP0: frozenset((By.ALL,)),
-    Kind.LEADERS: frozenset((By.ALL, By.PER_WARP)),
-    Kind.REST: frozenset((By.ALL,)),
+_RUNS: dict[ThreadKind, frozenset[By]] = {
+    ThreadKind.ELECTED: frozenset(By),
+    ThreadKind.WARP0: frozenset((By.ALL,)),
+    ThreadKind.LEADERS: frozenset((By.ALL, By.PER_WARP)),
+    ThreadKind.REST: frozenset((By.ALL,)),
 }
 
 
-def runs(kind: Kind) -> frozenset[By]:
+def runs(kind: ThreadKind) -> frozenset[By]:
     """The steps that threads of this kind execute."""
     return _RUNS[kind]
 
 
-def program_of(role: Role, group: Group) -> tuple[Node, ...]:
+def program_of(role: Role, group: ThreadClass) -> tuple[Node, ...]:
     """The steps that ``group`` executes; counters nobody reads and loops without steps are dropped."""
     body = _only(role.body, _RUNS[group.kind])
     while True:

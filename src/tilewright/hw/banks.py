@@ -28,7 +28,7 @@ LINE_BYTES = BANKS * BANK_BYTES
 """What NVIDIA's banks deliver in one cycle."""
 
 
-class Evidence(Enum):
+class LaneGroupEvidence(Enum):
     """How the lane groups of a row are known."""
 
     DOCUMENTED = "documented"
@@ -50,7 +50,7 @@ class BankAccess:
     lanes: int
     groups: tuple[tuple[int, ...], ...] | None
     banks: int
-    evidence: Evidence
+    evidence: LaneGroupEvidence
     source: str
 
     @property
@@ -107,20 +107,20 @@ def _nvidia() -> tuple[BankAccess, ...]:
     rows: list[BankAccess] = []
     for way in ("ld", "st"):
         for size, together in ((4, 32), (8, 16), (16, 8)):
-            known = Evidence.DOCUMENTED if size == 4 else Evidence.MEASURED
+            known = LaneGroupEvidence.DOCUMENTED if size == 4 else LaneGroupEvidence.MEASURED
             source = "CUDAPG" if size == 4 else "CUTISSUE, H200"
             groups = _consecutive(32, together)
             rows.append(BankAccess("nvidia", f"{way}.shared.b{8 * size}", size, 32, groups, 32, known, source))
         for matrices in (1, 2, 4):
             groups = _consecutive(8 * matrices, 8)
             op = f"{way}matrix.x{matrices}"
-            rows.append(BankAccess("nvidia", op, 16, 32, groups, 32, Evidence.MEASURED, "PTX, H200"))
+            rows.append(BankAccess("nvidia", op, 16, 32, groups, 32, LaneGroupEvidence.MEASURED, "PTX, H200"))
     return tuple(rows)
 
 
 def _amd(
     architecture: str,
-    rows: Sequence[tuple[str, int, tuple[tuple[int, ...], ...] | None, int, Evidence, str]],
+    rows: Sequence[tuple[str, int, tuple[tuple[int, ...], ...] | None, int, LaneGroupEvidence, str]],
 ) -> tuple[BankAccess, ...]:
     return tuple(BankAccess(architecture, op, size, 64, g, banks, e, s) for op, size, g, banks, e, s in rows)
 
@@ -132,22 +132,22 @@ ACCESSES: dict[tuple[str, str], BankAccess] = {
         *_amd(
             "gfx942",
             (
-                ("ds_read_b32", 4, _consecutive(64, 32), 32, Evidence.MEASURED, "SHARK"),
-                ("ds_read_b64", 8, _consecutive(64, 16), 32, Evidence.MEASURED, "SHARK"),
-                ("ds_read_b128", 16, _CDNA3_WIDE, 32, Evidence.DOCUMENTED, "CK, ROCMBLOG, SHARK, TRITON"),
-                ("ds_write_b64", 8, _consecutive(64, 16), 32, Evidence.ASSUMED, "HK (measured on gfx950)"),
-                ("ds_write_b128", 16, _consecutive(64, 8), 32, Evidence.DOCUMENTED, "CK, ROCMBLOG"),
+                ("ds_read_b32", 4, _consecutive(64, 32), 32, LaneGroupEvidence.MEASURED, "SHARK"),
+                ("ds_read_b64", 8, _consecutive(64, 16), 32, LaneGroupEvidence.MEASURED, "SHARK"),
+                ("ds_read_b128", 16, _CDNA3_WIDE, 32, LaneGroupEvidence.DOCUMENTED, "CK, ROCMBLOG, SHARK, TRITON"),
+                ("ds_write_b64", 8, _consecutive(64, 16), 32, LaneGroupEvidence.ASSUMED, "HK (measured on gfx950)"),
+                ("ds_write_b128", 16, _consecutive(64, 8), 32, LaneGroupEvidence.DOCUMENTED, "CK, ROCMBLOG"),
             ),
         ),
         *_amd(
             "gfx950",
             (
-                ("ds_read_b32", 4, _consecutive(64, 64), 64, Evidence.MEASURED, "SHARK"),
-                ("ds_read_b64", 8, _consecutive(64, 32), 64, Evidence.MEASURED, "SHARK, HK"),
-                ("ds_read_b96", 12, _CDNA3_WIDE, 32, Evidence.MEASURED, "HK"),
-                ("ds_read_b128", 16, _CDNA4_WIDE, 64, Evidence.MEASURED, "SHARK, HK, TRITON"),
-                ("ds_write_b64", 8, _consecutive(64, 16), 32, Evidence.MEASURED, "HK"),
-                ("ds_write_b128", 16, None, 0, Evidence.UNKNOWN, "no document and no measurement found"),
+                ("ds_read_b32", 4, _consecutive(64, 64), 64, LaneGroupEvidence.MEASURED, "SHARK"),
+                ("ds_read_b64", 8, _consecutive(64, 32), 64, LaneGroupEvidence.MEASURED, "SHARK, HK"),
+                ("ds_read_b96", 12, _CDNA3_WIDE, 32, LaneGroupEvidence.MEASURED, "HK"),
+                ("ds_read_b128", 16, _CDNA4_WIDE, 64, LaneGroupEvidence.MEASURED, "SHARK, HK, TRITON"),
+                ("ds_write_b64", 8, _consecutive(64, 16), 32, LaneGroupEvidence.MEASURED, "HK"),
+                ("ds_write_b128", 16, None, 0, LaneGroupEvidence.UNKNOWN, "no document and no measurement found"),
             ),
         ),
     )

@@ -6,7 +6,7 @@ tried with ptxas 13.0.88.
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Example, Rule, Scope
+from tilewright.hw.rules import Consequence, Evidence, Example, Rule, RuleScope
 
 _PTX = "PTX ISA 9.1"
 _DOC = Evidence.DOCUMENTED
@@ -117,7 +117,7 @@ RULES: tuple[Rule, ...] = (
         _REJECTS,
         _DOC,
         f"{_PTX}, 9.7.9.24",
-        scope=Scope(80),
+        scope=RuleScope(80),
         good=(("cp_async_bytes", 8),),
         bad=(("cp_async_bytes", 2),),
     ),
@@ -127,7 +127,7 @@ RULES: tuple[Rule, ...] = (
         _UNDEFINED,
         _DOC,
         f"{_PTX}, 9.7.9.24",
-        scope=Scope(80),
+        scope=RuleScope(80),
         good=(("cp_async_bytes", 8), ("cp_async_source", 4104)),
         bad=(("cp_async_bytes", 16), ("cp_async_source", 4104)),
     ),

@@ -17,7 +17,7 @@ Bases: TypeAlias = tuple[tuple[int, ...], ...]
 
 
 @dataclass(frozen=True)
-class Fragment:
+class FragmentAtom:
     """One atom. ``shape`` is its extent per dimension, named by ``dims``; ``source`` the table it was read from."""
 
     name: str
@@ -34,13 +34,13 @@ _WARPGROUP: Bases = ((16, 0), (32, 0))
 _PAIRS: Bases = ((0, 2), (0, 4), *_ROWS_OF_8)
 
 # -- wgmma (sm_90a): 64 rows, four warps of 16 -----------------------------------------------------------------------
-WGMMA_ACCUMULATOR = Fragment(
+WGMMA_ACCUMULATOR = FragmentAtom(
     "wgmma.d", ("m", "n"), (64, 8), ((0, 1), (8, 0)), _PAIRS, _WARPGROUP, "PTX ISA 9.1, 9.7.15.5.1.1, D fragment"
 )
 """Accumulator m64n8, repeated along n; f32, s32 and f16 alike when elements are counted."""
 
-WGMMA_A: dict[int, Fragment] = {
-    32: Fragment(
+WGMMA_A: dict[int, FragmentAtom] = {
+    32: FragmentAtom(
         "wgmma.a.tf32",
         ("m", "k"),
         (64, 8),
@@ -49,7 +49,7 @@ WGMMA_A: dict[int, Fragment] = {
         _WARPGROUP,
         "PTX ISA 9.1, 9.7.15.5.1.1, A fragment k8",
     ),
-    16: Fragment(
+    16: FragmentAtom(
         "wgmma.a.b16",
         ("m", "k"),
         (64, 16),
@@ -58,7 +58,7 @@ WGMMA_A: dict[int, Fragment] = {
         _WARPGROUP,
         "PTX ISA 9.1, 9.7.15.5.1.1, A fragment k16",
     ),
-    8: Fragment(
+    8: FragmentAtom(
         "wgmma.a.b8",
         ("m", "k"),
         (64, 32),
@@ -77,13 +77,13 @@ WGMMA_N_INTEGER: tuple[int, ...] = (8, 16, 24, *range(32, 257, 16))
 """Accumulator widths of integer wgmma (PTX ISA 9.1, 9.7.15.2)."""
 
 # -- mma.sync m16n8k16 -----------------------------------------------------------------------------------------------
-MMA_ACCUMULATOR = Fragment(
+MMA_ACCUMULATOR = FragmentAtom(
     "mma.d", ("m", "n"), (16, 8), ((0, 1), (8, 0)), _PAIRS, (), "PTX ISA 9.1, 9.7.14.5, m16n8 C/D fragment"
 )
-MMA_A_16 = Fragment(
+MMA_A_16 = FragmentAtom(
     "mma.a.b16", ("m", "k"), (16, 16), ((0, 1), (8, 0), (0, 8)), _PAIRS, (), "PTX ISA 9.1, 9.7.14.5, m16n8k16 A"
 )
-MMA_B_16 = Fragment(
+MMA_B_16 = FragmentAtom(
     "mma.b.b16",
     ("k", "n"),
     (16, 8),
@@ -94,10 +94,10 @@ MMA_B_16 = Fragment(
 )
 
 # -- ldmatrix and stmatrix: 8x8 matrices of 16-bit elements, one row address per lane --------------------------------
-LDMATRIX = Fragment(
+LDMATRIX = FragmentAtom(
     "ldmatrix.m8n8.b16", ("row", "column"), (8, 8), ((0, 1),), _PAIRS, (), "PTX ISA 9.1, 9.7.14.5.15, fragment table"
 )
-LDMATRIX_TRANS = Fragment(
+LDMATRIX_TRANS = FragmentAtom(
     "ldmatrix.m8n8.trans.b16",
     ("row", "column"),
     (8, 8),
@@ -113,8 +113,8 @@ MATRIX_ROW_BYTES = 16
 # -- tcgen05.ld and .st (sm_100a): rows are TMEM lanes, columns 32-bit cells; warp w reaches lanes 32w..32w+31 --------
 _TMEM_WARPS: Bases = ((32, 0), (64, 0))
 _TMEM_SOURCE = "PTX ISA 9.1, 9.7.16.8, data movement shapes"
-TCGEN05_LDST: dict[str, Fragment] = {
-    "32x32b": Fragment(
+TCGEN05_LDST: dict[str, FragmentAtom] = {
+    "32x32b": FragmentAtom(
         "tcgen05.32x32b",
         ("lane", "column"),
         (128, 1),
@@ -123,7 +123,7 @@ TCGEN05_LDST: dict[str, Fragment] = {
         _TMEM_WARPS,
         _TMEM_SOURCE,
     ),
-    "16x64b": Fragment(
+    "16x64b": FragmentAtom(
         "tcgen05.16x64b",
         ("row", "column"),
         (16, 2),
@@ -132,7 +132,7 @@ TCGEN05_LDST: dict[str, Fragment] = {
         (),
         _TMEM_SOURCE,
     ),
-    "16x128b": Fragment(
+    "16x128b": FragmentAtom(
         "tcgen05.16x128b",
         ("row", "column"),
         (16, 4),
@@ -141,8 +141,8 @@ TCGEN05_LDST: dict[str, Fragment] = {
         (),
         _TMEM_SOURCE,
     ),
-    "16x256b": Fragment("tcgen05.16x256b", ("row", "column"), (16, 8), ((0, 1), (8, 0)), _PAIRS, (), _TMEM_SOURCE),
-    "16x32bx2": Fragment(
+    "16x256b": FragmentAtom("tcgen05.16x256b", ("row", "column"), (16, 8), ((0, 1), (8, 0)), _PAIRS, (), _TMEM_SOURCE),
+    "16x32bx2": FragmentAtom(
         "tcgen05.16x32bx2",
         ("row", "half", "column"),
         (16, 2, 1),
@@ -156,8 +156,8 @@ TCGEN05_LDST: dict[str, Fragment] = {
 TCGEN05_MAX_REGISTERS = 128
 
 # -- AMD: waves of 64 (MFMA) and 32 (WMMA) ---------------------------------------------------------------------------
-MFMA_ACCUMULATOR: dict[tuple[int, int], Fragment] = {
-    (32, 32): Fragment(
+MFMA_ACCUMULATOR: dict[tuple[int, int], FragmentAtom] = {
+    (32, 32): FragmentAtom(
         "mfma.d.32x32",
         ("m", "n"),
         (32, 32),
@@ -166,7 +166,7 @@ MFMA_ACCUMULATOR: dict[tuple[int, int], Fragment] = {
         (),
         "AMD MI300 ISA, V_MFMA_F32_32X32X8_F16 D matrix",
     ),
-    (16, 16): Fragment(
+    (16, 16): FragmentAtom(
         "mfma.d.16x16",
         ("m", "n"),
         (16, 16),
@@ -175,7 +175,7 @@ MFMA_ACCUMULATOR: dict[tuple[int, int], Fragment] = {
         (),
         "AMD MI300 ISA, V_MFMA_F32_16X16X16_F16 D matrix",
     ),
-    (64, 4): Fragment(
+    (64, 4): FragmentAtom(
         "mfma.d.64x4",
         ("m", "n"),
         (64, 4),
@@ -184,7 +184,7 @@ MFMA_ACCUMULATOR: dict[tuple[int, int], Fragment] = {
         (),
         "AMD MI300 ISA, V_MFMA_F32_4X4X4_16B_F16 used as one 64x4 tile",
     ),
-    (4, 64): Fragment(
+    (4, 64): FragmentAtom(
         "mfma.d.4x64",
         ("m", "n"),
         (4, 64),
@@ -194,8 +194,8 @@ MFMA_ACCUMULATOR: dict[tuple[int, int], Fragment] = {
         "AMD MI300 ISA, V_MFMA_F32_4X4X4_16B_F16 used as one 4x64 tile",
     ),
 }
-MFMA_ACCUMULATOR_64: dict[tuple[int, int], Fragment] = {
-    (16, 16): Fragment(
+MFMA_ACCUMULATOR_64: dict[tuple[int, int], FragmentAtom] = {
+    (16, 16): FragmentAtom(
         "mfma.d.16x16.f64",
         ("m", "n"),
         (16, 16),
@@ -205,8 +205,8 @@ MFMA_ACCUMULATOR_64: dict[tuple[int, int], Fragment] = {
         "AMD MI300 ISA, V_MFMA_F64_16X16X4_F64 D matrix",
     ),
 }
-WMMA_ACCUMULATOR: dict[int, Fragment] = {
-    1: Fragment(
+WMMA_ACCUMULATOR: dict[int, FragmentAtom] = {
+    1: FragmentAtom(
         "wmma.d.gfx11",
         ("m", "n"),
         (16, 16),
@@ -215,7 +215,7 @@ WMMA_ACCUMULATOR: dict[int, Fragment] = {
         (),
         "AMD RDNA3 ISA, WMMA f32 D matrix, wave32",
     ),
-    2: Fragment(
+    2: FragmentAtom(
         "wmma.d.gfx12",
         ("m", "n"),
         (16, 16),
@@ -224,7 +224,7 @@ WMMA_ACCUMULATOR: dict[int, Fragment] = {
         (),
         "AMD RDNA4 ISA, WMMA f32 D matrix, wave32",
     ),
-    3: Fragment(
+    3: FragmentAtom(
         "wmma.d.gfx1250",
         ("m", "n"),
         (16, 16),

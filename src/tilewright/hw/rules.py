@@ -65,7 +65,7 @@ class Per(Enum):
 
 
 @dataclass(frozen=True)
-class Scope:
+class RuleScope:
     """Where a rule holds: compute capability (90 for 9.0) in ``[cc_from, cc_before)``; toolkit versions as in
     CUDA_VERSION (12080 for 12.8). ``driver`` names the driver an observation was made with."""
 
@@ -103,7 +103,7 @@ class Rule:
     evidence: Evidence
     source: str
     per: Per = Per.REQUEST
-    scope: Scope = Scope()
+    scope: RuleScope = RuleScope()
     good: Example = ()
     bad: Example = ()
 

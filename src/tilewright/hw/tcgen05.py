@@ -6,12 +6,12 @@ executed.
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Example, Rule, Scope
+from tilewright.hw.rules import Consequence, Evidence, Example, Rule, RuleScope
 from tilewright.hw.tensormap import Swizzle
-from tilewright.hw.wgmma import Field
+from tilewright.hw.wgmma import DescriptorField
 
 _PTX = "PTX ISA 9.1, 9.7.16"
-_BLACKWELL = Scope(100, 120)
+_BLACKWELL = RuleScope(100, 120)
 _DOC = Evidence.DOCUMENTED
 _REJECTS, _UNDEFINED, _HANG = Consequence.ASSEMBLER_REJECTS, Consequence.UNDEFINED, Consequence.HANG
 
@@ -24,26 +24,26 @@ LAYOUT_TYPE: dict[Swizzle, int] = {
 }
 """Bits 61-63 of the shared-memory descriptor (table of 9.7.16.4.1)."""
 
-DESCRIPTOR: tuple[Field, ...] = (
-    Field("start_address", 0, 14, 4),
-    Field("leading_bytes", 16, 14, 4),
-    Field("stride_bytes", 32, 14, 4),
-    Field("version", 46, 3),
-    Field("base_offset", 49, 3),
-    Field("layout_type", 61, 3),
+DESCRIPTOR: tuple[DescriptorField, ...] = (
+    DescriptorField("start_address", 0, 14, 4),
+    DescriptorField("leading_bytes", 16, 14, 4),
+    DescriptorField("stride_bytes", 32, 14, 4),
+    DescriptorField("version", 46, 3),
+    DescriptorField("base_offset", 49, 3),
+    DescriptorField("layout_type", 61, 3),
 )
 """The 64-bit shared-memory matrix descriptor; ``version`` is 1."""
 
-INSTRUCTION: tuple[Field, ...] = (
-    Field("d_format", 4, 2),
-    Field("a_format", 7, 3),
-    Field("b_format", 10, 3),
-    Field("negate_a", 13, 1),
-    Field("negate_b", 14, 1),
-    Field("transpose_a", 15, 1),
-    Field("transpose_b", 16, 1),
-    Field("n", 17, 6, 3),
-    Field("m", 24, 5, 4),
+INSTRUCTION: tuple[DescriptorField, ...] = (
+    DescriptorField("d_format", 4, 2),
+    DescriptorField("a_format", 7, 3),
+    DescriptorField("b_format", 10, 3),
+    DescriptorField("negate_a", 13, 1),
+    DescriptorField("negate_b", 14, 1),
+    DescriptorField("transpose_a", 15, 1),
+    DescriptorField("transpose_b", 16, 1),
+    DescriptorField("n", 17, 6, 3),
+    DescriptorField("m", 24, 5, 4),
 )
 """The 32-bit instruction descriptor of the dense kinds f16, tf32, f8f6f4 and i8."""
 

@@ -10,7 +10,7 @@ stated by no document.
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Per, Rule, Scope
+from tilewright.hw.rules import Consequence, Evidence, Per, Rule, RuleScope
 from tilewright.hw.tensormap import DataType, Interleave, Swizzle
 from tilewright.hw.tensormap_cases import INTERLEAVED, PACKED_4, PACKED_6, PACKED_DENSE, RANK_3
 from tilewright.hw.tensormap_runs import RUNS
@@ -18,8 +18,8 @@ from tilewright.hw.tensormap_runs import RUNS
 _API = "CUDA Driver API, cuTensorMapEncodeTiled"
 _SEEN = "observed: 300,000 labelled requests, H200"
 _DRIVER = "580.159"
-_HOPPER = Scope(90, 100, driver=_DRIVER)
-_BLACKWELL = Scope(100, toolkit_from=12080)
+_HOPPER = RuleScope(90, 100, driver=_DRIVER)
+_BLACKWELL = RuleScope(100, toolkit_from=12080)
 _REJECTS, _DOC, _OBS = Consequence.DRIVER_REJECTS, Evidence.DOCUMENTED, Evidence.OBSERVED
 
 _PADDED = "(tensor_data_type != U4X16_ALIGN16B and tensor_data_type != U6X16_ALIGN16B)"
@@ -31,7 +31,7 @@ _ENUMERATIONS = (
         _REJECTS,
         _DOC,
         f"{_API}, tensorDataType",
-        scope=Scope(100, toolkit_from=12080),
+        scope=RuleScope(100, toolkit_from=12080),
         good=PACKED_DENSE,
         bad=(("tensor_data_type", 16),),
     ),
@@ -92,7 +92,7 @@ _ENUMERATIONS = (
         _REJECTS,
         _DOC,
         f"{_API}, swizzle",
-        scope=Scope(100, toolkit_from=12080),
+        scope=RuleScope(100, toolkit_from=12080),
         good=(("swizzle", Swizzle.B128_ATOM_64B),),
         bad=(("swizzle", 7),),
     ),

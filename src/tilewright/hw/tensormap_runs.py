@@ -6,15 +6,15 @@ Field names as in ``tensormap_rules``; fields of the copy are ``direction``, ``s
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Per, Rule, Scope
+from tilewright.hw.rules import Consequence, Evidence, Per, Rule, RuleScope
 from tilewright.hw.tensormap import DataType, Direction, Interleave, Swizzle
 from tilewright.hw.tensormap_cases import INTERLEAVED, PACKED_4, PACKED_6, RANK_3, UNSWIZZLED
 
 _API = "CUDA Driver API, cuTensorMapEncodeTiled"
 _GUIDE = "CUDA Programming Guide, 4.11.2.2.5"
 _PTX = "PTX ISA 9.1"
-_EXECUTED = Scope(90, driver="580.159")
-_BLACKWELL = Scope(100, toolkit_from=12080)
+_EXECUTED = RuleScope(90, driver="580.159")
+_BLACKWELL = RuleScope(100, toolkit_from=12080)
 _EXECUTED_STARTS = (
     "executed on an H200 (tools/tma_execute.py): copies whose first inner coordinate is no multiple of 16 bytes end in"
     " an illegal instruction, loads and stores, every swizzle and rank; stated by no document"

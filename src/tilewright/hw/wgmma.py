@@ -8,11 +8,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.hw.rules import Consequence, Evidence, Example, Rule, Scope
+from tilewright.hw.rules import Consequence, Evidence, Example, Rule, RuleScope
 from tilewright.hw.tensormap import Swizzle
 
 _PTX = "PTX ISA 9.1, 9.7.15"
-_HOPPER = Scope(90, 91)
+_HOPPER = RuleScope(90, 91)
 _DOC = Evidence.DOCUMENTED
 
 INSTRUCTION_M = 64
@@ -27,7 +27,7 @@ LAYOUT_TYPE: dict[Swizzle, int] = {Swizzle.NONE: 0, Swizzle.B128: 1, Swizzle.B64
 
 
 @dataclass(frozen=True)
-class Field:
+class DescriptorField:
     """Bits ``[low, low + width)`` of a descriptor, holding ``value >> shift``."""
 
     name: str
@@ -36,12 +36,12 @@ class Field:
     shift: int = 0
 
 
-DESCRIPTOR: tuple[Field, ...] = (
-    Field("start_address", 0, 14, 4),
-    Field("leading_bytes", 16, 14, 4),
-    Field("stride_bytes", 32, 14, 4),
-    Field("base_offset", 49, 3),
-    Field("layout_type", 62, 2),
+DESCRIPTOR: tuple[DescriptorField, ...] = (
+    DescriptorField("start_address", 0, 14, 4),
+    DescriptorField("leading_bytes", 16, 14, 4),
+    DescriptorField("stride_bytes", 32, 14, 4),
+    DescriptorField("base_offset", 49, 3),
+    DescriptorField("layout_type", 62, 2),
 )
 """The 64-bit shared-memory matrix descriptor."""
 

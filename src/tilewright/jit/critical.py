@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from itertools import groupby
 
-from tilewright.protocol.cycle import CriticalCycle, Link, critical_cycle
+from tilewright.protocol.cycle import CriticalCycle, CycleEvent, critical_cycle
 from tilewright.protocol.graph import graph_of
 from tilewright.protocol.model import Protocol
 from tilewright.protocol.product_graph import OutsideFragment
@@ -28,7 +28,7 @@ class CriticalMark:
 class Repeated:
     """``count`` links of a cycle in a row that read alike: together they take ``cycles`` and ``turns``."""
 
-    link: Link
+    link: CycleEvent
     count: int
     cycles: float
     turns: int
@@ -49,7 +49,7 @@ def critical_cycles(protocol: Protocol) -> tuple[CriticalCycle, ...] | str:
 def repeated(cycle: CriticalCycle) -> tuple[Repeated, ...]:
     """The links with equal neighbours as one."""
 
-    def words(link: Link) -> tuple[object, ...]:
+    def words(link: CycleEvent) -> tuple[object, ...]:
         return link.who, link.what, link.where
 
     links = list(cycle.links)
@@ -78,7 +78,9 @@ def traced(run: TimedRun, cycle: CriticalCycle) -> tuple[CriticalMark, ...]:
     return min((c for c in circles if c), key=lambda c: c[-1].when - c[0].when, default=())
 
 
-def _around(links: list[Link], ends: Mapping[tuple[str, str], list[float]], begin: float) -> tuple[CriticalMark, ...]:
+def _around(
+    links: list[CycleEvent], ends: Mapping[tuple[str, str], list[float]], begin: float
+) -> tuple[CriticalMark, ...]:
     """Once around from the end of the first event at cycle ``begin``."""
     marks = [CriticalMark(links[0].who, links[0].what, begin, links[0].cycles)]
     for link in (*links[1:], links[0]):

@@ -38,7 +38,7 @@ from tilewright.layout.register import RegisterLayout
 from tilewright.runtime import check, load
 from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.driver import Driver
-from tilewright.simulate import Report, run_steps
+from tilewright.simulate import SimulationReport, run_steps
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import extents, tensor_name
 
@@ -61,7 +61,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class Argument:
+class TensorArgument:
     """A tensor argument as text: ``f32``, ``64 x 1000``."""
 
     name: str
@@ -118,7 +118,7 @@ class PassTime:
 
 
 @dataclass(frozen=True)
-class Instructions:
+class OpcodeCounts:
     """Instructions of one kernel by opcode, most frequent first."""
 
     ptx: tuple[tuple[str, int], ...]
@@ -145,14 +145,14 @@ class Inspection:
     name: str
     place: str
     source: str
-    arguments: tuple[Argument, ...]
+    arguments: tuple[TensorArgument, ...]
     predicate: Expr
     notes: tuple[str, ...]
     maps: tuple[TileMap, ...]
     pipeline: PipelineTimeline | None
     artifact: Artifact
-    instructions: Instructions
-    simulated: Report
+    instructions: OpcodeCounts
+    simulated: SimulationReport
     agreements: tuple[Agreement, ...]
     launched: Launched | NotLaunched
     times: tuple[PassTime, ...]
@@ -196,7 +196,7 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
     launches = [step.kernel for step in artifact.variants[0].steps if isinstance(step, Launch)]
     image = artifact.kernel(launches[-1])  # copies into workspaces come before it
     with stopwatch.run("disassemble"):
-        instructions = Instructions(_opcodes(image.ptx, _PTX), _opcodes(sass(image.cubin), _SASS))
+        instructions = OpcodeCounts(_opcodes(image.ptx, _PTX), _opcodes(sass(image.cubin), _SASS))
     again = () if image.transport_ir == str(planned.transport) else (_AGAIN,)
     announce("simulating")
     results = {name: value.copy() for name, value in case.tensors.items()}
@@ -207,7 +207,7 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
         name=case.kernel.name,
         place=f"{case.kernel.where.file}:{case.kernel.where.line}" if case.kernel.where else "",
         source=source_of(case.kernel),
-        arguments=tuple(Argument(n, d.dtype.name, d.shape) for n, d in described.items()),
+        arguments=tuple(TensorArgument(n, d.dtype.name, d.shape) for n, d in described.items()),
         predicate=planned.predicate,
         notes=(*artifact.variants[0].plan.splitlines(), *again),
         maps=tile_maps(planned),

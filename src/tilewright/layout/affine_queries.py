@@ -55,7 +55,7 @@ def lift(layout: AffineLayout) -> Lift:
 
 
 @dataclass(frozen=True)
-class Part:
+class DigitGroup:
     """Digits that share outputs with no others, smallest steps first: ``digits`` and ``outs`` are their positions."""
 
     digits: tuple[int, ...]
@@ -147,7 +147,7 @@ class Part:
         return taken == everything
 
 
-def parts(layout: AffineLayout) -> list[Part]:
+def parts(layout: AffineLayout) -> list[DigitGroup]:
     """The layout's digits that move something, grouped by the outputs they share."""
     lifted = lift(layout)
     moduli = tuple(m if w else None for m, w in zip(layout.moduli, lifted.wraps, strict=True))
@@ -157,13 +157,15 @@ def parts(layout: AffineLayout) -> list[Part]:
     for i in moving:
         touched = [group[j] for j, c in enumerate(lifted.columns[i]) if c]
         group = [touched[0] if g in touched else g for g in group]
-    result: list[Part] = []
+    result: list[DigitGroup] = []
     for g in sorted(set(group)):
         outs = tuple(j for j, own in enumerate(group) if own == g)
         mine = [i for i in moving if any(lifted.columns[i][j] for j in outs)]
         mine.sort(key=lambda i: max(abs(c) for c in lifted.columns[i]))
         columns = tuple(tuple(lifted.columns[i][j] for j in outs) for i in mine)
-        result.append(Part(tuple(mine), outs, tuple(extents[i] for i in mine), columns, tuple(moduli[j] for j in outs)))
+        result.append(
+            DigitGroup(tuple(mine), outs, tuple(extents[i] for i in mine), columns, tuple(moduli[j] for j in outs))
+        )
     return result
 
 
@@ -182,7 +184,7 @@ def is_surjective(layout: AffineLayout) -> bool:
         return False
     for part in parts(layout):
         moduli = tuple(layout.moduli[j] for j in part.outs)
-        if not Part(part.digits, part.outs, part.extents, part.columns, moduli).is_surjective:
+        if not DigitGroup(part.digits, part.outs, part.extents, part.columns, moduli).is_surjective:
             return False
     return True
 

@@ -10,7 +10,7 @@ from tilewright.base.expr import Expr, expr
 
 
 @dataclass(frozen=True)
-class Field:
+class BitField:
     """``bits`` input bits taken from ``value``, lowest first; ``bounded`` when ``value < 2**bits`` is known."""
 
     value: Expr
@@ -26,7 +26,7 @@ class _Run:
     support: int
 
 
-def linear_expr(columns: Sequence[int], fields: Sequence[Field]) -> Expr:
+def linear_expr(columns: Sequence[int], fields: Sequence[BitField]) -> Expr:
     """The value ``xor of columns[i]`` over the set bits i of the fields, which lie one after the other.
 
     Runs of bits become one field each; runs whose output bits are disjoint are added, the others are xored first.
@@ -39,7 +39,7 @@ def linear_expr(columns: Sequence[int], fields: Sequence[Field]) -> Expr:
     return sum((_joined(group) for group in _meeting(runs)), expr(0))
 
 
-def _field_runs(columns: Sequence[int], field: Field) -> list[_Run]:
+def _field_runs(columns: Sequence[int], field: BitField) -> list[_Run]:
     runs: list[_Run] = []
     start = 0
     while start < len(columns):

@@ -13,7 +13,7 @@ from typing import NoReturn
 from tilewright.base.expr import Expr, Sym, expr, own, sym
 from tilewright.diag import fail
 from tilewright.layout import gf2_vectors
-from tilewright.layout.bit_expr import Field, linear_expr
+from tilewright.layout.bit_expr import BitField, linear_expr
 from tilewright.layout.checks import log2_size
 from tilewright.layout.plan import ConversionCost, ConversionPlan, Pick, PlanKind, RegisterPlan, Round, ShufflePlan
 from tilewright.layout.refine import Refined, common_box, refine, steps
@@ -126,7 +126,7 @@ class _WarpConversion:
         assert not isinstance(index_columns, int), "columns lie in their own span"
         choices = [base ^ gf2_vectors.apply(basis, k) for k in range(1 << len(basis))]
         numbers = [c if name is None else name.register(c) + offset for c in choices]
-        field = Field(expr(self.thread), len(thread_columns), bounded=True)
+        field = BitField(expr(self.thread), len(thread_columns), bounded=True)
         return Pick(tuple(numbers), linear_expr(index_columns, (field,)))
 
     def _groups(self) -> range:
@@ -208,7 +208,7 @@ class _WarpConversion:
         return Round(send, self._lane(lanes, shift), None)
 
     def _lane(self, columns: list[int], shift: int) -> Expr:
-        field = Field(expr(self.thread), len(columns), bounded=True)
+        field = BitField(expr(self.thread), len(columns), bounded=True)
         parts: list[Expr] = [linear_expr(columns, (field,))]
         if shift:
             parts.append(expr(shift))

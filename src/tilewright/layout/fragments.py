@@ -14,7 +14,7 @@ from tilewright.layout.f2 import F2Layout
 from tilewright.layout.register import RegisterLayout, Repeat
 
 
-def atom(fragment: facts.Fragment, warps: Sequence[Sequence[int]] = ()) -> F2Layout:
+def atom(fragment: facts.FragmentAtom, warps: Sequence[Sequence[int]] = ()) -> F2Layout:
     """The fragment as an F2 layout onto dim0, dim1, ...; ``warps`` adds bases for further warp bits."""
     outs = {f"dim{d}": size for d, size in enumerate(fragment.shape)}
     more = [tuple(basis) for basis in warps]
@@ -25,7 +25,7 @@ def atom(fragment: facts.Fragment, warps: Sequence[Sequence[int]] = ()) -> F2Lay
     return F2Layout.of(bases, outs)
 
 
-def _tiled(fragment: facts.Fragment, shape: tuple[int, ...], order: Sequence[int]) -> RegisterLayout:
+def _tiled(fragment: facts.FragmentAtom, shape: tuple[int, ...], order: Sequence[int]) -> RegisterLayout:
     """The fragment repeated over ``shape``, repeats in ``order``, fastest first."""
     for size, step, dim in zip(shape, fragment.shape, fragment.dims, strict=True):
         if extent(size, f"extent of {dim}") % step:
@@ -65,7 +65,7 @@ def wgmma_operand_a(m: int, k: int, element_bits: int, *, warpgroups: int = 1) -
     return _warpgroup_tile(fragment, m, k, warpgroups)
 
 
-def _warpgroup_tile(fragment: facts.Fragment, m: int, other: int, warpgroups: int) -> RegisterLayout:
+def _warpgroup_tile(fragment: facts.FragmentAtom, m: int, other: int, warpgroups: int) -> RegisterLayout:
     rows, step = fragment.shape
     if extent(m, "m") % (rows * warpgroups) or extent(other, fragment.dims[1]) % step:
         fail(

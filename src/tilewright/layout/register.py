@@ -23,7 +23,7 @@ from math import prod
 from tilewright.base.expr import Expr, Interval, Sym, all_of, expr, simplify
 from tilewright.diag import fail
 from tilewright.layout import gf2_vectors
-from tilewright.layout.bit_expr import Field, linear_expr
+from tilewright.layout.bit_expr import BitField, linear_expr
 from tilewright.layout.checks import extent, integer, log2_size
 from tilewright.layout.f2 import F2Layout
 
@@ -59,7 +59,7 @@ class Replication:
 
 
 @dataclass(frozen=True)
-class Exchange:
+class LaneExchange:
     """One step of a reduction across threads: combine with thread ``t ^ thread_mask``.
 
     The partner keeps the same result in register ``r ^ register_mask`` (of the sliced layout's atom; 0 in all hardware
@@ -208,8 +208,8 @@ class RegisterLayout:
         bits = self.atom.in_axis_bits("register")
         whole = not prod(r.count for r in self.repeats) > 1
         fields = (
-            Field(register, bits, bounded=whole),
-            Field(thread, self.atom.in_bits - bits, bounded=True),
+            BitField(register, bits, bounded=whole),
+            BitField(thread, self.atom.in_bits - bits, bounded=True),
         )
         offsets: list[Expr] = [expr(0)] * self.rank
         rest = register // self.atom_registers
@@ -308,7 +308,7 @@ class RegisterLayout:
             result.append(target)
         return tuple(result)
 
-    def exchanges(self, dim: int) -> tuple[Exchange, ...]:
+    def exchanges(self, dim: int) -> tuple[LaneExchange, ...]:
         """The steps that reduce ``dim`` across threads once each thread has reduced its registers, in lane order.
 
         Applying all of them (in any order) leaves the result in every thread; copies are not counted twice.
@@ -317,11 +317,11 @@ class RegisterLayout:
         sliced = self.slice(dim)
         kept = sliced.atom.in_axis_bits("register")
         copies = self.replication.free_thread_mask
-        steps: list[Exchange] = []
+        steps: list[LaneExchange] = []
         for vector in sliced.atom.kernel:
             # a kernel vector is led by the bit that is free in the slice; if it was free before, it names a copy
             if not copies >> (vector.bit_length() - 1 - kept) & 1:
-                steps.append(Exchange(vector >> kept, vector & ((1 << kept) - 1)))
+                steps.append(LaneExchange(vector >> kept, vector & ((1 << kept) - 1)))
         return tuple(steps)
 
     def expand(self, dim: int) -> RegisterLayout:

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from tilewright.hw.rules import Consequence, Rule
 from tilewright.hw.tensormap import ELEMENT_BITS, IS_FLOAT, MAX_RANK, SWIZZLE_SPAN_BYTES
-from tilewright.legal.predicates import Instance, compile_predicates, instances
+from tilewright.legal.predicates import compile_predicates, instances
 from tilewright.legal.tensormap import FIELDS, TensorMapRequest, in_force
 
 Column = NDArray[np.int64]
@@ -78,7 +78,7 @@ def truth(rules: Iterable[Rule], fields: Mapping[str, Column]) -> dict[str, Flag
 
 
 @dataclass(frozen=True)
-class Agreement:
+class DriverAgreement:
     """How the rules and a driver agree: counts, and the rows where they don't."""
 
     rows: int
@@ -100,12 +100,12 @@ class Agreement:
 
 def compare(
     columns: Mapping[str, Column], accepted: Flags, cc: int = 90, without: frozenset[str] = frozenset()
-) -> Agreement:
+) -> DriverAgreement:
     """Judge every row by the rules the driver enforces, but those in ``without``; compare with its labels."""
     rules = [rule for rule in encode_rules(cc) if rule.id not in without]
     holds = truth(rules, fields_of(columns))
     legal = np.logical_and.reduce(list(holds.values()))
-    return Agreement(
+    return DriverAgreement(
         len(accepted),
         np.nonzero(legal & ~accepted)[0],
         np.nonzero(~legal & accepted)[0],
@@ -132,4 +132,4 @@ def request_of(columns: Mapping[str, Column], row: int) -> TensorMapRequest:
     )
 
 
-__all__ = ["COLUMNS", "Agreement", "Instance", "compare", "encode_rules", "fields_of", "request_of", "truth"]
+__all__ = ["COLUMNS", "DriverAgreement", "compare", "encode_rules", "fields_of", "request_of", "truth"]

@@ -59,7 +59,7 @@ Reader = FragmentReader | ProductReader
 
 
 @dataclass(frozen=True)
-class Tensor:
+class StreamedTile:
     """A tile of each step of a kernel, and who reads it (or, for a store, who writes it)."""
 
     access: TileAccess
@@ -92,7 +92,7 @@ class LayoutChoice:
     step_cycles: float
 
 
-def async_plans(tensor: Tensor, facts: Facts | None = None, target: Target = SM90A) -> tuple[AsyncPlan, ...]:
+def async_plans(tensor: StreamedTile, facts: Facts | None = None, target: Target = SM90A) -> tuple[AsyncPlan, ...]:
     """The candidates of a tensor that all its readers can read, with their asynchronous plans."""
     plans = _candidates(tensor, facts or Facts(), target)
     made = (async_plan(plan, tensor.readers, tensor.access.dtype, target) for plan in plans)
@@ -116,7 +116,7 @@ def async_plan(
     return AsyncPlan(plan, plan.completion, tx, len(plan.boxes), slot, plan_cycles(plan), total)
 
 
-def _candidates(tensor: Tensor, facts: Facts, target: Target) -> tuple[TensorMapPlan, ...]:
+def _candidates(tensor: StreamedTile, facts: Facts, target: Target) -> tuple[TensorMapPlan, ...]:
     """Every direct plan; for products also the one in columns of core matrices, which a swizzle would do without."""
     plans = candidates(tensor.access, facts, target, limit=8).plans
     if any(isinstance(r, ProductReader) for r in tensor.readers) and not tensor.access.swizzles:

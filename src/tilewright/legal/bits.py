@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from tilewright.hw.wgmma import Field
+from tilewright.hw.wgmma import DescriptorField
 
 
-def pack(fields: tuple[Field, ...], values: Mapping[str, int]) -> int:
+def pack(fields: tuple[DescriptorField, ...], values: Mapping[str, int]) -> int:
     """The bits of a descriptor; every value fits its field, or the rules were not asked."""
     bits = 0
     for field in fields:

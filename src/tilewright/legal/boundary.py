@@ -25,7 +25,7 @@ _STEPS = (1, 2, 4, 8, 16)
 
 
 @dataclass(frozen=True)
-class Edge:
+class RuleEdge:
     """Requests around one rule's edge: the same number on either side."""
 
     rule: Rule
@@ -104,7 +104,7 @@ def box_bytes(table: Table) -> Column:
     return total // 8
 
 
-def edges(per_rule: int, rng: np.random.Generator, cc: int = 90) -> tuple[Edge, ...]:
+def edges(per_rule: int, rng: np.random.Generator, cc: int = 90) -> tuple[RuleEdge, ...]:
     """For every rule the driver enforces, ``per_rule`` requests that keep all rules and as many that break it alone,
     each of which changes its answer by one step of one field."""
     rules = encode_rules(cc)
@@ -129,7 +129,7 @@ def edges(per_rule: int, rng: np.random.Generator, cc: int = 90) -> tuple[Edge, 
             kept[rule.id].append(base[alone])
             broken[rule.id].append(moved[alone])
     return tuple(
-        Edge(rule, np.concatenate(kept[rule.id])[:per_rule], np.concatenate(broken[rule.id])[:per_rule])
+        RuleEdge(rule, np.concatenate(kept[rule.id])[:per_rule], np.concatenate(broken[rule.id])[:per_rule])
         for rule in rules
     )
 

@@ -31,14 +31,14 @@ Bound = tuple[int | None, int | None]
 
 
 @dataclass(frozen=True)
-class Domain:
+class ShapeDomain:
     """A set of shapes: ``facts`` as the judge uses them, ``constraint`` as one predicate."""
 
     facts: Facts
     constraint: Expr
 
     @staticmethod
-    def of(*constraints: str | Expr) -> Domain:
+    def of(*constraints: str | Expr) -> ShapeDomain:
         """The domain of all integers that satisfy ``constraints``, given as expressions or their text.
 
         Bounds (``M >= 1``), divisibility (``K % 8 == 0``) and values (``s == 1``) of single symbols are used in every
@@ -48,7 +48,7 @@ class Domain:
         facts = Facts()
         for predicate in predicates:
             facts = _learn(facts, predicate)
-        return Domain(facts, all_of(predicates))
+        return ShapeDomain(facts, all_of(predicates))
 
 
 def _learn(facts: Facts, predicate: Expr) -> Facts:
@@ -125,7 +125,7 @@ class DomainVerdict:
     ``reasons`` are the rules that exclude the rest, with what each asks.
     """
 
-    domain: Domain
+    domain: ShapeDomain
     legal: Expr
     reasons: tuple[Violation, ...] = field(default=())
 
@@ -140,7 +140,7 @@ class DomainVerdict:
         return self.legal == FALSE
 
 
-def judge_domain(map: SymbolicMap, domain: Domain, target: Target = SM90A) -> DomainVerdict:
+def judge_domain(map: SymbolicMap, domain: ShapeDomain, target: Target = SM90A) -> DomainVerdict:
     """Decide ``map`` for every shape of ``domain`` at once."""
     decision = decide_rules(map.fields(), domain.facts, target)
     legal = all_of((decision.guard, *(u.residual for u in decision.unmet)))
@@ -168,7 +168,7 @@ class Patch:
         return replace(map, address=address, dims=tuple(dims), strides=tuple(strides))
 
 
-def judge_patch(map: SymbolicMap, patch: Patch, domain: Domain, target: Target = SM90A) -> DomainVerdict:
+def judge_patch(map: SymbolicMap, patch: Patch, domain: ShapeDomain, target: Target = SM90A) -> DomainVerdict:
     """Decide a patched map. No driver sees the new values, so callers accept ``everywhere`` only; anything less is a
     refusal with its reasons, or a kernel guarded by ``legal`` that leaves the map alone elsewhere.
 

@@ -41,13 +41,13 @@ class Axis(egglog.Expr):
     def over(self, inner: Axis) -> Axis: ...
 
 
-class View(egglog.Expr):
+class ViewTerm(egglog.Expr):
     """A list of axes; the empty one is ``View(0)``."""
 
     def __init__(self, size: i64Like) -> None: ...
 
     @egglog.method(cost=100)
-    def add(self, axis: Axis) -> View: ...
+    def add(self, axis: Axis) -> ViewTerm: ...
 
 
 _nest = relation("nest", Axis, Axis)
@@ -57,7 +57,7 @@ _single = relation("single", Axis)
 
 def _rules() -> egglog.Ruleset:
     a, b, c = vars_("a b c", Axis)
-    (rest,) = vars_("rest", View)
+    (rest,) = vars_("rest", ViewTerm)
     fold = a.over(b)
     return egglog.ruleset(
         rewrite(rest.add(a).add(b)).to(rest.add(b).add(a)),
@@ -105,7 +105,7 @@ def views(access: TileAccess, facts: Facts) -> Iterator[FoldedView]:
     if not 2 <= len(leaves) <= MAX_AXES or access.first_multiples:
         return
     graph = EGraph()
-    root = View(0)
+    root = ViewTerm(0)
     for number in range(len(leaves)):
         root = root.add(Axis(number))
     root = graph.let("root", root)
@@ -126,7 +126,7 @@ def views(access: TileAccess, facts: Facts) -> Iterator[FoldedView]:
         return
     plain = tuple((i,) for i in range(len(access.shape)))
     seen: set[tuple[tuple[int, ...], ...]] = set()
-    best: View = graph.extract(root)  # pyright: ignore[reportUnknownMemberType]  cost model left open
+    best: ViewTerm = graph.extract(root)  # pyright: ignore[reportUnknownMemberType]  cost model left open
     for term in (best, *graph.extract_multiple(root, EXTRACTED)):
         folded = sorted(_axes_of(term, leaves), key=lambda f: (min(f.axes), f.part))
         names = tuple(f.axes for f in folded)
@@ -169,9 +169,9 @@ def _inner_extent(leaf: _Folded) -> int | None:
     return inner if fits else None
 
 
-def _axes_of(term: View, leaves: list[_Folded]) -> list[_Folded]:
+def _axes_of(term: ViewTerm, leaves: list[_Folded]) -> list[_Folded]:
     """The axes of an extracted list."""
-    parts = egglog.get_callable_args(term, View.add)
+    parts = egglog.get_callable_args(term, ViewTerm.add)
     if parts is None:
         return []
     rest, axis = parts

@@ -15,9 +15,10 @@ from tilewright.hw.rules import Rule
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, SHARED_ALIGN_BYTES, DataType, Direction, Swizzle
 from tilewright.legal.check import diagnostic, element_type, target_named
-from tilewright.legal.domain import Domain, DomainVerdict, SymbolicMap, judge_domain
+from tilewright.legal.domain import DomainVerdict, ShapeDomain, SymbolicMap, judge_domain
 from tilewright.legal.prices import Workload
-from tilewright.legal.repairs import Remedy, repairs_of
+from tilewright.legal.remedy import Remedy
+from tilewright.legal.repairs import repairs_of
 from tilewright.legal.tensormap import TensorMapRequest
 from tilewright.legal.tma import DATA_TYPES, TileAccess
 
@@ -192,7 +193,7 @@ def explain_tma(
         swizzle=chosen,
         direction=Direction.STORE if store else Direction.LOAD,
     )
-    domain = Domain.of((sym("address") % address_align).eq(0) if address_align > 1 else TRUE)
+    domain = ShapeDomain.of((sym("address") % address_align).eq(0) if address_align > 1 else TRUE)
     found = judge_domain(map, domain, target)
     request = _request(map, address_align)
     core = _core(found, steps)

@@ -43,7 +43,7 @@ BOXES_TRIED = 2
 """Shapes of what a warp holds that are priced: wide rows spare the banks of one side, tall ones those of the other."""
 
 
-class Carrier(Enum):
+class ResidualCarrier(Enum):
     """Who carries the residual out."""
 
     READERS = "readers address the shared-memory tile"
@@ -54,12 +54,12 @@ class Carrier(Enum):
 
 
 _CARRIER = {
-    PlanKind.NOTHING: Carrier.REGISTERS,
-    PlanKind.PERMUTE: Carrier.REGISTERS,
-    PlanKind.SELECT: Carrier.REGISTERS,
-    PlanKind.SHUFFLE: Carrier.SHUFFLES,
-    PlanKind.MATRIX: Carrier.MATRIX,
-    PlanKind.SHARED: Carrier.SHARED,
+    PlanKind.NOTHING: ResidualCarrier.REGISTERS,
+    PlanKind.PERMUTE: ResidualCarrier.REGISTERS,
+    PlanKind.SELECT: ResidualCarrier.REGISTERS,
+    PlanKind.SHUFFLE: ResidualCarrier.SHUFFLES,
+    PlanKind.MATRIX: ResidualCarrier.MATRIX,
+    PlanKind.SHARED: ResidualCarrier.SHARED,
 }
 
 
@@ -91,7 +91,7 @@ class FactoredPlan:
     landing: SharedLayout
     residual: F2Layout | tuple[int, ...]
     proof: ProofKind
-    carrier: Carrier
+    carrier: ResidualCarrier
     rewrite: Rewrite | None
     cycles: int
 
@@ -190,7 +190,7 @@ class _Option:
 
     plan: TensorMapPlan
     landing: SharedLayout
-    carrier: Carrier
+    carrier: ResidualCarrier
     rewrite: Rewrite | None
     cycles: int
 
@@ -204,7 +204,7 @@ def _options(
     if reader is not None:
         vector = min(vector_along(places, extents, 0, size), reader.contiguous_registers(0))
         cycles = reading(reader, vector, places, extents, size).cycles
-        yield _Option(plan, landing, Carrier.READERS, None, cycles)
+        yield _Option(plan, landing, ResidualCarrier.READERS, None, cycles)
         return
     for rewrite, cycles in rewrites(places, offsets, extents, size):
         yield _Option(plan, landing, _CARRIER[rewrite.conversion.kind], rewrite, cycles)

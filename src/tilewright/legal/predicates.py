@@ -35,7 +35,7 @@ DIMENSION_FIELDS = ("global_dim", "box_dim", "element_stride", "start_coordinate
 
 
 @dataclass(frozen=True)
-class Instance:
+class RuleInstance:
     """One rule at one place: ``axis`` is the dimension or stride it speaks of, -1 for the whole request."""
 
     rule: Rule
@@ -70,25 +70,25 @@ class Instance:
                 return f"stride of dimension {self.axis + 1}"
 
 
-def instances(rules: Iterable[Rule]) -> tuple[Instance, ...]:
+def instances(rules: Iterable[Rule]) -> tuple[RuleInstance, ...]:
     """Every rule once for each dimension or stride it speaks of, with fields indexed (``box_dim_2``).
 
     Fields beyond the rank are given neutral values by the callers, so instances beyond it hold.
     """
-    result: list[Instance] = []
+    result: list[RuleInstance] = []
     for rule in rules:
         predicate = rule.holds_for(ENUMERATORS)
         match rule.per:
             case Per.REQUEST:
-                result.append(Instance(rule, -1, predicate))
+                result.append(RuleInstance(rule, -1, predicate))
             case Per.DIMENSION:
                 for i in range(MAX_RANK):
                     names = {name: sym(f"{name}_{i}") for name in DIMENSION_FIELDS}
-                    result.append(Instance(rule, i, predicate.substitute(names)))
+                    result.append(RuleInstance(rule, i, predicate.substitute(names)))
             case Per.STRIDE:
                 for i in range(MAX_RANK - 1):
                     names = {"global_stride": sym(f"global_stride_{i}"), "global_dim": sym(f"global_dim_{i + 1}")}
-                    result.append(Instance(rule, i, predicate.substitute(names)))
+                    result.append(RuleInstance(rule, i, predicate.substitute(names)))
     return tuple(result)
 
 
@@ -141,7 +141,7 @@ def compile_predicates(
     return eval(compile(text, "<rules>", "eval"), {"minimum": minimum, "maximum": maximum})
 
 
-def found(instance: Instance, values: Mapping[str, int]) -> str:
+def found(instance: RuleInstance, values: Mapping[str, int]) -> str:
     """The values a failing instance was judged on: ``global_stride_0 = 8200``."""
     return ", ".join([f"{name} = {values[name]}" for name in instance.names])
 

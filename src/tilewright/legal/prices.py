@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from math import gcd, prod
-from typing import TYPE_CHECKING
 
 from tilewright.base.expr import Expr, expr
 from tilewright.hw.copy_prices import (
@@ -19,10 +18,8 @@ from tilewright.hw.copy_prices import (
 )
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import Swizzle
+from tilewright.legal.remedy import Remedy
 from tilewright.legal.tma import TensorMapPlan, TileAccess
-
-if TYPE_CHECKING:
-    from tilewright.legal.repairs import Remedy
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ from tilewright.legal.tma import TensorMapPlan, TileAccess
 
 
 @dataclass(frozen=True)
-class Mismatch:
+class PlanMismatch:
     """Where plan and request differ."""
 
     planned: str
@@ -32,7 +32,9 @@ class Mismatch:
 Folds = tuple[tuple[int, ...], ...]
 
 
-def prove(plan: TensorMapPlan, access: TileAccess, facts: Facts | None = None, folds: Folds = ()) -> Proof[Mismatch]:
+def prove(
+    plan: TensorMapPlan, access: TileAccess, facts: Facts | None = None, folds: Folds = ()
+) -> Proof[PlanMismatch]:
     """Prove that ``plan`` performs ``access``, or say where it does not.
 
     ``folds`` lists the tensor axes of each axis that the plan counts, outermost first, if it describes a view; views
@@ -55,10 +57,10 @@ def prove(plan: TensorMapPlan, access: TileAccess, facts: Facts | None = None, f
     )
 
 
-def _addresses(plan: TensorMapPlan, access: TileAccess, facts: Facts, axes: Folds) -> Refuted[Mismatch] | None:
+def _addresses(plan: TensorMapPlan, access: TileAccess, facts: Facts, axes: Folds) -> Refuted[PlanMismatch] | None:
     """Compare byte addresses of tile element ``x0, x1, ...`` (one symbol for each kept tensor axis)."""
     if plan.interleave is not Interleave.NONE:
-        return Refuted("addresses", Mismatch(plan.interleave.name, Interleave.NONE.name))
+        return Refuted("addresses", PlanMismatch(plan.interleave.name, Interleave.NONE.name))
     steps = (Const(access.dtype.bytes), *plan.strides)
     groups = [axes[plan.tile_axes[d]] if d < len(plan.tile_axes) else () for d in range(plan.rank)]
     return _same_addresses(plan.address, tuple(zip(plan.coordinates, steps, groups, strict=True)), access, facts)
@@ -66,7 +68,7 @@ def _addresses(plan: TensorMapPlan, access: TileAccess, facts: Facts, axes: Fold
 
 def prove_view(
     view: TileAccess, indices: Sequence[Expr], access: TileAccess, facts: Facts, folds: Folds
-) -> Proof[Mismatch]:
+) -> Proof[PlanMismatch]:
     """Prove that ``view``, from ``indices`` on, reads the elements of ``access``, or say where it does not."""
     if len({axis for group in folds for axis in group}) < sum(map(len, folds)):
         return Unknown("addresses", "an axis of the view is split", "compare the addresses at every index")
@@ -78,7 +80,7 @@ def prove_view(
 
 def _same_addresses(
     first: Expr, dimensions: Sequence[tuple[Expr, Expr, tuple[int, ...]]], access: TileAccess, facts: Facts
-) -> Refuted[Mismatch] | None:
+) -> Refuted[PlanMismatch] | None:
     """Compare ``first`` and the dimensions, each a coordinate, a step in bytes and the tensor axes folded into it, with
     the addresses of ``access``."""
     size = access.dtype.bytes
@@ -97,18 +99,18 @@ def _same_addresses(
         asked = asked + (index + inside) * facts.apply(expr(stride)) * size
     if planned == asked:
         return None
-    return Refuted("addresses", Mismatch(str(planned), str(asked)))
+    return Refuted("addresses", PlanMismatch(str(planned), str(asked)))
 
 
-def _landing(plan: TensorMapPlan) -> Refuted[Mismatch] | None:
+def _landing(plan: TensorMapPlan) -> Refuted[PlanMismatch] | None:
     kept = len(plan.shared.extents)
     size = plan.shared.element_bytes
     if plan.shared.swizzle is not plan.swizzle or plan.box[0] != plan.shared.panel:
-        return Refuted("landing", Mismatch(f"{plan.box[0]} wide, {plan.swizzle.name}", str(plan.shared)))
+        return Refuted("landing", PlanMismatch(f"{plan.box[0]} wide, {plan.swizzle.name}", str(plan.shared)))
     for box in plan.boxes:
         start = box.start[:kept]
         if box.shared_offset_bytes != plan.shared.logical_offset(start):
-            return Refuted("landing", Mismatch(str(box), str(plan.shared.logical_offset(start))))
+            return Refuted("landing", PlanMismatch(str(box), str(plan.shared.logical_offset(start))))
         for d in range(kept):
             if plan.box[d] == 1:
                 continue
@@ -116,15 +118,15 @@ def _landing(plan: TensorMapPlan) -> Refuted[Mismatch] | None:
             moved = plan.shared.logical_offset(step) - box.shared_offset_bytes
             dense = prod(plan.box[:d]) * size
             if moved != dense:
-                return Refuted("landing", Mismatch(f"step {dense} along dimension {d}", f"step {moved}"))
+                return Refuted("landing", PlanMismatch(f"step {dense} along dimension {d}", f"step {moved}"))
     return None
 
 
-def _cover(plan: TensorMapPlan, access: TileAccess, axes: Folds) -> Refuted[Mismatch] | None:
+def _cover(plan: TensorMapPlan, access: TileAccess, axes: Folds) -> Refuted[PlanMismatch] | None:
     kept = len(plan.shared.extents)
     asked = tuple(prod(access.tile[a] or 1 for a in axes[axis]) for axis in plan.tile_axes)
     if asked != plan.shared.extents or any(b != 1 for b in plan.box[kept:]):
-        return Refuted("cover", Mismatch(f"{plan.shared.extents}, box {plan.box}", str(asked)))
+        return Refuted("cover", PlanMismatch(f"{plan.shared.extents}, box {plan.box}", str(asked)))
     cells = [range(0, extent, part) for extent, part in zip(plan.shared.extents, plan.box, strict=False)]
     starts = {box.start[:kept] for box in plan.boxes}
     whole = all(extent % part == 0 for extent, part in zip(plan.shared.extents, plan.box, strict=False))
@@ -132,4 +134,4 @@ def _cover(plan: TensorMapPlan, access: TileAccess, axes: Folds) -> Refuted[Mism
     still = all(not any(box.start[kept:]) for box in plan.boxes)
     if whole and placed and still and len(starts) == len(plan.boxes) == prod(map(len, cells)):
         return None
-    return Refuted("cover", Mismatch(f"{len(plan.boxes)} boxes of {plan.box}", f"a partition of {asked}"))
+    return Refuted("cover", PlanMismatch(f"{len(plan.boxes)} boxes of {plan.box}", f"a partition of {asked}"))

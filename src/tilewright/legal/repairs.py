@@ -7,22 +7,22 @@ condition checked at launch, a tensor copied once, a tile widened or split, thre
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
-from enum import Enum
+from dataclasses import replace
 from functools import reduce
 from math import gcd
 from typing import TYPE_CHECKING
 
-from tilewright.base.expr import TRUE, Expr, ceildiv, divisor, expr, sym
+from tilewright.base.expr import Expr, ceildiv, divisor, expr, sym
 from tilewright.base.verdict import Illegal, Legal, Refuted, Repair, Repairs
 from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, MAX_SMEM_TILE_BYTES, PATTERNS, Direction, Swizzle
 from tilewright.legal.facts import Facts, index_symbol
-from tilewright.legal.phases import Phases, phases
+from tilewright.legal.phases import phases
 from tilewright.legal.prices import Workload, extra_seconds
 from tilewright.legal.proof import prove_view
 from tilewright.legal.reinterpret import as_words
+from tilewright.legal.remedy import Change, Remedy, Staging, ThreadCopy
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.symbolic import decide_rules
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates, request_fields
@@ -35,70 +35,6 @@ STAGING_ALIGN_BYTES = 256
 STAGING_PITCH_BYTES = 128
 """Rows of a staged tensor begin at multiples of a cache line: tensor copies of rows at odd multiples of 16 bytes touch
 a line more a row (measured on H200: 5000^3 against 5120^3 in benchmarks/results/products.json)."""
-
-
-class Change(Enum):
-    """What a repair changes."""
-
-    CONDITION = "require the alignment at launch, with another kernel otherwise"
-    SPLIT_BOX = "split the box into several copies"
-    RESHAPE = "view the tensor through folded axes"
-    SWIZZLE = "use another swizzle"
-    WIDEN = "load a wider tile and ignore the extra columns"
-    SPLIT_COLUMNS = "split off the columns that fill no 16 bytes"
-    TAIL = "store the last columns of the tensor by threads, out of the same tile"
-    PAD = "stage the tensor through padded rows"
-    PHASES = "one map for each class of rows that begin equally far behind 16 bytes; readers shift"
-    REINTERPRET = "copy the bytes as wider elements"
-    CP_ASYNC = "copy by threads with cp.async, same swizzle"
-    LOADS = "copy by threads through registers, same swizzle"
-
-
-@dataclass(frozen=True)
-class Staging:
-    """A tensor that lies in a workspace while the kernel runs, copied once before it (or after it, if it is stored):
-    same shape, ``strides`` in elements, ``size_bytes`` of workspace at ``address``."""
-
-    strides: tuple[Expr, ...]
-    size_bytes: Expr
-    address: Expr
-
-
-@dataclass(frozen=True)
-class ThreadCopy:
-    """A tile copied by threads in vectors of ``vector_bytes`` into ``shared``; ``tile_axes`` as in TensorMapPlan.
-
-    ``first_column`` is the first element of the dense axis it copies; elements out of bounds are written as zero.
-    """
-
-    method: CopyMethod
-    vector_bytes: int
-    shared: SmemTile
-    tile_axes: tuple[int, ...]
-    first_column: int = 0
-
-
-@dataclass(frozen=True)
-class Remedy:
-    """A repaired access: what changes, the map used afterwards (if any), and what else must be done.
-
-    ``tile`` is the tile that is copied, by tensor axis. With ``folds`` everything describes a view: axes and columns
-    are counted as the view's, and ``folds[i]`` lists the tensor axes folded into axis i, outermost first; coordinates
-    are still over the tensor's own ``$index0, $index1, ...``. With ``words`` above 1 the plan counts words of
-    so many elements along the dense axis. With ``phases`` there are several maps, of which ``plan`` is the first. With
-    ``tail`` threads store what lies from that column of the tensor on, out of the plan's shared-memory tile.
-    """
-
-    change: Change
-    plan: TensorMapPlan | None = None
-    condition: Expr = TRUE
-    staging: Staging | None = None
-    threads: ThreadCopy | None = None
-    tile: tuple[int | None, ...] = ()
-    folds: tuple[tuple[int, ...], ...] = ()
-    words: int = 1
-    phases: Phases | None = None
-    tail: Expr | None = None
 
 
 def legalise(

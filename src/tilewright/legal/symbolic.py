@@ -12,7 +12,7 @@ from tilewright.hw.rules import REFUSES, Consequence
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, IS_FLOAT, MAX_RANK, SWIZZLE_SPAN_BYTES
 from tilewright.legal.facts import Facts
-from tilewright.legal.predicates import Instance, instances
+from tilewright.legal.predicates import RuleInstance, instances
 from tilewright.legal.tensormap import cc_of, in_force
 
 SIZE_RULES = frozenset(("TMA014", "TMA015", "TMA044", "TMA053"))
@@ -25,20 +25,20 @@ alignment of addresses and strides fails for common shapes."""
 class Unmet:
     """A rule that does not follow from the facts: ``residual`` is what would have to hold (``FALSE``: nothing can)."""
 
-    instance: Instance
+    instance: RuleInstance
     residual: Expr
     violation: Violation
 
 
 @cache
-def _decisive(cc: int) -> tuple[Instance, ...]:
+def _decisive(cc: int) -> tuple[RuleInstance, ...]:
     """Instances whose breach refuses a descriptor, or leaves its meaning open."""
     wanted = REFUSES | {Consequence.DRIVER_REJECTS, Consequence.UNSETTLED}
     return instances(rule for rule in in_force(cc) if rule.consequence in wanted)
 
 
 @dataclass(frozen=True)
-class Decision:
+class DecidedRules:
     """Every rule decided: ``guard`` is the conjunction of what ``sizes`` leave open, ``unmet`` are the other rules that
     do not follow."""
 
@@ -47,7 +47,7 @@ class Decision:
     sizes: tuple[Unmet, ...]
 
 
-def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> Decision:
+def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> DecidedRules:
     """Decide every rule on ``fields`` under ``facts``."""
     environment = {**fields, **_derived(fields)}
     known = {name: node.value for name, node in environment.items() if isinstance(node, Const)}
@@ -63,7 +63,7 @@ def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> De
         entry = Unmet(instance, residual, _violation(instance, environment, residual))
         open_size = residual != FALSE and instance.rule.id in SIZE_RULES
         (sizes if open_size else unmet).append(entry)
-    return Decision(all_of(u.residual for u in sizes), tuple(unmet), tuple(sizes))
+    return DecidedRules(all_of(u.residual for u in sizes), tuple(unmet), tuple(sizes))
 
 
 def _derived(fields: Mapping[str, Expr]) -> dict[str, Expr]:
@@ -78,7 +78,7 @@ def _derived(fields: Mapping[str, Expr]) -> dict[str, Expr]:
     }
 
 
-def _violation(instance: Instance, environment: Mapping[str, Expr], residual: Expr) -> Violation:
+def _violation(instance: RuleInstance, environment: Mapping[str, Expr], residual: Expr) -> Violation:
     rule, rank = instance.rule, environment["tensor_rank"].constant
     names = [name for name in sorted(instance.predicate.symbols) if rank is None or _of_a_dimension(name, int(rank))]
     found = ", ".join(f"{name} = {environment[name]}" for name in names)

@@ -26,7 +26,7 @@ from tilewright.hw.tensormap import (
     Swizzle,
 )
 from tilewright.hw.tensormap_rules import RULES
-from tilewright.legal.predicates import Instance, compile_predicates, found, instances
+from tilewright.legal.predicates import RuleInstance, compile_predicates, found, instances
 
 AXES = range(MAX_RANK)
 FIELDS: tuple[str, ...] = (
@@ -112,7 +112,7 @@ class TensorMapRequest:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class TensorMapJudgement:
     """Two answers about one request, each ``Legal``, ``Illegal`` with its core, or ``Unknown``.
 
     ``encodes`` lists what the driver rejects, ``runs`` what is wrong to execute; ``advice`` holds broken rules that
@@ -138,7 +138,7 @@ class Ruleset:
     """The rules in force for one architecture, compiled."""
 
     cc: int
-    instances: tuple[Instance, ...]
+    instances: tuple[RuleInstance, ...]
     check: Callable[..., tuple[Any, ...]]
 
 
@@ -160,7 +160,7 @@ def cc_of(target: Target) -> int:
     return major * 10 + minor
 
 
-def judge(request: TensorMapRequest, target: Target) -> Judgement:
+def judge(request: TensorMapRequest, target: Target) -> TensorMapJudgement:
     """Both verdicts on one request, with every rule it breaks.
 
     Each rule is about the request alone, so the broken ones are independent faults, and each of them is by itself a
@@ -171,11 +171,13 @@ def judge(request: TensorMapRequest, target: Target) -> Judgement:
     truth = rules.check(*values)
     if all(truth):
         legal = Legal(request)
-        return Judgement(legal, legal)
+        return TensorMapJudgement(legal, legal)
     return _explain(request, rules, values, truth)
 
 
-def _explain(request: TensorMapRequest, rules: Ruleset, values: tuple[int, ...], truth: tuple[Any, ...]) -> Judgement:
+def _explain(
+    request: TensorMapRequest, rules: Ruleset, values: tuple[int, ...], truth: tuple[Any, ...]
+) -> TensorMapJudgement:
     named = dict(zip(FIELDS, values, strict=True))
     broken = [i for i, holds in zip(rules.instances, truth, strict=True) if not holds]
     driver = _violations((i for i in broken if i.rule.consequence is Consequence.DRIVER_REJECTS), named)
@@ -185,10 +187,10 @@ def _explain(request: TensorMapRequest, rules: Ruleset, values: tuple[int, ...],
     legal = Legal(request)
     encodes = Illegal(driver) if driver else legal
     runs = Illegal(wrong) if wrong else _unsettled(open_, named) if open_ else legal
-    return Judgement(encodes, runs, advice)
+    return TensorMapJudgement(encodes, runs, advice)
 
 
-def _unsettled(broken: list[Instance], named: dict[str, int]) -> Unknown:
+def _unsettled(broken: list[RuleInstance], named: dict[str, int]) -> Unknown:
     first = broken[0]
     return Unknown(
         obligation="; ".join(f"{i.rule.id}: {i.rule.title}" for i in broken),
@@ -197,11 +199,11 @@ def _unsettled(broken: list[Instance], named: dict[str, int]) -> Unknown:
     )
 
 
-def _violations(broken: Iterable[Instance], named: dict[str, int]) -> tuple[Violation, ...]:
+def _violations(broken: Iterable[RuleInstance], named: dict[str, int]) -> tuple[Violation, ...]:
     return tuple(violation(instance, named) for instance in broken)
 
 
-def violation(instance: Instance, named: dict[str, int]) -> Violation:
+def violation(instance: RuleInstance, named: dict[str, int]) -> Violation:
     """The broken instance as a value: what was found, what is required, by which source."""
     rule = instance.rule
     place = f" ({instance.place})" if instance.place else ""

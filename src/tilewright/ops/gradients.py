@@ -9,17 +9,22 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NoReturn
+from typing import Any, NoReturn, Protocol
 
 from tilewright.diag import fail
 from tilewright.ops.pytorch import as_tuple
 from tilewright.ops.signature import Signature
 
-if TYPE_CHECKING:
-    from tilewright.ops.registration import Op
-
 Backward = Callable[..., Any]
 """Returns a gradient, or a tuple of one for each tensor argument in order; None for what has none."""
+
+
+class Operator(Protocol):
+    """An operator that computes gradients."""
+
+    @property
+    def signature(self) -> Signature: ...
+    def given(self, **named: Any) -> Any: ...
 
 
 @dataclass(frozen=True)
@@ -38,7 +43,7 @@ def _of_function(function: Backward, tensors: tuple[str, ...]) -> _Part:
 class Gradients:
     """What autograd keeps of a call, and computes from it."""
 
-    def __init__(self, signature: Signature, operators: tuple[Op, ...], function: Backward | None) -> None:
+    def __init__(self, signature: Signature, operators: tuple[Operator, ...], function: Backward | None) -> None:
         self._name = signature.kernel.name
         self._arguments = tuple(a.name for a in signature.arguments)
         self._tensors = tuple(a.name for a in signature.tensors)
@@ -52,7 +57,7 @@ class Gradients:
         self._numbers = tuple(n for n in self._arguments if n in taken and n not in self._tensors)
         self._without_gradient = tuple(i for i, r in enumerate(self._results) if f"d{r}" not in taken and self._parts)
 
-    def _read(self, operators: tuple[Op, ...], signature: Signature) -> tuple[_Part, ...]:
+    def _read(self, operators: tuple[Operator, ...], signature: Signature) -> tuple[_Part, ...]:
         parts: list[_Part] = []
         for op in operators:
             makes = tuple(r.name[1:] for r in op.signature.results)

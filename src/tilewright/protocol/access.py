@@ -40,7 +40,7 @@ class IndexRole(Enum):
 
 
 @dataclass(frozen=True)
-class Parameter:
+class LaunchParameter:
     """A value given at launch: an extent, a stride or an integer scalar, with what is known of it."""
 
     name: str
@@ -61,7 +61,7 @@ class RaggedTiles:
 
 
 @dataclass(frozen=True)
-class Index:
+class LoopIndex:
     """``name`` takes ``begin, begin + step, ...`` below ``end``."""
 
     name: str
@@ -76,7 +76,7 @@ class Index:
 
 
 @dataclass(frozen=True)
-class Definition:
+class NamedValue:
     """``name`` stands for ``value``."""
 
     name: str
@@ -106,7 +106,7 @@ class AccessMap:
     tensor: str
     kind: AccessKind
     dims: tuple[Expr, ...]
-    scope: tuple[Index | Definition | Loaded, ...]
+    scope: tuple[LoopIndex | NamedValue | Loaded, ...]
     conditions: tuple[Expr, ...]
     guard: Expr
     coords: tuple[Expr, ...]
@@ -115,9 +115,9 @@ class AccessMap:
     asked of another map, of these coordinates."""
 
     @property
-    def indices(self) -> tuple[Index, ...]:
+    def indices(self) -> tuple[LoopIndex, ...]:
         """What distinguishes two points of the access, outermost first."""
-        return tuple(item for item in self.scope if isinstance(item, Index))
+        return tuple(item for item in self.scope if isinstance(item, LoopIndex))
 
     @property
     def predicate(self) -> Expr:
@@ -135,7 +135,7 @@ class AccessMap:
                 if not item.low <= known[item.name] <= item.high:
                     return None
                 continue
-            if isinstance(item, Definition):
+            if isinstance(item, NamedValue):
                 known[item.name] = item.value.evaluate(known)
                 continue
             begin, end, step = (e.evaluate(known) for e in (item.begin, item.end, item.step))
@@ -152,7 +152,7 @@ class KernelAccesses:
     """All global accesses of one kernel, with its parameters and the facts its dispatcher guarantees."""
 
     kernel: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[LaunchParameter, ...]
     assumptions: tuple[Expr, ...]
     accesses: tuple[AccessMap, ...]
 
@@ -168,7 +168,7 @@ class StoreDomain:
 
     tensor: str
     location: str
-    indices: tuple[Index, ...]
+    indices: tuple[LoopIndex, ...]
     coords: tuple[Expr, ...]
     guard: Expr = TRUE
     instances: tuple[str, ...] = ()

@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from tilewright.diag import Location
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Among, Await, Commit, Retire, Signal, Stage, Sync
-from tilewright.protocol.graph import EventGraph, Index, Site
+from tilewright.protocol.graph import EventGraph, IterationIndex, Site
 from tilewright.protocol.labels import issued, served
 from tilewright.protocol.model import Step
 from tilewright.protocol.prices import Prices, prices_of
@@ -23,7 +23,7 @@ from tilewright.protocol.product_graph import OutsideFragment, numbered
 
 
 @dataclass(frozen=True)
-class Link:
+class CycleEvent:
     """An event of a circle: a role or an engine has done something, at the user's line ``where``. It comes ``cycles``
     after the event before it or later, and ``turns`` of the loop on."""
 
@@ -42,7 +42,7 @@ class CriticalCycle:
     counter: str
     cycles: float
     turns: int
-    links: tuple[Link, ...]
+    links: tuple[CycleEvent, ...]
 
     @property
     def events(self) -> tuple[tuple[str, str], ...]:
@@ -78,7 +78,7 @@ class _Turn:
 
     def __init__(self, graph: EventGraph, block: int, loop: frozenset[int], prices: Prices):
         self.graph, self.block, self.loop, self.prices = graph, block, loop, prices
-        self.names: list[Link] = []
+        self.names: list[CycleEvent] = []
         self.edges: list[_Edge] = []
         self.end: dict[Site, int] = {}
         self.served: dict[Site, int] = {}
@@ -99,7 +99,7 @@ class _Turn:
                             pass
 
     def _node(self, who: str, what: str, step: Step) -> int:
-        self.names.append(Link(who, what, step.where))
+        self.names.append(CycleEvent(who, what, step.where))
         return len(self.names) - 1
 
     def _link(self, source: int, target: int, cycles: float, turns: int = 0) -> None:
@@ -148,7 +148,9 @@ class _Turn:
             else:
                 self._link(self.end[s], self.end[site], 0.0, n - number)
 
-    def _numbers(self, code: tuple[Site, ...], barrier: str, awaited: Index, slots: int) -> list[tuple[Site, int]]:
+    def _numbers(
+        self, code: tuple[Site, ...], barrier: str, awaited: IterationIndex, slots: int
+    ) -> list[tuple[Site, int]]:
         """Arrivals and copies of a party on a barrier in this block, each with the use it belongs to."""
         out: list[tuple[Site, int]] = []
         for site in code:
@@ -164,7 +166,7 @@ class _Turn:
                 out.append((site, near - (near - index.offset) % slots))
         return out
 
-    def _lead(self, site: Site, barrier: str, awaited: Index) -> int | None:
+    def _lead(self, site: Site, barrier: str, awaited: IterationIndex) -> int | None:
         """How many uses ahead of its loop the party's arrivals are here, if that does not depend on the way."""
         kind = type(site.step.op)
         uses = {

@@ -33,7 +33,7 @@ InductionVariable = frozenset[int]
 
 
 @dataclass(frozen=True)
-class Index:
+class IterationIndex:
     """``iv + offset``: the iterations of the iv's loops so far, plus a constant. Without loops a constant."""
 
     iv: InductionVariable
@@ -51,7 +51,7 @@ class Site:
 
 
 @dataclass(frozen=True)
-class Place:
+class TouchedBytes:
     """Bytes an op touches: ``begin .. end`` of a memory, or of one stage of a ring in it.
 
     A ring has ``stages`` of ``stage`` bytes from ``base`` on; the op touches ``begin .. end`` of stage
@@ -62,7 +62,7 @@ class Place:
     buffer: Buffer
     begin: int
     end: int
-    index: Index | None = None
+    index: IterationIndex | None = None
     stages: int = 1
     stage: int = 0
     base: int = 0
@@ -97,28 +97,28 @@ class EventGraph:
         return {id(site.step): site.step for blocks in mine for code in blocks for site in code}.values()
 
     # -- indices ------------------------------------------------------------------------------------------------------
-    def index(self, site: Site, e: Expr) -> Index:
+    def index(self, site: Site, e: Expr) -> IterationIndex:
         """``e`` as it stands at ``site``; raises ``OutsideFragment`` where it is not a counter plus a constant."""
         match e:
             case Const(value):
-                return Index(frozenset(), value)
+                return IterationIndex(frozenset(), value)
             case Sym(name):
                 return self._counter(site, name)
             case Sum(offset, ((Sym(name), 1),)):
                 found = self._counter(site, name)
-                return Index(found.iv, found.offset + offset)
+                return IterationIndex(found.iv, found.offset + offset)
             case Sum(offset, ((Sym(name), factor),)) if self._is_count(name):
-                return Index(self._iterations_of(site, sym(name) * factor).iv, offset)
+                return IterationIndex(self._iterations_of(site, sym(name) * factor).iv, offset)
             case _:
                 raise OutsideFragment(f"an index {e}")
 
-    def _counter(self, site: Site, name: str) -> Index:
+    def _counter(self, site: Site, name: str) -> IterationIndex:
         around = [x for x in self.product.loops if x.index in self.product.blocks[site.block].loops]
         loop = next((x for x in around if x.counter == name), None)
         if loop is not None:
             if not loop.outermost:
                 raise OutsideFragment(f"the inner loop counter {name} as an index")
-            return self._known(Index(frozenset((loop.index,)), 0))
+            return self._known(IterationIndex(frozenset((loop.index,)), 0))
         if self._is_count(name):
             return self._iterations_of(site, sym(name))
         iv, entries = self._carried(site.party, name)
@@ -126,19 +126,19 @@ class EventGraph:
             raise OutsideFragment(f"counter {name} is advanced by other threads than use it")
         code = self.sites[site.party][site.block]
         moved = sum(_advance(s.step, name) for s in code[: site.position])
-        return self._known(Index(iv, entries[site.block] + moved))
+        return self._known(IterationIndex(iv, entries[site.block] + moved))
 
     def _is_count(self, name: str) -> bool:
         return any(s.name == name and s.per is None for s in self.protocol.symbols)
 
-    def _iterations_of(self, site: Site, count: Expr) -> Index:
+    def _iterations_of(self, site: Site, count: Expr) -> IterationIndex:
         """A count, where a loop of as many turns is over: its turns."""
         over = finished_loop(self.product, site.block, count.text)
         if over is None:
             raise OutsideFragment(f"{count} as an index where no loop of as many turns is over")
-        return self._known(Index(frozenset((over.index,)), 0))
+        return self._known(IterationIndex(frozenset((over.index,)), 0))
 
-    def _known(self, index: Index) -> Index:
+    def _known(self, index: IterationIndex) -> IterationIndex:
         if index.iv not in self.ivs:
             self.ivs.append(index.iv)
         return index
@@ -181,7 +181,7 @@ class EventGraph:
         return entries
 
     # -- barriers -----------------------------------------------------------------------------------------------------
-    def slot(self, site: Site, slot: ops.Slot) -> tuple[tuple[int, str], Index | None]:
+    def slot(self, site: Site, slot: ops.Slot) -> tuple[tuple[int, str], IterationIndex | None]:
         """The barrier array (CTA and name) and the index whose residue is the slot; None for an array of one slot."""
         barrier = self.protocol.barrier(slot.barrier)
         cta = self.product.parties[site.party][1] if slot.cta is None else slot.cta.constant
@@ -195,7 +195,7 @@ class EventGraph:
             return key, None
         raise OutsideFragment(f"slot {slot.index} of {slot.barrier}")
 
-    def awaited(self, site: Site, wait: Await) -> Index:
+    def awaited(self, site: Site, wait: Await) -> IterationIndex:
         """The phase that a wait is for, as the use of the ring that it follows, up to two laps (which parity hides)."""
         slots = self.protocol.barrier(wait.bar.barrier).slots
         _, slot = self.slot(site, wait.bar)
@@ -206,10 +206,10 @@ class EventGraph:
         offset = use.offset + phase.laps * slots
         if slot is not None and (slot.iv != use.iv or (slot.offset - offset) % slots):
             raise OutsideFragment(f"a wait whose slot {wait.bar.index} and parity {wait.parity} are of different uses")
-        return Index(use.iv, offset % (2 * slots))
+        return IterationIndex(use.iv, offset % (2 * slots))
 
     # -- bytes --------------------------------------------------------------------------------------------------------
-    def place(self, site: Site, region: ops.Region, cta: int | None = None) -> Place:
+    def place(self, site: Site, region: ops.Region, cta: int | None = None) -> TouchedBytes:
         """The bytes of a region at its site; raises ``OutsideFragment`` where they may leave the buffer."""
         role, own = self.product.parties[site.party]
         buffer = self.protocol.buffer(region.buffer)
@@ -233,10 +233,10 @@ class EventGraph:
         if offset < 0 or end + (stages - 1) * stage > buffer.size or (index is not None and end > stage):
             raise OutsideFragment(f"bytes {region.begin} of {buffer.name}")
         if index is None:
-            return Place(memory, buffer, buffer.offset + offset, buffer.offset + end)
-        return Place(memory, buffer, offset, end, index, stages, stage, buffer.offset)
+            return TouchedBytes(memory, buffer, buffer.offset + offset, buffer.offset + end)
+        return TouchedBytes(memory, buffer, offset, end, index, stages, stage, buffer.offset)
 
-    def _begin(self, site: Site, begin: Expr) -> tuple[int, Index | None, int, int]:
+    def _begin(self, site: Site, begin: Expr) -> tuple[int, IterationIndex | None, int, int]:
         """A byte position as an offset in a stage, its use, how many stages there are, and their size."""
         if begin.constant is not None:
             return begin.constant, None, 1, 0
@@ -269,4 +269,4 @@ def graph_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> EventGr
         return str(e)
 
 
-__all__ = ["EventGraph", "Index", "InductionVariable", "Place", "Site", "graph_of"]
+__all__ = ["EventGraph", "InductionVariable", "IterationIndex", "Site", "TouchedBytes", "graph_of"]

@@ -51,7 +51,7 @@ class Slot:
 
 
 @dataclass(frozen=True)
-class Use:
+class PipelineUse:
     """Use number ``index`` of a pipeline; its stage is ``index`` modulo the number of stages."""
 
     pipeline: str

@@ -91,7 +91,7 @@ class Pipelines:
             case _:
                 return operand
 
-    def _wait(self, barrier: str, use: ops.Use, laps: int, scope: ops.Scope) -> ops.Wait:
+    def _wait(self, barrier: str, use: ops.PipelineUse, laps: int, scope: ops.Scope) -> ops.Wait:
         stages = self.of_barrier[barrier].stages
         return ops.Wait(self._slot(barrier, use.index), parity_of(use.index, stages, laps), scope)
 

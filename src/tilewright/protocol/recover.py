@@ -28,7 +28,7 @@ class Phase(NamedTuple):
     laps: int
 
 
-class Stage(NamedTuple):
+class StageOffset(NamedTuple):
     """Byte ``offset`` of stage ``use % stages``, of stages of ``stage_bytes``."""
 
     use: Expr
@@ -62,7 +62,7 @@ def phase_use(parity: Expr, slots: int) -> Phase | None:
             return None
 
 
-def stage_use(begin: Expr) -> Stage | None:
+def stage_use(begin: Expr) -> StageOffset | None:
     """The stage that a byte position lies in, if it is a use modulo a number of stages, times their size, plus a
     rest."""
     offset, terms = (begin.offset, begin.terms) if isinstance(begin, Sum) else (0, ((begin, 1),))
@@ -70,7 +70,7 @@ def stage_use(begin: Expr) -> Stage | None:
     match stages:
         case [(Mod(use, Const(m)) as stage, factor)] if m > 1 and factor > 0:
             rest = (term * factor for term, factor in terms if term is not stage)
-            return Stage(use, m, factor, sum(rest, Const(offset)))
+            return StageOffset(use, m, factor, sum(rest, Const(offset)))
         case _:
             return None
 
@@ -237,7 +237,7 @@ class _Reading:
             case _:
                 return None
 
-    def _awaited(self, pipeline: Pipeline, parity: Expr, producer: bool) -> ops.Use | None:
+    def _awaited(self, pipeline: Pipeline, parity: Expr, producer: bool) -> ops.PipelineUse | None:
         phase = phase_use(parity, pipeline.stages)
         if phase is None:
             return None
@@ -245,13 +245,13 @@ class _Reading:
         ahead = (offset + (phase.laps - producer) * stages + stages - 1) % (2 * stages) - stages + 1
         self.waited[pipeline.name, counter] = ahead
         use = self.latest[pipeline.name] = counter + ahead
-        return ops.Use(pipeline.name, use)
+        return ops.PipelineUse(pipeline.name, use)
 
-    def _use(self, slot: ops.Slot) -> ops.Use | None:
+    def _use(self, slot: ops.Slot) -> ops.PipelineUse | None:
         """The use of a slot of a pipeline."""
         pipeline = self.known.of_barrier.get(slot.barrier)
         use = None if pipeline is None else self._near(pipeline, slot_use(slot.index, pipeline.stages))
-        return None if pipeline is None or use is None else ops.Use(pipeline.name, use)
+        return None if pipeline is None or use is None else ops.PipelineUse(pipeline.name, use)
 
     def _near(self, pipeline: Pipeline, use: Expr | None) -> Expr | None:
         """The use of this slot nearest to the one waited for; with one stage that itself."""
@@ -283,4 +283,4 @@ class _Reading:
         return None if use is None else ops.StageRegion(region.buffer, begin, size, region.cta, use)
 
 
-__all__ = ["Phase", "Stage", "phase_use", "recover", "slot_use", "stage_use"]
+__all__ = ["Phase", "StageOffset", "phase_use", "recover", "slot_use", "stage_use"]

@@ -49,7 +49,7 @@ MAX_INTEGER = 1 << 62
 """Of the integers of a protocol: they are bytes, counts and threads."""
 
 _PARTS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (ops.Slot, ops.Region, ops.Use, ops.StageSlot, ops.StageRegion)
+    kind.__name__: kind for kind in (ops.Slot, ops.Region, ops.PipelineUse, ops.StageSlot, ops.StageRegion)
 }
 _OPS: dict[str, type[Any]] = {
     **{kind.__name__: kind for kind in ops.ALL},
@@ -115,7 +115,7 @@ def _value(value: Any) -> str:
         case None | bool() | int():
             return repr(value)
         case (
-            ops.Use(name, use)
+            ops.PipelineUse(name, use)
             | ops.StageSlot(name, ops.ZERO, None, use)
             | ops.StageRegion(name, ops.ZERO, 0, None, use)
         ):
@@ -287,7 +287,7 @@ def _of_use(kind: type[Any], name: str, named: str, index: ast.expr) -> Any:
         case _ if "Region" in hint:
             return ops.StageRegion(named, ops.ZERO, use=_expr(index))
         case _:
-            return ops.StageSlot(named, use=_expr(index)) if "Slot" in hint else ops.Use(named, _expr(index))
+            return ops.StageSlot(named, use=_expr(index)) if "Slot" in hint else ops.PipelineUse(named, _expr(index))
 
 
 def _enum(kind: type[Any], name: str) -> type[Enum] | None:

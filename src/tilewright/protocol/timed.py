@@ -47,7 +47,7 @@ class Doing(Enum):
 
 
 @dataclass(frozen=True)
-class Span:
+class TimelineSpan:
     """``lane`` does ``what`` from cycle ``begin`` to ``end``; ``slot`` is the stage of the ring it belongs to."""
 
     lane: str
@@ -66,7 +66,7 @@ class TimedRun:
     """
 
     lanes: tuple[str, ...]
-    spans: tuple[Span, ...]
+    spans: tuple[TimelineSpan, ...]
     cycles: float
     stuck: tuple[str, ...] = ()
 
@@ -148,7 +148,7 @@ class _Run:
     def __init__(self, protocol: Protocol, values: dict[str, int]):
         self.protocol = protocol
         self.prices = prices_of(protocol)
-        self.spans: list[Span] = []
+        self.spans: list[TimelineSpan] = []
         self.stuck: list[str] = []
         self.busy: dict[tuple[str, int], float] = {}
         self.phases: dict[tuple[str, int, int], _Phase] = {}
@@ -190,7 +190,7 @@ class _Run:
 
     def _span(self, agent: _Agent, doing: Doing, what: str, begin: float, end: float, lane: str = "") -> None:
         if agent.cta == 0 and end > begin:
-            self.spans.append(Span(lane or agent.role.name, doing, what, begin, end, agent.slot))
+            self.spans.append(TimelineSpan(lane or agent.role.name, doing, what, begin, end, agent.slot))
 
     # -- programs -----------------------------------------------------------------------------------------------------
     def _nodes(self, agent: _Agent, nodes: tuple[Node, ...]) -> _Block:

@@ -69,7 +69,7 @@ def _uses(op: ops.Op) -> Iterator[tuple[str, str]]:
     """The pipelines, or their parts, of which an op names uses."""
     for value in _values(op):
         match value:
-            case ops.Use():
+            case ops.PipelineUse():
                 yield "pipeline", value.pipeline
             case ops.StageSlot():
                 yield "array", value.barrier

@@ -13,7 +13,7 @@ from tilewright.ptx.scopes import Scopes
 from tilewright.ptx.syntax import (
     TYPE_BYTES,
     Address,
-    Arguments,
+    CallArguments,
     Guard,
     Immediate,
     Instruction,
@@ -268,7 +268,7 @@ class Body:
         if token == "(":
             if NAME.match(text[at + 1]) or text[at + 1] == ")":
                 items, behind = self._items(at, ")")
-                return Arguments(items), behind
+                return CallArguments(items), behind
             return constant(self.tokens, at)
         if token == "!" and NAME.match(text[at + 1]):
             meant = self.scopes.meaning(at + 1)

@@ -53,7 +53,7 @@ class Vector:
 
 
 @dataclass(frozen=True, slots=True)
-class Arguments:
+class CallArguments:
     """``(a, b)`` of a call."""
 
     items: tuple[Operand, ...]
@@ -79,7 +79,7 @@ class Address:
     rest: tuple[Operand, ...] = ()
 
 
-Operand = Register | Immediate | Symbol | Special | Negated | Vector | Arguments | Pair | Address
+Operand = Register | Immediate | Symbol | Special | Negated | Vector | CallArguments | Pair | Address
 
 
 @dataclass(frozen=True, slots=True)

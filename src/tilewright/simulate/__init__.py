@@ -14,12 +14,12 @@ from tilewright.diag import fail
 from tilewright.simulate.arguments import bind
 from tilewright.simulate.budget import DEFAULT_BUDGET, check_budget
 from tilewright.simulate.execute import launch
-from tilewright.simulate.report import Report
-from tilewright.simulate.steps import Scratch, Step, run_steps
+from tilewright.simulate.report import SimulationReport
+from tilewright.simulate.steps import LaunchStep, WorkspaceTensor, run_steps
 from tilewright.simulate.symbols import Array
 from tilewright.transport.dialect import Kernel
 
-__all__ = ["DEFAULT_BUDGET", "Report", "Scratch", "Step", "run", "run_steps"]
+__all__ = ["DEFAULT_BUDGET", "LaunchStep", "SimulationReport", "WorkspaceTensor", "run", "run_steps"]
 
 
 def run(
@@ -30,7 +30,7 @@ def run(
     grid_size: int | None = None,
     budget: float = DEFAULT_BUDGET,
     seed: int = 0,
-) -> Report:
+) -> SimulationReport:
     """Run a kernel on arrays of any strides, which it reads and writes in place.
 
     ``tensors`` and ``scalars`` are named as the kernel's arguments; 16-bit floats are ``float16`` and

@@ -6,10 +6,10 @@ from collections.abc import Generator
 
 from xdsl.ir import SSAValue
 
-from tilewright.simulate.barriers import Meeting, Waiting
+from tilewright.simulate.barriers import ThreadBarrier, Waiting
 from tilewright.simulate.cta import Cta
 from tilewright.simulate.memory import Moment
-from tilewright.simulate.registers import Buffer
+from tilewright.simulate.registers import RegisterBuffer
 from tilewright.simulate.symbols import Array, Symbols
 from tilewright.transport.asynchronous import CTA_RANK
 
@@ -25,7 +25,7 @@ class Agent:
         self.threads, self.rows, self.label = threads, rows, label
         self.group = rows
         self.symbols = Symbols(threads, self.launch.shared(threads))
-        self.buffers: dict[SSAValue, Buffer] = {}
+        self.buffers: dict[SSAValue, RegisterBuffer] = {}
         self.cluster_round = 0  # of the cluster barrier, arrived at and not yet waited for; 0: none
         self.barrier: tuple[object, int] = ("cta", cta.threads)
         if parent is None:
@@ -54,17 +54,17 @@ class Agent:
         """Account for work."""
         self.launch.operations += registers * len(self.rows)
 
-    def arrive(self, meeting: Meeting) -> int:
+    def arrive(self, meeting: ThreadBarrier) -> int:
         """Arrive at a barrier; the round that will complete it."""
         round_ = meeting.rounds + 1
         meeting.arrive(len(self.rows), self.cta.clocks.release(self.rows, self.group), self.launch.new_epoch)
         return round_
 
-    def meet(self, meeting: Meeting, what: str) -> Generator[Waiting]:
+    def meet(self, meeting: ThreadBarrier, what: str) -> Generator[Waiting]:
         """Arrive, and wait for the others."""
         yield from self.await_round(meeting, self.arrive(meeting), what)
 
-    def await_round(self, meeting: Meeting, round_: int, what: str) -> Generator[Waiting]:
+    def await_round(self, meeting: ThreadBarrier, round_: int, what: str) -> Generator[Waiting]:
         """Wait for a round that was arrived at."""
         yield Waiting(
             lambda: meeting.rounds >= round_,

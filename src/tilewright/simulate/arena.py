@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from tilewright.simulate.clocks import Clocks
+from tilewright.simulate.clocks import CtaClocks
 from tilewright.simulate.symbols import Array
 
 _LANES = 32
@@ -19,7 +19,7 @@ _SEVERAL = -1
 
 
 @dataclass(frozen=True)
-class Clash:
+class SharedConflict:
     """The access at position ``index`` conflicts with what ``other`` did."""
 
     index: int
@@ -30,7 +30,7 @@ class Clash:
 class Arena:
     """``size`` bytes, watched in cells of ``cell`` bytes."""
 
-    def __init__(self, size: int, cell: int, clocks: Clocks):
+    def __init__(self, size: int, cell: int, clocks: CtaClocks):
         self.bytes = np.zeros(size, np.uint8)
         self.cell, self.clocks = cell, clocks
         cells = -(-size // cell)
@@ -53,7 +53,7 @@ class Arena:
         return cells, np.repeat(np.arange(len(addresses)), each)
 
     # -- threads --------------------------------------------------------------------------------------------------
-    def write(self, cells: Array, who: Array) -> Clash | None:
+    def write(self, cells: Array, who: Array) -> SharedConflict | None:
         """Threads ``who`` write; the first conflict."""
         known = self.clocks.known
         writers = self._unknown_writer(cells, _pick(known, who, self._writer.take(cells)))
@@ -62,7 +62,7 @@ class Arena:
         twice = self._writer[cells] != who
         return clash or (_clash(twice, f"thread {int(self._writer[cells][twice.argmax()])}") if twice.any() else None)
 
-    def read(self, cells: Array, who: Array) -> Clash | None:
+    def read(self, cells: Array, who: Array) -> SharedConflict | None:
         """Threads ``who`` read; the first conflict."""
         clash = self._unknown_writer(cells, _pick(self.clocks.known, who, self._writer.take(cells)))
         clash = clash or self._unknown_adders(cells, who)
@@ -77,7 +77,7 @@ class Arena:
         readers[place] = time
         return clash
 
-    def add(self, cells: Array, who: Array) -> Clash | None:
+    def add(self, cells: Array, who: Array) -> SharedConflict | None:
         """Threads ``who`` add, in any order among themselves; the first conflict with other accesses."""
         known = self.clocks.known
         clash = self._unknown_writer(cells, _pick(known, who, self._writer.take(cells)))
@@ -86,7 +86,7 @@ class Arena:
         return clash
 
     # -- engines --------------------------------------------------------------------------------------------------
-    def engine_read(self, cells: Array, rows: Array, column: int, time: int) -> Clash | None:
+    def engine_read(self, cells: Array, rows: Array, column: int, time: int) -> SharedConflict | None:
         """An engine, started by threads ``rows``, reads until it reaches ``time``; the first conflict."""
         known, fenced = self.clocks.known[rows].min(axis=0), self.clocks.fenced[rows].min(axis=0)
         writer = self._writer[cells]
@@ -94,11 +94,11 @@ class Arena:
         generic = self.clocks.generic(writer)
         hidden = generic & (fenced[writer] < self._write_time[cells])
         if clash is None and hidden.any():
-            clash = Clash(int(hidden.argmax()), self.clocks.name(int(writer[hidden.argmax()])), unfenced=True)
+            clash = SharedConflict(int(hidden.argmax()), self.clocks.name(int(writer[hidden.argmax()])), unfenced=True)
         self._engine_reads[column - self.clocks.engines.start, cells] = time
         return clash
 
-    def engine_write(self, cells: Array, row: int, column: int, time: int) -> Clash | None:
+    def engine_write(self, cells: Array, row: int, column: int, time: int) -> SharedConflict | None:
         """An engine, started by thread ``row``, writes until it reaches ``time``; the first conflict."""
         who = np.full(len(cells), row)
         known = self.clocks.known
@@ -107,7 +107,7 @@ class Arena:
         self._written_by(cells, np.full(len(cells), column), np.full(len(cells), time))
         return clash
 
-    def copies_write(self, cells: Array, who: Array, column: int, time: int) -> Clash | None:
+    def copies_write(self, cells: Array, who: Array, column: int, time: int) -> SharedConflict | None:
         """The cp.async of threads ``who`` of a warp write until ``column`` reaches ``time``; the first conflict.
 
         Copies of one warp that nothing waited for in between may land in any order: they conflict with each other too.
@@ -118,14 +118,14 @@ class Arena:
         return clash
 
     # -- what must be known ---------------------------------------------------------------------------------------
-    def _unknown_writer(self, cells: Array, known: Array) -> Clash | None:
+    def _unknown_writer(self, cells: Array, known: Array) -> SharedConflict | None:
         late = known < self._write_time.take(cells)
         if not late.any():
             return None
         index = int(late.argmax())
-        return Clash(index, f"{self.clocks.name(int(self._writer[cells[index]]))}, which wrote it")
+        return SharedConflict(index, f"{self.clocks.name(int(self._writer[cells[index]]))}, which wrote it")
 
-    def _unknown_readers(self, cells: Array, known: Array, who: Array) -> Clash | None:
+    def _unknown_readers(self, cells: Array, known: Array, who: Array) -> SharedConflict | None:
         for warp in range(len(self._readers)):
             time = self._readers[warp, cells]
             if not time.any():
@@ -139,15 +139,15 @@ class Arena:
             if late.any():
                 index = int(late.argmax())
                 reader = "several threads" if lane[index] == _SEVERAL else f"thread {first + int(lane[index])}"
-                return Clash(index, f"{reader}, which read it")
+                return SharedConflict(index, f"{reader}, which read it")
         for offset, column in enumerate(self.clocks.engines):
             time = self._engine_reads[offset, cells]
             late = time > known[who, column]
             if late.any():
-                return Clash(int(late.argmax()), f"{self.clocks.name(column)}, which read it")
+                return SharedConflict(int(late.argmax()), f"{self.clocks.name(column)}, which read it")
         return None
 
-    def _unknown_adders(self, cells: Array, who: Array) -> Clash | None:
+    def _unknown_adders(self, cells: Array, who: Array) -> SharedConflict | None:
         for warp in range(len(self._adders)):
             time = self._adders[warp, cells]
             if not time.any():
@@ -156,7 +156,7 @@ class Arena:
             last = min(first + _LANES, self.clocks.threads)
             late = time > self.clocks.known[:, first:last].min(axis=1)[who]
             if late.any():
-                return Clash(int(late.argmax()), "several threads, which added to it")
+                return SharedConflict(int(late.argmax()), "several threads, which added to it")
         return None
 
     def _written_by(self, cells: Array, column: Array, time: Array) -> None:
@@ -173,5 +173,5 @@ def _pick(table: Array, row: Array, column: Array) -> Array:
     return table.reshape(-1).take(row * table.shape[1] + column)
 
 
-def _clash(where: Array, other: str) -> Clash:
-    return Clash(int(where.argmax()), f"{other}, which wrote it")
+def _clash(where: Array, other: str) -> SharedConflict:
+    return SharedConflict(int(where.argmax()), f"{other}, which wrote it")

@@ -40,7 +40,7 @@ class BoundTensor:
 
 
 @dataclass(frozen=True)
-class Arguments:
+class LaunchArguments:
     """All arguments of a launch. ``symbols`` holds extents, strides and integer scalars by name."""
 
     tensors: dict[SSAValue, BoundTensor]
@@ -48,7 +48,7 @@ class Arguments:
     symbols: dict[str, int]
 
 
-def bind(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float]) -> Arguments:
+def bind(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int | float]) -> LaunchArguments:
     """Match values to the kernel's arguments by name; refuses what does not fit (SIM006, SIM007, SIM008)."""
     bound: dict[SSAValue, BoundTensor] = {}
     values: dict[SSAValue, Any] = {}
@@ -74,7 +74,7 @@ def bind(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int
         if not holds:
             where = ", ".join(f"{s} = {symbols[s]}" for s in sorted(assumption.expr.symbols))
             refuse(kernel, "SIM008", found=where, required=f"{assumption.expr}")
-    return Arguments(bound, values, symbols)
+    return LaunchArguments(bound, values, symbols)
 
 
 def _tensors(kernel: Kernel) -> str:

@@ -19,7 +19,7 @@ class Waiting:
 
 
 @dataclass
-class Meeting:
+class ThreadBarrier:
     """A barrier for ``threads`` threads; ``rounds`` counts how often all have arrived."""
 
     threads: int
@@ -42,7 +42,7 @@ class Meeting:
 
 
 @dataclass
-class Mbarrier:
+class SimulatedMbarrier:
     """One mbarrier (PTX ISA, 9.7.13.15): a phase completes when no arrival and no transaction byte is outstanding."""
 
     name: str

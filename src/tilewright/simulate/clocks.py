@@ -33,7 +33,7 @@ class Clock:
         return Clock(np.maximum(self.known, other.known), np.maximum(self.fenced, other.fenced))
 
 
-class Clocks:
+class CtaClocks:
     """The clocks of one CTA."""
 
     def __init__(self, threads: int, mbarriers: int):

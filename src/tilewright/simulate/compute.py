@@ -10,9 +10,9 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.simulate import elementwise
-from tilewright.simulate.registers import Buffer
+from tilewright.simulate.registers import RegisterBuffer
 from tilewright.simulate.report import refuse
-from tilewright.simulate.symbols import Array, Index, Symbols, Value
+from tilewright.simulate.symbols import Array, RegisterNumbers, Symbols, Value
 from tilewright.simulate.values import rounded
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TileType
@@ -23,7 +23,11 @@ _SEQUENTIAL = frozenset({"f16", "bf16"})  # each partial result is rounded, so t
 
 
 def run_map(
-    op: Map, inputs: Sequence[Buffer], outputs: Sequence[Buffer], symbols: Symbols, scalars: Mapping[SSAValue, Any]
+    op: Map,
+    inputs: Sequence[RegisterBuffer],
+    outputs: Sequence[RegisterBuffer],
+    symbols: Symbols,
+    scalars: Mapping[SSAValue, Any],
 ) -> None:
     """Evaluate the body for every live register, all at once where no register reads what an earlier one wrote.
 
@@ -108,7 +112,7 @@ def _scalar(
             raise AssertionError(f"{op.name} in a map's body")
 
 
-def run_fold(op: Fold, sources: Sequence[Buffer], targets: Sequence[Buffer], symbols: Symbols) -> None:
+def run_fold(op: Fold, sources: Sequence[RegisterBuffer], targets: Sequence[RegisterBuffer], symbols: Symbols) -> None:
     """Fold the live registers into the targets in the order of their index."""
     live = _live(op, symbols, op.live.expr, sources[0].count)
     alive = np.arange(sources[0].count) if live is None else np.flatnonzero(live)
@@ -143,7 +147,7 @@ def run_fold(op: Fold, sources: Sequence[Buffer], targets: Sequence[Buffer], sym
             target.data[:, at] = value
 
 
-def run_shuffle(op: Shuffle, buffers: Sequence[Buffer]) -> None:
+def run_shuffle(op: Shuffle, buffers: Sequence[RegisterBuffer]) -> None:
     """Butterfly over lanes, for every register of the buffers."""
     for buffer in buffers:
         buffer.touch(op)
@@ -156,7 +160,7 @@ def run_shuffle(op: Shuffle, buffers: Sequence[Buffer]) -> None:
             buffer.data[...] = value
 
 
-def _combine(fn: str, buffers: Sequence[Buffer], mine: list[Array], other: list[Array]) -> list[Array]:
+def _combine(fn: str, buffers: Sequence[RegisterBuffer], mine: list[Array], other: list[Array]) -> list[Array]:
     if fn == "argmax":
         replaced = elementwise.argmax(mine[0], mine[1], other[0], other[1])
         return [np.where(replaced, b, a) for a, b in zip(mine, other, strict=True)]
@@ -176,7 +180,7 @@ def _live(op: TransportOp, symbols: Symbols, node: Any, count: int) -> Array | N
     return None if value.all() else np.broadcast_to(value.ravel(), count)
 
 
-def _index(op: TransportOp, symbols: Symbols, node: Any, count: int, buffer: Buffer) -> Index:
+def _index(op: TransportOp, symbols: Symbols, node: Any, count: int, buffer: RegisterBuffer) -> RegisterNumbers:
     index = symbols.index(node, count)
     if index.low < 0 or index.high >= buffer.count:
         outside = (index.registers < 0) | (index.registers >= buffer.count)

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.simulate.agent import Agent
-from tilewright.simulate.registers import Buffer
+from tilewright.simulate.registers import RegisterBuffer
 from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array, Symbols
 from tilewright.simulate.values import to_memory, to_registers
@@ -17,13 +17,13 @@ from tilewright.transport.dialect import Exchange, Select, TransportOp
 _LANES = 32
 
 
-def run_select(op: Select, source: Buffer, target: Buffer, symbols: Symbols) -> None:
+def run_select(op: Select, source: RegisterBuffer, target: RegisterBuffer, symbols: Symbols) -> None:
     """Every group of the target from its place in the source."""
     places = _places(op, op.choices, op.indices, symbols, len(source.data))
     _move(op, source, target, _spread(places, op.elements.data), np.arange(len(source.data)))
 
 
-def run_exchange(op: Exchange, source: Buffer, target: Buffer, symbols: Symbols) -> None:
+def run_exchange(op: Exchange, source: RegisterBuffer, target: RegisterBuffer, symbols: Symbols) -> None:
     """All rounds at once: what a lane receives is what the other one sends."""
     threads, elements = len(source.data), op.elements.data
     if threads % _LANES:
@@ -60,7 +60,7 @@ def _spread(first: Array, elements: int) -> Array:
     return (first[:, :, None] + np.arange(elements)).reshape(len(first), -1)
 
 
-def _move(op: TransportOp, source: Buffer, target: Buffer, registers: Array, rows: Array) -> None:
+def _move(op: TransportOp, source: RegisterBuffer, target: RegisterBuffer, registers: Array, rows: Array) -> None:
     """``target[t, i] = source[rows[t(, i)], registers[t, i]]``."""
     rows = np.broadcast_to(rows if rows.ndim == 2 else rows[:, None], registers.shape)
     source.touch(op)

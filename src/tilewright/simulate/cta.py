@@ -10,9 +10,9 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tilewright.simulate.arena import Arena
-from tilewright.simulate.barriers import Mbarrier, Meeting
-from tilewright.simulate.clocks import Clocks
-from tilewright.simulate.launch import Launch
+from tilewright.simulate.barriers import SimulatedMbarrier, ThreadBarrier
+from tilewright.simulate.clocks import CtaClocks
+from tilewright.simulate.launch import SimulatedLaunch
 from tilewright.simulate.memory import SharedBuffer
 from tilewright.simulate.tensor_copy import Encoded
 from tilewright.simulate.values import memory_dtype
@@ -23,7 +23,7 @@ _STATIC_ALIGN_BYTES = 1024
 
 
 @dataclass(frozen=True)
-class SharedPlan:
+class SharedAllocation:
     """Where each shared buffer lies in the arena, and which mbarriers there are; the same for every CTA."""
 
     size: int
@@ -33,7 +33,7 @@ class SharedPlan:
     slots: int
 
     @staticmethod
-    def of(kernel: Kernel) -> SharedPlan:
+    def of(kernel: Kernel) -> SharedAllocation:
         """Dynamic buffers at their offsets, static ones after them."""
         offsets: dict[SSAValue, int] = {}
         first_slot: dict[SSAValue, int] = {}
@@ -54,7 +54,7 @@ class SharedPlan:
             if isinstance(op, Mbarriers):
                 first_slot[op.bars] = slots
                 slots += mbarriers_of(op.bars).slots.data
-        return SharedPlan(size, cell, offsets, first_slot, slots)
+        return SharedAllocation(size, cell, offsets, first_slot, slots)
 
 
 def _bytes(op: Shared) -> int:
@@ -137,7 +137,7 @@ class WarpCopies:
 class Cta:
     """One CTA's state; its agents live in ``execute``. ``rows`` and mbarriers are numbered through the cluster."""
 
-    def __init__(self, cluster: Cluster, rank: int):
+    def __init__(self, cluster: ClusterState, rank: int):
         launch, plan = cluster.launch, cluster.plan
         self.launch, self.plan, self.cluster, self.rank = launch, plan, cluster, rank
         self.index = cluster.index * cluster.size + rank
@@ -146,9 +146,9 @@ class Cta:
         self.clocks = cluster.clocks
         self.arena = Arena(plan.size, plan.cell, self.clocks)
         self.shared: dict[SSAValue, SharedBuffer] = {}
-        self.mbarriers: dict[SSAValue, list[Mbarrier]] = {}
+        self.mbarriers: dict[SSAValue, list[SimulatedMbarrier]] = {}
         self.maps: dict[SSAValue, Encoded] = {}
-        self.meetings: dict[object, Meeting] = {}
+        self.meetings: dict[object, ThreadBarrier] = {}
         self.bulk: dict[int, BulkGroups] = {}
         self.wgmma: dict[int, WgmmaGroups] = {}
         self.copies: dict[int, WarpCopies] = {}
@@ -168,21 +168,23 @@ class Cta:
         kind = mbarriers_of(op.bars)
         first = self.plan.first_slot[op.bars] + self.rank * self.plan.slots
         name = op.hint.data + (f" of CTA {self.rank}" if self.cluster.size > 1 else "")
-        self.mbarriers[op.bars] = [Mbarrier(f"{name}[{i}]", first + i, kind.count.data) for i in range(kind.slots.data)]
+        self.mbarriers[op.bars] = [
+            SimulatedMbarrier(f"{name}[{i}]", first + i, kind.count.data) for i in range(kind.slots.data)
+        ]
 
-    def meeting(self, key: object, threads: int) -> Meeting:
+    def meeting(self, key: object, threads: int) -> ThreadBarrier:
         """The barrier called ``key``."""
-        return self.meetings.setdefault(key, Meeting(threads))
+        return self.meetings.setdefault(key, ThreadBarrier(threads))
 
 
-class Cluster:
+class ClusterState:
     """The CTAs that run together, one without clusters, and the seeded order of what happens to them."""
 
-    def __init__(self, launch: Launch, plan: SharedPlan, index: int, size: int):
+    def __init__(self, launch: SimulatedLaunch, plan: SharedAllocation, index: int, size: int):
         self.launch, self.plan, self.index, self.size = launch, plan, index, size
         threads = launch.kernel.threads.data
-        self.clocks = Clocks(size * threads, size * plan.slots)
-        self.meeting = Meeting(size * threads)
+        self.clocks = CtaClocks(size * threads, size * plan.slots)
+        self.meeting = ThreadBarrier(size * threads)
         self.order = random.Random(launch.order.random())
         self.eager = self.order.choice((0.05, 0.5, 0.95))
         self.ctas = tuple(Cta(self, rank) for rank in range(size))

@@ -14,7 +14,7 @@ import numpy as np
 
 from tilewright.base.expr import Expr
 from tilewright.simulate.agent import Agent
-from tilewright.simulate.barriers import Mbarrier, Waiting
+from tilewright.simulate.barriers import SimulatedMbarrier, Waiting
 from tilewright.simulate.conversion import access_matrices
 from tilewright.simulate.cta import BulkGroups, Cta, WgmmaGroups
 from tilewright.simulate.memory import SharedBuffer
@@ -133,7 +133,7 @@ def _outlives(op: TransportOp, cta: Cta) -> None:
         refuse(op, "SIM018", found=found, required="a cluster barrier at the end")
 
 
-def _barrier(op: Any, agent: Agent, cta: Cta, *, engine: bool = False) -> Mbarrier:
+def _barrier(op: Any, agent: Agent, cta: Cta, *, engine: bool = False) -> SimulatedMbarrier:
     """The barrier of an op in ``cta``; refuses one whose initialisation the threads can't have seen."""
     bars = cta.mbarriers.get(op.bars, [])
     index = agent.symbols.uniform(op.index.expr)
@@ -207,7 +207,7 @@ def _load(op: a.TmaLoad, agent: Agent, row: int) -> None:
     memory.watch(op, tensor, where, np.full(len(where[0]), row), at, "read")
     memory.traffic.loaded += len(where[0])
 
-    def land(cta: Cta, barrier: Mbarrier) -> None:
+    def land(cta: Cta, barrier: SimulatedMbarrier) -> None:
         _outlives(op, cta)
         bits = np.dtype(f"u{size}")
         values = np.zeros(len(places), bits)

@@ -18,19 +18,19 @@ from xdsl.ir import Block, SSAValue
 
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.simulate.agent import Agent
-from tilewright.simulate.arguments import Arguments
+from tilewright.simulate.arguments import LaunchArguments
 from tilewright.simulate.barriers import Waiting
 from tilewright.simulate.compute import run_fold, run_map, run_shuffle
 from tilewright.simulate.conversion import meet_in_warps, run_exchange, run_select
-from tilewright.simulate.cta import Cluster, SharedPlan
+from tilewright.simulate.cta import ClusterState, SharedAllocation
 from tilewright.simulate.engines import check_finished, run_asynchronous
-from tilewright.simulate.launch import Launch
+from tilewright.simulate.launch import SimulatedLaunch
 from tilewright.simulate.memory import GlobalMemory
-from tilewright.simulate.registers import Buffer, masked
-from tilewright.simulate.report import Report, refuse
+from tilewright.simulate.registers import RegisterBuffer, masked
+from tilewright.simulate.report import SimulationReport, refuse
 from tilewright.simulate.shadow import GlobalShadow
 from tilewright.simulate.symbols import Array, Symbols
-from tilewright.simulate.symbols import Shared as SharedValues
+from tilewright.simulate.symbols import LaunchNumbers as SharedValues
 from tilewright.transport.asynchronous import WARPGROUP, Advance, CopyOut, Counter, Elected, Role, TensorMap, TmaStore
 from tilewright.transport.dialect import (
     Barrier,
@@ -64,10 +64,10 @@ _PERSISTENT_CTAS = 3  # few enough that a CTA runs several programs, so that wha
 
 
 # -- interleaving ------------------------------------------------------------------------------------------------------
-class Schedule:
+class ClusterSchedule:
     """The agents of a cluster, and the seeded choice of what happens next."""
 
-    def __init__(self, cluster: Cluster):
+    def __init__(self, cluster: ClusterState):
         self.cluster = cluster
         self._running: list[tuple[Agent, Generator[Waiting], Waiting]] = []
 
@@ -112,7 +112,7 @@ class Schedule:
 class Walk:
     """One agent on its way through a block."""
 
-    def __init__(self, schedule: Schedule, agent: Agent):
+    def __init__(self, schedule: ClusterSchedule, agent: Agent):
         self.schedule, self.agent = schedule, agent
         self.cta, self.launch, self.symbols = agent.cta, agent.launch, agent.symbols
 
@@ -215,7 +215,7 @@ class Walk:
                 name = op.symbol.data
                 self.symbols.bind(name, self.symbols.scalars[name] + self.symbols.uniform(op.by.expr))
             case Registers():
-                buffers[op.buffer] = Buffer.declare(op, int(agent.rows[0]), len(agent.rows))
+                buffers[op.buffer] = RegisterBuffer.declare(op, int(agent.rows[0]), len(agent.rows))
             case Shared():
                 self.cta.declare_shared(op)
             case Load() | Store() | ReduceAdd():
@@ -275,7 +275,7 @@ class Walk:
         self.agent.count(count)
 
 
-def _scattered(mask: Array | None, registers: Array, buffer: Buffer) -> Array:
+def _scattered(mask: Array | None, registers: Array, buffer: RegisterBuffer) -> Array:
     """Which elements of the buffer a print reads."""
     read = np.zeros(buffer.data.shape, np.bool_)
     threads: Array = np.indices(registers.shape)[0]
@@ -288,32 +288,34 @@ def _shown(value: Any) -> str:
     return f"{value:g}" if isinstance(value, np.floating) else str(int(value))
 
 
-def launch(kernel: Kernel, arguments: Arguments, grid_size: int | None, seed: int) -> Report:
+def launch(kernel: Kernel, arguments: LaunchArguments, grid_size: int | None, seed: int) -> SimulationReport:
     """Run every CTA of the grid once, in an order that ``seed`` chooses."""
     order = random.Random(seed)
     watched = {arguments.tensors[v].name: arguments.tensors[v].array.shape for v in _written(kernel.body.block)}
     memory = GlobalMemory({name: GlobalShadow(shape) for name, shape in watched.items()})
     size = _grid(kernel, arguments, grid_size)
-    run = Launch(kernel, arguments, memory, size, order)
+    run = SimulatedLaunch(kernel, arguments, memory, size, order)
     together = _cluster(kernel)
     clusters = list(range(size // together))
     order.shuffle(clusters)
-    plan = SharedPlan.of(kernel)
+    plan = SharedAllocation.of(kernel)
     with np.errstate(all="ignore"):
         for index in clusters:
-            cluster = Cluster(run, plan, index, together)
-            schedule = Schedule(cluster)
+            cluster = ClusterState(run, plan, index, together)
+            schedule = ClusterSchedule(cluster)
             for cta in cluster.ctas:
                 schedule.start(Agent(cta, np.arange(cta.threads), cta.rows), kernel.body.block)
             schedule.run()
-    return Report(size, run.programs, run.operations, memory.traffic.loaded, memory.traffic.stored, tuple(run.printed))
+    return SimulationReport(
+        size, run.programs, run.operations, memory.traffic.loaded, memory.traffic.stored, tuple(run.printed)
+    )
 
 
 def _cluster(kernel: Kernel) -> int:
     return 1 if kernel.cluster is None else kernel.cluster.data
 
 
-def _grid(kernel: Kernel, arguments: Arguments, grid_size: int | None) -> int:
+def _grid(kernel: Kernel, arguments: LaunchArguments, grid_size: int | None) -> int:
     """How many CTAs: one for each program, or for persistent kernels ``grid_size`` or a few clusters, at most one for
     each program."""
     together = _cluster(kernel)

@@ -7,20 +7,20 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tilewright.simulate.arguments import Arguments
+from tilewright.simulate.arguments import LaunchArguments
 from tilewright.simulate.memory import GlobalMemory
-from tilewright.simulate.symbols import Array, Shared
+from tilewright.simulate.symbols import Array, LaunchNumbers
 from tilewright.transport.dialect import Kernel, Programs
 
 Walk: TypeAlias = tuple[Programs, tuple[int, ...], int]
 
 
 @dataclass
-class Launch:
+class SimulatedLaunch:
     """The arguments, global memory, and the counts of a run."""
 
     kernel: Kernel
-    arguments: Arguments
+    arguments: LaunchArguments
     memory: GlobalMemory
     grid_size: int
     order: random.Random
@@ -30,14 +30,14 @@ class Launch:
     epochs: int = 0
     walks: dict[Walk, list[tuple[int, ...]]] = field(default_factory=dict[Walk, list[tuple[int, ...]]])
     """Coordinates of all programs that CTAs of one rank take, by the op, its extents and the rank."""
-    _shared: dict[tuple[int, int], Shared] = field(default_factory=dict[tuple[int, int], Shared])
+    _shared: dict[tuple[int, int], LaunchNumbers] = field(default_factory=dict[tuple[int, int], LaunchNumbers])
     _instances: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
 
-    def shared(self, threads: Array) -> Shared:
+    def shared(self, threads: Array) -> LaunchNumbers:
         """What agents over these consecutive threads compute once."""
         key = (int(threads[0]), len(threads))
         if key not in self._shared:
-            self._shared[key] = Shared.over(self.arguments.symbols)
+            self._shared[key] = LaunchNumbers.over(self.arguments.symbols)
         return self._shared[key]
 
     def new_epoch(self) -> int:

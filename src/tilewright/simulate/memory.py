@@ -8,12 +8,11 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from tilewright.simulate.arena import Arena, Clash
+from tilewright.simulate.arena import Arena, SharedConflict
 from tilewright.simulate.arguments import BoundTensor
-from tilewright.simulate.registers import Buffer, masked
+from tilewright.simulate.registers import RegisterBuffer, masked
 from tilewright.simulate.report import refuse
-from tilewright.simulate.shadow import Clash as GlobalClash
-from tilewright.simulate.shadow import GlobalShadow
+from tilewright.simulate.shadow import AccessConflict, GlobalShadow
 from tilewright.simulate.symbols import Array, Symbols, Value
 from tilewright.simulate.values import memory_dtype, to_memory, to_registers
 from tilewright.tile.dialect import index_symbol
@@ -59,8 +58,8 @@ class GlobalMemory:
         self,
         op: Load | Store | ReduceAdd,
         tensor: BoundTensor,
-        buffer: Buffer,
-        indices: Sequence[Buffer],
+        buffer: RegisterBuffer,
+        indices: Sequence[RegisterBuffer],
         symbols: Symbols,
         at: Moment,
     ) -> None:
@@ -143,7 +142,7 @@ class SharedBuffer:
         self.nbytes = kind.count.data * self.size
         self.data = arena.bytes[offset : offset + self.nbytes].view(memory_dtype(self.dtype))
 
-    def access(self, op: SharedRead | SharedWrite, buffer: Buffer, symbols: Symbols, at: Moment) -> None:
+    def access(self, op: SharedRead | SharedWrite, buffer: RegisterBuffer, symbols: Symbols, at: Moment) -> None:
         """Run one shared access for all threads and registers."""
         shape = buffer.data.shape
         offset = _spread(symbols.of(op.offset.expr, buffer.count), shape)
@@ -166,7 +165,7 @@ class SharedBuffer:
                 buffer.data[mask] = values
             buffer.wrote(mask)
 
-    def count(self, op: SharedCount, buffer: Buffer, symbols: Symbols, at: Moment) -> None:
+    def count(self, op: SharedCount, buffer: RegisterBuffer, symbols: Symbols, at: Moment) -> None:
         """Add 1 to the elements that registers name."""
         shape = buffer.data.shape
         mask = masked(symbols.of(op.guard.expr, buffer.count), (shape[0], shape[1]))
@@ -219,7 +218,7 @@ class SharedBuffer:
             found = f"byte {place} of {self.hint!r}"
             refuse(op, "SIM011", found=found, required=f"0 <= byte <= {self.nbytes - size}")
 
-    def _judge(self, op: TransportOp, places: Array, clash: Clash | None, who: Array) -> None:
+    def _judge(self, op: TransportOp, places: Array, clash: SharedConflict | None, who: Array) -> None:
         if clash is None:
             return
         place, thread = int(places[clash.index]), int(who[clash.index])
@@ -329,6 +328,6 @@ def _refuse_vectors(
         )
 
 
-def _other(clash: GlobalClash) -> str:
+def _other(clash: AccessConflict) -> str:
     who = "several threads" if clash.other < 0 else f"thread {clash.other}"
     return f"{who}, which {'wrote' if clash.wrote else 'read'} it"

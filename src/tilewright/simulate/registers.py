@@ -16,7 +16,7 @@ ALL = slice(None)
 
 
 @dataclass(eq=False)
-class Buffer:
+class RegisterBuffer:
     """``data[thread, register]``; ``written`` says which elements have a value, None when all have."""
 
     hint: str
@@ -28,13 +28,13 @@ class Buffer:
     group: Array | None = None  # for each register the wgmma group that uses it, 0 for none
 
     @staticmethod
-    def declare(op: Registers, first_thread: int, threads: int) -> Buffer:
+    def declare(op: Registers, first_thread: int, threads: int) -> RegisterBuffer:
         """An undefined buffer. Its registers held something else before: a wgmma that uses them wants a fence."""
         kind = op.buffer.type
         shape = (threads, kind.count.data)
         dtype = kind.dtype.dtype
         data, written = np.zeros(shape, register_dtype(dtype)), np.zeros(shape, np.bool_)
-        return Buffer(op.hint.data, dtype, data, written, first_thread, touched=True)
+        return RegisterBuffer(op.hint.data, dtype, data, written, first_thread, touched=True)
 
     @property
     def count(self) -> int:
@@ -54,11 +54,11 @@ class Buffer:
             )
         return int(values[0])
 
-    def rows(self, first: int, count: int) -> Buffer:
+    def rows(self, first: int, count: int) -> RegisterBuffer:
         """The same registers, of some of the threads."""
         part = slice(first, first + count)
         written = None if self.written is None else self.written[part]
-        return Buffer(self.hint, self.dtype, self.data[part], written, self.first_thread + first)
+        return RegisterBuffer(self.hint, self.dtype, self.data[part], written, self.first_thread + first)
 
     def touch(self, op: TransportOp, registers: Array | slice = ALL) -> None:
         """An ordinary op reads or writes ``registers``; refuses those that a wgmma in flight uses."""

@@ -10,7 +10,7 @@ from tilewright.transport.dialect import TransportOp
 
 
 @dataclass(frozen=True)
-class Report:
+class SimulationReport:
     """A finished run: CTAs and programs run, thread-register operations done, elements moved, lines printed."""
 
     ctas: int

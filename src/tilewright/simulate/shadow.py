@@ -17,7 +17,7 @@ _NOBODY, _SEVERAL = -1, -2
 
 
 @dataclass(frozen=True)
-class Clash:
+class AccessConflict:
     """Access ``index`` of the op at hand conflicts with what ``other`` did before; -1 where several did."""
 
     index: int
@@ -41,7 +41,7 @@ class GlobalShadow:
         self._read_instance = np.full(shape, _NOBODY, np.int32)
         self._adder = np.full(shape, _NOBODY, np.int32)
 
-    def write(self, where: tuple[Array, ...], who: Array, epoch: int, instance: int) -> Clash | None:
+    def write(self, where: tuple[Array, ...], who: Array, epoch: int, instance: int) -> AccessConflict | None:
         """Record plain stores; the first conflict with another store, a read or an atomic add, if any."""
         writer, reader, adder = self._writer[where], self._reader[where], self._adder[where]
         by_write = self._unordered(self._write_instance, self._write_epoch, writer, where, who, epoch, instance)
@@ -56,7 +56,7 @@ class GlobalShadow:
             or _first(self._writer[where] != who, self._writer[where], True)
         )
 
-    def read(self, where: tuple[Array, ...], who: Array, epoch: int, instance: int) -> Clash | None:
+    def read(self, where: tuple[Array, ...], who: Array, epoch: int, instance: int) -> AccessConflict | None:
         """Record loads; the first conflict with a store or an atomic add, if any."""
         writer, reader, adder = self._writer[where], self._reader[where], self._adder[where]
         by_write = self._unordered(self._write_instance, self._write_epoch, writer, where, who, epoch, instance)
@@ -71,7 +71,7 @@ class GlobalShadow:
         self._read_instance[tuple(w[other_instance] for w in where)] = _SEVERAL
         return _first(by_write, writer, True) or _first(adder != _NOBODY, adder, True)
 
-    def add(self, where: tuple[Array, ...], who: Array) -> Clash | None:
+    def add(self, where: tuple[Array, ...], who: Array) -> AccessConflict | None:
         """Record atomic adds, which agree with each other but with no plain access."""
         writer, reader = self._writer[where], self._reader[where]
         self._adder[where] = who
@@ -91,8 +91,8 @@ class GlobalShadow:
         return elsewhere | ((epochs[where] == epoch) & (last != who))
 
 
-def _first(clash: Array, other: Array, wrote: bool) -> Clash | None:
+def _first(clash: Array, other: Array, wrote: bool) -> AccessConflict | None:
     if not clash.any():
         return None
     index = int(clash.argmax())
-    return Clash(index, int(other[index]), wrote)
+    return AccessConflict(index, int(other[index]), wrote)

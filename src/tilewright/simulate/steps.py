@@ -12,7 +12,7 @@ from tilewright.base.expr import Expr
 from tilewright.simulate.arguments import bind
 from tilewright.simulate.budget import DEFAULT_BUDGET, check_budget
 from tilewright.simulate.execute import launch
-from tilewright.simulate.report import Report
+from tilewright.simulate.report import SimulationReport
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.values import memory_dtype
 from tilewright.tile.attributes import TensorType
@@ -24,7 +24,7 @@ _POISON = 0xFF
 
 
 @dataclass(frozen=True)
-class Step:
+class LaunchStep:
     """One kernel; ``buffers`` names what it takes for a tensor argument where that is not the argument of its name."""
 
     kernel: Kernel
@@ -32,7 +32,7 @@ class Step:
 
 
 @dataclass(frozen=True)
-class Scratch:
+class WorkspaceTensor:
     """A workspace that holds a tensor: ``strides`` in elements."""
 
     name: str
@@ -56,8 +56,8 @@ class Scratch:
 
 
 def run_steps(
-    steps: Sequence[Step],
-    scratch: Sequence[Scratch],
+    steps: Sequence[LaunchStep],
+    scratch: Sequence[WorkspaceTensor],
     tensors: Mapping[str, Array],
     scalars: Mapping[str, int | float] | None = None,
     *,
@@ -65,14 +65,14 @@ def run_steps(
     grid_size: int | None = None,
     budget: float = DEFAULT_BUDGET,
     seed: int = 0,
-) -> tuple[Report, ...]:
+) -> tuple[SimulationReport, ...]:
     """Run kernels in order on arrays that they read and write in place; see ``run``.
 
     ``symbols`` gives the extents over which workspaces are sized. Every kernel gets the arguments it names; a workspace
     among ``tensors`` is taken from there.
     """
     arrays = {**{s.name: s.allocate(symbols) for s in scratch if s.name not in tensors}, **tensors}
-    reports: list[Report] = []
+    reports: list[SimulationReport] = []
     for step in steps:
         names = [n.data for n in step.kernel.arg_names]
         kinds = dict(zip(names, (a.type for a in step.kernel.body.block.args), strict=True))

@@ -48,7 +48,7 @@ _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
 
 
 @dataclass(frozen=True, eq=False)
-class Index:
+class RegisterNumbers:
     """Numbers of registers, the same for all threads: ``value`` as computed, ``registers`` of ``[count]``.
 
     ``low`` and ``high`` bound them; ``plain`` says that they are 0, 1, 2 and so on.
@@ -61,32 +61,32 @@ class Index:
     plain: bool
 
     @staticmethod
-    def of(value: Value, count: int) -> Index:
+    def of(value: Value, count: int) -> RegisterNumbers:
         """The registers of one expression of an op over ``count`` registers."""
         registers = np.broadcast_to(np.ravel(np.asarray(value, np.int64)), count)
         plain = bool((registers == np.arange(count)).all())
         low, high = (int(registers.min()), int(registers.max())) if count else (0, -1)
-        return Index(value, registers, low, high, plain)
+        return RegisterNumbers(value, registers, low, high, plain)
 
 
 @dataclass
-class Shared:
+class LaunchNumbers:
     """What the agents over equal threads of one launch compute once: all over ``names``, which they bind alike."""
 
     names: frozenset[str]
     values: dict[tuple[Expr, int], Value] = field(default_factory=dict[tuple[Expr, int], "Value"])
-    indices: dict[tuple[Expr, int], Index] = field(default_factory=dict[tuple[Expr, int], Index])
+    indices: dict[tuple[Expr, int], RegisterNumbers] = field(default_factory=dict[tuple[Expr, int], RegisterNumbers])
 
     @staticmethod
-    def over(arguments: Mapping[str, int]) -> Shared:
+    def over(arguments: Mapping[str, int]) -> LaunchNumbers:
         """For threads of a launch with these arguments."""
-        return Shared(frozenset((*arguments, THREAD, REGISTER)))
+        return LaunchNumbers(frozenset((*arguments, THREAD, REGISTER)))
 
 
 class Symbols:
     """The bindings of one group of threads, and what has been computed from them."""
 
-    def __init__(self, threads: Array, shared: Shared):
+    def __init__(self, threads: Array, shared: LaunchNumbers):
         self._values: dict[str, Value] = {THREAD: threads.astype(np.int64)[:, None]}
         self._shared = shared
         self._memo: dict[tuple[Expr, int], Value] = {}
@@ -153,12 +153,12 @@ class Symbols:
                 self._users.setdefault(name, set()).add(key)
         return found
 
-    def index(self, node: Expr, count: int) -> Index:
+    def index(self, node: Expr, count: int) -> RegisterNumbers:
         """The registers that ``node`` names for an op over ``count`` registers."""
         value, key = self.of(node, count), (node, count)
         found = self._shared.indices.get(key)
         if found is None or found.value is not value:
-            found = self._shared.indices[key] = Index.of(value, count)
+            found = self._shared.indices[key] = RegisterNumbers.of(value, count)
         return found
 
     def _any(self, node: Expr, count: int) -> Any:

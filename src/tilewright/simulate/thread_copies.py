@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.simulate.agent import Agent
 from tilewright.simulate.arguments import BoundTensor
-from tilewright.simulate.barriers import Mbarrier
+from tilewright.simulate.barriers import SimulatedMbarrier
 from tilewright.simulate.clocks import Clock
 from tilewright.simulate.cta import WarpCopies
 from tilewright.simulate.memory import SharedBuffer
@@ -130,7 +130,7 @@ def _read(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor, shared: SharedB
     return copies
 
 
-def arrive_when_copied(op: a.CpAsyncMbarrierArrive, agent: Agent, barrier: Mbarrier) -> None:
+def arrive_when_copied(op: a.CpAsyncMbarrierArrive, agent: Agent, barrier: SimulatedMbarrier) -> None:
     """Every thread arrives once its earlier copies are done, which may be now; that hands over nothing but these."""
     clocks = agent.cta.clocks
     for warp, rows in _warps(agent):

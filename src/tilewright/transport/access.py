@@ -14,12 +14,12 @@ from tilewright.base.expr import Const, Expr, Interval, Sym, all_of, conjuncts, 
 from tilewright.protocol.access import (
     AccessKind,
     AccessMap,
-    Definition,
-    Index,
     IndexRole,
     KernelAccesses,
+    LaunchParameter,
     Loaded,
-    Parameter,
+    LoopIndex,
+    NamedValue,
 )
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.dialect import index_symbol
@@ -55,23 +55,23 @@ from tilewright.transport.memory import Scattered
 
 def accesses_of(kernel: Kernel) -> KernelAccesses:
     """All loads, stores and atomic additions of ``kernel``, in program order."""
-    parameters: dict[str, Parameter] = {}
+    parameters: dict[str, LaunchParameter] = {}
     for name, argument in zip(kernel.arg_names, kernel.body.block.args, strict=True):
         kind = argument.type
         if isinstance(kind, TensorType):
             for axis, dim in enumerate(kind.dims):
                 for extent in sorted(dim.expr.symbols):
-                    parameters[extent] = Parameter(extent, 0)
+                    parameters[extent] = LaunchParameter(extent, 0)
                 stride = f"{name.data}.stride{axis}"
-                parameters[stride] = Parameter(stride)
+                parameters[stride] = LaunchParameter(stride)
         elif isinstance(kind, TileType) and kind.dtype.dtype.is_int:
-            parameters.setdefault(name.data, Parameter(name.data, *kind.dtype.dtype.integers))
+            parameters.setdefault(name.data, LaunchParameter(name.data, *kind.dtype.dtype.integers))
     names: dict[SSAValue, str] = {
         value: name.data for name, value in zip(kernel.arg_names, kernel.body.block.args, strict=True)
     }
     found = _Collector(kernel, names).all()
     if any(index.name == _CTA for access in found for index in access.indices):
-        parameters[_GRID] = Parameter(_GRID, 1)
+        parameters[_GRID] = LaunchParameter(_GRID, 1)
     return KernelAccesses(
         kernel.sym_name.data,
         tuple(parameters.values()),
@@ -81,7 +81,7 @@ def accesses_of(kernel: Kernel) -> KernelAccesses:
 
 
 _CTA, _GRID = own("cta"), own("grid")
-_EVERY_CTA = Index(_CTA, IndexRole.PROGRAM, Const(0), Sym(_GRID))
+_EVERY_CTA = LoopIndex(_CTA, IndexRole.PROGRAM, Const(0), Sym(_GRID))
 """What runs outside of ``transport.programs`` runs in every CTA of a grid of unknown size."""
 _FIRST_THREAD = (Sym(THREAD) % WARPGROUP_THREADS).eq(0)
 _OWN_WARPGROUP = {WARPGROUP: Sym(THREAD) // WARPGROUP_THREADS}
@@ -92,7 +92,7 @@ class _Around:
     """What is open around an op: the threads that run it, indices and definitions, branches taken."""
 
     threads: int
-    scope: tuple[Index | Definition, ...] = ()
+    scope: tuple[LoopIndex | NamedValue, ...] = ()
     conditions: tuple[Expr, ...] = ()
 
 
@@ -199,7 +199,7 @@ class _Collector:
     def _within(
         self,
         block: Block,
-        scope: Sequence[Index] = (),
+        scope: Sequence[LoopIndex] = (),
         conditions: Sequence[Expr] = (),
         threads: int = 0,
     ) -> None:
@@ -211,14 +211,14 @@ class _Collector:
 
     def let(self, op: Let) -> None:
         """A name for the rest of its block."""
-        named = Definition(op.symbol.data, op.value.expr)
+        named = NamedValue(op.symbol.data, op.value.expr)
         self.around = replace(self.around, scope=(*self.around.scope, named))
 
     def bind(self, op: Bind) -> None:
         """The same for an integer that is loaded: it may be any."""
-        per = tuple(i.name for i in self.around.scope if isinstance(i, Index) and i.role is not IndexRole.LOADED)
+        per = tuple(i.name for i in self.around.scope if isinstance(i, LoopIndex) and i.role is not IndexRole.LOADED)
         end = Const(MAX_EXTENT + 1) if op.most is None else minimum(op.most.expr, MAX_EXTENT) + 1
-        loaded = Index(op.symbol.data, IndexRole.LOADED, Const(0), end, per=per)
+        loaded = LoopIndex(op.symbol.data, IndexRole.LOADED, Const(0), end, per=per)
         self.around = replace(self.around, scope=(*self.around.scope, loaded))
 
     def programs(self, op: Programs) -> None:
@@ -227,7 +227,7 @@ class _Collector:
         before = len(self.found)
         names = (n.data for n in op.names)
         extents = (e.expr for e in op.extents)
-        inside = [Index(n, IndexRole.PROGRAM, Const(0), e) for n, e in zip(names, extents, strict=True)]
+        inside = [LoopIndex(n, IndexRole.PROGRAM, Const(0), e) for n, e in zip(names, extents, strict=True)]
         self._within(op.body.block, scope=inside)
         self._settle()
         if op.turns[1] == 1:
@@ -240,7 +240,7 @@ class _Collector:
 
     def loop(self, op: For) -> None:
         """A counter more."""
-        counter = Index(op.counter.data, IndexRole.COUNTER, op.begin.expr, op.end.expr, op.step.expr)
+        counter = LoopIndex(op.counter.data, IndexRole.COUNTER, op.begin.expr, op.end.expr, op.step.expr)
         self._within(op.body.block, scope=[counter])
 
     def branch(self, op: If) -> None:
@@ -360,8 +360,8 @@ class _Collector:
         tensor = value.type
         assert isinstance(tensor, TensorType)
         name = self.names[value]
-        threads = Index(THREAD, IndexRole.THREAD, Const(0), Const(around.threads))
-        outside = not any(isinstance(s, Index) and s.role is IndexRole.PROGRAM for s in around.scope)
+        threads = LoopIndex(THREAD, IndexRole.THREAD, Const(0), Const(around.threads))
+        outside = not any(isinstance(s, LoopIndex) and s.role is IndexRole.PROGRAM for s in around.scope)
         self.found.append(
             AccessMap(
                 op=f"{op.name.removeprefix('transport.')} {name} #{len(self.found)}",
@@ -374,7 +374,7 @@ class _Collector:
                     *([_EVERY_CTA] if outside else []),
                     *_named(around, [*coords, guard]),
                     threads,
-                    Index(REGISTER, IndexRole.REGISTER, Const(0), Const(registers)),
+                    LoopIndex(REGISTER, IndexRole.REGISTER, Const(0), Const(registers)),
                     *loaded,
                 ),
                 conditions=tuple(c.substitute(_OWN_WARPGROUP) for c in around.conditions),
@@ -384,19 +384,19 @@ class _Collector:
         )
 
 
-def _named(around: _Around, expressions: Sequence[Expr]) -> tuple[Index | Definition, ...]:
+def _named(around: _Around, expressions: Sequence[Expr]) -> tuple[LoopIndex | NamedValue, ...]:
     """What is open around an access, without the loaded integers that its place does not depend on, and without what
     is named after those."""
     asked = frozenset[str]().union(*(e.symbols for e in [*expressions, *around.conditions]))
     for item in reversed(around.scope):
-        if isinstance(item, Index):
+        if isinstance(item, LoopIndex):
             asked |= frozenset() if item.role is IndexRole.LOADED else item.begin.symbols | item.end.symbols
         elif item.name in asked:
             asked |= item.value.symbols
-    loaded = {i.name for i in around.scope if isinstance(i, Index) and i.role is IndexRole.LOADED} - asked
-    kept: list[Index | Definition] = []
+    loaded = {i.name for i in around.scope if isinstance(i, LoopIndex) and i.role is IndexRole.LOADED} - asked
+    kept: list[LoopIndex | NamedValue] = []
     for item in around.scope:
-        if isinstance(item, Definition) and not loaded.isdisjoint(item.value.symbols):
+        if isinstance(item, NamedValue) and not loaded.isdisjoint(item.value.symbols):
             loaded.add(item.name)
         elif item.name not in loaded:
             kept.append(item)

@@ -26,7 +26,7 @@ from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, 
 from tilewright.tile.ops import OPEN_TRIP, operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.protocol_ops import Accesses, Scope
+from tilewright.transport.protocol_ops import RoleAccesses, WalkScope
 from tilewright.transport.protocol_threads import (
     THREAD_SYMBOLS,
     NoProtocolError,
@@ -52,7 +52,7 @@ def has_roles(kernel: t.Kernel) -> bool:
 
 def protocol_of(kernel: t.Kernel, decided: Mapping[Expr, bool] | None = None) -> Protocol:
     """The protocol of a kernel with roles. ``decided`` says which way branches on extents go; others stay open."""
-    return _Extraction(kernel, Accesses(operations(kernel)), decided or {}).run()
+    return _Extraction(kernel, RoleAccesses(operations(kernel)), decided or {}).run()
 
 
 def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:
@@ -64,7 +64,7 @@ def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:
     """
     inside = operations(kernel)
     if has_roles(kernel):
-        return tuple(_Extraction(kernel, Accesses(inside), way).run() for way in _ways(inside))
+        return tuple(_Extraction(kernel, RoleAccesses(inside), way).run() for way in _ways(inside))
     if not _do_together(inside):
         return ()
     return tuple(_Extraction(kernel, ThreadAccesses(kernel, inside, reach), {}).run() for reach in reaches_of(inside))
@@ -117,7 +117,7 @@ def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
 class _Extraction:
     """Collects declarations while it walks the roles; ``accesses`` says what single ops do."""
 
-    def __init__(self, kernel: t.Kernel, accesses: Accesses | ThreadAccesses, decided: Mapping[Expr, bool]):
+    def __init__(self, kernel: t.Kernel, accesses: RoleAccesses | ThreadAccesses, decided: Mapping[Expr, bool]):
         self.kernel = kernel
         self.decided = decided
         self.accesses = accesses
@@ -132,11 +132,11 @@ class _Extraction:
         accesses = self.accesses
         if isinstance(accesses, ThreadAccesses):
             threads = self.kernel.threads.data if accesses.reach is Reach.CTA else WARP_THREADS
-            body = self._block(self.kernel.body.block, Scope.of(accesses.reach.value, 0, threads, 0))
+            body = self._block(self.kernel.body.block, WalkScope.of(accesses.reach.value, 0, threads, 0))
             return self._protocol([Role(accesses.reach.value, threads, body)])
         return self._protocol(list(self._roles(accesses)))
 
-    def _roles(self, accesses: Accesses) -> Iterator[Role]:
+    def _roles(self, accesses: RoleAccesses) -> Iterator[Role]:
         opening: list[Operation] = []
         index = 0
         for op in self.kernel.body.block.ops:
@@ -149,7 +149,7 @@ class _Extraction:
                     count = op.threads.data // a.WARPGROUP_THREADS
                     for warpgroup in range(count):
                         name = op.label.data + (str(warpgroup) if count > 1 else "")
-                        scope = Scope.of(name, index, op.threads.data, warpgroup)
+                        scope = WalkScope.of(name, index, op.threads.data, warpgroup)
                         self.counters = {}
                         first = self._opening(opening, scope, initialises=not index and not warpgroup)
                         body = (*first, *self._block(op.body.block, scope))
@@ -170,7 +170,7 @@ class _Extraction:
             registers_per_thread=self.kernel.target.registers_per_sm // threads // 8 * 8,
         )
 
-    def _opening(self, opened: list[Operation], scope: Scope, *, initialises: bool) -> Iterator[Node]:
+    def _opening(self, opened: list[Operation], scope: WalkScope, *, initialises: bool) -> Iterator[Node]:
         """What all threads do before the roles part; thread 0 belongs to the first role."""
         for op in opened:
             match op:
@@ -189,7 +189,7 @@ class _Extraction:
                 case _:
                     pass
 
-    def _of_all(self, op: t.SharedWrite | t.SharedRead, scope: Scope) -> Sequence[ops.Op]:
+    def _of_all(self, op: t.SharedWrite | t.SharedRead, scope: WalkScope) -> Sequence[ops.Op]:
         """What all threads do to shared memory before the roles part: the first writes, any read."""
         if isinstance(op, t.SharedWrite) and op.guard.expr != Sym(t.THREAD).eq(0):
             raise NoProtocolError(f"{op.name} by several threads, before the roles part")
@@ -198,7 +198,7 @@ class _Extraction:
         return made
 
     # -- walk -----------------------------------------------------------------------------------------------------
-    def _block(self, block: Block, scope: Scope) -> tuple[Node, ...]:
+    def _block(self, block: Block, scope: WalkScope) -> tuple[Node, ...]:
         nodes: list[Node] = []
         for op in block.ops:
             if scope.by is not By.ALL and isinstance(op, _TOGETHER):
@@ -212,7 +212,7 @@ class _Extraction:
                     nodes[-1] = _joined(before, node)
         return tuple(nodes)
 
-    def _structure(self, op: Operation, scope: Scope) -> Iterable[Node]:
+    def _structure(self, op: Operation, scope: WalkScope) -> Iterable[Node]:
         match op:
             case a.Elected():
                 return self._block(op.body.block, scope.elected())
@@ -235,14 +235,14 @@ class _Extraction:
                 raise NoProtocolError(f"no protocol says what {op.name} does")
         return ()
 
-    def _alike(self, op: Operation, node: Expr, scope: Scope) -> Expr:
+    def _alike(self, op: Operation, node: Expr, scope: WalkScope) -> Expr:
         """A bound or condition in the protocol's symbols; all threads of a role have the same."""
         found = scope.value(node)
         if not found.symbols.isdisjoint(THREAD_SYMBOLS):
             raise NoProtocolError(f"{op.name} on {node}: threads of one warp may go different ways")
         return found
 
-    def _programs(self, op: t.Programs, scope: Scope) -> tuple[Node, ...]:
+    def _programs(self, op: t.Programs, scope: WalkScope) -> tuple[Node, ...]:
         names = tuple(n.data for n in op.names)
         if not op.persistent.data:
             return self._block(op.body.block, scope.inside(names))
@@ -251,7 +251,7 @@ class _Extraction:
         first, step = op.turns
         return (Loop(PROGRAM_LOOP, Const(first), Sym(PROGRAM_COUNT), step, body, _where(op)),)
 
-    def _per(self, node: Expr, scope: Scope) -> str | None:
+    def _per(self, node: Expr, scope: WalkScope) -> str | None:
         """The loop with which a value changes: the innermost one whose names it uses."""
         symbols = node.symbols.union(*(self.loaded[s] for s in node.symbols & self.loaded.keys()))
         for counter in reversed(scope.loops):
@@ -259,7 +259,7 @@ class _Extraction:
                 return counter
         return PROGRAM_LOOP if PROGRAM_LOOP in scope.loops and symbols & set(scope.programs) else None
 
-    def _for(self, op: t.For, scope: Scope) -> tuple[Node, ...]:
+    def _for(self, op: t.For, scope: WalkScope) -> tuple[Node, ...]:
         known = self.decided.get(op.end.expr > 0) if _is_gate(op) else None
         if known is not None:
             return self._block(op.body.block, scope.inside()) if known else ()
@@ -286,7 +286,7 @@ class _Extraction:
             total = total + trips.get(term, term) * factor
         return total
 
-    def _if(self, op: t.If, scope: Scope) -> tuple[Node, ...]:
+    def _if(self, op: t.If, scope: WalkScope) -> tuple[Node, ...]:
         condition = self._alike(op, op.condition.expr, scope)
         known = self.decided.get(op.condition.expr)
         if known is not None:
@@ -318,7 +318,7 @@ def _joined(before: Node | None, node: Step) -> Step:
     return replace(before, op=replace(before.op, reads=reads))
 
 
-def _steps(op: Operation, scope: Scope, made: Sequence[ops.Op]) -> Sequence[Step]:
+def _steps(op: Operation, scope: WalkScope, made: Sequence[ops.Op]) -> Sequence[Step]:
     """What an op does, at the user's line."""
     if not made:
         return ()

@@ -1,19 +1,18 @@
 """What one op of a kernel with roles does to barriers and tracked bytes, as ops of a protocol.
 
-Register buffers appear where wgmma touches them. ``Accesses`` also collects the declarations that the ops name.
+Register buffers appear where wgmma touches them. ``RoleAccesses`` also collects the declarations that the ops name.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr, ExprLike, Sym, simplify
+from tilewright.base.expr import Const, Expr
 from tilewright.hw.spaces import Space
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.protocol import ops
@@ -21,54 +20,11 @@ from tilewright.protocol.model import Barrier, Buffer, By
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.protocol_scope import WalkScope
 from tilewright.transport.protocol_threads import NoProtocolError, writes_twice
 
 
-@dataclass
-class Scope:
-    """Where the walk is: the role's own names, the warpgroup, who executes, the loops around."""
-
-    role: str
-    index: int
-    threads: int
-    warpgroup: int
-    by: By = By.ALL
-    programs: tuple[str, ...] = ()
-    loops: tuple[str, ...] = ()
-    known: Mapping[str, ExprLike] = field(default_factory=dict[str, ExprLike])
-    """What names stand for: the warpgroup, the CTA's rank, and what the role has named."""
-    _values: dict[Expr, Expr] = field(default_factory=dict[Expr, Expr])
-
-    @classmethod
-    def of(cls, role: str, index: int, threads: int, warpgroup: int) -> Scope:
-        """The body of a role."""
-        known = {a.WARPGROUP: warpgroup, a.CTA_RANK: Sym(ops.CTA_RANK)}
-        return cls(role, index, threads, warpgroup, known=known)
-
-    def elected(self) -> Scope:
-        """The same place, executed by one thread."""
-        return self._within(By.ELECTED, self.programs, self.loops)
-
-    def inside(self, programs: tuple[str, ...] = (), loops: tuple[str, ...] = ()) -> Scope:
-        """A body there, with names of its own."""
-        return self._within(self.by, self.programs + programs, self.loops + loops)
-
-    def _within(self, by: By, programs: tuple[str, ...], loops: tuple[str, ...]) -> Scope:
-        return Scope(self.role, self.index, self.threads, self.warpgroup, by, programs, loops, self.known, self._values)
-
-    def let(self, name: str, value: Expr) -> None:
-        """From here on ``name`` stands for ``value``; not so in the bodies around."""
-        self.known, self._values = {**self.known, name: self.value(value)}, {}
-
-    def value(self, node: Expr) -> Expr:
-        """An expression in the protocol's symbols."""
-        found = self._values.get(node)
-        if found is None:
-            found = self._values[node] = simplify(node.substitute(self.known), {})
-        return found
-
-
-class Accesses:
+class RoleAccesses:
     """Translates the ops of a kernel with roles, and keeps the buffers and barriers that they use."""
 
     in_parts: tuple[type[ops.Op], ...] = (ops.Read, ops.Write, ops.Wgmma)
@@ -88,7 +44,7 @@ class Accesses:
         }
         self._held: dict[tuple[SSAValue, str], ops.Region] = {}
 
-    def steps(self, op: Operation, scope: Scope) -> Sequence[ops.Op] | None:
+    def steps(self, op: Operation, scope: WalkScope) -> Sequence[ops.Op] | None:
         """The protocol's ops of one op, in order; none for what touches neither barriers nor tracked bytes, None for
         what is no single op."""
         translation = _TRANSLATIONS.get(type(op))
@@ -120,11 +76,11 @@ class Accesses:
         return name
 
     # -- what ops name ---------------------------------------------------------------------------------------------
-    def slot(self, bars: SSAValue, index: ExprAttr, scope: Scope, cta: ExprAttr | None = None) -> ops.Slot:
+    def slot(self, bars: SSAValue, index: ExprAttr, scope: WalkScope, cta: ExprAttr | None = None) -> ops.Slot:
         """One of an array of barriers."""
         return ops.Slot(self.names[bars], scope.value(index.data), None if cta is None else scope.value(cta.data))
 
-    def region(self, shared: SSAValue, begin: ExprAttr, size: IntAttr, scope: Scope) -> ops.Region:
+    def region(self, shared: SSAValue, begin: ExprAttr, size: IntAttr, scope: WalkScope) -> ops.Region:
         """Bytes of a buffer in shared memory."""
         return ops.Region(self.names[shared], scope.value(begin.data), size.data)
 
@@ -133,7 +89,7 @@ class Accesses:
         name = self.names[shared]
         return ops.Region(name, Const(0), self.buffers[name].size)
 
-    def registers(self, value: SSAValue, scope: Scope) -> ops.Region:
+    def registers(self, value: SSAValue, scope: WalkScope) -> ops.Region:
         """A register buffer of one warpgroup."""
         found = self._held.get((value, scope.role))
         if found is None:
@@ -149,14 +105,14 @@ class Accesses:
             found = self._held[value, scope.role] = ops.Region(name, Const(0), size)
         return found
 
-    def touched(self, reads: Iterable[SSAValue], writes: Iterable[SSAValue], scope: Scope) -> tuple[ops.Op, ...]:
+    def touched(self, reads: Iterable[SSAValue], writes: Iterable[SSAValue], scope: WalkScope) -> tuple[ops.Op, ...]:
         """Accesses to those of the register buffers that wgmma knows."""
         return (
             *(ops.Read(self.registers(value, scope)) for value in reads if value in self.tracked),
             *(ops.Write(self.registers(value, scope)) for value in writes if value in self.tracked),
         )
 
-    def written(self, op: t.SharedWrite, scope: Scope) -> tuple[ops.Write, ...]:
+    def written(self, op: t.SharedWrite, scope: WalkScope) -> tuple[ops.Write, ...]:
         """The bytes that the warpgroup writes, as intervals; all of the buffer where they depend on more than the
         thread, or where a role has one warpgroup, whose threads are ordered among themselves."""
         if scope.by is By.ALL and writes_twice(op, scope.threads):
@@ -170,7 +126,7 @@ class Accesses:
         runs = _intervals(op.offset.expr, op.guard.expr, scope.warpgroup, count, size)
         return tuple(ops.Write(ops.Region(whole.buffer, Const(begin), length)) for begin, length in runs)
 
-    def wgmma(self, op: a.Wgmma, scope: Scope) -> ops.Wgmma:
+    def wgmma(self, op: a.Wgmma, scope: WalkScope) -> ops.Wgmma:
         """One instruction; its matrices are 64 rows, or as many columns as it has, of 32 bytes of k."""
         size = t.registers_of(op.accumulator).dtype.dtype.bytes
         held = self.registers(op.accumulator, scope).buffer
@@ -207,13 +163,13 @@ def _intervals(offset: Expr, guard: Expr, warpgroup: int, registers: int, size: 
 
 
 # -- what each op does -----------------------------------------------------------------------------------------------
-Translation: TypeAlias = Callable[[Accesses, Any, Scope], Sequence[ops.Op]]
+Translation: TypeAlias = Callable[[RoleAccesses, Any, WalkScope], Sequence[ops.Op]]
 
 
 def _touching(reads: Callable[[Any], Iterable[SSAValue]], writes: Callable[[Any], Iterable[SSAValue]]) -> Translation:
     """Synchronous code that reads some register buffers, then writes some."""
 
-    def translation(to: Accesses, op: Operation, at: Scope) -> Sequence[ops.Op]:
+    def translation(to: RoleAccesses, op: Operation, at: WalkScope) -> Sequence[ops.Op]:
         # most code touches no register that wgmma knows; looking at all operands is quicker than telling them apart
         return () if to.tracked.isdisjoint(op.operands) else to.touched(reads(op), writes(op), at)
 

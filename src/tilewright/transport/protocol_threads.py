@@ -21,7 +21,6 @@ from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from itertools import combinations
-from typing import TYPE_CHECKING
 
 import numpy as np
 from xdsl.ir import Operation
@@ -32,10 +31,8 @@ from tilewright.protocol import ops
 from tilewright.protocol.model import Barrier, Buffer
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at
+from tilewright.transport.protocol_scope import WalkScope
 from tilewright.transport.roles import WARPGROUP, WARPGROUP_THREADS
-
-if TYPE_CHECKING:
-    from tilewright.transport.protocol_ops import Scope
 
 THREAD_SYMBOLS = frozenset((t.THREAD, t.REGISTER, WARPGROUP))
 """What tells one access of a thread from another; other symbols are the same for all threads of a CTA."""
@@ -102,7 +99,7 @@ class ThreadAccesses:
                 if each.writes and each.twice:
                     self._steps[each.op] += [ops.Write(self._buffer(each.op))] * 2
 
-    def steps(self, op: Operation, scope: Scope) -> Sequence[ops.Op] | None:
+    def steps(self, op: Operation, scope: WalkScope) -> Sequence[ops.Op] | None:
         """The protocol's ops of one op, in order; none for what touches no shared memory, None for what is no single
         op."""
         match op:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from math import gcd
-from typing import TYPE_CHECKING
 
 from tilewright.validate.polynomials import (
     Coefficient,
@@ -11,12 +10,10 @@ from tilewright.validate.polynomials import (
     Poly,
     Table,
 )
-
-if TYPE_CHECKING:
-    from tilewright.validate.terms import Terms
+from tilewright.validate.term_store import TermStore
 
 
-def quotient_of(terms: Terms, a: Poly, n: int) -> Poly:
+def quotient_of(terms: TermStore, a: Poly, n: int) -> Poly:
     whole: dict[Monomial, Coefficient] = {}
     rest: dict[Monomial, Coefficient] = {}
     for monomial, c in a.terms:  # floor((n q + r) / n) = q + floor(r / n)
@@ -70,7 +67,7 @@ def quotient_of(terms: Terms, a: Poly, n: int) -> Poly:
     return terms.add(quotient, terms.of(0, atom))
 
 
-def _nested(terms: Terms, a: Poly, n: int) -> Poly | None:
+def _nested(terms: TermStore, a: Poly, n: int) -> Poly | None:
     """floor((floor(p / m) + r) / n) = floor((p + m r) / (m n))."""
     inner = [(m, c) for m, c in a.terms if m != ()]
     for monomial, c in inner:
@@ -84,7 +81,7 @@ def _nested(terms: Terms, a: Poly, n: int) -> Poly | None:
     return None
 
 
-def _reciprocal(terms: Terms, a: Poly, n: int) -> Poly | None:
+def _reciprocal(terms: TermStore, a: Poly, n: int) -> Poly | None:
     """floor(M x / 2**s) = floor(x / d) where M d = 2**s + e and 0 <= x e < 2**s (Granlund and Montgomery 1994)."""
     if n & (n - 1) or n < 1 << 16 or any(not isinstance(c, int) for _, c in a.terms):
         return None

@@ -28,6 +28,7 @@ from tilewright.validate.library import Library
 from tilewright.validate.match import Difference, Matcher
 from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Fact, Prover, Tensor
+from tilewright.validate.plan.ops import OPS
 from tilewright.validate.plan.parameters import scalar_parameter
 from tilewright.validate.plan.plan import Launch, Plan
 from tilewright.validate.polynomials import Poly
@@ -95,7 +96,7 @@ class _Comparison:
         versioned = self._versioned()
         ctas = self.terms.of(32, self.terms.atom("nctaid", low=1, high=self.most_ctas))
         launch = Launch(self.grid, self.most_ctas, ctas, self._shared_names())
-        plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, Library(self.values))
+        plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, Library(self.values), OPS)
         plan.run()
         pairing = _Pairing(plan)
         parameters = self._parameters(plan)

@@ -18,7 +18,8 @@ from tilewright.ptx.flow import Loop
 from tilewright.ptx.syntax import Instruction
 from tilewright.validate.arithmetic import Arithmetic, bits_of
 from tilewright.validate.cases import Condition
-from tilewright.validate.instructions.evaluate import Instructions
+from tilewright.validate.instructions.evaluate import Environment, Instructions
+from tilewright.validate.instructions.opcodes import OPCODES, PURE
 from tilewright.validate.loops import Iterations
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING, Carried, Event, Needs, Region
@@ -26,7 +27,6 @@ from tilewright.validate.registers import Registers
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
-Environment = dict[str, "Value | int | object"]
 Pairing = Callable[[str, Condition, int, bool], str]
 """The name of the IR's loop that stands, in a region, where a loop of the PTX does: region, entry, line, top-tested."""
 
@@ -64,7 +64,7 @@ class Program:
         self.conditions: dict[str, Condition] = {}
         self.needs: dict[str, Needs] = {}
         self.environment: Environment = {}
-        self.instructions = Instructions(self, ctas, element_bytes)
+        self.instructions = Instructions(self, ctas, element_bytes, OPCODES, PURE)
         self.written, self.several = registers.written, registers.several
         self.names: dict[int, str] = {}
         self.slice: set[int] | None = None

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 from math import gcd
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -13,12 +12,10 @@ from tilewright.validate.polynomials import (
     Monomial,
     Poly,
 )
-
-if TYPE_CHECKING:
-    from tilewright.validate.terms import Terms
+from tilewright.validate.term_store import TermStore
 
 
-def sliced(terms: Terms, a: Poly, low: int, count: int) -> Poly | None:
+def sliced(terms: TermStore, a: Poly, low: int, count: int) -> Poly | None:
     """The bits of a word put together from disjoint fields of data; None for any other word."""
     pieces: list[tuple[int, int, int | None, int]] = []  # position, bits, atom, constant
     for monomial, c in a.terms:
@@ -51,7 +48,7 @@ def sliced(terms: Terms, a: Poly, low: int, count: int) -> Poly | None:
     return terms.make(0, terms.joined(0, total) if len(total) > 1 else total)
 
 
-def may_be_set(terms: Terms, a: Poly) -> int:
+def may_be_set(terms: TermStore, a: Poly) -> int:
     """Bits of a word that can be set: what depends on the thread alone, beside what the other terms can set."""
     whole = (1 << a.width) - 1
     fixed = dict(a.terms).get((), 0)
@@ -61,7 +58,7 @@ def may_be_set(terms: Terms, a: Poly) -> int:
     return own | others if not own & others else _even(terms, a)
 
 
-def _even(terms: Terms, a: Poly) -> int:
+def _even(terms: TermStore, a: Poly) -> int:
     """Every term is a multiple of a power of two, and so is the sum; it has no bits above its range."""
     common = 0
     for _, c in a.terms:

@@ -10,7 +10,7 @@ from pathlib import Path
 from tilewright.jit.critical import CriticalMark, repeated, traced
 from tilewright.jit.pipeline import PipelineTimeline, SharedBlock
 from tilewright.protocol.cycle import CriticalCycle
-from tilewright.protocol.timed import Doing, Span, TimedRun
+from tilewright.protocol.timed import Doing, TimedRun, TimelineSpan
 from tilewright.viz.layout_picture import COLOURS
 
 WIDTH, LEFT, LANE, GAP = 860, 132, 22, 6
@@ -95,7 +95,7 @@ def _axis(cycles: float, scale: float, height: int) -> Iterator[str]:
         yield f'<text x="{x:.5g}" y="13" text-anchor="middle" fill="#777">{mark}</text>'
 
 
-def _span(span: Span, scale: float, y: int) -> Iterator[str]:
+def _span(span: TimelineSpan, scale: float, y: int) -> Iterator[str]:
     x, w = LEFT + span.begin * scale, (span.end - span.begin) * scale
     stage = "" if span.slot is None else f", stage {span.slot}"
     title = f"<title>{escape(span.what)}{stage}: cycles {span.begin:.0f} to {span.end:.0f}</title>"

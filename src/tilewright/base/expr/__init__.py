@@ -14,27 +14,17 @@ atoms; ``simplify`` resolves them under known intervals.
 Text form: Python infix, e.g. ``($p0*128 + $tid // 32) < M``; ``parse`` reads it back through the ``ast`` module, which
 never executes anything. A leading ``$`` marks symbols of the compiler's own (``own``).
 
-``nodes`` holds the classes, ``algebra`` the normalising constructors, ``intervals`` bounds, divisors and
+``nodes`` holds the classes and the normalising constructors, ``intervals`` bounds, divisors and
 simplification, ``text`` the parser.
 """
 
 from __future__ import annotations
 
-from tilewright.base.expr.algebra import (
-    FALSE,
-    TRUE,
-    all_of,
-    any_of,
-    ceildiv,
-    conjuncts,
-    maximum,
-    minimum,
-    negate,
-    symbol_plus,
-)
 from tilewright.base.expr.intervals import Interval, divisor, interval, simplify
 from tilewright.base.expr.nodes import (
+    FALSE,
     OWN,
+    TRUE,
     All,
     Any_,
     Compare,
@@ -51,10 +41,18 @@ from tilewright.base.expr.nodes import (
     Sum,
     Sym,
     Xor,
+    all_of,
+    any_of,
+    ceildiv,
     children,
+    conjuncts,
     expr,
+    maximum,
+    minimum,
+    negate,
     own,
     sym,
+    symbol_plus,
 )
 from tilewright.base.expr.text import marked, parse, unmarked
 

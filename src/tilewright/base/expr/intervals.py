@@ -8,8 +8,28 @@ from functools import lru_cache, reduce
 from math import gcd
 from typing import TypeAlias
 
-from tilewright.base.expr.algebra import FALSE, TRUE, compare, floordiv, maximum, minimum, mod, rebuild, split_multiples
-from tilewright.base.expr.nodes import Compare, Const, Expr, FloorDiv, Max, Min, Mod, Product, Sum, Sym, Xor
+from tilewright.base.expr.nodes import (
+    FALSE,
+    TRUE,
+    Compare,
+    Const,
+    Expr,
+    FloorDiv,
+    Max,
+    Min,
+    Mod,
+    Product,
+    Sum,
+    Sym,
+    Xor,
+    compare,
+    floordiv,
+    maximum,
+    minimum,
+    mod,
+    rebuild,
+    split_multiples,
+)
 
 Interval: TypeAlias = tuple[int | None, int | None]
 """Closed interval; ``None`` is unbounded on that side."""

@@ -1,6 +1,6 @@
 """The nodes of an integer expression: what each holds, how it prints, and what it is worth under an assignment.
 
-Nodes are built by the operators of ``Expr`` and the constructors of ``algebra``, never by their classes: only those
+Nodes are built by the operators of ``Expr`` and the constructors below, never by their classes: only those
 normalise, and equality of expressions rests on the normal form.
 
 Nodes of equal fields are one object, so that equality is identity and hashing costs nothing: a compilation hashes
@@ -10,74 +10,17 @@ hundreds of thousands, and the variants of a kernel build mostly the same ones.
 from __future__ import annotations
 
 import operator
-import threading
-import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, reduce
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, dataclass_transform
+from math import gcd
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
 
-# The operators build normalised nodes, and the constructors take nodes apart: the one cycle, inside this package.
-from tilewright.base.expr import algebra
+from tilewright.base.expr.interned import Interned, InternedNumber
 from tilewright.base.once import once
 
 
 class ExprError(ValueError):
     """Malformed expression text, an unknown symbol, or a division by zero."""
-
-
-@dataclass_transform(frozen_default=True, eq_default=False)
-class _OneOfEach(type):
-    """Makes a node only where none of its class and fields is alive.
-
-    The fields are what the class annotates. A metaclass has to say this anyway, and thirteen dataclasses would be a
-    tenth of the time that ``import tilewright`` takes.
-    """
-
-    _alive: ClassVar[dict[tuple[object, ...], weakref.ref[Expr]]] = {}
-    _swept_at: ClassVar[int] = 1 << 12
-    _making: ClassVar[threading.Lock] = threading.Lock()
-
-    if not TYPE_CHECKING:  # what a class takes is said by its fields
-
-        def __new__(mcs, name, bases, namespace):
-            fields = tuple(namespace.get("__annotations__", ())) if bases else ()
-            return super().__new__(mcs, name, bases, {**namespace, "__match_args__": fields})
-
-        def __call__(cls, *fields):
-            key = (cls, *fields)
-            known = _OneOfEach._alive.get(key)
-            node = None if known is None else known()
-            return cls._make(key) if node is None else node
-
-    def _make(cls, key: tuple[object, ...]) -> Expr:
-        with _OneOfEach._making:
-            alive = _OneOfEach._alive
-            known = alive.get(key)
-            node = None if known is None else known()
-            if node is None:
-                node = super().__call__(*key[1:])
-                alive[key] = weakref.ref(node)
-                if len(alive) > _OneOfEach._swept_at:
-                    _OneOfEach._sweep()
-            return node
-
-    @staticmethod
-    def _sweep() -> None:
-        """Forget the dead. Keys keep their nodes' parts alive, which die at the next sweep."""
-        alive = _OneOfEach._alive
-        for key in [key for key, known in alive.items() if known() is None]:
-            del alive[key]
-        _OneOfEach._swept_at = max(1 << 12, 2 * len(alive))
-
-
-@dataclass_transform(frozen_default=True, eq_default=False)
-class _OneOfEachValue(_OneOfEach):
-    """The same for constants: an enumerator or a truth value is its number, which it equals."""
-
-    if not TYPE_CHECKING:
-
-        def __call__(cls, value):
-            return super().__call__(int(value))
 
 
 OWN = "$"
@@ -88,7 +31,7 @@ name, also ``tid`` or ``p0``, and meets none of them."""
 _ANY, _ALL, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(7)
 
 
-class Expr(metaclass=_OneOfEach):
+class Expr(metaclass=Interned):
     """Base of all nodes. Immutable, hashable; two are equal if their canonical text is: then they are the same."""
 
     if not TYPE_CHECKING:  # a type checker knows these from the metaclass
@@ -106,64 +49,64 @@ class Expr(metaclass=_OneOfEach):
 
     # -- arithmetic -----------------------------------------------------------------------------------------------
     def __add__(self, other: ExprLike) -> Expr:
-        return algebra.add(self, expr(other))
+        return add(self, expr(other))
 
     def __radd__(self, other: ExprLike) -> Expr:
-        return algebra.add(expr(other), self)
+        return add(expr(other), self)
 
     def __sub__(self, other: ExprLike) -> Expr:
-        return algebra.subtract(self, expr(other))
+        return subtract(self, expr(other))
 
     def __rsub__(self, other: ExprLike) -> Expr:
-        return algebra.subtract(expr(other), self)
+        return subtract(expr(other), self)
 
     def __neg__(self) -> Expr:
-        return algebra.linear([(self, -1)])
+        return linear([(self, -1)])
 
     def __mul__(self, other: ExprLike) -> Expr:
-        return algebra.product(self, expr(other))
+        return product(self, expr(other))
 
     def __rmul__(self, other: ExprLike) -> Expr:
-        return algebra.product(expr(other), self)
+        return product(expr(other), self)
 
     def __floordiv__(self, other: ExprLike) -> Expr:
-        return algebra.floordiv(self, expr(other))
+        return floordiv(self, expr(other))
 
     def __rfloordiv__(self, other: ExprLike) -> Expr:
-        return algebra.floordiv(expr(other), self)
+        return floordiv(expr(other), self)
 
     def __mod__(self, other: ExprLike) -> Expr:
-        return algebra.mod(self, expr(other))
+        return mod(self, expr(other))
 
     def __rmod__(self, other: ExprLike) -> Expr:
-        return algebra.mod(expr(other), self)
+        return mod(expr(other), self)
 
     def __xor__(self, other: ExprLike) -> Expr:
-        return algebra.xor(self, expr(other))
+        return xor(self, expr(other))
 
     def __rxor__(self, other: ExprLike) -> Expr:
-        return algebra.xor(expr(other), self)
+        return xor(expr(other), self)
 
     # -- comparisons build predicates; ``==`` compares expressions (``eq`` builds the predicate) -----------------------
     def __lt__(self, other: ExprLike) -> Expr:
-        return algebra.compare("<", self, expr(other))
+        return compare("<", self, expr(other))
 
     def __le__(self, other: ExprLike) -> Expr:
-        return algebra.compare("<=", self, expr(other))
+        return compare("<=", self, expr(other))
 
     def __gt__(self, other: ExprLike) -> Expr:
-        return algebra.compare("<", expr(other), self)
+        return compare("<", expr(other), self)
 
     def __ge__(self, other: ExprLike) -> Expr:
-        return algebra.compare("<=", expr(other), self)
+        return compare("<=", expr(other), self)
 
     def eq(self, other: ExprLike) -> Expr:
         """The predicate ``self == other``."""
-        return algebra.compare("==", self, expr(other))
+        return compare("==", self, expr(other))
 
     def ne(self, other: ExprLike) -> Expr:
         """The predicate ``self != other``."""
-        return algebra.compare("!=", self, expr(other))
+        return compare("!=", self, expr(other))
 
     def __reduce__(self) -> tuple[type[Expr], tuple[object, ...]]:
         return type(self), tuple(getattr(self, name) for name in self.__match_args__)
@@ -239,7 +182,7 @@ ExprLike: TypeAlias = Expr | int
 @lru_cache(maxsize=1 << 16)
 def _substituted(node: Expr, values: frozenset[tuple[str, Expr]]) -> Expr:
     env = dict(values)
-    return algebra.rebuild(node, lambda e: e.substitute(env), env)
+    return rebuild(node, lambda e: e.substitute(env), env)
 
 
 def expr(value: ExprLike) -> Expr:
@@ -274,7 +217,7 @@ def children(node: Expr) -> tuple[Expr, ...]:
     return node.children
 
 
-class Const(Expr, metaclass=_OneOfEachValue):
+class Const(Expr, metaclass=InternedNumber):
     """An integer or truth value known now."""
 
     value: int
@@ -548,3 +491,291 @@ def _xor_values(a: int, b: int) -> int:
 
 def _call(name: str, args: tuple[Expr, ...]) -> str:
     return f"{name}({', '.join(a.print(_ANY) for a in args)})"
+
+
+# -- normalising constructors: every node is built here, folded, flattened and sorted by text ----------------------
+TRUE: Expr = Const(1)
+FALSE: Expr = Const(0)
+
+_remembered = lru_cache(maxsize=1 << 16)
+"""For constructors: nodes are unique, so asking again for what was built costs a look-up by identity."""
+
+_MAX_TERMS = 4096  # products of sums are multiplied out; text from a stranger must not make that explode
+
+
+def minimum(*args: ExprLike) -> Expr:
+    """Least of the arguments."""
+    return _extremum(Min, min, args)
+
+
+def maximum(*args: ExprLike) -> Expr:
+    """Greatest of the arguments."""
+    return _extremum(Max, max, args)
+
+
+def ceildiv(numerator: ExprLike, denominator: ExprLike) -> Expr:
+    """Quotient rounded up; the denominator is positive."""
+    num, den = expr(numerator), expr(denominator)
+    return (num + den - 1) // den
+
+
+def all_of(args: Iterable[Expr]) -> Expr:
+    """Conjunction of predicates."""
+    return _junction(All, FALSE, TRUE, args)
+
+
+def conjuncts(predicate: Expr) -> tuple[Expr, ...]:
+    """The parts of a conjunction; none for what is always true."""
+    if isinstance(predicate, All):
+        return predicate.args
+    return () if predicate == TRUE else (predicate,)
+
+
+def any_of(args: Iterable[Expr]) -> Expr:
+    """Disjunction of predicates."""
+    return _junction(Any_, TRUE, FALSE, args)
+
+
+_NEGATED = {"<": "<=", "<=": "<", "==": "!=", "!=": "=="}
+
+
+@_remembered
+def symbol_plus(extent: Expr) -> tuple[str, int] | None:
+    """The symbol and the number of ``symbol + number``, the number at least 0; None for any other expression."""
+    if isinstance(extent, Sym):
+        return extent.name, 0
+    if isinstance(extent, Sum) and extent.offset > 0 and len(extent.terms) == 1:
+        (term, factor), *_ = extent.terms
+        if isinstance(term, Sym) and factor == 1:
+            return term.name, extent.offset
+    return None
+
+
+def negate(arg: Expr) -> Expr:
+    """Logical negation of a predicate."""
+    if isinstance(arg, Const):
+        return FALSE if arg.value else TRUE
+    if isinstance(arg, Compare):
+        if arg.op in ("<", "<="):
+            return compare(_NEGATED[arg.op], arg.rhs, arg.lhs)
+        return compare(_NEGATED[arg.op], arg.lhs, arg.rhs)
+    return arg.arg if isinstance(arg, Not) else Not(arg)
+
+
+def linear(parts: Iterable[tuple[Expr, int]]) -> Expr:
+    offset = 0
+    coefficients: dict[Expr, int] = {}
+    for part, factor in parts:
+        if isinstance(part, Const):
+            offset += part.value * factor
+        elif isinstance(part, Sum):
+            offset += part.offset * factor
+            for term, c in part.terms:
+                coefficients[term] = coefficients.get(term, 0) + c * factor
+        else:
+            coefficients[part] = coefficients.get(part, 0) + factor
+    terms = [(t, c) for t, c in coefficients.items() if c]
+    if len(terms) > 1:
+        terms.sort(key=lambda tc: tc[0].order)
+    return _sum(offset, tuple(terms))
+
+
+def _sum(offset: int, terms: tuple[tuple[Expr, int], ...]) -> Expr:
+    """The sum of distinct terms in order, none with coefficient 0."""
+    if not terms:
+        return Const(offset)
+    if len(terms) == 1 and offset == 0 and terms[0][1] == 1:
+        return terms[0][0]
+    return Sum(offset, terms)
+
+
+@_remembered
+def add(a: Expr, b: Expr) -> Expr:
+    (ka, ta), (kb, tb) = _as_terms(a), _as_terms(b)
+    if not tb:
+        return _sum(ka + kb, ta) if kb else a
+    if not ta:
+        return _sum(ka + kb, tb) if ka else b
+    return linear([(a, 1), (b, 1)])
+
+
+@_remembered
+def subtract(a: Expr, b: Expr) -> Expr:
+    return linear([(a, 1), (b, -1)])
+
+
+def _as_terms(node: Expr) -> tuple[int, tuple[tuple[Expr, int], ...]]:
+    if isinstance(node, Const):
+        return node.value, ()
+    if isinstance(node, Sum):
+        return node.offset, node.terms
+    return 0, ((node, 1),)
+
+
+def _factors(node: Expr) -> tuple[Expr, ...]:
+    return node.factors if isinstance(node, Product) else (node,)
+
+
+@_remembered
+def product(a: Expr, b: Expr) -> Expr:
+    (ka, ta), (kb, tb) = _as_terms(a), _as_terms(b)
+    if len(ta) * len(tb) > _MAX_TERMS:
+        raise ExprError(f"a product of {len(ta) * len(tb)} terms; at most {_MAX_TERMS} are expanded")
+    if not tb:
+        return _scaled(ka, ta, kb)
+    if not ta:
+        return _scaled(kb, tb, ka)
+    parts: list[tuple[Expr, int]] = [(Const(ka * kb), 1)]
+    parts += [(t, c * kb) for t, c in ta] + [(t, c * ka) for t, c in tb]
+    for t, c in ta:
+        for u, d in tb:
+            factors = sorted((*_factors(t), *_factors(u)), key=lambda e: e.order)
+            parts.append((Product(tuple(factors)), c * d))
+    return linear(parts)
+
+
+def _scaled(offset: int, terms: tuple[tuple[Expr, int], ...], factor: int) -> Expr:
+    return _sum(offset * factor, tuple((t, c * factor) for t, c in terms)) if factor else Const(0)
+
+
+def split_multiples(node: Expr, n: int) -> tuple[Expr, Expr]:
+    """``node = n*q + r`` with the terms whose coefficient n divides in ``q``; r's constant is in [0, n)."""
+    offset, terms = _as_terms(node)
+    whole = tuple((t, c // n) for t, c in terms if c % n == 0)
+    rest = tuple((t, c) for t, c in terms if c % n)
+    return add(_sum(0, whole), Const(offset // n)), _sum(offset % n, rest)
+
+
+@_remembered
+def floordiv(a: Expr, b: Expr) -> Expr:
+    n = b.constant
+    if n is None:
+        if a == b or (a.constant == 0):
+            return Const(0) if a.constant == 0 else FloorDiv(a, b)
+        return FloorDiv(a, b)
+    if n == 0:
+        raise ExprError(f"division of {a} by zero")
+    if n < 0:
+        return floordiv(-a, Const(-n))
+    if n == 1:
+        return a
+    quotient, rest = split_multiples(a, n)
+    if isinstance(rest, Const):
+        return quotient
+    if isinstance(rest, FloorDiv) and rest.denominator.constant:
+        return quotient + floordiv(rest.numerator, Const(rest.denominator.constant * n))
+    divisor = reduce(gcd, (c for _, c in _as_terms(rest)[1]), n)
+    if divisor > 1:  # floor((g*x + k)/(g*m)) == floor((x + floor(k/g))/m)
+        offset, terms = _as_terms(rest)
+        rest = linear([(Const(offset // divisor), 1), *((t, c // divisor) for t, c in terms)])
+        return quotient + floordiv(rest, Const(n // divisor))
+    return quotient + FloorDiv(rest, b)
+
+
+@_remembered
+def mod(a: Expr, b: Expr) -> Expr:
+    n = b.constant
+    if n is None:
+        return Const(0) if a.constant == 0 else Mod(a, b)
+    if n == 0:
+        raise ExprError(f"modulus of {a} by zero")
+    if n < 0:
+        return -mod(-a, Const(-n))
+    if n == 1:
+        return Const(0)
+    _, rest = split_multiples(a, n)
+    if isinstance(rest, Const):
+        return rest
+    if isinstance(rest, Mod) and rest.denominator.constant and rest.denominator.constant % n == 0:
+        return mod(rest.numerator, b)
+    return Mod(rest, b)
+
+
+@_remembered
+def xor(a: Expr, b: Expr) -> Expr:
+    value, rest = 0, list[Expr]()
+    for part in (a, b):
+        for arg in part.args if isinstance(part, Xor) else (part,):
+            if isinstance(arg, Const):
+                value ^= arg.value
+            elif arg in rest:
+                rest.remove(arg)
+            else:
+                rest.append(arg)
+    rest.sort(key=lambda e: e.order)
+    if value:
+        rest.append(Const(value))
+    if not rest:
+        return Const(0)
+    return rest[0] if len(rest) == 1 else Xor(tuple(rest))
+
+
+def _extremum(kind: type[Min] | type[Max], pick: Callable[..., int], args: Iterable[ExprLike]) -> Expr:
+    constants: list[int] = []
+    rest: dict[Expr, None] = {}
+    for arg in map(expr, args):
+        for part in arg.args if isinstance(arg, kind) else (arg,):
+            if isinstance(part, Const):
+                constants.append(part.value)
+            else:
+                rest[part] = None
+    items = sorted(rest, key=lambda e: e.order)
+    if constants:
+        items.append(Const(pick(constants)))
+    if not items:
+        raise ExprError("minimum and maximum need at least one argument")
+    return items[0] if len(items) == 1 else kind(tuple(items))
+
+
+@_remembered
+def compare(op: str, a: Expr, b: Expr) -> Expr:
+    difference = subtract(a, b)
+    if isinstance(difference, Const):
+        return TRUE if COMPARISONS[op](difference.value, 0) else FALSE
+    return Compare(op, a, b)
+
+
+def _junction(kind: type[All] | type[Any_], absorbing: Expr, neutral: Expr, args: Iterable[Expr]) -> Expr:
+    parts: dict[Expr, None] = {}
+    for arg in args:
+        for part in arg.args if isinstance(arg, kind) else (arg,):
+            if part == absorbing:
+                return absorbing
+            if part != neutral:
+                parts[part] = None
+    items = tuple(sorted(parts, key=lambda e: e.order))
+    if not items:
+        return neutral
+    return items[0] if len(items) == 1 else kind(items)
+
+
+def rebuild(node: Expr, visit: Callable[[Expr], Expr], env: Mapping[str, ExprLike]) -> Expr:
+    match node:
+        case Const():
+            return node
+        case Sym(name):
+            return expr(env[name]) if name in env else node
+        case Sum(offset, terms):
+            return linear([(Const(offset), 1), *((visit(t), c) for t, c in terms)])
+        case Product(factors):
+            return reduce(product, map(visit, factors))
+        case FloorDiv(a, b):
+            return floordiv(visit(a), visit(b))
+        case Mod(a, b):
+            return mod(visit(a), visit(b))
+        case Min(args):
+            return minimum(*map(visit, args))
+        case Max(args):
+            return maximum(*map(visit, args))
+        case Xor(args):
+            return reduce(xor, map(visit, args))
+        case Compare(op, a, b):
+            return compare(op, visit(a), visit(b))
+        case All(args):
+            return all_of(map(visit, args))
+        case Any_(args):
+            return any_of(map(visit, args))
+        case Not(a):
+            return negate(visit(a))
+        case _:
+            raise TypeError(f"not an expression node: {type(node).__name__}")

@@ -8,9 +8,14 @@ import re
 from collections.abc import Callable
 from functools import reduce
 
-from tilewright.base.expr.algebra import (
+from tilewright.base.expr.nodes import (
     FALSE,
+    OWN,
     TRUE,
+    Const,
+    Expr,
+    ExprError,
+    Sym,
     all_of,
     any_of,
     maximum,
@@ -18,7 +23,6 @@ from tilewright.base.expr.algebra import (
     negate,
     xor,
 )
-from tilewright.base.expr.nodes import OWN, Const, Expr, ExprError, Sym
 
 _BINARY: dict[type[ast.operator], Callable[[Expr, Expr], Expr]] = {
     ast.Add: operator.add,

@@ -43,7 +43,7 @@ from tilewright.compiler.proofs.thread_copies import place_copies
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS
 from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.lang.axes import Coord, Span
-from tilewright.legal.domain import Domain
+from tilewright.legal.domain import ShapeDomain
 from tilewright.legal.facts import Facts
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile import dialect as tile
@@ -109,7 +109,7 @@ def where_it_matters(assumptions: tuple[Expr, ...]) -> Facts:
                 found.append(rest)
             case other:
                 found.append(other)
-    return Domain.of(*found).facts
+    return ShapeDomain.of(*found).facts
 
 
 @lru_cache(maxsize=256)

@@ -26,10 +26,10 @@ from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Direction
 from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.legal import wgmma
-from tilewright.legal.domain import Domain, SymbolicMap
+from tilewright.legal.domain import ShapeDomain, SymbolicMap
 from tilewright.legal.facts import Facts
 from tilewright.legal.smem_tile import SmemTile
-from tilewright.legal.symbolic import Decision, decide_rules
+from tilewright.legal.symbolic import DecidedRules, decide_rules
 from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tier.layout_attrs import LAYOUT_ATTRIBUTES
 from tilewright.tile import dialect as tile
@@ -134,7 +134,7 @@ def _facts(kernel: t.Kernel) -> Facts:
 @lru_cache(maxsize=64)
 def _known(assumptions: tuple[Expr, ...], tensors: tuple[t.TensorType, ...], index_bits: int) -> Facts:
     """The same; the kernels of a class assume alike."""
-    facts = Domain.of(*assumptions).facts
+    facts = ShapeDomain.of(*assumptions).facts
     bounds = dict(facts.bounds)
     for tensor in tensors:
         for axis, dim in enumerate(tensor.dims):
@@ -173,7 +173,7 @@ def _judge_map(
 
 
 @lru_cache(maxsize=256)
-def _decided(described: SymbolicMap, aligned: int, first: int, facts: Facts, target: Target) -> Decision:
+def _decided(described: SymbolicMap, aligned: int, first: int, facts: Facts, target: Target) -> DecidedRules:
     """The rules of a tensor map whose boxes lie in shared memory at multiples of ``aligned`` and begin, along the
     innermost dimension, at multiples of ``first``; the kernels of a class use mostly the same."""
     fields = described.fields()

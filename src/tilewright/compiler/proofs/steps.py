@@ -33,7 +33,7 @@ from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import fail
 from tilewright.legal.facts import Facts
 from tilewright.legal.repairs import STAGING_PITCH_BYTES
-from tilewright.protocol.access import Index, IndexRole, StoreDomain
+from tilewright.protocol.access import IndexRole, LoopIndex, StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import tensor_name
 from tilewright.transport import dialect as transport
@@ -180,7 +180,7 @@ def _written(kernel: LaunchedKernel, ops: tuple[type[tile.TileOp], ...]) -> set[
 def _whole(kernel: LaunchedKernel, item: StagedTensor) -> Obligation:
     """The kernel's stores are exactly the whole tensor."""
     name = next(n for n, i in kernel.workspaces.items() if i == item)
-    axes = [Index(own(f"axis{d}"), IndexRole.AXIS, Const(0), extent) for d, extent in enumerate(item.dims)]
+    axes = [LoopIndex(own(f"axis{d}"), IndexRole.AXIS, Const(0), extent) for d, extent in enumerate(item.dims)]
     everything = StoreDomain(name, "", tuple(axes), tuple(Sym(axis.name) for axis in axes))
     answer = prove_domains(kernel.transport, (everything,))
     if not isinstance(answer, Proved):

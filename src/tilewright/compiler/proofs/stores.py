@@ -18,7 +18,15 @@ from tilewright.contract.access import AccessWitness, prove_accesses
 from tilewright.contract.access_report import diagnose
 from tilewright.diag import TilewrightError
 from tilewright.lang.axes import Span, axis_symbol
-from tilewright.protocol.access import AccessMap, Definition, Index, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
+from tilewright.protocol.access import (
+    AccessMap,
+    IndexRole,
+    KernelAccesses,
+    LoopIndex,
+    NamedValue,
+    RaggedTiles,
+    StoreDomain,
+)
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number
 from tilewright.tile.ops import GATE, OPEN_COUNTER, operations, program_index
@@ -65,19 +73,19 @@ def prove_domains(
 
 
 def _with_open_gate(access: AccessMap) -> AccessMap:
-    scope = (i for i in access.scope if not isinstance(i, Index) or i.name not in (GATE, OPEN_COUNTER))
+    scope = (i for i in access.scope if not isinstance(i, LoopIndex) or i.name not in (GATE, OPEN_COUNTER))
     return replace(access, scope=tuple(scope))
 
 
 def _with_tiles(access: AccessMap, tiles: Mapping[str, RaggedTiles]) -> AccessMap:
-    scope = (replace(i, tiles=tiles.get(i.name)) if isinstance(i, Index) else i for i in access.scope)
+    scope = (replace(i, tiles=tiles.get(i.name)) if isinstance(i, LoopIndex) else i for i in access.scope)
     return replace(access, scope=tuple(scope))
 
 
 def _shifted(accesses: KernelAccesses) -> bool:
     """Tiles are laid from a place that a program finds out for itself: then each is proved by itself."""
     return any(
-        isinstance(item, Definition) and any(item.name in coord.symbols for coord in access.coords)
+        isinstance(item, NamedValue) and any(item.name in coord.symbols for coord in access.coords)
         for access in accesses.accesses
         for item in access.scope
     )
@@ -162,7 +170,7 @@ class ScatterDomain:
     op: tile.Scatter
     number: int
     location: str
-    indices: tuple[Index, ...]
+    indices: tuple[LoopIndex, ...]
     places: Mapping[str, Expr]
     guard: tuple[Expr, ...]
 
@@ -177,9 +185,9 @@ def scatter_domains(kernel: tile.Kernel) -> Iterator[ScatterDomain]:
             yield ScatterDomain(op, scatter_number(op), _location(op), tuple(indices), places, tuple(guard))
 
 
-def _programs(kernel: tile.Kernel) -> list[Index]:
+def _programs(kernel: tile.Kernel) -> list[LoopIndex]:
     extents = (extent.expr for extent in kernel.grid)
-    return [Index(program_index(i), IndexRole.PROGRAM, Const(0), extent) for i, extent in enumerate(extents)]
+    return [LoopIndex(program_index(i), IndexRole.PROGRAM, Const(0), extent) for i, extent in enumerate(extents)]
 
 
 def _location(op: Operation) -> str:
@@ -187,7 +195,7 @@ def _location(op: Operation) -> str:
     return str(location) if location is not None else ""
 
 
-def _loaded(kernel: tile.Kernel, asked: Sequence[Expr], indices: Sequence[Index]) -> Iterator[Index]:
+def _loaded(kernel: tile.Kernel, asked: Sequence[Expr], indices: Sequence[LoopIndex]) -> Iterator[LoopIndex]:
     """Integers that the program loads, of those that a store depends on."""
     symbols = frozenset[str]().union(*(e.symbols for e in asked))
     tiles = {begin: found for begin, found in tiles_of(kernel).items() if found.end in symbols}
@@ -196,10 +204,10 @@ def _loaded(kernel: tile.Kernel, asked: Sequence[Expr], indices: Sequence[Index]
             inside = {*(i.name for i in _counters(op)), *(program_index(i) for i in range(len(kernel.grid)))}
             per = tuple(i.name for i in indices if i.name in inside)
             end = Const(MAX_EXTENT + 1) if op.most is None else minimum(op.most.expr, MAX_EXTENT) + 1
-            yield Index(op.symbol.data, IndexRole.LOADED, Const(0), end, per=per, tiles=tiles.get(op.symbol.data))
+            yield LoopIndex(op.symbol.data, IndexRole.LOADED, Const(0), end, per=per, tiles=tiles.get(op.symbol.data))
 
 
-_Written: TypeAlias = tuple[str, list[Expr], list[Expr], list[Index]]
+_Written: TypeAlias = tuple[str, list[Expr], list[Expr], list[LoopIndex]]
 """What is written, at which coordinates, where, over which positions in the tile."""
 
 
@@ -207,7 +215,7 @@ def _box(op: tile.Store | tile.ReduceAdd) -> _Written:
     """A box of a tensor."""
     coords: list[Expr] = []
     guard: list[Expr] = []
-    axes: list[Index] = []
+    axes: list[LoopIndex] = []
     for position, coord in enumerate(c.data for c in op.coords):
         if not isinstance(coord, Span):
             coords.append(coord)
@@ -230,9 +238,9 @@ def _scattered(op: tile.Scatter | tile.ScatterAdd) -> _Written:
     return name, coords, [*guard, *inside], axes
 
 
-def _places(op: tile.Scatter | tile.ScatterAdd) -> tuple[dict[str, Expr], list[Expr], list[Index]]:
+def _places(op: tile.Scatter | tile.ScatterAdd) -> tuple[dict[str, Expr], list[Expr], list[LoopIndex]]:
     """Coordinates along the axes of what is written, where they lie in its domain, and the indices they are over."""
-    axes: list[Index] = []
+    axes: list[LoopIndex] = []
     guard: list[Expr] = []
     places: dict[str, Expr] = {}
     for position, axis in enumerate(tile.tile_type(op.value).axes_tuple):
@@ -243,19 +251,19 @@ def _places(op: tile.Scatter | tile.ScatterAdd) -> tuple[dict[str, Expr], list[E
     return places, guard, axes
 
 
-def _along(axes: list[Index], position: int, span: Span) -> Expr:
+def _along(axes: list[LoopIndex], position: int, span: Span) -> Expr:
     """The coordinate along an axis of the tile, of which ``axes`` gets the index."""
     name = own(f"axis{position}")
-    axes.append(Index(name, IndexRole.AXIS, Const(0), Const(span.size)))
+    axes.append(LoopIndex(name, IndexRole.AXIS, Const(0), Const(span.size)))
     return span.origin + Sym(name)
 
 
-def _counters(op: Operation) -> list[Index]:
+def _counters(op: Operation) -> list[LoopIndex]:
     """Counters of the streams around an op, outermost first."""
-    found: list[Index] = []
+    found: list[LoopIndex] = []
     parent = op.parent_op()
     while parent is not None:
         if isinstance(parent, tile.Stream):
-            found.insert(0, Index(parent.counter.data, IndexRole.COUNTER, Const(0), parent.trip.expr))
+            found.insert(0, LoopIndex(parent.counter.data, IndexRole.COUNTER, Const(0), parent.trip.expr))
         parent = parent.parent_op()
     return found

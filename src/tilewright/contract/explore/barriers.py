@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from tilewright.contract.explore.instance import Instance, number
+from tilewright.contract.explore.instance import ProtocolInstance, number
 from tilewright.contract.explore.memory import acquire, release
-from tilewright.contract.explore.world import Bytes, Meeting, Problem, Queue, World
+from tilewright.contract.explore.world import Bytes, EnteredBarrier, Problem, Queue, World
 from tilewright.contract.rules import Rule
 from tilewright.protocol import ops
 
 _TX_LIMIT = 2**20 - 1
 
 
-def usable(g: Instance, w: World, t: int, b: int) -> bool:
+def usable(g: ProtocolInstance, w: World, t: int, b: int) -> bool:
     """Whether ``use`` has nothing to say."""
     bar = w.bars[b]
     if not bar.alive or (g.protocol.cluster > 1 and not bar.fenced and bar.owner != t):
@@ -19,7 +19,7 @@ def usable(g: Instance, w: World, t: int, b: int) -> bool:
     return not any(x.init and x.bytes.space[1] == b for u, held in enumerate(w.open) if held and u != t for x in held)
 
 
-def use(g: Instance, w: World, t: int, b: int) -> None:
+def use(g: ProtocolInstance, w: World, t: int, b: int) -> None:
     """The thread refers to a barrier: it is alive, and its initialisation not under way elsewhere."""
     bar = w.bars[b]
     if not bar.alive:
@@ -52,7 +52,7 @@ def signal(w: World, t: int, b: int, tx: int = 0, arrivals: int = 0) -> None:
         w.bars[b] = bar._replace(pending=pending, tx=total)
 
 
-def meeting_of(g: Instance, t: int, op: object) -> tuple[Queue, int, str]:
+def meeting_of(g: ProtocolInstance, t: int, op: object) -> tuple[Queue, int, str]:
     """Which rendezvous a sync means, of how many threads, from which site."""
     thread = g.threads[t]
     match op:
@@ -68,7 +68,7 @@ def meeting_of(g: Instance, t: int, op: object) -> tuple[Queue, int, str]:
             return ("named", thread.cta, 0), g.cta_threads[thread.cta], ""
 
 
-def meet(g: Instance, w: World, t: int, op: object) -> bool:
+def meet(g: ProtocolInstance, w: World, t: int, op: object) -> bool:
     """A sync: a first step enters, a second one leaves (true) once all are there."""
     if t not in w.inside:
         enter(g, w, t, op)
@@ -79,11 +79,11 @@ def meet(g: Instance, w: World, t: int, op: object) -> bool:
     return True
 
 
-def enter(g: Instance, w: World, t: int, op: object) -> None:
+def enter(g: ProtocolInstance, w: World, t: int, op: object) -> None:
     """Adds the thread to the current use of a rendezvous."""
     key, size, site = meeting_of(g, t, op)
     empty = frozenset[int]()
-    arrived, known, members, waiting, sites = w.named.get(key) or Meeting(0, size, empty, empty, frozenset())
+    arrived, known, members, waiting, sites = w.named.get(key) or EnteredBarrier(0, size, empty, empty, frozenset())
     if arrived and size != known:
         raise Problem(Rule.BAR_RECYCLE, (t,), "one named barrier used with two thread counts")
     if t in members:
@@ -97,7 +97,7 @@ def enter(g: Instance, w: World, t: int, op: object) -> None:
     if not isinstance(op, ops.BarArrive):
         waiting |= {t}
     if arrived < size:
-        w.named[key] = Meeting(arrived, size, members | {t}, waiting, sites | ({site} if site else frozenset()))
+        w.named[key] = EnteredBarrier(arrived, size, members | {t}, waiting, sites | ({site} if site else frozenset()))
         return
     w.named.pop(key, None)
     w.released |= waiting
@@ -105,7 +105,7 @@ def enter(g: Instance, w: World, t: int, op: object) -> None:
         acquire(g, w, u)
 
 
-def cluster_check(g: Instance, w: World) -> None:
+def cluster_check(g: ProtocolInstance, w: World) -> None:
     """The cluster barrier completes when every thread that has not ended has arrived."""
     if 1 in w.cluster and all(w.cluster[t] == 1 or g.ended(w, t) for t in g.everyone):
         w.cluster = tuple(2 if c == 1 else c for c in w.cluster)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.explore import barriers, forms, peers
-from tilewright.contract.explore.instance import Instance, number, ranks
+from tilewright.contract.explore.instance import ProtocolInstance, number, ranks
 from tilewright.contract.explore.memory import acquire, close, fly, release, touch
 from tilewright.contract.explore.world import FREED, Bar, Bytes, Flight, Landing, Problem, Queue, Touch, World
 from tilewright.contract.rules import Rule
@@ -47,7 +47,7 @@ OBSERVABLE = (
 at once after them: it begins accesses, which stay open to be seen, or keeps the thread's own books."""
 
 
-def perform(g: Instance, w: World, t: int, op: object, site: int) -> bool:
+def perform(g: ProtocolInstance, w: World, t: int, op: object, site: int) -> bool:
     """Executes an op; false if the thread has entered a rendezvous and stays there."""
     forms.check(g, t, op)
     match op:
@@ -104,7 +104,7 @@ def _covers(op: ops.FenceProxyAsync, place: Bytes) -> bool:
     return op.space is ops.FenceSpace.ALL or (op.space is ops.FenceSpace.GLOBAL) == (place.space[0] == "global")
 
 
-def _generic(g: Instance, w: World, t: int, region: ops.Region, writes: bool, private: bool, site: int) -> None:
+def _generic(g: ProtocolInstance, w: World, t: int, region: ops.Region, writes: bool, private: bool, site: int) -> None:
     """A generic access: under way until its thread releases it, unfenced until some thread fences it."""
     place = touch(g, w, t, region, "generic", writes, private, site=site)
     if place.space[0] != "register":
@@ -114,7 +114,9 @@ def _generic(g: Instance, w: World, t: int, region: ops.Region, writes: bool, pr
             w.unfenced |= {(place, t, site)}
 
 
-def _life(g: Instance, w: World, t: int, op: ops.MbarrierInit | ops.FenceMbarrierInit | ops.MbarrierInval) -> None:
+def _life(
+    g: ProtocolInstance, w: World, t: int, op: ops.MbarrierInit | ops.FenceMbarrierInit | ops.MbarrierInval
+) -> None:
     cta = g.threads[t].cta
     match op:
         case ops.MbarrierInit():
@@ -137,7 +139,7 @@ def _life(g: Instance, w: World, t: int, op: ops.MbarrierInit | ops.FenceMbarrie
 
 
 def _mbarrier(
-    g: Instance,
+    g: ProtocolInstance,
     w: World,
     t: int,
     op: ops.Arrive | ops.ArriveExpectTx | ops.ExpectTx | ops.Wait | ops.TestWait | ops.BarArrive,
@@ -174,7 +176,7 @@ def _mbarrier(
                     acquire(g, w, t, op.scope is not ops.Scope.CTA)
 
 
-def _cluster(g: Instance, w: World, t: int, op: ops.ClusterArrive | ops.ClusterWait) -> None:
+def _cluster(g: ProtocolInstance, w: World, t: int, op: ops.ClusterArrive | ops.ClusterWait) -> None:
     arriving = isinstance(op, ops.ClusterArrive)
     if arriving == bool(w.cluster[t]):
         words = "a second cluster arrive without a wait" if arriving else "a cluster wait without an arrive"
@@ -187,7 +189,10 @@ def _cluster(g: Instance, w: World, t: int, op: ops.ClusterArrive | ops.ClusterW
 
 # -- copies --------------------------------------------------------------------------------------------------------
 def _bulk(
-    g: Instance, w: World, t: int, op: ops.TmaLoad | ops.DsmemCopy | ops.TmaStore | ops.BulkCommit | ops.BulkWait
+    g: ProtocolInstance,
+    w: World,
+    t: int,
+    op: ops.TmaLoad | ops.DsmemCopy | ops.TmaStore | ops.BulkCommit | ops.BulkWait,
 ) -> None:
     thread = g.threads[t]
     match op:
@@ -221,7 +226,7 @@ def _bulk(
             close(g, w, (source,) if op.read else (source, target), t)
 
 
-def _copy(g: Instance, w: World, t: int, dst: ops.Region, b: int, rank: int, engine: str) -> Queue:
+def _copy(g: ProtocolInstance, w: World, t: int, dst: ops.Region, b: int, rank: int, engine: str) -> Queue:
     """A copy that completes on a barrier: under way until its bytes have landed there."""
     place = touch(g, w, t, dst, engine, True, rank=rank)
     queue: Queue = (engine, b, place)
@@ -231,7 +236,7 @@ def _copy(g: Instance, w: World, t: int, dst: ops.Region, b: int, rank: int, eng
 
 
 def _map(
-    g: Instance, w: World, t: int, region: ops.Region | None, engine: str, queue: Queue, number: int
+    g: ProtocolInstance, w: World, t: int, region: ops.Region | None, engine: str, queue: Queue, number: int
 ) -> None:  # fmt: skip
     """A copy reads its descriptor: until the copy is done, of a store until it has read its source."""
     if region is None:
@@ -243,7 +248,7 @@ def _map(
 
 
 def _cp_async(
-    g: Instance, w: World, t: int, op: ops.CpAsync | ops.CpAsyncCommit | ops.CpAsyncWait | ops.CpAsyncArrive
+    g: ProtocolInstance, w: World, t: int, op: ops.CpAsync | ops.CpAsyncCommit | ops.CpAsyncWait | ops.CpAsyncArrive
 ) -> None:
     queue: Queue = ("cp_async", t)
     match op:
@@ -268,7 +273,7 @@ def _cp_async(
 
 
 def _tensormap(
-    g: Instance, w: World, t: int, op: ops.TensormapReplace | ops.TensormapRelease | ops.TensormapAcquire
+    g: ProtocolInstance, w: World, t: int, op: ops.TensormapReplace | ops.TensormapRelease | ops.TensormapAcquire
 ) -> None:
     match op:
         case ops.TensormapReplace():
@@ -283,7 +288,9 @@ def _tensormap(
 
 
 # -- tensor cores --------------------------------------------------------------------------------------------------
-def _wgmma(g: Instance, w: World, t: int, op: ops.Wgmma | ops.WgmmaFence | ops.WgmmaCommit | ops.WgmmaWait) -> None:
+def _wgmma(
+    g: ProtocolInstance, w: World, t: int, op: ops.Wgmma | ops.WgmmaFence | ops.WgmmaCommit | ops.WgmmaWait
+) -> None:
     queue: Queue = ("wgmma", *g.teams[t])
     match op:
         case ops.WgmmaFence():
@@ -299,7 +306,7 @@ def _wgmma(g: Instance, w: World, t: int, op: ops.Wgmma | ops.WgmmaFence | ops.W
             close(g, w, ((queue, waited(w, t, "wgmma", op.pending)),), t)
 
 
-def _tcgen(g: Instance, w: World, t: int, op: object) -> None:
+def _tcgen(g: ProtocolInstance, w: World, t: int, op: object) -> None:
     match op:
         case ops.Tcgen05Mma() | ops.Tcgen05Cp():
             engine = "mma" if isinstance(op, ops.Tcgen05Mma) else "tcp"
@@ -334,20 +341,20 @@ def _tcgen(g: Instance, w: World, t: int, op: object) -> None:
             pass
 
 
-def _before_fence(g: Instance, w: World, t: int) -> None:
+def _before_fence(g: ProtocolInstance, w: World, t: int) -> None:
     for _, place, engine in [x for x in w.unsent if x[0] == t]:
         w.stale = frozenset(x for x in w.stale if x[:1] + x[2:] != (place, t, engine + "!"))
         w.stale |= {(place, u, t, engine) for u in g.everyone if u != t}
     w.unsent = frozenset(x for x in w.unsent if x[0] != t)
 
 
-def pair(g: Instance, t: int, cta_group: int) -> tuple[int | None, ...]:
+def pair(g: ProtocolInstance, t: int, cta_group: int) -> tuple[int | None, ...]:
     """Ranks that a tcgen05 op concerns; None is the thread's own."""
     first = g.threads[t].cta // 2 * 2
     return (None,) if cta_group == 1 else (first, first + 1)
 
 
-def _tmem(g: Instance, w: World, t: int, op: ops.Tcgen05Alloc | ops.Tcgen05Dealloc, site: int) -> None:
+def _tmem(g: ProtocolInstance, w: World, t: int, op: ops.Tcgen05Alloc | ops.Tcgen05Dealloc, site: int) -> None:
     if g.mates[t][0] != t:
         return
     name = (op.buffer, g.threads[t].cta)
@@ -379,18 +386,18 @@ def _tmem(g: Instance, w: World, t: int, op: ops.Tcgen05Alloc | ops.Tcgen05Deall
     w.open[t] |= {Touch(Bytes(("tmem", name[1]), 0, 1), True, False, FREED)}
 
 
-def columns(g: Instance, w: World, t: int) -> int:
+def columns(g: ProtocolInstance, w: World, t: int) -> int:
     """Columns of tensor memory that the thread's CTA holds."""
     cta = g.threads[t].cta
     return sum(g.buffers[name].size for (name, c), state in w.tmem.items() if c == cta and state == "live")
 
 
-def freed(g: Instance, w: World, t: int, op: ops.Setmaxnreg) -> int:
+def freed(g: ProtocolInstance, w: World, t: int, op: ops.Setmaxnreg) -> int:
     """Registers that a setmaxnreg gives to the CTA's pool (negative: takes from it)."""
     return (w.registers[t] - op.registers) * g.threads[t].threads_of_role
 
 
-def _registers(g: Instance, w: World, t: int, op: ops.Setmaxnreg) -> None:
+def _registers(g: ProtocolInstance, w: World, t: int, op: ops.Setmaxnreg) -> None:
     if not 24 <= op.registers <= 256 or op.registers % 8:
         raise Problem(Rule.REGISTERS, (t,), f"setmaxnreg {op.registers}")
     if g.mates[t][0] == t:

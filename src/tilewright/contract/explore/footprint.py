@@ -36,7 +36,7 @@ class Signals:
 
 
 @dataclass
-class Footprint:
+class OpFootprint:
     """See the module. ``closes`` names queues whose flights an op may end, ``releases`` the thread's open accesses."""
 
     seen: int = 0
@@ -47,7 +47,7 @@ class Footprint:
     fences: bool = False
     closes: set[Queue] = field(default_factory=set[Queue])
 
-    def add(self, other: Footprint) -> None:
+    def add(self, other: OpFootprint) -> None:
         """Both together."""
         self.seen |= other.seen
         self.changed |= other.changed
@@ -65,9 +65,9 @@ class Footprint:
             mine = self.signals[key] = Signals()
         mine.add(s)
 
-    def copy(self) -> Footprint:
+    def copy(self) -> OpFootprint:
         """A footprint that grows on its own."""
-        new = Footprint()
+        new = OpFootprint()
         new.add(self)
         return new
 
@@ -108,6 +108,6 @@ class Objects:
             self._spread[mask] = found
         return found
 
-    def disturb(self, a: Footprint, b: Footprint) -> bool:
+    def disturb(self, a: OpFootprint, b: OpFootprint) -> bool:
         """Whether one changes what the other sees."""
         return bool((a.changed and self.spread(a.changed) & b.seen) or (b.changed and self.spread(b.changed) & a.seen))

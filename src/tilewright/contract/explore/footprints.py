@@ -6,9 +6,9 @@ from typing import Any
 
 from tilewright.contract.explore.barriers import init_place, meeting_of
 from tilewright.contract.explore.effects import pair
-from tilewright.contract.explore.footprint import CLUSTER, Footprint, Objects, Signals
-from tilewright.contract.explore.instance import Instance, number, ranks
-from tilewright.contract.explore.program import Do
+from tilewright.contract.explore.footprint import CLUSTER, Objects, OpFootprint, Signals
+from tilewright.contract.explore.instance import ProtocolInstance, number, ranks
+from tilewright.contract.explore.program import ExecuteStep
 from tilewright.contract.explore.world import Bytes, Flight, Landing, Problem, World
 from tilewright.contract.rules import Policy
 from tilewright.hw.spaces import Space
@@ -19,9 +19,9 @@ from tilewright.protocol.model import steps
 class Footprints:
     """The footprints of an instance's ops."""
 
-    def __init__(self, g: Instance):
+    def __init__(self, g: ProtocolInstance):
         self.g, self.objects = g, Objects()
-        self._cache: dict[tuple[int, int, bool], Footprint] = {}
+        self._cache: dict[tuple[int, int, bool], OpFootprint] = {}
         self._kept: list[object] = []
         code = [s.op for role in g.protocol.roles for s in steps(role.body)]
         copied = {op.dst.buffer for op in code if isinstance(op, ops.TmaLoad | ops.DsmemCopy)}
@@ -36,7 +36,7 @@ class Footprints:
         """No access to such a buffer is released, or met by a branch, before the thread's own fence."""
         pending, distant = set[str](), {b.name for b in self.g.buffers.values() if b.space is Space.GLOBAL}
         for ins in self.g.programs[t].code:
-            op = ins.step.op if isinstance(ins, Do) else None
+            op = ins.step.op if isinstance(ins, ExecuteStep) else None
             match op:
                 case ops.Read() | ops.Write():
                     pending |= {op.region.buffer} & self.fenced
@@ -55,7 +55,7 @@ class Footprints:
                         return False
         return not pending
 
-    def of(self, t: int, op: Any, mine: bool) -> Footprint:
+    def of(self, t: int, op: Any, mine: bool) -> OpFootprint:
         """The footprint of an op of thread ``t``; ``mine``: without what its copies do when they land."""
         key = (t, id(op), mine)
         found = self._cache.get(key)
@@ -64,7 +64,7 @@ class Footprints:
             try:
                 found = self._made(t, op, mine)
             except Problem:
-                found = Footprint()  # an index is out of range: the op goes wrong whatever others do
+                found = OpFootprint()  # an index is out of range: the op goes wrong whatever others do
             self._cache[key] = found
         return found
 
@@ -72,15 +72,15 @@ class Footprints:
         """That a thread of a CTA has moved."""
         return self.objects.of(("begun", cta))
 
-    def end(self, t: int) -> Footprint:
+    def end(self, t: int) -> OpFootprint:
         """The end of a thread."""
-        f = Footprint(changed=self.objects.of(("alive", self.g.threads[t].cta)))
+        f = OpFootprint(changed=self.objects.of(("alive", self.g.threads[t].cta)))
         f.signals[CLUSTER] = Signals(1)
         return f
 
-    def landing(self, w: World, x: Landing) -> Footprint:
+    def landing(self, w: World, x: Landing) -> OpFootprint:
         """Something that lands."""
-        f = Footprint(seen=self._alive(self.g.cta_of_bar[x.bar]))
+        f = OpFootprint(seen=self._alive(self.g.cta_of_bar[x.bar]))
         f.signals[x.bar] = Signals(x.arrivals, 0, x.tx)
         for queue, upto in x.closes:
             for flight in w.flights:
@@ -88,7 +88,7 @@ class Footprints:
                     self.flight(f, flight)
         return f
 
-    def flight(self, f: Footprint, flight: Flight) -> None:
+    def flight(self, f: OpFootprint, flight: Flight) -> None:
         """A flight ends."""
         bit = self.objects.of(flight.bytes)
         f.seen |= bit | self._alive(flight.bytes.space[1] if flight.bytes.space[0] in ("shared", "tmem") else None)
@@ -105,7 +105,7 @@ class Footprints:
         """That a CTA of a cluster has not ended."""
         return self.objects.of(("alive", cta)) if cta is not None and self.g.protocol.cluster > 1 else 0
 
-    def dynamic(self, f: Footprint, w: World, t: int) -> Footprint:
+    def dynamic(self, f: OpFootprint, w: World, t: int) -> OpFootprint:
         """With what the state at hand adds: accesses that a release ends, flights that a wait ends, what a fence
         covers."""
         if f.releases:
@@ -127,8 +127,8 @@ class Footprints:
                     f.changed |= self.objects.of(place)
         return f
 
-    def _made(self, t: int, op: Any, mine: bool) -> Footprint:
-        f = Footprint()
+    def _made(self, t: int, op: Any, mine: bool) -> OpFootprint:
+        f = OpFootprint()
         match op:
             case ops.Read() | ops.Write():
                 self._bytes(f, t, op.region, isinstance(op, ops.Write))
@@ -154,12 +154,12 @@ class Footprints:
             self._alone(f, "unseen")
         return f
 
-    def _alone(self, f: Footprint, item: object) -> None:
+    def _alone(self, f: OpFootprint, item: object) -> None:
         bit = self.objects.of(item)
         f.seen |= bit
         f.changed |= bit
 
-    def _bytes(self, f: Footprint, t: int, region: ops.Region, writes: bool, rank: int | None = None) -> None:
+    def _bytes(self, f: OpFootprint, t: int, region: ops.Region, writes: bool, rank: int | None = None) -> None:
         place = self.g.place(t, region, rank)
         match place.space[0]:
             case "register":
@@ -180,18 +180,18 @@ class Footprints:
         if writes:
             f.changed |= bit
 
-    def _uses(self, f: Footprint, t: int, slot: ops.Slot, rank: int | None = None) -> int:
+    def _uses(self, f: OpFootprint, t: int, slot: ops.Slot, rank: int | None = None) -> int:
         b = self.g.bar(t, slot, rank)
         f.seen |= self.objects.of(init_place(b))
         cta = self.g.threads[t].cta if slot.cta is None else number(slot.cta)
         self._remote(f, t, cta if rank is None else rank)
         return b
 
-    def _remote(self, f: Footprint, t: int, cta: int) -> None:
+    def _remote(self, f: OpFootprint, t: int, cta: int) -> None:
         if cta != self.g.threads[t].cta:
             f.seen |= self.objects.of(("alive", cta)) | self.begun(cta)
 
-    def _barrier(self, f: Footprint, t: int, op: Any) -> None:
+    def _barrier(self, f: OpFootprint, t: int, op: Any) -> None:
         weight = self.g.threads[t].weight
         match op:
             case ops.Arrive():
@@ -224,7 +224,7 @@ class Footprints:
         if f.releases and self.tensor:
             f.changed |= self.objects.of("tcgen")
 
-    def _copies(self, f: Footprint, t: int, op: Any, mine: bool) -> None:
+    def _copies(self, f: OpFootprint, t: int, op: Any, mine: bool) -> None:
         weight = self.g.threads[t].weight
         match op:
             case ops.TmaLoad():
@@ -268,11 +268,11 @@ class Footprints:
         if isinstance(tensormap, ops.Region):
             self._bytes(f, t, tensormap, False)
 
-    def _landed(self, f: Footprint) -> None:
+    def _landed(self, f: OpFootprint) -> None:
         if self.g.relaxed:
             self._alone(f, "unseen")
 
-    def _tensor(self, f: Footprint, t: int, op: Any, mine: bool) -> None:
+    def _tensor(self, f: OpFootprint, t: int, op: Any, mine: bool) -> None:
         match op:
             case ops.Wgmma():
                 for region in op.operands:
@@ -307,7 +307,7 @@ class Footprints:
             case _:
                 pass
 
-    def _registers(self, f: Footprint, t: int, op: ops.Setmaxnreg) -> None:
+    def _registers(self, f: OpFootprint, t: int, op: ops.Setmaxnreg) -> None:
         """Who takes from the pool competes with others who do; who gives to it lets them."""
         cta = self.g.threads[t].cta
         if self.g.mates[t][0] != t:
@@ -318,7 +318,7 @@ class Footprints:
         else:
             self._alone(f, ("pool", cta))
 
-    def _lifetime(self, f: Footprint, t: int, op: ops.Tcgen05Alloc | ops.Tcgen05Dealloc) -> None:
+    def _lifetime(self, f: OpFootprint, t: int, op: ops.Tcgen05Alloc | ops.Tcgen05Dealloc) -> None:
         if self.g.mates[t][0] != t:
             return
         cta = self.g.threads[t].cta

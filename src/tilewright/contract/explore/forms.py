@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.contract.explore.instance import Instance, number
+from tilewright.contract.explore.instance import ProtocolInstance, number
 from tilewright.contract.explore.world import Problem
 from tilewright.contract.rules import Rule
 from tilewright.hw.spaces import Space
@@ -33,7 +33,7 @@ def declarations(p: Protocol) -> None:
         raise Problem(Rule.OPERANDS, (), "a buffer that is not aligned to its swizzle")
 
 
-def wrong(g: Instance, t: int, op: Any) -> str:
+def wrong(g: ProtocolInstance, t: int, op: Any) -> str:
     """What an instruction can't be given of what it is; empty where all is right."""
     mine = g.threads[t].cta
 
@@ -73,7 +73,7 @@ def wrong(g: Instance, t: int, op: Any) -> str:
             return ""
 
 
-def over(g: Instance, op: Any) -> str:
+def over(g: ProtocolInstance, op: Any) -> str:
     """What an instruction asks for that a CTA does not have."""
     match op:
         case ops.BarSync(id) | ops.BarArrive(id):
@@ -85,7 +85,7 @@ def over(g: Instance, op: Any) -> str:
             return ""
 
 
-def check(g: Instance, t: int, op: Any) -> None:
+def check(g: ProtocolInstance, t: int, op: Any) -> None:
     """Raises ``Problem`` where the op is not one that the thread can execute."""
     key = id(op), t
     if key not in g.formed:
@@ -96,13 +96,13 @@ def check(g: Instance, t: int, op: Any) -> None:
         g.formed[key] = op
 
 
-def _own(g: Instance, t: int, op: Any, region: ops.Region, spaces: tuple[Space, ...]) -> str:
+def _own(g: ProtocolInstance, t: int, op: Any, region: ops.Region, spaces: tuple[Space, ...]) -> str:
     if region.cta is not None and number(region.cta) != g.threads[t].cta:
         return "bytes of another CTA"
     return _placed(g, op, region, spaces)
 
 
-def _placed(g: Instance, op: Any, region: ops.Region, spaces: tuple[Space, ...]) -> str:
+def _placed(g: ProtocolInstance, op: Any, region: ops.Region, spaces: tuple[Space, ...]) -> str:
     buffer = g.buffers[region.buffer]
     if buffer.space not in spaces:
         return f"bytes in {buffer.space.value} memory"
@@ -117,6 +117,6 @@ def _placed(g: Instance, op: Any, region: ops.Region, spaces: tuple[Space, ...])
     return ""
 
 
-def _in_bulk(g: Instance, region: ops.Region) -> str:
+def _in_bulk(g: ProtocolInstance, region: ops.Region) -> str:
     start = number(region.begin) + g.buffers[region.buffer].offset
     return "bytes that are not whole units of 16" if start % 16 or region.size % 16 else ""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.contract.explore.program import Do, Program, Sizes
+from tilewright.contract.explore.program import ExecuteStep, Sizes, ThreadProgram
 from tilewright.contract.explore.threads import threads_of
 from tilewright.contract.explore.world import Bytes, Problem, World
 from tilewright.contract.rules import Policy, Rule
@@ -16,14 +16,14 @@ MAX_CALLS = 4000
 """Steps of one thread before an instance counts as too long."""
 
 
-class Instance:
+class ProtocolInstance:
     """A protocol with real threads in place of roles, and trip counts fixed by ``sizes`` (None: open)."""
 
     def __init__(self, protocol: Protocol, sizes: Sizes | None, policy: Policy, limit: int = MAX_CALLS):
         self.protocol, self.policy, self.open = protocol, policy, sizes is None
         self.threads = threads_of(protocol)
         self.everyone = range(len(self.threads))
-        self.programs = [Program(protocol, t, sizes, limit) for t in self.threads]
+        self.programs = [ThreadProgram(protocol, t, sizes, limit) for t in self.threads]
         self.bar_index: dict[tuple[int, str, int], int] = {}
         self.counts: list[int] = []
         self.cta_of_bar: list[int] = []
@@ -41,7 +41,7 @@ class Instance:
         self.mates = [[u for u in self.everyone if self.teams[u] == team] for team in self.teams]
         self.cta_threads = {c: sum(t.weight for t in self.threads if t.cta == c) for c in range(protocol.cluster)}
         waits = [
-            [i.step.op for i in p.code if isinstance(i, Do) and isinstance(i.step.op, ops.Wait | ops.TestWait)]
+            [i.step.op for i in p.code if isinstance(i, ExecuteStep) and isinstance(i.step.op, ops.Wait | ops.TestWait)]
             for p in self.programs
         ]
         self.relaxed = frozenset(t for t in self.everyone if any(not x.acquire for x in waits[t]))

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.contract.explore.instance import Instance
+from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.peers import remote
 from tilewright.contract.explore.world import FREED, LANDED, Bytes, Flight, Problem, Queue, Touch, World
 from tilewright.contract.rules import Policy, Rule
@@ -13,7 +13,7 @@ ASYNC = frozenset(("tma_load", "tma_store", "tma_write", "tma_reduce", "wgmma", 
 
 
 def touch(
-    g: Instance, w: World, t: int, region: ops.Region, engine: str, writes: bool,
+    g: ProtocolInstance, w: World, t: int, region: ops.Region, engine: str, writes: bool,
     private: bool = False, rank: int | None = None, site: int = 0,
 ) -> Bytes:  # fmt: skip
     """Checks an access against everything under way and against what it reads."""
@@ -41,11 +41,13 @@ def touch(
     return place
 
 
-def _ours(g: Instance, t: int, u: int, theirs: int, site: int) -> bool:
+def _ours(g: ProtocolInstance, t: int, u: int, theirs: int, site: int) -> bool:
     return u != t and u in g.mates[t] and theirs == site != 0
 
 
-def _clear_of_flights(g: Instance, w: World, t: int, place: Bytes, engine: str, writes: bool, private: bool) -> None:
+def _clear_of_flights(
+    g: ProtocolInstance, w: World, t: int, place: Bytes, engine: str, writes: bool, private: bool
+) -> None:
     for f in w.flights:
         if (f.writes or writes) and f.bytes.meets(place) and not _in_order(g, t, engine, private, f):
             own = f.role == g.teams[t]
@@ -54,7 +56,7 @@ def _clear_of_flights(g: Instance, w: World, t: int, place: Bytes, engine: str, 
 
 
 def _clear_of_threads(
-    g: Instance, w: World, t: int, place: Bytes, engine: str, writes: bool, private: bool, site: int
+    g: ProtocolInstance, w: World, t: int, place: Bytes, engine: str, writes: bool, private: bool, site: int
 ) -> None:
     for u, touches in enumerate(w.open):
         if u == t:
@@ -71,7 +73,7 @@ def _clear_of_threads(
             raise Problem(_clash(wrote, writes), threads, words)
 
 
-def _apart(g: Instance, t: int, u: int, x: Touch, engine: str, writes: bool, private: bool, site: int) -> bool:
+def _apart(g: ProtocolInstance, t: int, u: int, x: Touch, engine: str, writes: bool, private: bool, site: int) -> bool:
     """Whether an access does not clash with the open one ``x`` of thread ``u`` after all.
 
     Two threads of a role may keep to their own parts: private accesses, or one write step of both. Of two
@@ -82,7 +84,7 @@ def _apart(g: Instance, t: int, u: int, x: Touch, engine: str, writes: bool, pri
     return u in g.mates[t] and ((x.private and private) or (x.writes and writes and x.site == site != 0))
 
 
-def _in_order(g: Instance, t: int, engine: str, private: bool, f: Flight) -> bool:
+def _in_order(g: ProtocolInstance, t: int, engine: str, private: bool, f: Flight) -> bool:
     if f.engine in ("mma", "tcp") and engine in ("mma", "tcp"):
         return f.owner == t
     if f.engine in ("ld", "st") and engine in ("ld", "st"):
@@ -95,7 +97,7 @@ def _in_order(g: Instance, t: int, engine: str, private: bool, f: Flight) -> boo
     return f.engine == "wgmma" and engine == "wgmma" and f.owner in g.mates[t]
 
 
-def _there(g: Instance, w: World, t: int, place: Bytes, name: str) -> None:
+def _there(g: ProtocolInstance, w: World, t: int, place: Bytes, name: str) -> None:
     """Every byte read was written by something."""
     if place in w.written:
         return
@@ -109,7 +111,7 @@ def _there(g: Instance, w: World, t: int, place: Bytes, name: str) -> None:
         raise Problem(Rule.READ_EARLY, (t,), f"{g.threads[t].label} reads bytes of {name} never written")
 
 
-def _fences(g: Instance, w: World, t: int, place: Bytes, writes: bool) -> None:
+def _fences(g: ProtocolInstance, w: World, t: int, place: Bytes, writes: bool) -> None:
     strict = g.policy is Policy.STRICT
     if writes:
         bare = [u for x, u, is_write, _ in w.bare if x.meets(place) and (is_write or strict)]
@@ -126,7 +128,7 @@ def _fences(g: Instance, w: World, t: int, place: Bytes, writes: bool) -> None:
         raise Problem(Rule.FENCE_RAW, (dirty[0], t), "an asynchronous read of unfenced generic writes")
 
 
-def _registers(g: Instance, w: World, t: int, place: Bytes, engine: str, writes: bool) -> None:
+def _registers(g: ProtocolInstance, w: World, t: int, place: Bytes, engine: str, writes: bool) -> None:
     if engine == "wgmma":
         return
     for f in w.flights:
@@ -135,7 +137,7 @@ def _registers(g: Instance, w: World, t: int, place: Bytes, engine: str, writes:
     w.dirty |= {t}
 
 
-def _tensor(g: Instance, w: World, t: int, region: ops.Region, place: Bytes, engine: str) -> None:
+def _tensor(g: ProtocolInstance, w: World, t: int, region: ops.Region, place: Bytes, engine: str) -> None:
     cta = place.space[1]
     assert isinstance(cta, int)
     state = w.tmem.get((region.buffer, cta))
@@ -155,7 +157,7 @@ def _tensor(g: Instance, w: World, t: int, region: ops.Region, place: Bytes, eng
         raise Problem(Rule.TCGEN_FENCE, (owner, t), "tensor memory handed over without the tcgen05 fences")
 
 
-def close(g: Instance, w: World, closes: tuple[tuple[Queue, int], ...], by: int = LANDED) -> None:
+def close(g: ProtocolInstance, w: World, closes: tuple[tuple[Queue, int], ...], by: int = LANDED) -> None:
     """Queues are done up to a number, as a barrier or thread ``by`` knows: their accesses are no longer under way."""
     for queue, upto in closes:
         gone = frozenset(f for f in w.flights if f.queue == queue and f.number <= upto)
@@ -171,7 +173,7 @@ def close(g: Instance, w: World, closes: tuple[tuple[Queue, int], ...], by: int 
                 w.bare |= {(f.bytes, f.owner, True, 0)}
 
 
-def _settled(g: Instance, w: World, f: Flight) -> None:
+def _settled(g: ProtocolInstance, w: World, f: Flight) -> None:
     """A tensor-memory access is done; others need the fences."""
     w.stale = frozenset(x for x in w.stale if not (x[0].inside(f.bytes) and x[2] == f.owner))
     if f.engine in ("ld", "st"):
@@ -180,7 +182,7 @@ def _settled(g: Instance, w: World, f: Flight) -> None:
         w.stale |= {(f.bytes, u, f.owner, "mma") for u in g.everyone}
 
 
-def release(g: Instance, w: World, t: int, memory: bool = True) -> None:
+def release(g: ProtocolInstance, w: World, t: int, memory: bool = True) -> None:
     """The thread's accesses so far are over for whoever acquires this."""
     if not memory:
         w.open[t] -= frozenset(x for x in w.open[t] if x.init and _init_fenced(w, x))
@@ -193,7 +195,7 @@ def release(g: Instance, w: World, t: int, memory: bool = True) -> None:
         w.stale |= {(place, u, t, engine + "!") for u in g.everyone if u != t}
 
 
-def _publish(g: Instance, w: World, t: int) -> None:
+def _publish(g: ProtocolInstance, w: World, t: int) -> None:
     """For threads with relaxed waits: what this thread did and what it has seen can now be acquired from it."""
     seen = {
         (u, x, wrote, t if u not in g.mates[t] and (t, x, wrote, who) not in w.unseen else who)
@@ -205,7 +207,7 @@ def _publish(g: Instance, w: World, t: int) -> None:
     w.unseen = frozenset(seen)
 
 
-def acquire(g: Instance, w: World, t: int, wide: bool = True) -> None:
+def acquire(g: ProtocolInstance, w: World, t: int, wide: bool = True) -> None:
     """The thread acquires: what others released is over for it too, within its CTA unless ``wide``."""
     if w.unseen:
         cta = g.threads[t].cta
@@ -219,7 +221,7 @@ def _init_fenced(w: World, x: Touch) -> bool:
     return isinstance(index, int) and w.bars[index].fenced
 
 
-def fly(g: Instance, w: World, t: int, engine: str, place: Bytes, writes: bool, queue: Queue) -> None:
+def fly(g: ProtocolInstance, w: World, t: int, engine: str, place: Bytes, writes: bool, queue: Queue) -> None:
     """An asynchronous access begins, in the open group of its queue."""
     groups = w.groups[t]
     count = groups.setdefault(str(queue[0]), 0)

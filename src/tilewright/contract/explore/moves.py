@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 from tilewright.contract.explore import barriers, forms, peers
 from tilewright.contract.explore.effects import OBSERVABLE, check_end, columns, freed, passed, perform, waited
-from tilewright.contract.explore.instance import Instance
+from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.memory import close
 from tilewright.contract.explore.program import Open, TripKey
 from tilewright.contract.explore.world import Bar, Landing, Problem, World
@@ -25,7 +25,7 @@ class Move(NamedTuple):
     ends: bool = False
 
 
-def start(g: Instance) -> World:
+def start(g: ProtocolInstance) -> World:
     """The world before the first step, with all threads at their first observable op."""
     forms.declarations(g.protocol)
     n = len(g.threads)
@@ -45,7 +45,7 @@ def start(g: Instance) -> World:
     return w
 
 
-def moves(g: Instance, w: World) -> list[Move]:
+def moves(g: ProtocolInstance, w: World) -> list[Move]:
     """Everything that can happen next."""
     found = landings(w)
     for t in g.everyone:
@@ -58,7 +58,7 @@ def landings(w: World) -> list[Move]:
     return [Move(-1, landing=x) for x in dict.fromkeys(w.landings)]
 
 
-def moves_of(g: Instance, w: World, t: int) -> list[Move]:
+def moves_of(g: ProtocolInstance, w: World, t: int) -> list[Move]:
     """What one thread can do next."""
     if g.ended(w, t):
         return []
@@ -69,7 +69,7 @@ def moves_of(g: Instance, w: World, t: int) -> list[Move]:
     return [Move(t)] if enabled(g, w, t, op) else []
 
 
-def enabled(g: Instance, w: World, t: int, op: object) -> bool:
+def enabled(g: ProtocolInstance, w: World, t: int, op: object) -> bool:
     """Whether the thread's next op would not block."""
     match op:
         case ops.Wait():
@@ -98,7 +98,7 @@ def enabled(g: Instance, w: World, t: int, op: object) -> bool:
             return True
 
 
-def step(g: Instance, w: World, move: Move) -> None:
+def step(g: ProtocolInstance, w: World, move: Move) -> None:
     """Carries out a move, then what follows at once; raises ``Problem``."""
     if move.landing is not None:
         at = w.landings.index(move.landing)
@@ -118,7 +118,7 @@ def step(g: Instance, w: World, move: Move) -> None:
         _run_local(g, w, t)
 
 
-def decision(g: Instance, w: World, t: int) -> TripKey:
+def decision(g: ProtocolInstance, w: World, t: int) -> TripKey:
     """The trip count that the thread waits to know."""
     try:
         g.programs[t].settle(w.at[t], w.trips)
@@ -127,7 +127,7 @@ def decision(g: Instance, w: World, t: int) -> TripKey:
     raise AssertionError(w.at[t])
 
 
-def _decide(g: Instance, w: World, key: TripKey, ends: bool) -> None:
+def _decide(g: ProtocolInstance, w: World, key: TripKey, ends: bool) -> None:
     symbol = g.programs[0].symbols[key[0]]
     low, _ = w.trips.get(key) or g.programs[0].unseen(key)
     above = low + symbol.multiple_of
@@ -141,21 +141,21 @@ def _decide(g: Instance, w: World, key: TripKey, ends: bool) -> None:
             _run_local(g, w, t)
 
 
-def _settle(g: Instance, w: World, t: int) -> None:
+def _settle(g: ProtocolInstance, w: World, t: int) -> None:
     try:
         w.at[t] = g.programs[t].settle(w.at[t], w.trips)
     except Open as e:
         w.at[t] = e.at
 
 
-def _go_on(g: Instance, w: World, t: int) -> None:
+def _go_on(g: ProtocolInstance, w: World, t: int) -> None:
     try:
         w.at[t] = g.programs[t].after(w.at[t], w.trips)
     except Open as e:
         w.at[t] = e.at
 
 
-def _run_local(g: Instance, w: World, t: int) -> None:
+def _run_local(g: ProtocolInstance, w: World, t: int) -> None:
     """Runs the thread up to its next observable op or open decision."""
     while (call := g.programs[t].call(w.at[t])) is not None and not isinstance(call.op, OBSERVABLE):
         perform(g, w, t, call.op, id(call.step))
@@ -168,7 +168,7 @@ def _run_local(g: Instance, w: World, t: int) -> None:
         barriers.cluster_check(g, w)
 
 
-def final(g: Instance, w: World, can_move: bool) -> Problem | None:
+def final(g: ProtocolInstance, w: World, can_move: bool) -> Problem | None:
     """What is wrong with a world in which all threads ended, or nobody can go on."""
     if all(g.ended(w, t) for t in g.everyone):
         try:

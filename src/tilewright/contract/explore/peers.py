@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from tilewright.contract.explore.instance import Instance
+from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.world import Problem, World
 from tilewright.contract.rules import Rule
 
 
-def remote(g: Instance, w: World, t: int, cta: int) -> None:
+def remote(g: ProtocolInstance, w: World, t: int, cta: int) -> None:
     """A peer is touched: it must run, and one of its threads still be there."""
     if cta == g.threads[t].cta:
         return
@@ -17,12 +17,12 @@ def remote(g: Instance, w: World, t: int, cta: int) -> None:
         raise Problem(Rule.PEER_START, (t,), f"CTA {cta} may not run yet when {g.threads[t].label} touches it")
 
 
-def gone(g: Instance, w: World, cta: int) -> bool:
+def gone(g: ProtocolInstance, w: World, cta: int) -> bool:
     """Whether a CTA has ended."""
     return all(g.ended(w, u) for u in g.everyone if g.threads[u].cta == cta)
 
 
-def outlived(g: Instance, w: World, cta: int) -> None:
+def outlived(g: ProtocolInstance, w: World, cta: int) -> None:
     """A CTA of a cluster ends: nothing under way may reach its memory or its barriers any more."""
     for f in w.flights:
         if f.bytes.space in (("shared", cta), ("tmem", cta)):

@@ -35,7 +35,7 @@ class Open(Exception):
 
 
 @dataclass(frozen=True)
-class Do:
+class ExecuteStep:
     """Execute a step."""
 
     step: Step
@@ -66,17 +66,17 @@ class Unless:
 
 
 @dataclass(frozen=True)
-class Jump:
+class JumpTo:
     """Jump to ``out``."""
 
     out: int
 
 
-Instruction = Do | Set | Add | Unless | Jump
+Instruction = ExecuteStep | Set | Add | Unless | JumpTo
 
 
 @dataclass(frozen=True, eq=False)
-class Call:
+class BoundOp:
     """One op with its expressions replaced by numbers; the same object at every visit of its position."""
 
     op: Any
@@ -84,7 +84,7 @@ class Call:
     env: tuple[tuple[str, int], ...]
 
 
-class Program:
+class ThreadProgram:
     """The flat code of a thread and the walk through it."""
 
     def __init__(self, protocol: Protocol, thread: Thread, sizes: Sizes | None, limit: int):
@@ -98,7 +98,7 @@ class Program:
         """Counter, first and one-past-last instruction of the body, end expression of each loop, outer before inner."""
         self._emit(thread.body)
         self.start += (0,) * (len(self.names) - len(self.start))
-        self._calls: dict[Position, Call] = {}
+        self._calls: dict[Position, BoundOp] = {}
         self._next: dict[Position, Position] = {}
 
     def _emit(self, nodes: tuple[Node, ...]) -> None:
@@ -108,18 +108,18 @@ class Program:
                 case Step(op=ops.Advance(counter, by)):
                     code.append(Add(self.names.index(counter), by))
                 case Step():
-                    code.append(Do(node))
+                    code.append(ExecuteStep(node))
                 case Loop():
                     self._emit_loop(node)
                 case If():
                     branch = len(code)
-                    code.append(Jump(0))
+                    code.append(JumpTo(0))
                     self._emit(node.then)
-                    code.append(Jump(0))
+                    code.append(JumpTo(0))
                     code[branch] = Unless(node.condition, len(code))
                     last = len(code) - 1
                     self._emit(node.otherwise)
-                    code[last] = Jump(len(code))
+                    code[last] = JumpTo(len(code))
 
     def _emit_loop(self, node: Loop) -> None:
         code = self.code
@@ -128,11 +128,11 @@ class Program:
         counter = self.names.index(node.counter)
         code.append(Set(counter, node.begin))
         test, number = len(code), len(self.loops)
-        code.append(Jump(0))
+        code.append(JumpTo(0))
         self.loops.append((counter, test, test, node.end))
         self._emit(node.body)
         code.append(Add(counter, Const(node.step)))
-        code.append(Jump(test))
+        code.append(JumpTo(test))
         code[test] = Unless(sym(node.counter) < node.end, len(code))
         self.loops[number] = (counter, test, len(code), node.end)
         code.append(Set(counter, Const(0)))
@@ -145,14 +145,14 @@ class Program:
         """Whether the thread has nothing left to do."""
         return at[0] >= len(self.code)
 
-    def call(self, at: Position) -> Call | None:
+    def call(self, at: Position) -> BoundOp | None:
         """The op at a position that ``settle`` found; None at the end and at an open decision."""
         found = self._calls.get(at)
         if found is None and at[0] < len(self.code):
             ins = self.code[at[0]]
-            if isinstance(ins, Do):
+            if isinstance(ins, ExecuteStep):
                 env = self.env(at)
-                found = self._calls[at] = Call(concrete(ins.step.op, env), ins.step, tuple(env.items()))
+                found = self._calls[at] = BoundOp(concrete(ins.step.op, env), ins.step, tuple(env.items()))
         return found
 
     def after(self, at: Position, trips: Trips) -> Position:
@@ -175,13 +175,13 @@ class Program:
             ins = self.code[pc]
             here = (pc, tuple(values))
             match ins:
-                case Do(step):
+                case ExecuteStep(step):
                     names = step.op.symbols & self.symbols.keys()
                     if names and self.sizes is None:
                         raise TooLong  # an op that names a trip count has no finite set of positions
                     if names and here not in self._calls:
                         known = self._known(here, trips, names)
-                        self._calls[here] = Call(concrete(step.op, known), step, tuple(self.env(here).items()))
+                        self._calls[here] = BoundOp(concrete(step.op, known), step, tuple(self.env(here).items()))
                     return here
                 case Set(counter, value):
                     values[counter] = int(value.evaluate(self._known(here, trips, value.symbols)))
@@ -191,7 +191,7 @@ class Program:
                     pc += 1
                 case Unless(condition, out):
                     pc = pc + 1 if self._holds(here, trips, condition) else out
-                case Jump(out):
+                case JumpTo(out):
                     pc = out
                     turns += 1
                     if turns > self.limit:

@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from math import lcm
 
 from tilewright.base.expr import Compare, Const, Expr, FloorDiv, Mod, Sum, Sym
-from tilewright.contract.explore.instance import Instance
-from tilewright.contract.explore.program import Add, Do, Position, Program, Set, TripKey, Trips, Unless
+from tilewright.contract.explore.instance import ProtocolInstance
+from tilewright.contract.explore.program import Add, ExecuteStep, Position, Set, ThreadProgram, TripKey, Trips, Unless
 from tilewright.contract.explore.world import Bytes, World
 
 
 @dataclass
-class Uses:
+class CounterUses:
     """How a program uses its counters and trip symbols: modulo a period, compared with constants up to a cutoff,
     compared with each other (counter, symbol), or in full."""
 
@@ -71,12 +71,12 @@ class Uses:
         self.value(e.rhs, None)
 
 
-def uses_of(program: Program) -> Uses:
+def uses_of(program: ThreadProgram) -> CounterUses:
     """The uses of all counters and symbols of a program."""
-    found, trips = Uses(), frozenset(program.symbols)
+    found, trips = CounterUses(), frozenset(program.symbols)
     for ins in program.code:
         match ins:
-            case Do(step):
+            case ExecuteStep(step):
                 for e in step.op.expressions:
                     found.value(e, None)
             case Unless(condition):
@@ -96,19 +96,19 @@ def uses_of(program: Program) -> Uses:
 class Recurrence:
     """Brings worlds to their least equal form. ``program`` and ``uses`` are per thread."""
 
-    def __init__(self, g: Instance):
+    def __init__(self, g: ProtocolInstance):
         self.g = g
         self.uses = [uses_of(p) for p in g.programs]
         self.per = {s.per for s in g.protocol.symbols if s.per is not None}
         self.last = [self._last(p) for p in g.programs]
         self._written: dict[frozenset[Bytes], frozenset[Bytes]] = {}
 
-    def _last(self, program: Program) -> dict[str, list[int]]:
+    def _last(self, program: ThreadProgram) -> dict[str, list[int]]:
         """Per symbol, the instructions that depend on it."""
         found: dict[str, list[int]] = {}
         for pc, ins in enumerate(program.code):
             match ins:
-                case Do(step):
+                case ExecuteStep(step):
                     exprs = step.op.expressions
                 case Unless(condition):
                     exprs = [condition]
@@ -259,7 +259,7 @@ class Recurrence:
         return again or any(within is None or first < within[2] for first in later)
 
     @staticmethod
-    def _loop(program: Program, counter: str | None, pc: int) -> tuple[int, int, int] | None:
+    def _loop(program: ThreadProgram, counter: str | None, pc: int) -> tuple[int, int, int] | None:
         for index, first, last, _ in program.loops:
             if program.names[index] == counter and first <= pc < last:
                 return index, first, last

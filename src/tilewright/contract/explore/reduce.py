@@ -21,9 +21,9 @@ from typing import Any, TypeAlias
 
 from tilewright.contract.explore.barriers import meeting_of
 from tilewright.contract.explore.effects import OBSERVABLE, waited
-from tilewright.contract.explore.footprint import CLUSTER, Footprint, Key, Signals
+from tilewright.contract.explore.footprint import CLUSTER, Key, OpFootprint, Signals
 from tilewright.contract.explore.footprints import Footprints
-from tilewright.contract.explore.instance import Instance
+from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.moves import Move, enabled
 from tilewright.contract.explore.program import Open, Position, TooLong, Trips
 from tilewright.contract.explore.recur import Recurrence
@@ -43,7 +43,7 @@ class Window:
     """What a thread can do before it blocks. ``stops`` are the barriers it then waits at; ``sizes`` the thread counts
     of the rendezvous it comes by; ``anything``: it goes too far to say."""
 
-    print: Footprint = field(default_factory=Footprint)
+    print: OpFootprint = field(default_factory=OpFootprint)
     stops: set[Key] = field(default_factory=set[Key])
     sizes: dict[Key, int] = field(default_factory=dict[Key, int])
     anything: bool = False
@@ -60,10 +60,10 @@ class Asked:
     blocked: bool
 
 
-class Reduction:
+class PartialOrderReduction:
     """Chooses moves; keeps windows between states."""
 
-    def __init__(self, g: Instance, recurrence: Recurrence | None):
+    def __init__(self, g: ProtocolInstance, recurrence: Recurrence | None):
         self.g, self.prints, self.recurrence = g, Footprints(g), recurrence
         self._windows: dict[Hashable, list[tuple[tuple[Asked, ...], Window]]] = {}
 
@@ -200,11 +200,11 @@ class Reduction:
             case _:
                 return False
 
-    def own(self, w: World, move: Move) -> Footprint:
+    def own(self, w: World, move: Move) -> OpFootprint:
         """The footprint of a move, with the local ops that follow at once."""
         if move.landing is not None:
             return self.prints.landing(w, move.landing)
-        f, t = Footprint(), move.thread
+        f, t = OpFootprint(), move.thread
         if move.key is not None:
             for u in self.g.everyone:
                 if not self.g.ended(w, u) and self.g.op(w, u) is None:
@@ -224,7 +224,7 @@ class Reduction:
             self._locals(f, t, at, trips)
         return self.prints.dynamic(f, w, t)
 
-    def _locals(self, f: Footprint, t: int, at: Position, trips: Trips) -> None:
+    def _locals(self, f: OpFootprint, t: int, at: Position, trips: Trips) -> None:
         program = self.g.programs[t]
         while not program.ended(at):
             call = program.call(at)
@@ -242,15 +242,15 @@ _WAITS = (ops.Wait, *_MEETS, ops.ClusterWait)
 class _Search:
     """The tries at one state."""
 
-    def __init__(self, r: Reduction, w: World, groups: dict[Who, list[Move]]):
+    def __init__(self, r: PartialOrderReduction, w: World, groups: dict[Who, list[Move]]):
         self.r, self.g, self.w, self.groups = r, r.g, w, groups
         self.agents: list[Who] = [*dict.fromkeys(w.landings), *(t for t in r.g.everyone if not r.g.ended(w, t))]
         self.landings = {x: Window(self._landing(x)) for x in dict.fromkeys(w.landings)}
-        self.own: dict[Who, Footprint] = {}
+        self.own: dict[Who, OpFootprint] = {}
         self.windows: dict[tuple[Who, Passable], Window] = {(x, frozenset()): y for x, y in self.landings.items()}
-        self.extra: dict[tuple[int, bool, bool, frozenset[Queue]], Footprint] = {}
+        self.extra: dict[tuple[int, bool, bool, frozenset[Queue]], OpFootprint] = {}
 
-    def _landing(self, x: Landing) -> Footprint:
+    def _landing(self, x: Landing) -> OpFootprint:
         f, copies = self.r.prints.landing(self.w, x), self.w.landings.count(x)
         for s in f.signals.values():
             s.arrivals, s.landed = s.arrivals * copies, s.landed * copies
@@ -340,13 +340,13 @@ class _Search:
                 found |= {b for b, x in windows.items() if key in x.print.signals}
         return [b for b in windows if b in found]
 
-    def _mine(self, a: Who) -> Footprint:
+    def _mine(self, a: Who) -> OpFootprint:
         found = self.own.get(a)
         if found is None:
             found = self.own[a] = self.r.own(self.w, self.groups[a][0])
         return found
 
-    def _disturb(self, mine: Footprint, b: Who, x: Window) -> bool:
+    def _disturb(self, mine: OpFootprint, b: Who, x: Window) -> bool:
         objects = self.r.prints.objects
         if objects.disturb(mine, x.print):
             return True
@@ -360,7 +360,7 @@ class _Search:
         key = (b, f.releases, f.fences, frozenset(f.closes))
         extra = self.extra.get(key)
         if extra is None:
-            extra = Footprint(releases=f.releases, fences=f.fences, closes=f.closes)
+            extra = OpFootprint(releases=f.releases, fences=f.fences, closes=f.closes)
             self.extra[key] = self.r.prints.dynamic(extra, self.w, b)
         return objects.disturb(mine, extra)
 
@@ -390,11 +390,11 @@ class _Search:
                 return list[Who](late[:1]) if all(u in windows for u in late) else []
             case ops.Tcgen05Alloc():
                 objects, cta = self.r.prints.objects, self.g.threads[a].cta
-                right = Footprint(changed=objects.of(("right", cta)))
+                right = OpFootprint(changed=objects.of(("right", cta)))
                 return [b for b, x in windows.items() if objects.disturb(right, x.print)]
             case ops.Setmaxnreg():
                 objects, cta = self.r.prints.objects, self.g.threads[a].cta
-                pool = Footprint(changed=objects.of(("pool", cta)) | objects.of(("given", cta)))
+                pool = OpFootprint(changed=objects.of(("pool", cta)) | objects.of(("given", cta)))
                 return [b for b, x in windows.items() if objects.disturb(pool, x.print)]
             case _:
                 key = self.r.key_of(a, op)

@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from random import Random
 from typing import TypeAlias
 
-from tilewright.contract.explore.instance import MAX_CALLS, Instance
+from tilewright.contract.explore.instance import MAX_CALLS, ProtocolInstance
 from tilewright.contract.explore.moves import Move, final, landings, moves, moves_of, start, step
 from tilewright.contract.explore.program import Sizes, TooLong
 from tilewright.contract.explore.recur import Recurrence
-from tilewright.contract.explore.reduce import Reduction
+from tilewright.contract.explore.reduce import PartialOrderReduction
 from tilewright.contract.explore.witness import Finding, finding
 from tilewright.contract.explore.world import Problem, World
 from tilewright.contract.rules import Policy
@@ -53,7 +53,7 @@ def exhaust(
     Open trip counts have a finite set of states only where counters are used for slots, parities and their own ends.
     """
     try:
-        g = Instance(protocol, sizes, policy, MAX_CALLS)
+        g = ProtocolInstance(protocol, sizes, policy, MAX_CALLS)
         first = start(g)
     except TooLong:
         return Outcome(None, 0, False)
@@ -63,7 +63,7 @@ def exhaust(
     max_states = max(max_states * STATE_THREADS**2 // max(len(g.threads), STATE_THREADS) ** 2, 1)
     recurrence = Recurrence(g) if g.open else None
     key = World.key if recurrence is None else recurrence.key
-    reduction = Reduction(g, recurrence) if reduce else None
+    reduction = PartialOrderReduction(g, recurrence) if reduce else None
     seen: set[Hashable] = {key(first)}
     queue: deque[tuple[World, Link | None]] = deque([(first, None)])
     pending = {key(first)} if g.open else set[Hashable]()
@@ -110,7 +110,7 @@ def adversarial(
     redrawn for one of them at a few moments (as in probabilistic concurrency testing)."""
     states = 0
     try:
-        g = Instance(protocol, sizes, policy, MAX_CALLS)
+        g = ProtocolInstance(protocol, sizes, policy, MAX_CALLS)
         first = start(g)
         rng, length = Random(seed), 40 * len(g.threads)
         for _ in range(runs):
@@ -128,7 +128,7 @@ def adversarial(
     return Outcome(None, states, False)
 
 
-def _one_run(g: Instance, w: World, rng: Random, length: int) -> tuple[Finding | None, int]:
+def _one_run(g: ProtocolInstance, w: World, rng: Random, length: int) -> tuple[Finding | None, int]:
     rank = [rng.random() for _ in g.threads]
     order = sorted(g.everyone, key=lambda t: -rank[t])
     landing_rank = rng.choice((-1.0, 0.5, 2.0))

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-from tilewright.contract.explore.instance import Instance
+from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.moves import Move, decision, enabled, start, step
 from tilewright.contract.explore.program import TooLong
 from tilewright.contract.explore.world import Problem, World
@@ -17,7 +17,7 @@ MAX_REPLAYS = 400
 
 
 @dataclass(frozen=True)
-class Event:
+class ScheduleEvent:
     """One event of a schedule: a thread's step, or a copy that lands on its behalf (``step`` is None)."""
 
     thread: str
@@ -36,13 +36,13 @@ class Finding:
 
     rule: Rule
     detail: str
-    schedule: tuple[Event, ...]
+    schedule: tuple[ScheduleEvent, ...]
     threads: tuple[str, ...]
     stands: tuple[tuple[str, Step], ...] = ()
     trips: tuple[tuple[str, int, int], ...] = ()
 
 
-def finding(g: Instance, link: Any, p: Problem) -> Finding:
+def finding(g: ProtocolInstance, link: Any, p: Problem) -> Finding:
     """The problem with the moves that lead to it, less those that it does without."""
     schedule: list[Move] = []
     while link is not None:
@@ -59,7 +59,7 @@ def finding(g: Instance, link: Any, p: Problem) -> Finding:
     return Finding(p.rule, p.detail, events, tuple(g.threads[t].label for t in p.threads), stands, trips)
 
 
-def _minimal(g: Instance, schedule: list[Move], p: Problem) -> list[Move]:
+def _minimal(g: ProtocolInstance, schedule: list[Move], p: Problem) -> list[Move]:
     """Drops moves from the end backwards, in pieces that halve, as long as the same problem comes up."""
     budget = MAX_REPLAYS
     size = max(len(schedule) // 2, 1)
@@ -78,7 +78,7 @@ def _minimal(g: Instance, schedule: list[Move], p: Problem) -> list[Move]:
     return schedule
 
 
-def _replayed(g: Instance, schedule: list[Move], p: Problem) -> list[Move] | None:
+def _replayed(g: ProtocolInstance, schedule: list[Move], p: Problem) -> list[Move] | None:
     """The part of the schedule up to the problem, if it still runs into it."""
     try:
         w = start(g)
@@ -95,7 +95,7 @@ def _replayed(g: Instance, schedule: list[Move], p: Problem) -> list[Move] | Non
     return None
 
 
-def _now(g: Instance, w: World, move: Move) -> Move | None:
+def _now(g: ProtocolInstance, w: World, move: Move) -> Move | None:
     """The move as it stands in this world, where groups and counters have their full numbers; None if impossible."""
     if move.landing is not None:
         what = move.landing[:4]
@@ -109,10 +109,10 @@ def _now(g: Instance, w: World, move: Move) -> Move | None:
     return move if op is not None and enabled(g, w, t, op) else None
 
 
-def _events(g: Instance, schedule: list[Move]) -> tuple[tuple[Event, ...], World]:
+def _events(g: ProtocolInstance, schedule: list[Move]) -> tuple[tuple[ScheduleEvent, ...], World]:
     """The schedule as events, and the world it leads to. Leaving a rendezvous is no event: entering it was."""
     w = start(g)
-    out: list[Event] = []
+    out: list[ScheduleEvent] = []
     for planned in schedule:
         move = _now(g, w, planned)
         if move is None:
@@ -122,7 +122,7 @@ def _events(g: Instance, schedule: list[Move]) -> tuple[tuple[Event, ...], World
             thread = g.threads[owner]
             call = g.programs[owner].call(w.at[owner]) if move.landing is None else None
             env = () if call is None else call.env
-            out.append(Event(thread.label, thread.role, thread.cta, None if call is None else call.step, env))
+            out.append(ScheduleEvent(thread.label, thread.role, thread.cta, None if call is None else call.step, env))
         try:
             step(g, w, move)
         except Problem:

@@ -92,7 +92,7 @@ class Bar(NamedTuple):
     """Who initialised it."""
 
 
-class Meeting(NamedTuple):
+class EnteredBarrier(NamedTuple):
     """A named barrier or warp sync that some threads have entered."""
 
     arrived: int
@@ -123,7 +123,7 @@ class World:
     bars: list[Bar]
     flights: frozenset[Flight] = frozenset()
     landings: tuple[Landing, ...] = ()
-    named: dict[Queue, Meeting] = field(default_factory=dict[Queue, Meeting])
+    named: dict[Queue, EnteredBarrier] = field(default_factory=dict[Queue, EnteredBarrier])
     released: frozenset[int] = frozenset()
     """Threads whose rendezvous is complete but who have not left it yet."""
     inside: frozenset[int] = frozenset()

@@ -12,7 +12,7 @@ from tilewright.contract.parametric.marks import Segment, goes_on
 from tilewright.contract.parametric.matching import Array, BarrierUse
 from tilewright.protocol import effects, ops
 from tilewright.protocol.effects import BULK, CP_ASYNC, TENSOR, WGMMA, Mode, Part, Proxy, Stage, TensorLife
-from tilewright.protocol.graph import EventGraph, Place, Site
+from tilewright.protocol.graph import EventGraph, Site, TouchedBytes
 from tilewright.protocol.product_graph import OutsideFragment
 
 TRACKED = frozenset((CP_ASYNC, TENSOR))
@@ -22,11 +22,11 @@ RUNS = frozenset((WGMMA, BULK))
 """Queues whose ops come in runs, of which nothing tells one from the other."""
 
 
-class Access:
+class ClassAccess:
     """What an op of a class, or a run of them, does to some bytes; of a copy with the barrier that tracks it, and the
     number of its phase in turns."""
 
-    def __init__(self, ref: Ref, place: Place, effect: effects.Access, landing: tuple[Array, int] | None = None):
+    def __init__(self, ref: Ref, place: TouchedBytes, effect: effects.Access, landing: tuple[Array, int] | None = None):
         self.ref, self.place, self.effect, self.landing = ref, place, effect, landing
         self.queue, self.writes, self.generic, self.frees = effect.queue, effect.writes, effect.generic, effect.frees
         self.private = effect.part is Part.THREAD
@@ -41,7 +41,7 @@ class Access:
         """What tells accesses to one place apart, as far as order is asked for."""
 
 
-def same_stages(x: Place, y: Place) -> bool:
+def same_stages(x: TouchedBytes, y: TouchedBytes) -> bool:
     """Whether both are stages of one ring, told apart by one counter."""
     return (
         x.index is not None
@@ -51,7 +51,7 @@ def same_stages(x: Place, y: Place) -> bool:
     )
 
 
-def overlap(x: Place, y: Place) -> bool:
+def overlap(x: TouchedBytes, y: TouchedBytes) -> bool:
     """Whether some executions may touch the same bytes."""
     if same_stages(x, y):
         return x.begin < y.end and y.begin < x.end
@@ -59,14 +59,14 @@ def overlap(x: Place, y: Place) -> bool:
     return a[0] < b[1] and b[0] < a[1]
 
 
-Series = list[Access]
+Series = list[ClassAccess]
 """What a class does to one place in one block, again and again in the same way: in program order."""
 
 
-class Accesses:
+class ClassAccesses:
     """All accesses of a protocol, by memory and place."""
 
-    def __init__(self, found: Iterable[Access]):
+    def __init__(self, found: Iterable[ClassAccess]):
         self.memories: dict[tuple[object, ...], list[list[Series]]] = {}
         """Per memory, the accesses to each place."""
         places: dict[tuple[object, ...], dict[tuple[object, ...], Series]] = {}
@@ -127,7 +127,7 @@ class Accesses:
         return ops_asked, waits
 
 
-def _asked(x: Access, y: Access) -> Iterable[Segment]:
+def _asked(x: ClassAccess, y: ClassAccess) -> Iterable[Segment]:
     """In which segments ``y`` asks whether ``x`` is done."""
     plainly = (Segment.MEMORY,) if y.generic else (Segment.SCHEDULE,)
     if x.generic:
@@ -151,16 +151,18 @@ def _asked(x: Access, y: Access) -> Iterable[Segment]:
     return plainly
 
 
-def accesses_of(graph: EventGraph, classes: tuple[Class, ...], bars: Mapping[Array, BarrierUse]) -> Iterator[Access]:
+def accesses_of(
+    graph: EventGraph, classes: tuple[Class, ...], bars: Mapping[Array, BarrierUse]
+) -> Iterator[ClassAccess]:
     """All accesses, class by class; raises ``OutsideFragment``."""
     landings: dict[Ref, list[tuple[Array, int]]] = {}
     for array, use in bars.items():
         for p in (p for f in use.landings for p in f.pieces):
             landings.setdefault(p.ref, []).append((array, p.number))
-    places: dict[tuple[Site, int, int | None], Place] = {}
+    places: dict[tuple[Site, int, int | None], TouchedBytes] = {}
     for c in classes:
         for s, code in enumerate(c.ops):
-            run: list[Access] = []
+            run: list[ClassAccess] = []
             for i in range(len(code)):
                 found = _of(graph, Ref(c, s, i), landings, places)
                 run += (a for a in found if c.group.primary or not a.register)
@@ -169,18 +171,18 @@ def accesses_of(graph: EventGraph, classes: tuple[Class, ...], bars: Mapping[Arr
                     run = []
 
 
-def _merged(run: list[Access]) -> list[Access]:
+def _merged(run: list[ClassAccess]) -> list[ClassAccess]:
     """The accesses of a run, each once; those of wgmma to neighbouring registers as one."""
     if len(run) < 2:
         return run
-    out: list[Access] = []
+    out: list[ClassAccess] = []
     for a in sorted(run, key=lambda a: a.place.begin):
         for n, b in enumerate(out):
             one, two = a.place, b.place
             if (a.queue, a.writes) != (b.queue, b.writes) or one.begin > two.end:
                 continue
             if (one == two and not a.writes) or (a.register and replace(one, begin=two.begin, end=two.end) == two):
-                out[n] = Access(b.ref, replace(two, end=max(one.end, two.end)), b.effect, b.landing)
+                out[n] = ClassAccess(b.ref, replace(two, end=max(one.end, two.end)), b.effect, b.landing)
                 break
         else:
             out.append(a)
@@ -191,9 +193,9 @@ def _of(
     graph: EventGraph,
     ref: Ref,
     landings: Mapping[Ref, list[tuple[Array, int]]],
-    places: dict[tuple[Site, int, int | None], Place],
-) -> Iterator[Access]:
-    def place(region: ops.Region, cta: int | None = None) -> Place:
+    places: dict[tuple[Site, int, int | None], TouchedBytes],
+) -> Iterator[ClassAccess]:
+    def place(region: ops.Region, cta: int | None = None) -> TouchedBytes:
         key = ref.site, id(region), cta  # the site keeps its regions
         found = places.get(key)
         if found is None:
@@ -206,14 +208,14 @@ def _of(
         match effect:
             case effects.Access(region, until=ops.Slot()):
                 for array, number in landings.get(ref, ()):
-                    yield Access(ref, place(region, array[0]), effect, (array, number))
+                    yield ClassAccess(ref, place(region, array[0]), effect, (array, number))
             case effects.Access(region):
                 if effect.queue is BULK and effect.stage is Stage.DONE:
                     raise OutsideFragment("bulk stores to named bytes")
-                yield Access(ref, place(region), effect)
+                yield ClassAccess(ref, place(region), effect)
             case TensorLife(buffer, begins=False) if ref.c.group.primary:
                 whole = ops.Region(buffer, ops.ZERO, graph.protocol.buffer(buffer).size)
                 free = effects.Access(whole, Mode.WRITE, Proxy.TENSOR, name="the dealloc")
-                yield Access(ref, graph.place(ref.site, whole), free)
+                yield ClassAccess(ref, graph.place(ref.site, whole), free)
             case _:
                 pass

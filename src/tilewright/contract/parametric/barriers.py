@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from tilewright.contract.parametric.classes import Ref
-from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.marks import Segment
-from tilewright.contract.parametric.matching import BarrierUse, Piece
+from tilewright.contract.parametric.matching import BarrierUse, PhaseUse
 from tilewright.contract.parametric.thread_barriers import sync_of
 from tilewright.protocol.effects import Among, BarrierLife, Fence, Order, Signal, Sync
 from tilewright.protocol.product_graph import OutsideFragment
 from tilewright.protocol.validate import MAX_ARRIVALS
 
 
-def init_sites(facts: Facts) -> None:
+def init_sites(facts: PreparedProtocol) -> None:
     for ref, life in facts.k.effects.of(BarrierLife):
         slots = facts.protocol.barrier(life.barrier).slots
         if (life.slots is not None and life.slots < slots) or facts.repeats(ref.s) or ref.c.group.size > 1:
@@ -24,7 +24,7 @@ def init_sites(facts: Facts) -> None:
             raise OutsideFragment(f"{array[1]} is not initialised once at the start")
 
 
-def check_barrier(facts: Facts, use: BarrierUse) -> None:
+def check_barrier(facts: PreparedProtocol, use: BarrierUse) -> None:
     name = use.array[1]
     if sum(f.bytes for f in use.expects) > MAX_ARRIVALS:
         raise OutsideFragment(f"{name} expects more bytes than a phase counts")
@@ -41,7 +41,7 @@ def check_barrier(facts: Facts, use: BarrierUse) -> None:
                 _expected_in_time(facts, use, piece)
 
 
-def _visible(facts: Facts, ref: Ref, use: BarrierUse) -> None:
+def _visible(facts: PreparedProtocol, ref: Ref, use: BarrierUse) -> None:
     past = facts.k.levels.past
     for init in facts.inits[use.array]:
         fences = [
@@ -57,7 +57,7 @@ def _visible(facts: Facts, ref: Ref, use: BarrierUse) -> None:
         raise OutsideFragment(f"the initialisation of {use.array[1]} is not fenced before {ref.name}")
 
 
-def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
+def _phase_known(facts: PreparedProtocol, use: BarrierUse, ref: Ref, number: int) -> bool:
     """Whether the phase ``now + number`` is complete before the op, in every schedule."""
     if not use.iv and number < 0:
         return True
@@ -82,7 +82,9 @@ def _phase_known(facts: Facts, use: BarrierUse, ref: Ref, number: int) -> bool:
     )
 
 
-def _of_use(facts: Facts, use: BarrierUse, pieces: tuple[Piece, ...], s: int, number: int) -> list[Piece]:
+def _of_use(
+    facts: PreparedProtocol, use: BarrierUse, pieces: tuple[PhaseUse, ...], s: int, number: int
+) -> list[PhaseUse]:
     """Of the ops of a family those that may be the one for use ``now + number``, seen from block ``s``."""
     if not use.iv:
         return list(pieces)
@@ -90,14 +92,14 @@ def _of_use(facts: Facts, use: BarrierUse, pieces: tuple[Piece, ...], s: int, nu
     return [p for p in pieces if meet(p.ref.s, s, iv, p.number - number)]
 
 
-def _exist(facts: Facts, use: BarrierUse, pieces: tuple[Piece, ...], s: int, number: int) -> bool:
+def _exist(facts: PreparedProtocol, use: BarrierUse, pieces: tuple[PhaseUse, ...], s: int, number: int) -> bool:
     """Whether the product has come to the op among ``pieces`` that is for phase ``now + number``."""
     if not use.iv:
         return facts.passed({p.ref.s for p in pieces}, s)
     return number <= facts.reached(use, pieces, s)
 
 
-def _not_lapped(facts: Facts, use: BarrierUse, wait: Piece) -> None:
+def _not_lapped(facts: PreparedProtocol, use: BarrierUse, wait: PhaseUse) -> None:
     """Phase n + slots completes only after the wait for phase n returned."""
     if not use.iv:
         if any(p.number != 0 for f in use.signals for p in f.pieces):
@@ -116,14 +118,14 @@ def _not_lapped(facts: Facts, use: BarrierUse, wait: Piece) -> None:
     raise OutsideFragment(f"{use.array[1]} may go round before {wait.ref.name} returns")
 
 
-def _expected_in_time(facts: Facts, use: BarrierUse, expect: Piece) -> None:
+def _expected_in_time(facts: PreparedProtocol, use: BarrierUse, expect: PhaseUse) -> None:
     for family in use.arrivals:
         if all(facts.releases(p.ref, expect.ref, facts.upto(use.iv, expect.number - p.number)) for p in family.pieces):
             return
     raise OutsideFragment(f"bytes of {use.array[1]} may be expected after its last arrival")
 
 
-def check_recycled(facts: Facts, ref: Ref) -> None:
+def check_recycled(facts: PreparedProtocol, ref: Ref) -> None:
     """The use before is complete: someone who took part in it returned."""
     barrier = facts.syncs[ref]
     if sync_of(ref).among is Among.CLUSTER:

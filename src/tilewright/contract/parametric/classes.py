@@ -8,7 +8,7 @@ from itertools import chain
 from typing import NamedTuple, TypeVar, cast
 
 from tilewright.base.once import once
-from tilewright.contract.threads import Group, groups_of, runs
+from tilewright.contract.threads import ThreadClass, groups_of, runs
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Effect
 from tilewright.protocol.graph import EventGraph, Site
@@ -24,7 +24,7 @@ class Class:
 
     index: int
     party: int
-    group: Group
+    group: ThreadClass
     cta: int
     code: tuple[tuple[Site, ...], ...]
 

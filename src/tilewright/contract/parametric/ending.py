@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from tilewright.contract.parametric.accesses import TRACKED
 from tilewright.contract.parametric.classes import Ref
-from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.marks import Segment
 from tilewright.protocol.effects import Access, Queue, Signal
 from tilewright.protocol.product_graph import OutsideFragment
 
 
-def check_end(facts: Facts) -> None:
+def check_end(facts: PreparedProtocol) -> None:
     k = facts.k
     for c in k.classes:
         for s in facts.graph.product.ends:
@@ -32,7 +32,7 @@ def check_end(facts: Facts) -> None:
     _peers(facts)
 
 
-def _peers(facts: Facts) -> None:
+def _peers(facts: PreparedProtocol) -> None:
     """A CTA that others touch ends only after they did."""
     for ref in dict.fromkeys(ref for ref, _ in facts.k.effects.of(Signal)):
         targets = {a[0] for a, use in facts.bars.items() if ref in use.users} - {ref.c.cta}
@@ -47,7 +47,7 @@ def _peers(facts: Facts) -> None:
                     raise OutsideFragment(f"CTA {target} may end before {ref.name} touches it")
 
 
-def _waited_for(facts: Facts, ref: Ref, queue: Queue | None) -> bool:
+def _waited_for(facts: PreparedProtocol, ref: Ref, queue: Queue | None) -> bool:
     """Whether, on every way to the end, a commit follows whose phase somebody waits for."""
     ends = facts.graph.product.ends
     for use in facts.bars.values():

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from tilewright.contract.parametric.classes import Class, Ref
-from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.protocol.effects import Among, Await, Sync
 from tilewright.protocol.product_graph import OutsideFragment
 
@@ -13,7 +13,7 @@ END = 1 << 30
 """Behind all ops of a block."""
 
 
-def in_evaluation_order(facts: Facts, s: int, left: dict[Class, list[int]]) -> Iterator[Ref]:
+def in_evaluation_order(facts: PreparedProtocol, s: int, left: dict[Class, list[int]]) -> Iterator[Ref]:
     """The ops of a block that teach, each behind those of the same turn that it learns from, as far as may be."""
     next_of = {c: found[0] if found else END for c, found in left.items()}
     at = dict.fromkeys(left, 0)
@@ -37,7 +37,7 @@ def in_evaluation_order(facts: Facts, s: int, left: dict[Class, list[int]]) -> I
         yield from (Ref(c, s, i) for i in found[at[c] :])
 
 
-def _needed(facts: Facts, ref: Ref) -> Iterator[Ref]:
+def _needed(facts: PreparedProtocol, ref: Ref) -> Iterator[Ref]:
     """What an op learns from in the same turn of its block."""
     for effect in ref.op.effects:
         match effect:

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Set
 from typing import NamedTuple
 
-from tilewright.contract.parametric.accesses import Accesses, accesses_of
+from tilewright.contract.parametric.accesses import ClassAccesses, accesses_of
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.happens_before import HappensBefore
-from tilewright.contract.parametric.marks import Mark, Segment
-from tilewright.contract.parametric.matching import Array, BarrierUse, Piece, barrier_uses
+from tilewright.contract.parametric.marks import OpRun, Segment
+from tilewright.contract.parametric.matching import Array, BarrierUse, PhaseUse, barrier_uses
 from tilewright.contract.parametric.paths import FAR
 from tilewright.contract.parametric.statements import Question, Row
 from tilewright.contract.parametric.thread_barriers import thread_barriers
@@ -21,33 +21,33 @@ NEAR = range(-2, 4)
 """How many turns around now, or a lap, thresholds are told apart."""
 
 MAX_TURNS = 8
-"""How far back ``Facts.reached`` looks for an op of a ring."""
+"""How far back ``PreparedProtocol.reached`` looks for an op of a ring."""
 
 
 class Issue(NamedTuple):
     """A wgmma of a class: once its ``completion`` is known, so are the runs that another class of the role has
     ``issued`` with it, and all ``earlier`` runs of that class."""
 
-    completion: Mark
-    issued: list[Mark]
-    earlier: list[Mark]
+    completion: OpRun
+    issued: list[OpRun]
+    earlier: list[OpRun]
 
 
-class Facts:
+class PreparedProtocol:
     """A protocol made ready to be asked."""
 
     def __init__(self, graph: EventGraph):
         self.graph, self.protocol = graph, graph.protocol
         self._mine: dict[tuple[Ref, Ref], Row] = {}
         self._rows: dict[tuple[int, int], Row] = {}
-        self._issuing: dict[Class, dict[Mark, tuple[int, int]]] = {}
+        self._issuing: dict[Class, dict[OpRun, tuple[int, int]]] = {}
         self._passed: dict[tuple[frozenset[int], int], bool] = {}
-        self._reached: dict[tuple[InductionVariable, tuple[Piece, ...], int], int] = {}
+        self._reached: dict[tuple[InductionVariable, tuple[PhaseUse, ...], int], int] = {}
         self.inits: dict[Array, list[Ref]] = {}
         self.k = HappensBefore(graph)
         self.bars = barrier_uses(graph, self.k)
         self.syncs, self.barriers = thread_barriers(graph, self.k)
-        self.accesses = Accesses(accesses_of(graph, self.k.classes, self.bars))
+        self.accesses = ClassAccesses(accesses_of(graph, self.k.classes, self.bars))
         ivs = [u for u in graph.ivs if u]
         self.k.prepare(ivs, [self._thresholds(u) for u in ivs], *self.accesses.asked())
         self.column = {u: i for i, u in enumerate(self.k.ivs)}
@@ -69,7 +69,7 @@ class Facts:
         return {lap + near for lap in laps for near in NEAR}
 
     # -- what a class knows at a place --------------------------------------------------------------------------------
-    def says(self, ref: Ref, segment: Segment, mark: Mark, question: Question) -> bool:
+    def says(self, ref: Ref, segment: Segment, mark: OpRun, question: Question) -> bool:
         """Whether the class knows so much of a mark just before the op."""
         k = self.k
         slot = k.slots[segment].get(mark)
@@ -77,7 +77,7 @@ class Facts:
             return False
         return bool(k.at(ref.c, ref.s, ref.i) >> question.plane * k.statements.n + slot & 1)
 
-    def says_itself(self, ref: Ref, section: str, mark: Mark, question: Question) -> bool:
+    def says_itself(self, ref: Ref, section: str, mark: OpRun, question: Question) -> bool:
         """The same of a mark of the class's own, in a section of what it knows of itself."""
         own = self.k.own[ref.c.index]
         slot = own.sections[section][mark]
@@ -105,7 +105,7 @@ class Facts:
         told = k.at(ref.c, ref.s, ref.i) | k.told(ref.c, ref.s, ref.i)
         return bool(told >> question.plane * k.statements.n + slot & 1)
 
-    def seen(self, ref: Ref, segment: Segment, use: BarrierUse, wait: Piece) -> list[Row]:
+    def seen(self, ref: Ref, segment: Segment, use: BarrierUse, wait: PhaseUse) -> list[Row]:
         """What an op knows of a wait, one row for each class that runs it."""
         return [self._seen(ref, segment, w) for w in use.alike[wait.ref.site]]
 
@@ -134,7 +134,7 @@ class Facts:
         return self.k.levels.upto(self.column[iv], bound) if iv else self.k.levels.past
 
     # -- paths through the product ------------------------------------------------------------------------------------
-    def reached(self, use: BarrierUse, pieces: tuple[Piece, ...], s: int) -> int:
+    def reached(self, use: BarrierUse, pieces: tuple[PhaseUse, ...], s: int) -> int:
         """The product has come to the ops among ``pieces`` for all uses up to ``now + reached`` where we stand in block
         ``s``; each use has one of them. -FAR: none for sure.
 
@@ -147,7 +147,7 @@ class Facts:
             found = self._reached[key] = self._reach(use, pieces, s)
         return found
 
-    def _reach(self, use: BarrierUse, pieces: tuple[Piece, ...], s: int) -> int:
+    def _reach(self, use: BarrierUse, pieces: tuple[PhaseUse, ...], s: int) -> int:
         iv, held = self.column[use.iv], dict[int, int]()
         for piece in pieces:
             held[piece.ref.s] = max(piece.number, held.get(piece.ref.s, piece.number))

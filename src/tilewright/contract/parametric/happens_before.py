@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from tilewright.contract.parametric.classes import Class, EffectsByKind, classes_of
-from tilewright.contract.parametric.marks import Asked, Mark, Marks, Segment
+from tilewright.contract.parametric.marks import Asked, Marks, OpRun, Segment
 from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.paths import FAR, Paths
 from tilewright.contract.parametric.statements import Levels, Passed, Row, Statements, by_distance
@@ -69,7 +69,7 @@ class HappensBefore:
 
     def _lay_out(self) -> None:
         """Gives each mark a slot in the segments in which it is asked for."""
-        self.slots: dict[Segment, dict[Mark, int]] = {segment: {} for segment in Segment}
+        self.slots: dict[Segment, dict[OpRun, int]] = {segment: {} for segment in Segment}
         blocks: list[int] = []
         marks = [m for c in self.classes for m in (*self.marks.events[c.index], *self.marks.completions[c.index])]
         # what is copied from segment to segment stands in the same order in both

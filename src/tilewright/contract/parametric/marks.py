@@ -79,7 +79,7 @@ class Segment(IntEnum):
 
 
 @dataclass(frozen=True, eq=False)
-class Mark:
+class OpRun:
     """A run of ops of a class in a block, over before position ``end``; with a queue, their completions."""
 
     owner: int
@@ -111,12 +111,12 @@ class Marks:
         self._entered = {e.number.text for e in syncs if e.number is not None and not e.waits}
         self.tensor = any(b.space is Space.TMEM for b in graph.protocol.buffers)
         self._global = frozenset(b.name for b in graph.protocol.buffers if b.space is Space.GLOBAL)
-        self.event: dict[tuple[int, int, int], Mark] = {}
+        self.event: dict[tuple[int, int, int], OpRun] = {}
         """Per class, block and position: the run that the op belongs to."""
-        self.done: dict[tuple[int, int, int], Mark] = {}
+        self.done: dict[tuple[int, int, int], OpRun] = {}
         """The same for the completions of asynchronous ops."""
-        self.events: dict[int, list[Mark]] = {c.index: [] for c in classes}
-        self.completions: dict[int, list[Mark]] = {c.index: [] for c in classes}
+        self.events: dict[int, list[OpRun]] = {c.index: [] for c in classes}
+        self.completions: dict[int, list[OpRun]] = {c.index: [] for c in classes}
         """Those of tensor memory first."""
         for c in classes:
             for s, code in enumerate(c.ops):
@@ -132,7 +132,7 @@ class Marks:
                 run.append(i)
                 asked |= found
             if run and (i + 1 == len(code) or (_cuts(op) and not goes_on(code, i))):
-                mark = Mark(c.index, s, i + 1, asked, space=self._space([code[at] for at in run]))
+                mark = OpRun(c.index, s, i + 1, asked, space=self._space([code[at] for at in run]))
                 self.events[c.index].append(mark)
                 for at in run:
                     self.event[c.index, s, at] = mark
@@ -158,7 +158,7 @@ class Marks:
             if goes_on(code, i):
                 continue
             asked = set[Segment]().union(*(self._accesses.get((c.index, s, at), ()) for at in run))
-            mark = Mark(c.index, s, i + 1, asked, queue)
+            mark = OpRun(c.index, s, i + 1, asked, queue)
             self.completions[c.index].append(mark)
             for at in run:
                 self.done[c.index, s, at] = mark

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.happens_before import HappensBefore
 from tilewright.protocol.effects import TENSOR, Await, Signal
-from tilewright.protocol.graph import EventGraph, Index, InductionVariable, Site
+from tilewright.protocol.graph import EventGraph, InductionVariable, IterationIndex, Site
 from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, numbered
 
 _USES = Signal, Await
@@ -24,7 +24,7 @@ Array = tuple[int, str]
 """A barrier array of a CTA."""
 
 
-class Piece(NamedTuple):
+class PhaseUse(NamedTuple):
     """A use of a barrier: in the phase of use ``iv + number``."""
 
     ref: Ref
@@ -32,15 +32,15 @@ class Piece(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Family:
+class PhaseFamily:
     """Uses that take the phases in turn, each once. ``lead``: uses made before a block minus the turns until then."""
 
-    pieces: tuple[Piece, ...]
+    pieces: tuple[PhaseUse, ...]
     lead: dict[int, int]
     weight: int = 0
     bytes: int = 0
 
-    def at(self, s: int) -> list[Piece]:
+    def at(self, s: int) -> list[PhaseUse]:
         """The family's pieces in a block."""
         return [p for p in self.pieces if p.ref.s == s]
 
@@ -53,24 +53,24 @@ class BarrierUse:
     slots: int
     count: int
     iv: InductionVariable
-    arrivals: list[Family] = field(default_factory=list[Family])
-    landings: list[Family] = field(default_factory=list[Family])
-    expects: list[Family] = field(default_factory=list[Family])
-    waits: list[Piece] = field(default_factory=list[Piece])
+    arrivals: list[PhaseFamily] = field(default_factory=list[PhaseFamily])
+    landings: list[PhaseFamily] = field(default_factory=list[PhaseFamily])
+    expects: list[PhaseFamily] = field(default_factory=list[PhaseFamily])
+    waits: list[PhaseUse] = field(default_factory=list[PhaseUse])
     alike: dict[Site, list[Ref]] = field(default_factory=dict[Site, list[Ref]])
     """The classes that run one wait."""
-    covers: list[Family] = field(default_factory=list[Family])
+    covers: list[PhaseFamily] = field(default_factory=list[PhaseFamily])
     """Families of waits: someone waits for every phase."""
     users: list[Ref] = field(default_factory=list[Ref])
     """Everything that refers to the barrier."""
 
     @property
-    def signals(self) -> list[Family]:
+    def signals(self) -> list[PhaseFamily]:
         """What a phase needs to complete."""
         return [*self.arrivals, *self.landings]
 
     @property
-    def releasing(self) -> list[Family]:
+    def releasing(self) -> list[PhaseFamily]:
         """Of the signals those that hand something on: who issues a copy and arrives teaches by the arrival."""
         arriving = {p.ref.c.index for f in self.arrivals for p in f.pieces}
         return [*self.arrivals, *(f for f in self.landings if any(p.ref.c.index not in arriving for p in f.pieces))]
@@ -80,7 +80,7 @@ class _Use(NamedTuple):
     """A use of a barrier before it is numbered: its slot, and what it adds to its phase."""
 
     ref: Ref
-    slot: Index | None
+    slot: IterationIndex | None
     arrivals: int = 0
     bytes: int = 0
 
@@ -88,7 +88,7 @@ class _Use(NamedTuple):
 @dataclass
 class _Raw:
     signals: dict[str, list[_Use]] = field(default_factory=lambda: {"arrive": [], "expect": [], "land": []})
-    waits: list[tuple[Ref, Index]] = field(default_factory=list[tuple[Ref, Index]])
+    waits: list[tuple[Ref, IterationIndex]] = field(default_factory=list[tuple[Ref, IterationIndex]])
     users: list[Ref] = field(default_factory=list[Ref])
 
 
@@ -149,7 +149,7 @@ def _numbered(graph: EventGraph, array: Array, raw: _Raw) -> BarrierUse:
     ends = {tuple(sorted((e, f.lead[-1 - e]) for e in graph.product.ends)) for f in [*use.signals, *use.expects]}
     if len(ends) > 1:
         raise OutsideFragment(f"some phase of {array[1]} stays incomplete")
-    use.waits = [Piece(ref, _latest(use, ref.s, x.offset)) for ref, x in raw.waits]
+    use.waits = [PhaseUse(ref, _latest(use, ref.s, x.offset)) for ref, x in raw.waits]
     for p in use.waits:
         use.alike.setdefault(p.ref.site, []).append(p.ref)
     use.covers = _covers(graph.product, iv, use.waits)
@@ -163,9 +163,9 @@ def _latest(use: BarrierUse, s: int, number: int) -> int:
     return reached - 1 - (reached - 1 - number) % (2 * use.slots)
 
 
-def _families(product: ProductGraph, iv: InductionVariable, slots: int, uses: list[_Use]) -> list[Family]:
+def _families(product: ProductGraph, iv: InductionVariable, slots: int, uses: list[_Use]) -> list[PhaseFamily]:
     """Splits uses into families: by class, by order within a block, or over classes that take turns."""
-    out: list[Family] = []
+    out: list[PhaseFamily] = []
     left: list[_Use] = []
     for c in dict.fromkeys(u.ref.c.index for u in uses):
         mine = [u for u in uses if u.ref.c.index == c]
@@ -191,7 +191,7 @@ def _one_class_a_block(uses: list[_Use]) -> bool:
     return all(a.ref.c is b.ref.c for a in uses for b in uses if a.ref.s == b.ref.s)
 
 
-def _by_order(product: ProductGraph, iv: InductionVariable, slots: int, uses: list[_Use]) -> list[Family] | None:
+def _by_order(product: ProductGraph, iv: InductionVariable, slots: int, uses: list[_Use]) -> list[PhaseFamily] | None:
     """One family, or as many as the most uses in one block: the first ones, the second ones, ..."""
     by_block: dict[int, list[_Use]] = {}
     for u in uses:
@@ -199,7 +199,7 @@ def _by_order(product: ProductGraph, iv: InductionVariable, slots: int, uses: li
     for count in dict.fromkeys((1, max(map(len, by_block.values())))):
         if count > 1 and len(set(map(len, by_block.values()))) > 1:
             return None
-        out: list[Family] = []
+        out: list[PhaseFamily] = []
         for w in range(count):
             mine = [u for us in by_block.values() for n, u in enumerate(us) if n % count == w]
             if len({(x.arrivals, x.bytes) for x in mine}) > 1:
@@ -210,33 +210,33 @@ def _by_order(product: ProductGraph, iv: InductionVariable, slots: int, uses: li
             pieces = _pieces(lead, slots, mine)
             if pieces is None:
                 break
-            out.append(Family(pieces, lead, mine[0].arrivals, mine[0].bytes))
+            out.append(PhaseFamily(pieces, lead, mine[0].arrivals, mine[0].bytes))
         else:
             return out
     return None
 
 
-def _pieces(lead: dict[int, int], slots: int, uses: list[_Use]) -> tuple[Piece, ...] | None:
-    out: list[Piece] = []
+def _pieces(lead: dict[int, int], slots: int, uses: list[_Use]) -> tuple[PhaseUse, ...] | None:
+    out: list[PhaseUse] = []
     seen: dict[int, int] = {}
     for ref, index, *_ in uses:
         number = lead[ref.s] + seen.get(ref.s, 0)
         seen[ref.s] = seen.get(ref.s, 0) + 1
         if index is not None and (index.offset - number) % slots:
             return None
-        out.append(Piece(ref, number))
+        out.append(PhaseUse(ref, number))
     return tuple(out)
 
 
-def _covers(product: ProductGraph, iv: InductionVariable, waits: Sequence[Piece]) -> list[Family]:
+def _covers(product: ProductGraph, iv: InductionVariable, waits: Sequence[PhaseUse]) -> list[PhaseFamily]:
     """Families among the waits, of one party or of several that take turns; of the classes that run one wait any."""
     sites = {p.ref.site: p for p in reversed(waits)}
-    groups: dict[object, list[Piece]] = {}
+    groups: dict[object, list[PhaseUse]] = {}
     for site, p in sites.items():
         groups.setdefault(site.party, []).append(p)
         groups.setdefault(f"CTA {p.ref.c.cta}", []).append(p)
         groups.setdefault("all", []).append(p)
-    out: list[Family] = []
+    out: list[PhaseFamily] = []
     for pieces in groups.values():
         family = covering(product, iv, pieces)
         if family is not None and all(set(f.pieces) != set(family.pieces) for f in out):
@@ -244,9 +244,9 @@ def _covers(product: ProductGraph, iv: InductionVariable, waits: Sequence[Piece]
     return out
 
 
-def covering(product: ProductGraph, iv: InductionVariable, pieces: Sequence[Piece]) -> Family | None:
+def covering(product: ProductGraph, iv: InductionVariable, pieces: Sequence[PhaseUse]) -> PhaseFamily | None:
     """The pieces as a family that takes every number from its first one on, if they do."""
-    by_block: dict[int, list[Piece]] = {}
+    by_block: dict[int, list[PhaseUse]] = {}
     for p in sorted(pieces, key=lambda p: p.ref.i):
         by_block.setdefault(p.ref.s, []).append(p)
     if any(a.ref.c is not b.ref.c for group in by_block.values() for a in group for b in group):
@@ -259,4 +259,4 @@ def covering(product: ProductGraph, iv: InductionVariable, pieces: Sequence[Piec
     if len(shifts) != 1 or min(shifts) > 0:
         return None
     (shift,) = shifts
-    return Family(tuple(pieces), {s: x + shift for s, x in lead.items()})
+    return PhaseFamily(tuple(pieces), {s: x + shift for s, x in lead.items()})

@@ -4,16 +4,16 @@ from __future__ import annotations
 
 from itertools import pairwise
 
-from tilewright.contract.parametric.accesses import Access, Series, overlap, same_stages
-from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.matching import Piece, covering
-from tilewright.contract.parametric.order import Order
+from tilewright.contract.parametric.accesses import ClassAccess, Series, overlap, same_stages
+from tilewright.contract.parametric.facts import PreparedProtocol
+from tilewright.contract.parametric.matching import PhaseUse, covering
+from tilewright.contract.parametric.order import AccessOrder
 from tilewright.protocol.product_graph import OutsideFragment
 
 
-def check_memory(facts: Facts) -> None:
+def check_memory(facts: PreparedProtocol) -> None:
     """The rules of memory; raises ``OutsideFragment``."""
-    order = Order(facts)
+    order = AccessOrder(facts)
     for xs, ys in facts.accesses.clashing():
         if not _never_meet(facts, xs[0], ys[0]) and not _in_order(order, xs, ys):
             for i, x in enumerate(xs):
@@ -27,7 +27,7 @@ def check_memory(facts: Facts) -> None:
                     _written(order, y, writers)
 
 
-def _never_meet(facts: Facts, x: Access, y: Access) -> bool:
+def _never_meet(facts: PreparedProtocol, x: ClassAccess, y: ClassAccess) -> bool:
     """Whether two accesses to a ring always have different stages, such as those of its even and odd users."""
     one, two = x.place.index, y.place.index
     if one is None or two is None or not same_stages(x.place, y.place) or not one.iv:
@@ -38,7 +38,7 @@ def _never_meet(facts: Facts, x: Access, y: Access) -> bool:
     return period > 1 and (a + one.offset - b - two.offset) % period != 0
 
 
-def _in_order(order: Order, xs: Series, ys: Series) -> bool:
+def _in_order(order: AccessOrder, xs: Series, ys: Series) -> bool:
     """Whether all of two series are ordered, by few of the questions that ``_ordered`` asks of each pair; it may be
     that they are even if this does not tell."""
     before = order.before
@@ -63,13 +63,13 @@ def _in_order(order: Order, xs: Series, ys: Series) -> bool:
     return True
 
 
-def _one(x: Access, y: Access) -> bool:
+def _one(x: ClassAccess, y: ClassAccess) -> bool:
     """Whether both are the same op, or one write that threads of a role share."""
     shared = x.ref.site.step is y.ref.site.step and x.ref.c.party == y.ref.c.party
     return x.ref == y.ref or (shared and x.generic and y.generic and x.writes and y.writes)
 
 
-def _ordered(order: Order, x: Access, y: Access) -> None:
+def _ordered(order: AccessOrder, x: ClassAccess, y: ClassAccess) -> None:
     before = order.before
     if _one(x, y):
         alone = x.ref != y.ref or (x is y and x.generic and x.writes)
@@ -84,7 +84,7 @@ def _ordered(order: Order, x: Access, y: Access) -> None:
     raise OutsideFragment(f"{x.engine} of {x.ref.name} and {y.engine} of {y.ref.name} on {x.place.buffer.name}")
 
 
-def _coexist(facts: Facts, x: Access, y: Access) -> bool:
+def _coexist(facts: PreparedProtocol, x: ClassAccess, y: ClassAccess) -> bool:
     """Whether both can belong to one use of a ring."""
     one, two = x.place.index, y.place.index
     if one is None or two is None or not same_stages(x.place, y.place) or not one.iv:
@@ -99,7 +99,7 @@ def _coexist(facts: Facts, x: Access, y: Access) -> bool:
 
 
 # -- written before read -----------------------------------------------------------------------------------------------
-def _written(order: Order, y: Access, writers: list[Access]) -> None:
+def _written(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> None:
     """Some write of the bytes comes before every read of them."""
     if y.place.index is not None:
         if _beside(order, y, writers) or _each_turn(order, y, writers) or _by_turns(order, y, writers):
@@ -117,11 +117,11 @@ def _written(order: Order, y: Access, writers: list[Access]) -> None:
     raise OutsideFragment(f"bytes of {y.place.buffer.name} that {y.ref.name} reads may never have been written")
 
 
-def _comes_first(order: Order, w: Access, y: Access) -> bool:
+def _comes_first(order: AccessOrder, w: ClassAccess, y: ClassAccess) -> bool:
     return order.before(w, y, 0) and order.facts.passed({w.ref.s}, y.ref.s)
 
 
-def _by_turns(order: Order, y: Access, writers: list[Access]) -> bool:
+def _by_turns(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> bool:
     """Writes at several places that together cover each use of a ring."""
     left = [(y.place.begin, y.place.end)]
     alike = [w for w in writers if same_stages(w.place, y.place)]
@@ -132,7 +132,7 @@ def _by_turns(order: Order, y: Access, writers: list[Access]) -> bool:
     return not left
 
 
-def _beside(order: Order, y: Access, writers: list[Access]) -> bool:
+def _beside(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> bool:
     """Whether writes in the same turn of the same block, which the product passes as often, cover the use."""
     left = [(y.place.begin, y.place.end)]
     for w in writers:
@@ -142,7 +142,7 @@ def _beside(order: Order, y: Access, writers: list[Access]) -> bool:
     return not left
 
 
-def _each_turn(order: Order, y: Access, writers: list[Access]) -> bool:
+def _each_turn(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> bool:
     """Whether every way from where the ring's induction variable turned last passes a write of the same use."""
     product, index = order.facts.graph.product, y.place.index
     assert index is not None
@@ -161,14 +161,14 @@ def _each_turn(order: Order, y: Access, writers: list[Access]) -> bool:
     return order.facts.passed_since([*product.starts, *turned], passed, y.ref.s, index.iv)
 
 
-def _everywhere(facts: Facts, group: list[Access]) -> bool:
+def _everywhere(facts: PreparedProtocol, group: list[ClassAccess]) -> bool:
     """Whether the accesses take every use of their ring."""
     if not group:
         return False
     index = group[0].place.index
     assert index is not None
     one = [a for a in group if a.ref.c is group[0].ref.c]
-    pieces = [Piece(a.ref, a.place.index.offset) for a in one if a.place.index is not None]
+    pieces = [PhaseUse(a.ref, a.place.index.offset) for a in one if a.place.index is not None]
     return covering(facts.graph.product, index.iv, list(dict.fromkeys(pieces))) is not None
 
 

@@ -4,31 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
-from tilewright.contract.parametric.accesses import TRACKED, Access, same_stages
+from tilewright.contract.parametric.accesses import TRACKED, ClassAccess, same_stages
 from tilewright.contract.parametric.classes import Ref
-from tilewright.contract.parametric.facts import Facts
-from tilewright.contract.parametric.marks import Mark, Segment
-from tilewright.contract.parametric.matching import BarrierUse, Piece
+from tilewright.contract.parametric.facts import PreparedProtocol
+from tilewright.contract.parametric.marks import OpRun, Segment
+from tilewright.contract.parametric.matching import BarrierUse, PhaseUse
 from tilewright.contract.parametric.paths import FAR
 from tilewright.contract.parametric.statements import Question, Row
 from tilewright.protocol.effects import CP_ASYNC, WGMMA, Queue, Signal
 
-Seen = Callable[[Facts, Ref, BarrierUse, Piece], list[Row]]
+Seen = Callable[[PreparedProtocol, Ref, BarrierUse, PhaseUse], list[Row]]
 """What an op knows of a wait, by the classes that run it."""
 
 
-class Order:
+class AccessOrder:
     """Answers about pairs of accesses."""
 
-    def __init__(self, facts: Facts):
+    def __init__(self, facts: PreparedProtocol):
         self.facts, self.k = facts, facts.k
         self._told: dict[tuple[object, ...], list[Row]] = {}
-        self._completions: dict[Access, list[tuple[int, Mark]]] = {}
-        self._known: dict[Access, int] = {}
+        self._completions: dict[ClassAccess, list[tuple[int, OpRun]]] = {}
+        self._known: dict[ClassAccess, int] = {}
         segments = Segment.MEMORY, Segment.WRITER_FENCED, Segment.FENCED
         self._plain = [facts.k.slots[segment] for segment in segments]
 
-    def before(self, x: Access, y: Access, laps: int) -> bool:
+    def before(self, x: ClassAccess, y: ClassAccess, laps: int) -> bool:
         """At ``y`` every execution of ``x`` on its bytes is done that comes before: with ``laps`` 0 that of the same
         use (or turn) too, with 1 those of earlier ones. A class forgets nothing within a block, so what holds at one
         access of a series holds at the later ones."""
@@ -41,7 +41,7 @@ class Order:
             question = self.k.levels.earlier
         return self._synchronous(x, y, question) if x.generic else self._asynchronous(x, y, question)
 
-    def _asynchronous(self, x: Access, y: Access, question: Question) -> bool:
+    def _asynchronous(self, x: ClassAccess, y: ClassAccess, question: Question) -> bool:
         if x.frees:
             if x.ref.c is y.ref.c:
                 return question.holds(self.facts.mine(y.ref, x.ref))
@@ -60,7 +60,7 @@ class Order:
             return any(question.holds(row) for row in self._committed(x, y, x.queue, seen))
         return self._tensor(x, y, question) if x.queue.tensor_memory else self._grouped(x, y, question)
 
-    def _synchronous(self, x: Access, y: Access, question: Question) -> bool:
+    def _synchronous(self, x: ClassAccess, y: ClassAccess, question: Question) -> bool:
         register, reaches = x.register, y.reaches
         same_role = x.ref.c.party == y.ref.c.party
         own = register or (x.private and y.private and same_role)
@@ -89,7 +89,7 @@ class Order:
             return False  # a fence of the reader's is left to the canonical runs: it is refuted, or told when lenient
         return fenced is not None and bool(known >> fenced & 1)
 
-    def _grouped(self, x: Access, y: Access, question: Question) -> bool:
+    def _grouped(self, x: ClassAccess, y: ClassAccess, question: Question) -> bool:
         if x.register and x.queue is y.queue:
             return True
         segment = _segment(y)
@@ -102,7 +102,7 @@ class Order:
                 return True
         return False
 
-    def _marks_of(self, x: Access) -> list[tuple[int, Mark]]:
+    def _marks_of(self, x: ClassAccess) -> list[tuple[int, OpRun]]:
         """The completions of an access in groups, by the classes that may wait for them."""
         found = self._completions.get(x)
         if found is None:
@@ -114,7 +114,7 @@ class Order:
                         found.append((d.index, self.k.marks.done[d.index, place[0], place[1]]))
         return found
 
-    def _tensor(self, x: Access, y: Access, question: Question) -> bool:
+    def _tensor(self, x: ClassAccess, y: ClassAccess, question: Question) -> bool:
         lanes = y.queue is not None and y.queue.tensor_memory
         if lanes and x.ref.c is not y.ref.c and x.ref.c.role == y.ref.c.role:
             return True  # each warp reaches its own lanes
@@ -124,7 +124,7 @@ class Order:
         return self.facts.says(y.ref, Segment.TENSOR if _fenced(x, y) else _segment(y), mark, question)
 
     # -- what waits tell ----------------------------------------------------------------------------------------------
-    def _landed(self, x: Access, y: Access) -> list[Row]:
+    def _landed(self, x: ClassAccess, y: ClassAccess) -> list[Row]:
         """What waits on the barrier of a copy tell of it."""
         assert x.landing is not None
         key = x.landing, x.ref.s, y.ref, _segment(y)
@@ -135,7 +135,7 @@ class Order:
             found = self._told[key] = list(self._waited(x.ref.s, use, number, y.ref, seen))
         return found
 
-    def _committed(self, x: Access, y: Access, queue: Queue, seen: Seen) -> Iterator[Row]:
+    def _committed(self, x: ClassAccess, y: ClassAccess, queue: Queue, seen: Seen) -> Iterator[Row]:
         """What waits tell of an op that a later commit (or arrival for its copies) of its threads tracks."""
         for use in self.facts.bars.values():
             pieces = [p for f in use.arrivals for p in f.pieces if any(e.after is queue for e in p.ref.op.of(Signal))]
@@ -178,12 +178,12 @@ class Order:
             yield k.closed_row(row, y.s, of)
 
 
-def _segment(y: Access) -> Segment:
+def _segment(y: ClassAccess) -> Segment:
     """An access by threads needs the effect on memory; the asynchronous proxy that the other one is over."""
     return Segment.MEMORY if y.generic else Segment.SCHEDULE
 
 
-def _fenced(x: Access, y: Access) -> bool:
+def _fenced(x: ClassAccess, y: ClassAccess) -> bool:
     return x.place.memory[0] == "tmem" and not y.frees
 
 
@@ -191,17 +191,17 @@ def _plainly(segment: Segment) -> Seen:
     return lambda facts, ref, use, wait: facts.seen(ref, segment, use, wait)
 
 
-def _tensor_seen(facts: Facts, ref: Ref, use: BarrierUse, wait: Piece) -> list[Row]:
+def _tensor_seen(facts: PreparedProtocol, ref: Ref, use: BarrierUse, wait: PhaseUse) -> list[Row]:
     """Behind tcgen05 fences: handed over so, or seen by the thread itself before its last after-fence."""
     return _rows_of(facts, ref, use, wait, "after", Segment.TENSOR)
 
 
-def _copy_seen(facts: Facts, ref: Ref, use: BarrierUse, wait: Piece) -> list[Row]:
+def _copy_seen(facts: PreparedProtocol, ref: Ref, use: BarrierUse, wait: PhaseUse) -> list[Row]:
     """Behind a proxy fence: cp.async writes through the generic proxy."""
     return _rows_of(facts, ref, use, wait, "fenced", Segment.FENCED)
 
 
-def _rows_of(facts: Facts, ref: Ref, use: BarrierUse, wait: Piece, own: str, told: Segment) -> list[Row]:
+def _rows_of(facts: PreparedProtocol, ref: Ref, use: BarrierUse, wait: PhaseUse, own: str, told: Segment) -> list[Row]:
     return [
         facts.row_of_own(ref, own, w) if w.c is ref.c else facts.row(ref, told, w) for w in use.alike[wait.ref.site]
     ]

@@ -6,8 +6,8 @@ from collections.abc import Callable, Iterable
 
 from tilewright.contract.parametric.classes import Class
 from tilewright.contract.parametric.equations import Equations, Value
-from tilewright.contract.parametric.marks import GROUPS, Mark, Marks, Segment
-from tilewright.contract.parametric.paths import Link, Paths
+from tilewright.contract.parametric.marks import GROUPS, Marks, OpRun, Segment
+from tilewright.contract.parametric.paths import PathBound, Paths
 from tilewright.contract.parametric.statements import Levels, Passed, Statements
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Commit, Effect, Fence, Order, Queue, Retire
@@ -41,7 +41,7 @@ class Own:
         self._changes = [[_changes(op) for op in code] for code in c.ops]
         waits = (e for code in self._changes for found in code for e in found if isinstance(e, Retire))
         self.depth = max((e.pending + 1 for e in waits), default=1)
-        self.slots: list[Mark] = []
+        self.slots: list[OpRun] = []
         self.fenced = self._section(fenced)
         self._fenced_by = {
             space: {m: slot for m, slot in self.fenced.items() if m.fenced_by(space)} for space in ops.FenceSpace
@@ -57,8 +57,8 @@ class Own:
         self._queues: dict[Queue, _Queue] = {}
         self._retired: dict[tuple[Queue, int], Move] = {}
 
-    def _section(self, marks: Iterable[Mark]) -> dict[Mark, int]:
-        out: dict[Mark, int] = {}
+    def _section(self, marks: Iterable[OpRun]) -> dict[OpRun, int]:
+        out: dict[OpRun, int] = {}
         for mark in marks:
             out[mark] = len(self.slots)
             self.slots.append(mark)
@@ -99,7 +99,7 @@ class Own:
                 places[s].append(places[s][-1] if change is None else equations.variable())
         for s in self.paths.order:
             edges = [
-                (places[x][-1], self.statements.mover(x, s, Link(turned, frozenset())))
+                (places[x][-1], self.statements.mover(x, s, PathBound(turned, frozenset())))
                 for x, turned in self.paths.entering[s]
             ]
             first = self.statements.closed(0, s) if s in self.product.starts else self.statements.everything
@@ -138,7 +138,7 @@ class Own:
     def _adding(learned: int) -> Move:
         return lambda x: x | learned
 
-    def _past(self, section: dict[Mark, int], s: int, i: int) -> int:
+    def _past(self, section: dict[OpRun, int], s: int, i: int) -> int:
         """What program order tells before op ``i`` of a block of the runs in a section."""
         found = self._passed.get(id(section))
         if found is None:
@@ -146,7 +146,7 @@ class Own:
             found = self._passed[id(section)] = Passed(self.statements, runs)
         return found.before(s, i)
 
-    def _copier(self, marks: Iterable[Mark], source: dict[Mark, int], target: dict[Mark, int]) -> Move:
+    def _copier(self, marks: Iterable[OpRun], source: dict[OpRun, int], target: dict[OpRun, int]) -> Move:
         """Says what is said of ``marks`` in one section in another one."""
         return self.statements.copier((source[m], target[m]) for m in marks)
 
@@ -168,7 +168,7 @@ class Own:
 class _Queue:
     """The groups of one queue: which statements speak of them, and of those that a commit makes one group older."""
 
-    def __init__(self, own: Own, marks: list[Mark]):
+    def __init__(self, own: Own, marks: list[OpRun]):
         spread = own.statements.spread
         slots = [sum(1 << group[m] for m in marks) for group in own.groups]
         self.older, self.kept = spread(sum(slots[:-1])), own.statements.everything ^ spread(sum(slots))

@@ -27,7 +27,7 @@ FAR_APART = 2
 
 
 @dataclass(frozen=True)
-class Link:
+class PathBound:
     """From one place to a later one: by how much each iv grows at most, and which blocks may lie between."""
 
     growth: tuple[int, ...]
@@ -40,8 +40,8 @@ class Paths:
 
     def __init__(self, product: ProductGraph, ivs: list[InductionVariable]):
         self.n, self.j = len(product.blocks), len(ivs)
-        self._links: dict[tuple[int, int, int, int], Link | None] = {}
-        self._paths: dict[tuple[int, int, frozenset[int]], Link | None] = {}
+        self._links: dict[tuple[int, int, int, int], PathBound | None] = {}
+        self._paths: dict[tuple[int, int, frozenset[int]], PathBound | None] = {}
         self._after: dict[tuple[int, int, int], set[tuple[int, int]]] = {}
         self._reached_around: dict[tuple[int, int], frozenset[int]] = {}
         n, j = len(product.blocks), len(ivs)
@@ -128,19 +128,19 @@ class Paths:
             return self.linked(source, target, iv, turns)
         return source == target or self.linked(source, target, iv, 0) or self.linked(target, source, iv, 0)
 
-    def link(self, source: int, target: int, iv: int, turns: int) -> Link | None:
+    def link(self, source: int, target: int, iv: int, turns: int) -> PathBound | None:
         """The paths from ``source`` to a later block ``target`` on which ``iv`` turns exactly that often."""
         key = source, target, iv, turns
         if key not in self._links:
             self._links[key] = self._link(*key)
         return self._links[key]
 
-    def _link(self, source: int, target: int, iv: int, turns: int) -> Link | None:
+    def _link(self, source: int, target: int, iv: int, turns: int) -> PathBound | None:
         if not self.linked(source, target, iv, turns):
             return None
         if turns > FAR_APART:
             growth = tuple(turns if k == iv else FAR for k in range(self.j))
-            return Link(growth, frozenset(range(self.n)))
+            return PathBound(growth, frozenset(range(self.n)))
         start, goal = (source, 0), (target, turns)
         after = self._from(source, iv, turns)
         before = self._reach(goal, lambda x: self.entering[x], iv, 0, -1)
@@ -152,23 +152,23 @@ class Paths:
 
         growth = list(self._longest(start, goal, on_path, onwards))
         growth[iv] = turns
-        return Link(tuple(growth), between)
+        return PathBound(tuple(growth), between)
 
-    def path(self, source: int, target: int, avoiding: frozenset[int]) -> Link | None:
+    def path(self, source: int, target: int, avoiding: frozenset[int]) -> PathBound | None:
         """The paths from ``source`` to a later block ``target`` that pass none of ``avoiding`` in between."""
         key = source, target, avoiding
         if key not in self._paths:
             self._paths[key] = self._path(*key)
         return self._paths[key]
 
-    def _path(self, source: int, target: int, avoiding: frozenset[int]) -> Link | None:
+    def _path(self, source: int, target: int, avoiding: frozenset[int]) -> PathBound | None:
 
         after = self._open_paths({x for x, _ in self.leaving[source]}, self.leaving, avoiding)
         if target not in after:
             return None
         before = self._open_paths({x for x, _ in self.entering[target]}, self.entering, avoiding)
         inside = (after & before) - avoiding
-        return Link(self._longest(source, target, inside, lambda at: self.leaving[at]), frozenset(inside))
+        return PathBound(self._longest(source, target, inside, lambda at: self.leaving[at]), frozenset(inside))
 
     def _longest(
         self, start: N, goal: N, inside: Set[N], edges: Callable[[N], Iterable[tuple[N, tuple[int, ...]]]]

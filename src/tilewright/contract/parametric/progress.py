@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.evaluation_order import cluster_arrive
-from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.registers import givers
 from tilewright.protocol import effects
 from tilewright.protocol.effects import Among, Await, Effect, Pool, Retire, Sync
@@ -16,7 +16,7 @@ from tilewright.protocol.product_graph import OutsideFragment
 _BLOCKING = Await, Sync, Retire, Pool
 
 
-def check_progress(facts: Facts) -> None:
+def check_progress(facts: PreparedProtocol) -> None:
     """No wait waits, through others, for itself: all it needs is earlier in the product, or in the same block and
     then without a circle."""
     needs: dict[Ref, list[Ref]] = {}
@@ -60,7 +60,7 @@ def check_progress(facts: Facts) -> None:
             visit(ref)
 
 
-def _needs(facts: Facts, ref: Ref, effect: Effect) -> list[Ref]:
+def _needs(facts: PreparedProtocol, ref: Ref, effect: Effect) -> list[Ref]:
     """The ops of the same turn of the block that an op waits for; what blocks is an op's first effect."""
     match effect:
         case Await():
@@ -80,7 +80,7 @@ def _needs(facts: Facts, ref: Ref, effect: Effect) -> list[Ref]:
             return []
 
 
-def _needed_arrivals(facts: Facts, ref: Ref) -> list[Ref]:
+def _needed_arrivals(facts: PreparedProtocol, ref: Ref) -> list[Ref]:
     use, wait = facts.wait_of[ref]
     out: list[Ref] = []
     if not use.signals and (use.iv or wait.number >= 0):
@@ -96,7 +96,7 @@ def _needed_arrivals(facts: Facts, ref: Ref) -> list[Ref]:
     return out
 
 
-def _needed_partners(facts: Facts, ref: Ref) -> list[Ref]:
+def _needed_partners(facts: PreparedProtocol, ref: Ref) -> list[Ref]:
     barrier = facts.syncs[ref]
     out: list[Ref] = []
     for other in barrier.ops:

@@ -12,7 +12,7 @@ from itertools import combinations, islice
 from tilewright.base.verdict import Obligation, Proved, Unknown
 from tilewright.contract.parametric.barriers import check_barrier, check_recycled, init_sites
 from tilewright.contract.parametric.ending import check_end
-from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.forms import check_forms
 from tilewright.contract.parametric.memory import check_memory
 from tilewright.contract.parametric.progress import check_progress
@@ -91,7 +91,7 @@ def _prove(graph: EventGraph) -> None:
     for step in graph.steps():
         _understood(step)
     check_forms(graph)
-    facts = Facts(graph)
+    facts = PreparedProtocol(graph)
     init_sites(facts)
     check_pool(facts)
     check_progress(facts)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from tilewright.contract.parametric.classes import Ref
-from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.hw.spaces import Space
 from tilewright.protocol import effects
 from tilewright.protocol.effects import WGMMA, Access, Fence, Order, Pool
@@ -11,7 +11,7 @@ from tilewright.protocol.graph import Site
 from tilewright.protocol.product_graph import OutsideFragment
 
 
-def check_pool(facts: Facts) -> None:
+def check_pool(facts: PreparedProtocol) -> None:
     takers = [(r, pool.registers) for r, pool in facts.k.effects.of(Pool) if r.c.group.primary]
     launch = facts.protocol.registers_per_thread
     free: dict[int, int] = {}
@@ -26,7 +26,7 @@ def check_pool(facts: Facts) -> None:
         raise OutsideFragment("setmaxnreg twice in a role")
 
 
-def givers(facts: Facts, ref: Ref, taken: Pool) -> list[Ref]:
+def givers(facts: PreparedProtocol, ref: Ref, taken: Pool) -> list[Ref]:
     launch = facts.protocol.registers_per_thread
     if taken.registers <= launch or not ref.c.group.primary:
         return []
@@ -34,7 +34,7 @@ def givers(facts: Facts, ref: Ref, taken: Pool) -> list[Ref]:
     return [r for r, pool in pools if pool.registers < launch and r.c.cta == ref.c.cta and r.c.group.primary]
 
 
-def check_wgmma_registers(facts: Facts) -> None:
+def check_wgmma_registers(facts: PreparedProtocol) -> None:
     """wgmma.fence between register accesses and the wgmma that use them, on every way."""
     for c in dict.fromkeys(r.c for r, x in facts.k.effects.of(Access) if x.queue is WGMMA):
         seen: set[tuple[int, bool]] = set()
@@ -47,7 +47,7 @@ def check_wgmma_registers(facts: Facts) -> None:
                 pending += [(x, touched) for x, _ in facts.k.paths.leaving[at[0]]]
 
 
-def _touched(facts: Facts, code: tuple[Site, ...], touched: bool) -> bool:
+def _touched(facts: PreparedProtocol, code: tuple[Site, ...], touched: bool) -> bool:
     """Whether registers are touched behind the last fence, when they were (or not) on entry to some code."""
     for site in code:
         for effect in site.step.op.effects:

@@ -20,8 +20,8 @@ from bisect import bisect_left, bisect_right
 from collections.abc import Callable, Iterable, Sequence
 from typing import NamedTuple
 
-from tilewright.contract.parametric.marks import Mark
-from tilewright.contract.parametric.paths import FAR, Link, Paths
+from tilewright.contract.parametric.marks import OpRun
+from tilewright.contract.parametric.paths import FAR, PathBound, Paths
 
 Row = list[int]
 """What is known of one mark: the least threshold of each iv, then whether *whole* and *here* hold (0 yes, 1 no)."""
@@ -195,7 +195,7 @@ class Statements:
         return found
 
     # -- moving on ----------------------------------------------------------------------------------------------------
-    def mover(self, source: int, target: int, link: Link) -> Callable[[int], int]:
+    def mover(self, source: int, target: int, link: PathBound) -> Callable[[int], int]:
         """Makes of statements at a place in ``source`` those at a later one in ``target``."""
         key = source, target, link.growth, link.between
         found = self._movers.get(key)
@@ -253,7 +253,7 @@ class Passed:
     """What program order tells a class of its own runs: those in earlier blocks are past, and of those in this one
     the runs that end before an op."""
 
-    def __init__(self, statements: Statements, runs: Iterable[tuple[Mark, int]]):
+    def __init__(self, statements: Statements, runs: Iterable[tuple[OpRun, int]]):
         """``runs``: each with the slots that speak of it."""
         self._statements = statements
         self._all = 0

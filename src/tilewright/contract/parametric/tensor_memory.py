@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.marks import Segment
 from tilewright.hw.spaces import Space
 from tilewright.hw.tcgen05 import TMEM_COLUMNS
@@ -10,7 +10,7 @@ from tilewright.protocol.effects import Relinquish, TensorLife
 from tilewright.protocol.product_graph import OutsideFragment
 
 
-def check_tensor_memory(facts: Facts) -> None:
+def check_tensor_memory(facts: PreparedProtocol) -> None:
     """The rules of allocation; raises ``OutsideFragment``."""
     for buffer in facts.protocol.buffers:
         if buffer.space is Space.TMEM:
@@ -20,7 +20,7 @@ def check_tensor_memory(facts: Facts) -> None:
         _columns(facts, cta)
 
 
-def _columns(facts: Facts, cta: int) -> None:
+def _columns(facts: PreparedProtocol, cta: int) -> None:
     """All allocations of a CTA may be held at once, and none asks for more columns than one before it."""
     size = {
         r: facts.protocol.buffer(life.buffer).size
@@ -35,7 +35,7 @@ def _columns(facts: Facts, cta: int) -> None:
             raise OutsideFragment("an allocation of tensor memory that may follow a smaller one")
 
 
-def _lifetime(facts: Facts, buffer: str, cta: int) -> None:
+def _lifetime(facts: PreparedProtocol, buffer: str, cta: int) -> None:
     product, lives = facts.graph.product, facts.k.effects.of(TensorLife)
     mine = [(r, life) for r, life in lives if life.buffer == buffer and r.c.cta == cta and r.c.group.primary]
     allocs, frees = [r for r, life in mine if life.begins], [r for r, life in mine if not life.begins]

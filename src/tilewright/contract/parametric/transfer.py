@@ -8,11 +8,11 @@ from typing import NamedTuple
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.equations import Equations, Value
 from tilewright.contract.parametric.evaluation_order import cluster_arrive, in_evaluation_order
-from tilewright.contract.parametric.facts import Facts
+from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.marks import Segment
-from tilewright.contract.parametric.matching import BarrierUse, Family, Piece
+from tilewright.contract.parametric.matching import BarrierUse, PhaseFamily, PhaseUse
 from tilewright.contract.parametric.own import Own
-from tilewright.contract.parametric.paths import FAR, Link
+from tilewright.contract.parametric.paths import FAR, PathBound
 from tilewright.protocol import effects, ops
 from tilewright.protocol.effects import Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
 
@@ -24,7 +24,7 @@ Source = tuple[int, Move, Move]
 """A variable, what is told by it, and what one then knows of what one knew."""
 
 
-def solve(facts: Facts) -> None:
+def solve(facts: PreparedProtocol) -> None:
     """Finds what every class knows at every place."""
     solved: dict[tuple[object, ...], Own] = {}
     for own in facts.k.own:
@@ -42,7 +42,7 @@ class _Hand(NamedTuple):
 class _TransferFunctions:
     """The equations of what classes know of each other."""
 
-    def __init__(self, facts: Facts):
+    def __init__(self, facts: PreparedProtocol):
         self.facts, self.k = facts, facts.k
         self.statements = self.k.statements
         self.equations = Equations(self.statements.everything)
@@ -114,13 +114,13 @@ class _TransferFunctions:
 
     def _enter(self, c: Class, s: int) -> None:
         sources = [
-            self._carried(_Hand(self.k.places[c.index][x][-1], _same), x, s, Link(turned, frozenset()))
+            self._carried(_Hand(self.k.places[c.index][x][-1], _same), x, s, PathBound(turned, frozenset()))
             for x, turned in self.k.paths.entering[s]
         ]
         first = self.statements.closed(0, s) if s in self.k.product.starts else self.statements.everything
         self.equations.define(self.k.places[c.index][s][0], sources, _common(first, sources))
 
-    def _carried(self, hand: _Hand, source: int, target: int, link: Link) -> int:
+    def _carried(self, hand: _Hand, source: int, target: int, link: PathBound) -> int:
         """What is handed on as it reads at the end of a link."""
         return self._once(hand, self.statements.mover(source, target, link), None)
 
@@ -194,7 +194,7 @@ class _TransferFunctions:
 
         self.equations.define(after, [before, *(v for _, sources in taught for v, _, _ in sources)], run)
 
-    def _told(self, family: Family, wait: Piece, use: BarrierUse, op: Await) -> Iterator[Source]:
+    def _told(self, family: PhaseFamily, wait: PhaseUse, use: BarrierUse, op: Await) -> Iterator[Source]:
         """What the family's arrival in the awaited phase may hand on, as it reads at the wait, by who made it."""
         s = wait.ref.s
         ahead = wait.number - family.lead[s]
@@ -221,7 +221,7 @@ class _TransferFunctions:
                 told = self._carried(hand, piece.ref.s, s, link)
             yield told, _same, self._elsewhere(piece, wait, iv) if len(family.pieces) > 1 else _nothing
 
-    def _arrival(self, piece: Piece, use: BarrierUse, wait: Await) -> _Hand:
+    def _arrival(self, piece: PhaseUse, use: BarrierUse, wait: Await) -> _Hand:
         ref = piece.ref
         signal = next((x for x in ref.op.of(Signal) if x.arrivals), None)
         if signal is None or signal.release is Release.NOTHING:
@@ -230,19 +230,19 @@ class _TransferFunctions:
             return self._handed(ref, self.k.committed)
         return self._hand(ref, use.array[0] == ref.c.cta or ops.Scope.CTA not in (signal.scope, wait.scope))
 
-    def _if_not_fresh(self, hand: _Hand, piece: Piece, wait: Piece, iv: int, link: Link) -> int:
+    def _if_not_fresh(self, hand: _Hand, piece: PhaseUse, wait: PhaseUse, iv: int, link: PathBound) -> int:
         """A wait that passes on a fresh barrier teaches nothing: of what is told only what speaks of no execution then
         is kept."""
         statements, s = self.statements, wait.ref.s
         growth = tuple(g if u == iv else FAR for u, g in enumerate(link.growth))
-        move = statements.mover(piece.ref.s, s, Link(growth, frozenset(range(self.k.n))))
+        move = statements.mover(piece.ref.s, s, PathBound(growth, frozenset(range(self.k.n))))
         kept = 0
         for g, slots in statements.groups.items():
             none_yet = -wait.number - int(self.k.paths.earliest[iv, g])
             kept |= statements.spread(slots) & statements.from_level(iv, none_yet)
         return self._once(hand, lambda x: statements.closed(move(x) & kept, s), (move, kept))
 
-    def _elsewhere(self, piece: Piece, wait: Piece, iv: int) -> Move:
+    def _elsewhere(self, piece: PhaseUse, wait: PhaseUse, iv: int) -> Move:
         """What else is known when ``piece`` made the awaited arrival: the iteration of that use went through its
         blocks, so of others there is no execution in it, and all before it is all until it."""
         statements = self.statements
@@ -348,12 +348,12 @@ def _common(first: int, variables: Sequence[int]) -> Value:
     return run
 
 
-def _together(facts: Facts, s: int, piece: Piece, column: int) -> bool:
+def _together(facts: PreparedProtocol, s: int, piece: PhaseUse, column: int) -> bool:
     """Whether a block may be passed while the induction variable stands at the use that ``piece`` is for."""
     return facts.k.paths.meet(piece.ref.s, s, column, piece.number)
 
 
-def _may_be_fresh(facts: Facts, use: BarrierUse, s: int, number: int) -> bool:
+def _may_be_fresh(facts: PreparedProtocol, use: BarrierUse, s: int, number: int) -> bool:
     if not use.iv:
         return number < 0
     return int(facts.k.paths.earliest[facts.column[use.iv], s]) + number < 0

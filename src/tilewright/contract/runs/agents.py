@@ -12,10 +12,10 @@ from tilewright.contract.threads import (
     Branch,
     Do,
     Enter,
-    Group,
     Instruction,
     Jump,
     Test,
+    ThreadClass,
     expressions,
     flatten,
     groups_of,
@@ -38,11 +38,11 @@ class TripUse(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Agent:
+class CompiledAgent:
     """A class of threads in one CTA, with its compiled code. ``index`` is also its clock component."""
 
     index: int
-    group: Group
+    group: ThreadClass
     cta: int
     role: tuple[object, ...]
     code: tuple[Instruction, ...]
@@ -60,9 +60,9 @@ class Agent:
         return self.group.label
 
 
-def agents_of(protocol: Protocol, trips: frozenset[str]) -> tuple[Agent, ...]:
+def agents_of(protocol: Protocol, trips: frozenset[str]) -> tuple[CompiledAgent, ...]:
     """All agents, CTA after CTA in the order of the protocol's roles. ``trips`` are the names of its trip symbols."""
-    out: list[Agent] = []
+    out: list[CompiledAgent] = []
     for cta in range(protocol.cluster):
         for role in protocol.roles:
             if cta not in ranks(protocol, role):
@@ -72,7 +72,7 @@ def agents_of(protocol: Protocol, trips: frozenset[str]) -> tuple[Agent, ...]:
                 code = flatten(program)
                 found = expressions(program)
                 out.append(
-                    Agent(
+                    CompiledAgent(
                         len(out),
                         group,
                         cta,

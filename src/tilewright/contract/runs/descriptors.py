@@ -3,37 +3,37 @@
 from __future__ import annotations
 
 from tilewright.contract.rules import Rule
-from tilewright.contract.runs.machine import Execution
+from tilewright.contract.runs.machine import StepExecution
 from tilewright.contract.runs.state import M, Stream
 from tilewright.hw.spaces import Space
 from tilewright.protocol.operands import Region
 
 
-def _key(x: Execution, region: Region) -> Stream:
+def _key(x: StepExecution, region: Region) -> Stream:
     """The descriptor at a region, in global memory or in the CTA's own."""
     place = x.m.place(region)
     memory = ("global",) if place.space is Space.GLOBAL else ("shared", x.agent.cta)
     return *memory, place.begin(x.a.env)
 
 
-def replaced(x: Execution, region: Region) -> None:
+def replaced(x: StepExecution, region: Region) -> None:
     """The descriptor was rewritten, and nobody has released it yet."""
     x.st.maps[_key(x, region)] = (x.agent.index, -1)
 
 
-def released(x: Execution, region: Region) -> None:
+def released(x: StepExecution, region: Region) -> None:
     """The rewrites of a descriptor so far are released."""
     key = _key(x, region)
     if key in x.st.maps:
         x.st.maps[key] = (x.agent.index, x.a.epoch)
 
 
-def acquired(x: Execution) -> None:
+def acquired(x: StepExecution) -> None:
     """What the agent knows to be released, of any descriptor, it may use from now on."""
     x.a.maps, x.a.after_map = x.a.clock, x.a.past
 
 
-def check_acquired(x: Execution, region: Region) -> None:
+def check_acquired(x: StepExecution, region: Region) -> None:
     """A copy reads its descriptor: the last rewrite must have been released and acquired."""
     found = x.st.maps.get(_key(x, region))
     if found is None:

@@ -7,8 +7,8 @@ from typing import NamedTuple
 
 from tilewright.base.expr import Expr, sym
 from tilewright.contract.rules import Rule
-from tilewright.contract.runs.agents import Agent
-from tilewright.contract.runs.state import AgentState, State, Trip, TripKey
+from tilewright.contract.runs.agents import CompiledAgent
+from tilewright.contract.runs.state import AgentState, RunState, Trip, TripKey
 from tilewright.contract.runs.values import FAR, Thunk, compiled, monotone_in, settled
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
@@ -32,7 +32,7 @@ class Breach(Exception):
 
 
 @dataclass
-class Undecided(Exception):
+class OpenTripCount(Exception):
     """The run can't go on before the trip count ``key`` is known to end at its low bound or to exceed it."""
 
     key: TripKey
@@ -52,7 +52,7 @@ class NeedsExact(Exception):
     key: TripKey
 
 
-class Place(NamedTuple):
+class CompiledRegion(NamedTuple):
     """A compiled region: where its space lies and its bytes."""
 
     space: Space
@@ -95,7 +95,7 @@ class Evaluation:
         self._wholes: dict[str, ops.Region] = {}
         self._thunks: dict[int, tuple[Expr, Thunk]] = {}
         self._named: dict[int, tuple[Step, tuple[str, ...]]] = {}
-        self._places: dict[int, tuple[object, Place | BarPlace]] = {}
+        self._places: dict[int, tuple[object, CompiledRegion | BarPlace]] = {}
 
     def _relax(self, nodes: tuple[Node, ...], outer: tuple[str, ...]) -> None:
         """A trip symbol used inside a loop of symbolic count gets a new value in each of its iterations."""
@@ -128,7 +128,7 @@ class Evaluation:
             self._thunks[id(condition)] = entry
         return entry[0]
 
-    def trip_key(self, name: str, agent: Agent, a: AgentState) -> TripKey:
+    def trip_key(self, name: str, agent: CompiledAgent, a: AgentState) -> TripKey:
         """Which instance of a trip symbol the agent refers to."""
         per = self.per[name]
         if per is None:
@@ -137,7 +137,7 @@ class Evaluation:
             raise OutOfReach(f"symbol {name} is used by {agent.label} outside the loop {per} that it varies with")
         return name, a.env[per]
 
-    def trip(self, st: State, key: TripKey) -> Trip:
+    def trip(self, st: RunState, key: TripKey) -> Trip:
         """What is known of a trip count."""
         found = st.trips.get(key)
         if found is None:
@@ -145,7 +145,7 @@ class Evaluation:
             found = st.trips[key] = Trip(s.least, s.least == s.most)
         return found
 
-    def value(self, st: State, agent: Agent, a: AgentState, e: Expr) -> int:
+    def value(self, st: RunState, agent: CompiledAgent, a: AgentState, e: Expr) -> int:
         """An integer; raises ``NeedsExact`` where it depends on an undecided trip count."""
         names = e.symbols & self.trip_names
         if not names:
@@ -159,7 +159,7 @@ class Evaluation:
             env[name] = trip.low
         return self.thunk(e)(env)
 
-    def exact(self, st: State, agent: Agent, a: AgentState, step: Step) -> dict[str, int]:
+    def exact(self, st: RunState, agent: CompiledAgent, a: AgentState, step: Step) -> dict[str, int]:
         """The trip symbols that a step names, with their values; raises ``NeedsExact``."""
         entry = self._named.get(id(step))
         if entry is None:
@@ -167,8 +167,8 @@ class Evaluation:
             entry = self._named[id(step)] = (step, tuple(sorted(names)))
         return {name: self.value(st, agent, a, sym(name)) for name in entry[1]}
 
-    def truth(self, st: State, agent: Agent, a: AgentState, e: Expr) -> bool:
-        """A predicate; raises ``Undecided`` where trip counts leave it open."""
+    def truth(self, st: RunState, agent: CompiledAgent, a: AgentState, e: Expr) -> bool:
+        """A predicate; raises ``OpenTripCount`` where trip counts leave it open."""
         names = e.symbols & self.trip_names
         if not names:
             return bool(self.thunk(e)(a.env))
@@ -190,15 +190,15 @@ class Evaluation:
             known = settled(self.thunk(e), env, undecided)
             if known is not None:
                 return known
-        raise Undecided(keys[0])
+        raise OpenTripCount(keys[0])
 
-    def place(self, region: ops.Region) -> Place:
+    def place(self, region: ops.Region) -> CompiledRegion:
         """A region compiled."""
         entry = self._places.get(id(region))
         if entry is None:
             buffer = self.buffers[region.buffer]
             begin = compiled(region.begin)
-            made = Place(
+            made = CompiledRegion(
                 buffer.space,
                 None if region.cta is None else compiled(region.cta),
                 _shifted(begin, buffer.offset),
@@ -206,14 +206,14 @@ class Evaluation:
                 buffer,
             )
             entry = self._places[id(region)] = (region, made)
-        assert isinstance(entry[1], Place)
+        assert isinstance(entry[1], CompiledRegion)
         return entry[1]
 
     def whole(self, buffer: Buffer) -> ops.Region:
         """All bytes of a buffer."""
         return self._wholes.setdefault(buffer.name, ops.Region(buffer.name, ops.ZERO, buffer.size))
 
-    def bar(self, agent: Agent, a: AgentState, step: Step, slot: ops.Slot, rank: int | None = None) -> int:
+    def bar(self, agent: CompiledAgent, a: AgentState, step: Step, slot: ops.Slot, rank: int | None = None) -> int:
         """Index of a slot among all barriers; ``rank`` overrides the CTA (multicast)."""
         entry = self._places.get(id(slot))
         if entry is None:
@@ -234,7 +234,7 @@ class Evaluation:
         cta = self.rank(agent, a, step, place.cta) if rank is None else rank
         return cta * self.slots_per_cta + place.base + index
 
-    def rank(self, agent: Agent, a: AgentState, step: Step, thunk: Thunk | None) -> int:
+    def rank(self, agent: CompiledAgent, a: AgentState, step: Step, thunk: Thunk | None) -> int:
         """A CTA rank, checked; without a thunk the agent's own."""
         if thunk is None:
             return agent.cta

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from tilewright.contract.runs import descriptors
-from tilewright.contract.runs.machine import Execution
+from tilewright.contract.runs.machine import StepExecution
 from tilewright.contract.runs.mbarriers import fence_init
 from tilewright.protocol.effects import Fence, Order
 from tilewright.protocol.operands import FenceSpace
 
 
-def fence(x: Execution, effect: Fence) -> bool:
+def fence(x: StepExecution, effect: Fence) -> bool:
     """A fence orders what its agent did, or knows of, before it."""
     a = x.a
     match effect.order:
@@ -36,7 +36,7 @@ def fence(x: Execution, effect: Fence) -> bool:
     return True
 
 
-def _proxy(x: Execution, space: FenceSpace) -> None:
+def _proxy(x: StepExecution, space: FenceSpace) -> None:
     """What was done in the state space, by the agent itself or as it knows by others, is fenced."""
     match space:
         case FenceSpace.ALL:

@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 from tilewright.contract.rules import Rule
-from tilewright.contract.runs.machine import Execution
+from tilewright.contract.runs.machine import StepExecution
 from tilewright.contract.runs.mbarriers import saw
-from tilewright.contract.runs.state import Mark, Stream, join, stream_of
+from tilewright.contract.runs.state import CompletionMark, Stream, join, stream_of
 from tilewright.protocol.effects import Commit, Order, Queue, Retire
 
 NEVER = (0, -1)
 """Group 0 is open, none was waited for."""
 
 
-def enter_group(x: Execution, queue: Queue) -> int:
+def enter_group(x: StepExecution, queue: Queue) -> int:
     """An op enters the open group of its queue, whose number is returned."""
     a = x.a
     if queue.needs is Order.WGMMA and a.dirty:
@@ -25,11 +25,11 @@ def enter_group(x: Execution, queue: Queue) -> int:
     return number
 
 
-def _issue(x: Execution, queue: Queue, number: int) -> Stream:
+def _issue(x: StepExecution, queue: Queue, number: int) -> Stream:
     return queue.name, x.agent.role, number
 
 
-def commit(x: Execution, effect: Commit) -> bool:
+def commit(x: StepExecution, effect: Commit) -> bool:
     """Closes the open group."""
     name = effect.queue.name
     number, waited = x.a.groups.get(name, NEVER)
@@ -40,7 +40,7 @@ def commit(x: Execution, effect: Commit) -> bool:
     return True
 
 
-def retire(x: Execution, effect: Retire) -> bool:
+def retire(x: StepExecution, effect: Retire) -> bool:
     """Waits for groups; a collective one is done when every warp of the role has issued its part."""
     queue, a = effect.queue, x.a
     number, waited = a.groups.get(queue.name, NEVER)
@@ -66,10 +66,10 @@ def retire(x: Execution, effect: Retire) -> bool:
     return True
 
 
-def _mark_each(x: Execution, stream: Stream, after: int, upto: int) -> None:
+def _mark_each(x: StepExecution, stream: Stream, after: int, upto: int) -> None:
     """One record for each group that a wait retired: what is known of one says nothing of another."""
     for k in range(after + 1, upto + 1):
-        saw(x.st, stream, Mark(k, x.agent.index, x.a.epoch, True))
+        saw(x.st, stream, CompletionMark(k, x.agent.index, x.a.epoch, True))
         if k < upto:
             x.a.epoch = x.st.steps
             x.a.past |= 1 << x.a.epoch

@@ -4,7 +4,7 @@ One schedule is run: among the agents that can go on, the one least far in the s
 schedules, because every rule it checks speaks of what holds in *every* execution (the clocks) and, while the rules of
 counts, phases and recycling hold, no execution orders things otherwise (``docs/contracts.md``, the theorem).
 
-The machine stops at a breach, at the end, or where a trip count must be decided (``Undecided``).
+The machine stops at a breach, at the end, or where a trip count must be decided (``OpenTripCount``).
 """
 
 from __future__ import annotations
@@ -15,20 +15,20 @@ from typing import Any, NamedTuple, TypeAlias
 from tilewright.base.expr import Expr
 from tilewright.contract.forms import broken
 from tilewright.contract.rules import Policy, Rule
-from tilewright.contract.runs.agents import Agent, TripUse, agents_of
-from tilewright.contract.runs.evaluation import Breach, Evaluation, NeedsExact, OutOfReach, Undecided
+from tilewright.contract.runs.agents import CompiledAgent, TripUse, agents_of
+from tilewright.contract.runs.evaluation import Breach, Evaluation, NeedsExact, OpenTripCount, OutOfReach
 from tilewright.contract.runs.stage_symmetry import stage_symmetry
 from tilewright.contract.runs.state import (
     A,
     AgentState,
     BarState,
     Clock,
-    Event,
     F,
     M,
     Rendezvous,
+    RunState,
     S,
-    State,
+    StepEvent,
     Stream,
     T,
     TripKey,
@@ -55,16 +55,16 @@ MAX_WORK = 500_000
 
 _RANK = frozenset((ops.CTA_RANK,))
 
-Transfer: TypeAlias = Callable[["Execution", Any], bool]
+Transfer: TypeAlias = Callable[["StepExecution", Any], bool]
 """What an effect does to a state; false if it blocks, then it is tried again."""
 
 
-class Execution(NamedTuple):
+class StepExecution(NamedTuple):
     """A step that an agent executes in a state."""
 
     m: Machine
-    st: State
-    agent: Agent
+    st: RunState
+    agent: CompiledAgent
     a: AgentState
     step: Step
 
@@ -125,7 +125,7 @@ class Execution(NamedTuple):
         return self.agent.group.primary
 
 
-def _saw(agent: Agent, a: AgentState, segment: int, c: int, e: int) -> bool:
+def _saw(agent: CompiledAgent, a: AgentState, segment: int, c: int, e: int) -> bool:
     return c == agent.index or a.clock[segment] >> e & 1 == 1
 
 
@@ -141,7 +141,7 @@ class Machine(Evaluation):
         self.agents = agents_of(protocol, self.trip_names)
         self.n = len(self.agents)
         self.tensor = any(b.space is Space.TMEM for b in protocol.buffers)
-        self.role_agents: dict[Stream, list[Agent]] = {}
+        self.role_agents: dict[Stream, list[CompiledAgent]] = {}
         for agent in self.agents:
             self.role_agents.setdefault(agent.role, []).append(agent)
         self.everyone = tuple(range(self.n))
@@ -157,7 +157,7 @@ class Machine(Evaluation):
         self._formed: dict[tuple[int, int], Step] = {}
         """Steps, by CTA, whose form is right whatever the counters are."""
 
-    def future_uses(self, agent: Agent, a: AgentState, key: TripKey) -> list[TripUse]:
+    def future_uses(self, agent: CompiledAgent, a: AgentState, key: TripKey) -> list[TripUse]:
         """Where the agent's future depends on this instance of a trip symbol."""
         name, context = key
         if a.done or name not in agent.uses:
@@ -172,7 +172,7 @@ class Machine(Evaluation):
             end = next(out for counter, test, out in agent.loops if counter == per and test <= a.pc < out)
         return [u for u in agent.uses[name] if start <= u.pc < end]
 
-    def _from(self, agent: Agent, pc: int, per: str | None) -> int:
+    def _from(self, agent: CompiledAgent, pc: int, per: str | None) -> int:
         """First instruction that may still run: the start of the outermost loop around ``pc`` (inside ``per``'s)."""
         inside = per is None
         for counter, test, out in agent.loops:
@@ -183,7 +183,7 @@ class Machine(Evaluation):
         return pc
 
     # -- start ------------------------------------------------------------------------------------------------------
-    def start(self) -> State:
+    def start(self) -> RunState:
         """The state before the first step."""
         agents: list[AgentState] = []
         for agent in self.agents:
@@ -198,15 +198,15 @@ class Machine(Evaluation):
             for _ in range(b.slots)
         ]
         pool = dict.fromkeys(range(self.protocol.cluster), 0)
-        return State(agents, bars, pool=pool, steps=begun(self.protocol.cluster))
+        return RunState(agents, bars, pool=pool, steps=begun(self.protocol.cluster))
 
     # -- causality --------------------------------------------------------------------------------------------------
-    def known_done(self, st: State, cta: int, stream: Stream, seq: int) -> bool:
+    def known_done(self, st: RunState, cta: int, stream: Stream, seq: int) -> bool:
         """Whether some thread of a CTA knows that a stream is done up to a number."""
         marks = [k for k in st.marks.get(stream, ()) if k.upto >= seq]
         return any(_saw(x, st.agents[x.index], S, k.c, k.e) for x in self.agents if x.cta == cta for k in marks)
 
-    def wake(self, st: State) -> None:
+    def wake(self, st: RunState) -> None:
         """Something changed that blocked agents may wait for."""
         st.blocked.clear()
 
@@ -217,8 +217,9 @@ class Machine(Evaluation):
             raise OutOfReach(f"the search of canonical runs used up its {MAX_WORK} steps")
 
     # -- running ----------------------------------------------------------------------------------------------------
-    def run(self, st: State) -> None:
-        """Runs to the end. Raises ``Undecided`` (state intact: call again once decided), ``Breach``, ``OutOfReach``."""
+    def run(self, st: RunState) -> None:
+        """Runs to the end. Raises ``OpenTripCount`` (state intact: call again once decided), ``Breach``, or
+        ``OutOfReach``."""
         agents, states = self.agents, st.agents
         while True:
             best: tuple[tuple[int, ...], int] | None = None
@@ -238,7 +239,7 @@ class Machine(Evaluation):
                 continue
             self._advance(st, agents[best[1]], states[best[1]])
 
-    def _advance(self, st: State, agent: Agent, a: AgentState) -> None:
+    def _advance(self, st: RunState, agent: CompiledAgent, a: AgentState) -> None:
         """Runs one agent until it blocks, ends, or passes a symbolic loop's test."""
         code, i = agent.code, agent.index
         while a.pc < len(code):
@@ -277,13 +278,13 @@ class Machine(Evaluation):
                     a.pc = ins.out
         self.finish(st, agent, a)
 
-    def _goes_on(self, st: State, agent: Agent, a: AgentState, loop: Loop) -> bool:
+    def _goes_on(self, st: RunState, agent: CompiledAgent, a: AgentState, loop: Loop) -> bool:
         end = loop.end
         if not end.symbols & self.trip_names:
             return a.env[loop.counter] < self.thunk(end)(a.env)
         return self.truth(st, agent, a, self.below(loop))
 
-    def _do(self, st: State, agent: Agent, a: AgentState, step: Step) -> bool:
+    def _do(self, st: RunState, agent: CompiledAgent, a: AgentState, step: Step) -> bool:
         a.epoch = st.steps
         a.past |= 1 << a.epoch
         st.steps += 1  # even of a step that blocks: entering a rendezvous leaves a record
@@ -292,7 +293,7 @@ class Machine(Evaluation):
             exact = self.exact(st, agent, a, step)
             a.env.update(exact)
             self._form(st, agent, a, step)
-            execution = Execution(self, st, agent, a, step)
+            execution = StepExecution(self, st, agent, a, step)
             ran = True
             for transfer, effect in self._transfers_of(step):
                 if not transfer(execution, effect):
@@ -301,7 +302,7 @@ class Machine(Evaluation):
         except NeedsExact:
             ran = False
         if ran:
-            st.trace = Event(agent.index, step, tuple(a.env.items()), st.trace)
+            st.trace = StepEvent(agent.index, step, tuple(a.env.items()), st.trace)
         for name in exact:
             del a.env[name]
         return ran
@@ -313,7 +314,7 @@ class Machine(Evaluation):
             found = self._found[id(step)] = step, [(self.transfers[type(e)], e) for e in step.op.effects]
         return found[1]
 
-    def _form(self, st: State, agent: Agent, a: AgentState, step: Step) -> None:
+    def _form(self, st: RunState, agent: CompiledAgent, a: AgentState, step: Step) -> None:
         """The op is one that the target has, with operands that it takes; asked once where no counter bears on it."""
         key = id(step), agent.cta
         if key in self._formed:
@@ -330,12 +331,12 @@ class Machine(Evaluation):
         if not varies:
             self._formed[key] = step
 
-    def finish(self, st: State, agent: Agent, a: AgentState) -> None:
+    def finish(self, st: RunState, agent: CompiledAgent, a: AgentState) -> None:
         """The agent's program ended."""
         a.done = True
         self.wake(st)
 
-    def _stuck(self, st: State) -> None:
+    def _stuck(self, st: RunState) -> None:
         """Nobody can go on: decide a trip count someone waits for, else it is a deadlock."""
         for agent in self.agents:
             a = st.agents[agent.index]
@@ -344,7 +345,7 @@ class Machine(Evaluation):
             key = self._needed(st, agent, a)
             if key is not None:
                 st.blocked.discard(agent.index)
-                raise Undecided(key)
+                raise OpenTripCount(key)
         waiting = [ag for ag in self.agents if not st.agents[ag.index].done]
         raise Breach(
             Rule.DEADLOCK,
@@ -353,12 +354,12 @@ class Machine(Evaluation):
             "; ".join(self.describe_wait(st, ag) for ag in waiting),
         )
 
-    def step_at(self, agent: Agent, a: AgentState) -> Step | None:
+    def step_at(self, agent: CompiledAgent, a: AgentState) -> Step | None:
         """The step the agent stands at."""
         ins = agent.code[a.pc] if a.pc < len(agent.code) else None
         return ins.step if isinstance(ins, Do) else None
 
-    def _needed(self, st: State, agent: Agent, a: AgentState) -> TripKey | None:
+    def _needed(self, st: RunState, agent: CompiledAgent, a: AgentState) -> TripKey | None:
         ins = agent.code[a.pc]
         match ins:
             case Enter():
@@ -374,7 +375,7 @@ class Machine(Evaluation):
                 return need.key
         return None
 
-    def describe_wait(self, st: State, agent: Agent) -> str:
+    def describe_wait(self, st: RunState, agent: CompiledAgent) -> str:
         """What a blocked agent waits for."""
         a = st.agents[agent.index].copy()
         step = self.step_at(agent, a)
@@ -391,7 +392,7 @@ class Machine(Evaluation):
         return f"{agent.label} waits at {type(step.op).__name__}"
 
 
-def rendezvous(st: State, key: Stream) -> Rendezvous:
+def rendezvous(st: RunState, key: Stream) -> Rendezvous:
     """The state of a barrier of threads, made on first use."""
     found = st.rendezvous.get(key)
     if found is None:

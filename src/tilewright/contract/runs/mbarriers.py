@@ -4,9 +4,21 @@ from __future__ import annotations
 
 from tilewright.base.expr import Expr
 from tilewright.contract.rules import Rule
-from tilewright.contract.runs.machine import Execution
+from tilewright.contract.runs.machine import StepExecution
 from tilewright.contract.runs.peers import note_remote, outlives
-from tilewright.contract.runs.state import BarState, Clock, M, Mark, Peek, S, State, Stream, join, scheduled, stream_of
+from tilewright.contract.runs.state import (
+    BarState,
+    Clock,
+    CompletionMark,
+    M,
+    Peek,
+    RunState,
+    S,
+    Stream,
+    join,
+    scheduled,
+    stream_of,
+)
 from tilewright.protocol.effects import Await, BarrierLife, Release, Signal
 from tilewright.protocol.model import Step
 from tilewright.protocol.operands import Scope
@@ -16,7 +28,7 @@ MAX_TX = MAX_ARRIVALS  # both counters have 20 bits (PTX ISA 9.1, 9.7.13.15.2)
 
 
 # -- life ----------------------------------------------------------------------------------------------------------
-def life(x: Execution, effect: BarrierLife) -> bool:
+def life(x: StepExecution, effect: BarrierLife) -> bool:
     """Barriers of an array are initialised, or invalidated."""
     m, slots = x.m, x.m.barriers[effect.barrier].slots
     first = x.agent.cta * m.slots_per_cta + m.bar_base[effect.barrier]
@@ -27,7 +39,7 @@ def life(x: Execution, effect: BarrierLife) -> bool:
     return True
 
 
-def _init(x: Execution, b: int) -> None:
+def _init(x: StepExecution, b: int) -> None:
     bar = x.st.bars[b]
     if bar.init is not None:
         raise x.breach(Rule.INIT, f"{x.m.bar_name(b)} is initialised twice without inval between")
@@ -35,7 +47,7 @@ def _init(x: Execution, b: int) -> None:
     bar.init_fence = None
 
 
-def _inval(x: Execution, b: int) -> None:
+def _inval(x: StepExecution, b: int) -> None:
     _visible(x, b)
     bar = x.st.bars[b]
     for mark in x.st.marks.get(("bar", b), ()):
@@ -44,14 +56,14 @@ def _inval(x: Execution, b: int) -> None:
     x.st.bars[b] = BarState(bar.pending + len(bar.arrivals))
 
 
-def fence_init(x: Execution) -> None:
+def fence_init(x: StepExecution) -> None:
     """The agent's initialisations so far are fenced."""
     for bar in x.st.bars:
         if bar.init is not None and bar.init[0] == x.agent.index and bar.init_fence is None:
             bar.init_fence = (x.agent.index, x.a.epoch)
 
 
-def _visible(x: Execution, b: int) -> None:
+def _visible(x: StepExecution, b: int) -> None:
     """The barrier is initialised, and the agent may know it."""
     bar, name = x.st.bars[b], x.m.bar_name(b)
     if bar.init is None:
@@ -69,7 +81,7 @@ def _visible(x: Execution, b: int) -> None:
 
 
 # -- phases --------------------------------------------------------------------------------------------------------
-def _knows_phase(x: Execution, b: int, k: int) -> bool:
+def _knows_phase(x: StepExecution, b: int, k: int) -> bool:
     """Whether phase ``k`` of barrier ``b`` is complete before the agent's next step, in every schedule."""
     if k < 0 or x.a.waited.get(b, -1) >= k or x.a.signalled.get(b, -1) > k:
         return True
@@ -82,7 +94,7 @@ def _knows_phase(x: Execution, b: int, k: int) -> bool:
     return all(x.knows(S, c, e) for c, e in bar.done_arrivals)
 
 
-def _phase_open(x: Execution, b: int, what: str) -> None:
+def _phase_open(x: StepExecution, b: int, what: str) -> None:
     """An arrival (or bytes, or an expectation) belongs to the current phase in every schedule."""
     bar = x.st.bars[b]
     if x.m.barrier_of(b).name in x.m.users.unwatched:
@@ -93,7 +105,7 @@ def _phase_open(x: Execution, b: int, what: str) -> None:
     x.a.signalled[b] = bar.phase
 
 
-def signal(x: Execution, effect: Signal) -> bool:
+def signal(x: StepExecution, effect: Signal) -> bool:
     """Arrivals, expected bytes and landed bytes; what waits for earlier ops happens at once in the canonical run."""
     for rank in sorted({x.rank(e) for e in effect.ranks}) or (None,):
         b = x.bar(effect.bar, rank)
@@ -110,7 +122,7 @@ def signal(x: Execution, effect: Signal) -> bool:
     return True
 
 
-def _carry(x: Execution, effect: Signal, b: int) -> None:
+def _carry(x: StepExecution, effect: Signal, b: int) -> None:
     """The phase tracks the agent's ops of a queue so far."""
     assert effect.after is not None
     stream, number = stream_of(effect.after, x.agent), x.a.groups.get(effect.after.name, (0, -1))[0]
@@ -119,7 +131,7 @@ def _carry(x: Execution, effect: Signal, b: int) -> None:
         outlives(x, b // x.m.slots_per_cta, stream, number)
 
 
-def _arrive(x: Execution, b: int, effect: Signal) -> None:
+def _arrive(x: StepExecution, b: int, effect: Signal) -> None:
     """An arrival of the agent's threads."""
     count = effect.arrivals * x.agent.group.size
     _visible(x, b)
@@ -136,7 +148,7 @@ def _arrive(x: Execution, b: int, effect: Signal) -> None:
     _complete(x, b)
 
 
-def _handed_on(x: Execution, b: int, effect: Signal) -> Clock:
+def _handed_on(x: StepExecution, b: int, effect: Signal) -> Clock:
     """What an arrival hands on to who waits; to a barrier of a peer only what its scope reaches."""
     bar, owner, memory = x.st.bars[b], b // x.m.slots_per_cta, effect.release is Release.MEMORY
     remote = owner != x.agent.cta
@@ -150,7 +162,7 @@ def _handed_on(x: Execution, b: int, effect: Signal) -> Clock:
     return x.released(memory and not remote)
 
 
-def _expect(x: Execution, b: int, bytes: int) -> None:
+def _expect(x: StepExecution, b: int, bytes: int) -> None:
     _visible(x, b)
     if b // x.m.slots_per_cta != x.agent.cta:
         note_remote(x, b // x.m.slots_per_cta)
@@ -162,7 +174,7 @@ def _expect(x: Execution, b: int, bytes: int) -> None:
         raise x.breach(Rule.BYTES, f"{bar.tx} bytes on {x.m.bar_name(b)}; a phase counts {MAX_TX}")
 
 
-def _land(x: Execution, b: int, bytes: int) -> None:
+def _land(x: StepExecution, b: int, bytes: int) -> None:
     """Bytes of a copy that the agent issued land; the canonical run lets them land at once."""
     _visible(x, b)
     bar = x.st.bars[b]
@@ -179,7 +191,7 @@ def _land(x: Execution, b: int, bytes: int) -> None:
     _complete(x, b)
 
 
-def _complete(x: Execution, b: int) -> None:
+def _complete(x: StepExecution, b: int) -> None:
     """Completes the phase if nothing is pending; checks what must hold at that moment."""
     bar = x.st.bars[b]
     if bar.pending or bar.tx:
@@ -200,7 +212,7 @@ def _complete(x: Execution, b: int) -> None:
     x.m.wake(x.st)
 
 
-def _check_completion(x: Execution, b: int, arrived: Clock) -> None:
+def _check_completion(x: StepExecution, b: int, arrived: Clock) -> None:
     """At the end of a phase: all its bytes were expected before the last arrival, no wait is a lap behind."""
     bar, k, name = x.st.bars[b], x.st.bars[b].phase, x.m.bar_name(b)
     for c, e in bar.expects:
@@ -215,7 +227,7 @@ def _check_completion(x: Execution, b: int, arrived: Clock) -> None:
         raise x.breach(Rule.LAPPING, f"{detail}phase {k - 1}", _last_wait(x, late[0]))
 
 
-def _last_wait(x: Execution, c: int) -> tuple[int, Step] | None:
+def _last_wait(x: StepExecution, c: int) -> tuple[int, Step] | None:
     standing = x.m.step_at(x.m.agents[c], x.st.agents[c])
     if x.st.agents[c].waiting is not None and standing is not None:
         return c, standing
@@ -228,7 +240,7 @@ def _last_wait(x: Execution, c: int) -> tuple[int, Step] | None:
 
 
 # -- waits ---------------------------------------------------------------------------------------------------------
-def await_(x: Execution, effect: Await) -> bool:
+def await_(x: StepExecution, effect: Await) -> bool:
     """A wait, or a test of a phase."""
     b = x.bar(effect.bar)
     k = _asked(x, b, effect.parity)
@@ -240,7 +252,7 @@ def await_(x: Execution, effect: Await) -> bool:
     return True
 
 
-def _asked(x: Execution, b: int, parity: Expr) -> int:
+def _asked(x: StepExecution, b: int, parity: Expr) -> int:
     """The phase that a wait or test of this parity is about; it must be the same in every schedule."""
     bar = x.st.bars[b]
     _visible(x, b)
@@ -252,7 +264,7 @@ def _asked(x: Execution, b: int, parity: Expr) -> int:
     return k
 
 
-def _wait(x: Execution, effect: Await, b: int, k: int) -> bool:
+def _wait(x: StepExecution, effect: Await, b: int, k: int) -> bool:
     a, bar = x.a, x.st.bars[b]
     tests = [test for test in a.peeked if test.b == b] if effect.peeked else []
     if any(test.k != k for test in tests):
@@ -273,13 +285,13 @@ def _wait(x: Execution, effect: Await, b: int, k: int) -> bool:
         x.acquire(scheduled(bar.done_remote) if not acquires else bar.done_remote if wide else narrow)
     a.waited[b] = k
     bar.waiters = (*(w for w in bar.waiters if w[1] != x.agent.index), (k, x.agent.index, a.epoch))
-    saw(x.st, ("bar", b), Mark(k, x.agent.index, a.epoch, False, acquires))
+    saw(x.st, ("bar", b), CompletionMark(k, x.agent.index, a.epoch, False, acquires))
     for stream, upto in bar.done_carries:
-        saw(x.st, stream, Mark(upto, x.agent.index, a.epoch, False, acquires))
+        saw(x.st, stream, CompletionMark(upto, x.agent.index, a.epoch, False, acquires))
     return True
 
 
-def saw(st: State, stream: Stream, mark: Mark) -> None:
+def saw(st: RunState, stream: Stream, mark: CompletionMark) -> None:
     """Records that someone saw a stream complete; older marks of the same agent stay while accesses may need them."""
     marks = st.marks.get(stream, ())
     if any(x.c == mark.c and x.upto >= mark.upto and x.acquired >= mark.acquired for x in marks):

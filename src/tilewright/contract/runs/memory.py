@@ -7,13 +7,26 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from tilewright.contract.rules import Policy, Rule
-from tilewright.contract.runs.agents import Agent
+from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.descriptors import check_acquired, replaced
-from tilewright.contract.runs.evaluation import Place
+from tilewright.contract.runs.evaluation import CompiledRegion
 from tilewright.contract.runs.groups import enter_group
-from tilewright.contract.runs.machine import Execution, Machine
+from tilewright.contract.runs.machine import Machine, StepExecution
 from tilewright.contract.runs.peers import note_remote, outlives
-from tilewright.contract.runs.state import EMPTY, A, Cell, F, M, Mark, Record, State, Stream, T, X, stream_of
+from tilewright.contract.runs.state import (
+    EMPTY,
+    A,
+    ByteHistory,
+    CompletionMark,
+    F,
+    M,
+    Record,
+    RunState,
+    Stream,
+    T,
+    X,
+    stream_of,
+)
 from tilewright.hw.spaces import Space
 from tilewright.protocol.effects import Access, Mode, Part, Proxy, Queue
 from tilewright.protocol.model import By
@@ -23,7 +36,7 @@ _OF_A_CTA = frozenset((Space.SHARED, Space.DISTRIBUTED_SHARED, Space.TMEM))
 _MUST_BE_WRITTEN = frozenset((Space.SHARED, Space.TMEM))
 
 
-class Use(NamedTuple):
+class NewAccess(NamedTuple):
     """A new access; an asynchronous one completes with ``stream`` up to ``seq``."""
 
     effect: Access
@@ -31,7 +44,7 @@ class Use(NamedTuple):
     seq: int = 0
 
 
-def space_key(agent: Agent, place: Place, cta: int) -> Stream:
+def space_key(agent: CompiledAgent, place: CompiledRegion, cta: int) -> Stream:
     """The memory that a region lies in: of a role, of a CTA, or common to the cluster."""
     match place.space:
         case Space.REGISTER:
@@ -44,7 +57,7 @@ def space_key(agent: Agent, place: Place, cta: int) -> Stream:
             return ("shared", cta)
 
 
-def access(x: Execution, effect: Access) -> bool:
+def access(x: StepExecution, effect: Access) -> bool:
     """An access, in each CTA that it concerns."""
     if effect.part is Part.ONE and not x.once:
         return True
@@ -60,7 +73,7 @@ def access(x: Execution, effect: Access) -> bool:
     return True
 
 
-def _ranks(x: Execution, effect: Access) -> Sequence[int | None]:
+def _ranks(x: StepExecution, effect: Access) -> Sequence[int | None]:
     if effect.ranks:
         return sorted({x.rank(e) for e in effect.ranks})
     return pair_of(x.agent.cta) if effect.pair else (None,)
@@ -71,18 +84,18 @@ def pair_of(cta: int) -> tuple[int, int]:
     return cta // 2 * 2, cta // 2 * 2 + 1
 
 
-def _use(x: Execution, effect: Access, rank: int | None) -> Use:
+def _use(x: StepExecution, effect: Access, rank: int | None) -> NewAccess:
     """The access with the stream that tells when it is over; the op of a queue enters its open group."""
     until = effect.until
     if until is None:
-        return Use(effect)
+        return NewAccess(effect)
     if isinstance(until, Queue):
-        return Use(effect, stream_of(until, x.agent, effect.stage), enter_group(x, until))
+        return NewAccess(effect, stream_of(until, x.agent, effect.stage), enter_group(x, until))
     b = x.bar(until, rank)
-    return Use(effect, ("bar", b), x.st.bars[b].phase)
+    return NewAccess(effect, ("bar", b), x.st.bars[b].phase)
 
 
-def touch(x: Execution, use: Use, rank: int | None = None) -> None:
+def touch(x: StepExecution, use: NewAccess, rank: int | None = None) -> None:
     """Checks the access against everything its bytes went through, and adds it to their history."""
     m, st, agent, a, region = x.m, x.st, x.agent, x.a, use.effect.region
     place = m.place(region)
@@ -126,11 +139,11 @@ def touch(x: Execution, use: Use, rank: int | None = None) -> None:
                 cells[i] = _written(m, agent, cell, new)
         else:
             kept = tuple(r for r in cell.reads if r.agent != agent.index or not _alike(r.effect, use.effect))
-            cells[i] = Cell(cell.writes, (*kept, new), cell.older)
+            cells[i] = ByteHistory(cell.writes, (*kept, new), cell.older)
     st.memory[key] = (starts, cells)
 
 
-def _is_dsmem(x: Execution) -> bool:
+def _is_dsmem(x: StepExecution) -> bool:
     """Whether the op copies between CTAs: its source and its target may outlast it."""
     return any(e.proxy is Proxy.ASYNC and not e.writes for e in x.step.op.accesses)
 
@@ -140,20 +153,20 @@ def _alike(one: Access, two: Access) -> bool:
     return one.proxy is two.proxy and one.queue is two.queue
 
 
-def _written(m: Machine, agent: Agent, cell: Cell, new: Record) -> Cell:
+def _written(m: Machine, agent: CompiledAgent, cell: ByteHistory, new: Record) -> ByteHistory:
     """The cell after a write. A write that all classes of a role share replaces the bytes part by part: until the last
     class has written, the history before it still counts."""
     classes = m.role_agents[agent.role] if new.step.by is By.ALL else [agent]
     if len(classes) == 1:
-        return Cell((new,), ())
+        return ByteHistory((new,), ())
     ours = {w.agent for w in cell.writes if w.step is new.step and w.agent != agent.index}
     if ours and all(w.agent != agent.index for w in cell.writes):
         complete = len(ours) + 1 == len(classes)
-        return Cell((*cell.writes, new), cell.reads, () if complete else cell.older)
-    return Cell((new,), (), (*((w, True) for w in cell.writes), *((r, False) for r in cell.reads)))
+        return ByteHistory((*cell.writes, new), cell.reads, () if complete else cell.older)
+    return ByteHistory((new,), (), (*((w, True) for w in cell.writes), *((r, False) for r in cell.reads)))
 
 
-def _split(st: State, key: Stream, begin: int, end: int) -> tuple[list[int], list[Cell], int, int]:
+def _split(st: RunState, key: Stream, begin: int, end: int) -> tuple[list[int], list[ByteHistory], int, int]:
     """The space's cells with a boundary at ``begin`` and ``end``, as fresh lists, and the range between."""
     starts, cells = st.memory.get(key, ([0], [EMPTY]))
     cells = cells.copy()
@@ -168,7 +181,7 @@ def _split(st: State, key: Stream, begin: int, end: int) -> tuple[list[int], lis
     return starts, cells, first, last
 
 
-def _allocated(x: Execution, place: Place, cta: int, use: Use) -> None:
+def _allocated(x: StepExecution, place: CompiledRegion, cta: int, use: NewAccess) -> None:
     name, state = place.buffer.name, x.st.tmem.get((place.buffer.name, cta))
     if state is None or (state[0] != "live" and not use.effect.frees):
         raise x.breach(Rule.TMEM, f"{x.label} uses {name}, which is {'freed' if state else 'not allocated'}")
@@ -177,7 +190,7 @@ def _allocated(x: Execution, place: Place, cta: int, use: Use) -> None:
         raise x.breach(Rule.TMEM, f"the allocation of {name} is not ordered before {x.label}")
 
 
-def _ordered(x: Execution, place: Place, old: Record, old_writes: bool, use: Use) -> None:
+def _ordered(x: StepExecution, place: CompiledRegion, old: Record, old_writes: bool, use: NewAccess) -> None:
     """Raises unless ``old`` is done, visible and fenced before the new access."""
     check = _after_sync if old.stream is None else _after_async
     rule = check(x, place, old, old_writes, use)
@@ -193,7 +206,7 @@ def _ordered(x: Execution, place: Place, old: Record, old_writes: bool, use: Use
     raise found
 
 
-def _clash(x: Execution, place: Place, old: Record, old_writes: bool, use: Use, rule: Rule) -> str:
+def _clash(x: StepExecution, place: CompiledRegion, old: Record, old_writes: bool, use: NewAccess, rule: Rule) -> str:
     verb = "writes" if use.effect.writes else "reads"
     before = f"{old.effect.name} of {x.m.agents[old.agent].label} that {'wrote' if old_writes else 'reads'} them"
     match rule:
@@ -208,19 +221,19 @@ def _clash(x: Execution, place: Place, old: Record, old_writes: bool, use: Use, 
     return f"{use.effect.name} of {x.label} {verb} bytes of {place.buffer.name} {lack} {before}"
 
 
-def _race(old_writes: bool, use: Use) -> Rule:
+def _race(old_writes: bool, use: NewAccess) -> Rule:
     if old_writes and use.effect.writes:
         return Rule.WRITE_WRITE
     return Rule.READ_EARLY if old_writes else Rule.OVERWRITE
 
 
-def _private(x: Execution, old: Record, use: Use) -> bool:
+def _private(x: StepExecution, old: Record, use: NewAccess) -> bool:
     """Whether both are of threads of the role that touch their own parts."""
     same_role = x.m.agents[old.agent].role == x.agent.role
     return same_role and old.effect.part is use.effect.part is Part.THREAD
 
 
-def _after_sync(x: Execution, place: Place, old: Record, old_writes: bool, use: Use) -> Rule | None:
+def _after_sync(x: StepExecution, place: CompiledRegion, old: Record, old_writes: bool, use: NewAccess) -> Rule | None:
     agent, a, reaches = x.agent, x.a, use.effect.proxy is Proxy.ASYNC
     own = place.space is Space.REGISTER or _private(x, old, use)
     if own and not reaches:
@@ -238,13 +251,13 @@ def _after_sync(x: Execution, place: Place, old: Record, old_writes: bool, use: 
     return None if by_writer or _fenced_by_anyone(x, old) else Rule.FENCE_WAR
 
 
-def _fenced_by_anyone(x: Execution, old: Record) -> bool:
+def _fenced_by_anyone(x: StepExecution, old: Record) -> bool:
     """Whether a fence lies between a generic access and now, in its own or in another thread."""
     mine = old.agent == x.agent.index and x.agent.group.size == 1
     return (x.a.fence if mine else x.a.clock[X]) >> old.e & 1 == 1
 
 
-def _after_async(x: Execution, place: Place, old: Record, old_writes: bool, use: Use) -> Rule | None:
+def _after_async(x: StepExecution, place: CompiledRegion, old: Record, old_writes: bool, use: NewAccess) -> Rule | None:
     m, agent, was, now = x.m, x.agent, old.effect, use.effect
     same_role = m.agents[old.agent].role == agent.role
     if was.mode is now.mode is Mode.REDUCE:
@@ -279,13 +292,13 @@ def _after_async(x: Execution, place: Place, old: Record, old_writes: bool, use:
     return None
 
 
-def _tensor_ordered(x: Execution, k: Mark) -> bool:
+def _tensor_ordered(x: StepExecution, k: CompletionMark) -> bool:
     if k.c == x.agent.index:
         return k.own or x.a.after >> k.e & 1 == 1
     return x.a.clock[T] >> k.e & 1 == 1
 
 
-def _copy_fenced(x: Execution, k: Mark) -> bool:
+def _copy_fenced(x: StepExecution, k: CompletionMark) -> bool:
     """cp.async writes are generic: a fence after their completion, by the copying or the consuming thread."""
     if k.c == x.agent.index:
         fenced = x.a.fence >> k.e & 1 == 1

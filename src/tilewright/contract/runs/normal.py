@@ -15,7 +15,7 @@ from collections.abc import Hashable, Iterable
 from math import lcm
 from typing import cast
 
-from tilewright.contract.runs.agents import Agent
+from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.machine import Machine
 from tilewright.contract.runs.stage_shift import StageShift
 from tilewright.contract.runs.state import (
@@ -23,15 +23,15 @@ from tilewright.contract.runs.state import (
     A,
     AgentState,
     BarState,
-    Cell,
+    ByteHistory,
     Clock,
+    CompletionMark,
     F,
     M,
-    Mark,
     Record,
     Rendezvous,
+    RunState,
     S,
-    State,
     Stream,
     T,
     TripKey,
@@ -44,7 +44,7 @@ from tilewright.protocol import effects
 from tilewright.protocol.effects import CP_ASYNC, TENSOR, Proxy
 
 
-def normal(m: Machine, st: State, deciding: TripKey) -> Normal:
+def normal(m: Machine, st: RunState, deciding: TripKey) -> Normal:
     """Shape and knowledge of ``st``, about to decide ``deciding``. Also forgets what nobody can need again."""
     st.outlived = {k: seq for k, seq in st.outlived.items() if not m.known_done(st, k[0], k[2], seq)}
     needed = _needed(st)
@@ -52,7 +52,7 @@ def normal(m: Machine, st: State, deciding: TripKey) -> Normal:
     return Normal(m, st, {s: sorted(set(seqs)) for s, seqs in needed.items()}, deciding)
 
 
-def _needed(st: State) -> dict[Stream, list[int]]:
+def _needed(st: RunState) -> dict[Stream, list[int]]:
     """Per stream, the completions that recorded accesses, and CTAs that reach their end, wait for."""
     needed: dict[Stream, list[int]] = {}
     for (_, _, stream), seq in st.outlived.items():
@@ -65,7 +65,7 @@ def _needed(st: State) -> dict[Stream, list[int]]:
     return needed
 
 
-def _prune(m: Machine, st: State, needed: dict[Stream, list[int]]) -> None:
+def _prune(m: Machine, st: RunState, needed: dict[Stream, list[int]]) -> None:
     for stream, marks in st.marks.items():
         if len(marks) > 1:
             st.marks[stream] = _pruned(marks, needed.get(stream, []))
@@ -73,11 +73,11 @@ def _prune(m: Machine, st: State, needed: dict[Stream, list[int]]) -> None:
         del st.trips[key]
 
 
-def _pruned(marks: tuple[Mark, ...], needed: list[int]) -> tuple[Mark, ...]:
+def _pruned(marks: tuple[CompletionMark, ...], needed: list[int]) -> tuple[CompletionMark, ...]:
     """Of each agent's marks: the newest, and the first that covers some access."""
     last: dict[tuple[int, bool], int] = {}
     newest = {(mark.c, mark.acquired): mark.upto for mark in marks}
-    kept: list[Mark] = []
+    kept: list[CompletionMark] = []
     for mark in marks:
         by = mark.c, mark.acquired
         before = last.get(by, -2)
@@ -90,7 +90,7 @@ def _pruned(marks: tuple[Mark, ...], needed: list[int]) -> tuple[Mark, ...]:
 class Normal:
     """One pass over a state: collects the shape and the live records, then asks every clock about every record."""
 
-    def __init__(self, m: Machine, st: State, needed: dict[Stream, list[int]], deciding: TripKey):
+    def __init__(self, m: Machine, st: RunState, needed: dict[Stream, list[int]], deciding: TripKey):
         self.m, self.st, self.n, self.needed = m, st, m.n, needed
         self.carried = {s for bar in st.bars for s, _ in bar.carries}
         self.carried |= {
@@ -244,7 +244,7 @@ class Normal:
         st.issues = {k: lowered.get(id(c), c) for k, c in st.issues.items()}
 
     # -- shapes -----------------------------------------------------------------------------------------------------
-    def agent(self, agent: Agent, a: AgentState) -> Hashable:
+    def agent(self, agent: CompiledAgent, a: AgentState) -> Hashable:
         bars, rendezvous = self.st.bars, self.st.rendezvous
         return (
             a.pc,
@@ -268,13 +268,13 @@ class Normal:
             self.trips(agent, a),
         )
 
-    def counter(self, agent: Agent, name: str, value: int) -> int:
+    def counter(self, agent: CompiledAgent, name: str, value: int) -> int:
         """As much of a counter's value as matters."""
         if name in self.back.shift:
             return (value - self.back.shift[name]) % agent.usage.period.get(name, 1)
         return agent.usage.normal(name, value)
 
-    def trips(self, agent: Agent, a: AgentState) -> Hashable:
+    def trips(self, agent: CompiledAgent, a: AgentState) -> Hashable:
         """How the agent's counters stand to the trip counts; a count it has yet to meet counts in full."""
         out: list[tuple[str, str, int, int, bool]] = []
         for key, trip in self.st.trips.items():
@@ -364,7 +364,7 @@ class Normal:
         assert isinstance(seq, int)
         return role, self.relative((effects.WGMMA.name, role), seq)
 
-    def group(self, agent: Agent, engine: str, group: tuple[int, int], busy: bool, last: int) -> Hashable:
+    def group(self, agent: CompiledAgent, engine: str, group: tuple[int, int], busy: bool, last: int) -> Hashable:
         """An engine's groups: how many are not waited for by the thread, the newest of them with ops in it, and whether
         all are known to be done."""
         number, waited = group
@@ -377,7 +377,7 @@ class Normal:
         """What a phase tracks, by how many of the recorded accesses it covers."""
         return tuple([(s, bisect_right(self.needed.get(s, []), upto)) for s, upto in carries])
 
-    def marks(self, stream: Stream, marks: tuple[Mark, ...]) -> Hashable:
+    def marks(self, stream: Stream, marks: tuple[CompletionMark, ...]) -> Hashable:
         """Who is known to have seen a barrier's last phases; other marks matter through the accesses they cover."""
         if stream[0] != "bar":
             return ()
@@ -390,14 +390,14 @@ class Normal:
             ended = ()
         return ended, tuple([self.seen(b, marks, lag, users) for lag in (1, 2) if phase >= lag])
 
-    def seen(self, b: int, marks: tuple[Mark, ...], lag: int, users: tuple[int, ...]) -> bool:
+    def seen(self, b: int, marks: tuple[CompletionMark, ...], lag: int, users: tuple[int, ...]) -> bool:
         """Asks who knows that someone saw the phase ``lag`` before the current one complete."""
         found = tuple([(k.c, k.e) for k in marks if self.st.bars[b].phase - k.upto <= lag])
         if found:
             self.ask(found, (S,), users, True)
         return bool(found)
 
-    def cells(self, space: Stream, starts: list[int], cells: list[Cell]) -> Hashable:
+    def cells(self, space: Stream, starts: list[int], cells: list[ByteHistory]) -> Hashable:
         pieces: list[Hashable] = []
         ends = [*starts[1:], starts[-1] + 1]
         turned = sorted(

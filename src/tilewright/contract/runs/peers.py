@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from tilewright.contract.rules import Rule
-from tilewright.contract.runs.machine import Execution
+from tilewright.contract.runs.machine import StepExecution
 from tilewright.contract.runs.state import S, Stream, begun
 
 
-def note_remote(x: Execution, target: int) -> None:
+def note_remote(x: StepExecution, target: int) -> None:
     """A peer's barrier or memory is touched: the peer must run, and outlive it."""
     if not x.a.clock[S] >> begun(target) & 1:
         detail = f"CTA {target} may not run yet when {x.label} of CTA {x.agent.cta} touches it"
@@ -15,6 +15,6 @@ def note_remote(x: Execution, target: int) -> None:
     x.st.remote[target, x.agent.index] = x.a.epoch
 
 
-def outlives(x: Execution, target: int, stream: Stream, seq: int) -> None:
+def outlives(x: StepExecution, target: int, stream: Stream, seq: int) -> None:
     """A CTA must know, at its end, that a stream which reaches its memory or barriers is done so far."""
     x.st.outlived[target, x.agent.index, stream] = seq

@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tilewright.contract.rules import Rule
-from tilewright.contract.runs.machine import Execution, Machine, rendezvous
-from tilewright.contract.runs.state import Clock, S, State, Stream, join
-from tilewright.contract.threads import Kind
+from tilewright.contract.runs.machine import Machine, StepExecution, rendezvous
+from tilewright.contract.runs.state import Clock, RunState, S, Stream, join
+from tilewright.contract.threads import ThreadKind
 from tilewright.protocol.effects import Among, Sync
 
 CLUSTER: Stream = ("cluster",)
 
 
-def sync(x: Execution, effect: Sync) -> bool:
+def sync(x: StepExecution, effect: Sync) -> bool:
     """Arrives on a barrier of threads, waits for it, or both."""
     match effect.among:
         case Among.CTA:
@@ -22,7 +22,7 @@ def sync(x: Execution, effect: Sync) -> bool:
             return _cluster_arrive(x, effect) if effect.arrives else _cluster_wait(x)
 
 
-def _named(x: Execution, effect: Sync) -> bool:
+def _named(x: StepExecution, effect: Sync) -> bool:
     assert effect.number is not None
     threads = effect.threads or sum(y.group.size for y in x.m.agents if y.cta == x.agent.cta)
     site = (effect.site or x.agent.group.role) if effect.aligned else ""
@@ -41,7 +41,7 @@ def _named(x: Execution, effect: Sync) -> bool:
     return True
 
 
-def _leave(x: Execution, key: Stream) -> None:
+def _leave(x: StepExecution, key: Stream) -> None:
     r = rendezvous(x.st, key)
     assert x.a.inside is not None
     if r.generation == x.a.inside[1] + 1:
@@ -49,7 +49,7 @@ def _leave(x: Execution, key: Stream) -> None:
     x.a.inside = x.a.gift = None
 
 
-def _enter(x: Execution, key: Stream, threads: int, site: str) -> None:
+def _enter(x: StepExecution, key: Stream, threads: int, site: str) -> None:
     """Adds the agent's threads to the current use of a named barrier."""
     r, label = rendezvous(x.st, key), f"named barrier {key[2]}"
     known = r.generation == 0 or any(x.saw(S, c, e) for c, e in r.passed)
@@ -70,13 +70,13 @@ def _enter(x: Execution, key: Stream, threads: int, site: str) -> None:
         _close(x.m, x.st, key)
 
 
-def _arrive(x: Execution, key: Stream, clock: Clock) -> None:
+def _arrive(x: StepExecution, key: Stream, clock: Clock) -> None:
     r = rendezvous(x.st, key)
     r.clock = clock if r.clock is None else join(r.clock, clock)
     r.arrivals = (*r.arrivals, (x.agent.index, x.a.epoch))
 
 
-def _close(m: Machine, st: State, key: Stream) -> None:
+def _close(m: Machine, st: RunState, key: Stream) -> None:
     """The current use is complete; those inside may leave with what all brought, and the next one begins."""
     r = rendezvous(st, key)
     for a in st.agents:
@@ -89,12 +89,14 @@ def _close(m: Machine, st: State, key: Stream) -> None:
     m.wake(st)
 
 
-def _warp(x: Execution) -> bool:
+def _warp(x: StepExecution) -> bool:
     """Joins the lanes of each warp. Lane 0 of another warp learns of the lanes of its own warp only, which becomes
     general when the lanes 0 of all warps arrive somewhere."""
     agent, a = x.agent, x.a
-    first = agent.group.kind in (Kind.ELECTED, Kind.WARP0)
-    lanes = [y for y in x.m.role_agents[agent.role] if (y.group.kind in (Kind.ELECTED, Kind.WARP0)) == first]
+    first = agent.group.kind in (ThreadKind.ELECTED, ThreadKind.WARP0)
+    lanes = [
+        y for y in x.m.role_agents[agent.role] if (y.group.kind in (ThreadKind.ELECTED, ThreadKind.WARP0)) == first
+    ]
     if len(lanes) == 1:
         return True
     key: Stream = ("warp", agent.role, first)
@@ -119,7 +121,7 @@ def _warp(x: Execution) -> bool:
     return True
 
 
-def _cluster_arrive(x: Execution, effect: Sync) -> bool:
+def _cluster_arrive(x: StepExecution, effect: Sync) -> bool:
     if x.a.cluster >= 0:
         raise x.breach(Rule.CLUSTER_BARRIER, f"{x.label} arrives twice without waiting between")
     x.a.cluster = rendezvous(x.st, CLUSTER).generation
@@ -128,14 +130,14 @@ def _cluster_arrive(x: Execution, effect: Sync) -> bool:
     return True
 
 
-def _cluster_progress(m: Machine, st: State) -> None:
+def _cluster_progress(m: Machine, st: RunState) -> None:
     """The cluster barrier completes when every agent that has not ended has arrived."""
     r = rendezvous(st, CLUSTER)
     if r.arrivals and all(a.done or a.cluster == r.generation for a in st.agents):
         _close(m, st, CLUSTER)
 
 
-def _cluster_wait(x: Execution) -> bool:
+def _cluster_wait(x: StepExecution) -> bool:
     r = rendezvous(x.st, CLUSTER)
     if x.a.cluster < 0:
         raise x.breach(Rule.CLUSTER_BARRIER, f"{x.label} waits without having arrived")

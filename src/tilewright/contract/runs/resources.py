@@ -4,22 +4,22 @@ from __future__ import annotations
 
 from tilewright.contract.rules import Rule
 from tilewright.contract.runs.evaluation import Breach
-from tilewright.contract.runs.machine import Execution
-from tilewright.contract.runs.memory import Use, pair_of, touch
+from tilewright.contract.runs.machine import StepExecution
+from tilewright.contract.runs.memory import NewAccess, pair_of, touch
 from tilewright.contract.runs.state import S
 from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.protocol.effects import Access, Count, Mode, Pool, Proxy, Relinquish, TensorLife
 from tilewright.protocol.model import Buffer
 
 
-def tensor_life(x: Execution, effect: TensorLife) -> bool:
+def tensor_life(x: StepExecution, effect: TensorLife) -> bool:
     """A buffer of tensor memory is allocated or freed, by one agent for its role."""
     if x.once:
         (_allocate if effect.begins else _free)(x, effect)
     return True
 
 
-def _allocate(x: Execution, effect: TensorLife) -> None:
+def _allocate(x: StepExecution, effect: TensorLife) -> None:
     name, key = effect.buffer, (effect.buffer, x.agent.cta)
     if key in x.st.tmem and x.st.tmem[key][0] != "freed":
         raise x.breach(Rule.TMEM, f"{name} is allocated twice")
@@ -29,7 +29,7 @@ def _allocate(x: Execution, effect: TensorLife) -> None:
     x.st.tmem[key] = ("live", x.agent.index, x.a.epoch)
 
 
-def _check_columns(x: Execution, buffer: Buffer) -> None:
+def _check_columns(x: StepExecution, buffer: Buffer) -> None:
     """Alloc blocks until its columns are free, and must not ask for more than one before it: in every schedule."""
     held = buffer.size
     for (name, cta), (state, c, e) in x.st.tmem.items():
@@ -47,7 +47,7 @@ def _check_columns(x: Execution, buffer: Buffer) -> None:
         raise x.breach(Rule.TMEM, f"{buffer.name} waits for {buffer.size} columns while {taken}")
 
 
-def _free(x: Execution, effect: TensorLife) -> None:
+def _free(x: StepExecution, effect: TensorLife) -> None:
     name, cta, tmem = effect.buffer, x.agent.cta, x.st.tmem
     if (name, cta) not in tmem:
         raise x.breach(Rule.TMEM, f"{name} is freed but was not allocated")
@@ -56,7 +56,7 @@ def _free(x: Execution, effect: TensorLife) -> None:
     freed = Access(x.m.whole(x.m.buffers[name]), Mode.WRITE, Proxy.TENSOR, name="the dealloc")
     for rank in pair_of(cta) if effect.pair else (cta,):
         try:
-            touch(x, Use(freed), rank)
+            touch(x, NewAccess(freed), rank)
         except Breach as e:
             if e.rule is Rule.TMEM:
                 raise
@@ -66,13 +66,13 @@ def _free(x: Execution, effect: TensorLife) -> None:
     tmem[name, cta] = ("freed", x.agent.index, x.a.epoch)
 
 
-def relinquish(x: Execution, effect: Relinquish) -> bool:
+def relinquish(x: StepExecution, effect: Relinquish) -> bool:
     """The CTA gives up the right to allocate."""
     x.st.relinquished |= {x.agent.cta}
     return True
 
 
-def pool(x: Execution, effect: Pool) -> bool:
+def pool(x: StepExecution, effect: Pool) -> bool:
     """A decrease feeds the CTA's pool, an increase waits until the pool holds enough."""
     registers, cta = effect.registers, x.agent.cta
     if not 24 <= registers <= 256 or registers % 8:
@@ -88,7 +88,7 @@ def pool(x: Execution, effect: Pool) -> bool:
     return True
 
 
-def count(x: Execution, effect: Count) -> bool:
+def count(x: StepExecution, effect: Count) -> bool:
     """A carried counter advances."""
     x.a.env[effect.counter] += x.value(effect.by)
     return True

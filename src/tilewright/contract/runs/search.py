@@ -15,11 +15,11 @@ from dataclasses import dataclass, field, replace
 
 from tilewright.contract.forms import declared
 from tilewright.contract.rules import Policy, Rule
-from tilewright.contract.runs.agents import Agent
-from tilewright.contract.runs.evaluation import Breach, OutOfReach, Undecided
+from tilewright.contract.runs.agents import CompiledAgent
+from tilewright.contract.runs.evaluation import Breach, OpenTripCount, OutOfReach
 from tilewright.contract.runs.machine import Machine
 from tilewright.contract.runs.normal import normal
-from tilewright.contract.runs.state import Decision, State, Trip
+from tilewright.contract.runs.state import RunState, Trip, TripDecision
 from tilewright.contract.runs.transfers import TRANSFERS, check_end
 from tilewright.contract.threads import Test
 from tilewright.protocol.model import Protocol
@@ -36,7 +36,7 @@ class Failure:
     """A breach with the run that led to it."""
 
     breach: Breach
-    state: State
+    state: RunState
     machine: Machine
 
 
@@ -76,7 +76,7 @@ def search(m: Machine, limit: int = MAX_STATES) -> Search:
     return _search(m, limit, False)
 
 
-def _endless(m: Machine, x: Agent) -> set[str]:
+def _endless(m: Machine, x: CompiledAgent) -> set[str]:
     """Counters of the agent's loops that no bound of a symbol ends."""
     return {
         ins.loop.counter
@@ -87,7 +87,7 @@ def _endless(m: Machine, x: Agent) -> set[str]:
 
 def _search(m: Machine, limit: int, merge: bool) -> Search:
     seen: dict[Hashable, list[int]] = {}
-    queue: deque[State] = deque([m.start()])
+    queue: deque[RunState] = deque([m.start()])
     ends = states = merges = m.spent = 0
     while queue:
         st = queue.popleft()
@@ -96,7 +96,7 @@ def _search(m: Machine, limit: int, merge: bool) -> Search:
             check_end(m, st)
             ends += 1
             continue
-        except Undecided as u:
+        except OpenTripCount as u:
             try:
                 form = normal(m, st, u.key)
             except OutOfReach as e:
@@ -122,20 +122,20 @@ def _search(m: Machine, limit: int, merge: bool) -> Search:
     return Search(states, ends, merges, warnings=m.warnings)
 
 
-def _decided(m: Machine, st: State, u: Undecided) -> list[State]:
+def _decided(m: Machine, st: RunState, u: OpenTripCount) -> list[RunState]:
     """The two ways on: the count ends at its low bound, or is larger."""
     symbol = m.symbols[u.key[0]]
     low = m.trip(st, u.key).low
     here, more = st.copy(), st
     here.trips[u.key] = Trip(low, True)
-    here.decided = Decision(u.key, low, st.decided)
+    here.decided = TripDecision(u.key, low, st.decided)
     above = low + symbol.multiple_of
     out = [here]
     if symbol.most is None or above <= symbol.most:
         last = symbol.most is not None and above + symbol.multiple_of > symbol.most
         more.trips[u.key] = Trip(above, last)
         if last:
-            more.decided = Decision(u.key, above, st.decided)
+            more.decided = TripDecision(u.key, above, st.decided)
         out.append(more)
     for s in out:
         s.blocked.clear()

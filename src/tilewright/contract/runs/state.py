@@ -19,7 +19,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from tilewright.contract.runs.agents import Agent
+from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.protocol import effects
 from tilewright.protocol.effects import QUEUES, Queue, Stage
 from tilewright.protocol.model import Step
@@ -44,7 +44,7 @@ QUEUE_OF = {kind: q for q in QUEUES for kind in (q.name, f"{q.name} {Stage.DONE.
 """Queues by the kinds of their streams."""
 
 
-def stream_of(queue: Queue, agent: Agent, stage: Stage | None = None) -> Stream:
+def stream_of(queue: Queue, agent: CompiledAgent, stage: Stage | None = None) -> Stream:
     """How far the ops of an agent in a queue have come to a stage, by default the first one that the queue tells of."""
     kind = queue.name if stage in (None, queue.stages[0]) else f"{queue.name} {stage.value}"
     return kind, agent.role if queue.collective else agent.index
@@ -55,7 +55,7 @@ def join(a: Clock, b: Clock) -> Clock:
     return (a[0] | b[0], a[1] | b[1], a[2] | b[2], a[3] | b[3], a[4] | b[4], a[5] | b[5])
 
 
-class Mark(NamedTuple):
+class CompletionMark(NamedTuple):
     """Someone saw a stream complete up to ``upto``: agent ``c`` in step ``e``; ``own`` if by a group wait of the
     issuing threads themselves rather than through a barrier; not ``acquired`` by a relaxed wait, which tells that the
     phase is over and nothing of what it tracked."""
@@ -79,7 +79,7 @@ class Record(NamedTuple):
     step: Step
 
 
-class Cell(NamedTuple):
+class ByteHistory(NamedTuple):
     """Bytes with one history: the last write (one access per class of threads that shared it among them) and, per
     (agent, engine), the last read since."""
 
@@ -89,7 +89,7 @@ class Cell(NamedTuple):
     """What came before a shared write (and whether it wrote), while some class has yet to write its part."""
 
 
-EMPTY = Cell((), ())
+EMPTY = ByteHistory((), ())
 
 
 class Peek(NamedTuple):
@@ -227,21 +227,21 @@ TripKey: TypeAlias = tuple[str, int]
 """A symbol and the value of the counter it depends on (-1 without one)."""
 
 
-class Event(NamedTuple):
+class StepEvent(NamedTuple):
     """A step that ran, with the counters in force; ``previous`` links the run backwards."""
 
     agent: int
     step: Step
     env: tuple[tuple[str, int], ...]
-    previous: Event | None
+    previous: StepEvent | None
 
 
-class Decision(NamedTuple):
+class TripDecision(NamedTuple):
     """A trip count that a run settled; ``previous`` links the run's decisions backwards."""
 
     key: TripKey
     value: int
-    previous: Decision | None
+    previous: TripDecision | None
 
 
 def begun(rank: int) -> int:
@@ -257,17 +257,17 @@ class Trip(NamedTuple):
 
 
 @dataclass
-class State:
+class RunState:
     """All of a run at one point."""
 
     agents: list[AgentState]
     bars: list[BarState]
     rendezvous: dict[Stream, Rendezvous] = field(default_factory=dict[Stream, Rendezvous])
-    memory: dict[Stream, tuple[list[int], list[Cell]]] = field(
-        default_factory=dict[Stream, tuple[list[int], list[Cell]]]
+    memory: dict[Stream, tuple[list[int], list[ByteHistory]]] = field(
+        default_factory=dict[Stream, tuple[list[int], list[ByteHistory]]]
     )
     """Per space: start of each cell and the cells, which together cover it."""
-    marks: dict[Stream, tuple[Mark, ...]] = field(default_factory=dict[Stream, tuple[Mark, ...]])
+    marks: dict[Stream, tuple[CompletionMark, ...]] = field(default_factory=dict[Stream, tuple[CompletionMark, ...]])
     issues: dict[Stream, Clock] = field(default_factory=dict[Stream, Clock])
     """Per wgmma group: join of what its issuing threads knew."""
     tmem: dict[tuple[str, int], tuple[str, int, int]] = field(
@@ -285,17 +285,17 @@ class State:
     trips: dict[TripKey, Trip] = field(default_factory=dict[TripKey, Trip])
     steps: int = 1
     """Number of the next step."""
-    trace: Event | None = None
-    decided: Decision | None = None
+    trace: StepEvent | None = None
+    decided: TripDecision | None = None
     blocked: set[int] = field(default_factory=set[int])
     relinquished: frozenset[int] = frozenset()
     """CTAs that may allocate tensor memory no more."""
     in_global: int = 0
     """Steps that reached global memory through the generic proxy."""
 
-    def copy(self) -> State:
+    def copy(self) -> RunState:
         """A state that runs on without touching this one."""
-        return State(
+        return RunState(
             [a.copy() for a in self.agents],
             [b.copy() for b in self.bars],
             {k: r.copy() for k, r in self.rendezvous.items()},

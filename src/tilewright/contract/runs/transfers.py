@@ -13,7 +13,7 @@ from tilewright.contract.runs.mbarriers import await_, life, signal
 from tilewright.contract.runs.memory import access
 from tilewright.contract.runs.rendezvous import sync
 from tilewright.contract.runs.resources import count, pool, relinquish, tensor_life
-from tilewright.contract.runs.state import QUEUE_OF, S, State, stream_of
+from tilewright.contract.runs.state import QUEUE_OF, RunState, S, stream_of
 from tilewright.protocol import effects as e
 
 TRANSFERS: Mapping[type[object], Transfer] = {
@@ -33,7 +33,7 @@ TRANSFERS: Mapping[type[object], Transfer] = {
 """One function for each kind of effect."""
 
 
-def check_end(m: Machine, st: State) -> None:
+def check_end(m: Machine, st: RunState) -> None:
     """All agents have ended: nothing may be in flight, tensor memory is free, peers outlived what touched them."""
     for agent in m.agents:
         a = st.agents[agent.index]
@@ -51,7 +51,7 @@ def check_end(m: Machine, st: State) -> None:
     _check_peers(m, st)
 
 
-def _check_peers(m: Machine, st: State) -> None:
+def _check_peers(m: Machine, st: RunState) -> None:
     """No CTA ends before what others do to it, or issued to it, is known to be over."""
     for (target, c), step in st.remote.items():
         if not any(st.agents[x.index].clock[S] >> step & 1 for x in m.agents if x.cta == target):

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.contract.runs.agents import Agent
+from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.state import Stream
 from tilewright.contract.threads import Do
 from tilewright.hw.spaces import Space
@@ -28,7 +28,7 @@ SPACES = {
 class Users:
     """Per barrier of a CTA: who may refer to it (``bars``), wait for it, signal it."""
 
-    def __init__(self, protocol: Protocol, agents: tuple[Agent, ...]):
+    def __init__(self, protocol: Protocol, agents: tuple[CompiledAgent, ...]):
         self._protocol, self._agents = protocol, agents
         self._found: dict[Stream, tuple[int, ...]] = {}
         self.bars = self._of_bars(_slots)

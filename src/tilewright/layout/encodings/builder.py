@@ -22,7 +22,7 @@ class Encoding(Protocol):
 
 
 @dataclass(frozen=True)
-class Cluster:
+class CtaSplit:
     """How CTAs of a cluster share a tensor: ``ctas`` per dimension, of which ``split`` hold different parts; ``order``
     lists the dimensions, fastest CTA bits first. Empty: one CTA."""
 
@@ -35,7 +35,7 @@ class Cluster:
         return [min(self.split[d], shape[d]) if self.split else 1 for d in range(len(shape))]
 
 
-ONE_CTA = Cluster()
+ONE_CTA = CtaSplit()
 
 
 @dataclass
@@ -86,7 +86,7 @@ class Builder:
             if self.extents[dim] < self.shape[dim]:
                 self.add(axis, dim, self.shape[dim] // self.extents[dim])
 
-    def result(self, cluster: Cluster, shape: Shape) -> F2Layout:
+    def result(self, cluster: CtaSplit, shape: Shape) -> F2Layout:
         """The layout over the whole tensor of ``shape``, CTAs above what one CTA holds."""
         self.shape = shape
         self.extents = [s // p for s, p in zip(shape, cluster.parts(shape), strict=True)]
@@ -97,7 +97,7 @@ class Builder:
         return F2Layout.of(self.bases, {f"dim{d}": s for d, s in enumerate(shape)})
 
 
-def of_threads(shape: Shape, cluster: Cluster) -> Builder:
+def of_threads(shape: Shape, cluster: CtaSplit) -> Builder:
     """Columns of what the threads of one CTA hold."""
     builder = Builder([s // p for s, p in zip(shape, cluster.parts(shape), strict=True)])
     builder.axis("register", "lane", "warp")

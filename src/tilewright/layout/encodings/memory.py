@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.diag import fail
-from tilewright.layout.encodings.builder import ONE_CTA, Builder, Cluster, Shape, fast_last
+from tilewright.layout.encodings.builder import ONE_CTA, Builder, CtaSplit, Shape, fast_last
 from tilewright.layout.f2 import F2Layout
 
 
@@ -19,7 +19,7 @@ class SwizzledShared:
     max_phase: int
     order: tuple[int, ...]
     rotating: bool = False
-    cluster: Cluster = ONE_CTA
+    cluster: CtaSplit = ONE_CTA
 
     def layout(self, shape: Shape) -> F2Layout:
         """offset, block onto the tensor."""
@@ -53,7 +53,7 @@ class TmaShared:
     swizzle_bytes: int
     element_bits: int
     transposed: bool = False
-    cluster: Cluster = ONE_CTA
+    cluster: CtaSplit = ONE_CTA
 
     def layout(self, shape: Shape) -> F2Layout:
         """offset, block onto the tensor."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.diag import fail
 from tilewright.hw import fragments as facts
-from tilewright.layout.encodings.builder import ONE_CTA, Builder, Cluster, Encoding, Shape, fast_last, of_threads
+from tilewright.layout.encodings.builder import ONE_CTA, Builder, CtaSplit, Encoding, Shape, fast_last, of_threads
 from tilewright.layout.f2 import F2Layout
 
 
@@ -18,7 +18,7 @@ class Blocked:
     lanes: tuple[int, ...]
     warps: tuple[int, ...]
     order: tuple[int, ...]
-    cluster: Cluster = ONE_CTA
+    cluster: CtaSplit = ONE_CTA
 
     def layout(self, shape: Shape) -> F2Layout:
         """register, lane, warp, block onto the tensor."""
@@ -52,7 +52,7 @@ class Mma:
     version: int
     instruction: tuple[int, ...]
     warps: tuple[int, ...]
-    cluster: Cluster = ONE_CTA
+    cluster: CtaSplit = ONE_CTA
 
     def _warps(self, builder: Builder, copies_along: int | None) -> None:
         # mma.sync deals warps along the last dimension first, wgmma's warps run down the rows
@@ -102,7 +102,7 @@ class Mfma:
     transposed: bool = False
     tiles: tuple[int, ...] = ()
     element_bits: int = 32
-    cluster: Cluster = ONE_CTA
+    cluster: CtaSplit = ONE_CTA
 
     def layout(self, shape: Shape) -> F2Layout:
         """The accumulator: register, lane, warp, block onto the tensor."""
@@ -124,7 +124,7 @@ class Wmma:
     version: int
     warps: tuple[int, ...]
     transposed: bool = False
-    cluster: Cluster = ONE_CTA
+    cluster: CtaSplit = ONE_CTA
 
     def layout(self, shape: Shape) -> F2Layout:
         """The accumulator: register, lane, warp, block onto the tensor."""
@@ -137,7 +137,7 @@ class Wmma:
         return _amd_operand(shape, self.warps, (), index, k_width, 16, groups, self.cluster, copies=2 // groups)
 
 
-def _amd_fragment(fragment: facts.Fragment | None, what: object) -> facts.Fragment:
+def _amd_fragment(fragment: facts.FragmentAtom | None, what: object) -> facts.FragmentAtom:
     if fragment is None:
         fail(
             "LAY014",
@@ -150,12 +150,12 @@ def _amd_fragment(fragment: facts.Fragment | None, what: object) -> facts.Fragme
 
 
 def _amd_accumulator(
-    fragment: facts.Fragment,
+    fragment: facts.FragmentAtom,
     shape: Shape,
     warps: Shape,
     tiles: Shape,
     transposed: bool,
-    cluster: Cluster,
+    cluster: CtaSplit,
 ) -> F2Layout:
     rank = len(shape)
     builder = of_threads(shape, cluster)
@@ -176,7 +176,7 @@ def _amd_operand(
     k_width: int,
     lanes: int,
     groups: int,
-    cluster: Cluster,
+    cluster: CtaSplit,
     copies: int = 1,
 ) -> F2Layout:
     """``k_width`` elements along k per lane, ``lanes`` lanes along the other dimension, ``groups`` of them along k."""

@@ -12,7 +12,17 @@ from dataclasses import dataclass
 from tilewright.base.expr import Const, Expr
 from tilewright.base.once import once
 from tilewright.protocol.effects import Await, BarrierLife, Commit, Count, Effect, Fence, Order, Retire, Signal, Sync
-from tilewright.protocol.operands import CTA_RANK, ZERO, FenceSpace, Region, Scope, Slot, StageRegion, StageSlot, Use
+from tilewright.protocol.operands import (
+    CTA_RANK,
+    ZERO,
+    FenceSpace,
+    PipelineUse,
+    Region,
+    Scope,
+    Slot,
+    StageRegion,
+    StageSlot,
+)
 from tilewright.protocol.ops.barriers import BarArrive, BarSync, ClusterArrive, ClusterWait, CtaSync, WarpSync
 from tilewright.protocol.ops.base import Brief, Op
 from tilewright.protocol.ops.copies import (
@@ -138,6 +148,7 @@ __all__ = [
     "MbarrierInval",
     "Op",
     "PipelineOp",
+    "PipelineUse",
     "ProducerAcquire",
     "ProducerCommit",
     "Read",
@@ -166,7 +177,6 @@ __all__ = [
     "TmaLoad",
     "TmaPrefetch",
     "TmaStore",
-    "Use",
     "Wait",
     "WarpSync",
     "Wgmma",

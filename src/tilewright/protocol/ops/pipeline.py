@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.base.expr import Expr
 from tilewright.base.once import once
 from tilewright.protocol.effects import Effect
-from tilewright.protocol.operands import Scope, Use
+from tilewright.protocol.operands import PipelineUse, Scope
 from tilewright.protocol.ops.base import Brief, Op
 
 
@@ -29,7 +29,7 @@ class PipelineOp(Op):
 class ProducerAcquire(PipelineOp):
     """Waits until the stage may be filled for a use: until the consumers have released its use before."""
 
-    use: Use
+    use: PipelineUse
     scope: Scope = Scope.CTA
 
     word = "producer_acquire"
@@ -39,7 +39,7 @@ class ProducerAcquire(PipelineOp):
 class ProducerCommit(PipelineOp):
     """Arrives on the full barrier of a use, of which copies will bring ``tx_bytes``; none if threads filled it."""
 
-    use: Use
+    use: PipelineUse
     tx_bytes: int = 0
     scope: Scope = Scope.CTA
 
@@ -50,7 +50,7 @@ class ProducerCommit(PipelineOp):
 class ConsumerWait(PipelineOp):
     """Waits for the data of a use."""
 
-    use: Use
+    use: PipelineUse
     scope: Scope = Scope.CTA
 
     word = "consumer_wait"
@@ -60,7 +60,7 @@ class ConsumerWait(PipelineOp):
 class ConsumerRelease(PipelineOp):
     """Arrives on the empty barrier of a use, of the CTA of rank ``cta`` (None: the executing one)."""
 
-    use: Use
+    use: PipelineUse
     cta: Expr | None = None
     scope: Scope = Scope.CTA
 

@@ -7,22 +7,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tilewright.ptx.machine.state import State
 from tilewright.ptx.opcodes import find
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED, width
 from tilewright.ptx.syntax import Instruction
 
-if TYPE_CHECKING:
-    from tilewright.ptx.machine.effects import Effects
-
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "inc", "dec", "exch", "cas")
 
 
-def update(machine: Effects, i: Instruction, lanes: Bits, given: list[Any]) -> list[Bits]:
+def update(machine: State, i: Instruction, lanes: Bits, given: list[Any]) -> list[Bits]:
     """``atom`` and ``red``: the old values."""
     type = i.modifiers[-1]
     size = width(type) // 8
@@ -53,7 +51,7 @@ def update(machine: Effects, i: Instruction, lanes: Bits, given: list[Any]) -> l
     return old
 
 
-def _shared(machine: Effects, lanes: Bits, address: Bits, size: int) -> tuple[Bits, Bits, Bits]:
+def _shared(machine: State, lanes: Bits, address: Bits, size: int) -> tuple[Bits, Bits, Bits]:
     at, _, good = machine.shared.locate(lanes, address, size)
     mine = np.flatnonzero(good)
     return machine.shared.data, mine, at[mine]

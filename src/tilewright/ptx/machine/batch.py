@@ -12,10 +12,11 @@ let asynchronous copies land only when nothing else can run.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
+from tilewright.ptx.machine.compiled import CompiledEntry
 from tilewright.ptx.machine.effects import Effects
 from tilewright.ptx.machine.lanes import DONE, RUNNING, STOPPED, Lanes, distinct
 from tilewright.ptx.machine.launch import Launch, Memory
@@ -23,9 +24,6 @@ from tilewright.ptx.machine.report import Report, Stop
 from tilewright.ptx.machine.segments import Segment
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import SIGNED, unsigned
-
-if TYPE_CHECKING:
-    from tilewright.ptx.machine.run import Program
 
 _NEVER = 1 << 30
 _HELD = 0.25
@@ -37,7 +35,7 @@ class Batch(Effects):
 
     def __init__(
         self,
-        program: Program,
+        program: CompiledEntry,
         launch: Launch,
         parameters: Sequence[Any],
         memory: Memory,

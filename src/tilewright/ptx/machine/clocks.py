@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 
 from tilewright.ptx.machine.lanes import Lanes
-from tilewright.ptx.machine.scratch import Scratch
+from tilewright.ptx.machine.scratch import ArrayPool
 from tilewright.ptx.opcodes.rows import Bits
 
 _ASYNCHRONOUS = 64
@@ -25,7 +25,7 @@ class Clocks:
     A *participant* is a thread of a cluster: its CTA's rank times the CTA's threads, plus its own.
     """
 
-    def __init__(self, lanes: Lanes, scratch: Scratch):
+    def __init__(self, lanes: Lanes, scratch: ArrayPool):
         self.scratch = scratch
         self.lanes = lanes
         self.now = 1

@@ -13,20 +13,18 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.ptx.machine import matrices
 from tilewright.ptx.machine.shared import RANK_SHIFT
+from tilewright.ptx.machine.state import State
 from tilewright.ptx.machine.tensormap import TensorMap
 from tilewright.ptx.opcodes import find
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED
 from tilewright.ptx.syntax import Immediate, Instruction, Vector
-
-if TYPE_CHECKING:
-    from tilewright.ptx.machine.effects import Effects
 
 _OFFSET = (1 << RANK_SHIFT) - 1
 
@@ -51,7 +49,7 @@ class _Group:
 class Copies:
     """Operations in flight in one batch."""
 
-    def __init__(self, machine: Effects):
+    def __init__(self, machine: State):
         self.machine = machine
         self.flying: deque[Pending] = deque()
         self.groups: dict[tuple[str, int], _Group] = {}
@@ -165,7 +163,7 @@ class Copies:
             group = self._group("cp", lane)
             for operation in [*group.open, *(o for g in group.committed for o in g)]:
                 self._land(operation)
-        for key, mine in machine._keys(lanes, given[0]):  # pyright: ignore[reportPrivateUsage]
+        for key, mine in machine.keys(lanes, given[0]):  # pyright: ignore[reportPrivateUsage]
             count = int(mine.sum())
             if "noinc" not in i.modifiers:
                 machine.mbarriers.objects[key].pending += count

@@ -11,72 +11,42 @@ lists, addresses with coordinates as pairs) and returns the values of the writte
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 
 from tilewright.ptx.machine import matrices, warps
 from tilewright.ptx.machine.atomics import update
-from tilewright.ptx.machine.clocks import Clocks
+from tilewright.ptx.machine.compiled import CompiledEntry
 from tilewright.ptx.machine.copies import Copies
 from tilewright.ptx.machine.lanes import RUNNING, Lanes, distinct
 from tilewright.ptx.machine.launch import Launch, Memory
-from tilewright.ptx.machine.mbarriers import Mbarriers
-from tilewright.ptx.machine.report import MOST, Fault, Report, Stop
-from tilewright.ptx.machine.shared import RANK_SHIFT, Shared
-from tilewright.ptx.machine.spaces import LOCAL, PARAMETERS, SHARED, Spaces
+from tilewright.ptx.machine.report import Report, Stop
+from tilewright.ptx.machine.shared import RANK_SHIFT
+from tilewright.ptx.machine.spaces import LOCAL, PARAMETERS, SHARED
+from tilewright.ptx.machine.state import WINDOW_OFFSET, State, wide, window_address
 from tilewright.ptx.opcodes import find
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED, is_signed, unsigned, width
 from tilewright.ptx.syntax import Immediate, Instruction, Pair, Register, Vector
 
-if TYPE_CHECKING:
-    from tilewright.ptx.machine.run import Program
-
 Handler = Callable[..., list[Bits] | None]
-_OFFSET = np.uint64((1 << RANK_SHIFT) - 1)
 
 
-class Effects:
-    """The state of a batch besides its registers, and the handlers of its instructions."""
+class Effects(State):
+    """The handlers of a batch's instructions."""
 
     def __init__(
         self,
-        program: Program,
+        program: CompiledEntry,
         launch: Launch,
         parameters: Sequence[Any],
         memory: Memory,
         lanes: Lanes,
         report: Report,
     ):
-        self.entry, self.launch, self.lanes, self.report = program.entry, launch, lanes, report
-        self.current: Instruction = self.entry.body[0] if self.entry.body else Instruction(0, "", (), (), None, None, 0)
-        self.clocks = Clocks(lanes, program.scratch)
-        self.mbarriers = Mbarriers(self.clocks)
-        given = (launch, parameters, memory, lanes, self.clocks, self.complain, program.scratch)
-        self.spaces = Spaces(program.module, self.entry, *given)
-        self.shared: Shared = self.spaces.shared
+        super().__init__(program, launch, parameters, memory, lanes, report)
         self.copies = Copies(self)
-        self.passed: Bits | None = None
-        self.blocked: Bits
-        self.arrived: dict[tuple[int, int], list[Bits]] = {}
-        self.wanted: dict[tuple[int, int], int] = {}
-        self.cluster_arrived: dict[int, list[Bits]] = {}
-        self.let_go: list[Bits] = []
-        self.said: set[tuple[str, int]] = set()
-        self.lane_numbers = np.arange(lanes.count)
-
-    def complain(self, code: str, lanes: Bits, detail: str) -> None:
-        """Record a fault of the current instruction, once for each code."""
-        key = (code, self.current.index)
-        if key in self.said:
-            return
-        self.said.add(key)
-        lane = int(np.atleast_1d(lanes)[0])
-        place = (int(self.lanes.cta[lane]), int(self.lanes.thread[lane]), int(self.lanes.world[lane]))
-        self.report.faults.append(Fault(code, self.current, *place, detail))
-        if len(self.report.faults) >= MOST:
-            raise Stop
 
     # -- operands
 
@@ -113,11 +83,6 @@ class Effects:
         found = handler(self, instruction, lanes[chosen], given) or []
         return [_spread(f, chosen) for f in found]
 
-    def lacking(self, instruction: Instruction, lanes: Bits) -> list[Bits]:
-        """The machine can't execute it."""
-        self.complain("PTX015", lanes, instruction.name)
-        raise Stop
-
     # -- loads, stores, atomics
 
     def _ld(self, i: Instruction, lanes: Bits, given: list[Any]) -> list[Bits]:
@@ -149,29 +114,29 @@ class Effects:
         """Generic addresses of shared and local memory lie in windows of their own; others are generic already."""
         space = i.modifiers[1] if i.modifiers[0] == "to" else i.modifiers[0]
         base = {"shared": SHARED, "local": LOCAL}.get(space.partition("::")[0], 0)
-        value = _wide(given[0])
+        value = wide(given[0])
         return [value - np.uint64(base) if i.modifiers[0] == "to" else value + np.uint64(base)]
 
     def _isspacep(self, i: Instruction, lanes: Bits, given: list[Any]) -> list[Bits]:
-        window = _wide(given[0]) >> np.uint64(44)
+        window = wide(given[0]) >> np.uint64(44)
         known = {"shared": SHARED >> 44, "local": LOCAL >> 44, "param": PARAMETERS >> 44, "const": -1}
         space = i.modifiers[0].partition("::")[0]
         if space == "global":
             return [~np.isin(window, [SHARED >> 44, LOCAL >> 44, PARAMETERS >> 44])]
         inside = window == known[space]
         if i.modifiers[0] in ("shared", "shared::cta"):
-            inside = inside & (_wide(given[0]) - np.uint64(SHARED) >> np.uint64(RANK_SHIFT) == self.lanes.rank[lanes])
+            inside = inside & (wide(given[0]) - np.uint64(SHARED) >> np.uint64(RANK_SHIFT) == self.lanes.rank[lanes])
         return [inside]
 
     def _mapa(self, i: Instruction, lanes: Bits, given: list[Any]) -> list[Bits]:
         """The same place in the CTA of another rank."""
-        address, rank = _wide(given[0]), _wide(given[1])
+        address, rank = wide(given[0]), wide(given[1])
         window = address & ~np.uint64((1 << 32) - 1)
-        mapped = window | (address & _OFFSET) | rank << np.uint64(RANK_SHIFT)
+        mapped = window | (address & WINDOW_OFFSET) | rank << np.uint64(RANK_SHIFT)
         return [mapped.astype(UNSIGNED[width(i.modifiers[-1])])]
 
     def _getctarank(self, i: Instruction, lanes: Bits, given: list[Any]) -> list[Bits]:
-        return [((_wide(given[0]) & np.uint64(0xFFFFFFFF)) >> np.uint64(RANK_SHIFT)).astype(np.uint32)]
+        return [((wide(given[0]) & np.uint64(0xFFFFFFFF)) >> np.uint64(RANK_SHIFT)).astype(np.uint32)]
 
     def _createpolicy(self, i: Instruction, lanes: Bits, given: list[Any]) -> list[Bits]:
         return [np.asarray(np.uint64(0))]
@@ -299,20 +264,11 @@ class Effects:
 
     # -- mbarriers
 
-    def _keys(self, lanes: Bits, address: Bits) -> list[tuple[tuple[int, int], Bits]]:
-        """((instance, offset), which of the lanes) for each mbarrier that lanes name."""
-        address = np.broadcast_to(_window(address), lanes.shape)
-        instance = self.lanes.mate(self.lanes.instance[lanes], (address >> np.uint64(RANK_SHIFT)).astype(np.int64))
-        joined = instance << 24 | (address & _OFFSET).astype(np.int64)
-        if len(joined) == 1:
-            return [((int(joined[0]) >> 24, int(joined[0]) & (1 << 24) - 1), np.ones(1, np.bool_))]
-        return [((int(k) >> 24, int(k) & (1 << 24) - 1), joined == k) for k in np.unique(joined)]
-
     def _mbarrier(self, i: Instruction, lanes: Bits, given: list[Any]) -> list[Bits] | None:
         what = i.modifiers[0]
         if what == "pending_count":
             self.lacking(i, lanes)
-        keys = self._keys(lanes, given[0])
+        keys = self.keys(lanes, given[0])
         if what != "init":
             for key, mine in keys:
                 if key not in self.mbarriers.objects:
@@ -411,7 +367,7 @@ class Effects:
         """Eight rows of 16 bytes per matrix, their addresses from eight lanes each."""
         count = int(i.modifiers[3][1:]) if "m8n8" in i.modifiers else self.lacking(i, lanes)
         assert isinstance(count, int)
-        address = np.broadcast_to(_window(given[0]), lanes.shape).reshape(-1, 32)
+        address = np.broadcast_to(window_address(given[0]), lanes.shape).reshape(-1, 32)
         owner = lanes.reshape(-1, 32)[:, : 8 * count]
         words = self.shared.load(owner.reshape(-1), address[:, : 8 * count].reshape(-1), 4, 4)
         rows = np.stack(words, -1).reshape(-1, count, 8, 4).view(np.uint16)  # [warp, matrix, row, 8 elements]
@@ -423,7 +379,7 @@ class Effects:
     def _stmatrix(self, i: Instruction, lanes: Bits, given: list[Any]) -> None:
         values = given[1] if isinstance(given[1], list) else [given[1]]
         count = len(values)
-        address = np.broadcast_to(_window(given[0]), lanes.shape).reshape(-1, 32)
+        address = np.broadcast_to(window_address(given[0]), lanes.shape).reshape(-1, 32)
         pairs = np.stack([np.broadcast_to(v, lanes.shape).reshape(-1, 32) for v in values], 1)
         rows = np.ascontiguousarray(pairs).view(np.uint16).reshape(-1, count, 8, 8)
         if "trans" in i.modifiers:
@@ -489,15 +445,6 @@ def _shape(i: Instruction) -> tuple[int, int, str]:
 def _as(value: Any, size: int) -> Bits:
     """A value in the width of an element."""
     return np.asarray(value).astype(UNSIGNED[8 * size])
-
-
-def _wide(value: Any) -> Bits:
-    return np.asarray(value).astype(np.uint64)
-
-
-def _window(address: Any) -> Bits:
-    """A shared address, generic ones brought back into the window."""
-    return _wide(address) & np.uint64(0xFFFFFFFF)
 
 
 def _some(value: Any, chosen: Bits) -> Any:

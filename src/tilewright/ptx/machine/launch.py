@@ -40,7 +40,7 @@ class Launch:
 
 
 @dataclass
-class Region:
+class TensorRegion:
     """A tensor's bytes at an address. ``worlds`` has one row for each schedule; a single one while none wrote."""
 
     name: str
@@ -59,7 +59,7 @@ class Region:
 class Memory:
     """Global memory: regions in the order of their addresses."""
 
-    regions: list[Region] = field(default_factory=list[Region])
+    regions: list[TensorRegion] = field(default_factory=list[TensorRegion])
 
     def add(self, name: str, array: np.ndarray[Any, Any], writable: bool = True, address: int | None = None) -> int:
         """Put a contiguous array into memory, without a copy; its address, which ends in 256 zeros' worth of
@@ -68,7 +68,7 @@ class Memory:
             raise ValueError(f"{name} is not contiguous")
         raw: Bits = array.reshape(-1).view(np.uint8)
         at = _FIRST + len(self.regions) * _APART if address is None else address
-        self.regions.append(Region(name, at, raw, writable))
+        self.regions.append(TensorRegion(name, at, raw, writable))
         self.regions.sort(key=lambda r: r.address)
         return at
 
@@ -91,6 +91,6 @@ class Memory:
                 region.bytes[:] = region.worlds[0, :size]
         return tuple(differing)
 
-    def find(self, address: int, size: int) -> Region | None:
+    def find(self, address: int, size: int) -> TensorRegion | None:
         """The region that holds ``size`` bytes at an address."""
         return next((r for r in self.regions if r.address <= address and address + size <= r.end), None)

@@ -15,7 +15,7 @@ Key = tuple[int, int]
 
 
 @dataclass
-class Mbarrier:
+class MbarrierState:
     """``pending`` arrivals of ``count`` are missing in phase ``phase``, and ``bytes`` of transactions."""
 
     count: int
@@ -29,12 +29,12 @@ class Mbarrier:
     done_across: Bits | None = None
 
 
-class Mbarriers:
+class MbarrierTable:
     """The objects of a batch by place. ``woken`` turns true when a phase ends, so that waiting lanes look again."""
 
     def __init__(self, clocks: Clocks):
         self.clocks = clocks
-        self.objects: dict[Key, Mbarrier] = {}
+        self.objects: dict[Key, MbarrierState] = {}
         self.columns: dict[int, int] = {}
         self.woken = False
 
@@ -43,7 +43,7 @@ class Mbarriers:
         last = self.clocks.columns - self.clocks.participants - 1
         column = self.clocks.participants + self.columns.setdefault(key[1], min(len(self.columns), last))
         none = np.zeros(self.clocks.columns, np.int32)
-        self.objects[key] = Mbarrier(count, count, column, none, none.copy())
+        self.objects[key] = MbarrierState(count, count, column, none, none.copy())
 
     def expect(self, key: Key, count: int) -> None:
         """Expect bytes of transactions in the current phase."""
@@ -66,7 +66,7 @@ class Mbarriers:
         m.into[m.column] = self.clocks.now
         self._turn(m)
 
-    def _turn(self, m: Mbarrier) -> None:
+    def _turn(self, m: MbarrierState) -> None:
         if m.pending == 0 and m.bytes == 0:
             m.phase += 1
             m.pending = m.count

@@ -7,36 +7,19 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ptx.flow import graph
 from tilewright.ptx.machine.batch import Batch
+from tilewright.ptx.machine.compiled import CompiledEntry
 from tilewright.ptx.machine.launch import Launch, Memory
 from tilewright.ptx.machine.report import Report, Stop
-from tilewright.ptx.machine.scratch import Scratch
-from tilewright.ptx.machine.segments import Compiler
-from tilewright.ptx.ssa import ssa
-from tilewright.ptx.syntax import Entry, Module
+from tilewright.ptx.syntax import Module
 
 MOST_LANES = 16384
 """Lanes of a batch: more fall out of the cache."""
 MOST_STEPS = 2_000_000
 
 
-class Program:
+class ExecutableEntry(CompiledEntry):
     """An entry compiled once, to be launched any number of times."""
-
-    def __init__(self, module: Module, name: str = ""):
-        self.module = module
-        self.entry: Entry = module.entry(name)
-        self.flow = graph(self.entry)
-        self.scratch = Scratch()
-        compiler = Compiler(ssa(self.flow))
-        self.segments = compiler.compiled()
-        self.heads, self.slots, self.types, self.suspect = (
-            compiler.heads,
-            compiler.slots,
-            compiler.types,
-            compiler.suspect,
-        )
 
     def launch(
         self,
@@ -78,4 +61,4 @@ def run(
     seed: int = 0,
 ) -> Report:
     """Compile and execute one launch of an entry."""
-    return Program(module, entry).launch(launch, parameters, memory, schedules, seed)
+    return ExecutableEntry(module, entry).launch(launch, parameters, memory, schedules, seed)

@@ -9,7 +9,7 @@ import numpy as np
 from tilewright.ptx.opcodes.rows import Bits
 
 
-class Scratch:
+class ArrayPool:
     """Arrays by name, kept from batch to batch."""
 
     def __init__(self) -> None:

@@ -15,7 +15,7 @@ import numpy as np
 
 from tilewright.diag import Location, fail
 from tilewright.ptx.flow import Edge, Flow
-from tilewright.ptx.opcodes import CARRY, Form, Kind, find, reads, registers, writes
+from tilewright.ptx.opcodes import CARRY, Form, OpcodeKind, find, reads, registers, writes
 from tilewright.ptx.opcodes.words import UNSIGNED, is_signed, is_type, unsigned, width
 from tilewright.ptx.ssa import Ssa
 from tilewright.ptx.syntax import (
@@ -32,7 +32,7 @@ from tilewright.ptx.syntax import (
 )
 
 Code = Callable[..., Any]
-_TOGETHER = frozenset((Kind.WARP, Kind.MATRIX, Kind.WGMMA, Kind.BARRIER))
+_TOGETHER = frozenset((OpcodeKind.WARP, OpcodeKind.MATRIX, OpcodeKind.WGMMA, OpcodeKind.BARRIER))
 
 
 @dataclass
@@ -67,7 +67,7 @@ def _must_be_defined(i: Instruction) -> set[str]:
     count where they arrive.
     """
     form = find(i.opcode, i.modifiers)
-    moved = form is not None and form.kind in (Kind.WARP, Kind.MATRIX, Kind.WGMMA)
+    moved = form is not None and form.kind in (OpcodeKind.WARP, OpcodeKind.MATRIX, OpcodeKind.WGMMA)
     moved |= i.opcode == "st" and any(m.startswith("shared") for m in i.modifiers)
     return {r for o in i.operands if isinstance(o, Address) or not moved for r in registers(o)}
 
@@ -77,9 +77,9 @@ def alone(instruction: Instruction) -> str:
     form = find(instruction.opcode, instruction.modifiers)
     if form is None or form.kind not in _TOGETHER:
         return "wait" if instruction.opcode == "mbarrier" and instruction.modifiers[0] == "try_wait" else ""
-    if form.kind is Kind.BARRIER:
+    if form.kind is OpcodeKind.BARRIER:
         return "warp" if instruction.modifiers[0] == "warp" else "barrier"
-    if form.kind is Kind.WGMMA:
+    if form.kind is OpcodeKind.WGMMA:
         return "warpgroup" if instruction.modifiers[0] == "mma_async" else ""
     return "" if instruction.opcode == "activemask" else "warp"
 
@@ -263,7 +263,7 @@ class Compiler:
                 self._read(i.operands[0].name)
             return []
         form = find(i.opcode, i.modifiers)
-        if form is None or form.kind is Kind.PARSED:
+        if form is None or form.kind is OpcodeKind.PARSED:
             return self._call(i, None)
         if form.row.build is None:
             return self._call(i, form)

@@ -9,7 +9,7 @@ import numpy as np
 
 from tilewright.ptx.machine.clocks import Clocks
 from tilewright.ptx.machine.lanes import Lanes
-from tilewright.ptx.machine.scratch import Scratch
+from tilewright.ptx.machine.scratch import ArrayPool
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED
 
@@ -21,13 +21,13 @@ Complain = Callable[[str, Bits, str], None]
 """Reports a fault: its code, the lanes, what happened."""
 
 
-class Shared:
+class SharedWindow:
     """``data[instance]`` are the bytes.
 
     Shadows count granules of ``grain`` bytes, the narrowest access of the kernel.
     """
 
-    def __init__(self, lanes: Lanes, clocks: Clocks, size: int, grain: int, complain: Complain, scratch: Scratch):
+    def __init__(self, lanes: Lanes, clocks: Clocks, size: int, grain: int, complain: Complain, scratch: ArrayPool):
         self.lanes, self.clocks, self.grain, self.complain = lanes, clocks, grain, complain
         self.size = RESERVED + size
         self.stride = -(-self.size // 1024) * 1024

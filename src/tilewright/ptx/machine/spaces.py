@@ -9,9 +9,9 @@ import numpy as np
 
 from tilewright.ptx.machine.clocks import Clocks
 from tilewright.ptx.machine.lanes import Lanes
-from tilewright.ptx.machine.launch import Launch, Memory, Region
-from tilewright.ptx.machine.scratch import Scratch
-from tilewright.ptx.machine.shared import RANK_SHIFT, RESERVED, Complain, Shared
+from tilewright.ptx.machine.launch import Launch, Memory, TensorRegion
+from tilewright.ptx.machine.scratch import ArrayPool
+from tilewright.ptx.machine.shared import RANK_SHIFT, RESERVED, Complain, SharedWindow
 from tilewright.ptx.machine.tensormap import TensorMap
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED, width
@@ -43,14 +43,16 @@ class Spaces:
         lanes: Lanes,
         clocks: Clocks,
         complain: Complain,
-        scratch: Scratch,
+        scratch: ArrayPool,
     ):
         self.memory, self.lanes, self.complain = memory, lanes, complain
         self.symbols: dict[str, int] = {}
         self.maps: dict[int, TensorMap] = {}
         self.local_symbols: dict[str, int] = {}
         self.parameters = self._lay_out_parameters(entry, parameters)
-        self.shared = Shared(lanes, clocks, self._lay_out_shared(entry, launch), narrowest(entry), complain, scratch)
+        self.shared = SharedWindow(
+            lanes, clocks, self._lay_out_shared(entry, launch), narrowest(entry), complain, scratch
+        )
         size = 0
         for v in entry.local:
             size = -(-size // v.align) * v.align
@@ -192,9 +194,9 @@ class Spaces:
 
     def located(
         self, lanes: Bits, address: Bits, count: int, size: int, writes: bool
-    ) -> list[tuple[Region, Bits, Bits]]:
+    ) -> list[tuple[TensorRegion, Bits, Bits]]:
         """(region, places in ``lanes``, element of its bytes for each) of accesses to global memory that are right."""
-        length, found = count * size, list[tuple[Region, Bits, Bits]]()
+        length, found = count * size, list[tuple[TensorRegion, Bits, Bits]]()
         aligned = address & np.uint64(length - 1) == 0
         if not aligned.all():
             self.complain("PTX011", lanes[~aligned], f"{length} bytes at {int(address[~aligned][0]):#x}")
@@ -225,7 +227,7 @@ class Spaces:
             left = left[~near] if not near.all() else left[:0]
         return found
 
-    def _below(self, address: int) -> Region | None:
+    def _below(self, address: int) -> TensorRegion | None:
         """The region that an address is of: in it, behind it, or not far before it."""
         near = [r for r in self.memory.regions if r.address - _REACH // 2 <= address < r.address + _REACH // 2]
         return max(

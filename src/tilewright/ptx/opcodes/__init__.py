@@ -9,10 +9,10 @@ from collections.abc import Iterator
 from functools import lru_cache
 
 from tilewright.ptx.opcodes import conversions, effects, floats, integers
-from tilewright.ptx.opcodes.rows import Bits, Form, Function, Kind, Row
-from tilewright.ptx.syntax import Address, Arguments, Instruction, Negated, Operand, Pair, Register, Vector
+from tilewright.ptx.opcodes.rows import Bits, Form, Function, OpcodeKind, Row
+from tilewright.ptx.syntax import Address, CallArguments, Instruction, Negated, Operand, Pair, Register, Vector
 
-__all__ = ["TABLE", "Bits", "Form", "Function", "Kind", "Row", "find", "reads", "registers", "writes"]
+__all__ = ["TABLE", "Bits", "Form", "Function", "OpcodeKind", "Row", "find", "reads", "registers", "writes"]
 
 TABLE: tuple[Row, ...] = (*integers.ROWS, *floats.ROWS, *conversions.ROWS, *effects.ROWS)
 """Every row."""
@@ -53,7 +53,7 @@ def _accessed(instruction: Instruction) -> Iterator[tuple[str, Operand]]:
     """Each operand with its role. An opcode that the table lacks may read all it names, and write its first operand."""
     operands = instruction.operands
     if instruction.opcode == "call":
-        results = len(operands) > 1 and isinstance(operands[0], Arguments)
+        results = len(operands) > 1 and isinstance(operands[0], CallArguments)
         yield from (("w" if results and i == 0 else "r", o) for i, o in enumerate(operands))
         return
     form = find(instruction.opcode, instruction.modifiers)
@@ -74,7 +74,7 @@ def registers(operand: Operand) -> tuple[str, ...]:
             return (name,)
         case Negated(register):
             return (register.name,)
-        case Vector(items) | Arguments(items):
+        case Vector(items) | CallArguments(items):
             return tuple(r for item in items for r in registers(item))
         case Pair(first, second):
             return (*registers(first), *registers(second))

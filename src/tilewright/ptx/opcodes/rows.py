@@ -28,7 +28,7 @@ Function: TypeAlias = Callable[..., Any]
 them where more than one register is written."""
 
 
-class Kind(Enum):
+class OpcodeKind(Enum):
     """What an instruction does besides writing registers."""
 
     PURE = "pure"
@@ -69,7 +69,7 @@ class Row:
     pattern: str
     roles: str
     build: Callable[..., Function] | None = None
-    kind: Kind = Kind.PURE
+    kind: OpcodeKind = OpcodeKind.PURE
     bound: str = ""
 
     @property
@@ -112,7 +112,7 @@ class Form:
     chosen: tuple[str, ...]
 
     @property
-    def kind(self) -> Kind:
+    def kind(self) -> OpcodeKind:
         """What it does besides writing registers."""
         return self.row.kind
 

@@ -6,8 +6,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Const, Sym, all_of
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.configuration import ScheduleConfiguration
-from tilewright.schedule.lower import Lowering
+from tilewright.schedule.hopper.configuration import RoleContext, ScheduleConfiguration
 from tilewright.schedule.mapping import Buffered, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
@@ -18,12 +17,11 @@ CHUNK_REGISTERS = 32
 """Registers of a large value that are computed and stored at a time."""
 
 
-class ChunkedStores(Lowering):
+class ChunkedStores(RoleContext):
     """Lowers stores chunk by chunk; loads that one store alone needs are issued with its chunks."""
 
     def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
-        super().__init__(kernel, placement, facts)
-        self.configuration = configuration
+        super().__init__(kernel, placement, facts, configuration)
         self.copied = {s.copied.load: (pipeline, s) for pipeline in configuration.pipelines for s in pipeline.slots}
         self.postponed = self.late_loads()
 

@@ -13,22 +13,19 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cache
-from typing import TYPE_CHECKING
 
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Expr, Sym
 from tilewright.hw.tensormap import Swizzle
 from tilewright.layout.shared import SharedTile
+from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.schedule.hopper.operands import ROWS
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-
-if TYPE_CHECKING:
-    from tilewright.schedule.hopper.lower import RoleLowering
 
 EPILOGUE_STAGES = 2
 EPILOGUE_STAGE_BYTES = 8192
@@ -98,7 +95,7 @@ class AccumulatorTile:
         """All panels, those of one width after the others."""
         yield from sorted(self.side_by_side, key=lambda panel: -panel.width)
 
-    def fill(self, lowering: RoleLowering, panel: EpilogueTile, base: Expr) -> None:
+    def fill(self, lowering: RoleContext, panel: EpilogueTile, base: Expr) -> None:
         """Computes a panel's part of the tile and writes it at byte ``base``. A thread has two registers of each of the
         matrices."""
         first = (panel.block * self.columns + panel.start) // 2
@@ -130,7 +127,7 @@ def cut(columns: int) -> dict[int, list[int]]:
     return found
 
 
-def epilogue_buffer(lowering: RoleLowering, op: tile.Store) -> SSAValue:
+def epilogue_buffer(lowering: RoleContext, op: tile.Store) -> SSAValue:
     """The shared memory of all warpgroups' epilogue tiles."""
     if lowering.panels is None:
         shared = t.Shared("panels", element(op.value), epilogue_bytes(lowering.configuration.consumers) // 2, 0)
@@ -144,12 +141,12 @@ def epilogue_bytes(warpgroups: int) -> int:
     return EPILOGUE_STAGES * EPILOGUE_STAGE_BYTES * warpgroups
 
 
-def stage_offset(lowering: RoleLowering, number: int) -> Expr:
+def stage_offset(lowering: RoleContext, number: int) -> Expr:
     """Byte of the warpgroup's ``number``-th panel: two places, in turn."""
     return (lowering.number * EPILOGUE_STAGES + number % EPILOGUE_STAGES) * EPILOGUE_STAGE_BYTES
 
 
-def warpgroup_barrier(lowering: RoleLowering) -> a.NamedBarrierSync:
+def warpgroup_barrier(lowering: RoleContext) -> a.NamedBarrierSync:
     """A barrier of the warpgroup's threads."""
     return a.NamedBarrierSync(WARPGROUP_BARRIER + lowering.number, a.WARPGROUP_THREADS)
 

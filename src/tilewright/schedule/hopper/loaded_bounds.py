@@ -12,18 +12,15 @@ again: a launch that overwrites it meanwhile may give garbage, but no roles that
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Const, Sym, own
+from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, is_elementwise, owner
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-
-if TYPE_CHECKING:
-    from tilewright.schedule.hopper.lower import RoleLowering
 
 COUNTER = own("i_bound")
 """Programs whose bounds a role has read."""
@@ -65,7 +62,7 @@ class LoadedBounds:
             for u in users
         )
 
-    def declare(self, lowering: RoleLowering) -> None:
+    def declare(self, lowering: RoleContext) -> None:
         """The slot and its barriers."""
         if not self.binds:
             return
@@ -85,7 +82,7 @@ class LoadedBounds:
         """What every role counts."""
         return [a.Counter(COUNTER)] if self.binds else []
 
-    def lower(self, lowering: RoleLowering, op: tile.Bind) -> None:
+    def lower(self, lowering: RoleContext, op: tile.Bind) -> None:
         """One bound, in the producer or in a role of consumers."""
         number, use = self.binds.index(op), Sym(COUNTER)
         first, last = number == 0, number == len(self.binds) - 1
@@ -105,7 +102,7 @@ class LoadedBounds:
             lowering.emit(a.Elected(t.block([arrive])) if one else arrive, op)
             lowering.emit(a.Advance(COUNTER))
 
-    def _publish(self, lowering: RoleLowering, op: tile.Bind, number: int) -> None:
+    def _publish(self, lowering: RoleContext, op: tile.Bind, number: int) -> None:
         """One thread writes the bound: the elected one, or the first of those that copy."""
         held = lowering.materialise(op.value, op).buffer
         guard = Sym(t.THREAD).eq(0) if lowering.thread_copied else TRUE

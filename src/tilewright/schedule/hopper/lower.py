@@ -16,7 +16,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Generator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -25,7 +24,7 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum,
 from tilewright.lang.axes import Span
 from tilewright.schedule.contraction import contracted
 from tilewright.schedule.facts import Facts
-from tilewright.schedule.hopper.configuration import ScheduleConfiguration
+from tilewright.schedule.hopper.configuration import ScheduleConfiguration, StepRange
 from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
 from tilewright.schedule.hopper.gate import Gate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
@@ -63,21 +62,10 @@ GROUP = 16
 """Bands of so many row tiles, walked column by column, so that operands are found in L2."""
 
 
-@dataclass(frozen=True)
-class StepRange:
-    """Steps ``begin .. end`` of a stream. ``whole``: they lie inside of its domain, and the conditions ``holds`` are
-    true for all their elements."""
-
-    begin: Expr
-    end: Expr
-    stream: tile.Stream
-    whole: bool = False
-    holds: frozenset[SSAValue] = frozenset()
-
-
 class RoleLowering(PipelineLowering):
-    warps_meet = False
     """Lowers one kernel under one candidate schedule."""
+
+    warps_meet = False
 
     kept_registers = 128
 
@@ -90,11 +78,8 @@ class RoleLowering(PipelineLowering):
         }
         self.loaded_bounds = LoadedBounds(kernel)
         self.gate = Gate(kernel)
-        self.producing = False
-        self.panels: SSAValue | None = None
         self.in_flight: dict[SSAValue, Expr] = {}
-        self.number: Expr = Sym(a.WARPGROUP)
-        """The executing warpgroup's number among all consumers."""
+        self.number = Sym(a.WARPGROUP)
         self.ping_pong: PingPongOrder | None = None
         self.required: list[Expr] = []
         self.holds: frozenset[SSAValue] = frozenset()

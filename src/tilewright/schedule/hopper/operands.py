@@ -27,7 +27,8 @@ from tilewright.lang.axes import Coord, Span
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts as LegalFacts
 from tilewright.legal.facts import index_axis, index_symbol
-from tilewright.legal.repairs import Remedy, ThreadCopy, thread_copies
+from tilewright.legal.remedy import Remedy, ThreadCopy
+from tilewright.legal.repairs import thread_copies
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan

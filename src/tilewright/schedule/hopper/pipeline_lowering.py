@@ -29,7 +29,6 @@ class PipelineLowering(RegisterStagedOperands):
     def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
         super().__init__(kernel, placement, facts, configuration)
         self.pipelines = configuration.pipelines
-        self.declarations: list[Operation] = []
         self.data: dict[str, SSAValue] = {}
         self.full: dict[str, SSAValue] = {}
         self.empty: dict[str, SSAValue] = {}

@@ -7,12 +7,13 @@ accumulators stored as they lie would write 16 bytes of each of 8 rows.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar
+from typing import ClassVar
 
 from tilewright.base.expr import Expr, Sym, minimum
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.schedule.hopper.epilogue_tiles import (
     TID,
     AccumulatorTile,
@@ -25,9 +26,6 @@ from tilewright.schedule.hopper.operands import ROWS
 from tilewright.tile.queries import coords_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-
-if TYPE_CHECKING:
-    from tilewright.schedule.hopper.lower import RoleLowering
 
 R = Sym(t.REGISTER)
 
@@ -45,7 +43,7 @@ class RowEpilogue:
         spans = [d for d, c in enumerate(coords_of(panels.op)) if isinstance(c, Span)]
         return facts.of(tensor_name(panels.op)).unit_axis == spans[1]
 
-    def lower(self, lowering: RoleLowering) -> None:
+    def lower(self, lowering: RoleContext) -> None:
         """Fill, meet, store, panel after panel.
 
         A panel's place was read two panels ago, before all met at the one between; that is so from tile to tile too if
@@ -54,7 +52,7 @@ class RowEpilogue:
         op = self.tile.op
         lowering.prepare(op)
         panels = tuple(self.tile.kind_by_kind)
-        others = [plan for plan in lowering.configuration.stores.values() if plan.tile.op is not op]
+        others = [plan for store, plan in lowering.configuration.stores.items() if store is not op]
         if any(plan.by_copies for plan in others):
             lowering.emit(a.Elected(t.block([a.BulkWait(0, read=True)])))
         if others or len(panels) % 2:
@@ -65,7 +63,7 @@ class RowEpilogue:
             lowering.emit(warpgroup_barrier(lowering))
             self.copy_out(lowering, panel, base)
 
-    def copy_out(self, lowering: RoleLowering, panel: EpilogueTile, base: Expr) -> None:
+    def copy_out(self, lowering: RoleContext, panel: EpilogueTile, base: Expr) -> None:
         """Vectors of the panel's rows, copied by all threads."""
         op = self.tile.op
         rows, columns = lowering.axes_of[op.value]
@@ -92,7 +90,7 @@ class RowEpilogue:
         )
         lowering.emit(copied, op)
 
-    def places(self, lowering: RoleLowering, deal: _Deal) -> tuple[Expr, Expr]:
+    def places(self, lowering: RoleContext, deal: _Deal) -> tuple[Expr, Expr]:
         """Row and first column in the tile of the copies of all panels of one width, one panel's after the other's."""
         starts = self.tile.widths[deal.width]
         panel, copy = R // deal.copies, R % deal.copies

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, TypeAlias
+from typing import ClassVar
 
 from xdsl.ir import Block, Region
 
@@ -12,6 +12,7 @@ from tilewright.base.expr import TRUE, Expr, Sym, all_of, conjuncts, simplify
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.configuration import RoleContext, SharedMemoryEpilogue
 from tilewright.schedule.hopper.epilogue_tiles import (
     EPILOGUE_STAGES,
     SWIZZLES,
@@ -35,9 +36,6 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-
-if TYPE_CHECKING:
-    from tilewright.schedule.hopper.lower import RoleLowering
 
 CLIPPED_ELEMENTS = 8
 """A tensor copy to global memory clips the innermost dimension in units of 16 bytes (seen on H200: elements up to the
@@ -75,7 +73,7 @@ class TmaEpilogue:
             maps[width] = found
         return TmaEpilogue(panels, maps)
 
-    def lower(self, lowering: RoleLowering) -> None:
+    def lower(self, lowering: RoleContext) -> None:
         """EpilogueTile by panel; where the innermost extent is no whole number of 16-byte units, by rows."""
         op, maps = self.tile.op, self.maps.values()
         lowering.prepare(op)
@@ -93,14 +91,14 @@ class TmaEpilogue:
             RowEpilogue(self.tile).lower(lowering)
         lowering.emit(t.If(whole, Region(copied), Region(by_rows)), op)
 
-    def copy_out(self, lowering: RoleLowering) -> None:
+    def copy_out(self, lowering: RoleContext) -> None:
         """All panels, side by side."""
         coords = coords_of(self.tile.op)
         first = [index_value(c, coords) for c in next(iter(self.maps.values())).coordinates]
         for number, panel in enumerate(self.tile.side_by_side):
             self.copy_panel(lowering, panel, number, first)
 
-    def copy_panel(self, lowering: RoleLowering, panel: EpilogueTile, number: int, first: Sequence[Expr]) -> None:
+    def copy_panel(self, lowering: RoleContext, panel: EpilogueTile, number: int, first: Sequence[Expr]) -> None:
         """One panel of the tile at ``first``: wait until its bytes have been read, fill them, copy them out.
 
         The first of a store waits for all copies of stores before: they were issued a whole tile ago.
@@ -121,9 +119,6 @@ class TmaEpilogue:
         )
         copy.at(*_words(op))
         lowering.emit(a.Elected(t.block([copy, a.BulkCommit()])))
-
-
-SharedMemoryEpilogue: TypeAlias = TmaEpilogue | RowEpilogue
 
 
 def shared_memory_epilogues(

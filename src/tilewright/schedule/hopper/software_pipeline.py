@@ -14,12 +14,11 @@ Warpgroups that share a tile alternate in issuing, so that one's softmax runs un
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
-from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum
+from tilewright.schedule.hopper.configuration import RoleContext, SoftwarePipeline
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, accumulation
 from tilewright.schedule.hopper.ping_pong import order_arrive, order_wait
 from tilewright.schedule.hopper.pipeline_lowering import counter
@@ -31,27 +30,7 @@ from tilewright.tile.queries import defining, element, hint, is_elementwise, own
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
-if TYPE_CHECKING:
-    from tilewright.schedule.hopper.lower import RoleLowering
-
 _SHAPES = (tile.Expand, tile.Broadcast, tile.Transpose)
-
-
-@dataclass(frozen=True)
-class SoftwarePipeline:
-    """One software-pipelined stream: the product issued in its own step, the one issued a step later, and the other ops
-    on the latter's fragment, which stand at the end of the body."""
-
-    stream: tile.Stream
-    early: DotPlan
-    late: DotPlan
-    apart: tuple[Operation, ...]
-
-    @property
-    def between(self) -> tuple[Operation, ...]:
-        """What runs while the late product is under way."""
-        own = {self.early.dot, self.late.dot, self.late.write, *self.apart}
-        return tuple(op for op in self.stream.body.block.ops if op not in own)
 
 
 def reordered(kernel: tile.Kernel) -> tile.Kernel | None:
@@ -129,7 +108,7 @@ class SoftwarePipelinedLoop:
     """Lowers one software-pipelined stream, in the producer or in the consumers."""
 
     def __init__(
-        self, lowering: RoleLowering, software_pipeline: SoftwarePipeline, pipelines: Mapping[tile.Load, TilePipeline]
+        self, lowering: RoleContext, software_pipeline: SoftwarePipeline, pipelines: Mapping[tile.Load, TilePipeline]
     ):
         self.lowering, self.software_pipeline = lowering, software_pipeline
         self.counter, self.trip = software_pipeline.stream.counter.data, software_pipeline.stream.trip.expr

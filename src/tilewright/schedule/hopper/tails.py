@@ -13,7 +13,6 @@ Threads take the lines of a panel in turn, 16 bytes each where lines are dealt o
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 from xdsl.ir import Block, Region
 
@@ -21,13 +20,11 @@ from tilewright.base.expr import Const, Expr, Interval, Sym
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.layout.shared import SharedTile
+from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.schedule.hopper.operands import DotPlan, TmaOperand, ends_with_tensor, source_of
 from tilewright.tile.queries import coords_of, line_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-
-if TYPE_CHECKING:
-    from tilewright.schedule.hopper.lower import RoleLowering
 
 _THREAD, _STORE = Sym(t.THREAD), Sym(t.REGISTER)
 
@@ -42,7 +39,7 @@ def rows_beyond(plan: DotPlan) -> Span | None:
     return spans[perm[0]]
 
 
-def clear_rows(lowering: RoleLowering, plan: DotPlan, at: Mapping[str, Expr]) -> None:
+def clear_rows(lowering: RoleContext, plan: DotPlan, at: Mapping[str, Expr]) -> None:
     """Zeros over the rows of a right operand beyond its domain, where counters have the values ``at``."""
     span = rows_beyond(plan)
     assert span is not None
@@ -82,7 +79,7 @@ def clear_rows(lowering: RoleLowering, plan: DotPlan, at: Mapping[str, Expr]) ->
     lowering.emit(t.If(partial, Region(clearing), t.block()))
 
 
-def _store_zeros(lowering: RoleLowering, plan: DotPlan, fill: a.ZeroFill, sharing: int) -> None:
+def _store_zeros(lowering: RoleContext, plan: DotPlan, fill: a.ZeroFill, sharing: int) -> None:
     """The stores of ``sharing`` warpgroups, seen by the products of all."""
     if sharing < lowering.configuration.warpgroups:
         fill.at(line_of(plan.dot), plan.dot.name)

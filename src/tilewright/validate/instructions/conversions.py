@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tilewright.ptx.syntax import (
     Instruction,
@@ -11,11 +10,9 @@ from tilewright.ptx.syntax import (
     Register,
 )
 from tilewright.validate.arithmetic import bits_of
+from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.values import Value
-
-if TYPE_CHECKING:
-    from tilewright.validate.instructions.evaluate import Instructions
 
 
 def _cvt(machine: Instructions, i: Instruction) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tilewright.ptx.syntax import (
     Address,
@@ -11,12 +10,10 @@ from tilewright.ptx.syntax import (
     Operand,
     Vector,
 )
+from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
-
-if TYPE_CHECKING:
-    from tilewright.validate.instructions.evaluate import Instructions
 
 
 def _mbarrier(machine: Instructions, i: Instruction) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import Protocol
 
 import numpy as np
 
@@ -19,36 +19,53 @@ from tilewright.ptx.syntax import (
     Symbol,
     Vector,
 )
-from tilewright.validate.arithmetic import bits_of
-from tilewright.validate.cases import Condition
-from tilewright.validate.instructions import conversions, copies, matrices, memory, numbers, threads
+from tilewright.validate.arithmetic import Arithmetic, bits_of
+from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.memory import Memory
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING, Event, Needs, Region
 from tilewright.validate.regions import Operand as EventOperand
+from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
-from tilewright.validate.values import Choice, Value
+from tilewright.validate.values import Choice, Value, Values
 
-if TYPE_CHECKING:
-    from tilewright.validate.program import Program
+Environment = dict[str, "Value | int | object"]
 
-_OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {
-    **numbers.OPCODES,
-    **conversions.OPCODES,
-    **memory.OPCODES,
-    **threads.OPCODES,
-    **copies.OPCODES,
-    **matrices.OPCODES,
-}
-_PURE = frozenset((*numbers.OPCODES, *conversions.OPCODES, "mapa"))
-"""What only computes registers from registers."""
+
+class ProgramState(Protocol):
+    """The registers, parameters and memory of an entry under evaluation, as its instructions see them."""
+
+    values: Values
+    terms: Terms
+    cases: Cases
+    arithmetic: Arithmetic
+    parameters: Mapping[str, Value]
+    constants: Mapping[str, bytes]
+    several: frozenset[str]
+    """Registers that are written more than once."""
+    environment: Environment
+    needs: dict[str, Needs]
+    threads: int
+    order: int
+
+    def value(self, name: str) -> Value: ...
+    def condition(self, name: str) -> Condition: ...
+    def width(self, name: str) -> int: ...
+    def put(self, name: str, value: Value | Condition, needs: Needs) -> None: ...
 
 
 class Instructions:
-    """Evaluates instructions for ``program``."""
+    """Evaluates instructions for ``program``; those in ``pure`` only compute registers from registers."""
 
-    def __init__(self, program: Program, ctas: Value, element_bytes: Mapping[str, int]):
-        self.program = program
+    def __init__(
+        self,
+        program: ProgramState,
+        ctas: Value,
+        element_bytes: Mapping[str, int],
+        opcodes: Mapping[str, Callable[[Instructions, Instruction], None]],
+        pure: frozenset[str],
+    ):
+        self.program, self.opcodes, self.pure = program, opcodes, pure
         self.values, self.terms, self.cases = program.values, program.terms, program.cases
         self.arithmetic = program.arithmetic
         self.floats = self.arithmetic.floats
@@ -64,7 +81,7 @@ class Instructions:
 
     def is_pure(self, i: Instruction) -> bool:
         """The instruction only computes registers, from registers and parameters."""
-        return i.opcode in _PURE or (i.opcode == "ld" and i.modifiers[0] == "param")
+        return i.opcode in self.pure or (i.opcode == "ld" and i.modifiers[0] == "param")
 
     def evaluate(self, i: Instruction, holds: Condition, region: Region) -> None:
         """Runs one instruction where ``holds``."""
@@ -79,7 +96,7 @@ class Instructions:
                 raise Undecided("a predicated instruction that computes", f"line {i.line}")
         self.arithmetic.needs.clear()
         self.holds, self.region, self.instruction = holds, region, i
-        handler = _OPCODES.get(i.opcode)
+        handler = self.opcodes.get(i.opcode)
         if handler is None:
             raise Undecided(f"{i.name} is not known", f"line {i.line}")
         handler(self, i)

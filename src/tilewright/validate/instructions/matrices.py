@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tilewright.ptx.syntax import (
     Immediate,
@@ -11,10 +10,8 @@ from tilewright.ptx.syntax import (
     Vector,
 )
 from tilewright.validate.instructions.copies import shared_address
+from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.undecided import Undecided
-
-if TYPE_CHECKING:
-    from tilewright.validate.instructions.evaluate import Instructions
 
 
 def _stmatrix(machine: Instructions, i: Instruction) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tilewright.ptx.syntax import (
     Address,
@@ -13,13 +12,11 @@ from tilewright.ptx.syntax import (
 )
 from tilewright.validate.arithmetic import bits_of
 from tilewright.validate.cases import Condition
+from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
-
-if TYPE_CHECKING:
-    from tilewright.validate.instructions.evaluate import Instructions
 
 
 def _ld(machine: Instructions, i: Instruction) -> None:

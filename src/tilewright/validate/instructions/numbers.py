@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from tilewright.ptx.syntax import (
     Instruction,
@@ -11,14 +10,11 @@ from tilewright.ptx.syntax import (
     Vector,
 )
 from tilewright.validate.arithmetic import bits_of
+from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
-
-if TYPE_CHECKING:
-    from tilewright.validate.instructions.evaluate import Instructions
-
 
 _FLOAT_UNARY = ("ex2", "rcp", "sqrt", "rsqrt", "lg2", "sin", "cos", "tanh")
 

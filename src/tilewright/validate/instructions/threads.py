@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 import numpy as np
 
@@ -11,12 +10,10 @@ from tilewright.ptx.syntax import (
     Instruction,
     Pair,
 )
+from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
-
-if TYPE_CHECKING:
-    from tilewright.validate.instructions.evaluate import Instructions
 
 
 def _shfl(machine: Instructions, i: Instruction) -> None:

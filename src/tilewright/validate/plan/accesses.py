@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
 
 from xdsl.ir import Operation
 
@@ -12,13 +11,11 @@ from tilewright.tile.indirect import index_symbol
 from tilewright.transport import dialect as t
 from tilewright.validate.cases import Condition
 from tilewright.validate.memory import SHARED
+from tilewright.validate.plan.plan import Plan
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
-
-if TYPE_CHECKING:
-    from tilewright.validate.plan.plan import Plan
 
 
 def store_element(

@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from xdsl.ir import Operation
 
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-
-if TYPE_CHECKING:
-    from tilewright.validate.plan.plan import Plan
-
+from tilewright.validate.plan.plan import Plan
 
 _PLAIN: dict[type[Operation], str] = {
     a.FenceProxyAsync: "fence.proxy.async.shared::cta",

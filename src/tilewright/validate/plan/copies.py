@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from xdsl.ir import Operation
 
 from tilewright.transport import asynchronous as a
 from tilewright.validate.memory import SHARED
 from tilewright.validate.plan.accesses import store_element
+from tilewright.validate.plan.plan import Plan
 from tilewright.validate.regions import NOTHING
 from tilewright.validate.values import Value
-
-if TYPE_CHECKING:
-    from tilewright.validate.plan.plan import Plan
 
 
 def tma_load(plan: Plan, op: a.TmaLoad) -> None:

@@ -3,18 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING
 
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.transport import asynchronous as a
 from tilewright.validate.memory import SHARED
+from tilewright.validate.plan.plan import Plan
 from tilewright.validate.plan.registers import packed
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
-
-if TYPE_CHECKING:
-    from tilewright.validate.plan.plan import Plan
 
 
 def matrices(plan: Plan, op: a.StoreMatrix | a.LoadMatrix) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
@@ -37,7 +38,6 @@ from tilewright.validate.cases import Condition
 from tilewright.validate.loops import Iterations
 from tilewright.validate.memory import Memory
 from tilewright.validate.needs import Fact
-from tilewright.validate.plan import accesses, barriers, control, copies, matrices, registers
 from tilewright.validate.plan.parameters import parameter, ranges
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING, Event, Operand, Region
@@ -68,8 +68,9 @@ class Plan:
         element_bytes: Mapping[str, int],
         versioned: frozenset[str],
         library: Callable[[str, Value], Value],
+        handlers: Mapping[type[Operation], Callable[[Plan, Any], None]],
     ):
-        self.kernel, self.launch = kernel, launch
+        self.kernel, self.launch, self.handlers = kernel, launch, handlers
         self.values, self.terms, self.cases = values, values.terms, values.cases
         self.arithmetic = Arithmetic(values)
         self.floats = self.arithmetic.floats
@@ -288,10 +289,10 @@ class Plan:
     # -- ops ------------------------------------------------------------------------------------------------------
     def op(self, op: Operation) -> None:
         """One op."""
-        handler: Callable[[Operation], None] | None = _OPS.get(type(op))  # pyright: ignore
+        handler = self.handlers.get(type(op))
         if handler is None:
             raise Undecided(f"op {op.name}")
-        handler(self, op)  # pyright: ignore
+        handler(self, op)
 
     def under(self, condition: Condition, run: Callable[[], None]) -> None:
         """Runs what only happens where ``condition`` holds."""
@@ -363,20 +364,3 @@ class Plan:
         for i, coord in enumerate(coords):
             total = self.values.add(total, self.values.mul(coord, self.symbol(f"{name}.stride{i}")))
         return self.values.scale(total, self.memory.element_bytes[name])
-
-
-def nothing(plan: Plan, op: Operation) -> None:
-    """Declarations, and ops without an instruction."""
-
-
-_OPS: dict[type[Operation], Callable[..., None]] = {
-    **control.OPS,
-    **barriers.OPS,
-    **copies.OPS,
-    **accesses.OPS,
-    **registers.OPS,
-    **matrices.OPS,
-    **dict.fromkeys((t.Shared, t.Pin, a.Mbarriers, a.TensorMap), nothing),
-}
-
-__all__ = ["Launch", "Plan"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
 from xdsl.ir import Operation, SSAValue
@@ -12,13 +11,11 @@ from tilewright.base.dtypes import DType
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.transport import dialect as t
 from tilewright.validate.plan.parameters import scalar_parameter, storage_bits
+from tilewright.validate.plan.plan import Plan
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.scalars import Scalar
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
-
-if TYPE_CHECKING:
-    from tilewright.validate.plan.plan import Plan
 
 
 def declare(plan: Plan, op: t.Registers) -> None:

@@ -1,0 +1,89 @@
+"""What a batch of CTAs is in besides its registers, as the handlers of instructions read and change it."""
+
+# pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownMemberType=false
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from tilewright.ptx.machine.clocks import Clocks
+from tilewright.ptx.machine.compiled import CompiledEntry
+from tilewright.ptx.machine.lanes import Lanes
+from tilewright.ptx.machine.launch import Launch, Memory
+from tilewright.ptx.machine.mbarriers import MbarrierTable
+from tilewright.ptx.machine.report import MOST, Fault, Report, Stop
+from tilewright.ptx.machine.shared import RANK_SHIFT, SharedWindow
+from tilewright.ptx.machine.spaces import Spaces
+from tilewright.ptx.opcodes.rows import Bits
+from tilewright.ptx.syntax import Instruction
+
+WINDOW_OFFSET = np.uint64((1 << RANK_SHIFT) - 1)
+"""The bits of a shared address that say where in its CTA's window it lies."""
+
+
+class State:
+    """The state of a batch besides its registers: memory, barriers, arrivals, clocks, and what was complained of."""
+
+    def __init__(
+        self,
+        program: CompiledEntry,
+        launch: Launch,
+        parameters: Sequence[Any],
+        memory: Memory,
+        lanes: Lanes,
+        report: Report,
+    ):
+        self.entry, self.launch, self.lanes, self.report = program.entry, launch, lanes, report
+        self.current: Instruction = self.entry.body[0] if self.entry.body else Instruction(0, "", (), (), None, None, 0)
+        self.clocks = Clocks(lanes, program.scratch)
+        self.mbarriers = MbarrierTable(self.clocks)
+        given = (launch, parameters, memory, lanes, self.clocks, self.complain, program.scratch)
+        self.spaces = Spaces(program.module, self.entry, *given)
+        self.shared: SharedWindow = self.spaces.shared
+        self.passed: Bits | None = None
+        self.blocked: Bits
+        self.arrived: dict[tuple[int, int], list[Bits]] = {}
+        self.wanted: dict[tuple[int, int], int] = {}
+        self.cluster_arrived: dict[int, list[Bits]] = {}
+        self.let_go: list[Bits] = []
+        self.said: set[tuple[str, int]] = set()
+        self.lane_numbers = np.arange(lanes.count)
+
+    def complain(self, code: str, lanes: Bits, detail: str) -> None:
+        """Record a fault of the current instruction, once for each code."""
+        key = (code, self.current.index)
+        if key in self.said:
+            return
+        self.said.add(key)
+        lane = int(np.atleast_1d(lanes)[0])
+        place = (int(self.lanes.cta[lane]), int(self.lanes.thread[lane]), int(self.lanes.world[lane]))
+        self.report.faults.append(Fault(code, self.current, *place, detail))
+        if len(self.report.faults) >= MOST:
+            raise Stop
+
+    def lacking(self, instruction: Instruction, lanes: Bits) -> list[Bits]:
+        """The machine can't execute it."""
+        self.complain("PTX015", lanes, instruction.name)
+        raise Stop
+
+    def keys(self, lanes: Bits, address: Bits) -> list[tuple[tuple[int, int], Bits]]:
+        """((instance, offset), which of the lanes) for each mbarrier that lanes name."""
+        address = np.broadcast_to(window_address(address), lanes.shape)
+        instance = self.lanes.mate(self.lanes.instance[lanes], (address >> np.uint64(RANK_SHIFT)).astype(np.int64))
+        joined = instance << 24 | (address & WINDOW_OFFSET).astype(np.int64)
+        if len(joined) == 1:
+            return [((int(joined[0]) >> 24, int(joined[0]) & (1 << 24) - 1), np.ones(1, np.bool_))]
+        return [((int(k) >> 24, int(k) & (1 << 24) - 1), joined == k) for k in np.unique(joined)]
+
+
+def wide(value: Any) -> Bits:
+    """Patterns of an operand in 64 bits."""
+    return np.asarray(value).astype(np.uint64)
+
+
+def window_address(address: Any) -> Bits:
+    """A shared address, generic ones brought back into the window."""
+    return wide(address) & np.uint64(0xFFFFFFFF)
