@@ -100,7 +100,8 @@ class _Comparison:
         pairing = _Pairing(plan)
         parameters = self._parameters(plan)
         registers = Registers(self.entry)
-        program = Program(registers, self.values, parameters, ctas, element_bytes, versioned, pairing, self.constants)
+        given = element_bytes, versioned, pairing, plan.bounds, self.constants
+        program = Program(registers, self.values, parameters, ctas, *given)
         root = program.run()
         return Matcher(plan, program, root, self._provers(plan)).run(plan.region, root)
 
@@ -136,7 +137,7 @@ class _Comparison:
             kind, hint = t.shared_of(op.buffer), op.hint.data
             size = kind.count.data * kind.dtype.dtype.bytes
             for variable in free:
-                if variable.bytes == size and re.search(rf"\d(v_)?{re.escape(hint)}_?(_\d+)?$", variable.name):
+                if variable.bytes == size and re.search(rf"\d(v_)?{re.escape(hint)}_?(_\d+)?(_\$_0)?$", variable.name):
                     found[op.buffer] = variable.name
                     free.remove(variable)
                     break

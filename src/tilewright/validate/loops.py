@@ -45,12 +45,15 @@ class Iterations:
         if found is None:
             atom = self.terms.atoms[number]
             self._varies[key] = False
-            found = self._varies[key] = (
-                atom.args[0] == name
-                if atom.kind in ("iter", "phi", "test.phi", "carry", "unsolved", "inside")
-                else any(self.varies(arg, name) for arg in atom.args)
+            found = self._varies[key] = self._varies_itself(atom, name) or any(
+                self.varies(arg, name) for arg in atom.args
             )
         return found
+
+    def _varies_itself(self, atom: Atom, name: str) -> bool:
+        if atom.kind == "bound":  # of each iteration of the loops in which it is loaded
+            return name in cast("tuple[str, ...]", atom.args[0])
+        return atom.kind in ("iter", "phi", "test.phi", "carry", "unsolved") and atom.args[0] == name
 
     def _condition_varies(self, condition: Condition, name: str) -> bool:
         if isinstance(condition, int):

@@ -136,6 +136,7 @@ class Matcher:
         care = self._enter(ir)
         self._stores(ir, ptx, care)
         self._loads(ir, ptx, care)
+        self._bounds(ptx, care)
         for event in ptx.events:
             unproved = self.prover.unproved(event.needs, self.cases.both(event.condition, care), care)
             if unproved:
@@ -316,6 +317,15 @@ class Matcher:
             if moved and self.cases.both(self.cases.both(condition, event.condition), care) != 0:
                 self.differ(event.where, partner.where, f"{event.kind} on the other side of {where}")
                 return
+
+    def _bounds(self, ptx: Region, care: Condition) -> None:
+        """What was taken for an integer that the IR names is read where the IR reads it, of the same contents."""
+        for read in ptx.bounds:
+            holds = self.cases.both(read.holds, care)
+            if not self.inside(holds, read.bound.holds, care):
+                self.differ(read.where, read.bound.where, "a bound is read elsewhere")
+            elif not self.equality.equal(read.bound.state, read.state, holds):
+                self.differ(read.where, read.bound.where, "a bound is read of other contents of shared memory")
 
     def _loads(self, ir: Region, ptx: Region, care: Condition) -> None:
         index: dict[tuple[object, object, int], Condition] = {}

@@ -17,6 +17,7 @@ import numpy as np
 from tilewright.ptx.flow import Loop
 from tilewright.ptx.syntax import Instruction
 from tilewright.validate.arithmetic import Arithmetic, bits_of
+from tilewright.validate.bounds import Bounds
 from tilewright.validate.cases import Condition
 from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.loops import Iterations
@@ -39,7 +40,7 @@ MEMORY = "@"
 
 class Program:
     """Evaluates the entry of ``registers``. ``parameters`` are the meanings of its parameters, ``pair`` names its
-    loops; ``constants`` are what variables of the module hold that nothing writes."""
+    loops; ``bounds`` are those that the IR loads, ``constants`` what variables of the module hold that nothing writes."""
 
     def __init__(
         self,
@@ -50,6 +51,7 @@ class Program:
         element_bytes: Mapping[str, int],
         versioned: frozenset[str],
         pair: Pairing,
+        bounds: Bounds,
         constants: Mapping[str, bytes] = MappingProxyType({}),
     ):
         self.registers, self.entry, self.flow = registers, registers.entry, registers.flow
@@ -58,7 +60,7 @@ class Program:
         self.values, self.terms, self.cases = values, values.terms, values.cases
         self.arithmetic = Arithmetic(values)
         self.iterations = Iterations(values)
-        self.parameters, self.pair, self.constants = parameters, pair, constants
+        self.parameters, self.pair, self.bounds, self.constants = parameters, pair, bounds, constants
         self.versioned = versioned
         self.fixed: dict[str, Value] = {}
         self.conditions: dict[str, Condition] = {}

@@ -12,7 +12,9 @@ from tilewright.ptx.syntax import (
     Vector,
 )
 from tilewright.validate.arithmetic import bits_of
+from tilewright.validate.bounds import Reading
 from tilewright.validate.cases import Condition
+from tilewright.validate.memory import SHARED
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING
 from tilewright.validate.undecided import Undecided
@@ -64,10 +66,21 @@ def _loaded(machine: Instructions, address: Value, size: int, order: int) -> Val
             parts.append((condition, _constant(machine, tensor, offset, size, here)))
             continue
         state = machine.state(tensor)
-        parts.append(
-            (condition, machine.memory.load(machine.region, here, tensor, offset, size, state, where, order, needs))
-        )
+        word = machine.memory.load(machine.region, here, tensor, offset, size, state, where, order, needs)
+        parts.append((condition, word if tensor != SHARED else _bound(machine, offset, size, word, state, here)))
     return parts[0][1] if len(parts) == 1 else machine.values.choose(parts)
+
+
+def _bound(
+    machine: Instructions, offset: Poly, size: int, word: Value, state: Value | None, holds: Condition
+) -> Value:
+    """The word that is read, or the integer that the IR names there."""
+    found = machine.program.bounds.at(machine.region.name, holds, offset, size)
+    if found is None or state is None:
+        return word
+    bound, said = found
+    machine.region.bounds.append(Reading(bound, state, holds, f"line {machine.instruction.line}"))
+    return said
 
 
 def _constant(machine: Instructions, name: str, offset: Poly, size: int, holds: Condition) -> Poly:

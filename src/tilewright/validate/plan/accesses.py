@@ -131,7 +131,7 @@ def shared_write(plan: Plan, op: t.SharedWrite) -> None:
 
 def shared_read(plan: Plan, op: t.SharedRead) -> None:
     """Shared memory to registers; those whose guard is false keep their value."""
-    buffer, dtype = plan.buffers[op.buffer], t.shared_of(op.shared).dtype.dtype
+    buffer, dtype, where = plan.buffers[op.buffer], t.shared_of(op.shared).dtype.dtype, plan.where(op)
     order = plan.next()
     for r, old in enumerate(list(buffer)):
         first, within = r - r % op.vector.data, r % op.vector.data
@@ -142,8 +142,14 @@ def shared_read(plan: Plan, op: t.SharedRead) -> None:
         element = plan.values.add(plan.expr(op.offset.expr, first), plan.terms.const(0, within))
         at = plan.place(op.shared, plan.values.scale(element, dtype.bytes))
         state = plan.states.get(SHARED)
-        word = plan.memory.load(plan.region, here, SHARED, at, dtype.bytes, state, plan.where(op), order, NOTHING)
+        word = plan.memory.load(plan.region, here, SHARED, at, dtype.bytes, state, where, order, NOTHING)
         buffer[r] = plan.values.select(guard, word, old)
+        if r == 0 and state is not None and any(isinstance(use.operation, t.Bind) for use in op.buffer.uses):
+            if guard != plan.cases.true:
+                raise Undecided("a bound that not all threads read", where)
+            value = plan.bounds.add(plan.loops, plan.holds, at, dtype.bytes, state, where)
+            plan.named[op.buffer] = value
+            buffer[r] = plan.terms.resize(value, 8 * dtype.bytes)
 
 
 OPS: dict[type[Operation], Callable[..., None]] = {

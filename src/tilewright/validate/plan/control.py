@@ -27,6 +27,16 @@ def name_integer(plan: Plan, op: t.Let) -> None:
     plan.bind(op.symbol.data, plan.expr(op.value.expr))
 
 
+def name_loaded(plan: Plan, op: t.Bind) -> None:
+    """A name for an integer that was loaded, at most ``most``."""
+    value = plan.named.get(op.buffer)
+    if value is None:
+        raise Undecided("an integer that is not read from shared memory", plan.where(op))
+    plan.bind(op.symbol.data, value)
+    if op.most is not None:
+        plan.never_negative(plan.values.sub(plan.expr(op.most.expr), value))
+
+
 def branch(plan: Plan, op: t.If) -> None:
     """then or else."""
     condition = plan.predicate(op.condition.expr)
@@ -196,7 +206,7 @@ def loop(
     region = Region(name, cases.both(outer_holds, runs), plan.next(), plan.where(op), around=outer_holds)
     plan.conditions[name] = values.test(cases.less, present, end)
     region.again = values.test(cases.less, following, end)
-    outer_scope, plan.scope = plan.scope, name
+    outer_loops, plan.loops = plan.loops, (*plan.loops, name)
     plan.never_negative(values.sub(values.sub(end, terms.const(0, 1)), present))
     least, most = (terms.interval(v)[k] if isinstance(v, Poly) else None for k, v in enumerate((begin, end)))
     if isinstance(present, Poly) and least == 0 and most is not None and most <= MAX_EXTENT:
@@ -230,7 +240,7 @@ def loop(
     labels = {b: list(plan.buffers[b]) for b in before}
     plan.region, plan.holds = region, cases.true
     plan.block(op.body.block)
-    plan.region, plan.holds, plan.scope = outer, outer_holds, outer_scope
+    plan.region, plan.holds, plan.loops = outer, outer_holds, outer_loops
     last = terms.sub(plan.iterations.trips(name), terms.const(0, 1))
     for buffer in before:
         after: list[Value] = []
@@ -327,6 +337,7 @@ def _carried_name(terms: Terms, value: Value) -> str:
 
 OPS: dict[type[Operation], Callable[..., None]] = {
     t.Let: name_integer,
+    t.Bind: name_loaded,
     t.If: branch,
     t.For: repeat,
     t.Programs: programs,

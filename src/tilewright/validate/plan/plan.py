@@ -33,6 +33,7 @@ from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.arithmetic import Arithmetic
+from tilewright.validate.bounds import Bounds
 from tilewright.validate.cases import Condition
 from tilewright.validate.loops import Iterations
 from tilewright.validate.memory import Memory
@@ -95,7 +96,11 @@ class Plan:
         self.facts: dict[str, list[Fact]] = {}
         """By region, what is known in it: by the bounds that a launch keeps, of the coordinates of programs, of the
         counters of loops."""
-        self.scope = "kernel"
+        self.loops: tuple[str, ...] = ()
+        """Those around the present op, the outermost first."""
+        self.bounds = Bounds(values)
+        self.named: dict[SSAValue, Poly] = {}
+        """By buffer, the integers that were loaded to be named."""
         self.region = Region("kernel", self.cases.true, 0, kernel.sym_name.data)
         self._exprs: dict[Expr, Value] = {}
         self._predicates: dict[Expr, Condition] = {}
@@ -330,7 +335,7 @@ class Plan:
 
     def never_negative(self, value: Value) -> None:
         """Notes what holds in the present region."""
-        self.facts.setdefault(self.scope, []).extend(self.values.parts(value))
+        self.facts.setdefault(self.loops[-1] if self.loops else "kernel", []).extend(self.values.parts(value))
 
     def below(self, value: Value, extent: Value) -> None:
         """Notes that 0 <= value < extent."""
