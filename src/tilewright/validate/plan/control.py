@@ -9,6 +9,7 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
+from tilewright.base.expr import Min
 from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -182,6 +183,10 @@ def repeat(plan: Plan, op: t.For) -> None:
         plan.bind(op.counter.data, begin)
         plan.block(op.body.block)
         return
+    if _at_most_once(op):
+        plan.bind(op.counter.data, begin)
+        plan.under(plan.values.test(plan.cases.less, begin, end), lambda: plan.block(op.body.block))
+        return
     loop(plan, op, begin, step, end, lambda value: plan.bind(op.counter.data, value))
 
 
@@ -189,6 +194,14 @@ def _once(plan: Plan, op: t.For) -> bool:
     """The loop makes one iteration, whatever the arguments."""
     begin, end, step = (plan.values.number(plan.expr(e.expr)) for e in (op.begin, op.end, op.step))
     return begin is not None and end is not None and step is not None and begin < end <= begin + step
+
+
+def _at_most_once(op: t.For) -> bool:
+    """The text of the loop's end says that it makes no second iteration: a branch, also in the PTX."""
+    begin, step, end = op.begin.expr.constant, op.step.expr.constant, op.end.expr
+    limits = end.args if isinstance(end, Min) else ()
+    most = min((x.constant for x in limits if x.constant is not None), default=None)
+    return begin is not None and step is not None and most is not None and most <= begin + step
 
 
 def loop(
