@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
-from tilewright.validate.polynomials import Atom, Poly
+from tilewright.validate.polynomials import Atom, Poly, Table
 from tilewright.validate.regions import Need
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
@@ -255,7 +255,7 @@ class Arithmetic:
 
     def _picks(self, test: Condition, a: Poly, b: Poly) -> str | None:
         """``max`` or ``min`` if a test holds where a, over the integers, is that of the two."""
-        if not self._is_counted(a) or not self._is_counted(b):
+        if not self._is_uniform(a) or not self._is_uniform(b):
             return None
         for name, apart in (("max", self._apart(a, b)), ("min", self._apart(b, a))):
             for strict in (0, 1):  # where both are equal either is right
@@ -269,11 +269,13 @@ class Arithmetic:
     def _whole(self, p: Poly) -> Poly:
         return self.terms.resize(p, 0)
 
-    def _is_counted(self, p: Poly) -> bool:
-        """A signed integer that fits its word, whatever the arguments, and depends on them."""
+    def _is_uniform(self, p: Poly) -> bool:
+        """A signed integer that fits its word, whatever the arguments, and is one for all threads: loops are bounded by
+        such. Where threads differ cases are told apart."""
         low, high = self.terms.interval(p)
         half = 1 << (p.width - 1)
-        return not self.is_data(p) and low is not None and high is not None and -half <= low and high < half
+        one = not any(isinstance(c, Table) for _, c in p.terms)
+        return one and not self.is_data(p) and low is not None and high is not None and -half <= low and high < half
 
     def _at_most(self, a: Poly, b: Poly) -> bool:
         """a <= b: by the bounds of b - a, or where both are quotients, which grow with what is divided; of minima and

@@ -55,9 +55,7 @@ class Bounds:
         self.values, self.cases, self.terms = values, values.cases, values.terms
         self.listed: list[Bound] = []
 
-    def add(
-        self, loops: tuple[str, ...], holds: Condition, place: Value, size: int, state: Value, where: str
-    ) -> Poly:
+    def add(self, loops: tuple[str, ...], holds: Condition, place: Value, size: int, state: Value, where: str) -> Poly:
         """The integer that a read in the innermost of some loops brings, another one in each iteration."""
         number = len(self.listed)
         value = self.terms.of(0, self.terms.atom("bound", loops, number, low=0, high=MAX_EXTENT))

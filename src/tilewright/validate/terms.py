@@ -33,10 +33,19 @@ from tilewright.validate.polynomials import (
     signed,
     signed_int,
 )
+from tilewright.validate.undecided import Undecided
 from tilewright.validate.words import may_be_set, sliced
 
 MOST_RESIDUES = 4
 """Of a sum, beyond which its bounds are not looked for in every order of taking them out."""
+
+
+MOST_STEPS = 300_000
+"""Of one kernel's comparison: of the algebra of conditions, of long sums, of proofs of bounds, of comparisons of values.
+Beyond, the kernel is undecided."""
+
+FEW = 16
+"""Terms of a sum that count for nothing beside the steps that ask for it."""
 
 
 class Terms:
@@ -57,6 +66,13 @@ class Terms:
         self._sums: dict[tuple[Poly, Poly, int], Poly] = {}
         self._multiples: dict[tuple[Poly, int], Poly] = {}
         self._resized: dict[tuple[Poly, int], Poly] = {}
+        self.steps = 0
+
+    def spend(self, steps: int) -> None:
+        """Counts steps of this kernel's comparison, so that one that takes too long ends undecided."""
+        self.steps += steps
+        if self.steps > MOST_STEPS:
+            raise Undecided(f"the comparison takes more than {MOST_STEPS} steps")
 
     # -- making ---------------------------------------------------------------------------------------------------
     def atom(self, kind: str, *args: object, low: int | None = None, high: int | None = None, bits: int = 0) -> Atom:
@@ -108,6 +124,8 @@ class Terms:
 
     def make(self, width: int, terms: Mapping[Monomial, Coefficient]) -> Poly:
         """The polynomial with these terms, normalised."""
+        if len(terms) > FEW:
+            self.spend(len(terms) // 2)
         kept: dict[Monomial, Coefficient] = {}
         pieces = False
         for monomial, c in terms.items():

@@ -71,9 +71,7 @@ def _loaded(machine: Instructions, address: Value, size: int, order: int) -> Val
     return parts[0][1] if len(parts) == 1 else machine.values.choose(parts)
 
 
-def _bound(
-    machine: Instructions, offset: Poly, size: int, word: Value, state: Value | None, holds: Condition
-) -> Value:
+def _bound(machine: Instructions, offset: Poly, size: int, word: Value, state: Value | None, holds: Condition) -> Value:
     """The word that is read, or the integer that the IR names there."""
     found = machine.program.bounds.at(machine.region.name, holds, offset, size)
     if found is None or state is None:
