@@ -40,7 +40,8 @@ MEMORY = "@"
 
 class Program:
     """Evaluates the entry of ``registers``. ``parameters`` are the meanings of its parameters, ``pair`` names its
-    loops; ``bounds`` are those that the IR loads, ``constants`` what variables of the module hold that nothing writes."""
+    loops; ``bounds`` are those that the IR loads, ``constants`` what variables of the module hold that nothing
+    writes."""
 
     def __init__(
         self,

@@ -70,8 +70,8 @@ class Region:
     """The body of one loop, or of the kernel.
 
     ``entry``: where, in the region around it, its first iteration runs; ``around``: where that is asked. ``again``:
-    where, in an iteration, another one follows. ``carried``: by name, for values that have no closed form. ``bounds``: instructions that read
-    integers which the IR names.
+    where, in an iteration, another one follows. ``carried``: by name, for values that have no closed form.
+    ``bounds``: instructions that read integers which the IR names.
     """
 
     name: str

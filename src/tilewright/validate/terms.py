@@ -41,8 +41,8 @@ MOST_RESIDUES = 4
 
 
 MOST_STEPS = 300_000
-"""Of one kernel's comparison: of the algebra of conditions, of long sums, of proofs of bounds, of comparisons of values.
-Beyond, the kernel is undecided."""
+"""Of one kernel's comparison: the algebra of conditions, long sums, proofs of bounds, comparisons of values. Beyond,
+the kernel is undecided."""
 
 FEW = 16
 """Terms of a sum that count for nothing beside the steps that ask for it."""
