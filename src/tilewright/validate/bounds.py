@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xdsl.ir import Operation
+
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.validate.cases import Condition
 from tilewright.validate.polynomials import Poly
+from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
 
 
@@ -54,14 +57,28 @@ class Bounds:
     def __init__(self, values: Values):
         self.values, self.cases, self.terms = values, values.cases, values.terms
         self.listed: list[Bound] = []
+        self._known: dict[Operation, tuple[tuple[str, ...], Poly]] = {}
 
-    def add(self, loops: tuple[str, ...], holds: Condition, place: Value, size: int, state: Value, where: str) -> Poly:
-        """The integer that a read in the innermost of some loops brings, another one in each iteration."""
-        number = len(self.listed)
-        value = self.terms.of(0, self.terms.atom("bound", loops, number, low=0, high=MAX_EXTENT))
+    def value(self, op: Operation, loops: tuple[str, ...]) -> Poly:
+        """The integer that an op names in the innermost of some loops: another one in each of their iterations."""
+        found = self._known.get(op)
+        if found is None:
+            atom = self.terms.atom("bound", loops, len(self._known), low=0, high=MAX_EXTENT)
+            found = self._known[op] = loops, self.terms.of(0, atom)
+        if found[0] != loops:
+            raise Undecided("an integer that is loaded in other loops than were counted")
+        return found[1]
+
+    def add(
+        self, value: Poly, loops: tuple[str, ...], holds: Condition, place: Value, size: int, state: Value, where: str
+    ) -> None:
+        """Notes the read that brings an integer."""
         region = loops[-1] if loops else "kernel"
         self.listed.append(Bound(value, place, size, region, holds, state, where))
-        return value
+
+    def brings(self, offset: Poly, size: int) -> bool:
+        """Whether some bytes of shared memory are a bound wherever they are one."""
+        return any(bound.word(self.values, offset, size) is not None for bound in self.listed)
 
     def at(self, region: str, holds: Condition, offset: Poly, size: int) -> tuple[Bound, Value] | None:
         """The bound of which an instruction of a region reads some bytes, and what these say."""

@@ -317,12 +317,16 @@ class Terms:
 
     def bound(self, a: Poly, low: int, high: int) -> None:
         """Notes that an integer polynomial lies in a range wherever values are compared."""
-        leading = max((m for m, _ in a.terms if m != ()), key=lambda m: (len(m), m), default=None)
-        if leading is not None and len(leading) > 1:
+        leading = max((m for m, _ in a.terms if self._is_product(m)), key=lambda m: (len(m), m), default=None)
+        if leading is not None:
             self._facts.setdefault(leading, []).append((a, low, high))
             for known in (self._intervals, self._termwise):  # wider bounds of other polynomials stay true
                 for p in [p for p in known if self._rests_on(p, leading)]:
                     del known[p]
+
+    def _is_product(self, monomial: Monomial) -> bool:
+        """A product, or a sum over iterations, which nothing else bounds."""
+        return len(monomial) > 1 or (len(monomial) == 1 and self.atoms[monomial[0]].kind in ("sum", "total"))
 
     def _rests_on(self, a: Poly, leading: Monomial) -> bool:
         """Whether a fact about a term may narrow the bounds of a polynomial."""

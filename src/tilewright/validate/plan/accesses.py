@@ -144,10 +144,12 @@ def shared_read(plan: Plan, op: t.SharedRead) -> None:
         state = plan.states.get(SHARED)
         word = plan.memory.load(plan.region, here, SHARED, at, dtype.bytes, state, where, order, NOTHING)
         buffer[r] = plan.values.select(guard, word, old)
-        if r == 0 and state is not None and any(isinstance(use.operation, t.Bind) for use in op.buffer.uses):
+        binds = [use.operation for use in op.buffer.uses if isinstance(use.operation, t.Bind)]
+        if r == 0 and state is not None and binds:
             if guard != plan.cases.true:
                 raise Undecided("a bound that not all threads read", where)
-            value = plan.bounds.add(plan.loops, plan.holds, at, dtype.bytes, state, where)
+            value = plan.bounds.value(binds[0], plan.loops)
+            plan.bounds.add(value, plan.loops, plan.holds, at, dtype.bytes, state, where)
             plan.named[op.buffer] = value
             buffer[r] = plan.terms.resize(value, 8 * dtype.bytes)
 

@@ -13,6 +13,7 @@ from tilewright.base.expr import Min
 from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.validate.cases import Condition
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import Carried, Region
 from tilewright.validate.terms import Terms
@@ -185,7 +186,7 @@ def repeat(plan: Plan, op: t.For) -> None:
         return
     if _at_most_once(op):
         plan.bind(op.counter.data, begin)
-        plan.under(plan.values.test(plan.cases.less, begin, end), lambda: plan.block(op.body.block))
+        plan.under(_runs(plan, op), lambda: plan.block(op.body.block))
         return
     loop(plan, op, begin, step, end, lambda value: plan.bind(op.counter.data, value))
 
@@ -219,6 +220,7 @@ def loop(
     region = Region(name, cases.both(outer_holds, runs), plan.next(), plan.where(op), around=outer_holds)
     plan.conditions[name] = values.test(cases.less, present, end)
     region.again = values.test(cases.less, following, end)
+    plan.iterations.counts(name, [begin, end, step])
     outer_loops, plan.loops = plan.loops, (*plan.loops, name)
     plan.never_negative(values.sub(values.sub(end, terms.const(0, 1)), present))
     least, most = (terms.interval(v)[k] if isinstance(v, Poly) else None for k, v in enumerate((begin, end)))
@@ -226,7 +228,7 @@ def loop(
         terms.bound(present, 0, MAX_EXTENT)  # wider than what ends the loop, which is compared
     # counters have closed forms
     bind(present)
-    steps = {c: _advanced(plan, op.body.block, c) for c in sorted(plan.counters)}
+    steps = {c: _advanced(plan, op.body.block, c, plan.loops) for c in sorted(plan.counters)}
     starts = {c: plan.symbols[c] for c in steps}
     for c, by in steps.items():
         if by is None:
@@ -285,35 +287,54 @@ def _closed_again(plan: Plan, name: str, start: Value, by: Value) -> Value:
     return closed
 
 
-def _advanced(plan: Plan, block: Block, counter: str) -> Value | None:
-    """By how much one run of a block advances a counter; None where it does not."""
+def _advanced(plan: Plan, block: Block, counter: str, loops: tuple[str, ...]) -> Value | None:
+    """By how much one run of a block, in some loops, advances a counter; None where it does not."""
     total: Value | None = None
     for op in ops_in(block):
         by: Value | None = None
         if isinstance(op, a.Advance) and op.symbol.data == counter:
             by = plan.expr(op.by.expr)
         elif isinstance(op, t.For):
-            inner = _advanced(plan, op.body.block, counter)
-            if inner is not None and _once(plan, op):
-                by = inner
-            elif inner is not None:
-                name = plan.regions.setdefault(op, f"loop{len(plan.regions)}")
-                runs = plan.values.test(plan.cases.less, plan.expr(op.begin.expr), plan.expr(op.end.expr))
-                if plan.iterations.varies(inner, name):
-                    raise Undecided(f"counter {counter}")
-                times = plan.values.mul(inner, plan.iterations.trips(name))
-                by = plan.values.select(runs, times, plan.terms.const(0, 0))
+            by = _advanced_by_loop(plan, op, counter, loops)
         elif isinstance(op, t.Let):
             plan.bind(op.symbol.data, plan.expr(op.value.expr))
+        elif isinstance(op, t.Bind):
+            plan.bind(op.symbol.data, plan.bounds.value(op, loops))
         elif isinstance(op, t.If | a.Elected | t.Programs):
             for region in op.regions:
                 if any(isinstance(o, a.Advance) and o.symbol.data == counter for o in region.walk()):
                     if not isinstance(op, a.Elected):
                         raise Undecided(f"counter {counter} in a branch")
-                    by = _advanced(plan, region.block, counter)
+                    by = _advanced(plan, region.block, counter, loops)
         if by is not None:
             total = by if total is None else plan.values.add(total, by)
     return total
+
+
+def _advanced_by_loop(plan: Plan, op: t.For, counter: str, loops: tuple[str, ...]) -> Value | None:
+    """By how much all iterations of a loop advance a counter, each as much as the others."""
+    if not any(isinstance(o, a.Advance) and o.symbol.data == counter for o in op.walk()):
+        return None
+    if _once(plan, op):
+        return _advanced(plan, op.body.block, counter, loops)
+    if _at_most_once(op):
+        inner = _advanced(plan, op.body.block, counter, loops)
+        return None if inner is None else plan.values.select(_runs(plan, op), inner, plan.terms.const(0, 0))
+    name = plan.regions.setdefault(op, f"loop{len(plan.regions)}")
+    inner = _advanced(plan, op.body.block, counter, (*loops, name))
+    if inner is None:
+        return None
+    if plan.iterations.varies(inner, name):
+        raise Undecided(f"counter {counter}")
+    plan.iterations.counts(name, [plan.expr(e.expr) for e in (op.begin, op.end, op.step)])
+    return plan.values.select(
+        _runs(plan, op), plan.values.mul(inner, plan.iterations.trips(name)), plan.terms.const(0, 0)
+    )
+
+
+def _runs(plan: Plan, op: t.For) -> Condition:
+    """Where a loop makes an iteration."""
+    return plan.values.test(plan.cases.less, plan.expr(op.begin.expr), plan.expr(op.end.expr))
 
 
 def _written(block: Block) -> dict[SSAValue, None]:
