@@ -57,6 +57,17 @@ class Access(Event):
     group: int = 0
 
 
+@dataclass(frozen=True)
+class Vector:
+    """An instruction that moves ``bytes`` at once, several elements of a tensor or of ``shared``, where ``holds``."""
+
+    tensor: str
+    offset: Poly
+    bytes: int
+    holds: Condition
+    where: str
+
+
 @dataclass
 class Carried:
     """A value carried around a loop: what it is before the first iteration, and after each."""
@@ -82,6 +93,7 @@ class Region:
     events: list[Event] = field(default_factory=list[Event])
     loops: list[Region] = field(default_factory=list["Region"])
     bounds: list[Reading] = field(default_factory=list[Reading])
+    vectors: list[Vector] = field(default_factory=list[Vector])
     carried: dict[str, Carried] = field(default_factory=dict[str, Carried])
     top_tested: bool = False
     around: Condition = 0

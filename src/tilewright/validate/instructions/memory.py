@@ -17,6 +17,7 @@ from tilewright.validate.cases import Condition
 from tilewright.validate.memory import SHARED
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING
+from tilewright.validate.regions import Vector as WideAccess
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 
@@ -42,6 +43,7 @@ def _ld(machine: Instructions, i: Instruction) -> None:
         _loaded(machine, machine.values.add(address, machine.terms.const(address.width, k * size)), size, order)
         for k in range(len(targets))
     ]
+    _vector(machine, address, len(targets) * size)
     machine.used = NOTHING  # what the address rests on is proved of the load
     machine.arithmetic.needs.clear()
     for item, value in zip(targets, words, strict=True):
@@ -49,6 +51,16 @@ def _ld(machine: Instructions, i: Instruction) -> None:
         if kind[0] == "s" and width > 8 * size:
             value = _extended(machine, value, 8 * size, width)
         machine.result(item, machine.values.field(value, 0, 8 * size, width))
+
+
+def _vector(machine: Instructions, address: Value, size: int) -> None:
+    """Notes an access of several elements at once, whose address must be a multiple of its bytes."""
+    where = f"line {machine.instruction.line}"
+    for condition, base in machine.values.parts(address):
+        tensor, offset = machine.located(base)
+        here = machine.cases.both(machine.holds, condition)
+        if here != 0 and size > machine.memory.element_bytes.get(tensor, size):
+            machine.region.vectors.append(WideAccess(tensor, offset, size, here, where))
 
 
 def _extended(machine: Instructions, value: Value, bits: int, width: int) -> Value:
@@ -96,6 +108,7 @@ def _st(machine: Instructions, i: Instruction) -> None:
     kind = i.modifiers[-1]
     size = bits_of(kind) // 8
     sources = source.items if isinstance(source, Vector) else (source,)
+    _vector(machine, address, len(sources) * size)
     order = machine.next()
     tensors = {machine.located(base)[0]: None for _, base in machine.values.parts(address)}
     element = max(machine.memory.element_bytes.get(tensor, size) for tensor in tensors)
@@ -134,6 +147,7 @@ def _red(machine: Instructions, i: Instruction) -> None:
     if packed:
         words = [_half(machine, word, first) for word in words for first in (0, 16)]
     form = ".".join([*(m for m in i.modifiers[:-1] if m not in ("relaxed", "gpu", "global", "v2", "v4", "v8")), kind])
+    _vector(machine, address, len(words) * size)
     order = machine.next()
     for k, word in enumerate(words):
         place = machine.values.add(address, machine.terms.const(address.width, k * size))

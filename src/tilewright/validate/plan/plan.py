@@ -99,6 +99,8 @@ class Plan:
         self.loops: tuple[str, ...] = ()
         """Those around the present op, the outermost first."""
         self.bounds = Bounds(values)
+        self.vectors: dict[tuple[str, Poly], int] = {}
+        """Bytes that the IR moves at once, by tensor (or shared memory) and offset."""
         self.named: dict[SSAValue, Poly] = {}
         """By buffer, the integers that were loaded to be named."""
         self.region = Region("kernel", self.cases.true, 0, kernel.sym_name.data)
@@ -341,6 +343,11 @@ class Plan:
         """Notes that 0 <= value < extent."""
         self.never_negative(value)
         self.never_negative(self.values.sub(self.values.sub(extent, self.terms.const(0, 1)), value))
+
+    def moved(self, tensor: str, offset: Value, size: int) -> None:
+        """Notes that an op moves some bytes at once, which the IR's proofs show to be aligned."""
+        for _, base in self.values.parts(offset):
+            self.vectors[tensor, base] = max(size, self.vectors.get((tensor, base), 0))
 
     # -- mbarriers ------------------------------------------------------------------------------------------------
     def place(self, buffer: SSAValue, offset: Value) -> Value:
