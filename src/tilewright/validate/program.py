@@ -414,8 +414,11 @@ class Program:
             return False
         address = i.operands[1]
         assert isinstance(address, Address)
-        named = isinstance(address.base, Register)
-        base = self.fixed.get(address.base.name) if named else self.instructions.get(address.base, 64)
+        match address.base:
+            case Register(name):
+                base = self.fixed.get(name)
+            case other:
+                base = self.instructions.get(other, 64)
         if not isinstance(base, Poly):
             return False
         tensor, offset = self.instructions.located(self.terms.add(base, self.terms.const(base.width, address.offset)))
