@@ -211,8 +211,10 @@ class Arithmetic:
             end = self._end(kind, x)
             if end is not None:
                 return x if end == name else y
-        if any(self.is_data(p) for v in (a, b) for _, p in self.values.parts(v)):
-            a, b = sorted((a, b), key=lambda v: (isinstance(v, Choice), v.id))  # which of two equal words is taken
+        mixed = [any(self.is_data(p) for _, p in self.values.parts(v)) for v in (a, b)]
+        if any(mixed):
+            if mixed == [True, False]:  # of two equal words it is the counted one that is taken
+                a, b = b, a
             less = self.compare("lt", kind, a, b)
             return self.values.select(less, *((a, b) if name == "min" else (b, a)))
         read = self.signed if kind[0] == "s" else self.terms.unsigned
