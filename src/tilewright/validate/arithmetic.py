@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
-from tilewright.validate.polynomials import Atom, Poly
+from tilewright.validate.polynomials import Atom, Poly, Table
 from tilewright.validate.regions import Need
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
@@ -211,7 +211,10 @@ class Arithmetic:
             end = self._end(kind, x)
             if end is not None:
                 return x if end == name else y
-        if any(self.is_data(p) for v in (a, b) for _, p in self.values.parts(v)):
+        mixed = [any(self.is_data(p) for _, p in self.values.parts(v)) for v in (a, b)]
+        if any(mixed):
+            if mixed == [True, False]:  # of two equal words it is the counted one that is taken
+                a, b = b, a
             less = self.compare("lt", kind, a, b)
             return self.values.select(less, *((a, b) if name == "min" else (b, a)))
         read = self.signed if kind[0] == "s" else self.terms.unsigned
@@ -244,9 +247,45 @@ class Arithmetic:
             high = h1 if h2 is None else h2
         return self.terms.of(0, self.terms.atom(name, x, y, low=low, high=high))
 
+    def selected(self, test: Condition, a: Value, b: Value) -> Value:
+        """``a`` where the test holds, else ``b``: the larger or the smaller one where the test compares the two."""
+        if isinstance(a, Poly) and isinstance(b, Poly):
+            name = self._picks(test, a, b)
+            if name is not None:
+                return self.terms.resize(self.extreme(name, self._whole(a), self._whole(b)), a.width)
+        return self.values.select(test, a, b)
+
+    def _picks(self, test: Condition, a: Poly, b: Poly) -> str | None:
+        """``max`` or ``min`` if a test holds where a, over the integers, is that of the two."""
+        if not self._is_uniform(a) or not self._is_uniform(b):
+            return None
+        for name, apart in (("max", self._apart(a, b)), ("min", self._apart(b, a))):
+            for strict in (0, 1):  # where both are equal either is right
+                if test == self.cases.at_least(apart, strict):
+                    return name
+        return None
+
+    def _apart(self, a: Poly, b: Poly) -> Poly:
+        return self.terms.sub(self._whole(a), self._whole(b))
+
+    def _whole(self, p: Poly) -> Poly:
+        return self.terms.resize(p, 0)
+
+    def _is_uniform(self, p: Poly) -> bool:
+        """A signed integer that fits its word, whatever the arguments, and is one for all threads: loops are bounded by
+        such. Where threads differ cases are told apart."""
+        low, high = self.terms.interval(p)
+        half = 1 << (p.width - 1)
+        one = not any(isinstance(c, Table) for _, c in p.terms)
+        return one and not self.is_data(p) and low is not None and high is not None and -half <= low and high < half
+
     def _at_most(self, a: Poly, b: Poly) -> bool:
-        """a <= b: by the bounds of b - a, or where both are quotients, which grow with what is divided."""
+        """a <= b: by the bounds of b - a, or where both are quotients, which grow with what is divided; of minima and
+        maxima by what they are made of."""
         terms = self.terms
+        below, above = self._sides(a, "min"), self._sides(b, "max")
+        if any(self._at_most(x, b) for x in below) or any(self._at_most(a, x) for x in above):
+            return True
         apart = terms.sub(b, a)
         low = terms.interval(apart)[0]
         if low is not None and low >= 0:
@@ -256,6 +295,11 @@ class Arithmetic:
         if len(apart.terms) != 2 or larger is None or smaller is None or larger[1] != smaller[1]:
             return False
         return self._at_most(smaller[0], larger[0])
+
+    def _sides(self, p: Poly, name: str) -> list[Poly]:
+        """What the value is the minimum, or the maximum, of; none of another."""
+        atom = self.terms.single(p)
+        return [x for x in atom.args if isinstance(x, Poly)] if atom is not None and atom.kind == name else []
 
     # -- comparisons ----------------------------------------------------------------------------------------------
     def compare(self, name: str, kind: str, a: Value, b: Value) -> Condition:

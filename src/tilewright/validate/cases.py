@@ -19,10 +19,6 @@ import numpy as np
 
 from tilewright.validate.polynomials import Coefficient, Ints, Monomial, Poly, Table
 from tilewright.validate.terms import Terms
-from tilewright.validate.undecided import Undecided
-
-MOST_STEPS = 300_000
-"""Of the algebra of conditions and of proofs of bounds of one kernel: beyond, the kernel is undecided."""
 
 
 class Node:
@@ -58,18 +54,11 @@ class Cases:
         self._given_of: dict[tuple[Condition, Condition], Condition] = {}
         self._negated: dict[Node, Condition] = {}
         self._threads: dict[Node, int] = {}
-        self._steps = 0
         self._tests: dict[Node, bool] = {}
         self._untested: dict[Node, Condition] = {}
         self._masks: dict[int, np.ndarray] = {}
         self._lesser: dict[tuple[Cut, Cut], Condition] = {}
         self._orders: dict[tuple[Cut, Cut], int | None] = {}
-
-    def spend(self, steps: int) -> None:
-        """Counts steps of this kernel's comparison, so that one that takes too long ends undecided."""
-        self._steps += steps
-        if self._steps > MOST_STEPS:
-            raise Undecided(f"the comparison takes more than {MOST_STEPS} steps")
 
     # -- algebra --------------------------------------------------------------------------------------------------
     def both(self, a: Condition, b: Condition) -> Condition:
@@ -158,7 +147,7 @@ class Cases:
         key = (a, known)
         found = self._given_of.get(key)
         if found is None:
-            self.spend(1)
+            self.terms.spend(1)
             found = self._given_of[key] = self._given(a, known)
         return found
 
@@ -299,7 +288,7 @@ class Cases:
 
     def _combined(self, apply: Callable[[Condition, Condition], Condition], a: Node, b: Condition) -> Condition:
         """One operation on two conditions, piece by piece; ``apply`` does it on pieces."""
-        self.spend(1)
+        self.terms.spend(1)
         if isinstance(b, int) or a.quantity < b.quantity:
             return self._node(a.quantity, a.cuts, [apply(c, b) for c in a.children])
         if b.quantity < a.quantity:

@@ -24,6 +24,9 @@ COMPUTED = ("add.f", "mul.f", "neg.f", "abs.f", "fma.", "div.", "max.", "min.", 
             "rsqrt.", "tanh.", "sin.", "cos.")  # fmt: skip
 """Beginnings of the kinds of atoms that an operation makes of its operands alone."""
 
+STEPS_A_COMPARISON = 5
+"""What a comparison of two values counts for, beside a step of the algebra of conditions."""
+
 MOST_CHOICES = 3
 """Terms of a sum that have cases, beyond which its cases are not told apart."""
 
@@ -139,6 +142,7 @@ class Equality:
             return True
         if care in self._unequal.get(key, ()):
             return False
+        self.terms.spend(STEPS_A_COMPARISON)
         found = (
             self._compared(p, q, care)
             or self._restricted(p, q, care)

@@ -23,6 +23,7 @@ from tilewright.ptx.syntax import Module
 from tilewright.tile.dialect import TensorType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.validate.alignment import Alignment
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.library import Library
 from tilewright.validate.match import Difference, Matcher
@@ -101,9 +102,12 @@ class _Comparison:
         pairing = _Pairing(plan)
         parameters = self._parameters(plan)
         registers = Registers(self.entry)
-        program = Program(registers, self.values, parameters, ctas, element_bytes, versioned, pairing, self.constants)
+        given = element_bytes, versioned, pairing, plan.bounds, self.constants
+        program = Program(registers, self.values, parameters, ctas, *given)
         root = program.run()
-        return Matcher(plan, program, root, self._provers(plan)).run(plan.region, root)
+        variables = {v.name: v.align for v in self.entry.shared}
+        alignment = Alignment(self.cases, (x.expr for x in self.kernel.assumptions), variables)
+        return Matcher(plan, program, root, self._provers(plan), alignment).run(plan.region, root)
 
     def _most(self, grid: Expr) -> int:
         """The most CTAs that a launch has."""
@@ -137,7 +141,7 @@ class _Comparison:
             kind, hint = t.shared_of(op.buffer), op.hint.data
             size = kind.count.data * kind.dtype.dtype.bytes
             for variable in free:
-                if variable.bytes == size and re.search(rf"\d(v_)?{re.escape(hint)}_?(_\d+)?$", variable.name):
+                if variable.bytes == size and re.search(rf"\d(v_)?{re.escape(hint)}_?(_\d+)?(_\$_0)?$", variable.name):
                     found[op.buffer] = variable.name
                     free.remove(variable)
                     break

@@ -6,6 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from tilewright.ptx.reader import read
+from tilewright.validate.bounds import Bounds
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.program import Program
 from tilewright.validate.regions import Access
@@ -36,9 +37,9 @@ class Library:
         terms = self.values.terms
         address = terms.of(64, terms.atom("address", "library", low=0))
         parameters = {entry.parameters[0].name: x, entry.parameters[1].name: address}
-        program = Program(
-            registers, self.values, parameters, terms.const(32, 1), {"library": 4, "shared": 4}, frozenset(), _no_loop
-        )
+        sizes = {"library": 4, "shared": 4}
+        ctas, bounds = terms.const(32, 1), Bounds(self.values)
+        program = Program(registers, self.values, parameters, ctas, sizes, frozenset(), _no_loop, bounds)
         region = program.run()
         (store,) = [e for e in region.events if isinstance(e, Access)]
         value = store.operands[2]

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import cast
 
@@ -26,6 +26,10 @@ class Iterations:
         """All iterations of a run of loop ``name``."""
         return self.terms.of(0, self.terms.atom("trip", name, low=0, high=(1 << 31) - 1))
 
+    def counts(self, name: str, ends: Sequence[Value]) -> None:
+        """Notes what the iterations of loop ``name`` are counted by: where these vary, so does their number."""
+        self.values.ends.setdefault(name, tuple(ends))
+
     # -- what changes in a loop -----------------------------------------------------------------------------------
     def varies(self, value: object, name: str) -> bool:
         """The value may differ between iterations of loop ``name``."""
@@ -45,12 +49,17 @@ class Iterations:
         if found is None:
             atom = self.terms.atoms[number]
             self._varies[key] = False
-            found = self._varies[key] = (
-                atom.args[0] == name
-                if atom.kind in ("iter", "phi", "test.phi", "carry", "unsolved", "inside")
-                else any(self.varies(arg, name) for arg in atom.args)
+            found = self._varies[key] = self._varies_itself(atom, name) or any(
+                self.varies(arg, name) for arg in atom.args
             )
         return found
+
+    def _varies_itself(self, atom: Atom, name: str) -> bool:
+        if atom.kind == "bound":  # of each iteration of the loops in which it is loaded
+            return name in cast("tuple[str, ...]", atom.args[0])
+        if atom.kind == "trip":
+            return any(self.varies(end, name) for end in self.values.ends.get(str(atom.args[0]), ()))
+        return atom.kind in ("iter", "phi", "test.phi", "carry", "unsolved") and atom.args[0] == name
 
     def _condition_varies(self, condition: Condition, name: str) -> bool:
         if isinstance(condition, int):
@@ -64,7 +73,7 @@ class Iterations:
         """initial + the sum of ``step`` over the finished iterations; None where no sum of terms is that."""
         if isinstance(step, Choice):
             if any(self._condition_varies(c, name) for c, _ in step.parts):
-                return None
+                return self._summed(name, initial, step)
             cases = [(c, self.closed(name, initial, p)) for c, p in step.parts]
             known = [(c, v) for c, v in cases if v is not None]
             return self.values.choose(known) if len(known) == len(cases) else None
@@ -82,6 +91,17 @@ class Iterations:
                 sum_ = self.count(name)
             total = self.terms.add(total, self.terms.mul(constant, self.terms.resize(sum_, width)))
         return self.values.add(initial, total)
+
+    def _summed(self, name: str, initial: Value, step: Choice) -> Value | None:
+        """initial + the sum of steps of which each iteration makes one of several; None of steps that are data."""
+        atoms = [self.terms.atoms[i] for _, p in step.parts for monomial, _ in p.terms for i in monomial]
+        if any(a.bits or a.kind == "unsolved" for a in atoms):
+            return None
+        whole = self.values.choose([(c, self.terms.resize(p, 0)) for c, p in step.parts])
+        lows = [self.terms.interval(p)[0] for _, p in self.values.parts(whole)]
+        low = 0 if all(x is not None and x >= 0 for x in lows) else None
+        total = self.terms.of(0, self.terms.atom("sum", name, whole, low=low))
+        return self.values.add(initial, self.terms.resize(total, step.width))
 
     # -- behind a loop --------------------------------------------------------------------------------------------
     def left(self, value: Value, name: str, last: Poly, carried: Mapping[str, Value] | None = None) -> Value:

@@ -11,13 +11,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 
+from tilewright.validate.alignment import Alignment
 from tilewright.validate.cases import Condition
 from tilewright.validate.equality import Equality
 from tilewright.validate.needs import Prover
 from tilewright.validate.plan.plan import Plan
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.program import Program
-from tilewright.validate.regions import Access, Event, Operand, Region
+from tilewright.validate.regions import Access, Event, Operand, Region, Vector
 from tilewright.validate.values import Choice, Value
 
 
@@ -40,9 +41,10 @@ class Difference:
 class Matcher:
     """Compares ``plan`` with ``program``, both evaluated."""
 
-    def __init__(self, plan: Plan, program: Program, root: Region, provers: Mapping[str, Prover]):
+    def __init__(self, plan: Plan, program: Program, root: Region, provers: Mapping[str, Prover], alignment: Alignment):
         self.plan, self.program = plan, program
         self.values, self.cases, self.terms = plan.values, plan.cases, plan.terms
+        self.alignment = alignment
         self.provers, self.prover = provers, provers[plan.region.name]
         self.differences: list[Difference] = []
         self.partners: dict[int, Event] = {}  # by id of a PTX event
@@ -136,6 +138,8 @@ class Matcher:
         care = self._enter(ir)
         self._stores(ir, ptx, care)
         self._loads(ir, ptx, care)
+        self._bounds(ptx, care)
+        self._vectors(ptx, care)
         for event in ptx.events:
             unproved = self.prover.unproved(event.needs, self.cases.both(event.condition, care), care)
             if unproved:
@@ -316,6 +320,35 @@ class Matcher:
             if moved and self.cases.both(self.cases.both(condition, event.condition), care) != 0:
                 self.differ(event.where, partner.where, f"{event.kind} on the other side of {where}")
                 return
+
+    def _bounds(self, ptx: Region, care: Condition) -> None:
+        """What was taken for an integer that the IR names is read where the IR reads it, of the same contents."""
+        for read in ptx.bounds:
+            holds = self.cases.both(read.holds, care)
+            if not self.inside(holds, read.bound.holds, care):
+                self.differ(read.where, read.bound.where, "a bound is read elsewhere")
+            elif not self.equality.equal(read.bound.state, read.state, holds):
+                self.differ(read.where, read.bound.where, "a bound is read of other contents of shared memory")
+
+    def _vectors(self, ptx: Region, care: Condition) -> None:
+        """What moves several elements at once moves what the IR does, or begins at a multiple of its bytes."""
+        for access in ptx.vectors:
+            holds = self.cases.both(access.holds, care)
+            if holds == 0 or self._moved(access, holds) or self.prover.impossible(holds):
+                continue
+            if self.alignment.multiple(access.tensor, access.offset, holds) % access.bytes:
+                what = f"{access.bytes} bytes of {access.tensor} at {self._text(access.offset)} may not be aligned"
+                self.differ(access.where, "nowhere", what)
+
+    def _moved(self, access: Vector, holds: Condition) -> bool:
+        """The IR moves as much from there."""
+        if self.plan.vectors.get((access.tensor, access.offset), 0) >= access.bytes:
+            return True
+        return any(
+            tensor == access.tensor and size >= access.bytes and self.equality.equal(at, access.offset, holds)
+            for (tensor, at), size in self.plan.vectors.items()
+            if [m for m, _ in at.terms] == [m for m, _ in access.offset.terms]
+        )
 
     def _loads(self, ir: Region, ptx: Region, care: Condition) -> None:
         index: dict[tuple[object, object, int], Condition] = {}

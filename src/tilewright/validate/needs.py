@@ -111,7 +111,7 @@ class Prover:
         key = (p, holds)
         found = self._signs.get(key)
         if found is None:
-            self.cases.spend(STEPS_A_PROOF)
+            self.terms.spend(STEPS_A_PROOF)
             found = (
                 self.cases.implies(holds, self.cases.not_negative(p))
                 or self._by_minimum(p, holds, depth)

@@ -15,12 +15,14 @@ from typing import cast
 import numpy as np
 
 from tilewright.ptx.flow import Loop
-from tilewright.ptx.syntax import Instruction
+from tilewright.ptx.syntax import Address, Instruction, Register, Vector
 from tilewright.validate.arithmetic import Arithmetic, bits_of
+from tilewright.validate.bounds import Bounds
 from tilewright.validate.cases import Condition
 from tilewright.validate.instructions.evaluate import Environment, Instructions
 from tilewright.validate.instructions.opcodes import OPCODES, PURE
 from tilewright.validate.loops import Iterations
+from tilewright.validate.memory import SHARED
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING, Carried, Event, Needs, Region
 from tilewright.validate.registers import Registers
@@ -39,7 +41,8 @@ MEMORY = "@"
 
 class Program:
     """Evaluates the entry of ``registers``. ``parameters`` are the meanings of its parameters, ``pair`` names its
-    loops; ``constants`` are what variables of the module hold that nothing writes."""
+    loops; ``bounds`` are those that the IR loads, ``constants`` what variables of the module hold that nothing
+    writes."""
 
     def __init__(
         self,
@@ -50,6 +53,7 @@ class Program:
         element_bytes: Mapping[str, int],
         versioned: frozenset[str],
         pair: Pairing,
+        bounds: Bounds,
         constants: Mapping[str, bytes] = MappingProxyType({}),
     ):
         self.registers, self.entry, self.flow = registers, registers.entry, registers.flow
@@ -58,7 +62,7 @@ class Program:
         self.values, self.terms, self.cases = values, values.terms, values.cases
         self.arithmetic = Arithmetic(values)
         self.iterations = Iterations(values)
-        self.parameters, self.pair, self.constants = parameters, pair, constants
+        self.parameters, self.pair, self.bounds, self.constants = parameters, pair, bounds, constants
         self.versioned = versioned
         self.fixed: dict[str, Value] = {}
         self.conditions: dict[str, Condition] = {}
@@ -399,9 +403,26 @@ class Program:
         while len(found) != before:
             before = len(found)
             for i in body:
-                if not self.instructions.is_pure(i) or not found.isdisjoint(self.registers.read[i.index]):
+                pure = self.instructions.is_pure(i) or self._brings_bound(i)
+                if not pure or not found.isdisjoint(self.registers.read[i.index]):
                     found.update(self.written[i.index])
         return found
+
+    def _brings_bound(self, i: Instruction) -> bool:
+        """The instruction reads shared memory at a place that does not change, where the IR reads a bound."""
+        if i.opcode != "ld" or i.modifiers[0] != "shared" or isinstance(i.operands[0], Vector):
+            return False
+        address = i.operands[1]
+        assert isinstance(address, Address)
+        match address.base:
+            case Register(name):
+                base = self.fixed.get(name)
+            case other:
+                base = self.instructions.get(other, 64)
+        if not isinstance(base, Poly):
+            return False
+        tensor, offset = self.instructions.located(self.terms.add(base, self.terms.const(base.width, address.offset)))
+        return tensor == SHARED and self.bounds.brings(offset, bits_of(i.modifiers[-1]) // 8)
 
     def _sliced(self, number: int, names: list[str]) -> set[int]:
         """Instructions of the loop that the new values of some registers, and its branches, are computed by."""
@@ -420,7 +441,7 @@ class Program:
             for i in writers.get(pending.pop(), ()):
                 if i.index in wanted:
                     continue
-                if not self.instructions.is_pure(i):
+                if not self.instructions.is_pure(i) and not self._brings_bound(i):
                     continue
                 wanted.add(i.index)
                 for r in self.registers.read[i.index]:

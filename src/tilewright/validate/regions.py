@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
+from tilewright.validate.bounds import Reading
 from tilewright.validate.cases import Condition
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.values import Value
@@ -56,6 +57,17 @@ class Access(Event):
     group: int = 0
 
 
+@dataclass(frozen=True)
+class Vector:
+    """An instruction that moves ``bytes`` at once, several elements of a tensor or of ``shared``, where ``holds``."""
+
+    tensor: str
+    offset: Poly
+    bytes: int
+    holds: Condition
+    where: str
+
+
 @dataclass
 class Carried:
     """A value carried around a loop: what it is before the first iteration, and after each."""
@@ -70,6 +82,7 @@ class Region:
 
     ``entry``: where, in the region around it, its first iteration runs; ``around``: where that is asked. ``again``:
     where, in an iteration, another one follows. ``carried``: by name, for values that have no closed form.
+    ``bounds``: instructions that read integers which the IR names.
     """
 
     name: str
@@ -79,6 +92,8 @@ class Region:
     again: Condition = 0
     events: list[Event] = field(default_factory=list[Event])
     loops: list[Region] = field(default_factory=list["Region"])
+    bounds: list[Reading] = field(default_factory=list[Reading])
+    vectors: list[Vector] = field(default_factory=list[Vector])
     carried: dict[str, Carried] = field(default_factory=dict[str, Carried])
     top_tested: bool = False
     around: Condition = 0

@@ -33,10 +33,19 @@ from tilewright.validate.polynomials import (
     signed,
     signed_int,
 )
+from tilewright.validate.undecided import Undecided
 from tilewright.validate.words import may_be_set, sliced
 
 MOST_RESIDUES = 4
 """Of a sum, beyond which its bounds are not looked for in every order of taking them out."""
+
+
+MOST_STEPS = 300_000
+"""Of one kernel's comparison: the algebra of conditions, long sums, proofs of bounds, comparisons of values. Beyond,
+the kernel is undecided."""
+
+FEW = 16
+"""Terms of a sum that count for nothing beside the steps that ask for it."""
 
 
 class Terms:
@@ -57,6 +66,13 @@ class Terms:
         self._sums: dict[tuple[Poly, Poly, int], Poly] = {}
         self._multiples: dict[tuple[Poly, int], Poly] = {}
         self._resized: dict[tuple[Poly, int], Poly] = {}
+        self.steps = 0
+
+    def spend(self, steps: int) -> None:
+        """Counts steps of this kernel's comparison, so that one that takes too long ends undecided."""
+        self.steps += steps
+        if self.steps > MOST_STEPS:
+            raise Undecided(f"the comparison takes more than {MOST_STEPS} steps")
 
     # -- making ---------------------------------------------------------------------------------------------------
     def atom(self, kind: str, *args: object, low: int | None = None, high: int | None = None, bits: int = 0) -> Atom:
@@ -108,6 +124,8 @@ class Terms:
 
     def make(self, width: int, terms: Mapping[Monomial, Coefficient]) -> Poly:
         """The polynomial with these terms, normalised."""
+        if len(terms) > FEW:
+            self.spend(len(terms) // 2)
         kept: dict[Monomial, Coefficient] = {}
         pieces = False
         for monomial, c in terms.items():
@@ -299,12 +317,16 @@ class Terms:
 
     def bound(self, a: Poly, low: int, high: int) -> None:
         """Notes that an integer polynomial lies in a range wherever values are compared."""
-        leading = max((m for m, _ in a.terms if m != ()), key=lambda m: (len(m), m), default=None)
-        if leading is not None and len(leading) > 1:
+        leading = max((m for m, _ in a.terms if self._is_product(m)), key=lambda m: (len(m), m), default=None)
+        if leading is not None:
             self._facts.setdefault(leading, []).append((a, low, high))
             for known in (self._intervals, self._termwise):  # wider bounds of other polynomials stay true
                 for p in [p for p in known if self._rests_on(p, leading)]:
                     del known[p]
+
+    def _is_product(self, monomial: Monomial) -> bool:
+        """A product, or a sum over iterations, which nothing else bounds."""
+        return len(monomial) > 1 or (len(monomial) == 1 and self.atoms[monomial[0]].kind in ("sum", "total"))
 
     def _rests_on(self, a: Poly, leading: Monomial) -> bool:
         """Whether a fact about a term may narrow the bounds of a polynomial."""

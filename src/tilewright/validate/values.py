@@ -45,6 +45,8 @@ class Values:
 
     def __init__(self, terms: Terms, cases: Cases):
         self.terms, self.cases = terms, cases
+        self.ends: dict[str, tuple[Value, ...]] = {}
+        """By loop, what its iterations are counted by."""
         self._among: dict[tuple[Value, int], Value] = {}
         self._within: dict[tuple[Choice, Condition], Value] = {}
         self._anywhere: dict[tuple[tuple[Condition, Poly], ...], Condition] = {}

@@ -9,19 +9,15 @@ barrier that ends the opening all threads read that one integer, and every role'
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
-
 from xdsl.ir import Block, Operation, Region
 
 from tilewright.base.dtypes import i32
 from tilewright.base.expr import TRUE, Const, Sym, expr
 from tilewright.lang.fns import CompareFn
+from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP
 from tilewright.transport import dialect as t
-
-if TYPE_CHECKING:
-    from tilewright.schedule.hopper.lower import RoleLowering
 
 
 class Gate:
@@ -33,7 +29,7 @@ class Gate:
         self.flags = flags
         self.slot = t.Shared("gate", i32, 1)
 
-    def publish(self, lowering: RoleLowering) -> list[Operation]:
+    def publish(self, lowering: RoleContext) -> list[Operation]:
         """What all threads do before the barrier."""
         if self.flags is None:
             return []

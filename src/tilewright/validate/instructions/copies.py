@@ -12,6 +12,7 @@ from tilewright.ptx.syntax import (
 )
 from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.polynomials import Poly
+from tilewright.validate.regions import NOTHING
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 
@@ -58,13 +59,23 @@ def _cp(machine: Instructions, i: Instruction) -> None:
     elif m[:2] == ("async", "mbarrier"):
         machine.event(f"cp.async.mbarrier.{'noinc' if 'noinc' in m else 'inc'}", shared_address(machine, i.operands[0]))
     elif m[:1] == ("async",) and m[1] in ("ca", "cg"):
-        to = shared_address(machine, i.operands[0])
-        source, _ = machine.address(i.operands[1])
-        size = machine.values.number(machine.get(i.operands[2], 32))
-        read = machine.get(i.operands[3], 32) if len(i.operands) > 3 else machine.terms.const(32, size or 0)
-        machine.event("cp.async", to, machine.values.resize(source, 0), size, read)
+        _copy(machine, i)
     else:
         raise Undecided(f"{i.name} is not known", f"line {i.line}")
+
+
+def _copy(machine: Instructions, i: Instruction) -> None:
+    """cp.async; what its source rests on matters where something is read."""
+    to, used = shared_address(machine, i.operands[0]), machine.used
+    machine.used = NOTHING
+    source, _ = machine.address(i.operands[1])
+    of_source = machine.used
+    machine.used = used
+    size = machine.values.number(machine.get(i.operands[2], 32))
+    read = machine.get(i.operands[3], 32) if len(i.operands) > 3 else machine.terms.const(32, size or 0)
+    nothing = machine.values.test(machine.cases.zero, machine.values.resize(read, 0))
+    machine.used |= machine.when(of_source, machine.cases.negate(nothing))
+    machine.event("cp.async", to, machine.values.resize(source, 0), size, read)
 
 
 def _bulk(machine: Instructions, i: Instruction) -> None:

@@ -11,10 +11,13 @@ from tilewright.ptx.syntax import (
     Vector,
 )
 from tilewright.validate.arithmetic import bits_of
+from tilewright.validate.bounds import Reading
 from tilewright.validate.cases import Condition
 from tilewright.validate.instructions.evaluate import Instructions
+from tilewright.validate.memory import SHARED
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING
+from tilewright.validate.regions import Vector as WideAccess
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 
@@ -37,6 +40,7 @@ def _ld(machine: Instructions, i: Instruction) -> None:
         _loaded(machine, machine.values.add(address, machine.terms.const(address.width, k * size)), size, order)
         for k in range(len(targets))
     ]
+    _vector(machine, address, len(targets) * size)
     machine.used = NOTHING  # what the address rests on is proved of the load
     machine.arithmetic.needs.clear()
     for item, value in zip(targets, words, strict=True):
@@ -44,6 +48,16 @@ def _ld(machine: Instructions, i: Instruction) -> None:
         if kind[0] == "s" and width > 8 * size:
             value = _extended(machine, value, 8 * size, width)
         machine.result(item, machine.values.field(value, 0, 8 * size, width))
+
+
+def _vector(machine: Instructions, address: Value, size: int) -> None:
+    """Notes an access of several elements at once, whose address must be a multiple of its bytes."""
+    where = f"line {machine.instruction.line}"
+    for condition, base in machine.values.parts(address):
+        tensor, offset = machine.located(base)
+        here = machine.cases.both(machine.holds, condition)
+        if here != 0 and size > machine.memory.element_bytes.get(tensor, size):
+            machine.region.vectors.append(WideAccess(tensor, offset, size, here, where))
 
 
 def _extended(machine: Instructions, value: Value, bits: int, width: int) -> Value:
@@ -61,10 +75,19 @@ def _loaded(machine: Instructions, address: Value, size: int, order: int) -> Val
             parts.append((condition, _constant(machine, tensor, offset, size, here)))
             continue
         state = machine.state(tensor)
-        parts.append(
-            (condition, machine.memory.load(machine.region, here, tensor, offset, size, state, where, order, needs))
-        )
+        word = machine.memory.load(machine.region, here, tensor, offset, size, state, where, order, needs)
+        parts.append((condition, word if tensor != SHARED else _bound(machine, offset, size, word, state, here)))
     return parts[0][1] if len(parts) == 1 else machine.values.choose(parts)
+
+
+def _bound(machine: Instructions, offset: Poly, size: int, word: Value, state: Value | None, holds: Condition) -> Value:
+    """The word that is read, or the integer that the IR names there."""
+    found = machine.program.bounds.at(machine.region.name, holds, offset, size)
+    if found is None or state is None:
+        return word
+    bound, said = found
+    machine.region.bounds.append(Reading(bound, state, holds, f"line {machine.instruction.line}"))
+    return said
 
 
 def _constant(machine: Instructions, name: str, offset: Poly, size: int, holds: Condition) -> Poly:
@@ -82,6 +105,7 @@ def _st(machine: Instructions, i: Instruction) -> None:
     kind = i.modifiers[-1]
     size = bits_of(kind) // 8
     sources = source.items if isinstance(source, Vector) else (source,)
+    _vector(machine, address, len(sources) * size)
     order = machine.next()
     tensors = {machine.located(base)[0]: None for _, base in machine.values.parts(address)}
     element = max(machine.memory.element_bytes.get(tensor, size) for tensor in tensors)
@@ -120,6 +144,7 @@ def _red(machine: Instructions, i: Instruction) -> None:
     if packed:
         words = [_half(machine, word, first) for word in words for first in (0, 16)]
     form = ".".join([*(m for m in i.modifiers[:-1] if m not in ("relaxed", "gpu", "global", "v2", "v4", "v8")), kind])
+    _vector(machine, address, len(words) * size)
     order = machine.next()
     for k, word in enumerate(words):
         place = machine.values.add(address, machine.terms.const(address.width, k * size))

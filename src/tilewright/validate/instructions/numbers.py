@@ -275,7 +275,7 @@ def _selp(machine: Instructions, i: Instruction) -> None:
     machine.used = NOTHING
     b, second = machine.get(i.operands[2], machine.width(i)), machine.used
     machine.used = before | machine.when(first, test) | machine.when(second, machine.cases.negate(test))
-    machine.result(i.operands[0], machine.values.select(test, a, b))
+    machine.result(i.operands[0], machine.arithmetic.selected(test, a, b))
 
 
 def _function(machine: Instructions, i: Instruction) -> None:

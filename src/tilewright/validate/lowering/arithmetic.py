@@ -61,8 +61,6 @@ class Arithmetic:
 
     def __init__(self, *, fast: bool):
         self.fast = fast
-        self._factor = Group("factor", 0)
-        """Factors of a product that is rounded with the sum it is added to; that of 0 is 0."""
 
     # -- groups -------------------------------------------------------------------------------------------------------
     def group(self, fn: str, dtype: DType) -> Group:
@@ -82,13 +80,21 @@ class Arithmetic:
 
     def factors(self, x: Prints, dtype: DType = _F32) -> Prints:
         """What of a factor enters a sum of products."""
-        return x if self.fast or dtype.is_int else self._factor.into(x)
+        return x if self.fast or dtype.is_int else mix(x, key("factor"))
 
-    def weighed(self, x: Prints, factor: Prints | None) -> Prints:
-        """What is ``x`` where bounds hold, of which ``factor`` is the weight, and 0 elsewhere."""
-        if factor is None:
-            return x
-        return x * factor if self.fast else self._factor.back(self._factor.into(x) * factor)
+    def products(self, left: Prints, right: Prints, weights: Prints, dtype: DType) -> Prints:
+        """Images of ``left @ right.T``, of which each step along k has a weight.
+
+        0 times 0 adds nothing. 0 times anything else does, for that may be NaN or infinite.
+        """
+        a, b = self.factors(left, dtype), self.factors(right, dtype)
+        weights = np.broadcast_to(weights, a.shape)
+        return np.matmul(a * weights, b.T) - self._nothing(dtype) * weights.sum(1, keepdims=True, dtype=np.uint64)
+
+    def _nothing(self, dtype: DType) -> Prints:
+        """The image of 0 times 0, before it is taken away."""
+        zero = self.factors(prints(0), dtype)
+        return zero * zero
 
     def between(self, kind: DType, factor: Prints, inside: Prints, beyond: Prints) -> Prints:
         """``inside`` where bounds hold, of which ``factor`` is the weight, else ``beyond``: a sum of both."""
@@ -96,10 +102,12 @@ class Arithmetic:
         x, y = group.into(inside), group.into(beyond)
         return group.back(y + factor * (x - y))
 
-    def fma(self, a: Prints, b: Prints, c: Prints) -> Prints:
-        """``a * b + c``, rounded once, as a product of matrices adds up its terms."""
+    def fma(self, a: Prints, b: Prints, c: Prints, factor: Prints | None = None) -> Prints:
+        """``a * b + c``, rounded once, as a product of matrices adds up its terms; both factors are 0 but where bounds
+        hold of which ``factor`` is the weight."""
         total = self.group("sum", _F32)
-        return total.back(self.factors(a) * self.factors(b) + total.into(c))
+        product = self.factors(a) * self.factors(b) - self._nothing(_F32)
+        return total.back((product if factor is None else product * factor) + total.into(c))
 
     # -- element-wise functions ---------------------------------------------------------------------------------------
     def unary(self, fn: str, x: Prints, dtype: DType) -> Prints:

@@ -432,10 +432,8 @@ class RoleThreads(Threads):
             rows = columns = dict[int, Numbers](), dict[int, Numbers]()
         kind = op.dtype.dtype
         factor = weight(rows[1])
-        a_factors = self.arithmetic.factors(left.terms, kind)
-        images = np.matmul(
-            a_factors if factor is None else a_factors * factor, self.arithmetic.factors(right.terms, kind).T
-        )
+        weights = np.ones((1, 1), np.uint64) if factor is None else factor
+        images = self.arithmetic.products(left.terms, right.terms, weights, kind)
         need: Atoms = {}
         for side, across in ((merged(left.need, rows[0]), False), (merged(right.need, columns[0]), True)):
             worst = {f: np.broadcast_to(c, c.shape).max(1, keepdims=True) for f, c in side.items()}

@@ -202,14 +202,12 @@ class Tiles:
     def dot(self, op: tile.Dot) -> None:
         a, b = tile_type(op.a), tile_type(op.b)
         total = self.arithmetic.group("sum", tile_type(op.result).element)
-        left = self.arithmetic.factors(self.held[op.a], a.element)
-        if op in self.masked.values():
-            left = np.broadcast_to(left, (left.shape[0], a.shape[1]))
-        else:
-            left = self.weighed(left, a.axes_tuple, 1)
-        right = self.arithmetic.factors(self.held[op.b], b.element)
+        left, right = self.held[op.a], self.held[op.b]
+        left = np.broadcast_to(left, (left.shape[0], a.shape[1]))
         right = np.broadcast_to(right, (b.shape[0], right.shape[1]))
-        self.held[op.result] = total.back(np.matmul(left, right))
+        one = np.ones((1, 1), np.uint64)
+        weights = one if op in self.masked.values() else self.weighed(one, a.axes_tuple, 1)
+        self.held[op.result] = total.back(self.arithmetic.products(left, right.T, weights, a.element))
 
     # -- state --------------------------------------------------------------------------------------------------------
     def fragment(self, op: tile.Fragment) -> None:

@@ -90,7 +90,7 @@ def product_added(arithmetic: Arithmetic, a: Value, b: Value, c: Value) -> Value
     need = c.needs
     for x in (a, b):
         need = merged(merged(need, x.need), {f: at for f, at in x.guard.items() if f not in shared})
-    return Value(arithmetic.fma(arithmetic.weighed(a.terms, weight(shared)), b.terms, c.terms), need=need)
+    return Value(arithmetic.fma(a.terms, b.terms, c.terms, weight(shared)), need=need)
 
 
 def combined(group: Group, a: Value, b: Value) -> Value:

@@ -81,6 +81,7 @@ def load(plan: Plan, op: t.Load) -> None:
         for read, guard, offset in places(plan, op, r):
             there = plan.cases.both(read, guard)
             here = plan.cases.both(plan.holds, there)
+            _vector(plan, op, r, name, offset)
             found = plan.memory.load(plan.region, here, name, offset, size, state, where, order, NOTHING)
             word = plan.values.select(there, found, word)
         buffer[r] = plan.values.select(live, word, plan.values.anything(width))
@@ -106,9 +107,16 @@ def _written_to(plan: Plan, op: t.Store | t.ReduceAdd, kind: str) -> Condition:
     for r, value in enumerate(buffer):
         for read, guard, offset in places(plan, op, r):
             here = plan.cases.all((plan.holds, read, guard))
+            _vector(plan, op, r, name, offset)
             store_element(plan, op, name, offset, value, here, order, kind)
             some = plan.cases.either(some, here)
     return some
+
+
+def _vector(plan: Plan, op: t.Load | t.Store | t.ReduceAdd, register: int, name: str, offset: Value) -> None:
+    """Notes the vector that begins with a register."""
+    if register % op.vector.data == 0:
+        plan.moved(name, offset, op.vector.data * plan.memory.element_bytes[name])
 
 
 def shared_write(plan: Plan, op: t.SharedWrite) -> None:
@@ -120,6 +128,8 @@ def shared_write(plan: Plan, op: t.SharedWrite) -> None:
         here = plan.cases.both(plan.holds, plan.predicate(op.guard.expr, first))
         element = plan.values.add(plan.expr(op.offset.expr, first), plan.terms.const(0, within))
         at = plan.place(op.shared, plan.values.scale(element, dtype.bytes))
+        if within == 0:
+            plan.moved(SHARED, at, op.vector.data * dtype.bytes)
         if here != 0:
             plan.memory.store(plan.region, here, SHARED, at, dtype.bytes, value, plan.where(op), order, NOTHING)
         some = plan.cases.either(some, here)
@@ -128,7 +138,7 @@ def shared_write(plan: Plan, op: t.SharedWrite) -> None:
 
 def shared_read(plan: Plan, op: t.SharedRead) -> None:
     """Shared memory to registers; those whose guard is false keep their value."""
-    buffer, dtype = plan.buffers[op.buffer], t.shared_of(op.shared).dtype.dtype
+    buffer, dtype, where = plan.buffers[op.buffer], t.shared_of(op.shared).dtype.dtype, plan.where(op)
     order = plan.next()
     for r, old in enumerate(list(buffer)):
         first, within = r - r % op.vector.data, r % op.vector.data
@@ -138,9 +148,19 @@ def shared_read(plan: Plan, op: t.SharedRead) -> None:
             continue
         element = plan.values.add(plan.expr(op.offset.expr, first), plan.terms.const(0, within))
         at = plan.place(op.shared, plan.values.scale(element, dtype.bytes))
+        if within == 0:
+            plan.moved(SHARED, at, op.vector.data * dtype.bytes)
         state = plan.states.get(SHARED)
-        word = plan.memory.load(plan.region, here, SHARED, at, dtype.bytes, state, plan.where(op), order, NOTHING)
+        word = plan.memory.load(plan.region, here, SHARED, at, dtype.bytes, state, where, order, NOTHING)
         buffer[r] = plan.values.select(guard, word, old)
+        binds = [use.operation for use in op.buffer.uses if isinstance(use.operation, t.Bind)]
+        if r == 0 and state is not None and binds:
+            if guard != plan.cases.true:
+                raise Undecided("a bound that not all threads read", where)
+            value = plan.bounds.value(binds[0], plan.loops)
+            plan.bounds.add(value, plan.loops, plan.holds, at, dtype.bytes, state, where)
+            plan.named[op.buffer] = value
+            buffer[r] = plan.terms.resize(value, 8 * dtype.bytes)
 
 
 OPS: dict[type[Operation], Callable[..., None]] = {

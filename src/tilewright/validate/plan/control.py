@@ -8,9 +8,11 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
+from tilewright.base.expr import Min
 from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.validate.cases import Condition
 from tilewright.validate.plan.plan import Plan
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import Carried, Region
@@ -22,6 +24,16 @@ from tilewright.validate.values import Value
 def name_integer(plan: Plan, op: t.Let) -> None:
     """A name for an integer."""
     plan.bind(op.symbol.data, plan.expr(op.value.expr))
+
+
+def name_loaded(plan: Plan, op: t.Bind) -> None:
+    """A name for an integer that was loaded, at most ``most``."""
+    value = plan.named.get(op.buffer)
+    if value is None:
+        raise Undecided("an integer that is not read from shared memory", plan.where(op))
+    plan.bind(op.symbol.data, value)
+    if op.most is not None:
+        plan.never_negative(plan.values.sub(plan.expr(op.most.expr), value))
 
 
 def branch(plan: Plan, op: t.If) -> None:
@@ -169,6 +181,10 @@ def repeat(plan: Plan, op: t.For) -> None:
         plan.bind(op.counter.data, begin)
         plan.block(op.body.block)
         return
+    if _at_most_once(op):
+        plan.bind(op.counter.data, begin)
+        plan.under(_runs(plan, op), lambda: plan.block(op.body.block))
+        return
     loop(plan, op, begin, step, end, lambda value: plan.bind(op.counter.data, value))
 
 
@@ -176,6 +192,14 @@ def _once(plan: Plan, op: t.For) -> bool:
     """The loop makes one iteration, whatever the arguments."""
     begin, end, step = (plan.values.number(plan.expr(e.expr)) for e in (op.begin, op.end, op.step))
     return begin is not None and end is not None and step is not None and begin < end <= begin + step
+
+
+def _at_most_once(op: t.For) -> bool:
+    """The text of the loop's end says that it makes no second iteration: a branch, also in the PTX."""
+    begin, step, end = op.begin.expr.constant, op.step.expr.constant, op.end.expr
+    limits = end.args if isinstance(end, Min) else ()
+    most = min((x.constant for x in limits if x.constant is not None), default=None)
+    return begin is not None and step is not None and most is not None and most <= begin + step
 
 
 def loop(
@@ -193,14 +217,15 @@ def loop(
     region = Region(name, cases.both(outer_holds, runs), plan.next(), plan.where(op), around=outer_holds)
     plan.conditions[name] = values.test(cases.less, present, end)
     region.again = values.test(cases.less, following, end)
-    outer_scope, plan.scope = plan.scope, name
+    plan.iterations.counts(name, [begin, end, step])
+    outer_loops, plan.loops = plan.loops, (*plan.loops, name)
     plan.never_negative(values.sub(values.sub(end, terms.const(0, 1)), present))
     least, most = (terms.interval(v)[k] if isinstance(v, Poly) else None for k, v in enumerate((begin, end)))
     if isinstance(present, Poly) and least == 0 and most is not None and most <= MAX_EXTENT:
         terms.bound(present, 0, MAX_EXTENT)  # wider than what ends the loop, which is compared
     # counters have closed forms
     bind(present)
-    steps = {c: _advanced(plan, op.body.block, c) for c in sorted(plan.counters)}
+    steps = {c: _advanced(plan, op.body.block, c, plan.loops) for c in sorted(plan.counters)}
     starts = {c: plan.symbols[c] for c in steps}
     for c, by in steps.items():
         if by is None:
@@ -227,7 +252,7 @@ def loop(
     labels = {b: list(plan.buffers[b]) for b in before}
     plan.region, plan.holds = region, cases.true
     plan.block(op.body.block)
-    plan.region, plan.holds, plan.scope = outer, outer_holds, outer_scope
+    plan.region, plan.holds, plan.loops = outer, outer_holds, outer_loops
     last = terms.sub(plan.iterations.trips(name), terms.const(0, 1))
     for buffer in before:
         after: list[Value] = []
@@ -259,35 +284,54 @@ def _closed_again(plan: Plan, name: str, start: Value, by: Value) -> Value:
     return closed
 
 
-def _advanced(plan: Plan, block: Block, counter: str) -> Value | None:
-    """By how much one run of a block advances a counter; None where it does not."""
+def _advanced(plan: Plan, block: Block, counter: str, loops: tuple[str, ...]) -> Value | None:
+    """By how much one run of a block, in some loops, advances a counter; None where it does not."""
     total: Value | None = None
     for op in ops_in(block):
         by: Value | None = None
         if isinstance(op, a.Advance) and op.symbol.data == counter:
             by = plan.expr(op.by.expr)
         elif isinstance(op, t.For):
-            inner = _advanced(plan, op.body.block, counter)
-            if inner is not None and _once(plan, op):
-                by = inner
-            elif inner is not None:
-                name = plan.regions.setdefault(op, f"loop{len(plan.regions)}")
-                runs = plan.values.test(plan.cases.less, plan.expr(op.begin.expr), plan.expr(op.end.expr))
-                if plan.iterations.varies(inner, name):
-                    raise Undecided(f"counter {counter}")
-                times = plan.values.mul(inner, plan.iterations.trips(name))
-                by = plan.values.select(runs, times, plan.terms.const(0, 0))
+            by = _advanced_by_loop(plan, op, counter, loops)
         elif isinstance(op, t.Let):
             plan.bind(op.symbol.data, plan.expr(op.value.expr))
+        elif isinstance(op, t.Bind):
+            plan.bind(op.symbol.data, plan.bounds.value(op, loops))
         elif isinstance(op, t.If | a.Elected | t.Programs):
             for region in op.regions:
                 if any(isinstance(o, a.Advance) and o.symbol.data == counter for o in region.walk()):
                     if not isinstance(op, a.Elected):
                         raise Undecided(f"counter {counter} in a branch")
-                    by = _advanced(plan, region.block, counter)
+                    by = _advanced(plan, region.block, counter, loops)
         if by is not None:
             total = by if total is None else plan.values.add(total, by)
     return total
+
+
+def _advanced_by_loop(plan: Plan, op: t.For, counter: str, loops: tuple[str, ...]) -> Value | None:
+    """By how much all iterations of a loop advance a counter, each as much as the others."""
+    if not any(isinstance(o, a.Advance) and o.symbol.data == counter for o in op.walk()):
+        return None
+    if _once(plan, op):
+        return _advanced(plan, op.body.block, counter, loops)
+    if _at_most_once(op):
+        inner = _advanced(plan, op.body.block, counter, loops)
+        return None if inner is None else plan.values.select(_runs(plan, op), inner, plan.terms.const(0, 0))
+    name = plan.regions.setdefault(op, f"loop{len(plan.regions)}")
+    inner = _advanced(plan, op.body.block, counter, (*loops, name))
+    if inner is None:
+        return None
+    if plan.iterations.varies(inner, name):
+        raise Undecided(f"counter {counter}")
+    plan.iterations.counts(name, [plan.expr(e.expr) for e in (op.begin, op.end, op.step)])
+    return plan.values.select(
+        _runs(plan, op), plan.values.mul(inner, plan.iterations.trips(name)), plan.terms.const(0, 0)
+    )
+
+
+def _runs(plan: Plan, op: t.For) -> Condition:
+    """Where a loop makes an iteration."""
+    return plan.values.test(plan.cases.less, plan.expr(op.begin.expr), plan.expr(op.end.expr))
 
 
 def _written(block: Block) -> dict[SSAValue, None]:
@@ -324,6 +368,7 @@ def _carried_name(terms: Terms, value: Value) -> str:
 
 OPS: dict[type[Operation], Callable[..., None]] = {
     t.Let: name_integer,
+    t.Bind: name_loaded,
     t.If: branch,
     t.For: repeat,
     t.Programs: programs,

@@ -70,12 +70,14 @@ def thread_copies(plan: Plan, op: a.CpAsync | a.LoadStore) -> None:
         inside = plan.cases.both(guard, plan.values.test(lambda x: plan.cases.at_least(x, 1), left))
         here = plan.cases.both(active, inside)
         where = plan.where(op)
+        plan.moved(name, offset, size)
         word = plan.memory.load(plan.region, here, name, offset, size, plan.states.get(name), where, order, NOTHING)
         loaded.append((r, plan.values.select(inside, word, plan.terms.const(8 * size, 0))))
     for r, word in loaded:
         active = plan.cases.both(plan.holds, plan.predicate(op.active.expr, r))
         to = plan.place(op.shared, plan.expr(op.offset.expr, r))
         where = plan.where(op)
+        plan.moved(SHARED, to, size)
         plan.memory.store(plan.region, active, SHARED, to, size, word, where, plan.next(), NOTHING)
     if loaded:
         plan.stored(SHARED, plan.holds)
@@ -94,6 +96,7 @@ def zero_fill(plan: Plan, op: a.ZeroFill) -> None:
         holds = plan.cases.both(plan.holds, plan.predicate(op.guard.expr, r))
         to, size = plan.place(op.shared, plan.expr(op.offset.expr, r)), op.store_bytes
         zero = plan.terms.const(8 * size, 0)
+        plan.moved(SHARED, to, size)
         plan.memory.store(plan.region, holds, SHARED, to, size, zero, plan.where(op), plan.next(), NOTHING)
     plan.stored(SHARED, plan.holds)
 
@@ -106,6 +109,7 @@ def copy_out(plan: Plan, op: a.CopyOut) -> None:
     order = plan.next()
     for r in range(op.count.data):
         at = plan.place(op.shared, plan.expr(op.offset.expr, r))
+        plan.moved(SHARED, at, size)
         words.append(
             plan.memory.load(
                 plan.region, plan.holds, SHARED, at, size, plan.states.get(SHARED), plan.where(op), order, NOTHING
@@ -116,6 +120,7 @@ def copy_out(plan: Plan, op: a.CopyOut) -> None:
         guard = plan.cases.both(plan.predicate(op.active.expr, r), plan.predicate(op.guard.expr, r))
         coords = [plan.expr(c.expr, r) for c in op.coords]
         left = plan.values.sub(plan.expr(op.stop.expr), coords[op.axis.data])
+        plan.moved(name, plan.offset(op.tensor, coords), size)
         for k in range(op.vector.data):
             place = list(coords)
             place[op.axis.data] = plan.values.add(place[op.axis.data], plan.terms.const(0, k))

@@ -34,6 +34,7 @@ from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.arithmetic import Arithmetic
+from tilewright.validate.bounds import Bounds
 from tilewright.validate.cases import Condition
 from tilewright.validate.loops import Iterations
 from tilewright.validate.memory import Memory
@@ -96,7 +97,13 @@ class Plan:
         self.facts: dict[str, list[Fact]] = {}
         """By region, what is known in it: by the bounds that a launch keeps, of the coordinates of programs, of the
         counters of loops."""
-        self.scope = "kernel"
+        self.loops: tuple[str, ...] = ()
+        """Those around the present op, the outermost first."""
+        self.bounds = Bounds(values)
+        self.vectors: dict[tuple[str, Poly], int] = {}
+        """Bytes that the IR moves at once, by tensor (or shared memory) and offset."""
+        self.named: dict[SSAValue, Poly] = {}
+        """By buffer, the integers that were loaded to be named."""
         self.region = Region("kernel", self.cases.true, 0, kernel.sym_name.data)
         self._exprs: dict[Expr, Value] = {}
         self._predicates: dict[Expr, Condition] = {}
@@ -331,12 +338,17 @@ class Plan:
 
     def never_negative(self, value: Value) -> None:
         """Notes what holds in the present region."""
-        self.facts.setdefault(self.scope, []).extend(self.values.parts(value))
+        self.facts.setdefault(self.loops[-1] if self.loops else "kernel", []).extend(self.values.parts(value))
 
     def below(self, value: Value, extent: Value) -> None:
         """Notes that 0 <= value < extent."""
         self.never_negative(value)
         self.never_negative(self.values.sub(self.values.sub(extent, self.terms.const(0, 1)), value))
+
+    def moved(self, tensor: str, offset: Value, size: int) -> None:
+        """Notes that an op moves some bytes at once, which the IR's proofs show to be aligned."""
+        for _, base in self.values.parts(offset):
+            self.vectors[tensor, base] = max(size, self.vectors.get((tensor, base), 0))
 
     # -- mbarriers ------------------------------------------------------------------------------------------------
     def place(self, buffer: SSAValue, offset: Value) -> Value:

@@ -1,0 +1,48 @@
+"""Closed forms of what loops carry, and the steps that a comparison may take."""
+
+from __future__ import annotations
+
+from functools import reduce
+
+import pytest
+
+from tilewright.validate.cases import Cases
+from tilewright.validate.loops import Iterations
+from tilewright.validate.polynomials import Poly
+from tilewright.validate.terms import Terms
+from tilewright.validate.undecided import Undecided
+from tilewright.validate.values import Values
+
+
+@pytest.fixture
+def iterations() -> Iterations:
+    terms = Terms(32)
+    return Iterations(Values(terms, Cases(terms)))
+
+
+def test_a_loop_that_runs_as_often_in_every_iteration_counts_a_product(iterations: Iterations) -> None:
+    terms, trips = iterations.terms, iterations.trips("inner")
+    iterations.counts("inner", [terms.const(0, 0), terms.of(0, terms.atom("parameter", "K", low=0))])
+    assert iterations.closed("outer", terms.const(0, 0), trips) is terms.mul(iterations.count("outer"), trips)
+
+
+@pytest.mark.parametrize("kind", ["counted", "loaded"])
+def test_a_loop_that_runs_more_and_more_often_counts_no_product(iterations: Iterations, kind: str) -> None:
+    """As often as the iteration's number says, or an integer that each iteration loads."""
+    terms, trips = iterations.terms, iterations.trips("inner")
+    end = iterations.count("outer") if kind == "counted" else terms.of(0, terms.atom("bound", ("outer",), 0, low=0))
+    iterations.counts("inner", [terms.const(0, 0), end])
+    closed = iterations.closed("outer", terms.const(0, 0), trips)
+    assert isinstance(closed, Poly)
+    atom = terms.single(closed)
+    assert atom is not None
+    assert (atom.kind, *atom.args) == ("sum", "outer", trips)
+
+
+def test_long_products_end_undecided() -> None:
+    """n products of sums of two terms are a sum of 2**n terms."""
+    terms = Terms(32)
+    pairs = ((terms.data(32, 8, "word", n), terms.data(32, 1, "sign", n)) for n in range(64))
+    sums = (terms.sub(word, terms.scale(sign, 256)) for word, sign in pairs)
+    with pytest.raises(Undecided, match="more than"):
+        reduce(terms.mul, sums, terms.const(32, 1))
