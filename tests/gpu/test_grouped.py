@@ -1,0 +1,77 @@
+"""Products of groups of rows on a real device: any offsets, broken ones, CUDA graphs, weights at loaded places."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support.example_cases import load
+from tilewright.diag import TilewrightError
+
+pytestmark = pytest.mark.gpu
+torch: Any = pytest.importorskip("torch")
+
+grouped = load("grouped_matmul").grouped_matmul
+ROWS, K, N = 1000, 200, 136
+
+
+def drawn(groups: int) -> tuple[Any, Any, Any]:
+    a, b = torch.randn(ROWS, K, device="cuda").bfloat16(), torch.randn(groups, N, K, device="cuda").bfloat16()
+    return a, b, torch.full((ROWS, N), float("nan"), device="cuda", dtype=torch.bfloat16)
+
+
+def agree(bounds: list[int], a: Any, b: Any, c: Any) -> None:
+    exact = torch.zeros(ROWS, N, device="cuda", dtype=torch.float64)
+    for g in range(len(bounds) - 1):
+        rows = slice(bounds[g], bounds[g + 1])
+        exact[rows] = a[rows].double() @ b[g].double().T
+    assert float((c.double() - exact).abs().max()) < 0.3
+    assert float((c.double() - exact).norm()) <= 3e-3 * float(exact.norm())
+
+
+@pytest.mark.parametrize(
+    "bounds",
+    [
+        [0, 0, 5, 70, 70, 999],
+        [0, 1000],
+        [0, 1, 2, 3, 4, 5],
+        [0, 0, 0, 0],
+        [0, 0, 0, 0, 1000],
+        [0, *np.sort(np.random.default_rng(5).integers(0, 995, 300)).tolist(), 995],
+    ],
+    ids=["several", "one", "one row each", "all empty", "the last has all", "many"],
+)
+def test_any_lengths(bounds: list[int]) -> None:
+    a, b, c = drawn(len(bounds) - 1)
+    grouped(torch.tensor(bounds, dtype=torch.int32, device="cuda"), a, b, c)
+    tw.check()
+    agree(bounds, a, b, c)
+
+
+@pytest.mark.parametrize("bounds", [[0, 50, 40, 1000], [-1, 10, 20, 30], [0, 10, 20, 1001], [5, 10, 2**31 - 1, 3]])
+def test_broken_offsets_store_nothing(bounds: list[int]) -> None:
+    a, b, c = drawn(3)
+    c.fill_(7)
+    grouped(torch.tensor(bounds, dtype=torch.int32, device="cuda"), a, b, c)
+    with pytest.raises(TilewrightError, match="RUN023"):
+        tw.check()
+    assert (c == 7).all()
+
+
+def test_a_graph_takes_new_offsets() -> None:
+    a, b, c = drawn(4)
+    offsets = torch.tensor([0, 100, 200, 300, 1000], dtype=torch.int32, device="cuda")
+    grouped(offsets, a, b, c)
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        grouped(offsets, a, b, c)
+    for bounds in ([0, 10, 10, 990, 1000], [0, 0, 0, 0, 0], [0, 500, 500, 1000, 1000]):
+        offsets.copy_(torch.tensor(bounds, dtype=torch.int32))
+        c.fill_(float("nan"))
+        graph.replay()
+        tw.check()
+        agree(bounds, a, b, c)
