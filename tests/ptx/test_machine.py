@@ -177,6 +177,16 @@ def test_atomics_count_every_thread() -> None:
     assert out[0] == 126
 
 
+def test_sums_of_f32_flush_subnormals_in_global_memory_alone() -> None:
+    """3e-40 is 0x000344ae."""
+    body = f"""{TID} setp.ne.u32 %p1, %r0, 0; @%p1 bra done; st.shared.b32 [s], 0; st.global.b32 [%rd0], 0;
+    atom.shared.add.f32 %f1, [s], 0f000344ae; red.global.add.f32 [%rd0], 0f000344ae; ld.shared.b32 %r1, [s];
+    st.global.b32 [%rd0+4], %r1; st.global.b32 [%rd0+8], 0f3f800000; red.global.add.f32 [%rd0+8], 0f3f800000; done: ret;"""
+    report, out = execute(body)
+    assert not report.faults
+    assert out[:3].tolist() == [0, 0x000344AE, 0x40000000]
+
+
 def test_shuffles_votes_and_reductions() -> None:
     body = f"""{TID} shfl.sync.bfly.b32 %r1|%p1, %r0, 1, 31, -1; shfl.sync.up.b32 %r2|%p2, %r0, 4, 0, -1;
     setp.lt.u32 %p3, %r0, 40; vote.sync.ballot.b32 %r3, %p3, -1; redux.sync.add.u32 %r4, %r0, -1;

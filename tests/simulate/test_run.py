@@ -227,6 +227,22 @@ def test_reduce_add_sums_over_programs() -> None:
     assert (y == padded.reshape(-1, 8, 2).sum((0, 2))).all()
 
 
+def test_sums_in_memory_take_subnormals_for_zeros() -> None:
+    """As red.global.add.f32 does (seen on an H200); the sum of normal numbers may be subnormal, and is zero too."""
+
+    def build(x, y):
+        v = t.Registers("v", f32, 1)
+        return [v, t.Load(x, v.buffer, [TID], TRUE), t.ReduceAdd(y, v.buffer, [TID], TRUE)]
+
+    x, y = np.ones(32, np.float32), np.zeros(32, np.float32)
+    x[:5] = 3e-40, -3e-40, 0.0, 2e-38, 1.5e-38
+    y[:5] = 0.0, -0.0, 3e-40, -1.5e-38, 3e-40
+    simulate.run(kernel({"x": tensor("x", [M]), "y": tensor("y", [M])}, build), {"x": x, "y": y})
+    assert y[:5].tolist() == [0.0, -0.0, 0.0, 0.0, float(np.float32(1.5e-38))]
+    assert np.signbit(y[1])
+    assert (y[5:] == 1).all()
+
+
 def test_print_shows_guarded_elements() -> None:
     def build(x):
         v = t.Registers("v", f32, 2)

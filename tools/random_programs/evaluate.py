@@ -102,7 +102,10 @@ class _Run:
         most = 65000.0 if out.dtype == "f16" else values.LARGEST_F32
         free = out.free | ~(out.mass <= most)
         exact = (out.count == 0) | ((out.mass <= 2.0**digits * out.quantum) & (out.lo == out.hi))
-        slack = 2.0**-23 if out.dtype == "f16" else values.TINY
+        slack = np.full(out.count.shape, 2.0**-23 if out.dtype == "f16" else values.TINY)
+        if out.dtype == "f32":  # sums in global memory take subnormal operands and results for zeros (PTX ISA, atom)
+            subnormal = (out.count > 0) & (out.quantum < values.TINY)
+            exact, slack = exact & ~subnormal, np.where(subnormal, (2 * out.count + 1) * values.TINY, slack)
         error = np.where(exact, 0.0, (out.count + 1) * 2.0**-digits * 1.01 * out.mass + slack)
         lo, hi = (values.rounded(x.astype(np.float32), out.dtype) for x in (out.lo - error, out.hi + error))
         lo, hi = (

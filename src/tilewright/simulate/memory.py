@@ -107,7 +107,7 @@ class GlobalMemory:
             case ReduceAdd():
                 self.traffic.stored += len(who)
                 values = buffer.data.ravel() if mask is None else buffer.data[mask]
-                np.add.at(array, where, to_memory(values, tensor.dtype))
+                _add(array, where, to_memory(values, tensor.dtype))
 
     def watch(
         self, op: TransportOp, tensor: BoundTensor, where: tuple[Array, ...], who: Array, at: Moment, kind: AccessWord
@@ -331,3 +331,18 @@ def _refuse_vectors(
 def _other(clash: AccessConflict) -> str:
     who = "several threads" if clash.other < 0 else f"thread {clash.other}"
     return f"{who}, which {'wrote' if clash.wrote else 'read'} it"
+
+
+def _add(array: Array, where: tuple[Array, ...], values: Array) -> None:
+    """Sums in global memory. Those of f32 take subnormal operands and results for zeros (PTX ISA 9.1, atom)."""
+    if array.dtype == np.float32:
+        array[where] = _without_subnormals(array[where])
+        values = _without_subnormals(values)
+    np.add.at(array, where, values)
+    if array.dtype == np.float32:
+        array[where] = _without_subnormals(array[where])
+
+
+def _without_subnormals(values: Array) -> Array:
+    least = np.finfo(np.float32).smallest_normal
+    return np.where(np.abs(values) < least, np.copysign(np.float32(0), values), values)

@@ -36,6 +36,8 @@ def update(machine: State, i: Instruction, lanes: Bits, given: list[Any]) -> lis
     else:
         located = machine.spaces.located(lanes, address, count, size, True)
         places = [(r.worlds.reshape(-1), mine, at * size) for r, mine, at in located]
+    if operation == "add" and type == "f32" and space != "shared":
+        compute = _flushing(compute)
     operands = [v if isinstance(v, list) else [v] for v in given[1:3]]
     old = [np.zeros(lanes.shape, UNSIGNED[8 * size]) for _ in range(count)]
     for data, mine, at in places:
@@ -66,6 +68,15 @@ def _turns(at: Bits) -> list[Bits]:
     first = np.maximum.accumulate(np.where(same, 0, np.arange(len(at))))
     turn = np.arange(len(at)) - first
     return [order[turn == t] for t in range(int(turn.max()) + 1)]
+
+
+def _flushing(add: Callable[..., Bits]) -> Callable[..., Bits]:
+    """Sums of f32 in global memory: subnormal operands and results become zeros of their sign (PTX ISA 9.1, atom)."""
+
+    def flushed(bits: Bits) -> Bits:
+        return np.where(bits & np.uint32(0x7F800000), bits, bits & np.uint32(0x80000000))
+
+    return lambda old, value: flushed(add(flushed(old), flushed(value)))
 
 
 def _function(operation: str, type: str) -> Callable[..., Bits]:
