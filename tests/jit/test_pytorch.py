@@ -26,6 +26,12 @@ def doubled(x: tw.Tensor["N"], y: tw.Tensor["N"], *, scale: tw.f32 = 2.0, bn=64)
     y[n] = x[n] * scale
 
 
+@tw.kernel
+def increased(x: tw.Tensor["N"], y: tw.Tensor["N"]):
+    n = tw.grid(y, 64)
+    y[n] = x[n] + 1
+
+
 class TorchTensor(FakeTensor):
     """What ``torch.Tensor`` is here."""
 
@@ -59,7 +65,8 @@ def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDriv
     make_process_driver(monkeypatch, fake)
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path))
     yield fake
-    del doubled.__dict__["compiled"]
+    for kernel in (doubled, increased):
+        kernel.__dict__.pop("compiled", None)
 
 
 def pair(kind: type[FakeTensor], device: Device = CUDA0) -> tuple[FakeTensor, FakeTensor]:
@@ -152,3 +159,11 @@ def test_a_call_is_served_by_the_program_of_its_own_class(streams: Streams, driv
         doubled(*(FakeTensor(address, (64,), (1,), "torch.float32") for address in addresses))
         loaded.append(driver.kinds().count("load"))
     assert loaded == [1, 2, 2, 2]
+
+
+def test_arrays_of_the_host_are_simulated_after_a_launch(streams: Streams, driver: FakeDriver) -> None:
+    increased(*pair(FakeTensor))
+    x, y = np.ones(64, np.float32), np.zeros(64, np.float32)
+    increased(x, y)
+    assert (y == 2).all()
+    assert len(driver.launches) == 1

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Hashable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -212,7 +212,11 @@ class Kernel:
             if stream is None:
                 stream = pytorch.current_stream(on_gpu)
         plain = not kwargs and self._in_order and not self._optional
-        if plain and self._launch_known(args, _NO_KEYWORDS, stream, allocator):
+        if (
+            plain
+            and (on_gpu is not None or not _any_on_host(args))
+            and self._launch_known(args, _NO_KEYWORDS, stream, allocator)
+        ):
             return None
         given = by_name(self.function, args, kwargs)
         made = {} if self._has_results(given) else allocated(self.function, given)
@@ -236,7 +240,7 @@ class Kernel:
             self._unwritten |= partial._unwritten
             return
         call = bind(self.function, (), given)
-        if any(rooms.is_array(t) or pytorch.is_on_cpu(t) for t in call.tensors.values()):
+        if _any_on_host(call.tensors.values()):
             if stream is not None:
                 rooms.runtime.stream_handle(stream)
             self._simulate(call, budget)
@@ -462,3 +466,8 @@ class Kernel:
 def _as_planned(extents: Mapping[str, int]) -> tuple[tuple[str, int], ...]:
     """What a plan depends on: of addresses their place in a vector, so that new arrays of old extents plan nothing."""
     return tuple(sorted((n, v % MAX_VECTOR_BYTES if n.endswith(".address") else v) for n, v in extents.items()))
+
+
+def _any_on_host(values: Iterable[object]) -> bool:
+    """One of these is an array that runs in the simulator."""
+    return any(rooms.is_array(value) or pytorch.is_on_cpu(value) for value in values)
