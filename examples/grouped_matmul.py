@@ -2,7 +2,7 @@
 that of the dense product, over a grid of the groups' tiles.
 
 Group g has the rows offsets[g] .. offsets[g + 1]; empty groups do nothing, rows in no group become 0. Offsets that do
-not ascend from 0 to at most as many rows as there are keep the whole launch from storing, and are told (RUN023)."""
+not ascend from 0 to at most as many rows as there are keep the whole launch from storing, and are reported (RUN023)."""
 
 # Dimension names are strings in annotations, which type checkers take for forward references.
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false

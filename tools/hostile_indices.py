@@ -123,7 +123,7 @@ def broken(run: Callable[[], object]) -> bool:
     return False
 
 
-def judged(name: str, artifact: Any, seed: int, launch: Launch) -> str:
+def judged(name: str, artifact: Any, seed: int, launch: Launch = in_machine) -> str:
     """``agree``, or what went wrong."""
     case, rng = INDEXED[name], np.random.default_rng(seed)
     arrays = case.draw(rng)

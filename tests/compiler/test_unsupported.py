@@ -210,6 +210,6 @@ def test_the_command_says_what_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_
     assert result.exit_code == 0
     assert "left out: no kernel for N <= 1024: 96 bytes spilled" in result.output
     assert "2 kernel(s)" in result.output
-    shown = CliRunner().invoke(app, ["show", "bundle", out])
+    shown = CliRunner().invoke(app, ["show", "bundle", out, "--part", "plan"])
     assert "left out\n  no kernel for N <= 1024" in shown.output
     assert "  N <= 512\n" in shown.output

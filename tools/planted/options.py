@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from planted.mutant import Kind, Mutant
 
-_OPTIONS = 'b"--ptxas-options=-v", b"--fmad=false"]'
+_OPTIONS = 'b"--fmad=false", b"--no-cache")'
 
 
 def _bug(
@@ -15,7 +15,7 @@ def _bug(
 
 def _option(name: str, what: str, option: str, *probes: str, harmless: str = "") -> Mutant:
     """One option more."""
-    return _bug(name, what, "codegen/assemble", _OPTIONS, f'{_OPTIONS[:-1]}, b"{option}"]', *probes, harmless=harmless)
+    return _bug(name, what, "codegen/assemble", _OPTIONS, f'{_OPTIONS[:-1]}, b"{option}")', *probes, harmless=harmless)
 
 
 _ASSEMBLER = (
@@ -23,8 +23,8 @@ _ASSEMBLER = (
         "--fmad=false lost",
         "NVRTC may contract products and sums",
         "codegen/assemble",
-        ', b"--fmad=false"]',
-        "]",
+        ', b"--fmad=false"',
+        "",
         "fast",
         "captured",
         "gated",
@@ -34,8 +34,8 @@ _ASSEMBLER = (
         "contraction by the last option",
         "NVRTC is told to contract",
         "codegen/assemble",
-        'b"--fmad=false"]',
-        'b"--fmad=true"]',
+        'b"--fmad=false"',
+        'b"--fmad=true"',
         "captured",
         "gated",
     ),

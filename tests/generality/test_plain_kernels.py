@@ -1,4 +1,4 @@
-"""Kernels of many shapes as strangers write them, each run in the simulator against NumPy at awkward extents."""
+"""Kernels of many shapes without products, each run in the simulator against NumPy at awkward extents."""
 
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false

@@ -1,4 +1,4 @@
-"""Kernels with products that passers-by wrote: proved for all trip counts at once, and right at awkward extents."""
+"""Kernels with products of unusual shapes: proved for all trip counts at once, and right at awkward extents."""
 
 # Dimension names are strings in annotations, which type checkers take for forward references.
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
