@@ -14,6 +14,7 @@ from typer.testing import CliRunner, Result
 
 from support.artifacts import scale, staged
 from support.gpu import gpu_present
+from support.processes import run_python
 from tilewright import Kernel
 from tilewright.artifact import bundle
 from tilewright.artifact.disassemble import sass
@@ -274,8 +275,6 @@ def test_a_diagnostic_ends_on_stderr(tmp_path: Path) -> None:
 def test_help_is_quick() -> None:
     code = "import time; from tilewright.cli.commands import app; app(['--help'], standalone_mode=False); "
     code += "print(time.process_time())"
-    outputs = [
-        subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True) for _ in range(5)
-    ]
-    assert "explain" in outputs[0].stdout
-    assert min(float(o.stdout.split()[-1]) for o in outputs) < 0.5  # processor time: other processes don't count
+    outputs = [run_python(code) for _ in range(5)]
+    assert "explain" in outputs[0]
+    assert min(float(output.split()[-1]) for output in outputs) < 0.5  # processor time: other processes don't count

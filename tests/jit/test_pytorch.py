@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from support.fake_driver import CUDA0, Device, FakeDriver, FakeTensor, make_process_driver
+from support.fake_driver import CUDA0, Device, FakeDriver, FakeTensor
 from tilewright.jit.pytorch import allocator, current_stream, first_on_gpu
 from tilewright.runtime.driver import LEGACY_STREAM
 
@@ -62,7 +62,8 @@ def streams(monkeypatch: pytest.MonkeyPatch) -> Streams:
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[FakeDriver]:
     fake = FakeDriver(devices=2, locations={0x1000: 0, 0x2000: 0})
-    make_process_driver(monkeypatch, fake)
+    for module in ("check", "program"):
+        monkeypatch.setattr(sys.modules[f"tilewright.runtime.{module}"], "process_driver", lambda: fake)
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path))
     yield fake
     for kernel in (doubled, increased):

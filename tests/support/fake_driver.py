@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-import sys
 from collections.abc import Callable
 from dataclasses import dataclass, field
-
-import pytest
 
 from tilewright.runtime.driver import LaunchShape, TensorMapFields
 
@@ -187,9 +184,3 @@ class FakeTensor:
 
     def stride(self) -> tuple[int, ...]:
         return self.strides
-
-
-def make_process_driver(monkeypatch: pytest.MonkeyPatch, fake: FakeDriver) -> None:
-    """What calls of kernels launch on."""
-    for module in ("check", "program"):
-        monkeypatch.setattr(sys.modules[f"tilewright.runtime.{module}"], "process_driver", lambda: fake)
