@@ -88,7 +88,9 @@ class OnDevice:
         self.programs: dict[int, Any] = {}
 
     def __call__(self, artifact: Any, arrays: Arrays) -> list[str]:
-        program = self.programs.setdefault(id(artifact), runtime.load(artifact, self.driver))
+        if id(artifact) not in self.programs:
+            self.programs[id(artifact)] = runtime.load(artifact, self.driver)
+        program = self.programs[id(artifact)]
         views = {name: self._placed(array) for name, array in arrays.items()}
         try:
             program.launch(dict(views))

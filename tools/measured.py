@@ -74,10 +74,15 @@ def timed_operators() -> dict[str, Any]:
 def indexed() -> Iterator[str]:
     """Every kernel at computed or loaded coordinates, and every scan, beside PyTorch where that has been timed."""
     yield "| kernel | Tilewright, us | of copy | eager, us | torch.compile, us |"
-    for case, row in (by_case("indexed") | by_case("scan")).items():
+    for case, row in indexed_rows().items():
         us = {name: f"{value:.1f}" for name, value in row["microseconds"].items()}
         cells = (us["ours"], f"{row['of_copy']['ours']:.2f}", us.get("eager", ""), us.get("compile", ""))
         yield f"| {case} | {' | '.join(cells)} |"
+
+
+def indexed_rows() -> dict[str, Any]:
+    """Of both runs."""
+    return by_case("indexed") | by_case("scan")
 
 
 def grouped() -> Iterator[str]:
@@ -103,7 +108,7 @@ def highlights() -> Iterator[str]:
         name = case.replace(" ", "` ", 1)
         yield f"| `ops.{name} | {row['ours'] * 1e6:.1f} us | {row[best] * 1e6:.1f} us | {COMPILED[best]} |"
     for case in INDEXED:
-        row = (by_case("indexed") | by_case("scan"))[case]
+        row = indexed_rows()[case]
         us = row["microseconds"]
         ours = f"{us['ours']:.1f} us, {row['of_copy']['ours']:.2f} of a copy"
         yield f"| {case} | {ours} | {us['compile']:.1f} us | torch.compile |"

@@ -267,15 +267,12 @@ class Kernel:
         request = self._request(
             target, {n: t.dtype for n, t in seen.items()}, keywords, rooms.specialisation.observe_facts(seen)
         )
-        program = self._of_class.get(request)
-        if program is None:
+        if request not in self._of_class:
             artifact = self._artifact(request, ahead=False)
             self._note_uses(artifact)
-            program = rooms.runtime.load(artifact)
-        program.launch(values, stream, allocator)
-        if request not in self._of_class:
-            self._of_class[request] = program
+            program = self._of_class[request] = rooms.runtime.load(artifact)
             self._programs = [(dict(keywords), program), *self._programs]
+        self._of_class[request].launch(values, stream, allocator)
 
     def _launch_known(
         self,

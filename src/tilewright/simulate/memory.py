@@ -335,12 +335,12 @@ def _other(clash: AccessConflict) -> str:
 
 def _add(array: Array, where: tuple[Array, ...], values: Array) -> None:
     """Sums in global memory. Those of f32 take subnormal operands and results for zeros (PTX ISA 9.1, atom)."""
-    if array.dtype == np.float32:
-        array[where] = _without_subnormals(array[where])
-        values = _without_subnormals(values)
-    np.add.at(array, where, values)
-    if array.dtype == np.float32:
-        array[where] = _without_subnormals(array[where])
+    if array.dtype != np.float32:
+        np.add.at(array, where, values)
+        return
+    array[where] = _without_subnormals(array[where])
+    np.add.at(array, where, _without_subnormals(values))
+    array[where] = _without_subnormals(array[where])
 
 
 def _without_subnormals(values: Array) -> Array:

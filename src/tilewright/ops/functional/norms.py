@@ -100,8 +100,8 @@ _gradients = op(name="tilewright::rms_norm_gradients", outputs=("dx",), mutates=
 )
 
 
-def _rms_gradients(x: Tensor, w: Tensor | None, dy: Tensor, eps: float, after: Tensor | None = None) -> Any:
-    """dx and dw, in one pass over rows that fit registers."""
+def _dx_and_dw(x: Tensor, w: Tensor | None, dy: Tensor, after: Tensor | None, eps: float) -> Any:
+    """In one pass over rows that fit registers."""
     if w is None or x.shape[1] > _IN_REGISTERS:
         dx, rstd = _rms_backward(x, w, dy, after, eps=eps)
         return dx, None if w is None else _weight_gradients(x, dy, None, rstd, w, bias=False)[0]
@@ -110,16 +110,16 @@ def _rms_gradients(x: Tensor, w: Tensor | None, dy: Tensor, eps: float, after: T
     return dx, dw.sum(0).to(w.dtype)
 
 
-def _alone_gradients(x: Tensor, w: Tensor | None, dy: Tensor, eps: float) -> Any:
-    return _rms_gradients(x, w, dy, eps)
+def _rms_gradients(x: Tensor, w: Tensor | None, dy: Tensor, eps: float) -> Any:
+    return _dx_and_dw(x, w, dy, None, eps)
 
 
 def _add_rms_gradients(total: Tensor, w: Tensor | None, dy: Tensor, dtotal: Tensor, eps: float) -> Any:
-    dx, dw = _rms_gradients(total, w, dy, eps, dtotal)
+    dx, dw = _dx_and_dw(total, w, dy, dtotal, eps)
     return dx, dx, dw
 
 
-_rms_norm = op(name="tilewright::rms_norm", backward=_alone_gradients, fallback=_rms_fallback)(kernels.rms_norm)
+_rms_norm = op(name="tilewright::rms_norm", backward=_rms_gradients, fallback=_rms_fallback)(kernels.rms_norm)
 _add_rms_norm = op(
     name="tilewright::add_rms_norm",
     backward=_add_rms_gradients,
