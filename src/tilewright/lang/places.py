@@ -149,12 +149,12 @@ def explaining(absent: Sequence[str], known: Callable[[str, str], object]) -> Ge
         step = _users_step(error)
         if step is None:
             raise
-        frame, told = step.tb_frame, str(error)
+        frame, message = step.tb_frame, str(error)
         where = _place(frame.f_code, step.tb_lasti, step.tb_lineno)
-        if absent and "NoneType" in told:
+        if absent and "NoneType" in message:
             _refuse_absent(absent, where)
-        operands, call = _OPERANDS.fullmatch(told), _CALL.fullmatch(told)
-        if operands is not None and any(f"'{name}'" in told for name in _VALUES):
+        operands, call = _OPERANDS.fullmatch(message), _CALL.fullmatch(message)
+        if operands is not None and any(f"'{name}'" in message for name in _VALUES):
             _refuse_operands(operands, where)
         function = known(call["owner"] or "", call["name"]) if call is not None else None
         if call is None or function is None or step.tb_next is not None:
@@ -201,11 +201,11 @@ def _refuse_call(call: re.Match[str], function: Any, where: Location) -> NoRetur
     of = f"{'tw' if call['owner'] is None else 'x'}.{call['name'].rstrip('_')}"
     parameters = [p.replace(annotation=p.empty) for p in inspect.signature(function).parameters.values()]
     ours = next((o for theirs, o in _NAMED_OTHERWISE.items() if f"argument '{theirs}'" in call["what"]), None)
-    told = " ".join((function.__doc__ or "").split("\n\n")[0].split())
+    summary = " ".join((function.__doc__ or "").split("\n\n")[0].split())
     refuse(
         "LNG041",
         where=where,
         found=f"{of}() {call['what']}",
         required=f"{of}({', '.join(str(p) for p in parameters if p.name != 'self')})",
-        help=f"here it is {ours}" if ours is not None else told,
+        help=f"here it is {ours}" if ours is not None else summary,
     )

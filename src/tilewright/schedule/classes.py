@@ -9,7 +9,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
-from tilewright.tile.queries import extents, rank_of
+from tilewright.tile.queries import extents, is_arithmetic, rank_of
 
 Position = tuple[SSAValue, int]
 
@@ -114,15 +114,7 @@ def classify(kernel: tile.Kernel) -> Classes:
 def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]]]:
     """Per operand the positions that correspond: (operand index, pairs of operand and result positions)."""
     match op:
-        case (
-            tile.Unary()
-            | tile.Binary()
-            | tile.Compare()
-            | tile.Select()
-            | tile.Cast()
-            | tile.Bitcast()
-            | tile.Broadcast()
-        ):
+        case _ if is_arithmetic(op) or isinstance(op, tile.Broadcast):
             result = op.results[0]
             for i, operand in enumerate(op.operands):
                 yield i, [((operand, d), (result, d)) for d in range(rank_of(result))]

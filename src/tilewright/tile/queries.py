@@ -113,21 +113,8 @@ def is_arithmetic(op: Operation) -> bool:
 
 def is_elementwise(op: Operation) -> bool:
     """Computed where it is needed."""
-    return isinstance(
-        op,
-        tile.Unary
-        | tile.Binary
-        | tile.Compare
-        | tile.Select
-        | tile.Cast
-        | tile.Bitcast
-        | tile.Expand
-        | tile.Broadcast
-        | tile.Transpose
-        | tile.Index
-        | tile.Scalar
-        | tile.Constant,
-    )
+    shapes = tile.Expand | tile.Broadcast | tile.Transpose | tile.Index | tile.Scalar | tile.Constant
+    return is_arithmetic(op) or isinstance(op, shapes)
 
 
 def owner(value: SSAValue) -> Operation | None:

@@ -19,7 +19,7 @@ from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_before
-from tilewright.tile.queries import coords_of, line_of, tensor_name
+from tilewright.tile.queries import coords_of, is_arithmetic, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at
@@ -208,15 +208,7 @@ def _down(value: SSAValue, axes: Axes) -> Iterator[tuple[tile.Load | None, Axes]
         case tile.Expand():
             positions = {p.data for p in op.positions}
             yield from _down(op.x, tuple(x for i, x in enumerate(axes) if i not in positions))
-        case (
-            tile.Unary()
-            | tile.Binary()
-            | tile.Compare()
-            | tile.Select()
-            | tile.Cast()
-            | tile.Bitcast()
-            | tile.Broadcast()
-        ):
+        case _ if is_arithmetic(op) or isinstance(op, tile.Broadcast):
             for operand in op.operands:
                 if isinstance(operand.type, tile.TileType) and operand.type.rank == len(axes):
                     yield from _down(operand, axes)

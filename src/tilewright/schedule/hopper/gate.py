@@ -39,9 +39,9 @@ class Gate:
         coords = [Sym(t.REGISTER) if count > 1 else Const(0)]
         load = t.Load(lowering.arguments[self.flags], loaded.buffer, coords, TRUE)
         reads = [Const(k) for k in range(count)]
-        told = t.Map([loaded.buffer] * count, reads, [open_.buffer], 1, _all_zero(count))
+        all_zero = t.Map([loaded.buffer] * count, reads, [open_.buffer], 1, _all_zero(count))
         write = t.SharedWrite(self.slot.buffer, open_.buffer, Const(0), Sym(t.THREAD).eq(0))
-        return [self.slot, loaded, load, open_, told, write]
+        return [self.slot, loaded, load, open_, all_zero, write]
 
     def read(self) -> list[Operation]:
         """What all threads do behind it."""
