@@ -19,7 +19,7 @@ COMMAND = [sys.executable, "-m", "tilewright.cli"]
 
 
 def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=20, **options)  # type: ignore[call-overload]
+    return subprocess.run([*COMMAND, *words], capture_output=True, text=True, check=False, timeout=120, **options)  # type: ignore[call-overload]
 
 
 def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
