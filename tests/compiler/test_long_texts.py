@@ -15,6 +15,7 @@ from tilewright.compiler import program as program_room
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.products import CandidateSearch
 from tilewright.diag import TilewrightError
+from tilewright.jit import Kernel
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.unrolled import instructions, is_long
 
@@ -38,21 +39,18 @@ def whole_rows(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
     y[m, n] = value
 
 
-def planned(kernel: tw.Kernel, **dtypes: str) -> PlannedKernel:
-    compiled = kernel.compiled
-    return compiled._plan(compiled._ahead("sm_90a", dtypes, None, None, None, {})).variants[-1]
+def planned(kernel: Kernel, **dtypes: str) -> PlannedKernel:
+    return kernel._plan(kernel._ahead("sm_90a", dtypes, None, None, None, {})).variants[-1]
 
 
 @pytest.mark.parametrize(("kernel", "dtypes"), [(many_functions, {"p": "i8"}), (whole_rows, {})])
 def test_a_long_text_is_made_shorter(
     monkeypatch: pytest.MonkeyPatch, kernel: tw.Kernel, dtypes: Mapping[str, str]
 ) -> None:
-    short = planned(kernel, **dtypes)
+    short = planned(Kernel(kernel), **dtypes)
     assert not is_long(short.transport)
     monkeypatch.setattr(program_room, "is_long", lambda _: False)
-    kernel.compiled._plans.clear()
-    assert is_long(planned(kernel, **dtypes).transport)
-    kernel.compiled._plans.clear()
+    assert is_long(planned(Kernel(kernel), **dtypes).transport)
 
 
 def test_pinned_threads_stay() -> None:
@@ -63,7 +61,7 @@ def test_pinned_threads_stay() -> None:
 def test_the_count_is_of_the_size_of_what_nvrtc_emits() -> None:
     artifact = many_functions.compile(dtypes={"p": "i8"})
     emitted = len(artifact.kernels[-1].ptx.splitlines())
-    assert 0.4 * emitted < instructions(planned(many_functions, p="i8").transport) < 2.5 * emitted
+    assert 0.4 * emitted < instructions(planned(Kernel(many_functions), p="i8").transport) < 2.5 * emitted
 
 
 class _Kernel:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import cache
 
 import numpy as np
 import pytest
@@ -117,8 +118,14 @@ def test_a_kernel_that_is_planned_again_keeps_its_promises(monkeypatch: pytest.M
     assert "offsets(offsets)" in {o.name for o in made.certificate}
 
 
+@cache
+def scaled_groups() -> tuple[tile.Kernel, t.Kernel]:
+    return next(iter(lowered(CASES["scaled_groups"].kernel, DTYPES).values()))
+
+
 def kernels() -> tuple[tile.Kernel, t.Kernel]:
-    made, text = next(iter(lowered(CASES["scaled_groups"].kernel, DTYPES).values()))
+    """Both IRs of a kernel, to be changed."""
+    made, text = scaled_groups()
     return made.clone(), text.clone()
 
 

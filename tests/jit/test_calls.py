@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from support.example_cases import EXAMPLES_BY_NAME
+from tilewright.compiler import program as compiler_program
 from tilewright.diag import TilewrightError
 from tilewright.jit import Kernel, rooms
 from tilewright.jit.arrays import describe
@@ -90,14 +91,20 @@ def test_one_artifact_serves_all_extents_of_its_class(monkeypatch: pytest.Monkey
     example = EXAMPLES_BY_NAME["softmax"]
     kernel = Kernel(example.kernel)
     artifacts: dict[object, set[str]] = {}
-    plan = rooms.program.plan
+    program, made = rooms.program.Planner.program, list[object]()
+    plan_kernel = compiler_program.plan_kernel
 
-    def recorded(request, dims=None):
-        planned = plan(request, dims)
-        artifacts.setdefault(request, set()).add(str(planned.variants[0].predicate))
+    def recorded(planner, dims=None):
+        planned = program(planner, dims)
+        artifacts.setdefault(planned.request, set()).add(str(planned.variants[0].predicate))
         return planned
 
-    monkeypatch.setattr(rooms.program, "plan", recorded)
+    def counted(*args, **kwargs):
+        made.append(args)
+        return plan_kernel(*args, **kwargs)
+
+    monkeypatch.setattr(rooms.program.Planner, "program", recorded)
+    monkeypatch.setattr(compiler_program, "plan_kernel", counted)
     pairs = [(1 + i * 7 % 13, 1 + i * 5 % 97) for i in range(200)]
     for m, n in pairs:
         dtype = tw.bf16
@@ -110,6 +117,7 @@ def test_one_artifact_serves_all_extents_of_its_class(monkeypatch: pytest.Monkey
     facts = {request.facts for request in artifacts}
     assert len(facts) <= 2  # a single row may have any stride
     assert sum(map(len, artifacts.values())) <= 2
+    assert len(made) <= 2  # planned once each, not once for each shape
 
 
 def test_wide_offsets_have_a_class_of_their_own() -> None:
@@ -194,7 +202,7 @@ def test_a_call_like_one_before_plans_nothing(monkeypatch: pytest.MonkeyPatch) -
     def refused_now(*_: object) -> None:
         raise AssertionError("planned again")
 
-    monkeypatch.setattr(rooms.program, "plan", refused_now)
+    monkeypatch.setattr(rooms.program.Planner, "program", refused_now)
     x = np.concatenate([x + 1, x])[:3]  # elsewhere in memory
     kernel(x, y, 3.0)
     np.testing.assert_allclose(y, 3 * x.sum(1), rtol=1e-5)

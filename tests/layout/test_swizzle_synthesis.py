@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from itertools import product
@@ -30,7 +31,7 @@ def cycles(access: WaveAccess, move: Callable[[int], int]) -> int:
     total = 0
     for group in access.access.groups or ():
         words = {(move(access.addresses[t]) + b) // 4 for t in group for b in range(access.access.bytes_per_lane)}
-        total += max(sum(w % access.access.banks == bank for w in words) for bank in range(access.access.banks))
+        total += max(Counter(w % access.access.banks for w in words).values())
     return total
 
 

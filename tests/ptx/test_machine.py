@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 
 from support.example_cases import EXAMPLES_BY_NAME
-from support.ptx_driver import MachineDriver, run_artifact
+from support.ptx_driver import MachineDriver, executable, run_artifact
 from tilewright.artifact.schema import Artifact
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.ptx.machine import Launch, Memory, Report, run
@@ -353,7 +353,7 @@ def _reached(text: str, position: int, driver: MachineDriver) -> bool:
     """Whether the launch executes the barrier at a position of the text."""
     line = text.count("\n", 0, position) + 2
     return any(
-        driver.programs[symbol].entry.body[first].line == line
+        executable(driver.texts[symbol], symbol).entry.body[first].line == line
         for symbol, report in driver.reports
         for first in report.executed
     )

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from fractions import Fraction
-from functools import cache
 from typing import Any
 
 import ml_dtypes
@@ -23,11 +22,11 @@ NUMPY = {
 }
 FLOATS = ("f32", "f16", "bf16", "e4m3", "e5m2")
 BITS = {name: kind.itemsize * 8 for name, kind in NUMPY.items()}
-_SATURATES = {"e4m3": Fraction(448), "e5m2": Fraction(57344)}
+_SATURATES = {"e4m3": 448.0, "e5m2": 57344.0}
 _DIGITS = {"f32": (24, -149), "f16": (11, -24), "bf16": (8, -133), "e4m3": (4, -9), "e5m2": (3, -16)}
 """Bits of a significand, and the exponent of the least denormal number."""
-_LARGEST = {"f32": Fraction(2) ** 128, "f16": Fraction(2) ** 16, "bf16": Fraction(2) ** 128}
-"""The first power of two beyond the finite numbers."""
+_BEYOND = {"f32": 128, "f16": 16, "bf16": 128, "e4m3": 9, "e5m2": 16}
+"""The exponent of the first power of two beyond the finite numbers."""
 
 
 def samples(name: str, rng: np.random.Generator, count: int) -> np.ndarray[Any, Any]:
@@ -85,32 +84,27 @@ def _integer(value: float | int, source: str, target: str) -> int:
 
 
 def nearest(value: float | int | Fraction, target: str) -> float:
-    """The nearest number of a float dtype, ties to even."""
+    """The nearest number of a float dtype, ties to even; of fractions those whose denominator is a power of two."""
     if value != value:
         return float(value)
     return math.copysign(_magnitude(abs(value), target), value)
 
 
-@cache
 def _magnitude(value: float | int | Fraction, target: str) -> float:
-    largest = _SATURATES.get(target)
+    largest = _SATURATES.get(target, math.inf)
     if value == math.inf:
-        return math.inf if largest is None else float(largest)
-    exact = Fraction(value)
+        return largest
+    numerator, denominator = value.as_integer_ratio()
+    scale = denominator.bit_length() - 1  # the denominator is a power of two
     digits, least = _DIGITS[target]
-    power = max(_floor_log2(exact) - digits + 1, least) if exact else least
-    quotient, rest = divmod(exact, Fraction(2) ** power)
-    half = rest * 2 - Fraction(2) ** power
-    quotient += half > 0 or (half == 0 and quotient % 2 == 1)
-    found = quotient * Fraction(2) ** power
-    if largest is not None:
-        return float(min(found, largest))
-    return math.inf if found >= _LARGEST[target] else float(found)
-
-
-def _floor_log2(value: Fraction) -> int:
-    estimate = value.numerator.bit_length() - value.denominator.bit_length()
-    return estimate if Fraction(2) ** estimate <= value else estimate - 1
+    power = max(numerator.bit_length() - scale - digits, least)
+    shift = max(power + scale, 0)
+    quotient = numerator >> shift
+    rest, half = (numerator - (quotient << shift)) * 2, 1 << shift
+    quotient = (quotient + (rest > half or (rest == half and quotient % 2 == 1))) << max(-power - scale, 0)
+    if quotient.bit_length() + power > _BEYOND[target]:
+        return largest
+    return min(math.ldexp(quotient, power), largest)
 
 
 def same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:

@@ -7,6 +7,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 import ml_dtypes  # noqa: F401 - gives NumPy the narrow floats
@@ -26,12 +27,17 @@ NAMES = {"bfloat16": "torch.bfloat16", "float16": "torch.float16", "float32": "t
 SPANS = {Swizzle.NONE: 0, Swizzle.B32: 32, Swizzle.B64: 64, Swizzle.B128: 128}
 
 
+@lru_cache(maxsize=16)
+def executable(ptx: str, symbol: str) -> PtxProgram:
+    """An entry as the machine runs it, made once for all launches of its text."""
+    return PtxProgram(read(ptx), symbol)
+
+
 @dataclass
 class MachineDriver(FakeDriver):
-    """Launches on the PTX machine; ``programs`` by symbol, ``memory`` holds the tensors."""
+    """Launches on the PTX machine; ``texts`` by symbol, ``memory`` holds the tensors."""
 
     texts: dict[str, str] = field(default_factory=dict)
-    programs: dict[str, PtxProgram] = field(default_factory=dict)
     memory: Memory = field(default_factory=Memory)
     maps: list[TensorMap] = field(default_factory=list)
     reports: list[tuple[str, Report]] = field(default_factory=list)
@@ -41,9 +47,7 @@ class MachineDriver(FakeDriver):
         symbol = str(self.events[kernel][2])
 
         def launch(stream: int) -> None:
-            if symbol not in self.programs:
-                self.programs[symbol] = PtxProgram(read(self.texts[symbol]), symbol)
-            program = self.programs[symbol]
+            program = executable(self.texts[symbol], symbol)
             launched = Launched(symbol, shape, stream, parameters, context)
             values = [self._value(launched, i, p.bytes, p.array) for i, p in enumerate(program.entry.parameters)]
             where = Launch(shape.grid, (shape.threads, 1, 1), shape.cluster, shape.shared_bytes)

@@ -80,7 +80,8 @@ def test_the_f32_of_an_integer_is_compared_as_the_integer(name: str) -> None:
             expected = unordered | ordered if name.endswith("u") else ordered & ~unordered
         found = [i.holds(condition, {"n": n}) for n in range(-HALF, HALF, 61)]
         assert found == expected[::61].tolist(), (number, swapped)
-        near = [n for n in range(-HALF, HALF) if np.isfinite(number) and abs(n - number) < 3]
+        near = [int(number) + d for d in range(-3, 4)] if np.isfinite(number) else []
+        near = [n for n in near if -HALF <= n < HALF and abs(n - number) < 3]
         assert all(i.holds(condition, {"n": n}) == expected[n + HALF] for n in near), (number, swapped)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from functools import partial
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property, partial
 from itertools import groupby
 from typing import NoReturn, TypeAlias
 
@@ -40,39 +40,60 @@ def traced(request: Request) -> tile.Kernel:
     return Tracing(request)({})
 
 
-@gc_paused()
 def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
-    """Trace, choose extents, and plan every variant; with ``dims`` known only the variant that serves them.
+    """Trace, choose extents, and plan every variant; with ``dims`` known only the variant that serves them."""
+    return Planner(request).program(dims)
 
-    Classes of arguments for which no kernel can be planned are left out, as long as one is left.
-    """
-    pinned = dict(request.schedule.extents)
-    autos = [n for n in request.function.autos if n not in dict(request.signature.keywords) and n not in pinned]
-    traces = Tracing(request)
-    smallest = traces(dict.fromkeys(autos, 1))
-    products = has_products(smallest)
-    checks = checks_of(request, smallest)
-    if products:
-        request = replace(request, facts=without_peers(request.facts))
-    unaligned = {} if products else unaligned_ends(smallest, request.facts)
-    ladder = bound_ladder([b.data for b in smallest.bounds], unaligned)
-    promised = None if checks is None else _promised(checks)
-    classes = _Classes(request, traces, autos, ladder, products=products, dims=dims, promised=promised)
-    unsupported = UnsupportedClasses(request)
-    variants: tuple[PlannedKernel, ...] = ()
-    for name, choice in classes.named():
-        with unsupported.trying(choice.predicate, choice.sizes):
-            planned = (_product if products else _plain)(request, choice, name)
-            variants += (replace(planned, sizes=choice.sizes),)
-            if dims is not None:
-                break
-    unsupported.require_one(variants)
-    rest = extents_without_steps(variants) if products and dims is None else FALSE
-    if rest != FALSE:
-        widest = next(reversed(variants))
-        with unsupported.trying(rest, ()):
-            variants += (without_steps(request, widest.tile, rest),)
-    return Program(request, variants, unsupported.left_out, traces)
+
+class Planner:
+    """Plans the variants of a request. A class of arguments is planned once, whichever of its extents ask for it."""
+
+    def __init__(self, request: Request) -> None:
+        self.traces = Tracing(request)
+        self._kernels: dict[Hashable, PlannedKernel] = {}
+
+    @gc_paused()
+    def program(self, dims: Mapping[str, int] | None = None) -> Program:
+        """Every variant; with ``dims`` known only the variant that serves them.
+
+        Classes of arguments for which no kernel can be planned are left out, as long as one is left.
+        """
+        classes = replace(self._classes, dims=dims)
+        request, products = classes.request, classes.products
+        unsupported = UnsupportedClasses(request)
+        variants: tuple[PlannedKernel, ...] = ()
+        for name, choice in classes.named():
+            with unsupported.trying(choice.predicate, choice.sizes):
+                planned = self._kernels.get((name, choice.key))
+                if planned is None:
+                    planned = replace((_product if products else _plain)(request, choice, name), sizes=choice.sizes)
+                    self._kernels[name, choice.key] = planned
+                variants += (planned,)
+                if dims is not None:
+                    break
+        unsupported.require_one(variants)
+        rest = extents_without_steps(variants) if products and dims is None else FALSE
+        if rest != FALSE:
+            widest = next(reversed(variants))
+            with unsupported.trying(rest, ()):
+                variants += (without_steps(request, widest.tile, rest),)
+        return Program(request, variants, unsupported.left_out, self.traces)
+
+    @cached_property
+    def _classes(self) -> _Classes:
+        """The classes of all arguments."""
+        request = self.traces.request
+        pinned = dict(request.schedule.extents)
+        autos = [n for n in request.function.autos if n not in dict(request.signature.keywords) and n not in pinned]
+        smallest = self.traces(dict.fromkeys(autos, 1))
+        products = has_products(smallest)
+        checks = checks_of(request, smallest)
+        if products:
+            request = replace(request, facts=without_peers(request.facts))
+        unaligned = {} if products else unaligned_ends(smallest, request.facts)
+        ladder = bound_ladder([b.data for b in smallest.bounds], unaligned)
+        promised = None if checks is None else _promised(checks)
+        return _Classes(request, self.traces, autos, ladder, products=products, dims=None, promised=promised)
 
 
 def _promised(checks: Checks) -> Promised:
@@ -101,6 +122,12 @@ class _Choice:
     copies: tuple[StagedCopy, ...] = ()
     promised: Promised | None = None
 
+    @property
+    def key(self) -> Hashable:
+        """Choices of one request with equal keys are one."""
+        extents = tuple(tuple(sorted(choice.items())) for choice in self.choices)
+        return self.predicate, self.sizes, extents, self.candidates, tuple(copy.item for copy in self.copies)
+
 
 @dataclass(frozen=True)
 class _Classes:
@@ -114,6 +141,8 @@ class _Classes:
     products: bool
     dims: Mapping[str, int] | None
     promised: Promised | None = None
+    copies: dict[StagedTensor, StagedCopy] = field(default_factory=dict[StagedTensor, StagedCopy])
+    """What copies a tensor, planned once for all classes."""
 
     def named(self) -> Iterator[tuple[str, _Choice]]:
         """Each with the name of its kernel; as they are asked for where only the first that can be had is wanted."""
@@ -148,7 +177,7 @@ class _Classes:
                     plain = _Choice(
                         predicate, sizes, variant.choices, resized, variant.candidates, promised=self.promised
                     )
-                    staged = _staged(request, plain, resized(variant.choices[0]))
+                    staged = self._staged(plain, resized(variant.choices[0]))
                     yield plain if staged is None else staged
                     if staged is not None and request.schedule.staged is None and not variant.candidates:
                         direct.append(plain)
@@ -163,6 +192,22 @@ class _Classes:
 
     def _take(self, predicate: Expr) -> bool:
         return self.dims is None or bool(predicate.evaluate(self.dims))
+
+    def _staged(self, plain: _Choice, kernel: tile.Kernel) -> _Choice | None:
+        """The same after aligned copies of what tensor copies can't bring; None where there is nothing of the kind."""
+        request = self.request
+        pin = request.schedule.staged
+        items = () if pin is False or plain.promised is not None else staged_tensors(kernel, request.facts)
+        if not items:
+            if pin is True:
+                _nothing_to_stage(request)
+            return None
+        for item in items:
+            if item not in self.copies:
+                self.copies[item] = _copy(item, copy_request(request, item))
+        worth = TRUE if pin is True else pays(kernel, request.facts, items, request.target)
+        predicate, copies = all_of([plain.predicate, worth]), tuple(self.copies[item] for item in items)
+        return replace(plain, predicate=predicate, copies=copies)
 
 
 def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
@@ -275,19 +320,6 @@ def _needs(kernel: PlannedKernel, found: Found) -> Iterator[Expr]:
         yield residual(assumptions_of(copy.planned.tile, copy.planned.request.facts), copy.planned.binding)
     yield from (g for g in guards if binding.keys().isdisjoint(g.symbols))
     yield found.guard.substitute(binding)
-
-
-def _staged(request: Request, plain: _Choice, kernel: tile.Kernel) -> _Choice | None:
-    """The same after aligned copies of what tensor copies can't bring; None where there is nothing of the kind."""
-    pin = request.schedule.staged
-    items = () if pin is False or plain.promised is not None else staged_tensors(kernel, request.facts)
-    if not items:
-        if pin is True:
-            _nothing_to_stage(request)
-        return None
-    copies = tuple(_copy(item, copy_request(request, item)) for item in items)
-    worth = TRUE if pin is True else pays(kernel, request.facts, items, request.target)
-    return replace(plain, predicate=all_of([plain.predicate, worth]), copies=copies)
 
 
 def _nothing_to_stage(request: Request) -> NoReturn:

@@ -26,6 +26,7 @@ from tilewright.lang.signature import Signature
 if TYPE_CHECKING:
     from tilewright.compiler.planned import PlannedKernel as Variant
     from tilewright.compiler.planned import Program as Planned
+    from tilewright.compiler.program import Planner
     from tilewright.compiler.specialisation import Request
     from tilewright.runtime import Program
     from tilewright.runtime.allocator import Allocator
@@ -67,6 +68,7 @@ class Kernel:
         self._of_class: dict[Request, Program] = {}
         self._unwritten: set[str] = set()
         self._asked_to_build: set[tuple[Request, str]] = set()
+        self._planners: dict[tuple[Request, str], Planner] = {}
         self._plans: dict[tuple[Request, str | None, tuple[tuple[str, int], ...] | None], Planned] = {}
 
     def __repr__(self) -> str:
@@ -331,7 +333,7 @@ class Kernel:
         request = self._request(
             SM90A, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.specialisation.observe_facts(seen)
         )
-        interface = rooms.requests.interface(request, rooms.program.traced(request))
+        interface = rooms.requests.interface(request, self._planner(request).traces({}))
         self._note_uses(interface)
         symbols = rooms.runtime.check(interface, described, call.scalars)
         arrays = rooms.arrays.only_arrays(tensors)
@@ -394,12 +396,24 @@ class Kernel:
             if key in self._plans:
                 return self._plans[key]
         with within_stack(self.function.where):
-            planned = rooms.program.plan(request, extents)
+            planned = self._planner(request).program(extents)
         if code is not None:
             if len(self._plans) >= _MAX_PLANS:
                 self._plans.pop(next(iter(self._plans)))
             self._plans[keys[extents is not None]] = planned
         return planned
+
+    def _planner(self, request: Request) -> Planner:
+        """Kept like the plans that it makes: other extents of a class that has been planned take its kernel."""
+        code = fingerprint(self.function.fn, dict(request.signature.keywords))
+        planner = self._planners.get((request, code)) if code is not None else None
+        if planner is None:
+            planner = rooms.program.Planner(request)
+            if code is not None:
+                if len(self._planners) >= _MAX_PLANS:
+                    self._planners.pop(next(iter(self._planners)))
+                self._planners[request, code] = planner
+        return planner
 
     def _artifact(self, request: Request, *, ahead: bool) -> Artifact:
         """From the store, from what was shipped, or compiled and stored; ``ahead`` of time or at a call.
