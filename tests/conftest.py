@@ -16,6 +16,14 @@ settings.register_profile("tilewright", deadline=None, derandomize=True, print_b
 settings.load_profile("tilewright")
 
 
+@pytest.fixture(autouse=True)
+def nothing_foretold(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call in the simulator asks the assembler about kernels that may spill (JIT006), which takes longer than the
+    call. Tests of that are marked ``foretells``."""
+    if request.node.get_closest_marker("foretells") is None:
+        monkeypatch.setattr("tilewright.compiler.buildable.refusal", lambda *_: None)
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     marked = [item for item in items if item.get_closest_marker("gpu")]
     if marked and not gpu_present():

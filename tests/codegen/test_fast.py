@@ -17,6 +17,7 @@ import pytest
 import tilewright as tw
 from support.casts import nearest
 from support.example_cases import EXAMPLES_BY_NAME
+from support.slow import rest_slow
 from tilewright.base.dtypes import bf16, f32
 from tilewright.codegen.assemble import unrounded
 from tilewright.codegen.cuda import emit_kernel
@@ -151,8 +152,13 @@ def test_fma_is_rounded_once() -> None:
             assert result == np.float32(nearest(exact, "f32")), (x, y, z)
 
 
-@pytest.mark.parametrize("dtype", [f32, bf16], ids=str)
-@pytest.mark.parametrize("name", ["softmax", "layer_norm", "swiglu", "attention", "matmul", "rotary", "cross_entropy"])
+FAST = ("softmax", "layer_norm", "swiglu", "attention", "matmul", "rotary", "cross_entropy")
+QUICK = [("softmax", f32), ("swiglu", bf16), ("attention", bf16), ("rotary", f32), ("cross_entropy", bf16)]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"), rest_slow([(n, d) for n in FAST for d in (f32, bf16)], QUICK, several=True), ids=str
+)
 def test_every_sum_and_product_in_the_ptx_is_rounded(name: str, dtype: Any) -> None:
     case = EXAMPLES_BY_NAME[name]
     artifact = Kernel(case.kernel).compile(dtypes=case.tensor_dtypes(dtype), **case.keywords)

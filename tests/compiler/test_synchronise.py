@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from support.pipeline_roles import fill
+from support.slow import rest_slow
 from tilewright.base.verdict import Proved
 from tilewright.compiler.synchronise import prover, synthesised, unneeded_syncs
 from tilewright.contract import check
@@ -24,7 +25,7 @@ QUICK = ("one tile", "multicast", "multistage", "cp.async producer", "split-K", 
 """The others take seconds: ``python tools/synthesise_syncs.py`` does all."""
 
 
-@pytest.mark.parametrize("name", QUICK)
+@pytest.mark.parametrize("name", rest_slow(QUICK, ["multistage", "cp.async producer", "split-K", "multicast"]))
 def test_synchronisation_is_put_back(name: str) -> None:
     by_hand = EXAMPLES[name]()
     bare = stripped(by_hand)

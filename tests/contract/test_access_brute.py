@@ -6,6 +6,7 @@ from collections import Counter
 from itertools import product
 from math import prod
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
@@ -141,9 +142,16 @@ def kernels(draw: st.DrawFn) -> tuple[KernelAccesses, StoreDomain]:
     return KernelAccesses("k", parameters, (), tuple(accesses)), domain
 
 
-@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(kernels())
 def test_verdicts_agree_with_enumeration(case: tuple[KernelAccesses, StoreDomain]) -> None:
+    _judge(*case)
+
+
+@pytest.mark.slow
+@settings(max_examples=120, deadline=None, suppress_health_check=list(HealthCheck))
+@given(kernels())
+def test_more_verdicts_agree_with_enumeration(case: tuple[KernelAccesses, StoreDomain]) -> None:
     _judge(*case)
 
 

@@ -20,6 +20,7 @@ from campaign.corpus import compiled
 from campaign.judge import sizes
 from campaign.variants import kept, pipeline
 from mutate import corpus, mutants
+from support.slow import rest_slow
 from tilewright import contract
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
@@ -61,7 +62,7 @@ def test_examples_are_proved(protocol: Protocol) -> None:
     assert len(found.digest) == 64
 
 
-@pytest.mark.parametrize("name", ["multistage", "cp.async producer", "cooperative once", "split-K"])
+@pytest.mark.parametrize("name", rest_slow(["multistage", "cp.async producer", "cooperative once", "split-K"], 3))
 def test_dropped_ops_are_refuted_or_unneeded(name: str) -> None:
     """Every mutant that drops an op is refuted, or the explorer finds nothing wrong with it either."""
     for word, mutant in mutants(name, corpus()[name]):

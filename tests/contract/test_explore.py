@@ -10,6 +10,7 @@ from protocols import cp_async, gemm
 
 from mutate import corpus, mutants
 from support.pipeline_roles import fill
+from support.slow import rest_slow
 from tilewright.base.expr import sym
 from tilewright.contract import Rule
 from tilewright.contract.explore import exhaust
@@ -31,7 +32,9 @@ def fixed(protocol: Protocol, kt: int, tiles: int):
     return sizes
 
 
-@pytest.mark.parametrize("name", ["multistage", "cp.async producer", "cooperative once", "split-K", "blackwell"])
+@pytest.mark.parametrize(
+    "name", rest_slow(["multistage", "cp.async producer", "cooperative once", "split-K", "blackwell"], 3)
+)
 def test_reduction_keeps_the_answer(name: str) -> None:
     pool = Random(1).sample(list(mutants(name, corpus()[name])), 4)
     for word, p in pool:

@@ -80,11 +80,12 @@ def raised() -> list[tuple[str, ast.Call]]:
 
 
 def test_whoever_reports_a_code_says_what_was_found_and_what_is_required() -> None:
+    calls = raised()
     silent = [
         f"{place} {missing}"
-        for place, call in raised()
+        for place, call in calls
         if (given := {k.arg for k in call.keywords}) and None not in given
         for missing in {"found", "required"} - given
     ]
-    assert len(raised()) > 100
+    assert len(calls) > 100
     assert silent == []

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from support.slow import rest_slow
 
 
 @tw.kernel
@@ -28,8 +29,11 @@ TILES = [(16, 64, 32), (32, 64, 64), (16, 16, 16), (48, 64, 64), (40, 48, 64), (
 DTYPES: list[Any] = [np.float32, np.int8, np.float16, ml_dtypes.bfloat16, ml_dtypes.float8_e5m2]
 
 
-@pytest.mark.parametrize("dtype", DTYPES, ids=lambda d: np.dtype(d).name)
-@pytest.mark.parametrize("tile", TILES, ids=str)
+EVERY = [(tile, dtype) for tile in TILES for dtype in DTYPES]
+QUICK = [*((TILES[0], dtype) for dtype in DTYPES), *((tile, ml_dtypes.bfloat16) for tile in TILES[1:])]
+
+
+@pytest.mark.parametrize(("tile", "dtype"), rest_slow(EVERY, QUICK, several=True), ids=str)
 def test_right(tile: tuple[int, int, int], dtype: Any) -> None:
     rng = np.random.default_rng(3)
     a, b = ((rng.standard_normal((rows, 100)) * 3).astype(dtype) for rows in (40, 50))

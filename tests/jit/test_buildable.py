@@ -14,6 +14,7 @@ import tilewright as tw
 from tilewright.compiler import buildable
 from tilewright.schedule.pressure import may_spill, words_at_once
 
+pytestmark = pytest.mark.foretells
 RNG = np.random.default_rng(0)
 
 

@@ -9,6 +9,7 @@ from math import prod
 import pytest
 
 from support.conversion_machine import run
+from support.slow import rest_slow
 from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import Grain
 from tilewright.layout import fragments
@@ -59,7 +60,7 @@ def random_blocked(rng: random.Random, shape: tuple[int, ...], warps: int) -> Re
 SHAPES = [(16, 16), (32, 16), (32, 24), (64, 48), (8, 96), (4, 8, 16), (128,), (16, 80)]
 
 
-@pytest.mark.parametrize("seed", range(100))
+@pytest.mark.parametrize("seed", rest_slow(range(100), 20))
 def test_random_pairs(seed: int) -> None:
     rng = random.Random(seed)
     shape, warps = rng.choice(SHAPES), rng.randrange(3)
@@ -69,7 +70,7 @@ def test_random_pairs(seed: int) -> None:
         assert plan.steps.shuffles == fewest_shuffles(source, target)
 
 
-@pytest.mark.parametrize("seed", range(40))
+@pytest.mark.parametrize("seed", rest_slow(range(40), 10))
 def test_random_warp_permutations(seed: int) -> None:
     """Bijections of the bits of one warp's tile, xors included: always in the warp, by shuffles or a round trip."""
     rng = random.Random(1000 + seed)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 from xdsl.ir import Operation, SSAValue
 
+from support.slow import rest_slow
 from support.transport import TID, R, kernel
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import TRUE, Const
@@ -83,7 +84,7 @@ def blocked(rng: random.Random, shape: tuple[int, ...], warps: int) -> RegisterL
     return RegisterLayout.blocked(shape, vector=deal(rng.randrange(4)), lanes=deal(5), warps=deal(warps), order=order)
 
 
-@pytest.mark.parametrize("seed", range(24))
+@pytest.mark.parametrize("seed", rest_slow(range(24), 6))
 def test_random_pairs_in_the_simulator(seed: int) -> None:
     rng = random.Random(seed)
     shape, warps = rng.choice([(16, 24), (64, 48), (32, 80), (8, 4, 24), (128,)]), rng.randrange(3)

@@ -11,6 +11,7 @@ import pytest
 
 from support.indexed import CASES, SHORT
 from support.lowered import lowered
+from support.slow import rest_slow
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import Const, Sym
 from tilewright.compiler.proofs.descriptors import read_kernel
@@ -115,7 +116,7 @@ def test_the_ptx_does_what_the_ir_says(name: str) -> None:
     assert differences(name) == ()
 
 
-@pytest.mark.parametrize("name", ["dispatch", "scatter_rows"])
+@pytest.mark.parametrize("name", rest_slow(["scatter_rows", "dispatch"], 1))
 def test_the_ptx_of_checks_does_what_the_ir_says(name: str) -> None:
     """Of the kernels that count and report, launched before the one that relies on promises. Those that judge are
     undecided: a maximum over parts of a row."""

@@ -9,6 +9,7 @@ from functools import cache
 import pytest
 
 from support.example_cases import EXAMPLES_BY_NAME
+from support.slow import rest_slow
 from tilewright.artifact.schema import KernelArg, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Expr
@@ -56,7 +57,13 @@ VALID = [
 ]
 
 
-@pytest.mark.parametrize(("example", "variant", "dtype"), VALID, ids=[f"{v}-{d}" for _, v, d in VALID])
+LATER = ("matmul_5", "matmul_6", "matmul_7", "matmul_8", "matmul_9", "softmax_7", "rms_norm_0", "column_sum")
+QUICK = [case for case in VALID if case[1] not in LATER]
+
+
+@pytest.mark.parametrize(
+    ("example", "variant", "dtype"), rest_slow(VALID, QUICK, several=True), ids=[f"{v}-{d}" for _, v, d in VALID]
+)
 def test_the_ptx_does_what_the_ir_says(example: str, variant: str, dtype: str) -> None:
     assert compiled(example, dtype)[variant].differences() == []
 
