@@ -12,6 +12,7 @@ import pytest
 import tilewright as tw
 from support import products as p
 from support.ptx_driver import run_artifact
+from support.slow import rest_slow
 from tilewright import simulate
 from tilewright.base.expr import TRUE
 from tilewright.base.verdict import Proved
@@ -82,8 +83,13 @@ def lowered(candidate: Candidate, align: int, dtype: str = "i64") -> p.Lowered:
     return found
 
 
-@pytest.mark.parametrize("dtype", ["i32", "i64"])
-@pytest.mark.parametrize("name", CANDIDATES)
+EVERY = [(name, dtype) for name in CANDIDATES for dtype in ("i64", "i32")]
+
+
+@pytest.mark.parametrize(
+    ("name", "dtype"),
+    rest_slow(EVERY, [*((name, "i64") for name in CANDIDATES), ("tensor copies", "i32")], several=True),
+)
 def test_every_road_brings_zeros_where_an_index_leads_outside(name: str, dtype: str) -> None:
     found = lowered(*CANDIDATES[name], dtype)
     kernel = found.scheduled.kernel
