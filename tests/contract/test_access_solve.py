@@ -81,3 +81,26 @@ def test_what_no_choice_changes_is_not_asked_of_each_case() -> None:
     point = Solver(variables).find(Known(variables, None, choices), even)
     assert point is not None
     assert all(holds(f, dict(point)) for f in [*choices, *even])
+
+
+def test_alternatives_that_nothing_allows_are_tried_once() -> None:
+    """x lies in a tile of 64 and lane = x // 8: every way to lie elsewhere contradicts that, whatever the five choices
+    between two that come first, about other variables, are."""
+    variables = Variables()
+    x, tile, lane, *others = (variables.new(f"v{v}") for v in range(8))
+    known = [
+        *(Either((Linear(0, {v: 1}), Linear(-1, {v: -1}))) for v in others),
+        *(Linear(0, {x: 1, tile: -64}), Linear(63, {x: -1, tile: 64}), Linear(0, {tile: 1})),
+        *(Linear(0, {x: 1, lane: -8}), Linear(7, {x: -1, lane: 8})),
+    ]
+    elsewhere = (
+        *(Linear(-1, {lane: -1}), Linear(-1, {x: -1}), Linear(-1, {tile: -1, lane: -1})),
+        *(Linear(-1, {lane: -1, tile: 8}), Linear(-8, {lane: 1, tile: -8})),
+    )
+    solver = Solver(variables)
+    assert solver.find(Known(variables, None, known), [Either(elsewhere)]) is None
+    assert solver.isl_calls < 150
+    last = Linear(-63, {x: 1, tile: -64})
+    point = Solver(variables).find(Known(variables, None, known), [Either((*elsewhere, last))])
+    assert point is not None
+    assert all(holds(f, dict(point)) for f in [*known, last])
