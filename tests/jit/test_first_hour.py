@@ -202,6 +202,13 @@ def test_scalars_of_other_libraries(two: Any) -> None:
     np.testing.assert_array_equal(y, X * 2 + B)
 
 
+class Raising:
+    """Every name of it raises, ``shape`` and ``is_cuda`` too."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
 class OnGpu:
     shape, is_cuda = (), True
 
@@ -214,7 +221,7 @@ class OnGpu:
 
 @pytest.mark.parametrize(
     "scale",
-    [True, np.bool_(True), "2", 10**400, 10**5000, np.array([2.0]), 2j, None, OnGpu(), np.ma.masked],
+    [True, np.bool_(True), "2", 10**400, 10**5000, np.array([2.0]), 2j, None, OnGpu(), Raising(), np.ma.masked],
     ids=shown,
 )
 def test_what_is_no_number_of_f32(scale: Any) -> None:
@@ -233,6 +240,49 @@ def test_subclasses_of_arrays() -> None:
     masked = np.ma.masked_array(X, X > 0)
     assert refusal(lambda: linear(masked, None, y)).code == "JIT003"
     assert refusal(lambda: linear(X, None, masked)).code == "JIT003"
+
+
+class Untrue(np.ndarray):
+    """What it says of itself is not so."""
+
+    @property
+    def dtype(self) -> Any:
+        return "x"
+
+    @property
+    def shape(self) -> Any:
+        return (1 << 40, 1 << 40)
+
+    @property
+    def strides(self) -> Any:
+        raise RuntimeError("none")
+
+    def view(self, *_: object) -> Any:
+        raise RuntimeError("none")
+
+
+def test_of_a_subclass_only_the_memory_counts() -> None:
+    y = np.empty_like(X)
+    linear(X.view(Untrue), None, y.view(Untrue))
+    np.testing.assert_array_equal(y, X)
+
+
+def test_an_array_at_an_odd_address_is_told_to_be_copied() -> None:
+    odd = np.frombuffer(bytes(X.nbytes + 1), np.float32, X.size, 1).reshape(X.shape)
+    told = refusal(lambda: linear(odd, None, np.empty_like(X)))
+    assert (told.code, told.help) == ("JIT003", "pass a copy: x.copy()")
+    linear(odd.copy(), None, np.empty_like(X))
+
+
+@pytest.mark.parametrize("given", [{"x": Raising(), "y": Raising()}, {"x": X, "y": X.copy(), "stream": Raising()}])
+def test_what_raises_when_it_is_asked_is_refused(given: dict[str, Any]) -> None:
+    assert refusal(lambda: linear(bias=None, **given)).code == ("RUN018" if "stream" in given else "RUN001")
+    assert refusal(lambda: linear(X, None, X.copy(), budget=Raising())).code == "JIT001"
+
+
+@pytest.mark.parametrize("bm", [10**5000, -(10**5000)], ids=["great", "least"])
+def test_a_number_that_can_t_be_written_down(bm: int) -> None:
+    assert refusal(lambda: linear(X, None, np.empty_like(X), bm=bm)).code in ("LNG021", "LNG023")
 
 
 def test_a_stream_that_is_none_is_refused_in_the_simulator_too() -> None:

@@ -7,7 +7,7 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tilewright.base.number import number_of
+from tilewright.base.number import is_on_gpu, number_of
 from tilewright.diag import fail, shown
 from tilewright.lang.params import KernelFunction, ScalarParam
 
@@ -90,8 +90,7 @@ def _scalar(param: ScalarParam, value: object) -> float | int:
         _refuse(f"no value for {param.name}", required)
     number = number_of(value)
     if number is None:
-        on_gpu = getattr(value, "is_cuda", False)
-        help = f"read it first: {param.name}.item(), which waits for the GPU" if on_gpu else ""
+        help = f"read it first: {param.name}.item(), which waits for the GPU" if is_on_gpu(value) else ""
         _refuse(f"{param.name} = {shown(value)} of type {type(value).__name__}", required, help)
     if param.dtype.is_float:
         try:

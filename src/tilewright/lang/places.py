@@ -108,9 +108,20 @@ def names_of(frame: FrameType, value: object) -> list[str]:
 @contextmanager
 def within_stack(where: Location) -> Generator[None]:
     """Refuses (LNG033) what exceeds Python's stack: a helper of the kernel at ``where`` that calls itself without end,
-    or an expression so deep that walking it does."""
+    or an expression so deep that walking it does; and (LNG023) integers too long to be written down."""
     try:
         yield
+    except ValueError as error:
+        if "integer string conversion" not in str(error):
+            raise
+        step = _users_step(error)
+        refuse(
+            "LNG023",
+            where=where if step is None else _place(step.tb_frame.f_code, step.tb_lasti, step.tb_lineno),
+            found=f"an integer of more than {sys.get_int_max_str_digits()} digits",
+            required="integers that can be written down; those of a tile's coordinates fit 64 bits",
+            help="compute such numbers outside of the kernel, and pass what is left of them",
+        )
     except RecursionError as error:
         calls: Counter[CodeType] = Counter()
         step = error.__traceback__
