@@ -209,6 +209,13 @@ class Raising:
         raise RuntimeError(name)
 
 
+@pytest.mark.filterwarnings("error")
+def test_a_scalar_that_rounds_to_infinity() -> None:
+    y = np.empty_like(X)
+    linear(np.ones_like(X), None, y, scale=1e300)
+    assert np.isinf(y).all()
+
+
 class OnGpu:
     shape, is_cuda = (), True
 
@@ -296,7 +303,8 @@ def test_a_budget_may_be_given_in_the_call() -> None:
     allowed = float(told.help.partition("budget=")[2])
     linear(X, None, y, budget=allowed)
     np.testing.assert_array_equal(y, X)
-    assert refusal(lambda: linear(X, None, y, budget="much")).code == "JIT001"
+    for none in ("much", float("nan"), -1, -(10**5000)):
+        assert refusal(lambda none=none: linear(X, None, y, budget=none)).code == "JIT001"
 
 
 @pytest.mark.parametrize(

@@ -338,8 +338,12 @@ class Kernel:
         arrays = rooms.arrays.only_arrays(tensors)
         program, variant = self._variant_for(request, symbols)
         allowed = rooms.simulate.DEFAULT_BUDGET if budget is None else number_of(budget)
-        if allowed is None:
-            fail("JIT001", found=f"budget = {shown(budget)}", required="a number of thread-register operations")
+        if allowed is None or not allowed >= 0:
+            fail(
+                "JIT001",
+                found=f"budget = {shown(budget)}",
+                required="a number of thread-register operations, at least 0",
+            )
         self._foretell(program, variant)
         steps, scratch = variant.steps, variant.scratch
         kept = {s.name: s.allocate(symbols) for s in scratch if s.kept}

@@ -140,7 +140,9 @@ class Program:
                 if plan is not None:
                     self._latest = (key, plan)
             return key, tuple(addresses), plan, None
-        except (AttributeError, TypeError):  # another protocol
+        except TilewrightError:
+            raise
+        except Exception:  # another protocol, or a stranger's class, of which the description tells
             return self._look_up_described(values, handle)
 
     def _look_up_described(self, values: Sequence[object], handle: int) -> Call:
