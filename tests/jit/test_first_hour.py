@@ -205,6 +205,9 @@ def test_scalars_of_other_libraries(two: Any) -> None:
 class Raising:
     """Every name of it raises, ``shape`` and ``is_cuda`` too."""
 
+    def __repr__(self) -> str:
+        return "Raising()"
+
     def __getattr__(self, name: str) -> object:
         raise RuntimeError(name)
 
@@ -453,3 +456,75 @@ def test_state_that_stays_is_not_refused() -> None:
         y[m] = total * next(kept)
 
     assert "kernel" in kernel.explain()
+
+
+def of_tile(use: Callable[[Any, Any, Any, Any], object]) -> Any:
+    """What refuses a kernel that uses x, y and their Ranges so."""
+
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n = tw.grid(y, (4, 16))
+        y[m, n] = use(x, y, m, n)
+
+    return refusal(lambda: kernel(X, np.empty_like(X)))
+
+
+def _del(x: Any, m: Any, n: Any) -> None:
+    del x[m, n]
+
+
+def _with(x: Any) -> None:
+    with x:
+        pass
+
+
+def _attribute(x: Any) -> None:
+    x.mine = 1
+
+
+@pytest.mark.parametrize(
+    ("use", "code", "help"),
+    [
+        (lambda x, y, m, n: np.sum(x[m, n], axis=1), "LNG007", "use x.sum(axis)"),
+        (lambda x, y, m, n: np.where(x[m, n] > 0, x[m, n], 0), "LNG007", "use tw.where"),
+        (lambda x, y, m, n: x[m, n] + np.arange(16), "LNG007", "pass the array as a tensor parameter"),
+        (lambda x, y, m, n: f"{x[m, n]:.2f}", "LNG007", "tw.print"),
+        (lambda x, y, m, n: _del(x, m, n), "LNG007", "store zeros"),
+        (lambda x, y, m, n: _with(x[m, n]), "LNG023", "docs/language.md"),
+        (lambda x, y, m, n: x(m, n), "LNG023", "docs/language.md"),
+        (lambda x, y, m, n: _attribute(x), "LNG023", "docs/language.md"),
+        (lambda x, y, m, n: x.T, "LNG034", "load a tile first: x[m, n].T"),
+        (lambda x, y, m, n: x.sum(1), "LNG034", "load a tile first: x[m, n].sum"),
+        (lambda x, y, m, n: list(tw.stream(x.shape[0] / 4, 8)), "LNG021", "make it an integer: //"),
+        (lambda x, y, m, n: x[:, n], "LNG019", "take the whole axis"),
+        (lambda x, y, m, n: linear(x, None, y), "JIT001", "a plain function of tiles"),
+    ],
+)
+def test_uses_of_tiles_in_the_manner_of_others(use: Any, code: str, help: str) -> None:
+    told = of_tile(use)
+    assert told.code == code
+    assert help in told.help
+
+
+def test_too_few_names_for_a_grid() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n, _ = tw.grid([y.shape[0], y.shape[1]], [4, 16])
+        y[m, n] = x[m, n]
+
+    told = refusal(lambda: kernel(X, np.empty_like(X)))
+    assert (told.code, told.found) == ("LNG041", "not enough values to unpack (expected 3, got 2)")
+    assert told.where.text.startswith("m, n, _ = tw.grid")
+
+
+def test_a_tile_that_was_kept_from_another_trace() -> None:
+    kept: list[Any] = []
+
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n = tw.grid(y, (4, 16))
+        kept.append(x[m, n])
+        y[m, n] = kept[0]
+
+    told = refusal(lambda: kernel(X, np.empty_like(X)))
+    assert (told.code, told.title) == ("LNG012", "a value of another kernel is used")

@@ -10,6 +10,7 @@ from typing import NoReturn
 from tilewright.base.number import is_on_gpu, number_of
 from tilewright.diag import fail, shown
 from tilewright.lang.params import KernelFunction, ScalarParam
+from tilewright.lang.traced import Traced
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def near_names(name: str, known: Iterable[str]) -> str:
 
 
 def by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
-    """All arguments that were given, by the names of their parameters; JIT001 for too many or unknown ones."""
+    """All arguments that were given, by the names of their parameters; JIT001 for too many or unknown ones, and for
+    values of a kernel that is being traced."""
     positional = {p.name for p in (*function.tensors, *function.scalars)}
     order = [p.name for p in function.params if p.name in positional]
     if len(args) > len(order):
@@ -65,6 +67,11 @@ def by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[st
         if name in given:
             _refuse(f"two values for {name}", "one")
         given[name] = value
+    for name, value in given.items():
+        if isinstance(value, Traced):
+            required = "tensors in memory: a kernel is not called in the body of a kernel"
+            help = "make what both compute a plain function of tiles, and call that in both bodies"
+            _refuse(f"{name}, a {type(value).__name__} of a kernel that is being traced", required, help)
     return given
 
 
