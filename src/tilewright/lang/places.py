@@ -67,7 +67,7 @@ def refuse(
                 code, title=title, where=where or here(), found=found, required=required, help=help, labels=labels
             ),
         )
-    )
+    ) from None
 
 
 _JUMPS_OF_JUNCTIONS = ("JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP")
