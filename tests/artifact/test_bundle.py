@@ -334,3 +334,14 @@ def test_reading_a_strangers_bundle_executes_and_writes_nothing(tmp_path: Path) 
     done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=False)
     assert (done.stdout.split(), done.stderr) == (["ART005", "scale"], "")
     assert sorted(p.name for p in tmp_path.iterdir()) == ["evil.twb", "good"]
+
+
+def test_a_manifest_that_names_something_twice_is_refused(tmp_path: Path) -> None:
+    """Readers of JSON differ in which of two values they take."""
+    bundle.write_folder(scale(), tmp_path / "x")
+    manifest = tmp_path / "x" / "manifest.json"
+    text = manifest.read_text()
+    bundle.read(tmp_path / "x")
+    manifest.write_text(text.replace("{", '{"schema": 1,', 1))
+    with pytest.raises(TilewrightError, match="names something twice"):
+        bundle.read(tmp_path / "x")

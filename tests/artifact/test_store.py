@@ -234,3 +234,23 @@ def test_the_environment_counts_before_the_file(tmp_path: Path) -> None:
     assert Configuration.from_environment(home).store == Path("/of/file")
     read = Configuration.from_environment({**home, "TILEWRIGHT_STORE": "/of/environment"})
     assert (read.store, read.shipped) == (Path("/of/environment"), Path("/of/shipped"))
+
+
+def test_a_note_is_bound_to_its_key_and_read_back_whole(tmp_path: Path) -> None:
+    store = Store(tmp_path)
+    one, other = digest(["one"]), digest(["other"])
+    assert store.note(one) is None
+    path = store.put_note(one, "two lines\nof ä text")
+    assert store.note(one) == "two lines\nof ä text"
+    store.put_note(one, "")
+    assert store.note(one) == ""
+    elsewhere = store.put_note(other, "?")
+    elsewhere.write_bytes(path.read_bytes())
+    assert store.note(other) is None
+    assert not elsewhere.exists()
+    for bad in (b"", b"\xff\n\xff", path.read_bytes() + b"more"):
+        path.write_bytes(bad)
+        assert store.note(one) is None
+        assert not path.exists()
+    os.mkfifo(path)
+    assert store.note(one) is None

@@ -212,3 +212,23 @@ def test_what_a_file_raises_is_told_with_its_line(text: str, code: str, words: s
     if code == "CMD007":
         line = text.rstrip().count("\n") + 1
         assert f"{file}:{line}" in result.output
+
+
+@pytest.mark.parametrize(
+    ("line", "meant"),
+    [
+        ('b.pipelin("a", 4, 128, 1)', "pipeline"),
+        ("a.producer_aquire(0)", "producer_acquire"),
+        ('b.pipeline("c", stages=4, stage_byte=128, consumers=1)', "stage_bytes"),
+        ("ops.TmaLod(1)", "TmaLoad"),
+        ("Biuld('x')", "Build"),
+    ],
+)
+def test_a_misspelt_name_of_the_builder_is_guessed(line: str, meant: str, tmp_path: Path) -> None:
+    file = tmp_path / "mine.py"
+    head = "from tilewright.protocol import Build, ops\n\ndef p():\n    b = Build('x')\n"
+    file.write_text(f"{head}    a = b.pipeline('a', 4, 128, 1)\n    {line}\n")
+    result = tilewright("check", f"{file}:p")
+    assert result.exit_code == 2
+    assert f"{file}:6" in result.output
+    assert f"help: did you mean {meant}?" in result.output

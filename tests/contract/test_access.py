@@ -426,3 +426,23 @@ def test_work_beyond_the_limit_is_unknown(monkeypatch: pytest.MonkeyPatch) -> No
 
 def test_every_code_is_in_the_catalogue() -> None:
     assert {f.value for f in AccessFault} | {"ACC005"} == {code for code in CATALOGUE if code.startswith("ACC")}
+
+
+@pytest.mark.parametrize("count", [8, 32])
+def test_stores_at_constants_are_not_compared_in_pairs(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An unrolled body stores the columns of a matrix one by one."""
+    asked: list[int] = []
+    find = access_solve.Solver.find
+    monkeypatch.setattr(access_solve.Solver, "find", lambda *args: (asked.append(1), find(*args))[1])
+
+    def columns(skipped: int = -1) -> t.Kernel:
+        def ops(y: SSAValue, v: SSAValue) -> list[Operation]:
+            row = 128 * P + TID
+            return [t.Store(y, v, [row, Const(j)], row < M) for j in range(count) if j != skipped]
+
+        return stores([M, count], {"p": ceildiv(M, 128)}, ops, registers=1)
+
+    domains = [StoreDomain("y", "user.py:9", (axis("i", M),), (sym("i"), Const(j))) for j in range(count)]
+    proved(columns(), *domains)
+    assert len(asked) <= 6 * count
+    assert refuted(AccessFault.MISSED, columns(skipped=3), *domains).element[1] == 3

@@ -8,6 +8,7 @@ from itertools import product
 import pytest
 
 from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables
+from tilewright.contract.access_radix import are_apart, ends_of
 from tilewright.contract.access_solve import Known, Solver
 
 LOW, HIGH = -3, 4
@@ -81,3 +82,43 @@ def test_what_no_choice_changes_is_not_asked_of_each_case() -> None:
     point = Solver(variables).find(Known(variables, None, choices), even)
     assert point is not None
     assert all(holds(f, dict(point)) for f in [*choices, *even])
+
+
+def test_alternatives_that_nothing_allows_are_tried_once() -> None:
+    """x lies in a tile of 64 and lane = x // 8: every way to lie elsewhere contradicts that, whatever the five choices
+    between two that come first, about other variables, are."""
+    variables = Variables()
+    x, tile, lane, *others = (variables.new(f"v{v}") for v in range(8))
+    known = [
+        *(Either((Linear(0, {v: 1}), Linear(-1, {v: -1}))) for v in others),
+        *(Linear(0, {x: 1, tile: -64}), Linear(63, {x: -1, tile: 64}), Linear(0, {tile: 1})),
+        *(Linear(0, {x: 1, lane: -8}), Linear(7, {x: -1, lane: 8})),
+    ]
+    elsewhere = (
+        *(Linear(-1, {lane: -1}), Linear(-1, {x: -1}), Linear(-1, {tile: -1, lane: -1})),
+        *(Linear(-1, {lane: -1, tile: 8}), Linear(-8, {lane: 1, tile: -8})),
+    )
+    solver = Solver(variables)
+    assert solver.find(Known(variables, None, known), [Either(elsewhere)]) is None
+    assert solver.isl_calls < 150
+    last = Linear(-63, {x: 1, tile: -64})
+    point = Solver(variables).find(Known(variables, None, known), [Either((*elsewhere, last))])
+    assert point is not None
+    assert all(holds(f, dict(point)) for f in [*known, last])
+
+
+@pytest.mark.parametrize("seed", range(60))
+def test_what_is_apart_by_its_ends_has_no_common_point(seed: int) -> None:
+    rng = random.Random(seed)
+    pairs = [tuple(Both(tuple(literal(rng, 2) for _ in range(rng.randint(1, 3)))) for _ in "ab") for _ in range(60)]
+    points = [dict(enumerate(values)) for values in product(range(-12, 13), repeat=2)]
+    apart = [(a, b) for a, b in pairs if are_apart(ends_of(a), ends_of(b))]
+    assert not [1 for a, b in apart for point in points if holds(a, point) and holds(b, point)]
+
+
+def test_ends_that_meet_in_one_point() -> None:
+    x, minus = Linear(-3, {0: 1, 1: 2}), Linear(3, {0: -1, 1: -2})  # x0 + 2 * x1 >= 3, and <= 3
+    assert not are_apart(ends_of(x), ends_of(minus))
+    assert are_apart(ends_of(x), ends_of(minus.shifted(-1)))
+    assert are_apart(ends_of(minus), ends_of(x.shifted(-1)))
+    assert not are_apart(ends_of(x), ends_of(Linear(-5, {0: 1})))

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import warnings
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,9 +13,17 @@ import pytest
 
 import tilewright as tw
 from tilewright.compiler import buildable
+from tilewright.jit.kernel import Kernel
 from tilewright.schedule.pressure import may_spill, words_at_once
 
 pytestmark = pytest.mark.foretells
+
+
+@pytest.fixture(autouse=True)
+def empty_store(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
+
+
 RNG = np.random.default_rng(0)
 
 
@@ -27,13 +36,13 @@ def product(a: tw.Tensor["M", "K"], b: tw.Tensor["K", "N"], c: tw.Tensor["M", "N
     c[m, n] = acc
 
 
-def told(**tiles: int) -> list[str]:
+def told(of: Any = product, **tiles: int) -> list[str]:
     """The warnings of a product of f32, which must be right all the same."""
     a, b = RNG.standard_normal((16, 32)).astype(np.float32), RNG.standard_normal((32, 16)).astype(np.float32)
     c = np.full((16, 16), np.nan, np.float32)
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        product(a, b, c, **tiles)
+        of(a, b, c, **tiles)
     np.testing.assert_allclose(c, a @ b, rtol=1e-5, atol=1e-5)
     return [str(w.message) for w in caught if w.category is RuntimeWarning]
 
@@ -76,3 +85,23 @@ def test_words_that_live_at_once() -> None:
     ).variants[-1]
     assert "transport.wgmma" in str(product_of_halves.transport)
     assert not may_spill(product_of_halves.transport, target)
+
+
+def test_the_assembler_is_asked_once_for_all_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (warning,) = told(Kernel(product.compiled.function), bn=256)
+    asked: list[Any] = []
+    monkeypatch.setattr(buildable, "build", asked.append)
+    assert told(Kernel(product.compiled.function), bn=256) == [warning]
+    assert not asked
+    (note,) = tmp_path.rglob("*.txt")
+    note.write_text(note.read_text().replace("JIT006", "JIT999"))
+    assert not told(
+        Kernel(product.compiled.function), bn=256
+    )  # what was noted does not read back whole: asked again, and it builds now
+    assert asked
+
+
+def test_a_store_that_refuses_costs_time_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "file" / "store"))
+    assert len(told(Kernel(product.compiled.function), bn=256)) == 1

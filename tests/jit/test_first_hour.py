@@ -202,6 +202,23 @@ def test_scalars_of_other_libraries(two: Any) -> None:
     np.testing.assert_array_equal(y, X * 2 + B)
 
 
+class Raising:
+    """Every name of it raises, ``shape`` and ``is_cuda`` too."""
+
+    def __repr__(self) -> str:
+        return "Raising()"
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+@pytest.mark.filterwarnings("error")
+def test_a_scalar_that_rounds_to_infinity() -> None:
+    y = np.empty_like(X)
+    linear(np.ones_like(X), None, y, scale=1e300)
+    assert np.isinf(y).all()
+
+
 class OnGpu:
     shape, is_cuda = (), True
 
@@ -214,7 +231,7 @@ class OnGpu:
 
 @pytest.mark.parametrize(
     "scale",
-    [True, np.bool_(True), "2", 10**400, 10**5000, np.array([2.0]), 2j, None, OnGpu(), np.ma.masked],
+    [True, np.bool_(True), "2", 10**400, 10**5000, np.array([2.0]), 2j, None, OnGpu(), Raising(), np.ma.masked],
     ids=shown,
 )
 def test_what_is_no_number_of_f32(scale: Any) -> None:
@@ -235,6 +252,49 @@ def test_subclasses_of_arrays() -> None:
     assert refusal(lambda: linear(X, None, masked)).code == "JIT003"
 
 
+class Untrue(np.ndarray):
+    """What it says of itself is not so."""
+
+    @property
+    def dtype(self) -> Any:
+        return "x"
+
+    @property
+    def shape(self) -> Any:
+        return (1 << 40, 1 << 40)
+
+    @property
+    def strides(self) -> Any:
+        raise RuntimeError("none")
+
+    def view(self, *_: object) -> Any:
+        raise RuntimeError("none")
+
+
+def test_of_a_subclass_only_the_memory_counts() -> None:
+    y = np.empty_like(X)
+    linear(X.view(Untrue), None, y.view(Untrue))
+    np.testing.assert_array_equal(y, X)
+
+
+def test_an_array_at_an_odd_address_is_told_to_be_copied() -> None:
+    odd = np.frombuffer(bytes(X.nbytes + 1), np.float32, X.size, 1).reshape(X.shape)
+    told = refusal(lambda: linear(odd, None, np.empty_like(X)))
+    assert (told.code, told.help) == ("JIT003", "pass a copy: x.copy()")
+    linear(odd.copy(), None, np.empty_like(X))
+
+
+@pytest.mark.parametrize("given", [{"x": Raising(), "y": Raising()}, {"x": X, "y": X.copy(), "stream": Raising()}])
+def test_what_raises_when_it_is_asked_is_refused(given: dict[str, Any]) -> None:
+    assert refusal(lambda: linear(bias=None, **given)).code == ("RUN018" if "stream" in given else "RUN001")
+    assert refusal(lambda: linear(X, None, X.copy(), budget=Raising())).code == "JIT001"
+
+
+@pytest.mark.parametrize("bm", [10**5000, -(10**5000)], ids=["great", "least"])
+def test_a_number_that_can_t_be_written_down(bm: int) -> None:
+    assert refusal(lambda: linear(X, None, np.empty_like(X), bm=bm)).code in ("LNG021", "LNG023")
+
+
 def test_a_stream_that_is_none_is_refused_in_the_simulator_too() -> None:
     assert refusal(lambda: linear(X, None, np.empty_like(X), stream="x")).code == "RUN018"
 
@@ -246,7 +306,8 @@ def test_a_budget_may_be_given_in_the_call() -> None:
     allowed = float(told.help.partition("budget=")[2])
     linear(X, None, y, budget=allowed)
     np.testing.assert_array_equal(y, X)
-    assert refusal(lambda: linear(X, None, y, budget="much")).code == "JIT001"
+    for none in ("much", float("nan"), -1, -(10**5000)):
+        assert refusal(lambda none=none: linear(X, None, y, budget=none)).code == "JIT001"
 
 
 @pytest.mark.parametrize(
@@ -395,3 +456,75 @@ def test_state_that_stays_is_not_refused() -> None:
         y[m] = total * next(kept)
 
     assert "kernel" in kernel.explain()
+
+
+def of_tile(use: Callable[[Any, Any, Any, Any], object]) -> Any:
+    """What refuses a kernel that uses x, y and their Ranges so."""
+
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n = tw.grid(y, (4, 16))
+        y[m, n] = use(x, y, m, n)
+
+    return refusal(lambda: kernel(X, np.empty_like(X)))
+
+
+def _del(x: Any, m: Any, n: Any) -> None:
+    del x[m, n]
+
+
+def _with(x: Any) -> None:
+    with x:
+        pass
+
+
+def _attribute(x: Any) -> None:
+    x.mine = 1
+
+
+@pytest.mark.parametrize(
+    ("use", "code", "help"),
+    [
+        (lambda x, y, m, n: np.sum(x[m, n], axis=1), "LNG007", "use x.sum(axis)"),
+        (lambda x, y, m, n: np.where(x[m, n] > 0, x[m, n], 0), "LNG007", "use tw.where"),
+        (lambda x, y, m, n: x[m, n] + np.arange(16), "LNG007", "pass the array as a tensor parameter"),
+        (lambda x, y, m, n: f"{x[m, n]:.2f}", "LNG007", "tw.print"),
+        (lambda x, y, m, n: _del(x, m, n), "LNG007", "store zeros"),
+        (lambda x, y, m, n: _with(x[m, n]), "LNG023", "docs/language.md"),
+        (lambda x, y, m, n: x(m, n), "LNG023", "docs/language.md"),
+        (lambda x, y, m, n: _attribute(x), "LNG023", "docs/language.md"),
+        (lambda x, y, m, n: x.T, "LNG034", "load a tile first: x[m, n].T"),
+        (lambda x, y, m, n: x.sum(1), "LNG034", "load a tile first: x[m, n].sum"),
+        (lambda x, y, m, n: list(tw.stream(x.shape[0] / 4, 8)), "LNG021", "make it an integer: //"),
+        (lambda x, y, m, n: x[:, n], "LNG019", "take the whole axis"),
+        (lambda x, y, m, n: linear(x, None, y), "JIT001", "a plain function of tiles"),
+    ],
+)
+def test_uses_of_tiles_in_the_manner_of_others(use: Any, code: str, help: str) -> None:
+    told = of_tile(use)
+    assert told.code == code
+    assert help in told.help
+
+
+def test_too_few_names_for_a_grid() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n, _ = tw.grid([y.shape[0], y.shape[1]], [4, 16])
+        y[m, n] = x[m, n]
+
+    told = refusal(lambda: kernel(X, np.empty_like(X)))
+    assert (told.code, told.found) == ("LNG041", "not enough values to unpack (expected 3, got 2)")
+    assert told.where.text.startswith("m, n, _ = tw.grid")
+
+
+def test_a_tile_that_was_kept_from_another_trace() -> None:
+    kept: list[Any] = []
+
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n = tw.grid(y, (4, 16))
+        kept.append(x[m, n])
+        y[m, n] = kept[0]
+
+    told = refusal(lambda: kernel(X, np.empty_like(X)))
+    assert (told.code, told.title) == ("LNG012", "a value of another kernel is used")

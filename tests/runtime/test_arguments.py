@@ -209,3 +209,20 @@ def test_a_torch_like_without_a_device_is_looked_up() -> None:
     program = load(f16_scale(), fake)
     program.launch((Bare(X), Bare(Y), 1.0, 1))
     assert fake.launches[0].words(2) == [X, Y]
+
+
+class Raising:
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+def test_what_raises_when_it_is_asked() -> None:
+    program = load(scale(), FakeDriver())
+    with refused("RUN001", "Raising that can't be read", "RuntimeError: 'data_ptr'"):
+        program.launch((Raising(), FakeTensor(Y, (8, 64)), 2.0, 1))
+
+
+def test_a_refusal_hides_the_error_that_it_explains() -> None:
+    with pytest.raises(TilewrightError) as told:
+        describe("x", Raising(), 1)
+    assert told.value.__suppress_context__

@@ -105,9 +105,29 @@ def refused(body: Callable[[Any], Any], dtype: Any = tw.f32) -> str:
     return str(error.value)
 
 
-@pytest.mark.parametrize("k", [0, 65, True, 2.0])
-def test_numbers_that_are_not_selected(k: Any) -> None:
-    assert f"found:    topk of {k!r} elements" in refused(lambda x: tw.topk(x, k, 1))
+@pytest.mark.parametrize(
+    ("k", "help"),
+    [(0, "leave the call out"), (65, "sort the axis"), (True, "keyword parameter"), (2.0, "keyword parameter")],
+)
+def test_numbers_that_are_not_selected(k: Any, help: str) -> None:
+    text = refused(lambda x: tw.topk(x, k, 1))
+    assert "LNG042" in text
+    assert f"found:    k = {k!r}" in text
+    assert help in text.split("help: ")[1]
+
+
+def test_numbers_that_are_no_bins() -> None:
+    text = refused(lambda x: tw.histogram(x, 0).sum()[None], tw.i32)
+    assert "LNG042" in text
+    assert "required: a compile-time int of 1 to 32768" in text
+
+
+def test_a_number_of_numpy_selects() -> None:
+    def kernel(x: tw.Tensor["M", 16], y: tw.Tensor["M", 3]):
+        m = tw.grid(x.shape[0], 4)
+        y[m, :], _ = tw.topk(x[m, :], np.int64(3), 1)
+
+    trace(tw.kernel(kernel), Signature.of({"x": tw.f32, "y": tw.f32}))
 
 
 def test_keys_that_leave_no_place() -> None:

@@ -116,3 +116,26 @@ def test_an_output_that_is_an_input_is_refused(driver: FakeDriver) -> None:
         normed._execution.run_into((x, None, 2.0, False, 4), (x, OnGpu(Z, (6,), dtype="torch.float32")))
     assert caught.value.code == "RUN010"
     assert "the same tensor" in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("use", "help"),
+    [
+        (lambda x: torch.exp(x), "use tw.exp"),
+        (lambda x: torch.nn.functional.gelu(x), "tw.erf"),
+        (lambda x: torch.sum(x, 0), "use x.sum(axis)"),
+        (lambda x: torch.ones(16) * x, "pass the tensor as a parameter"),
+        (lambda x: torch.tensor(2.0) * x, "tensor.item()"),
+    ],
+)
+def test_functions_of_pytorch_on_tiles_are_refused_with_what_to_write(use: Any, help: str) -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["N"], y: tw.Tensor["N"]):
+        n = tw.grid(y, 16)
+        y[n] = use(x[n])
+
+    with pytest.raises(tw.TilewrightError) as told:
+        kernel(torch.ones(20))
+    (diagnostic,) = told.value.diagnostics
+    assert diagnostic.code == "LNG007"
+    assert help in diagnostic.help

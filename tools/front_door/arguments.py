@@ -17,6 +17,7 @@ import tilewright as tw
 from support.artifacts import scale
 from support.fake_driver import FakeDriver, FakeTensor
 from tilewright import runtime
+from tilewright.diag import shown
 
 
 @tw.kernel
@@ -55,6 +56,28 @@ class Lying:
         return self._answer
 
 
+class Raising:
+    """Every name of it raises."""
+
+    def __getattr__(self, name: str) -> object:
+        raise RuntimeError(name)
+
+
+class Untrue(np.ndarray):
+    """An array that says something else of itself."""
+
+    @property
+    def dtype(self) -> Any:
+        return "x"
+
+    @property
+    def strides(self) -> Any:
+        raise RuntimeError("none")
+
+    def view(self, *_: object) -> Any:
+        raise RuntimeError("none")
+
+
 def odd_arrays() -> list[object]:
     """What may stand where a NumPy array of eight floats is wanted."""
     x = np.arange(8, dtype=np.float32)
@@ -70,6 +93,7 @@ def odd_arrays() -> list[object]:
         np.datetime64("2026-01-01"), [1.0] * 8, (1.0,) * 8, range(8), None, "x", b"x", 3, Ellipsis, object(),
         x.__array_interface__, memoryview(x), axpy, tw.f32, tw.auto, lambda: 1, np.float32, Lying((1, 0)),
         Lying((2, 0)), Lying(None), Lying("x"), Interface(), Interface(shape=(8,)), FakeTensor(0x1000, (8,)),
+        Raising(), x.view(Untrue), np.frombuffer(bytes(34), np.float32, 8, 2),
     ]  # fmt: skip
 
 
@@ -85,6 +109,7 @@ def odd_device_arrays() -> list[object]:
         {"stream": 2**70}, {"stream": 1.5}, {"version": None}, {"strides": (2**70, 2)},
     ]  # fmt: skip
     made: list[object] = [Interface(**{**good, **change}) for change in changes]
+    made += [Raising()]
     made += [Lying(answer) for answer in ((2, 0), (1, 0), (2,), None, 2, "x", (2, "x"), ("x", 0))]
     made += [FakeTensor(0x1000, (8, 64)), FakeTensor(0x1000, (8,)), FakeTensor(0, (8, 64)), FakeTensor(0x1001, (8, 64))]
     return [*made, None, 3, "x", np.zeros((8, 64), np.float16), object(), [FakeTensor(0x1000, (8, 64))]]
@@ -96,7 +121,7 @@ SCALARS = (
     np.array(2.0), np.array([2.0]), np.array([2.0, 3.0]), np.array("x"), np.array(2, object), np.float16("inf"),
     ml_dtypes.bfloat16(2), np.complex64(2), np.datetime64("2026-01-01"), np.ma.masked, [2], (2,), {}, object(),
     Lying(2), Lying("x"), Lying(None), Lying(10**400), tw.f32, tw.auto, range(2), lambda: 2, Ellipsis,
-    np.longdouble(2), "\x1b[31m",
+    np.longdouble(2), "\x1b[31m", Raising(), 10**5000, -(10**5000),
 )  # fmt: skip
 KEYWORDS = ("block", "blok", "a", "A", "n", "stream", "schedule", "budget", "bm", "", "self", "x", "y", "\x1b")
 
@@ -112,7 +137,10 @@ def calls(rng: Random, count: int) -> Iterator[tuple[str, Callable[[], str]]]:
             given: dict[str, object] = {"a": rng.choice(SCALARS) if rng.random() < 0.5 else 2.0}
             if rng.random() < 0.3:
                 given[rng.choice(KEYWORDS)] = rng.choice((*SCALARS, *arrays))
-            yield f"{i}: axpy({_word(x)}, {_word(y)}, {given!r:.200})", lambda x=x, y=y, g=given: _run(axpy, (x, y), g)
+            yield (
+                f"{i}: axpy({_word(x)}, {_word(y)}, {shown(given, 200)})",
+                lambda x=x, y=y, g=given: _run(axpy, (x, y), g),
+            )
             continue
         x, y = rng.choice(device_arrays), FakeTensor(0x9000_0000, (8, 64)) if rng.random() < 0.7 else None
         given = {
@@ -123,7 +151,7 @@ def calls(rng: Random, count: int) -> Iterator[tuple[str, Callable[[], str]]]:
         }
         stream = rng.choice((None, *SCALARS, Lying((0, 5)), Lying(5), Lying((0, "x")))) if rng.random() < 0.3 else None
         yield (
-            f"{i}: {given!r:.300} on {stream!r:.60}",
+            f"{i}: {shown(given, 300)} on {shown(stream, 60)}",
             lambda g=given, s=stream: _run(program.launch, (g,), {"stream": s}),
         )
 
@@ -134,7 +162,7 @@ def _run(kernel: Callable[..., None], args: tuple[object, ...], given: dict[str,
 
 
 def _word(value: object) -> str:
-    return f"{type(value).__name__} {value!r:.60}".replace("\n", " ")
+    return f"{type(value).__name__} {shown(value, 60)}"
 
 
 def _mapped() -> str:

@@ -204,7 +204,9 @@ def _parse_manifest(text: bytes, origin: str) -> dict[str, Json]:
     if len(text) > _MAX_MANIFEST_BYTES:
         _malformed(origin, f"a manifest of more than {_MAX_MANIFEST_BYTES} bytes")
     try:
-        manifest = cast("Json", json.loads(text, parse_float=_no_float, parse_constant=_no_float))
+        manifest = cast(
+            "Json", json.loads(text, parse_float=_no_float, parse_constant=_no_float, object_pairs_hook=_once_each)
+        )
     except (ValueError, RecursionError) as error:
         fail("ART004", found=f"{origin}: the manifest is not JSON ({error})", required="a manifest of JSON text")
     if not isinstance(manifest, dict) or manifest.get("format") != _FORMAT:
@@ -228,6 +230,14 @@ def _check_digest(text: bytes, claimed: object, origin: str) -> None:
 
 def _no_float(text: str) -> NoReturn:
     raise ValueError(f"{text} is not an integer")
+
+
+def _once_each(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
+    """An object; readers differ in which of two values of one name they take."""
+    found = dict(pairs)
+    if len(found) < len(pairs):
+        raise ValueError("an object names something twice")
+    return found
 
 
 def _listing(manifest: dict[str, Json], origin: str) -> dict[str, tuple[int, str]]:

@@ -1,6 +1,7 @@
 """The store: compiled artifacts by the digest of what they were compiled from.
 
     root/v1/ab/abcdef....twb      one bundle a key, bound to it, never changed once there
+    root/v1/ab/abcdef....txt      a text of the compiler's about a key: the digest of both, then the text
     root/v1/aside/...             bundles being written
 
 A bundle is written aside, fsynced and renamed whole, so that a reader sees all of it or none, at whatever point a
@@ -57,12 +58,33 @@ class Store:
 
     def put(self, key: str, artifact: Artifact) -> Path:
         """Store ``artifact`` and return its path; the last of several writers wins. ART008 if the folder refuses."""
-        path = self.path(key)
+        return self._write(self.path(key), to_bytes(artifact, key))
+
+    def note(self, key: str) -> str | None:
+        """The text that was noted under ``key``, or None if none was or it does not read back whole."""
+        path = self.path(key).with_suffix(".txt")
+        try:
+            whole, _, text = read_plain(path).partition(b"\n")
+        except OSError:
+            return None
+        except TilewrightError:
+            whole, text = b"", b""
+        if whole.decode(errors="replace") == digest((key, text)):
+            return text.decode(errors="replace")
+        with suppress(OSError):
+            path.unlink()
+        return None
+
+    def put_note(self, key: str, text: str) -> Path:
+        """Note ``text`` under ``key``; as ``put``."""
+        return self._write(self.path(key).with_suffix(".txt"), f"{digest((key, text))}\n{text}".encode())
+
+    def _write(self, path: Path, data: bytes) -> Path:
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-            aside.write_whole(path, to_bytes(artifact, key), self._folder / "aside")
+            aside.write_whole(path, data, self._folder / "aside")
         except OSError as error:
             fail("ART008", found=f"{path}: {error.strerror}", required="a folder that can be written", help=_HELP)
         return path

@@ -10,18 +10,26 @@ def number_of(value: object) -> int | float | None:
     anything else, for a bool or a masked element, and for a tensor on a GPU, which can't be read without waiting."""
     if type(value) is int or type(value) is float:
         return value
-    if not isinstance(value, int | float) or hasattr(value, "item"):
-        value = _item(value)
-    if isinstance(value, bool) or not isinstance(value, int | float):
+    try:
+        if not isinstance(value, int | float) or hasattr(value, "item"):
+            value = _item(value)
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return None
+        return int(value) if isinstance(value, int) else float(value)
+    except Exception:  # of a stranger's class
         return None
-    return int(value) if isinstance(value, int) else float(value)
 
 
 def _item(value: Any) -> object:
     """The element of what has a single one and no axes."""
-    if getattr(value, "shape", None) != () or getattr(value, "is_cuda", False) or hasattr(value, "mask"):
+    if getattr(value, "shape", None) != () or is_on_gpu(value) or hasattr(value, "mask"):
         return None
+    return value.item()
+
+
+def is_on_gpu(value: Any) -> bool:
+    """The value says that it is a tensor on a GPU."""
     try:
-        return value.item()
+        return bool(getattr(value, "is_cuda", False))
     except Exception:  # of a stranger's class
-        return None
+        return False

@@ -19,6 +19,7 @@ import typer
 
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact
+from tilewright.cli.did_you_mean import meant
 from tilewright.cli.options import by_name
 from tilewright.cli.terminal import echo
 from tilewright.diag import Location, TilewrightError, fail
@@ -118,7 +119,7 @@ def running(path: Path) -> Generator[None]:
             lines.append(error.lineno)
         where = Location(str(path), lines[-1]) if lines else None
         found = f"{type(error).__name__}: {error}"
-        fail("CMD007", where=where, found=found, required="a file that runs to its end")
+        fail("CMD007", where=where, found=found, required="a file that runs to its end", help=meant(error))
 
 
 def literal(text: str) -> int | float | bool | str | None:

@@ -7,17 +7,13 @@ from dataclasses import replace
 from tilewright.compiler.build import build
 from tilewright.compiler.planned import PlannedKernel, Program
 from tilewright.diag import TilewrightError
-from tilewright.schedule.pressure import may_spill
 
 
 def refusal(program: Program, variant: PlannedKernel) -> TilewrightError | None:
     """Why ``variant``, which is planned and proved, would not be compiled for its class of arguments.
 
-    What is left to the assembler is whether its registers suffice. It is asked only where their count leaves a doubt,
-    and for this variant alone: None is no promise for the others.
+    The assembler is asked whether its registers suffice, for this variant alone: None is no promise for the others.
     """
-    if not may_spill(variant.transport, program.request.target):
-        return None
     try:
         build(replace(program, variants=(_apart(variant),), left_out=()))
     except TilewrightError as error:

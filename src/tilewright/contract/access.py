@@ -31,7 +31,7 @@ from tilewright.contract.access_linear import (
     opposite,
 )
 from tilewright.contract.access_pieces import AccessPiece, piece_of
-from tilewright.contract.access_radix import PlacedPiece, Plane, Radix, radix_of
+from tilewright.contract.access_radix import PlacedPiece, Plane, Radix, are_apart, ends_of, radix_of
 from tilewright.contract.access_solve import GaveUpError, Known, Solver
 from tilewright.contract.access_witness import AccessFault, AccessWitness, Point, Replay
 from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
@@ -327,7 +327,10 @@ class _Cover:
         return None
 
     def _disjoint(self, known: Known, stores: Sequence[PlacedPiece]) -> Proof[AccessWitness] | None:
-        for a, b in combinations(stores, 2):
+        ends = [ends_of(store.inside) for store in stores]
+        for (a, at_a), (b, at_b) in combinations(zip(stores, ends, strict=True), 2):
+            if are_apart(at_a, at_b):
+                continue
             point = self.proof.solver.find(known, [a.inside, b.inside, *_tiles_apart(a.piece, b.piece)])
             if point is not None:
                 return self._twice(point, a, b)
@@ -362,9 +365,12 @@ class _Cover:
         if any(o is None for o in outside):
             reason = next(r for r in radixes if isinstance(r, str))
             return self.proof.doubt(obligation, reason)
-        nowhere = both(o for o in outside if o is not None)
+        ends = [ends_of(p.inside) for p in all_of_these]
         for member in some:
-            point = self.proof.solver.find(known, [member.inside, nowhere])
+            own = ends_of(member.inside)
+            # of others no element belongs to the member
+            near = (o for o, other in zip(outside, ends, strict=True) if o is not None and not are_apart(own, other))
+            point = self.proof.solver.find(known, [member.inside, both(near)])
             if point is None:
                 continue
             replay = self.proof.replay(point)

@@ -17,8 +17,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import TypeAlias
 
-from tilewright.contract.access_linear import Formula, Linear, Variables, both, either, equal, opposite, rewritten
+from tilewright.base.expr import Interval
+from tilewright.contract.access_linear import Both, Formula, Linear, Variables, both, either, equal, opposite, rewritten
 from tilewright.contract.access_pieces import AccessPiece
 
 
@@ -121,6 +123,38 @@ class PlacedPiece:
     inside: Formula
     outside: Formula | None
     values: Mapping[int, Linear]
+
+
+Ends: TypeAlias = Mapping[tuple[tuple[int, int], ...], Interval]
+"""Numbers between which linear forms lie, by the forms' terms; their first coefficients are positive."""
+
+
+def ends_of(formula: Formula) -> Ends:
+    """Between what a formula keeps the forms that it bounds by constants, each by itself."""
+    found: dict[tuple[tuple[int, int], ...], Interval] = {}
+    for literal in formula.parts if isinstance(formula, Both) else (formula,):
+        if not isinstance(literal, Linear) or not literal.terms:
+            continue
+        const, terms = literal.key
+        if terms[0][1] > 0:  # terms >= -const
+            low, high = found.get(terms, (None, None))
+            found[terms] = -const if low is None else max(low, -const), high
+        else:
+            terms = tuple((v, -c) for v, c in terms)
+            low, high = found.get(terms, (None, None))
+            found[terms] = low, const if high is None else min(high, const)
+    return found
+
+
+def are_apart(one: Ends, other: Ends) -> bool:
+    """No point fulfils both formulas of these ends: some form would have to lie in two intervals that do not meet."""
+    for terms, (low, high) in one.items():
+        below, above = other.get(terms, (None, None))
+        if (high is not None and below is not None and high < below) or (
+            low is not None and above is not None and above < low
+        ):
+            return True
+    return False
 
 
 class Plane:

@@ -11,7 +11,7 @@ import islpy as isl
 from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables, either
 
 _MOST_CONJUNCTIONS = 400
-_PATIENCE = 20  # cases after which what all cases below share is asked first
+_PATIENCE = 4  # cases after which alternatives are tried one by one, and what all cases below share is asked first
 _MOST_ISL_OPERATIONS = 2_000_000
 _NEAR = 2
 _SMALL = (40, 600, 9000)  # witnesses are easier to read, and to replay, with small extents
@@ -19,6 +19,10 @@ _SMALL = (40, 600, 9000)  # witnesses are easier to read, and to replay, with sm
 
 class GaveUpError(Exception):
     """The question needs more work than allowed."""
+
+
+class _ManyCasesError(Exception):
+    """A question has many cases."""
 
 
 @dataclass
@@ -40,10 +44,37 @@ class Solver:
         asked = Known(self.variables, known, formulas)
         if not asked.possible:
             return None
+        goals = frozenset(asked.literals)
         try:
-            return self._search(asked, frozenset(asked.literals))
+            if not asked.propagate():
+                return None
+            try:
+                return self._search(asked, goals)
+            except _ManyCasesError:
+                return self._search(asked, goals) if self._narrow(asked) else None
         except isl.Error as error:
             raise GaveUpError(f"isl gave up after {_MOST_ISL_OPERATIONS} operations") from error
+
+    def _narrow(self, known: Known) -> bool:
+        """Drop alternatives that what holds contradicts, so that no case tries them again; False if a choice has none
+        left."""
+        literals = known.everything()
+        impossible: dict[tuple[int, tuple[tuple[int, int], ...]], bool] = {}
+
+        def open_(part: Formula) -> bool:
+            match part:
+                case Linear():
+                    if part.key not in impossible:
+                        impossible[part.key] = self._contradict([part], literals)
+                    return not impossible[part.key]
+                case Both(parts):
+                    return all(map(open_, parts))
+                case Either(parts):
+                    return any(map(open_, parts))
+
+        narrowed = [either(tuple(filter(open_, choice.parts))) for choice in known.choices]
+        known.choices = []
+        return all(map(known.add, narrowed))
 
     def _search(self, known: Known, goals: frozenset[Linear]) -> Mapping[int, int] | None:
         if not known.propagate():
@@ -64,6 +95,8 @@ class Solver:
     # -- one conjunction, by isl ----------------------------------------------------------------------------------
     def _conjunction(self, goals: list[Linear], rest: list[Linear]) -> Mapping[int, int] | None:
         self._conjunctions += 1
+        if self._conjunctions == _PATIENCE:
+            raise _ManyCasesError
         if self._conjunctions > _MOST_CONJUNCTIONS:
             raise GaveUpError(f"more than {_MOST_CONJUNCTIONS} cases")
         if self._contradict(goals, rest):

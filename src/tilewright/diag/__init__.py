@@ -18,7 +18,7 @@ def fail(code: str, **fields: Any) -> NoReturn:
     """Raise ``TilewrightError`` with one ``Diagnostic(code, **fields)``, by default at the line that called us."""
     if fields.get("where") is None:
         fields["where"] = _caller()
-    raise TilewrightError((Diagnostic(code, **fields),))
+    raise TilewrightError((Diagnostic(code, **fields),)) from None
 
 
 def _caller() -> Location | None:

@@ -84,14 +84,24 @@ def describe(name: str, value: object) -> Described:
             required="an array all of whose elements count",
             help=f"pass {name}.filled(value), or {name}.data with the mask as a tensor of its own",
         )
+    value = _plain(value)
     dtype = _DTYPES.get(value.dtype.str + value.dtype.type.__name__)
     if dtype is None:
         fail("JIT003", found=f"{name} of {value.dtype}", required="f32 f16 bf16 e4m3 e5m2 i8 i32 i64 bool")
     if any(s % value.itemsize for s in value.strides):
         fail("JIT003", found=f"{name} with byte strides {value.strides}", required="strides of whole elements")
     value = _with_strides(value)
+    address = int(value.__array_interface__["data"][0])
+    if address % value.itemsize:
+        fail(
+            "JIT003",
+            title="an array that is not aligned",
+            found=f"{name} at {address:#x}",
+            required=f"an address that its {value.itemsize} bytes an element divide",
+            help=f"pass a copy: {name}.copy()",
+        )
     return Described(
-        address=int(value.__array_interface__["data"][0]),
+        address=address,
         shape=value.shape,
         strides=tuple(s // value.itemsize for s in value.strides),
         dtype=dtype,
@@ -100,10 +110,16 @@ def describe(name: str, value: object) -> Described:
     )
 
 
+def _plain(value: Array) -> Array:
+    """The same memory as NumPy's own class has it: a matrix would stay of rank 2 whatever is taken of it, and what a
+    stranger's class says of itself may be anything."""
+    return np.ndarray.view(value, np.ndarray)
+
+
 def _with_strides(value: Array) -> Array:
     """The plain array; without elements, whose strides NumPy says are 0, with those of a compact one, so that it needs
     no kernel of its own. Nothing ever uses them."""
-    value = value.view(np.ndarray)  # a matrix would stay of rank 2 whatever is taken of it
+    value = _plain(value)
     if value.size:
         return value
     bits = value.view(f"u{value.itemsize}")  # NumPy has no strides for some of the dtypes that others add

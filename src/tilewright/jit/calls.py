@@ -7,9 +7,10 @@ from collections.abc import Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import NoReturn
 
-from tilewright.base.number import number_of
+from tilewright.base.number import is_on_gpu, number_of
 from tilewright.diag import fail, shown
 from tilewright.lang.params import KernelFunction, ScalarParam
+from tilewright.lang.traced import Traced
 
 
 @dataclass(frozen=True)
@@ -52,7 +53,8 @@ def near_names(name: str, known: Iterable[str]) -> str:
 
 
 def by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[str, object]) -> dict[str, object]:
-    """All arguments that were given, by the names of their parameters; JIT001 for too many or unknown ones."""
+    """All arguments that were given, by the names of their parameters; JIT001 for too many or unknown ones, and for
+    values of a kernel that is being traced."""
     positional = {p.name for p in (*function.tensors, *function.scalars)}
     order = [p.name for p in function.params if p.name in positional]
     if len(args) > len(order):
@@ -65,6 +67,11 @@ def by_name(function: KernelFunction, args: Sequence[object], kwargs: Mapping[st
         if name in given:
             _refuse(f"two values for {name}", "one")
         given[name] = value
+    for name, value in given.items():
+        if isinstance(value, Traced):
+            required = "tensors in memory: a kernel is not called in the body of a kernel"
+            help = "make what both compute a plain function of tiles, and call that in both bodies"
+            _refuse(f"{name}, a {type(value).__name__} of a kernel that is being traced", required, help)
     return given
 
 
@@ -90,8 +97,7 @@ def _scalar(param: ScalarParam, value: object) -> float | int:
         _refuse(f"no value for {param.name}", required)
     number = number_of(value)
     if number is None:
-        on_gpu = getattr(value, "is_cuda", False)
-        help = f"read it first: {param.name}.item(), which waits for the GPU" if on_gpu else ""
+        help = f"read it first: {param.name}.item(), which waits for the GPU" if is_on_gpu(value) else ""
         _refuse(f"{param.name} = {shown(value)} of type {type(value).__name__}", required, help)
     if param.dtype.is_float:
         try:

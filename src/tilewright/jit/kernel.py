@@ -11,12 +11,13 @@ from tilewright.artifact.schema import Artifact
 from tilewright.artifact.store import Shipped, Store, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32, i32
 from tilewright.base.number import number_of
-from tilewright.diag import Severity, TilewrightError, fail, render, shown
+from tilewright.diag import TilewrightError, fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A, TARGETS, Target
 from tilewright.jit import pytorch, rooms
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
+from tilewright.jit.foretold import foretold
 from tilewright.jit.outputs import allocated, uses_of
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.places import within_stack
@@ -339,8 +340,12 @@ class Kernel:
         arrays = rooms.arrays.only_arrays(tensors)
         program, variant = self._variant_for(request, symbols)
         allowed = rooms.simulate.DEFAULT_BUDGET if budget is None else number_of(budget)
-        if allowed is None:
-            fail("JIT001", found=f"budget = {shown(budget)}", required="a number of thread-register operations")
+        if allowed is None or not allowed >= 0:
+            fail(
+                "JIT001",
+                found=f"budget = {shown(budget)}",
+                required="a number of thread-register operations, at least 0",
+            )
         self._foretell(program, variant)
         steps, scratch = variant.steps, variant.scratch
         kept = {s.name: s.allocate(symbols) for s in scratch if s.kept}
@@ -355,11 +360,9 @@ class Kernel:
         if known in self._asked_to_build:
             return
         self._asked_to_build.add(known)
-        refused = rooms.buildable.refusal(program, variant)
-        if refused is not None:
-            (reason, *_) = refused.diagnostics
-            told = replace(reason, code="JIT006", title="", found=f"{reason.code}: {reason.found}", help=reason.advice)
-            warnings.warn(render(replace(told, severity=Severity.WARNING)), RuntimeWarning, stacklevel=2)
+        told = foretold(program, variant, self.function.where)
+        if told:
+            warnings.warn(told, RuntimeWarning, stacklevel=2)
 
     def _variant_for(self, request: Request, symbols: Mapping[str, int]) -> tuple[Planned, Variant]:
         """The program, and its variant that dispatch would pick: mostly the one planned for these extents alone,

@@ -12,11 +12,13 @@ if TYPE_CHECKING:  # what the table below loads, for the type checker and the im
     from tilewright import runtime, simulate
     from tilewright.compiler import build, buildable, program, requests, specialisation
     from tilewright.jit import arrays
+    from tilewright.schedule import pressure
 
 _TABLE = {
     "arrays": "tilewright.jit.arrays",
     "build": "tilewright.compiler.build",
     "buildable": "tilewright.compiler.buildable",
+    "pressure": "tilewright.schedule.pressure",
     "program": "tilewright.compiler.program",
     "requests": "tilewright.compiler.requests",
     "runtime": "tilewright.runtime",
@@ -27,13 +29,25 @@ _DOES = {
     "arrays": "running on NumPy arrays",
     "build": "compiling",
     "buildable": "simulating",
+    "pressure": "simulating",
     "program": "compiling",
     "requests": "simulating",
     "runtime": "launching",
     "simulate": "simulating",
 }
 
-__all__ = ["arrays", "build", "buildable", "is_array", "program", "requests", "runtime", "simulate", "specialisation"]
+__all__ = [
+    "arrays",
+    "build",
+    "buildable",
+    "is_array",
+    "pressure",
+    "program",
+    "requests",
+    "runtime",
+    "simulate",
+    "specialisation",
+]
 
 
 def __getattr__(name: str) -> object:

@@ -57,15 +57,16 @@ def _recorder_of(values: Iterable[object], help: str = _CALL_HELP) -> Recorder:
 
 
 # -- places -----------------------------------------------------------------------------------------------------------
-def grid(over: Extent | tuple[Extent, ...], blocks: int | tuple[int | None, ...] | None) -> Any:
+def grid(over: Extent | Sequence[Extent], blocks: int | Sequence[int | None] | None) -> Any:
     """One program per block of a tensor's leading dimensions, or of the given extents; once per kernel.
 
-    An int n gives a ``Range`` of n coordinates, None a scalar index. A tuple of blocks gives as many values; a single
-    block its one value.
+    An int n gives a ``Range`` of n coordinates, None a scalar index. A tuple or list of blocks gives as many values; a
+    single block its one value.
     """
-    rec = _recorder_of(over if isinstance(over, tuple) else (over,))
-    extents = _extents(over)
-    sizes = blocks if isinstance(blocks, tuple) else (blocks,)
+    parts = tuple(over) if isinstance(over, tuple | list) else (cast("Extent", over),)
+    rec = _recorder_of(parts)
+    extents = _extents(over if isinstance(over, Tensor) else parts)
+    sizes = tuple(blocks) if isinstance(blocks, tuple | list) else (blocks,)
     if isinstance(over, Tensor):
         extents = extents[: len(sizes)]
     if len(sizes) != len(extents) or not extents:

@@ -67,7 +67,7 @@ def refuse(
                 code, title=title, where=where or here(), found=found, required=required, help=help, labels=labels
             ),
         )
-    )
+    ) from None
 
 
 _JUMPS_OF_JUNCTIONS = ("JUMP_IF_FALSE_OR_POP", "JUMP_IF_TRUE_OR_POP")
@@ -108,9 +108,20 @@ def names_of(frame: FrameType, value: object) -> list[str]:
 @contextmanager
 def within_stack(where: Location) -> Generator[None]:
     """Refuses (LNG033) what exceeds Python's stack: a helper of the kernel at ``where`` that calls itself without end,
-    or an expression so deep that walking it does."""
+    or an expression so deep that walking it does; and (LNG023) integers too long to be written down."""
     try:
         yield
+    except ValueError as error:
+        if "integer string conversion" not in str(error):
+            raise
+        step = _users_step(error)
+        refuse(
+            "LNG023",
+            where=where if step is None else _place(step.tb_frame.f_code, step.tb_lasti, step.tb_lineno),
+            found=f"an integer of more than {sys.get_int_max_str_digits()} digits",
+            required="integers that can be written down; those of a tile's coordinates fit 64 bits",
+            help="compute such numbers outside of the kernel, and pass what is left of them",
+        )
     except RecursionError as error:
         calls: Counter[CodeType] = Counter()
         step = error.__traceback__
@@ -136,26 +147,37 @@ def within_stack(where: Location) -> Generator[None]:
 _CALL = re.compile(r"(?:(?P<owner>\w+)\.)?(?P<name>\w+)\(\) (?P<what>(?:missing|takes|got) .*)")
 _OPERANDS = re.compile(r"unsupported operand type\(s\) for (?P<operator>\S+): (?P<what>.*)")
 _VALUES = ("Tile", "Fragment", "Scalar", "Range", "Tensor")
+_USE = re.compile(rf"'(?:{'|'.join(_VALUES)})' object .*")
+_UNPACKING = re.compile(r"(?:not enough|too many) values to unpack .*")
 
 
 @contextmanager
 def explaining(absent: Sequence[str], known: Callable[[str, str], object]) -> Generator[None]:
     """Refuses at the user's line what Python says of uses of the language: None where the tensors ``absent`` are left
-    out (LNG037), operands that are no values (LNG023), calls that do not fit (LNG041) a function that ``known`` finds
-    by the name of its class, or "", and its own."""
+    out (LNG037), operands that are no values and statements that these have no part in (LNG023), as many names as
+    there are no values (LNG041), calls that do not fit (LNG041) a function that ``known`` finds by the name of its
+    class, or "", and its own."""
     try:
         yield
-    except (TypeError, AttributeError) as error:
+    except (TypeError, AttributeError, ValueError) as error:
         step = _users_step(error)
         if step is None:
             raise
         frame, message = step.tb_frame, str(error)
         where = _place(frame.f_code, step.tb_lasti, step.tb_lineno)
+        if step.tb_next is None and _UNPACKING.fullmatch(message):
+            required = "as many names as values: tw.grid gives one for each block"
+            refuse("LNG041", where=where, found=message, required=required, help="count the names on the left")
+        if isinstance(error, ValueError):
+            raise
         if absent and "NoneType" in message:
             _refuse_absent(absent, where)
         operands, call = _OPERANDS.fullmatch(message), _CALL.fullmatch(message)
         if operands is not None and any(f"'{name}'" in message for name in _VALUES):
             _refuse_operands(operands, where)
+        if step.tb_next is None and _USE.fullmatch(message):
+            required = "operations of the language"
+            refuse("LNG023", where=where, found=message, required=required, help="docs/language.md lists them")
         function = known(call["owner"] or "", call["name"]) if call is not None else None
         if call is None or function is None or step.tb_next is not None:
             raise

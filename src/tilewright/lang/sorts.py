@@ -14,6 +14,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.base.dtypes import DType, f32, i32, i64
+from tilewright.base.number import number_of
+from tilewright.diag import shown
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Span
 from tilewright.lang.fns import BinaryFn, CompareFn
@@ -21,7 +23,7 @@ from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node, Recorder
 from tilewright.lang.running import position_of
 from tilewright.lang.scans import tile_of
-from tilewright.lang.values import Tile
+from tilewright.lang.values import Scalar, Tile
 
 MOST_SELECTED = 64
 """Elements that ``topk`` finds at most: every thread holds them in registers."""
@@ -72,14 +74,8 @@ def topk(x: object, k: int, axis: int | None = None, *, largest: bool = True) ->
 
     Where there are fewer than ``k`` elements the last ones are absent.
     """
-    if isinstance(k, bool) or not isinstance(k, int) or not 1 <= k <= MOST_SELECTED:  # pyright: ignore[reportUnnecessaryIsInstance]
-        refuse(
-            "LNG021",
-            found=f"topk of {k!r} elements",
-            required=f"a compile-time int of 1 to {MOST_SELECTED}",
-            help="sort the axis where more are needed: tw.sort(x, 1, descending=True)",
-        )
-    return _unpacked(*_sorted(x, axis, k, largest))
+    more = "sort the axis where more are needed: tw.sort(x, 1, descending=True)"
+    return _unpacked(*_sorted(x, axis, _count_of(k, "k", MOST_SELECTED, more), largest))
 
 
 def histogram(x: object, bins: int) -> Tile:
@@ -91,17 +87,29 @@ def histogram(x: object, bins: int) -> Tile:
     rec, node = tile.recorder, tile.node
     if not node.dtype.is_int:
         refuse("LNG023", found=f"a histogram of {node.dtype}", required="integers", help="x.to(tw.i32)")
-    if isinstance(bins, bool) or not isinstance(bins, int) or not 1 <= bins <= MOST_BINS:  # pyright: ignore[reportUnnecessaryIsInstance]
-        refuse(
-            "LNG021",
-            found=f"{bins!r} bins",
-            required=f"a compile-time int of 1 to {MOST_BINS}",
-            help="count a part of the bins in each program: tw.histogram(x[m] - part * 32768, 32768)",
-        )
+    more = "count a part of the bins in each program: tw.histogram(x[m] - part * 32768, 32768)"
+    bins = _count_of(bins, "bins", MOST_BINS, more)
     if node.dtype == i64:  # of which the low bits alone may name another bin
         inside = arithmetic.compare(rec, CompareFn.EQ, node, arithmetic.cast(rec, arithmetic.cast(rec, node, i32), i64))
         node = arithmetic.select(rec, inside, node, arithmetic.binary(rec, BinaryFn.OR, node, -1))
     return Tile(rec, rec.histogram(arithmetic.cast(rec, node, i32), bins))
+
+
+def _count_of(value: object, name: str, most: int, more: str) -> int:
+    """A compile-time number of elements of a result; LNG042 for others, with ``more`` where too many are asked for."""
+    number = number_of(value)
+    if isinstance(number, int) and not isinstance(number, bool) and 1 <= number <= most:
+        return number
+    if isinstance(value, Scalar) or not isinstance(number, int) or isinstance(number, bool):
+        help = f"make it a keyword parameter with an int as default: *, {name}=8"
+    else:
+        help = more if number > most else f"where it may be 0, leave the call out: if {name} > 0: ..."
+    refuse(
+        "LNG042",
+        found=f"{name} = {'an integer known only at launch' if isinstance(value, Scalar) else shown(value)}",
+        required=f"a compile-time int of 1 to {most}",
+        help=help,
+    )
 
 
 def _sorted(x: object, axis: int | None, count: int | None, descending: bool) -> tuple[Recorder, Node, _Packing]:

@@ -58,6 +58,7 @@ class Tensor(Traced):
     """
 
     __slots__ = ("_array", "_recorder")
+    _methods_of_loaded = frozenset(name for name in dir(Tile) if not name.startswith("_"))
 
     def __init__(self, recorder: Recorder, array: Array):
         self._recorder = recorder
@@ -139,7 +140,7 @@ class Tensor(Traced):
         """What stands for each dimension: a range, a whole unit axis, an integer, or a tile of coordinates."""
         items: tuple[object, ...] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
         dims = self._array.dims
-        if len(items) > len(dims):
+        if len(items) > len(dims) or any(dim.constant is None for dim in dims[len(items) :]):
             refuse(
                 "LNG002",
                 found=f"{len(items)} indices {show_key(items)}",
@@ -185,7 +186,7 @@ class Tensor(Traced):
         extent = dim.constant
         if extent is None:
             refuse(
-                "LNG002" if item == slice(None) else "LNG019",
+                "LNG019",
                 found=f"a slice on dimension {position} of {self._array.name}, extent {dim}",
                 required="a Range for a dimension whose extent is symbolic",
                 help=f"take the whole axis with n = tw.axis({self._array.name}.shape[{position}], upto=4096)",

@@ -41,13 +41,44 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
 """Operators by the names that NumPy has for them."""
 _FUNCTIONS = {"absolute": "abs", "fmax": "maximum", "fmin": "minimum"}
 """Functions that have another name in NumPy."""
-_OURS = frozenset(("abs", "exp", "exp2", "log", "log2", "maximum", "minimum", "sqrt", "tanh"))
+_OURS = frozenset(
+    (
+        *(
+            "abs",
+            "argsort",
+            "ceil",
+            "cumprod",
+            "cumsum",
+            "erf",
+            "exp",
+            "exp2",
+            "expm1",
+            "floor",
+            "log",
+            "log1p",
+            "log2",
+        ),
+        *("maximum", "minimum", "round", "rsqrt", "sigmoid", "sort", "sqrt", "tanh", "topk", "where"),
+    )
+)
+_REDUCTIONS = frozenset(("argmax", "max", "mean", "min", "sum"))
+
+
+def _instead(name: str) -> str:
+    """What to write for a function of NumPy or PyTorch."""
+    from tilewright.lang import hints  # noqa: PLC0415 - for a mistake only
+
+    if name in _OURS or name in _REDUCTIONS:
+        return f"use tw.{name}" if name in _OURS else f"use x.{name}(axis)"
+    return hints.FUNCTIONS.get(name) or hints.METHODS.get(name) or "use the functions and methods of docs/language.md"
 
 
 class Traced:
     """Base of all proxies: each Python protocol that needs the value itself is refused at the user's line."""
 
     __slots__ = ()
+    _methods_of_loaded: frozenset[str] = frozenset()
+    """Names that this has not, and what is loaded of it has."""
 
     if not TYPE_CHECKING:  # a type checker knows the names
 
@@ -56,7 +87,10 @@ class Traced:
                 raise AttributeError(f"{type(self).__name__!r} has no attribute {name!r}")
             from tilewright.lang import hints  # noqa: PLC0415 - for a mistake only
 
-            raise hints.no_such_name(f"{type(self).__name__}.", name, hints.METHODS, dir(type(self)))
+            found = (
+                hints.METHODS if name not in self._methods_of_loaded else {name: f"load a tile first: x[m, n].{name}"}
+            )
+            raise hints.no_such_name(f"{type(self).__name__}.", name, found, dir(type(self)))
 
     def _refuse_value(self, use: str, help: str) -> NoReturn:
         refuse("LNG007", found=f"{use} of a {type(self).__name__}", required="a compile-time value", help=help)
@@ -94,6 +128,14 @@ class Traced:
     def __complex__(self) -> NoReturn:
         self._refuse_value("complex()", "there are no complex numbers: keep two tiles")
 
+    def __format__(self, spec: str) -> str:
+        if spec:
+            self._refuse_value("a format", 'tw.print("x = {}", x) shows values when the kernel runs')
+        return str(self)
+
+    def __delitem__(self, key: object) -> NoReturn:
+        self._refuse_value("del of an element", "tiles and tensors keep their elements: store zeros")
+
     def __hash__(self) -> int:
         self._refuse_value("hash()", "keep traced values in variables, lists or as values of a dict")
 
@@ -108,12 +150,33 @@ class Traced:
 
     def __array_ufunc__(self, ufunc: Any, method: str, *inputs: Any, **kwargs: Any) -> Any:
         """Python's operators, which a NumPy scalar on the left leaves to us; NumPy's functions are refused."""
-        operation, name = _OPERATORS.get(ufunc.__name__), ufunc.__name__
+        operation, name = _OPERATORS.get(ufunc.__name__), str(ufunc.__name__)
         scalars = all(isinstance(x, Traced) or not getattr(x, "shape", ()) for x in inputs)
         if operation is not None and method == "__call__" and scalars and not kwargs:
             return operation(*(x if isinstance(x, Traced) else x.item() for x in inputs))
-        ours = _FUNCTIONS.get(name, name)
-        self._refuse_value(f"np.{name}", f"use tw.{ours}" if ours in _OURS else "use the functions of tilewright")
+        if not scalars:
+            array = next(x for x in inputs if not isinstance(x, Traced) and getattr(x, "shape", ()))
+            refuse(
+                "LNG007",
+                found=f"np.{name} of a {type(self).__name__} and an array of shape {array.shape}",
+                required="tiles and numbers",
+                help="pass the array as a tensor parameter, and load it: x[m, n]",
+            )
+        self._refuse_value(f"np.{name}", _instead(_FUNCTIONS.get(name, name)))
+
+    def __array_function__(self, function: Any, types: object, args: object, kwargs: object) -> NoReturn:
+        name = str(function.__name__)
+        self._refuse_value(f"np.{name}", _instead(_FUNCTIONS.get(name, name)))
+
+    @classmethod
+    def __torch_function__(cls, function: Any, types: object, args: Any = (), kwargs: object = None) -> NoReturn:
+        """PyTorch's functions, and operators with a tensor on the left."""
+        name = str(getattr(function, "__name__", "?")).strip("_")
+        tensor = next((x for x in args if not isinstance(x, Traced) and hasattr(x, "dim")), None)
+        help = _instead(_FUNCTIONS.get(name, name))
+        if tensor is not None:
+            help = "pass the tensor as a parameter, and load it: x[m, n]" if tensor.dim() else "a number: tensor.item()"
+        refuse("LNG007", found=f"torch.{name} of a {cls.__name__}", required="a compile-time value", help=help)
 
     def __array__(self, *args: object, **kwargs: object) -> NoReturn:
         self._refuse_value("a NumPy conversion", "use the functions of tilewright: tw.exp, tw.where, x.sum(axis) ...")

@@ -462,11 +462,16 @@ def integer_of(value: object, what: str, *, code: str = "LNG022") -> Expr:
             code,
             found=f"{what} is a {type(value).__name__}",
             required="an int or an integer of extents, program indices and scalars",
-            help=_INSTEAD.get(type(value).__name__, "make it an integer: // rounds down, -(-a // b) rounds up"),
+            help=_NO_INTEGER if _is_float(value) else _INSTEAD.get(type(value).__name__, _NO_INTEGER),
         )
     return result
 
 
+def _is_float(value: object) -> bool:
+    return isinstance(value, Tile | Fragment) and value.dtype.is_float
+
+
+_NO_INTEGER = "make it an integer: // rounds down, -(-a // b) rounds up"
 _INSTEAD = {
     "Tensor": "name a dimension: x.shape[0]",
     "Range": "its length is m.size, its places are m.start and m.stop",

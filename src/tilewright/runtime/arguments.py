@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
 from tilewright.base.dtypes import DTYPES, DType, bf16, bool_, dtype_named, e4m3, e5m2, f16, f32, i8, i32, i64
-from tilewright.diag import fail
+from tilewright.diag import TilewrightError, fail, shown
 
 
 @dataclass(frozen=True)
@@ -37,14 +37,27 @@ class Described:
 
 def describe(name: str, value: object, stream: int) -> Described:
     """Read ``value``, the argument of parameter ``name``; RUN001 if it speaks none of the three protocols."""
+    try:
+        return _described(name, value, stream)
+    except TilewrightError:
+        raise
+    except Exception as error:  # of a stranger's class
+        _refuse(name, f"a {_kind(value)} that can't be read ({type(error).__name__}: {shown(str(error), 200)})")
+
+
+def _described(name: str, value: object, stream: int) -> Described:
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):
         return _from_torch(name, value)
     interface = getattr(value, "__cuda_array_interface__", None)
     if isinstance(interface, dict):
         return _from_array_interface(name, cast("dict[str, Any]", interface), value)
     if not (hasattr(value, "__dlpack__") and hasattr(value, "__dlpack_device__")):
-        _refuse(name, f"a {type(value).__module__}.{type(value).__qualname__}")
+        _refuse(name, f"a {_kind(value)}")
     return _from_dlpack(name, value, stream)
+
+
+def _kind(value: object) -> str:
+    return f"{type(value).__module__}.{type(value).__qualname__}"
 
 
 # -- PyTorch's methods ----------------------------------------------------------------------------------------------

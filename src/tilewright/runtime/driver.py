@@ -349,5 +349,5 @@ def _no_driver(found: str) -> NoReturn:
         "RUN013",
         found=found,
         required="libcuda and an NVIDIA GPU",
-        help="call the kernel with NumPy arrays to run it in the simulator",
+        help="load bundles where a GPU is; a kernel itself, called with NumPy arrays, runs in the simulator",
     )

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, cast
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam, Variant
 from tilewright.artifact.validate import validate
-from tilewright.diag import fail, shown
+from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
 from tilewright.runtime import promises
 from tilewright.runtime.allocator import Allocator
@@ -140,7 +140,9 @@ class Program:
                 if plan is not None:
                     self._latest = (key, plan)
             return key, tuple(addresses), plan, None
-        except (AttributeError, TypeError):  # another protocol
+        except TilewrightError:
+            raise
+        except Exception:  # another protocol, or a stranger's class, of which the description tells
             return self._look_up_described(values, handle)
 
     def _look_up_described(self, values: Sequence[object], handle: int) -> Call:
@@ -314,23 +316,30 @@ def stream_handle(stream: object) -> int:
     """The handle of a stream argument; RUN018 for anything that is none."""
     if type(stream) is int and 0 <= stream < 1 << 64:
         return stream or LEGACY_STREAM
-    protocol = getattr(stream, "__cuda_stream__", None)
-    if callable(protocol):
-        match protocol():
-            case (int(), int(handle)):
-                pass
-            case answer:
-                fail(
-                    "RUN018",
-                    found=f"{shown(stream)}, whose __cuda_stream__ is {shown(answer)}",
-                    required="(version, handle)",
-                )
-    else:
-        # PyTorch's in older releases has an attribute instead; a handle may be of a subclass of int
-        handle = stream if isinstance(stream, int) else getattr(stream, "cuda_stream", None)
+    try:
+        handle = _told_by(stream)
+    except TilewrightError:
+        raise
+    except Exception as error:  # of a stranger's class
+        found = f"{shown(stream)}, which raises {type(error).__name__}: {shown(str(error))}"
+        fail("RUN018", found=found, required="None, a handle, or an object with __cuda_stream__")
     if not isinstance(handle, int) or isinstance(handle, bool) or not 0 <= handle < 1 << 64:
         fail("RUN018", found=shown(stream), required="None, a handle, or an object with __cuda_stream__")
     return handle or LEGACY_STREAM
+
+
+def _told_by(stream: Any) -> object:
+    """What a stream says of itself, or the value as it is."""
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if not callable(protocol):
+        # PyTorch's in older releases has an attribute instead; a handle may be of a subclass of int
+        return stream if isinstance(stream, int) else getattr(stream, "cuda_stream", None)
+    match protocol():
+        case (int(), int(handle)):
+            return handle
+        case answer:
+            found = f"{shown(stream)}, whose __cuda_stream__ is {shown(answer)}"
+            fail("RUN018", found=found, required="(version, handle)")
 
 
 # -- small ----------------------------------------------------------------------------------------------------------

@@ -142,4 +142,5 @@ def _bind_scalar(
             refuse(kernel, "SIM007", found=f"{name} = {value!r}", required=f"a value of dtype {dtype}")
         symbols[name] = int(value)
         return cast(np.int64(value), dtype, dtype)
-    return cast(np.float64(value), dtype, dtype)
+    with np.errstate(over="ignore"):  # what rounds to infinity does so on the GPU, too
+        return cast(np.float64(value), dtype, dtype)

@@ -7,7 +7,7 @@ checks; that different programs never write one element is left to the certifica
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 
 from tilewright.artifact.schema import MAX_EXTENT
@@ -30,13 +30,15 @@ class Use(Enum):
 
 @dataclass(frozen=True)
 class _Access:
-    """``axes``: of the tile that a gather or scatter moves; None of other accesses. ``loaded``: some coordinate is."""
+    """``axes``: of the tile that a gather or scatter moves; None of other accesses. ``loaded``: some coordinate is.
+    ``ends``: numbers between which each coordinate lies in every launch."""
 
     use: Use
     coords: tuple[Coord, ...]
     where: Location
     axes: tuple[Axis, ...] | None = None
     loaded: bool = False
+    ends: tuple[Interval, ...] = ()
 
     def same_elements(self, other: _Access) -> bool:
         """Every thread finds the same elements at both, where each program does."""
@@ -88,23 +90,12 @@ class Accesses:
     def _remember(self, array: Array, access: _Access, varying: Sequence[str]) -> None:
         if access.use is Use.STORE:
             _depends_on(array, access, varying, self._loaded)
+        access = replace(access, ends=tuple(map(self._ends, access.coords)))
         earlier = self._seen.setdefault(array.name, [])
         for other in earlier:
-            if not self._apart(other, access):
+            if not _apart(other, access):
                 _agree(array, other, access)
         earlier.append(access)
-
-    def _apart(self, one: _Access, other: _Access) -> bool:
-        """No element belongs to both, in whichever programs: along some dimension their coordinates never meet."""
-        if Use.ADD in (one.use, other.use):
-            return False
-        for a, b in zip(one.coords, other.coords, strict=True):
-            (low, high), (below, above) = self._ends(a), self._ends(b)
-            if (high is not None and below is not None and high < below) or (
-                above is not None and low is not None and above < low
-            ):
-                return True
-        return False
 
     def _ends(self, coord: Coord) -> Interval:
         """Numbers between which a coordinate lies in every launch."""
@@ -193,6 +184,18 @@ class Accesses:
 
 
 _I64 = (-(1 << 63), (1 << 63) - 1)
+
+
+def _apart(one: _Access, other: _Access) -> bool:
+    """No element belongs to both, in whichever programs: along some dimension their coordinates never meet."""
+    if Use.ADD in (one.use, other.use):
+        return False
+    for (low, high), (below, above) in zip(one.ends, other.ends, strict=True):
+        if (high is not None and below is not None and high < below) or (
+            above is not None and low is not None and above < low
+        ):
+            return True
+    return False
 
 
 def _operands(e: Expr) -> list[Expr]:

@@ -123,6 +123,17 @@ class KernelBuilder:
 
     def _refuse_closed(self, value: SSAValue[Attribute]) -> NoReturn:
         made = dialect.location_of(value.owner) if isinstance(value, OpResult) else None
+        block = value.block if isinstance(value, BlockArgument) else value.owner.parent
+        root = None if block is None else block.get_toplevel_object()
+        if root is not self._blocks[0].get_toplevel_object():
+            refuse(
+                "LNG012",
+                title="a value of another kernel is used",
+                found="a value that was made while another kernel, or another class of this one, was traced",
+                required="values of this call of the body",
+                help="keep no traced value in a global, a default or a cache: pass it on as an argument",
+                labels=(Label(made, "made here"),) if made else (),
+            )
         refuse(
             "LNG012",
             found="a value that was made in the body of a stream",

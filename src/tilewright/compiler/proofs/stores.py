@@ -147,7 +147,7 @@ def recorded(proved: verdict.Obligation) -> Obligation:
 
 def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
     """What every store of the tile program promises to write."""
-    programs = _programs(kernel)
+    programs, loads = _programs(kernel), _loads(kernel)
     found: list[StoreDomain] = []
     for op in operations(kernel):
         if not isinstance(op, tile.WRITES):
@@ -156,7 +156,7 @@ def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
         loaded = isinstance(op, tile.Scatter) and bool(op.indices)
         adds = loaded or isinstance(op, tile.ReduceAdd | tile.ScatterAdd)
         tensor, coords, guard, axes = _box(op) if isinstance(op, tile.Store | tile.ReduceAdd) else _scattered(op)
-        indices = [*_loaded(kernel, [*coords, *guard, *(i.end for i in indices)], indices), *indices]
+        indices = [*_loaded(loads, [*coords, *guard, *(i.end for i in indices)], indices), *indices]
         instances = tuple(i.name for i in indices) if adds else ()
         found.append(StoreDomain(tensor, _location(op), (*indices, *axes), tuple(coords), all_of(guard), instances))
     return tuple(found)
@@ -177,11 +177,12 @@ class ScatterDomain:
 
 def scatter_domains(kernel: tile.Kernel) -> Iterator[ScatterDomain]:
     """Every plain store at loaded coordinates."""
+    programs, loads = _programs(kernel), _loads(kernel)
     for op in operations(kernel):
         if isinstance(op, tile.Scatter) and op.indices:
-            indices = [*_programs(kernel), *_counters(op)]
+            indices = [*programs, *_counters(op)]
             places, guard, axes = _places(op)
-            indices = [*_loaded(kernel, [*guard, *(i.end for i in indices)], indices), *indices, *axes]
+            indices = [*_loaded(loads, [*guard, *(i.end for i in indices)], indices), *indices, *axes]
             yield ScatterDomain(op, scatter_number(op), _location(op), tuple(indices), places, tuple(guard))
 
 
@@ -195,16 +196,27 @@ def _location(op: Operation) -> str:
     return str(location) if location is not None else ""
 
 
-def _loaded(kernel: tile.Kernel, asked: Sequence[Expr], indices: Sequence[LoopIndex]) -> Iterator[LoopIndex]:
-    """Integers that the program loads, of those that a store depends on."""
-    symbols = frozenset[str]().union(*(e.symbols for e in asked))
-    tiles = {begin: found for begin, found in tiles_of(kernel).items() if found.end in symbols}
+def _loads(kernel: tile.Kernel) -> tuple[LoopIndex, ...]:
+    """Integers that the program loads, each once for every value of the programs and steps ``per``."""
+    tiles, found = tiles_of(kernel), list[LoopIndex]()
     for op in operations(kernel):
-        if isinstance(op, tile.Bind) and op.symbol.data in symbols:
-            inside = {*(i.name for i in _counters(op)), *(program_index(i) for i in range(len(kernel.grid)))}
-            per = tuple(i.name for i in indices if i.name in inside)
+        if isinstance(op, tile.Bind):
+            name = op.symbol.data
+            per = (*(program_index(i) for i in range(len(kernel.grid))), *(i.name for i in _counters(op)))
             end = Const(MAX_EXTENT + 1) if op.most is None else minimum(op.most.expr, MAX_EXTENT) + 1
-            yield LoopIndex(op.symbol.data, IndexRole.LOADED, Const(0), end, per=per, tiles=tiles.get(op.symbol.data))
+            found.append(LoopIndex(name, IndexRole.LOADED, Const(0), end, per=per, tiles=tiles.get(name)))
+    return tuple(found)
+
+
+def _loaded(loads: Sequence[LoopIndex], asked: Sequence[Expr], indices: Sequence[LoopIndex]) -> Iterator[LoopIndex]:
+    """Of what the program loads that on which a store depends, per those of its ``indices``."""
+    if not loads:
+        return
+    symbols = frozenset[str]().union(*(e.symbols for e in asked))
+    for load in loads:
+        if load.name in symbols:
+            tiles = load.tiles if load.tiles is not None and load.tiles.end in symbols else None
+            yield replace(load, per=tuple(i.name for i in indices if i.name in load.per), tiles=tiles)
 
 
 _Written: TypeAlias = tuple[str, list[Expr], list[Expr], list[LoopIndex]]

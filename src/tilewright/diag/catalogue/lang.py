@@ -297,4 +297,14 @@ CODES: tuple[Code, ...] = (
         bad="for k in tw.stream(x.shape[1]): ...  # no step",
         good="for k in tw.stream(x.shape[1], 64): ...",
     ),
+    Code(
+        id="LNG042",
+        title="a result can't have so many elements",
+        why="How many elements topk selects, and how many bins a histogram has, is the extent of the result's axis: "
+        "known when the kernel is compiled, at least 1, and no more than a thread's registers (topk) or a CTA's shared "
+        "memory (histogram) hold.",
+        bad="top, places = tw.topk(x[m, n], 0, 1)",
+        good="top, places = tw.topk(x[m, n], 8, 1)",
+        source="Tilewright language rules, Sorts; Histograms",
+    ),
 )
