@@ -106,3 +106,15 @@ def test_one_cut_stands_for_two_that_are_apart_for_no_thread_that_asks() -> None
     c = Conditions()
     two = c.made(("both", ("p", [1, 1, 2, 2]), ("either", 0b0011, ("p", [2, 2, 2, 2]))))
     assert two == c.made(("p", [1, 1, 2, 2]))
+
+
+def test_cuts_beyond_64_bits_beside_tables() -> None:
+    terms = Terms(4)
+    cases = Cases(terms)
+    x = terms.of(0, terms.atom("parameter", "x"))
+    row = terms.table(0, np.array([0, 5, (1 << 62), -3]))
+    inside = cases.not_negative(terms.sub(x, row))
+    large, small = cases.at_least(x, 1 << 63), cases.at_least(x, -(1 << 70))
+    assert cases.both(inside, large) == large
+    assert cases.either(inside, small) == small
+    assert cases.both(large, cases.at_least(x, 1 << 64)) == cases.at_least(x, 1 << 64)

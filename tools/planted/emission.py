@@ -690,4 +690,31 @@ _VALUES = (
     ),
 )
 
-EMISSION = (*_ASYNCHRONOUS, *_CONTROL, *_MEMORY, *_VALUES)
+_COUNTERS = (
+    _bug(
+        "counted twice",
+        "an element adds 2 to its bin",
+        "accesses",
+        "atomicAdd({shared} + at, 1)",
+        "atomicAdd({shared} + at, 2)",
+        "binned",
+    ),
+    _bug(
+        "the bin behind the last",
+        "a number that is the count of bins is counted, too",
+        "accesses",
+        "(unsigned)at < {count}u",
+        "(unsigned)at <= {count}u",
+        "binned",
+    ),
+    _bug(
+        "counted beyond the domain",
+        "elements are counted whatever their guard says",
+        "accesses",
+        'f"if ({inside})" if self.holds(guard) else',
+        'f"if ({inside})" if True else',
+        "binned",
+    ),
+)
+
+EMISSION = (*_COUNTERS, *_ASYNCHRONOUS, *_CONTROL, *_MEMORY, *_VALUES)

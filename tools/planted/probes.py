@@ -76,6 +76,25 @@ def binned(x: tw.Tensor["M", "N"], z: tw.Tensor["M", 40], *, bn=128):
 
 
 @tw.kernel
+def scanned(x: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"], *, bm=1, bn=2048):
+    m = tw.grid(x.shape[0], bm)
+    total = tw.zeros((m,), tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        z[m, n] = tw.cumsum(x[m, n], 1, carry=total)
+
+
+def _applied(before: object, here: object) -> object:
+    (a, b), (c, d) = before, here
+    return a * c, b * c + d
+
+
+@tw.kernel
+def linear(a: tw.Tensor["M", "N"], b: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"], *, bm=4):
+    m, n = tw.grid(a.shape[0], bm), tw.axis(a.shape[1], upto=64)
+    _, z[m, n] = tw.scan(_applied, (a[m, n], b[m, n]), 1)
+
+
+@tw.kernel
 def placed(x: tw.Tensor["M", "N"], z: tw.Tensor["M", 8], *, bm=2):
     m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=64)
     z[m, :] = tw.topk(x[m, n], 8, 1)[1]
@@ -442,6 +461,13 @@ def _attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.n
     return _softmax(q @ k.T * scale) @ v
 
 
+def _recurrence(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    found = np.array(b)
+    for n in range(1, b.shape[1]):
+        found[:, n] += a[:, n] * found[:, n - 1]
+    return found
+
+
 def _philox(x: np.ndarray) -> np.ndarray:
     """The first word of each counter, in Python's integers."""
 
@@ -499,7 +525,8 @@ class Probe:
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Integers that a tensor holds, instead of any."""
     unlowered: bool = False
-    """Transport IR is not compared with Tile IR: the comparison knows no loads at loaded coordinates of roles."""
+    """Transport IR is not compared with Tile IR: the comparison knows no loads at loaded coordinates of roles, and no
+    scans by functions of the user's."""
     undecidable: bool = False
     """PTX is not compared: the comparison takes more memory than a machine has."""
 
@@ -559,14 +586,15 @@ PROBES: dict[str, Probe] = {
         dtypes={"y": "i32"},
         undecidable=True,
     ),
-    "ordered": Probe(ordered, lambda x: np.sort(x, 1), ({"M": 3, "N": 304},), dtype="f16", undecidable=True),
-    "greatest": Probe(greatest, lambda x: -np.sort(-x, 1)[:, :8], ({"M": 3, "N": 48},), dtype="f16", undecidable=True),
+    "scanned": Probe(scanned, lambda x: x.cumsum(1), ({"M": 3, "N": 2500},), dtype="f32"),
+    "linear": Probe(linear, _recurrence, ({"M": 3, "N": 48},), dtype="f32", unlowered=True),
+    "ordered": Probe(ordered, lambda x: np.sort(x, 1), ({"M": 3, "N": 304},), dtype="f16"),
+    "greatest": Probe(greatest, lambda x: -np.sort(-x, 1)[:, :8], ({"M": 3, "N": 48},), dtype="f16"),
     "binned": Probe(
         binned,
         lambda x: np.stack([np.bincount(row & 63, minlength=64)[:40] for row in x.astype(np.int64)]),
         ({"M": 3, "N": 300},),
         dtype="i32",
-        undecidable=True,
     ),
     "placed": Probe(
         placed,
@@ -574,7 +602,6 @@ PROBES: dict[str, Probe] = {
         ({"M": 3, "N": 48},),
         dtype="f16",
         dtypes={"z": "i32"},
-        undecidable=True,
     ),
     "drawn": Probe(drawn, _philox, ({"M": 600},), dtype="i32"),
     "streamed": Probe(streamed, lambda x: x.sum(1), ({"M": 3, "N": 5200},)),

@@ -434,4 +434,55 @@ _HISTOGRAMS = (
     ),
 )
 
-VALUES = (*_MAPS, *_REDUCTIONS, *_MOVES, *_SORTS, *_HISTOGRAMS)
+_SCANS = (
+    _bug(
+        "lanes the other way round",
+        "of two lanes the higher one comes before the lower",
+        "scan",
+        "low, high = step.choose(upper, theirs, mine), step.choose(upper, mine, theirs)",
+        "high, low = step.choose(upper, theirs, mine), step.choose(upper, mine, theirs)",
+        "linear",
+    ),
+    _bug(
+        "prefixes for lower lanes too",
+        "the lower lane takes the total of the upper one",
+        "scan",
+        "takes = all_of([negate(upper), exists]) if self.reverse else upper",
+        "takes = TRUE",
+        "scanned",
+    ),
+    _bug(
+        "a group without what comes before",
+        "elements are those of their group alone",
+        "scan",
+        "found = step.choose(begun, step.combine(before, found), found)",
+        "pass",
+        "scanned",
+    ),
+    _bug(
+        "a warp too many",
+        "every warp takes the total of its own as what comes before",
+        "scan",
+        "before = step.choose(part > q, running[q], before)",
+        "before = step.choose(part >= q, running[q], before)",
+        "scanned",
+    ),
+    _bug(
+        "totals read too early",
+        "warps read totals that others have not written yet",
+        "scan",
+        "lowering.emit(t.SharedWrite(place, buffer, cell, publisher), self.op)\n        lowering.emit(t.Barrier())",
+        "lowering.emit(t.SharedWrite(place, buffer, cell, publisher), self.op)",
+        "scanned",
+    ),
+    _bug(
+        "the carry left out",
+        "what comes before the first element of a tile is left out",
+        "scan",
+        "            total = self.begun_with(before, total)\n",
+        "            total = total\n",
+        "scanned",
+    ),
+)
+
+VALUES = (*_MAPS, *_REDUCTIONS, *_MOVES, *_SORTS, *_HISTOGRAMS, *_SCANS)

@@ -17,7 +17,7 @@ from tilewright.validate.polynomials import Atom, Poly, Table
 from tilewright.validate.regions import Need
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
-from tilewright.validate.values import Choice, Value, Values
+from tilewright.validate.values import Choice, Value, Values, in_order
 
 MOST_RUNS = 4
 """Of ones in a mask of ``and``; beyond, the result is a word that is not looked into."""
@@ -45,6 +45,7 @@ class Arithmetic:
         self.cases: Cases = values.cases
         self.floats = Floats(values)
         self.needs: set[Need] = set()
+        self.terms.bitwise = self.bitwise
 
     # -- readings -------------------------------------------------------------------------------------------------
     def is_data(self, p: Poly) -> bool:
@@ -70,6 +71,9 @@ class Arithmetic:
         number, atom = self.terms.number(p), self.terms.single(p)
         if number is not None:
             return [(self.cases.true, self.terms.const(0, number))]
+        low, high = self.terms.interval(p)
+        if low is not None and high is not None and low >= 0 and high < 1 << (p.width - 1):
+            return [(self.cases.true, self.terms.resize(p, 0))]
         if atom is None or atom.bits != p.width or p.width < 32:
             return None
         if atom.kind == "choice":
@@ -135,9 +139,9 @@ class Arithmetic:
                 if mask == 0:
                     return terms.const(width, 0)
                 joined = terms.single(u)
-                if joined is not None and joined.kind == "or" and not joined.bits:
+                if joined is not None and (joined.kind == "or" or (joined.kind == "xor" and joined.bits)):
                     x, y = (self.bitwise("and", terms.resize(p, width), v) for p in joined.args if isinstance(p, Poly))
-                    return self.bitwise("or", x, y)
+                    return self.bitwise(joined.kind, x, y)
                 runs = _runs(mask)
                 if len(runs) <= MOST_RUNS:
                     pieces = (terms.scale(terms.field(u, low, count, width), 1 << low) for low, count in runs)
@@ -146,20 +150,83 @@ class Arithmetic:
                 return u
             elif name == "xor" and mask == (1 << width) - 1:
                 return terms.sub(terms.const(width, -1), u)
-        if name != "and" and terms.disjoint(a, b):
+        if (name == "or" or (name == "xor" and not self._mixed(a, b))) and terms.disjoint(a, b):
             return terms.add(a, b)
-        first, second = sorted((a, b), key=lambda p: p.id)
         if name == "xor" and a is b:
             return terms.const(width, 0)
-        if name in ("or", "xor"):
-            if self.is_data(a) or self.is_data(b):
-                return terms.data(width, width, name, first, second)
+        if width == 64 and (self.is_data(a) or self.is_data(b)):  # of each half that of the halves
+            halves = ([terms.field(p, at, 32, 32) for p in (a, b)] for at in (0, 32))
+            low, high = (terms.resize(terms.unsigned(self.bitwise(name, *half)), 64) for half in halves)
+            return terms.add(low, terms.scale(high, 1 << 32))
+        if terms.is_of_pieces(a) and terms.is_of_pieces(b):
+            pieces = self._by_pieces(name, a, b)
+            if pieces is not None:
+                return pieces
+        if name == "xor":
+            return self._differing(a, b)
+        return self._joined(name, a, b)
+
+    def _mixed(self, a: Poly, b: Poly) -> bool:
+        """The words are neither counted with nor put together from pieces: which bits they can have depends on how they
+        are made."""
+        pieces = self.terms.is_of_pieces(a) and self.terms.is_of_pieces(b)
+        return not pieces and not (self._counted(a) and self._counted(b))
+
+    def _by_pieces(self, name: str, a: Poly, b: Poly) -> Poly | None:
+        """and, or, xor of words in runs of bits that both can have, beside bits that one of them has; None where both
+        can have all bits, or where the runs are many."""
+        terms, width = self.terms, a.width
+        every = (1 << width) - 1
+        both = terms.may_be_set(a) & terms.may_be_set(b)
+        runs = _runs(both)
+        if both == every or len(runs) > MOST_RUNS or len(_runs(every & ~both)) > MOST_RUNS:
+            return None
+        alone = terms.const(width, every & ~both)
+        total = terms.const(width, 0)
+        if name != "and":
+            total = terms.add(self.bitwise("and", a, alone), self.bitwise("and", b, alone))
+        for low, count in runs:
+            piece = self.bitwise(name, *(terms.field(p, low, count, count) for p in (a, b)))
+            total = terms.add(total, terms.scale(terms.resize(terms.unsigned(piece), width), 1 << low))
+        return total
+
+    def _joined(self, name: str, a: Poly, b: Poly) -> Poly:
+        """and, or, xor of words that nothing is known of."""
+        terms, width = self.terms, a.width
+        if name in ("or", "xor") and not self.is_data(a) and not self.is_data(b):
             x, y = sorted((terms.unsigned(a), terms.unsigned(b)), key=lambda p: p.id)
             highs = [terms.interval(p)[1] for p in (x, y)]
             known = [h for h in highs if h is not None]
             high = (1 << max(known).bit_length()) - 1 if len(known) == 2 else (1 << width) - 1
-            return terms.of(width, terms.atom(name, x, y, low=0, high=high))
-        return terms.data(width, width, name, first, second)
+            if name == "or" or high < 1 << (width - 1):  # other words have no one reading as an integer
+                return terms.of(width, terms.atom(name, x, y, low=0, high=high))
+        x, y = terms.may_be_set(a), terms.may_be_set(b)
+        word = terms.data(width, width, name, *sorted((a, b), key=lambda p: p.id))
+        return terms.masked(word, x & y if name == "and" else x | y)
+
+    def _differing(self, a: Poly, b: Poly) -> Poly:
+        """xor of words of data in one order, since it associates, and what is in it twice is not in it."""
+        leaves: dict[Poly, None] = {}
+        pending, constant = [a, b], 0
+        while pending:
+            p = pending.pop()
+            atom, number = self.terms.single(p), self.terms.number(p)
+            if number is not None:
+                constant ^= number
+                continue
+            if atom is not None and atom.kind == "xor" and atom.bits == p.width:
+                pending += [self.terms.resize(x, p.width) for x in atom.args if isinstance(x, Poly)]
+            elif p in leaves:
+                del leaves[p]
+            else:
+                leaves[p] = None
+        known = self.terms.const(a.width, constant)
+        if not leaves:
+            return known
+        total, *others = [*sorted(leaves, key=lambda p: p.id), *((known,) if constant else ())]
+        for p in others:
+            total = self._joined("xor", total, p)
+        return total
 
     def shift(self, name: str, p: Poly, by: Poly, *, signed: bool) -> Poly:
         """shl and shr; counts beyond the width are clamped to it."""
@@ -212,6 +279,8 @@ class Arithmetic:
             if end is not None:
                 return x if end == name else y
         mixed = [any(self.is_data(p) for _, p in self.values.parts(v)) for v in (a, b)]
+        if all(mixed):
+            return self._least_word(kind, a, b, name)
         if any(mixed):
             if mixed == [True, False]:  # of two equal words it is the counted one that is taken
                 a, b = b, a
@@ -220,6 +289,16 @@ class Arithmetic:
         read = self.signed if kind[0] == "s" else self.terms.unsigned
         chosen = self.values.lift(lambda x, y: self.extreme(name, read(x), read(y)), a, b)
         return self.values.resize(chosen, a.width)
+
+    def _least_word(self, kind: str, a: Value, b: Value, name: str) -> Value:
+        """min or max of two words of data, which is not looked into."""
+        if a is b:
+            return a
+        mask = self.values.may_be_set(a) | self.values.may_be_set(b)
+        if not mask >> (a.width - 1):
+            kind = f"u{a.width}"  # of words that are not negative it is the same
+        word = self.values.apply(a.width, f"{'least' if name == 'min' else 'greatest'}.{kind}", *in_order(a, b))
+        return self.terms.masked(word, mask)
 
     def _end(self, kind: str, x: Value) -> str | None:
         """``min`` of the least word there is, ``max`` of the greatest, else None."""
@@ -458,6 +537,10 @@ class Arithmetic:
         x, y = self.values.number(a), self.values.number(b)
         if kind == "f32" and x is not None and y is not None:
             return cases.true if holds(name, float_of_bits(x), float_of_bits(y)) else 0
+        if isinstance(a, Choice) and a is b:
+            return self.values.test(lambda p: self.compare_floats(name, p, p, kind), a)
+        if isinstance(a, Choice) or isinstance(b, Choice):
+            return self.values.test(lambda p, q: self.compare_floats(name, p, q, kind), a, b)
         if name in ("gt", "ge", "gtu", "geu"):
             a, b = b, a
             name = {"gt": "lt", "ge": "le", "gtu": "ltu", "geu": "leu"}[name]
@@ -469,7 +552,7 @@ class Arithmetic:
         if name == "leu":
             return cases.negate(self.test(f"lt.{kind}", b, a))
         if name in ("eq", "neu", "ne", "equ", "nan", "num"):
-            x, y = sorted((a, b), key=lambda v: (isinstance(v, Choice), v.id))
+            x, y = sorted((a, b), key=lambda v: v.id)
             unordered = self.test(f"nan.{kind}", x, y)
             if name in ("nan", "num"):
                 return unordered if name == "nan" else cases.negate(unordered)

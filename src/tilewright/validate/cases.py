@@ -40,6 +40,13 @@ def _values(cut: Cut) -> Ints:
     return cut.values if isinstance(cut, Table) else np.array([cut], np.int64)
 
 
+def _beyond_tables(cut: Cut) -> int:
+    """1 or -1 for a number above or below all that a table holds, else 0."""
+    if not isinstance(cut, int):
+        return 0
+    return int(cut >= 1 << 63) - int(cut < -(1 << 63))
+
+
 class Cases:
     """All conditions of one kernel."""
 
@@ -350,6 +357,9 @@ class Cases:
             return 0
         if isinstance(a, int) and isinstance(b, int):
             return -1 if a < b else 1
+        beyond = _beyond_tables(b) - _beyond_tables(a)
+        if beyond:
+            return -1 if beyond > 0 else 1
         found = self._orders.get((a, b), 2)
         if found == 2:
             x, y = _values(a), _values(b)
@@ -359,6 +369,11 @@ class Cases:
 
     def _below(self, a: Cut, b: Cut) -> Condition:
         """The threads for which ``a`` is less than ``b``."""
+        if isinstance(a, int) and isinstance(b, int):
+            return self.true if a < b else 0
+        beyond = _beyond_tables(b) - _beyond_tables(a)
+        if beyond:
+            return self.true if beyond > 0 else 0
         found = self._lesser.get((a, b))
         if found is None:
             apart = np.broadcast_to(_values(a) < _values(b), self.terms.threads)

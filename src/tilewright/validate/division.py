@@ -63,6 +63,10 @@ def quotient_of(terms: TermStore, a: Poly, n: int) -> Poly:
     if exact is not None:
         return terms.add(quotient, exact)
     bounds = (None if low is None else low // n, None if high is None else high // n)
+    if bounds == (-1, 0) and low is not None and high is not None and len(remainder.terms) == 1:
+        n = max(-low, high + 1)  # floor(r / n) is -1 where r is negative, else 0, whatever n is
+        if n == 1:
+            return terms.add(quotient, remainder)
     atom = terms.atom("fdiv", remainder, n, low=bounds[0], high=bounds[1])
     return terms.add(quotient, terms.of(0, atom))
 

@@ -15,6 +15,7 @@ import numpy as np
 from tilewright.validate.cases import Condition
 from tilewright.validate.floats import Floats
 from tilewright.validate.loops import Iterations
+from tilewright.validate.networks import Networks
 from tilewright.validate.polynomials import Atom, Coefficient, Field, Monomial, Poly, Table
 from tilewright.validate.regions import Region
 from tilewright.validate.shapes import COMMUTATIVE, Shapes
@@ -23,6 +24,9 @@ from tilewright.validate.values import ANYTHING, Choice, Value, Values
 COMPUTED = ("add.f", "mul.f", "neg.f", "abs.f", "fma.", "div.", "max.", "min.", "cvt.", "ex2.", "lg2.", "rcp.", "sqrt.",
             "rsqrt.", "tanh.", "sin.", "cos.")  # fmt: skip
 """Beginnings of the kinds of atoms that an operation makes of its operands alone."""
+
+LEAST = ("least.", "greatest.")
+"""The same of the lesser and the greater of two words."""
 
 STEPS_A_COMPARISON = 5
 """What a comparison of two values counts for, beside a step of the algebra of conditions."""
@@ -33,7 +37,7 @@ MOST_CHOICES = 3
 
 class Equality:
     """Compares values. ``same_event(ir, ptx)`` says whether two marks stand for matched events, ``impossible``
-    whether no arguments fulfil a condition."""
+    whether no arguments fulfil a condition; ``branches`` are the conditions of the IR's branches."""
 
     def __init__(
         self,
@@ -45,6 +49,7 @@ class Equality:
         same_event: Callable[[str, tuple[object, ...], tuple[object, ...]], bool],
         impossible: Callable[[Condition], bool],
         parents: dict[str, str],
+        branches: tuple[Condition, ...] = (),
     ):
         self.values, self.terms, self.cases = values, values.terms, values.cases
         self.iterations = Iterations(values)
@@ -59,8 +64,11 @@ class Equality:
         self.scope: Condition = self.cases.true
         """Where, in all, values are compared at present."""
         self._unequal: dict[tuple[Poly, Poly], set[Condition]] = {}
-        self.parents = parents
+        self._tests_of: dict[tuple[Value, int], dict[Poly, Atom]] = {}
+        self.parents, self.branches = parents, branches
         self._assumed: set[tuple[int, Poly]] = set()
+        self._made_again: dict[Condition, Networks] = {}
+        self._branch_of: dict[tuple[Condition, Condition], Condition] = {}
         self._carries: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {}
 
     def equal(self, ir: Value, ptx: Value, care: Condition) -> bool:
@@ -68,8 +76,18 @@ class Equality:
 
         Each case is asked in all of the scope first: of many stores there are few such questions.
         """
-        scope = self.scope if self.cases.implies(care, self.scope) else care
-        return self._equal_in(ir, ptx, care, scope)
+        return self._equal_in(ir, ptx, care, self._around(care))
+
+    def _around(self, care: Condition) -> Condition:
+        """The scope, in the branches that ``care`` lies in."""
+        if not self.cases.implies(care, self.scope):
+            return care
+        key = self.scope, care
+        found = self._branch_of.get(key)
+        if found is None:
+            inside = [b for b in self.branches if self.cases.implies(care, b)]
+            found = self._branch_of[key] = self.cases.all([self.scope, *inside]) if inside else self.scope
+        return found
 
     def _equal_in(self, ir: Value, ptx: Value, care: Condition, scope: Condition) -> bool:
         if ir is ptx or care == 0:
@@ -103,14 +121,14 @@ class Equality:
         parts = self.values.parts(ptx)
         if not any(self.cases.tests_data(c) for c, _ in parts):
             return parts
-        ours, theirs = self._tests(ir, 3), self._tests(ptx)
+        ours, theirs = {**self._tests(ir, 3), **self._tested(care)}, self._tests(ptx)
         care = self.cases.without_tests(care)
         renamed: dict[Poly, Poly] = {}
         for test, atom in theirs.items():
             if test not in ours:
                 free = [(mine, other) for mine, other in ours.items() if mine not in theirs and other.kind == atom.kind]
                 free.sort(key=lambda pair: -self._alike(pair[0], test))
-                found = next((mine for mine, other in free if self._atoms(other, atom, care)), None)
+                found = next((mine for mine, _ in free if self._polys(mine, test, care)), None)
                 if found is not None:
                     renamed[test] = found
         if not renamed:
@@ -120,18 +138,26 @@ class Equality:
 
     def _tests(self, value: Value, depth: int = 0) -> dict[Poly, Atom]:
         """The tests of data that the cases of a value depend on, and those of what it is made of, to a depth."""
+        known = self._tests_of.get((value, depth))
+        if known is not None:
+            return known
         found: dict[Poly, Atom] = {}
         for condition, part in self.values.parts(value):
-            for quantity in self.cases.quantities_of(condition):
-                atom = self.terms.single(quantity)
-                if atom is not None and self.cases.is_test(quantity):
-                    found[quantity] = atom
+            found |= self._tested(condition)
             if depth:
                 atoms = (self.terms.atoms[i] for monomial, _ in part.terms for i in monomial)
                 inner = (x for atom in atoms for x in atom.args if isinstance(x, Poly | Choice))
                 for x in inner:
                     found |= self._tests(x, depth - 1)
+        self._tests_of[value, depth] = found
         return found
+
+    def _tested(self, condition: Condition) -> dict[Poly, Atom]:
+        """The tests of data that a condition depends on."""
+        if not self.cases.tests_data(condition):
+            return {}
+        tests = (quantity for quantity in self.cases.quantities_of(condition) if self.cases.is_test(quantity))
+        return {quantity: atom for quantity in tests if (atom := self.terms.single(quantity)) is not None}
 
     def _polys(self, p: Poly, q: Poly, care: Condition) -> bool:
         if p is q or self.values.is_open(p):
@@ -143,6 +169,11 @@ class Equality:
         if care in self._unequal.get(key, ()):
             return False
         self.terms.spend(STEPS_A_COMPARISON)
+        if self._is_network(p, q):
+            again = self._networks(care).renamed(p, q)
+            if again is p or (again is not q and self._equal_in(p, again, care, care)):
+                self._equal(key, care)
+                return True
         found = (
             self._compared(p, q, care)
             or self._restricted(p, q, care)
@@ -155,6 +186,29 @@ class Equality:
         else:
             self._unequal.setdefault(key, set()).add(care)
         return found
+
+    def _is_network(self, p: Poly, q: Poly) -> bool:
+        """Both are minima, or maxima, of two words."""
+        a, b = self.terms.single(p), self.terms.single(q)
+        return a is not None and b is not None and a.kind == b.kind and a.kind.startswith(LEAST)
+
+    def _networks(self, care: Condition) -> Networks:
+        """Those made again with the words that are equal in the scope, in the branches that ``care`` lies in."""
+        scope = self._around(care)
+        found = self._made_again.get(scope)
+        if found is None:
+            found = self._made_again[scope] = Networks(
+                self.values,
+                self.shapes,
+                lambda ir, ptx: self._equal_in(ir, ptx, scope, scope),
+                lambda shuffle: all(self.cases.implies(place, scope) for place in self._places(shuffle)),
+            )
+        return found
+
+    def _places(self, shuffle: Atom) -> list[Condition]:
+        """Where the instructions run that exchange some lanes."""
+        found = self.shuffles.get(shuffle.id, {"kernel": self.cases.true})
+        return [self.cases.both(holds, self.care[region]) for region, holds in found.items()]
 
     def _left_open(self, p: Poly, q: Poly) -> bool:
         """A conversion of a value that is left open, against 0, which it is of 0."""
@@ -176,24 +230,34 @@ class Equality:
         return (x is not p or y is not q) and self._equal_in(x, y, care, care)
 
     def _expanded(self, p: Poly) -> Value:
-        """A sum with a case for each that a term of it has."""
-        if len(p.terms) == 1 and p.terms[0][1] == 1:
+        """A sum with a case for each that a term of it has, or the word that a term is a field of."""
+        single = self.terms.single(p)
+        if single is not None and single.kind != "field":
             return p
-        chosen = [(m, c) for m, c in p.terms if len(m) == 1 and self.terms.atoms[m[0]].kind == "choice"]
+        chosen = [(m, c, cases) for m, c in p.terms if len(m) == 1 and (cases := self._cases(self.terms.atoms[m[0]]))]
         if not 0 < len(chosen) <= MOST_CHOICES:
             return p
-        ((monomial, factor), *_) = chosen
+        ((monomial, factor, cases), *_) = chosen
         if not isinstance(factor, int):
             return p
-        (value,) = self.terms.atoms[monomial[0]].args
-        assert isinstance(value, Choice)
         rest = self.terms.make(p.width, {m: c for m, c in p.terms if m != monomial})
-        parts = [(holds, self._word(part, p.width)) for holds, part in value.parts]
+        parts = [(holds, self._word(part, p.width)) for holds, part in cases]
         found = self.values.choose([(h, self.terms.add(rest, self.terms.scale(x, factor))) for h, x in parts])
         atom = self.terms.single(found) if isinstance(found, Poly) else None
         inner = atom.args[0] if atom is not None and atom.kind == "choice" else found
         assert isinstance(inner, Poly | Choice)
         return inner
+
+    def _cases(self, atom: Atom) -> tuple[tuple[Condition, Poly], ...]:
+        """The cases of a word that is one of several, or a field of one; none of others."""
+        field = atom.args[0] if atom.kind == "field" else None
+        base = self.terms.atoms[field.base] if isinstance(field, Field) else atom
+        value = base.args[0] if base.kind == "choice" else None
+        if not isinstance(value, Choice):
+            return ()
+        if not isinstance(field, Field):
+            return value.parts
+        return tuple((c, self.terms.field(p, field.low, field.count, field.count)) for c, p in value.parts)
 
     def _word(self, part: Poly, width: int) -> Poly:
         """What a part of a word says in a wider one, of which it is the low bits."""
@@ -398,7 +462,7 @@ class Equality:
         same last operation."""
         if not isinstance(x, Poly | Choice) or not isinstance(y, Poly | Choice):
             return 2 * (x == y)
-        if self.shapes.of(x) == self.shapes.of(y):
+        if self.shapes.of(x) == self.shapes.of(y) or self.shapes.network(x) == self.shapes.network(y):
             return 2
         a = self.terms.single(x) if isinstance(x, Poly) else None
         b = self.terms.single(y) if isinstance(y, Poly) else None

@@ -67,6 +67,7 @@ class Matcher:
             self._same_event,
             lambda condition: self.prover.impossible(condition),
             parents,
+            tuple(plan.branches),
         )
 
     def run(self, ir: Region, ptx: Region) -> tuple[Difference, ...]:

@@ -67,9 +67,8 @@ class Prover:
         """The first need that is not shown where ``holds``, or in all of a region; empty if all are."""
         holds, region = self.cases.without_tests(holds), self.cases.without_tests(region)
         for need in sorted(needs, key=lambda need: need.rank):
-            if not self._holds(need, region) and not self._holds(
-                need, self.cases.both(holds, self.cases.without_tests(need.when))
-            ):
+            here = self.cases.both(holds, self.cases.without_tests(need.when))
+            if not self._holds(need, region) and not self._holds(need, here) and not self.impossible(here):
                 at_most = "" if need.high is None else f" and at most {need.high}"
                 return f"{self.terms.text(need.value)} is not shown to be at least {need.low}{at_most}"
         return ""
@@ -93,9 +92,16 @@ class Prover:
 
     def _in_range(self, need: Need, holds: Condition) -> bool:
         terms = self.terms
-        if not self.not_negative(terms.sub(need.value, terms.const(0, need.low)), holds):
+        low, high = terms.interval(need.value)
+        if (low is None or low < need.low) and not self.not_negative(
+            terms.sub(need.value, terms.const(0, need.low)), holds
+        ):
             return False
-        return need.high is None or self.not_negative(terms.sub(terms.const(0, need.high), need.value), holds)
+        if need.high is None or (high is not None and high <= need.high):
+            return True
+        if need.high >= 1 << 63 and any(isinstance(c, Table) for _, c in need.value.terms):
+            return False  # beyond the numbers of a table
+        return self.not_negative(terms.sub(terms.const(0, need.high), need.value), holds)
 
     def not_negative(self, p: Poly, holds: Condition, depth: int = DEEPEST) -> bool:
         """p >= 0 where ``holds``: by its bounds, by the condition, by one quantity of it, or by floor division."""

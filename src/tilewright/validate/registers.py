@@ -89,7 +89,12 @@ class Registers:
 
 
 def _ones(mask: int) -> list[int]:
-    return [k for k, digit in enumerate(reversed(f"{mask:b}")) if digit == "1"]
+    found: list[int] = []
+    while mask:
+        lowest = mask & -mask
+        found.append(lowest.bit_length() - 1)
+        mask ^= lowest
+    return found
 
 
 def registers_in(operand: Operand | None) -> list[str]:

@@ -14,7 +14,7 @@ those of modular arithmetic and of floor division, each named where it is applie
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -34,7 +34,7 @@ from tilewright.validate.polynomials import (
     signed_int,
 )
 from tilewright.validate.undecided import Undecided
-from tilewright.validate.words import may_be_set, sliced
+from tilewright.validate.words import is_of_pieces, may_be_set, sliced
 
 MOST_RESIDUES = 4
 """Of a sum, beyond which its bounds are not looked for in every order of taking them out."""
@@ -43,6 +43,9 @@ MOST_RESIDUES = 4
 MOST_STEPS = 300_000
 """Of one kernel's comparison: the algebra of conditions, long sums, proofs of bounds, comparisons of values. Beyond,
 the kernel is undecided."""
+
+WORD = "word"
+"""The kind of atom of the low 32 bits of an integer."""
 
 FEW = 16
 """Terms of a sum that count for nothing beside the steps that ask for it."""
@@ -54,6 +57,8 @@ class Terms:
     def __init__(self, threads: int):
         self.threads = threads
         self.atoms: list[Atom] = []
+        self.masks: dict[int, int] = {}
+        """Bits that words of data can have, by atom, where some are known to be clear."""
         self._atom_ids: dict[tuple[object, ...], int] = {}
         self._polys: dict[tuple[int, tuple[tuple[Monomial, Coefficient], ...]], Poly] = {}
         self._tables: dict[bytes, Table] = {}
@@ -67,6 +72,8 @@ class Terms:
         self._multiples: dict[tuple[Poly, int], Poly] = {}
         self._resized: dict[tuple[Poly, int], Poly] = {}
         self.steps = 0
+        self.bitwise: Callable[[str, Poly, Poly], Poly] | None = None
+        """and, or, xor of words, for those who know the normal form of that."""
 
     def spend(self, steps: int) -> None:
         """Counts steps of this kernel's comparison, so that one that takes too long ends undecided."""
@@ -247,12 +254,11 @@ class Terms:
 
     def mul(self, a: Poly, b: Poly) -> Poly:
         """a * b."""
-        number = self.number(b)
-        if number is not None:
-            return self.scale(a, number)
-        number = self.number(a)
-        if number is not None:
-            return self.scale(b, number)
+        for x, y in ((a, b), (b, a)):
+            number = self.number(y)
+            if number is not None:
+                word = number > 1 << 31 and number % 2 == 1
+                return self.scale(self.low_word(x) if word else x, number)
         total: dict[Monomial, Coefficient] = {}
         width = a.width
         for m, c in a.terms:
@@ -263,6 +269,16 @@ class Terms:
                 total[key] = product if old is None else self._plus(width, old, product)
         return self.make(width, total)
 
+    def low_word(self, a: Poly) -> Poly:
+        """The low 32 bits of what is counted, p - 2**32 * (p // 2**32), as a word that is not looked into: what is
+        multiplied with a number of 32 bits is mixed, and no integer any more."""
+        if not any(c == -(1 << 32) and (q := self.quotient(m)) and q[1] == 1 << 32 for m, c in a.terms):
+            return a
+        low, high = self.interval(a)
+        if low is None or high is None or low < 0 or high >= 1 << 32:
+            return a
+        return self.data(a.width, 32, WORD, self.resize(a, 32))
+
     def resize(self, a: Poly, width: int) -> Poly:
         """The same polynomial modulo another power of two; over the integers for width 0."""
         if a.width == width:
@@ -270,8 +286,22 @@ class Terms:
         key = (a, width)
         found = self._resized.get(key)
         if found is None:
-            found = self._resized[key] = self.make(width, dict(a.terms))
+            inside = 0 < width <= 32 and any(self.atoms[i].kind == WORD for m, _ in a.terms for i in m)
+            terms = dict(a.terms)
+            found = self._resized[key] = self._unworded(width, terms) if inside else self.make(width, terms)
         return found
+
+    def _unworded(self, width: int, terms: Mapping[Monomial, Coefficient]) -> Poly:
+        """Modulo 2**32 a word is what it is the low bits of."""
+        total = self.const(width, 0)
+        for monomial, c in terms.items():
+            product = self.make(width, {(): c})
+            for i in monomial:
+                (whole,) = self.atoms[i].args if self.atoms[i].kind == WORD else (self.of(width, self.atoms[i]),)
+                assert isinstance(whole, Poly)
+                product = self.mul(product, self.resize(whole, width))
+            total = self.add(total, product)
+        return total
 
     # -- asking ---------------------------------------------------------------------------------------------------
     def number(self, a: Poly) -> int | None:
@@ -428,6 +458,8 @@ class Terms:
         count = min(count, a.width - low) if a.width else count
         if count <= 0:
             return self.const(width, 0)
+        if low == 0 and count == a.width == width:
+            return a
         numbers = self.per_thread(a)
         if numbers is not None:
             if a.width < 64:
@@ -436,6 +468,10 @@ class Terms:
         parts = sliced(self, a, low, count)
         if parts is not None:
             return self.resize(parts, width)
+        if a.width and any(isinstance(c, int) and c < 0 for _, c in a.terms):  # the bits of ~p are those that p has not
+            parts = sliced(self, self.sub(self.const(a.width, -1), a), low, count)
+            if parts is not None:
+                return self.resize(self.sub(self.const(0, (1 << count) - 1), parts), width)
         top = low + count  # floor(p / 2**low) - 2**count floor(p / 2**top), for any p that is equal modulo 2**top
         reduced = self.resize(self.resize(a, top), 0) if a.width != top else self.resize(a, 0)
         upper = self.scale(self.floordiv(reduced, 1 << top), 1 << count)
@@ -475,6 +511,29 @@ class Terms:
             return base
         count = min(count, base.bits - low)
         return self.atom("field", Field(field.base, low, count), bits=count)
+
+    def may_be_set(self, a: Poly) -> int:
+        """The bits that a word can have, for any values."""
+        return may_be_set(self, a)
+
+    def is_of_pieces(self, a: Poly) -> bool:
+        """The word is put together from fields of data, and from what depends on the thread alone."""
+        return is_of_pieces(self, a)
+
+    def masked(self, a: Poly, mask: int) -> Poly:
+        """A word that is one atom, of which it is noted that it has no other bits."""
+        atom = self.single(a)
+        if atom is not None and atom.bits and mask & ((1 << atom.bits) - 1) != (1 << atom.bits) - 1:
+            self.masks[atom.id] = mask
+        return a
+
+    def piece_of_joined(self, atom: int, low: int, count: int) -> Poly:
+        """Some bits of an and, or, xor of words, over the integers: that of the same bits of both."""
+        found = self.atoms[atom]
+        if self.bitwise is None or not found.bits:
+            return self.of(0, self.field_atom(atom, low, count))
+        x, y = (self.field(p, low, count, count) for p in found.args if isinstance(p, Poly))
+        return self.unsigned(self.bitwise(found.kind, x, y))
 
     def disjoint(self, a: Poly, b: Poly) -> bool:
         """No bit is set in both words, for any values."""

@@ -78,8 +78,16 @@ class Values:
         if found is None:
             found = self._choices[listed] = Choice(len(self._choices), listed)
         if len(listed) > MOST_PARTS or any(cases.tests_data(c) for c, _ in listed):
-            return self.terms.data(found.width, self._bits(found), "choice", found)
+            word = self.terms.data(found.width, self._bits(found), "choice", found)
+            return self.terms.masked(word, self.may_be_set(found)) if found.width else word
         return found
+
+    def may_be_set(self, value: Value) -> int:
+        """Bits that a word can have in some case, of those that are not left open: there it may be any word, so 0."""
+        total = 0
+        for _, p in self.parts(value):
+            total |= 0 if self.is_open(p) else self.terms.may_be_set(p)
+        return total
 
     def _bits(self, value: Choice) -> int:
         """Bits beyond which every case of a value is 0."""
@@ -278,3 +286,9 @@ class Values:
             return self.terms.text(value)
         parts = (f"{self.terms.text(p)} if {self.cases.text(c)}" for c, p in value.parts[:4])
         return "{" + "; ".join(parts) + "}"
+
+
+def in_order(a: Value, b: Value) -> tuple[Value, Value]:
+    """Two operands that may be exchanged, in the order of the normal form."""
+    first, second = sorted((a, b), key=lambda value: (isinstance(value, Choice), value.id))
+    return first, second

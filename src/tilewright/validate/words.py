@@ -14,6 +14,9 @@ from tilewright.validate.polynomials import (
 )
 from tilewright.validate.term_store import TermStore
 
+BITWISE = ("and", "or", "xor")
+"""Kinds of atoms of which a piece is the same of pieces."""
+
 
 def sliced(terms: TermStore, a: Poly, low: int, count: int) -> Poly | None:
     """The bits of a word put together from disjoint fields of data; None for any other word."""
@@ -36,16 +39,21 @@ def sliced(terms: TermStore, a: Poly, low: int, count: int) -> Poly | None:
     if any(p + n > q for (p, n, _, _), (q, _, _, _) in itertools.pairwise(pieces)):
         return None
     total: dict[Monomial, Coefficient] = {}
+    others = terms.const(0, 0)
     for position, bits, atom, constant in pieces:
         first, last = max(position, low), min(position + bits, low + count)
         if first >= last:
             continue
         if atom is None:
             total[()] = ((constant >> (first - position)) & ((1 << (last - first)) - 1)) << (first - low)
+        elif terms.atoms[atom].kind in BITWISE and last - first < bits:
+            piece = terms.piece_of_joined(atom, first - position, last - first)
+            others = terms.add(others, terms.scale(piece, 1 << (first - low)))
         else:
             part = terms.field_atom(atom, first - position, last - first)
             total[part.id,] = 1 << (first - low)
-    return terms.make(0, terms.joined(0, total) if len(total) > 1 else total)
+    found = terms.make(0, terms.joined(0, total) if len(total) > 1 else total)
+    return terms.add(found, others)
 
 
 def may_be_set(terms: TermStore, a: Poly) -> int:
@@ -54,8 +62,31 @@ def may_be_set(terms: TermStore, a: Poly) -> int:
     fixed = dict(a.terms).get((), 0)
     own = (fixed & whole) if isinstance(fixed, int) else int(np.bitwise_or.reduce(fixed.values)) & whole
     rest = [(m, c) for m, c in a.terms if m != ()]
-    others = _even(terms, terms.interned(a.width, dict(rest))) if rest else 0
+    if not rest:
+        return own
+    apart = _of_pieces(terms, a.width, rest)
+    others = _even(terms, terms.interned(a.width, dict(rest))) if apart is None else apart
     return own | others if not own & others else _even(terms, a)
+
+
+def is_of_pieces(terms: TermStore, a: Poly) -> bool:
+    """The word is put together from fields of data beside one another, and from what depends on the thread alone."""
+    return _of_pieces(terms, a.width, [(m, c) for m, c in a.terms if m != ()]) is not None
+
+
+def _of_pieces(terms: TermStore, width: int, rest: list[tuple[Monomial, Coefficient]]) -> int | None:
+    """The bits of words that lie beside one another; None of other sums."""
+    total = 0
+    for monomial, c in rest:
+        if len(monomial) != 1 or not isinstance(c, int) or not terms.atoms[monomial[0]].bits:
+            return None
+        factor = c & ((1 << width) - 1)
+        known = terms.masks.get(monomial[0], (1 << terms.atoms[monomial[0]].bits) - 1)
+        bits = (known * factor) & ((1 << width) - 1)
+        if (factor & (factor - 1) and known != 1) or total & bits:
+            return None
+        total |= bits
+    return total
 
 
 def _even(terms: TermStore, a: Poly) -> int:

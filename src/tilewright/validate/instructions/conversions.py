@@ -58,12 +58,11 @@ def _cvt(machine: Instructions, i: Instruction) -> None:
 
 
 def _rests_on_halves(machine: Instructions, target: Operand, source: Operand, wanted: int, size: int) -> None:
-    """A word that is extended and cut again is what it was, in range or not: it rests on what the word does."""
-    if not isinstance(target, Register) or not isinstance(source, Register):
-        return
-    if wanted > size and target.name not in machine.program.several:
-        machine.halves[target.name] = machine.used
-    elif wanted == 32 and source.name in machine.halves:
+    """A word that is extended and cut again is what it was, in range or not: it rests on what the word does. So does
+    the upper half of a word, shifted down."""
+    if wanted > size:
+        machine.rests_on_half(target)
+    elif wanted == 32 and isinstance(source, Register) and source.name in machine.halves:
         machine.used = machine.halves[source.name]
 
 

@@ -77,7 +77,7 @@ class Instructions:
         self.shuffles: dict[int, dict[str, Condition]] = {}
         self.used: Needs = NOTHING
         self.halves: dict[str, Needs] = {}
-        """By register that a word was extended to, what the word rests on."""
+        """By register of 64 bits, what its lower half rests on, where that is less than the whole."""
         self.guard: Condition = self.cases.true
         """Where the instruction runs, of the threads that come to it."""
 
@@ -156,6 +156,11 @@ class Instructions:
         if name in self.program.parameters:
             return self.values.resize(self.program.parameters[name], width)
         return self.terms.of(width, self.terms.atom("shared_variable", name, low=0, high=(1 << 18) - 1))
+
+    def rests_on_half(self, target: Operand) -> None:
+        """Notes that the lower half of what is computed rests only on what has been used so far."""
+        if isinstance(target, Register) and target.name not in self.program.several:
+            self.halves[target.name] = self.used
 
     def predicate(self, operand: Operand) -> Condition:
         """The value of a predicate operand."""

@@ -143,12 +143,19 @@ def _red(machine: Instructions, i: Instruction) -> None:
     ]
     if packed:
         words = [_half(machine, word, first) for word in words for first in (0, 16)]
-    form = ".".join([*(m for m in i.modifiers[:-1] if m not in ("relaxed", "gpu", "global", "v2", "v4", "v8")), kind])
+    form = ".".join([*(m for m in i.modifiers[:-1] if m not in _ANY_FORM), kind])
     _vector(machine, address, len(words) * size)
     order = machine.next()
     for k, word in enumerate(words):
         place = machine.values.add(address, machine.terms.const(address.width, k * size))
         _store_pieces(machine, place, size, word, order, f"red.{form}")
+    for tensor in {machine.located(base)[0]: None for _, base in machine.values.parts(address)}:
+        machine.stored(tensor)
+
+
+_ANY_FORM = ("relaxed", "gpu", "global", "shared", "v2", "v4", "v8")
+"""Modifiers of an addition that say nothing of what is added: state space and vector are compared as addresses, and the
+order is relaxed where none is given."""
 
 
 def _half(machine: Instructions, word: Value, first: int) -> Value:

@@ -199,9 +199,11 @@ def _logic(machine: Instructions, i: Instruction) -> None:
 def _shift(machine: Instructions, i: Instruction) -> None:
     kind = i.modifiers[-1]
     a, by = machine.get(i.operands[1], bits_of(kind)), machine.get(i.operands[2], 32)
-    signed = kind[0] == "s"
+    signed, target = kind[0] == "s", i.operands[0]
+    if i.opcode == "shr" and bits_of(kind) == 64 and machine.values.number(by) == 32:
+        machine.rests_on_half(target)
     machine.result(
-        i.operands[0],
+        target,
         machine.values.lift(lambda x, y: machine.arithmetic.shift(i.opcode, x, y, signed=signed), a, by),
     )
 

@@ -25,6 +25,7 @@ def _shfl(machine: Instructions, i: Instruction) -> None:
         machine.result(target.first if isinstance(target, Pair) else target, known)
         return
     found = machine.terms.data(32, 32, f"shfl.{i.modifiers[1]}", word, *args)
+    machine.terms.masked(found, machine.values.may_be_set(word))
     atom = machine.terms.single(found)
     assert atom is not None
     by_region = machine.shuffles.setdefault(atom.id, {})

@@ -96,7 +96,7 @@ def reduce_add(plan: Plan, op: t.ReduceAdd) -> None:
     """Atomic additions."""
     dtype = t.registers_of(op.buffer).dtype.dtype
     forms = {"f32": "add.f32", "i32": "add.u32", "i64": "add.u64", "bf16": "add.noftz.bf16", "f16": "add.noftz.f16"}
-    _written_to(plan, op, f"red.{forms[dtype.name]}")
+    plan.stored(plan.tensors[op.tensor], _written_to(plan, op, f"red.{forms[dtype.name]}"))
 
 
 def _written_to(plan: Plan, op: t.Store | t.ReduceAdd, kind: str) -> Condition:
@@ -163,10 +163,30 @@ def shared_read(plan: Plan, op: t.SharedRead) -> None:
             buffer[r] = plan.terms.resize(value, 8 * dtype.bytes)
 
 
+def shared_count(plan: Plan, op: t.SharedCount) -> None:
+    """Atomic additions of 1 to the elements that registers name; a number that names none is skipped."""
+    buffer, kind, where = plan.buffers[op.buffer], t.shared_of(op.shared), plan.where(op)
+    size, one = kind.dtype.dtype.bytes, plan.word(1)
+    order, some = plan.next(), 0
+    for r, word in enumerate(buffer):
+        guarded = plan.cases.both(plan.holds, plan.predicate(op.guard.expr, r))
+        if guarded == 0:
+            continue
+        for read, number in _integers(plan, plan.values.within(word, guarded), where):
+            below = plan.cases.less(number, plan.terms.const(0, kind.count.data))
+            here = plan.cases.all((guarded, read, plan.cases.at_least(number, 0), below))
+            if here != 0:
+                at = plan.place(op.shared, plan.values.scale(number, size))
+                plan.memory.store(plan.region, here, SHARED, at, size, one, where, order, NOTHING, "red.add.u32")
+            some = plan.cases.either(some, here)
+    plan.stored(SHARED, some)
+
+
 OPS: dict[type[Operation], Callable[..., None]] = {
     t.Load: load,
     t.Store: store,
     t.ReduceAdd: reduce_add,
     t.SharedWrite: shared_write,
     t.SharedRead: shared_read,
+    t.SharedCount: shared_count,
 }

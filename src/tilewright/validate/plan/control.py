@@ -39,6 +39,7 @@ def name_loaded(plan: Plan, op: t.Bind) -> None:
 def branch(plan: Plan, op: t.If) -> None:
     """then or else."""
     condition = plan.predicate(op.condition.expr)
+    plan.branches |= dict.fromkeys((condition, plan.cases.negate(condition)))
     plan.under(condition, lambda: plan.block(op.then.block))
     if not op.otherwise.block.is_empty:
         plan.under(plan.cases.negate(condition), lambda: plan.block(op.otherwise.block))

@@ -99,6 +99,8 @@ class Plan:
         counters of loops."""
         self.loops: tuple[str, ...] = ()
         """Those around the present op, the outermost first."""
+        self.branches: dict[Condition, None] = {}
+        """Conditions of branches, and their negations."""
         self.bounds = Bounds(values)
         self.vectors: dict[tuple[str, Poly], int] = {}
         """Bytes that the IR moves at once, by tensor (or shared memory) and offset."""

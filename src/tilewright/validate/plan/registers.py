@@ -134,7 +134,7 @@ def from_lane(plan: Plan, mode: str, word: Value, lane: Value) -> Value:
         low, high = (plan.terms.resize(h, 64) for h in halves)
         return plan.terms.add(low, plan.terms.scale(high, 1 << 32))
     whole = plan.values.field(word, 0, word.width, 32) if word.width < 32 else word
-    found = plan.terms.data(32, 32, f"shfl.{mode}", whole, *rest)
+    found = plan.terms.masked(plan.terms.data(32, 32, f"shfl.{mode}", whole, *rest), plan.values.may_be_set(whole))
     return plan.terms.field(found, 0, word.width, word.width)
 
 
