@@ -13,12 +13,15 @@ import pytest
 from xdsl.dialects.builtin import IntAttr
 
 import tilewright as tw
+from support.example_cases import EXAMPLES_BY_NAME
+from tilewright.base.dtypes import bf16
 from tilewright.base.expr import TRUE, Const, Sym, all_of
 from tilewright.base.verdict import Unknown
-from tilewright.codegen.assemble import Assembled, defects
+from tilewright.codegen.assemble import FEW_BYTES, Assembled, defects
 from tilewright.compiler import build as build_room
 from tilewright.compiler.proofs import stores as certify_room
 from tilewright.compiler.proofs.stores import certified, prove_stores
+from tilewright.compiler.requests import Observed, observe_facts
 from tilewright.diag import TilewrightError
 from tilewright.jit import Kernel
 from tilewright.lang.params import KernelFunction
@@ -126,7 +129,7 @@ assemble_once = cache(build_room.assemble)
         (lambda good: replace(good, log=f"{good.log}\n{SERIALISED}"), "C7510"),
         (lambda good: replace(good, log=f"{good.log}\n{IGNORED}"), "C7508"),
         (lambda good: replace(good, log=f"{good.log}\n{WAITED}"), "C7517"),
-        (lambda good: replace(good, spill_bytes=16), "16 bytes spilled"),
+        (lambda good: replace(good, spill_bytes=FEW_BYTES + 4), f"{FEW_BYTES + 4} bytes spilled"),
         (lambda good: replace(good, ptx=good.ptx.replace("wgmma.fence", "// ", 1)), "CGN004, role consumer"),
     ],
 )
@@ -156,7 +159,8 @@ def test_what_ptxas_says_against_the_schedule_is_a_defect() -> None:
         "ptxas info    : (C7504) Potential Performance Loss: 'setmaxnreg' ignored to maintain minimum register count",
     ):
         assert defects(replace(clean, log=line)) == (line,)
-    assert defects(replace(clean, spill_bytes=8)) == ("8 bytes spilled",)
+    assert defects(replace(clean, spill_bytes=FEW_BYTES + 4)) == (f"{FEW_BYTES + 4} bytes spilled",)
+    assert defects(replace(clean, spill_bytes=FEW_BYTES)) == ()
 
 
 def test_emitted_code_that_does_not_compile() -> None:
@@ -232,3 +236,17 @@ def test_a_fault_in_the_lowering_is_found(fault: str) -> None:
     with pytest.raises(TilewrightError, match=r"ACC00[1-4]"):
         certified(planned.tile, prove_stores(planned.tile, lowered))
     assert isinstance(lowered.threads, IntAttr)
+
+
+def test_what_the_last_schedule_counts_is_asked_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys whose rows no tensor copy reaches: steps of 128 keys spill, and steps of 64 are twice as many."""
+    monkeypatch.setenv("TILEWRIGHT_VALIDATION", "0")
+    heads, rows, width = (1, 8), 200, 128
+    pitches = {"q": width, "k": width + 1, "v": width + 1, "o": width}
+    seen = {
+        name: Observed(bf16, 0, (*heads, rows, width), (8 * rows * pitch, rows * pitch, pitch, 1))
+        for name, pitch in pitches.items()
+    }
+    kernel = EXAMPLES_BY_NAME["attention"].kernel
+    artifact = kernel.compile(dtypes=dict.fromkeys("qkvo", "bf16"), facts=observe_facts(seen))
+    assert any("(T + 63) // 64" in str(fact) for fact in artifact.facts)

@@ -8,6 +8,7 @@ from functools import partial
 from importlib.metadata import version
 
 from tilewright.artifact.schema import Artifact, KernelImage, Report, Toolchain, Variant
+from tilewright.base.expr import Expr
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, emit_kernel
 from tilewright.codegen.guard import mismatches
@@ -47,6 +48,7 @@ def build(program: Program, *, validate: bool = False) -> Artifact:
     images: dict[str, KernelImage] = {}
     texts: dict[str, transport.Kernel] = {}
     variants: tuple[Variant, ...] = ()
+    counted: tuple[Expr, ...] = ()
     widest = program.variants[-1]
     for planned, own in zip(program.variants, made[len(before) :], strict=True):
         with unsupported.trying(planned.predicate, planned.sizes):
@@ -56,11 +58,12 @@ def build(program: Program, *, validate: bool = False) -> Artifact:
             images |= {image.symbol: image for image in launched}
             texts |= {each.emitted.entry: each.planned.transport for each in kernels}
             widest = planned
+            counted += counters_fit(kernels[-1].planned)
     unsupported.require_one(variants)
     found = interface(request, widest.tile, widest.sizes)
     artifact = replace(
         found,
-        facts=tuple(dict.fromkeys((*found.facts, *(f for planned in program.variants for f in counters_fit(planned))))),
+        facts=tuple(dict.fromkeys((*found.facts, *counted))),
         variants=variants,
         kernels=tuple(images.values()),
         left_out=unsupported.left_out,
