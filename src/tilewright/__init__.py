@@ -210,14 +210,15 @@ class Kernel(KernelFunction):
 @overload
 def kernel(fn: Callable[..., None]) -> Kernel: ...
 @overload
-def kernel(*, numerics: str = "precise") -> Callable[[Callable[..., None]], Kernel]: ...
+def kernel(*, numerics: str = "accurate") -> Callable[[Callable[..., None]], Kernel]: ...
 def kernel(
-    fn: Callable[..., None] | None = None, *, numerics: str = "precise"
+    fn: Callable[..., None] | None = None, *, numerics: str = "accurate"
 ) -> Kernel | Callable[[Callable[..., None]], Kernel]:
     """Decorate a function as a kernel. Its body is traced when it is first compiled, never called directly.
 
-    ``numerics`` is the policy for float arithmetic: ``precise`` keeps every rounding as written, ``fast`` allows
-    contraction and reciprocals.
+    ``numerics`` is the policy for float arithmetic: ``accurate`` rounds each operation as written, but computes
+    exponentials of differences of computed values by base 2 within a written bound; ``strict`` not even those; ``fast``
+    allows contraction and reciprocals.
     """
     scope = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - annotations may use the definer's names
 

@@ -93,7 +93,7 @@ def uniform(kernel: tw.Kernel, dtype: DType) -> dict[str, DType]:
     return {t.name: dtype for t in kernel.tensors}
 
 
-@pytest.mark.parametrize("numerics", ["precise", "fast"])
+@pytest.mark.parametrize("numerics", ["strict", "fast"])
 @pytest.mark.parametrize("dtype", FLOATS, ids=str)
 def test_operations_on_floats(dtype: DType, numerics: str) -> None:
     kernel = tw.kernel(numerics=numerics)(float_ops.fn)

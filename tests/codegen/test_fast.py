@@ -99,8 +99,8 @@ def counted(kernel: t.Kernel) -> Counter[str]:
 
 
 @pytest.mark.parametrize("dtype", ["f32", "bf16"])
-def test_precise_contracts_nothing(dtype: str) -> None:
-    kernel = lowered(expressions("precise"), a=dtype, b=dtype, c=dtype, y=dtype)
+def test_strict_contracts_nothing(dtype: str) -> None:
+    kernel = lowered(expressions("strict"), a=dtype, b=dtype, c=dtype, y=dtype)
     assert not counted(kernel)
     assert "fma" not in emit_kernel(kernel).source
 
@@ -119,16 +119,58 @@ def test_the_simulator_computes_what_was_contracted() -> None:
     rng = np.random.default_rng(0)
     a, b, c = (rng.standard_normal(300).astype(np.float32) for _ in range(3))
     found = {}
-    for numerics in ("precise", "fast"):
+    for numerics in ("strict", "fast"):
         y = np.zeros((300, 10), np.float32)
         expressions(numerics)(a, b, c, y)
         found[numerics] = y
     terms = zip(*(map(Fraction, map(float, x)) for x in (a, b, c)), strict=True)
     exact = np.array([nearest(u * v + w, "f32") for u, v, w in terms])
     assert (found["fast"][:, 0] == exact.astype(np.float32)).all()
-    assert (found["precise"][:, 0] == a * b + c).all()
-    assert (found["fast"][:, 0] != found["precise"][:, 0]).any()
-    assert np.allclose(found["fast"], found["precise"], rtol=1e-5, atol=1e-6)
+    assert (found["strict"][:, 0] == a * b + c).all()
+    assert (found["fast"][:, 0] != found["strict"][:, 0]).any()
+    assert np.allclose(found["fast"], found["strict"], rtol=1e-5, atol=1e-6)
+
+
+@tw.kernel
+def weights_of_products(
+    x: tw.Tensor["M", 64], p: tw.Tensor["M", 64], change: tw.Tensor["M"], *, factor: tw.f32, bm: int = 8
+):
+    """Weights beside the greatest computed value, and the factor to the greatest of the first half."""
+    m = tw.grid(x.shape[0], bm)
+    row, half = x[m, :] * 3.0, x[m, :32] * 3.0
+    top, before = row.max(1), half.max(1)
+    p[m, :] = tw.exp((row - top[:, None]) * factor)
+    change[m] = tw.exp((before - top) * factor)
+
+
+@pytest.mark.parametrize("offset", [0.0, 1e4, -3e6])
+@pytest.mark.parametrize("spread", [1.0, 16.0, 64.0])
+def test_accurate_exponentials_keep_their_bound(spread: float, offset: float) -> None:
+    """Against float64 of the rounded values: (2 |d| + |f b| + 4) 2^-24, and |f a| more of an element's own."""
+    assert counted(lowered(weights_of_products))["transport.approximate"]
+    factor, unit = np.float32(0.37), 2.0**-24
+    x = (np.random.default_rng(3).standard_normal((200, 64)) * spread + offset).astype(np.float32)
+    x[5] = x[5, 0]
+    p, change = np.zeros_like(x), np.zeros(200, np.float32)
+    weights_of_products(x, p, change, factor=factor)
+    row = (x * np.float32(3)).astype(np.float64)
+    top, before = row.max(1), row[:, :32].max(1)
+    for found, a, b, own in ((p, row, top[:, None], 0), (change, before, top, np.abs(factor * before))):
+        d = (a - b) * np.float64(factor)
+        exact = np.exp(d)
+        bound = (2 * np.abs(d) + np.abs(factor * b) + own + 4) * unit * exact + 2.0**-126
+        assert (np.abs(found - exact) <= bound).all()
+    assert (change[before == top] == 1).all()
+
+
+def test_accurate_leaves_exponentials_of_loaded_values_alone() -> None:
+    @tw.kernel
+    def softmax(x: tw.Tensor["M", 64], y: tw.Tensor["M", 64]):
+        m = tw.grid(x.shape[0], 8)
+        row = x[m, :]
+        y[m, :] = tw.exp(row - row.max(1)[:, None]) / row.sum(1)[:, None]
+
+    assert not counted(lowered(softmax))
 
 
 def test_fma_is_rounded_once() -> None:

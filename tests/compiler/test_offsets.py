@@ -20,6 +20,7 @@ from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.obligations import missing, other_numerics, require
 from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, prove_offsets
 from tilewright.diag import TilewrightError
+from tilewright.lang.fns import BinaryFn, Numerics, UnaryFn
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
@@ -95,21 +96,31 @@ def test_a_kernel_with_open_offsets_is_not_planned(monkeypatch: pytest.MonkeyPat
         planned()
 
 
-def test_a_precise_kernel_is_lowered_as_one() -> None:
+def test_a_kernel_is_lowered_under_its_own_policy() -> None:
     found = planned()
     assert other_numerics(found.tile, found.transport) == ()
     found.transport.attributes["numerics"] = StringAttr("fast")
-    assert other_numerics(found.tile, found.transport) == ("the program's numerics, precise",)
+    assert other_numerics(found.tile, found.transport) == ("the program's numerics, accurate",)
     with pytest.raises(TilewrightError, match="CRT004"):
         require(found.certificate, found.tile, found.transport)
 
 
-def test_a_precise_kernel_has_no_fused_or_approximate_arithmetic() -> None:
-    found = planned()
-    body = next(op for op in found.transport.walk() if isinstance(op, t.Map)).body.block
-    last = body.last_op
-    assert last is not None
-    one = tile.Constant(1.0, f32)
-    body.insert_ops_before([one, t.Approximate("rcp", one.result)], last)
-    (wrong,) = other_numerics(found.tile, found.transport)
-    assert wrong.startswith("precise arithmetic at")
+@pytest.mark.parametrize("policy", ["strict", "accurate"])
+def test_other_arithmetic_than_the_policy_allows(policy: str) -> None:
+    """``accurate`` has exponentials by base 2 of differences ``a c - b c`` and no more, ``strict`` not even those."""
+    for fn, difference, allowed in (("rcp", True, ()), ("ex2", False, ()), ("ex2", True, ("accurate",))):
+        found = planned()
+        found.tile.attributes["numerics"] = tile.NumericsAttr(Numerics(policy))
+        found.transport.attributes["numerics"] = StringAttr(policy)
+        body = next(op for op in found.transport.walk() if isinstance(op, t.Map)).body.block
+        last = body.last_op
+        assert last is not None
+        one = tile.Constant(1.0, f32)
+        product = tile.Binary(BinaryFn.MUL, one.result, one.result)
+        minus = tile.Unary(UnaryFn.NEG, product.result)
+        fused = t.Fma(one.result, one.result, minus.result)
+        power = t.Approximate(fn, fused.result if difference else product.result)
+        body.insert_ops_before([one, product, *([minus, fused] if difference else []), power], last)
+        wrong = other_numerics(found.tile, found.transport)
+        assert bool(wrong) is (policy not in allowed)
+        assert all(w.startswith(f"{policy} arithmetic at") for w in wrong)

@@ -41,7 +41,7 @@ def matmul(without: Collection[str] = (), *, slot_bytes: int = A_BYTES + B_BYTES
         threads=384,
         min_ctas=1,
         index_bits=64,
-        numerics="precise",
+        numerics="strict",
         assumptions=[],
     )
     op.attributes["shared_bytes"] = IntAttr(SHARED_BYTES)

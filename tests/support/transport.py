@@ -36,7 +36,7 @@ def kernel(
         threads=threads,
         min_ctas=1,
         index_bits=64,
-        numerics="precise",
+        numerics="strict",
         assumptions=assumptions,
     )
     op.body.block.add_ops(build(*op.body.block.args))

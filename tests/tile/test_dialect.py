@@ -104,7 +104,7 @@ X = '!tile.tensor<x, f32 ["M"]>'
 WELL_FORMED = f"""
 builtin.module {{
   tile.kernel @k("x" %x : {X}) attributes {{
-    grid = [], bounds = [], requires = [], numerics = #tile.numerics<precise>
+    grid = [], bounds = [], requires = [], numerics = #tile.numerics<strict>
   }} {{
     %t = tile.load %x [#tile.range<"p0*8", 8, "M">] : {X} -> {T}
     BODY

@@ -61,15 +61,15 @@ WRONG = {
     "the factors exchanged": (
         "softmax",
         "softmax_0",
-        '"transport.fma"(%13, %14, %17)',
-        '"transport.fma"(%13, %17, %14)',
+        '"transport.fma"(%13, %14, %16)',
+        '"transport.fma"(%13, %16, %14)',
         0,
     ),
     "the reciprocal of another": (
         "softmax",
         "softmax_0",
-        '"transport.approximate"(%30)',
         '"transport.approximate"(%29)',
+        '"transport.approximate"(%28)',
         0,
     ),
     "a step too few": (
@@ -116,8 +116,8 @@ WRONG = {
     "what is behind the end multiplied": (
         "attention",
         "attention",
-        "%73, %74 : !tile.tile<bool",
-        "%73, %73 : !tile.tile<bool",
+        "%75, %76 : !tile.tile<bool",
+        "%75, %75 : !tile.tile<bool",
         0,
     ),
 }

@@ -352,7 +352,7 @@ class Drawing:
             ranges = {n: replace(r, block=16, auto=False) if r.auto else r for n, r in ranges.items()}
         extents = {d: n for d, n in self.extents.items() if d in dims}
         return t.Kernel(
-            name, more.pop("numerics", "precise"), tuple(grid), ranges, tensors, extents, self.scalars, tuple(body),
+            name, more.pop("numerics", "strict"), tuple(grid), ranges, tensors, extents, self.scalars, tuple(body),
             family, static=frozenset(self.static & extents.keys()), **more,
         )  # fmt: skip
 

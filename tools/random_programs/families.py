@@ -460,7 +460,7 @@ def drawn(seed: int, family: str = "") -> t.Kernel:
     d = Drawing(rng)
     chosen = rng.choices(list(FAMILIES), [w for w, _ in FAMILIES.values()])[0]
     family = family or chosen
-    numerics = "fast" if rng.random() < 0.3 else "precise"
+    numerics = "fast" if rng.random() < 0.3 else "strict"
     names, body = FAMILIES[family][1](d)
     pins = (
         rng.choice(("warps=4", "warps=8", "stages=2", "vector=1", "staged=False", "consumers=1"))

@@ -196,33 +196,66 @@ class Emitter(ElementWriter):
         if not names:
             self.block(op.body.block)
             return
-        shape, whole = op.cluster_shape, dict(zip(names, extents, strict=True))
-        in_block = op.cluster is not None
-        down = [f"{n}_from_end" if n in {identifier(d) for d in op.downwards} else n for n in names]
-        final, names = names, list(down)
-        if in_block:  # the loop walks blocks of programs, one for each cluster
+        shape = op.cluster_shape
+        if op.cluster is not None:  # the loop walks blocks of programs, one for each cluster
             extents[-2:] = (simplify(extents[i] // n, self.bounds) for i, n in ((-2, shape[0]), (-1, shape[1])))
-            names[-2:] = (f"{name}_block" for name in names[-2:])
         total = expr(1)
         for extent in extents:
             total = total * extent
         with self.braces(self.program_loop(op, self.c_int(total))), self.binding(bounds):
-            rest = "program" if op.group is None else self.band(names, extents, op.group.data)
-            for i in reversed(range(len(names) if op.group is None else len(names) - 2)):
-                extent = self.c_int(extents[i])
-                if i == 0:
-                    self.line(f"const int {names[i]} = {rest};")
-                    break
-                self.line(f"const int {names[i]} = {rest} % {extent};")
-                rest = f"({rest} / {extent})"
-            if in_block:
+            if op.descending is not None:
+                self.level(op, names, extents, self.c_int(total))
+            elif op.cluster is not None:
+                blocks = [*names[:-2], *(f"{name}_block" for name in names[-2:])]
+                self.place(op, blocks, extents)
                 rank = self.c(Sym(CTA_RANK) // shape[1]), self.c(Sym(CTA_RANK) % shape[1])
-                for name, block, size, place in zip(down[-2:], names[-2:], shape, rank, strict=True):
-                    self.line(f"const int {name} = {block} * {size} + {place};")
-            for name, other in zip(final, down, strict=True):
-                if name != other:
-                    self.line(f"const int {name} = {self.c(whole[name] - 1)} - {other};")
+                for name, size, place in zip(names[-2:], shape, rank, strict=True):
+                    self.line(f"const int {name} = {name}_block * {size} + {place};")
+            else:
+                self.place(op, names, extents)
             self.block(op.body.block)
+
+    def place(self, op: t.Programs, names: Sequence[str], extents: Sequence[Expr]) -> None:
+        """The coordinates of a program, the last fastest or the last two in bands."""
+        if op.group is None:
+            self.split("program", names, extents)
+            return
+        rest = place = "program"
+        if len(names) > 2:
+            matrix = self.c_int(extents[-2] * extents[-1])
+            rest, place = f"(program / {matrix})", "in_matrix"
+            self.line(f"const int in_matrix = program % {matrix};")
+        self.band(place, names[-2:], extents[-2:], op.group.data)
+        self.split(rest, names[:-2], extents[:-2])
+
+    def level(self, op: t.Programs, names: Sequence[str], extents: Sequence[Expr], total: str) -> None:
+        """The coordinates where one counts down: it is walked in bands against all others."""
+        assert op.descending is not None
+        assert op.group is not None
+        place, down = "program", [n.data for n in op.names].index(op.descending.data)
+        if op.alternates:
+            self.line("const int round = program / (int)gridDim.x;")
+            self.line("const int dealt = round * (int)gridDim.x;")
+            self.line(f"const int last = min((int)gridDim.x, {total} - dealt) - 1;")
+            self.line("const int ordinal = multiply_add(round % 2, last - 2 * (program - dealt), program);")
+            place = "ordinal"
+        others = [i for i in range(len(names)) if i != down]
+        rows = expr(1)
+        for i in others:
+            rows = rows * extents[i]
+        self.band(place, ("row", "level"), (rows, extents[down]), op.group.data)
+        self.line(f"const int {names[down]} = {self.c(extents[down] - 1)} - level;")
+        self.split("row", [names[i] for i in others], [extents[i] for i in others])
+
+    def split(self, whole: str, names: Sequence[str], extents: Sequence[Expr]) -> None:
+        """The digits of a number, the last fastest."""
+        for i in reversed(range(len(names))):
+            if i == 0:
+                self.line(f"const int {names[i]} = {whole};")
+                return
+            extent = self.c_int(extents[i])
+            self.line(f"const int {names[i]} = {whole} % {extent};")
+            whole = f"({whole} / {extent})"
 
     def _below(self, extent: Expr) -> Interval:
         """The coordinates of programs along an axis; a grid has no more CTAs than an ``int`` counts."""
@@ -244,21 +277,14 @@ class Emitter(ElementWriter):
         self.line("#pragma unroll 1")
         return f"for (int program = {begin}; program < {total}; program += {by})"
 
-    def band(self, names: Sequence[str], extents: Sequence[Expr], group: int) -> str:
-        """The last two coordinates, walked in bands; returns what is left for the names before them."""
-        row, column = names[-2:]
-        rows, columns = (self.c_int(e) for e in extents[-2:])
-        rest = place = "program"
-        if len(names) > 2:
-            matrix = self.c_int(extents[-2] * extents[-1])
-            rest, place = f"(program / {matrix})", "in_matrix"
-            self.line(f"const int in_matrix = program % {matrix};")
+    def band(self, place: str, names: Sequence[str], extents: Sequence[Expr], group: int) -> None:
+        """The row and the column at a place of a matrix that is walked in bands of rows, which vary fastest."""
+        (row, column), (rows, columns) = names, (self.c_int(e) for e in extents)
         self.line(f"const int first_row = {place} / ({self.c(extents[-1] * group)}) * {group};")
         self.line(f"const int band_rows = min({group}, {rows} - first_row);")
         self.line(f"const int in_band = {place} - first_row * {columns};")
         self.line(f"const int {row} = first_row + in_band % band_rows;")
         self.line(f"const int {column} = in_band / band_rows;")
-        return rest
 
     def loop(self, op: t.For) -> None:
         counter = op.counter.data

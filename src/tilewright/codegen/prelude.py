@@ -181,6 +181,11 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
   return x;
 }""",
+    "multiply_add": """__device__ __forceinline__ int multiply_add(int a, int b, int c) {  // no choice between two sums
+  int x;
+  asm("mad.lo.s32 %0, %1, %2, %3;" : "=r"(x) : "r"(a), "r"(b), "r"(c));
+  return x;
+}""",
     "min_nan": """__device__ __forceinline__ float min_nan(float a, float b) {
   float x;
   asm("min.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));

@@ -224,7 +224,7 @@ def _check(request: Request, body: Callable[..., None], name: str, rank: int, ar
         body,
         f"{request.function.name}_{name}",
         (*params, KeywordParam("bm", auto if rank > 1 else 1), KeywordParam("bn", auto)),
-        Numerics.PRECISE,
+        Numerics.STRICT,
         request.function.where,
     )
     signature = Signature.of({a.param.name: a.dtype for a in arguments})

@@ -116,7 +116,7 @@ def copy_request(request: Request, item: StagedTensor) -> Request:
             KeywordParam("bm", auto),
             KeywordParam("bn", auto),
         ),
-        Numerics.PRECISE,
+        Numerics.STRICT,
         request.function.where,
     )
     static = {n: v for n, v in request.signature.static if n in param.dims}

@@ -133,9 +133,11 @@ def identity(fn: BinaryFn | ReduceFn | str, dtype: DType) -> float | int | bool:
 class Numerics(StrEnum):
     """What the compiler may do to float arithmetic.
 
-    ``precise``: each operation is rounded as written; only the order of sums is free. ``fast``: also contraction to
-    fma, reciprocal instead of division, functions by one instruction (``schedule.contraction`` writes them as ops).
+    ``strict``: each operation is rounded as written; only the order of sums is free. ``accurate``: also exponentials of
+    differences of computed values by base 2, within a written bound. ``fast``: also contraction to fma, reciprocal
+    instead of division, functions by one instruction (``schedule.contraction`` writes them as ops).
     """
 
-    PRECISE = "precise"
+    STRICT = "strict"
+    ACCURATE = "accurate"
     FAST = "fast"

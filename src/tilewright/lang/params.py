@@ -296,7 +296,7 @@ def read_kernel(fn: Callable[..., None], numerics: str, scope: FrameType | None)
             where=where,
             found=f"numerics={numerics!r}",
             required=" or ".join(Numerics),
-            help='write @tw.kernel(numerics="fast")',
+            help='"precise" is called "strict"' if numerics == "precise" else 'write @tw.kernel(numerics="fast")',
         )
     _check_ascii(fn.__name__, "kernel", where)
     return KernelFunction(fn, fn.__name__, read_parameters(fn, where, scope), Numerics(numerics), where)

@@ -1,7 +1,18 @@
-"""What numerics="fast" allows, written as ops: contraction, reciprocals, functions by one instruction.
+"""What numerics="accurate" and "fast" allow, written as ops: contraction, reciprocals, functions by one instruction.
 
 Here alone arithmetic becomes other arithmetic than the program's; code generation and the assembler round every op as
-it stands. ``precise`` kernels have none of this but the products of ``dot`` on ordinary arithmetic.
+it stands. ``strict`` kernels have none of this but the products of ``dot`` on ordinary arithmetic.
+
+``accurate`` computes ``exp`` of a difference, or of a difference times a factor, by base 2, if what is diminished was
+itself rounded. With u = 2^-24, d = f (a - b) and c = f log2(e), ``ex2(fma(a, c, -(b c)))`` is within
+(2 |d| + |f b| + 4) u of exp(d), relatively; (2 |d| + 2) u is the bound of each operation rounded, and the rounding of
+a alone is worth |f a| u: the bound is at most about twice what it was. Weights that are divided by their sum share the
+error of ``b c``, which leaves (2 |d| + 4) u. Of differences of which each element has its own subtrahend (factors
+between maxima) both products are rounded, so that equal values still give 1. This does not hold where |a c| or |b c| is
+beyond what a float holds, or the result below 2^-126.
+
+A quotient of a sum of products on tensor cores and a divisor that several elements share, rounded to 16 bits or fewer,
+is ``a * (1 / b)``: within 1.5 ulp of f32 before it is rounded, for b from 2^-126 to 2^126.
 """
 
 from __future__ import annotations
@@ -16,6 +27,7 @@ from tilewright.lang.fns import BinaryFn, Numerics, UnaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_in
 from tilewright.tile.queries import element
+from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 _SUMS = (BinaryFn.ADD, BinaryFn.SUB)
@@ -23,30 +35,93 @@ _LOG2_E, _LN_2 = 1.4426950408889634, 0.6931471805599453
 
 
 def contracted(kernel: t.Kernel) -> t.Kernel:
-    """The kernel with its maps contracted where its policy allows that."""
-    if kernel.numerics.data == Numerics.FAST:
-        for op in list(kernel.walk()):
-            if isinstance(op, t.Map):
-                own = [x for x, read in zip(op.body.block.args, op.reads, strict=True) if read.expr == Sym(t.REGISTER)]
-                _Body(op.body.block, own).contract()
+    """The kernel with its maps contracted as far as its policy allows."""
+    policy, origins = kernel.numerics.data, _Origins()
+    if policy == Numerics.STRICT:
+        return kernel
+    for op in [op for op in kernel.walk() if isinstance(op, t.Map)]:
+        own = [x for x, read in zip(op.body.block.args, op.reads, strict=True) if read.expr == Sym(t.REGISTER)]
+        body = _Body(op.body.block, own, origins)
+        body.contract() if policy == Numerics.FAST else body.within_bounds()
     return kernel
+
+
+class _Origins:
+    """What was rounded when it was computed: sums, products, functions, what is chosen of them; not what is loaded."""
+
+    def rounded(self, value: SSAValue, seen: frozenset[SSAValue] = frozenset()) -> bool:
+        """An element of a map's body."""
+        op = value.owner
+        if isinstance(op, Block):
+            around = op.parent_op()
+            assert isinstance(around, t.Map)
+            return self._buffer(around.inputs[op.args.index(value)], seen)
+        match op:
+            case tile.Binary(fn=fn) if fn.data not in (BinaryFn.MAX, BinaryFn.MIN):
+                return element(value).is_float
+            case tile.Binary() | tile.Select():
+                return self.rounded(op.a, seen) or self.rounded(op.b, seen)
+            case tile.Unary() if op.fn.data in (UnaryFn.NEG, UnaryFn.ABS):
+                return self.rounded(op.x, seen)
+            case tile.Unary() | t.Fma() | t.Approximate():
+                return element(value).is_float
+            case _:
+                return False
+
+    def multiplied(self, value: SSAValue) -> bool:
+        """A sum of products on tensor cores, in the registers in which it is added up."""
+        op = value.owner
+        if not isinstance(op, Block):
+            return False
+        around = op.parent_op()
+        assert isinstance(around, t.Map)
+        buffer = around.inputs[op.args.index(value)]
+        return any(isinstance(use.operation, a.Wgmma) and use.operation.accumulator == buffer for use in buffer.uses)
+
+    def _buffer(self, buffer: SSAValue, seen: frozenset[SSAValue]) -> bool:
+        """Registers that products or maps write."""
+        if buffer in seen:
+            return False
+        writers = (use.operation for use in buffer.uses)
+        return any(
+            (isinstance(op, a.Wgmma) and op.accumulator == buffer)
+            or (isinstance(op, t.Map) and any(self.rounded(v, seen | {buffer}) for v in _written(op, buffer)))
+            for op in writers
+        )
+
+
+def _written(op: t.Map, buffer: SSAValue) -> list[SSAValue]:
+    """The elements that a map writes to a buffer."""
+    last = op.body.block.last_op
+    assert last is not None
+    return [value for value, output in zip(last.operands, op.outputs, strict=True) if output == buffer]
 
 
 class _Body:
     """The body of a map. ``own`` are its values of which each element has its own; others are shared by several."""
 
-    def __init__(self, block: Block, own: Sequence[SSAValue]):
+    def __init__(self, block: Block, own: Sequence[SSAValue], origins: _Origins):
         self.block = block
         self.own = set(own)
+        self.origins = origins
         self.at: Operation | None = None
 
     def contract(self) -> None:
         """Functions first, so that ``exp`` still finds the difference that it takes; then sums of products."""
+        self._own_results()
+        self._rewrite(self._function)
+        self._rewrite(self._sum)
+
+    def within_bounds(self) -> None:
+        """What the bounds above allow, and nothing else."""
+        self._own_results()
+        self._rewrite(self._power)
+        self._rewrite(self._quotient)
+
+    def _own_results(self) -> None:
         for op in ops_in(self.block):
             if not self.own.isdisjoint(op.operands):
                 self.own.update(op.results)
-        self._rewrite(self._function)
-        self._rewrite(self._sum)
 
     def _rewrite(self, instead: Callable[[Operation], SSAValue | None]) -> None:
         """Replaces ops by what ``instead`` puts before them; what nothing reads any longer goes."""
@@ -85,15 +160,58 @@ class _Body:
                 return None
 
     def _exponent(self, x: SSAValue) -> SSAValue:
-        """``x * log2(e)``. Of a difference whose subtrahend several elements share it is one fma: the rounding of
-        ``b * log2(e)`` is then one factor for all of them.
-
-        A subtrahend of its own would make exp(a - a) differ from 1, which a running maximum multiplies up step by step.
-        """
-        op = x.owner
-        if isinstance(op, tile.Binary) and op.fn.data is BinaryFn.SUB and op.b not in self.own and element(x) == f32:
-            return self._fma(op.a, self._constant(_LOG2_E), self._neg(self._mul(op.b, self._constant(_LOG2_E))))
+        """``x * log2(e)``, of a difference without its rounding."""
+        found = self._scaled_difference(x)
+        if found is not None and (found[0].b not in self.own or self._computed(found[0])):
+            return self._difference(*found)
         return self._mul(self._wide(x), self._constant(_LOG2_E))
+
+    def _power(self, op: Operation) -> SSAValue | None:
+        """An exponential whose difference takes no exact value."""
+        if not isinstance(op, tile.Unary) or op.fn.data is not UnaryFn.EXP:
+            return None
+        found = self._scaled_difference(op.x)
+        if found is None or not self._computed(found[0]):
+            return None
+        return self._approximate("ex2", self._difference(*found))
+
+    def _quotient(self, op: Operation) -> SSAValue | None:
+        """A quotient by what several elements share, rounded to 16 bits or fewer."""
+        if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.DIV or element(op.result) != f32:
+            return None
+        readers = [use.operation for use in op.result.uses]
+        narrow = all(isinstance(r, tile.Cast) and element(r.result).bits <= 16 for r in readers)
+        if not narrow or op.b in self.own or not self.origins.multiplied(op.a):
+            return None
+        return self._mul(op.a, self._put(tile.Binary(BinaryFn.DIV, self._constant(1.0), op.b)))
+
+    def _computed(self, difference: tile.Binary) -> bool:
+        """What is diminished was rounded, and so was a subtrahend of its own."""
+        values = [difference.a] if difference.b not in self.own else [difference.a, difference.b]
+        return all(self.origins.rounded(v) for v in values)
+
+    def _scaled_difference(self, x: SSAValue) -> tuple[tile.Binary, SSAValue | None] | None:
+        """The f32 difference that ``x`` is, and the factor that all elements share; None where ``x`` is none."""
+        if element(x) != f32:
+            return None
+        if (difference := _binary(x, BinaryFn.SUB)) is not None:
+            return difference, None
+        product = _binary(x, BinaryFn.MUL)
+        for value, factor in () if product is None else ((product.a, product.b), (product.b, product.a)):
+            if (difference := _binary(value, BinaryFn.SUB)) is not None and factor not in self.own:
+                return difference, factor
+        return None
+
+    def _difference(self, difference: tile.Binary, factor: SSAValue | None) -> SSAValue:
+        """``(a - b) * factor * log2(e)``: an fma where several elements share b, whose product's rounding is then one
+        factor for all; else of two rounded products, so that equal values still give 0, which a running maximum
+        multiplies up step by step."""
+        scale = self._constant(_LOG2_E)
+        scale = scale if factor is None else self._mul(factor, scale)
+        b = self._mul(difference.b, scale)
+        if difference.b not in self.own:
+            return self._fma(difference.a, scale, self._neg(b))
+        return self._put(tile.Binary(BinaryFn.SUB, self._mul(difference.a, scale), b))
 
     def _sum(self, op: Operation) -> SSAValue | None:
         """An fma where a term is a product that nothing else reads."""
@@ -138,9 +256,12 @@ class _Body:
         return x if element(x) == dtype else self._put(tile.Cast(x, dtype))
 
 
+def _binary(value: SSAValue, fn: BinaryFn) -> tile.Binary | None:
+    """The ``fn`` of two elements that ``value`` is."""
+    op = value.owner
+    return op if isinstance(op, tile.Binary) and op.fn.data is fn else None
+
+
 def _product(value: SSAValue) -> tile.Binary | None:
     """The product that ``value`` is, if only one op reads it, once."""
-    op = value.owner
-    if isinstance(op, tile.Binary) and op.fn.data is BinaryFn.MUL and len(list(value.uses)) == 1:
-        return op
-    return None
+    return _binary(value, BinaryFn.MUL) if len(list(value.uses)) == 1 else None

@@ -179,9 +179,14 @@ class Walk:
         every = self.launch.walks.get(key)
         if every is None:
             every = self.launch.walks[key] = self._every(op, whole)
-        stride = self.launch.grid_size // cluster.size if op.persistent.data else len(every)
+        stride = max(self.launch.grid_size // cluster.size if op.persistent.data else len(every), 1)
+        mine = every[cluster.index :: stride]
+        if op.alternates:
+            rounds = [every[begin : begin + stride] for begin in range(0, len(every), stride)]
+            rounds[1::2] = [dealt[::-1] for dealt in rounds[1::2]]
+            mine = [dealt[cluster.index] for dealt in rounds if cluster.index < len(dealt)]
         first, step = op.turns
-        return iter(every[cluster.index :: max(stride, 1)][first::step])
+        return iter(mine[first::step])
 
     def _every(self, op: Programs, whole: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The coordinates of all programs of ``whole`` extents that CTAs of this rank take, in order."""
@@ -189,16 +194,26 @@ class Walk:
         if cluster.size > 1:
             extents[-2:] = extents[-2] // shape[0], extents[-1] // shape[1]
         every = list(product(*map(range, extents)))
+        if op.descending is not None and op.group is not None:
+            return self._by_length(every, [n.data for n in op.names].index(op.descending.data), op.group.data)
         if op.group is not None:  # bands of the next to last name, which varies fastest inside of a band
             band = op.group.data
             every.sort(key=lambda c: (*c[:-2], c[-2] // band, c[-1], c[-2]))
         if cluster.size > 1:
             row, column = divmod(self.cta.rank, shape[1])
             every = [(*c[:-2], c[-2] * shape[0] + row, c[-1] * shape[1] + column) for c in every]
-        down = [n.data in op.downwards for n in op.names]
-        if not any(down):
-            return every
-        return [tuple(e - 1 - x if d else x for x, e, d in zip(c, whole, down, strict=True)) for c in every]
+        return every
+
+    @staticmethod
+    def _by_length(every: list[tuple[int, ...]], down: int, group: int) -> list[tuple[int, ...]]:
+        """Bands of combinations of the other coordinates; in a band the greatest ``down`` first, with all of them."""
+        others = {c: i for i, c in enumerate(dict.fromkeys((*c[:down], *c[down + 1 :]) for c in every))}
+
+        def order(c: tuple[int, ...]) -> tuple[int, int, int]:
+            row = others[*c[:down], *c[down + 1 :]]
+            return row // group, -c[down], row
+
+        return sorted(every, key=order)
 
     def _step(self, op: TransportOp) -> bool:
         """An op that neither waits nor starts anything; False if it is none of these."""

@@ -71,7 +71,7 @@ class Kernel(TileOp):
         grid: Sequence[Expr] = (),
         bounds: Sequence[tuple[Expr, int]] = (),
         requires: Sequence[Expr] = (),
-        numerics: Numerics = Numerics.PRECISE,
+        numerics: Numerics = Numerics.STRICT,
         ascending: Sequence[str] = (),
     ):
         super().__init__(

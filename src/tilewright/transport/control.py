@@ -51,7 +51,7 @@ class Kernel(TransportOp):
     """One GPU kernel. Block arguments: tensors, then runtime scalars, named by ``arg_names``.
 
     ``assumptions`` are the facts of the specialisation class, guaranteed by the dispatcher; ``index_bits`` says whether
-    every element offset into every tensor fits 32 bits or needs 64; ``numerics`` is ``precise`` or
+    every element offset into every tensor fits 32 bits or needs 64; ``numerics`` is ``strict``, ``accurate`` or
     ``fast``; ``shared_bytes`` of dynamic shared memory are asked for at launch, alignment included. ``target`` is what
     it was scheduled for, whose limits later passes take. ``min_ctas`` CTAs run on an SM together; of a kernel whose
     programs are persistent so many are launched for each SM, in whole clusters. ``workspaces`` are the tensors that a
@@ -128,9 +128,13 @@ class Programs(TransportOp):
     ``blockIdx.x``, then every ``gridDim.x``-th; otherwise one program a CTA. The last name varies fastest; with
     ``group`` the last two names are walked in bands of ``group`` of the next to last, which varies fastest in a band.
 
+    ``descending`` is the name with which programs get longer. It counts down, and the others vary fastest, in bands of
+    ``group`` of their combinations; every other round of a persistent walk is dealt to the CTAs from the last to the
+    first. So long programs are begun first, and what each CTA has in all is nearly equal.
+
     With ``cluster`` (x, y) blocks of x by y programs along the last two names are dealt to clusters instead, and the
     CTA of rank r takes the one in row r // y, column r % y; the extents are multiples. With ``turn`` (i, n) the
-    executing threads take only the CTA's i-th program and every n-th after it. Names in ``descending`` count down.
+    executing threads take only the CTA's i-th program and every n-th after it.
     """
 
     name = "transport.programs"
@@ -140,7 +144,7 @@ class Programs(TransportOp):
     group = opt_attr_def(IntAttr)
     cluster = opt_attr_def(ArrayAttr[IntAttr])
     turn = opt_attr_def(ArrayAttr[IntAttr])
-    descending = opt_attr_def(ArrayAttr[StringAttr])
+    descending = opt_attr_def(StringAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -154,7 +158,7 @@ class Programs(TransportOp):
         *,
         cluster: tuple[int, int] | None = None,
         turn: tuple[int, int] | None = None,
-        descending: Sequence[str] = (),
+        descending: str | None = None,
     ):
         super().__init__(
             attributes={
@@ -164,7 +168,7 @@ class Programs(TransportOp):
                 "group": None if group is None else IntAttr(group),
                 "cluster": None if cluster is None else ArrayAttr([IntAttr(n) for n in cluster]),
                 "turn": None if turn is None else ArrayAttr([IntAttr(n) for n in turn]),
-                "descending": _strings(descending) if descending else None,
+                "descending": None if descending is None else StringAttr(descending),
             },
             regions=[body],
         )
@@ -172,13 +176,19 @@ class Programs(TransportOp):
     def verify_(self) -> None:
         if len(self.names) != len(self.extents):
             raise VerifyException(f"{len(self.names)} program names, {len(self.extents)} extents")
-        if self.group is not None and (len(self.names) < 2 or self.group.data < 1):
+        if self.group is not None and ((len(self.names) < 2 and self.descending is None) or self.group.data < 1):
             raise VerifyException("bands need two names and a group of at least 1")
         if self.cluster is not None and len(self.names) < 2:
             raise VerifyException("clusters lie along the last two of at least two names")
+        if self.descending is not None:
+            self._verify_descending(self.descending)
         place, count = self.turns
         if not 0 <= place < count or (count > 1 and not self.persistent.data):
             raise VerifyException(f"turn {place} of {count}: turns are taken at persistent programs")
+
+    def _verify_descending(self, name: StringAttr) -> None:
+        if name not in self.names.data or self.group is None or self.cluster is not None:
+            raise VerifyException(f"{name.data} descends: a name, walked in bands by single CTAs")
 
     @property
     def turns(self) -> tuple[int, int]:
@@ -189,9 +199,9 @@ class Programs(TransportOp):
         return place, count
 
     @property
-    def downwards(self) -> frozenset[str]:
-        """Names that count down."""
-        return frozenset() if self.descending is None else frozenset(n.data for n in self.descending)
+    def alternates(self) -> bool:
+        """Every other round is dealt to the CTAs from the last to the first."""
+        return self.descending is not None and bool(self.persistent.data)
 
     @property
     def cluster_shape(self) -> tuple[int, int]:

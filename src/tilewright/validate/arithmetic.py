@@ -13,7 +13,7 @@ import numpy as np
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
-from tilewright.validate.polynomials import Atom, Poly, Table
+from tilewright.validate.polynomials import Atom, Coefficient, Monomial, Poly, Table
 from tilewright.validate.regions import Need
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
@@ -269,8 +269,26 @@ class Arithmetic:
 
     def divided(self, a: Poly, b: Poly) -> Poly:
         """floor(a / b) over the integers for a >= 0 and b > 0."""
+        rounds = self._rounds(a, b)
+        if rounds is not None:
+            return rounds
         high = self.terms.interval(a)[1]
         return self.terms.of(0, self.terms.atom("div", a, b, low=0, high=high))
+
+    def _rounds(self, a: Poly, b: Poly) -> Poly | None:
+        """``n``, where the quotient is that of ``ctaid + n * nctaid`` and ``nctaid``: 0 <= ctaid < nctaid."""
+        ctas = self.terms.single(b)
+        if ctas is None or ctas.kind != "nctaid":
+            return None
+        found = {m: c for m, c in a.terms if ctas.id in m}
+        rest = self.terms.single(self.terms.make(0, {m: c for m, c in a.terms if m not in found}))
+        if rest is None or rest.kind != "ctaid":
+            return None
+        taken: dict[Monomial, Coefficient] = {}
+        for monomial, c in found.items():
+            at = monomial.index(ctas.id)
+            taken[monomial[:at] + monomial[at + 1 :]] = c
+        return self.terms.make(0, taken)
 
     def least(self, kind: str, a: Value, b: Value, name: str = "min") -> Value:
         """min or max of words."""

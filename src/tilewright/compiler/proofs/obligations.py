@@ -6,6 +6,8 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from xdsl.ir import Operation, SSAValue
+
 from tilewright.artifact.schema import ASSUMPTION, Obligation
 from tilewright.base import verdict
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
@@ -21,7 +23,7 @@ from tilewright.contract import check
 from tilewright.contract.access import inside_of
 from tilewright.contract.rules import Rule
 from tilewright.diag import fail
-from tilewright.lang.fns import Numerics
+from tilewright.lang.fns import BinaryFn, Numerics, UnaryFn
 from tilewright.protocol.access import AccessKind
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
@@ -112,13 +114,38 @@ def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
     """What a kernel computes otherwise than its program's policy allows."""
     if lowered.numerics.data != kernel.numerics.data.value:
         return (f"the program's numerics, {kernel.numerics.data.value}",)
-    if lowered.numerics.data != Numerics.PRECISE:
+    if lowered.numerics.data == Numerics.FAST:
         return ()
     maps = [op for op in operations(lowered) if isinstance(op, t.Map)]
     products = {line_of(op) for op in operations(kernel) if isinstance(op, tile.Dot)}
-    fused = (m for m in maps if any(isinstance(op, t.Approximate | t.Fma) for op in m.body.block.ops))
+    other = (m for m in maps if any(_is_other(op, lowered.numerics.data) for op in m.body.block.ops))
     # a product by ordinary arithmetic is a sum of fmas under any policy
-    return tuple(f"precise arithmetic at {m.loc}" for m in fused if m.loc is None or m.loc.data not in products)
+    policy = lowered.numerics.data
+    return tuple(f"{policy} arithmetic at {m.loc}" for m in other if m.loc is None or m.loc.data not in products)
+
+
+def _is_other(op: Operation, policy: str) -> bool:
+    """Arithmetic that is none of the program's own, nor an exponential of a difference by base 2."""
+    if policy == Numerics.STRICT:
+        return isinstance(op, t.Approximate | t.Fma)
+    if isinstance(op, t.Fma):
+        readers = [use.operation for use in op.result.uses]
+        return not all(isinstance(r, t.Approximate) and r.fn.data == "ex2" for r in readers)
+    return isinstance(op, t.Approximate) and not (op.fn.data == "ex2" and _is_difference(op.x))
+
+
+def _is_difference(x: SSAValue) -> bool:
+    """``a c - b c``: in one fma, or of two products."""
+    op = x.owner
+    if isinstance(op, t.Fma):
+        less = op.c.owner
+        product = less.x.owner if isinstance(less, tile.Unary) and less.fn.data is UnaryFn.NEG else None
+        return isinstance(product, tile.Binary) and product.fn.data is BinaryFn.MUL and op.b in product.operands
+    if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.SUB:
+        return False
+    sides = [v.owner for v in (op.a, op.b)]
+    products = [s for s in sides if isinstance(s, tile.Binary) and s.fn.data is BinaryFn.MUL]
+    return len(products) == len(sides) and bool(set(products[0].operands) & set(products[1].operands))
 
 
 def assumed_of(kernel: tile.Kernel) -> tuple[Obligation, ...]:

@@ -141,6 +141,14 @@ class RoleContext(Lowering, ABC):
         """The consumers give the stage of ``use`` back."""
 
     @abstractmethod
+    def end_use(self, pipeline: TilePipeline) -> None:
+        """The last product of a program that reads the pipeline's tiles has ended: the stage is given back."""
+
+    @abstractmethod
+    def read_before_drain(self, op: Operation) -> list[TilePipeline]:
+        """The pipelines around a software-pipelined stream that only its early product reads."""
+
+    @abstractmethod
     def accumulator(self, plan: DotPlan) -> SSAValue:
         """Registers that a product goes to."""
 

@@ -12,6 +12,7 @@ from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.operands import source_of
+from tilewright.schedule.hopper.predicates import lengthening
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, spans_of, tensor_name
 
@@ -47,6 +48,14 @@ FEW_WIDTHS = {64: 140}
 """Products of so few tiles that wide ones leave most CTAs without: as many columns as rows, 64. A step of such a tile
 takes 430 cycles and one of 128 x 192 takes 950 (384 x 384 x 4096, H200: 16 us against 33; 1024 x 1024 x 1028 16 against
 25, 2048 x 2048 x 2052 72 against 49)."""
+
+
+TALL = (192, 112)
+TALL_COLUMNS = 64
+TALL_PRICE = 140
+"""Rows and chained columns of a tile for three warpgroups, where the second product's result has so few columns that
+each holds its share in 160 registers a thread; the time of such a tile in percent of one of 128 rows (attention
+with heads of 64, 4 x 16 x 4096, H200: 485 TFLOP/s against 445; with 128 columns instead of 112 registers spill)."""
 
 
 @dataclass(frozen=True)
@@ -85,6 +94,8 @@ def product_variants(
     if not target.has_wgmma:
         return [ProductVariant(TRUE, tuple(choices))]
     wide = choices[0]
+    if sized.rows and not sized.columns:
+        return _by_height(choices, sized, trace, target)
     skinny = {**wide, **dict.fromkeys(sized.rows, SKINNY_ROWS)}
     kernel, small = trace(wide), trace({**skinny, **dict.fromkeys(sized.columns, min(SKINNY_WIDTHS))})
     if not (sized.rows and sized.columns) or _changed(kernel, small) != [len(kernel.grid) - 2, len(kernel.grid) - 1]:
@@ -117,6 +128,20 @@ def product_variants(
             best = all_of([*needs, *(way.time <= other.time for other in group[i + 1 :])])
             found.append(ProductVariant(best, (way.extents, *choices), family.candidates, family.applies))
     return found
+
+
+def _by_height(
+    choices: Sequence[dict[str, int]], sized: Sized, trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target
+) -> list[ProductVariant]:
+    """Tall tiles of narrow chained products, where their whole waves of CTAs need less time, and the others."""
+    kernel, others = trace(choices[0]), ProductVariant(TRUE, tuple(choices))
+    dots = _dots(kernel)
+    narrow = len(dots) == 2 and tile.tile_type(dots[-1].result).shape[1] <= TALL_COLUMNS
+    if not narrow or not sized.chained or lengthening(kernel) is not None:  # more steps of tall tiles need masks
+        return [others]
+    tall = {**choices[0], **dict.fromkeys(sized.rows, TALL[0]), **dict.fromkeys(sized.chained, TALL[1])}
+    less = _waves(trace(tall), (1, 1), target) * TALL_PRICE <= _waves(kernel, (1, 1), target) * 100
+    return [ProductVariant(less, (tall, *choices), applies=TRUE), others]
 
 
 @dataclass(frozen=True)
@@ -165,10 +190,11 @@ def _straddles(kernel: tile.Kernel, facts: Facts) -> Expr:
 
 @dataclass(frozen=True)
 class Sized:
-    """Autos that size rows alone and columns alone of products."""
+    """Autos that size rows alone and columns alone of products, and columns that the next product contracts."""
 
     rows: tuple[str, ...]
     columns: tuple[str, ...]
+    chained: tuple[str, ...] = ()
 
 
 def product_extents(
@@ -204,7 +230,8 @@ def product_extents(
                 choice[name] = _DEPTH_BYTES * 8 // narrow
         if choice not in choices:
             choices.append(choice)
-    return choices, Sized(tuple(sorted(rows - columns - depth)), tuple(sorted(columns - depth - rows)))
+    alone = tuple(sorted(rows - columns - depth)), tuple(sorted(columns - depth - rows))
+    return choices, Sized(*alone, tuple(sorted((columns & depth) - rows)))
 
 
 def _dots(kernel: tile.Kernel) -> list[tile.Dot]:

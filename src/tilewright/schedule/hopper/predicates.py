@@ -50,14 +50,14 @@ def always(kernel: tile.Kernel, stream: tile.Stream, bounds: Mapping[str, Interv
     return all_of(Const(0) < Sym(s) for s in sorted((stream.trip.expr.symbols & extents) - grid))
 
 
-def longest_first(kernel: tile.Kernel) -> tuple[str, ...]:
-    """The programs' coordinates with which a stream gets longer: walked downwards, the last wave has short programs.
+def lengthening(kernel: tile.Kernel) -> str | None:
+    """The programs' coordinate with which a stream gets longer.
 
     A matter of order alone, so extents of a middling size stand for all.
     """
     streams = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
     names = [program_index(i) for i in range(len(kernel.grid))]
-    return tuple(n for n in names if any(_at(trip, {n: 0}) < _at(trip, {n: 4}) for trip in streams))
+    return next((n for n in names if any(_at(trip, {n: 0}) < _at(trip, {n: 4}) for trip in streams)), None)
 
 
 def _at(trip: Expr, known: dict[str, int]) -> int:

@@ -128,6 +128,9 @@ class SoftwarePipelinedLoop:
         for part in low.step_ranges(stream, 1, split=split):
             with low.within_range(part):
                 self.loop(part.begin, part.end, lambda: self.step(held, split=split and part.whole))  # noqa: B023
+        if not low.producing:
+            for pipeline in low.read_before_drain(stream):
+                low.end_use(pipeline)
         if filled is not None:
             low.require(filled)
             self.drain(held, {self.counter: self.trip - 1})
@@ -228,9 +231,11 @@ class SoftwarePipelinedLoop:
         """The left operand of the late product, zero beyond its domain."""
         low, dot = self.lowering, self.software_pipeline.late.dot
         value, axes, spans = dot.a, low.axes_of[dot.a], spans_of(dot.a)
-        builder = low.mapping(axes, value)
-        result = builder.value(value)
+        wide = value.owner.x if isinstance(value.owner, tile.Cast) and element(value).is_float else value
+        builder = low.mapping(axes, wide)
+        result = builder.value(wide)
         valid = low.valid([axes[1]], [spans[1]], [builder.coordinate(axes[1])])
-        if valid != TRUE:
-            result = builder.select(valid, result, builder.constant(0.0, element(value)))
+        if valid != TRUE:  # before it is rounded: two elements are rounded and packed by one instruction
+            result = builder.select(valid, result, builder.constant(0.0, element(wide)))
+        result = builder.cast(result, element(value))
         low.finish(builder, [result], [held], dot, spans, constant=False)

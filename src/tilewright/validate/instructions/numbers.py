@@ -282,7 +282,11 @@ def _selp(machine: Instructions, i: Instruction) -> None:
 
 def _function(machine: Instructions, i: Instruction) -> None:
     width = machine.width(i)
-    machine.result(i.operands[0], machine.values.apply(width, i.name, machine.get(i.operands[1], width)))
+    x = machine.get(i.operands[1], width)
+    if i.name == "rcp.rn.f32":  # rounded as the quotient is
+        machine.result(i.operands[0], machine.floats.div(machine.floats.constant(1.0), x, "rn.f32"))
+        return
+    machine.result(i.operands[0], machine.values.apply(width, i.name, x))
 
 
 OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {

@@ -1,7 +1,8 @@
 """What element-wise functions, reductions and conversions are on fingerprints: the written identities, and no other.
 
-``docs/validation.md`` lists the identities. Integers are polynomials modulo 2**64. A float operation of a ``precise``
-kernel is a function of its own; of a ``fast`` kernel it is arithmetic of reals, for rounding is left to the compiler.
+``docs/validation.md`` lists the identities. Integers are polynomials modulo 2**64. A float operation is a function of
+its own; of a ``fast`` kernel, and of an ``accurate`` one that computes exponentials by base 2, it is arithmetic of
+reals: where roundings may differ is left to the policy, which ``compiler.proofs.obligations`` enforces.
 """
 
 from __future__ import annotations
@@ -10,8 +11,12 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
+from xdsl.ir import Operation
 
 from tilewright.base.dtypes import DTYPES, DType
+from tilewright.lang.fns import BinaryFn
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
 from tilewright.validate.lowering.prints import Group, Prints, key, mix, prints, term, unmix, unordered
 from tilewright.validate.undecided import Undecided
 
@@ -56,11 +61,24 @@ def _carrier(dtype: DType) -> DType:
     return DTYPES["f32" if dtype.is_float else "i32"]
 
 
-class Arithmetic:
-    """The functions of one kernel's numerics."""
+def of_reals(kernel: t.Kernel) -> bool:
+    """Whether the kernel's policy let the compiler replace arithmetic, and it did."""
+    policy = kernel.numerics.data
+    return policy == "fast" or (policy == "accurate" and any(map(_replaced, kernel.walk())))
 
-    def __init__(self, *, fast: bool):
-        self.fast = fast
+
+def _replaced(op: Operation) -> bool:
+    """What stands for other arithmetic in an ``accurate`` kernel: base 2, and reciprocals."""
+    if isinstance(op, tile.Binary) and op.fn.data is BinaryFn.DIV:
+        return isinstance(op.a.owner, tile.Constant)
+    return isinstance(op, t.Approximate)
+
+
+class Arithmetic:
+    """The functions of one kernel: of ``reals``, or each with its rounding."""
+
+    def __init__(self, *, reals: bool):
+        self.reals = reals
 
     # -- groups -------------------------------------------------------------------------------------------------------
     def group(self, fn: str, dtype: DType) -> Group:
@@ -68,7 +86,7 @@ class Arithmetic:
         wide = dtype if dtype.is_bool or dtype.bits >= 32 else _carrier(dtype)
         match fn:
             case "sum" | "add":
-                return Group("sum", 0, plain=self.fast or not dtype.is_float)
+                return Group("sum", 0, plain=self.reals or not dtype.is_float)
             case "max":
                 return Group("max", _lowest(wide))
             case "min":
@@ -80,7 +98,7 @@ class Arithmetic:
 
     def factors(self, x: Prints, dtype: DType = _F32) -> Prints:
         """What of a factor enters a sum of products."""
-        return x if self.fast or dtype.is_int else mix(x, key("factor"))
+        return x if self.reals or dtype.is_int else mix(x, key("factor"))
 
     def products(self, left: Prints, right: Prints, weights: Prints, dtype: DType) -> Prints:
         """Images of ``left @ right.T``, of which each step along k has a weight.
@@ -112,12 +130,12 @@ class Arithmetic:
     # -- element-wise functions ---------------------------------------------------------------------------------------
     def unary(self, fn: str, x: Prints, dtype: DType) -> Prints:
         """``fn`` of elements; narrow floats are computed in f32 and rounded."""
-        return self._rounded(self._unary(fn, x, dtype), dtype)
+        return self._rounded(self._unary(fn, x, dtype).reshape(x.shape), dtype)
 
     def _unary(self, fn: str, x: Prints, dtype: DType) -> Prints:
-        if fn == "neg" and (self.fast or dtype.is_int):
+        if fn == "neg" and (self.reals or dtype.is_int):
             return np.uint64(0) - x
-        if self.fast and dtype.is_float:
+        if self.reals and dtype.is_float:
             match fn:
                 case "exp":
                     return self.approximate("ex2", x * prints(constant(_LOG2_E, _F32)))
@@ -145,7 +163,7 @@ class Arithmetic:
     def _binary(self, fn: str, a: Prints, b: Prints, dtype: DType) -> Prints:
         if fn in ("add", "max", "min") and not (dtype.is_int and dtype.bits < 32):
             return self.group(fn, dtype)(a, b)
-        if (dtype.is_int and dtype.bits >= 32) or (self.fast and dtype.is_float):
+        if (dtype.is_int and dtype.bits >= 32) or (self.reals and dtype.is_float):
             match fn:
                 case "sub":
                     return a - b

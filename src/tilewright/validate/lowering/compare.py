@@ -13,6 +13,7 @@ from tilewright.base.expr import ExprError, Interval
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.transport import dialect as t
+from tilewright.validate.lowering.arithmetic import of_reals
 from tilewright.validate.lowering.facts import Facts
 from tilewright.validate.lowering.integers import ALWAYS, Numbers
 from tilewright.validate.lowering.memory import Memory
@@ -87,10 +88,10 @@ def _path(source: tile.Kernel, lowered: t.Kernel, facts: Facts, path: Path) -> I
 
 def _against(source: tile.Kernel, lowered: t.Kernel, threads: Sequence[Threads]) -> Iterator[Unlike]:
     """What threads store together, against what a program stores."""
-    first, fast = threads[0], lowered.numerics.data == "fast"
+    first, reals = threads[0], of_reals(lowered)
     found: list[Unlike] = []
     for rotated in (False, True) if any(part.single for part in first.parts) else (False,):
-        tiles = Tiles(source, first.facts, first.parts, first.integers, fast=fast, rotated=rotated)
+        tiles = Tiles(source, first.facts, first.parts, first.integers, reals=reals, rotated=rotated)
         tiles.run()
         claims = Claims()
         for side in (tiles, *threads):

@@ -17,7 +17,7 @@ from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import operations, ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.arithmetic import Arithmetic, Combined
+from tilewright.validate.lowering.arithmetic import Arithmetic, Combined, of_reals
 from tilewright.validate.lowering.facts import Facts
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers, merged
 from tilewright.validate.lowering.prints import COUNTED, Prints, bins_of, key, mix, prints, term, word
@@ -96,7 +96,7 @@ class Threads:
         """The counters of the program's streams."""
         self.inner = False
         """Inside of a loop that is no part of a stream: the steps of a product of matrices by ordinary arithmetic."""
-        self.arithmetic = Arithmetic(fast=kernel.numerics.data == "fast")
+        self.arithmetic = Arithmetic(reals=of_reals(kernel))
         self.tid = np.arange(self.count).reshape(-1, 1)
         self.integers = Integers({t.THREAD: self.tid, t.REGISTER: np.zeros((1, 1), np.int64)})
         self.held: dict[SSAValue, Value] = {}

@@ -31,12 +31,12 @@ class Tiles:
     """One evaluation of a kernel's body, its streams in the parts of the Transport IR's loops."""
 
     def __init__(
-        self, kernel: tile.Kernel, facts: Facts, parts: Sequence[Part], values: Integers, *, fast: bool, rotated: bool
+        self, kernel: tile.Kernel, facts: Facts, parts: Sequence[Part], values: Integers, *, reals: bool, rotated: bool
     ):
         self.kernel, self.facts, self.parts = kernel, facts, list(parts)
         self.integers = Integers({})
         self.integers.forms = values.forms
-        self.arithmetic = Arithmetic(fast=fast)
+        self.arithmetic = Arithmetic(reals=reals)
         self.held: dict[SSAValue, Prints] = {}
         self.fragments: dict[SSAValue, Prints] = {}
         self.stores: list[Stored] = []

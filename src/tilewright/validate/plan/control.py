@@ -115,7 +115,19 @@ def programs(plan: Plan, op: t.Programs) -> None:
     by = values.scale(stride, step)
 
     def bind(program: Value) -> None:
-        _name_coordinates(plan, op, program, counted, extents)
+        ordinal = program
+        if op.alternates:
+            turn = plan.quotient(program, stride)
+            dealt = values.mul(turn, stride)
+            last = values.sub(
+                values.lift(lambda p, q: plan.arithmetic.extreme("min", p, q), stride, values.sub(total, dealt)),
+                terms.const(0, 1),
+            )
+            odd = values.sub(turn, values.scale(values.lift(lambda x: terms.floordiv(x, 2), turn), 2))
+            back = values.sub(last, values.scale(values.sub(program, dealt), 2))
+            ordinal = values.add(program, values.mul(odd, back))
+            plan.below(ordinal, total)
+        _name_coordinates(plan, op, ordinal, counted, extents)
 
     loop(plan, op, begin, by, total, bind)
 
@@ -125,41 +137,29 @@ def _name_coordinates(
 ) -> None:
     """The coordinates of a program: the last fastest, or in bands; downwards; with the place in a cluster."""
     values, count = plan.values, len(counted)
+    names = [n.data for n in op.names]
     found: list[Value] = [program] * count
-    rest = program
-    start = count
-    if op.group is not None:
-        rows, columns = counted[-2:]
-        matrix = values.mul(rows, columns)
+    if op.descending is not None:
+        assert op.group is not None
+        down = names.index(op.descending.data)
+        others = [i for i in range(count) if i != down]
+        rows: Value = plan.terms.const(0, 1)
+        for i in others:
+            rows = values.mul(rows, counted[i])
+        row, level = _band(plan, program, rows, counted[down], op.group.data)
+        plan.below(level, counted[down])
+        for i, digit in zip(others, _digits(plan, row, [counted[i] for i in others]), strict=True):
+            found[i] = digit
+        found[down] = values.sub(values.sub(extents[down], plan.terms.const(0, 1)), level)
+    elif op.group is not None:
+        rest = place = program
         if count > 2:
+            matrix = values.mul(counted[-2], counted[-1])
             rest = plan.quotient(program, matrix)
             place = values.sub(program, values.mul(rest, matrix))
-        else:
-            rest = place = program
-        group = op.group.data
-        band = plan.quotient(place, values.scale(columns, group))
-        first = values.scale(band, group)
-        height = values.lift(
-            lambda p, q: plan.arithmetic.extreme("min", p, q),
-            plan.terms.const(0, group),
-            values.sub(rows, first),
-        )
-        inside = values.sub(place, values.mul(first, columns))
-        column = plan.quotient(inside, height)
-        # of 0 <= place < rows * columns: first is the last multiple of the group at or above place's row
-        plan.below(place, matrix)
-        plan.below(first, rows)
-        plan.below(inside, values.mul(height, columns))
-        found[-2] = values.add(first, values.sub(inside, values.mul(column, height)))
-        found[-1] = column
-        start = count - 2
-    for i in reversed(range(start)):
-        if i == 0:
-            found[0] = rest
-            break
-        above = plan.quotient(rest, counted[i])
-        found[i] = values.sub(rest, values.mul(above, counted[i]))
-        rest = above
+        found = [*_digits(plan, rest, counted[:-2]), *_band(plan, place, counted[-2], counted[-1], op.group.data)]
+    else:
+        found = _digits(plan, program, counted)
     if op.cluster is not None:
         rank = plan.terms.of(0, plan.terms.atom("cta_rank", low=0, high=15))
         plan.bind(a.CTA_RANK, rank)
@@ -167,12 +167,37 @@ def _name_coordinates(
         column = plan.terms.sub(rank, plan.terms.scale(row, op.cluster_shape[1]))
         for i, size, at in ((-2, op.cluster_shape[0], row), (-1, op.cluster_shape[1], column)):
             found[i] = values.add(values.scale(found[i], size), at)
-    for coordinate, extent in zip(found, counted, strict=True):
+    for name, coordinate, extent in zip(names, found, extents, strict=True):
         plan.below(coordinate, extent)
-    for i, name in enumerate(n.data for n in op.names):
-        if name in op.downwards:
-            found[i] = values.sub(values.sub(extents[i], plan.terms.const(0, 1)), found[i])
-        plan.bind(name, found[i])
+        plan.bind(name, coordinate)
+
+
+def _band(plan: Plan, place: Value, rows: Value, columns: Value, group: int) -> tuple[Value, Value]:
+    """The row and the column at a place of a matrix that is walked in bands of rows, which vary fastest."""
+    values = plan.values
+    matrix = values.mul(rows, columns)
+    first = values.scale(plan.quotient(place, values.scale(columns, group)), group)
+    height = values.lift(
+        lambda p, q: plan.arithmetic.extreme("min", p, q), plan.terms.const(0, group), values.sub(rows, first)
+    )
+    inside = values.sub(place, values.mul(first, columns))
+    column = plan.quotient(inside, height)
+    # of 0 <= place < rows * columns: first is the last multiple of the group at or above place's row
+    plan.below(place, matrix)
+    plan.below(first, rows)
+    plan.below(inside, values.mul(height, columns))
+    return values.add(first, values.sub(inside, values.mul(column, height))), column
+
+
+def _digits(plan: Plan, whole: Value, extents: Sequence[Value]) -> list[Value]:
+    """Those of a number, the last fastest."""
+    values, found = plan.values, [whole] * len(extents)
+    for i in reversed(range(1, len(extents))):
+        above = plan.quotient(whole, extents[i])
+        found[i] = values.sub(whole, values.mul(above, extents[i]))
+        whole = above
+    found[:1] = [whole] if extents else []
+    return found
 
 
 def repeat(plan: Plan, op: t.For) -> None:
