@@ -158,7 +158,7 @@ def kernel_of(source: Any, target: Any, size: int, plan: Any, dynamic: bool) -> 
         threads=source.threads,
         min_ctas=1,
         index_bits=32,
-        numerics="precise",
+        numerics="strict",
         assumptions=[sym("x.stride0").eq(1), sym("y.stride0").eq(1)],
     )
     body: list[Operation] = []

@@ -41,8 +41,8 @@ ATTENTIONS = (
 )
 """Batch, heads, length, head dimension, causal, and the goal as a share of cuDNN."""
 
-NUMERICS = ("precise", "fast")
-"""Policies of the kernel: ``fast`` may contract the scale, the maximum and the exponential to one multiply-add."""
+NUMERICS = ("accurate", "strict")
+"""Policies of the kernel: ``accurate`` contracts the scale, the maximum and the exponential to one multiply-add."""
 
 
 def build(only: str) -> None:
@@ -113,7 +113,7 @@ def run(args: argparse.Namespace) -> None:
         with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.MATH):
             reference = torch.nn.functional.scaled_dot_product_attention
             exact = reference(q.float(), k_.float(), v.float(), is_causal=causal) if length <= 4096 else None
-        kind = f"{'causal' if causal else 'full'}{' fast' if numerics == 'fast' else ''}"
+        kind = f"{'causal' if causal else 'full'}{' strict' if numerics == 'strict' else ''}"
         rows.append(case(timer, f"attention {kind} {batch}x{heads}x{length}x{width}", flops, goal,
                          "cudnn", lambda p=program, v=values: p.launch(v), peer, lambda o=o: o, exact))  # fmt: skip
     write(document(torch, **timer.conditions(), rows=rows), args.json)

@@ -10,8 +10,8 @@ The width of a head is fixed when the kernel is written: it sizes the registers.
 import tilewright as tw
 
 
-def forward(width: int, numerics: str = "precise") -> tw.Kernel:
-    """Attention over heads of ``width`` elements."""
+def forward(width: int, numerics: str = "accurate") -> tw.Kernel:
+    """Attention over heads of ``width`` elements. ``scale`` is above 0: the greatest score is taken before it."""
 
     @tw.kernel(numerics=numerics)
     def attention(
@@ -32,11 +32,11 @@ def forward(width: int, numerics: str = "precise") -> tw.Kernel:
         top = tw.full((s,), -tw.inf, tw.f32)
         total = tw.zeros((s,), tw.f32)
         for t in tw.stream(k.shape[2], bk, until=s.stop if causal else None):
-            x = tw.dot(qt, k[b, h // group, t].T) * scale
+            x = tw.dot(qt, k[b, h // group, t].T)
             if causal:
                 x = tw.where(s.index[:, None] >= t.index[None, :], x, -tw.inf)
             new = tw.maximum(top, x.max(1))
-            p, fix = tw.exp(x - new[:, None]), tw.exp(top - new)
+            p, fix = tw.exp((x - new[:, None]) * scale), tw.exp((top - new) * scale)
             total.set(total * fix + p.sum(1))
             acc.set(acc * fix[:, None])
             top.set(new)

@@ -144,7 +144,7 @@ def attention(
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
     factor: float = q.shape[-1] ** -0.5 if scale is None else scale
-    if not is_of_kernels(q, k, v):
+    if not is_of_kernels(q, k, v) or factor <= 0:  # kernels take the greatest score before they scale
         grouped = q.shape[1] != k.shape[1]
         y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=factor, enable_gqa=grouped)
         return stored(y, out)
@@ -157,13 +157,14 @@ def attention_with_lse(
     q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
 ) -> tuple[Tensor, Tensor]:
     """(attention, the logarithm of each row's sum of exponentials in float32, of (batch, heads, tokens)). The second
-    has no gradient. JIT010 for heads or dtypes that the kernel has not."""
+    has no gradient. JIT010 for heads, dtypes or scales that the kernel has not."""
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
-    if not is_of_kernels(q, k, v):
-        required = f"heads of {WIDTHS} elements of bfloat16 or float16"
-        fail("JIT010", found=f"heads of {q.shape[-1]} elements of {q.dtype}", required=required)
-    return _run(q, k, v, q.shape[-1] ** -0.5 if scale is None else scale, causal, lse=True)
+    factor: float = q.shape[-1] ** -0.5 if scale is None else scale
+    if not is_of_kernels(q, k, v) or factor <= 0:
+        found = f"heads of {q.shape[-1]} elements of {q.dtype}, scale {factor}"
+        fail("JIT010", found=found, required=f"heads of {WIDTHS} elements of bfloat16 or float16, a scale above 0")
+    return _run(q, k, v, factor, causal, lse=True)
 
 
 def _run(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, *, lse: bool, out: Any = None) -> Any:

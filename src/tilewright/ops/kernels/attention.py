@@ -13,8 +13,8 @@ import tilewright as tw
 @cache
 def attention(width: int) -> tw.Kernel:
     """``attention(128)(q, k, v, o, scale=..., causal=False, group=1)``: o = softmax(scale q k^T) v for heads of
-    ``width`` elements. ``group`` heads of queries share one of keys and values. ``lse``, if it is given, is the
-    logarithm of each row's sum of exponentials."""
+    ``width`` elements and a ``scale`` above 0. ``group`` heads of queries share one of keys and values. ``lse``, if
+    it is given, is the logarithm of each row's sum of exponentials."""
 
     @tw.kernel(numerics="fast")
     def attention(
@@ -36,17 +36,17 @@ def attention(width: int) -> tw.Kernel:
         top = tw.full((s,), -tw.inf, tw.f32)
         total = tw.zeros((s,), tw.f32)
         for t in tw.stream(k.shape[2], bk, until=s.stop if causal else None):
-            x = tw.dot(qt, k[b, h // group, t].T) * scale
+            x = tw.dot(qt, k[b, h // group, t].T)
             if causal:
                 x = tw.where(s.index[:, None] >= t.index[None, :], x, -tw.inf)
             new = tw.maximum(top, x.max(1))
-            p, fix = tw.exp(x - new[:, None]), tw.exp(top - new)
+            p, fix = tw.exp((x - new[:, None]) * scale), tw.exp((top - new) * scale)
             total.set(total * fix + p.sum(1))
             acc.set(acc * fix[:, None])
             top.set(new)
             acc += tw.dot(p.to(q.dtype), v[b, h // group, t])
         o[b, h, s] = acc / total[:, None]
         if lse is not None:
-            lse[b, h, s] = top + tw.log(total)
+            lse[b, h, s] = top * scale + tw.log(total)
 
     return attention
