@@ -110,7 +110,7 @@ CANDIDATES: dict[str, tuple[Candidate, int, dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CANDIDATES)
+@pytest.mark.parametrize("name", rest_slow(CANDIDATES, ("two", "copied by threads", "ordinary")))
 def test_schedules_are_proved_and_multiply_groups(name: str) -> None:
     candidate, align, keywords = CANDIDATES[name]
     found = lowered(candidate, align, **keywords)

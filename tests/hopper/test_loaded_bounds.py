@@ -15,6 +15,7 @@ from xdsl.ir import SSAValue
 
 import tilewright as tw
 from support import products as p
+from support.slow import rest_slow
 from tilewright import simulate
 from tilewright.base.expr import Const, sym
 from tilewright.base.verdict import Proved, Unknown
@@ -120,7 +121,7 @@ CANDIDATES: dict[str, tuple[Candidate, int, dict[str, int]]] = {
 }
 
 
-@pytest.mark.parametrize("name", CANDIDATES)
+@pytest.mark.parametrize("name", rest_slow(CANDIDATES, ("two, pipelined", "copied by threads", "without a producer")))
 def test_attention_over_ranges_of_keys(name: str) -> None:
     candidate, align, keywords = CANDIDATES[name]
     found = lowered(attend, candidate, align, **keywords)
