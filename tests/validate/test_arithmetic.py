@@ -8,11 +8,10 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tilewright.validate.arithmetic import Arithmetic
-from tilewright.validate.cases import Cases, Condition
+from support.comparison import Comparison
+from tilewright.validate.cases import Condition
 from tilewright.validate.polynomials import Field, Poly
 from tilewright.validate.terms import Terms
-from tilewright.validate.values import Values
 
 BITS = 8
 WORDS = 1 << BITS
@@ -20,14 +19,11 @@ NAMES = {"eq": operator.eq, "ne": operator.ne, "lt": operator.lt, "le": operator
          "ge": operator.ge}  # fmt: skip
 
 
-class Words:
+class Words(Comparison):
     """One word of data, and arithmetic on it."""
 
     def __init__(self) -> None:
-        self.terms = Terms(32)
-        self.cases = Cases(self.terms)
-        self.values = Values(self.terms, self.cases)
-        self.arithmetic = Arithmetic(self.values)
+        super().__init__()
         self.word = self.terms.data(BITS, BITS, "scalar", "w")
 
     def holds(self, condition: Condition, value: int) -> bool:

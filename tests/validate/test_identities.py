@@ -8,14 +8,12 @@ from itertools import product
 import numpy as np
 import pytest
 
-from tilewright.validate.arithmetic import Arithmetic
-from tilewright.validate.cases import Cases, Condition
+from support.comparison import Comparison
+from tilewright.validate.cases import Condition
 from tilewright.validate.constants import least_integer
 from tilewright.validate.equality import Equality
 from tilewright.validate.needs import Prover, Tensor
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.terms import Terms
-from tilewright.validate.values import Values
 
 HALF = 1 << 15
 NUMBERS = (-np.inf, -40000.5, -32768.0, -1.5, -1.0, -0.0, 0.0, 1e-40, 0.5, 1.0, 7.25, 32767.0, 40000.0, np.inf, np.nan)
@@ -23,14 +21,8 @@ ORDERED = {"eq": operator.eq, "neu": operator.ne, "lt": operator.lt, "le": opera
            "ge": operator.ge}  # fmt: skip
 
 
-class Integers:
+class Integers(Comparison):
     """Values of one integer of 16 bits, or of a few words."""
-
-    def __init__(self, threads: int = 32) -> None:
-        self.terms = Terms(threads)
-        self.cases = Cases(self.terms)
-        self.values = Values(self.terms, self.cases)
-        self.arithmetic = Arithmetic(self.values)
 
     def integer(self, name: str, low: int, high: int, width: int = 0) -> Poly:
         return self.terms.of(width, self.terms.atom("parameter", name, low=low, high=high))

@@ -1,5 +1,8 @@
 """Transport IR against Tile IR: kernels as they are lowered, wrong texts, bugs planted in the lowering of values."""
 
+# ruff: noqa: F821, UP037 - dimension names are strings
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false
+
 from __future__ import annotations
 
 import subprocess
@@ -8,12 +11,14 @@ from pathlib import Path
 
 import pytest
 
+import tilewright as tw
 from support.example_cases import EXAMPLES_BY_NAME
 from support.generality import CASES
 from support.lowered import example, lowered
 from support.slow import rest_slow
 from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
 from tilewright.jit.arrays import describe
+from tilewright.validate.lowering.arithmetic import of_reals
 from tilewright.validate.lowering.compare import Unlike, compare
 
 ROOT = Path(__file__).parents[2]
@@ -139,6 +144,22 @@ def test_a_wrong_text_is_refused(name: str) -> None:
     found = compare(source, changed)
     assert found
     assert all(isinstance(unlike, Unlike) for unlike in found)
+
+
+@tw.kernel
+def inverses(x: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=128):
+    m = tw.grid(x.shape[0], bm)
+    v = x[m]
+    y[m] = 1.0 / v - 1.0 / (v + 2.0)
+
+
+def test_a_persons_own_reciprocals_are_compared_with_their_rounding() -> None:
+    ((source, transport),) = lowered(inverses, {"x": "f32", "y": "f32"}).values()
+    assert transport.numerics.data == "accurate"
+    assert not of_reals(transport)
+    assert compare(source, transport) == ()
+    text = str(transport)
+    assert compare(source, read_kernel(text.replace("tile.binary <div>", "tile.binary <mul>", 1)))
 
 
 def test_the_users_line_is_named() -> None:

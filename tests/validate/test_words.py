@@ -8,27 +8,19 @@ from itertools import permutations, product
 import numpy as np
 import pytest
 
-from tilewright.validate.arithmetic import Arithmetic
-from tilewright.validate.cases import Cases
+from support.comparison import Comparison
 from tilewright.validate.networks import Networks
 from tilewright.validate.polynomials import Atom, Field, Poly
 from tilewright.validate.shapes import Shapes
-from tilewright.validate.terms import Terms
-from tilewright.validate.values import Value, Values
+from tilewright.validate.values import Value
 
 BITWISE: dict[str, np.ufunc] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 X, Y = (axis.ravel().astype(object) for axis in np.mgrid[0:256, 0:256])
 """All pairs of words of 8 bits, as Python's integers."""
 
 
-class Words:
+class Words(Comparison):
     """Values over words ``x`` and ``y``, and what they are for arrays of these."""
-
-    def __init__(self) -> None:
-        self.terms = Terms(32)
-        self.cases = Cases(self.terms)
-        self.values = Values(self.terms, self.cases)
-        self.arithmetic = Arithmetic(self.values)
 
     def word(self, name: str, bits: int) -> Poly:
         return self.terms.data(bits, bits, "scalar", name)

@@ -51,18 +51,16 @@ class _Origins:
 
     def rounded(self, value: SSAValue, seen: frozenset[SSAValue] = frozenset()) -> bool:
         """An element of a map's body."""
-        op = value.owner
-        if isinstance(op, Block):
-            around = op.parent_op()
-            assert isinstance(around, t.Map)
-            return self._buffer(around.inputs[op.args.index(value)], seen)
-        match op:
+        read = _read(value)
+        if read is not None:
+            return self._buffer(read, seen)
+        match value.owner:
             case tile.Binary(fn=fn) if fn.data not in (BinaryFn.MAX, BinaryFn.MIN):
                 return element(value).is_float
-            case tile.Binary() | tile.Select():
+            case tile.Binary() | tile.Select() as op:
                 return self.rounded(op.a, seen) or self.rounded(op.b, seen)
-            case tile.Unary() if op.fn.data in (UnaryFn.NEG, UnaryFn.ABS):
-                return self.rounded(op.x, seen)
+            case tile.Unary(fn=fn, x=x) if fn.data in (UnaryFn.NEG, UnaryFn.ABS):
+                return self.rounded(x, seen)
             case tile.Unary() | t.Fma() | t.Approximate():
                 return element(value).is_float
             case _:
@@ -70,24 +68,32 @@ class _Origins:
 
     def multiplied(self, value: SSAValue) -> bool:
         """A sum of products on tensor cores, in the registers in which it is added up."""
-        op = value.owner
-        if not isinstance(op, Block):
-            return False
-        around = op.parent_op()
-        assert isinstance(around, t.Map)
-        buffer = around.inputs[op.args.index(value)]
-        return any(isinstance(use.operation, a.Wgmma) and use.operation.accumulator == buffer for use in buffer.uses)
+        read = _read(value)
+        return read is not None and _accumulates(read)
 
     def _buffer(self, buffer: SSAValue, seen: frozenset[SSAValue]) -> bool:
         """Registers that products or maps write."""
         if buffer in seen:
             return False
-        writers = (use.operation for use in buffer.uses)
-        return any(
-            (isinstance(op, a.Wgmma) and op.accumulator == buffer)
-            or (isinstance(op, t.Map) and any(self.rounded(v, seen | {buffer}) for v in _written(op, buffer)))
-            for op in writers
+        maps = (use.operation for use in buffer.uses if isinstance(use.operation, t.Map))
+        return _accumulates(buffer) or any(
+            self.rounded(v, seen | {buffer}) for op in maps for v in _written(op, buffer)
         )
+
+
+def _read(value: SSAValue) -> SSAValue | None:
+    """The registers that an argument of a map's body reads; None for what the body computes."""
+    block = value.owner
+    if not isinstance(block, Block):
+        return None
+    around = block.parent_op()
+    assert isinstance(around, t.Map)
+    return around.inputs[block.args.index(value)]
+
+
+def _accumulates(buffer: SSAValue) -> bool:
+    """Products on tensor cores are added up in these registers."""
+    return any(isinstance(use.operation, a.Wgmma) and use.operation.accumulator == buffer for use in buffer.uses)
 
 
 def _written(op: t.Map, buffer: SSAValue) -> list[SSAValue]:

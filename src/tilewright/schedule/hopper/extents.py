@@ -141,7 +141,7 @@ def _by_height(
         return [others]
     tall = {**choices[0], **dict.fromkeys(sized.rows, TALL[0]), **dict.fromkeys(sized.chained, TALL[1])}
     less = _waves(trace(tall), (1, 1), target) * TALL_PRICE <= _waves(kernel, (1, 1), target) * 100
-    return [ProductVariant(less, (tall, *choices), applies=TRUE), others]
+    return [ProductVariant(less, (tall, *choices)), others]
 
 
 @dataclass(frozen=True)

@@ -61,9 +61,9 @@ COPYING_REGISTERS = {2: (56, 224), 3: (56, 152)}
 GROUP = 16
 """Bands of so many row tiles, walked column by column, so that operands are found in L2."""
 SHARERS = 4
-"""CTAs that read the same tiles at one time, where programs differ in length: bands are an SM's share of one round, so
-that a round holds whole levels of length. Attention, causal, 4 x 16 heads of 128 (H200): 4096 queries 520 us with bands
-of 16 in every batch and rounds dealt alike, 488 so, 1024 queries 70 and 52."""
+"""CTAs that read the same tiles at one time, where programs differ in length. A band is that share of a round, so that
+a round holds whole lengths. Causal attention, 4 x 16 heads of 128 (H200): bands of 16 in every batch and rounds dealt
+alike 520 us for 4096 queries, 70 for 1024; one band of all heads and alternating rounds 494 and 53."""
 
 
 class RoleLowering(PipelineLowering):

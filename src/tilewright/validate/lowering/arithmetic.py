@@ -17,6 +17,7 @@ from tilewright.base.dtypes import DTYPES, DType
 from tilewright.lang.fns import BinaryFn
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
+from tilewright.transport.asynchronous import Wgmma
 from tilewright.validate.lowering.prints import Group, Prints, key, mix, prints, term, unmix, unordered
 from tilewright.validate.undecided import Undecided
 
@@ -62,16 +63,20 @@ def _carrier(dtype: DType) -> DType:
 
 
 def of_reals(kernel: t.Kernel) -> bool:
-    """Whether the kernel's policy let the compiler replace arithmetic, and it did."""
+    """Whether the kernel's policy let the compiler replace arithmetic, and it did.
+
+    In an ``accurate`` kernel base 2 stands for other arithmetic, and beside products on tensor cores a reciprocal may.
+    """
     policy = kernel.numerics.data
-    return policy == "fast" or (policy == "accurate" and any(map(_replaced, kernel.walk())))
+    if policy != "accurate":
+        return policy == "fast"
+    ops = list(kernel.walk())
+    multiplies = any(isinstance(op, Wgmma) for op in ops)
+    return any(isinstance(op, t.Approximate) or (multiplies and _is_reciprocal(op)) for op in ops)
 
 
-def _replaced(op: Operation) -> bool:
-    """What stands for other arithmetic in an ``accurate`` kernel: base 2, and reciprocals."""
-    if isinstance(op, tile.Binary) and op.fn.data is BinaryFn.DIV:
-        return isinstance(op.a.owner, tile.Constant)
-    return isinstance(op, t.Approximate)
+def _is_reciprocal(op: Operation) -> bool:
+    return isinstance(op, tile.Binary) and op.fn.data is BinaryFn.DIV and isinstance(op.a.owner, tile.Constant)
 
 
 class Arithmetic:
