@@ -23,6 +23,7 @@ from tilewright.contract import check
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.tile.attributes import ExprAttr
+from tilewright.tile.ops import ops_before
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
@@ -71,6 +72,27 @@ def narrow(
     c[m, n] = acc
 
 
+@tw.kernel
+def looked_up(
+    q: tw.Tensor["M", "D"],
+    k: tw.Tensor["T", "D"],
+    o: tw.Tensor["M", "D"],
+    *,
+    length: tw.i32,
+    bq: int = 128,
+    bk: int = 64,
+):
+    """One tile on the right of both products: along its columns first, then along its rows."""
+    m = tw.grid(q, bq)
+    d = tw.axis(q.shape[1], upto=64)
+    acc = tw.zeros((m, d), tw.f32)
+    query = q[m, d]
+    for n in tw.stream(k.shape[0], bk, until=length):
+        keys = k[n, d]
+        acc += tw.dot(tw.exp(tw.dot(query, keys.T)).to(q.dtype), keys)
+    o[m, d] = acc
+
+
 def normal(*shape: int) -> np.ndarray:
     return RNG.normal(size=shape).astype(BF16)
 
@@ -111,6 +133,44 @@ def test_rows_beyond_a_length_are_cleared_before_they_are_multiplied(name: str) 
         weights = np.exp(x - x.max(1, keepdims=True))
         exact = weights / weights.sum(1, keepdims=True) @ v[:length].astype(np.float64)
         assert np.linalg.norm(o.astype(np.float64) - exact) < 1e-2 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("warpgroups", [1, 2])
+def test_rows_that_two_products_read_are_cleared_between_them(warpgroups: int) -> None:
+    """None of the warpgroups clears a row before all have multiplied its columns."""
+    found = lowered(looked_up, Candidate(warpgroups, stages=2))
+    kernel = found.scheduled.kernel
+    assert sum(isinstance(op, a.TensorMap) for op in kernel.walk()) == 3
+    assert isinstance(prove_copies(found.tile, kernel), Proved)
+    assert all(isinstance(check(protocol), Proved) for protocol in protocols_of(kernel))
+    for length in (1, 64, 130, 200):
+        q, k, o = normal(70, 64), normal(200, 64), normal(70, 64)
+        q *= BF16(0.125)
+        k[length:] = np.nan
+        simulate.run(kernel, {"q": q, "k": k, "o": o}, {"length": length}, seed=length)
+        keys = k[:length].astype(np.float64)
+        exact = np.exp(q.astype(np.float64) @ keys.T) @ keys
+        assert np.linalg.norm(o.astype(np.float64) - exact) < 1e-2 * np.linalg.norm(exact)
+
+
+def test_a_warpgroup_that_clears_rows_too_early_is_not_proved() -> None:
+    kernel = lowered(looked_up, Candidate(2, stages=2)).scheduled.kernel
+    fill = fill_of(kernel)
+    barrier = next(op for op in reversed(list(ops_before(fill))) if isinstance(op, t.Barrier))
+    barrier.detach()
+    assert not all(isinstance(check(protocol), Proved) for protocol in protocols_of(kernel))
+
+
+def test_a_product_along_the_other_axis_of_a_tile_is_refuted() -> None:
+    """Each product is compared with its own reading of a tile, though another reads it so."""
+    found = lowered(looked_up, Candidate(1, stages=2), bq=64)
+    kernel = found.scheduled.kernel
+    groups = [op for op in kernel.walk() if isinstance(op, a.Wgmma)]
+    first, second = groups[0], next(op for op in groups if op.b_operand != groups[0].b_operand)
+    for op in groups:
+        if op.b_operand == first.b_operand:
+            op.attributes["b_operand"] = second.b_operand
+    assert isinstance(prove_copies(found.tile, kernel), Refuted)
 
 
 def test_it_assembles() -> None:

@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from tilewright.artifact.schema import Artifact, KernelImage, Report, Toolchain, Variant
 from tilewright.base.expr import Expr
-from tilewright.codegen.assemble import Assembled, assemble, defects
+from tilewright.codegen.assemble import FEW_BYTES, FEW_BYTES_OF_ROLES, Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, emit_kernel
 from tilewright.codegen.guard import mismatches
 from tilewright.compiler.assembling import Attempts, assemble_all
@@ -129,7 +129,8 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
             located = (replace(d, where=d.where or request.function.where) for d in error.diagnostics)
             raise TilewrightError(tuple(located)) from error
         checked = NOT_ASKED
-        if validate and assembled.cubin and not request.debug and not defects(assembled):
+        against = defects(assembled, FEW_BYTES if planned.later is None else FEW_BYTES_OF_ROLES)
+        if validate and assembled.cubin and not request.debug and not against:
             checked = validated(planned.tile, planned.transport, assembled.ptx)
         if checked.refuted:
             fail(
@@ -141,7 +142,7 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
         with timed("guard"):
             guarded = planned.later and assembled.cubin and PTX not in checked.certificate
             unlike = mismatches(planned.transport, assembled.ptx) if guarded else ()
-        found = (*defects(assembled), *map(str, unlike))
+        found = (*against, *map(str, unlike))
         # a debug build's reports cost registers, and calls between wgmmas
         if not found or (request.debug and assembled.cubin):
             return _Kernel(planned, emitted, assembled, checked)

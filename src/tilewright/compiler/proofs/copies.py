@@ -15,10 +15,10 @@ fields (9.7.15.5.1.2). Operands that threads stage element by element are compar
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from typing import TypeAlias
 
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
@@ -124,27 +124,35 @@ def _same_stride(step: Expr, own: Expr, known: Facts) -> bool:
 
 
 # -- loads and products -----------------------------------------------------------------------------------------------
+_Reader: TypeAlias = tuple[str, str]
+"""A side (``a``, ``b``) of the product of a line: products of several lines may read one tile along different axes."""
+
+
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """A load of the tile program, and the tensor axes that are mn and k in the products that use it, by side."""
+    """A load of the tile program, and the tensor axes that are mn and k for those who read it."""
 
     load: tile.Load
     where: tuple[str, str]
     coords: tuple[Coord, ...]
-    axes: Mapping[str, Sequence[tuple[int, int]]]
+    axes: Mapping[_Reader, Sequence[tuple[int, int]]]
 
 
 def _sources(program: Sequence[Operation]) -> list[_Source]:
-    axes: dict[tile.Load, dict[str, list[tuple[int, int]]]] = {}
+    axes: dict[tile.Load, dict[_Reader, list[tuple[int, int]]]] = {}
     for dot in program:
         if isinstance(dot, tile.Dot):
             for side, operand, mn, k in (("a", dot.a, 0, 1), ("b", dot.b, 1, 0)):
                 found = loaded_operand(operand)
                 if found is not None:
                     load, of = found
-                    axes.setdefault(load, {}).setdefault(side, []).append((of[mn], of[k]))
+                    axes.setdefault(load, {}).setdefault((side, line_of(dot)), []).append((of[mn], of[k]))
     loads = (op for op in program if isinstance(op, tile.Load))
     return [_Source(x, (tensor_name(x), line_of(x)), coords_of(x), axes.get(x, {})) for x in loads]
+
+
+_Brought: TypeAlias = tuple[_Source, tuple[int, int]]
+"""A load with the tensor axes that are mn and k for a reader."""
 
 
 @dataclass(frozen=True)
@@ -224,10 +232,14 @@ def _product(
             continue
         if not copies:
             staged_operand(kernel, lowered, first, side, reading.swizzled, reading.bytes)
-        elif not _lands(reading, copies, first.a_region.expr if side == "a" else first.b_region.expr, side):
+            compared += 1
+            continue
+        region = first.a_region.expr if side == "a" else first.b_region.expr
+        brought = _lands(reading, copies, region, (side, place_of(first)))
+        if not brought:
             raise WrongError(f"operand {side} of {place_of(first)}: its tile is not where the copies put it")
-        else:
-            _excluded(group, side, copies, reading)
+        if any(isinstance(copy.op, a.TmaLoad) for copy in copies):
+            _excluded(group, side, brought, reading)
         compared += 1
     for op in group:
         for w in warpgroups:
@@ -253,21 +265,18 @@ def _product(
     return compared
 
 
-def _excluded(group: Sequence[a.Wgmma], side: str, copies: Sequence[_Load], reading: _Reading) -> None:
+def _excluded(group: Sequence[a.Wgmma], side: str, brought: Iterable[_Brought], reading: _Reading) -> None:
     """What lies outside of an operand's domain along k, but in its tensor, takes no part in a product."""
     buffer, region = (group[0].a, group[0].a_region) if side == "a" else (group[0].b, group[0].b_region)
-    sources = {source for copy in copies if isinstance(copy.op, a.TmaLoad) for source in copy.sources}
-    for source in sources:
-        extents = tile.tensor_type(source.load.tensor).dims.data
-        for _, k_axis in dict.fromkeys(source.axes.get(side, ())):
-            span = source.coords[k_axis]
-            assert isinstance(span, Span)
-            if ends_with_tensor(span, extents[k_axis].expr):
-                continue
-            stream = source.load.parent_op()
-            ragged = Ragged(span, stream if isinstance(stream, tile.Stream) else None, reading.swizzled)
-            if not excluded(group[0], buffer, region.expr, ragged):
-                raise WrongError(f"operand {side} of {place_of(group[0])}: elements from {span.stop} on are multiplied")
+    for source, k_axis in dict.fromkeys((source, axes[1]) for source, axes in brought):
+        extents, span = tile.tensor_type(source.load.tensor).dims.data, source.coords[k_axis]
+        assert isinstance(span, Span)
+        if ends_with_tensor(span, extents[k_axis].expr):
+            continue
+        stream = source.load.parent_op()
+        ragged = Ragged(span, stream if isinstance(stream, tile.Stream) else None, reading.swizzled)
+        if not excluded(group[0], buffer, region.expr, ragged):
+            raise WrongError(f"operand {side} of {place_of(group[0])}: elements from {span.stop} on are multiplied")
 
 
 def _adds(kernel: tile.Kernel, group: Sequence[a.Wgmma]) -> None:
@@ -352,8 +361,9 @@ def _start(offset: Expr, warpgroup: int) -> int:
     return int(value)
 
 
-def _lands(reading: _Reading, copies: Sequence[_Load], region: Expr, side: str) -> bool:
-    """For some look-ahead and some load of the tile program, the copies bring exactly the tile."""
+def _lands(reading: _Reading, copies: Sequence[_Load], region: Expr, reader: _Reader) -> frozenset[_Brought]:
+    """What the copies bring, for some look-ahead, wherever they are issued: loads of the tile program with the axes
+    along which they are read. Empty where they don't bring exactly the tile."""
     counters = sorted({s for copy in copies for s in copy.offset.symbols})
     for ahead in _LOOK_AHEAD:
         moved = {name: Sym(name) + ahead for name in counters}
@@ -363,25 +373,32 @@ def _lands(reading: _Reading, copies: Sequence[_Load], region: Expr, side: str) 
             at = (copy.offset.substitute(moved) - region).constant
             if at is not None and 0 <= int(at) < reading.plain.size * reading.bytes:
                 sites.setdefault((copy.op.parent_block(), copy.receiver), []).append((int(at), copy))
-        brought = (
-            any(_brings(reading, inside, source, side) for source in {s for _, c in inside for s in c.sources})
-            for inside in sites.values()
-        )
-        if sites and all(brought):
-            return True
-    return False
+        brought = [frozenset(_brings(reading, inside, reader)) for inside in sites.values()]
+        if brought and all(brought):
+            return frozenset[_Brought]().union(*brought)
+    return frozenset()
 
 
-def _brings(reading: _Reading, copies: Sequence[tuple[int, _Load]], source: _Source, side: str) -> bool:
-    """The copies put every element of the operand that ``source`` loads where it is read."""
-    if not all(source in copy.sources for _, copy in copies):
-        return False
-    for axes, step in product(dict.fromkeys(source.axes.get(side, ())), _steps(source.load)):
-        landed = np.full(reading.plain.shape, -1)
-        fits = (_place(landed, at, copy, source, step, axes, reading) for at, copy in copies)
-        if all(fits) and np.array_equal(landed, reading.swizzled):
-            return True
-    return False
+def _brings(reading: _Reading, copies: Sequence[tuple[int, _Load]], reader: _Reader) -> Iterator[_Brought]:
+    """Loads of which the copies put every element where it is read, with the axes of mn and k."""
+    for source in {s for _, copy in copies for s in copy.sources}:
+        if not all(source in copy.sources for _, copy in copies):
+            continue
+        for axes in dict.fromkeys(source.axes.get(reader, ())):
+            if any(_covers(reading, copies, source, axes, step) for step in _steps(source.load)):
+                yield source, axes
+
+
+def _covers(
+    reading: _Reading,
+    copies: Sequence[tuple[int, _Load]],
+    source: _Source,
+    axes: tuple[int, int],
+    step: Mapping[str, Expr],
+) -> bool:
+    landed = np.full(reading.plain.shape, -1)
+    fits = (_place(landed, at, copy, source, step, axes, reading) for at, copy in copies)
+    return all(fits) and np.array_equal(landed, reading.swizzled)
 
 
 def _steps(source: tile.Load) -> Iterator[dict[str, Expr]]:

@@ -22,6 +22,7 @@ from tilewright.lang.axes import Span
 from tilewright.layout.shared import SharedTile
 from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.schedule.hopper.operands import DotPlan, TmaOperand, ends_with_tensor, source_of
+from tilewright.schedule.hopper.tile_pipelines import copied_tiles
 from tilewright.tile.queries import coords_of, line_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -80,7 +81,10 @@ def clear_rows(lowering: RoleContext, plan: DotPlan, at: Mapping[str, Expr]) -> 
 
 
 def _store_zeros(lowering: RoleContext, plan: DotPlan, fill: a.ZeroFill, sharing: int) -> None:
-    """The stores of ``sharing`` warpgroups, seen by the products of all."""
+    """The stores of ``sharing`` warpgroups: after earlier products of the tile by all, before the next ones."""
+    assert isinstance(plan.b, TmaOperand)
+    if len(copied_tiles(lowering.configuration.dots)[plan.b.load]) > 1:
+        lowering.emit(t.Barrier())
     if sharing < lowering.configuration.warpgroups:
         fill.at(line_of(plan.dot), plan.dot.name)
         lowering.emit(t.If(Sym(a.WARPGROUP) < sharing, t.block([fill]), t.block()))
