@@ -6,7 +6,12 @@ shipped. ``ops.listing`` says for which dtypes, rows and targets that is; ``tile
 
 from __future__ import annotations
 
-from tilewright.ops.kernels.attention import attention
+from tilewright.ops.kernels.attention import (
+    attention,
+    attention_delta,
+    attention_key_gradients,
+    attention_query_gradient,
+)
 from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, swiglu, swiglu_backward
 from tilewright.ops.kernels.losses import cross_entropy, cross_entropy_backward
 from tilewright.ops.kernels.norms import (
@@ -34,6 +39,9 @@ __all__ = [
     "add_layer_norm",
     "add_rms_norm",
     "attention",
+    "attention_delta",
+    "attention_key_gradients",
+    "attention_query_gradient",
     "cross_entropy",
     "cross_entropy_backward",
     "geglu",

@@ -1,4 +1,4 @@
-"""Attention forward, for heads of a width that is fixed when the kernel is made: it sizes the registers."""
+"""Attention and its gradients, for heads of a width that is fixed when the kernel is made: it sizes the registers."""
 
 # Dimension names are strings in annotations, which type checkers take for forward references.
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
@@ -50,3 +50,94 @@ def attention(width: int) -> tw.Kernel:
             lse[b, h, s] = top * scale + tw.log(total)
 
     return attention
+
+
+@tw.kernel
+def attention_delta(
+    do: tw.Tensor["B", "H", "S", "D"],
+    o: tw.Tensor["B", "H", "S", "D"],
+    delta: tw.Tensor["B", "H", "S"],
+    *,
+    bs: int = 16,
+    width: int = 128,
+):
+    """delta = the sum of do * o over each row of ``width`` elements, which both gradients below need."""
+    b, h, s = tw.grid(delta, (None, None, bs))
+    d = tw.axis(o.shape[3], upto=width)
+    delta[b, h, s] = (do[b, h, s, d].to(tw.f32) * o[b, h, s, d].to(tw.f32)).sum(1)
+
+
+@cache
+def attention_query_gradient(width: int) -> tw.Kernel:
+    """The gradient ``dq`` of ``attention(width)``, from the results' ``do`` and ``lse`` and from ``attention_delta``: a
+    stream over keys, of three products a step (Dao, FlashAttention-2, 2023, algorithm 2, with its loops exchanged)."""
+
+    @tw.kernel(numerics="fast")
+    def attention_query_gradient(
+        do: tw.Tensor["B", "H", "S", width],
+        q: tw.Tensor["B", "H", "S", width],
+        k: tw.Tensor["B", "G", "T", width],
+        v: tw.Tensor["B", "G", "T", width],
+        lse: tw.Tensor["B", "H", "S"],
+        delta: tw.Tensor["B", "H", "S"],
+        dq: tw.Tensor["B", "H", "S", width],
+        *,
+        scale: tw.f32,
+        causal: bool = False,
+        group: int = 1,
+        bq: int = 128,
+        bk: int = 128,
+    ):
+        b, h, s = tw.grid(q, (None, None, bq))
+        qt, dt = q[b, h, s], do[b, h, s]
+        top, mean = lse[b, h, s], delta[b, h, s]
+        acc = tw.zeros((s, width), tw.f32)
+        for t in tw.stream(k.shape[2], bk, until=s.stop if causal else None):
+            kt = k[b, h // group, t]
+            p = tw.exp(tw.dot(qt, kt.T) * scale - top[:, None])
+            if causal:
+                p = tw.where(s.index[:, None] >= t.index[None, :], p, 0.0)
+            dp = tw.dot(dt, v[b, h // group, t].T)
+            acc += tw.dot((p * (dp - mean[:, None])).to(q.dtype), kt)
+        dq[b, h, s] = acc * scale
+
+    return attention_query_gradient
+
+
+@cache
+def attention_key_gradients(width: int) -> tw.Kernel:
+    """The gradients ``dk`` and ``dv`` of ``attention(width)``, for each head of queries: a stream over queries, of four
+    products a step, whose scores are transposed so that they stay in registers."""
+
+    @tw.kernel(numerics="fast")
+    def attention_key_gradients(
+        do: tw.Tensor["B", "H", "S", width],
+        q: tw.Tensor["B", "H", "S", width],
+        k: tw.Tensor["B", "G", "T", width],
+        v: tw.Tensor["B", "G", "T", width],
+        lse: tw.Tensor["B", "H", "S"],
+        delta: tw.Tensor["B", "H", "S"],
+        dk: tw.Tensor["B", "H", "T", width],
+        dv: tw.Tensor["B", "H", "T", width],
+        *,
+        scale: tw.f32,
+        causal: bool = False,
+        group: int = 1,
+        bq: int = 8192 // width,  # both accumulators of 128 keys leave no registers for longer steps
+        bk: int = 128,
+    ):
+        b, h, t = tw.grid(dk, (None, None, bk))
+        kt, vt = k[b, h // group, t], v[b, h // group, t]
+        keys, values = tw.zeros((t, width), tw.f32), tw.zeros((t, width), tw.f32)
+        for s in tw.stream(q.shape[2], bq, start=t.start if causal else None):
+            qs, ds = q[b, h, s], do[b, h, s]
+            p = tw.exp(tw.dot(kt, qs.T) * scale - lse[b, h, s][None, :])
+            if causal:
+                p = tw.where(s.index[None, :] >= t.index[:, None], p, 0.0)
+            values += tw.dot(p.to(q.dtype), ds)
+            dp = tw.dot(vt, ds.T)
+            keys += tw.dot((p * (dp - delta[b, h, s][None, :])).to(q.dtype), qs)
+        dk[b, h, t] = keys * scale
+        dv[b, h, t] = values
+
+    return attention_key_gradients
