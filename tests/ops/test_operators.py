@@ -87,6 +87,43 @@ def test_attention(width: int, causal: bool, group: int) -> None:
     )
 
 
+def gradients(do: Array, q: Array, k: Array, v: Array, causal: bool) -> tuple[Array, ...]:
+    """lse, delta, dq, and dk, dv of every head of queries, in float64."""
+    group = q.shape[1] // k.shape[1]
+    k, v = (np.repeat(t, group, axis=1) for t in (k, v))
+    x = q @ k.swapaxes(2, 3) / np.sqrt(q.shape[-1])
+    x = np.where(np.tri(*x.shape[2:], dtype=bool) | (not causal), x, -np.inf)
+    lse = np.log(np.exp(x).sum(-1))
+    p = np.exp(x - lse[..., None])
+    delta = (do * (p @ v)).sum(-1)
+    ds = p * (do @ v.swapaxes(2, 3) - delta[..., None]) / np.sqrt(q.shape[-1])
+    return lse, delta, ds @ k, ds.swapaxes(2, 3) @ q, p.swapaxes(2, 3) @ do
+
+
+@pytest.mark.parametrize(
+    ("width", "causal", "group", "queries", "keys"),
+    [(64, False, 2, 70, 200), (64, True, 1, 200, 140), (128, True, 2, 140, 200), (128, False, 1, 70, 70)],
+)
+def test_gradients_of_attention(width: int, causal: bool, group: int, queries: int, keys: int) -> None:
+    do, q = (normal("bf16", 1, 2, queries, width) for _ in range(2))
+    k, v = (normal("bf16", 1, 2 // group, keys, width) for _ in range(2))
+    lse, delta, *exact = gradients(*(t.astype(np.float64) for t in (do, q, k, v)), causal)
+    given = {"scale": width**-0.5, "causal": causal, "group": group}
+    sums = lse.astype(np.float32), delta.astype(np.float32)
+    found = [np.full(t.shape, np.nan, ml_dtypes.bfloat16) for t in exact]
+    kernels.attention_query_gradient(width)(do, q, k, v, *sums, found[0], **given)
+    kernels.attention_key_gradients(width)(do, q, k, v, *sums, *found[1:], **given)
+    for got, expected in zip(found, exact, strict=True):
+        assert np.linalg.norm(got.astype(np.float64) - expected) < 1e-2 * np.linalg.norm(expected)
+
+
+def test_delta_of_attention() -> None:
+    do, o = (normal("bf16", 2, 3, 37, 64) for _ in range(2))
+    delta = np.full((2, 3, 37), np.nan, np.float32)
+    kernels.attention_delta(do, o, delta, width=64)
+    np.testing.assert_allclose(delta, (do.astype(np.float64) * o.astype(np.float64)).sum(-1), rtol=1e-5, atol=1e-5)
+
+
 def test_every_operator_of_the_list_is_exported() -> None:
     listed = {ready.operator.removesuffix("_64").removesuffix("_128") for ready in listing()}
     assert listed <= set(kernels.__all__)
