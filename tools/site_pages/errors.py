@@ -20,6 +20,7 @@ GROUPS = {
     "LIM": "Limits",
     "LNG": "Language",
     "MBR": "Protocols",
+    "PAG": "Pages",
     "PTX": "PTX",
     "RUN": "Launches",
     "SCH": "Schedules",

@@ -19,6 +19,7 @@ from tilewright.diag.catalogue import (
     lay,
     lim,
     mbr,
+    pag,
     ptx,
     run,
     sch,
@@ -29,7 +30,7 @@ from tilewright.diag.catalogue import (
 )
 from tilewright.diag.catalogue.entry import Code
 
-_MODULES = (acc, art, blk, cgn, crt, cmd, jit, lang, lay, lim, mbr, ptx, run, sch, sim, tma, umm, wgm)
+_MODULES = (acc, art, blk, cgn, crt, cmd, jit, lang, lay, lim, mbr, pag, ptx, run, sch, sim, tma, umm, wgm)
 
 CATALOGUE: dict[str, Code] = {code.id: code for module in _MODULES for code in module.CODES}
 """All codes by id, such as ``LNG001``."""
