@@ -162,15 +162,11 @@ class Execution:
                 held, place = self.alive(op, op.of), self.place(op.place)
                 if place in self.cells:
                     raise Wrong("PAG008", op)
-                held.alive = False
-                self.cells[place] = held
+                self.cells[place] = self.moved(held)
             case o.TakeFromPlace():
                 if self.place(op.place) not in self.cells:
                     raise Wrong("PAG008", op)
-                held = self.cells.pop(self.place(op.place))
-                held.alive = True
-                self.names[op.result] = held
-                self.rename(held)
+                self.names[op.result] = self.moved(self.cells.pop(self.place(op.place)))
             case _:
                 self.order(op)
 
@@ -193,16 +189,12 @@ class Execution:
         handle.object.handles.add(handle)
         self.names[number] = handle
 
-    def rename(self, held: Handle) -> None:
-        """A handle that was moved has one name: the old ones are consumed."""
-        copy = Handle(held.object, held.table, held.physical, held.cow, held.launches)
-        held.object.handles.discard(held)
-        held.object.handles.add(copy)
-        held.alive = False
-        self.names = {
-            n: copy if h is held and n == max(k for k, v in self.names.items() if v is held) else h
-            for n, h in self.names.items()
-        }
+    def moved(self, held: Handle) -> Handle:
+        """The same under another name: the old one is consumed."""
+        made = Handle(held.object, held.table, held.physical, held.cow, held.launches)
+        self.consume(held)
+        held.object.handles.add(made)
+        return made
 
     def alive(self, op: o.PageOp, number: int) -> Handle:
         held = self.names[number]

@@ -5,6 +5,9 @@ The language and its checker need the standard library only; the pool needs NumP
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
+from tilewright.diag.missing import refuse_missing
 from tilewright.pages.programs.checker import CheckedProgram, Peak, check
 from tilewright.pages.programs.language import PageCondition as Condition
 from tilewright.pages.programs.language import PageEvent as Event
@@ -32,17 +35,36 @@ from tilewright.pages.programs.language import TracedRequest as Request
 from tilewright.pages.programs.language import TracedRequests as Requests
 from tilewright.pages.programs.language import TracedTable as Table
 
+if TYPE_CHECKING:
+    from tilewright.pages.oplog import OperationLog
+    from tilewright.pages.pool import HostPoison, PagePool, PoolStats
+    from tilewright.pages.replaying import replay
+    from tilewright.pages.sequences import Appended, PageSequence, append, block_table
+    from tilewright.pages.tables import BlockTable, Discharge, PageIndices, SlotMapping
+
 __all__ = [
+    "Appended",
+    "BlockTable",
     "CheckedProgram",
     "Condition",
+    "Discharge",
     "Event",
+    "HostPoison",
+    "OperationLog",
     "Page",
+    "PageIndices",
+    "PagePool",
     "PageProgram",
+    "PageSequence",
     "Peak",
     "Pool",
+    "PoolStats",
     "Request",
     "Requests",
+    "SlotMapping",
     "Table",
+    "append",
+    "block_table",
     "capture",
     "cell",
     "check",
@@ -56,7 +78,21 @@ __all__ = [
     "program",
     "record",
     "repeat",
+    "replay",
     "slots",
     "wait",
     "when",
 ]
+
+
+def __getattr__(name: str) -> object:
+    """The pool and its tables load on first use; JIT005 without NumPy."""
+    if name not in __all__:
+        raise AttributeError(f"module 'tilewright.pages' has no attribute {name!r}")
+    try:
+        from tilewright.pages import oplog, pool, replaying, sequences, tables  # noqa: PLC0415 - NumPy loads with them
+    except ModuleNotFoundError as error:
+        refuse_missing(error, f"pages.{name}")
+    for module in (oplog, pool, replaying, sequences, tables):
+        globals().update({n: vars(module)[n] for n in __all__ if n in vars(module)})
+    return globals()[name]

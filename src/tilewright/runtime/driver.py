@@ -23,6 +23,7 @@ LEGACY_STREAM = 1
 """CU_STREAM_LEGACY: the default stream that synchronises with others, whatever the process's default is."""
 
 _INVALID_CONTEXT = 201
+_NOT_READY = 600
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _TENSOR_MAP_BYTES = 128
 
@@ -282,6 +283,28 @@ class Driver:
         for event in (begin, end):
             _checked("cuEventDestroy", cuda.cuEventDestroy(event))
         return milliseconds / 1000
+
+    def record_event(self, stream: int) -> int:
+        """An event behind what is now on ``stream``; to be destroyed by ``destroy_event``."""
+        flags = int(cuda.CUevent_flags.CU_EVENT_DISABLE_TIMING)
+        event = _checked("cuEventCreate", cuda.cuEventCreate(flags))
+        _checked("cuEventRecord", cuda.cuEventRecord(event, cuda.CUstream(stream)))
+        return int(event)
+
+    def event_passed(self, event: int) -> bool:
+        """Whether the work before it has ended."""
+        status = cuda.cuEventQuery(cuda.CUevent(event))[0]
+        if int(status) == _NOT_READY:
+            return False
+        _checked("cuEventQuery", (status,))
+        return True
+
+    def wait_event(self, event: int) -> None:
+        """Wait until the work before it has ended."""
+        _checked("cuEventSynchronize", cuda.cuEventSynchronize(cuda.CUevent(event)))
+
+    def destroy_event(self, event: int) -> None:
+        _checked("cuEventDestroy", cuda.cuEventDestroy(cuda.CUevent(event)))
 
     def wait_for(self, producer: int, stream: int) -> None:
         """Later work on ``stream`` starts after what is now on ``producer``."""

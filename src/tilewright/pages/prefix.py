@@ -1,0 +1,80 @@
+"""Which pages hold the tokens of a prefix: a radix tree whose edges are full pages of tokens.
+
+Edges are matched by the tokens themselves, or by a salted SHA-256 of everything before them, which keeps no tokens. A
+page that is found was filled under the same tokens and the same ``extra`` (adapter, image, tenant).
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+
+@dataclass(eq=False)
+class PrefixNode:
+    """A cached page: ``key`` is its edge from ``parent``; the root has no page (-1)."""
+
+    key: bytes
+    page: int
+    parent: PrefixNode | None
+    children: dict[bytes, PrefixNode] = field(default_factory=dict[bytes, "PrefixNode"])
+
+
+class PrefixTree:
+    """Cached pages of one page size. ``salt``: None matches tokens, bytes match salted hashes."""
+
+    def __init__(self, page_tokens: int, salt: bytes | None) -> None:
+        self.page_tokens = page_tokens
+        self.salt = salt
+        self.root = PrefixNode(b"", -1, None)
+        self.nodes: dict[int, PrefixNode] = {}
+
+    def keys(self, tokens: ArrayLike, extra: bytes) -> Iterator[bytes]:
+        """The edge of each full page of ``tokens`` (integers), from the root."""
+        words = np.ascontiguousarray(tokens, dtype=np.int64)
+        above = b"" if self.salt is None else _digest(self.salt, len(extra).to_bytes(8, "little"), extra)
+        for begin in range(0, len(words) - self.page_tokens + 1, self.page_tokens):
+            block = words[begin : begin + self.page_tokens].tobytes()
+            if self.salt is not None:
+                above = _digest(above, block)
+                yield above
+            else:
+                yield block if begin else extra + block
+
+    def walk(self, tokens: ArrayLike, extra: bytes) -> Iterator[PrefixNode]:
+        """The cached pages of the longest prefix."""
+        node = self.root
+        for key in self.keys(tokens, extra):
+            found = node.children.get(key)
+            if found is None:
+                return
+            yield found
+            node = found
+
+    def add(self, above: PrefixNode, key: bytes, page: int) -> PrefixNode:
+        """A page below ``above``."""
+        made = PrefixNode(key, page, above)
+        above.children[key] = made
+        self.nodes[page] = made
+        return made
+
+    def remove(self, page: int) -> list[int]:
+        """Take a page out, and the pages below it, which nobody could find any more; returns all of them."""
+        node = self.nodes[page]
+        assert node.parent is not None
+        del node.parent.children[node.key]
+        gone, open_ = list[int](), [node]
+        while open_:
+            node = open_.pop()
+            gone.append(node.page)
+            del self.nodes[node.page]
+            open_.extend(node.children.values())
+        return gone
+
+
+def _digest(*parts: bytes) -> bytes:
+    return hashlib.sha256(b"".join(parts)).digest()
