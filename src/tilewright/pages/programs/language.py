@@ -67,7 +67,7 @@ class _Trace:
     def __init__(self) -> None:
         self.scopes: list[_Scope] = [_Scope("the program")]
         self.count = 0
-        self.plain: dict[CodeType, str] = {}
+        self.plain: dict[CodeType, tuple[str, int] | None] = {}
         self.names: set[str] = set()
         self.left: Location | None = None
 
@@ -504,40 +504,40 @@ def fence(event: PageEvent | None = None) -> None:
 # -- jumps that tracing does not see ----------------------------------------------------------------------------------
 def _check_jumps(trace: _Trace) -> None:
     """Refuses functions in which a jump leaves a ``with``: what stands behind it was never traced."""
-    frame = _frame()
-    code = frame.f_code
+    code = _frame().f_code
     if code not in trace.plain:
         trace.plain[code] = _jump(code)
-    if trace.plain[code]:
+    found = trace.plain[code]
+    if found is not None:
         _refuse(
-            trace.plain[code],
+            found[0],
             "bodies that run to their end; a return stands at the end of the function only",
             "write the other case under pages.otherwise()",
+            Location(code.co_filename, found[1]),
         )
 
 
-def _jump(code: CodeType) -> str:
+def _jump(code: CodeType) -> tuple[str, int] | None:
+    """What leaves a ``with``, and its line."""
     try:
         lines, first = inspect.getsourcelines(code)
         tree = ast.parse(textwrap.dedent("".join(lines)))
     except (OSError, TypeError, SyntaxError):
-        return "a program whose source can't be read: a jump out of a branch would not be seen"
-    function = tree.body[0]
-    for node in ast.walk(function):
+        return "a program whose source can't be read: a jump out of a branch would not be seen", code.co_firstlineno
+    for node in ast.walk(tree.body[0]):
         if isinstance(node, ast.With):
-            for inner in _own(node):
-                if isinstance(inner, ast.Return | ast.Break | ast.Continue | ast.Try):
-                    word = type(inner).__name__.lower()
-                    return f"`{word}` inside of a `with`, on line {first + inner.lineno - 1}"
-    return ""
+            for jump in _jumps(node, in_loop=False):
+                return f"`{type(jump).__name__.lower()}` inside of a `with`", first + jump.lineno - 1
+    return None
 
 
-def _own(node: ast.AST) -> Iterator[ast.AST]:
-    """What stands in a node, but not in functions inside of it."""
+def _jumps(node: ast.AST, in_loop: bool) -> Iterator[ast.stmt]:
+    """Jumps out of a node; functions inside of it keep theirs, and loops of Python what only leaves the loop."""
     for child in ast.iter_child_nodes(node):
-        if not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+        if isinstance(child, ast.Return) or (isinstance(child, ast.Break | ast.Continue) and not in_loop):
             yield child
-            yield from _own(child)
+        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _jumps(child, in_loop or isinstance(child, ast.For | ast.While))
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------
