@@ -34,6 +34,7 @@ from tilewright.pages.programs.language import TracedPool as Pool
 from tilewright.pages.programs.language import TracedRequest as Request
 from tilewright.pages.programs.language import TracedRequests as Requests
 from tilewright.pages.programs.language import TracedTable as Table
+from tilewright.pages.programs.lifetime import PoolPlan, SizeChoice, choose_page_size, plan, reuse_windows
 
 if TYPE_CHECKING:
     from tilewright.pages.oplog import OperationLog
@@ -58,9 +59,11 @@ __all__ = [
     "PageSequence",
     "Peak",
     "Pool",
+    "PoolPlan",
     "PoolStats",
     "Request",
     "Requests",
+    "SizeChoice",
     "SlotMapping",
     "Table",
     "append",
@@ -68,6 +71,7 @@ __all__ = [
     "capture",
     "cell",
     "check",
+    "choose_page_size",
     "copy",
     "each",
     "fence",
@@ -75,10 +79,12 @@ __all__ = [
     "launch",
     "otherwise",
     "phase",
+    "plan",
     "program",
     "record",
     "repeat",
     "replay",
+    "reuse_windows",
     "slots",
     "wait",
     "when",

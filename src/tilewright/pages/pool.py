@@ -233,6 +233,16 @@ class PagePool:
         return next((d for d in self._deferred.values() if d.size is size), None)
 
     # -- sharing ------------------------------------------------------------------------------------------------------
+    def share_one(self, handle: int) -> int:
+        """Another owner; returns the same handle."""
+        page = handle & PAGE
+        with self._lock:
+            size = self._sizes[0]
+            if self._plain and page < size.count and size.handles[page] == handle and size.refs[page]:
+                size.refs[page] += 1
+                return handle
+        return int(self.share(handle)[0])
+
     def share(self, handles: ArrayLike) -> Handles:
         """Another owner for each; returns the same handles."""
         given = np.atleast_1d(np.asarray(handles, np.int64))
@@ -274,20 +284,18 @@ class PagePool:
         page = handle & PAGE
         with self._lock:
             size = self._sizes[0]
-            if (
-                self._plain
-                and page < size.count
-                and size.handles[page] == handle
-                and size.refs[page] == 1
-                and not self._guards
-                and page not in self._trees[0].nodes
-            ):
-                size.refs[page] = 0
-                tag = handle + GENERATION
-                size.handles[page] = tag if tag >> 63 == 0 else handle & (GENERATION - 1)
-                size.free[size.top] = page
-                size.top += 1
-                return
+            if self._plain and page < size.count and size.handles[page] == handle and size.refs[page]:
+                owners = size.refs[page] - 1
+                if owners:
+                    size.refs[page] = owners
+                    return
+                if not self._guards and page not in self._trees[0].nodes:
+                    size.refs[page] = 0
+                    tag = handle + GENERATION
+                    size.handles[page] = tag if tag >> 63 == 0 else handle & (GENERATION - 1)
+                    size.free[size.top] = page
+                    size.top += 1
+                    return
         self.release(handle)
 
     def release(self, handles: ArrayLike, *, after: PassingEvent | None = None) -> None:
