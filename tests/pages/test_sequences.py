@@ -88,6 +88,20 @@ def test_a_fork_copies_the_page_that_is_not_full() -> None:
     assert first.row[0] == second.row[0]
 
 
+def test_the_last_fork_of_a_batch_writes_in_place() -> None:
+    pool = pages.PagePool(8, page_tokens=4)
+    first = pages.PageSequence(pool)
+    first.append(2)
+    forks = [first, first.fork(), first.fork()]
+    done = pages.append(forks, [1, 1, 1])
+    assert (done.sources.tolist(), done.targets.tolist()) == ([0, 0], [1, 2])
+    assert [s.row.tolist() for s in forks] == [[1], [2], [0]]
+    assert done.slots.slots.tolist() == [6, 10, 2]
+    done.copied()
+    assert pool.stats().held == 3
+    assert pages.block_table(forks).unique is Discharge.BY_CONSTRUCTION
+
+
 def test_one_sequence_twice_is_not_unique() -> None:
     pool = pages.PagePool(8, page_tokens=4)
     sequence = pages.PageSequence(pool)

@@ -266,15 +266,16 @@ class PagePool:
                 )
             return page
 
-    def own(self, handle: int) -> tuple[int, int | None]:
+    def own(self, handle: int, *, leaving: int = 0) -> tuple[int, int | None]:
         """Copy on write: a handle whose page may be written, and the handle to copy from.
 
         The second is None, and the first is ``handle``, where the page may be written as it is. Otherwise the caller
         copies the page, and then releases the second ``after`` an event behind the copy: it is still theirs.
+        ``leaving``: owners that copy the page before this one writes it.
         """
         with self._lock:
             size, page = self._one(handle)
-            if size.refs[page] == 1 and page not in self._trees[size.number].nodes:
+            if size.refs[page] == 1 + leaving and page not in self._trees[size.number].nodes:
                 return handle, None
         return int(self.take(1, page_tokens=size.tokens)[0]), handle
 

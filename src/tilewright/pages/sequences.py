@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NoReturn
@@ -103,13 +104,14 @@ class PageSequence:
         self._row[begin:end] = [h & PAGE for h in handles]
         self.handles.extend(handles)
 
-    def _own_last(self) -> tuple[int, int] | None:
-        """Copy on write of the page that is being filled: (to release, the copy)."""
+    def _own_last(self, leaving: Counter[int]) -> tuple[int, int] | None:
+        """Copy on write of the page that is being filled: (to release, the copy). ``leaving``: who copies it before."""
         last = self.handles[-1]
         assert last is not None
-        owned, source = self.pool.own(last)
+        owned, source = self.pool.own(last, leaving=leaving[last])
         if source is None:
             return None
+        leaving[source] += 1
         self.handles[-1] = owned
         self._row[len(self.handles) - 1] = owned & PAGE
         return source, owned
@@ -117,8 +119,8 @@ class PageSequence:
 
 @dataclass(frozen=True, eq=False)
 class Appended:
-    """Where new tokens go: ``slots``, in the order of the sequences; and the pages to copy before, ``sources`` to
-    ``targets``. Once the copies are launched, ``copied`` gives the sources back."""
+    """Where new tokens go: ``slots``, in the order of the sequences; and the pages to copy before any token is
+    written, ``sources`` to ``targets``. Once the copies are launched, ``copied`` gives the sources back."""
 
     slots: SlotMapping
     sources: Int32s
@@ -148,7 +150,7 @@ def append(sequences: Sequence[PageSequence], tokens: Sequence[int]) -> Appended
     missing = [s.missing(t) for s, t in zip(sequences, tokens, strict=True)]
     fresh = pool.take(sum(missing), page_tokens=size)
     copies = _copies(sequences, tokens, fresh)
-    taken = fresh.tolist()
+    taken = fresh.tolist()[::-1]
     for sequence, count in zip(sequences, missing, strict=True):
         if count:
             sequence._extend([taken.pop() for _ in range(count)])  # pyright: ignore[reportPrivateUsage]
@@ -167,10 +169,11 @@ def _copies(
     sequences: Sequence[PageSequence], tokens: Sequence[int], fresh: np.ndarray[tuple[int], np.dtype[np.int64]]
 ) -> list[tuple[int, int]]:
     found: list[tuple[int, int]] = []
+    leaving: Counter[int] = Counter()
     try:
         for sequence, count in zip(sequences, tokens, strict=True):
             if count and sequence._shared_tail and sequence.length % sequence.page_tokens:  # pyright: ignore[reportPrivateUsage]
-                copy = sequence._own_last()  # pyright: ignore[reportPrivateUsage]
+                copy = sequence._own_last(leaving)  # pyright: ignore[reportPrivateUsage]
                 if copy is not None:
                     found.append(copy)
     except BaseException:
