@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
 import pytest
 
 from support.page_cases import Case, cases
@@ -9,6 +15,7 @@ from support.page_oracle import all_runs, random_runs
 from tilewright import pages
 from tilewright.diag import TilewrightError, render
 
+ROOT = Path(__file__).parents[2]
 WRONG, RIGHT = list(cases("wrong")), list(cases("right"))
 
 
@@ -46,3 +53,48 @@ def test_there_are_enough_of_both() -> None:
     assert len(alone) > 120
     assert (len(WRONG) > 300, len(RIGHT) > 250) == (True, True)
     assert {c.code for c in WRONG} == {f"PAG00{n}" for n in range(1, 10)}
+
+
+def joined(lines: int) -> Case:
+    """Right programs behind each other."""
+    bodies = [c.source.split('pages.slots(requests, "others")\n', 1)[1] for c in RIGHT if c.name.endswith(", alone")]
+    text = ""
+    for body in bodies:
+        text += body if len(text.splitlines()) < lines else ""
+    head = RIGHT[0].source.split("    page = ", 1)[0]
+    return Case("joined", head + text)
+
+
+def test_three_hundred_lines_are_checked_in_a_tenth_of_a_second() -> None:
+    function = joined(300).function()
+    seconds: list[float] = []
+    for _ in range(8):
+        program = pages.program(function)
+        begin = time.process_time()
+        program.check()
+        seconds.append(time.process_time() - begin)
+    assert min(seconds) < 0.1
+
+
+SAID = """
+import tilewright as tw
+from support.page_cases import cases
+from tilewright import pages
+for case in list(cases("wrong"))[::7]:
+    try:
+        pages.program(case.function()).check()
+    except tw.TilewrightError as error:
+        print(error)
+"""
+
+
+def test_the_same_program_gets_the_same_words() -> None:
+    said: set[str] = set()
+    for seed in ("1", "2"):
+        path = os.pathsep.join((str(ROOT / "src"), str(ROOT / "tests")))
+        environment = {**os.environ, "PYTHONHASHSEED": seed, "PYTHONPATH": path}
+        command = [sys.executable, "-c", SAID]
+        done = subprocess.run(command, env=environment, capture_output=True, text=True, check=True)
+        said.add(done.stdout)
+    assert len(said) == 1
+    assert len(said.pop()) > 10000

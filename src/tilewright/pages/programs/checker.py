@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilewright.diag import Diagnostic, Label
-from tilewright.pages.programs.heap import NONE, Heap, Record, Step
+from tilewright.pages.programs.heap import NONE, Heap, Record, Step, apart
 from tilewright.pages.programs.ops import (
     AskPlace,
     Body,
@@ -101,7 +101,9 @@ class _Checker:
         self.slots = frozenset(p.name for op in ops if isinstance(p := getattr(op, "place", None), Place) and p.each)
         self.has_requests = any(isinstance(op, RepeatLoop) and op.each for op in ops)
         self.bodies: dict[int, _BodyFacts] = {}
+        self.texts: dict[Record, str] = {}
         self.memo: dict[tuple[int, tuple[object, ...]], list[Heap]] = {}
+        self.iterations: dict[tuple[Record, tuple[object, ...]], list[tuple[Heap, Record]]] = {}
 
     def run(self) -> CheckedProgram:
         try:
@@ -207,7 +209,7 @@ class _Checker:
         heap.done = heap.after = NONE
         heads, fresh = {heap.key(): heap}, [heap]
         while fresh:
-            ends = [e for h in fresh for record in sorted(h.records, key=repr) for e in self._request(op, h, record)]
+            ends = [end for h in fresh for end in self._requests(op, h)]
             fresh = list[Heap]()
             for h in ends:
                 if h.key() not in heads:
@@ -216,16 +218,47 @@ class _Checker:
             self._bounded(op, len(heads))
         return [_left(h) for h in heads.values() if h.done == h.records]
 
-    def _request(self, op: RepeatLoop, heap: Heap, record: Record) -> Iterator[Heap]:
+    def _requests(self, op: RepeatLoop, heap: Heap) -> Iterator[Heap]:
+        """The states behind one iteration, for a request of each record."""
+        records = sorted(heap.records, key=self._order)
+        known = heap.records | heap.after
+        if not apart(known):
+            for record in records:
+                for end, new in self._iteration(op, heap.copy(), record):
+                    yield self._counted(end, new)
+            return
+        origins = tuple(sorted(known, key=self._order))
         entered = heap.copy()
+        entered.records = entered.done = entered.after = NONE
+        entered.others = origins
+        key = (id(op), entered.key())
+        for record in records:
+            if (record, key) not in self.iterations:
+                self.iterations[record, key] = list(self._iteration(op, entered.copy(), record))
+            for end, new in self.iterations[record, key]:
+                yield self._counted(_with_others(end, heap, dict(zip(origins, end.others, strict=True)), record), new)
+
+    def _order(self, record: Record) -> str:
+        """What records are sorted by, so that paths are the same in every run."""
+        if record not in self.texts:
+            self.texts[record] = repr(record)
+        return self.texts[record]
+
+    def _iteration(self, op: RepeatLoop, entered: Heap, record: Record) -> Iterator[tuple[Heap, Record]]:
+        """The states behind the body, and what the request's slots hold then."""
         entered.open_record(record)
-        entered.step(op.where, "a request" if heap.done else "the first request")
+        entered.step(op.where, "a request")
         for end in self._body(op.body, [entered]):
             for h in self._closed(end, op.body, op, "the end of a request's iteration"):
-                h.done |= {h.chosen or record}
-                h.chosen = None
-                h.after |= {h.close_record(self.slots)}
-                yield h
+                yield h, h.close_record(self.slots)
+
+    def _counted(self, heap: Heap, new: Record) -> Heap:
+        """The request is done, and of the record that its iteration made of it."""
+        assert heap.chosen is not None
+        heap.done |= {heap.chosen}
+        heap.chosen = None
+        heap.after |= {new}
+        return heap
 
     def _joined(self, op: PageOp, heaps: list[Heap]) -> list[Heap]:
         if len(heaps) < 2:
@@ -274,7 +307,7 @@ class _Checker:
         for heap in heaps:
             tables = sum(s.table for s in heap.storages.values())
             most = Peak(len(heap.storages) - tables, tables)
-            for record in (*heap.records, *heap.after):
+            for record in (*heap.records, *heap.after, *heap.others):
                 own = sum(s.table for _, s in record.local)
                 most = most.max(Peak(0, 0, len(record.local) - own, own))
             self.peaks[self.phase] = self.peaks.get(self.phase, Peak()).max(most)
@@ -362,4 +395,14 @@ def _left(heap: Heap) -> Heap:
     made.records, made.done, made.after = heap.after, NONE, NONE
     for storage in list(made.storages):
         made.forget(storage)
+    return made
+
+
+def _with_others(end: Heap, begin: Heap, image: dict[Record, Record], record: Record) -> Heap:
+    """Behind an iteration that did not depend on other requests: theirs are as its events left them."""
+    made = end.copy()
+    made.records, made.done, made.after = (
+        frozenset(image[r] for r in records) for records in (begin.records, begin.done, begin.after)
+    )
+    made.chosen, made.others = image[record], ()
     return made

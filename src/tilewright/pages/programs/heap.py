@@ -27,30 +27,48 @@ StorageId = tuple[int, int]
 """The op that made a storage and a number among those alive of that op; (-1, n) are those of a record."""
 
 
+class _Hashed:
+    """A value that is hashed once: states are compared all the time."""
+
+    _hash: int
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "_hash", hash(tuple(vars(self).values())))
+
+    def __hash__(self) -> int:
+        return self._hash
+
+
 @dataclass(frozen=True)
-class Held:
+class Held(_Hashed):
     """What a handle holds. ``cow``: it copies on write."""
 
     storage: StorageId
     cow: bool = False
     duty: Duty = NO_DUTY
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclass(frozen=True)
-class Stored:
+class Stored(_Hashed):
     """A storage: accesses in flight, and launches by handles that left it, for whoever frees it."""
 
     table: bool
     hazards: frozenset[Hazard] = frozenset()
     duty: Duty = NO_DUTY
 
+    __hash__ = _Hashed.__hash__
+
 
 @dataclass(frozen=True)
-class Record:
+class Record(_Hashed):
     """What the slots of a request hold, in the order of names; ``local`` storages no other request reaches."""
 
     slots: tuple[tuple[str, Held], ...] = ()
     local: tuple[tuple[StorageId, Stored], ...] = ()
+
+    __hash__ = _Hashed.__hash__
 
 
 @dataclass(frozen=True)
@@ -69,9 +87,10 @@ NONE: Records = frozenset()
 
 class Heap:
     """One abstract state. ``records`` are those of all requests before a loop, ``done`` those of them that had their
-    iteration, ``after`` what became of them, ``chosen`` the one of this iteration."""
+    iteration, ``after`` what became of them, ``chosen`` the one of this iteration. ``others``: records that
+    only events reach, while an iteration is interpreted that does not depend on them."""
 
-    __slots__ = ("after", "chosen", "done", "facts", "handles", "path", "places", "records", "storages")
+    __slots__ = ("after", "chosen", "done", "facts", "handles", "others", "path", "places", "records", "storages")
 
     def __init__(self) -> None:
         self.handles: dict[int, Held] = {}
@@ -80,6 +99,7 @@ class Heap:
         self.facts: dict[int, bool] = {}
         self.records = self.done = self.after = NONE
         self.chosen: Record | None = None
+        self.others: tuple[Record, ...] = ()
         self.path: Step | None = None
 
     def copy(self) -> Heap:
@@ -87,7 +107,7 @@ class Heap:
         made.handles, made.storages = self.handles.copy(), self.storages.copy()
         made.places, made.facts = self.places.copy(), self.facts.copy()
         made.records, made.done, made.after = self.records, self.done, self.after
-        made.chosen, made.path = self.chosen, self.path
+        made.chosen, made.others, made.path = self.chosen, self.others, self.path
         return made
 
     def key(self) -> tuple[object, ...]:
@@ -101,6 +121,7 @@ class Heap:
             self.done,
             self.after,
             self.chosen,
+            self.others,
         )
 
     def step(self, where: Location, what: str, handle: int = 0) -> None:
@@ -155,6 +176,7 @@ class Heap:
             self.storages[storage] = _stored(stored, change)
         if self.chosen is not None:
             self.chosen = _record(self.chosen, change)
+        self.others = tuple(_record(r, change) for r in self.others)
         self.records, self.done, self.after = (
             frozenset(_record(r, change) for r in records) for records in (self.records, self.done, self.after)
         )
@@ -163,7 +185,7 @@ class Heap:
         return (
             any(s.hazards or s.duty for s in self.storages.values())
             or any(h.duty for h in self.holders())
-            or any(r.slots for r in (*self.records, *self.after))
+            or any(r.slots for r in (*self.records, *self.after, *self.others))
         )
 
     # -- records ------------------------------------------------------------------------------------------------------
@@ -202,6 +224,11 @@ class Heap:
 
 def _moved(held: Held, to: dict[StorageId, StorageId]) -> Held:
     return Held(to.get(held.storage, held.storage), held.cow, held.duty)
+
+
+def apart(records: Records) -> bool:
+    """Whether all storages that these hold are their own: no other request, and nothing else, reaches them."""
+    return all(h.storage[0] < 0 for r in records for _, h in r.slots)
 
 
 def _reaches(record: Record, storage: StorageId) -> bool:

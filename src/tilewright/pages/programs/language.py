@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ast
 import inspect
+import linecache
 import os
 import sys
 import textwrap
@@ -519,16 +520,24 @@ def _check_jumps(trace: _Trace) -> None:
 
 def _jump(code: CodeType) -> tuple[str, int] | None:
     """What leaves a ``with``, and its line."""
+    first = code.co_firstlineno
     try:
-        lines, first = inspect.getsourcelines(code)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):
-        return "a program whose source can't be read: a jump out of a branch would not be seen", code.co_firstlineno
+        tree = _parsed(code)
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return "a program whose source can't be read: a jump out of a branch would not be seen", first
     for node in ast.walk(tree.body[0]):
         if isinstance(node, ast.With):
             for jump in _jumps(node, in_loop=False):
                 return f"`{type(jump).__name__.lower()}` inside of a `with`", first + jump.lineno - 1
     return None
+
+
+def _parsed(code: CodeType) -> ast.Module:
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 : _last_line(code)]
+    try:
+        return ast.parse(textwrap.dedent("".join(lines)))
+    except SyntaxError:  # the last statement goes on behind its last instruction
+        return ast.parse(textwrap.dedent("".join(inspect.getsourcelines(code)[0])))
 
 
 def _jumps(node: ast.AST, in_loop: bool) -> Iterator[ast.stmt]:
