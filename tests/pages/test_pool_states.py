@@ -6,7 +6,7 @@ from collections import Counter
 
 import numpy as np
 import pytest
-from hypothesis import settings
+from hypothesis import Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import (
     Bundle,
@@ -17,10 +17,12 @@ from hypothesis.stateful import (
     multiple,
     precondition,
     rule,
+    run_state_machine_as_test,
 )
 
 from tilewright import pages
 from tilewright.diag import TilewrightError
+from tilewright.pages.pool import PagePool, _SizeClass
 
 PAGES = 24
 PAGE = 4
@@ -243,3 +245,17 @@ TestQuickPool = QuickMachine.TestCase
 TestQuickPool.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 TestPool = PoolMachine.TestCase
 TestPool.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
+
+
+PLANTED = {
+    "events of earlier owners are forgotten": (PagePool, "_guarded", lambda *_: None),
+    "pages keep their generation": (_SizeClass, "retag", lambda *_: None),
+    "frees are not deferred": (PagePool, "_freed", lambda self, size, free, _: self._push(size, free)),
+}
+
+
+@pytest.mark.parametrize("bug", PLANTED)
+def test_a_planted_bug_is_noticed(bug: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(*PLANTED[bug])
+    with pytest.raises((AssertionError, pytest.fail.Exception, TilewrightError)):
+        run_state_machine_as_test(QuickMachine, settings=settings(TestPool.settings, phases=[Phase.generate]))

@@ -27,7 +27,7 @@ AROUND = {
     "of a request": "for each_request in pages.each(requests):\n{1}",
     "in a branch": 'with pages.when(pages.flag("serves")):\n{1}',
     "in the other branch": 'with pages.when(pages.flag("idle")):\n    pages.fence()\nwith pages.otherwise():\n{1}',
-    "behind work": 'before = pool.table()\nbefore.append(99)\n{}\npages.fence()\nbefore.release()',
+    "behind work": "before = pool.table()\nbefore.append(99)\n{}\npages.fence()\nbefore.release()",
 }
 """Surroundings; ``{1}``: indented once."""
 
