@@ -51,6 +51,7 @@ from tilewright.lang.schedule import Schedule
 from tilewright.lang.sorts import argsort, histogram, sort, topk
 from tilewright.lang.tensors import Offsets, Tensor, Unique
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
+from tilewright.ops.packing.policy import KEEP_ALL, PackPolicy
 
 if TYPE_CHECKING:
     from tilewright import jit
@@ -62,6 +63,7 @@ __all__ = [
     "Fragment",
     "Kernel",
     "Offsets",
+    "PackPolicy",
     "Range",
     "Scalar",
     "Schedule",
@@ -75,6 +77,7 @@ __all__ = [
     "axis",
     "bf16",
     "bool",
+    "build_pack_plan",
     "ceil",
     "check",
     "cummax",
@@ -106,6 +109,7 @@ __all__ = [
     "minimum",
     "nan",
     "op",
+    "pack",
     "patch",
     "philox",
     "present",
@@ -123,6 +127,7 @@ __all__ = [
     "tanh",
     "tf32",
     "topk",
+    "unpack",
     "where",
     "zeros",
 ]
@@ -140,6 +145,27 @@ def check() -> None:
     from tilewright import runtime  # noqa: PLC0415 - the language must not load the runtime
 
     runtime.promises.check()
+
+
+def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL) -> Any:
+    """Where rows go that are packed by bucket; see ``tilewright.ops.packing.plan.build_pack_plan``."""
+    from tilewright.ops.packing import plan  # noqa: PLC0415 - its kernels load with it
+
+    return plan.build_pack_plan(indices, buckets, policy)
+
+
+def pack(plan: Any, x: Any) -> Any:
+    """Rows at their packed places; see ``tilewright.ops.packing.moving.pack``."""
+    from tilewright.ops.packing import moving  # noqa: PLC0415 - its kernels load with it
+
+    return moving.pack(plan, x)
+
+
+def unpack(plan: Any, y: Any, weights: Any = None, added: Any = None) -> Any:
+    """Packed rows added up by token; see ``tilewright.ops.packing.moving.unpack``."""
+    from tilewright.ops.packing import moving  # noqa: PLC0415 - its kernels load with it
+
+    return moving.unpack(plan, y, weights, added)
 
 
 def patch(model: Any, **wanted: Any) -> Any:

@@ -14,20 +14,18 @@ from tilewright.base.dtypes import DType, bf16, bool_, e4m3, e5m2, f16, f32, i8,
 from tilewright.diag import fail
 from tilewright.runtime.arguments import Described, compact
 
-_DTYPES: dict[str, DType] = {
-    np.dtype(python).str + python.__name__: dtype
-    for python, dtype in (
-        (np.float32, f32),
-        (np.float16, f16),
-        (ml_dtypes.bfloat16, bf16),
-        (ml_dtypes.float8_e4m3fn, e4m3),
-        (ml_dtypes.float8_e5m2, e5m2),
-        (np.int8, i8),
-        (np.int32, i32),
-        (np.int64, i64),
-        (np.bool_, bool_),
-    )
+_PYTHON_TYPES: dict[DType, type[Any]] = {
+    f32: np.float32,
+    f16: np.float16,
+    bf16: ml_dtypes.bfloat16,
+    e4m3: ml_dtypes.float8_e4m3fn,
+    e5m2: ml_dtypes.float8_e5m2,
+    i8: np.int8,
+    i32: np.int32,
+    i64: np.int64,
+    bool_: np.bool_,
 }
+_DTYPES = {np.dtype(python).str + python.__name__: dtype for dtype, python in _PYTHON_TYPES.items()}
 
 
 Array: TypeAlias = npt.NDArray[Any]
@@ -38,9 +36,9 @@ def is_array(value: object) -> TypeGuard[Array]:
     return isinstance(value, np.ndarray)
 
 
-def empty(like: Array, shape: tuple[int, ...], *, zero: bool) -> Array:
-    """A row-major array of the dtype of ``like``."""
-    return (np.zeros if zero else np.empty)(shape, like.dtype)
+def empty(like: Array, shape: tuple[int, ...], dtype: DType | None = None, *, zero: bool) -> Array:
+    """A row-major array, of the dtype of ``like`` where none is given."""
+    return (np.zeros if zero else np.empty)(shape, like.dtype if dtype is None else _PYTHON_TYPES[dtype])
 
 
 def of_tensor(tensor: Any) -> Array:

@@ -152,7 +152,7 @@ def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, A
                 required="a result whose extents the other tensors have",
                 help=f"allocate {param.name} and pass it",
             )
-        made[param.name] = _empty(first, shape, zero=param.name in uses.added)
+        made[param.name] = empty(first, shape, zero=param.name in uses.added)
     return made
 
 
@@ -162,10 +162,12 @@ def _of_floats(tensor: Any) -> bool:
     return dtype is not None and dtype.is_float
 
 
-def _empty(like: Any, shape: tuple[Any, ...], *, zero: bool) -> Any:
+def empty(like: Any, shape: tuple[Any, ...], dtype: DType | None = None, *, zero: bool = False) -> Any:
+    """A row-major tensor of the library and device of ``like``, and of its dtype where none is given; JIT007 for what
+    is of neither library."""
     if rooms.is_array(like):
-        return rooms.arrays.empty(like, shape, zero=zero)
-    dtype = dtype_named(str(getattr(like, "dtype", "")))
+        return rooms.arrays.empty(like, shape, dtype, zero=zero)
+    dtype = dtype or dtype_named(str(getattr(like, "dtype", "")))
     if not pytorch.is_tensor(like) or not isinstance(dtype, DType):
         fail(
             "JIT007",

@@ -31,6 +31,12 @@ def simulated() -> Generator[None]:
         _SIMULATED.reset(token)
 
 
+@torch.compiler.assume_constant_result
+def is_simulated() -> bool:
+    """Whether tensors of the CPU run kernels in the simulator; a compiled graph keeps what it was then."""
+    return _SIMULATED.get()
+
+
 Fallback = Callable[..., Any]
 """Takes the operator's arguments in order, and returns its results; what it mutates, it mutates in place."""
 

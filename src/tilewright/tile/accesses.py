@@ -83,6 +83,11 @@ class Accesses:
         ranges, as ``Coordinates.placed`` gives them, and over elements of what was ``loaded``."""
         self._remember(array, _Access(use, tuple(coords), here(), axes, loaded), [] if loaded else varying)
 
+    def walk(self, start: Expr, step: Span) -> None:
+        """A stream that begins at ``start``, which may be loaded: each ``step`` begins before it ends."""
+        if not self._loaded.isdisjoint(start.symbols):
+            self.limits.walk(step.origin, step.stop)
+
     def is_loaded(self, array: Array) -> bool:
         """Whether the tensor has been loaded from."""
         return any(access.use is Use.LOAD for access in self._seen.get(array.name, ()))
@@ -113,9 +118,10 @@ class Accesses:
         return low is not None and self.require(Const(0) <= low) and self._below(coord + 1, dim)
 
     def _below(self, last: Expr, dim: Expr) -> bool:
-        if last == dim or (isinstance(last, Min) and dim in last.args):
-            return True
         high = self.limits.upper(last)
+        for end in (last, high):
+            if end == dim or (isinstance(end, Min) and dim in end.args):
+                return True
         return high is not None and self.require(high <= dim)
 
     def require(self, predicate: Expr) -> bool:

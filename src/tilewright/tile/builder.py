@@ -199,6 +199,7 @@ class KernelBuilder:
         self._accesses.check_range(trip)
         self._accesses.limits.add(counter, trip)
         span = Span(start + sym(counter) * step, step, stop)
+        self._accesses.walk(start, span)
         body = Block()
         op = dialect.Stream(counter, span, start, trip, Region(body))
         self._emit(op)

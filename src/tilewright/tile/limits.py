@@ -33,6 +33,7 @@ class Limits:
 
     def __init__(self, dims: frozenset[str], scalars: frozenset[str] = frozenset()):
         self._greatest = dict[str, Expr | None]()
+        self._walked = dict[Expr, Expr]()
         self.known: Mapping[str, Interval] = dict.fromkeys(dims, (0, MAX_EXTENT)) | dict.fromkeys(scalars, _I32)
 
     def range(self, e: Expr) -> Interval:
@@ -47,6 +48,12 @@ class Limits:
         top = self.upper(count)
         self._greatest[symbol] = None if top is None else top - 1
 
+    def walk(self, begin: Expr, stop: Expr) -> None:
+        """``begin``, where a step of a stream begins, lies before ``stop``, though what it is made of may be loaded."""
+        top = self.upper(stop)
+        if top is not None:
+            self._walked[begin] = top - 1
+
     def inside(self, coord: Expr, dim: Expr) -> bool:
         """Whether ``0 <= coord < dim`` in every program of every launch."""
         return self.at_least(coord, Const(0)) and self.at_least(dim - 1, coord)
@@ -58,6 +65,10 @@ class Limits:
 
     def upper(self, e: Expr) -> Expr | None:
         """An expression of launch-time values that is never less than ``e``; None if none is found."""
+        for begin, last in self._walked.items():
+            beside = (e - begin).constant
+            if beside is not None:
+                return last + beside
         return self._bound(e, up=True)
 
     def lower(self, e: Expr) -> Expr | None:

@@ -106,4 +106,14 @@ CODES: tuple[Code, ...] = (
         source="tilewright.ops.gradients",
         help="give @tw.op a backward, detach the tensor, or call the operator under torch.no_grad()",
     ),
+    Code(
+        "JIT012",
+        "a pack plan that cannot be made or used",
+        "A plan shares rows out to buckets by integers of (tokens,) or (tokens, choices). Buckets, alignment and "
+        "capacity are numbers that the host knows; rows and weights that are packed and unpacked have the extents that "
+        "the plan has.",
+        bad="tw.build_pack_plan(expert_ids.float(), 128)",
+        good="tw.build_pack_plan(expert_ids, 128, tw.PackPolicy(align=128))",
+        source="tilewright.ops.packing",
+    ),
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from tilewright.ops.functional.attentions import attention, attention_with_lse
+from tilewright.ops.functional.experts import experts, moe
 from tilewright.ops.functional.gated import geglu, swiglu
 from tilewright.ops.functional.linears import linear, matmul
 from tilewright.ops.functional.losses import cross_entropy, linear_cross_entropy
@@ -16,12 +17,14 @@ __all__ = [
     "attention",
     "attention_with_lse",
     "cross_entropy",
+    "experts",
     "geglu",
     "layer_norm",
     "linear",
     "linear_cross_entropy",
     "log_softmax",
     "matmul",
+    "moe",
     "rms_norm",
     "rotary",
     "softmax",

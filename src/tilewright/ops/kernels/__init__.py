@@ -13,6 +13,13 @@ from tilewright.ops.kernels.attention import (
     attention_query_gradient,
 )
 from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, swiglu, swiglu_backward
+from tilewright.ops.kernels.experts import (
+    down_experts,
+    expert_weight_gradient,
+    gated_experts,
+    gated_experts_backward,
+    route,
+)
 from tilewright.ops.kernels.losses import cross_entropy, cross_entropy_backward
 from tilewright.ops.kernels.norms import (
     add_layer_norm,
@@ -44,6 +51,10 @@ __all__ = [
     "attention_query_gradient",
     "cross_entropy",
     "cross_entropy_backward",
+    "down_experts",
+    "expert_weight_gradient",
+    "gated_experts",
+    "gated_experts_backward",
     "geglu",
     "geglu_backward",
     "layer_norm",
@@ -57,6 +68,7 @@ __all__ = [
     "rms_norm_backward",
     "rms_norm_gradients",
     "rotary",
+    "route",
     "softmax",
     "softmax_backward",
     "softmax_long",

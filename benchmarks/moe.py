@@ -1,0 +1,293 @@
+"""A mixture of experts beside PyTorch's: the whole layer, router product to weighted sum, forward and backward, bf16.
+
+Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torch suffice there):
+
+    python benchmarks/moe.py build
+    python benchmarks/moe.py run --compile --json benchmarks/results/moe.json
+
+Timed as ``memory_bound.py`` says. Peers are the same layer around ``torch._grouped_mm``, eager and compiled; logits are
+normal, less s * log(rank of the expert). Sixteen tokens are compared with float64. ``weights_gb_per_s`` is how fast
+both products read the weights of chosen experts. Gradients of the routing are in neither backward.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections.abc import Callable
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from harness import Timer, document, load, parser, relative_error, store, write
+
+UNLIMITED = 2**31 - 1
+
+
+@dataclass(frozen=True)
+class Case:
+    """Tokens, experts, choices, width, inner width, skew."""
+
+    tokens: int
+    experts: int
+    choices: int
+    width: int
+    inner: int
+    skew: float
+
+    def __str__(self) -> str:
+        return f"{self.tokens} tokens, {self.choices} of {self.experts}, {self.width}x{self.inner}, s = {self.skew:g}"
+
+
+CASES = (
+    Case(8192, 8, 2, 4096, 14336, 0.0),
+    Case(8192, 8, 2, 4096, 14336, 1.0),
+    Case(8192, 128, 8, 2048, 768, 0.0),
+    Case(8192, 128, 8, 2048, 768, 1.0),
+    Case(4096, 64, 6, 2048, 1408, 2.0),
+    Case(1024, 128, 8, 2048, 768, 1.0),
+    Case(64, 128, 8, 2048, 768, 1.0),
+)
+BACKWARD = (CASES[0], CASES[2], CASES[4])
+
+
+# -- artifacts --------------------------------------------------------------------------------------------------------
+def build(only: str) -> None:
+    """Compile each kernel for row-major tensors like those of the cases."""
+    from tilewright.ops.kernels import experts
+    from tilewright.ops.packing import kernels
+
+    programs: dict[str, tuple[Any, dict[str, Any], dict[str, int]]] = {
+        "count": (kernels.count_buckets, {}, {}),
+        "place": (kernels.place_pairs, {}, {}),
+        "pack": (kernels.pack_rows, {}, {}),
+        "weights": (experts.expert_weight_gradient, {}, {}),
+        "gated_backward": (experts.gated_experts_backward, {}, {}),
+    }
+    for k in (2, 6, 8):
+        programs[f"route{k}"] = (experts.route, {"k": k}, {"K": k})
+        programs[f"unpack{k}"] = (kernels.unpack_rows, {"choices": k, "added": None}, {"K": k})
+        programs[f"add{k}"] = (kernels.unpack_rows, {"choices": k, "added": None, "weights": None}, {"K": k})
+    for bm in (64, 128):
+        programs[f"lay_out{bm}"] = (kernels.lay_out_buckets, {"align": bm}, {})
+        programs[f"clear{bm}"] = (kernels.clear_rows, {"align": bm}, {"A": bm})
+        programs[f"gated{bm}"] = (experts.gated_experts, {"bm": bm, "halves": None}, {})
+        programs[f"kept{bm}"] = (experts.gated_experts, {"bm": bm}, {})
+        programs[f"down{bm}"] = (experts.down_experts, {"bm": bm}, {})
+        programs[f"inputs{bm}"] = (experts.down_experts, {"bm": bm}, {"transposed": 1})
+    for name, (kernel, keywords, sizes) in programs.items():
+        if only in name:
+            dtypes = {t.name: _dtype(t.name) for t in kernel.tensors if keywords.get(t.name, "") is not None}
+            facts = _facts(kernel, dtypes, sizes)
+            artifact, seconds = store(f"moe_{name}", kernel.compile, dtypes=dtypes, facts=facts, **keywords)
+            print(f"{name}: {seconds:.1f} s, {len(artifact.kernels)} kernels", flush=True)
+
+
+_F32 = ("weights", "dweights")
+_BF16 = ("x", "y", "h", "dh", "dw", "out", "down", "gate_up", "halves", "dhalves", "router")
+
+
+def _dtype(name: str) -> str:
+    return "f32" if name in _F32 else "bf16" if name in _BF16 else "i32"
+
+
+def _facts(kernel: Any, dtypes: dict[str, str], sizes: dict[str, int]) -> Any:
+    """Of tensors whose extents are multiples of 64, but for what a case says."""
+    from tilewright.base.dtypes import DTYPES
+    from tilewright.compiler.specialisation import Observed, observe_facts
+
+    seen: dict[str, Any] = {}
+    for tensor in kernel.tensors:
+        if tensor.name in dtypes:
+            shape = tuple(d if isinstance(d, int) else sizes.get(d, 4096 + ("+" in d)) for d in tensor.dims)
+            strides = tuple(prod(shape[i + 1 :]) for i in range(len(shape)))
+            if tensor.name == "down" and "transposed" in sizes:
+                strides = (strides[0], 1, shape[1])
+            seen[tensor.name] = Observed(DTYPES[dtypes[tensor.name]], 0, shape, strides)
+    return observe_facts(seen)
+
+
+# -- the layer --------------------------------------------------------------------------------------------------------
+Steps = dict[str, Callable[[], object]]
+
+
+class Layer:
+    """Tensors of a case, and what its kernels launch, in order."""
+
+    def __init__(self, torch: Any, case: Case, programs: Callable[[str], Any]) -> None:
+        self.torch, self.case, self._program = torch, case, programs
+        t, e, k, d, i = case.tokens, case.experts, case.choices, case.width, case.inner
+        self.x = torch.randn(t, d, device="cuda").bfloat16()
+        self.router = torch.eye(e, d, device="cuda").bfloat16()
+        self.x[:, :e] = torch.randn(t, e, device="cuda") - case.skew * torch.arange(1, e + 1, device="cuda").log()
+        self.gate_up = torch.randn(e, 2 * i, d, device="cuda", dtype=torch.bfloat16) * d**-0.5
+        self.down = torch.randn(e, d, i, device="cuda", dtype=torch.bfloat16) * i**-0.5
+        self.align = 128 if t * k >= 96 * e else 64  # as tilewright.ops.experts
+        self.pairs = t * k
+        filled = min(e, self.pairs)
+        self.blocks = filled + (self.pairs - filled) // self.align
+        self.forward = self._forward()
+
+    def _empty(self, *shape: int, dtype: str = "bfloat16") -> Any:
+        return self.torch.empty(shape, dtype=getattr(self.torch, dtype), device="cuda")
+
+    def _launch(self, name: str, *values: Any) -> Callable[[], object]:
+        return lambda: self._program(name).launch(values)
+
+    def _forward(self) -> Steps:
+        case, empty, at = self.case, self._empty, self._launch
+        t, e, k, d, i = case.tokens, case.experts, case.choices, case.width, case.inner
+        packed = self.blocks * self.align
+        self.weights, self.ids = empty(t, k, dtype="float32"), empty(t, k, dtype="int32")
+        counts, before = (empty(-(-self.pairs // 512), e, dtype="int32") for _ in range(2))
+        self.kept, self.offsets = empty(e, dtype="int32"), empty(e + 1, dtype="int32")
+        self.rows, self.pair = (empty(self.blocks, self.align, dtype="int32") for _ in range(2))
+        self.block, self.slots = empty(self.blocks, dtype="int32"), empty(t, k, dtype="int32")
+        self.packed, self.h, self.out = empty(packed, d), empty(packed, i), empty(packed, d)
+        self.y, align = empty(t, d), self.align
+        self.halves = self.gate_up.view(e, 2, i, d)
+        flat = self.ids.view(-1)
+        place = (flat, before, self.offsets, self.slots.view(-1), self.rows.view(-1), self.pair.view(-1), UNLIMITED, k)
+        return {
+            "route": at(f"route{k}", self.x, self.router, self.weights, self.ids),
+            "count": at("count", flat, counts),
+            "lay_out": at(f"lay_out{align}", counts, before, self.kept, self.offsets, UNLIMITED),
+            "clear": at(f"clear{align}", self.offsets, self.rows, self.pair, self.block),
+            "place": at("place", *place),
+            "pack": at("pack", self.rows.view(-1), self.x, self.packed),
+            "gated": at(f"gated{align}", self.block, self.packed, self.halves, self.h),
+            "down": at(f"down{align}", self.block, self.h, self.down, self.out),
+            "unpack": at(f"unpack{k}", self.slots, self.out, self.weights, self.y),
+        }
+
+    def backward(self) -> Steps:
+        """Gradients of x, gate_up, down and the weights by row, behind a forward that kept both halves."""
+        case, empty, at, align = self.case, self._empty, self._launch, self.align
+        d, i, packed = case.width, case.inner, self.blocks * self.align
+        kept, dkept, dh, h = empty(packed, 2, i), empty(packed, 2, i), empty(packed, i), empty(packed, i)
+        dy, dout, dx = self.torch.randn_like(self.y), empty(packed, d), empty(case.tokens, d)
+        dgate_up, ddown = self.torch.empty_like(self.gate_up), self.torch.empty_like(self.down)
+        both, by_row = dkept.view(packed, 2 * i), empty(packed, dtype="float32")
+        self.keep = at(f"kept{align}", self.block, self.packed, self.halves, kept, self.h)
+        self.dy, self.gradients = dy, (dx, dgate_up, ddown)
+        turned = self.down.transpose(1, 2), self.gate_up.transpose(1, 2)
+        weighed = (self.pair.view(-1), self.weights.view(-1), kept, dh, dkept, h, by_row)
+        rows = {"dgate_up": (both, self.packed), "ddown": (dout, h)}
+        sums = {name: [x.view(-1, 64, x.shape[1]) for x in pair] for name, pair in rows.items()}
+        return {
+            "pack dy": at("pack", self.rows.view(-1), dy, dout),
+            "dh": at(f"inputs{align}", self.block, dout, turned[0], dh),
+            "gated_backward": at("gated_backward", *weighed),
+            "dpacked": at(f"inputs{align}", self.block, both, turned[1], self.out),
+            "dx": at(f"add{case.choices}", self.slots, self.out, dx),
+            "dgate_up": at("weights", self.offsets, *sums["dgate_up"], dgate_up),
+            "ddown": at("weights", self.offsets, *sums["ddown"], ddown),
+        }
+
+    def by_pytorch(self, x: Any, gate_up: Any, down: Any) -> Any:
+        """The peer: rows sorted by expert, torch._grouped_mm, and back in a sum. The routing has no gradient."""
+        torch, k, e = self.torch, self.case.choices, self.case.experts
+        weights, ids = torch.softmax((x.detach() @ self.router.t()).float(), -1).topk(k, -1)
+        weights = weights / weights.sum(-1, keepdim=True)
+        flat = ids.view(-1)
+        order = flat.argsort(stable=True)
+        ends = torch.bincount(flat, minlength=e).cumsum(0).to(torch.int32)
+        gate, up = torch._grouped_mm(x[order // k], gate_up.transpose(1, 2), offs=ends).chunk(2, 1)
+        out = torch._grouped_mm(torch.nn.functional.silu(gate) * up, down.transpose(1, 2), offs=ends)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(order.numel(), device=order.device)
+        return (out[back].view(-1, k, out.shape[1]) * weights.to(out.dtype)[..., None]).sum(1)
+
+    def exact(self, tokens: Any) -> Any:
+        """Some rows of the result, in float64, with the experts that our router chose."""
+        torch, i = self.torch, self.case.inner
+        found = torch.zeros(len(tokens), self.case.width, dtype=torch.float64, device="cuda")
+        p = torch.softmax(self.x[tokens].double() @ self.router.double().t(), -1).gather(1, self.ids[tokens].long())
+        p = p / p.sum(-1, keepdim=True)
+        for n, token in enumerate(tokens.tolist()):
+            for j, e in enumerate(self.ids[token].tolist()):
+                gate, up = (self.gate_up[e].double() @ self.x[token].double()).split(i)
+                found[n] += p[n, j] * (self.down[e].double() @ (gate * torch.sigmoid(gate) * up))
+        return found
+
+
+def run(args: argparse.Namespace, torch: Any) -> None:
+    """Check and time every case; print a table and write JSON."""
+
+    loaded: dict[str, Any] = {}
+
+    def program(name: str) -> Any:
+        if name not in loaded:
+            loaded[name] = load(f"moe_{name}")
+        return loaded[name]
+
+    timer, found = Timer(torch, args.rounds), list[dict[str, Any]]()
+    for case in CASES:
+        if args.only in str(case):
+            torch.manual_seed(0)
+            found.append(_measured(torch, timer, Layer(torch, case, program), args.compile))
+            print(json.dumps(found[-1]), flush=True)
+            torch.cuda.empty_cache()
+            write(document(torch, **timer.conditions(), rows=found), args.json)
+
+
+def _measured(torch: Any, timer: Timer, layer: Layer, compiled: bool) -> dict[str, Any]:
+    case, steps = layer.case, layer.forward
+    forward = lambda: [step() for step in steps.values()]  # noqa: E731
+    plan = lambda: [steps[name]() for name in ("count", "lay_out", "clear", "place")]  # noqa: E731
+    forward()
+    tokens = torch.randperm(case.tokens, device="cuda")[:16]
+    exact, given = layer.exact(tokens), (layer.x, layer.gate_up, layer.down)
+    error, theirs = (relative_error(y[tokens], exact) for y in (layer.y, layer.by_pytorch(*given)))
+    variants: Steps = {"ours": forward, "plan": plan, "eager": lambda: layer.by_pytorch(*given), **steps}
+    if compiled:
+        torch._dynamo.reset()
+        quick = torch.compile(layer.by_pytorch)
+        variants["compiled"] = lambda: quick(*given)
+    times = timer.medians(variants)
+    peer = min(times[name] for name in ("eager", "compiled") if name in times)
+    active = int((layer.kept > 0).sum())
+    read = active * 3 * case.width * case.inner * 2 / (times["gated"] + times["down"])
+    row: dict[str, Any] = {
+        "case": str(case),
+        "microseconds": _micro(times),
+        "of_peer": round(peer / times["ours"], 3),
+        "active_experts": active,
+        "weights_gb_per_s": round(read * 1e-9, 1),
+        "error": error,
+        "eager_error": theirs,
+    }
+    if case in BACKWARD:
+        row["backward"] = _backward(torch, timer, layer)
+    return row
+
+
+def _backward(torch: Any, timer: Timer, layer: Layer) -> dict[str, Any]:
+    steps = layer.backward()
+    layer.keep()
+    ours = lambda: [step() for step in steps.values()]  # noqa: E731
+    ours()
+    given = [t.detach().requires_grad_() for t in (layer.x, layer.gate_up, layer.down)]
+    y = layer.by_pytorch(*given)
+    eager = lambda: torch.autograd.grad(y, given, layer.dy, retain_graph=True)  # noqa: E731
+    theirs = eager()
+    apart = [relative_error(a, b.double()) for a, b in zip(layer.gradients[1:], theirs[1:], strict=True)]
+    times = timer.medians({"ours": ours, "eager": eager, "forward that keeps": layer.keep, **steps})
+    ratio = round(times["eager"] / times["ours"], 3)
+    return {"microseconds": _micro(times), "of_eager": ratio, "apart_from_eager": apart}
+
+
+def _micro(times: dict[str, float]) -> dict[str, float]:
+    return {name: round(s * 1e6, 1) for name, s in times.items()}
+
+
+if __name__ == "__main__":
+    asked = parser(__doc__, "cases, or programs to build, whose names contain this")
+    asked.add_argument("--compile", action="store_true", help="beside torch.compile, too")
+    given = asked.parse_args()
+    if given.what == "build":
+        build(given.only)
+    else:
+        import torch
+
+        run(given, torch)

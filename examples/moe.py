@@ -1,0 +1,77 @@
+"""A mixture of experts: route, plan, pack, two products over packed rows, and a weighted sum by token.
+
+Buckets begin at multiples of a tile's rows, so that a tile has one expert and the products are dense ones whose weight
+is chosen by a loaded integer. Nothing waits for the host, and the same ids give the same bits."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+import tilewright as tw
+
+
+@tw.kernel
+def route(
+    x: tw.Tensor["T", "D"], router: tw.Tensor["E", "D"], weight: tw.Tensor["T", 2], expert: tw.Tensor["T", 2], *, bt=64
+):
+    """The 2 experts of each token, weighed by the softmax of their logits."""
+    t = tw.grid(x.shape[0], bt)
+    e = tw.axis(router.shape[0], upto=128)
+    logits = tw.zeros((t, e), tw.f32)
+    for d in tw.stream(x.shape[1], 64):
+        logits += tw.dot(x[t, d], router[e, d].T)
+    best, expert[t, :] = tw.topk(logits, 2, 1)
+    p = tw.exp(best - best.max(1, keepdims=True))
+    weight[t, :] = p / p.sum(1, keepdims=True)
+
+
+@tw.kernel
+def gated(
+    blocks: tw.Tensor["Q"],
+    x: tw.Tensor["P", "D"],
+    gate: tw.Tensor["E", "I", "D"],
+    up: tw.Tensor["E", "I", "D"],
+    h: tw.Tensor["P", "I"],
+    *,
+    bm=128,
+    bn=128,
+):
+    """h = silu(x gate[e]^T) * (x up[e]^T), both products in one kernel; e is the expert of a block of rows."""
+    m, n = tw.grid(h, (bm, bn))
+    e = blocks[m.start // bm]
+    a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
+    for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):  # blocks behind the last row are left out
+        for k in tw.stream(x.shape[1], 64):
+            rows = x[m, k]
+            a += tw.dot(rows, gate[e, n, k].T)
+            b += tw.dot(rows, up[e, n, k].T)
+    h[m, n] = a * tw.sigmoid(a) * b
+
+
+@tw.kernel
+def down(
+    blocks: tw.Tensor["Q"],
+    h: tw.Tensor["P", "I"],
+    w: tw.Tensor["E", "D", "I"],
+    y: tw.Tensor["P", "D"],
+    *,
+    bm=128,
+    bn=256,
+):
+    """y = h w[e]^T."""
+    m, n = tw.grid(y, (bm, bn))
+    e = blocks[m.start // bm]
+    acc = tw.zeros((m, n), tw.f32)
+    for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):
+        for k in tw.stream(h.shape[1], 64):
+            acc += tw.dot(h[m, k], w[e, n, k].T)
+    y[m, n] = acc
+
+
+def mixture(x, router, gate_weights, up_weights, down_weights, weight, expert, *, bm=128):
+    """The layer on arrays or tensors; ``weight`` of f32 and ``expert`` of i32, (tokens, 2), receive the routing."""
+    route(x, router, weight, expert)
+    plan = tw.build_pack_plan(expert, router.shape[0], tw.PackPolicy(align=bm))
+    h = gated(plan.blocks, tw.pack(plan, x), gate_weights, up_weights, bm=bm)
+    return tw.unpack(plan, down(plan.blocks, h, down_weights, bm=bm), weight)

@@ -1,0 +1,263 @@
+"""A mixture of experts: rows packed by expert, two products over packed rows, and a weighted sum by token."""
+
+# PyTorch ships no types that our checker reads.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.diag import fail
+from tilewright.ops import kernels
+from tilewright.ops.execution import is_simulated
+from tilewright.ops.functional.arguments import rows, to_low_precision
+from tilewright.ops.functional.gated import swiglu
+from tilewright.ops.functional.linears import linear
+from tilewright.ops.packing.moving import pack, unpack
+from tilewright.ops.packing.plan import PackPlan, plan_by_kernels
+from tilewright.ops.packing.policy import MAX_BUCKETS, PackPolicy
+from tilewright.ops.pytorch import Tensor, torch
+
+_F = torch.nn.functional
+_LOW = (torch.bfloat16, torch.float16)
+_TILE_ROWS = 128
+"""Rows of a block where experts have many; half of it where they have few."""
+_MOST_ROUTED = 256
+"""Experts of which one program holds the logits."""
+_UNLIMITED = -1
+
+_library = torch.library.Library("tilewright", "FRAGMENT")
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+
+
+# -- routing ----------------------------------------------------------------------------------------------------------
+def _route(x: Any, router: Any, k: int, normalise: bool) -> Any:
+    weights = torch.empty(x.shape[0], k, dtype=torch.float32, device=x.device)
+    experts = torch.empty(x.shape[0], k, dtype=torch.int32, device=x.device)
+    most = max(16, 1 << (router.shape[0] - 1).bit_length())
+    kernels.route(x, router, weights, experts, k=k, normalise=normalise, most=most)
+    return weights, experts
+
+
+def _route_fake(x: Any, router: Any, k: int, normalise: bool) -> Any:
+    shape = (x.shape[0], k)
+    return x.new_empty(shape, dtype=torch.float32), x.new_empty(shape, dtype=torch.int32)
+
+
+def _route_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    x, router, _, ctx.normalise = inputs
+    ctx.save_for_backward(x, router, *output)
+    ctx.mark_non_differentiable(output[1])
+
+
+def _route_gradient(ctx: Any, dweights: Any, _: Any) -> Any:
+    """By PyTorch's products. Of weights that add up to 1 the softmax over the chosen ones is all that counts."""
+    x, router, weights, experts = ctx.saved_tensors
+    ids, mean = experts.long(), (dweights * weights).sum(1, keepdim=True)
+    if ctx.normalise:
+        dlogits = torch.zeros(x.shape[0], router.shape[0], dtype=torch.float32, device=x.device)
+        dlogits.scatter_(1, ids, weights * (dweights - mean))
+    else:
+        p = torch.softmax((x @ router.t()).float(), 1)
+        dlogits = (-p * mean).scatter_add(1, ids, weights * dweights)
+    dlogits = dlogits.to(x.dtype)
+    return dlogits @ router, dlogits.t() @ x, None, None
+
+
+# -- experts ----------------------------------------------------------------------------------------------------------
+def _policy(pairs: int, buckets: int, capacity: int) -> PackPolicy:
+    """Whole tiles of one expert: of half the rows where padding would outweigh what is multiplied."""
+    align = _TILE_ROWS if pairs * 4 >= 3 * _TILE_ROWS * buckets else _TILE_ROWS // 2
+    return PackPolicy(align, None if capacity == _UNLIMITED else capacity)
+
+
+def _experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int, keep: bool) -> Any:
+    """The result, and what the gradients take: the plan, packed rows, and both halves of the first product."""
+    plan = plan_by_kernels(ids, down.shape[0], _policy(ids.numel(), down.shape[0], capacity))
+    bm, packed, inner = plan.policy.align, pack(plan, x), down.shape[2]
+    halves = x.new_empty(plan.capacity, 2, inner) if keep else None
+    h = kernels.gated_experts(plan.blocks, packed, _in_halves(gate_up), halves, bm=bm)
+    y = unpack(plan, kernels.down_experts(plan.blocks, h, down, bm=bm), weights)
+    kept = (packed, halves) if keep else (x.new_empty(0), x.new_empty(0))
+    return y, plan.slots, plan.rows, plan.pairs, plan.blocks, plan.offsets, plan.kept, *kept
+
+
+def _experts_fake(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int, keep: bool) -> Any:
+    buckets = down.shape[0]
+    policy = _policy(ids.numel(), buckets, capacity)
+    blocks = policy.block_count(ids.numel(), buckets)
+    packed = blocks * policy.align
+    integers = (ids.shape, (packed,), (packed,), (blocks,), (buckets + 1,), (buckets,))
+    kept = ((packed, x.shape[1]), (packed, 2, down.shape[2])) if keep else ((0,), (0,))
+    made = (x.new_empty(shape, dtype=torch.int32) for shape in integers)
+    return x.new_empty(x.shape), *made, *map(x.new_empty, kept)
+
+
+def _experts_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
+    _, _, weights, gate_up, down, ctx.capacity, _ = inputs
+    ctx.save_for_backward(weights, gate_up, down, *output[1:])
+    ctx.mark_non_differentiable(*output[1:])
+
+
+def _experts_gradient(ctx: Any, dy: Any, *_: Any) -> Any:
+    dx, dweights, dgate_up, ddown = torch.ops.tilewright.experts_backward(dy, *ctx.saved_tensors, ctx.capacity)
+    return dx, None, dweights, dgate_up, ddown, None, None
+
+
+def _backward(
+    dy: Any, weights: Any, gate_up: Any, down: Any, slots: Any, rows: Any, pairs: Any, blocks: Any, offsets: Any,
+    kept: Any, packed: Any, halves: Any, capacity: int,
+) -> Any:  # fmt: skip
+    """Of the sum over choices each row has the gradient of its token; its weight is applied behind the product."""
+    policy = _policy(slots.numel(), down.shape[0], capacity)
+    plan, bm = PackPlan(policy, slots, rows, pairs, blocks, offsets, kept), policy.align
+    dpacked = pack(plan, dy)
+    dh = kernels.down_experts(blocks, dpacked, down.transpose(1, 2), bm=bm)
+    dhalves, h, by_row = torch.empty_like(halves), torch.empty_like(dh), weights.new_empty(plan.capacity)
+    kernels.gated_experts_backward(pairs, weights.reshape(-1), halves, dh, dhalves, h, by_row)
+    flat = dhalves.view(plan.capacity, gate_up.shape[1])
+    dx = unpack(plan, kernels.down_experts(blocks, flat, gate_up.transpose(1, 2), bm=bm))
+    dgate_up, ddown = (
+        kernels.expert_weight_gradient(offsets, _in_blocks(y), _in_blocks(x)) for y, x in ((flat, packed), (dpacked, h))
+    )
+    dweights = torch.where(slots >= 0, by_row[slots.clamp(min=0).long()], 0.0) if by_row.numel() else weights * 0
+    return dx, dweights, dgate_up, ddown
+
+
+def _backward_fake(dy: Any, weights: Any, gate_up: Any, down: Any, *_: Any) -> Any:
+    return tuple(t.new_empty(t.shape) for t in (dy, weights, gate_up, down))
+
+
+def _in_halves(gate_up: Any) -> Any:
+    return gate_up.unflatten(1, (2, gate_up.shape[1] // 2))
+
+
+def _in_blocks(x: Any) -> Any:
+    return x.view(-1, _TILE_ROWS // 2, x.shape[1])
+
+
+_library.define("route(Tensor x, Tensor router, int k, bool normalise) -> (Tensor, Tensor)", tags=_TAGS)
+_library.define(
+    "experts(Tensor x, Tensor ids, Tensor weights, Tensor gate_up, Tensor down, int capacity, bool keep) -> ("
+    + ", ".join(["Tensor"] * 9) + ")",
+    tags=_TAGS,
+)  # fmt: skip
+_library.define(
+    "experts_backward(Tensor dy, Tensor weights, Tensor gate_up, Tensor down, Tensor slots, Tensor rows, "
+    "Tensor pairs, Tensor blocks, Tensor offsets, Tensor kept, Tensor packed, Tensor halves, int capacity)"
+    " -> (Tensor, Tensor, Tensor, Tensor)",
+    tags=_TAGS,
+)
+for _name, _computed, _fake in (
+    ("route", _route, _route_fake),
+    ("experts", _experts, _experts_fake),
+    ("experts_backward", _backward, _backward_fake),
+):
+    for _key in ("CPU", "CUDA"):
+        _library.impl(_name, torch.no_grad()(_computed), _key)
+    torch.library.register_fake(f"tilewright::{_name}", _fake, lib=_library)
+torch.library.register_autograd("tilewright::route", _route_gradient, setup_context=_route_save, lib=_library)
+torch.library.register_autograd("tilewright::experts", _experts_gradient, setup_context=_experts_save, lib=_library)
+
+
+# -- what users call --------------------------------------------------------------------------------------------------
+def experts(
+    x: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, *, capacity: int | None = None
+) -> Tensor:
+    """The sum over a token's choices of weights * (silu(x gate[e]^T) * (x up[e]^T)) down[e]^T, e its id of the choice.
+
+    ``x`` of (..., width), ``ids`` (integers) and ``weights`` of (..., k); ``gate_up`` of (experts, 2 inner, width),
+    gate first, ``down`` of (experts, width, inner). An id that is no expert adds nothing, nor do, beyond ``capacity``
+    rows of an expert, the last ones. bfloat16 and float16 run on kernels that nobody waits for; other dtypes, and the
+    CPU, on PyTorch's products. The same bits in every run, forward and backward.
+    """
+    x, gate_up, down = to_low_precision(x, gate_up, down)
+    _check(x, ids, weights, gate_up, down, capacity)
+    flat, chosen = rows(x), ids.reshape(-1, ids.shape[-1])
+    scaled = weights.reshape(-1, ids.shape[-1]).float()
+    if not _is_served(flat, gate_up, down):
+        return _by_pytorch(flat, chosen, scaled, gate_up, down, capacity).view(x.shape)
+    keep = torch.is_grad_enabled() and any(t.requires_grad for t in (flat, scaled, gate_up, down))
+    limit = _UNLIMITED if capacity is None else capacity
+    small = chosen if chosen.dtype in (torch.int32, torch.int64) else chosen.long()
+    return torch.ops.tilewright.experts(flat, small, scaled, gate_up, down, limit, keep)[0].view(x.shape)
+
+
+def moe(
+    x: Tensor,
+    router: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    *,
+    k: int,
+    normalise: bool = True,
+    scores: str = "softmax",
+    bias: Tensor | None = None,
+    shared: tuple[Tensor, Tensor] | None = None,
+    capacity: int | None = None,
+) -> Tensor:
+    """A mixture of experts: the k of the highest scores of x router^T, weighed by their scores, by ``experts``.
+
+    ``router`` of (experts, width). ``scores`` is softmax or sigmoid; ``normalise`` lets the weights add up to 1.
+    ``bias``, one number an expert, takes part in the choice, not in the weight. ``shared`` are gate_up and down of an
+    expert that every token has. A token whose scores are NaN has k different experts, and the result NaN.
+    """
+    if scores not in ("softmax", "sigmoid") or not 1 <= k <= min(router.shape[0], 64):
+        found, required = f"scores={scores!r}, k={k}", f"softmax or sigmoid, k from 1 to {min(router.shape[0], 64)}"
+        fail("JIT010", found=found, required=required)
+    x, router = to_low_precision(x, router)
+    flat = rows(x)
+    ours = bias is None and scores == "softmax" and router.shape[0] <= _MOST_ROUTED and _is_served(flat, router)
+    if ours:
+        weights, ids = torch.ops.tilewright.route(flat, router, k, normalise)
+    else:
+        weights, ids = _routed_by_pytorch(flat, router, k, normalise, scores, bias)
+    y = experts(flat, ids, weights, gate_up, down, capacity=capacity)
+    if shared is not None:
+        both, last = shared
+        y = linear(swiglu(*linear(flat, both).chunk(2, 1)), last, residual=y)
+    return y.view(x.shape)
+
+
+def _routed_by_pytorch(x: Any, router: Any, k: int, normalise: bool, scores: str, bias: Any) -> tuple[Any, Any]:
+    logits = (x @ router.t()).float()
+    score = torch.softmax(logits, 1) if scores == "softmax" else torch.sigmoid(logits)
+    ids = (score if bias is None else score + bias.float()).topk(k, 1).indices
+    weights = score.gather(1, ids)
+    return weights / weights.sum(1, keepdim=True) if normalise else weights, ids
+
+
+def _by_pytorch(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int | None) -> Any:
+    """An expert at a time, over the rows that chose it, in the order of their pairs."""
+    y = torch.zeros(x.shape, dtype=torch.float32 if x.dtype in _LOW else x.dtype, device=x.device)
+    for e in range(down.shape[0]):
+        token, choice = (ids == e).nonzero(as_tuple=True)
+        token, choice = token[:capacity], choice[:capacity]
+        gate, up = (x[token] @ gate_up[e].t()).chunk(2, 1)
+        found = (_F.silu(gate) * up) @ down[e].t()
+        y = y.index_add(0, token, found.to(y.dtype) * weights[token, choice, None].to(y.dtype))
+    return y.to(x.dtype)
+
+
+def _is_served(*tensors: Any) -> bool:
+    first = tensors[0]
+    return (
+        first.dtype in _LOW
+        and all(t.dtype == first.dtype for t in tensors)
+        and (first.is_cuda or is_simulated())
+        and first.shape[1] > 0
+    )
+
+
+def _check(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int | None) -> None:
+    shapes = [tuple(t.shape) for t in (x, ids, weights, gate_up, down)]
+    width, many, inner = x.shape[-1], *((down.shape[0], down.shape[2]) if down.dim() == 3 else (0, 0))
+    fits = shapes[3:] == [(many, 2 * inner, width), (many, width, inner)]
+    fits &= shapes[1] == shapes[2] and len(shapes[1]) > 1 and shapes[1][:-1] == shapes[0][:-1]
+    if not fits or ids.dtype.is_floating_point or not 1 <= many <= MAX_BUCKETS or (capacity or 0) < 0:
+        fail(
+            "JIT010",
+            found=f"x, ids, weights, gate_up, down of {', '.join(map(str, shapes))}, capacity={capacity}",
+            required="(..., width), integers and floats of (..., k), (experts, 2 inner, width), (experts, width, "
+            f"inner), at most {MAX_BUCKETS} experts, a capacity of at least 0",
+        )

@@ -1,0 +1,127 @@
+"""Kernels of plans and of what executes them: counts, offsets, stable ranks, and rows that move.
+
+Pairs, a token and one of its k choices, are numbered token * k + choice. ``BLOCK`` pairs share one row of the table of
+counts: as many earlier pairs chose a bucket as earlier blocks counted and the pair's own block holds before it.
+"""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+import tilewright as tw
+
+BLOCK = 512
+
+
+@tw.kernel
+def count_buckets(ids: tw.Tensor["N"], counts: tw.Tensor["B", "E"], *, be: int = 128, block: int = BLOCK):
+    """How many of each block's pairs chose each bucket; ids that are no bucket count nowhere."""
+    b, e = tw.grid(counts, (None, be))
+    found = tw.zeros((e,), tw.i32)
+    for n in tw.stream(ids.shape[0], 64, start=b * block, until=b * block + block):
+        found += (ids[n][:, None] == e.index).to(tw.i32).sum(0).to(tw.i32)
+    counts[b, e] = found
+
+
+@tw.kernel
+def lay_out_buckets(
+    counts: tw.Tensor["B", "E"],
+    before: tw.Tensor["B", "E"],
+    kept: tw.Tensor["E"],
+    offsets: tw.Tensor["E + 1"],
+    *,
+    capacity: tw.i32,
+    align: int = 1,
+    most: int = 128,
+):
+    """One program: what earlier blocks counted, how many pairs each bucket keeps, and where its rows begin."""
+    tw.grid(1, None)
+    e = tw.axis(counts.shape[1], upto=most)
+    seen = tw.zeros((e,), tw.i64)
+    for b in tw.stream(counts.shape[0], max(2, 2048 // most)):
+        before[b, e] = tw.cumsum(counts[b, e], 0, exclusive=True, carry=seen)
+    rows = tw.minimum(seen, capacity)
+    kept[e] = rows
+    offsets[0] = 0
+    offsets[e + 1] = tw.cumsum((rows + (align - 1)) // align * align)
+
+
+@tw.kernel
+def clear_rows(
+    offsets: tw.Tensor["E + 1"],
+    rows: tw.Tensor["Q", "A"],
+    pairs: tw.Tensor["Q", "A"],
+    blocks: tw.Tensor["Q"],
+    *,
+    align: int,
+    most: int = 128,
+    bq: int = 8,
+):
+    """-1 for all packed rows, and the bucket of each block of ``align`` rows: -1 behind the last one."""
+    q = tw.grid(blocks.shape[0], bq)
+    a, e = tw.axis(rows.shape[1], upto=align), tw.axis(offsets.shape[0] - 1, upto=most)
+    rows[q, a] = -1
+    pairs[q, a] = -1
+    ended = (offsets[e + 1] <= (q.index * align)[:, None]).to(tw.i32).sum(1).to(tw.i32)
+    blocks[q] = tw.where(ended < offsets.shape[0] - 1, ended, -1)
+
+
+@tw.kernel
+def place_pairs(
+    ids: tw.Tensor["N"],
+    before: tw.Tensor["B", "E"],
+    offsets: tw.Tensor["E + 1"],
+    slots: tw.Tensor["N"],
+    rows: tw.Tensor["P"],
+    pairs: tw.Tensor["P"],
+    *,
+    capacity: tw.i32,
+    choices: tw.i32,
+    block: int = BLOCK,
+    bn: int = 128,
+):
+    """The packed row of each pair, -1 where it has none; and of each packed row its token and its pair, which are -1
+    before. No two pairs share a row, so each sum has one term."""
+    n = tw.grid(ids.shape[0], bn)
+    own = ids[n]
+    b = n.start // block
+    rank = tw.zeros((n,), tw.i32)
+    for m in tw.stream(ids.shape[0], bn, start=b * block, until=n.stop):
+        rank += ((own[:, None] == ids[m]) & (m.index < n.index[:, None])).to(tw.i32).sum(1).to(tw.i32)
+    earlier = before[b, own]
+    within = earlier.fill(0) + rank
+    slot = tw.where(tw.present(earlier) & (within < capacity), offsets[own].fill(0) + within, -1)
+    slots[n] = slot
+    tw.reduce_add(rows, slot, n.index // choices + 1)
+    tw.reduce_add(pairs, slot, n.index + 1)
+
+
+@tw.kernel
+def pack_rows(rows: tw.Tensor["P"], x: tw.Tensor["T", "D"], y: tw.Tensor["P", "D"], *, bp=tw.auto, bd=tw.auto):
+    """y[p] = x[rows[p]]; 0 where there is no such row."""
+    p, d = tw.grid(y, (bp, bd))
+    y[p, d] = x[rows[p], d]
+
+
+@tw.kernel
+def unpack_rows(
+    slots: tw.Tensor["T", "K"],
+    y: tw.Tensor["P", "D"],
+    weights: tw.Tensor["T", "K"] | None,
+    added: tw.Tensor["T", "D"] | None,
+    out: tw.Tensor["T", "D"],
+    *,
+    choices: int,
+    bt=tw.auto,
+    bd=tw.auto,
+):
+    """out[t] = added[t] + the sum of weights[t, j] * y[slots[t, j]] over the choices j, in their order, in f32."""
+    t, d = tw.grid(out, (bt, bd))
+    total = tw.zeros((t, d), tw.f32)
+    if added is not None:
+        total += added[t, d].to(tw.f32)
+    for j in range(choices):
+        row = y[slots[t, j], d].to(tw.f32)
+        total += row if weights is None else row * weights[t, j].to(tw.f32)[:, None]
+    out[t, d] = total

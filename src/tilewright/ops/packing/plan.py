@@ -1,0 +1,122 @@
+"""The inspector: from the bucket that each pair chooses to the place of each row, on the device or on the host."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+from typing import Any
+
+from tilewright.base.dtypes import dtype_named, i32, i64
+from tilewright.diag import fail
+from tilewright.jit import pytorch, rooms
+from tilewright.jit.outputs import empty
+from tilewright.ops.packing import kernels
+from tilewright.ops.packing.policy import KEEP_ALL, MAX_BUCKETS, PackPolicy
+
+_UNLIMITED = 2**31 - 1
+MAX_ROWS = 2**31 - 2**21
+"""An axis is no longer (RUN022)."""
+
+
+@dataclass(frozen=True, eq=False)
+class PackPlan:
+    """Where T tokens of k choices each go, as integers of 32 bits. Equal ids keep the order of their pairs, so that
+    the plan is a function of the ids alone; no packed row has two pairs. P is ``blocks * policy.align``."""
+
+    policy: PackPolicy
+    slots: Any
+    """(T, k): the packed row of each pair, -1 where it is dropped."""
+    rows: Any
+    """(P,): the token of each packed row, -1 where it has none."""
+    pairs: Any
+    """(P,): its pair, token * k + choice, or -1."""
+    blocks: Any
+    """(P / align,): the bucket of each block of rows, -1 behind the last."""
+    offsets: Any
+    """(buckets + 1,): where the rows of each bucket begin; the last is where rows end."""
+    kept: Any
+    """(buckets,): how many pairs each bucket has; what follows them up to the next offset is padding."""
+
+    @property
+    def tokens(self) -> int:
+        return int(self.slots.shape[0])
+
+    @property
+    def choices(self) -> int:
+        """How many buckets a token chooses."""
+        return int(self.slots.shape[1])
+
+    @property
+    def buckets(self) -> int:
+        return int(self.kept.shape[0])
+
+    @property
+    def capacity(self) -> int:
+        """P, the number of packed rows: known to the host, whatever the ids are."""
+        return int(self.rows.shape[0])
+
+
+def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL) -> PackPlan:
+    """Share pairs out to buckets: ``indices`` of (tokens,) or (tokens, choices), i32 or i64; those that are no bucket,
+    -1 say, are dropped.
+
+    Ids in a GPU's memory are planned there, by four kernels that nobody waits for; ids in the host's memory by NumPy.
+    Raises JIT012 for ids, buckets or policies that make no plan.
+    """
+    _check(indices, buckets, policy)
+    on_host = rooms.is_array(indices) or pytorch.is_on_cpu(indices)
+    return (plan_on_host if on_host else plan_by_kernels)(indices, buckets, policy)
+
+
+def plan_by_kernels(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
+    """The plan by kernels, which arrays of the host run in the simulator."""
+    plan = _allocated(indices, buckets, policy)
+    ids, pairs = indices.reshape(-1), plan.tokens * plan.choices
+    counts, before = (empty(indices, (-(-pairs // kernels.BLOCK), buckets), i32) for _ in range(2))
+    most = max(16, 1 << (buckets - 1).bit_length())
+    limit = _UNLIMITED if policy.capacity is None else policy.capacity
+    squares = (plan.blocks.shape[0], policy.align)
+    kernels.count_buckets(ids, counts)
+    kernels.lay_out_buckets(counts, before, plan.kept, plan.offsets, capacity=limit, align=policy.align, most=most)
+    kernels.clear_rows(
+        plan.offsets,
+        plan.rows.reshape(squares),
+        plan.pairs.reshape(squares),
+        plan.blocks,
+        align=policy.align,
+        most=most,
+    )
+    kernels.place_pairs(
+        ids, before, plan.offsets, plan.slots.reshape(-1), plan.rows, plan.pairs, capacity=limit, choices=plan.choices
+    )
+    return plan
+
+
+def plan_on_host(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
+    """The same plan of ids in the host's memory, by NumPy."""
+    from tilewright.ops.packing import host  # noqa: PLC0415 - NumPy loads with it
+
+    plan = _allocated(indices, buckets, policy)
+    ids = rooms.arrays.of_tensor(indices) if pytorch.is_tensor(indices) else indices
+    for name, found in host.planned(ids.reshape(plan.tokens, plan.choices), buckets, policy).items():
+        made = getattr(plan, name)
+        (rooms.arrays.of_tensor(made) if pytorch.is_tensor(made) else made)[...] = found
+    return plan
+
+
+def _allocated(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
+    tokens, choices = indices.shape if len(indices.shape) == 2 else (indices.shape[0], 1)
+    blocks = policy.block_count(tokens * choices, buckets)
+    extents = ((tokens, choices), *((blocks * policy.align,),) * 2, (blocks,), (buckets + 1,), (buckets,))
+    return PackPlan(policy, *(empty(indices, shape, i32) for shape in extents))
+
+
+def _check(indices: Any, buckets: int, policy: PackPolicy) -> None:
+    if type(buckets) is not int or not 1 <= buckets <= MAX_BUCKETS:
+        fail("JIT012", found=f"{buckets!r} buckets", required=f"a number from 1 to {MAX_BUCKETS}")
+    shape, name = tuple(getattr(indices, "shape", ())), str(getattr(indices, "dtype", type(indices).__name__))
+    if dtype_named(name) not in (i32, i64) or len(shape) not in (1, 2) or shape[1:] == (0,):
+        fail("JIT012", found=f"indices of {shape}, {name}", required="i32 or i64 of (tokens,) or (tokens, choices)")
+    rows = policy.block_count(prod(shape), buckets) * policy.align
+    if max(rows, prod(shape)) > MAX_ROWS:
+        fail("JIT012", found=f"{rows} packed rows for {prod(shape)} pairs", required=f"at most {MAX_ROWS}")

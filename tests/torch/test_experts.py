@@ -1,0 +1,121 @@
+"""Mixtures of experts: kernels in the simulator beside PyTorch in float64, results and gradients."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from support.pytorch import torch_or_skip
+
+torch = torch_or_skip()
+
+from tilewright import ops  # noqa: E402
+
+BF16 = torch.bfloat16
+
+
+def drawn(tokens: int, experts: int, width: int, inner: int) -> list[Any]:
+    """x, router, gate_up, down."""
+    random = torch.Generator().manual_seed(tokens + experts)
+    shapes = (tokens, width), (experts, width), (experts, 2 * inner, width), (experts, width, inner)
+    scaled = ((torch.randn(s, generator=random) * (1 if s is shapes[0] else s[-1] ** -0.5)) for s in shapes)
+    return [t.to(BF16).requires_grad_() for t in scaled]
+
+
+def with_gradients(given: list[Any], **options: Any) -> list[Any]:
+    y = ops.moe(*given, **options)
+    y.backward(torch.ones_like(y) * torch.arange(y.shape[0], dtype=y.dtype)[:, None].cos())
+    return [y.detach(), *(t.grad for t in given)]
+
+
+@pytest.mark.parametrize(
+    ("shape", "options"),
+    [
+        ((40, 4, 64, 64), {"k": 2}),
+        ((70, 8, 72, 80), {"k": 3, "normalise": False}),
+        ((33, 5, 64, 64), {"k": 2, "capacity": 5}),
+        ((0, 4, 64, 64), {"k": 2}),
+    ],
+    ids=["normalised", "not normalised", "with a capacity", "no tokens"],
+)
+def test_kernels_agree_with_float64(shape: tuple[int, ...], options: dict[str, Any]) -> None:
+    given = drawn(*shape)
+    with ops.simulated():
+        found = with_gradients(given, **options)
+    exact = with_gradients([t.detach().double().requires_grad_() for t in given], **options)
+    for got, wanted in zip(found, exact, strict=True):
+        assert got.dtype == BF16
+        assert float((got.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
+
+
+def test_options_of_the_routing() -> None:
+    """Sigmoid scores, a bias that chooses only, a shared expert: by PyTorch's products, an expert at a time."""
+    x, router, gate_up, down = (t.detach().double() for t in drawn(9, 6, 16, 8))
+    bias = torch.tensor([0.0, 5.0, 0.0, 0.0, -5.0, 0.0])
+    y = ops.moe(x, router, gate_up, down, k=2, scores="sigmoid", bias=bias, shared=(gate_up[0], down[0]))
+    scores = torch.sigmoid((x @ router.T).float())
+    ids = (scores + bias).topk(2).indices
+    assert (ids == 1).any(1).all()
+    assert not (ids == 4).any()
+    weights = scores.gather(1, ids)
+    weights /= weights.sum(1, keepdim=True)
+
+    def one(row: Any, e: int) -> Any:
+        gate, up = (gate_up[e] @ row).chunk(2)
+        return down[e] @ (torch.nn.functional.silu(gate) * up)
+
+    for t in range(9):
+        wanted = one(x[t], 0) + sum(w * one(x[t], int(e)) for w, e in zip(weights[t], ids[t], strict=True))
+        torch.testing.assert_close(y[t], wanted, rtol=1e-6, atol=1e-6)
+
+
+def test_ids_that_are_no_expert_add_nothing() -> None:
+    x, _, gate_up, down = (t.detach() for t in drawn(6, 3, 64, 64))
+    ids = torch.tensor([[0, -1], [2**40, 1], [-(2**40), 3], [2, 2], [1, 0], [2, 1]])
+    weights = torch.rand(6, 2)
+    with ops.simulated():
+        y = ops.experts(x, ids, weights, gate_up, down)
+    wanted = ops.experts(x.double(), ids, weights, gate_up.double(), down.double())
+    assert (y[2] == 0).all()
+    assert float((y.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
+
+
+def test_opcheck() -> None:
+    x, router, gate_up, down = drawn(6, 3, 64, 64)
+    tests = ("test_schema", "test_autograd_registration", "test_faketensor")
+    torch.library.opcheck(torch.ops.tilewright.route.default, (x, router, 2, True), test_utils=tests)
+    weights, ids = torch.rand(6, 2, requires_grad=True), torch.randint(0, 3, (6, 2))
+    for keep in (True, False):
+        given = [t if keep else t.detach() for t in (x, ids, weights, gate_up, down)]
+        torch.library.opcheck(torch.ops.tilewright.experts.default, (*given, -1, keep), test_utils=tests)
+
+
+def test_under_compile() -> None:
+    given = drawn(20, 4, 64, 64)
+    with ops.simulated():
+        eager = with_gradients(given, k=2)
+        again = [t.detach().requires_grad_() for t in given]
+        layer = torch.compile(lambda *t: ops.moe(*t, k=2), backend="aot_eager", fullgraph=True)
+        y = layer(*again)
+        y.backward(torch.ones_like(y) * torch.arange(20, dtype=y.dtype)[:, None].cos())
+    for a, b in zip(eager, [y.detach(), *(t.grad for t in again)], strict=True):
+        assert torch.equal(a, b)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        lambda x, r, g, d: ops.moe(x, r, g, d, k=0),
+        lambda x, r, g, d: ops.moe(x, r, g, d, k=4),
+        lambda x, r, g, d: ops.moe(x, r, g, d, k=2, scores="relu"),
+        lambda x, r, g, d: ops.moe(x, r, g[:, 1:], d, k=2),
+        lambda x, r, g, d: ops.moe(x, r, g, d, k=2, capacity=-1),
+        lambda x, r, g, d: ops.experts(x, torch.zeros(6, 2), torch.ones(6, 2), g, d),
+        lambda x, r, g, d: ops.experts(x, torch.zeros(6, 2).long(), torch.ones(6, 1), g, d),
+    ],
+)
+def test_what_does_not_fit_is_refused(refused: Any) -> None:
+    with pytest.raises(tw.TilewrightError, match="JIT010"):
+        refused(*drawn(6, 3, 16, 8))
