@@ -285,3 +285,52 @@ def test_a_call_takes_the_first_schedule_that_is_proved() -> None:
     assert (o[1].astype(np.float32) == 0).all()
     with pytest.raises(TilewrightError, match=r"SCH00[12]"):
         attend.compile(dtypes={"offsets": "i64", **dict.fromkeys("qkvo", "bf16")}, schedule=tw.Schedule(cluster=(2, 1)))
+
+
+@tw.kernel
+def block_weights(
+    offsets: tw.Tensor["E"],
+    x: tw.Tensor["S", 64, "M"],
+    y: tw.Tensor["S", 64, "N"],
+    c: tw.Tensor["G", "M", "N"],
+    *,
+    bm: int = 64,
+    bn: int = 64,
+):
+    g, m, n = tw.grid(c, (None, bm, bn))
+    row = tw.axis(64)
+    acc = tw.zeros((m, n), tw.f32)
+    for s in tw.stream(x.shape[0], None, start=offsets[g], until=offsets[g + 1]):
+        acc += tw.dot(x[s, row, m].T, y[s, row, n])
+    c[g, m, n] = acc
+
+
+@pytest.mark.parametrize("bounds", [[0, 2, 2, 5], [1, 3, 2, 9], [-4, 0, 2**31 - 1, 3]], ids=["blocks", "ends", "junk"])
+def test_steps_of_a_loaded_start_lie_inside(bounds: list[int]) -> None:
+    """One integer a step, from a loaded one on, stays below the extent: tensor copies bring whole blocks of rows."""
+    dtypes = {"offsets": "i32", "x": "bf16", "y": "bf16", "c": "bf16"}
+    copies = [
+        line for line in block_weights.explain(dtypes=dtypes).splitlines() if "load of" in line and "offs" not in line
+    ]
+    assert len(copies) == 2
+    assert all(line.endswith("by tensor copies") for line in copies)
+    x, y = (RNG.normal(size=(5, 64, n)).astype(BF16) for n in (72, 40))
+    c = np.full((3, 72, 40), np.nan, BF16)
+    block_weights(np.array(bounds, np.int32), x, y, c)
+    for g, (low, high) in enumerate(pairwise(np.clip(bounds, 0, 5))):
+        a, b = (t[low:high].reshape(-1, t.shape[2]).astype(np.float64) for t in (x, y))
+        np.testing.assert_allclose(c[g].astype(np.float64), a.T @ b, atol=0.3)
+
+
+def test_a_step_beside_a_loaded_start_may_lie_outside() -> None:
+    @tw.kernel
+    def shifted(offsets: tw.Tensor["E"], x: tw.Tensor["S"], y: tw.Tensor["G"]):
+        g = tw.grid(y, None)
+        total = tw.zeros((), tw.f32)
+        for s in tw.stream(x.shape[0], None, start=offsets[g], until=offsets[g + 1]):
+            total += x[s + 1].fill(100.0)
+        y[g] = total
+
+    y = np.zeros(2, np.float32)
+    shifted(np.array([0, 2, 4], np.int32), np.arange(4, dtype=np.float32), y)
+    np.testing.assert_array_equal(y, [3, 103])
