@@ -93,6 +93,18 @@ def grouped() -> Iterator[str]:
         yield f"| {case} | {' | '.join(us)} | {row['of_grouped_mm']:.2f} |"
 
 
+def experts() -> Iterator[str]:
+    """Every mixture of experts beside PyTorch's."""
+    peers = "eager, us | torch.compile, us | of the best"
+    yield f"| case | Tilewright, us | {peers} | backward, us | eager, us | of eager |"
+    for case, row in by_case("moe").items():
+        us, back = row["microseconds"], row.get("backward")
+        cells = [*(f"{us[name]:.1f}" for name in ("ours", "eager", "compiled")), f"{row['of_peer']:.2f}"]
+        if back is not None:
+            cells += [f"{back['microseconds'][name]:.1f}" for name in ("ours", "eager")] + [f"{back['of_eager']:.2f}"]
+        yield f"| {case} | {' | '.join(cells + [''] * (7 - len(cells)))} |"
+
+
 def highlights() -> Iterator[str]:
     """A few of each."""
     yield "| kernel | Tilewright | peer | |"
@@ -166,11 +178,11 @@ def pages() -> dict[Path, str]:
     """Both pages as the results have it."""
     readme = rewritten(README.read_text(), highlights())
     measured = PAGE.read_text()
-    for table in (memory_bound(), operators(), indexed(), grouped(), products()):
+    for table in (memory_bound(), operators(), indexed(), grouped(), experts(), products()):
         measured = rewritten(measured, table)
     return {
         README: measured_so(readme, "memory_bound", "torch_ops", "indexed", "scan", "products", "gpu_correctness"),
-        PAGE: measured_so(measured, "memory_bound", "torch_ops", "indexed", "scan", "grouped", "products"),
+        PAGE: measured_so(measured, "memory_bound", "torch_ops", "indexed", "scan", "grouped", "moe", "products"),
     }
 
 
