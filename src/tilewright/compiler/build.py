@@ -18,6 +18,7 @@ from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, Program
 from tilewright.compiler.proofs.obligations import assumed_of, require
+from tilewright.compiler.proofs.rewritten import certify_rewritten
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.recipe import Shape, declare_workspaces, recipe
 from tilewright.compiler.requests import assume, interface
@@ -106,7 +107,10 @@ def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[Ke
         predicate=planned.predicate,
         steps=launch.steps,
         workspace=launch.workspace,
-        certificate=certify_steps(launch.steps, by_symbol, planned.predicate, planned.promises),
+        certificate=(
+            *certify_steps(launch.steps, by_symbol, planned.predicate, planned.promises),
+            *certify_rewritten([each.planned for each in kernels]),
+        ),
         plan="\n".join(planned.remarks(target)),
         reports=reports,
     )
@@ -116,8 +120,10 @@ def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[Ke
 def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
     """Emit and assemble; on spills try again with fewer CTAs per SM, with smaller tiles, with twice the threads."""
     request, workspaces, sizes, promises = planned.request, planned.workspaces, planned.sizes, planned.promises
+    whole = planned.whole
     while True:
-        planned = replace(planned, workspaces=workspaces, sizes=sizes, promises=promises)
+        whole = planned.whole or whole
+        planned = replace(planned, workspaces=workspaces, sizes=sizes, promises=promises, whole=whole)
         declare_workspaces(planned.transport, workspaces)
         assume(planned.transport, (extent <= size for extent, size in sizes))
         require(planned.certificate, planned.tile, planned.transport)

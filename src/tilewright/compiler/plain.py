@@ -100,6 +100,7 @@ def refuse_pins(request: Request) -> None:
             ("consumers", pins.consumers),
             ("cluster", pins.cluster),
             ("staged", pins.staged or None),
+            ("split_k", pins.split_k),
             ("mode", None if pins.mode is Mode.PLAIN else pins.mode),
         )
         if value is not None

@@ -48,6 +48,10 @@ class PlannedKernel:
     """What it relies on, with the kernels that check it before."""
     sizes: Limits = ()
     """What its ``upto`` axes are narrowed to."""
+    whole: tile.Kernel | None = None
+    """The program at the same extents, where it was rewritten before it was scheduled."""
+    product: PlannedKernel | None = None
+    """Of a stream that is cut into parts: the kernel that sums them up, before this one adds them."""
 
     def remarks(self, target: str) -> tuple[str, ...]:
         """What the plan says of this kernel, of each of its accesses, and how those to shared memory meet the banks."""
@@ -72,6 +76,7 @@ class PlannedKernel:
         return (
             *((copy.item, copy.planned) for copy in self.copies),
             *((kernel.transport.sym_name.data, kernel) for kernel in checks),
+            *(() if self.product is None else ((self.product.transport.sym_name.data, self.product),)),
         )
 
     @property

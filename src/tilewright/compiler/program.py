@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 from xdsl.dialects.builtin import StringAttr
 
-from tilewright.base.expr import FALSE, TRUE, Expr, all_of
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of
 from tilewright.compiler.empty_streams import extents_without_steps, without_steps
 from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel, refuse_pins
@@ -18,21 +18,21 @@ from tilewright.compiler.planned import PlannedKernel, Program, Promised, Staged
 from tilewright.compiler.products import Found, search_products
 from tilewright.compiler.promises import Checks, checks_of, gated, gated_roles
 from tilewright.compiler.requests import Limits, Request, assume, assumptions_of
+from tilewright.compiler.split_k import Remade, SplitClass
 from tilewright.compiler.staging import copy_request, residual, staged_facts, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays
 from tilewright.compiler.tracing import Tracing
 from tilewright.compiler.unsupported import UnsupportedClasses
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import TilewrightError, fail
+from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.hopper.candidates import Candidate, has_products
-from tilewright.schedule.hopper.extents import product_variants
+from tilewright.schedule.hopper.extents import ProductVariant, product_variants
+from tilewright.schedule.swap import swapped
 from tilewright.schedule.unrolled import instructions, is_long
 from tilewright.tile import dialect as tile
-
-Remade: TypeAlias = Callable[[Mapping[str, int]], tile.Kernel]
-"""A class's tile program with other extents for its autos."""
 
 
 def traced(request: Request) -> tile.Kernel:
@@ -121,12 +121,16 @@ class _Choice:
     candidates: tuple[Candidate, ...] = ()
     copies: tuple[StagedCopy, ...] = ()
     promised: Promised | None = None
+    parts: Expr | None = None
+    """Into how many the stream of its products is cut; None: it is not."""
+    swapped: bool = False
 
     @property
     def key(self) -> Hashable:
         """Choices of one request with equal keys are one."""
         extents = tuple(tuple(sorted(choice.items())) for choice in self.choices)
-        return self.predicate, self.sizes, extents, self.candidates, tuple(copy.item for copy in self.copies)
+        copies = tuple(copy.item for copy in self.copies)
+        return self.predicate, self.sizes, extents, self.candidates, copies, self.parts, self.swapped
 
 
 @dataclass(frozen=True)
@@ -177,6 +181,9 @@ class _Classes:
                     plain = _Choice(
                         predicate, sizes, variant.choices, resized, variant.candidates, promised=self.promised
                     )
+                    if variant.parts is not None or variant.swapped or self._pinned_parts is not None:
+                        yield from self._rewritten(plain, variant)
+                        continue
                     staged = self._staged(plain, resized(variant.choices[0]))
                     yield plain if staged is None else staged
                     if staged is not None and request.schedule.staged is None and not variant.candidates:
@@ -189,6 +196,26 @@ class _Classes:
             within = all_of(extent <= size for extent, size in sizes)
             if self._take(within):
                 yield sizes, TRUE if sizes == self.ladder[-1] else within, partial(self.traces, limits=sizes)
+
+    @property
+    def _pinned_parts(self) -> Expr | None:
+        """Into how many parts streams are cut because somebody said so."""
+        parts = self.request.schedule.split_k
+        return None if parts in (None, 1) else Const(parts)
+
+    def _rewritten(self, plain: _Choice, variant: ProductVariant) -> Iterator[_Choice]:
+        """A variant whose program is cut into parts or has its operands swapped; no promise is checked before one, and
+        nothing copied unless it is asked for."""
+        pinned = self._pinned_parts
+        if pinned is not None:
+            if variant.parts is None and not variant.swapped:
+                yield replace(plain, parts=pinned)
+            return
+        kernel = plain.remade(variant.choices[0])
+        if plain.promised is not None or staged_tensors(kernel, self.request.facts):
+            return
+        if variant.parts is None or self.request.schedule.split_k is None:
+            yield replace(plain, parts=variant.parts, swapped=variant.swapped)
 
     def _take(self, predicate: Expr) -> bool:
         return self.dims is None or bool(predicate.evaluate(self.dims))
@@ -277,7 +304,12 @@ def _on_more_threads(planned: PlannedKernel, name: str) -> PlannedKernel:
 
 def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     """The best schedule of a kernel with products that is proved."""
+    if choice.parts is not None:
+        return _split(request, choice, choice.parts, name)
     remade, promised = choice.remade, choice.promised
+    wholes: dict[tile.Kernel, tile.Kernel] = {}
+    if choice.swapped:
+        remade = _swapped(remade, wholes)
     if promised is not None:
         request = _with_flags(request, promised)
         remade = _gated_roles(remade, len(promised.checks.promises))
@@ -299,12 +331,41 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
             lambda why: planned(search.next(why)),
             workspaces={copy.item.name: copy.item for copy in choice.copies},
             copies=choice.copies,
+            whole=wholes.get(found.tile),
         )
         if promised is not None:
             kernel = _checked(kernel, promised)
         return replace(kernel, predicate=all_of([kernel.predicate, *_needs(kernel, found)]))
 
     return planned(search.next())
+
+
+def _split(request: Request, choice: _Choice, parts: Expr, name: str) -> PlannedKernel:
+    """The kernels of a stream that is cut into parts."""
+    free = Tracing(replace(request, schedule=Schedule()))
+    return SplitClass(
+        request,
+        choice.predicate,
+        parts,
+        choice.choices,
+        choice.candidates,
+        [n for n in request.function.autos if n not in dict(request.signature.keywords)],
+        choice.remade,
+        partial(free, limits=choice.sizes),
+    ).plan(name)
+
+
+def _swapped(remade: Remade, wholes: dict[tile.Kernel, tile.Kernel]) -> Remade:
+    """The tile program at extents with swapped operands; ``wholes`` keeps the one that it was made of."""
+
+    def made(extents: Mapping[str, int]) -> tile.Kernel:
+        whole = remade(extents)
+        found = swapped(whole)
+        assert found is not None, "a class is only offered where operands can be swapped"
+        wholes[found] = whole
+        return found
+
+    return made
 
 
 def _gated_roles(remade: Remade, count: int) -> Remade:

@@ -32,7 +32,8 @@ class Schedule:
     ``warps`` per CTA (1 to 32; consumers' and producers' together), ``stages`` of a ring, ``consumers`` warpgroups,
     ``mode`` of warp roles, ``cluster`` CTAs along the grid's last two axes, ``persistent`` CTAs that walk the programs,
     ``vector`` elements per access, ``staged`` operands of products: read from aligned copies wherever tensor copies
-    can't bring them, or never; ``extents`` of the ``tw.auto`` keywords.
+    can't bring them, or never; ``split_k`` parts of the stream that sums up products, each with programs of its own
+    (1: never); ``extents`` of the ``tw.auto`` keywords.
 
     Text: ``str(schedule)`` is ``stages=4, mode=pingpong, cluster=2x1, @bm=128``, read back by ``Schedule.parse``.
     Unknown keys are refused with LNG027, values out of range with LNG028.
@@ -46,6 +47,7 @@ class Schedule:
     persistent: bool | None = None
     vector: int | None = None
     staged: bool | None = None
+    split_k: int | None = None
     extents: Pins = ()
 
     def __init__(
@@ -59,6 +61,7 @@ class Schedule:
         persistent: bool | None = None,
         vector: int | None = None,
         staged: bool | None = None,
+        split_k: int | None = None,
         extents: Mapping[str, int] | Pins = (),
         **unknown: object,
     ):
@@ -73,6 +76,7 @@ class Schedule:
             "persistent": _bool("persistent", persistent),
             "vector": _int("vector", vector),
             "staged": _bool("staged", staged),
+            "split_k": _int("split_k", split_k),
             "extents": _extents(extents),
         }
         for key, value in values.items():
@@ -119,6 +123,8 @@ _LIMITS = {
     "stages": (1, 64),
     "consumers": (1, 7),
     "vector": (1, 16),
+    # the grid's first axis: more parts than an SM each leave none of them a step's worth
+    "split_k": (1, 1024),
 }
 _INTS = frozenset(_LIMITS)
 

@@ -269,7 +269,8 @@ class _Counts:
                 lows, highs = zip(*map(self._of, factors), strict=True)
                 if any(low is None or not _natural(low, self.known) for low in lows):
                     return None, None
-                return _product(x for x in lows if x), None if None in highs else _product(x for x in highs if x)
+                most = None if None in highs else _product(x for x in highs if x is not None)
+                return _product(x for x in lows if x is not None), most
             case FloorDiv(x, y) if y.constant is not None and y.constant > 0:
                 low, high = self._of(x)
                 return None if low is None else low // y, None if high is None else high // y

@@ -92,9 +92,9 @@ def certify_steps(
     kept = set[int]() if promised is None else {promised.checks.failed.index}
     writers = _order(steps, kernels, kept)
     found = [Obligation("order", f"workspace {index}: {symbol} runs first") for index, symbol in writers.items()]
-    for index, symbol in writers.items():
-        found.append(_whole(kernels[symbol], items[index]))
-        found.append(Obligation("inside", _inside(items[index])))
+    for symbol in dict.fromkeys(writers.values()):
+        found += _whole(kernels[symbol], [items[index] for index, by in writers.items() if by == symbol])
+    found += [Obligation("inside", _inside(items[index])) for index in writers]
     found += [Obligation("inside", _inside(items[index])) for index in sorted(kept)]
     asked = set(conjuncts(predicate))
     for kernel in kernels.values():
@@ -177,16 +177,17 @@ def _written(kernel: LaunchedKernel, ops: tuple[type[tile.TileOp], ...]) -> set[
     return {item.index for name, item in kernel.workspaces.items() if name in stored}
 
 
-def _whole(kernel: LaunchedKernel, item: StagedTensor) -> Obligation:
-    """The kernel's stores are exactly the whole tensor."""
-    name = next(n for n, i in kernel.workspaces.items() if i == item)
-    axes = [LoopIndex(own(f"axis{d}"), IndexRole.AXIS, Const(0), extent) for d, extent in enumerate(item.dims)]
-    everything = StoreDomain(name, "", tuple(axes), tuple(Sym(axis.name) for axis in axes))
-    answer = prove_domains(kernel.transport, (everything,))
+def _whole(kernel: LaunchedKernel, items: Sequence[StagedTensor]) -> Iterator[Obligation]:
+    """The kernel's stores are exactly these tensors, each of them whole."""
+    everything: list[StoreDomain] = []
+    for item in items:
+        name = next(n for n, i in kernel.workspaces.items() if i == item)
+        axes = [LoopIndex(own(f"axis{d}"), IndexRole.AXIS, Const(0), extent) for d, extent in enumerate(item.dims)]
+        everything.append(StoreDomain(name, "", tuple(axes), tuple(Sym(axis.name) for axis in axes)))
+    answer = prove_domains(kernel.transport, everything)
     if not isinstance(answer, Proved):
         _refuse("whole", f"{answer}")
-    domain = next(o for o in answer.obligations if o.name == "domain")
-    return Obligation("whole", domain.method, domain.subject)
+    yield from (Obligation("whole", o.method, o.subject) for o in answer.obligations if o.name == "domain")
 
 
 def _inside(item: StagedTensor) -> str:

@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from xdsl.ir import SSAValue
+
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, any_of, ceildiv
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, any_of, ceildiv, maximum, minimum
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.operands import source_of
+from tilewright.schedule.hopper.operands import COLUMNS, source_of
 from tilewright.schedule.hopper.predicates import lengthening
+from tilewright.schedule.split_k import NotSplitError, split
+from tilewright.schedule.swap import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, spans_of, tensor_name
 
@@ -24,14 +28,16 @@ _CHAINED = (128, 128, 64, 64, 32)
 _DEPTH_BYTES = 128
 """Contracted elements per step: one span of the widest swizzle."""
 
-WIDTHS = {256: 100, 192: 102}
+WIDTHS = {256: 100, 192: 102, 128: 125}
 """Columns of a tile that are offered where rows and columns are free, and the time of one column against that of the
-widest (measured on H200: operands are read more often). With several the last wave of tiles is rarely far from full."""
+widest (measured on H200: operands are read more often). With several the last wave of tiles is rarely far from full.
+A step of 64 of such a tile takes 0.66, 0.54 and 0.42 us (512 x 4096 x 4096: 47, 40 and 32 us)."""
 TURN_WIDTHS = {208: 99, 192: 99, 160: 103}
 """The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile, which 224
 columns exceed."""
 SHARED_WIDTHS = {256: 100, 224: 101}
-"""The same for clusters of two CTAs, which read a shared operand half as often."""
+"""The same for clusters of two CTAs, which read a shared operand half as often. Of several products side by side, whose
+fragments a thread holds together, each has its share of all these columns."""
 TURNS = (Candidate(1, ping_pong=2, whole_stores=True),)
 CLUSTERS = (Candidate(2, cluster=(2, 1), whole_stores=True),)
 LINE_BYTES = 128
@@ -44,10 +50,28 @@ SKINNY_WIDTHS = {32: 300, 64: 200}
 """Products with so few rows read their right operand once: the time of a tile is that of its bytes, rows and columns
 alike, and narrow tiles give every CTA some."""
 
-FEW_WIDTHS = {64: 140}
-"""Products of so few tiles that wide ones leave most CTAs without: as many columns as rows, 64. A step of such a tile
-takes 430 cycles and one of 128 x 192 takes 950 (384 x 384 x 4096, H200: 16 us against 33; 1024 x 1024 x 1028 16 against
-25, 2048 x 2048 x 2052 72 against 49)."""
+FEW_WIDTHS = {128: 102, 64: 140}
+"""Products of so few tiles that wide ones leave most CTAs without: 64 rows. A step of 64 x 64 takes 430 cycles and one
+of 128 x 192 takes 950 (384 x 384 x 4096, H200: 16 us against 33; 1024 x 1024 x 1028 16 against 25, 2048 x 2048 x 2052
+72 against 49), one of 64 x 128 takes 650 (128 x 8192 x 8192: 50 us, with 128 x 128 59; 1024^3: 10.4 against 12.2)."""
+
+SWAPPED = (64, 16)
+SWAPPED_PRICE = 4000
+"""Columns and rows of a tile with swapped operands, for products of at most so many rows; the time of its step. Each
+byte of the right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and
+16 rows, H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
+
+SPLIT_WIDTH = 128
+SPLIT_STEPS = 16
+"""Columns of a tile whose stream is cut into parts, and the steps of 128 bytes that a part has at least (128 x 128 x
+65536, H200: 32, 64 and 128 parts 22, 17 and 18 us)."""
+_MICROSECOND = 38_000
+"""In units of prices: a step of 128 x 256 is 25,600."""
+_READ = _MICROSECOND, 3_300_000
+_SUMMED = 2 * _MICROSECOND, 4_000_000
+_ADDING = 2 * _MICROSECOND
+"""Prices and bytes: of what is read at least, of what parts write and read again; and of the second kernel (8 to 34 MB
+of sums, H200: 3.9 to 10.6 us)."""
 
 
 TALL = (192, 112)
@@ -67,6 +91,9 @@ class ProductVariant:
     choices: tuple[dict[str, int], ...]
     candidates: tuple[Candidate, ...] = ()
     applies: Expr = TRUE
+    parts: Expr | None = None
+    """Into how many the stream is cut; None: it is not."""
+    swapped: bool = False
 
 
 @dataclass(frozen=True)
@@ -102,25 +129,34 @@ def product_variants(
         return [ProductVariant(TRUE, tuple(choices))]
     shares = all_of([_straddles(kernel, facts), kernel.grid.data[-2].expr >= _CLUSTER_ROWS])
 
+    beside = len(_dots(kernel))
+
     def ways(families: Sequence[_Family]) -> list[_Way]:
         return [
             _Way(family, extents, _waves(trace(extents), family.cluster, target), width * percent)
             for family in families
             if family.applies != FALSE
             for width, percent in family.widths.items()
-            for extents in ({**family.extents, **dict.fromkeys(sized.columns, width)},)
+            for own in (width if family.extents == skinny else width // beside // COLUMNS * COLUMNS,)
+            for extents in ({**family.extents, **dict.fromkeys(sized.columns, own)},)
         ]
 
     many = ways((_Family(wide, TURN_WIDTHS, candidates=TURNS, waves=2), _Family(wide, WIDTHS)))
-    (one,) = ways((_Family(skinny, FEW_WIDTHS),))
-    few = all_of(one.time <= other.time for other in many if other.family.waves == 1)
+    fewer = ways((_Family(skinny, FEW_WIDTHS),))
+    large = [way for way in many if way.family.waves == 1]
+    few = [
+        _Family(skinny, {width: percent}, all_of(one.time <= other.time for other in large))
+        for one, (width, percent) in zip(fewer, FEW_WIDTHS.items(), strict=True)
+    ]
     rivals = (
         ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),)),
-        ways((_Family(skinny, FEW_WIDTHS, few),)),
+        ways(few),
         ways((_Family(wide, SHARED_WIDTHS, shares, CLUSTERS),)),
         many,
     )
-    found: list[ProductVariant] = []
+    turned = list(_swapped(wide, choices, sized, trace, target))
+    others = (*fewer, *large, *rivals[0], *(way for _, way in turned))
+    found = [*_split(wide, choices, sized, trace, target, others), *(variant for variant, _ in turned)]
     for group in rivals:
         for i, way in enumerate(group):
             family = way.family
@@ -128,6 +164,63 @@ def product_variants(
             best = all_of([*needs, *(way.time <= other.time for other in group[i + 1 :])])
             found.append(ProductVariant(best, (way.extents, *choices), family.candidates, family.applies))
     return found
+
+
+def _swapped(
+    wide: Mapping[str, int],
+    choices: Sequence[dict[str, int]],
+    sized: Sized,
+    trace: Callable[[Mapping[str, int]], tile.Kernel],
+    target: Target,
+) -> Iterator[tuple[ProductVariant, _Way]]:
+    """Swapped operands, for products of few rows."""
+    columns, rows = SWAPPED
+    extents = {**wide, **dict.fromkeys(sized.rows, rows), **dict.fromkeys(sized.columns, columns)}
+    kernel = trace(extents)
+    if swapped(kernel) is not None:
+        few = kernel.grid.data[-2].expr <= 1
+        way = _Way(_Family(extents, {}), extents, _waves(kernel, (1, 1), target), SWAPPED_PRICE)
+        yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
+
+
+def _split(
+    wide: Mapping[str, int],
+    choices: Sequence[dict[str, int]],
+    sized: Sized,
+    trace: Callable[[Mapping[str, int]], tile.Kernel],
+    target: Target,
+    others: Sequence[_Way],
+) -> Iterator[ProductVariant]:
+    """A stream in parts, where tiles leave SMs without and the sums cost less than the time that they save."""
+    extents = {**wide, **dict.fromkeys(sized.columns, SPLIT_WIDTH)}
+    kernel = trace(extents)
+    tiles = _tiles(kernel, (1, 1))
+    try:
+        steps = split(kernel, Const(1)).stream.trip.expr
+        parts = minimum(maximum(target.sm_count // maximum(tiles, 1), 1), maximum(steps // SPLIT_STEPS, 1))
+        found = split(kernel, parts)
+    except NotSplitError:
+        return
+    loads = {op.tensor: op for op in found.stream.walk() if isinstance(op, tile.Load)}
+    read = sum((_bytes(op.tensor) for op in loads.values()), Const(0)) * _READ[0] // _READ[1]
+    sums = sum((_product(x.dims) * x.element.bytes for x in found.sums), Const(0)) * _SUMMED[0] // _SUMMED[1]
+    waves = ceildiv(tiles * parts, target.sm_count)
+    time = maximum(waves * found.per * SPLIT_WIDTH * WIDTHS[SPLIT_WIDTH], read) + sums + _ADDING
+    whole = maximum(minimum(*(other.time for other in others)) * steps, read)
+    yield ProductVariant(all_of([parts > 1, time <= whole]), (extents, *choices), parts=parts)
+
+
+def _bytes(tensor: SSAValue) -> Expr:
+    """Of a whole tensor."""
+    kind = tile.tensor_type(tensor)
+    return _product(d.expr for d in kind.dims) * kind.element.bytes
+
+
+def _product(factors: Iterable[Expr]) -> Expr:
+    result: Expr = Const(1)
+    for factor in factors:
+        result = result * factor
+    return result
 
 
 def _by_height(
@@ -166,11 +259,14 @@ def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
 
 def _waves(kernel: tile.Kernel, cluster: tuple[int, int], target: Target) -> Expr:
     """How often all CTAs take a tile."""
-    tiles: Expr = Const(1)
+    return ceildiv(_tiles(kernel, cluster), target.sm_count)
+
+
+def _tiles(kernel: tile.Kernel, cluster: tuple[int, int]) -> Expr:
+    """Tiles of a launch, in whole clusters."""
     shape = (*(1 for _ in kernel.grid.data[2:]), *cluster)
-    for extent, n in zip(kernel.grid, shape, strict=True):
-        tiles = tiles * (extent.expr if n == 1 else ceildiv(extent.expr, n) * n)
-    return ceildiv(tiles, target.sm_count)
+    pairs = zip(kernel.grid, shape, strict=True)
+    return _product(extent.expr if n == 1 else ceildiv(extent.expr, n) * n for extent, n in pairs)
 
 
 def _straddles(kernel: tile.Kernel, facts: Facts) -> Expr:

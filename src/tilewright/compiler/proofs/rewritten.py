@@ -1,0 +1,414 @@
+"""Proves that programs which were rewritten before they were scheduled compute what the kernel says.
+
+    swapped    op by op the kernel's own, where a value may be held transposed: ``(a b)^T = b^T a^T``
+    split      of ``f = 0; for i < T: f += X(i); rest`` one kernel sums ``X(s * per + j)`` over ``j`` for each part s,
+               the other one adds the parts, and does the rest. With ``per = ceil(T / parts)`` and ``parts >= 1`` every
+               i below T is ``s * per + j`` of one part and one j below ``min(per, T - s * per)``; the order of sums is
+               free (docs/language.md). That all sums are there when they are read, ``proofs.steps`` proves.
+
+Both sides are walked together, ops that nothing uses left out.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import NoReturn, Protocol
+
+from xdsl.dialects.builtin import ArrayAttr
+from xdsl.ir import Attribute, Block, Operation, ParametrizedAttribute, SSAValue
+
+from tilewright.artifact.schema import Obligation
+from tilewright.base.expr import OWN, TRUE, Expr, Sym, ceildiv, maximum, minimum, simplify
+from tilewright.diag import fail
+from tilewright.lang.axes import Coord, Span
+from tilewright.lang.fns import BinaryFn, ReduceFn
+from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import ExprAttr, RangeAttr
+from tilewright.tile.ops import ops_in, program_index
+from tilewright.tile.queries import coords_of, is_arithmetic, tensor_name
+
+Names = Mapping[str, Expr]
+Turn = tuple[int, ...]
+_ALIKE, _TURNED = (0, 1), (1, 0)
+
+
+class UnlikeError(Exception):
+    """Where a rewritten program is not the kernel's."""
+
+
+class RewrittenKernel(Protocol):
+    """A kernel that a step launches, and the program that it came from, at its extents, where it is another one."""
+
+    @property
+    def tile(self) -> tile.Kernel: ...
+    @property
+    def whole(self) -> tile.Kernel | None: ...
+
+
+def certify_rewritten(kernels: Sequence[RewrittenKernel]) -> tuple[Obligation, ...]:
+    """The obligations of a variant's kernels, in order, of which the last may be rewritten, or the last two together;
+    CRT003 for one that does not hold."""
+    found = [(kernel.whole, kernel.tile) for kernel in kernels if kernel.whole is not None]
+    match found:
+        case []:
+            return ()
+        case [(whole, made)]:
+            return (certify_swapped(whole, made),)
+        case [(whole, product), (same, combine)]:
+            return (certify_split((whole, same), product, combine),)
+        case _:
+            _refuse("split", f"{len(found)} kernels that were rewritten")
+
+
+def certify_swapped(whole: tile.Kernel, made: tile.Kernel) -> Obligation:
+    """The obligation of a kernel with swapped operands; CRT003 where it is another program."""
+    try:
+        _same_frame(whole, made, [extent.expr for extent in whole.grid])
+        match = _Match({})
+        match.arguments(whole, made)
+        match.block(whole.body.block, made.body.block)
+    except UnlikeError as why:
+        _refuse("swapped", f"{made.sym_name.data}: {why}")
+    return Obligation("swapped", "identity", "(a b)^T = b^T a^T")
+
+
+def certify_split(wholes: tuple[tile.Kernel, tile.Kernel], product: tile.Kernel, combine: tile.Kernel) -> Obligation:
+    """The obligation of a stream that is cut into parts; CRT003 where the kernels are not the program's.
+
+    ``wholes`` is the program at the extents of ``product`` and at those of ``combine``.
+    """
+    try:
+        parts = product.grid.data[0].expr
+        least = dict.fromkeys(parts.symbols, (0, None))
+        if simplify(parts >= 1, least) != TRUE or any(name.startswith(OWN) for name in parts.symbols):
+            raise UnlikeError(f"{parts} parts")
+        stored = _product(wholes[0], product, parts)
+        loaded = _combine(wholes[1], combine, parts)
+        if stored != loaded:
+            raise UnlikeError(f"sums stored to {', '.join(stored)}, and loaded from {', '.join(loaded)}")
+    except UnlikeError as why:
+        _refuse("split", str(why))
+    return Obligation("split", "identity", f"{parts} parts, each step in one of them")
+
+
+# -- the two kernels of a split ----------------------------------------------------------------------------------------
+def _product(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[str]:
+    """Compares the kernel that multiplies; returns the tensors of the fragments' sums, in order."""
+    names: dict[str, Expr] = {program_index(i): Sym(program_index(i + 1)) for i in range(len(whole.grid))}
+    _same_frame(whole, made, [parts, *(extent.expr.substitute(names) for extent in whole.grid)])
+    match = _Match(names)
+    match.arguments(whole, made)
+    stream, fragments = _accumulating(whole)
+    before = ops_in(whole.body.block)
+    left = _live(before[: before.index(stream) + 1])
+    right = _live(ops_in(made.body.block))
+    if len(right) < len(left):
+        raise UnlikeError(f"{len(right)} ops")
+    at, behind = len(left) - 1, right[len(left) :]
+    match.ops(left[:-1], right[:at])
+    _stream_of_part(match, stream, right[at], parts)
+    stores = [op for op in behind if isinstance(op, tile.Store)]
+    if len(stores) != len(fragments) or any(not isinstance(op, tile.Store | tile.Read) for op in behind):
+        raise UnlikeError("what a part does with its sums")
+    part = Sym(program_index(0))
+    for fragment, store in zip(fragments, stores, strict=True):
+        read, turn = _behind(store.value)
+        held = match.values[fragment.result]
+        if not isinstance(read.owner, tile.Read) or read.owner.frag is not held[0] or turn != _inverse(held[1]):
+            raise UnlikeError(f"{tensor_name(store)} is not stored the sum of a part")
+        place = [_coord(c, names) for c in _place(whole, fragment)]
+        if list(coords_of(store)) != [part, *place]:
+            raise UnlikeError(f"the sums of {tensor_name(store)} lie elsewhere")
+    return [tensor_name(store) for store in stores]
+
+
+def _stream_of_part(match: _Match, stream: tile.Stream, made: Operation, parts: Expr) -> None:
+    trip, counter, part = stream.trip.expr, stream.counter.data, Sym(program_index(0))
+    per = ceildiv(trip, parts)
+    if not isinstance(made, tile.Stream) or made.counter != stream.counter:
+        raise UnlikeError("no stream of a part's steps")
+    if made.trip.expr != minimum(per, maximum(trip - part * per, 0)):
+        raise UnlikeError(f"a part of {made.trip.expr} steps")
+    match.within({**match.names, counter: part * per + Sym(counter)}).stream(stream, made)
+
+
+def _combine(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[str]:
+    """Compares the kernel that adds; returns the tensors of the fragments' sums, in order."""
+    _same_frame(whole, made, [extent.expr for extent in whole.grid])
+    match = _Match({})
+    match.arguments(whole, made)
+    stream, fragments = _accumulating(whole)
+    left = _live([op for op in ops_in(whole.body.block) if op is not stream], kept=fragments)
+    right = ops_in(made.body.block)
+    (adding,) = [op for op in right if isinstance(op, tile.Stream) and match.is_new(op, whole)] or [None]
+    if adding is None:
+        raise UnlikeError("no stream over the parts")
+    rest = _live([op for op in right if op is not adding], kept=[op for op in right if isinstance(op, tile.Fragment)])
+    match.ops(left, rest)
+    if not all(_precedes(match.made_of(fragment), adding) for fragment in fragments):
+        raise UnlikeError("sums are added before there is a fragment")
+    behind = right[: right.index(adding)]
+    if any(isinstance(op, tile.Read) or not op.results for op in behind):
+        raise UnlikeError("something is done before the sums are added")
+    return _added(match, whole, fragments, adding, parts)
+
+
+def _added(
+    match: _Match, whole: tile.Kernel, fragments: Sequence[tile.Fragment], adding: tile.Stream, parts: Expr
+) -> list[str]:
+    span = adding.axis.data
+    counter = Sym(adding.counter.data)
+    if (span.origin, span.stop) != (counter * span.size, parts) or adding.trip.expr != ceildiv(parts, span.size):
+        raise UnlikeError(f"a stream over {span} in {adding.trip.expr} steps")
+    body = ops_in(adding.body.block)
+    writes = [op for op in body if isinstance(op, tile.Write)]
+    if len(writes) != len(fragments) or any(not op.results for op in body if op not in writes and op is not body[-1]):
+        raise UnlikeError("what is done with the parts")
+    found: list[str] = []
+    for fragment, write in zip(fragments, writes, strict=True):
+        term = _added_to(write)
+        load = term.x.owner if isinstance(term, tile.Reduce) else None
+        summed = isinstance(term, tile.Reduce) and term.fn.data is ReduceFn.SUM and term.axis.data == 0
+        if write.frag is not match.values[fragment.result][0] or not summed or not isinstance(load, tile.Load):
+            raise UnlikeError("a fragment that is not added its parts")
+        if list(coords_of(load)) != [span, *_place(whole, fragment)]:
+            raise UnlikeError(f"the sums of {tensor_name(load)} are read elsewhere")
+        found.append(tensor_name(load))
+    if len(set(found)) != len(found):
+        raise UnlikeError("sums that are read twice")
+    return found
+
+
+def _accumulating(whole: tile.Kernel) -> tuple[tile.Stream, list[tile.Fragment]]:
+    """The program's one stream, which only adds to fragments that begin at zero: terms that depend on none of them."""
+    ops = ops_in(whole.body.block)
+    streams = [op for op in ops if isinstance(op, tile.Stream)]
+    if len(streams) != 1 or any(name.startswith(OWN) for name in streams[0].trip.expr.symbols):
+        raise UnlikeError("not one stream of as many steps in every program")
+    (stream,) = streams
+    if any(not op.results or isinstance(op, tile.Read) for op in ops[: ops.index(stream)]):
+        raise UnlikeError("an effect before the stream, or a fragment read")
+    body = ops_in(stream.body.block)
+    writes = [op for op in body if isinstance(op, tile.Write)]
+    if any(op.regions or not (op.results or isinstance(op, tile.Write | tile.Yield)) for op in body):
+        raise UnlikeError("a stream with effects of its own")
+    fragments: list[tile.Fragment] = []
+    for write in writes:
+        _added_to(write)
+        fragment = write.frag.owner
+        if not isinstance(fragment, tile.Fragment) or not _is_zero(fragment.init) or fragment in fragments:
+            raise UnlikeError("a fragment that does not begin at zero, or is added to twice")
+        fragments.append(fragment)
+    if len([op for op in body if isinstance(op, tile.Read)]) != len(writes):
+        raise UnlikeError("a stream that reads a fragment twice")
+    return stream, fragments
+
+
+def _added_to(write: tile.Write) -> Operation:
+    """What ``f += X`` adds: the op of X, if f is read for nothing else."""
+    total = write.value.owner
+    if not isinstance(total, tile.Binary) or total.fn.data is not BinaryFn.ADD:
+        raise UnlikeError("a fragment that is not added to")
+    reads = [v.owner for v in total.operands if isinstance(v.owner, tile.Read)]
+    terms = [v.owner for v in total.operands if not isinstance(v.owner, tile.Read)]
+    if len(reads) != 1 or len(terms) != 1 or reads[0].frag is not write.frag or len(list(reads[0].result.uses)) != 1:
+        raise UnlikeError("a fragment that is not added to")
+    if len(list(total.result.uses)) != 1 or reads[0].parent_block() is not write.parent_block():
+        raise UnlikeError("a sum that goes elsewhere")
+    (term,) = terms
+    assert isinstance(term, Operation)
+    return term
+
+
+def _is_zero(value: SSAValue) -> bool:
+    op = value.owner
+    while isinstance(op, tile.Expand | tile.Broadcast | tile.Transpose):
+        op = op.operands[0].owner
+    return isinstance(op, tile.Constant) and type(op.value.data) is float and str(op.value.data) == "0.0"
+
+
+def _place(whole: tile.Kernel, fragment: tile.Fragment) -> list[Coord]:
+    """Where the sums of a program's fragment lie in those of all: its place along the grid's axes that no axis of the
+    fragment runs along, then the fragment's spans."""
+    axes = tile.fragment_type(fragment.result).axes_tuple
+    spans = [axis for axis in axes if isinstance(axis, Span)]
+    if len(spans) != len(axes):
+        raise UnlikeError("a fragment with an axis without a place")
+    along = set[int]()
+    for span in spans:
+        here = {i for i in range(len(whole.grid)) if span.origin == Sym(program_index(i)) * span.size} - along
+        if len(here) != 1:
+            raise UnlikeError("a fragment whose tiles are not the grid's")
+        along |= here
+    return [*(Sym(program_index(i)) for i in range(len(whole.grid)) if i not in along), *spans]
+
+
+# -- op by op ----------------------------------------------------------------------------------------------------------
+class _Match:
+    """Walks two programs together, the second under other ``names``. ``values``: for a value of the first the second's,
+    and the first's axis that each of its axes is."""
+
+    def __init__(self, names: Names, values: dict[SSAValue, tuple[SSAValue, Turn]] | None = None):
+        self.names = names
+        self.values: dict[SSAValue, tuple[SSAValue, Turn]] = {} if values is None else values
+
+    def within(self, names: Names) -> _Match:
+        """The same under other names, inside of a stream."""
+        return _Match(names, self.values)
+
+    def arguments(self, one: tile.Kernel, other: tile.Kernel) -> None:
+        """The arguments of equal names."""
+        named = dict(zip((n.data for n in other.arg_names), other.body.block.args, strict=True))
+        for name, arg in zip((n.data for n in one.arg_names), one.body.block.args, strict=True):
+            if name not in named or named[name].type != arg.type:
+                raise UnlikeError(f"no argument {name}")
+            self.values[arg] = (named[name], ())
+
+    def is_new(self, stream: tile.Stream, whole: tile.Kernel) -> bool:
+        """A stream over something else than any of the kernel's."""
+        counters = {op.counter for op in whole.walk() if isinstance(op, tile.Stream)}
+        return stream.counter not in counters
+
+    def made_of(self, op: tile.Fragment) -> Operation:
+        """The fragment of the second program."""
+        made = self.values[op.result][0].owner
+        assert isinstance(made, Operation)
+        return made
+
+    def block(self, one: Block, other: Block) -> None:
+        """All ops of two blocks."""
+        self.ops(_live(ops_in(one)), _live(ops_in(other)))
+
+    def ops(self, one: Sequence[Operation], other: Sequence[Operation]) -> None:
+        """Two lists of ops."""
+        if len(one) != len(other):
+            raise UnlikeError(f"{len(other)} ops, not {len(one)}")
+        for x, y in zip(one, other, strict=True):
+            self.op(x, y)
+
+    def stream(self, x: tile.Stream, y: tile.Stream) -> None:
+        """Two streams, but for how many steps they have."""
+        if not self.alike(x.axis, y.axis) or not self.alike(x.begin, y.begin):
+            raise UnlikeError(f"a stream over {y.axis.data}")
+        self.block(x.body.block, y.body.block)
+
+    def op(self, x: Operation, y: Operation) -> None:
+        """Two ops; notes how the second's results lie."""
+        if type(x) is not type(y):
+            raise UnlikeError(f"{y.name}, not {x.name}")
+        if isinstance(x, tile.Stream) and isinstance(y, tile.Stream):
+            if x.counter != y.counter or not self.alike(x.trip, y.trip):
+                raise UnlikeError(f"a stream of {y.trip.expr} steps")
+            self.stream(x, y)
+            return
+        turn = self._turn(x, y)
+        operands = list(zip(x.operands, y.operands, strict=True))
+        if isinstance(x, tile.Dot) and turn == _TURNED:
+            operands = list(zip(x.operands, reversed(y.operands), strict=True))
+        attributes = x.attributes.keys() - {"loc"}
+        if attributes != y.attributes.keys() - {"loc"} or (x.regions and not x.is_structurally_equivalent(y)):
+            raise UnlikeError(f"another {x.name}")
+        if any(not self.alike(x.attributes[name], y.attributes[name]) for name in attributes):
+            raise UnlikeError(f"another {x.name}")
+        spread = turn if isinstance(x, tile.Dot | tile.Fragment | tile.Read | tile.Write) or is_arithmetic(x) else None
+        if not all(self._equal(a, b, spread) for a, b in operands):
+            raise UnlikeError(f"{x.name} of other values")
+        for a, b in zip(x.results, y.results, strict=True):
+            self.values[a] = (b, turn)
+
+    def _turn(self, x: Operation, y: Operation) -> Turn:
+        """How the second op's result lies: as the first's where their types say so."""
+        if isinstance(x, tile.Read | tile.Write):
+            return self.values[x.frag][1]
+        if not x.results:
+            return ()
+        kinds = (x.results[0].type, y.results[0].type)
+        if not all(isinstance(kind, tile.TileType | tile.FragmentType) for kind in kinds):
+            return ()
+        one, other = (kind.axes_tuple for kind in kinds if isinstance(kind, tile.TileType | tile.FragmentType))
+        same = tuple(range(len(one)))
+        if len(one) != len(other):
+            raise UnlikeError(f"{x.name} of {len(other)} axes")
+        for turn in dict.fromkeys((same, _TURNED if len(one) == len(_TURNED) else same)):
+            if all(_axis(one[at], self.names) == other[i] for i, at in enumerate(turn)):
+                return turn
+        raise UnlikeError(f"{x.name} of other axes")
+
+    def _equal(self, x: SSAValue, y: SSAValue, turn: Turn | None) -> bool:
+        """Axis i of ``y`` is axis ``turn[i]`` of ``x`` (None: axis i), and they hold the same."""
+        (one, own), (other, mine) = _behind(x), _behind(y)
+        if one not in self.values or self.values[one][0] is not other:
+            return False
+        held = self.values[one][1] or tuple(range(len(mine)))
+        asked = turn or tuple(range(len(own)))
+        return all(held[mine[i]] == own[asked[i]] for i in range(len(mine)))
+
+    def alike(self, one: Attribute, other: Attribute) -> bool:
+        """Two attributes, the first under the names."""
+        match one, other:
+            case ExprAttr(), ExprAttr():
+                return one.data.substitute(self.names) == other.data
+            case RangeAttr(), RangeAttr():
+                return _coord(one.data, self.names) == other.data
+            case ArrayAttr(), ArrayAttr():
+                return len(one) == len(other) and all(self.alike(a, b) for a, b in zip(one, other, strict=True))
+            case ParametrizedAttribute(), ParametrizedAttribute() if type(one) is type(other):
+                pairs = zip(one.parameters, other.parameters, strict=True)
+                return all(self.alike(a, b) for a, b in pairs)
+            case _:
+                return one == other
+
+
+def _same_frame(whole: tile.Kernel, made: tile.Kernel, grid: Sequence[Expr]) -> None:
+    """Grid, bounds, requirements and numerics."""
+    if [extent.expr for extent in made.grid] != list(grid):
+        raise UnlikeError("another grid")
+    for name in ("bounds", "requires", "numerics", "ascending", "gate"):
+        if whole.attributes.get(name) != made.attributes.get(name):
+            raise UnlikeError(f"other {name}")
+
+
+def _live(ops: Sequence[Operation], kept: Sequence[Operation] = ()) -> list[Operation]:
+    """Ops with an effect, those ``kept``, and what they use; shapes that only turn axes are looked through."""
+    used: set[SSAValue] = {v for op in kept for v in op.results}
+    found: list[Operation] = []
+    for op in reversed(ops):
+        if op.results and not any(r in used for r in op.results):
+            continue
+        used |= {v for inner in op.walk() for v in inner.operands}
+        if not isinstance(op, tile.Transpose):
+            found.append(op)
+    return found[::-1]
+
+
+def _behind(value: SSAValue) -> tuple[SSAValue, Turn]:
+    """The value that one is a transposed view of, and which of its axes each axis is."""
+    kind = value.type
+    turn = tuple(range(kind.rank)) if isinstance(kind, tile.TileType | tile.FragmentType) else ()
+    while isinstance(value.owner, tile.Transpose):
+        turn = tuple(value.owner.perm.data[at].data for at in turn)
+        value = value.owner.x
+    return value, turn
+
+
+def _inverse(turn: Turn) -> Turn:
+    return tuple(turn.index(i) for i in range(len(turn)))
+
+
+def _axis(axis: object, names: Names) -> object:
+    return _coord(axis, names) if isinstance(axis, Span) else axis
+
+
+def _coord(coord: Coord, names: Names) -> Coord:
+    if isinstance(coord, Span):
+        return Span(coord.origin.substitute(names), coord.size, coord.stop.substitute(names))
+    return coord.substitute(names)
+
+
+def _precedes(one: Operation, other: Operation) -> bool:
+    block = one.parent_block()
+    return block is not None and block.get_operation_index(one) < block.get_operation_index(other)
+
+
+def _refuse(obligation: str, found: str) -> NoReturn:
+    fail("CRT003", found=f"{obligation}: {found}", required="the program that was written")

@@ -1,0 +1,140 @@
+"""Split-K: a class whose products are summed up in parts by one kernel, and added up by the next.
+
+The last kernel of the class is the one that adds (``schedule.split_k``), a plain kernel of its own small tiles; the
+products run before it, and hand their sums on in workspaces. ``proofs.rewritten`` compares both with the program.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+
+from xdsl.dialects.builtin import StringAttr
+
+from tilewright.base.expr import TRUE, Expr, all_of
+from tilewright.compiler.counter_bounds import counters_fit
+from tilewright.compiler.plain import plan_kernel
+from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.products import Found, search_products
+from tilewright.compiler.requests import Request, assume, assumptions_of
+from tilewright.compiler.staging import residual, staged_facts
+from tilewright.compiler.workspaces import StagedTensor
+from tilewright.diag import TilewrightError, fail
+from tilewright.lang.schedule import Schedule
+from tilewright.schedule.extents import choose_extents, probe
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.split_k import NotSplitError, Split, split
+from tilewright.tile import dialect as tile
+
+Remade = Callable[[Mapping[str, int]], tile.Kernel]
+"""A class's tile program with other extents for its autos."""
+
+
+@dataclass(frozen=True)
+class SplitClass:
+    """A class of arguments whose stream is cut into ``parts``: what serves it.
+
+    ``remade`` is the program at extents of the products' tiles, ``free`` with no extent pinned; ``autos`` are those
+    that a schedule chooses.
+    """
+
+    request: Request
+    predicate: Expr
+    parts: Expr
+    choices: Sequence[Mapping[str, int]]
+    candidates: Sequence[Candidate]
+    autos: Sequence[str]
+    remade: Remade
+    free: Remade
+
+    def plan(self, name: str) -> PlannedKernel:
+        """The kernel that adds, behind the one that multiplies; SCH001 where one of them is not to be had."""
+        first = self._split(self.remade(self.choices[0]))
+        items = {
+            sums.name: StagedTensor(sums.name, sums.element, sums.dims, len(sums.dims) - 1, index)
+            for index, sums in enumerate(first.sums)
+        }
+        product = self._product(f"{name}_parts", items)
+        combine = self._combine(name, items)
+        needs = [*_needs(product), *_needs(combine), *counters_fit(product)]
+        predicate = all_of([self.predicate, *needs])
+        notes = (f"split-K: {self.parts} parts, added in order", *product.notes, *combine.notes)
+        return replace(combine, predicate=predicate, notes=notes, product=product)
+
+    def _split(self, kernel: tile.Kernel) -> Split:
+        try:
+            return split(kernel, self.parts)
+        except NotSplitError as why:
+            where = self.request.function.where
+            fail("SCH001", where=where, found=str(why), required="a stream that only adds products to fragments")
+
+    def _own(self, items: Mapping[str, StagedTensor]) -> Request:
+        """What the two kernels may assume: of the sums what their layout gives."""
+        tensors = (*self.request.facts.tensors, *((name, staged_facts(item)) for name, item in items.items()))
+        return replace(self.request, facts=Facts(tensors, self.request.facts.index_bits))
+
+    def _product(self, name: str, items: Mapping[str, StagedTensor]) -> PlannedKernel:
+        own = self._own(items)
+        wholes: dict[tile.Kernel, tile.Kernel] = {}
+
+        def parts(extents: Mapping[str, int]) -> tile.Kernel:
+            whole = self.remade(extents)
+            made = self._split(whole).product()
+            wholes[made] = whole
+            return made
+
+        search = search_products(own, self.choices, parts, name, self.candidates)
+
+        def planned(found: Found) -> PlannedKernel:
+            lowered, placement = found.scheduled.kernel, found.scheduled.placement
+            guards = (*found.scheduled.guards, found.guard)
+            assume(lowered, guards)
+            return PlannedKernel(
+                all_of(guards),
+                own,
+                found.tile,
+                lowered,
+                placement,
+                found.certificate,
+                own.facts,
+                found.scheduled.notes,
+                lambda why: planned(search.next(why)),
+                workspaces=items,
+                whole=wholes[found.tile],
+            )
+
+        return planned(search.next())
+
+    def _combine(self, name: str, items: Mapping[str, StagedTensor]) -> PlannedKernel:
+        """The adding kernel at the extents that kernels without products take, halved until a CTA has the memory."""
+        own = replace(self._own(items), schedule=Schedule())
+
+        def traced(extents: Mapping[str, int]) -> tile.Kernel:
+            return self._split(self.free(extents)).combine()
+
+        extents = dict(choose_extents(probe(self.autos, traced, own.facts), {})[-1].extents)
+        return self._combined(own, name, items, extents)
+
+    def _combined(
+        self, own: Request, name: str, items: Mapping[str, StagedTensor], extents: Mapping[str, int]
+    ) -> PlannedKernel:
+        whole = self.free(extents)
+        largest = max(extents, key=lambda auto: extents[auto], default=None)
+        halved: Callable[[], PlannedKernel] | None = None
+        if largest is not None and extents[largest] > 1:
+            halved = lambda: self._combined(own, name, items, {**extents, largest: extents[largest] // 2})  # noqa: E731
+        try:
+            planned = plan_kernel(own, self._split(whole).combine(), TRUE, name)
+        except TilewrightError as error:
+            if halved is None or error.code != "CGN003":
+                raise
+            return halved()
+        planned.transport.attributes["sym_name"] = StringAttr(name)
+        return replace(planned, workspaces=items, whole=whole, smaller=halved)
+
+
+def _needs(kernel: PlannedKernel) -> Iterator[Expr]:
+    """What a kernel assumes of a launch beyond what the layout of its workspaces gives."""
+    yield residual((*assumptions_of(kernel.tile, kernel.request.facts), kernel.predicate), kernel.binding)
+    yield kernel.predicate.substitute(kernel.binding)

@@ -1,0 +1,211 @@
+"""Split-K: the steps of an accumulating stream dealt out to several programs, whose sums another kernel adds in order.
+
+A kernel whose tile is ``f += X`` over a stream, then an epilogue, becomes two that run one after another::
+
+    product    for program (s, ...):  f over the steps s * per .. (s + 1) * per;   sums[s, ...] = f
+    combine    for program (...):     f = sums[0, ...] + sums[1, ...] + ...;       the epilogue
+
+The sums lie in f32 in a workspace, one tensor a fragment. They are added in an order that is the schedule's, so that
+equal arguments give equal results.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.base.dtypes import DType, f32
+from tilewright.base.expr import OWN, Const, Expr, Sym, ceildiv, maximum, minimum
+from tilewright.lang.axes import Coord, Span
+from tilewright.lang.fns import BinaryFn, ReduceFn
+from tilewright.tile import dialect as tile
+from tilewright.tile.copying import Copier, Names, renamed_coord, renamed_span
+from tilewright.tile.ops import COUNTER, ops_in, program_index
+from tilewright.tile.queries import element, is_elementwise
+
+PART = Sym(program_index(0))
+"""The part that a program of the product sums up."""
+PART_COUNTER = f"{COUNTER}part"
+TOGETHER = 8
+"""Parts that a program loads before it adds them: one after the other, 64 parts of 128 x 128 took 16 us (H200)."""
+
+
+class NotSplitError(Exception):
+    """Why a kernel's stream can't be dealt out."""
+
+
+@dataclass(frozen=True)
+class Sums:
+    """The tensor of a fragment's sums: parts, the grid's axes that name no axis of it, then its own."""
+
+    name: str
+    element: DType
+    dims: tuple[Expr, ...]
+
+
+@dataclass(frozen=True)
+class Split:
+    """A kernel's accumulating stream, with its fragments and where each one's sums lie in the kernel's programs."""
+
+    kernel: tile.Kernel
+    stream: tile.Stream
+    fragments: tuple[tile.Fragment, ...]
+    parts: Expr
+
+    @property
+    def sums(self) -> tuple[Sums, ...]:
+        """One tensor a fragment."""
+        found: list[Sums] = []
+        for number, fragment in enumerate(self.fragments):
+            beside, axes = _place(self.kernel, fragment)
+            extents = [self.kernel.grid.data[axis].expr for axis in beside]
+            dims = (self.parts, *extents, *(span.stop for span in axes))
+            found.append(Sums(f"split{OWN}sums{number}", element(fragment.result), dims))
+        return tuple(found)
+
+    @property
+    def per(self) -> Expr:
+        """Steps of a part."""
+        return ceildiv(self.stream.trip.expr, self.parts)
+
+    def coords(self, fragment: tile.Fragment) -> list[Coord]:
+        """Where in a part's sums those of a program lie."""
+        beside, axes = _place(self.kernel, fragment)
+        return [*(Sym(program_index(axis)) for axis in beside), *axes]
+
+    def product(self) -> tile.Kernel:
+        """The kernel that sums up parts."""
+        names: Names = {program_index(i): Sym(program_index(i + 1)) for i in range(len(self.kernel.grid))}
+        trip, counter = self.stream.trip.expr, self.stream.counter.data
+        copy = self._copier()
+        for op in _needed(ops_in(self.kernel.body.block), last=self.stream):
+            if op is not self.stream:
+                copy.add(op, names)
+                continue
+            within = {**names, counter: PART * self.per + Sym(counter)}
+            body = Region(copy.copied(self.stream.body.block, within))
+            span = renamed_span(self.stream.axis.data, within)
+            length = minimum(self.per, maximum(trip - PART * self.per, 0))
+            copy.emit(tile.Stream(counter, span, self.stream.begin.expr, length, body), like=op)
+        for fragment, tensor in zip(self.fragments, copy.tensors, strict=True):
+            total = copy.emit(tile.Read(copy.values[fragment.result]), like=self.stream).results[0]
+            coords = [PART, *(renamed_coord(c, names) for c in self.coords(fragment))]
+            copy.emit(tile.Store(total, tensor, coords), like=self.stream)
+        return copy.kernel([self.parts, *(extent.expr.substitute(names) for extent in self.kernel.grid)])
+
+    def combine(self) -> tile.Kernel:
+        """The kernel that adds the parts, and does the rest."""
+        copy = self._copier()
+        for op in _needed(ops_in(self.kernel.body.block), without=self.stream):
+            if op is self.stream:
+                self._add_parts(copy)
+            else:
+                copy.add(op, {})
+        return copy.kernel([extent.expr for extent in self.kernel.grid])
+
+    def _copier(self) -> Copier:
+        return Copier(self.kernel, [tile.TensorType.of(x.element, x.dims, x.name) for x in self.sums])
+
+    def _add_parts(self, copy: Copier) -> None:
+        body = Block()
+        span = Span(Sym(PART_COUNTER) * TOGETHER, TOGETHER, self.parts)
+        for fragment, tensor in zip(self.fragments, copy.tensors, strict=True):
+            held = copy.values[fragment.result]
+            load = tile.Load(tensor, [span, *self.coords(fragment)])
+            some = tile.Reduce(ReduceFn.SUM, load.result, 0)
+            read = tile.Read(held)
+            total = tile.Binary(BinaryFn.ADD, read.result, some.result)
+            for op in (load, some, read, total, tile.Write(held, total.result)):
+                copy.emit(op, like=self.stream, block=body)
+        copy.emit(tile.Yield(), like=self.stream, block=body)
+        trip = ceildiv(self.parts, TOGETHER)
+        copy.emit(tile.Stream(PART_COUNTER, span, Const(0), trip, Region(body)), like=self.stream)
+
+
+def split(kernel: tile.Kernel, parts: Expr) -> Split:
+    """The kernel's stream in ``parts``; NotSplitError where that would not be the same program."""
+    block = ops_in(kernel.body.block)
+    streams = [op for op in block if isinstance(op, tile.Stream)]
+    if len(streams) != 1 or not any(isinstance(op, tile.Dot) for op in ops_in(streams[0].body.block)):
+        raise NotSplitError("no stream of products that is the only one")
+    (stream,) = streams
+    at = block.index(stream)
+    if any(isinstance(op, tile.Dot) for op in block) or kernel.gate is not None or kernel.ascending is not None:
+        raise NotSplitError("products outside of the stream, or promises")
+    if any(symbol.startswith(OWN) for symbol in stream.trip.expr.symbols):
+        raise NotSplitError("a stream whose steps depend on the program")
+    if any(not op.results or op.regions for op in block[:at]):
+        raise NotSplitError("what comes before the stream has an effect")
+    written = tuple(dict.fromkeys(_accumulated(op) for op in ops_in(stream.body.block) if isinstance(op, tile.Write)))
+    for op in ops_in(stream.body.block):
+        if isinstance(op, tile.Read) and op.frag.owner not in written:
+            raise NotSplitError("a stream that reads what it does not sum up")
+        if not isinstance(op, tile.Read | tile.Write | tile.Load | tile.Dot | tile.Yield) and not is_elementwise(op):
+            raise NotSplitError(f"a stream with {op.name}")
+    found = Split(kernel, stream, written, parts)
+    for fragment in written:
+        _place(kernel, fragment)
+    return found
+
+
+def _accumulated(write: tile.Write) -> tile.Fragment:
+    """The fragment that ``f += X`` changes, from zero."""
+    fragment, total = write.frag.owner, write.value.owner
+    if not isinstance(fragment, tile.Fragment) or element(fragment.result) is not f32 or not _is_zero(fragment.init):
+        raise NotSplitError("a fragment that does not begin at zero, in f32")
+    if not isinstance(total, tile.Binary) or total.fn.data is not BinaryFn.ADD:
+        raise NotSplitError("a stream that does more with a fragment than to add to it")
+    reads = [v.owner for v in total.operands if isinstance(v.owner, tile.Read)]
+    inside = [use.operation for use in fragment.result.uses if use.operation.parent_op() is write.parent_op()]
+    alone = len(reads) == 1 and len(inside) == 2 and all(op in (write, reads[0]) for op in inside)
+    if not alone or len(list(reads[0].result.uses)) != 1:
+        raise NotSplitError("a stream that does more with a fragment than to add to it")
+    return fragment
+
+
+def _is_zero(value: SSAValue) -> bool:
+    op = value.owner
+    while isinstance(op, tile.Expand | tile.Broadcast | tile.Transpose):
+        op = op.operands[0].owner
+    return isinstance(op, tile.Constant) and op.value.data == 0
+
+
+def _place(kernel: tile.Kernel, fragment: tile.Fragment) -> tuple[list[int], list[Span]]:
+    """The grid's axes that no axis of a fragment runs along, and its spans."""
+    spans: list[Span] = []
+    left = list(range(len(kernel.grid)))
+    for axis in tile.fragment_type(fragment.result).axes_tuple:
+        if not isinstance(axis, Span):
+            raise NotSplitError("a fragment with an axis without a place")
+        along = (
+            i for i in left
+            if axis.origin == Sym(program_index(i)) * axis.size
+            and kernel.grid.data[i].expr == ceildiv(axis.stop, axis.size)
+        )  # fmt: skip
+        found = next(along, None)
+        if found is None or axis.stop.symbols & {program_index(i) for i in range(len(kernel.grid))}:
+            raise NotSplitError("a fragment whose tiles are not those of the grid")
+        left.remove(found)
+        spans.append(axis)
+    return left, spans
+
+
+def _needed(
+    ops: Sequence[Operation], *, last: Operation | None = None, without: Operation | None = None
+) -> list[Operation]:
+    """The ops up to ``last`` that have an effect or are used, but for what only ``without`` uses. Fragments that this
+    writes are kept."""
+    upto = ops if last is None else ops[: ops.index(last) + 1]
+    kept: dict[Operation, None] = {}
+    used: set[SSAValue] = set()
+    for op in reversed(upto):
+        if op.results and not any(r in used for r in op.results):
+            continue
+        kept[op] = None
+        if op is without:
+            used |= {inner.frag for inner in ops_in(op.regions[0].block) if isinstance(inner, tile.Write)}
+        else:
+            used |= {operand for inner in op.walk() for operand in inner.operands}
+    return [op for op in upto if op in kept]

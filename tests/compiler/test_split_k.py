@@ -1,0 +1,280 @@
+"""Streams that are cut into parts, and swapped operands: values, refusals, and proofs that see what is changed."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+
+import ml_dtypes
+import numpy as np
+import pytest
+from xdsl.dialects.builtin import ArrayAttr
+
+import tilewright as tw
+from support import products as p
+from tilewright.base.expr import Const, Expr, Sym
+from tilewright.compiler.build import build
+from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.program import plan, traced
+from tilewright.compiler.proofs.rewritten import certify_split, certify_swapped
+from tilewright.compiler.requests import Request
+from tilewright.diag import TilewrightError
+from tilewright.schedule.split_k import NotSplitError, split
+from tilewright.schedule.swap import swapped
+from tilewright.simulate import run_steps
+from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import ExprAttr, coord_attr
+
+BF16 = ml_dtypes.bfloat16
+
+
+@tw.kernel
+def sized(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto, bk=64):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+@tw.kernel
+def batched(a: tw.Tensor["B", "M", "K"], b: tw.Tensor["B", "N", "K"], c: tw.Tensor["B", "M", "N"], *, bm=64, bn=64):
+    i, m, n = tw.grid(c, (None, bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[2], 64):
+        acc += tw.dot(a[i, m, k], b[i, n, k].T)
+    c[i, m, n] = acc
+
+
+@tw.kernel
+def rescaled(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+    m, n = tw.grid(c, (64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc.set(acc * 0.5 + tw.dot(a[m, k], b[n, k].T))
+    c[m, n] = acc
+
+
+@tw.kernel
+def from_one(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+    m, n = tw.grid(c, (64, 64))
+    acc = tw.full((m, n), 1.0, tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+def pinned(kernel: tw.Kernel, parts: int, **keywords: object) -> Request:
+    return replace(p.request(kernel, **keywords), schedule=tw.Schedule(split_k=parts))
+
+
+def ran(variant: PlannedKernel, shapes: dict[str, tuple[int, ...]], symbols: dict[str, int]) -> dict[str, np.ndarray]:
+    """The arrays after a simulated launch: outputs were NaN."""
+    rng = np.random.default_rng(7)
+    arrays = {name: rng.standard_normal(shape).astype(BF16) for name, shape in shapes.items()}
+    arrays["c"][:] = np.nan
+    run_steps(variant.steps, variant.scratch, arrays, symbols=symbols)
+    return arrays
+
+
+def off(got: np.ndarray, exact: np.ndarray) -> float:
+    return float(np.linalg.norm(got.astype(np.float64) - exact) / np.linalg.norm(exact))
+
+
+@pytest.mark.parametrize(("m", "n", "k", "parts"), [(70, 104, 520, 3), (64, 64, 72, 5), (130, 8, 64, 2)])
+def test_parts_add_up(m: int, n: int, k: int, parts: int) -> None:
+    """Also with more parts than there are steps, of which some have none."""
+    (variant,) = plan(pinned(p.nt, parts)).variants
+    assert len(variant.steps) == 2
+    got = ran(variant, {"a": (m, k), "b": (n, k), "c": (m, n)}, {"M": m, "N": n, "K": k})
+    assert off(got["c"], got["a"].astype(np.float64) @ got["b"].astype(np.float64).T) < 3e-3
+
+
+def test_the_epilogue_is_done_once() -> None:
+    m, n, k = 70, 136, 328
+    (variant,) = plan(pinned(p.biased, 2)).variants
+    shapes = {"a": (m, k), "b": (n, k), "bias": (n,), "r": (m, n), "c": (m, n)}
+    got = {name: x.astype(np.float64) for name, x in ran(variant, shapes, {"M": m, "N": n, "K": k}).items()}
+    assert off(got["c"], np.maximum(got["a"] @ got["b"].T + got["bias"], 0) + got["r"]) < 3e-3
+
+
+def test_two_fragments_have_sums_each() -> None:
+    m, n, k = 66, 72, 200
+    (variant,) = plan(pinned(p.gated, 3)).variants
+    shapes = {"x": (m, k), "v": (n, k), "w": (n, k), "c": (m, n)}
+    got = {name: x.astype(np.float64) for name, x in ran(variant, shapes, {"M": m, "N": n, "K": k}).items()}
+    g, u = got["x"] @ got["v"].T, got["x"] @ got["w"].T
+    assert off(got["c"], g / (1 + np.exp(-g)) * u) < 3e-3
+    assert len(variant.scratch) == 2
+
+
+def test_every_batch_has_its_own_parts() -> None:
+    i, m, n, k = 3, 40, 72, 136
+    (variant,) = plan(pinned(batched, 2)).variants
+    symbols = {"B": i, "M": m, "N": n, "K": k}
+    got = ran(variant, {"a": (i, m, k), "b": (i, n, k), "c": (i, m, n)}, symbols)
+    exact = np.einsum("imk,ink->imn", got["a"].astype(np.float64), got["b"].astype(np.float64))
+    assert off(got["c"], exact) < 3e-3
+
+
+SIZES = {f"{t}.stride1": 1 for t in "abc"} | {f"{t}.address": 0 for t in "abc"}
+
+
+def served(m: int, n: int, k: int) -> PlannedKernel:
+    symbols = {"M": m, "N": n, "K": k, "a.stride0": k, "b.stride0": k, "c.stride0": n, **SIZES}
+    (variant,) = plan(p.request(sized), symbols).variants
+    return variant
+
+
+@pytest.mark.parametrize(
+    ("size", "parts", "turned"),
+    [
+        ((128, 128, 65536), True, False),
+        ((256, 4096, 11008), True, False),
+        ((8, 1024, 65536), True, False),  # 16 swapped tiles leave most SMs without
+        ((16, 8192, 8192), False, True),
+        ((4096, 4096, 4096), False, False),
+        ((128, 8192, 8192), False, False),  # bound by what it reads
+    ],
+)
+def test_few_tiles_of_many_steps_are_cut(size: tuple[int, int, int], parts: bool, turned: bool) -> None:
+    variant = served(*size)
+    assert (variant.product is not None, variant.whole is not None and variant.product is None) == (parts, turned)
+
+
+def test_swapped_operands_give_the_same_product() -> None:
+    m, n, k = 9, 136, 200
+    variant = served(m, n, k)
+    assert variant.whole is not None
+    got = ran(variant, {"a": (m, k), "b": (n, k), "c": (m, n)}, {"M": m, "N": n, "K": k})
+    assert off(got["c"], got["a"].astype(np.float64) @ got["b"].astype(np.float64).T) < 3e-3
+
+
+def test_what_runs_is_certified_and_validated() -> None:
+    """The certificate names the parts, and the PTX of both kernels is that of their IRs."""
+    artifact = build(plan(pinned(p.nt, 2)), validate=True)
+    held = {o.name: o for o in artifact.variants[0].certificate}
+    assert held["split"].detail == "2 parts, each step in one of them"
+    assert {"order", "whole", "inside", "bound"} <= held.keys()
+    assert len(artifact.kernels) == 2
+    assert artifact.compared
+    assert [image.undecided for image in artifact.kernels] == [(), ()]
+
+
+@pytest.mark.parametrize(
+    ("kernel", "why"), [(rescaled, "than to add to it"), (from_one, "begin at zero"), (p.chained, "than to add|stream")]
+)
+def test_other_streams_are_refused(kernel: tw.Kernel, why: str) -> None:
+    with pytest.raises(NotSplitError, match=why):
+        split(traced(p.request(kernel)), Const(2))
+    with pytest.raises(TilewrightError, match="SCH001"):
+        plan(pinned(kernel, 2))
+
+
+def test_a_kernel_without_products_refuses_the_pin() -> None:
+    @tw.kernel
+    def copied(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n = tw.grid(x, (16, 64))
+        y[m, n] = x[m, n]
+
+    with pytest.raises(TilewrightError, match="SCH002"):
+        plan(pinned(copied, 2))
+
+
+def test_scaled_products_are_not_swapped() -> None:
+    assert swapped(traced(p.request(p.scaled_rows))) is None
+
+
+# -- the proof ---------------------------------------------------------------------------------------------------------
+THREE = Const(3)
+
+
+def kernels(parts: Expr = THREE) -> tuple[tile.Kernel, tile.Kernel, tile.Kernel]:
+    whole = traced(p.request(p.gated))
+    made = split(whole, parts)
+    return whole, made.product(), made.combine()
+
+
+def first(kernel: tile.Kernel, kind: type, index: int = 0) -> tile.TileOp:
+    return [op for op in kernel.walk() if isinstance(op, kind)][index]
+
+
+def trip(by: int) -> Callable[[tile.Kernel], None]:
+    def change(kernel: tile.Kernel) -> None:
+        stream = first(kernel, tile.Stream)
+        stream.attributes["trip"] = ExprAttr(stream.trip.expr + by)
+
+    return change
+
+
+def shifted(kind: type, index: int) -> Callable[[tile.Kernel], None]:
+    """An access whose first coordinate is another one."""
+
+    def change(kernel: tile.Kernel) -> None:
+        op = first(kernel, kind, index)
+        head, *rest = op.coords.data
+        moved = (
+            coord_attr(head.data + 1)
+            if isinstance(head, ExprAttr)
+            else coord_attr(replace(head.data, origin=head.data.origin + 1))
+        )
+        op.attributes["coords"] = ArrayAttr([moved, *rest])
+
+    return change
+
+
+def exchanged(kind: type) -> Callable[[tile.Kernel], None]:
+    """Two accesses whose tensors are each other's."""
+
+    def change(kernel: tile.Kernel) -> None:
+        one, other = (first(kernel, kind, i) for i in range(2))
+        at = 1 if kind is tile.Store else 0
+        one.operands[at], other.operands[at] = other.operands[at], one.operands[at]
+
+    return change
+
+
+def wider_grid(kernel: tile.Kernel) -> None:
+    parts, *rest = kernel.grid.data
+    kernel.attributes["grid"] = ArrayAttr([ExprAttr(parts.expr + 1), *rest])
+
+
+@pytest.mark.parametrize(
+    ("which", "change"),
+    [
+        ("product", trip(-1)),
+        ("product", trip(1)),
+        ("product", wider_grid),
+        ("product", shifted(tile.Load, 0)),
+        ("product", shifted(tile.Store, 1)),
+        ("product", exchanged(tile.Store)),
+        ("combine", trip(-1)),
+        ("combine", shifted(tile.Load, 1)),
+        ("combine", exchanged(tile.Load)),
+    ],
+)
+def test_what_is_changed_is_seen(which: str, change: Callable[[tile.Kernel], None]) -> None:
+    whole, product, combine = kernels()
+    certify_split((whole, whole), product, combine)
+    change({"product": product, "combine": combine}[which])
+    with pytest.raises(TilewrightError, match=r"(?s)CRT003.*split"):
+        certify_split((whole, whole), product, combine)
+
+
+def test_parts_may_not_be_none() -> None:
+    whole, product, combine = kernels(Sym("K") // 64)
+    with pytest.raises(TilewrightError, match=r"(?s)CRT003.*parts"):
+        certify_split((whole, whole), product, combine)
+
+
+def test_operands_swapped_without_their_result_are_seen() -> None:
+    whole = traced(p.request(p.nt))
+    made = swapped(whole)
+    assert made is not None
+    certify_swapped(whole, made)
+    dot = first(made, tile.Dot)
+    dot.operands[0], dot.operands[1] = dot.operands[1], dot.operands[0]
+    with pytest.raises(TilewrightError, match=r"(?s)CRT003.*swapped"):
+        certify_swapped(whole, made)
