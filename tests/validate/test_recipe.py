@@ -422,7 +422,8 @@ def test_a_workspace_that_its_text_makes_too_small(staged: Artifact) -> None:
 
     def smaller(kernel: t.Kernel) -> None:
         found = [
-            t.Workspace(w.tensor, w.index, w.strides, ExprAttr.of(w.size_bytes.expr - 2)) for w in kernel.workspaces
+            t.Workspace(w.tensor, w.index, w.strides, ExprAttr.of(w.size_bytes.expr - 2), w.extents)
+            for w in kernel.workspaces
         ]
         kernel.attributes["workspaces"] = ArrayAttr(found)
 

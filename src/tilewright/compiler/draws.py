@@ -110,6 +110,8 @@ def _extents(kernel: t.Kernel, known: Symbols, least: int, rng: random.Random) -
     """Numbers for all extents, of which the facts about extents alone hold; from ``least`` on where there are such."""
     names = {s for _, kind in _kinds(kernel) if isinstance(kind, TensorType) for d in kind.dims for s in d.expr.symbols}
     facts = [fact for fact in _facts(kernel) if fact.symbols and fact.symbols <= names | known.keys()]
+    given = _given(kernel)
+    names -= given.keys()
     pools: dict[str, list[int]] = {}
     for name in sorted(names - known.keys()):
         own = [fact for fact in facts if fact.symbols <= {name}]
@@ -122,9 +124,22 @@ def _extents(kernel: t.Kernel, known: Symbols, least: int, rng: random.Random) -
         pools[name] = [n for n in pools[name] if n >= least] or pools[name]
     for _ in range(_TRIES):
         found = {**known, **{name: rng.choice(pool) for name, pool in pools.items()}}
+        found |= {name: int(extent.evaluate(found)) for name, extent in given.items()}
         if all(_holds(fact, found) for fact in facts):
             return found
     return None
+
+
+def _given(kernel: t.Kernel) -> dict[str, Expr]:
+    """Extents of workspaces that a launch computes from the others."""
+    kinds = dict(_kinds(kernel))
+    found: dict[str, Expr] = {}
+    for placed in kernel.workspaces or ():
+        kind = kinds[placed.tensor.data]
+        assert isinstance(kind, TensorType)
+        pairs = zip((d.expr for d in kind.dims), (e.expr for e in placed.extents), strict=True)
+        found |= {dim.name: extent for dim, extent in pairs if isinstance(dim, Sym) and dim != extent}
+    return found
 
 
 def _constants(fact: Expr) -> list[int]:

@@ -91,7 +91,7 @@ class PlannedKernel:
         every = [*self.workspaces.values(), *(i for _, k in self.before for i in k.workspaces.values())]
         kept = self.promises.checks.failed if self.promises is not None else None
         return tuple(
-            WorkspaceTensor(i.copy_name, i.element, i.dims, i.strides, i.size_bytes, kept=i == kept)
+            WorkspaceTensor(i.copy_name, i.element, i.extents, i.strides, i.size_bytes, kept=i == kept)
             for i in dict.fromkeys(every)
         )
 

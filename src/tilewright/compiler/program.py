@@ -30,6 +30,7 @@ from tilewright.schedule.extents import bound_ladder, choose_extents, probe, una
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.hopper.candidates import Candidate, has_products
 from tilewright.schedule.hopper.extents import ProductVariant, product_variants
+from tilewright.schedule.split_k import FEW
 from tilewright.schedule.swap import swapped
 from tilewright.schedule.unrolled import instructions, is_long
 from tilewright.tile import dialect as tile
@@ -123,6 +124,8 @@ class _Choice:
     promised: Promised | None = None
     parts: Expr | None = None
     """Into how many the stream of its products is cut; None: it is not."""
+    many: bool = False
+    """These are added as many are."""
     swapped: bool = False
 
     @property
@@ -130,7 +133,7 @@ class _Choice:
         """Choices of one request with equal keys are one."""
         extents = tuple(tuple(sorted(choice.items())) for choice in self.choices)
         copies = tuple(copy.item for copy in self.copies)
-        return self.predicate, self.sizes, extents, self.candidates, copies, self.parts, self.swapped
+        return self.predicate, self.sizes, extents, self.candidates, copies, self.parts, self.many, self.swapped
 
 
 @dataclass(frozen=True)
@@ -198,7 +201,7 @@ class _Classes:
                 yield sizes, TRUE if sizes == self.ladder[-1] else within, partial(self.traces, limits=sizes)
 
     @property
-    def _pinned_parts(self) -> Expr | None:
+    def _pinned_parts(self) -> Const | None:
         """Into how many parts streams are cut because somebody said so."""
         parts = self.request.schedule.split_k
         return None if parts in (None, 1) else Const(parts)
@@ -209,13 +212,13 @@ class _Classes:
         pinned = self._pinned_parts
         if pinned is not None:
             if variant.parts is None and not variant.swapped:
-                yield replace(plain, parts=pinned)
+                yield replace(plain, parts=pinned, many=pinned.value > FEW)
             return
         kernel = plain.remade(variant.choices[0])
         if plain.promised is not None or staged_tensors(kernel, self.request.facts):
             return
         if variant.parts is None or self.request.schedule.split_k is None:
-            yield replace(plain, parts=variant.parts, swapped=variant.swapped)
+            yield replace(plain, parts=variant.parts, many=variant.many, swapped=variant.swapped)
 
     def _take(self, predicate: Expr) -> bool:
         return self.dims is None or bool(predicate.evaluate(self.dims))
@@ -347,6 +350,7 @@ def _split(request: Request, choice: _Choice, parts: Expr, name: str) -> Planned
         request,
         choice.predicate,
         parts,
+        choice.many,
         choice.choices,
         choice.candidates,
         [n for n in request.function.autos if n not in dict(request.signature.keywords)],

@@ -23,9 +23,9 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
     workspace_address,
 )
-from tilewright.base.expr import Const, Expr, Sym, maximum, minimum
+from tilewright.base.expr import OWN, Const, Expr, Sym, maximum, minimum
 from tilewright.compiler.workspaces import StagedTensor
-from tilewright.tile.attributes import ExprAttr
+from tilewright.tile.attributes import ExprAttr, TensorType
 from tilewright.tile.ops import integer, operations, string
 from tilewright.transport import dialect as transport
 from tilewright.transport.asynchronous import TensorMap
@@ -70,7 +70,9 @@ def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
 def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, StagedTensor]) -> None:
     """Writes into ``kernel`` which of its tensors lie in a workspace."""
     found = [
-        transport.Workspace(string(name), integer(item.index), exprs(item.strides), ExprAttr.of(item.size_bytes))
+        transport.Workspace(
+            string(name), integer(item.index), exprs(item.strides), ExprAttr.of(item.size_bytes), exprs(item.extents)
+        )
         for name, item in workspaces.items()
     ]
     if found:
@@ -88,8 +90,8 @@ def _cluster(kernel: transport.Kernel) -> int:
 
 def _grid(kernel: transport.Kernel) -> Expr:
     """CTAs of a launch: one a program, or as many as run at once; in a cluster kernel whole clusters."""
-    at_once = ctas_at_once(kernel)
-    return programs_of(kernel) if at_once is None else minimum(programs_of(kernel), at_once)
+    at_once, total = ctas_at_once(kernel), programs_of(kernel).substitute(_bound(kernel))
+    return total if at_once is None else minimum(total, at_once)
 
 
 def programs_of(kernel: transport.Kernel) -> Expr:
@@ -115,10 +117,14 @@ def _programs(kernel: transport.Kernel) -> transport.Programs:
 def _bound(kernel: transport.Kernel) -> dict[str, Expr]:
     """What stands for the symbols of tensors that lie in a workspace."""
     known: dict[str, Expr] = {}
+    named = zip((n.data for n in kernel.arg_names), kernel.body.block.args, strict=True)
+    kinds = {name: kind for name, arg in named if isinstance(kind := arg.type, TensorType)}
     for placed in kernel.workspaces or ():
         name = placed.tensor.data
         known[f"{name}.address"] = Sym(workspace_address(placed.index.data))
         known |= {f"{name}.stride{i}": stride.expr for i, stride in enumerate(placed.strides)}
+        pairs = zip(kinds[name].dims, placed.extents, strict=True)
+        known |= {dim.expr.name: extent.expr for dim, extent in pairs if isinstance(dim.expr, Sym) and OWN in dim.text}
     return known
 
 
@@ -129,7 +135,7 @@ def _tensor_map(op: TensorMap, known: Mapping[str, Expr]) -> TensorMapRecipe:
     return TensorMapRecipe(
         element=numbers.data_type,
         address=numbers.address.substitute(known),
-        dims=tuple(maximum(d, 1) for d in numbers.dims),
+        dims=tuple(maximum(d.substitute(known), 1) for d in numbers.dims),
         strides_bytes=tuple(s.substitute(known) for s in numbers.strides_bytes),
         box=numbers.box,
         element_strides=(1,) * len(numbers.box),

@@ -52,7 +52,8 @@ def assumptions_of(kernel: tile.Kernel, facts: Facts, *, workspaces: bool = True
         if facts.index_bits == 32:
             found[offsets_fit(name, dims)] = None
     for predicate in kernel.requires:
-        found[predicate.expr] = None
+        if workspaces or not any(OWN in symbol for symbol in predicate.expr.symbols):
+            found[predicate.expr] = None
     found.pop(TRUE, None)
     return tuple(found)
 

@@ -24,7 +24,7 @@ from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import choose_extents, probe
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.split_k import NotSplitError, Split, split
+from tilewright.schedule.split_k import PARTS, NotSplitError, Split, split
 from tilewright.tile import dialect as tile
 
 Remade = Callable[[Mapping[str, int]], tile.Kernel]
@@ -35,13 +35,14 @@ Remade = Callable[[Mapping[str, int]], tile.Kernel]
 class SplitClass:
     """A class of arguments whose stream is cut into ``parts``: what serves it.
 
-    ``remade`` is the program at extents of the products' tiles, ``free`` with no extent pinned; ``autos`` are those
-    that a schedule chooses.
+    ``many`` is how they are added. ``remade`` is the program at extents of the products' tiles, ``free`` with no extent
+    pinned; ``autos`` are those that a schedule chooses.
     """
 
     request: Request
     predicate: Expr
     parts: Expr
+    many: bool
     choices: Sequence[Mapping[str, int]]
     candidates: Sequence[Candidate]
     autos: Sequence[str]
@@ -52,19 +53,25 @@ class SplitClass:
         """The kernel that adds, behind the one that multiplies; SCH001 where one of them is not to be had."""
         first = self._split(self.remade(self.choices[0]))
         items = {
-            sums.name: StagedTensor(sums.name, sums.element, sums.dims, len(sums.dims) - 1, index)
+            sums.name: StagedTensor(
+                sums.name, sums.element, sums.dims, len(sums.dims) - 1, index, ((PARTS.name, self.parts),)
+            )
             for index, sums in enumerate(first.sums)
         }
         product = self._product(f"{name}_parts", items)
         combine = self._combine(name, items)
-        needs = [*_needs(product), *_needs(combine), *counters_fit(product)]
+        needs = [
+            *_needs(product),
+            *_needs(combine),
+            *(count.substitute(product.binding) for count in counters_fit(product)),
+        ]
         predicate = all_of([self.predicate, *needs])
         notes = (f"split-K: {self.parts} parts, added in order", *product.notes, *combine.notes)
         return replace(combine, predicate=predicate, notes=notes, product=product)
 
     def _split(self, kernel: tile.Kernel) -> Split:
         try:
-            return split(kernel, self.parts)
+            return split(kernel, many=self.many)
         except NotSplitError as why:
             where = self.request.function.where
             fail("SCH001", where=where, found=str(why), required="a stream that only adds products to fragments")

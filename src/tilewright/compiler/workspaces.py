@@ -12,13 +12,22 @@ from tilewright.legal.repairs import staged
 
 @dataclass(frozen=True)
 class StagedTensor:
-    """Tensor ``name`` in workspace ``index``: dense along ``unit_axis``, ``strides`` in elements."""
+    """Tensor ``name`` in workspace ``index``: dense along ``unit_axis``, ``strides`` in elements.
+
+    ``given`` are symbols of ``dims`` that are no argument's: a launch computes them, and passes them to the kernels.
+    """
 
     name: str
     element: DType
     dims: tuple[Expr, ...]
     unit_axis: int
     index: int
+    given: tuple[tuple[str, Expr], ...] = ()
+
+    @property
+    def extents(self) -> tuple[Expr, ...]:
+        """The dims as expressions over the arguments."""
+        return tuple(dim.substitute(dict(self.given)) for dim in self.dims)
 
     @property
     def copy_name(self) -> str:
@@ -28,12 +37,12 @@ class StagedTensor:
     @property
     def strides(self) -> tuple[Expr, ...]:
         """Elements from one index to the next, per axis."""
-        return staged(self.dims, self.unit_axis, self.element.bytes, self.address).strides
+        return staged(self.extents, self.unit_axis, self.element.bytes, self.address).strides
 
     @property
     def size_bytes(self) -> Expr:
         """Bytes of workspace."""
-        return staged(self.dims, self.unit_axis, self.element.bytes, self.address).size_bytes
+        return staged(self.extents, self.unit_axis, self.element.bytes, self.address).size_bytes
 
     @property
     def address(self) -> Expr:
@@ -43,4 +52,4 @@ class StagedTensor:
     def binding(self, name: str) -> dict[str, Expr]:
         """The symbols of a kernel's tensor ``name`` that is this one."""
         strides = {f"{name}.stride{i}": stride for i, stride in enumerate(self.strides)}
-        return {**strides, f"{name}.address": self.address}
+        return {**strides, f"{name}.address": self.address, **dict(self.given)}

@@ -27,9 +27,12 @@ from tilewright.tile.queries import element, is_elementwise
 
 PART = Sym(program_index(0))
 """The part that a program of the product sums up."""
+PARTS = Sym(f"split{OWN}parts")
+"""How many there are: a launch says."""
 PART_COUNTER = f"{COUNTER}part"
-TOGETHER = 8
-"""Parts that a program loads before it adds them: one after the other, 64 parts of 128 x 128 took 16 us (H200)."""
+FEW = 8
+"""Parts that a program adds one after the other. Of more it loads so many at once: 64 parts of 128 x 128 took 16 us one
+after the other, and 7 in eights; 2 parts in eights, of which six are not there, 5 us more than by themselves (H200)."""
 
 
 class NotSplitError(Exception):
@@ -52,7 +55,8 @@ class Split:
     kernel: tile.Kernel
     stream: tile.Stream
     fragments: tuple[tile.Fragment, ...]
-    parts: Expr
+    many: bool
+    """There are more than ``FEW`` parts."""
 
     @property
     def sums(self) -> tuple[Sums, ...]:
@@ -61,14 +65,14 @@ class Split:
         for number, fragment in enumerate(self.fragments):
             beside, axes = _place(self.kernel, fragment)
             extents = [self.kernel.grid.data[axis].expr for axis in beside]
-            dims = (self.parts, *extents, *(span.stop for span in axes))
+            dims = (PARTS, *extents, *(span.stop for span in axes))
             found.append(Sums(f"split{OWN}sums{number}", element(fragment.result), dims))
         return tuple(found)
 
     @property
     def per(self) -> Expr:
         """Steps of a part."""
-        return ceildiv(self.stream.trip.expr, self.parts)
+        return ceildiv(self.stream.trip.expr, PARTS)
 
     def coords(self, fragment: tile.Fragment) -> list[Coord]:
         """Where in a part's sums those of a program lie."""
@@ -93,7 +97,7 @@ class Split:
             total = copy.emit(tile.Read(copy.values[fragment.result]), like=self.stream).results[0]
             coords = [PART, *(renamed_coord(c, names) for c in self.coords(fragment))]
             copy.emit(tile.Store(total, tensor, coords), like=self.stream)
-        return copy.kernel([self.parts, *(extent.expr.substitute(names) for extent in self.kernel.grid)])
+        return copy.kernel([PARTS, *(extent.expr.substitute(names) for extent in self.kernel.grid)], [PARTS >= 1])
 
     def combine(self) -> tile.Kernel:
         """The kernel that adds the parts, and does the rest."""
@@ -103,29 +107,32 @@ class Split:
                 self._add_parts(copy)
             else:
                 copy.add(op, {})
-        return copy.kernel([extent.expr for extent in self.kernel.grid])
+        return copy.kernel([extent.expr for extent in self.kernel.grid], [PARTS >= 1])
 
     def _copier(self) -> Copier:
         return Copier(self.kernel, [tile.TensorType.of(x.element, x.dims, x.name) for x in self.sums])
 
     def _add_parts(self, copy: Copier) -> None:
         body = Block()
-        span = Span(Sym(PART_COUNTER) * TOGETHER, TOGETHER, self.parts)
+        together = FEW if self.many else 1
+        span = Span(Sym(PART_COUNTER) * together, together, PARTS)
         for fragment, tensor in zip(self.fragments, copy.tensors, strict=True):
             held = copy.values[fragment.result]
-            load = tile.Load(tensor, [span, *self.coords(fragment)])
-            some = tile.Reduce(ReduceFn.SUM, load.result, 0)
+            load = tile.Load(tensor, [span if self.many else span.origin, *self.coords(fragment)])
+            ops: list[Operation] = [load]
+            if self.many:
+                ops.append(tile.Reduce(ReduceFn.SUM, load.result, 0))
             read = tile.Read(held)
-            total = tile.Binary(BinaryFn.ADD, read.result, some.result)
-            for op in (load, some, read, total, tile.Write(held, total.result)):
+            total = tile.Binary(BinaryFn.ADD, read.result, ops[-1].results[0])
+            for op in (*ops, read, total, tile.Write(held, total.result)):
                 copy.emit(op, like=self.stream, block=body)
         copy.emit(tile.Yield(), like=self.stream, block=body)
-        trip = ceildiv(self.parts, TOGETHER)
+        trip = ceildiv(PARTS, together)
         copy.emit(tile.Stream(PART_COUNTER, span, Const(0), trip, Region(body)), like=self.stream)
 
 
-def split(kernel: tile.Kernel, parts: Expr) -> Split:
-    """The kernel's stream in ``parts``; NotSplitError where that would not be the same program."""
+def split(kernel: tile.Kernel, *, many: bool) -> Split:
+    """The kernel's stream in parts, ``many`` of them or few; NotSplitError where that would not be the same program."""
     block = ops_in(kernel.body.block)
     streams = [op for op in block if isinstance(op, tile.Stream)]
     if len(streams) != 1 or not any(isinstance(op, tile.Dot) for op in ops_in(streams[0].body.block)):
@@ -144,7 +151,7 @@ def split(kernel: tile.Kernel, parts: Expr) -> Split:
             raise NotSplitError("a stream that reads what it does not sum up")
         if not isinstance(op, tile.Read | tile.Write | tile.Load | tile.Dot | tile.Yield) and not is_elementwise(op):
             raise NotSplitError(f"a stream with {op.name}")
-    found = Split(kernel, stream, written, parts)
+    found = Split(kernel, stream, written, many)
     for fragment in written:
         _place(kernel, fragment)
     return found

@@ -89,10 +89,11 @@ class Copier:
             self.add(op, names, made)
         return made
 
-    def kernel(self, grid: Iterable[Expr]) -> Kernel:
-        """The kernel of all ops so far."""
+    def kernel(self, grid: Iterable[Expr], requires: Sequence[Expr] = ()) -> Kernel:
+        """The kernel of all ops so far, which also ``requires`` this of a launch."""
         source = self.source
         made = Kernel(source.sym_name.data, self._names, Region(self.block), grid=tuple(grid))
         kept = {name: value for name, value in source.attributes.items() if name not in ("grid", "arg_names")}
         made.attributes |= {**kept, "arg_names": ArrayAttr([string(name) for name in self._names])}
+        made.attributes["requires"] = ArrayAttr([*source.requires, *map(ExprAttr, requires)])
         return made

@@ -37,13 +37,14 @@ def block(ops: Sequence[Operation] = ()) -> Region:
 @irdl_attr_definition
 class Workspace(ParametrizedAttribute):
     """The tensor ``tensor`` of a kernel lies in the program's workspace ``index`` of ``size_bytes``, and has these
-    strides, in elements."""
+    strides, in elements, and extents. Of a dimension that is a symbol of the compiler's own the extent is its value."""
 
     name = "transport.workspace"
     tensor: StringAttr
     index: IntAttr
     strides: ArrayAttr[ExprAttr]
     size_bytes: ExprAttr
+    extents: ArrayAttr[ExprAttr]
 
 
 @irdl_op_definition

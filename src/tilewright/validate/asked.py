@@ -32,11 +32,13 @@ def _walks(op: Operation) -> Iterator[t.Programs]:
             yield from _walks(inner)
 
 
-def grid_of(kernel: t.Kernel) -> Expr:
-    """One CTA a program; of persistent ones at most as many as the GPU runs at once, in whole clusters."""
+def grid_of(kernel: t.Kernel, *, given: bool = True) -> Expr:
+    """One CTA a program; of persistent ones at most as many as the GPU runs at once, in whole clusters. Of extents that
+    are the compiler's own with what a launch has for them, unless they are not ``given``."""
     head, total = programs_of(kernel)[0], cast(Expr, Const(1))
     for extent in reversed(head.extents.data):
         total = extent.expr * total
+    total = total.substitute(places_of(kernel)) if given else total
     if head.persistent.data:
         ctas = kernel.target.sm_count * kernel.min_ctas.data
         return minimum(ctas - ctas % (1 if kernel.cluster is None else kernel.cluster.data), total)
@@ -60,19 +62,31 @@ def workspaces_of(kernel: t.Kernel) -> Iterator[tuple[int, Placed]]:
     for placed in kernel.workspaces or ():
         kind = kinds[placed.tensor.data]
         assert isinstance(kind, TensorType)
-        dims = tuple(d.expr for d in kind.dims)
+        dims = tuple(d.expr for d in placed.extents)
         strides = tuple(s.expr for s in placed.strides)
         yield placed.index.data, Placed(kind.element.name, dims, strides, placed.size_bytes.expr)
 
 
 def places_of(kernel: t.Kernel) -> dict[str, Expr]:
-    """What a launch has for the addresses and strides of tensors in workspaces."""
+    """What a launch has for the addresses and strides of tensors in workspaces, and for extents that are a symbol of
+    the compiler's own."""
     found: dict[str, Expr] = {}
+    kinds = {n.data: arg.type for n, arg in zip(kernel.arg_names, kernel.body.block.args, strict=True)}
     for placed in kernel.workspaces or ():
         name = placed.tensor.data
         found[f"{name}.address"] = Sym(f"$workspace{placed.index.data}.address")
         found |= {f"{name}.stride{axis}": s.expr for axis, s in enumerate(placed.strides)}
+        kind = kinds[name]
+        assert isinstance(kind, TensorType)
+        for own, extent in zip(kind.dims, placed.extents, strict=True):
+            if isinstance(own.expr, Sym) and "$" in own.expr.name:
+                found[own.expr.name] = extent.expr
     return found
+
+
+def given_of(kernel: t.Kernel) -> dict[str, Expr]:
+    """What a launch has for extents that are a symbol of the compiler's own."""
+    return {name: value for name, value in places_of(kernel).items() if "." not in name}
 
 
 def fits(placed: Placed) -> bool:
@@ -120,7 +134,7 @@ def arguments_of(kernel: t.Kernel, slots: Mapping[str, int]) -> Iterator[KernelA
         for extent in kind.dims:
             for name in sorted(extent.expr.symbols & needed - seen):
                 seen.add(name)
-                yield IntScalar(Sym(name), 32)
+                yield IntScalar(places.get(name, Sym(name)), 32)
     for tensor, kind in tensors.items():
         for axis in range(len(kind.dims)):
             name = f"{tensor}.stride{axis}"

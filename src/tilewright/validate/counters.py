@@ -36,7 +36,7 @@ from tilewright.base.expr import (
 from tilewright.tile.attributes import TensorType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.validate.asked import programs_of
+from tilewright.validate.asked import places_of, programs_of
 
 _MOST_TRIED = 64
 """Expressions less than one that may be negative, beyond which it is not shown not to be."""
@@ -46,10 +46,12 @@ Ends = tuple[Expr | None, Expr | None]
 
 def uncounted(kernel: t.Kernel, facts: Iterable[Expr]) -> Iterator[tuple[str, Expr]]:
     """What the kernel counts without being shown to end at ``MAX_EXTENT``: a name, and the most that it reaches."""
-    counts = _Counts(kernel)
+    counts, places = _Counts(kernel), places_of(kernel)
     asked = [fact for given in facts for fact in conjuncts(given)]
     bounded = [fact.lhs for fact in asked if isinstance(fact, Compare) and fact.op == "<=" and _is_limit(fact.rhs)]
-    reached = ((name, part) for name, most in counts.all() for part in _either(simplify(most, counts.known)))
+    reached = (
+        (name, part) for name, most in counts.all() for part in _either(simplify(most.substitute(places), counts.known))
+    )
     for name, most in dict.fromkeys((name, simplify(part, counts.known)) for name, part in reached):
         if simplify(most <= MAX_EXTENT, counts.known).constant == 1 or most in bounded:
             continue

@@ -17,13 +17,14 @@ from tilewright.artifact.schema import (
     TensorPointer,
     WorkspacePointer,
 )
-from tilewright.base.expr import Expr, Min
+from tilewright.base.expr import Expr, Min, Sym
 from tilewright.ptx.reader import read
 from tilewright.ptx.syntax import Module
 from tilewright.tile.dialect import TensorType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.alignment import Alignment
+from tilewright.validate.asked import given_of, grid_of
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.library import Library
 from tilewright.validate.match import Difference, Matcher
@@ -77,6 +78,10 @@ class _Comparison:
             if v.space in ("global", "const") and not v.references
         }
         self.first_slot = min((x.slot for x in arguments if isinstance(x, TensorMapArg)), default=0)
+        self.given = {value: Sym(name) for name, value in given_of(kernel).items()}
+        """The symbols of the text that arguments are, which a launch computes."""
+        if self.given and grid == grid_of(kernel):
+            grid = grid_of(kernel, given=False)
         self.grid, self.most_ctas = grid, self._most(grid)
         self.terms = Terms(kernel.threads.data)
         self.cases = Cases(self.terms)
@@ -167,7 +172,7 @@ class _Comparison:
                 case FloatScalar(name):
                     found[declared.name] = scalar_parameter(self.values, name)
                 case IntScalar(value, bits):
-                    found[declared.name] = self.values.resize(plan.expr(value), bits)
+                    found[declared.name] = self.values.resize(plan.expr(self.given.get(value, value)), bits)
         return found
 
     def _provers(self, plan: Plan) -> Mapping[str, Prover]:

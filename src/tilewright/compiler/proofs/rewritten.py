@@ -43,19 +43,23 @@ class RewrittenKernel(Protocol):
     def tile(self) -> tile.Kernel: ...
     @property
     def whole(self) -> tile.Kernel | None: ...
+    @property
+    def binding(self) -> Mapping[str, Expr]: ...
 
 
 def certify_rewritten(kernels: Sequence[RewrittenKernel]) -> tuple[Obligation, ...]:
     """The obligations of a variant's kernels, in order, of which the last may be rewritten, or the last two together;
     CRT003 for one that does not hold."""
-    found = [(kernel.whole, kernel.tile) for kernel in kernels if kernel.whole is not None]
+    found = [(kernel.whole, kernel.tile, kernel.binding) for kernel in kernels if kernel.whole is not None]
     match found:
         case []:
             return ()
-        case [(whole, made)]:
+        case [(whole, made, _)]:
             return (certify_swapped(whole, made),)
-        case [(whole, product), (same, combine)]:
-            return (certify_split((whole, same), product, combine),)
+        case [(whole, product, given), (same, combine, other)]:
+            if given != other:
+                _refuse("split", "two kernels that are told of other parts")
+            return (certify_split((whole, same), product, combine, given),)
         case _:
             _refuse("split", f"{len(found)} kernels that were rewritten")
 
@@ -72,30 +76,35 @@ def certify_swapped(whole: tile.Kernel, made: tile.Kernel) -> Obligation:
     return Obligation("swapped", "identity", "(a b)^T = b^T a^T")
 
 
-def certify_split(wholes: tuple[tile.Kernel, tile.Kernel], product: tile.Kernel, combine: tile.Kernel) -> Obligation:
+def certify_split(
+    wholes: tuple[tile.Kernel, tile.Kernel], product: tile.Kernel, combine: tile.Kernel, given: Names
+) -> Obligation:
     """The obligation of a stream that is cut into parts; CRT003 where the kernels are not the program's.
 
-    ``wholes`` is the program at the extents of ``product`` and at those of ``combine``.
+    ``wholes`` is the program at the extents of ``product`` and at those of ``combine``, ``given`` what a launch passes
+    for symbols of theirs.
     """
     try:
         parts = product.grid.data[0].expr
-        least = dict.fromkeys(parts.symbols, (0, None))
-        if simplify(parts >= 1, least) != TRUE or any(name.startswith(OWN) for name in parts.symbols):
-            raise UnlikeError(f"{parts} parts")
+        count = parts.substitute(given)
+        least = dict.fromkeys(count.symbols, (0, None))
+        if simplify(count >= 1, least) != TRUE or any(OWN in name or "." in name for name in count.symbols):
+            raise UnlikeError(f"{count} parts")
         stored = _product(wholes[0], product, parts)
         loaded = _combine(wholes[1], combine, parts)
         if stored != loaded:
             raise UnlikeError(f"sums stored to {', '.join(stored)}, and loaded from {', '.join(loaded)}")
     except UnlikeError as why:
         _refuse("split", str(why))
-    return Obligation("split", "identity", f"{parts} parts, each step in one of them")
+    return Obligation("split", "identity", f"{count} parts, each step in one of them")
 
 
 # -- the two kernels of a split ----------------------------------------------------------------------------------------
 def _product(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[str]:
     """Compares the kernel that multiplies; returns the tensors of the fragments' sums, in order."""
     names: dict[str, Expr] = {program_index(i): Sym(program_index(i + 1)) for i in range(len(whole.grid))}
-    _same_frame(whole, made, [parts, *(extent.expr.substitute(names) for extent in whole.grid)])
+    grid = [parts, *(extent.expr.substitute(names) for extent in whole.grid)]
+    _same_frame(whole, made, grid, [parts >= 1])
     match = _Match(names)
     match.arguments(whole, made)
     stream, fragments = _accumulating(whole)
@@ -134,7 +143,7 @@ def _stream_of_part(match: _Match, stream: tile.Stream, made: Operation, parts: 
 
 def _combine(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[str]:
     """Compares the kernel that adds; returns the tensors of the fragments' sums, in order."""
-    _same_frame(whole, made, [extent.expr for extent in whole.grid])
+    _same_frame(whole, made, [extent.expr for extent in whole.grid], [parts >= 1])
     match = _Match({})
     match.arguments(whole, made)
     stream, fragments = _accumulating(whole)
@@ -167,11 +176,11 @@ def _added(
     found: list[str] = []
     for fragment, write in zip(fragments, writes, strict=True):
         term = _added_to(write)
-        load = term.x.owner if isinstance(term, tile.Reduce) else None
-        summed = isinstance(term, tile.Reduce) and term.fn.data is ReduceFn.SUM and term.axis.data == 0
-        if write.frag is not match.values[fragment.result][0] or not summed or not isinstance(load, tile.Load):
+        some = isinstance(term, tile.Reduce) and term.fn.data is ReduceFn.SUM and term.axis.data == 0
+        load = term.x.owner if isinstance(term, tile.Reduce) and some else term
+        if write.frag is not match.values[fragment.result][0] or not isinstance(load, tile.Load):
             raise UnlikeError("a fragment that is not added its parts")
-        if list(coords_of(load)) != [span, *_place(whole, fragment)]:
+        if list(coords_of(load)) != [span if some else counter, *_place(whole, fragment)] or span.size > 1 > some:
             raise UnlikeError(f"the sums of {tensor_name(load)} are read elsewhere")
         found.append(tensor_name(load))
     if len(set(found)) != len(found):
@@ -359,11 +368,13 @@ class _Match:
                 return one == other
 
 
-def _same_frame(whole: tile.Kernel, made: tile.Kernel, grid: Sequence[Expr]) -> None:
-    """Grid, bounds, requirements and numerics."""
+def _same_frame(whole: tile.Kernel, made: tile.Kernel, grid: Sequence[Expr], also: Sequence[Expr] = ()) -> None:
+    """Grid, bounds, requirements, and ``also`` these, and numerics."""
     if [extent.expr for extent in made.grid] != list(grid):
         raise UnlikeError("another grid")
-    for name in ("bounds", "requires", "numerics", "ascending", "gate"):
+    if [r.expr for r in made.requires] != [*(r.expr for r in whole.requires), *also]:
+        raise UnlikeError("other requirements")
+    for name in ("bounds", "numerics", "ascending", "gate"):
         if whole.attributes.get(name) != made.attributes.get(name):
             raise UnlikeError(f"other {name}")
 

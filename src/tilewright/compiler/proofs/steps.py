@@ -196,8 +196,8 @@ def _inside(item: StagedTensor) -> str:
     unit = STAGING_PITCH_BYTES // item.element.bytes
     axes = [d for d in reversed(range(len(item.dims))) if d != item.unit_axis]
     steps = [*(item.strides[d] for d in axes), item.size_bytes // item.element.bytes]
-    rows = steps[0] == ceildiv(item.dims[item.unit_axis], unit) * unit and item.strides[item.unit_axis] == Const(1)
-    nested = all(outer == inner * item.dims[d] for d, (inner, outer) in zip(axes, pairwise(steps), strict=True))
+    rows = steps[0] == ceildiv(item.extents[item.unit_axis], unit) * unit and item.strides[item.unit_axis] == Const(1)
+    nested = all(outer == inner * item.extents[d] for d, (inner, outer) in zip(axes, pairwise(steps), strict=True))
     if not rows or not nested:
         _refuse("inside", f"{item.name}: strides {', '.join(map(str, item.strides))}, {item.size_bytes} bytes")
     return f"{item.copy_name}: rows of {steps[0]} elements, axes nested"

@@ -15,7 +15,7 @@ from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.operands import COLUMNS, source_of
 from tilewright.schedule.hopper.predicates import lengthening
-from tilewright.schedule.split_k import NotSplitError, split
+from tilewright.schedule.split_k import FEW, PARTS, NotSplitError, split
 from tilewright.schedule.swap import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, spans_of, tensor_name
@@ -55,9 +55,9 @@ FEW_WIDTHS = {128: 102, 64: 140}
 of 128 x 192 takes 950 (384 x 384 x 4096, H200: 16 us against 33; 1024 x 1024 x 1028 16 against 25, 2048 x 2048 x 2052
 72 against 49), one of 64 x 128 takes 650 (128 x 8192 x 8192: 50 us, with 128 x 128 59; 1024^3: 10.4 against 12.2)."""
 
-SWAPPED = (64, 16)
-SWAPPED_PRICE = 4000
-"""Columns and rows of a tile with swapped operands, for products of at most so many rows; the time of its step. Each
+SWAPPED_COLUMNS = 64
+SWAPPED = {16: 4000, 32: 4500}
+"""Columns of a tile with swapped operands; its rows, for products of at most so many, and the time of its step. Each
 byte of the right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and
 16 rows, H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
 
@@ -93,6 +93,8 @@ class ProductVariant:
     applies: Expr = TRUE
     parts: Expr | None = None
     """Into how many the stream is cut; None: it is not."""
+    many: bool = False
+    """These are more than ``split_k.FEW``."""
     swapped: bool = False
 
 
@@ -174,12 +176,13 @@ def _swapped(
     target: Target,
 ) -> Iterator[tuple[ProductVariant, _Way]]:
     """Swapped operands, for products of few rows."""
-    columns, rows = SWAPPED
-    extents = {**wide, **dict.fromkeys(sized.rows, rows), **dict.fromkeys(sized.columns, columns)}
-    kernel = trace(extents)
-    if swapped(kernel) is not None:
+    for rows, price in SWAPPED.items():
+        extents = {**wide, **dict.fromkeys(sized.rows, rows), **dict.fromkeys(sized.columns, SWAPPED_COLUMNS)}
+        kernel = trace(extents)
+        if swapped(kernel) is None:
+            return
         few = kernel.grid.data[-2].expr <= 1
-        way = _Way(_Family(extents, {}), extents, _waves(kernel, (1, 1), target), SWAPPED_PRICE)
+        way = _Way(_Family(extents, {}), extents, _waves(kernel, (1, 1), target), price)
         yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
@@ -196,18 +199,24 @@ def _split(
     kernel = trace(extents)
     tiles = _tiles(kernel, (1, 1))
     try:
-        steps = split(kernel, Const(1)).stream.trip.expr
-        parts = minimum(maximum(target.sm_count // maximum(tiles, 1), 1), maximum(steps // SPLIT_STEPS, 1))
-        found = split(kernel, parts)
+        found = split(kernel, many=False)
     except NotSplitError:
         return
+    steps = found.stream.trip.expr
+    parts = minimum(maximum(target.sm_count // maximum(tiles, 1), 1), maximum(steps // SPLIT_STEPS, 1))
     loads = {op.tensor: op for op in found.stream.walk() if isinstance(op, tile.Load)}
     read = sum((_bytes(op.tensor) for op in loads.values()), Const(0)) * _READ[0] // _READ[1]
-    sums = sum((_product(x.dims) * x.element.bytes for x in found.sums), Const(0)) * _SUMMED[0] // _SUMMED[1]
+    sums = (
+        sum((_product(x.dims) * x.element.bytes for x in found.sums), Const(0)).substitute({PARTS.name: parts})
+        * _SUMMED[0]
+        // _SUMMED[1]
+    )
     waves = ceildiv(tiles * parts, target.sm_count)
-    time = maximum(waves * found.per * SPLIT_WIDTH * WIDTHS[SPLIT_WIDTH], read) + sums + _ADDING
+    time = maximum(waves * ceildiv(steps, parts) * SPLIT_WIDTH * WIDTHS[SPLIT_WIDTH], read) + sums + _ADDING
     whole = maximum(minimum(*(other.time for other in others)) * steps, read)
-    yield ProductVariant(all_of([parts > 1, time <= whole]), (extents, *choices), parts=parts)
+    few = all_of([parts > 1, parts <= FEW, time <= whole])
+    yield ProductVariant(few, (extents, *choices), parts=parts)
+    yield ProductVariant(all_of([parts > FEW, time <= whole]), (extents, *choices), parts=parts, many=True)
 
 
 def _bytes(tensor: SSAValue) -> Expr:
