@@ -1,4 +1,4 @@
-"""Matrix products and attention against cuBLAS and cuDNN, on one GPU.
+"""Matrix products and attention against cuBLAS and cuDNN, gate and up against torch.compile, on one GPU.
 
     python benchmarks/products.py build
     python benchmarks/products.py run --json benchmarks/results/products.json
@@ -6,6 +6,9 @@
 One artifact per kernel serves all shapes. Order of variants rotated every round, L2 flushed before every launch, normal
 random data, medians; errors against float64 (float32 for large shapes) beside the peer's own.
 """
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# ruff: noqa: F821, UP037
 
 from __future__ import annotations
 
@@ -27,8 +30,24 @@ MATMULS = (
     (4100, 4100, 4100, 2.0),
     (64, 4096, 4096, 0.0),
     (1000, 2880, 2880, 0.0),
+    (512, 4096, 4096, 1.05),
+    (256, 4096, 11008, 1.05),
+    (1024, 1024, 1024, 1.0),
+    (128, 8192, 8192, 1.1),
+    (128, 128, 65536, 1.1),
+    (384, 384, 4096, 0.0),
+    (512, 512, 16384, 0.0),
+    (300, 5000, 5000, 0.0),
+    (1, 8192, 8192, 1.05),
+    (16, 8192, 8192, 1.05),
+    (32, 8192, 8192, 0.0),
+    (64, 8192, 8192, 1.05),
+    (1, 57344, 7168, 0.0),
 )
 """M, N, K and the goal as a share of cuBLAS."""
+
+GATES = ((4096, 14336, 4096, 1.05), (128, 2048, 8192, 0.0), (16, 4096, 4096, 0.0))
+"""M, N, K of silu(a w) * (a v), and the goal as a share of torch.compile."""
 
 ATTENTIONS = (
     (4, 16, 4096, 128, False, 0.60),
@@ -68,9 +87,35 @@ def build(only: str) -> None:
     built("matmul", matmul.matmul, dtypes=bf16s)
     odd = {n: Observed(bf16, 0, (4100, 4100), (4100, 1)) for n in bf16s}
     built("matmul_odd", matmul.matmul, dtypes=bf16s, facts=observe_facts(odd))
+    built("gate", gate_kernel(), dtypes=dict.fromkeys("awvc", "bf16"))
     for width, causal, numerics in product((128, 64), (False, True), NUMERICS):
         name = attention_name(width, numerics, causal=causal)
         built(name, attention.forward(width, numerics), dtypes=dict.fromkeys("qkvo", "bf16"), causal=causal)
+
+
+def gate_kernel() -> Any:
+    """silu(a w) * (a v): two products side by side, and their epilogue."""
+    import tilewright as tw
+
+    @tw.kernel
+    def gate(
+        a: tw.Tensor["M", "K"],
+        w: tw.Tensor["N", "K"],
+        v: tw.Tensor["N", "K"],
+        c: tw.Tensor["M", "N"],
+        *,
+        bm=tw.auto,
+        bn=tw.auto,
+    ):
+        m, n = tw.grid(c, (bm, bn))
+        g, u = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
+        for k in tw.stream(a.shape[1], 64):
+            x = a[m, k]
+            g += tw.dot(x, w[n, k].T)
+            u += tw.dot(x, v[n, k].T)
+        c[m, n] = g * tw.sigmoid(g) * u
+
+    return gate
 
 
 def attention_name(width: int, numerics: str, *, causal: bool) -> str:
@@ -94,6 +139,17 @@ def run(args: argparse.Namespace) -> None:
         rows.append(case(timer, f"matmul {m}x{n}x{k}", 2.0 * m * n * k, goal, "cublas",
                          lambda p=program, v=values: p.launch(v), lambda a=a, b=b: torch.matmul(a, b.t()),
                          lambda c=c: c, (a.float() @ b.float().t()) if m * n <= 2**27 else None))  # fmt: skip
+    program = load("gate")
+    for m, n, k, goal in GATES if program is not None and "gate" in (args.only or "gate") else ():
+        torch.manual_seed(0)
+        a, w, v_ = (torch.randn(s, device="cuda").bfloat16() for s in ((m, k), (n, k), (n, k)))
+        c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+        values = (a, w, v_, c)
+        fused = torch.compile(lambda a, w, v: torch.nn.functional.silu(a @ w.t()) * (a @ v.t()))
+        gate = a.float() @ w.float().t()
+        rows.append(case(timer, f"gate {m}x{n}x{k}", 4.0 * m * n * k, goal, "compile",
+                         lambda p=program, v=values: p.launch(v), lambda f=fused, v=values: f(*v[:3]),
+                         lambda c=c: c, torch.nn.functional.silu(gate) * (a.float() @ v_.float().t())))  # fmt: skip
     for (batch, heads, length, width, causal, goal), numerics in product(ATTENTIONS, NUMERICS):
         program = load(attention_name(width, numerics, causal=causal))
         if program is None or "attention" not in (args.only or "attention"):

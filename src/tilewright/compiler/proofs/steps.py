@@ -93,8 +93,9 @@ def certify_steps(
     writers = _order(steps, kernels, kept)
     found = [Obligation("order", f"workspace {index}: {symbol} runs first") for index, symbol in writers.items()]
     for symbol in dict.fromkeys(writers.values()):
-        found += _whole(kernels[symbol], [items[index] for index, by in writers.items() if by == symbol])
-    found += [Obligation("inside", _inside(items[index])) for index in writers]
+        own_items = [items[index] for index, by in writers.items() if by == symbol]
+        found += _whole(kernels[symbol], own_items)
+        found += [Obligation("inside", _inside(item)) for item in own_items]
     found += [Obligation("inside", _inside(items[index])) for index in sorted(kept)]
     asked = set(conjuncts(predicate))
     for kernel in kernels.values():

@@ -11,8 +11,10 @@ CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC00
         "CRT003",
         "the steps of a program do not hand their data on",
         "A kernel reads a workspace that no earlier step fills, or fills in part, or that is laid out otherwise than "
-        "it assumes. The program is not emitted. This is a defect of the compiler.",
-        source="the order, whole, inside and bound obligations, tilewright.compiler.proofs.steps",
+        "it assumes; or what was cut into parts, or had its operands swapped, is not the program that was written. The "
+        "program is not emitted. This is a defect of the compiler.",
+        source="the order, whole, inside and bound obligations, tilewright.compiler.proofs.steps; split and swapped, "
+        "tilewright.compiler.proofs.rewritten",
         help=_REPORT,
     ),
     Code(
