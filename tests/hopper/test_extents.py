@@ -37,7 +37,7 @@ def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[i
         ((2048, 5120, 5120), (128, 160), (1, 1), 2),  # 4 waves of 160, 3 of 256
         ((1000, 2880, 2880), (128, 192), (1, 1), 1),  # one wave of 192: nothing to take turns at
         ((5000, 5000, 5000), (128, 224), (2, 1), 1),  # rows of 10,000 bytes straddle lines
-        ((300, 5000, 5000), (128, 128), (1, 1), 1),  # too few rows of tiles for clusters or turns
+        ((300, 5000, 5000), (128, 192), (1, 1), 1),  # too few rows of tiles for clusters or turns
         ((64, 4096, 4096), (64, 32), (1, 1), 1),
         ((64, 14336, 4096), (64, 64), (1, 1), 1),
         ((512, 512, 512), (64, 64), (1, 1), 1),  # 9 wide tiles for 132 CTAs

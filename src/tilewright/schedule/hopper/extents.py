@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, any_of, ceildiv, maximum, minimum
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, any_of, ceildiv, maximum, minimum, negate
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
@@ -28,10 +28,12 @@ _CHAINED = (128, 128, 64, 64, 32)
 _DEPTH_BYTES = 128
 """Contracted elements per step: one span of the widest swizzle."""
 
-WIDTHS = {256: 100, 192: 102, 128: 125}
+WIDTHS = {256: 100, 192: 102}
 """Columns of a tile that are offered where rows and columns are free, and the time of one column against that of the
-widest (measured on H200: operands are read more often). With several the last wave of tiles is rarely far from full.
-A step of 64 of such a tile takes 0.66, 0.54 and 0.42 us (512 x 4096 x 4096: 47, 40 and 32 us)."""
+widest (measured on H200: operands are read more often). With several the last wave of tiles is rarely far from full."""
+NARROW_WIDTHS = {128: 125}
+"""The same where rows begin with L2 lines: a step of 64 of tiles of 256, 192 and 128 columns takes 0.66, 0.54 and 0.42
+us (512 x 4096 x 4096: 47, 40 and 32 us). Other rows cost narrow tiles more (300 x 5000 x 5000: 55 us, with 192 50)."""
 TURN_WIDTHS = {208: 99, 192: 99, 160: 103}
 """The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile, which 224
 columns exceed."""
@@ -143,7 +145,9 @@ def product_variants(
             for extents in ({**family.extents, **dict.fromkeys(sized.columns, own)},)
         ]
 
-    many = ways((_Family(wide, TURN_WIDTHS, candidates=TURNS, waves=2), _Family(wide, WIDTHS)))
+    narrow = _Family(wide, NARROW_WIDTHS, negate(_straddles(kernel, facts)))
+    turns_and_narrow = (_Family(wide, TURN_WIDTHS, candidates=TURNS, waves=2), narrow)
+    many = ways((*turns_and_narrow, _Family(wide, WIDTHS)))
     fewer = ways((_Family(skinny, FEW_WIDTHS),))
     large = [way for way in many if way.family.waves == 1]
     few = [
@@ -212,7 +216,7 @@ def _split(
         // _SUMMED[1]
     )
     waves = ceildiv(tiles * parts, target.sm_count)
-    time = maximum(waves * ceildiv(steps, parts) * SPLIT_WIDTH * WIDTHS[SPLIT_WIDTH], read) + sums + _ADDING
+    time = maximum(waves * ceildiv(steps, parts) * SPLIT_WIDTH * NARROW_WIDTHS[SPLIT_WIDTH], read) + sums + _ADDING
     whole = maximum(minimum(*(other.time for other in others)) * steps, read)
     few = all_of([parts > 1, parts <= FEW, time <= whole])
     yield ProductVariant(few, (extents, *choices), parts=parts)
