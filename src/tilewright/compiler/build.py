@@ -122,7 +122,8 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
     request, workspaces, sizes, promises = planned.request, planned.workspaces, planned.sizes, planned.promises
     whole = planned.whole
     while True:
-        whole = planned.whole or whole
+        if planned.whole is not None:
+            whole = planned.whole
         planned = replace(planned, workspaces=workspaces, sizes=sizes, promises=promises, whole=whole)
         declare_workspaces(planned.transport, workspaces)
         assume(planned.transport, (extent <= size for extent, size in sizes))
