@@ -30,8 +30,8 @@ TAKEN = f"({PROGRAMS} + 131) // 132"
 STEPS = "(K + 63) // 64"
 
 
-def lowered(kernel: p.Kernel = p.nt, **candidate: int) -> t.Kernel:
-    found = p.lower(kernel, Candidate(1, stages=2, **candidate))
+def lowered(kernel: p.Kernel = p.nt, dtypes: dict[str, str] | None = None, **candidate: int) -> t.Kernel:
+    found = p.lower(kernel, Candidate(1, stages=2, **candidate), dtypes=dtypes)
     assert not isinstance(found, Refused), found.reason
     return found.scheduled.kernel
 
@@ -189,3 +189,26 @@ def test_an_artifact_whose_threads_take_turns_asks_for_theirs() -> None:
     (walks,) = ({op.turns[1] for op in k.walk() if isinstance(op, t.Programs)} for k in kernels.values())
     assert 2 in walks
     assert recipe_faults(made, kernels) == ()
+
+
+@tw.kernel
+def parts(
+    x: tw.Tensor["M", "K"],
+    w: tw.Tensor["N", "K"],
+    y: tw.Tensor["C", "M", "N"],
+    *,
+    chunk: tw.i32,
+    bm: int = 64,
+    bn: int = 64,
+):
+    """Products over parts of k whose length is an argument."""
+    c, m, n = tw.grid(y, (None, bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    share = tw.maximum(chunk, 0) * 64
+    for k in tw.stream(x.shape[1], 64, start=c * share, until=tw.minimum(x.shape[1], (c + 1) * share)):
+        acc += tw.dot(x[m, k], w[n, k].T)
+    y[c, m, n] = acc
+
+
+def test_streams_may_begin_at_products_of_arguments_and_programs() -> None:
+    assert "programs" in open_counts(lowered(parts, dtypes={"y": "f32"}))

@@ -17,6 +17,7 @@ from tilewright.codegen.shared_addresses import SHARED_BASE, SharedAddresses
 from tilewright.codegen.storage import Storage
 from tilewright.codegen.thread_copies import CopyOutWriter, ThreadCopyWriter
 from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS
+from tilewright.tile.ops import tensor_type
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -143,6 +144,8 @@ class HopperEmitter:
                 e.line(f"named_barrier_arrive({e.c(op.id.expr)}, {op.threads.data});")
             case a.MbarrierInit() | a.MbarrierArrive() | a.MbarrierArriveExpectTx() | a.MbarrierWait():
                 self.mbarrier(op)
+            case a.LoadCoordinate():
+                self.load_coordinate(op)
             case a.TmaLoad() | a.TmaStore() | a.BulkWait():
                 self.copy(op)
             case a.ThreadCopies():
@@ -239,6 +242,17 @@ class HopperEmitter:
                     e.line(line)
             case _:
                 raise TypeError(f"no code for {op.name}")
+
+    def load_coordinate(self, op: a.LoadCoordinate) -> None:
+        """An integer of 32 or 64 bits, compared in as many."""
+        e, name = self.emitter, identifier(op.symbol.data)
+        kind = tensor_type(op.tensor)
+        wide, extent = "long long" if kind.element.bits == 64 else "int", e.c(op.extent.expr)
+        e.comment(op)
+        at = e.address(op.tensor, [c.expr for c in op.coords], e.symbols[op.tensor])
+        e.line(f"const {wide} loaded_{name} = {e.c(op.guard.expr)} ? *({at}) : -1;")
+        e.line(f"const int {name} = loaded_{name} < 0 || loaded_{name} >= {extent} ? {extent} : (int)loaded_{name};")
+        e.declare(op.symbol.data, (0, MAX_EXTENT))
 
     def copy(self, op: Operation) -> None:
         e = self.emitter

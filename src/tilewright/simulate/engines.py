@@ -52,6 +52,8 @@ def run_asynchronous(op: TransportOp, agent: Agent) -> Generator[Waiting]:
             yield STEP
         case a.MbarrierWait():
             yield from _wait(op, agent)
+        case a.LoadCoordinate():
+            _load_coordinate(op, agent)
         case a.TmaLoad():
             for row in agent.rows:
                 _load(op, agent, int(row))
@@ -185,6 +187,20 @@ def _box(op: a.TmaLoad | a.TmaStore, agent: Agent) -> tuple[Encoded, SharedBuffe
     places, source, inside = encoded.places(start, offset)
     shared.inside(op, places - shared.offset, encoded.element_bytes)
     return encoded, shared, places, source, inside
+
+
+def _load_coordinate(op: a.LoadCoordinate, agent: Agent) -> None:
+    """The integer, or the extent where it is not read or leads outside."""
+    extent, found = agent.symbols.uniform(op.extent.expr), -1
+    if agent.symbols.uniform(op.guard.expr):
+        tensor, memory = agent.launch.arguments.tensors[op.tensor], agent.launch.memory
+        coords = tuple(agent.symbols.uniform(c.expr) for c in op.coords)
+        if not all(0 <= c < n for c, n in zip(coords, tensor.array.shape, strict=True)):
+            refuse(op, "SIM002", found=f"a coordinate loaded at {coords}", required=f"inside of {tensor.array.shape}")
+        memory.watch(op, tensor, tuple(np.array([c]) for c in coords), agent.rows[:1], agent.moment(), "read")
+        memory.traffic.loaded += 1
+        found = int(tensor.array[coords])
+    agent.symbols.bind(op.symbol.data, found if 0 <= found < extent else extent)
 
 
 def _elements(op: TransportOp, encoded: Encoded, source: Array) -> tuple[Array, ...]:

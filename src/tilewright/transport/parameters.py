@@ -77,15 +77,19 @@ def _used(kernel: t.Kernel) -> set[str]:
             continue
         for attribute in op.attributes.values():
             found = found.union(*(node.symbols for node in _expressions(attribute)))
-        if isinstance(op, t.Load | t.Store | t.ReduceAdd | a.CpAsync | a.LoadStore | a.CopyOut):
+        if isinstance(op, _ACCESSES):
             kind = op.tensor.type
             assert isinstance(kind, TensorType)
             found |= {f"{kind.tensor_name.data}.stride{i}" for i, c in enumerate(op.coords) if c.expr != Const(0)}
-            if op.vector.data > 1:
+            if not isinstance(op, a.LoadCoordinate) and op.vector.data > 1:
                 found.add(f"{kind.tensor_name.data}.stride{op.axis.data}")
             if isinstance(op, t.Load) and op.guard.expr != TRUE:  # elements outside are read nowhere in a short tensor
                 found |= {symbol for dim in kind.dims for symbol in dim.expr.symbols}
     return found - {symbol for fact in kernel.assumptions for symbol in _fixed(fact.expr)}
+
+
+_ACCESSES = (t.Load, t.Store, t.ReduceAdd, a.CpAsync, a.LoadStore, a.CopyOut, a.LoadCoordinate)
+"""Ops by which threads touch tensors."""
 
 
 def _fixed(fact: Expr) -> Iterator[str]:

@@ -104,7 +104,7 @@ def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
                 varying |= {n.data for n in op.names}
             case t.Bind() if a.role_of(op) is None:
                 pass  # one value for all roles, as for all threads: a launch has one
-            case a.Counter() | t.Let() | t.Bind():
+            case a.Counter() | t.Let() | t.Bind() | a.LoadCoordinate():
                 varying.add(op.symbol.data)
             case _:
                 pass
@@ -224,6 +224,8 @@ class _Extraction:
                 return self._if(op, scope)
             case t.Let():
                 scope.let(op.symbol.data, op.value.expr)
+            case a.LoadCoordinate():
+                pass  # a place in a tensor; no barrier, branch or byte of shared memory depends on it
             case t.Bind():
                 self.loaded[op.symbol.data] = {*scope.programs, *scope.loops}
             case a.Counter():

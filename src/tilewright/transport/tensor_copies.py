@@ -140,6 +140,40 @@ class TmaLoad(_TensorCopy):
 
 
 @irdl_op_definition
+class LoadCoordinate(TransportOp):
+    """Names an integer that the executing thread loads, ``tensor`` at ``coords``, for the ops that follow in this block
+    and the regions inside them: a coordinate of tensor copies.
+
+    Where ``guard`` is false nothing is read, and the name is ``extent``, as it is where the integer is not in
+    ``0 .. extent - 1``: there a tensor has no elements.
+    """
+
+    name = "transport.load_coordinate"
+    symbol = attr_def(StringAttr)
+    tensor = operand_def(TensorType)
+    coords = attr_def(ArrayAttr[ExprAttr])
+    guard = attr_def(ExprAttr)
+    extent = attr_def(ExprAttr)
+
+    def __init__(self, symbol: str, tensor: SSAValue, *, coords: Sequence[Expr], guard: Expr, extent: Expr):
+        super().__init__(
+            operands=[tensor],
+            attributes={
+                "symbol": string(symbol),
+                "coords": exprs(coords),
+                "guard": ExprAttr.of(guard),
+                "extent": ExprAttr.of(extent),
+            },
+        )
+
+    def verify_(self) -> None:
+        kind = self.tensor.type
+        assert isinstance(kind, TensorType)
+        if not kind.element.is_int or len(self.coords) != kind.rank:
+            raise VerifyException(f"an integer at {len(self.coords)} coordinates of {kind}")
+
+
+@irdl_op_definition
 class TmaStore(_TensorCopy):
     """The executing thread starts a copy of one box from shared memory, in its current bulk group; what lies outside
     of the tensor is not written."""
@@ -188,4 +222,4 @@ class FenceProxyAsync(TransportOp):
         super().__init__()
 
 
-OPS = [TensorMap, TmaLoad, TmaStore, BulkCommit, BulkWait, FenceProxyAsync]
+OPS = [TensorMap, TmaLoad, LoadCoordinate, TmaStore, BulkCommit, BulkWait, FenceProxyAsync]

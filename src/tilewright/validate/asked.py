@@ -171,12 +171,12 @@ def _symbols(attribute: Attribute) -> frozenset[str]:
 
 def _strides(op: Operation) -> set[str]:
     """The strides by which threads find the elements of an access: of every axis along which it may move."""
-    if not isinstance(op, t.Load | t.Store | t.ReduceAdd | a.CpAsync | a.LoadStore | a.CopyOut):
+    if not isinstance(op, t.Load | t.Store | t.ReduceAdd | a.CpAsync | a.LoadStore | a.CopyOut | a.LoadCoordinate):
         return set()
     kind = op.tensor.type
     assert isinstance(kind, TensorType)
     moves = {axis for axis, coord in enumerate(op.coords) if coord.expr.constant != 0}
-    moves |= {op.axis.data} if op.vector.data > 1 else set()
+    moves |= {op.axis.data} if not isinstance(op, a.LoadCoordinate) and op.vector.data > 1 else set()
     return {f"{kind.tensor_name.data}.stride{axis}" for axis in moves}
 
 

@@ -268,11 +268,12 @@ class _Counts:
                     most = None if most is None or high is None else most + high * c
                 return least, most
             case Product(factors):
-                lows, highs = zip(*map(self._of, factors), strict=True)
-                if any(low is None or not _natural(low, self.known) for low in lows):
+                ends = [self._of(factor) for factor in factors]
+                lows = [low for low, _ in ends if low is not None and _natural(low, self.known)]
+                highs = [high for _, high in ends if high is not None]
+                if len(lows) < len(ends):
                     return None, None
-                most = None if None in highs else _product(x for x in highs if x is not None)
-                return _product(x for x in lows if x is not None), most
+                return _product(lows), _product(highs) if len(highs) == len(ends) else None
             case FloorDiv(x, y) if y.constant is not None and y.constant > 0:
                 low, high = self._of(x)
                 return None if low is None else low // y, None if high is None else high // y

@@ -130,7 +130,7 @@ class _Comparison:
         """Tensors that are read and written, and shared memory."""
         read, written = set[SSAValue](), set[SSAValue]()
         for op in self.kernel.walk():
-            if isinstance(op, t.Load | a.CpAsync | a.LoadStore):
+            if isinstance(op, t.Load | a.CpAsync | a.LoadStore | a.LoadCoordinate):
                 read.add(op.tensor)
             elif isinstance(op, t.Store | t.ReduceAdd | a.CopyOut):
                 written.add(op.tensor)

@@ -4,7 +4,8 @@ Everything is read from the lowered kernel and compared with the tile program:
 
     tensors    a map's address, extents and strides are the tensor's, for all arguments of the class
     loads      every element of an operand's tile lands where the product's instructions read it: the boxes' coordinates
-               are the load's plus constants (as polynomials), the bytes inside the tile are compared one by one
+               are the load's plus constants (as polynomials), the bytes inside the tile are compared one by one; those
+               of pages are what `page_tables` says
     products   the instructions pair the same k of both operands, and each row, column and k once; the first along k of
                a product that adds to nothing ignores what its registers held, all others add
     stores     every element of a panel lies where a copy to global memory looks for it, the hardware's or threads'
@@ -37,6 +38,7 @@ from tilewright.compiler.proofs.epilogue_copies import (
     tensor_of,
 )
 from tilewright.compiler.proofs.operand_domains import Ragged, ends_with_tensor, excluded
+from tilewright.compiler.proofs.page_tables import Pages, pages_of, row_of
 from tilewright.compiler.proofs.program import added_in_place, loaded_operand
 from tilewright.compiler.proofs.staged_operands import staged_operand
 from tilewright.compiler.proofs.thread_copies import place_copies
@@ -45,7 +47,7 @@ from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, I
 from tilewright.lang.axes import Coord, Span
 from tilewright.legal.domain import ShapeDomain
 from tilewright.legal.facts import Facts
-from tilewright.tier.descriptor_attrs import OperandNumbers
+from tilewright.tier.descriptor_attrs import OperandNumbers, TmaNumbers
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.tile.queries import coords_of, line_of, tensor_name
@@ -64,7 +66,7 @@ def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
         known = where_it_matters(tuple(x.expr for x in lowered.assumptions))
         for op in maps:
             _tensor(op, known)
-        loads = _loads(program, inside)
+        loads = _loads(kernel, program, inside)
         operands = sum(_product(kernel, inside, group, loads) for group in _products(inside))
         stores = [op for op in program if isinstance(op, tile.Store)]
         panels = sum(panel(stores, copy) for copy in inside if isinstance(copy, a.TmaStore))
@@ -130,16 +132,19 @@ _Reader: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """A load of the tile program, and the tensor axes that are mn and k for those who read it."""
+    """A load of the tile program, or a gather from pages, and the tensor axes that are mn and k for those who read it.
+    Of a gather the range along its pages stands in place of the coordinate in a page."""
 
-    load: tile.Load
+    load: tile.Load | tile.Gather
     where: tuple[str, str]
     coords: tuple[Coord, ...]
     axes: Mapping[_Reader, Sequence[tuple[int, int]]]
+    pages: Pages | None = None
 
 
-def _sources(program: Sequence[Operation]) -> list[_Source]:
-    axes: dict[tile.Load, dict[_Reader, list[tuple[int, int]]]] = {}
+def _sources(kernel: tile.Kernel, program: Sequence[Operation]) -> list[_Source]:
+    axes: dict[Operation, dict[_Reader, list[tuple[int, int]]]] = {}
+    pages = {op: found for op in program if isinstance(op, tile.Gather) and (found := pages_of(op, kernel)) is not None}
     for dot in program:
         if isinstance(dot, tile.Dot):
             for side, operand, mn, k in (("a", dot.a, 0, 1), ("b", dot.b, 1, 0)):
@@ -147,8 +152,26 @@ def _sources(program: Sequence[Operation]) -> list[_Source]:
                 if found is not None:
                     load, of = found
                     axes.setdefault(load, {}).setdefault((side, line_of(dot)), []).append((of[mn], of[k]))
+                elif (gather := _gathered(operand, pages)) is not None:
+                    op, of = gather
+                    axes.setdefault(op, {}).setdefault((side, line_of(dot)), []).append((of[mn], of[k]))
     loads = (op for op in program if isinstance(op, tile.Load))
-    return [_Source(x, (tensor_name(x), line_of(x)), coords_of(x), axes.get(x, {})) for x in loads]
+    return [
+        *(_Source(x, (tensor_name(x), line_of(x)), coords_of(x), axes.get(x, {})) for x in loads),
+        *(_Source(x, (tensor_name(x), line_of(x)), found.coords, axes.get(x, {}), found) for x, found in pages.items()),
+    ]
+
+
+def _gathered(operand: SSAValue, pages: Mapping[tile.Gather, Pages]) -> tuple[tile.Gather, tuple[int, int]] | None:
+    """The gather from pages that an operand is, with the tensor axes that are the operand's axes 0 and 1."""
+    flips, op = 0, operand.owner
+    while isinstance(op, tile.Transpose):
+        flips += [p.data for p in op.perm] == [1, 0]
+        op = op.x.owner
+    if not isinstance(op, tile.Gather) or op not in pages:
+        return None
+    first, second = pages[op].dims
+    return op, (second, first) if flips % 2 else (first, second)
 
 
 _Brought: TypeAlias = tuple[_Source, tuple[int, int]]
@@ -169,9 +192,11 @@ class _Load:
     sources: tuple[_Source, ...]
 
 
-def _loads(program: Sequence[Operation], lowered: Sequence[Operation]) -> dict[SSAValue, list[_Load]]:
+def _loads(
+    kernel: tile.Kernel, program: Sequence[Operation], lowered: Sequence[Operation]
+) -> dict[SSAValue, list[_Load]]:
     """Copies by the buffer they fill."""
-    sources = _sources(program)
+    sources = _sources(kernel, program)
     programs = next(op for op in lowered if isinstance(op, t.Programs))
     found: dict[SSAValue, list[_Load]] = {}
     for op in lowered:
@@ -271,7 +296,8 @@ def _excluded(group: Sequence[a.Wgmma], side: str, brought: Iterable[_Brought], 
     for source, k_axis in dict.fromkeys((source, axes[1]) for source, axes in brought):
         extents, span = tile.tensor_type(source.load.tensor).dims.data, source.coords[k_axis]
         assert isinstance(span, Span)
-        if ends_with_tensor(span, extents[k_axis].expr):
+        paged = source.pages is not None and k_axis == source.pages.slot
+        if not paged and ends_with_tensor(span, extents[k_axis].expr):
             continue
         stream = source.load.parent_op()
         ragged = Ragged(span, stream if isinstance(stream, tile.Stream) else None, reading.swizzled)
@@ -401,7 +427,7 @@ def _covers(
     return all(fits) and np.array_equal(landed, reading.swizzled)
 
 
-def _steps(source: tile.Load) -> Iterator[dict[str, Expr]]:
+def _steps(source: tile.Load | tile.Gather) -> Iterator[dict[str, Expr]]:
     """Which step of its stream a copy may be for: a software-pipelined loop fills a stage for a step nearby,
     and the last one after the loop. That the steps come in order is proved of the pipeline's phases by its
     protocol."""
@@ -412,6 +438,17 @@ def _steps(source: tile.Load) -> Iterator[dict[str, Expr]]:
     name = stream.counter.data
     for begin in (Sym(name), stream.trip.expr):
         yield from ({name: begin + ahead} for ahead in _LOOK_AHEAD)
+
+
+def _first_row(
+    copy: a.TmaLoad, coords: Mapping[int, Expr], numbers: TmaNumbers, pages: Pages, step: Mapping[str, Expr]
+) -> int | None:
+    """The row of a paged tile with which a box begins; None where it is another place."""
+    extents = dict(zip(numbers.axes, numbers.box, strict=True))
+    if not coords.keys() >= {pages.number, pages.slot}:
+        return None
+    begin, stop = (e.substitute(step) for e in (pages.span.origin, pages.span.stop))
+    return row_of(copy, pages, coords[pages.number], coords[pages.slot], extents[pages.slot], begin, stop)
 
 
 def _place(
@@ -425,14 +462,21 @@ def _place(
 ) -> bool:
     """Writes the bytes of one copy's elements; False where its coordinates are not the load's."""
     if isinstance(copy.op, a.ThreadCopies):
-        return place_copies(landed, at, copy.op, source.load, step, axes)
+        return isinstance(source.load, tile.Load) and place_copies(landed, at, copy.op, source.load, step, axes)
     declared = copy.op.map.owner
     assert isinstance(declared, a.TensorMap)
     numbers, (mn_axis, k_axis) = declared.numbers, axes
     if numbers.swizzle is not reading.numbers.swizzle:
         return False
     first: dict[int, int] = {}
+    if source.pages is not None:
+        row = _first_row(copy.op, dict(zip(numbers.axes, copy.coords, strict=True)), numbers, source.pages, step)
+        if row is None:
+            return False
+        first[source.pages.slot] = row
     for axis, coordinate in zip(numbers.axes, copy.coords, strict=True):
+        if source.pages is not None and axis in (source.pages.number, source.pages.slot):
+            continue
         own = source.coords[axis]
         begin = (own.origin if isinstance(own, Span) else own).substitute(step)
         offset = (coordinate - begin).constant

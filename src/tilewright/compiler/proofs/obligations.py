@@ -15,6 +15,7 @@ from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import Judged
 from tilewright.compiler.proofs.distinct import DISTINCT
 from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
+from tilewright.compiler.proofs.page_tables import TABLES, loads_of, prove_tables
 from tilewright.compiler.proofs.shared_memory import OBLIGATION, shared_scratch
 from tilewright.compiler.proofs.stores import scatter_domains
 from tilewright.compiler.proofs.uniform import UNIFORM, bound_in
@@ -42,7 +43,7 @@ def own_proofs(kernel: tile.Kernel, lowered: t.Kernel, judged: Judged) -> tuple[
     """The proofs about tensor maps and wgmma that a kernel needs beside those of its accesses and its protocol."""
     if not any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         return ()
-    return (lambda: prove_copies(kernel, lowered), lambda: prove_descriptors(judged))
+    return (lambda: prove_copies(kernel, lowered), lambda: prove_descriptors(judged), lambda: prove_tables(lowered))
 
 
 def prove_descriptors(judged: Judged) -> Proof[str]:
@@ -102,7 +103,9 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
     if any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         found |= {name: None for name in ("map", "descriptor") if name not in held}
     found |= {
-        name: None for name, of in ((ALIGNED, vectors_of), (OFFSETS, narrow_of)) if of(lowered) and name not in held
+        name: None
+        for name, of in ((ALIGNED, vectors_of), (OFFSETS, narrow_of), (TABLES, loads_of))
+        if of(lowered) and name not in held
     }
     protocols = count_protocols(lowered)
     rules = (f"protocol {rule.value.obligation}" for rule in Rule)

@@ -279,11 +279,14 @@ def clustered(kernel: tile.Kernel, dots: Sequence[DotPlan], shape: tuple[int, in
     return cluster
 
 
-def shared_tiles(cluster: Cluster, pipelines: Sequence[TilePipeline]) -> dict[tile.Load, Share] | Refused:
+def shared_tiles(cluster: Cluster, pipelines: Sequence[TilePipeline]) -> dict[tile.Load | tile.Gather, Share] | Refused:
     """Each CTA's share of every copied tile."""
-    found: dict[tile.Load, Share] = {}
+    found: dict[tile.Load | tile.Gather, Share] = {}
     for slot in (slot for pipeline in pipelines for slot in pipeline.slots):
-        share = cluster.share(slot.copied.load, slot.copied.map) if isinstance(slot.copied, TmaOperand) else None
+        copied, load = slot.copied, slot.copied.load
+        share = None
+        if isinstance(copied, TmaOperand) and isinstance(load, tile.Load):
+            share = cluster.share(load, copied.map)
         if share is None:
             return Refused(f"a tile of {tensor_name(slot.copied.load)} can't be cut into parts for a cluster")
         found[slot.copied.load] = share

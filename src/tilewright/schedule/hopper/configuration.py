@@ -74,7 +74,7 @@ class ScheduleConfiguration:
     warpgroups: int
     ping_pong: int = 1
     cluster: Cluster | None = None
-    shares: Mapping[tile.Load, Share] = field(default_factory=dict[tile.Load, Share])
+    shares: Mapping[tile.Load | tile.Gather, Share] = field(default_factory=dict[tile.Load | tile.Gather, Share])
     stores: Mapping[tile.Store, SharedMemoryEpilogue] = field(default_factory=dict[tile.Store, SharedMemoryEpilogue])
     whole_stores: bool = False
     software_pipelines: Mapping[tile.Stream, SoftwarePipeline] = field(
@@ -125,7 +125,7 @@ class RoleContext(Lowering, ABC):
         """A buffer that holds registers ``first .. first + count`` of a value, and where in it they begin."""
 
     @abstractmethod
-    def tensor_map(self, op: tile.Load | tile.Store, plan: TensorMapPlan) -> SSAValue:
+    def tensor_map(self, op: tile.Load | tile.Gather | tile.Store, plan: TensorMapPlan) -> SSAValue:
         """The tensor map through which an access copies boxes of one size."""
 
     @abstractmethod

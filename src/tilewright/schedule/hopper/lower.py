@@ -48,7 +48,7 @@ from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
-from tilewright.tile.queries import element, hint, owner
+from tilewright.tile.queries import element, hint, is_elementwise, owner
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
@@ -285,7 +285,9 @@ class RoleLowering(PipelineLowering):
                 self.loaded_bounds.lower(self, op)
             case _ if self.pipelines and self.loaded_bounds.only_for_bounds(op):
                 pass
-            case tile.Load() if op in self.copied and not other_uses(op):
+            case tile.Load() | tile.Gather() if op in self.copied and not other_uses(op):
+                pass
+            case tile.Gather() if self.only_names_pages(op):
                 pass
             case tile.Load() if any(op in loads for loads in self.postponed.values()):
                 pass
@@ -451,9 +453,19 @@ class RoleLowering(PipelineLowering):
     def trivial(self, value: SSAValue) -> bool:
         source, _ = source_of(value) if isinstance(value.type, tile.TileType) and value.type.rank == 2 else (value, ())
         load = owner(source)
-        if isinstance(load, tile.Load) and load in self.copied and not other_uses(load):
+        if isinstance(load, tile.Load | tile.Gather) and load in self.copied and not other_uses(load):
             return True
         return super().trivial(value)
+
+    def only_names_pages(self, op: tile.Gather) -> bool:
+        """Nothing but places of tiles that the producer copies is computed from what a gather gives."""
+        users, pending = list[Operation](), [op]
+        while pending:
+            found = [use.operation for result in pending.pop().results for use in result.uses]
+            users += found
+            pending += [user for user in found if is_elementwise(user)]
+        ends = [user for user in users if not is_elementwise(user)]
+        return bool(ends) and all(isinstance(u, tile.Gather) and u in self.copied and not other_uses(u) for u in ends)
 
     def live(self, axes: Sequence[ClassId | None], spans: Sequence[Span | None]) -> Expr:
         """Every register is computed: accumulators are spread over all rows and columns of a tile."""

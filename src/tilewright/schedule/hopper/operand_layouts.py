@@ -22,7 +22,7 @@ class OperandCandidate(Protocol):
     """A loaded tile with its map, as one product reads it."""
 
     @property
-    def load(self) -> tile.Load: ...
+    def load(self) -> tile.Load | tile.Gather: ...
     @property
     def map(self) -> TensorMapPlan: ...
     @property
@@ -62,9 +62,9 @@ def choose_layouts(reads: Sequence[OperandRead[T]]) -> Mapping[tuple[tile.Dot, R
     return found
 
 
-def layouts(reads: Sequence[OperandRead[T]]) -> dict[tile.Load, dict[Swizzle, AsyncPlan]]:
+def layouts(reads: Sequence[OperandRead[T]]) -> dict[tile.Load | tile.Gather, dict[Swizzle, AsyncPlan]]:
     """The layouts in which each loaded tile could land for all who read it."""
-    tiles: dict[tile.Load, list[OperandRead[T]]] = {}
+    tiles: dict[tile.Load | tile.Gather, list[OperandRead[T]]] = {}
     for read in reads:
         if read.candidates:
             tiles.setdefault(read.candidates[0].load, []).append(read)

@@ -1,6 +1,7 @@
 """Where each ``tile.dot`` finds its operands: a tile copied by TMA, registers, or a register-staged tile.
 
 TmaOperand            a loaded tile (perhaps transposed) that a legal tensor map delivers in a layout wgmma reads
+PagedOperand          one whose rows lie in pages that a table names: a tensor copy for each page
 ThreadCopiedOperand   a loaded tile that no map delivers: the producer's threads copy it into the same layout
 RegisterOperand       a 16-bit left operand whose registers are those of an accumulator already
 StagedOperand         any other value: written to shared memory in the swizzled layout by the threads that hold it
@@ -10,7 +11,7 @@ WidenedOperand        a value in shared memory in the accumulator's type, for pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from math import gcd
 from typing import TypeAlias
@@ -23,7 +24,7 @@ from tilewright.base.verdict import Legal
 from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.tensormap import PATTERNS, Direction, Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS
-from tilewright.lang.axes import Coord, Span
+from tilewright.lang.axes import Coord, Span, axis_symbol
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts as LegalFacts
 from tilewright.legal.facts import index_axis, index_symbol
@@ -35,9 +36,10 @@ from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
 from tilewright.legal.wgmma import Role as OperandRole
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operand_layouts import OperandRead, choose_layouts
+from tilewright.schedule.hopper.paged_tile import PagedTile, paged_tile
 from tilewright.schedule.hopper.register_operand import RegisterRows
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import coords_of, element, tensor_name
+from tilewright.tile.queries import coords_of, element, spans_of, tensor_name
 
 ROWS = 64
 """Rows of one wgmma (hw.wgmma.INSTRUCTION_M)."""
@@ -51,7 +53,7 @@ SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
 class AsyncOperand:
     """A loaded tile that arrives in shared memory, laid out as wgmma reads it, while others are multiplied."""
 
-    load: tile.Load
+    load: tile.Load | tile.Gather
     plan: WgmmaOperandPlan
 
     @property
@@ -66,11 +68,29 @@ class TmaOperand(AsyncOperand):
 
     map: TensorMapPlan
 
+    @property
+    def tx_bytes(self) -> int:
+        """Bytes of all copies of a tile."""
+        return self.map.tx_bytes
+
+
+@dataclass(frozen=True)
+class PagedOperand(TmaOperand):
+    """A tile brought page by page; ``map`` is that of one page's copies."""
+
+    pages: PagedTile
+
+    @property
+    def tx_bytes(self) -> int:
+        """Bytes of all copies of a tile."""
+        return self.map.tx_bytes * self.pages.boxes
+
 
 @dataclass(frozen=True)
 class ThreadCopiedOperand(AsyncOperand):
     """A tile brought by threads; ``remedy`` is what the legality rules offered where they allow no map."""
 
+    load: tile.Load
     remedy: Remedy
 
     @property
@@ -245,6 +265,9 @@ class Analysis:
     def candidates(self, value: SSAValue, role: OperandRole, n: int) -> Iterator[TmaOperand]:
         """The operand through every tensor map that the rules allow and whose layout wgmma reads, widest swizzle
         first."""
+        gather = source_of(value)[0].owner
+        if isinstance(gather, tile.Gather):
+            yield from self.paged(gather, value, role, n)
         for load, extents, swizzle, major in self.layouts(value, role):
             unit = self.facts.of(tensor_name(load)).unit_axis
             if unit is None or extents[unit] is None:
@@ -255,6 +278,26 @@ class Analysis:
             answer = wgmma.plan(WgmmaOperand(role, element(load.result), map_plan.shared, major, n, "f32"))
             if isinstance(answer, Legal):
                 yield TmaOperand(load, answer.fields, map_plan)
+
+    def paged(self, gather: tile.Gather, value: SSAValue, role: OperandRole, n: int) -> Iterator[PagedOperand]:
+        """The operand through maps of which a box is a page, or a part of one, in a layout that wgmma reads."""
+        pages, unit = paged_tile(gather), self.facts.of(tensor_name(gather)).unit_axis
+        across = None if pages is None or unit is None else pages.axes[unit]
+        if not self.copies or pages is None or across is None or across == pages.axis:
+            return
+        spans, (_, perm) = spans_of(gather.result), source_of(value)
+        inner = spans[across]
+        assert inner is not None
+        extents = tuple(None if d is None else pages.rows if d == pages.axis else inner.size for d in pages.axes)
+        major = Major.K if across == perm[1 if role is OperandRole.A else 0] else Major.MN
+        for swizzle in SWIZZLES:
+            map_plan = tensor_map(gather, extents, swizzle, self.known)
+            if map_plan is None or map_plan.shared.shared_tile is None:
+                continue  # pages begin where the swizzle's pattern does
+            shared = replace(map_plan.shared, extents=(inner.size, pages.span.size))
+            answer = wgmma.plan(WgmmaOperand(role, element(gather.result), shared, major, n, "f32"))
+            if isinstance(answer, Legal):
+                yield PagedOperand(gather, answer.fields, map_plan, pages)
 
     def thread_copied(self, value: SSAValue, role: OperandRole, n: int) -> ThreadCopiedOperand | None:
         """The operand copied by threads, if wgmma reads where they put it: by cp.async before loads and stores."""
@@ -295,9 +338,10 @@ class Analysis:
         these: whatever memory holds there, NaN too, is no part of the product. ``tails`` clears right operands."""
         value, axis = (op.a, 1) if role is OperandRole.A else (op.b, 0)
         load = source_of(value)[0].owner
-        if not isinstance(load, tile.Load) or ends_with_tensor(value, axis):
+        if not isinstance(load, tile.Load | tile.Gather) or ends_with_tensor(value, axis):
             return True
-        computed = not isinstance(source_of(op.a)[0].owner, tile.Load)
+        left = source_of(op.a)[0].owner
+        computed = not (isinstance(left, tile.Load) or (isinstance(left, tile.Gather) and paged_tile(left)))
         return role is OperandRole.B and computed and runs_across(value, axis, self.facts)
 
     def staged(self, value: SSAValue, role: OperandRole, n: int) -> StagedOperand:
@@ -317,7 +361,7 @@ class Analysis:
 
 
 def tensor_map(
-    access: tile.Load | tile.Store,
+    access: tile.Load | tile.Gather | tile.Store,
     extents: Sequence[int | None],
     swizzle: Swizzle,
     known: LegalFacts,
@@ -337,7 +381,7 @@ _planned = lru_cache(maxsize=1024)(tma.plan)
 
 
 def tile_access(
-    access: tile.Load | tile.Store | tile.ReduceAdd,
+    access: tile.Load | tile.Gather | tile.Store | tile.ReduceAdd,
     extents: Sequence[int | None],
     swizzles: tuple[Swizzle, ...],
     known: LegalFacts,
@@ -351,11 +395,20 @@ def tile_access(
         tuple(Sym(f"{name}.stride{d}") for d in range(tensor.rank)),
         Sym(f"{name}.address"),
         tuple(extents),
-        Direction.LOAD if isinstance(access, tile.Load) else Direction.STORE,
+        Direction.LOAD if isinstance(access, tile.Load | tile.Gather) else Direction.STORE,
         swizzles,
         name=name,
-        first_multiples=tuple(map(partial(_first_multiple, known), coords_of(access), extents)),
+        first_multiples=tuple(map(partial(_first_multiple, known), _coords(access), extents)),
     )
+
+
+def _coords(access: tile.Load | tile.Gather | tile.Store | tile.ReduceAdd) -> tuple[Coord, ...]:
+    """An access' coordinates; of a gather the ranges that it follows as they are, and expressions."""
+    if not isinstance(access, tile.Gather):
+        return coords_of(access)
+    spans = {axis_symbol(d): span for d, span in enumerate(spans_of(access.result)) if span is not None}
+    coords = (c.expr for c in access.coords)
+    return tuple(spans.get(c.name, c) if isinstance(c, Sym) else c for c in coords)
 
 
 def about_strides(predicate: Expr) -> bool:
@@ -376,9 +429,10 @@ def map_axes(plan: TensorMapPlan) -> tuple[int, ...]:
     return tuple(index_axis(c) for c in plan.coordinates if isinstance(c, Sym))
 
 
-def reaches_edge(access: tile.Load | tile.Store, axis: int) -> bool:
-    """The domain of tile axis ``axis`` ends where the tensor does, or is never left: the hardware clips it right."""
-    spans = [(d, c) for d, c in enumerate(coords_of(access)) if isinstance(c, Span)]
+def reaches_edge(access: tile.Load | tile.Gather | tile.Store, axis: int) -> bool:
+    """The domain of the ``axis``-th range among the coordinates ends where the tensor does, or is never left: the
+    hardware clips it right."""
+    spans = [(d, c) for d, c in enumerate(_coords(access)) if isinstance(c, Span)]
     dim, span = spans[axis]
     extent = tile.tensor_type(access.tensor).dims.data[dim].expr
     return span.stop == extent or simplify(span.origin + span.size <= span.stop, {}) == TRUE
@@ -388,6 +442,9 @@ def ends_with_tensor(value: SSAValue, axis: int) -> bool:
     """The domain of an axis of a loaded operand ends where its tensor does: tensor copies bring zeros beyond it."""
     source, perm = source_of(value)
     load = source.owner
+    if isinstance(load, tile.Gather):
+        pages = paged_tile(load)
+        return pages is not None and pages.axis != perm[axis] and reaches_edge(load, 0)
     assert isinstance(load, tile.Load)
     return reaches_edge(load, perm[axis])
 
@@ -396,6 +453,9 @@ def runs_across(value: SSAValue, axis: int, facts: Facts) -> bool:
     """Memory of a loaded operand runs along another axis than ``axis``, whose elements are whole rows."""
     source, perm = source_of(value)
     load = source.owner
+    if isinstance(load, tile.Gather):
+        pages, unit = paged_tile(load), facts.of(tensor_name(load)).unit_axis
+        return pages is not None and unit is not None and pages.axes[unit] not in (None, perm[axis])
     assert isinstance(load, tile.Load)
     spans = [d for d, c in enumerate(coords_of(load)) if isinstance(c, Span)]
     return facts.of(tensor_name(load)).unit_axis in (set(spans) - {spans[perm[axis]]})

@@ -7,18 +7,26 @@ from types import MappingProxyType
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, conjuncts, maximum, own
+from tilewright.base.expr import Const, Expr, Sym, all_of, conjuncts, maximum, own
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
-from tilewright.schedule.hopper.operands import ThreadCopiedOperand, TmaOperand, about_strides, index_value, map_axes
+from tilewright.schedule.hopper.operands import (
+    PagedOperand,
+    ThreadCopiedOperand,
+    TmaOperand,
+    about_strides,
+    index_value,
+    map_axes,
+)
 from tilewright.schedule.hopper.register_staged import RegisterStagedOperands
 from tilewright.schedule.hopper.thread_copy_producer import producer_copies
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import coords_of, element, tensor_name
+from tilewright.tile.ops import program_index
+from tilewright.tile.queries import coords_of, element, spans_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -69,7 +77,7 @@ class PipelineLowering(RegisterStagedOperands):
             return ()
         return self.configuration.cluster.others(self.configuration.shares[s.copied.load] for s in pipeline.slots)
 
-    def tensor_map(self, op: tile.Load | tile.Store, plan: TensorMapPlan) -> SSAValue:
+    def tensor_map(self, op: tile.Load | tile.Gather | tile.Store, plan: TensorMapPlan) -> SSAValue:
         """Declares the map through which an access copies boxes of one size, once."""
         if (op, plan.box) in self.maps:
             return self.maps[op, plan.box]
@@ -88,7 +96,7 @@ class PipelineLowering(RegisterStagedOperands):
         )
         self.declarations.append(declared)
         # what the encoding of the map needs; what the copies need besides is the access' own condition
-        self.guards += [g for g in conjuncts(plan.guard) if isinstance(op, tile.Load) or about_strides(g)]
+        self.guards += [g for g in conjuncts(plan.guard) if not isinstance(op, tile.Store) or about_strides(g)]
         if isinstance(op, tile.Load):
             self.guards += _filled(op)
         self.maps[op, plan.box] = declared.map
@@ -111,13 +119,18 @@ class PipelineLowering(RegisterStagedOperands):
         """The producer's part of one use, of the tiles where counters have the values ``at``."""
         use = Sym(counter(pipeline))
         slot_index = use % pipeline.stages
+        for slot in pipeline.slots:
+            if isinstance(slot.copied, PagedOperand):
+                self.load_pages(pipeline, slot.copied, at)
         self.emit(a.MbarrierWait(self.empty[pipeline.name], slot_index, (use // pipeline.stages + 1) % 2))
         block = Block()
         with self.into(block):
             if pipeline.tx_bytes:
                 self.emit(a.MbarrierArriveExpectTx(self.full[pipeline.name], slot_index, pipeline.tx_bytes))
             for slot in pipeline.slots:
-                if isinstance(slot.copied, TmaOperand):
+                if isinstance(slot.copied, PagedOperand):
+                    self.fetch_pages(pipeline, slot.copied, slot.offset, use, at)
+                elif isinstance(slot.copied, TmaOperand):
                     self.fetch(pipeline, slot.copied, slot.offset, use, at)
         if self.thread_copied and block.ops:
             self.emit(a.Elected(Region(block)))
@@ -149,6 +162,7 @@ class PipelineLowering(RegisterStagedOperands):
     def fetch(self, pipeline: TilePipeline, copied: TmaOperand, place: int, use: Expr, at: Mapping[str, Expr]) -> None:
         """The tensor copies of one tile into the stage of ``use``, or of this CTA's share of it."""
         load, plan, share = copied.load, self.map_of(copied), self.configuration.shares.get(copied.load)
+        assert isinstance(load, tile.Load)
         first = [index_value(c, coords_of(load)).substitute(at) for c in plan.coordinates]
         offset = self.stage(pipeline, use) + place
         if share is not None and share.parts > 1:
@@ -166,6 +180,66 @@ class PipelineLowering(RegisterStagedOperands):
                 ctas=share.receivers if share is not None else (),
             )
             self.emit(copy, load)
+
+    def load_pages(self, pipeline: TilePipeline, copied: PagedOperand, at: Mapping[str, Expr]) -> None:
+        """The table's entries for the pages of one tile; of pages behind the domain none is read."""
+        pages = copied.pages
+        table, dims = pages.table, tile.tensor_type(pages.table.tensor).dims.data
+        for box in range(pages.boxes):
+            row = pages.span.origin.substitute(at) + box * pages.rows
+            entry = [c.substitute(at) for c in pages.entry(row)]
+            inside = [
+                test
+                for c, dim in zip(entry, (d.expr for d in dims), strict=True)
+                if not self.is_program(c, dim)
+                for test in (Const(0) <= c, c < dim)
+            ]
+            load = a.LoadCoordinate(
+                page_symbol(pipeline, copied, box),
+                self.arguments[table.tensor],
+                coords=entry,
+                guard=all_of([row < pages.span.stop.substitute(at), *inside]),
+                extent=tile.tensor_type(copied.load.tensor).dims.data[pages.number].expr,
+            )
+            self.emit(load, copied.load)
+
+    def is_program(self, coord: Expr, dim: Expr) -> bool:
+        """The coordinate is a program's, below the extent of its axis of the grid."""
+        grid = [g.expr for g in self.kernel.grid]
+        return any(coord == Sym(program_index(i)) and extent == dim for i, extent in enumerate(grid))
+
+    def fetch_pages(
+        self, pipeline: TilePipeline, copied: PagedOperand, place: int, use: Expr, at: Mapping[str, Expr]
+    ) -> None:
+        """The tensor copies of one tile's pages into the stage of ``use``."""
+        pages, plan, held = copied.pages, copied.map, copied.shared
+        coords = [c.expr for c in pages.gather.coords]
+        spans = spans_of(pages.gather.result)
+        for number in range(pages.boxes):
+            row = pages.span.origin.substitute(at) + number * pages.rows
+            own: list[Expr] = []
+            for dim, (coord, axis) in enumerate(zip(coords, pages.axes, strict=True)):
+                span = None if axis is None else spans[axis]
+                if dim == pages.number:
+                    own.append(Sym(page_symbol(pipeline, copied, number)))
+                elif dim == pages.slot:
+                    own.append(row % pages.page)
+                else:
+                    own.append((coord if span is None else span.origin).substitute(at))
+            first = [index_value(c, own) for c in plan.coordinates]
+            for box in plan.boxes:
+                panel, rest = divmod(box.shared_offset_bytes, plan.shared.panel_bytes)
+                within = panel * held.panel_bytes + number * pages.rows * held.row_bytes + rest
+                copy = a.TmaLoad(
+                    self.maps[copied.load, plan.box],
+                    self.data[pipeline.name],
+                    self.full[pipeline.name],
+                    coords=[c + s for c, s in zip(first, box.start, strict=True)],
+                    offset=self.stage(pipeline, use) + place + within,
+                    index=use % pipeline.stages,
+                    box_bytes=plan.box_bytes,
+                )
+                self.emit(copy, copied.load)
 
     def await_full(self, pipeline: TilePipeline) -> None:
         """The consumers' wait for the tiles of one use."""
@@ -194,6 +268,12 @@ def _filled(load: tile.Load) -> Iterator[Expr]:
     for coord, dim in zip(coords_of(load), tile.tensor_type(load.tensor).dims, strict=True):
         if isinstance(coord, Span) and coord.origin.constant is not None and dim.expr.constant is None:
             yield Const(0) < dim.expr
+
+
+def page_symbol(pipeline: TilePipeline, copied: PagedOperand, box: int) -> str:
+    """The page that box ``box`` of a tile lies in."""
+    slot = next(n for n, s in enumerate(pipeline.slots) if s.copied is copied)
+    return own(f"page_{pipeline.name}{slot}_{box}")
 
 
 def counter(pipeline: TilePipeline) -> str:

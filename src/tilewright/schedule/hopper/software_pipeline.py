@@ -99,7 +99,7 @@ def software_pipelines(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> dict[til
     return found
 
 
-def _tile(plan: DotPlan) -> tile.Load | None:
+def _tile(plan: DotPlan) -> tile.Load | tile.Gather | None:
     """The copied tile on a product's right."""
     return plan.b.load if isinstance(plan.b, AsyncOperand) else None
 
@@ -108,7 +108,10 @@ class SoftwarePipelinedLoop:
     """Lowers one software-pipelined stream, in the producer or in the consumers."""
 
     def __init__(
-        self, lowering: RoleContext, software_pipeline: SoftwarePipeline, pipelines: Mapping[tile.Load, TilePipeline]
+        self,
+        lowering: RoleContext,
+        software_pipeline: SoftwarePipeline,
+        pipelines: Mapping[tile.Load | tile.Gather, TilePipeline],
     ):
         self.lowering, self.software_pipeline = lowering, software_pipeline
         self.counter, self.trip = software_pipeline.stream.counter.data, software_pipeline.stream.trip.expr

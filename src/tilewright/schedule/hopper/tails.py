@@ -23,7 +23,7 @@ from tilewright.layout.shared import SharedTile
 from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.schedule.hopper.operands import DotPlan, TmaOperand, ends_with_tensor, source_of
 from tilewright.schedule.hopper.tile_pipelines import copied_tiles
-from tilewright.tile.queries import coords_of, line_of
+from tilewright.tile.queries import line_of, spans_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -35,9 +35,8 @@ def rows_beyond(plan: DotPlan) -> Span | None:
     if not isinstance(plan.b, TmaOperand) or ends_with_tensor(plan.dot.b, 0):
         return None
     source, perm = source_of(plan.dot.b)
-    spans = [c for c in coords_of(plan.b.load) if isinstance(c, Span)]
     assert source == plan.b.load.result
-    return spans[perm[0]]
+    return spans_of(source)[perm[0]]
 
 
 def clear_rows(lowering: RoleContext, plan: DotPlan, at: Mapping[str, Expr]) -> None:

@@ -47,7 +47,7 @@ class TilePipeline:
     @property
     def tx_bytes(self) -> int:
         """Bytes that tensor copies bring to one stage."""
-        return sum(s.copied.map.tx_bytes for s in self.slots if isinstance(s.copied, TmaOperand))
+        return sum(s.copied.tx_bytes for s in self.slots if isinstance(s.copied, TmaOperand))
 
     @property
     def in_stream(self) -> bool:
@@ -73,7 +73,7 @@ class TilePipeline:
         """Some of them by loads and stores."""
         return any(isinstance(s.copied, ThreadCopiedOperand) and not s.copied.asynchronous for s in self.slots)
 
-    def slot(self, load: tile.Load) -> StageTile:
+    def slot(self, load: tile.Load | tile.Gather) -> StageTile:
         """The slot of a load."""
         return next(s for s in self.slots if s.copied.load is load)
 
@@ -82,9 +82,11 @@ def _aligned(size: int) -> int:
     return -(-size // STAGE_ALIGN_BYTES) * STAGE_ALIGN_BYTES
 
 
-def copied_tiles(dots: Iterable[DotPlan]) -> dict[tile.Load, list[tuple[DotPlan, TmaOperand | ThreadCopiedOperand]]]:
+def copied_tiles(
+    dots: Iterable[DotPlan],
+) -> dict[tile.Load | tile.Gather, list[tuple[DotPlan, TmaOperand | ThreadCopiedOperand]]]:
     """The copied tiles with the products that use them."""
-    found: dict[tile.Load, list[tuple[DotPlan, TmaOperand | ThreadCopiedOperand]]] = {}
+    found: dict[tile.Load | tile.Gather, list[tuple[DotPlan, TmaOperand | ThreadCopiedOperand]]] = {}
     for plan in dots:
         for operand in (plan.a, plan.b):
             if isinstance(operand, AsyncOperand):
@@ -165,7 +167,7 @@ def _only_multiplied(load: tile.Load) -> bool:
     return not other_uses(load)
 
 
-def other_uses(load: tile.Load) -> bool:
+def other_uses(load: tile.Load | tile.Gather) -> bool:
     """The loaded tile is used by something else than products, views apart."""
     pending = [load.results[0]]
     while pending:

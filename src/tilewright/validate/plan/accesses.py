@@ -6,8 +6,9 @@ from collections.abc import Callable, Iterator
 
 from xdsl.ir import Operation
 
-from tilewright.base.expr import Expr, Sym
+from tilewright.base.expr import Const, Expr, Sym, all_of
 from tilewright.tile.indirect import index_symbol
+from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.cases import Condition
 from tilewright.validate.memory import SHARED
@@ -85,6 +86,22 @@ def load(plan: Plan, op: t.Load) -> None:
             found = plan.memory.load(plan.region, here, name, offset, size, state, where, order, NOTHING)
             word = plan.values.select(there, found, word)
         buffer[r] = plan.values.select(live, word, plan.values.anything(width))
+
+
+def load_coordinate(plan: Plan, op: a.LoadCoordinate) -> None:
+    """A name for an integer, or for the extent where it is not read or leads outside."""
+    name, where = plan.tensors[op.tensor], plan.where(op)
+    guard, extent = plan.predicate(op.guard.expr), plan.expr(op.extent.expr)
+    offset = plan.offset(op.tensor, [plan.expr(c.expr) for c in op.coords])
+    order, size = plan.next(), plan.memory.element_bytes[name]
+    here = plan.cases.both(plan.holds, guard)
+    word = plan.memory.load(plan.region, here, name, offset, size, plan.states.get(name), where, order, NOTHING)
+    found: Value = extent
+    for holds, p in _integers(plan, word, where):
+        integer = _named_word(plan, p)
+        inside = plan.predicate(all_of([Const(0) <= integer, integer < op.extent.expr]))
+        found = plan.values.select(plan.cases.all((guard, holds, inside)), plan.expr(integer), found)
+    plan.bind(op.symbol.data, found)
 
 
 def store(plan: Plan, op: t.Store) -> None:
@@ -184,6 +201,7 @@ def shared_count(plan: Plan, op: t.SharedCount) -> None:
 
 OPS: dict[type[Operation], Callable[..., None]] = {
     t.Load: load,
+    a.LoadCoordinate: load_coordinate,
     t.Store: store,
     t.ReduceAdd: reduce_add,
     t.SharedWrite: shared_write,
