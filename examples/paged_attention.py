@@ -84,3 +84,81 @@ def merge(o: tw.Tensor["C", "M", "D"], lse: tw.Tensor["C", "M"], y: tw.Tensor["M
         acc.set(acc * fix[:, None] + (o[c, m, d] * weight[:, :, None]).sum(0))
         top.set(new)
     y[m, d] = acc / tw.where(total > 0, total, 1.0)[:, None]
+
+
+def prefill(width: int, page: int, numerics: str = "accurate") -> tw.Kernel:
+    """Causal attention of new tokens over a paged cache that holds their keys already. The queries of sequence b are
+    rows offsets[b] .. offsets[b + 1]; the last of them is at lengths[b] - 1."""
+
+    @tw.kernel(numerics=numerics)
+    def prefill(
+        offsets: tw.Offsets["B + 1"],
+        lengths: tw.Tensor["B"],
+        pages: tw.Tensor["B", "P"],
+        q: tw.Tensor["M", "H", width],
+        k: tw.Tensor["N", page, "G", width],
+        v: tw.Tensor["N", page, "G", width],
+        o: tw.Tensor["M", "H", width],
+        *,
+        scale: tw.f32,
+        group: int = 1,
+        bq=128,
+        bk=64,
+    ):
+        b, s, h = tw.ragged_grid(offsets, (q.shape[0], q.shape[1]), (bq, None))
+        query = q[s, h]
+        acc, total = tw.zeros((s, width), tw.f32), tw.zeros((s,), tw.f32)
+        top = tw.full((s,), _LEAST, tw.f32)
+        ahead = lengths[b] - offsets[b + 1]
+        for t in tw.stream(pages.shape[1] * page, bk, until=ahead + s.stop):
+            place = (pages[b, t.index // page], t.index % page, h // group)
+            x = tw.dot(query, k[place].T)
+            x = tw.where(t.index[None, :] <= (ahead + s.index)[:, None], x, -tw.inf)
+            new = tw.maximum(top, x.max(1))
+            p, fix = tw.exp((x - new[:, None]) * scale), tw.exp((top - new) * scale)
+            total.set(total * fix + p.sum(1))
+            acc.set(acc * fix[:, None])
+            top.set(new)
+            acc += tw.dot(p.to(q.dtype), v[place])
+        o[s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
+
+    return prefill
+
+
+def slots(page: int) -> tw.Kernel:
+    """Where the S tokens behind each sequence's length lie in pages of ``page``: -1 where the table has no page."""
+
+    @tw.kernel
+    def slots(lengths: tw.Tensor["B"], pages: tw.Tensor["B", "P"], slot: tw.Tensor["B", "S"], *, bs=tw.auto):
+        b, s = tw.grid(slot, (None, bs))
+        t = lengths[b] + s.index
+        entry = pages[b, t // page]
+        slot[b, s] = tw.where(entry.fill(-1) >= 0, entry.fill(0) * page + t % page, -1)
+
+    return slots
+
+
+def append(width: int, page: int) -> tw.Kernel:
+    """New keys, rotated by their angles, and values to their slots in pages of ``page``; slots of -1 are skipped."""
+    half = width // 2
+
+    @tw.kernel
+    def append(
+        slots: tw.Unique["M"],
+        cos: tw.Tensor["M", half],
+        sin: tw.Tensor["M", half],
+        key: tw.Tensor["M", "G", width],
+        value: tw.Tensor["M", "G", width],
+        k: tw.Tensor["N", page, "G", width],
+        v: tw.Tensor["N", page, "G", width],
+        *,
+        bm=tw.auto,
+    ):
+        m, g = tw.grid((key.shape[0], key.shape[1]), (bm, None))
+        slot = slots[m]
+        first, second = key[m, g, :half], key[m, g, half:]
+        k[slot // page, slot % page, g, :half] = first * cos[m] - second * sin[m]
+        k[slot // page, slot % page, g, half:] = second * cos[m] + first * sin[m]
+        v[slot // page, slot % page, g] = value[m, g]
+
+    return append

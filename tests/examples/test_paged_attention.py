@@ -195,3 +195,69 @@ def test_pages_are_brought_by_tensor_copies(page: int) -> None:
     assert len(loads) == 4 * boxes  # keys and values, in whole steps and the rest
     assert all("$k0*64" in line and "< min(" in line for line in loads)  # no entry behind the last key is read
     assert 'note = "tile.gather"' not in "".join(line for line in text.splitlines() if '"transport.load"' in line)
+
+
+def test_slots_are_where_new_tokens_go() -> None:
+    pages = np.array([[3, 1, -1], [0, 2, 5], [4, LEAST, 1]], np.int32)
+    lengths, slot = np.array([14, 30, 0], np.int32), np.full((3, 20), 7, np.int32)
+    paged.slots(16)(lengths, pages, slot)
+    for b, i in np.ndindex(*slot.shape):
+        page, place = divmod(int(lengths[b]) + i, 16)
+        known = page < 3 and pages[b, page] >= 0
+        assert slot[b, i] == (pages[b, page] * 16 + place if known else -1)
+
+
+def test_keys_are_appended_with_their_rotation() -> None:
+    """To their slots alone: -1 and others that lead outside are skipped."""
+    rng, width = np.random.default_rng(10), 64
+    slots = np.array([5, -1, 33, -1, 0, 64, LEAST, 17, 2**31 - 1], np.int32)
+    key, value = (queries(rng, len(slots), 2, width) for _ in range(2))
+    angles = rng.standard_normal((len(slots), width // 2))
+    cos, sin = np.cos(angles).astype(np.float32), np.sin(angles).astype(np.float32)
+    k, v = (queries(rng, 4, 16, 2, width) for _ in range(2))
+    expected_k, expected_v = k.astype(np.float64), v.astype(np.float64)
+    for i, slot in enumerate(slots):
+        if 0 <= slot < 64:
+            first, second = np.split(key[i].astype(np.float64), 2, axis=-1)
+            at = slot // 16, slot % 16
+            turned = first * cos[i] - second * sin[i], second * cos[i] + first * sin[i]
+            expected_k[at], expected_v[at] = np.concatenate(turned, axis=-1), value[i]
+    paged.append(width, 16)(slots, cos, sin, key, value, k, v)
+    assert np.abs(k.astype(np.float64) - expected_k).max() < 0.03
+    assert (v.astype(np.float64) == expected_v).all()
+
+
+@pytest.mark.parametrize("page", [16, 64])
+def test_prefill_of_chunks(page: int) -> None:
+    """Some of a sequence's tokens, all of them, one and none; rows of no sequence are zeros."""
+    rng = np.random.default_rng(11)
+    cache, offsets = cache_of(rng, [192, 30, 64, 9], page), np.array([0, 150, 180, 181, 181], np.int32)
+    q, o = queries(rng, 190, 4, 128), np.full((190, 4, 128), 7, BF16)
+    paged.prefill(128, page)(offsets, cache.lengths, cache.pages, q, cache.k, cache.v, o, scale=128**-0.5, group=2)
+    for b in range(4):
+        for row in range(offsets[b], offsets[b + 1]):
+            seen = cache.lengths[b] - offsets[b + 1] + row + 1
+            k, v = (np.repeat(x[:seen].astype(np.float64), 2, axis=1) for x in cache.held[b])
+            x = np.einsum("hd,thd->ht", q[row].astype(np.float64), k) * 128**-0.5
+            p = np.exp(x - x.max(-1, keepdims=True))
+            exact = np.einsum("ht,thd->hd", p / p.sum(-1, keepdims=True), v)
+            assert np.abs(o[row].astype(np.float64) - exact).max() < 0.03
+    assert (o[181:] == 0).all()
+
+
+def test_states_of_no_keys_merge_to_zeros() -> None:
+    o, lse = np.zeros((3, 5, 64), np.float32), np.full((3, 5), -np.inf, np.float32)
+    o[1, 2], lse[1, 2] = 2, -7.0
+    y = np.full((5, 64), np.nan, np.float32)
+    paged.merge(o, lse, y)
+    assert (y[2] == 2).all()
+    assert (np.delete(y, 2, 0) == 0).all()
+
+
+@pytest.mark.parametrize("page", [16, 64])
+def test_prefill_is_compiled(page: int) -> None:
+    """Behind a gate, software-pipelined where registers last: what its counters reach is asked of launches."""
+    types = {"offsets": tw.i32, "lengths": tw.i32, "pages": tw.i32, **dict.fromkeys("qkvo", tw.bf16)}
+    kernel = paged.prefill(128, page).compile(dtypes=types, group=4).kernels[-1]
+    assert "transport.load_coordinate" in kernel.transport_ir
+    assert not kernel.spill_bytes > 32

@@ -149,6 +149,8 @@ class _Counts:
         for arg in kernel.body.block.args:
             if isinstance(arg.type, TensorType):
                 self.known |= {name: (0, MAX_EXTENT) for d in arg.type.dims for name in d.expr.symbols}
+        loaded = (op.symbol.data for op in kernel.walk() if isinstance(op, t.Bind))
+        self.known |= dict.fromkeys(loaded, (0, MAX_EXTENT))
         self.ends: dict[str, Ends] = {}
         """Of program coordinates and loop counters, and of what a ``let`` names."""
         self.lets: dict[str, Expr] = {}

@@ -102,11 +102,14 @@ def pages_of(gather: tile.Gather, kernel: tile.Kernel) -> Pages | None:
 
 
 def _tests(load: tile.Gather, kernel: tile.Kernel) -> tuple[Expr, ...]:
-    """When the coordinates of an entry lie in the table; of a program's coordinate it is known."""
-    grid = [g.expr for g in kernel.grid]
+    """When the coordinates of an entry lie in the table; of programs' coordinates, and of integers that were clipped
+    to its extent, it is known."""
+    below = {program_index(i): g.expr for i, g in enumerate(kernel.grid)}
+    binds = (op for op in operations(kernel) if isinstance(op, tile.Bind) and op.most is not None)
+    below |= {op.symbol.data: op.most.expr + 1 for op in binds if op.most is not None}
     found: list[Expr] = []
     for coord, dim in zip((c.expr for c in load.coords), tile.tensor_type(load.tensor).dims.data, strict=True):
-        if not any(coord == Sym(program_index(i)) and extent == dim.expr for i, extent in enumerate(grid)):
+        if not (isinstance(coord, Sym) and below.get(coord.name) == dim.expr):
             found += [Const(0) <= coord, coord < dim.expr]
     return tuple(found)
 
@@ -193,12 +196,13 @@ def prove_tables(lowered: t.Kernel) -> Proof[str]:
     """Whether every coordinate is loaded from inside of its table, and names nothing but places of tensor copies."""
     loads, inside = loads_of(lowered), operations(lowered)
     walks = [op for op in inside if isinstance(op, t.Programs)]
-    grid = {name.data: n.expr for op in walks[:1] for name, n in zip(op.names, op.extents, strict=True)}
+    below = {name.data: n.expr for op in walks[:1] for name, n in zip(op.names, op.extents, strict=True)}
+    below |= {op.symbol.data: op.most.expr + 1 for op in inside if isinstance(op, t.Bind) and op.most is not None}
     for op in loads:
         where = f"{op.symbol.data} at {op.loc.data if op.loc is not None else 'no line'}"
         kind, tests = tile.tensor_type(op.tensor), set(conjuncts(op.guard.expr))
         for coord, dim in zip((c.expr for c in op.coords), kind.dims.data, strict=True):
-            known = isinstance(coord, Sym) and grid.get(coord.name) == dim.expr
+            known = isinstance(coord, Sym) and below.get(coord.name) == dim.expr
             if not known and not {Const(0) <= coord, coord < dim.expr} - {TRUE} <= tests:
                 return Unknown(TABLES, f"{where}: {coord} of {kind.tensor_name.data}", "a guard by the table's extents")
     names = {op.symbol.data for op in loads}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import product
 from math import prod
 
 from tilewright.base.expr import Expr
@@ -33,6 +34,9 @@ STAGES = 5
 """Stages of a pipeline of large tiles: more have bought nothing on H200, they are some 3 microseconds of copies."""
 IN_FLIGHT_BYTES = 160 * 1024
 """What pipelines of small tiles keep in flight (64 x 4096 x 4096: 12 stages of 12 KB 0.99 of cuBLAS, 5 stages 0.69)."""
+PROGRAMS_AHEAD = 2
+"""Stages of tiles that a program loads once, where streams end at loaded bounds and may be short: the next program's
+are on their way while one ends, and those of its streams behind them."""
 MOST_CTAS = 4
 """CTAs of a cluster: with 8 neither the event graph nor canonical runs settle a matmul within minutes."""
 
@@ -239,8 +243,9 @@ def deepest(
     tried = range(most, 0, -1) if candidate.stages is None else (candidate.stages,)
     beside = epilogue_bytes(configuration.consumers) if configuration.stores else 0
     reason = ""
-    for stages in tried:
-        pipelines = tuple(r.with_stages(stages) for r in single)
+    ahead = PROGRAMS_AHEAD if LoadedBounds(kernel).binds else 1
+    for stages, programs in product(tried, range(ahead, 0, -1)):
+        pipelines = tuple(r.with_stages(stages, programs) for r in single)
         estimate = sum(r.stages * r.stage_bytes for r in pipelines)
         if estimate > limit or (estimate + beside > limit and stages > tried[-1]):
             reason = f"{stages} stages take {estimate} bytes of shared memory"

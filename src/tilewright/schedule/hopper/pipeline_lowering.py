@@ -186,27 +186,29 @@ class PipelineLowering(RegisterStagedOperands):
         pages = copied.pages
         table, dims = pages.table, tile.tensor_type(pages.table.tensor).dims.data
         for box in range(pages.boxes):
-            row = pages.span.origin.substitute(at) + box * pages.rows
+            row = pages.span.origin + box * pages.rows
             entry = [c.substitute(at) for c in pages.entry(row)]
             inside = [
                 test
                 for c, dim in zip(entry, (d.expr for d in dims), strict=True)
-                if not self.is_program(c, dim)
+                if not self.is_below(c, dim)
                 for test in (Const(0) <= c, c < dim)
             ]
             load = a.LoadCoordinate(
                 page_symbol(pipeline, copied, box),
                 self.arguments[table.tensor],
                 coords=entry,
-                guard=all_of([row < pages.span.stop.substitute(at), *inside]),
+                guard=all_of([(row < pages.span.stop).substitute(at), *inside]),
                 extent=tile.tensor_type(copied.load.tensor).dims.data[pages.number].expr,
             )
             self.emit(load, copied.load)
 
-    def is_program(self, coord: Expr, dim: Expr) -> bool:
-        """The coordinate is a program's, below the extent of its axis of the grid."""
-        grid = [g.expr for g in self.kernel.grid]
-        return any(coord == Sym(program_index(i)) and extent == dim for i, extent in enumerate(grid))
+    def is_below(self, coord: Expr, dim: Expr) -> bool:
+        """The coordinate is a program's, or an integer that was clipped, and below an extent."""
+        below = {program_index(i): g.expr for i, g in enumerate(self.kernel.grid)}
+        binds = (op for op in self.kernel.walk() if isinstance(op, tile.Bind))
+        below |= {op.symbol.data: op.most.expr + 1 for op in binds if op.most is not None}
+        return isinstance(coord, Sym) and below.get(coord.name) == dim
 
     def fetch_pages(
         self, pipeline: TilePipeline, copied: PagedOperand, place: int, use: Expr, at: Mapping[str, Expr]

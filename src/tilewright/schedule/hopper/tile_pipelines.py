@@ -54,9 +54,9 @@ class TilePipeline:
         """Filled more than once by a program: its tiles are loaded in a stream."""
         return isinstance(self.block.parent_op(), tile.Stream)
 
-    def with_stages(self, stages: int) -> TilePipeline:
-        """The same with so many stages, if it lies in a stream."""
-        return replace(self, stages=stages) if self.in_stream else self
+    def with_stages(self, stages: int, programs: int = 1) -> TilePipeline:
+        """The same with so many stages in a stream, and tiles of so many programs outside of streams."""
+        return replace(self, stages=stages if self.in_stream else programs)
 
     @property
     def thread_copied(self) -> tuple[StageTile, ...]:
