@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from types import MappingProxyType
 
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -168,6 +169,19 @@ class PipelineLowering(RegisterStagedOperands):
         if share is not None and share.parts > 1:
             first[1] = first[1] + share.place * share.rows
             offset = offset + share.place * share.bytes
+        self.copy_boxes(pipeline, load, plan, first, offset, use, share.receivers if share is not None else ())
+
+    def copy_boxes(
+        self,
+        pipeline: TilePipeline,
+        load: tile.Load | tile.Gather,
+        plan: TensorMapPlan,
+        first: Sequence[Expr],
+        offset: Expr,
+        use: Expr,
+        ctas: Sequence[Expr] = (),
+    ) -> None:
+        """The copies of a map's boxes, the first of which begins at ``first``, to byte ``offset`` of a pipeline."""
         for box in plan.boxes:
             copy = a.TmaLoad(
                 self.maps[load, plan.box],
@@ -177,7 +191,7 @@ class PipelineLowering(RegisterStagedOperands):
                 offset=offset + box.shared_offset_bytes,
                 index=use % pipeline.stages,
                 box_bytes=plan.box_bytes,
-                ctas=share.receivers if share is not None else (),
+                ctas=ctas,
             )
             self.emit(copy, load)
 
@@ -229,19 +243,11 @@ class PipelineLowering(RegisterStagedOperands):
                 else:
                     own.append((coord if span is None else span.origin).substitute(at))
             first = [index_value(c, own) for c in plan.coordinates]
-            for box in plan.boxes:
-                panel, rest = divmod(box.shared_offset_bytes, plan.shared.panel_bytes)
-                within = panel * held.panel_bytes + number * pages.rows * held.row_bytes + rest
-                copy = a.TmaLoad(
-                    self.maps[copied.load, plan.box],
-                    self.data[pipeline.name],
-                    self.full[pipeline.name],
-                    coords=[c + s for c, s in zip(first, box.start, strict=True)],
-                    offset=self.stage(pipeline, use) + place + within,
-                    index=use % pipeline.stages,
-                    box_bytes=plan.box_bytes,
-                )
-                self.emit(copy, copied.load)
+            panels = [divmod(box.shared_offset_bytes, plan.shared.panel_bytes) for box in plan.boxes]
+            begins = [panel * held.panel_bytes + number * pages.rows * held.row_bytes + rest for panel, rest in panels]
+            boxes = tuple(replace(b, shared_offset_bytes=begin) for b, begin in zip(plan.boxes, begins, strict=True))
+            offset = self.stage(pipeline, use) + place
+            self.copy_boxes(pipeline, copied.load, replace(plan, boxes=boxes), first, offset, use)
 
     def await_full(self, pipeline: TilePipeline) -> None:
         """The consumers' wait for the tiles of one use."""
