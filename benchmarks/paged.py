@@ -6,8 +6,8 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
     python benchmarks/paged.py run --json benchmarks/results/paged.json
 
 The peers read a contiguous cache. Pages are dealt to the sequences at random. ``parts`` chooses the steps of a part of
-a sequence from the shapes; a time is that of both launches, the parts and their merge. Every result is compared with
-float64, with NaN beyond each length.
+a sequence from the shapes; a time is that of both launches, the parts and their merge, or of the one that takes whole
+sequences. Every result is compared with float64, with NaN beyond each length.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any
 from harness import Timer, document, load, parser, relative_error, store, write
 
 WIDTH = 128
-STEPS = (64, 128)
+STEP = 64
 """Keys of one step (``bk``)."""
 SMS = 132
 
@@ -52,14 +52,14 @@ CASES = (
 PAGES = (None, 16, 32, 64, 128)
 
 
-def parts(case: Case, step: int) -> int:
+def parts(case: Case) -> int:
     """Steps of a part: of all numbers of parts the one whose rounds of CTAs need the fewest steps in all; a part
     costs some steps besides, for its queries, its state and the merge."""
-    steps, heads = -(-case.T // step), case.B * case.G
+    steps, heads = -(-case.T // STEP), case.B * case.G
 
     def price(count: int) -> float:
         chunk = -(-steps // count)
-        return -(-heads * -(-steps // chunk) // SMS) * (chunk + _OF_A_PART * 64 / step)
+        return -(-heads * -(-steps // chunk) // SMS) * (chunk + _OF_A_PART)
 
     best = min(range(1, min(steps, 128) + 1), key=price)
     return -(-steps // best)
@@ -68,9 +68,9 @@ def parts(case: Case, step: int) -> int:
 _OF_A_PART = 3
 
 
-def name_of(page: int | None, step: int) -> str:
-    """The artifact for a page size and the keys of a step."""
-    return f"decode_{page or 'contiguous'}_{step}"
+def name_of(page: int | None, dtype: str) -> str:
+    """The artifact for a page size and the results' dtype: f32 of parts, bf16 of whole sequences."""
+    return f"decode_{page or 'contiguous'}_{dtype}"
 
 
 def build(only: str) -> None:
@@ -78,22 +78,22 @@ def build(only: str) -> None:
     import paged_attention
 
     for page in PAGES:
-        for step in STEPS:
+        for dtype in ("f32", "bf16"):
             shapes = {
                 "lengths": ((64,), "i32"),
                 "q": ((64, 1, 8, 3, WIDTH), "bf16"),
                 "k": ((64, page or 4096, 8, WIDTH), "bf16"),
                 "v": ((64, page or 4096, 8, WIDTH), "bf16"),
-                "o": ((4, 64, 1, 8, 3, WIDTH), "f32"),
+                "o": ((4, 64, 1, 8, 3, WIDTH), dtype),
                 "lse": ((4, 64, 1, 8, 3), "f32"),
             }
             shapes |= {} if page is None else {"pages": ((64, 64), "i32")}
             keywords = {"pages": None} if page is None else {}
-            if only in name_of(page, step):
-                _build(name_of(page, step), paged_attention.decode(WIDTH, page=page), shapes, bk=step, **keywords)
+            if only in name_of(page, dtype):
+                _build(name_of(page, dtype), paged_attention.decode(WIDTH, page=page), shapes, bk=STEP, **keywords)
     shapes = {"o": ((4, 64, WIDTH), "f32"), "lse": ((4, 64), "f32"), "y": ((64, WIDTH), "bf16")}
     if only in "merge":
-        _build("merge", paged_attention.merge, shapes)
+        _build("merge", paged_attention.merge, shapes, bm=1, bc=16)
 
 
 def _build(name: str, kernel: Any, shapes: dict[str, tuple[tuple[int, ...], str]], **keywords: Any) -> None:
@@ -159,33 +159,36 @@ class Problem:
         table = order.view(case.B, count).int()
         pools = []
         for cache in (self.k, self.v):
-            pool = torch.empty(case.B * count, page, case.G, WIDTH, device="cuda", dtype=torch.bfloat16)
+            shape = (case.B * count, case.G, page, WIDTH) if self.hnd else (case.B * count, page, case.G, WIDTH)
+            pool = torch.empty(shape, device="cuda", dtype=torch.bfloat16)
+            pool = pool.transpose(1, 2) if self.hnd else pool
             pool[order] = cache.reshape(case.B * count, page, case.G, WIDTH)
             pools.append(pool)
         held = torch.arange(count, device="cuda")[None] * page < self.lengths[:, None]
         return table.masked_fill(~held, -(2**31)), *pools
 
-    def launch(self, page: int | None, step: int, chunk: int) -> tuple[Any, Any]:
-        """Both launches of ours, and where their result goes; None where the kernel was not built."""
-        torch, case = self.torch, self.case
-        decode, merge = load(name_of(page, step)), load("merge")
+    def launch(self, page: int | None) -> tuple[Any, Any]:
+        """Our launches, and where their result goes; None where a kernel was not built."""
+        torch, case, chunk = self.torch, self.case, parts(self.case)
+        count = -(-case.T // (chunk * STEP))
+        decode, merge = load(name_of(page, "bf16" if count == 1 else "f32")), load("merge")
         if decode is None or merge is None:
             return None, None
-        count = -(-case.T // (chunk * step))
-        o = torch.full((count, *self.q.shape), float("nan"), device="cuda")
-        lse = torch.full(o.shape[:-1], float("nan"), device="cuda")
         y = torch.full(self.q.shape, float("nan"), device="cuda", dtype=torch.bfloat16)
+        o = y[None] if count == 1 else torch.full((count, *self.q.shape), float("nan"), device="cuda")
+        lse = torch.full(o.shape[:-1], float("nan"), device="cuda")
         given = {"lengths": self.lengths, "q": self.q, "k": self.k, "v": self.v, "o": o, "lse": lse}
         if page is not None:
             given["pages"], given["k"], given["v"] = self.paged(page)
         given |= {"scale": WIDTH**-0.5, "chunk": chunk}
         values = tuple(given[p.name] for p in decode.artifact.parameters)
-        states = (o.view(count, -1, WIDTH), lse.view(count, -1), y.view(-1, WIDTH))
-        joined = tuple(dict(zip(("o", "lse", "y"), states, strict=True))[p.name] for p in merge.artifact.parameters)
+        states = {"o": o.view(count, -1, WIDTH), "lse": lse.view(count, -1), "y": y.view(-1, WIDTH)}
+        joined = tuple(states[p.name] for p in merge.artifact.parameters)
 
         def both() -> None:
             decode.launch(values)
-            merge.launch(joined)
+            if count > 1:
+                merge.launch(joined)
 
         return both, y
 
@@ -220,20 +223,20 @@ def run(args: argparse.Namespace) -> None:
             problem = Problem(torch, case, hnd=hnd)
             variants = {} if case.lengths != "full" else peers(torch, problem)
             exact, errors = problem.exact(), dict[str, float]()
-            for page in PAGES if not hnd else (None,):
-                for step in STEPS:
-                    launch, y = problem.launch(page, step, parts(case, step))
-                    if launch is None:
-                        continue
-                    name = f"{page or 'ours'}/{step}"
-                    launch()
-                    torch.cuda.synchronize()
-                    errors[name] = relative_error(y, exact)
-                    variants[name] = launch
+            for page in PAGES if not hnd else (None, 16):
+                launch, y = problem.launch(page)
+                if launch is None:
+                    continue
+                name = "contiguous" if page is None else f"pages of {page}"
+                launch()
+                torch.cuda.synchronize()
+                errors[name] = relative_error(y, exact)
+                variants[name] = launch
             seconds = timer.medians(variants)
             row = {
                 "case": str(case),
                 "layout": "HND" if hnd else "NHD",
+                "steps_of_a_part": parts(case),
                 "bytes": problem.bytes,
                 "microseconds": {k: round(s * 1e6, 2) for k, s in seconds.items()},
                 "terabytes_per_second": {k: round(problem.bytes / s * 1e-12, 3) for k, s in seconds.items()},

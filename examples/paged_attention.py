@@ -63,7 +63,7 @@ def decode(width: int, tokens: int = 1, page: int | None = None, numerics: str =
             acc.set(acc * fix[:, None])
             top.set(new)
             acc += tw.dot(p.to(q.dtype), v[*place, g])
-        o[c, *row] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        o[c, *row] = acc * (1.0 / tw.where(total > 0, total, 1.0))[:, None]
         lse[c, *row] = tw.where(total > 0, top * scale + tw.log(total), -tw.inf)
 
     return decode
