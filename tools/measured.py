@@ -105,6 +105,18 @@ def experts() -> Iterator[str]:
         yield f"| {case} | {' | '.join(cells + [''] * (7 - len(cells)))} |"
 
 
+def paged() -> Iterator[str]:
+    """Decode over contiguous and paged caches beside cuDNN and flash attention over contiguous ones."""
+    sizes = (16, 32, 64, 128)
+    yield "| case | contiguous | pages of 16 | of 32 | of 64 | of 128 | cuDNN | flash | cuDNN / contiguous |"
+    for row in result("paged")["rows"]:
+        us = row["microseconds"]
+        names = ("contiguous", *(f"pages of {n}" for n in sizes), "cudnn", "flash")
+        cells = [f"{us[name]:.1f}" if name in us else "" for name in names]
+        cells.append(f"{us['cudnn'] / us['contiguous']:.2f}" if "cudnn" in us else "")
+        yield f"| {row['case']} {row['layout']} | {' | '.join(cells)} |"
+
+
 def highlights() -> Iterator[str]:
     """A few of each."""
     yield "| kernel | Tilewright | peer | |"
@@ -178,11 +190,11 @@ def pages() -> dict[Path, str]:
     """Both pages as the results have it."""
     readme = rewritten(README.read_text(), highlights())
     measured = PAGE.read_text()
-    for table in (memory_bound(), operators(), indexed(), grouped(), experts(), products()):
+    for table in (memory_bound(), operators(), indexed(), grouped(), experts(), paged(), products()):
         measured = rewritten(measured, table)
     return {
         README: measured_so(readme, "memory_bound", "torch_ops", "indexed", "scan", "products", "gpu_correctness"),
-        PAGE: measured_so(measured, "memory_bound", "torch_ops", "indexed", "scan", "grouped", "moe", "products"),
+        PAGE: measured_so(measured, "memory_bound", "torch_ops", "indexed", "scan", "grouped", "moe", "paged", "products"),
     }
 
 
