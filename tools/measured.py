@@ -71,6 +71,14 @@ def timed_operators() -> dict[str, Any]:
     return {row["case"].replace(" bfloat16 row-major", ""): row for row in result("torch_ops")["times"]}
 
 
+def gradients_of_attention() -> Iterator[str]:
+    """Every backward of attention beside cuDNN's and FlashAttention-2's."""
+    yield "| case | ours | dq | dk, dv | cuDNN | of cuDNN | of flash |"
+    for case, row in by_case("attention_backward").items():
+        us = [f"{row['microseconds'][name]:.0f}" for name in ("ours", "dq", "dk, dv", "cudnn")]
+        yield f"| {case} | {' | '.join(us)} | {row['of_peer']:.2f} | {row['of_flash']:.2f} |"
+
+
 def indexed() -> Iterator[str]:
     """Every kernel at computed or loaded coordinates, and every scan, beside PyTorch where that has been timed."""
     yield "| kernel | Tilewright, us | of copy | eager, us | torch.compile, us |"
@@ -190,11 +198,22 @@ def pages() -> dict[Path, str]:
     """Both pages as the results have it."""
     readme = rewritten(README.read_text(), highlights())
     measured = PAGE.read_text()
-    for table in (memory_bound(), operators(), indexed(), grouped(), experts(), paged(), products()):
+    tables = (
+        memory_bound(),
+        operators(),
+        gradients_of_attention(),
+        indexed(),
+        grouped(),
+        experts(),
+        paged(),
+        products(),
+    )
+    for table in tables:
         measured = rewritten(measured, table)
+    runs = ("memory_bound", "torch_ops", "attention_backward", "indexed", "scan", "grouped", "moe", "paged", "products")
     return {
         README: measured_so(readme, "memory_bound", "torch_ops", "indexed", "scan", "products", "gpu_correctness"),
-        PAGE: measured_so(measured, "memory_bound", "torch_ops", "indexed", "scan", "grouped", "moe", "paged", "products"),
+        PAGE: measured_so(measured, *runs),
     }
 
 

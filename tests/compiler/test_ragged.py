@@ -103,11 +103,11 @@ def test_a_kernel_that_is_planned_again_keeps_its_promises(monkeypatch: pytest.M
     """The assembler has spoilt it once: on fewer CTAs per SM it relies on the same."""
     spoilt: list[str] = []
 
-    def once(assembled: Assembled) -> tuple[str, ...]:
+    def once(assembled: Assembled, few: int) -> tuple[str, ...]:
         if re.search(r"\.entry kernel_scaled_groups(_\d+)?\(", assembled.ptx) and not spoilt:
             spoilt.append("spilled")
             return ("spilled",)
-        return defects(assembled)
+        return defects(assembled, few)
 
     monkeypatch.setattr(build, "defects", once)
     kernel = CASES["scaled_groups"].kernel
