@@ -23,6 +23,8 @@ OPERATORS = (
     "cross_entropy 8192x32000 forward",
 )
 INDEXED = ("embedding 16384 of 32000x4096 bf16", "cumsum 8192x4096 bf16")
+EXPERTS = ("8192 tokens, 2 of 8, 4096x14336, s = 1", "8192 tokens, 8 of 128, 2048x768, s = 0")
+CACHES = (("64x4096 32/8", "NHD", 64),)
 HIGHLIGHTS = ("softmax 16384x4096", "rms_norm 8192x8192")
 PRODUCTS = ("8192x8192x8192", "4096x4096x4096", "4100x4100x4100")
 ATTENTIONS = ("full {}4x16x4096x128", "causal {}4x16x4096x128")
@@ -144,6 +146,14 @@ def highlights() -> Iterator[str]:
         us = row["microseconds"]
         ours = f"{us['ours']:.1f} us, {row['of_copy']['ours']:.2f} of a copy"
         yield f"| {case} | {ours} | {us['compile']:.1f} us | torch.compile |"
+    for case in EXPERTS:
+        us = by_case("moe")[case]["microseconds"]
+        yield f"| `ops.moe` {case} | {us['ours']:.0f} us | {us['compiled']:.0f} us | torch.compile |"
+    for case, layout, pages in CACHES:
+        (row,) = (r for r in result("paged")["rows"] if (r["case"], r["layout"]) == (case, layout))
+        us = row["microseconds"]
+        ours = f"{us[f'pages of {pages}']:.1f} us, contiguous {us['contiguous']:.1f}"
+        yield f"| decode {case}, pages of {pages} | {ours} | contiguous {us['cudnn']:.1f} us | cuDNN |"
     measured = by_case("products")
     for shape in PRODUCTS:
         ours, peer = measured[f"matmul {shape}"]["tflops"].values()
@@ -210,9 +220,10 @@ def pages() -> dict[Path, str]:
     )
     for table in tables:
         measured = rewritten(measured, table)
+    shown = ("memory_bound", "torch_ops", "indexed", "scan", "moe", "paged", "products", "gpu_correctness")
     runs = ("memory_bound", "torch_ops", "attention_backward", "indexed", "scan", "grouped", "moe", "paged", "products")
     return {
-        README: measured_so(readme, "memory_bound", "torch_ops", "indexed", "scan", "products", "gpu_correctness"),
+        README: measured_so(readme, *shown),
         PAGE: measured_so(measured, *runs),
     }
 
