@@ -75,6 +75,7 @@ def test_every_example_file_has_a_case() -> None:
             "topk",
             "dropout",
             "histogram",
+            "moe",
             "paged_attention",
         )
         for name, value in vars(load(module)).items()
