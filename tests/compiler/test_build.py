@@ -150,6 +150,24 @@ def test_what_the_assembler_spoils_falls_to_the_next_schedule(
     assert any("given up: " in line and said in line for line in artifact.plan)
 
 
+@pytest.mark.parametrize("validate", [False, True])
+def test_of_schedules_that_all_spill_the_one_that_does_least_is_kept(
+    monkeypatch: pytest.MonkeyPatch, validate: bool
+) -> None:
+    spills: list[int] = []
+
+    def assembled(source: str, arch: str, name: str) -> Assembled:
+        spills.append(200 if len(spills) == 1 else 400 + len(spills))
+        return replace(assemble_once(source, arch, name), spill_bytes=spills[-1])
+
+    monkeypatch.setattr(build_room, "assemble", assembled)
+    compiled = Kernel(product)
+    ahead = compiled._ahead("sm_90a", dict.fromkeys("abc", "bf16"), None, None, None, {})
+    artifact = build_room.build(compiled._plan(ahead), validate=validate)
+    assert len(spills) > 2
+    assert [kernel.spill_bytes for kernel in artifact.kernels] == [200]
+
+
 def test_what_ptxas_says_against_the_schedule_is_a_defect() -> None:
     clean = Assembled("", b"cubin", 32, 0, 0, "ptxas info    : Used 32 registers")
     assert defects(clean) == ()
