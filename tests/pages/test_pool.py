@@ -337,3 +337,23 @@ def test_threads_do_not_get_each_others_pages() -> None:
     pool.take(64)
     assert wrong == []
     assert pool.stats().held == 64
+
+
+def test_what_is_no_integer_is_refused_and_changes_nothing() -> None:
+    pool = pages.PagePool(8)
+    handle = pool.take_one()
+    refused("PAG026", lambda: pool.take(2.5))  # pyright: ignore[reportArgumentType] - of a stranger
+    refused("PAG026", lambda: pages.PagePool(2.5))  # pyright: ignore[reportArgumentType] - of a stranger
+    for wrong in (handle + 0.7, 2**70, None):
+        refused("PAG020", lambda wrong=wrong: pool.release(wrong))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(AttributeError):
+        pool.release(handle, after=5)  # pyright: ignore[reportArgumentType] - of a stranger
+    pool.release(handle)
+    assert pool.stats().free == 8
+
+
+def test_a_window_is_not_negative() -> None:
+    sequence = pages.PageSequence(pages.PagePool(8, page_tokens=4))
+    sequence.append(6)
+    refused("PAG026", lambda: sequence.slide(-5))
+    assert sequence.append(1).slots.slots.tolist() == [6]

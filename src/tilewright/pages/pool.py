@@ -145,6 +145,8 @@ class PagePool:
     ) -> None:
         sizes = dict(pages) if isinstance(pages, Mapping) else {page_tokens: pages}
         for tokens, count in sizes.items():
+            counted(tokens, "tokens a page")
+            counted(count, "pages")
             if not (tokens >= 1 and 1 <= count <= PAGE) or len(sizes) > SIZE:
                 _out_of_range(f"{shown(count)} pages of {shown(tokens)} tokens", f"1 to {PAGE} pages, {SIZE} sizes")
         if not sizes:
@@ -185,7 +187,7 @@ class PagePool:
         the oldest events are waited for (not with ``wait=False``): a take fails only if pages are held by owners.
         """
         size = self._size(page_tokens)
-        if number < 0:
+        if counted(number, "pages") < 0:
             _out_of_range(f"{shown(number)} pages", "at least 0")
         with self._lock:
             if size.top >= number and not self._waiting:
@@ -245,7 +247,7 @@ class PagePool:
 
     def share(self, handles: ArrayLike) -> Handles:
         """Another owner for each; returns the same handles."""
-        given = np.atleast_1d(np.asarray(handles, np.int64))
+        given = _handles(handles)
         with self._lock:
             for size, mine in self._split(given):
                 pages = self._alive(size, mine)
@@ -305,11 +307,13 @@ class PagePool:
         Pages without owners are free at once, or with ``after`` when that event has passed (and those that earlier
         owners gave); cached ones can be found until they are evicted. Nothing is released where one handle is refused.
         """
-        given = np.atleast_1d(np.asarray(handles, np.int64))
+        given = _handles(handles)
         with self._lock:
             parts = self._split(given)
             for size, mine in parts:
                 self._releasable(size, mine)
+            if after is not None:
+                after.query()  # what raises does so before an owner is gone
             for size, mine in parts:
                 self._release(size, mine, after)
 
@@ -406,7 +410,7 @@ class PagePool:
         size = self._size(page_tokens)
         tree = self._trees[size.number]
         with self._lock:
-            pages = self._alive(size, np.atleast_1d(np.asarray(handles, np.int64))).tolist()
+            pages = self._alive(size, _handles(handles)).tolist()
             node, count = tree.root, 0
             for page, key in zip(pages, tree.keys(tokens, extra), strict=False):
                 found = node.children.get(key)
@@ -497,7 +501,7 @@ class PagePool:
         """The numbers of the pages, for tables; PAG020 where a handle is not alive."""
         size = self._size(page_tokens)
         with self._lock:
-            return self._alive(size, np.atleast_1d(np.asarray(handles, np.int64)))
+            return self._alive(size, _handles(handles))
 
     def generations(self, page_tokens: int | None = None) -> NDArray[np.int32]:
         """The generation of every page now, to be copied to the device in debug mode."""
@@ -555,7 +559,7 @@ class PagePool:
         return pages
 
     def _one(self, handle: int) -> tuple[_SizeClass, int]:
-        ((size, given),) = self._split(np.array([handle], np.int64))
+        ((size, given),) = self._split(_handles(handle))
         return size, int(self._alive(size, given)[0])
 
     def _note(self, what: Primitive, size: _SizeClass, values: NDArray[Any], entry: int = 0) -> None:
@@ -591,6 +595,21 @@ class HostPoison:
         """Which pages are filled still."""
         del page_tokens
         return (self._bytes[pages] == 0xFF).all(axis=1)
+
+
+def counted(number: object, what: str) -> int:
+    """A number of pages or tokens that a caller gave; PAG026 where it is no integer."""
+    if isinstance(number, bool) or not isinstance(number, int | np.integer):
+        _out_of_range(f"{shown(number)} {what}", "an integer")
+    return int(number)
+
+
+def _handles(given: ArrayLike) -> Handles:
+    """What a caller gave for handles; PAG020 where it is not of integers, of which no fraction may be cut off."""
+    array = np.atleast_1d(np.asarray(given))
+    if array.size and array.dtype.kind not in "iu":
+        fail("PAG020", found=shown(given), required="handles: integers that this pool gave out")
+    return array.astype(np.int64, copy=False)
 
 
 def _buffer(array: NDArray[Any]) -> Any:

@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 
 from tilewright.diag import fail, shown
 from tilewright.pages.handles import PAGE
-from tilewright.pages.pool import PagePool, PassingEvent
+from tilewright.pages.pool import PagePool, PassingEvent, counted
 from tilewright.pages.tables import BlockTable, Discharge, Int32s, SlotMapping, padded
 
 _NO_PAGE = -1
@@ -74,7 +74,9 @@ class PageSequence:
         self.pool.release(held[::-1], after=after)
 
     def slide(self, window: int, *, after: PassingEvent | None = None) -> int:
-        """Give pages back that no token of the last ``window`` is in; how many."""
+        """Give pages back that no token of the last ``window`` is in; how many. PAG026: a negative window."""
+        if counted(window, "tokens") < 0:
+            _wrong(f"a window of {shown(window)} tokens", "at least 0")
         first = max(self.length - window, 0) // self.page_tokens
         dead = [h for h in self.handles[self.gone : first] if h is not None]
         if dead:
@@ -140,7 +142,11 @@ def append(sequences: Sequence[PageSequence], tokens: Sequence[int]) -> Appended
     All or nothing: where there are not enough pages (PAG021), nothing has changed. The slots are
     distinct by construction: every page that is written has one owner.
     """
-    if len(sequences) != len(tokens) or any(t < 0 for t in tokens) or len(set(map(id, sequences))) != len(sequences):
+    if (
+        len(sequences) != len(tokens)
+        or any(counted(t, "tokens") < 0 for t in tokens)
+        or len(set(map(id, sequences))) != len(sequences)
+    ):
         _wrong(f"{len(sequences)} sequences, tokens {shown(list(tokens))}", "each sequence once, and its tokens")
     if not sequences:
         _wrong("no sequences", "at least one")
