@@ -601,7 +601,7 @@ def counted(number: object, what: str) -> int:
     """A number of pages or tokens that a caller gave; PAG026 where it is no integer."""
     if isinstance(number, bool) or not isinstance(number, int | np.integer):
         _out_of_range(f"{shown(number)} {what}", "an integer")
-    return int(number)
+    return int(number)  # pyright: ignore[reportUnknownArgumentType] - of any width
 
 
 def _handles(given: ArrayLike) -> Handles:
