@@ -88,6 +88,19 @@ def test_a_fork_copies_the_page_that_is_not_full() -> None:
     assert first.row[0] == second.row[0]
 
 
+def test_a_copy_that_is_told_twice_gives_its_page_back_once() -> None:
+    pool = pages.PagePool(8, page_tokens=4)
+    first = pages.PageSequence(pool)
+    first.append(6)
+    second = first.fork()
+    done = second.append()
+    done.copied()
+    done.copied()
+    first.release()
+    second.release()
+    assert pool.stats().held == 0
+
+
 def test_the_last_fork_of_a_batch_writes_in_place() -> None:
     pool = pages.PagePool(8, page_tokens=4)
     first = pages.PageSequence(pool)

@@ -128,12 +128,13 @@ class Appended:
     sources: Int32s
     targets: Int32s
     pool: PagePool
-    held: tuple[int, ...]
+    held: list[int]
 
     def copied(self, *, after: PassingEvent | None = None) -> None:
-        """Release the pages that were copied from, behind the event of the copies."""
+        """Release the pages that were copied from, behind the event of the copies. A second call does nothing."""
         if self.held:
             self.pool.release(np.array(self.held, np.int64), after=after)
+            self.held.clear()
 
 
 def append(sequences: Sequence[PageSequence], tokens: Sequence[int]) -> Appended:
@@ -168,7 +169,7 @@ def append(sequences: Sequence[PageSequence], tokens: Sequence[int]) -> Appended
     targets = np.array([t & PAGE for _, t in copies], np.int32)
     limit = pool.pages(size) * size
     mapping = SlotMapping(np.concatenate(slots), limit, Discharge.BY_CONSTRUCTION)
-    return Appended(mapping, sources, targets, pool, tuple(s for s, _ in copies))
+    return Appended(mapping, sources, targets, pool, [s for s, _ in copies])
 
 
 def _copies(
