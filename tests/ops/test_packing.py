@@ -97,6 +97,26 @@ def test_there_and_back() -> None:
     np.testing.assert_allclose(tw.unpack(plan, packed, weights, added), wanted, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("kind", [np.bool_, np.int8, np.int32, np.int64])
+def test_rows_of_integers_keep_their_dtype(kind: type) -> None:
+    ids = drawn(20, 2, 5)
+    plan = tw.build_pack_plan(ids, 5, tw.PackPolicy(4))
+    x = np.random.default_rng(1).integers(0, 2, (20, 6)).astype(kind)
+    if kind is np.int64:
+        x = x * 2**40 + 3
+    packed = tw.pack(plan, x)
+    assert packed.dtype == x.dtype
+    np.testing.assert_array_equal(packed, np.where(plan.rows[:, None] >= 0, x[plan.rows], kind(0)))
+
+
+def test_sums_of_integers_keep_their_dtype() -> None:
+    plan = tw.build_pack_plan(np.array([[1, 0], [2, -1]], np.int32), 3)
+    y, weights = np.full((4, 8), 3, np.int32), np.array([[2, 1], [4, 1]], np.float32)
+    for got, wanted in ((tw.unpack(plan, y), [6, 3]), (tw.unpack(plan, y, weights), [9, 12])):
+        assert got.dtype == np.int32
+        assert got[:, 0].tolist() == wanted
+
+
 def test_a_plan_serves_a_kernel_over_groups() -> None:
     @tw.kernel
     def scaled(offsets: tw.Offsets["G + 1"], scale: tw.Tensor["G"], x: tw.Tensor["P", "D"], y: tw.Tensor["P", "D"]):  # noqa: F821, UP037
@@ -134,6 +154,10 @@ def test_policies_and_rows_that_do_not_fit_are_refused() -> None:
     for policy in ({"align": 0}, {"align": 64.0}, {"capacity": -1}, {"capacity": True}):
         with pytest.raises(tw.TilewrightError, match="JIT012"):
             tw.PackPolicy(**policy)
+    no_policies: tuple[Any, ...] = (None, 64)
+    for policy in no_policies:
+        with pytest.raises(tw.TilewrightError, match=r"(?s)JIT012.*tw.PackPolicy"):
+            tw.build_pack_plan(np.zeros(4, np.int32), 3, policy)
     with pytest.raises(tw.TilewrightError, match="JIT012"):  # a bucket a row, each a block
         tw.build_pack_plan(np.zeros(1024, np.int32), 1024, tw.PackPolicy(2**21))
     plan = tw.build_pack_plan(drawn(6, 2, 3), 3)

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from typing import Any
 
+from tilewright.base.dtypes import dtype_named
 from tilewright.diag import fail
+from tilewright.jit.outputs import empty
 from tilewright.ops.packing import kernels
 from tilewright.ops.packing.plan import PackPlan
 
 
 def pack(plan: PackPlan, x: Any) -> Any:
-    """The rows of ``x``, (tokens, width), at their packed places: (P, width), 0 in padding."""
+    """The rows of ``x``, (tokens, width), at their packed places: (P, width), of the dtype of ``x``, 0 in padding."""
     _require("x", x, (plan.tokens, None))
-    return kernels.pack_rows(plan.rows, x)
+    return _called(kernels.pack_rows, "y", x, (plan.capacity, x.shape[1]), rows=plan.rows, x=x)
 
 
 def unpack(plan: PackPlan, y: Any, weights: Any = None, added: Any = None) -> Any:
@@ -28,7 +30,19 @@ def unpack(plan: PackPlan, y: Any, weights: Any = None, added: Any = None) -> An
     ):
         if given is not None:
             _require(name, given, shape)
-    return kernels.unpack_rows(plan.slots, y, weights, added, choices=plan.choices)
+    shape, tensors = (plan.tokens, y.shape[1]), {"slots": plan.slots, "y": y, "weights": weights, "added": added}
+    return _called(kernels.unpack_rows, "out", y, shape, **tensors, choices=plan.choices)
+
+
+def _called(kernel: Any, result: str, like: Any, shape: tuple[int, int], **given: Any) -> Any:
+    """The ``result`` of a kernel, of the dtype of ``like``: of integers allocated here, where a call that leaves it out
+    would take the dtype of the plan's, or of the weights'."""
+    dtype = dtype_named(str(like.dtype))
+    if dtype is None or dtype.is_float:
+        return kernel(**given)
+    made = empty(like, shape, dtype)
+    kernel(**given, **{result: made})
+    return made
 
 
 def _require(name: str, value: Any, shape: tuple[int | None, ...]) -> None:

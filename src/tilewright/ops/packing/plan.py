@@ -111,7 +111,9 @@ def _allocated(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
     return PackPlan(policy, *(empty(indices, shape, i32) for shape in extents))
 
 
-def _check(indices: Any, buckets: int, policy: PackPolicy) -> None:
+def _check(indices: Any, buckets: int, policy: object) -> None:
+    if not isinstance(policy, PackPolicy):
+        fail("JIT012", found=f"policy={policy!r}", required="a tw.PackPolicy")
     if type(buckets) is not int or not 1 <= buckets <= MAX_BUCKETS:
         fail("JIT012", found=f"{buckets!r} buckets", required=f"a number from 1 to {MAX_BUCKETS}")
     shape, name = tuple(getattr(indices, "shape", ())), str(getattr(indices, "dtype", type(indices).__name__))
