@@ -211,6 +211,11 @@ def trip(by: int) -> Callable[[tile.Kernel], None]:
     return change
 
 
+def begun_later(kernel: tile.Kernel) -> None:
+    stream = first(kernel, tile.Stream)
+    stream.attributes["begin"] = ExprAttr(stream.begin.expr + 1)
+
+
 def shifted(kind: type, index: int) -> Callable[[tile.Kernel], None]:
     """An access whose first coordinate is another one."""
 
@@ -254,6 +259,7 @@ def wider_grid(kernel: tile.Kernel) -> None:
         ("product", shifted(tile.Store, 1)),
         ("product", exchanged(tile.Store)),
         ("combine", trip(-1)),
+        ("combine", begun_later),
         ("combine", shifted(tile.Load, 1)),
         ("combine", exchanged(tile.Load)),
     ],

@@ -18,7 +18,7 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Block, Operation, ParametrizedAttribute, SSAValue
 
 from tilewright.artifact.schema import Obligation
-from tilewright.base.expr import OWN, TRUE, Expr, Sym, ceildiv, maximum, minimum, simplify
+from tilewright.base.expr import OWN, TRUE, Const, Expr, Sym, ceildiv, maximum, minimum, simplify
 from tilewright.diag import fail
 from tilewright.lang.axes import Coord, Span
 from tilewright.lang.fns import BinaryFn, ReduceFn
@@ -169,6 +169,8 @@ def _added(
     counter = Sym(adding.counter.data)
     if (span.origin, span.stop) != (counter * span.size, parts) or adding.trip.expr != ceildiv(parts, span.size):
         raise UnlikeError(f"a stream over {span} in {adding.trip.expr} steps")
+    if adding.begin.expr != Const(0):
+        raise UnlikeError(f"a stream over the parts from {adding.begin.expr}")
     body = ops_in(adding.body.block)
     writes = [op for op in body if isinstance(op, tile.Write)]
     if len(writes) != len(fragments) or any(not op.results for op in body if op not in writes and op is not body[-1]):
