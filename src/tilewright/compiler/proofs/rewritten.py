@@ -93,14 +93,16 @@ def certify_split(
         stored = _product(wholes[0], product, parts)
         loaded = _combine(wholes[1], combine, parts)
         if stored != loaded:
-            raise UnlikeError(f"sums stored to {', '.join(stored)}, and loaded from {', '.join(loaded)}")
+            raise UnlikeError(
+                f"sums stored to {', '.join(map(str, stored))}, loaded from {', '.join(map(str, loaded))}"
+            )
     except UnlikeError as why:
         _refuse("split", str(why))
     return Obligation("split", "identity", f"{count} parts, each step in one of them")
 
 
 # -- the two kernels of a split ----------------------------------------------------------------------------------------
-def _product(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[str]:
+def _product(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[tile.TensorType]:
     """Compares the kernel that multiplies; returns the tensors of the fragments' sums, in order."""
     names: dict[str, Expr] = {program_index(i): Sym(program_index(i + 1)) for i in range(len(whole.grid))}
     grid = [parts, *(extent.expr.substitute(names) for extent in whole.grid)]
@@ -128,7 +130,7 @@ def _product(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[str]:
         place = [_coord(c, names) for c in _place(whole, fragment)]
         if list(coords_of(store)) != [part, *place]:
             raise UnlikeError(f"the sums of {tensor_name(store)} lie elsewhere")
-    return [tensor_name(store) for store in stores]
+    return [tile.tensor_type(store.tensor) for store in stores]
 
 
 def _stream_of_part(match: _Match, stream: tile.Stream, made: Operation, parts: Expr) -> None:
@@ -141,7 +143,7 @@ def _stream_of_part(match: _Match, stream: tile.Stream, made: Operation, parts: 
     match.within({**match.names, counter: part * per + Sym(counter)}).stream(stream, made)
 
 
-def _combine(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[str]:
+def _combine(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[tile.TensorType]:
     """Compares the kernel that adds; returns the tensors of the fragments' sums, in order."""
     _same_frame(whole, made, [extent.expr for extent in whole.grid], [parts >= 1])
     match = _Match({})
@@ -164,7 +166,7 @@ def _combine(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[str]:
 
 def _added(
     match: _Match, whole: tile.Kernel, fragments: Sequence[tile.Fragment], adding: tile.Stream, parts: Expr
-) -> list[str]:
+) -> list[tile.TensorType]:
     span = adding.axis.data
     counter = Sym(adding.counter.data)
     if (span.origin, span.stop) != (counter * span.size, parts) or adding.trip.expr != ceildiv(parts, span.size):
@@ -175,7 +177,7 @@ def _added(
     writes = [op for op in body if isinstance(op, tile.Write)]
     if len(writes) != len(fragments) or any(not op.results for op in body if op not in writes and op is not body[-1]):
         raise UnlikeError("what is done with the parts")
-    found: list[str] = []
+    found: list[tile.TensorType] = []
     for fragment, write in zip(fragments, writes, strict=True):
         term = _added_to(write)
         some = isinstance(term, tile.Reduce) and term.fn.data is ReduceFn.SUM and term.axis.data == 0
@@ -184,7 +186,7 @@ def _added(
             raise UnlikeError("a fragment that is not added its parts")
         if list(coords_of(load)) != [span if some else counter, *_place(whole, fragment)] or span.size > 1 > some:
             raise UnlikeError(f"the sums of {tensor_name(load)} are read elsewhere")
-        found.append(tensor_name(load))
+        found.append(tile.tensor_type(load.tensor))
     if len(set(found)) != len(found):
         raise UnlikeError("sums that are read twice")
     return found
