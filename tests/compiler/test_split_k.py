@@ -11,6 +11,7 @@ import ml_dtypes
 import numpy as np
 import pytest
 from xdsl.dialects.builtin import ArrayAttr
+from xdsl.rewriter import Rewriter
 
 import tilewright as tw
 from support import products as p
@@ -243,6 +244,15 @@ def exchanged(kind: type) -> Callable[[tile.Kernel], None]:
     return change
 
 
+def turned_sums(kernel: tile.Kernel) -> None:
+    """The last two extents of a tensor of sums are each other's."""
+    arg = next(a for a in reversed(kernel.body.block.args) if isinstance(a.type, tile.TensorType))
+    *rest, rows, columns = (dim.expr for dim in arg.type.dims)
+    Rewriter.replace_value_with_new_type(
+        arg, tile.TensorType.of(arg.type.element, [*rest, columns, rows], arg.type.tensor_name.data)
+    )
+
+
 def wider_grid(kernel: tile.Kernel) -> None:
     parts, *rest = kernel.grid.data
     kernel.attributes["grid"] = ArrayAttr([ExprAttr(parts.expr + 1), *rest])
@@ -262,6 +272,8 @@ def wider_grid(kernel: tile.Kernel) -> None:
         ("combine", begun_later),
         ("combine", shifted(tile.Load, 1)),
         ("combine", exchanged(tile.Load)),
+        ("product", turned_sums),
+        ("combine", turned_sums),
     ],
 )
 def test_what_is_changed_is_seen(which: str, change: Callable[[tile.Kernel], None], *, many: bool) -> None:
