@@ -17,6 +17,7 @@ from tilewright.compiler.counter_bounds import counters_fit
 from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.products import MOST_SPILLED
 from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.proofs.rewritten import certify_rewritten
 from tilewright.compiler.proofs.steps import certify_steps
@@ -30,8 +31,6 @@ from tilewright.transport import dialect as transport
 from tilewright.validate.recipe import require_recipe
 
 _TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
-_MOST_SPILLED = 1024
-"""Bytes that a kernel may spill where all its schedules do: as much as all registers of a thread hold."""
 
 
 @gc_paused()
@@ -150,7 +149,7 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
         if not found or (request.debug and assembled.cubin):
             return _Kernel(planned, emitted, assembled, checked)
         if planned.later is not None:
-            only_spills = bool(assembled.cubin) and not unlike and not defects(assembled, _MOST_SPILLED)
+            only_spills = bool(assembled.cubin) and not unlike and not defects(assembled, MOST_SPILLED)
             if only_spills and (least is None or assembled.spill_bytes < least.assembled.spill_bytes):
                 least = _Kernel(planned, emitted, assembled, checked)
             try:

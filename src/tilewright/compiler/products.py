@@ -48,8 +48,8 @@ class Found:
 _LESS_SPILLED = "use smaller tiles, whose accumulators fit the registers (64 x 64 of f32), or operands .to(tw.tf32)"
 
 
-_FAR_TOO_MUCH = 1024
-"""Bytes a thread: as much as all its registers hold."""
+MOST_SPILLED = 1024
+"""Bytes a thread that a kernel may spill at most: as much as all its registers hold."""
 
 
 @dataclass
@@ -116,7 +116,7 @@ class CandidateSearch:
             return ""
         (large, more), (small, less) = max(known.items()), min(known.items())
         expected = less + (more - less) * (size - small) // (large - small)
-        return f"{expected} bytes would spill, by what two other tiles did" if expected >= _FAR_TOO_MUCH else ""
+        return f"{expected} bytes would spill, by what two other tiles did" if expected >= MOST_SPILLED else ""
 
     def _try(self, kernel: tile.Kernel, candidate: Candidate) -> tuple[Scheduled, tuple[Obligation, ...], Expr] | str:
         request = self.request
