@@ -93,6 +93,27 @@ def looked_up(
     o[m, d] = acc
 
 
+@tw.kernel
+def looked_up_across(
+    q: tw.Tensor["M", "D"],
+    k: tw.Tensor["D", "T"],
+    o: tw.Tensor["M", "D"],
+    *,
+    length: tw.i32,
+    bq: int = 128,
+    bk: int = 64,
+):
+    """The same of a transposed tensor: keys run along the lines of the tile."""
+    m = tw.grid(q, bq)
+    d = tw.axis(q.shape[1], upto=64)
+    acc = tw.zeros((m, d), tw.f32)
+    query = q[m, d]
+    for n in tw.stream(k.shape[1], bk, until=length):
+        keys = k[d, n]
+        acc += tw.dot(tw.exp(tw.dot(query, keys)).to(q.dtype), keys.T)
+    o[m, d] = acc
+
+
 def normal(*shape: int) -> np.ndarray:
     return RNG.normal(size=shape).astype(BF16)
 
@@ -153,6 +174,23 @@ def test_rows_that_two_products_read_are_cleared_between_them(warpgroups: int) -
         assert np.linalg.norm(o.astype(np.float64) - exact) < 1e-2 * np.linalg.norm(exact)
 
 
+@pytest.mark.parametrize(("warpgroups", "bk"), [(1, 64), (2, 64), (2, 128)])
+def test_rows_of_a_transposed_tensor_are_cleared_along_the_lines_of_their_tile(warpgroups: int, bk: int) -> None:
+    found = lowered(looked_up_across, Candidate(warpgroups, stages=2), bk=bk)
+    kernel = found.scheduled.kernel
+    assert any(isinstance(op, a.ZeroFill) for op in kernel.walk())
+    assert isinstance(prove_copies(found.tile, kernel), Proved)
+    assert all(isinstance(check(protocol), Proved) for protocol in protocols_of(kernel))
+    for length in (1, 64, 130, 199, 200):
+        q, k, o = normal(70, 64), normal(64, 200), normal(70, 64)
+        q *= BF16(0.125)
+        k[:, length:] = np.nan
+        simulate.run(kernel, {"q": q, "k": k, "o": o}, {"length": length}, seed=length)
+        keys = k[:, :length].astype(np.float64)
+        exact = np.exp(q.astype(np.float64) @ keys) @ keys.T
+        assert np.linalg.norm(o.astype(np.float64) - exact) < 1e-2 * np.linalg.norm(exact)
+
+
 def test_a_warpgroup_that_clears_rows_too_early_is_not_proved() -> None:
     kernel = lowered(looked_up, Candidate(2, stages=2)).scheduled.kernel
     fill = fill_of(kernel)
@@ -173,9 +211,11 @@ def test_a_product_along_the_other_axis_of_a_tile_is_refuted() -> None:
     assert isinstance(prove_copies(found.tile, kernel), Refuted)
 
 
-def test_it_assembles() -> None:
-    emitted = emit_kernel(lowered(attend, *CANDIDATES["two, software_pipelined"][:1], bq=128, bk=128).scheduled.kernel)
-    assert "uint4{}" in emitted.source
+@pytest.mark.parametrize(("kernel", "stored"), [(attend, "uint4"), (looked_up_across, "unsigned short")])
+def test_it_assembles(kernel: tw.Kernel, stored: str) -> None:
+    found = lowered(kernel, Candidate(2, stages=2), bq=128)
+    emitted = emit_kernel(found.scheduled.kernel)
+    assert any(f"<{stored}*>" in line and line.endswith(" = {};") for line in emitted.source.splitlines())
     assert defects(assemble(emitted.source, "sm_90a", emitted.entry)) == ()
 
 

@@ -173,7 +173,7 @@ class HopperEmitter:
         with e.registers(op.count.data):
             guard = "" if e.holds(op.guard.expr) else f"if ({e.c(op.guard.expr)}) "
             to = self.addresses.pointer(op.shared, op.offset.expr)
-            e.line(f"{guard}*reinterpret_cast<{vector}*>({to}) = {vector}{{}};")
+            e.line(f"{guard}*reinterpret_cast<{vector}*>({to}) = {{}};")
 
     def role(self, op: a.Role) -> None:
         """One branch of an if .. else chain, as setmaxnreg wants it."""

@@ -342,7 +342,7 @@ class Analysis:
             return True
         left = source_of(op.a)[0].owner
         computed = not (isinstance(left, tile.Load) or (isinstance(left, tile.Gather) and paged_tile(left)))
-        return role is OperandRole.B and computed and runs_across(value, axis, self.facts)
+        return role is OperandRole.B and computed
 
     def staged(self, value: SSAValue, role: OperandRole, n: int) -> StagedOperand:
         """The operand written to shared memory from registers, K-major, padded to whole instructions."""
@@ -447,18 +447,6 @@ def ends_with_tensor(value: SSAValue, axis: int) -> bool:
         return pages is not None and pages.axis != perm[axis] and reaches_edge(load, 0)
     assert isinstance(load, tile.Load)
     return reaches_edge(load, perm[axis])
-
-
-def runs_across(value: SSAValue, axis: int, facts: Facts) -> bool:
-    """Memory of a loaded operand runs along another axis than ``axis``, whose elements are whole rows."""
-    source, perm = source_of(value)
-    load = source.owner
-    if isinstance(load, tile.Gather):
-        pages, unit = paged_tile(load), facts.of(tensor_name(load)).unit_axis
-        return pages is not None and unit is not None and pages.axes[unit] not in (None, perm[axis])
-    assert isinstance(load, tile.Load)
-    spans = [d for d, c in enumerate(coords_of(load)) if isinstance(c, Span)]
-    return facts.of(tensor_name(load)).unit_axis in (set(spans) - {spans[perm[axis]]})
 
 
 def source_of(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]]:

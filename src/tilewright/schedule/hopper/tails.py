@@ -7,7 +7,8 @@ step of a stream can have such rows, so the consumers write zeros over them::
     row      0 .. length - 1    as copied
              length .. size     zeros, by the consumers       fence.proxy.async, barrier, wgmma
 
-Threads take the lines of a panel in turn, 16 bytes each where lines are dealt out evenly.
+Threads take the lines of a panel in turn, 16 bytes each where lines are dealt out evenly; single elements where the
+tile is K-major, since rows of the operand then run along the lines.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ from tilewright.base.expr import Const, Expr, Interval, Sym
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.layout.shared import SharedTile
+from tilewright.legal.wgmma import Major
 from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.schedule.hopper.operands import DotPlan, TmaOperand, ends_with_tensor, source_of
 from tilewright.schedule.hopper.tile_pipelines import copied_tiles
@@ -48,7 +50,8 @@ def clear_rows(lowering: RoleContext, plan: DotPlan, at: Mapping[str, Expr]) -> 
     assert held is not None, "tiles are whole panels of whole swizzle periods"
     data, base = lowering.shared_operand(plan.b, plan.dot)
     lines, warpgroups = held.rows * held.panels, lowering.configuration.warpgroups
-    vector, sharing = _dealt(held, warpgroups)
+    k_major = plan.b.plan.major is Major.K
+    vector, sharing = _dealt(held, warpgroups, held.element_bytes if k_major else MAX_VECTOR_BYTES)
     lanes, own = held.panel // vector, lines // sharing
     at_once = a.WARPGROUP_THREADS // lanes
     first = Sym(a.WARPGROUP) * own if sharing > 1 else Const(0)
@@ -63,7 +66,7 @@ def clear_rows(lowering: RoleContext, plan: DotPlan, at: Mapping[str, Expr]) -> 
     fill = a.ZeroFill(
         data,
         offset=base + held.offset_expr(row, column, bounds=known),
-        guard=span.stop.substitute(at) <= span.origin.substitute(at) + row,
+        guard=span.stop.substitute(at) <= span.origin.substitute(at) + (column if k_major else row),
         vector=vector,
         count=own // at_once,
         base=begin,
@@ -93,10 +96,10 @@ def _store_zeros(lowering: RoleContext, plan: DotPlan, fill: a.ZeroFill, sharing
     lowering.emit(t.Barrier())
 
 
-def _dealt(held: SharedTile, warpgroups: int) -> tuple[int, int]:
-    """Elements of a store, and how many warpgroups share the lines of a tile, so that all threads have as many."""
-    lines, size = held.rows * held.panels, held.element_bytes
-    widest = MAX_VECTOR_BYTES // size
+def _dealt(held: SharedTile, warpgroups: int, most_bytes: int) -> tuple[int, int]:
+    """Elements of a store of up to ``most_bytes``, and how many warpgroups share the lines of a tile, so that all
+    threads have as many."""
+    lines, widest = held.rows * held.panels, most_bytes // held.element_bytes
     vectors = [v for v in (widest >> k for k in range(widest.bit_length())) if held.panel // v <= a.WARPGROUP_THREADS]
     return next(
         (vector, sharing)
