@@ -19,6 +19,7 @@ PLANS: dict[str, tuple[int, int, int, tw.PackPolicy]] = {
     "one bucket": (5, 1, 1, tw.PackPolicy()),
     "more than one tile of buckets": (70, 3, 129, tw.PackPolicy(8, 2)),
     "the most buckets": (90, 2, 1024, tw.PackPolicy(4)),
+    "blocks of more rows than a tile": (7, 2, 3, tw.PackPolicy(5000)),
 }
 ARRAYS = ("slots", "rows", "pairs", "blocks", "offsets", "kept")
 
@@ -162,7 +163,10 @@ def test_policies_and_rows_that_do_not_fit_are_refused() -> None:
         tw.build_pack_plan(np.zeros(1024, np.int32), 1024, tw.PackPolicy(2**21))
     plan = tw.build_pack_plan(drawn(6, 2, 3), 3)
     x = np.ones((6, 8), np.float32)
+    no_plan: Any = None
     for refused in (
+        lambda: tw.pack(no_plan, x),
+        lambda: tw.unpack(no_plan, x),
         lambda: tw.pack(plan, x[:5]),
         lambda: tw.pack(plan, x[0]),
         lambda: tw.unpack(plan, x),

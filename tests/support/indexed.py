@@ -617,3 +617,46 @@ def gathered_product(index: tw.Tensor["M"], x: tw.Tensor["V", "K"], w: tw.Tensor
     for k in tw.stream(x.shape[1], 32):
         acc += tw.dot(x[rows, k], w[n, k].T)
     y[m, n] = acc
+
+
+def _rows_in_pages(a: Arrays) -> np.ndarray:
+    """Rows of the first three pages of each sequence, by pages of 16; zeros for all others."""
+    b, t = np.meshgrid(np.arange(a["pages"].shape[0]), np.arange(a["o"].shape[1]), indexing="ij")
+    page = np.where(t // 16 < 3, a["pages"][b, t // 16], -1)
+    there = (page >= 0) & (page < len(a["k"]))
+    return np.where(there[..., None], a["k"][np.where(there, page, 0), t % 16], 0)
+
+
+@case(
+    lambda rng: {
+        "q": floats(rng, 2, 5, 32),
+        "k": floats(rng, 12, 16, 32),
+        "pages": rng.integers(-2, 14, (2, 4)).astype(np.int32),
+        "o": stale(2, 64, 5),
+    },
+    lambda a: {"o": np.einsum("btd,bhd->bth", _rows_in_pages(a).astype(np.float64), a["q"])},
+    1e-4,
+)
+@tw.kernel
+def product_of_chosen_pages(
+    q: tw.Tensor["B", "H", 32], k: tw.Tensor["N", 16, 32], pages: tw.Tensor["B", "I"], o: tw.Tensor["B", "T", "H"]
+):
+    """A page is chosen by a condition, so it is absent where a condition and a table say so: of two axes, transposed."""
+    b, t, h = tw.grid(o, (None, 16, 8))
+    d = tw.axis(q.shape[2], upto=32)
+    keys = k[tw.where(t.index // 16 < 3, pages[b, t.index // 16], -1), t.index % 16, d]
+    o[b, t, h] = tw.dot(keys, q[b, h, d].T)
+
+
+@case(
+    lambda rng: {"x": floats(rng, 20), "z": floats(rng, 6), "y": stale(6, 20)},
+    lambda a: {
+        "y": np.where(np.arange(20) >= 3, a["z"][:, None] * np.where(np.arange(20) < 9, np.roll(a["x"], 3), 5.0), -1.0)
+    },
+)
+@tw.kernel
+def chosen_in_another_shape(x: tw.Tensor["N"], z: tw.Tensor["M"], y: tw.Tensor["M", "N"]):
+    """A choice of which one side is absent here and there, expanded along a new axis before it is filled."""
+    m, n = tw.grid(y, (8, 8))
+    chosen = tw.where(n.index < 9, x[n - 3], 5.0)
+    y[m, n] = (z[m][:, None] * chosen[None, :]).fill(-1.0)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -298,15 +299,20 @@ class Tracer(KernelBuilder):
         known = self._presences.get(presence)
         if known is not None and self._is_open(handle(known)):
             return known
+        found = self._inside(presence) if presence.inside else self._presences[replace(presence, shapes=())]
+        for name, positions in presence.shapes:
+            found = (self.expand if name == "expand" else self.transpose)(found, positions)
+        self._presences[presence] = found
+        return found
+
+    def _inside(self, presence: Presence) -> Node:
+        """A bool per coordinate tuple: whether it lies in its tensor."""
         found: Node | None = None
         for coord, dim in presence.inside:
             below = arithmetic.compare(self, CompareFn.LT, coord, dim)
             test = arithmetic.binary(self, BinaryFn.AND, arithmetic.compare(self, CompareFn.GE, coord, 0), below)
             found = test if found is None else arithmetic.binary(self, BinaryFn.AND, found, test)
         assert found is not None
-        for name, positions in presence.shapes:
-            found = (self.expand if name == "expand" else self.transpose)(found, positions)
-        self._presences[presence] = found
         return found
 
     def _zeroed(self, x: Node) -> Node:

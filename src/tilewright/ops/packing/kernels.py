@@ -60,9 +60,10 @@ def clear_rows(
 ):
     """-1 for all packed rows, and the bucket of each block of ``align`` rows: -1 behind the last one."""
     q = tw.grid(blocks.shape[0], bq)
-    a, e = tw.axis(rows.shape[1], upto=align), tw.axis(offsets.shape[0] - 1, upto=most)
-    rows[q, a] = -1
-    pairs[q, a] = -1
+    e = tw.axis(offsets.shape[0] - 1, upto=most)
+    for a in tw.stream(rows.shape[1], min(align, 1024)):
+        rows[q, a] = -1
+        pairs[q, a] = -1
     ended = (offsets[e + 1] <= (q.index * align)[:, None]).to(tw.i32).sum(1).to(tw.i32)
     blocks[q] = tw.where(ended < offsets.shape[0] - 1, ended, -1)
 

@@ -13,6 +13,7 @@ from tilewright.ops.packing.plan import PackPlan
 
 def pack(plan: PackPlan, x: Any) -> Any:
     """The rows of ``x``, (tokens, width), at their packed places: (P, width), of the dtype of ``x``, 0 in padding."""
+    _require_plan(plan)
     _require("x", x, (plan.tokens, None))
     return _called(kernels.pack_rows, "y", x, (plan.capacity, x.shape[1]), rows=plan.rows, x=x)
 
@@ -23,6 +24,7 @@ def unpack(plan: PackPlan, y: Any, weights: Any = None, added: Any = None) -> An
 
     The sum goes over the choices in their order, in f32: the same bits in every run. Dropped pairs add nothing.
     """
+    _require_plan(plan)
     _require("y", y, (plan.capacity, None))
     for name, given, shape in (
         ("weights", weights, (plan.tokens, plan.choices)),
@@ -43,6 +45,11 @@ def _called(kernel: Any, result: str, like: Any, shape: tuple[int, int], **given
     made = empty(like, shape, dtype)
     kernel(**given, **{result: made})
     return made
+
+
+def _require_plan(plan: object) -> None:
+    if not isinstance(plan, PackPlan):
+        fail("JIT012", found=f"a {type(plan).__name__}", required="a plan of tw.build_pack_plan")
 
 
 def _require(name: str, value: Any, shape: tuple[int | None, ...]) -> None:
