@@ -641,7 +641,7 @@ def _rows_in_pages(a: Arrays) -> np.ndarray:
 def product_of_chosen_pages(
     q: tw.Tensor["B", "H", 32], k: tw.Tensor["N", 16, 32], pages: tw.Tensor["B", "I"], o: tw.Tensor["B", "T", "H"]
 ):
-    """A page is chosen by a condition, so it is absent where a condition and a table say so: of two axes, transposed."""
+    """Pages that a condition chooses, absent where it or the table says so: coordinates of two axes, transposed."""
     b, t, h = tw.grid(o, (None, 16, 8))
     d = tw.axis(q.shape[2], upto=32)
     keys = k[tw.where(t.index // 16 < 3, pages[b, t.index // 16], -1), t.index % 16, d]
