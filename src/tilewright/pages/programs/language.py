@@ -63,9 +63,12 @@ class _Scope:
 
 
 class _Trace:
-    """What one run of the function records."""
+    """What one run of the function records; ``tables`` names the places known to hold tables from a run before."""
 
-    def __init__(self) -> None:
+    def __init__(self, tables: frozenset[str] = frozenset()) -> None:
+        self.tables = tables
+        self.guessed: str | None = None
+        """The place that a handle, taken to be a page, came from before anything was put there in the text."""
         self.scopes: list[_Scope] = [_Scope("the program")]
         self.count = 0
         self.plain: dict[CodeType, tuple[str, int] | None] = {}
@@ -275,7 +278,8 @@ class PageCell:
     def __init__(self, trace: _Trace, place: Place) -> None:
         self._trace = trace
         self._place = place
-        self._tables: bool | None = None
+        self._tables: bool | None = True if place.name in trace.tables else None
+        self._guessed = False
 
     def put(self, handle: PageHandle) -> None:
         """Move a handle into the place, which must be empty (PAG008)."""
@@ -294,11 +298,15 @@ class PageCell:
             _refuse(f"{shown(handle)} put into a place", "a page or a table")
         table = isinstance(handle, TracedTable)
         if self._tables not in (None, table):
+            if self._guessed:
+                self._trace.guessed = self._place.name
             _refuse("pages and tables in one place", "a place for pages and another for tables")
         self._tables = table
         self._trace.add(PutPage(_here(), self._place, handle.used()))
 
     def _take(self) -> PageHandle:
+        if self._tables is None:
+            self._tables, self._guessed, self._trace.guessed = False, True, self._place.name
         made = (TracedTable if self._tables else TracedPage)(self._trace)
         self._trace.add(TakeFromPlace(made.where, made.number, self._place))
         return made
@@ -585,8 +593,20 @@ def program(function: Callable[..., Any]) -> PageProgram:
 
 
 def trace(function: Callable[..., Any]) -> CacheProgram:
-    """Run a function once with symbolic arguments."""
-    made = _Trace()
+    """Run a function with symbolic arguments: once, and again for each place from which a table was taken before one
+    was put there in the text, since it was taken to be a page."""
+    run, first = _Trace(), None
+    while True:
+        try:
+            return _recorded(run, function)
+        except (TilewrightError, AttributeError) as wrong:
+            first = first or wrong
+            if run.guessed is None:
+                raise first from None
+            run = _Trace(run.tables | {run.guessed})
+
+
+def _recorded(made: _Trace, function: Callable[..., Any]) -> CacheProgram:
     code = function.__code__
     where = Location(code.co_filename, code.co_firstlineno)
     _tracing.append(made)
