@@ -31,6 +31,9 @@ class OnGpu(FakeTensor):
     def get_device(self) -> int:
         return 0
 
+    def new_empty(self, shape: Any) -> OnGpu:
+        return OnGpu(Z, tuple(shape), dtype=self.dtype, device=self.device)
+
 
 @tw.op(dtypes={"top": tw.f32}, fallback=lambda *_: None)
 @tw.kernel
@@ -99,6 +102,33 @@ def test_absent_tensors_and_keywords_are_programs_of_their_own(driver: FakeDrive
     run(x, None, 2.0, False, 4)
     assert [launched.words(3)[1] for launched in driver.launches] == [Y, W, Y, Y]
     assert driver.kinds().count("load") == 3
+
+
+def test_each_set_of_absent_tensors_is_a_program_of_its_own_loaded_once(driver: FakeDriver) -> None:
+    x, w = OnGpu(X, (6, 64)), OnGpu(W, (64,))
+    driver.words = 3
+    ran = execution.Execution(normed.signature, None)
+    for weight in (None, w, None, OnGpu(W + 16, (64,))):
+        ran.run((x, weight, 2.0, False, 2))
+    assert [words[1] for _, words in driver.snapshots] == [Y, W, Y, W + 16]
+    assert driver.kinds().count("load") == 2
+
+
+@tw.op(fallback=lambda *_: None)
+@tw.kernel
+def spread(a: tw.Tensor["M"], b: tw.Tensor["N"], y: tw.Tensor["M", "N"], *, bm=4):
+    m = tw.grid(a.shape[0], bm)
+    n = tw.axis(b.shape[0], upto=64)
+    y[m, n] = a[m][:, None] + b[n][None, :]
+
+
+def test_a_result_of_the_extents_of_several_tensors(driver: FakeDriver) -> None:
+    ran = execution.Execution(spread.signature, None)
+    (y,) = ran.run((OnGpu(X, (6,)), OnGpu(W, (64,)), 4))
+    assert (y.address, y.shape, y.dtype) == (Z, (6, 64), "torch.bfloat16")
+    (launched,) = driver.launches
+    assert launched.words(3) == [X, W, Z]
+    assert launched.stream == STREAM
 
 
 def test_another_rank_is_refused(driver: FakeDriver) -> None:

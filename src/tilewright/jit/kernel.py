@@ -297,7 +297,7 @@ class Kernel:
     def check_results(self, names: Collection[str]) -> None:
         """JIT008 if a program of this kernel that was made so far leaves one of these tensors as it was: allocated for
         a call, it would come back unwritten."""
-        left = self._unwritten.intersection(names)
+        left = self._unwritten and self._unwritten.intersection(names)
         if left:
             fail(
                 "JIT008",

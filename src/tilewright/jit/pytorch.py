@@ -27,10 +27,11 @@ def first_on_gpu(values: Iterable[Any]) -> Any:
 def current_stream(tensor: Any) -> int:
     """The handle of PyTorch's current stream on the device of a CUDA tensor."""
     torch: Any = sys.modules["torch"]
-    raw = getattr(getattr(torch, "_C", None), "_cuda_getCurrentRawStream", None)
-    if raw is not None:  # what Inductor's own code calls: 0.3 us, where an object of the stream takes 3
-        return int(raw(tensor.get_device()))
-    return int(torch.cuda.current_stream(tensor.device).cuda_stream)
+    try:  # what Inductor's own code calls: 0.3 us, where an object of the stream takes 3
+        raw = torch._C._cuda_getCurrentRawStream
+    except AttributeError:
+        return int(torch.cuda.current_stream(tensor.device).cuda_stream)
+    return raw(tensor.get_device())
 
 
 def is_tensor(value: Any) -> bool:
@@ -96,7 +97,7 @@ def _of_device(device: int) -> Allocator:
 
 def allocator(tensor: Any) -> Allocator:
     """PyTorch's allocator on the device of a CUDA tensor."""
-    return _of_device(int(tensor.get_device()))
+    return _of_device(tensor.get_device())
 
 
 def _as_pytorch_counts(stream: int) -> int:

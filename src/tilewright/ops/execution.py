@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from contextvars import ContextVar
+from operator import itemgetter
 from typing import Any
 
 from tilewright import jit
@@ -58,8 +59,12 @@ class Execution:
         places = positions | {name: len(positions) + i for name, i in returned.items()}
         self._slots = tuple((p.name, places.get(p.name)) for p in signature.kernel.tensors)
         self._scalars = tuple(positions[p.name] for p in signature.kernel.scalars)
+        self._optional = tuple(i for i, a in enumerate(arguments) if a.kind is Kind.OPTIONAL)
+        self._selections: dict[tuple[bool, ...], Selection] = {}
+        self._always = None if self._optional else self._select(())
         named = {p.name for p in signature.kernel.keywords}
         self._keywords = tuple((i, a) for i, a in enumerate(signature.arguments) if a.name in named)
+        self._keyword_values = _picker(tuple(i for i, _ in self._keywords))
         self._given_as_default = tuple(a.default for _, a in self._keywords)
         self._extents = tuple(_origins(signature, r.dims) for r in signature.results)
         self._adds = any(r.zero for r in signature.results)
@@ -87,6 +92,8 @@ class Execution:
     # -- on a GPU -----------------------------------------------------------------------------------------------------
 
     def _allocated(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        if self._alike == _ONE:
+            return (_empty_like(values[self.signature.results[0].like], memory_format=_ROW_MAJOR),)
         made: list[Tensor] = []
         for result, alike, origins in zip(self.signature.results, self._alike, self._extents, strict=True):
             source = values[result.like]
@@ -94,6 +101,9 @@ class Execution:
                 made.append(_empty_like(source, memory_format=_ROW_MAJOR))
                 continue
             shape = [o if isinstance(o, int) else _extent(self.signature, values, *o) for o in origins]
+            if result.dtype is None and not result.zero:
+                made.append(source.new_empty(shape))
+                continue
             make = torch.zeros if result.zero else torch.empty
             made.append(make(shape, dtype=result.dtype or source.dtype, device=source.device))
         return tuple(made)
@@ -112,30 +122,36 @@ class Execution:
 
     def _operands(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, list[Tensor]]:
         """The kernel without its absent tensors, and those that it has, in order."""
-        given = values + results
-        tensors: list[Tensor] = []
-        absent: list[str] = []
-        for name, place in self._slots:
-            tensor = None if place is None else given[place]
-            if tensor is None:
-                absent.append(name)
-            else:
-                tensors.append(tensor)
-        return (self._kernel.without(frozenset(absent)) if absent else self._kernel), tensors
+        kernel, pick = self._selected(values)
+        return kernel, list(pick(values + results)[: len(kernel.function.tensors)])
+
+    def _selected(self, values: tuple[Any, ...]) -> Selection:
+        """What a call with these arguments runs, by which of the optional ones are None."""
+        if self._always is not None:
+            return self._always
+        absent = tuple([values[i] is None for i in self._optional])
+        return self._selections.get(absent) or self._select(absent)
+
+    def _select(self, absent: tuple[bool, ...]) -> Selection:
+        without = {i for i, missing in zip(self._optional, absent, strict=True) if missing}
+        left_out = frozenset(name for name, place in self._slots if place is None or place in without)
+        kept = [place for _, place in self._slots if place is not None and place not in without]
+        kernel = self._kernel.without(left_out) if left_out else self._kernel
+        self._selections[absent] = selection = (kernel, _picker((*kept, *self._scalars)))
+        return selection
 
     def _launch(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
         first = values[self._like]
         if self._adds:
             _alert(self.signature, results)
-        kernel, tensors = self._operands(values, results)
-        tensors.extend([values[i] for i in self._scalars])
+        kernel, pick = self._selected(values)
         stream, allocator = pytorch.current_stream(first), pytorch.allocator(first)
-        kernel.launch(tuple(tensors), self._given(values), stream, allocator)
+        kernel.launch(pick(values + results), self._given(values), stream, allocator)
         kernel.check_results(self._names)
 
     def _given(self, values: tuple[Any, ...]) -> dict[str, Hashable]:
         """Compile-time keywords that are not as their defaults."""
-        if tuple([values[i] for i, _ in self._keywords]) == self._given_as_default:
+        if self._keyword_values(values) == self._given_as_default:
             return _NO_KEYWORDS
         return {a.name: values[i] for i, a in self._keywords if a.default is REQUIRED or values[i] != a.default}
 
@@ -176,8 +192,20 @@ def _element(tensor: Tensor) -> DType:
 
 
 _NO_KEYWORDS: dict[str, Hashable] = {}
+_ONE = (True,)
 _ROW_MAJOR = torch.contiguous_format
 _empty_like = torch.empty_like
+
+Selection = tuple[jit.Kernel, Callable[[tuple[Any, ...]], tuple[Any, ...]]]
+"""A kernel, and what picks its tensors and scalars, in order, from a call's arguments and results."""
+
+
+def _picker(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """``itemgetter``, whose result is a tuple for any number of places."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda given: tuple([given[place] for place in places])
+
 
 Origin = int | tuple[int, int, int]
 """An extent, or where it is read: an argument's position, the axis, and what is added to that."""

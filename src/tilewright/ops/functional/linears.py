@@ -62,18 +62,24 @@ def linear(
     if activation not in ACTIVATIONS:
         fail("JIT010", found=f"activation={activation!r}", required=", ".join(ACTIVATIONS))
     x, weight, bias, residual = to_low_precision(x, weight, bias, residual)
-    given = [t for t in (x, weight, bias, residual) if t is not None]
-    if any(t.dtype != x.dtype for t in given) or x.dtype not in _LOW or weight.dim() != 2 or not x.numel():
+    if not _is_kernels(x, weight, bias, residual):
         z = ACTIVATIONS[activation](_F.linear(x, weight, bias))
         return stored(z if residual is None else z + residual, out)
     flat, added = rows(x), None if residual is None else rows(residual)
     if out is not None and x.dim() == 2:
-        return _linear(flat, weight, bias, added, activation=activation, out=out)
-    result = _linear(flat, weight, bias, added, activation=activation)
+        return _linear(flat, weight, bias, added, activation, out=out)
+    result = _linear(flat, weight, bias, added, activation)
     return stored(result if x.dim() == 2 else result.view(*x.shape[:-1], weight.shape[0]), out)
 
 
 _LOW = (torch.bfloat16, torch.float16)
+
+
+def _is_kernels(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> bool:
+    dtype = x.dtype
+    if dtype not in _LOW or weight.dtype != dtype or weight.dim() != 2 or not x.numel():
+        return False
+    return (bias is None or bias.dtype == dtype) and (residual is None or residual.dtype == dtype)
 
 
 def matmul(
