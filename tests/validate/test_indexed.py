@@ -23,8 +23,8 @@ from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare
 from tilewright.validate.match import Difference
 
-UNDECIDED = {"segment_max"}
-"""A stream between two loaded bounds."""
+UNDECIDED = {"segment_max", "product_of_chosen_pages"}
+"""A stream between two loaded bounds; a product of rows that a choice of a table's entries and -1 names."""
 
 
 def both(name: str) -> tuple[tile.Kernel, t.Kernel]:
@@ -91,6 +91,8 @@ PTX_UNDECIDED = {
     "scatter_pairs": "offsets of which no part is counted",
     "dispatch": "a sign as a number",
     "numbered_groups": "what bounds are made of, as words and as integers",
+    "chosen_in_another_shape": "absence as a choice of tests",
+    "product_of_chosen_pages": "numbers of more than 64 bits",
     "scaled_groups": "what bounds are made of, as words and as integers",
 }
 
