@@ -110,23 +110,25 @@ WRONG = {
         0,
     ),
     "programs of half of the rows": ("matmul", "matmul_4", "(M + 63) // 64", "(M + 127) // 128", 0),
-    "late tile of this step": ("attention", "attention", '"$k0*128 - 128"', '"$k0*128"', 0),
+    "late tile of this step": ("attention", "attention_1", '"$k0*128 - 128"', '"$k0*128"', 0),
     "tiles that come out of order": (
         "attention",
-        "attention",
+        "attention_1",
         '"0">, #tile.expr<"$k0*128">',
         '"0">, #tile.expr<"$k0*128 - 128">',
         1,
     ),
-    "the first tile again": ("attention", "attention", '"0">, #tile.expr<"$k0*128">', '"0">, #tile.expr<"0">', 2),
-    "the last tile": ("attention", "attention", "((T + 127) // 128)*128 - 128", "((T + 127) // 128)*128 - 256", 0),
+    "the first tile again": ("attention", "attention_1", '"0">, #tile.expr<"$k0*128">', '"0">, #tile.expr<"0">', 2),
+    "the last tile": ("attention", "attention_1", "((T + 127) // 128)*128 - 128", "((T + 127) // 128)*128 - 256", 0),
     "what is behind the end multiplied": (
         "attention",
-        "attention",
+        "attention_1",
         "%75, %76 : !tile.tile<bool",
         "%75, %75 : !tile.tile<bool",
         0,
     ),
+    "a whole first step of any extent": ("attention", "attention_0", '#tile.expr<"128 <= T">, ', "", 0),
+    "a whole first step one element short": ("attention", "attention_0", '"128 <= T"', '"127 <= T"', 0),
 }
 """Wrong texts: the kernel, what stands there, what takes its place, and which of several places."""
 
@@ -193,6 +195,7 @@ PLANTED = {
     "squares in fmas": "fast",
     "rotated operand unmasked": "attention_wide",
     "late tile of this step": "attention_wide",
+    "a first step with one element": "attention_wide",
 }
 """Bugs of the campaign that no proof of the compiler sees, each with a kernel that shows it."""
 

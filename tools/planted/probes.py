@@ -702,7 +702,7 @@ PROBES: dict[str, Probe] = {
     "attention_wide": Probe(
         attention_wide,
         _attended,
-        ({"S": 136, "T": 264},),
+        ({"S": 136, "T": 264}, {"S": 136, "T": 72}),
         schedule=Schedule(consumers=2),
         scalars={"scale": 0.125},
     ),

@@ -298,6 +298,14 @@ _RINGS = (
         "attention_wide",
     ),
     _bug(
+        "a first step with one element",
+        "the first step of a software-pipelined stream is not masked where one element of it is inside",
+        "hopper/predicates",
+        "inside = simplify((span.origin + span.size <= span.stop)",
+        "inside = simplify((span.origin + 1 <= span.stop)",
+        "attention_wide",
+    ),
+    _bug(
         "arrivals of half the threads",
         "half of the producer's threads fill a stage",
         "hopper/pipeline_lowering",

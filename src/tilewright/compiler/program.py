@@ -28,7 +28,7 @@ from tilewright.diag import TilewrightError, fail
 from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
-from tilewright.schedule.hopper.candidates import Candidate, has_products
+from tilewright.schedule.hopper.candidates import Candidate, has_products, pinned
 from tilewright.schedule.hopper.extents import ProductVariant, product_variants
 from tilewright.schedule.split_k import FEW
 from tilewright.schedule.swap import swapped
@@ -179,7 +179,7 @@ class _Classes:
                 direct: list[_Choice] = []
                 for variant in group:
                     predicate = all_of([fits, variant.predicate])
-                    if not self._take(predicate):
+                    if self._excluded(variant) or not self._take(predicate):
                         continue
                     plain = _Choice(
                         predicate, sizes, variant.choices, resized, variant.candidates, promised=self.promised
@@ -219,6 +219,11 @@ class _Classes:
             return
         if variant.parts is None or self.request.schedule.split_k is None:
             yield replace(plain, parts=variant.parts, many=variant.many, swapped=variant.swapped)
+
+    def _excluded(self, variant: ProductVariant) -> bool:
+        """A variant whose first steps are whole differs by its candidates alone, which a pin may exclude."""
+        whole = [candidate for candidate in variant.candidates if candidate.whole_first_steps]
+        return bool(whole) and all(pinned(candidate, self.request.schedule) is None for candidate in whole)
 
     def _take(self, predicate: Expr) -> bool:
         return self.dims is None or bool(predicate.evaluate(self.dims))

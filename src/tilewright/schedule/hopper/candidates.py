@@ -62,6 +62,8 @@ class Candidate:
     software_pipelined: bool = False
     whole_stores: bool = False
     """Only for extents whose 16-bit stores tensor copies can do: half the code, and half the proof."""
+    whole_first_steps: bool = False
+    """Only for extents with which the first steps of software-pipelined streams lie inside of their domain."""
 
     def __str__(self) -> str:
         how = "tensor copies in pipelines where legal" if self.copies else "tiles staged by the threads themselves"
@@ -71,6 +73,7 @@ class Candidate:
         clusters = "" if self.cluster == (1, 1) else f", clusters of {self.cluster[0]} x {self.cluster[1]} CTAs"
         turns = "" if self.ping_pong == 1 else f"ping-pong of {self.ping_pong} x "
         clusters += ", software-pipelined streams" if self.software_pipelined else ""
+        clusters += ", their first steps whole" if self.whole_first_steps else ""
         return f"{turns}{self.warpgroups} consumer warpgroups, {how}, {out}{clusters}"
 
 
@@ -224,6 +227,7 @@ def configured(
         else {},
         whole_stores=candidate.whole_stores,
         software_pipelines=pipelined_streams,
+        whole_first_steps=candidate.whole_first_steps,
     )
 
 

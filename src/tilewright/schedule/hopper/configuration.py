@@ -66,7 +66,8 @@ class ScheduleConfiguration:
 
     ``warpgroups`` share a tile; ``ping_pong`` such sets alternate over a CTA's tiles. ``shares`` are each CTA's part of
     the tiles copied in a cluster. ``stores`` go through shared memory; with ``whole_stores`` tensor copies store for
-    all extents (what that needs is asked at launch).
+    all extents (what that needs is asked at launch); with ``whole_first_steps`` the first steps of software-pipelined
+    streams lie inside of their domain (asked at launch too).
     """
 
     dots: tuple[DotPlan, ...]
@@ -80,6 +81,7 @@ class ScheduleConfiguration:
     software_pipelines: Mapping[tile.Stream, SoftwarePipeline] = field(
         default_factory=dict[tile.Stream, SoftwarePipeline]
     )
+    whole_first_steps: bool = False
 
     @property
     def consumers(self) -> int:

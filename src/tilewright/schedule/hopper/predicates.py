@@ -50,6 +50,16 @@ def always(kernel: tile.Kernel, stream: tile.Stream, bounds: Mapping[str, Interv
     return all_of(Const(0) < Sym(s) for s in sorted((stream.trip.expr.symbols & extents) - grid))
 
 
+def whole_first_step(kernel: tile.Kernel, stream: tile.Stream) -> Expr | None:
+    """Under what the first step of a stream lies inside of its domain, for every program; None where that depends on
+    the program or on a loaded integer."""
+    span, counter = stream.axis.data, stream.counter.data
+    inside = simplify((span.origin + span.size <= span.stop).substitute({counter: 0}), {})
+    kinds = [arg.type for arg in kernel.body.block.args if isinstance(arg.type, tile.TensorType)]
+    extents = {symbol for kind in kinds for dim in kind.dims for symbol in dim.expr.symbols}
+    return inside if inside.symbols <= extents else None
+
+
 def lengthening(kernel: tile.Kernel) -> str | None:
     """The programs' coordinate with which a stream gets longer.
 

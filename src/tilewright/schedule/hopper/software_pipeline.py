@@ -18,11 +18,11 @@ from collections.abc import Callable, Mapping, Sequence
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum
-from tilewright.schedule.hopper.configuration import RoleContext, SoftwarePipeline
+from tilewright.schedule.hopper.configuration import RoleContext, SoftwarePipeline, StepRange
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, accumulation
 from tilewright.schedule.hopper.ping_pong import order_arrive, order_wait
 from tilewright.schedule.hopper.pipeline_lowering import counter
-from tilewright.schedule.hopper.predicates import always
+from tilewright.schedule.hopper.predicates import always, whole_first_step
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, copied_tiles, other_uses
 from tilewright.tile import dialect as tile
@@ -36,7 +36,7 @@ _SHAPES = (tile.Expand, tile.Broadcast, tile.Transpose)
 def reordered(kernel: tile.Kernel) -> tile.Kernel | None:
     """A copy in which all ops on the fragment of a stream's last product stand at the end of its body; None where no
     stream has two products of which the last can wait."""
-    if not any(isinstance(op, tile.Stream) and _moving(op) for op in kernel.walk()):
+    if not pipelined_streams(kernel):
         return None
     copy = kernel.clone()
     for stream in [op for op in copy.walk() if isinstance(op, tile.Stream)]:
@@ -46,6 +46,11 @@ def reordered(kernel: tile.Kernel) -> tile.Kernel | None:
             assert body.last_op is not None
             body.insert_op_before(op, body.last_op)
     return copy
+
+
+def pipelined_streams(kernel: tile.Kernel) -> list[tile.Stream]:
+    """The streams with two products of which the last can wait."""
+    return [op for op in kernel.walk() if isinstance(op, tile.Stream) and _moving(op)]
 
 
 def _moving(stream: tile.Stream) -> list[Operation]:
@@ -127,7 +132,8 @@ class SoftwarePipelinedLoop:
         filled = always(low.kernel, stream, low.placement.bounds)
         held = None if low.producing else self.operand()
         one = Const(1) if filled is not None else minimum(self.trip, 1)
-        self.loop(Const(0), one, lambda: self.first(held))
+        with low.within_range(StepRange(Const(0), one, stream, whole=self.whole_first_step())):
+            self.loop(Const(0), one, lambda: self.first(held))
         for part in low.step_ranges(stream, 1, split=split):
             with low.within_range(part):
                 self.loop(part.begin, part.end, lambda: self.step(held, split=split and part.whole))  # noqa: B023
@@ -139,6 +145,15 @@ class SoftwarePipelinedLoop:
             self.drain(held, {self.counter: self.trip - 1})
         else:
             self.loop(maximum(self.trip - 1, 0), self.trip, lambda: self.drain(held, {}))
+
+    def whole_first_step(self) -> bool:
+        """The first step lies inside of its domain, because the launch was asked."""
+        low = self.lowering
+        inside = whole_first_step(low.kernel, self.software_pipeline.stream)
+        if not low.configuration.whole_first_steps or inside is None:
+            return False
+        low.require(inside)
+        return True
 
     def loop(self, begin: Expr, end: Expr, body: Callable[[], None]) -> None:
         """A loop over steps of the stream."""
