@@ -50,13 +50,17 @@ GATES = ((4096, 14336, 4096, 1.05), (128, 2048, 8192, 0.0), (16, 4096, 4096, 0.0
 """M, N, K of silu(a w) * (a v), and the goal as a share of torch.compile."""
 
 ATTENTIONS = (
-    (4, 16, 4096, 128, False, 0.60),
-    (1, 16, 16384, 128, False, 0.60),
-    (4, 16, 4096, 128, True, 0.55),
-    (1, 16, 16384, 128, True, 0.55),
+    *(
+        (max(1, 16384 // length), 2048 // width, length, width, causal, goal)
+        for width, causal, goal in (
+            (128, False, 0.98),
+            (128, True, 1.05),
+            (64, False, 1.05),
+            (64, True, 1.08),
+        )
+        for length in (512, 1024, 2048, 4096, 16384)
+    ),
     (4, 16, 1000, 128, True, 0.0),
-    (4, 16, 4096, 64, False, 0.60),
-    (4, 16, 4096, 64, True, 0.0),
 )
 """Batch, heads, length, head dimension, causal, and the goal as a share of cuDNN."""
 

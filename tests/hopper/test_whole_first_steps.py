@@ -30,9 +30,9 @@ BF16 = ml_dtypes.bfloat16
 WHOLE = Candidate(1, stages=2, software_pipelined=True, whole_first_steps=True)
 
 
-def condition(kernel: tw.Kernel, **keywords: object) -> str:
+def condition(kernel: tw.Kernel, *, causal: bool = False) -> str:
     """Under what the first step of a kernel's one stream is whole."""
-    found = traced(p.request(kernel, **keywords))
+    found = traced(p.request(kernel, causal=causal) if causal else p.request(kernel))
     (stream,) = (op for op in found.walk() if isinstance(op, tile.Stream))
     return str(whole_first_step(found, stream))
 
