@@ -54,11 +54,34 @@ def attend(kernel: t.Kernel, length: int, others: int, seed: int, *, causal: boo
 
 
 @pytest.mark.parametrize("causal", [False, True])
-@pytest.mark.parametrize("length", [1, 64, 65, 200])
+@pytest.mark.parametrize("length", [1, 63, 64, 65, 128, 200])
 def test_attention(length: int, causal: bool) -> None:
     kernel = lowered(p.attention, causal=causal).scheduled.kernel
     for seed in range(3):
         attend(kernel, length, length, seed, causal=causal)
+
+
+def consumer_loops(kernel: t.Kernel) -> list[tuple[str, str, int]]:
+    """Beginning and end of each, and how often it chooses between two values."""
+    (*_, consumers) = (op for op in kernel.walk() if isinstance(op, a.Role))
+    found = [op for op in consumers.walk() if isinstance(op, t.For)]
+    choices = (sum(isinstance(inner, tile.Select) for inner in op.walk()) for op in found)
+    return [(str(op.begin.expr), str(op.end.expr), count) for op, count in zip(found, choices, strict=True)]
+
+
+def test_the_first_step_asks_nothing_where_comparisons_hold_in_it() -> None:
+    first, full = "$k0_first", "$k0_full"
+    steps = str(
+        next(op for op in lowered(p.attention, causal=True).tile.walk() if isinstance(op, tile.Stream)).trip.expr
+    )
+    leading, opening, whole, rest = consumer_loops(lowered(p.attention, causal=True).scheduled.kernel)
+    assert [each[:2] for each in (leading, opening, whole, rest)] == [
+        ("0", first),
+        (f"max({first}, 0)", "1"),
+        ("1", full),
+        (f"max({full}, 1)", steps),
+    ]
+    assert leading[2] == whole[2] < opening[2]
 
 
 def test_two_warpgroups_take_turns() -> None:
