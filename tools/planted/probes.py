@@ -316,14 +316,22 @@ def attention(
 
 @tw.kernel
 def attention_wide(
-    q: tw.Tensor["S", 128], k: tw.Tensor["T", 128], v: tw.Tensor["T", 128], o: tw.Tensor["S", 128], *, scale: tw.f32
+    q: tw.Tensor["S", 128],
+    k: tw.Tensor["T", 128],
+    v: tw.Tensor["T", 128],
+    o: tw.Tensor["S", 128],
+    *,
+    scale: tw.f32,
+    causal: bool = False,
 ):
     s = tw.grid(q.shape[0], 128)
     rows = q[s, :]
     acc = tw.zeros((s, 128), tw.f32)
     top, total = tw.full((s,), -tw.inf, tw.f32), tw.zeros((s,), tw.f32)
-    for t in tw.stream(k.shape[0], 128):
+    for t in tw.stream(k.shape[0], 128, until=s.stop if causal else None):
         x = tw.dot(rows, k[t, :].T) * scale
+        if causal:
+            x = tw.where(s.index[:, None] >= t.index[None, :], x, -tw.inf)
         new = tw.maximum(top, x.max(1))
         p, fix = tw.exp(x - new[:, None]), tw.exp(top - new)
         total.set(total * fix + p.sum(1))
@@ -461,6 +469,11 @@ def _attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.n
     return _softmax(q @ k.T * scale) @ v
 
 
+def _attended_before(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
+    """By no key behind the query."""
+    return _softmax(np.where(np.tri(len(q), len(k), dtype=bool), q @ k.T * scale, -np.inf)) @ v
+
+
 def _recurrence(a: np.ndarray, b: np.ndarray) -> np.ndarray:
     found = np.array(b)
     for n in range(1, b.shape[1]):
@@ -525,8 +538,8 @@ class Probe:
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Integers that a tensor holds, instead of any."""
     unlowered: bool = False
-    """Transport IR is not compared with Tile IR: the comparison knows no loads at loaded coordinates of roles, and no
-    scans by functions of the user's."""
+    """Transport IR is not compared with Tile IR: the comparison knows no loads at loaded coordinates of roles, no
+    scans by functions of the user's, and no streams that end with the program's rows."""
     undecidable: bool = False
     """PTX is not compared: the comparison takes more memory than a machine has."""
 
@@ -705,6 +718,16 @@ PROBES: dict[str, Probe] = {
         ({"S": 136, "T": 264}, {"S": 136, "T": 72}),
         schedule=Schedule(consumers=2),
         scalars={"scale": 0.125},
+    ),
+    "attention_causal": Probe(
+        attention_wide,
+        _attended_before,
+        ({"S": 136, "T": 264},),
+        schedule=Schedule(consumers=2),
+        scalars={"scale": 0.125},
+        keywords={"causal": True},
+        unlowered=True,
+        undecidable=True,
     ),
     "loaded": Probe(
         nt,

@@ -306,6 +306,14 @@ _RINGS = (
         "attention_wide",
     ),
     _bug(
+        "the first step of every program whole",
+        "the first step of a causal stream asks for no element in any program",
+        "hopper/software_pipeline",
+        "low.emit(t.Let(name, minimum(leading.end, one)))",
+        "low.emit(t.Let(name, one))",
+        "attention_causal",
+    ),
+    _bug(
         "arrivals of half the threads",
         "half of the producer's threads fill a stage",
         "hopper/pipeline_lowering",
