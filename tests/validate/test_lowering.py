@@ -7,17 +7,22 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import cache
 from pathlib import Path
 
 import pytest
 
 import tilewright as tw
+from examples import attention
 from support.example_cases import EXAMPLES_BY_NAME
 from support.generality import CASES
 from support.lowered import example, lowered
 from support.slow import rest_slow
 from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
 from tilewright.jit.arrays import describe
+from tilewright.ops import kernels
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import of_reals
 from tilewright.validate.lowering.compare import Unlike, compare
 
@@ -148,6 +153,43 @@ def test_a_wrong_text_is_refused(name: str) -> None:
     found = compare(source, changed)
     assert found
     assert all(isinstance(unlike, Unlike) for unlike in found)
+
+
+@cache
+def causal(name: str) -> tuple[tile.Kernel, t.Kernel]:
+    """Attention by no later keys, or the gradients of keys and values, in heads of 64."""
+    inputs, sums = dict.fromkeys(("do", "q", "k", "v"), "bf16"), {"lse": "f32", "delta": "f32"}
+    kernel, dtypes = {
+        "attention": (attention.forward(64), dict.fromkeys("qkvo", "bf16")),
+        "attention_key_gradients": (
+            kernels.attention_key_gradients(64),
+            {**inputs, **sums, "dk": "bf16", "dv": "bf16"},
+        ),
+    }[name]
+    return lowered(kernel, dtypes, keywords={"causal": True})[name]
+
+
+@pytest.mark.parametrize("name", ["attention", "attention_key_gradients"])
+def test_streams_that_begin_or_end_with_the_rows_of_a_program(name: str) -> None:
+    assert compare(*causal(name)) == ()
+
+
+CAUSAL = {
+    "a step more without comparisons": ("max($p2, 0), min(S", "max($p2 + 1, 0), min(S", 0),
+    "the first step without comparisons": ("min($k0_full, 1)", "1", 0),
+    "a first step twice": ('"max($k0_first, 0)"', '"0"', 0),
+    "a step twice": ('"max($k0_full, 1)"', '"max($k0_full - 1, 1)"', 0),
+    "the other side of the diagonal": ("tile.compare <ge>", "tile.compare <lt>", 0),
+    "the diagonal itself": ("tile.compare <ge>", "tile.compare <gt>", 2),
+}
+"""Wrong texts of causal attention: what stands there, what takes its place, and which of several places."""
+
+
+@pytest.mark.parametrize("name", CAUSAL)
+def test_a_wrong_text_of_causal_attention_is_refused(name: str) -> None:
+    source, transport = causal("attention")
+    changed = read_kernel(replaced(str(transport), *CAUSAL[name]))
+    assert compare(source, changed)
 
 
 @tw.kernel

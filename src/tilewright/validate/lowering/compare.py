@@ -90,7 +90,7 @@ def _against(source: tile.Kernel, lowered: t.Kernel, threads: Sequence[Threads])
     """What threads store together, against what a program stores."""
     first, reals = threads[0], of_reals(lowered)
     found: list[Unlike] = []
-    for rotated in (False, True) if any(part.single for part in first.parts) else (False,):
+    for rotated in (True, False) if any(part.single for part in first.parts) else (False,):
         tiles = Tiles(source, first.facts, first.parts, first.integers, reals=reals, rotated=rotated)
         tiles.run()
         claims = Claims()

@@ -38,16 +38,24 @@ class Facts:
     def within(self, name: str, begin: Expr, end: Expr) -> Facts:
         """Also that a symbol lies in a range, which is not empty."""
         least = self.least(begin)
+        known = {**self.known, name: (least, None)}
+        match end - begin:
+            case FloorDiv(Sum(offset, ((Sym(extent), 1),)), n) if n.constant == offset + 1:  # ceildiv(extent, n) >= 1
+                low, high = self.known.get(extent, (None, None))
+                known[extent] = (max(1, low or 1), high)
+            case _:
+                pass
         return replace(
             self,
-            known={**self.known, name: (least, None)},
+            known=known,
             ranges={**self.ranges, name: (begin, end)},
             positive=(*self.positive, end - begin - 1),
         )
 
     def when(self, predicates: Iterable[Expr]) -> Facts:
         """Also that these hold."""
-        found = [d for p in predicates for part in conjuncts(p) for d in _differences(part)]
+        told = (simplify(d, self.known) for p in predicates for part in conjuncts(p) for d in _differences(part))
+        found = [part for d in told for part in _parts(d)]
         known = dict(self.known)
         for d in found:
             terms = d.terms if isinstance(d, Sum) else ((d, 1),)
@@ -91,7 +99,7 @@ class Facts:
     def _replaced(self, e: Expr) -> Iterator[Expr]:
         """Expressions that are not greater: a symbol at the end of its range where it counts negatively."""
         terms = e.terms if isinstance(e, Sum) else ((e, 1),)
-        for term, factor in terms:
+        for term, factor in sorted(terms, key=lambda each: not isinstance(each[0], Min)):
             rest = e - term * factor
             if isinstance(term, Sym) and term.name in self.ranges and term.name not in rest.symbols:
                 begin, end = self.ranges[term.name]
@@ -121,6 +129,15 @@ def _differences(predicate: Expr) -> Iterator[Expr]:
     elif isinstance(predicate, All):
         for part in predicate.args:
             yield from _differences(part)
+
+
+def _parts(e: Expr) -> list[Expr]:
+    """Of an expression that is not negative: those of which it is the least, which are not negative either."""
+    terms = e.terms if isinstance(e, Sum) else ((e, 1),)
+    for term, factor in terms:
+        if isinstance(term, Min) and factor > 0:
+            return [e - term * factor + arg * factor for arg in term.args]
+    return [e]
 
 
 def _without_quotients(e: Expr) -> Expr:

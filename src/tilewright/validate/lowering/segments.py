@@ -29,6 +29,12 @@ class Part:
         return known and int(self.end.number.flat[0]) == int(self.begin.number.flat[0]) + 1
 
     @property
+    def empty(self) -> bool:
+        """No step, by known numbers."""
+        known = self.begin.known and self.end.known
+        return known and int(self.end.number.flat[0]) <= int(self.begin.number.flat[0])
+
+    @property
     def loop(self) -> int:
         """Its name: which steps these are."""
         return key("loop", self.counter, int(self.begin.prints.flat[0]), int(self.end.prints.flat[0]))

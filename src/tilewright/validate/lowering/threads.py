@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Compare, Const, Expr, Mod, Sym, conjuncts, negate
+from tilewright.base.expr import Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, negate
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import operations, ops_in
@@ -129,11 +129,32 @@ class Threads:
         """What moves no values."""
 
     def let(self, op: t.Let) -> None:
-        """A name; a small remainder is a choice, for it decides what a thread holds."""
+        """A name; a small remainder is a choice, for it decides what a thread holds, and so is whether a first step is
+        among others."""
         value = op.value.expr
-        if isinstance(value, Mod) and (n := value.denominator.constant) and n <= MOST_REMAINDERS and not self.around:
+        if self.around:
+            pass
+        elif isinstance(value, Mod) and (n := value.denominator.constant) and n <= MOST_REMAINDERS:
             value = Const(self.path.choose(self.inlined(value), n))
+        elif (
+            isinstance(least := self.inlined(value), Min)
+            and Const(1) in least.args
+            and self.facts.never_negative(least)
+        ):
+            value = self._one_or_none(least)
         self.integers.bind(op.symbol.data, self.integers(value))
+
+    def _one_or_none(self, least: Min) -> Const:
+        """What the minimum of 1 and other expressions is on this path."""
+        needs = [
+            e.numerator >= e.denominator if isinstance(e, FloorDiv) and (e.denominator.constant or 0) > 0 else e >= 1
+            for e in least.args
+            if e != Const(1)
+        ]
+        found = self.path.holds(all_of(needs))
+        if found:
+            self.facts = self.facts.when(needs)
+        return Const(int(found))
 
     def programs(self, op: t.Programs) -> None:
         """One program, whichever it is."""
@@ -198,6 +219,8 @@ class Threads:
         if op.counter.data not in self.streams:
             return self.unrolled(op)
         part = Part(op.counter.data, self.integers(op.begin.expr), self.integers(op.end.expr), steps)
+        if part.empty:
+            return None
         if self.counts:
             self.parts.append(part)
         if part.single:

@@ -44,6 +44,8 @@ class Tiles:
         self.written: dict[str, frozenset[str]] = {}
         self.claims = Claims()
         self.counts, self.rotated = True, rotated
+        self.certain: frozenset[SSAValue] = frozenset()
+        """Comparisons that hold for all elements at this place."""
         self.masked: dict[SSAValue, tile.Dot] = {}
 
     def run(self) -> None:
@@ -87,6 +89,20 @@ class Tiles:
 
     def scalar(self, op: tile.Scalar) -> None:
         self.held[op.result] = self.integers(op.expr.expr).prints.reshape(())
+
+    def compare(self, op: tile.Compare) -> None:
+        """A comparison of coordinates that holds for all elements of its tile chooses like none."""
+        held = [self.held[op.a], self.held[op.b]]
+        self.held[op.result] = computed(self.arithmetic, op, held)
+        apart = _least_apart(op)
+        holds = apart is not None and self.facts.never_negative(self.integers.inlined(apart))
+        self.certain = self.certain | {op.result} if holds else self.certain - {op.result}
+
+    def select(self, op: tile.Select) -> None:
+        if op.cond in self.certain:
+            self.held[op.result] = self.held[op.a]
+        else:
+            self.held[op.result] = computed(self.arithmetic, op, [self.held[v] for v in op.operands])
 
     def index(self, op: tile.Index) -> None:
         self.held[op.result] = self.places([op.axis.data])[0].prints
@@ -420,6 +436,25 @@ def _slice(value: SSAValue, ops: Sequence[Operation]) -> set[Operation]:
     return {owner}.union(*(_slice(v, ops) for v in owner.operands))
 
 
+def _least_apart(op: tile.Compare) -> Expr | None:
+    """By how much a comparison of coordinates holds where it does least; None of other values."""
+    sides = [_behind(side).owner for side in (op.a, op.b)]
+    fn = op.fn.data.value
+    if fn in ("le", "lt"):
+        sides.reverse()
+    greater, smaller = (side.axis.data if isinstance(side, tile.Index) else None for side in sides)
+    if fn not in ("ge", "gt", "le", "lt") or greater is None or smaller is None:
+        return None
+    return greater.origin - smaller.origin - (smaller.size - 1) - int(fn in ("gt", "lt"))
+
+
+def _behind(value: SSAValue) -> SSAValue:
+    """The value of which one is another shape."""
+    while isinstance(value.owner, tile.Expand | tile.Broadcast | tile.Transpose):
+        value = value.owner.x
+    return value
+
+
 def _where(op: Operation) -> str:
     location = location_of(op)
     return "" if location is None else f"{location.file}:{location.line}"
@@ -432,6 +467,8 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.Read: Tiles.view,
     tile.Constant: Tiles.constant,
     tile.Scalar: Tiles.scalar,
+    tile.Compare: Tiles.compare,
+    tile.Select: Tiles.select,
     tile.Index: Tiles.index,
     tile.Reduce: Tiles.reduce,
     tile.Dot: Tiles.dot,
