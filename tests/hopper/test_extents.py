@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 import tilewright as tw
+from examples import attention
 from examples import matmul as example
 from support import products as p
 from tilewright.compiler.program import traced
@@ -70,3 +71,20 @@ def test_pinned_columns_and_other_kernels_have_one_variant() -> None:
     assert len(variants(autos=("bm",))) == 1
     sized = product_variants(("bm", "bn"), lambda e: traced(p.request(example.matmul, **e)), SM80, ALIGNED)
     assert len(sized) == 1
+
+
+def test_tall_tiles_where_programs_have_many_steps() -> None:
+    """Heads of 64: 192 rows for all long enough lengths, of causal attention from 40 steps of 128 on."""
+    dims = {"B": 16, "H": 32, "G": 32}
+
+    def rows(keys: int, *, causal: bool) -> int:
+        found = product_variants(
+            ("bq", "bk"),
+            lambda e: traced(p.request(attention.forward(64), causal=causal, **e)),
+            SM90A,
+            ALIGNED,
+        )
+        return next(v for v in found if v.predicate.evaluate({**dims, "S": keys, "T": keys})).choices[0]["bq"]
+
+    assert [rows(n, causal=False) for n in (1920, 4992, 9984)] == [192, 192, 192]
+    assert [rows(n, causal=True) for n in (1920, 4992, 9984)] == [128, 128, 192]
