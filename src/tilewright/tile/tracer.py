@@ -498,8 +498,14 @@ class Tracer(KernelBuilder):
         *,
         keep: bool,
     ) -> tuple[Expr, Span, tuple[Coord, ...]]:
-        """Group g's first tile is program ``offsets[g] // block + g``: there is room, as a tile that two groups share
-        counts for both. The group of a program is the last that begins at or before it."""
+        """Whole blocks first: tile i of the rows from ``low`` to ``high`` of group g is program ``low // block + i``
+        below ``high // block``, and the one behind these, if there is one, program ``extent // block + g``::
+
+            programs    0 .. extent // block    one tile each up to the last offset: as many as the rows fill
+                        then one a group        its last tile, or none: where no row is left programs end
+
+        The group of a program of whole blocks is the last that begins in its block or before.
+        """
         if self._promises.get(offsets.name) is not Promise.OFFSETS:
             refuse(
                 "LNG040",
@@ -520,24 +526,28 @@ class Tracer(KernelBuilder):
             refuse("LNG021", found=f"{groups} groups", required="at least one", help="give offsets of a group")
         program, *beside = self.grid([ceildiv(extent, block) + groups, *others], [None, *blocks])
         assert isinstance(program, Expr)
-        group = self._bound(self._group_at(offsets, groups, program, block), groups - 1, groups - 1)
+        group = self._bound(self._group_at(offsets, groups, program, extent, block), groups - 1, groups - 1)
         first, stop, last = (self._bound(self.load(offsets, [at]), extent, extent) for at in (group, group + 1, groups))
-        span = self._tiles(first, stop, program - (first // block + group), extent, block)
+        span = self._tiles(first, stop, program, extent // block + group, extent, block)
         if not keep:
-            self._rests[span] = self._tiles(last, extent, program - (last // block + groups), extent, block)
+            self._rests[span] = self._tiles(last, extent, program, extent // block + groups, extent, block)
         return group, span, tuple(beside)
 
-    def _tiles(self, first: Expr, stop: Expr, ahead: Expr, extent: Expr, block: int) -> Span:
-        """Tile ``ahead`` of the rows from ``first`` to ``stop``; none where that is negative."""
-        begin = self.scalar(first + maximum(ahead, 0) * block, i64)
-        end = self.scalar(stop * minimum(maximum(ahead + 1, 0), 1), i64)
+    def _tiles(self, first: Expr, stop: Expr, program: Expr, behind: Expr, extent: Expr, block: int) -> Span:
+        """The tile of a program in the rows from ``first`` to ``stop``, whose last tile is that of program ``behind``;
+        none where the program has none of them."""
+        blocks, last = stop // block - program, program - behind
+        begin = self.scalar(first + maximum(minimum(program, stop // block) - first // block, 0) * block, i64)
+        own = minimum(program - first // block + 1, maximum(blocks, 1 - maximum(last, -last)))
+        end = self.scalar(stop * minimum(maximum(own, 0), 1), i64)
         origin, until = (self._bound(x, extent, extent) for x in (begin, end))
         span = Span(origin, block, minimum(extent, until))
         self._ragged.add(span)
         return span
 
-    def _group_at(self, offsets: Array, groups: Expr, program: Expr, block: int) -> Node:
-        """The last group that begins at or before a program: bit by bit from the highest, by one thread as by many."""
+    def _group_at(self, offsets: Array, groups: Expr, program: Expr, extent: Expr, block: int) -> Node:
+        """The group of a program. Of whole blocks the last that begins in the block or before: bit by bit from the
+        highest, by one thread as by many."""
         bits = (groups.constant or MAX_EXTENT).bit_length()
         group, bit = (self.fragment(self.constant(x, i64)) for x in (0, 1 << bits - 1))
         counter = f"{COUNTER}{len(self._closed) + len(self._loops)}"
@@ -549,7 +559,7 @@ class Tracer(KernelBuilder):
         later = arithmetic.binary(self, BinaryFn.ADD, self.read(group), self.read(bit))
         row = arithmetic.cast(self, self.gather(offsets, [later], ()), i64)
         first = arithmetic.binary(self, BinaryFn.FLOORDIV, self.fill(row, self.constant(MAX_EXTENT, i64)), block)
-        begun = arithmetic.compare(self, CompareFn.LE, arithmetic.binary(self, BinaryFn.ADD, first, later), program)
+        begun = arithmetic.compare(self, CompareFn.LE, first, program)
         chosen = self.select(begun, later, self.read(group))
         halved = arithmetic.binary(self, BinaryFn.FLOORDIV, self.read(bit), 2)
         for cell, value in ((group, chosen), (bit, halved)):
@@ -557,7 +567,8 @@ class Tracer(KernelBuilder):
         self._emit(dialect.Yield())
         self._blocks.pop()
         self._closed.add(counter)
-        return self.read(group)
+        whole = arithmetic.compare(self, CompareFn.LT, self.scalar(program, i64), extent // block)
+        return self.select(whole, self.read(group), self.scalar(program - extent // block, i64))
 
 
 def _recorded(value: SSAValue) -> Node:

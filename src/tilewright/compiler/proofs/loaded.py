@@ -50,17 +50,19 @@ def _tiles(
     computed: Mapping[str, tuple[Expr, Expr]], offsets: Ascending, low: Sym, group: Expr, end: Expr, *, rest: bool
 ) -> dict[str, RaggedTiles]:
     """Of what was computed, the begins of tiles of the rows from ``low`` to ``end``, each clipped, as its end is."""
-    program = program_index(0)
+    program = Sym(program_index(0))
     found: dict[str, RaggedTiles] = {}
     for begin, (form, most) in computed.items():
         size = _size(form, low)
         if size is None:
             continue
-        ahead = Sym(program) - (low // size + group)
-        closed = (end * minimum(maximum(ahead + 1, 0), 1), offsets.most)
+        number = minimum(program, end // size) - low // size
+        behind = program - (offsets.most // size + group)
+        own = minimum(program - low // size + 1, maximum(end // size - program, 1 - maximum(behind, -behind)))
+        closed = (end * minimum(maximum(own, 0), 1), offsets.most)
         stop = next((name for name, other in computed.items() if other == closed), None)
-        if form == low + maximum(ahead, 0) * size and most == offsets.most and stop is not None:
-            found[begin] = RaggedTiles(f"{offsets}, {size}", program, stop, size, rest)
+        if form == low + maximum(number, 0) * size and most == offsets.most and stop is not None:
+            found[begin] = RaggedTiles(f"{offsets}, {size}", program.name, stop, size, rest)
     return found
 
 
