@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from types import FrameType
 from typing import cast
 
 from xdsl.dialects.builtin import ModuleOp
@@ -18,7 +19,7 @@ from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
 from tilewright.lang.functions import run_body
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.places import explaining, names_of, refuse, user_frame, within_stack
-from tilewright.lang.recorder import Array, Cell, Combine, Node
+from tilewright.lang.recorder import Array, Cell, Combine, Node, OpenStream
 from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
 from tilewright.lang.tensors import Promise, Tensor
 from tilewright.lang.values import Fragment, Range, Scalar, Tile, Value
@@ -31,6 +32,7 @@ from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
 from tilewright.tile.presence import Presence, joint, presence_of, zero_where_absent
 from tilewright.tile.promised import through
+from tilewright.tile.queries import filled
 from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block
 
@@ -488,6 +490,15 @@ class Tracer(KernelBuilder):
         return sym(symbol)
 
     # -- ragged grids -------------------------------------------------------------------------------------------------
+    def close_stream(self, stream: OpenStream, loop_value: object, frame: FrameType) -> None:
+        """A stream that leaves nothing but elements of a tile's rows has no step where the tile has no row."""
+        super().close_stream(stream, loop_value, frame)
+        op = cast("dialect.Stream", stream.handle)
+        rows = next((span for span in filled(op) if span in self._ragged), None) if not self._loops else None
+        if rows is not None:
+            trip = op.trip.expr * minimum(maximum(rows.stop - rows.origin, 0), 1)
+            op.attributes["trip"] = dialect.ExprAttr(trip)
+
     def ragged(
         self,
         offsets: Array,
