@@ -8,7 +8,8 @@ Everything is read from the lowered kernel and compared with the tile program:
                of pages are what `page_tables` says
     products   the instructions pair the same k of both operands, and each row, column and k once; the first along k of
                a product that adds to nothing ignores what its registers held, all others add
-    stores     every element of a panel lies where a copy to global memory looks for it, the hardware's or threads'
+    stores     every element of a panel lies where a copy to global memory looks for it, the hardware's or threads'; the
+               hardware's copies of a domain that ends before its tensor stand behind the test that the tile is whole
 
 Landing follows the map's box order and swizzle (PTX ISA 9.1, 5.5.5), reading the canonical layouts of a descriptor's
 fields (9.7.15.5.1.2). Operands that threads stage element by element are compared in `staged_operands`.
@@ -24,9 +25,10 @@ from typing import TypeAlias
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, maximum
+from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, all_of, maximum
 from tilewright.base.verdict import Obligation, Proof, Proved, Refuted
 from tilewright.compiler.proofs.epilogue_copies import (
+    INTERIOR,
     Ints,
     WrongError,
     box_bytes,
@@ -69,12 +71,14 @@ def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
         loads = _loads(kernel, program, inside)
         operands = sum(_product(kernel, inside, group, loads) for group in _products(inside))
         stores = [op for op in program if isinstance(op, tile.Store)]
-        panels = sum(panel(stores, copy) for copy in inside if isinstance(copy, a.TmaStore))
-        panels += sum(rows_of_panel(stores, copies) for copies in inside if isinstance(copies, a.CopyOut))
+        copied = [panel(stores, copy) for copy in inside if isinstance(copy, a.TmaStore)]
+        panels = len(copied) + sum(rows_of_panel(stores, copies) for copies in inside if isinstance(copies, a.CopyOut))
     except WrongError as error:
         return Refuted("map", str(error))
     subject = f"{len(maps)} tensors, {operands} operands, {panels} panels"
-    return Proved((Obligation("map", "identity, enumerated", subject),))
+    interiors = dict.fromkeys(all_of(tests) for tests in copied if tests)
+    whole = (Obligation(INTERIOR, "asked of every tile", f"copied where {tests}") for tests in interiors)
+    return Proved((Obligation("map", "identity, enumerated", subject), *whole))
 
 
 # -- tensors ----------------------------------------------------------------------------------------------------------

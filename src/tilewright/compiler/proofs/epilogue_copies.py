@@ -13,12 +13,12 @@ from typing import TypeAlias
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import Expr, simplify
+from tilewright.base.expr import TRUE, Expr, all_of, conjuncts, negate, simplify
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_M as ROWS
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import ops_before
+from tilewright.tile.ops import operations, ops_before
 from tilewright.tile.queries import coords_of, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -29,16 +29,29 @@ class WrongError(Exception):
     """Where the lowered kernel differs from the tile program."""
 
 
-def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> int:
-    """One panel: what stmatrix writes is what the copy reads, at the coordinates of a store of the tile program."""
+INTERIOR = "interior"
+"""Of a domain that ends before its tensor tensor copies store whole tiles alone: the program asks before."""
+
+
+def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> tuple[Expr, ...]:
+    """One panel: what stmatrix writes is what the copy reads, at the coordinates of a store of the tile program.
+
+    Returns what the program has asked so that all of the tile lies in the store's domain, nothing where the tensor's
+    end is the domain's, at which the hardware clips.
+    """
     declared = copy.map.owner
     assert isinstance(declared, a.TensorMap)
     numbers = declared.numbers
     name, where = tensor_of(copy), place_of(copy)
     asked = [store for store in stores if (tensor_name(store), line_of(store)) == (name, where)]
     everyone = range(a.warpgroups_of(copy))
-    if not any(all(_stored_at(copy, numbers.axes, source, w) for w in everyone) for source in asked):
+    sources = [x for x in asked if all(_stored_at(copy, numbers.axes, x, w) for w in everyone)]
+    if not sources:
         raise WrongError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in copy.coords)}")
+    needed, taken = [_interior(source) for source in sources], conditions_of(copy)
+    interior = next((tests for tests in needed if taken.issuperset(tests)), None)
+    if interior is None:
+        raise WrongError(f"a panel of {where} is stored whole, and nothing says {all_of(needed[0])}")
     size = ELEMENT_BITS[numbers.data_type] // 8
     elected = copy.parent_op()
     assert elected is not None
@@ -47,7 +60,36 @@ def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> int:
     written = _written(rows, columns, size, matrices)
     if written is None or not np.array_equal(written, box_bytes(columns, rows, size, numbers.swizzle)):
         raise WrongError(f"a panel of {where}: the copy looks for its elements elsewhere")
-    return 1
+    return interior
+
+
+def _interior(store: tile.Store) -> tuple[Expr, ...]:
+    """What makes a store's tile whole along the axes where its domain ends before the tensor."""
+    found: list[Expr] = []
+    for coord, dim in zip(coords_of(store), tile.tensor_type(store.tensor).dims, strict=True):
+        if isinstance(coord, Span) and coord.stop != dim.expr:
+            found += conjuncts(simplify(coord.origin + coord.size <= coord.stop, {}))
+    return tuple(test for test in found if test != TRUE)
+
+
+def conditions_of(op: Operation) -> frozenset[Expr]:
+    """What holds in the branches that an op stands in."""
+    found: set[Expr] = set()
+    block, around = op.parent, op.parent_op()
+    while around is not None:
+        if isinstance(around, t.If):
+            taken = around.condition.expr
+            found.update(conjuncts(taken if block is around.then.block else negate(taken)))
+        block, around = around.parent, around.parent_op()
+    return frozenset(found)
+
+
+def asks_bounds(lowered: t.Kernel) -> bool:
+    """Whether some tensor copies store only where a loaded bound lets them."""
+    inside = operations(lowered)
+    bounds = {op.symbol.data for op in inside if isinstance(op, t.Bind)}
+    copies = (op for op in inside if isinstance(op, a.TmaStore))
+    return any(not bounds.isdisjoint(test.symbols) for copy in copies for test in conditions_of(copy))
 
 
 def rows_of_panel(stores: Sequence[tile.Store], copies: a.CopyOut) -> int:

@@ -14,6 +14,7 @@ from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import Judged
 from tilewright.compiler.proofs.distinct import DISTINCT
+from tilewright.compiler.proofs.epilogue_copies import INTERIOR, asks_bounds
 from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
 from tilewright.compiler.proofs.page_tables import TABLES, loads_of, prove_tables
 from tilewright.compiler.proofs.shared_memory import OBLIGATION, shared_scratch
@@ -101,7 +102,8 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
     if bound_in(lowered) and UNIFORM not in held:
         found[UNIFORM] = None
     if any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
-        found |= {name: None for name in ("map", "descriptor") if name not in held}
+        wanted = ("map", "descriptor", *([INTERIOR] if asks_bounds(lowered) else []))
+        found |= {name: None for name in wanted if name not in held}
     found |= {
         name: None
         for name, of in ((ALIGNED, vectors_of), (OFFSETS, narrow_of), (TABLES, loads_of))

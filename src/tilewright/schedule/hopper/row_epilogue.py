@@ -36,6 +36,8 @@ class RowEpilogue:
 
     by_copies: ClassVar = False
     tile: AccumulatorTile
+    after_copies: bool = False
+    """Programs before may have stored by tensor copies, which still read the panels."""
 
     @staticmethod
     def fits(facts: Facts, panels: AccumulatorTile) -> bool:
@@ -53,9 +55,10 @@ class RowEpilogue:
         lowering.prepare(op)
         panels = tuple(self.tile.kind_by_kind)
         others = [plan for store, plan in lowering.configuration.stores.items() if store is not op]
-        if any(plan.by_copies for plan in others):
+        copied = self.after_copies or any(plan.by_copies for plan in others)
+        if copied:
             lowering.emit(a.Elected(t.block([a.BulkWait(0, read=True)])))
-        if others or len(panels) % 2:
+        if copied or others or len(panels) % 2:
             lowering.emit(warpgroup_barrier(lowering), op)
         for number, panel in enumerate(panels):
             base = stage_offset(lowering, number)

@@ -45,24 +45,25 @@ next multiple are written), so a store through it is right only where the extent
 @dataclass(frozen=True)
 class TmaEpilogue:
     """One store by tensor copies: one for each panel, through the map of its width. What lies outside of the tensor is
-    clipped by the hardware."""
+    clipped by the hardware; where the domain ends before the tensor, a tile that it cuts is stored by rows."""
 
     by_copies: ClassVar = True
     tile: AccumulatorTile
     maps: Mapping[int, TensorMapPlan]
     """By width; each covers a panel."""
+    interior: Expr
+    """The domain cuts no element off that the hardware would not: what a program finds out, the same in all threads."""
 
     @staticmethod
     def plan(
         kernel: tile.Kernel, facts: Facts, placement: Placement, warpgroups: int, panels: AccumulatorTile
     ) -> TmaEpilogue | None:
-        """The store, if legal maps write exactly its domain."""
+        """The store, if legal maps write exactly its domain, or what a tile has of it that lies inside."""
         op = panels.op
         if tile.tile_type(op.value).shape != (panels.blocks * ROWS * warpgroups, panels.columns):
             return None
-        if not (reaches_edge(op, 0) and reaches_edge(op, 1)):
-            return None
         coords, known = coords_of(op), legal_facts(kernel, facts)
+        cut = [c for axis, c in enumerate(c for c in coords if isinstance(c, Span)) if not reaches_edge(op, axis)]
         rows = next(d for d, c in enumerate(coords) if isinstance(c, Span))
         maps: dict[int, TensorMapPlan] = {}
         for width in panels.widths:
@@ -71,10 +72,11 @@ class TmaEpilogue:
             if found is None:
                 return None
             maps[width] = found
-        return TmaEpilogue(panels, maps)
+        return TmaEpilogue(panels, maps, all_of(c.origin + c.size <= c.stop for c in cut))
 
     def lower(self, lowering: RoleContext) -> None:
-        """EpilogueTile by panel; where the innermost extent is no whole number of 16-byte units, by rows."""
+        """EpilogueTile by panel; by rows where the innermost extent is no whole number of 16-byte units, and where the
+        domain cuts the tile."""
         op, maps = self.tile.op, self.maps.values()
         lowering.prepare(op)
         needs = dict.fromkeys(g for m in maps for g in conjuncts(m.guard) if not about_strides(g))
@@ -82,14 +84,17 @@ class TmaEpilogue:
         whole = simplify(all_of([units, *needs]), lowering.placement.bounds)
         if whole == TRUE or lowering.configuration.whole_stores:
             lowering.require(whole)
+            whole = TRUE
+        condition = all_of([whole, self.interior])
+        if condition == TRUE:
             self.copy_out(lowering)
             return
         copied, by_rows = Block(), Block()
         with lowering.into(copied):
             self.copy_out(lowering)
         with lowering.into(by_rows):
-            RowEpilogue(self.tile).lower(lowering)
-        lowering.emit(t.If(whole, Region(copied), Region(by_rows)), op)
+            RowEpilogue(self.tile, after_copies=self.interior != TRUE).lower(lowering)
+        lowering.emit(t.If(condition, Region(copied), Region(by_rows)), op)
 
     def copy_out(self, lowering: RoleContext) -> None:
         """All panels, side by side."""
