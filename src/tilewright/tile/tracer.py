@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import pairwise
 from types import FrameType
 from typing import cast
 
@@ -35,6 +36,10 @@ from tilewright.tile.promised import through
 from tilewright.tile.queries import filled
 from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block
+
+_SEARCH_STEP = 4
+_SEARCHED_BITS = (4, 8, 12, 16, 20, 24, 28, 31)
+"""How many bits a search for a group goes through, by how many groups there are: up to 31, those of MAX_EXTENT."""
 
 
 def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) -> ModuleOp:
@@ -558,19 +563,22 @@ class Tracer(KernelBuilder):
 
     def _group_at(self, offsets: Array, groups: Expr, program: Expr, extent: Expr, block: int) -> Node:
         """The group of a program. Of whole blocks the last that begins in the block or before: bit by bit from the
-        highest, by one thread as by many."""
-        bits = (groups.constant or MAX_EXTENT).bit_length()
-        group, bit = (self.fragment(self.constant(x, i64)) for x in (0, 1 << bits - 1))
+        highest, by one thread as by many; few groups have few bits."""
+        bits, *more = (b for b in _SEARCHED_BITS if b < (groups.constant or MAX_EXTENT).bit_length() + _SEARCH_STEP)
+        trip, highest = Const(bits), Const(1 << bits - 1)
+        for fewer, longer in pairwise((bits, *more)):
+            many = minimum(groups // (1 << fewer), 1)
+            trip, highest = trip + many * (longer - fewer), highest + many * ((1 << longer - 1) - (1 << fewer - 1))
+        group, bit = (self.fragment(self.scalar(x, i64)) for x in (Const(0), highest))
         counter = f"{COUNTER}{len(self._closed) + len(self._loops)}"
-        trip = Const(bits)
         self._accesses.limits.add(counter, trip)
         body = Block()
         self._emit(dialect.Stream(counter, Span(sym(counter), 1, trip), Const(0), trip, Region(body)))
         self._blocks.append(body)
         later = arithmetic.binary(self, BinaryFn.ADD, self.read(group), self.read(bit))
         row = arithmetic.cast(self, self.gather(offsets, [later], ()), i64)
-        first = arithmetic.binary(self, BinaryFn.FLOORDIV, self.fill(row, self.constant(MAX_EXTENT, i64)), block)
-        begun = arithmetic.compare(self, CompareFn.LE, first, program)
+        first = self.fill(row, self.constant(MAX_EXTENT, i64))
+        begun = arithmetic.compare(self, CompareFn.LT, first, self.scalar((program + 1) * block, i64))
         chosen = self.select(begun, later, self.read(group))
         halved = arithmetic.binary(self, BinaryFn.FLOORDIV, self.read(bit), 2)
         for cell, value in ((group, chosen), (bit, halved)):
