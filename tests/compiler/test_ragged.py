@@ -18,7 +18,7 @@ from support.lowered import lowered
 from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, Launch
 from tilewright.base import dtypes
-from tilewright.base.expr import Max, Min, Sym
+from tilewright.base.expr import Const, Max, Min, Sym
 from tilewright.base.verdict import Proved
 from tilewright.codegen.assemble import Assembled, defects
 from tilewright.compiler import build
@@ -137,9 +137,9 @@ def test_tiles_are_read_from_what_computes_them() -> None:
     assert isinstance(prove_stores(kernel, text), Proved)
 
 
-@pytest.mark.parametrize("number", range(4))
+@pytest.mark.parametrize("number", range(6))
 def test_other_tiles_are_not_proved(number: int) -> None:
-    """Begins and ends of tiles one row, or one program, off."""
+    """Begins and ends of tiles one row, or one program, off; so what is a group without a last tile."""
     for change in (1, -1):
         kernel, text = kernels()
         scalars = [
@@ -149,11 +149,87 @@ def test_other_tiles_are_not_proved(number: int) -> None:
             and "$p0" in op.expr.expr.symbols
             and any(isinstance(n, Max | Min) for n in _nodes(op.expr.expr))
         ]
-        assert len(scalars) == 4
+        assert len(scalars) == 6
         form = scalars[number].expr.expr
         scalars[number].attributes["expr"] = tile.ExprAttr(form.substitute({"$p0": Sym("$p0") + change}))
         assert len(tiles_of(kernel)) == 1
         assert not isinstance(prove_stores(kernel, text), Proved)
+
+
+def counting(kernel: tile.Kernel) -> tuple[tile.Stream, dict[str, tile.Write]]:
+    """The stream that counts last tiles, and what it writes: the group, the number and the count."""
+    streams = (op for op in kernel.walk() if isinstance(op, tile.Stream))
+    stream = next(op for op in streams if any(isinstance(inner, tile.Write) for inner in op.body.block.ops))
+    writes = [op for op in stream.body.block.ops if isinstance(op, tile.Write)]
+    return stream, dict(zip(("group", "number", "count"), writes, strict=True))
+
+
+def chosen(write: tile.Write) -> tile.Select:
+    assert isinstance(write.value.owner, tile.Select)
+    return write.value.owner
+
+
+def counts_by_program(kernel: tile.Kernel) -> None:
+    stream, writes = counting(kernel)
+    program = tile.Scalar(Sym("$p0"), dtypes.i64)
+    stream.body.block.insert_op_before(program, stream.body.block.first_op)
+    add = chosen(writes["count"]).a.owner
+    add.operands[1] = program.result
+
+
+def numbered_by_place(kernel: tile.Kernel) -> None:
+    _, writes = counting(kernel)
+    place = next(op.result for op in kernel.walk() if isinstance(op, tile.Scalar) and "$p0" in op.expr.expr.symbols)
+    chosen(writes["number"]).operands[1] = place
+
+
+def numbered_by_another_test(kernel: tile.Kernel) -> None:
+    _, writes = counting(kernel)
+    chosen(writes["number"]).operands[0] = chosen(writes["count"]).cond
+
+
+def counted_after_the_step(kernel: tile.Kernel) -> None:
+    _, writes = counting(kernel)
+    block = writes["count"].parent
+    writes["count"].detach()
+    block.insert_op_before(writes["count"], block.first_op)
+
+
+def another_group(kernel: tile.Kernel) -> None:
+    _, writes = counting(kernel)
+    chosen(writes["group"]).operands[1] = chosen(writes["number"]).a
+
+
+def counts_from_one(kernel: tile.Kernel) -> None:
+    _, writes = counting(kernel)
+    writes["count"].frag.owner.init.owner.attributes["expr"] = tile.ExprAttr.of(Const(1))
+
+
+def one_block_more(kernel: tile.Kernel) -> None:
+    tests = (op for op in kernel.walk() if isinstance(op, tile.Compare))
+    test = next(op for op in tests if isinstance(op.a.owner, tile.Scalar) and op.a.owner.expr.expr == Sym("$p0"))
+    test.b.owner.attributes["expr"] = tile.ExprAttr.of(test.b.owner.expr.expr + 1)
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        counts_by_program,
+        numbered_by_place,
+        numbered_by_another_test,
+        counted_after_the_step,
+        another_group,
+        counts_from_one,
+        one_block_more,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_last_tiles_that_are_numbered_otherwise_are_not_proved(change: Callable[[tile.Kernel], None]) -> None:
+    """Two programs could have the same tile: its number has to be a function of its group."""
+    kernel, text = kernels()
+    change(kernel)
+    assert [found.rest for found in tiles_of(kernel).values()] == [True]
+    assert not isinstance(prove_stores(kernel, text), Proved)
 
 
 def _nodes(node: object) -> list[object]:

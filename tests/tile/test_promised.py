@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import ArrayAttr
 
 from support.indexed import CASES, Arrays
 from support.slow import rest_slow
 from support.tile_evaluator import evaluate
 from tilewright.base.dtypes import DTYPES
+from tilewright.base.expr import Const
 from tilewright.lang.signature import Signature
+from tilewright.tile import dialect as tile
 from tilewright.tile.tracer import trace
 
 SHORT = {"float32": "f32", "int32": "i32", "int64": "i64"}
@@ -65,3 +68,20 @@ def test_offsets_that_descend_store_twice() -> None:
         "y": np.zeros(12, np.float32),
     }
     assert run("numbered_groups", arrays)["y"].max() == 2
+
+
+@pytest.mark.parametrize("groups", [1, 5, 64])
+def test_programs_without_rows_stand_last(groups: int) -> None:
+    """As many programs as there are tiles store all rows, and one less does not."""
+    rng = np.random.default_rng(groups)
+    rows = 4 * groups + 3
+    offsets = np.concatenate([[0], np.sort(rng.integers(0, rows + 1, groups - 1)), [rows]])
+    tiles = int((-(-np.diff(offsets) // 4)).sum())
+    types = {"offsets": DTYPES["i64"], "x": DTYPES["f32"], "y": DTYPES["f32"]}
+    module = trace(CASES["numbered_groups"].kernel, Signature.of(types))
+    kernel = next(op for op in module.walk() if isinstance(op, tile.Kernel))
+    for programs in (tiles, tiles - 1):
+        kernel.attributes["grid"] = ArrayAttr([tile.ExprAttr.of(Const(programs))])
+        arrays: Arrays = {"offsets": offsets, "x": np.zeros(rows, np.float32), "y": np.zeros(rows, np.float32)}
+        stores = evaluate(module, arrays)["y"]
+        assert bool((stores == 1).all()) is (programs == tiles)

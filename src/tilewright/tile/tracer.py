@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Generator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from itertools import pairwise
 from types import FrameType
@@ -37,6 +38,8 @@ from tilewright.tile.queries import filled
 from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block
 
+_COUNTED_GROUPS = 64
+"""Groups among whose last tiles a program counts, a step of the producer each."""
 _SEARCH_STEP = 4
 _SEARCHED_BITS = (4, 8, 12, 16, 20, 24, 28, 31)
 """How many bits a search for a group goes through, by how many groups there are: up to 31, those of MAX_EXTENT."""
@@ -515,12 +518,13 @@ class Tracer(KernelBuilder):
         keep: bool,
     ) -> tuple[Expr, Span, tuple[Coord, ...]]:
         """Whole blocks first: tile i of the rows from ``low`` to ``high`` of group g is program ``low // block + i``
-        below ``high // block``, and the one behind these, if there is one, program ``extent // block + g``::
+        below ``high // block``, and the one behind these, if there is one, program ``extent // block + number``::
 
             programs    0 .. extent // block    one tile each up to the last offset: as many as the rows fill
-                        then one a group        its last tile, or none: where no row is left programs end
+                        then one a group        last tiles: of few groups those first that have one
 
-        The group of a program of whole blocks is the last that begins in its block or before.
+        So programs without rows stand last. The group of a program of whole blocks is the last that begins in its block
+        or before.
         """
         if self._promises.get(offsets.name) is not Promise.OFFSETS:
             refuse(
@@ -542,11 +546,15 @@ class Tracer(KernelBuilder):
             refuse("LNG021", found=f"{groups} groups", required="at least one", help="give offsets of a group")
         program, *beside = self.grid([ceildiv(extent, block) + groups, *others], [None, *blocks])
         assert isinstance(program, Expr)
-        group = self._bound(self._group_at(offsets, groups, program, extent, block), groups - 1, groups - 1)
+        count = extent // block
+        behind, its_number = self._last_tile(offsets, groups, program - count, block)
+        whole = arithmetic.compare(self, CompareFn.LT, self.scalar(program, i64), count)
+        found = self.select(whole, self._group_at(offsets, groups, program, block), behind)
+        group, number = (self._bound(x, groups - 1, groups - 1) for x in (found, its_number))
         first, stop, last = (self._bound(self.load(offsets, [at]), extent, extent) for at in (group, group + 1, groups))
-        span = self._tiles(first, stop, program, extent // block + group, extent, block)
+        span = self._tiles(first, stop, program, count + number, extent, block)
         if not keep:
-            self._rests[span] = self._tiles(last, extent, program, extent // block + groups, extent, block)
+            self._rests[span] = self._tiles(last, extent, program, count + groups, extent, block)
         return group, span, tuple(beside)
 
     def _tiles(self, first: Expr, stop: Expr, program: Expr, behind: Expr, extent: Expr, block: int) -> Span:
@@ -561,33 +569,62 @@ class Tracer(KernelBuilder):
         self._ragged.add(span)
         return span
 
-    def _group_at(self, offsets: Array, groups: Expr, program: Expr, extent: Expr, block: int) -> Node:
-        """The group of a program. Of whole blocks the last that begins in the block or before: bit by bit from the
-        highest, by one thread as by many; few groups have few bits."""
+    def _group_at(self, offsets: Array, groups: Expr, program: Expr, block: int) -> Node:
+        """The last group that begins in a block or before: bit by bit from the highest, by one thread as by many; few
+        groups have few bits."""
         bits, *more = (b for b in _SEARCHED_BITS if b < (groups.constant or MAX_EXTENT).bit_length() + _SEARCH_STEP)
         trip, highest = Const(bits), Const(1 << bits - 1)
         for fewer, longer in pairwise((bits, *more)):
             many = minimum(groups // (1 << fewer), 1)
             trip, highest = trip + many * (longer - fewer), highest + many * ((1 << longer - 1) - (1 << fewer - 1))
         group, bit = (self.fragment(self.scalar(x, i64)) for x in (Const(0), highest))
+        with self._search(trip):
+            later = arithmetic.binary(self, BinaryFn.ADD, self.read(group), self.read(bit))
+            row = arithmetic.cast(self, self.gather(offsets, [later], ()), i64)
+            first = self.fill(row, self.constant(MAX_EXTENT, i64))
+            begun = arithmetic.compare(self, CompareFn.LT, first, self.scalar((program + 1) * block, i64))
+            chosen = self.select(begun, later, self.read(group))
+            halved = arithmetic.binary(self, BinaryFn.FLOORDIV, self.read(bit), 2)
+            self._write_all({group: chosen, bit: halved})
+        return self.read(group)
+
+    def _last_tile(self, offsets: Array, groups: Expr, place: Expr, block: int) -> tuple[Node, Node]:
+        """The group whose last tile is that of program ``place`` behind those of whole blocks, and the number of that
+        tile. Of few groups the last tiles are counted that there are, of many each may have one."""
+        many = minimum(groups // (_COUNTED_GROUPS + 1), 1)
+        group, number = (self.fragment(self.scalar(place * many, i64)) for _ in range(2))
+        count = self.fragment(self.scalar(Const(0), i64))
+        trip = minimum(groups, minimum(maximum(place + 1, 0), 1) * (1 - many) * _COUNTED_GROUPS)
+        with self._search(trip) as counter:
+            places = [self.scalar(counter + k, i64) for k in (0, 1)]
+            begins, ends = (arithmetic.cast(self, self.gather(offsets, [x], ()), i64) for x in places)
+            left, beyond = (arithmetic.binary(self, BinaryFn.MOD, self._zeroed(x), block) for x in (begins, ends))
+            has_one = arithmetic.compare(self, CompareFn.LT, left, beyond)
+            before = self.read(count)
+            here = arithmetic.compare(self, CompareFn.EQ, before, self.scalar(place, i64))
+            found = arithmetic.binary(self, BinaryFn.AND, has_one, here)
+            chosen = self.select(found, self.scalar(counter, i64), self.read(group))
+            its_number = self.select(found, before, self.read(number))
+            after = self.select(has_one, arithmetic.binary(self, BinaryFn.ADD, before, 1), before)
+            self._write_all({group: chosen, number: its_number, count: after})
+        return self.read(group), self.read(number)
+
+    @contextmanager
+    def _search(self, trip: Expr) -> Generator[Expr]:
+        """A stream of the tracer's own, of so many steps; gives its counter."""
         counter = f"{COUNTER}{len(self._closed) + len(self._loops)}"
         self._accesses.limits.add(counter, trip)
         body = Block()
         self._emit(dialect.Stream(counter, Span(sym(counter), 1, trip), Const(0), trip, Region(body)))
         self._blocks.append(body)
-        later = arithmetic.binary(self, BinaryFn.ADD, self.read(group), self.read(bit))
-        row = arithmetic.cast(self, self.gather(offsets, [later], ()), i64)
-        first = self.fill(row, self.constant(MAX_EXTENT, i64))
-        begun = arithmetic.compare(self, CompareFn.LT, first, self.scalar((program + 1) * block, i64))
-        chosen = self.select(begun, later, self.read(group))
-        halved = arithmetic.binary(self, BinaryFn.FLOORDIV, self.read(bit), 2)
-        for cell, value in ((group, chosen), (bit, halved)):
-            self._emit(dialect.Write(self._value(cell), self._value(value)))
+        yield sym(counter)
         self._emit(dialect.Yield())
         self._blocks.pop()
         self._closed.add(counter)
-        whole = arithmetic.compare(self, CompareFn.LT, self.scalar(program, i64), extent // block)
-        return self.select(whole, self.read(group), self.scalar(program - extent // block, i64))
+
+    def _write_all(self, values: Mapping[Cell, Node]) -> None:
+        for cell, value in values.items():
+            self._emit(dialect.Write(self._value(cell), self._value(value)))
 
 
 def _recorded(value: SSAValue) -> Node:

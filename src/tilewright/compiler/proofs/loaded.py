@@ -9,6 +9,7 @@ from itertools import product
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Const, Expr, Sum, Sym, maximum, minimum
+from tilewright.compiler.proofs.last_tiles import numbers
 from tilewright.diag import fail
 from tilewright.lang.axes import Span
 from tilewright.lang.fns import BinaryFn
@@ -35,35 +36,51 @@ def tiles_of(kernel: tile.Kernel) -> dict[str, RaggedTiles]:
     binds = [op for op in operations(kernel) if isinstance(op, tile.Bind)]
     loads = {op.symbol.data: load for op in binds if (load := _offset(op, kernel)) is not None}
     computed = {op.symbol.data: form for op in binds if (form := _computed(op)) is not None}
-    groups = {op.symbol.data for op in binds if op.most is not None}
+    groups = {op.symbol.data: op for op in binds if op.most is not None}
     found: dict[str, RaggedTiles] = {}
     for (low, (offsets, group)), (high, (same, behind)) in product(loads.items(), loads.items()):
         if same == offsets and behind == group + 1 and isinstance(group, Sym) and group.name in groups:
-            found |= _tiles(computed, offsets, Sym(low), group, Sym(high), rest=False)
+            for number in groups.values():
+                found |= _tiles(computed, offsets, Sym(low), (groups[group.name], number), Sym(high))
     for last, (offsets, place) in loads.items():
         if place == offsets.extent - 1:
-            found |= _tiles(computed, offsets, Sym(last), place, offsets.most, rest=True)
+            found |= _tiles(computed, offsets, Sym(last), place, offsets.most)
     return found
 
 
 def _tiles(
-    computed: Mapping[str, tuple[Expr, Expr]], offsets: Ascending, low: Sym, group: Expr, end: Expr, *, rest: bool
+    computed: Mapping[str, tuple[Expr, Expr]],
+    offsets: Ascending,
+    low: Sym,
+    number: Expr | tuple[tile.Bind, tile.Bind],
+    end: Expr,
 ) -> dict[str, RaggedTiles]:
-    """Of what was computed, the begins of tiles of the rows from ``low`` to ``end``, each clipped, as its end is."""
+    """Of what was computed, the begins of tiles of the rows from ``low`` to ``end``, each clipped, as its end is; of a
+    group, and of the number of its last tile, or of the rows in none, whose last tile has this number."""
     program = Sym(program_index(0))
+    rest = isinstance(number, Expr)
     found: dict[str, RaggedTiles] = {}
     for begin, (form, most) in computed.items():
         size = _size(form, low)
-        if size is None:
+        if size is None or not (rest or _of_group(*number, offsets, size)):
             continue
-        number = minimum(program, end // size) - low // size
-        behind = program - (offsets.most // size + group)
+        last = number if rest else Sym(number[1].symbol.data)
+        whole = minimum(program, end // size) - low // size
+        behind = program - (offsets.most // size + last)
         own = minimum(program - low // size + 1, maximum(end // size - program, 1 - maximum(behind, -behind)))
         closed = (end * minimum(maximum(own, 0), 1), offsets.most)
         stop = next((name for name, other in computed.items() if other == closed), None)
-        if form == low + maximum(number, 0) * size and most == offsets.most and stop is not None:
+        if form == low + maximum(whole, 0) * size and most == offsets.most and stop is not None:
             found[begin] = RaggedTiles(f"{offsets}, {size}", program.name, stop, size, rest)
     return found
+
+
+def _of_group(group: tile.Bind, number: tile.Bind, offsets: Ascending, size: int) -> bool:
+    """Whether a number is a function of the group in programs behind those of whole blocks, both clipped alike."""
+    first, second = _clipped(group.value), _clipped(number.value)
+    if first is None or second is None or first[1] != second[1]:
+        return False
+    return numbers(_widened(first[0]), _widened(second[0]), offsets.most // size, offsets.tensor, offsets.extent - 1)
 
 
 def offsets_of(kernel: tile.Kernel) -> tuple[Ascending, ...]:

@@ -8,17 +8,20 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 _BARRIER_BYTES = 8
+_SMALL_BYTES = 128
+"""Buffers of fewer bytes than a tile's alignment hold no tile: they begin at multiples of this."""
 
 
 def lay_out(kernel: t.Kernel) -> int:
-    """Gives every buffer and barrier its offset; returns the bytes to ask for at launch."""
+    """Gives every buffer and barrier its offset, tiles first; returns the bytes to ask for at launch."""
     offset = 0
-    for op in kernel.body.block.ops:
-        if isinstance(op, t.Shared):
-            kind = t.shared_of(op.buffer)
-            op.attributes["offset"] = IntAttr(offset)
-            size = kind.count.data * kind.dtype.dtype.bytes
-            offset += -(-size // t.SHARED_BASE_ALIGN_BYTES) * t.SHARED_BASE_ALIGN_BYTES
+    buffers = [(op, t.shared_of(op.buffer)) for op in kernel.body.block.ops if isinstance(op, t.Shared)]
+    sizes = [(op, kind.count.data * kind.dtype.dtype.bytes) for op, kind in buffers]
+    for align in (t.SHARED_BASE_ALIGN_BYTES, _SMALL_BYTES):
+        for op, size in sizes:
+            if (size < t.SHARED_BASE_ALIGN_BYTES) == (align == _SMALL_BYTES):
+                op.attributes["offset"] = IntAttr(offset)
+                offset += -(-size // align) * align
     for op in kernel.body.block.ops:
         if isinstance(op, a.Mbarriers):
             op.attributes["offset"] = IntAttr(offset)
