@@ -13,6 +13,7 @@ from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, source_of
 from tilewright.schedule.hopper.predicates import leading_steps, lengthening, whole_first_step
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
@@ -188,9 +189,10 @@ def _by_width(
             for extents in ({**family.extents, **dict.fromkeys(sized.columns, own)},)
         ]
 
+    alone = TRUE if LoadedBounds(kernel).binds else FALSE
     narrow = _Family(wide, NARROW_WIDTHS, negate(_straddles(kernel, facts)))
-    turns_and_narrow = (_Family(wide, TURN_WIDTHS, candidates=TURNS, waves=2), narrow)
-    many = ways((*turns_and_narrow, _Family(wide, WIDTHS)))
+    turns = _Family(wide, TURN_WIDTHS, negate(alone), candidates=TURNS, waves=2)
+    many = ways((turns, narrow, _Family(wide, WIDTHS)))
     fewer = ways((_Family(skinny, FEW_WIDTHS),))
     large = [way for way in many if way.family.waves == 1]
     few = [
@@ -200,7 +202,7 @@ def _by_width(
     rivals = (
         ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),)),
         ways(few),
-        ways((_Family(wide, SHARED_WIDTHS, shares, CLUSTERS),)),
+        ways((_Family(wide, SHARED_WIDTHS, all_of([shares, negate(alone)]), CLUSTERS),)),
         many,
     )
     turned = list(_swapped(wide, choices, sized, trace, target))

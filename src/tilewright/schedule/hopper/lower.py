@@ -60,6 +60,9 @@ COPYING_REGISTERS = {2: (56, 224), 3: (56, 152)}
 """The same where the producer's threads hold addresses of what they copy."""
 GROUP = 16
 """Bands of so many row tiles, walked column by column, so that operands are found in L2."""
+LOADED_GROUP = 8
+"""The same where programs load what they read: a band of several groups reads a weight for each (8 groups of 1024 rows,
+H200: 4096 x 14336 1233 us, with bands of 16 1247; 14336 x 4096 1297 and 1306; one group 1235 and 1233)."""
 SHARERS = 4
 """CTAs that read the same tiles at one time, where programs differ in length. A band is that share of a round, so that
 a round holds whole lengths. Causal attention, 4 x 16 heads of 128 (H200): bands of 16 in every batch and rounds dealt
@@ -134,7 +137,8 @@ class RoleLowering(PipelineLowering):
     def programs(self, body: Block) -> Operation:
         """The loop over this CTA's programs, behind the gate; with ping-pong, over the warpgroup's own."""
         grid, cluster = [g.expr for g in self.kernel.grid], self.configuration.cluster
-        group, shape = GROUP if len(grid) >= 2 else None, None
+        band = LOADED_GROUP if self.loaded_bounds.binds else GROUP
+        group, shape = band if len(grid) >= 2 else None, None
         longer = lengthening(self.kernel) if cluster is None else None
         if longer is not None:
             group = self.placement.target.sm_count // SHARERS
