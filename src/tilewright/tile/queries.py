@@ -117,6 +117,12 @@ def is_elementwise(op: Operation) -> bool:
     return is_arithmetic(op) or isinstance(op, shapes)
 
 
+def is_constant(value: SSAValue) -> bool:
+    """One number everywhere, whatever is loaded."""
+    op = owner(value)
+    return isinstance(op, tile.Constant) or (isinstance(op, tile.Expand | tile.Broadcast) and is_constant(op.x))
+
+
 def owner(value: SSAValue) -> Operation | None:
     """The op that defines a value."""
     return value.owner if isinstance(value.owner, Operation) else None

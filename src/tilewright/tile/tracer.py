@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from itertools import pairwise
 from types import FrameType
@@ -41,9 +40,8 @@ from tilewright.tile.scans import combine_block
 _COUNTED_GROUPS = 16
 """Groups among whose last tiles a program counts: a step takes the producer some 90 ns (64 groups of 128 rows, 2048 x
 4096, H200: counted 351 us, one program for each 328; 8 skewed ones, 14336 x 4096: 1409 and 1468)."""
-_SEARCH_STEP = 4
-_SEARCHED_BITS = (4, 8, 12, 16, 20, 24, 28, 31)
-"""How many bits a search for a group goes through, by how many groups there are: up to 31, those of MAX_EXTENT."""
+_SEARCHED_BITS = (4, 8, 31)
+"""How many bits a search for a group goes through, by how many groups there are: up to those of MAX_EXTENT."""
 
 
 def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) -> ModuleOp:
@@ -573,20 +571,23 @@ class Tracer(KernelBuilder):
     def _group_at(self, offsets: Array, groups: Expr, program: Expr, block: int) -> Node:
         """The last group that begins in a block or before: bit by bit from the highest, by one thread as by many; few
         groups have few bits."""
-        bits, *more = (b for b in _SEARCHED_BITS if b < (groups.constant or MAX_EXTENT).bit_length() + _SEARCH_STEP)
+        bits, *more = _SEARCHED_BITS if groups.constant is None else (groups.constant.bit_length(),)
         trip, highest = Const(bits), Const(1 << bits - 1)
         for fewer, longer in pairwise((bits, *more)):
             many = minimum(groups // (1 << fewer), 1)
             trip, highest = trip + many * (longer - fewer), highest + many * ((1 << longer - 1) - (1 << fewer - 1))
         group, bit = (self.fragment(self.scalar(x, i64)) for x in (Const(0), highest))
-        with self._search(trip):
+
+        def halve(_: Expr) -> Mapping[Cell, Node]:
             later = arithmetic.binary(self, BinaryFn.ADD, self.read(group), self.read(bit))
             row = arithmetic.cast(self, self.gather(offsets, [later], ()), i64)
             first = self.fill(row, self.constant(MAX_EXTENT, i64))
             begun = arithmetic.compare(self, CompareFn.LT, first, self.scalar((program + 1) * block, i64))
             chosen = self.select(begun, later, self.read(group))
             halved = arithmetic.binary(self, BinaryFn.FLOORDIV, self.read(bit), 2)
-            self._write_all({group: chosen, bit: halved})
+            return {group: chosen, bit: halved}
+
+        self._search(trip, halve)
         return self.read(group)
 
     def _last_tile(self, offsets: Array, groups: Expr, place: Expr, block: int) -> tuple[Node, Node]:
@@ -596,7 +597,8 @@ class Tracer(KernelBuilder):
         group, number = (self.fragment(self.scalar(place * many, i64)) for _ in range(2))
         count = self.fragment(self.scalar(Const(0), i64))
         trip = minimum(groups, minimum(maximum(place + 1, 0), 1) * (1 - many) * _COUNTED_GROUPS)
-        with self._search(trip) as counter:
+
+        def visit(counter: Expr) -> Mapping[Cell, Node]:
             places = [self.scalar(counter + k, i64) for k in (0, 1)]
             begins, ends = (arithmetic.cast(self, self.gather(offsets, [x], ()), i64) for x in places)
             left, beyond = (arithmetic.binary(self, BinaryFn.MOD, self._zeroed(x), block) for x in (begins, ends))
@@ -607,25 +609,23 @@ class Tracer(KernelBuilder):
             chosen = self.select(found, self.scalar(counter, i64), self.read(group))
             its_number = self.select(found, before, self.read(number))
             after = self.select(has_one, arithmetic.binary(self, BinaryFn.ADD, before, 1), before)
-            self._write_all({group: chosen, number: its_number, count: after})
+            return {group: chosen, number: its_number, count: after}
+
+        self._search(trip, visit)
         return self.read(group), self.read(number)
 
-    @contextmanager
-    def _search(self, trip: Expr) -> Generator[Expr]:
-        """A stream of the tracer's own, of so many steps; gives its counter."""
+    def _search(self, trip: Expr, step: Callable[[Expr], Mapping[Cell, Node]]) -> None:
+        """A stream of the tracer's own, of so many steps: ``step`` says what cells hold after the one of a counter."""
         counter = f"{COUNTER}{len(self._closed) + len(self._loops)}"
         self._accesses.limits.add(counter, trip)
         body = Block()
         self._emit(dialect.Stream(counter, Span(sym(counter), 1, trip), Const(0), trip, Region(body)))
         self._blocks.append(body)
-        yield sym(counter)
+        for cell, value in step(sym(counter)).items():
+            self._emit(dialect.Write(self._value(cell), self._value(value)))
         self._emit(dialect.Yield())
         self._blocks.pop()
         self._closed.add(counter)
-
-    def _write_all(self, values: Mapping[Cell, Node]) -> None:
-        for cell, value in values.items():
-            self._emit(dialect.Write(self._value(cell), self._value(value)))
 
 
 def _recorded(value: SSAValue) -> Node:

@@ -20,7 +20,7 @@ from contextlib import contextmanager
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr, maximum, minimum, simplify
 from tilewright.lang.axes import Span
 from tilewright.schedule.contraction import contracted
 from tilewright.schedule.facts import Facts
@@ -48,7 +48,7 @@ from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
-from tilewright.tile.queries import element, hint, is_elementwise, owner
+from tilewright.tile.queries import coords_of, element, hint, is_constant, is_elementwise, owner
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
@@ -477,6 +477,20 @@ class RoleLowering(PipelineLowering):
 
     # -- stores ---------------------------------------------------------------------------------------------------
     def store(self, op: tile.Store | tile.ReduceAdd) -> None:
+        """Constants go to tiles that may have no row, those of no group, behind the question whether they have any."""
+        loaded = {bind.symbol.data for bind in self.loaded_bounds.binds}
+        spans = (c for c in coords_of(op) if isinstance(c, Span))
+        some = all_of(s.origin < s.stop for s in spans if not loaded.isdisjoint(s.origin.symbols | s.stop.symbols))
+        if some == TRUE or not is_constant(op.value):
+            self.store_tile(op)
+            return
+        block = Block()
+        with self.into(block):
+            self.store_tile(op)
+        self.emit(t.If(some, Region(block), t.block()), op)
+
+    def store_tile(self, op: tile.Store | tile.ReduceAdd) -> None:
+        """A store whose tile has elements."""
         plan = self.configuration.stores.get(op) if isinstance(op, tile.Store) else None
         if plan is not None:
             plan.lower(self)
