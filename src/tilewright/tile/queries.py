@@ -152,3 +152,19 @@ def filled(stream: tile.Stream) -> tuple[Span, ...]:
         return ()
     left = dict.fromkeys(op.frag for op in inside if isinstance(op, tile.Write) and op.frag.owner not in inside)
     return tuple(s for s in spans_of(next(iter(left))) if s and all(s in spans_of(f) for f in left)) if left else ()
+
+
+def chained(stream: tile.Stream) -> bool:
+    """Whether a product in a stream multiplies what is computed from another's result."""
+    pending = [v for op in stream.walk() if isinstance(op, tile.Dot) for v in op.operands]
+    seen = set[SSAValue]()
+    while pending:
+        value = pending.pop()
+        op = owner(value)
+        if value in seen or op is None or not stream.is_ancestor(op):
+            continue
+        if isinstance(op, tile.Dot):
+            return True
+        seen.add(value)
+        pending += op.operands
+    return False
