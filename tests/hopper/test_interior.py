@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 
 import numpy as np
 import pytest
@@ -23,6 +24,7 @@ from tilewright.compiler.proofs.epilogue_copies import INTERIOR
 from tilewright.compiler.proofs.obligations import missing, prove_protocols
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -215,3 +217,72 @@ def test_rows_up_to_a_length() -> None:
         wanted = rows[:length].astype(np.float64) @ w.astype(np.float64).T
         np.testing.assert_allclose(stored[:length].astype(np.float64), wanted, atol=0.15)
         assert np.isnan(stored[length:].astype(np.float32)).all()
+
+
+def cleared(kernel: t.Kernel) -> t.If:
+    """The branch with the stores of zeros to rows in no group."""
+    (found,) = (op for op in kernel.walk() if isinstance(op, t.If) and has(op.then, t.Store))
+    return found
+
+
+def test_rows_of_no_group_are_cleared_where_there_are_any() -> None:
+    found = lowered(CANDIDATE)
+    kernel = found.scheduled.kernel
+    assert not has(cleared(kernel).otherwise, t.Store)
+    assert isinstance(prove_stores(found.tile, kernel), Proved)
+    condition = cleared(kernel).condition.expr
+    cleared(kernel).attributes["condition"] = ExprAttr.of(negate(condition))
+    assert not isinstance(prove_stores(found.tile, kernel), Proved)
+
+
+def test_small_buffers_share_the_room_of_one_tile() -> None:
+    """Of four stages of 128 x 256 tiles, panels and bounds there is room in one CTA."""
+    kernel = lowered(Candidate(2), bm=128, bn=256).scheduled.kernel
+    shared = [op for op in kernel.walk() if isinstance(op, t.Shared)]
+    assert all(op.offset is not None for op in shared)
+    places = sorted((op.offset.data, t.shared_of(op.buffer)) for op in shared)  # type: ignore[union-attr]
+    ends = [begin + kind.count.data * kind.dtype.dtype.bytes for begin, kind in places]
+    assert all(end <= begin for end, (begin, _) in zip(ends, places[1:], strict=False))
+    tiles = [begin % 1024 for (begin, _), end in zip(places, ends, strict=True) if end - begin >= 1024]
+    assert len(tiles) == 2
+    assert set(tiles) == {0}
+    assert max(end - begin for (begin, _), end in zip(places, ends, strict=True)) == 4 * 49152
+
+
+@tw.kernel
+def attention_of_groups(
+    offsets: tw.Offsets["G + 1"],
+    q: tw.Tensor["T", 64],
+    k: tw.Tensor["G", "S", 64],
+    v: tw.Tensor["G", "S", 64],
+    o: tw.Tensor["T", 64],
+):
+    g, m, e = tw.ragged_grid(offsets, o.shape, (64, 64))
+    total, acc = tw.zeros((m,), tw.f32), tw.zeros((m, e), tw.f32)
+    query = q[m, :]
+    for s in tw.stream(k.shape[1], 64):
+        weights = tw.exp(tw.dot(query, k[g, s, :].T) * 0.01)
+        total += weights.sum(1)
+        acc += tw.dot(weights.to(q.dtype), v[g, s, e])
+    o[m, e] = acc / total[:, None]
+
+
+def test_streams_of_tiles_without_rows_have_no_step() -> None:
+    """But for those of chained products, of which each step's parts are scheduled apart."""
+    found = lowered(CANDIDATE).tile
+    stream = [op for op in found.walk() if isinstance(op, tile.Stream)][-1]
+    steps = {"K": 640, "T": 100}
+    bounds = sorted(stream.trip.expr.symbols - steps.keys())
+    assert len(bounds) == 2
+    begins, ends = bounds
+    for begin, end, trip in ((0, 64, 10), (64, 65, 10), (64, 64, 0), (64, 0, 0)):
+        assert stream.trip.expr.evaluate({**steps, begins: begin, ends: end}) == trip
+    arrays = drawn(OFFSETS["long"], k=64, n=64)
+    keys, values = arrays["b"][:, :64], arrays["b"][:, ::-1]
+    types = dict.fromkeys("qkvo", "bf16") | {"offsets": "i32"}
+    assert attention_of_groups.compile(dtypes=types).kernels
+    attention_of_groups(arrays["offsets"], arrays["a"], keys.copy(), values.copy(), arrays["c"])
+    for g, (low, high) in enumerate(pairwise(arrays["offsets"])):
+        p = np.exp(arrays["a"][low:high].astype(np.float64) @ keys[g].astype(np.float64).T * 0.01)
+        wanted = p @ values[g].astype(np.float64) / p.sum(1, keepdims=True)
+        np.testing.assert_allclose(arrays["c"][low:high].astype(np.float64), wanted, atol=0.02)
