@@ -420,7 +420,7 @@ _EPILOGUE = (
         "panels of rows reused",
         "a panel is filled while others still store its rows",
         "hopper/row_epilogue",
-        "if others or len(panels) % 2:",
+        "if copied or others or len(panels) % 2:",
         "if others:",
         "fed",
     ),

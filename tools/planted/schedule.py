@@ -278,7 +278,7 @@ _PLACES = (
         "pipeline and panels overlap",
         "every buffer lies at the begin of shared memory",
         "hopper/memory",
-        "offset += -(-size // t.SHARED_BASE_ALIGN_BYTES) * t.SHARED_BASE_ALIGN_BYTES",
+        "offset += -(-size // align) * align",
         "offset += 0",
         "nt",
     ),
