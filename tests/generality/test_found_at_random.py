@@ -218,3 +218,51 @@ def test_the_rest_of_a_word_has_a_value() -> None:
     driver = run_artifact(artifact, {"x": x, "w": w, "y": y})
     np.testing.assert_array_equal(y, np.minimum((x.astype(np.float32) + w).min(0), 0))
     assert not [fault for _, report in driver.reports for fault in report.faults]
+
+
+@tw.kernel
+def over_one_column(x: tw.Tensor["K", 1], y: tw.Tensor[1]):
+    """A column of one element beside the axis along which vectors lie: its stride is no multiple of anything."""
+    m, k = tw.grid(x.shape[1], 16), tw.axis(x.shape[0], upto=64)
+    y[m] = x[k, m].sum(0)
+
+
+def test_vectors_beside_an_axis_of_one_element() -> None:
+    x = RNG.integers(-9, 9, (8, 1)).astype(np.float32)
+    y = np.full(1, np.nan, np.float32)
+    run_artifact(over_one_column.compile(facts=observed(x=x, y=y)), {"x": x, "y": y})
+    assert y == x.sum()
+
+
+@tw.kernel
+def batch_of_five(a: tw.Tensor["K", "M"], b: tw.Tensor[5, "K", "N"], c: tw.Tensor[5, "M", "N"]):
+    """A persistent grid that has five times as many programs as tiles: the launch is asked about the tiles."""
+    g, m, n = tw.grid(c, (None, 128, 40))
+    k = tw.axis(a.shape[0], upto=288)
+    c[g, m, n] = tw.dot(a[k, m].T, b[g, k, n])
+
+
+def test_programs_that_are_a_multiple_of_what_is_asked() -> None:
+    a, b = (RNG.integers(-3, 4, shape).astype(ml_dtypes.bfloat16) for shape in ((288, 27), (5, 288, 62)))
+    c = np.full((5, 27, 62), np.nan, np.float32)
+    facts = observed(a=a, b=b, c=c)
+    run_artifact(batch_of_five.compile(dtypes={"a": "bf16", "b": "bf16"}, facts=facts), {"a": a, "b": b, "c": c})
+    np.testing.assert_array_equal(c, a.astype(np.float32).T @ b.astype(np.float32))
+
+
+@tw.kernel
+def elements_from(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, first: tw.i32, last: tw.i32):
+    m = tw.grid(y, 8)
+    total = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], None, start=first, until=last):
+        total += x[m, n]
+    y[m] = total
+
+
+@pytest.mark.parametrize("first", [0, 1, 4, 5, 2**31 - 1])
+@pytest.mark.parametrize("last", [-3, 0, 4, 9])
+def test_a_stream_of_single_elements_that_begins_behind_its_end(first: int, last: int) -> None:
+    x = RNG.integers(-9, 9, (11, 5)).astype(np.float32)
+    y = np.full(11, np.nan, np.float32)
+    elements_from(x, y, first=first, last=last)
+    np.testing.assert_array_equal(y, x[:, first : max(last, 0)].sum(1))

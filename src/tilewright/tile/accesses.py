@@ -84,8 +84,9 @@ class Accesses:
         self._remember(array, _Access(use, tuple(coords), here(), axes, loaded), [] if loaded else varying)
 
     def walk(self, start: Expr, step: Span) -> None:
-        """A stream that begins at ``start``, which may be loaded: each ``step`` begins before it ends."""
-        if not self._loaded.isdisjoint(start.symbols):
+        """A stream that begins at ``start``: each ``step`` begins before it ends. Asked of a start that is loaded, and
+        of steps of one element, whose last then lies right before the end, and none where the start lies behind it."""
+        if not self._loaded.isdisjoint(start.symbols) or (step.size == 1 and start != Const(0)):
             self.limits.walk(step.origin, step.stop)
 
     def is_loaded(self, array: Array) -> bool:

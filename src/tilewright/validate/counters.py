@@ -116,8 +116,10 @@ def _below(factor: Expr, c: int, known: Mapping[str, Interval]) -> list[Expr]:
             return [arg * c for arg in args]
         case FloorDiv(x, n) if c < 0 and n.constant is not None and (common := gcd(c, n.constant)) > 1:
             return [x // (n.constant // common) * (c // common)]  # m floor(x / (m n)) <= floor(x / n)
-        case FloorDiv(Sum(offset, ((t, 1),)), n) if c < 0 and offset + 1 == n.constant and _natural(t, known):
-            return [t * c]  # ceildiv(t, n) <= t
+        case FloorDiv(Sum(offset, ((t, by),)), n) if c < 0 < by and _natural(t, known):
+            if n.constant is not None and offset < n.constant:
+                return [t * (-(-by // n.constant) * c)]  # ceildiv(k t, n) <= ceildiv(k, n) t
+            return []
         case _:
             return []
 

@@ -2,7 +2,8 @@
 
 Read from the lowered kernel alone. An access of several elements at once lies along an axis whose stride its
 assumptions make 1; the tensor's address and its other strides are multiples of the vector's bytes by those assumptions,
-and the coordinate along the axis is one of the vector's elements, whatever the thread. Where offsets are formed in 32
+and the coordinate along the axis is one of the vector's elements, whatever the thread; an axis of one element has
+coordinate 0, for no access leaves its tensor (``stores``). Where offsets are formed in 32
 bits, the assumptions say that those of every element fit. What assumptions say is asked of every launch. Tiles that are
 laid from a boundary before their row (``schedule.skew``) begin there by the definition of their distance: whether their
 vectors are aligned is not asked.
@@ -107,5 +108,9 @@ def _open(op: Access, known: Facts) -> Iterator[str]:
                 yield f"{begin} % {width} is open"
             if known.residual(stride.eq(1)) != TRUE:
                 yield f"{stride} is not 1"
-        elif coord != Const(0) and known.residual((stride * kind.element.bytes % size).eq(0)) != TRUE:
+        elif (
+            coord != Const(0)
+            and kind.dims.data[axis].expr != Const(1)
+            and known.residual((stride * kind.element.bytes % size).eq(0)) != TRUE
+        ):
             yield f"{stride} * {kind.element.bytes} % {size} is open"
