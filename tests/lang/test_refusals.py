@@ -145,6 +145,9 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
     ("exp of a bool", "LNG023", lambda x, m, n: tw.exp(x[m, n] > 0), lambda x, m, n: tw.exp(x[m, n])),
     ("not of a float", "LNG023", lambda x, m, n: ~x[m, n], lambda x, m, n: ~x[m, n].to(tw.i32)),
     ("power", "LNG023", lambda x, m, n: x[m, n] ** 2, lambda x, m, n: x[m, n] * x[m, n]),
+    ("a power of a number", "LNG023", lambda x, m, n: 2 ** x[m, n], lambda x, m, n: tw.exp2(x[m, n])),
+    ("places along two axes", "LNG025", lambda x, m, n: x[m, n].argmax((0, 1)), lambda x, m, n: x[m, n].argmax([0])),
+    ("places along no axis", "LNG025", lambda x, m, n: x[m, n].argmax(()), lambda x, m, n: x[m, n].argmax(0)),
     ("matmul sign", "LNG023", lambda x, m, n: x[m, n] @ x[m, n], lambda x, m, n: x[m, n]),
     ("compared with None", "LNG023", lambda x, m, n: x[m, n] == None, lambda x, m, n: x[m, n] is None),  # noqa: E711
     (

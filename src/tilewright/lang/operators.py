@@ -129,8 +129,12 @@ class Operators(Traced):
             "LNG023", found="**", required="a listed operation", help="write x * x, tw.sqrt(x), tw.exp2(y * tw.log2(x))"
         )
 
+    __rpow__ = __pow__
+
     def __matmul__(self, other: object) -> NoReturn:
         refuse("LNG023", found="@", required="a listed operation", help="write tw.dot(a, b)")
+
+    __rmatmul__ = __matmul__
 
     def __neg__(self) -> Any:
         return self._unary(UnaryFn.NEG)

@@ -263,8 +263,9 @@ class Value(_Recorded):
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tile:
         """Place of the greatest element, i32, counted from the tile's start: the first of equals, the first NaN."""
-        if axis is None and self.ndim != 1:
-            refuse("LNG025", found=f"argmax over {self.ndim} axes", required="one axis", help="name it: x.argmax(1)")
+        over = len(self._positions(axis))
+        if over != 1:
+            refuse("LNG025", found=f"argmax over {over} axes", required="one axis", help="name it: x.argmax(1)")
         return self._reduce(ReduceFn.ARGMAX, axis, keepdims)
 
     def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tile:
