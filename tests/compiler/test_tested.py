@@ -1,5 +1,9 @@
 """A kernel's PTX executed beside its Transport IR on drawn arguments; mistakes in the PTX."""
 
+# ruff: noqa: F821, UP037 - dimension names are strings
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
+
 from __future__ import annotations
 
 import re
@@ -9,6 +13,7 @@ from functools import cache
 import numpy as np
 import pytest
 
+import tilewright as tw
 from support.example_cases import EXAMPLES_BY_NAME
 from support.slow import rest_slow
 from tilewright.artifact.schema import Artifact, KernelImage
@@ -102,3 +107,18 @@ def test_floats_differ_by_more_than_rounding() -> None:
     assert beside.apart(a, b, exact=True).all()
     assert beside.apart(a, b, exact=False).tolist() == [False, True, True, True, True]
     assert beside.apart(np.array([1, 2]), np.array([1, 3]), exact=False).tolist() == [False, True]
+
+
+@tw.kernel
+def shown(x: tw.Tensor["N"], y: tw.Tensor["N"], *, f: tw.f32):
+    n = tw.grid(x, 8)
+    y[n] = x[n] * f
+    tw.print("{} and {}", f, x[n])
+
+
+def test_a_kernel_that_prints_is_executed() -> None:
+    """Its PTX calls a function, and is undecided."""
+    (image,) = shown.compile().kernels
+    found = executed(image)
+    assert not found.differences
+    assert len(found.launches) >= beside.LAUNCHES

@@ -266,3 +266,31 @@ def test_a_stream_of_single_elements_that_begins_behind_its_end(first: int, last
     y = np.full(11, np.nan, np.float32)
     elements_from(x, y, first=first, last=last)
     np.testing.assert_array_equal(y, x[:, first : max(last, 0)].sum(1))
+
+
+@tw.kernel
+def a_number(y: tw.Tensor[()], *, f: tw.f32):
+    y[()] = f
+
+
+@tw.kernel
+def added_number(y: tw.Tensor[()], *, f: tw.f32):
+    tw.reduce_add(y, (), f)
+
+
+@tw.kernel
+def scattered_number(i: tw.Tensor["N"], y: tw.Tensor["V"], *, f: tw.f32):
+    n = tw.grid(i, None)
+    tw.reduce_add(y, i[n], f)
+
+
+def test_a_scalar_is_stored_as_it_is() -> None:
+    """An argument, and no operation of the body."""
+    y = np.ones((), np.float32)
+    a_number(y, f=2.5)
+    assert y == 2.5
+    added_number(y, f=2.5)
+    assert y == 5
+    sums = np.ones(3, np.float32)
+    scattered_number(np.array([0, 1, 1, -1, 9], np.int32), sums, f=2.5)
+    assert sums.tolist() == [3.5, 6, 1]

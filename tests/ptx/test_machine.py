@@ -35,9 +35,10 @@ def execute(
     words: int | None = None,
     grid: int = 1,
     cluster: int = 1,
+    declared: str = "",
 ) -> tuple[Report, np.ndarray]:
     """Run a kernel that gets the address of as many words as there are threads."""
-    module = read(f"{HEAD}.entry k(.param .u64 k_0) {{ {REGISTERS} {shared}\n{body}\n}}")
+    module = read(f"{HEAD}{declared}.entry k(.param .u64 k_0) {{ {REGISTERS} {shared}\n{body}\n}}")
     out = np.zeros(threads * grid if words is None else words, np.uint32)
     memory = Memory()
     address = memory.add("out", out)
@@ -442,3 +443,16 @@ def test_cp_async_takes_any_number_of_bytes(size: int) -> None:
     report, out = execute(body, threads=size + 1, shared=f".shared .align 16 .b8 s[{16 * (size + 1)}];")
     assert not codes(report)
     assert out.tolist() == list(range(size + 1))
+
+
+def test_what_a_kernel_prints_is_seen_by_nobody() -> None:
+    """Arguments of a call lie beside local variables; any other function is not executed."""
+    given = "{ .param .b64 given; st.param.b64 [given], %rd2; .param .b64 values; st.param.b64 [values], %rd2;"
+    call = ".param .b32 got; call.uni (got), vprintf, (given, values); ld.param.b32 %r1, [got]; }"
+    body = f"{TID} {given} {call} add.u32 %r1, %r1, %r0; st.global.b32 [%rd2], %r1; ret;"
+    declared = ".extern .func (.param .b32 r) vprintf (.param .b64 a, .param .b64 b);\n"
+    report, out = execute(body, declared=declared)
+    assert codes(report) == set()
+    assert (out == np.arange(64)).all()
+    another = (text.replace("vprintf", "another") for text in (body, declared))
+    assert codes(execute(next(another), declared=next(another))[0]) == {"PTX015"}

@@ -55,16 +55,16 @@ def summed(
     ``digits`` bits, else ``epsilon`` of them away for each term."""
     with np.errstate(all="ignore"):
         fits = mass <= 2.0**digits * quantum
-        small = ~(mass <= LARGEST_F32)  # overflows on the way, in some order
         finite = np.isfinite(lo) & np.isfinite(hi)
+        large = ~(mass <= LARGEST_F32) & ~(np.isnan(lo) & np.isnan(hi))  # overflows on the way, in some order
         near = np.asarray(lo).astype(F32)
-        if point and bool((fits | ~finite).all()) and not (small & finite).any():
+        if point and bool((fits | ~finite).all()) and not large.any():
             return Value("f32", near, near, free, False, mass, quantum)
         error = np.where(finite, count * epsilon * np.where(np.isfinite(mass), mass, 0) + TINY * 4, 0)
         low, high = down(lo - error), up(hi + error)
         exact = fits & (lo == hi)
         low, high = np.where(exact, near, low), np.where(exact, near, high)
-        free = either(free, (small & finite) if (small & finite).any() else None)
+        free = either(free, large if large.any() else None)
         return replace(between("f32", low, high, free, False), mass=mass, quantum=quantum)
 
 

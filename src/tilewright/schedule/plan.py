@@ -202,8 +202,9 @@ def _occupancy(
 
 
 def tiles_of(kernel: tile.Kernel) -> list[SSAValue]:
-    """All tiles and fragments of a kernel."""
-    return [r for op in kernel.walk() for r in op.results if is_tile(r)]
+    """All tiles and fragments of a kernel, and its arguments that are numbers."""
+    values = (*kernel.body.block.args, *(r for op in kernel.walk() for r in op.results))
+    return [value for value in values if is_tile(value)]
 
 
 def aligned(width: int, begin: Expr) -> int:

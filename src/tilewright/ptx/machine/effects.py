@@ -28,7 +28,7 @@ from tilewright.ptx.machine.state import WINDOW_OFFSET, State, wide, window_addr
 from tilewright.ptx.opcodes import find
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED, is_signed, unsigned, width
-from tilewright.ptx.syntax import Immediate, Instruction, Pair, Register, Vector
+from tilewright.ptx.syntax import CallArguments, Immediate, Instruction, Pair, Register, Symbol, Vector
 
 Handler = Callable[..., list[Bits] | None]
 
@@ -147,6 +147,15 @@ class Effects(State):
     def _trap(self, i: Instruction, lanes: Bits, given: list[Any]) -> None:
         self.complain("PTX019", lanes, "the kernel traps")
         raise Stop
+
+    def _call(self, i: Instruction, lanes: Bits, given: list[Any]) -> None:
+        """What ``vprintf`` prints nobody sees; it returns 0. Other functions are not executed."""
+        results, function = i.operands[:2] if len(i.operands) > 1 else (None, None)
+        if function != Symbol("vprintf") or not isinstance(results, CallArguments):
+            self.lacking(i, lanes)
+        (result,) = results.items
+        assert isinstance(result, Symbol)
+        self.spaces.store("param", lanes, self.symbol(result.name, None), [np.uint32(0)], 4)
 
     # -- fences and barriers
 
@@ -484,6 +493,7 @@ _HANDLERS: dict[str, Handler] = {
         "_getctarank",
         "_createpolicy",
         "_trap",
+        "_call",
         "_fence",
         "_bar",
         "_mbarrier",

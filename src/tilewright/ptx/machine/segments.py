@@ -329,7 +329,10 @@ class Compiler:
         return [f"{self._local(register)} = {value}"]
 
     def _call(self, i: Instruction, form: Form | None) -> list[str]:
-        """An instruction that the machine executes: operands as values, results as a list of written registers."""
+        """An instruction that the machine executes: operands as values, results as a list of written registers. A call
+        looks at its operands itself."""
+        if i.opcode == "call":
+            return [f"M.effect({i.index}, x, {self._kept(i) or 'None'}, [])"]
         accesses = form.accesses if form else ("u",) + ("r",) * 8
         types = form.types if form else ("",) * 9
         written: list[str] = []

@@ -116,14 +116,14 @@ class Spaces:
     def load(self, space: str, lanes: Bits, address: Bits, count: int, size: int) -> list[Bits]:
         """``count`` elements of ``size`` bytes for each lane."""
         address = np.asarray(address).astype(np.uint64)
-        if space == "param" or (not space and address.ndim == 0 and int(address) >> _WINDOW == PARAMETERS >> _WINDOW):
+        if (space == "param" or (not space and address.ndim == 0)) and _is_parameter(address):
             return self._load_parameter(lanes, address, count, size)
         address = np.broadcast_to(address, lanes.shape)
         if not space:
             return self._generic_load(lanes, address, count, size)
         if space == "shared":
             return self.shared.load(lanes, address & np.uint64(0xFFFFFFFF), count, size)
-        if space == "local":
+        if space in ("local", "param"):  # arguments of a call lie where local variables do
             return [self._local(lanes, address + np.uint64(n * size), size)[0] for n in range(count)]
         found = [np.zeros(lanes.shape, UNSIGNED[8 * size]) for _ in range(count)]
         for region, mine, at in self.located(lanes, address, count, size, False):
@@ -141,7 +141,7 @@ class Spaces:
             self._generic_store(lanes, address, values, size)
         elif space == "shared":
             self.shared.store(lanes, address & np.uint64(0xFFFFFFFF), values, size)
-        elif space == "local":
+        elif space in ("local", "param"):
             for n, value in enumerate(values):
                 _, view, at = self._local(lanes, address + np.uint64(n * size), size)
                 view[at] = value
@@ -233,6 +233,11 @@ class Spaces:
         return max(
             (r for r in near if r.address <= address), key=lambda r: r.address, default=near[0] if near else None
         )
+
+
+def _is_parameter(address: Bits) -> bool:
+    """Whether addresses are of the entry's own parameters, and not of what it gives a function."""
+    return bool((address >> np.uint64(_WINDOW) == PARAMETERS >> _WINDOW).all())
 
 
 def narrowest(entry: Entry) -> int:

@@ -1,0 +1,41 @@
+"""Functions of one element are as exact in the simulator as docs/language.md says of the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+from tilewright.lang.fns import UnaryFn
+from tilewright.simulate.elementwise import APPROXIMATE, UNARY
+
+ULP = {"exp": 2, "exp2": 2, "log": 1, "log2": 1, "tanh": 2, "log1p": 1, "expm1": 1, "rsqrt": 2, "erf": 2, "sqrt": 0.5}
+POSITIVE = ("log", "log2", "log1p", "sqrt", "rsqrt")
+
+
+def reference(name: str) -> Any:
+    fn = UnaryFn(name).row.number
+    assert fn is not None
+    return np.vectorize(fn, otypes=[np.float64])
+
+
+@pytest.mark.parametrize("name", ULP)
+def test_functions_keep_their_bounds(name: str) -> None:
+    rng = np.random.default_rng(1)
+    x = np.concatenate([rng.uniform(-4, 4, 20_000), rng.normal(size=4000) * 30]).astype(np.float32)
+    x = np.abs(x) + np.float32(1e-3) if name in POSITIVE else x
+    exact = reference(name)(x.astype(np.float64))
+    normal = (np.abs(exact) > 2.0**-126) & (np.abs(exact) < 2.0**127)
+    with np.errstate(over="ignore"):
+        got = np.asarray(UNARY[name](x))
+    ulp = np.spacing(np.abs(exact[normal]).astype(np.float32)).astype(np.float64)
+    assert got.dtype == np.float32
+    assert (np.abs(got[normal] - exact[normal]) / ulp).max() <= ULP[name]
+
+
+@pytest.mark.parametrize("name", ["ex2", "lg2"])
+def test_single_instructions_are_rounded_once(name: str) -> None:
+    x = np.random.default_rng(2).uniform(0.5, 4, 20_000).astype(np.float32)
+    exact = reference({"ex2": "exp2", "lg2": "log2"}[name])(x.astype(np.float64))
+    assert (APPROXIMATE[name](x) == exact.astype(np.float32)).mean() > 0.999
