@@ -150,12 +150,11 @@ class Effects(State):
 
     def _call(self, i: Instruction, lanes: Bits, given: list[Any]) -> None:
         """What ``vprintf`` prints nobody sees; it returns 0. Other functions are not executed."""
-        results, function = i.operands[:2] if len(i.operands) > 1 else (None, None)
-        if function != Symbol("vprintf") or not isinstance(results, CallArguments):
-            self.lacking(i, lanes)
-        (result,) = results.items
-        assert isinstance(result, Symbol)
-        self.spaces.store("param", lanes, self.symbol(result.name, None), [np.uint32(0)], 4)
+        match i.operands:
+            case (CallArguments((Symbol(result),)), Symbol("vprintf"), *_):
+                self.spaces.store("param", lanes, self.symbol(result, None), [np.zeros(len(lanes), np.uint32)], 4)
+            case _:
+                self.lacking(i, lanes)
 
     # -- fences and barriers
 
