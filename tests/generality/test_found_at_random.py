@@ -294,3 +294,67 @@ def test_a_scalar_is_stored_as_it_is() -> None:
     sums = np.ones(3, np.float32)
     scattered_number(np.array([0, 1, 1, -1, 9], np.int32), sums, f=2.5)
     assert sums.tolist() == [3.5, 6, 1]
+
+
+@tw.kernel
+def index_written_again(x: tw.Tensor["M", "N"], table: tw.Tensor["V"], y: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"]):
+    m, n = tw.grid(x.shape[0], 4), tw.axis(x.shape[1], upto=64)
+    place = tw.full((m, n), 0, tw.i32)
+    row = x[m, n]
+    total = row.sum(1)
+    place.set(row.to(tw.i32))
+    found = table[place]
+    place.set(place * 2 + 1)
+    y[m, n] = found * total[:, None]
+    z[m, n] = place
+
+
+def test_a_gather_is_not_deferred_past_writes_of_its_index() -> None:
+    """A load that waits for the map that reads it, after a reduction: its index changes in between."""
+    x, table = RNG.integers(0, 20, (9, 50)).astype(np.float32), np.arange(100, dtype=np.float32)
+    y, z = np.full_like(x, np.nan), np.full_like(x, np.nan)
+    artifact = index_written_again.compile(facts=observed(x=x, table=table, y=y, z=z))
+    run_artifact(artifact, {"x": x, "table": table, "y": y, "z": z})
+    np.testing.assert_array_equal(y, x * x.sum(1, keepdims=True))
+    np.testing.assert_array_equal(z, x * 2 + 1)
+
+
+@tw.kernel
+def index_and_operand(x: tw.Tensor["M", "N"], table: tw.Tensor["V"], y: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"]):
+    m, n = tw.grid(x.shape[0], 2), tw.axis(x.shape[1], upto=4)
+    place = tw.cumsum(x[m, n].to(tw.i32), 1)
+    least = place.min(1)
+    y[m, n] = tw.where(place > 3, least[:, None], place)
+    z[m, n] = table[place] * least[:, None].to(tw.f32)
+
+
+def test_an_index_is_an_operand_of_a_map_before() -> None:
+    """The map that is stored does not make the loads that its operands are indices of."""
+    x, table = RNG.integers(0, 3, (7, 3)).astype(np.float32), RNG.normal(size=8).astype(np.float32)
+    y, z = np.full_like(x, np.nan), np.full_like(x, np.nan)
+    artifact = index_and_operand.compile(facts=observed(x=x, table=table, y=y, z=z))
+    run_artifact(artifact, {"x": x, "table": table, "y": y, "z": z})
+    place = x.cumsum(1).astype(int)
+    least = place.min(1, keepdims=True)
+    np.testing.assert_array_equal(y, np.where(place > 3, least, place))
+    np.testing.assert_array_equal(z, table[place] * least.astype(np.float32))
+
+
+@tw.kernel
+def before_each(x: tw.Tensor["M", "N"], low: tw.Tensor["M", "N"], high: tw.Tensor["M", "N"]):
+    m, n = tw.grid(x.shape[0], 4), tw.axis(x.shape[1], upto=8)
+    low[m, n] = tw.cummin(x[m, n], 1, exclusive=True)
+    high[m, n] = tw.cummax(x[m, n], 1, exclusive=True, reverse=True)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.bool_])
+def test_extrema_of_nothing_are_the_least_and_the_greatest_of_the_dtype(dtype: type) -> None:
+    """Running values of 8 bits are kept in 32."""
+    least, greatest = (False, True) if dtype is np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    x = RNG.integers(0, 2 if dtype is np.bool_ else 100, (5, 7)).astype(dtype)
+    low, high = np.zeros_like(x), np.zeros_like(x)
+    before_each(x, low, high)
+    np.testing.assert_array_equal(low[:, 0], greatest)
+    np.testing.assert_array_equal(high[:, -1], least)
+    np.testing.assert_array_equal(low[:, 1:], np.minimum.accumulate(x, 1)[:, :-1])
+    np.testing.assert_array_equal(high[:, :-1], np.maximum.accumulate(x[:, ::-1], 1)[:, -2::-1])

@@ -90,6 +90,7 @@ def between(dtype: str, lo: Array, hi: Array, free: Array | None = None, signed:
         if free is not None:
             lo, hi = np.where(free, F32(-np.inf), lo), np.where(free, F32(np.inf), hi)
         same = bool(((lo == hi) | (np.isnan(lo) & np.isnan(hi))).all())
+        signed = signed and not bool(((lo == hi) & (np.signbit(lo) != np.signbit(hi))).any())
     else:
         same = bool((lo == hi).all())
     return Value(dtype, lo, lo if same and free is None else hi, free, signed)

@@ -96,7 +96,7 @@ class ElementWriter(AccessWriter):
         """Computes a vector at a time and stores it; loads that only this map reads are made on the way."""
         storage = self.storages[store.buffer]
         users = (u.operation for v in dict.fromkeys(op.inputs) for u in v.uses)
-        loads = [u for u in users if isinstance(u, t.Load) and u in self.late]
+        loads = [u for u in users if isinstance(u, t.Load) and u in self.late and u.buffer in op.inputs]
         width = max(store.vector.data, storage.per_word, *(load.vector.data for load in loads), 1)
         if op.count.data % width:
             width = op.count.data
@@ -111,7 +111,8 @@ class ElementWriter(AccessWriter):
                 self.map_elements(op, base + block * step, step)
                 self.access_elements(store, base + block * step, step)
 
-        conditions = dict.fromkeys([*_predicates(op), *(a.guard.expr for a in (*loads, store))])
+        guards = (access.guard.expr for access in (*loads, store) if not access.indices)  # of indices nothing is known
+        conditions = dict.fromkeys([*_predicates(op), *guards])
         whole = self.holds(op.live.expr) or not self._uniform(op.live.expr, Const(0), width)
         self.parts(TRUE if whole else op.live.expr, list(conditions), Const(0), op.count.data, emit)
 

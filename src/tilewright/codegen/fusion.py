@@ -53,7 +53,22 @@ def _may_move(load: t.Load, passed: Sequence[Operation]) -> bool:
             return False
         if not isinstance(op, _READS) and any(_is_of(load.tensor, operand) for operand in op.operands):
             return False
+        if any(index in _written(op) for index in load.indices):
+            return False
     return True
+
+
+def _written(op: Operation) -> Sequence[SSAValue]:
+    """The registers that an op may write: some of its operands."""
+    match op:
+        case t.Map():
+            return op.outputs
+        case t.Load():
+            return (op.buffer,)
+        case t.Store() | t.ReduceAdd():
+            return ()
+        case _:
+            return op.operands
 
 
 def _is_of(tensor: SSAValue, operand: SSAValue) -> bool:

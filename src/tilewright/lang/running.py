@@ -37,7 +37,9 @@ def running(
         dtype = i64
     x = arithmetic.cast(rec, x, f32 if dtype.is_float else dtype if dtype == i64 else i32)
     at = position_of(axis, x.axes)
-    neutral = identity(fn, x.dtype)
+    # a state of 32 bits begins with what the narrower result can hold; a carried one is as wide as its fragment
+    neutral = identity(fn, x.dtype if carry is not None or dtype.is_float else dtype)
+    neutral = int(neutral) if isinstance(neutral, bool) else neutral
     carriers = () if carry is None else (carry,)
     before = state_of(rec, carriers, [x.dtype], without(x.axes, at))
     if exclusive and not before:
