@@ -122,3 +122,14 @@ def test_ends_that_meet_in_one_point() -> None:
     assert are_apart(ends_of(x), ends_of(minus.shifted(-1)))
     assert are_apart(ends_of(minus), ends_of(x.shifted(-1)))
     assert not are_apart(ends_of(x), ends_of(Linear(-5, {0: 1})))
+
+
+def test_numbers_beyond_64_bits_are_exact() -> None:
+    """Bounds of indices of 64 bits, one further: islpy takes no such integers."""
+    variables = Variables()
+    x = variables.new("x", -(1 << 63), (1 << 63) - 1)
+    y = variables.new("y", None, None)
+    far = [Linear(-(1 << 64), {x: 1, y: 1}), Linear((1 << 64) + 1, {y: -1})]
+    assert Solver(variables).find(Known(variables, None, far), [Linear(-(1 << 63) + 1, {x: 1})]) is not None
+    assert Solver(variables).find(Known(variables, None, far), [Linear(-(1 << 63), {x: 1})]) is None
+    assert Solver(variables).find(Known(variables, None, far), [Linear(-2, {x: -1})]) is None

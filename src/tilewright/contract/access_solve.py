@@ -143,16 +143,19 @@ class Solver:
     def _matrix(self, used: Sequence[int], rows: Sequence[_Row]) -> isl.Mat:
         """Rows of coefficients, the constant last. isl copies a matrix for every element that is set, and a set for
         every constraint that is added to it: rows are made by themselves."""
-        context = self._context
         place = {variable: column for column, variable in enumerate(used)}
-        result = isl.Mat.alloc(context, 0, len(used) + 1)
+        result = isl.Mat.alloc(self._context, 0, len(used) + 1)
         zeros = result.add_zero_rows(1)
         for const, terms in rows:
-            row = zeros.set_element_val(0, len(used), isl.Val(const, context))
+            row = zeros.set_element_val(0, len(used), self._number(const))
             for variable, c in terms:
-                row = row.set_element_val(0, place[variable], isl.Val(c, context))
+                row = row.set_element_val(0, place[variable], self._number(c))
             result = result.concat(row)
         return result
+
+    def _number(self, n: int) -> isl.Val:
+        """Of any size: islpy takes integers of a C long only."""
+        return isl.Val(n if abs(n) < 1 << 62 else str(n), self._context)
 
     def _bounds(self, used: Iterable[int]) -> Iterator[Linear]:
         for variable in used:
