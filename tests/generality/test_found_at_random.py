@@ -358,3 +358,33 @@ def test_extrema_of_nothing_are_the_least_and_the_greatest_of_the_dtype(dtype: t
     np.testing.assert_array_equal(high[:, -1], least)
     np.testing.assert_array_equal(low[:, 1:], np.minimum.accumulate(x, 1)[:, :-1])
     np.testing.assert_array_equal(high[:, :-1], np.maximum.accumulate(x[:, ::-1], 1)[:, -2::-1])
+
+
+@tw.kernel
+def running_segments(
+    x: tw.Tensor["M", "N"],
+    low: tw.Tensor["M"],
+    high: tw.Tensor["M"],
+    y: tw.Tensor["M", "N"],
+    z: tw.Tensor["M", "N"],
+    w: tw.Tensor["N", "M"],
+):
+    m = tw.grid(x.shape[0], None)
+    total = tw.full((), 0.0, tw.f32)
+    for n in tw.stream(x.shape[1], 8, start=low[m], until=high[m]):
+        y[m, n] = tw.cumsum(x[m, n], 0, carry=total)
+        z[m, n] = x[m, n] * 2
+        w[n, m] = -x[m, n]
+
+
+def test_several_outputs_between_two_loaded_bounds() -> None:
+    """Each is a question of its own: what the bounds of one define was a case more in the questions about the next."""
+    x = RNG.integers(-9, 9, (7, 40)).astype(np.float32)
+    low, high = (RNG.integers(-3, 45, 7).astype(np.int32) for _ in range(2))
+    y, z, w = (np.full(shape, 7, np.float32) for shape in (x.shape, x.shape, x.T.shape))
+    running_segments(x, low, high, y, z, w)
+    n = np.arange(40)
+    inside = (n >= np.clip(low, 0, 40)[:, None]) & (n < high[:, None])
+    np.testing.assert_array_equal(y, np.where(inside, np.where(inside, x, 0).cumsum(1), 7))
+    np.testing.assert_array_equal(z, np.where(inside, x * 2, 7))
+    np.testing.assert_array_equal(w.T, np.where(inside, -x, 7))

@@ -15,6 +15,7 @@ witness, or ``Unknown``.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from copy import copy
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
@@ -93,6 +94,12 @@ class _Launch:
         self._known = Known(self.variables, None, [self.outer.formula(a) for a in kernel.assumptions])
         self._told = 0  # how many of the definitions are among what is known
         self._pieces: dict[int, AccessPiece] = {}
+
+    def branch(self) -> _Launch:
+        """The same launch, for a question whose definitions are nothing to others."""
+        found = copy(self)
+        found.outer, found._pieces = self.outer.branch(), dict(self._pieces)
+        return found
 
     def piece(self, access: AccessMap) -> AccessPiece:
         """An access over index variables of its own: the same for every question about it."""
@@ -189,8 +196,10 @@ def _guards(launch: _Launch, access: AccessMap) -> Proof[AccessWitness]:
 def _all_covers(launch: _Launch, domains: Sequence[StoreDomain]) -> Iterator[Proof[AccessWitness]]:
     written = [a for a in launch.kernel.accesses if a.kind is not AccessKind.READ]
     for name in dict.fromkeys([*(a.tensor for a in written), *(d.tensor for d in domains)]):
-        own = [a for a in written if a.tensor == name]
-        yield _cover(launch, name, own, [d for d in domains if d.tensor == name])
+        own, promised = [a for a in written if a.tensor == name], [d for d in domains if d.tensor == name]
+        # what is defined from the variables of one instance is a case more in every later question
+        alone = launch.branch() if any(d.instances for d in promised) else launch
+        yield _cover(alone, name, own, promised)
 
 
 def _cover(

@@ -241,6 +241,12 @@ class Linearisation:
         self.facts: list[Formula] = []
         self._memo: dict[object, Linear] = {}
 
+    def branch(self) -> Linearisation:
+        """Another that has these definitions: what either defines from now on the other does not know."""
+        found = Linearisation(self.variables, self.env, self.outer)
+        found.own, found.facts, found._memo = set(self.own), list(self.facts), dict(self._memo)
+        return found
+
     def form(self, node: Expr) -> Linear:
         """The linear form of an integer expression."""
         match node:
