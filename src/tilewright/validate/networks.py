@@ -86,7 +86,8 @@ class Networks:
         if found is None:
             if not self._is_made(value):
                 alike = self._words.get(self.shapes.network(value), {})
-                found = value if value in alike else next((w for w in alike if self.equal(w, value)), value)
+                words = tuple(alike)  # words may be networks, which are made again in their turn
+                found = value if value in alike else next((w for w in words if self.equal(w, value)), value)
             elif isinstance(value, Choice):
                 found = self.values.choose([(c, self._again(p)) for c, p in value.parts])
             else:
