@@ -388,3 +388,35 @@ def test_several_outputs_between_two_loaded_bounds() -> None:
     np.testing.assert_array_equal(y, np.where(inside, np.where(inside, x, 0).cumsum(1), 7))
     np.testing.assert_array_equal(z, np.where(inside, x * 2, 7))
     np.testing.assert_array_equal(w.T, np.where(inside, -x, 7))
+
+
+@tw.kernel
+def one_column(place: tw.Tensor["M"], table: tw.Tensor["V"], y: tw.Tensor["M", 1], z: tw.Tensor["M", "N"]):
+    m, n = tw.grid(place, 1), tw.axis(z.shape[1], upto=8)
+    found = table[place[m]]
+    y[m, :] = found[:, None]
+    z[m, n] = found + n.index.to(tw.f32)
+
+
+@tw.kernel
+def greatest_of_one(x: tw.Tensor["M", "N"], y: tw.Tensor["M", 1], place: tw.Tensor["M", 1]):
+    m, n = tw.grid(x.shape[0], 4), tw.axis(x.shape[1], upto=1)
+    best, where = tw.topk(x[m, n], 1, 1)
+    y[m, :], place[m, :] = best, where.fill(-1)
+
+
+def test_an_absent_element_stays_absent_without_its_axis() -> None:
+    """An axis of one element is dropped by a maximum, whose result of nothing is the least number."""
+    place, table = np.array([0, -1, 2, 9, 1], np.int32), np.array([-3, -2, -1], np.float32)
+    y, z = np.full((5, 1), 7, np.float32), np.full((5, 4), 7, np.float32)
+    one_column(place, table, y, z)
+    assert y[:, 0].tolist() == [-3, 0, -1, 0, -2]
+    assert z.tolist() == [[-3, -2, -1, 0], [0] * 4, [-1, 0, 1, 2], [0] * 4, [-2, -1, 0, 1]]
+
+
+@pytest.mark.parametrize("columns", [0, 1])
+def test_the_greatest_of_at_most_one(columns: int) -> None:
+    y, place = np.full((5, 1), 7, np.int32), np.full((5, 1), 7, np.int32)
+    greatest_of_one(np.full((5, columns), 3, np.int32), y, place)
+    assert (y == 3 * columns).all()
+    assert (place == columns - 1).all()

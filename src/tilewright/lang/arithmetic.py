@@ -136,10 +136,9 @@ def broadcast(rec: Recorder, x: Node, axes: tuple[Axis, ...]) -> Node:
             required=f"axes that broadcast to {show_axes(axes)}",
             help=_HELP_RANGES,
         )
-    # A span of size 1 has exactly one element in its domain: any reduction that returns its element drops it.
     squeezed = [i for i, a in enumerate(x.axes) if isinstance(a, Span) and a.size == 1 and a != axes[missing + i]]
     for position in reversed(squeezed):
-        x = drop_unit(rec, x, position)
+        x = rec.drop(x, position)
     inserted = [*range(missing), *(missing + i for i in squeezed)]
     if inserted:
         x = rec.expand(x, inserted)
@@ -366,8 +365,3 @@ def _summable(rec: Recorder, x: Node) -> tuple[Node, DType]:
     if x.dtype.is_float:
         return cast(rec, x, f32), x.dtype
     return cast(rec, x, i64), i64
-
-
-def drop_unit(rec: Recorder, x: Node, axis: int) -> Node:
-    """``x`` without an axis that holds one element; a reduction that returns its element is the operation for it."""
-    return reduce(rec, ReduceFn.MAX, x, [axis], keepdims=False)

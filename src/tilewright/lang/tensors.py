@@ -133,7 +133,7 @@ class Tensor(Traced):
             axes.insert(position, Unit())
         node = arithmetic.broadcast(rec, node, tuple(axes))
         for position in reversed(squeezed):
-            node = arithmetic.drop_unit(rec, node, position)
+            node = rec.drop(node, position)
         (rec.reduce_add if add else rec.store)(self._array, direct, node)
 
     def _coords(self, key: object) -> list[_Place]:

@@ -25,10 +25,10 @@ class Presence:
     key: tuple[object, ...]
     inside: tuple[tuple[Node, Expr], ...] = field(compare=False)
     shapes: tuple[tuple[str, tuple[int, ...]], ...] = ()
-    """Expansions and transpositions, by their names, with their positions."""
+    """Expansions, transpositions and axes of one element that were dropped, by their names, with their positions."""
 
     def shaped(self, name: str, positions: Sequence[int]) -> Presence:
-        """The same after an expansion or a transposition."""
+        """The same after one of these."""
         return replace(self, shapes=(*self.shapes, (name, tuple(positions))))
 
 

@@ -310,7 +310,13 @@ class Tracer(KernelBuilder):
             return known
         found = self._inside(presence) if presence.inside else self._presences[replace(presence, shapes=())]
         for name, positions in presence.shapes:
-            found = (self.expand if name == "expand" else self.transpose)(found, positions)
+            match name:
+                case "drop":
+                    found = self.drop(found, *positions)
+                case "expand":
+                    found = self.expand(found, positions)
+                case _:
+                    found = self.transpose(found, positions)
         self._presences[presence] = found
         return found
 
@@ -352,6 +358,12 @@ class Tracer(KernelBuilder):
         presence = presence_of(x)
         shaped = presence and presence.shaped("expand", positions)
         return self._node(dialect.Expand(self._value(x), positions), shaped)
+
+    def drop(self, x: Node, axis: int) -> Node:
+        """A reduction that returns its one element; it is absent where that was."""
+        presence = presence_of(x)
+        made = arithmetic.reduce(self, ReduceFn.MAX, x.known_by(None), [axis], keepdims=False)
+        return made.known_by(presence and presence.shaped("drop", (axis,)))
 
     def broadcast(self, x: Node, axes: tuple[Axis, ...]) -> Node:
         return self._node(dialect.Broadcast(self._value(x), axes), presence_of(x))
