@@ -420,3 +420,21 @@ def test_the_greatest_of_at_most_one(columns: int) -> None:
     greatest_of_one(np.full((5, columns), 3, np.int32), y, place)
     assert (y == 3 * columns).all()
     assert (place == columns - 1).all()
+
+
+@tw.kernel
+def extrema_of_rows(x: tw.Tensor["M", "N"], high: tw.Tensor["M"], low: tw.Tensor["M"]):
+    m, n = tw.grid(high, 4), tw.axis(x.shape[1], upto=8)
+    high[m], low[m] = x[m, n].max(1), x[m, n].min(1)
+
+
+@pytest.mark.parametrize("dtype", [np.int8, np.int32, np.int64, np.bool_])
+@pytest.mark.parametrize("columns", [0, 3])
+def test_extrema_of_rows_without_elements(dtype: type, columns: int) -> None:
+    """Reductions of 8 bits are carried in 32, whose least number has other low bits."""
+    least, greatest = (False, True) if dtype is np.bool_ else (np.iinfo(dtype).min, np.iinfo(dtype).max)
+    x = RNG.integers(0, 2, (5, columns)).astype(dtype)
+    high, low = np.full(5, least, dtype), np.full(5, greatest, dtype)
+    extrema_of_rows(x, high, low)
+    np.testing.assert_array_equal(high, x.max(1, initial=least))
+    np.testing.assert_array_equal(low, x.min(1, initial=greatest))

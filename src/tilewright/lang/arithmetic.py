@@ -14,7 +14,7 @@ from typing import TypeAlias
 from tilewright.base.dtypes import DType, bool_, f16, f32, i8, i32, i64, promote, tf32
 from tilewright.base.expr import Const, Expr
 from tilewright.lang.axes import UNIT, Axis, Span, Unit, show_axes
-from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
+from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node, Recorder
 
@@ -25,6 +25,7 @@ Operand: TypeAlias = Node | Number | Expr
 _LOGIC = frozenset((BinaryFn.AND, BinaryFn.OR, BinaryFn.XOR))
 _SHIFTS = frozenset((BinaryFn.SHL, BinaryFn.SHR))
 _INTEGER = frozenset((BinaryFn.FLOORDIV, BinaryFn.MOD)) | _SHIFTS
+_OF_NOTHING = {ReduceFn.MAX: BinaryFn.MAX, ReduceFn.MIN: BinaryFn.MIN}
 
 
 def binary(rec: Recorder, fn: BinaryFn, a: Operand, b: Operand) -> Node:
@@ -292,14 +293,17 @@ def _show(x: Operand) -> str:
 
 # -- reductions and contractions --------------------------------------------------------------------------------------
 def reduce(rec: Recorder, fn: ReduceFn, x: Node, axes: Sequence[int], keepdims: bool) -> Node:
-    """Reduces the axes, highest first; sums of 16-bit floats are kept in f32, of integers in i64."""
+    """Reduces the axes, highest first; sums of 16-bit floats are kept in f32, of integers in i64. The greatest of
+    nothing is the least number of the dtype, of 8 bits and bools too, which are reduced in i32."""
     dtype = x.dtype
     if fn is ReduceFn.SUM:
         x, dtype = _summable(rec, x)
-    elif dtype.is_bool:
-        x = rec.cast(x, i32)
+    elif not dtype.is_float and dtype.bits < 32:
+        x = cast(rec, x, i32)
     for axis in sorted(axes, reverse=True):
         x = rec.reduce(fn, x, axis)
+    if x.dtype != dtype and axes and fn in _OF_NOTHING:
+        x = binary(rec, _OF_NOTHING[fn], x, int(identity(fn, dtype)))
     if fn is not ReduceFn.ARGMAX:
         x = cast(rec, x, dtype)
     return rec.expand(x, sorted(axes)) if keepdims and axes else x

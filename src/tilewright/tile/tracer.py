@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.dtypes import DTYPES, DType, bool_, i64, tf32
+from tilewright.base.dtypes import DTYPES, DType, bool_, i32, i64, tf32
 from tilewright.base.expr import Const, Expr, ceildiv, maximum, minimum, parse, sym
 from tilewright.lang import arithmetic, functions, random, scans, sorts
 from tilewright.lang.axes import Axis, Coord, Span, whole
@@ -362,7 +362,8 @@ class Tracer(KernelBuilder):
     def drop(self, x: Node, axis: int) -> Node:
         """A reduction that returns its one element; it is absent where that was."""
         presence = presence_of(x)
-        made = arithmetic.reduce(self, ReduceFn.MAX, x.known_by(None), [axis], keepdims=False)
+        whole = arithmetic.cast(self, x.known_by(None), i32) if x.dtype.is_bool else x.known_by(None)
+        made = arithmetic.cast(self, self.reduce(ReduceFn.MAX, whole, axis), x.dtype)
         return made.known_by(presence and presence.shaped("drop", (axis,)))
 
     def broadcast(self, x: Node, axes: tuple[Axis, ...]) -> Node:
