@@ -3,6 +3,9 @@
     python tools/random_kernels.py [--seeds FIRST:LAST] [--family NAME] [--seconds N] [--limit N] [--out DIR]
                                    [--validate] [--no-machine] [--artifacts DIR] [--json FILE]
 
+``--family indexed`` draws gathers, choices, absent elements, scans, sorts, histograms and loaded bounds, of integers;
+without it the other families are drawn.
+
 Every kernel is drawn from its seed, written as Python, evaluated by NumPy from its own tree (``random_programs``),
 compiled for the arguments drawn with it, simulated, and its PTX executed. Outcomes: agreed, undefined (agreed, but the
 PTX machine saw undefined values meet a branch or share a word), refused (by a diagnostic, counted by code), disagreed,
@@ -27,36 +30,40 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).parent))
 
 from random_programs.families import drawn
-from random_programs.judge import Options, Outcome, judged
+from random_programs.indexed import indexed
+from random_programs.judge import Drawn, Options, Outcome, judged, launch_of
 from random_programs.stored import store
-from random_programs.text import source
-from random_programs.tree import Kernel
 
 _PATIENCE = 4
 """Wall clock to a second of processor time, on a busy machine."""
 TOOLS = ("numpy", "ml-dtypes", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
 
-def apart(kernel: Kernel, seed: int, folder: Path, options: Options, artifacts: Path | None = None) -> Outcome:
+def apart(drawn: Drawn, seed: int, folder: Path, options: Options, artifacts: Path | None = None) -> Outcome:
     """Judge a kernel in a process of its own, which is ended where it takes too long: NVRTC can't be interrupted."""
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)
 
     def run() -> None:
-        found = judged(kernel, seed, folder, options)
+        found = judged(drawn, seed, folder, options)
         if artifacts is not None and found.artifact is not None and found.status in ("agreed", "undefined"):
-            store(artifacts, kernel, seed, found.artifact, found.given, found.expected, found.source)
+            store(artifacts, drawn.kernel, seed, found.artifact, found.given, found.expected, found.source)
         found.artifact, found.given, found.expected = None, {}, {}
         sender.send(found)
 
     child = context.Process(target=run)
     child.start()
     answered = receiver.poll(_PATIENCE * options.seconds)
-    found = receiver.recv() if answered else Outcome(seed, kernel.family, "timeout", source=source(kernel))
+    found = receiver.recv() if answered else Outcome(seed, drawn.kernel.family, "timeout", source=drawn.source)
     if not answered:
         child.kill()
     child.join()
     return found
+
+
+def launch(seed: int, family: str) -> Drawn:
+    """What a seed gives; the family ``indexed`` is drawn where it is named."""
+    return indexed(seed) if family == "indexed" else launch_of(drawn(seed, family), seed)
 
 
 def keep(found: Outcome, folder: Path) -> None:
@@ -120,14 +127,17 @@ def main() -> None:
         for seed in range(first, last):
             if args.seconds and time.monotonic() - begun > args.seconds:
                 break
-            found = apart(drawn(seed, args.family), seed, Path(folder), options, args.artifacts)
+            found = apart(launch(seed, args.family), seed, Path(folder), options, args.artifacts)
             outcomes.append(found)
             if found.status != "agreed":
                 keep(found, args.out)
                 line = found.what.strip().splitlines()
                 shown = line[-1] if found.status == "traceback" else line[0] if line else ""
                 print(f"{seed} {found.family}: {found.status} {found.code} {shown}", flush=True)
-    result = summary(outcomes, f"python tools/random_kernels.py --seeds {args.seeds}" + " --validate" * args.validate)
+    family = f" --family {args.family}" if args.family else ""
+    result = summary(
+        outcomes, f"python tools/random_kernels.py{family} --seeds {args.seeds}" + " --validate" * args.validate
+    )
     print(json.dumps(result, indent=1))
     if args.json:
         args.json.write_text(json.dumps(result, indent=1) + "\n")

@@ -438,3 +438,18 @@ def test_extrema_of_rows_without_elements(dtype: type, columns: int) -> None:
     extrema_of_rows(x, high, low)
     np.testing.assert_array_equal(high, x.max(1, initial=least))
     np.testing.assert_array_equal(low, x.min(1, initial=greatest))
+
+
+@tw.kernel
+def copied_from(x: tw.Tensor["M", "N"], first: tw.Tensor["M"], y: tw.Tensor["M", "N"]):
+    m = tw.grid(x.shape[0], None)
+    for n in tw.stream(x.shape[1], 32, start=first[m]):
+        y[m, n] = x[m, n] + 1
+
+
+def test_tiles_are_not_laid_from_a_boundary_before_a_loaded_start() -> None:
+    """Rows begin anywhere: how far from a boundary is not known before the start is loaded."""
+    x, first = RNG.integers(-9, 9, (7, 77)).astype(np.int32), RNG.integers(-3, 90, 7).astype(np.int32)
+    y = np.full((7, 77), 7, np.int32)
+    copied_from(x, first, y)
+    np.testing.assert_array_equal(y, np.where(np.arange(77) >= first[:, None], x + 1, 7))

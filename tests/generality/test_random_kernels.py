@@ -16,6 +16,7 @@ sys.path.insert(0, str(ROOT / "tools"))
 from random_programs import elementwise, judge, sums, values  # noqa: E402
 from random_programs import tree as t  # noqa: E402
 from random_programs.families import FAMILIES, drawn  # noqa: E402
+from random_programs.indexed import indexed  # noqa: E402
 from random_programs.text import source  # noqa: E402
 
 SEEDS = {
@@ -33,9 +34,17 @@ QUICK = [("maps", 0), ("maps", 6), ("rows", 11), ("streams", 5), ("products", 2)
 
 @pytest.mark.parametrize(("family", "seed"), rest_slow(DRAWN, QUICK, several=True))
 def test_every_way_agrees(family: str, seed: int, tmp_path: Path) -> None:
-    found = judge.judged(drawn(seed, family), seed, tmp_path, judge.Options(seconds=60))
+    found = judge.judged(judge.launch_of(drawn(seed, family), seed), seed, tmp_path, judge.Options(seconds=60))
     assert found.status == "agreed", f"{found.status} {found.what}\n{found.source}"
     assert {"evaluate", "simulate", "build", "machine"} <= found.seconds.keys()
+
+
+@pytest.mark.parametrize("seed", rest_slow(list(range(24)), list(range(6))))
+def test_every_way_agrees_on_gathers_scans_and_sorts(seed: int, tmp_path: Path) -> None:
+    launch = indexed(seed)
+    assert launch.source == indexed(seed).source
+    found = judge.judged(launch, seed, tmp_path, judge.Options(seconds=60))
+    assert found.status == "agreed", f"{found.status} {found.what}\n{found.source}"
 
 
 def test_every_family_is_drawn_from_its_seed() -> None:
@@ -58,7 +67,7 @@ def test_a_wrong_result_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch
         return found
 
     monkeypatch.setattr(judge, "run_steps", off)
-    found = judge.judged(drawn(3), 3, tmp_path, judge.Options(seconds=60))
+    found = judge.judged(judge.launch_of(drawn(3), 3), 3, tmp_path, judge.Options(seconds=60))
     assert found.status == "disagreed"
     assert "the simulator and NumPy" in found.what
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import signal
 import time
 import traceback
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -90,14 +90,30 @@ def limited(seconds: float) -> Iterator[None]:
         signal.signal(signal.SIGPROF, before)
 
 
-def judged(kernel: t.Kernel, seed: int, folder: Path, options: Options) -> Outcome:
+@dataclass(frozen=True)
+class Drawn:
+    """One launch: what its kernel says, its arguments, and what NumPy says of them."""
+
+    kernel: t.Kernel
+    source: str
+    given: Callable[[], dict[str, Placed]]
+    expected: Callable[[Mapping[str, Placed]], dict[str, values.Value]]
+
+
+def launch_of(kernel: t.Kernel, seed: int) -> Drawn:
+    """A kernel that is a tree, and what its seed gives it."""
+    return Drawn(kernel, text.source(kernel), lambda: places(kernel, seed), lambda p: evaluate(kernel, arrays(p)))
+
+
+def judged(drawn: Drawn, seed: int, folder: Path, options: Options) -> Outcome:
     """Run a kernel; its source is written to ``folder``, where tracing finds it."""
-    found = Outcome(seed, kernel.family, source=text.source(kernel))
+    kernel = drawn.kernel
+    found = Outcome(seed, kernel.family, source=drawn.source)
     path = folder / f"{kernel.name}.py"
     path.write_text(found.source)
     try:
         with limited(options.seconds):
-            _judge(kernel, seed, path, found, options)
+            _judge(drawn, path, found, options)
     except OutOfTime:
         found.status = "timeout"
     except TooMuch:
@@ -109,11 +125,11 @@ def judged(kernel: t.Kernel, seed: int, folder: Path, options: Options) -> Outco
     return found
 
 
-def _judge(kernel: t.Kernel, seed: int, path: Path, found: Outcome, options: Options) -> None:
-    stage = _Stages(found)
-    found.given = places(kernel, seed)
+def _judge(drawn: Drawn, path: Path, found: Outcome, options: Options) -> None:
+    kernel, stage = drawn.kernel, _Stages(found)
+    found.given = drawn.given()
     with stage("evaluate"):
-        found.expected = evaluate(kernel, arrays(found.given))
+        found.expected = drawn.expected(found.given)
     with stage("plan"):
         program, planned, symbols = _planned(kernel, path, found.given)
     with stage("simulate"):
@@ -284,4 +300,4 @@ def _validate(found: Outcome) -> None:
                 found.undecided += [str(differences[0])] if differences else []
 
 
-__all__ = ["NUMPY", "Outcome", "judged"]
+__all__ = ["NUMPY", "Drawn", "Outcome", "judged", "launch_of"]

@@ -86,6 +86,20 @@ def places(kernel: t.Kernel, seed: int) -> dict[str, Placed]:
     return found
 
 
+def placed(given: Mapping[str, Array], seed: int) -> dict[str, Placed]:
+    """Arguments that are given, in memory: most of them row-major."""
+    rng = np.random.default_rng(seed)
+    ways = ("plain",) * 5 + ("offset", "sliced", "permuted", "reversed", "spread", "pitched")
+    found: dict[str, Placed] = {}
+    for name, array in given.items():
+        strides, offset, size = lie(array.shape, str(rng.choice(ways)), array.itemsize, rng)
+        base = aligned(size, array.dtype)
+        base[:] = poison(base.dtype)
+        found[name] = Placed(base, array.shape, strides, offset)
+        found[name].view[...] = array
+    return found
+
+
 def lie(shape: tuple[int, ...], how: str, itemsize: int, rng: np.random.Generator) -> tuple[tuple[int, ...], int, int]:
     """(strides, offset, elements of the buffer). plain: row-major, aligned. offset: from an odd element. sliced: a
     window of longer rows. permuted: axes in another order. reversed: negative strides. spread: every second

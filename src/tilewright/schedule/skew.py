@@ -13,6 +13,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from xdsl.ir import Operation
+
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Sym, own
 from tilewright.hw.target import MAX_VECTOR_BYTES
@@ -71,7 +73,7 @@ def _distance(op: Access, unit: int, element: DType, name: str) -> Expr | None:
 
     Peers have the distance of the tensor they are peers of.
     """
-    counters = {p.counter.data for p in _streams(op)}
+    inside = {p.counter.data for p in _streams(op)} | _loaded(op)
     vector = MAX_VECTOR_BYTES // element.bytes
     total: Expr = Sym(f"{name}.address") // element.bytes
     for axis, coord in enumerate(coords_of(op)):
@@ -81,7 +83,7 @@ def _distance(op: Access, unit: int, element: DType, name: str) -> Expr | None:
             coord = coord.origin
         total = total + coord * (Const(1) if axis == unit else Sym(f"{name}.stride{axis}"))
     distance = total % vector
-    return None if distance.symbols & counters else distance
+    return None if distance.symbols & inside else distance
 
 
 def _streams(op: Access) -> list[tile.Stream]:
@@ -92,3 +94,11 @@ def _streams(op: Access) -> list[tile.Stream]:
             found.append(parent)
         parent = parent.parent_op()
     return found
+
+
+def _loaded(op: Access) -> set[str]:
+    """Symbols of integers that programs of the op's kernel load: the distance is known before them."""
+    top: Operation = op
+    while (parent := top.parent_op()) is not None:
+        top = parent
+    return {bind.symbol.data for bind in top.walk() if isinstance(bind, tile.Bind)}
