@@ -22,7 +22,6 @@ from harness import Timer, document, load, parser, relative_error, store, write
 WIDTH = 128
 STEP = 64
 """Keys of one step (``bk``)."""
-SMS = 132
 
 
 @dataclass(frozen=True)
@@ -53,19 +52,10 @@ PAGES = (None, 16, 32, 64, 128)
 
 
 def parts(case: Case) -> int:
-    """Steps of a part: of all numbers of parts the one whose rounds of CTAs need the fewest steps in all; a part
-    costs some steps besides, for its queries, its state and the merge."""
-    steps, heads = -(-case.T // STEP), case.B * case.G
+    """Steps of a part."""
+    from tilewright.ops.splitting import steps_of_a_part
 
-    def price(count: int) -> float:
-        chunk = -(-steps // count)
-        return -(-heads * -(-steps // chunk) // SMS) * (chunk + _OF_A_PART)
-
-    best = min(range(1, min(steps, 128) + 1), key=price)
-    return -(-steps // best)
-
-
-_OF_A_PART = 3
+    return steps_of_a_part(case.B * case.G, -(-case.T // STEP))
 
 
 def name_of(page: int | None, dtype: str) -> str:
@@ -93,7 +83,7 @@ def build(only: str) -> None:
                 _build(name_of(page, dtype), paged_attention.decode(WIDTH, page=page), shapes, bk=STEP, **keywords)
     shapes = {"o": ((4, 64, WIDTH), "f32"), "lse": ((4, 64), "f32"), "y": ((64, WIDTH), "bf16")}
     if only in "merge":
-        _build("merge", paged_attention.merge, shapes, bm=1, bc=16)
+        _build("merge", paged_attention.merge, shapes, whole=None, bm=1, bc=16)
 
 
 def _build(name: str, kernel: Any, shapes: dict[str, tuple[tuple[int, ...], str]], **keywords: Any) -> None:

@@ -165,8 +165,8 @@ def test_a_call_looks_up_what_is_shipped(ready: Ready, monkeypatch: pytest.Monke
     extents = dict(ready.extents)
     shapes = [tuple(extents[d] if isinstance(d, str) else d for d in t.dims) for t in ready.tensors]
     fake = FakeDriver(locations={(n + 1) << 32: 0 for n in range(len(shapes))})
-    dtype = TORCH[str(ready.dtype)]
-    tensors = [FakeTensor(at, shape, dtype=dtype) for at, shape in zip(fake.locations, shapes, strict=True)]
+    dtypes = (TORCH[str(ready.dtypes[t.name])] for t in ready.tensors)
+    tensors = [FakeTensor(*given, dtype=d) for *given, d in zip(fake.locations, shapes, dtypes, strict=True)]
     asked: list[Request] = []
 
     def ask(_: Kernel, request: Request, **options: object) -> None:
@@ -175,7 +175,7 @@ def test_a_call_looks_up_what_is_shipped(ready: Ready, monkeypatch: pytest.Monke
 
     monkeypatch.setattr(sys.modules["tilewright.runtime.check"], "process_driver", lambda: fake)
     monkeypatch.setattr(Kernel, "_artifact", ask)
-    scalars = {s.name: 0.5 for s in ready.kernel.scalars if s.default is None}
+    scalars = {s.name: 0.5 if s.dtype.is_float else 2 for s in ready.kernel.scalars if s.default is None}
     keywords: dict[str, Any] = dict(ready.keywords)
     if "attention" in ready.operator:
         keywords = {"causal": False, "group": 1} | keywords  # as a caller may write out
@@ -187,7 +187,7 @@ def test_a_call_looks_up_what_is_shipped(ready: Ready, monkeypatch: pytest.Monke
     assert request == rest._ahead("sm_90a", ready.dtypes, None, None, ready.facts, dict(ready.keywords))
 
 
-TORCH = {"bf16": "torch.bfloat16", "f16": "torch.float16", "f32": "torch.float32"}
+TORCH = {"bf16": "torch.bfloat16", "f16": "torch.float16", "f32": "torch.float32", "i32": "torch.int32"}
 
 
 def test_a_refused_operator_is_reported_and_the_others_are_built(tmp_path: Path) -> None:

@@ -9,10 +9,20 @@ from math import prod
 from typing import TYPE_CHECKING
 
 from tilewright import Kernel
-from tilewright.base.dtypes import DType, bf16, f16, f32
+from tilewright.base.dtypes import DType, bf16, f16, f32, i32
 from tilewright.jit import rooms
 from tilewright.lang.params import TensorParam
-from tilewright.ops.kernels import add, attention, layer_norm, matmul, rms_norm, softmax, swiglu
+from tilewright.ops.kernels import (
+    add,
+    attention,
+    layer_norm,
+    matmul,
+    merge_states,
+    paged_decode,
+    rms_norm,
+    softmax,
+    swiglu,
+)
 
 if TYPE_CHECKING:
     from tilewright.compiler.specialisation import Facts
@@ -23,8 +33,8 @@ Shape = tuple[tuple[str, int], ...]
 
 @dataclass(frozen=True)
 class Ready:
-    """One artifact to ship: an operator for one dtype of all its tensors, with these keywords, for contiguous tensors
-    whose rows are aligned as those of ``extents``, and without its ``absent`` tensors."""
+    """One artifact to ship: an operator for one dtype of all its tensors but the ``others``, with these keywords, for
+    contiguous tensors whose rows are aligned as those of ``extents``, and without its ``absent`` tensors."""
 
     operator: str
     kernel: Kernel
@@ -32,6 +42,7 @@ class Ready:
     extents: Shape
     keywords: tuple[tuple[str, Hashable], ...] = ()
     absent: tuple[str, ...] = ()
+    others: tuple[tuple[str, DType], ...] = ()
 
     def __str__(self) -> str:
         sizes = " ".join(f"{name}={extent}" for name, extent in self.extents)
@@ -45,7 +56,7 @@ class Ready:
     @property
     def dtypes(self) -> dict[str, DType]:
         """By tensor."""
-        return {tensor.name: self.dtype for tensor in self.tensors}
+        return {tensor.name: self.dtype for tensor in self.tensors} | dict(self.others)
 
     @property
     def facts(self) -> Facts:
@@ -56,7 +67,7 @@ class Ready:
             tensor.name: tuple(extents[d] if isinstance(d, str) else d for d in tensor.dims) for tensor in self.tensors
         }
         return rooms.specialisation.observe_facts(
-            {name: observed(self.dtype, 0, shape, _compact(shape)) for name, shape in shapes.items()}
+            {name: observed(self.dtypes[name], 0, shape, _compact(shape)) for name, shape in shapes.items()}
         )
 
 
@@ -78,6 +89,20 @@ def _all() -> Iterator[Ready]:
         keywords = (*(("causal", True),) * causal, *(("group", group),) * (group > 1))  # as a call's, without defaults
         extents = (("B", 2), ("H", 16), ("S", 4096), ("G", 16 // group), ("T", 4096))
         yield Ready(f"attention_{width}", attention(width), dtype, extents, keywords, ("lse",))
+    yield from _decoding()
+
+
+def _decoding() -> Iterator[Ready]:
+    """One new token of each sequence, whole sequences and parts of them, and the merge of these."""
+    integers, sums = (("lengths", i32), ("pages", i32)), (("o", f32), ("lse", f32))
+    extents = (("B", 64), ("P", 64), ("G", 8), ("R", 4), ("N", 4096))
+    for width, page, dtype in product((64, 128), (16, 64), (bf16, f16)):
+        kernel, name = paged_decode(width, page=page), f"paged_decode_{width}_pages_of_{page}"
+        yield Ready(name, kernel, dtype, (*extents, ("C", 1)), others=(*integers, sums[1]))
+        yield Ready(name, kernel, dtype, (*extents, ("C", 4)), others=(*integers, *sums))
+    for width, dtype in product((64, 128), (bf16, f16)):
+        rows, keywords = (("C", 4), ("M", 2048), ("D", width)), (("bm", 1), ("bc", 16))
+        yield Ready(merge_states.name, merge_states, dtype, rows, keywords, others=(*sums, ("whole", f32)))
 
 
 def _products() -> Iterator[Shape]:

@@ -8,6 +8,7 @@ from tilewright.ops.functional.gated import geglu, swiglu
 from tilewright.ops.functional.linears import linear, matmul
 from tilewright.ops.functional.losses import cross_entropy, linear_cross_entropy
 from tilewright.ops.functional.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
+from tilewright.ops.functional.paged import paged_decode, paged_decode_with_lse
 from tilewright.ops.functional.rotaries import rotary
 from tilewright.ops.functional.softmaxes import log_softmax, softmax
 
@@ -25,6 +26,8 @@ __all__ = [
     "log_softmax",
     "matmul",
     "moe",
+    "paged_decode",
+    "paged_decode_with_lse",
     "rms_norm",
     "rotary",
     "softmax",

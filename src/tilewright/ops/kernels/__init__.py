@@ -31,6 +31,7 @@ from tilewright.ops.kernels.norms import (
     rms_norm_backward,
     rms_norm_gradients,
 )
+from tilewright.ops.kernels.paged import merge_states, paged_decode
 from tilewright.ops.kernels.products import linear, matmul
 from tilewright.ops.kernels.rotaries import rotary
 from tilewright.ops.kernels.softmaxes import (
@@ -63,7 +64,9 @@ __all__ = [
     "log_softmax",
     "log_softmax_backward",
     "matmul",
+    "merge_states",
     "norm_weight_backward",
+    "paged_decode",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_gradients",

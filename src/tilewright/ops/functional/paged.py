@@ -1,0 +1,307 @@
+"""Decode over a paged cache of keys and values, by one launch, or split along the sequences and merged."""
+
+# PyTorch ships no types that our checker reads.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from tilewright.diag import fail, shown
+from tilewright.ops import kernels
+from tilewright.ops.execution import is_simulated
+from tilewright.ops.functional.arguments import to_low_precision
+from tilewright.ops.kernels.paged import ROWS, STEP
+from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
+from tilewright.ops.splitting import MAX_PARTS, steps_of_a_part
+
+MAX_TOKENS = 8
+"""New tokens of a sequence: one, and those that were guessed."""
+WIDTHS = (64, 128, 256)
+PAGES = tuple(2**i for i in range(9))
+"""Widths of a head and tokens of a page that kernels are made for; others go to PyTorch."""
+_LOW = (torch.bfloat16, torch.float16)
+_INDICES = (torch.int32, torch.int64)
+_MERGED_STATES = 16
+
+
+# -- by kernels -------------------------------------------------------------------------------------------------------
+def _by_kernels(
+    q: Any,
+    k: Any,
+    v: Any,
+    table: Any,
+    lengths: Any,
+    scale: float,
+    window: int | None,
+    split: int | None,
+    y: Any,
+    lse: Any,
+) -> None:
+    """Into ``y`` and ``lse``. Parts of sequences leave their states in f32."""
+    (batch, tokens, heads, width), groups = q.shape, k.shape[2]
+    by_group = (batch, tokens, groups, heads // groups)
+    chunk, count = _parts(q, k, table, window, split)
+    kernel = kernels.paged_decode(width, tokens, k.shape[1])
+    given = (lengths, table, q.view(*by_group, width), k, v)
+    options: dict[str, Any] = {"scale": scale, "chunk": chunk}
+    if window is not None:
+        options["window"] = window
+    if count == 1:
+        kernel(*given, y.view(1, *by_group, width), lse.view(1, *by_group), **options)
+        return
+    parts = q.new_empty((count, *by_group, width), dtype=torch.float32)
+    states = q.new_empty((count, *by_group), dtype=torch.float32)
+    kernel(*given, parts, states, **options)
+    rows = batch * tokens * heads
+    kernels.merge_states(
+        parts.view(count, rows, width), states.view(count, rows), y.view(rows, width), lse.view(rows),
+        bm=1, bc=_MERGED_STATES,
+    )  # fmt: skip
+
+
+def _parts(q: Any, k: Any, table: Any, window: int | None, split: int | None) -> tuple[int, int]:
+    """(steps of a part, parts of a sequence)."""
+    batch, tokens, heads, _ = q.shape
+    groups, steps = k.shape[2], -(-table.shape[1] * k.shape[1] // STEP)
+    if split is not None:
+        chunk = split // STEP
+    else:
+        busy = steps if window is None else min(steps, -(-(window + tokens) // STEP) + 1)
+        programs = batch * groups * -(-(heads // groups) * tokens // ROWS)
+        chunk = max(steps_of_a_part(programs, busy, _processors(q)), -(-steps // MAX_PARTS))
+    return chunk, max(1, -(-steps // chunk))
+
+
+def _processors(q: Any) -> int:
+    if not q.is_cuda:
+        return 1
+    return torch.cuda.get_device_properties(q.device).multi_processor_count
+
+
+# -- by PyTorch -------------------------------------------------------------------------------------------------------
+def _by_pytorch(
+    q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, window: int | None, y: Any, lse: Any
+) -> None:
+    """A sequence at a time. As in the kernels, entries that lead outside are pages of zeros."""
+    (batch, tokens, heads, width), (count, page, groups, _) = q.shape, k.shape
+    exact = torch.float64 if q.dtype == torch.float64 else torch.float32
+    place = torch.arange(table.shape[1] * page, device=q.device)
+    for b in range(batch):
+        last = lengths[b].long() - tokens + torch.arange(tokens, device=q.device)
+        entries = table[b].long()
+        held = ((entries >= 0) & (entries < count)).repeat_interleave(page) & (place < lengths[b])
+        keys, values = (_rows(x, entries, held).to(exact) for x in (k, v))
+        seen = (place <= last[:, None]) & (place < lengths[b])
+        if window is not None:
+            seen &= place > last[:, None] - window
+        x = torch.einsum("sgrd,tgd->sgrt", q[b].unflatten(1, (groups, heads // groups)).to(exact), keys) * scale
+        x = x.masked_fill(~seen[:, None, None], -torch.inf)
+        denominator = torch.logsumexp(x, -1) if len(place) else x.new_full(x.shape[:-1], -torch.inf)
+        p = torch.exp(x - denominator.nan_to_num(neginf=0.0)[..., None])
+        y[b] = torch.einsum("sgrt,tgd->sgrd", p, values).reshape(tokens, heads, width)
+        lse[b] = denominator.reshape(tokens, heads)
+
+
+def _rows(cache: Any, entries: Any, held: Any) -> Any:
+    """Keys or values of one sequence, (tokens, groups, width), zeros where it holds none."""
+    if not len(cache):
+        return cache.new_zeros((len(held), *cache.shape[2:]))
+    return cache[entries.clamp(0, len(cache) - 1)].flatten(0, 1).masked_fill(~held[:, None, None], 0)
+
+
+# -- the operators ----------------------------------------------------------------------------------------------------
+_library = torch.library.Library("tilewright", "FRAGMENT")
+_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+_FORMALS = (
+    "Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor seq_lens, float scale, int? window, "
+    "int? split"
+)
+
+
+def _run_into(
+    q: Any,
+    k: Any,
+    v: Any,
+    table: Any,
+    lengths: Any,
+    scale: float,
+    window: int | None,
+    split: int | None,
+    y: Any,
+    lse: Any,
+) -> None:
+    if _is_served(q, k, scale):
+        _by_kernels(q, k, v, table, lengths, scale, window, split, y, lse)
+    else:
+        _by_pytorch(q, k, v, table, lengths, scale, window, y, lse)
+
+
+def _run(
+    q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, window: int | None, split: int | None
+) -> tuple[Any, Any]:
+    y, lse = _empty(q)
+    _run_into(q, k, v, table, lengths, scale, window, split, y, lse)
+    return y, lse
+
+
+def _empty(q: Any, *_: Any) -> tuple[Any, Any]:
+    sums = torch.float64 if q.dtype == torch.float64 else torch.float32
+    return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=sums)
+
+
+def _returns_nothing(*_: Any) -> None:
+    pass
+
+
+def _is_served(q: Any, k: Any, scale: float) -> bool:
+    """By kernels, which take the greatest score before they scale."""
+    where = q.is_cuda or is_simulated()
+    return where and q.dtype in _LOW and q.shape[-1] in WIDTHS and k.shape[1] in PAGES and scale > 0 and q.numel() > 0
+
+
+def _refuse_gradient(*_: Any) -> NoReturn:
+    required = "tensors that need no gradient, or torch.no_grad(): decode reads a cache that others wrote"
+    fail("JIT011", found="a gradient of paged_decode", required=required)
+
+
+_library.define(f"paged_decode({_FORMALS}) -> (Tensor, Tensor)", tags=_TAGS)
+_library.define(f"paged_decode_out({_FORMALS}, Tensor(a!) out, Tensor(b!) lse) -> ()", tags=_TAGS)
+for _key in ("CPU", "CUDA"):
+    _library.impl("paged_decode", torch.no_grad()(_run), _key)
+    _library.impl("paged_decode_out", torch.no_grad()(_run_into), _key)
+torch.library.register_fake("tilewright::paged_decode", _empty, lib=_library)
+torch.library.register_fake("tilewright::paged_decode_out", _returns_nothing, lib=_library)
+torch.library.register_autograd("tilewright::paged_decode", _refuse_gradient, lib=_library)
+
+
+# -- what users call --------------------------------------------------------------------------------------------------
+def paged_decode(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_table: Tensor,
+    seq_lens: Tensor,
+    *,
+    scale: float | None = None,
+    layout: str = "NHD",
+    window: int | None = None,
+    split: int | None = None,
+    out: Tensor | None = None,
+) -> Tensor:
+    """Attention of the last tokens of each sequence over its keys and values in pages, as vLLM and FlashInfer lay them.
+
+    ``q`` of (batch, heads, width), or (batch, tokens, heads, width) with 1 to 8 tokens, of which each sees what is
+    before it; ``k_cache``, ``v_cache`` of (pages, page_tokens, groups, width), with ``layout="HND"`` (pages, groups,
+    page_tokens, width), of any strides; groups divide heads. ``block_table`` of (batch, columns) and ``seq_lens`` of
+    (batch), which count the new tokens too, are int32 or int64 on the device. ``window``: a token sees itself and the
+    window - 1 before it. ``scale`` is 1 / sqrt(width) if not given.
+
+    Nobody waits for the lengths. No key behind one is read, nor a table entry behind its last page; an entry that is no
+    page counts as zeros, a sequence of length 0 gives zeros. How sequences are split is chosen from the shapes, so let
+    the table have the columns in use: ``block_table[:, :columns]``. ``split``, a multiple of 64 keys, fixes it: a
+    sequence has the same bits then whatever its batch. Kernels for bfloat16 and float16, widths 64, 128 and 256, pages
+    of 1 to 256 tokens (powers of two); others, and the CPU, by PyTorch. No gradient (JIT011); JIT010 for arguments that
+    do not fit.
+    """
+    return _decoded((q, k_cache, v_cache, block_table, seq_lens), scale, layout, window, split, out)[0]
+
+
+def paged_decode_with_lse(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_table: Tensor,
+    seq_lens: Tensor,
+    *,
+    scale: float | None = None,
+    layout: str = "NHD",
+    window: int | None = None,
+    split: int | None = None,
+) -> tuple[Tensor, Tensor]:
+    """(paged_decode, the natural logarithm of each row's sum of exponentials in float32, of the shape of ``q`` without
+    its last axis; -inf where no key is seen)."""
+    return _decoded((q, k_cache, v_cache, block_table, seq_lens), scale, layout, window, split, None)
+
+
+def _decoded(
+    tensors: tuple[Tensor, ...], scale: float | None, layout: str, window: int | None, split: int | None, out: Any
+) -> tuple[Tensor, Tensor]:
+    q, k, v = to_low_precision(*tensors[:3])
+    if layout not in _LAYOUTS:
+        _misfit(f"layout={shown(layout)}", " or ".join(_LAYOUTS))
+    if layout == "HND" and k.dim() == v.dim() == 4:
+        k, v = k.transpose(1, 2), v.transpose(1, 2)
+    single = q.dim() == 3
+    given = (q[:, None] if single else q, k, v, *tensors[3:])
+    _check(*given)
+    _check_options(window, split)
+    if wants_gradient(given):
+        _refuse_gradient()
+    options = (q.shape[-1] ** -0.5 if scale is None else float(scale), window, split)
+    if out is None:
+        run: Any = _run if is_plain(given) else torch.ops.tilewright.paged_decode
+        y, lse = run(*given, *options)
+    else:
+        y, lse = _into(given, options, out[:, None] if single and out.dim() == 3 else out)
+    return (y[:, 0] if out is None else out, lse[:, 0]) if single else (y, lse)
+
+
+_LAYOUTS = ("NHD", "HND")
+
+
+def _into(given: tuple[Tensor, ...], options: tuple[Any, ...], out: Tensor) -> tuple[Tensor, Tensor]:
+    q = given[0]
+    if (out.shape, out.dtype, out.device) != (q.shape, q.dtype, q.device) or not out.is_contiguous():
+        found = f"out of {tuple(out.shape)}, {out.dtype}, strides {out.stride()}"
+        _misfit(found, f"{tuple(q.shape)}, {q.dtype}, row-major, as the result")
+    if wants_gradient((out,)):
+        _refuse_gradient()
+    lse = _empty(q)[1]
+    torch.ops.tilewright.paged_decode_out(*given, *options, out, lse)
+    return out, lse
+
+
+def _check(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lengths: Tensor) -> None:
+    shapes = [tuple(t.shape) for t in (q, k, v, table, lengths)]
+    if [len(s) for s in shapes] != [4, 4, 4, 2, 1] or shapes[1] != shapes[2]:
+        found = f"q, k_cache, v_cache, block_table, seq_lens of {', '.join(map(str, shapes))}"
+        _misfit(
+            found,
+            "q of (batch, heads, width) or (batch, tokens, heads, width), two caches of (pages, page_tokens, groups, "
+            "width), a table of (batch, columns), lengths of (batch)",
+        )
+    (batch, tokens, heads, width), (_, page, groups, of_keys), (rows, _), (count,) = (
+        q.shape,
+        k.shape,
+        table.shape,
+        lengths.shape,
+    )
+    if not 1 <= tokens <= MAX_TOKENS:
+        _misfit(f"{tokens} query tokens", f"1 to {MAX_TOKENS} new tokens of a sequence; prompts are not decode")
+    if rows != batch or count != batch:
+        _misfit(f"{batch} sequences of queries, {rows} rows of the table, {count} lengths", "as many of each")
+    if width != of_keys:
+        _misfit(f"heads of {width} elements in q, of {of_keys} in the cache", "one width")
+    if page < 1 or groups < 1 or heads % groups:
+        _misfit(
+            f"{heads} heads of queries, {groups} of keys, pages of {page} tokens", "groups that divide heads, pages"
+        )
+    if not (q.dtype == k.dtype == v.dtype and q.dtype.is_floating_point):
+        _misfit(f"q of {q.dtype}, caches of {k.dtype} and {v.dtype}", "one floating-point dtype")
+    for name, indices in (("block_table", table), ("seq_lens", lengths)):
+        if indices.dtype not in _INDICES:
+            _misfit(f"{name} of {indices.dtype}", "int32 or int64")
+    if any(t.device != q.device for t in (k, v, table, lengths)):
+        _misfit(f"tensors on {', '.join(str(t.device) for t in (q, k, v, table, lengths))}", "one device")
+
+
+def _check_options(window: int | None, split: int | None) -> None:
+    if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
+        _misfit(f"window={shown(window)}", "None, or an integer of at least 1")
+    if split is not None and (isinstance(split, bool) or not isinstance(split, int) or split < 1 or split % STEP):  # pyright: ignore[reportUnnecessaryIsInstance]
+        _misfit(f"split={shown(split)}", f"None, or a multiple of {STEP} keys")
+
+
+def _misfit(found: str, required: str) -> NoReturn:
+    fail("JIT010", found=f"paged_decode: {found}", required=required)

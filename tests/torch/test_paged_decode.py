@@ -1,0 +1,277 @@
+"""Decode over paged caches as an operator: kernels in the simulator and PyTorch's way beside float64, and refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from support.pytorch import torch_or_skip
+
+torch = torch_or_skip()
+
+from tilewright import ops  # noqa: E402
+
+BF16 = torch.bfloat16
+FAR = -(2**31)
+
+
+@dataclass
+class Case:
+    """Pages dealt at random, NaN in every element that no sequence has, entries behind the last page far outside."""
+
+    q: Any
+    k: Any
+    v: Any
+    table: Any
+    lengths: Any
+
+    @property
+    def tensors(self) -> tuple[Any, ...]:
+        return self.q, self.k, self.v, self.table, self.lengths
+
+
+def drawn(
+    lengths: list[int],
+    page: int,
+    *,
+    tokens: int = 1,
+    heads: int = 4,
+    groups: int = 2,
+    width: int = 64,
+    dtype: Any = BF16,
+) -> Case:
+    random = torch.Generator().manual_seed(sum(lengths) + page)
+    columns = max(1, -(-max(lengths, default=0) // page))
+    order = torch.randperm(len(lengths) * columns + 3, generator=random)[: len(lengths) * columns]
+    table = order.reshape(len(lengths), columns).int()
+    shape = (table.numel() + 3, page, groups, width)
+    k, v = (torch.randn(shape, generator=random).to(dtype) for _ in range(2))
+    beyond = torch.ones(shape[:2], dtype=torch.bool)
+    for b, length in enumerate(lengths):
+        for t in range(length):
+            beyond[table[b, t // page], t % page] = False
+        table[b, max(0, -(-length // page)) :] = FAR
+    k[beyond], v[beyond] = torch.nan, torch.nan
+    q = torch.randn((len(lengths), tokens, heads, width), generator=random).to(dtype)
+    return Case(q, k, v, table, torch.tensor(lengths, dtype=torch.int32))
+
+
+def exact(case: Case, window: int | None = None) -> tuple[Any, Any]:
+    """(attention, logarithms) in float64, a query at a time."""
+    batch, tokens, heads, _ = case.q.shape
+    page, groups = case.k.shape[1:3]
+    y = torch.zeros(case.q.shape, dtype=torch.float64)
+    lse = torch.full(case.q.shape[:-1], -torch.inf, dtype=torch.float64)
+    for b, s, h in ((b, s, h) for b in range(batch) for s in range(tokens) for h in range(heads)):
+        stop = int(case.lengths[b]) - tokens + s + 1
+        seen = range(max(0, 0 if window is None else stop - window), stop)
+        if len(seen):
+            at = torch.tensor([int(case.table[b, t // page]) * page + t % page for t in seen])
+            k, v = (x.flatten(0, 1)[at, h * groups // heads].double() for x in (case.k, case.v))
+            scores = k @ case.q[b, s, h].double() * case.q.shape[-1] ** -0.5
+            y[b, s, h], lse[b, s, h] = scores.softmax(0) @ v, scores.logsumexp(0)
+    return y, lse
+
+
+def agree(found: tuple[Any, Any], case: Case, window: int | None = None) -> None:
+    (y, lse), (wanted, sums) = found, exact(case, window)
+    assert (y.dtype, lse.dtype) == (case.q.dtype, torch.float32)
+    assert float((y.double() - wanted).abs().max()) < 0.03
+    torch.testing.assert_close(lse.double(), sums, rtol=0, atol=1e-2)
+
+
+@pytest.fixture(params=["kernels", "PyTorch"])
+def road(request: pytest.FixtureRequest) -> Any:
+    """Both ways on which the operator computes on tensors of the CPU."""
+    if request.param == "PyTorch":
+        yield
+        return
+    with ops.simulated():
+        yield
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("page", [1, 2, 16, 256])
+def test_lengths_end_anywhere(page: int) -> None:
+    case = drawn([0, 1, 64, 130], page)
+    agree(ops.paged_decode_with_lse(*case.tensors), case)
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize(("tokens", "heads", "groups"), [(2, 4, 4), (8, 8, 1), (5, 6, 2)])
+def test_several_tokens_and_groups_of_heads(tokens: int, heads: int, groups: int) -> None:
+    """Sequences shorter than the new tokens, too: the first of these see nothing."""
+    case = drawn([3, 70, 130], 16, tokens=tokens, heads=heads, groups=groups)
+    agree(ops.paged_decode_with_lse(*case.tensors), case)
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("split", [64, 128, 4096])
+def test_any_split_is_the_same_attention(split: int) -> None:
+    case = drawn([200, 5, 0], 16)
+    agree(ops.paged_decode_with_lse(*case.tensors, split=split), case)
+
+
+def test_with_a_fixed_split_bits_do_not_depend_on_the_batch() -> None:
+    case = drawn([200, 330, 64], 16)
+    with ops.simulated():
+        together = ops.paged_decode(*case.tensors, split=64)
+        for b in range(3):
+            alone = ops.paged_decode(
+                case.q[b : b + 1], case.k, case.v, case.table[b : b + 1], case.lengths[b : b + 1], split=64
+            )
+            assert torch.equal(alone[0], together[b])
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("tokens", [1, 3])
+def test_a_window_slides(tokens: int) -> None:
+    case = drawn([0, 3, 150], 16, tokens=tokens)
+    agree(ops.paged_decode_with_lse(*case.tensors, window=40), case, 40)
+
+
+@pytest.mark.usefixtures("road")
+def test_layouts_and_strides() -> None:
+    """HND; keys beside values in one tensor; queries out of a wider product."""
+    case = drawn([100, 33], 32)
+    wanted = ops.paged_decode(*case.tensors)
+    k, v = (x.transpose(1, 2).contiguous() for x in (case.k, case.v))
+    both = torch.stack((case.k, case.v), 1)
+    qkv = torch.cat((case.q, case.q, case.q), 2)
+    rest = case.tensors[3:]
+    assert torch.equal(ops.paged_decode(case.q, k, v, *rest, layout="HND"), wanted)
+    assert torch.equal(ops.paged_decode(case.q, both[:, 0], both[:, 1], *rest), wanted)
+    assert torch.equal(ops.paged_decode(qkv[:, :, :4], case.k, case.v, *rest), wanted)
+
+
+@pytest.mark.usefixtures("road")
+def test_queries_without_an_axis_of_tokens() -> None:
+    case = drawn([100, 33], 32)
+    y, lse = ops.paged_decode_with_lse(*case.tensors)
+    flat = replace(case, q=case.q[:, 0]).tensors
+    got = ops.paged_decode_with_lse(*flat)
+    assert torch.equal(got[0], y[:, 0])
+    assert torch.equal(got[1], lse[:, 0])
+    out = torch.empty_like(flat[0])
+    assert ops.paged_decode(*flat, out=out) is out
+    assert torch.equal(out, got[0])
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_hostile_entries_are_pages_of_zeros(dtype: Any) -> None:
+    """Outside of the pool, and a page twice; lengths below 0 and beyond the table."""
+    case = drawn([100, 100, 100, 100], 16)
+    case.table = case.table.to(dtype)
+    case.table[0, 1], case.table[1, 1], case.table[2, 1] = -1, len(case.k), 2**31 - 1
+    case.table[3, 1] = case.table[3, 0]
+    case.lengths = torch.tensor([100, 100, 2**31 - 1, -7], dtype=dtype)
+    y = ops.paged_decode(*case.tensors)
+    zeros = torch.zeros((1, *case.k.shape[1:]), dtype=BF16)
+    held = replace(case, k=torch.cat((case.k, zeros)), v=torch.cat((case.v, zeros)), table=case.table.clone())
+    held.table[:3, 1] = len(case.k)
+    held.lengths = torch.tensor([100, 100, 0, 0])
+    wanted = exact(held)[0]
+    assert float((y[:2].double() - wanted[:2]).abs().max()) < 0.03
+    assert y[2].isnan().any()  # what the table's last page holds behind the sequence is part of it now
+    assert not y[3].any()
+
+
+@pytest.mark.usefixtures("road")
+def test_nothing_is_an_answer_too() -> None:
+    """No sequences, no columns, no pages."""
+    case = drawn([40, 40], 16)
+    assert ops.paged_decode(case.q[:0], case.k, case.v, case.table[:0], case.lengths[:0]).shape == (0, 1, 4, 64)
+    for tensors in (
+        (case.q, case.k, case.v, case.table[:, :0], case.lengths),
+        (case.q, case.k[:0], case.v[:0], case.table[:, :0], case.lengths),
+    ):
+        y, lse = ops.paged_decode_with_lse(*tensors)
+        assert not y.any()
+        assert (lse == -torch.inf).all()
+    assert not ops.paged_decode(case.q, case.k[:0], case.v[:0], case.table, case.lengths).any()  # all lead outside
+
+
+def test_pytorch_serves_other_dtypes_widths_and_pages() -> None:
+    for case in (drawn([50, 7], 16, width=48), drawn([50, 7], 12), drawn([50, 7], 16, dtype=torch.float64)):
+        y = ops.paged_decode(*case.tensors)
+        assert y.dtype == case.q.dtype
+        assert float((y.double() - exact(case)[0]).abs().max()) < 0.03
+
+
+def arguments(**options: Any) -> tuple[Any, ...]:
+    case = drawn([40, 9], 16, tokens=2)
+    return (*case.tensors, 0.125, options.get("window"), options.get("split"))
+
+
+@pytest.mark.parametrize("options", [{}, {"window": 5, "split": 64}])
+def test_opcheck(options: dict[str, int]) -> None:
+    torch.library.opcheck(torch.ops.tilewright.paged_decode.default, arguments(**options))
+    given = arguments(**options)
+    outs = torch.empty_like(given[0]), torch.empty(given[0].shape[:-1])
+    torch.library.opcheck(torch.ops.tilewright.paged_decode_out.default, (*given, *outs))
+
+
+def test_in_one_compiled_graph() -> None:
+    case = drawn([40, 9], 16)
+    layer = torch.compile(lambda *t: ops.paged_decode(*t) * 2, backend="aot_eager", fullgraph=True)
+    assert torch.equal(layer(*case.tensors), ops.paged_decode(*case.tensors) * 2)
+
+
+CASE = drawn([40, 9], 16)
+Q, K, V, TABLE, LENGTHS = CASE.tensors
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        (lambda: ops.paged_decode(Q[0, 0], K, V, TABLE, LENGTHS), "q, k_cache, v_cache, block_table, seq_lens of"),
+        (lambda: ops.paged_decode(Q, K, V[:-1], TABLE, LENGTHS), "q, k_cache, v_cache, block_table, seq_lens of"),
+        (lambda: ops.paged_decode(Q, K, V, TABLE[0], LENGTHS), "q, k_cache, v_cache, block_table, seq_lens of"),
+        (lambda: ops.paged_decode(Q, K, V, TABLE.float(), LENGTHS), "block_table of torch.float32"),
+        (lambda: ops.paged_decode(Q, K, V, TABLE, LENGTHS.short()), "seq_lens of torch.int16"),
+        (
+            lambda: ops.paged_decode(Q, K.float(), V.float(), TABLE, LENGTHS),
+            "q of torch.bfloat16, caches of torch.float32",
+        ),
+        (lambda: ops.paged_decode(*(x.int() for x in (Q, K, V)), TABLE, LENGTHS), "q of torch.int32"),
+        (lambda: ops.paged_decode(Q[:, :, :3], K, V, TABLE, LENGTHS), "3 heads of queries, 2 of keys"),
+        (lambda: ops.paged_decode(Q[..., :32], K, V, TABLE, LENGTHS), "heads of 32 elements in q, of 64"),
+        (lambda: ops.paged_decode(Q.expand(2, 9, 4, 64), K, V, TABLE, LENGTHS), "9 query tokens"),
+        (lambda: ops.paged_decode(Q[:, :0], K, V, TABLE, LENGTHS), "0 query tokens"),
+        (lambda: ops.paged_decode(Q, K, V, TABLE[:1], LENGTHS), "2 sequences of queries, 1 rows of the table"),
+        (
+            lambda: ops.paged_decode(Q, K, V, TABLE, LENGTHS[:1]),
+            "2 sequences of queries, 2 rows of the table, 1 lengths",
+        ),
+        (lambda: ops.paged_decode(Q, K, V, TABLE.to("meta"), LENGTHS), "tensors on cpu, cpu, cpu, meta, cpu"),
+        (lambda: ops.paged_decode(Q, K, V, TABLE, LENGTHS, layout="NCHW"), "layout='NCHW'"),
+        (lambda: ops.paged_decode(Q, K, V, TABLE, LENGTHS, window=0), "window=0"),
+        (lambda: ops.paged_decode(Q, K, V, TABLE, LENGTHS, window=2.0), "window=2.0"),
+        (lambda: ops.paged_decode(Q, K, V, TABLE, LENGTHS, split=100), "split=100"),
+        (lambda: ops.paged_decode(Q, K, V, TABLE, LENGTHS, out=torch.empty(2, 4, 64)), "out of (2, 4, 64)"),
+        (lambda: ops.paged_decode(Q, K, V, TABLE, LENGTHS, out=torch.empty_like(Q).float()), "torch.float32"),
+    ],
+)
+def test_arguments_that_do_not_fit(call: Callable[[], Any], found: str) -> None:
+    with pytest.raises(tw.TilewrightError) as caught:
+        call()
+    assert caught.value.code == "JIT010"
+    assert found in str(caught.value)
+
+
+def test_there_is_no_gradient() -> None:
+    q = Q.clone().requires_grad_()
+    for call in (
+        lambda: ops.paged_decode(q, K, V, TABLE, LENGTHS),
+        lambda: ops.paged_decode(Q, K, V, TABLE, LENGTHS, out=q),
+        lambda: torch.ops.tilewright.paged_decode(q, K, V, TABLE, LENGTHS, 0.1, None, None)[0].sum().backward(),
+    ):
+        with pytest.raises(tw.TilewrightError, match="JIT011"):
+            call()
+    with torch.no_grad():
+        assert torch.equal(ops.paged_decode(q, K, V, TABLE, LENGTHS), ops.paged_decode(*CASE.tensors))
