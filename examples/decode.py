@@ -7,7 +7,7 @@ they have in common; a request that ends gives its pages back. tests/examples/te
 those of a dense float64 model without a cache."""
 
 # pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false
+# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportMissingImports=false
 
 from dataclasses import dataclass, field
 

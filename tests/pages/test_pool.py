@@ -6,6 +6,7 @@ import random
 import threading
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -357,3 +358,47 @@ def test_a_window_is_not_negative() -> None:
     sequence.append(6)
     refused("PAG026", lambda: sequence.slide(-5))
     assert sequence.append(1).slots.slots.tolist() == [6]
+
+
+NO_INTEGERS = [
+    None,
+    "x",
+    1.5,
+    b"ab",
+    object(),
+    [1.5],
+    ["a"],
+    [None],
+    [[1, 2]],
+    {},
+    np.array([1.5]),
+    float("nan"),
+    [10**30],
+]
+
+
+@pytest.mark.parametrize("given", NO_INTEGERS, ids=lambda given: type(given).__name__)
+@pytest.mark.parametrize(
+    "name", ["evict", "match", "release_one", "share_one", "sole_owner", "release", "share", "take"]
+)
+def test_what_is_no_integer_is_refused_and_loses_nothing(name: str, given: Any) -> None:
+    pool = pages.PagePool(8, page_tokens=4)
+    pool.publish(pool.take(2), np.arange(8))
+    before = pool.state()
+    if name == "sole_owner" and given == {}:
+        given = None
+    with pytest.raises(TilewrightError) as error:
+        getattr(pool, name)(given)
+    assert error.value.diagnostics[0].code in ("PAG020", "PAG026")
+    assert pool.state() == before
+
+
+@pytest.mark.parametrize("given", [-1, True, *NO_INTEGERS], ids=lambda given: type(given).__name__)
+def test_what_is_no_number_of_pages_is_refused(given: Any) -> None:
+    pool = pages.PagePool(8, page_tokens=4)
+    sequence = pages.PageSequence(pool)
+    for call in (lambda: pool.evict(given), lambda: pool.stats(given or "x"), lambda: sequence.publish(given)):
+        with pytest.raises(TilewrightError):
+            call()
+    with pytest.raises(TilewrightError):
+        pages.PageSequence(given)

@@ -157,10 +157,10 @@ def test_a_wrong_text_is_refused(name: str) -> None:
 
 @cache
 def causal(name: str) -> tuple[tile.Kernel, t.Kernel]:
-    """Attention by no later keys, or the gradients of keys and values, in heads of 64."""
+    """Attention by no later keys, or the gradients of keys and values."""
     inputs, sums = dict.fromkeys(("do", "q", "k", "v"), "bf16"), {"lse": "f32", "delta": "f32"}
     kernel, dtypes = {
-        "attention": (attention.forward(64), dict.fromkeys("qkvo", "bf16")),
+        "attention": (attention.attention, dict.fromkeys("qkvo", "bf16")),
         "attention_key_gradients": (
             kernels.attention_key_gradients(64),
             {**inputs, **sums, "dk": "bf16", "dv": "bf16"},

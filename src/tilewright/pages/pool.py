@@ -237,7 +237,7 @@ class PagePool:
     # -- sharing ------------------------------------------------------------------------------------------------------
     def share_one(self, handle: int) -> int:
         """Another owner; returns the same handle."""
-        page = handle & PAGE
+        page = _page(handle)
         with self._lock:
             size = self._sizes[0]
             if self._plain and page < size.count and size.handles[page] == handle and size.refs[page]:
@@ -284,7 +284,7 @@ class PagePool:
     # -- releasing ----------------------------------------------------------------------------------------------------
     def release_one(self, handle: int) -> None:
         """Release one handle whose launches have ended."""
-        page = handle & PAGE
+        page = _page(handle)
         with self._lock:
             size = self._sizes[0]
             if self._plain and page < size.count and size.handles[page] == handle and size.refs[page]:
@@ -469,12 +469,14 @@ class PagePool:
     def sole_owner(self, handles: Sequence[int]) -> bool:
         """Whether each page has one owner and is not published."""
         with self._lock:
-            found = [self._one(handle) for handle in handles]
+            found = [self._one(handle) for handle in _handles(handles).tolist()]
             return all(s.refs[page] == 1 and page not in self._trees[s.number].nodes for s, page in found)
 
     def evict(self, number: int, *, page_tokens: int | None = None) -> int:
         """Free up to ``number`` cached pages that nobody holds; how many were."""
         size = self._size(page_tokens)
+        if counted(number, "pages") < 0:
+            _out_of_range(f"{shown(number)} pages", "at least 0")
         with self._slow:
             with self._lock:
                 pages, keys = self._unpublish(size, number)
@@ -535,7 +537,7 @@ class PagePool:
     def _size(self, page_tokens: int | None) -> _SizeClass:
         if page_tokens is None:
             return self._sizes[0]
-        if page_tokens not in self._by_tokens:
+        if counted(page_tokens, "tokens a page") not in self._by_tokens:
             _out_of_range(f"pages of {shown(page_tokens)} tokens", f"one of {sorted(self._by_tokens)}")
         return self._by_tokens[page_tokens]
 
@@ -602,6 +604,14 @@ def counted(number: object, what: str) -> int:
     if isinstance(number, bool) or not isinstance(number, int | np.integer):
         _out_of_range(f"{shown(number)} {what}", "an integer")
     return int(number)  # pyright: ignore[reportUnknownArgumentType] - of any width
+
+
+def _page(handle: int) -> int:
+    """The page of one handle; PAG020 where it is no integer."""
+    try:
+        return handle & PAGE
+    except TypeError:
+        fail("PAG020", found=shown(handle), required="a handle: an integer that this pool gave out")
 
 
 def _handles(given: ArrayLike) -> Handles:

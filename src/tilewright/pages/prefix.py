@@ -11,7 +11,17 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 
 import numpy as np
-from numpy.typing import ArrayLike
+from numpy.typing import ArrayLike, NDArray
+
+from tilewright.diag import fail, shown
+
+
+def token_ids(tokens: ArrayLike) -> NDArray[np.int64]:
+    """What a caller gave for tokens; PAG026 where it is no row of integers of 64 bits: no fraction is cut off."""
+    found = np.asarray(tokens)
+    if found.ndim != 1 or (found.size and (found.dtype.kind not in "iu" or int(found.max()) >> 63)):
+        fail("PAG026", found=f"tokens {shown(tokens)}", required="a row of integers of 64 bits")
+    return np.ascontiguousarray(found, dtype=np.int64)
 
 
 @dataclass(eq=False)
@@ -35,7 +45,9 @@ class PrefixTree:
 
     def keys(self, tokens: ArrayLike, extra: bytes) -> Iterator[bytes]:
         """The edge of each full page of ``tokens`` (integers), from the root."""
-        words = np.ascontiguousarray(tokens, dtype=np.int64)
+        words = token_ids(tokens)
+        if not isinstance(extra, bytes):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not checked
+            fail("PAG026", found=f"extra={shown(extra)}", required="bytes")
         above = b"" if self.salt is None else _digest(self.salt, len(extra).to_bytes(8, "little"), extra)
         for begin in range(0, len(words) - self.page_tokens + 1, self.page_tokens):
             block = words[begin : begin + self.page_tokens].tobytes()

@@ -13,6 +13,7 @@ from numpy.typing import ArrayLike
 from tilewright.diag import fail, shown
 from tilewright.pages.handles import PAGE
 from tilewright.pages.pool import PagePool, PassingEvent, counted
+from tilewright.pages.prefix import token_ids
 from tilewright.pages.tables import BlockTable, Discharge, Int32s, SlotMapping, padded
 
 _NO_PAGE = -1
@@ -25,6 +26,8 @@ class PageSequence:
     """
 
     def __init__(self, pool: PagePool, *, page_tokens: int | None = None) -> None:
+        if not isinstance(pool, PagePool):  # pyright: ignore[reportUnnecessaryIsInstance] - callers are not checked
+            _wrong(f"pages of {shown(pool)}", "a PagePool")
         self.pool = pool
         self.page_tokens = pool.page_tokens if page_tokens is None else page_tokens
         self.length = 0
@@ -52,7 +55,7 @@ class PageSequence:
 
     def missing(self, tokens: int) -> int:
         """How many pages ``tokens`` more tokens take."""
-        return -(-(self.length + tokens) // self.page_tokens) - len(self.handles)
+        return -(-(self.length + counted(tokens, "tokens")) // self.page_tokens) - len(self.handles)
 
     def append(self, tokens: int = 1) -> Appended:
         """Make room for ``tokens`` tokens: where they go, and what to copy before; see ``append``."""
@@ -90,8 +93,9 @@ class PageSequence:
         """Let others find its full pages, which hold ``tokens``; how many are cached."""
         if self.gone:
             _wrong("a sequence whose first pages are gone", "one with all of its pages")
-        full = min(self.length, len(np.asarray(tokens))) // self.page_tokens
-        words = np.asarray(tokens)[: full * self.page_tokens]
+        words = token_ids(tokens)
+        full = min(self.length, len(words)) // self.page_tokens
+        words = words[: full * self.page_tokens]
         return self.pool.publish(self._held()[:full], words, extra=extra, page_tokens=self.page_tokens)
 
     def _held(self) -> np.ndarray[tuple[int], np.dtype[np.int64]]:
