@@ -2,21 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from typing import Any
 
 import numpy as np
 import pytest
 
-from support.example_cases import EXAMPLES, load
+from support.example_cases import load
 
 
 @pytest.fixture(scope="module")
 def example() -> Any:
-    """The example, beside the one that it imports."""
-    sys.path.append(str(EXAMPLES))
-    yield load("decode")
-    sys.path.remove(str(EXAMPLES))
+    return load("decode")
 
 
 def norm(x: np.ndarray) -> np.ndarray:

@@ -17,6 +17,7 @@ from tilewright.base.dtypes import DTYPES, DType
 from tilewright.lang.params import KernelFunction
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
+sys.path.append(str(EXAMPLES))  # one imports another
 Arrays = dict[str, np.ndarray]
 
 
