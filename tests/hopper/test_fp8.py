@@ -15,6 +15,10 @@ import pytest
 
 import tilewright as tw
 from tilewright.codegen.cuda import emit_kernel
+from tilewright.compiler.proofs.descriptors import read_kernel
+from tilewright.compiler.recipe import recipe
+from tilewright.compiler.tested import tested
+from tilewright.ptx.machine.matrices import accumulate_bytes
 from tilewright.simulate.tensor_core import fp8_product
 from tilewright.transport import asynchronous as a
 
@@ -45,14 +49,20 @@ def _exponent(value: Fraction) -> int:
     return n
 
 
+def of_the_ptx_machine(x: Any, y: Any, old: Any) -> Any:
+    """Its own model of the same instruction, on the words of registers."""
+    return accumulate_bytes(x.astype(np.float64), y.astype(np.float64), old.view(np.uint32), "f32").view(np.float32)
+
+
+@pytest.mark.parametrize("model", [fp8_product, of_the_ptx_machine])
 @pytest.mark.parametrize("dtype", [E4M3, E5M2], ids=["e4m3", "e5m2"])
-def test_the_model_of_an_instruction(dtype: Any) -> None:
+def test_the_model_of_an_instruction(dtype: Any, model: Any) -> None:
     """Against the definition in rational numbers."""
     rng = np.random.default_rng(0)
     x = (rng.standard_normal((6, 32)) * 2.0 ** rng.integers(-6, 6, (6, 1))).astype(dtype).astype(np.float32)
     y = (rng.standard_normal((5, 32)) * 2.0 ** rng.integers(-3, 3, (5, 1))).astype(dtype).astype(np.float32)
     old = (rng.standard_normal((6, 5)) * 100).astype(np.float32)
-    found = fp8_product(x, y, old)
+    found = model(x, y, old)
     for i, j in np.ndindex(found.shape):
         terms = [Fraction(float(u)) * Fraction(float(v)) for u, v in zip(x[i], y[j], strict=True)]
         terms.append(Fraction(float(old[i, j])))
@@ -61,10 +71,22 @@ def test_the_model_of_an_instruction(dtype: Any) -> None:
         assert Fraction(float(found[i, j])) == _cut(total, _exponent(total) - 13)
 
 
-def test_what_is_no_number() -> None:
+@pytest.mark.parametrize("model", [fp8_product, of_the_ptx_machine])
+def test_what_is_no_number(model: Any) -> None:
     x, y = np.ones((1, 32), np.float32), np.ones((3, 32), np.float32)
     y[1, 5], y[2, 5] = np.nan, np.inf
-    assert np.array_equal(fp8_product(x, y, None)[0], np.array([32, np.nan, np.inf], np.float32), equal_nan=True)
+    found = model(x, y, np.zeros((1, 3), np.float32))
+    assert np.array_equal(found[0], np.array([32, np.nan, np.inf], np.float32), equal_nan=True)
+
+
+@pytest.mark.parametrize("accumulate", ["fast", "promoted"])
+def test_ptx_and_ir_are_executed_alike(accumulate: str) -> None:
+    """Sums in the PTX machine and in the simulator are cut at the same places: no difference refutes a kernel."""
+    image = product.compile(dtypes={"a": "e4m3", "b": "e4m3", "c": "f32"}, accumulate=accumulate).kernels[0]
+    kernel = read_kernel(image.transport_ir)
+    found = tested(kernel, image.ptx, recipe([kernel]))
+    assert not found.differences
+    assert found.launches
 
 
 def errors(accumulate: str, bk: int = 128) -> float:

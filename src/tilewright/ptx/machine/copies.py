@@ -391,7 +391,8 @@ class Copies:
             a = self._operand_a(given[1], type_a, group, part, lanes, majors[0])
             b = self._operand(given[2], type_b, n, group, start, lanes, majors[1])
             keep = bool(np.broadcast_to(np.asarray(given[3]), lanes.shape)[start])
-            result[part] = _product(d[part], a * scales[0], b * scales[1], n, type_d, keep)
+            add = matrices.accumulate_bytes if type_a in ("e4m3", "e5m2") else matrices.accumulate
+            result[part] = _product(d[part], a * scales[0], b * scales[1], n, type_d, keep, add)
         return [result[:, k] for k in range(result.shape[1])]
 
     def _operand_a(self, given: Any, type: str, group: Bits, part: slice, lanes: Bits, transposed: bool) -> Bits:
@@ -435,14 +436,16 @@ class Copies:
         shared.read_time[cell], shared.reader[cell] = self.machine.clocks.now, self.machine.clocks.who[lane]
 
 
-def _product(d: Bits, a: Bits, b: Bits, n: int, type: str, keep: bool) -> Bits:
+def _product(
+    d: Bits, a: Bits, b: Bits, n: int, type: str, keep: bool, add: Callable[[Bits, Bits, Bits, str], Bits]
+) -> Bits:
     """d (kept or zero) + a b^T for the accumulator registers [128, ...] of a warpgroup."""
     row, column = matrices.accumulator(n)
     bits = 16 if type == "f16" else 32
     total = np.zeros((64, n), UNSIGNED[bits])
     if keep:
         total[row, column] = matrices.unpack(np.ascontiguousarray(d), bits)
-    result = matrices.accumulate(a, b, total, type)
+    result = add(a, b, total, type)
     return np.ascontiguousarray(result[row, column]).view(np.uint32)
 
 

@@ -1,8 +1,9 @@
 """Fragments and products: ldmatrix, stmatrix, mma, wgmma (PTX ISA 9.1, 9.7.14, 9.7.15), with layouts written out
 here.
 
-Products are summed in f32 (integers in 32 bits, f16 accumulators rounded once an instruction); tensor cores align and
-cut their sums, so results agree within the bound that ``docs/ptx.md`` states, not bit for bit.
+Products are summed in f32 (integers in 32 bits, f16 accumulators rounded once an instruction), those of a ``wgmma`` on
+8-bit floats in the 14 bits that Hopper keeps; tensor cores align and cut their sums, so results agree within the bound
+that ``docs/ptx.md`` states, not bit for bit.
 """
 
 from __future__ import annotations
@@ -63,6 +64,26 @@ def accumulate(a: Bits, b: Bits, c: Bits, type: str) -> Bits:
     start = widen(c, type)
     total = start.astype(np.float32) + (a.astype(np.float32) @ np.swapaxes(b.astype(np.float32), -1, -2))
     return total.view(np.uint32) if type == "f32" else narrow(total.astype(np.float64), type)
+
+
+_KEPT_BITS = 14
+"""Significant bits of a sum of products of 8-bit floats on Hopper, cut off toward zero (DeepSeek-V3, arXiv 2412.19437,
+3.3.2). The ISA leaves the order and the rounding within an instruction open: this is a measured reading of it."""
+
+
+def accumulate_bytes(a: Bits, b: Bits, c: Bits, type: str) -> Bits:
+    """c + a b^T of one ``wgmma`` on 8-bit floats: addends cut to a common last place, summed exactly, cut again."""
+    addends = np.concatenate([a[:, None, :] * b[None, :, :], widen(c, type)[:, :, None]], axis=-1)
+    with np.errstate(invalid="ignore", over="ignore"):
+        total = _cut(_cut(addends, np.abs(addends).max(-1, keepdims=True)).sum(-1))
+        total = np.where(np.isfinite(addends).all(-1), total, addends.astype(np.float32).sum(-1))
+    return total.astype(np.float32).view(np.uint32) if type == "f32" else narrow(total, type)
+
+
+def _cut(x: Bits, by: Bits | None = None) -> Bits:
+    """Numbers without what lies below the last kept place of ``by`` (of themselves)."""
+    _, exponent = np.frexp(np.where(np.isfinite(x), x, 0) if by is None else np.where(np.isfinite(by), by, 0))
+    return np.ldexp(np.fix(np.ldexp(x, _KEPT_BITS - exponent)), exponent - _KEPT_BITS)
 
 
 def mma(shape: tuple[int, int, int], types: tuple[str, str, str], a: Bits, b: Bits, c: Bits) -> Bits:
