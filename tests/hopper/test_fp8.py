@@ -126,3 +126,11 @@ def test_a_promoted_step_is_short() -> None:
             product(x, y, z, **keywords)
     product(x, y, z, bk=256)
     product(x, y, z, accumulate="promoted")
+
+
+def test_promoted_products_are_cut_into_parts() -> None:
+    """Whole and last steps of a part stand in two loops, which together count no more than one."""
+    dtypes = {"a": "e4m3", "b": "e4m3", "c": "f32"}
+    artifact = product.compile(dtypes=dtypes, accumulate="promoted", schedule=tw.Schedule(split_k=3))
+    assert len(artifact.kernels) == 2
+    assert any("split-K" in note for note in artifact.plan)

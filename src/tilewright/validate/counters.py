@@ -243,7 +243,8 @@ class _Counts:
         if isinstance(stop, Min) and begin.constant is not None and begin in stop.args:  # 0 .. min(n, c), c .. n
             return next((whole for whole in stop.args if whole != begin and whole in within), None)
         if isinstance(stop, Sym) and begin in (maximum(stop, first.begin.expr), maximum(first.begin.expr, stop)):
-            return end if end in self._ends_of(stop) else None
+            most = self._ends_of(stop)
+            return end if end in most or (isinstance(end, Min) and set(end.args) <= set(most)) else None
         return None
 
     def _ends_of(self, e: Expr) -> tuple[Expr, ...]:
