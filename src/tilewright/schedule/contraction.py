@@ -13,6 +13,9 @@ beyond what a float holds, or the result below 2^-126.
 
 A quotient of a sum of products on tensor cores and a divisor that several elements share, rounded to 16 bits or fewer,
 is ``a * (1 / b)``: within 1.5 ulp of f32 before it is rounded, for b from 2^-126 to 2^126.
+
+A sum of products on tensor cores, scaled and added to something, ``p s + x`` where nothing else reads ``p s``, is one fma:
+within u |p s + x| of the exact value, where two roundings are within u (|p s| + |p s + x|), but for terms in u^2.
 """
 
 from __future__ import annotations
@@ -123,6 +126,7 @@ class _Body:
         self._own_results()
         self._rewrite(self._power)
         self._rewrite(self._quotient)
+        self._rewrite(self._scaled_products)
 
     def _own_results(self) -> None:
         for op in ops_in(self.block):
@@ -191,6 +195,10 @@ class _Body:
             return None
         return self._mul(op.a, self._put(tile.Binary(BinaryFn.DIV, self._constant(1.0), op.b)))
 
+    def _scaled_products(self, op: Operation) -> SSAValue | None:
+        """A sum of products on tensor cores that is scaled before it is added to something."""
+        return self._sum(op, lambda product: any(map(self.origins.multiplied, product.operands)))
+
     def _computed(self, difference: tile.Binary) -> bool:
         """What is diminished was rounded, and so was a subtrahend of its own."""
         values = [difference.a] if difference.b not in self.own else [difference.a, difference.b]
@@ -219,15 +227,16 @@ class _Body:
             return self._fma(difference.a, scale, self._neg(b))
         return self._put(tile.Binary(BinaryFn.SUB, self._mul(difference.a, scale), b))
 
-    def _sum(self, op: Operation) -> SSAValue | None:
-        """An fma where a term is a product that nothing else reads."""
+    def _sum(self, op: Operation, wanted: Callable[[tile.Binary], bool] = lambda _: True) -> SSAValue | None:
+        """An fma where a term is a wanted product that nothing else reads."""
         if not isinstance(op, tile.Binary) or op.fn.data not in _SUMS or element(op.result) != f32:
             return None
         minus = op.fn.data is BinaryFn.SUB
-        if (product := _product(op.a)) is not None:
+        if (product := _product(op.a)) is not None and wanted(product):
             return self._fma(product.a, product.b, self._neg(op.b) if minus else op.b)
-        if (product := _product(op.b)) is not None:
-            return self._fma(self._neg(product.a) if minus else product.a, product.b, op.a)
+        if (product := _product(op.b)) is not None and wanted(product):
+            sums, scale = (product.a, product.b) if self.origins.multiplied(product.a) else (product.b, product.a)
+            return self._fma(sums, self._neg(scale) if minus else scale, op.a)
         return None
 
     # -- ops before the one that is rewritten -------------------------------------------------------------------------

@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from xdsl.ir import Operation, SSAValue
+from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import ASSUMPTION, Obligation
 from tilewright.base import verdict
@@ -130,13 +130,24 @@ def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
 
 
 def _is_other(op: Operation, policy: str) -> bool:
-    """Arithmetic that is none of the program's own, nor an exponential of a difference by base 2."""
+    """Arithmetic that is none of the program's own, nor an exponential of a difference by base 2, nor a scaled sum of
+    products on tensor cores that is added to something."""
     if policy == Numerics.STRICT:
         return isinstance(op, t.Approximate | t.Fma)
     if isinstance(op, t.Fma):
         readers = [use.operation for use in op.result.uses]
-        return not all(isinstance(r, t.Approximate) and r.fn.data == "ex2" for r in readers)
+        power = all(isinstance(r, t.Approximate) and r.fn.data == "ex2" for r in readers)
+        return not power and not any(_is_sum_of_products(x) for x in (op.a, op.b))
     return isinstance(op, t.Approximate) and not (op.fn.data == "ex2" and _is_difference(op.x))
+
+
+def _is_sum_of_products(x: SSAValue) -> bool:
+    """What a map reads of registers in which tensor cores add up products."""
+    around = x.owner.parent_op() if isinstance(x.owner, Block) else None
+    if not isinstance(x.owner, Block) or not isinstance(around, t.Map):
+        return False
+    held = around.inputs[x.owner.args.index(x)]
+    return any(isinstance(use.operation, a.Wgmma) and use.operation.accumulator == held for use in held.uses)
 
 
 def _is_difference(x: SSAValue) -> bool:

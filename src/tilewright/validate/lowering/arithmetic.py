@@ -65,14 +65,17 @@ def _carrier(dtype: DType) -> DType:
 def of_reals(kernel: t.Kernel) -> bool:
     """Whether the kernel's policy let the compiler replace arithmetic, and it did.
 
-    In an ``accurate`` kernel base 2 stands for other arithmetic, and beside products on tensor cores a reciprocal may.
+    In an ``accurate`` kernel base 2 stands for other arithmetic; beside products on tensor cores a reciprocal may, and an
+    fma does.
     """
     policy = kernel.numerics.data
     if policy != "accurate":
         return policy == "fast"
     ops = list(kernel.walk())
     multiplies = any(isinstance(op, Wgmma) for op in ops)
-    return any(isinstance(op, t.Approximate) or (multiplies and _is_reciprocal(op)) for op in ops)
+    return any(
+        isinstance(op, t.Approximate) or (multiplies and (isinstance(op, t.Fma) or _is_reciprocal(op))) for op in ops
+    )
 
 
 def _is_reciprocal(op: Operation) -> bool:
