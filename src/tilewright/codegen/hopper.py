@@ -13,10 +13,11 @@ from tilewright.codegen import debug
 from tilewright.codegen.c_expr import identifier
 from tilewright.codegen.elements import ElementWriter
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
-from tilewright.codegen.shared_addresses import SHARED_BASE, SharedAddresses
+from tilewright.codegen.shared_addresses import MATRIX_BASE, SHARED_BASE, SharedAddresses
 from tilewright.codegen.storage import Storage
 from tilewright.codegen.thread_copies import CopyOutWriter, ThreadCopyWriter
 from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS
+from tilewright.hw.wgmma import MATRIX_ADDRESS_BITS
 from tilewright.tile.ops import tensor_type
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -89,6 +90,8 @@ class HopperEmitter:
         line("extern __shared__ char dynamic_shared[];")
         start, low = "(unsigned)__cvta_generic_to_shared(dynamic_shared)", f"{t.SHARED_BASE_ALIGN_BYTES - 1}u"
         line(f"const unsigned {SHARED_BASE} = ({start} + {low}) & ~{low};")
+        if any(isinstance(op, a.Wgmma) for op in self.emitter.kernel.walk()):
+            line(f"const unsigned {MATRIX_BASE} = {SHARED_BASE} & 0x{(1 << MATRIX_ADDRESS_BITS) - 1:x}u;")
         line(f"char* const shared = dynamic_shared + ({SHARED_BASE} - {start});")
         if self.debug:
             line(debug.declared(self.counters))

@@ -8,6 +8,8 @@ from tilewright.base.expr import Expr, Sum
 from tilewright.codegen.writer import Writer
 
 SHARED_BASE = "shared_base"
+MATRIX_BASE = "matrix_base"
+"""What matrix descriptors have of it: 18 bits. In a cluster the CTA's rank stands above them."""
 BARRIER_BYTES = 8
 
 
@@ -49,5 +51,5 @@ class SharedAddresses:
         varies, constant = self.split(offset)
         constant += self.offsets[shared]
         assert constant % 16 == 0, constant
-        start = f"({SHARED_BASE} + {varies})" if varies else SHARED_BASE
+        start = f"({MATRIX_BASE} + {varies})" if varies else MATRIX_BASE
         return f"0x{template:x}ull + ({start} >> 4) + {constant // 16}"

@@ -83,7 +83,7 @@ class _Comparison:
         if self.given and grid == grid_of(kernel):
             grid = grid_of(kernel, given=False)
         self.grid, self.most_ctas = grid, self._most(grid)
-        self.terms = Terms(kernel.threads.data)
+        self.terms = Terms(kernel.threads.data, clustered=kernel.cluster is not None)
         self.cases = Cases(self.terms)
         self.values = Values(self.terms, self.cases)
         self.tensors = {

@@ -50,12 +50,17 @@ WORD = "word"
 FEW = 16
 """Terms of a sum that count for nothing beside the steps that ask for it."""
 
+RANK_SHIFT = 24
+"""Bits of a shared address below the CTA's rank in its cluster."""
+LAST_SHARED = (1 << 18) - 1024
+"""The last address of a shared variable: a CTA has at most 228 KB of shared memory on every target."""
+
 
 class Terms:
     """All values of one kernel, whose CTA has ``threads`` threads."""
 
-    def __init__(self, threads: int):
-        self.threads = threads
+    def __init__(self, threads: int, *, clustered: bool = False):
+        self.threads, self.clustered = threads, clustered
         self.atoms: list[Atom] = []
         self.masks: dict[int, int] = {}
         """Bits that words of data can have, by atom, where some are known to be clear."""
@@ -424,6 +429,17 @@ class Terms:
         return self.sub(numerator, self.scale(quotient, n))
 
     # -- floor division, over the integers ------------------------------------------------------------------------
+    def shared_variable(self, name: str) -> Poly:
+        """The address of a variable in shared memory. In a cluster the CTA's rank stands above the offset in its window,
+        as ``mapa`` and generic addresses have it (seen on an H200; the ISA leaves the encoding open)."""
+        offset = self.of(0, self.atom("shared_variable", name, low=0, high=LAST_SHARED))
+        return self.add(offset, self.shared_window()) if self.clustered else offset
+
+    def shared_window(self) -> Poly:
+        """Where the window of the CTA's own shared memory begins."""
+        rank = self.of(0, self.atom("cta_rank", low=0, high=15))
+        return self.scale(rank, 1 << RANK_SHIFT) if self.clustered else self.const(0, 0)
+
     def floordiv(self, a: Poly, n: int) -> Poly:
         """floor(a / n) of an integer polynomial by a positive constant."""
         assert a.width == 0

@@ -155,7 +155,7 @@ class Instructions:
             return self.terms.of(width, self.terms.atom("address", name, low=0))
         if name in self.program.parameters:
             return self.values.resize(self.program.parameters[name], width)
-        return self.terms.of(width, self.terms.atom("shared_variable", name, low=0, high=(1 << 18) - 1))
+        return self.values.resize(self.terms.shared_variable(name), width)
 
     def rests_on_half(self, target: Operand) -> None:
         """Notes that the lower half of what is computed rests only on what has been used so far."""

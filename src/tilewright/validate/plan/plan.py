@@ -132,7 +132,7 @@ class Plan:
                     pass
         self.bind(t.THREAD, self.terms.table(0, np.arange(self.kernel.threads.data)))
         if self.kernel.shared_bytes is not None:
-            start = self.terms.of(0, self.terms.atom("shared_variable", "dynamic_shared", low=0, high=(1 << 18) - 1))
+            start = self.terms.shared_variable("dynamic_shared")
             align = t.SHARED_BASE_ALIGN_BYTES
             up = self.terms.floordiv(self.terms.add(start, self.terms.const(0, align - 1)), align)
             self.base = self.terms.scale(up, align)
@@ -362,8 +362,7 @@ class Plan:
         owner = buffer.owner
         assert isinstance(owner, t.Shared | a.Mbarriers)
         if owner.offset is None:
-            name = self.launch.shared_names[buffer]
-            return self.terms.of(0, self.terms.atom("shared_variable", name, low=0, high=(1 << 18) - 1))
+            return self.terms.shared_variable(self.launch.shared_names[buffer])
         return self.values.add(self.base, self.terms.const(0, owner.offset.data))
 
     def bar(self, bars: SSAValue, index: Value) -> Value:
