@@ -174,7 +174,7 @@ def _read(plan: TensorMapPlan, reader: Reader, dtype: DType, target: Target) -> 
         return reading(reader.layout, vector, offsets, extents, tile.element_bytes)
     if len(tile.extents) != 2:
         return None
-    operand = WgmmaOperand(reader.role, dtype, tile, reader.major, reader.n, reader.accumulator)
+    operand = WgmmaOperand(reader.role, dtype, tile.whole_panels, reader.major, reader.n, reader.accumulator)
     if not isinstance(wgmma.plan(operand, target), Legal):
         return None
     return Reading(reader.passes * plan.box_bytes * len(plan.boxes) // int(SHARED_BYTES_PER_CYCLE), 1)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.hw.tensormap import PATTERNS, SHARED_ALIGN_BYTES, Swizzle
@@ -40,6 +40,11 @@ class SmemTile:
     def panels(self) -> int:
         """Panels of the tile; the last one is stored whole."""
         return -(-self.extents[0] // self.panel)
+
+    @property
+    def whole_panels(self) -> SmemTile:
+        """The tile with all columns of its last panel, which a padded copy fills too; as many bytes."""
+        return replace(self, extents=(self.panels * self.panel, *self.extents[1:]))
 
     @property
     def panel_bytes(self) -> int:

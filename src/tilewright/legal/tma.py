@@ -68,7 +68,8 @@ class TileAccess:
     each axis, None where the program takes one index and the axis disappears. ``swizzles`` are the admissible ones,
     best first; empty means any. ``panel_bytes`` pins the width of a shared-memory panel (16 for the core-matrix columns
     of an unswizzled wgmma operand); 0 leaves it to the swizzle. ``first_multiples`` says what the first index along
-    each axis is a multiple of (0: it is 0); empty where tiles begin at multiples of their extents.
+    each axis is a multiple of (0: it is 0); empty where tiles begin at multiples of their extents. ``padded`` lets the last
+    swizzled panel of a load reach beyond the tile: its copy brings more columns, which lie in no element's place.
     """
 
     dtype: DType
@@ -82,6 +83,7 @@ class TileAccess:
     oob_fill: OobFill = OobFill.NONE
     name: str = "tensor"
     first_multiples: tuple[int, ...] = ()
+    padded: bool = False
 
     def __post_init__(self) -> None:
         assert len(self.shape) == len(self.strides) == len(self.tile), self
@@ -285,9 +287,10 @@ def _merge(dimensions: list[_Dimension], room: int) -> list[_Dimension]:
 def _panels(access: TileAccess, dimensions: tuple[_Dimension, ...]) -> Iterable[tuple[Swizzle, int]]:
     """Swizzles with the panel width, in elements, that each admits for the tile's inner extent.
 
-    A swizzled panel is exactly one span wide, so that rows lie densely; without swizzle the row is cut into the fewest
-    equal panels of at most 256 elements.
+    A swizzled panel is exactly one span wide, so that rows lie densely, and the tile is whole panels unless it may be
+    padded; without swizzle the row is cut into the fewest equal panels of at most 256 elements.
     """
+    padded = access.padded and access.direction is Direction.LOAD
     size = access.dtype.bytes
     inner = dimensions[0].tile
     wanted = access.swizzles or (Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE)
@@ -296,7 +299,8 @@ def _panels(access: TileAccess, dimensions: tuple[_Dimension, ...]) -> Iterable[
     for swizzle in wanted:
         span = PATTERNS[swizzle].span_bytes
         if span:
-            if inner * size % span == 0 and (not access.panel_bytes or access.panel_bytes == span):
+            whole = inner * size % span == 0 or (padded and inner * size > span)
+            if whole and (not access.panel_bytes or access.panel_bytes == span):
                 yield swizzle, span // size
         elif access.panel_bytes:
             if access.panel_bytes % INNER_BOX_ALIGN_BYTES == 0 and inner * size % access.panel_bytes == 0:

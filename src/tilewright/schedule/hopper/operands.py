@@ -272,10 +272,12 @@ class Analysis:
             unit = self.facts.of(tensor_name(load)).unit_axis
             if unit is None or extents[unit] is None:
                 return None  # no map runs along an axis of which the tile has one element
-            map_plan = tensor_map(load, extents, swizzle, self.known)
+            # rows of k may be copied beyond the tile's columns: nothing multiplies these; columns beyond its k would be
+            map_plan = tensor_map(load, extents, swizzle, self.known, padded=major is Major.MN)
             if map_plan is None:
                 continue
-            answer = wgmma.plan(WgmmaOperand(role, element(load.result), map_plan.shared, major, n, "f32"))
+            shared = map_plan.shared.whole_panels
+            answer = wgmma.plan(WgmmaOperand(role, element(load.result), shared, major, n, "f32"))
             if isinstance(answer, Legal):
                 yield TmaOperand(load, answer.fields, map_plan)
 
@@ -365,9 +367,12 @@ def tensor_map(
     extents: Sequence[int | None],
     swizzle: Swizzle,
     known: LegalFacts,
+    *,
+    padded: bool = False,
 ) -> TensorMapPlan | None:
-    """A legal tensor map for a box of ``extents`` (None: an index) of the accessed tensor; only sizes are left open."""
-    asked = tile_access(access, extents, (swizzle,), known)
+    """A legal tensor map for a box of ``extents`` (None: an index) of the accessed tensor; only sizes are left open.
+    ``padded``: its last panel may reach beyond the box."""
+    asked = replace(tile_access(access, extents, (swizzle,), known), padded=padded)
     if any(known.bounds.get(str(stride), (1, None))[0] is None for stride in asked.strides):
         return None  # broadcast or flipped: no stride of a map is zero or negative
     answer = _planned(asked, known)
