@@ -40,6 +40,14 @@ _ASYNCHRONOUS = (
         named=True,
     ),
     _bug(
+        "descriptor with a rank",
+        "matrix descriptors take the whole shared address, in a cluster the CTA's rank with it",
+        "hopper",
+        "{SHARED_BASE} & 0x{(1 << MATRIX_ADDRESS_BITS) - 1:x}u;",
+        "{SHARED_BASE};",
+        "cluster_tn",
+    ),
+    _bug(
         "coordinates reversed",
         "a tensor copy's coordinates are written outermost first",
         "hopper",

@@ -698,6 +698,13 @@ PROBES: dict[str, Probe] = {
     "ordinary": Probe(ordinary, lambda a, b: a @ b.T, ({"M": 40, "N": 36, "K": 40},), dtype="f32"),
     "nt_fp8": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, dtype="e4m3", dtypes={"c": "bf16"}, schedule=_ONE),
     "cluster": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, schedule=Schedule(consumers=1, stages=4, cluster=(2, 1))),
+    "cluster_tn": Probe(
+        tn,
+        lambda a, b: a.T @ b,
+        ({"M": 264, "N": 200, "K": 112},),
+        keywords={"bm": 128, "bn": 128},
+        schedule=Schedule(consumers=2, stages=3, cluster=(2, 1)),
+    ),
     "pingpong": Probe(nt, lambda a, b: a @ b.T, _PRODUCT, schedule=Schedule(mode="pingpong", stages=4)),
     "gated": Probe(
         gated,
