@@ -21,7 +21,7 @@ SCHEDULES = {
     "cooperative": tw.Schedule(consumers=2),
 }
 WIDTHS = {"cluster": (128, 160, 224), "wide cluster": (128,), "ping-pong": (72, 128, 160), "cooperative": (128, 200, 256)}
-SHAPES = ((256, 256, 64), (300, 520, 200), (1000, 2000, 1000))
+SHAPES = ((256, 256, 64), (304, 520, 200), (1000, 2000, 1000))
 
 
 @pytest.mark.parametrize("dtype", ["bf16", "f16"])
