@@ -20,7 +20,12 @@ SCHEDULES = {
     "ping-pong": tw.Schedule(mode="pingpong"),
     "cooperative": tw.Schedule(consumers=2),
 }
-WIDTHS = {"cluster": (128, 160, 224), "wide cluster": (128,), "ping-pong": (72, 128, 160), "cooperative": (128, 200, 256)}
+WIDTHS = {
+    "cluster": (128, 160, 224),
+    "wide cluster": (128,),
+    "ping-pong": (72, 128, 160),
+    "cooperative": (128, 200, 256),
+}
 SHAPES = ((256, 256, 64), (304, 520, 200), (1000, 2000, 1000))
 
 

@@ -1,7 +1,7 @@
 """Shared addresses in a cluster: the CTA's rank stands above the offset in its window, and no matrix descriptor has it.
 
-On an H200 products with a transposed right operand in several panels were wrong in every CTA but the first of a cluster:
-the rank was added to the descriptor's leading byte offset, as 256 bytes.
+On an H200 products with a transposed right operand in several panels were wrong in every CTA but the first of a
+cluster: the rank was added to the descriptor's leading byte offset, as 256 bytes.
 """
 
 from __future__ import annotations

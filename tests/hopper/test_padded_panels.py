@@ -1,4 +1,4 @@
-"""MN-major operands whose width is no multiple of a swizzle's span: the last panel is copied whole, and not read whole."""
+"""MN-major operands whose width is no multiple of a swizzle's span: the last panel is copied whole, not read whole."""
 
 from __future__ import annotations
 

@@ -45,8 +45,9 @@ DESCRIPTOR: tuple[DescriptorField, ...] = (
 )
 """The 64-bit shared-memory matrix descriptor."""
 MATRIX_ADDRESS_BITS = 18
-"""Bits of a shared address that a descriptor encodes, ``(x & 0x3FFFF) >> 4`` (PTX ISA 9.1, 9.7.15.5.1.2.2). In a cluster
-those above bit 23 are the CTA's rank, which without the mask is added to the leading byte offset: seen on an H200."""
+"""Bits of a shared address that a descriptor encodes, ``(x & 0x3FFFF) >> 4`` (PTX ISA 9.1, 9.7.15.5.1.2.2). In a
+cluster those above bit 23 are the CTA's rank, which without the mask is added to the leading byte offset: seen on an
+H200."""
 
 OPERAND_TYPES: dict[str, tuple[str, ...]] = {
     "f16": ("f16", "f32"),

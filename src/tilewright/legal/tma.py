@@ -68,8 +68,8 @@ class TileAccess:
     each axis, None where the program takes one index and the axis disappears. ``swizzles`` are the admissible ones,
     best first; empty means any. ``panel_bytes`` pins the width of a shared-memory panel (16 for the core-matrix columns
     of an unswizzled wgmma operand); 0 leaves it to the swizzle. ``first_multiples`` says what the first index along
-    each axis is a multiple of (0: it is 0); empty where tiles begin at multiples of their extents. ``padded`` lets the last
-    swizzled panel of a load reach beyond the tile: its copy brings more columns, which lie in no element's place.
+    each axis is a multiple of (0: it is 0); empty where tiles begin at multiples of their extents. ``padded`` lets the
+    last swizzled panel of a load reach beyond the tile: its copy brings more columns, which lie in no element's place.
     """
 
     dtype: DType

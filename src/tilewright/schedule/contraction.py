@@ -14,8 +14,8 @@ beyond what a float holds, or the result below 2^-126.
 A quotient of a sum of products on tensor cores and a divisor that several elements share, rounded to 16 bits or fewer,
 is ``a * (1 / b)``: within 1.5 ulp of f32 before it is rounded, for b from 2^-126 to 2^126.
 
-A sum of products on tensor cores, scaled and added to something, ``p s + x`` where nothing else reads ``p s``, is one fma:
-within u |p s + x| of the exact value, where two roundings are within u (|p s| + |p s + x|), but for terms in u^2.
+A sum of products on tensor cores, scaled and added to something, ``p s + x`` where nothing else reads ``p s``, is one
+fma: within u |p s + x| of the exact value, where two roundings are within u (|p s| + |p s + x|), but for terms in u^2.
 """
 
 from __future__ import annotations

@@ -430,8 +430,8 @@ class Terms:
 
     # -- floor division, over the integers ------------------------------------------------------------------------
     def shared_variable(self, name: str) -> Poly:
-        """The address of a variable in shared memory. In a cluster the CTA's rank stands above the offset in its window,
-        as ``mapa`` and generic addresses have it (seen on an H200; the ISA leaves the encoding open)."""
+        """The address of a variable in shared memory. In a cluster the CTA's rank stands above the offset in its
+        window, as in what ``mapa`` gives (seen on an H200; the ISA leaves the encoding open)."""
         offset = self.of(0, self.atom("shared_variable", name, low=0, high=LAST_SHARED))
         return self.add(offset, self.shared_window()) if self.clustered else offset
 

@@ -83,7 +83,7 @@ def accumulate_bytes(a: Bits, b: Bits, c: Bits, type: str) -> Bits:
 def _cut(x: Bits, by: Bits | None = None) -> Bits:
     """Numbers without what lies below the last kept place of ``by`` (of themselves)."""
     _, exponent = np.frexp(np.where(np.isfinite(x), x, 0) if by is None else np.where(np.isfinite(by), by, 0))
-    return np.ldexp(np.fix(np.ldexp(x, _KEPT_BITS - exponent)), exponent - _KEPT_BITS)
+    return np.ldexp(np.trunc(np.ldexp(x, _KEPT_BITS - exponent)), exponent - _KEPT_BITS)
 
 
 def mma(shape: tuple[int, int, int], types: tuple[str, str, str], a: Bits, b: Bits, c: Bits) -> Bits:

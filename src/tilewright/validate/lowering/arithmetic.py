@@ -65,8 +65,8 @@ def _carrier(dtype: DType) -> DType:
 def of_reals(kernel: t.Kernel) -> bool:
     """Whether the kernel's policy let the compiler replace arithmetic, and it did.
 
-    In an ``accurate`` kernel base 2 stands for other arithmetic; beside products on tensor cores a reciprocal may, and an
-    fma does.
+    In an ``accurate`` kernel base 2 stands for other arithmetic; beside products on tensor cores a reciprocal may, and
+    an fma does.
     """
     policy = kernel.numerics.data
     if policy != "accurate":

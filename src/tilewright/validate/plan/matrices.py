@@ -57,8 +57,8 @@ def wgmma(plan: Plan, op: a.Wgmma) -> None:
 
 
 def descriptor(plan: Plan, template: int, buffer: SSAValue, offset: Value) -> Value:
-    """A matrix descriptor: in its low bits the address in 16 bytes, without the CTA's rank (PTX ISA 9.1, 9.7.15.5.1.2.2,
-    ``matrix-descriptor-encode``)."""
+    """A matrix descriptor: in its low bits the address in 16 bytes, without the CTA's rank (PTX ISA 9.1,
+    9.7.15.5.1.2.2, ``matrix-descriptor-encode``)."""
     inside = plan.values.sub(plan.place(buffer, offset), plan.terms.shared_window())
     start = plan.values.lift(lambda x: plan.terms.floordiv(x, 16), inside)
     return plan.values.add(plan.terms.const(64, template), plan.values.resize(start, 64))
