@@ -45,7 +45,7 @@ def declared(p: Protocol) -> Iterator[Found]:
             yield Rule.LIMITS, f"columns {b.offset}..{b.offset + b.size} of {b.name}, of {TMEM_COLUMNS}"
         if b.space in MEMORY and b.offset % REPEATS[b.swizzle] and b.swizzle:
             yield Rule.OPERANDS, f"{b.name} at {b.offset}, off the {REPEATS[b.swizzle]} bytes of its swizzle"
-    for cta in range(p.cluster):
+    for cta in range(p.ctas):
         threads = sum(r.threads for r in p.roles if r.ctas is None or cta in r.ctas)
         if threads > MAX_CTA_THREADS:
             yield Rule.LIMITS, f"{threads} threads, of which a CTA has {MAX_CTA_THREADS}"

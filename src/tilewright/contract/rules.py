@@ -237,6 +237,31 @@ class Rule(Enum):
         "32, 64, 128)",
     )
 
+    RESIDENT = RuleText(
+        "MBR040",
+        "waits for CTAs that have begun",
+        "a CTA waits for what CTAs do that are known to have begun; of a grid only the resident ones surely run at once",
+        "CUDA C++ Programming Guide, thread hierarchy (blocks execute in any order) and cooperative groups (grid "
+        "synchronisation)",
+        "wait for tickets drawn before one's own, let the last one to arrive do the work, or launch cooperatively no "
+        "more CTAs than are resident and say so (resident=)",
+    )
+    STRONG = RuleText(
+        "MBR041",
+        "scopes of strong operations",
+        "two operations on a word by different CTAs, one of which writes, have scopes that include each other's threads, "
+        "or are in causality order",
+        f"{_M}, 8.5 (scope), 8.7 (morally strong operations), 8.7.1 (data-races), 8.10.3 (atomicity)",
+        "use scope gpu for every operation on a word that several CTAs touch",
+    )
+    RESET = RuleText(
+        "MBR042",
+        "counters are zero for the next launch",
+        "a counter in global memory is filled with zeros before each launch, or left at zero by every run",
+        "Tilewright protocol model; CUDA C++ Programming Guide (global memory keeps its contents between launches)",
+        "let the launch fill it (reset=True), or let the last CTA store 0 once nobody reads it any more",
+    )
+
     @property
     def code(self) -> str:
         """Diagnostic code."""
@@ -271,6 +296,16 @@ ASSUMPTIONS: tuple[tuple[str, str], ...] = (
         "then be rewritten (PTX ISA 9.1, 9.7.9.27.2.2); that of a load is read when its bytes have landed",
     ),
     ("distinct-buffers", "buffers of one space overlap only as their declared offsets say"),
-    ("data-independent-control", "control depends on counters, trip symbols and the CTA's rank alone"),
+    ("data-independent-control", "control depends on counters, trip symbols, the CTA's rank and drawn tickets alone"),
+    (
+        "counters-of-one-launch",
+        "while a grid runs nobody else touches its counters and buffers; a counter said to be reset is filled with zeros "
+        "before each launch, any other was zero before the first",
+    ),
+    (
+        "begun-ctas-go-on",
+        "a CTA that has begun runs on until it ends, and a load in a loop returns the last value in the end (CUDA C++ "
+        "Programming Guide, forward progress)",
+    ),
 )
 """What is taken for granted of the hardware and of the protocol, by name."""

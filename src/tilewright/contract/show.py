@@ -13,7 +13,7 @@ def timeline_of(protocol: Protocol, breach: Breach, finding: Finding, sizes: tup
     """The explorer's schedule, a column for each thread and for the copies of each."""
     rows: list[TimelineRow] = []
     columns: list[str] = []
-    many = protocol.cluster > 1
+    many = protocol.ctas > 1
     for time, event in enumerate(finding.schedule, 1):
         name = event.thread + (f" @{event.cta}" if many else "")
         column = name if event.step is not None else f"async of {name}"

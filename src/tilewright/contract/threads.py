@@ -215,4 +215,4 @@ def flatten(nodes: tuple[Node, ...]) -> tuple[Instruction, ...]:
 
 def ranks(protocol: Protocol, role: Role) -> tuple[int, ...]:
     """CTA ranks in which the role exists."""
-    return tuple(range(protocol.cluster)) if role.ctas is None else role.ctas
+    return tuple(range(protocol.ctas)) if role.ctas is None else role.ctas

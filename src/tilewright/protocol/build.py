@@ -27,9 +27,22 @@ from tilewright.base.expr import Expr, ExprLike, expr, sym
 from tilewright.diag import Location
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Barrier, Buffer, By, If, Loop, Node, Pipeline, Protocol, Role, Step, Symbol
+from tilewright.protocol.model import (
+    Barrier,
+    Buffer,
+    By,
+    GlobalCounter,
+    If,
+    Loop,
+    Node,
+    Pipeline,
+    Protocol,
+    Role,
+    Step,
+    Symbol,
+)
 from tilewright.protocol.pipelines import barriers_of, begin_of, parity_of, slot_of
-from tilewright.protocol.validate import require_valid
+from tilewright.protocol.validate import TICKET_BYTES, require_valid
 
 
 @dataclass(frozen=True)
@@ -60,6 +73,16 @@ class BarrierHandle:
     def of(self, cta: ExprLike, index: ExprLike = 0) -> ops.Slot:
         """The slot ``index`` in the CTA of rank ``cta``."""
         return ops.Slot(self.barrier.name, expr(index), expr(cta))
+
+
+@dataclass(frozen=True)
+class CounterHandle:
+    """A declared counter in global memory; ``done[i]`` is its i-th word."""
+
+    counter: GlobalCounter
+
+    def __getitem__(self, index: ExprLike) -> ops.Word:
+        return ops.Word(self.counter.name, expr(index))
 
 
 @dataclass(frozen=True)
@@ -185,10 +208,13 @@ class Build:
     name: str
     cluster: int = 1
     registers_per_thread: int = 168
+    grid: int = 1
+    resident: int = 1
     _roles: list[RoleBuilder] = field(default_factory=list[RoleBuilder])
     _buffers: list[Buffer] = field(default_factory=list[Buffer])
     _barriers: list[Barrier] = field(default_factory=list[Barrier])
     _symbols: list[Symbol] = field(default_factory=list[Symbol])
+    _counters: list[GlobalCounter] = field(default_factory=list[GlobalCounter])
 
     def symbol(
         self, name: str, least: int = 0, most: int | None = None, multiple_of: int = 1, per: str | None = None
@@ -211,6 +237,15 @@ class Build:
         """An array of mbarriers."""
         self._barriers.append(Barrier(name, slots, count))
         return BarrierHandle(self._barriers[-1])
+
+    def counter(self, name: str, slots: int = 1, reset: bool = False) -> CounterHandle:
+        """Words in global memory, which the launch fills with zeros if it is to ``reset`` them."""
+        self._counters.append(GlobalCounter(name, slots, reset))
+        return CounterHandle(self._counters[-1])
+
+    def ticket(self, name: str) -> tuple[ops.Region, Expr]:
+        """A shared buffer for a ticket, and its value."""
+        return self.buffer(name, TICKET_BYTES).whole, sym(name)
 
     def pipeline(self, name: str, stages: int, stage_bytes: int, consumers: int, producers: int = 1) -> PipelineHandle:
         """A pipeline with buffer ``name`` and barriers ``name_full`` (a phase has ``producers`` arrivals) and
@@ -251,6 +286,9 @@ class Build:
             tuple(self._symbols),
             self.cluster,
             self.registers_per_thread,
+            global_counters=tuple(self._counters),
+            grid=self.grid,
+            resident=self.resident,
         )
         require_valid(value)
         return value

@@ -11,12 +11,14 @@ the provers, so it has its own operational semantics and does not read this tabl
     Commit, Retire             closes the open group of a queue; waits until at most ``pending`` of its groups are open
     Sync                       arrives on and waits for a barrier of threads
     Fence                      orders accesses of two kinds
+    Strong                     adds to, sets, or waits for a word of a counter in global memory
+    MemoryFence                makes release and acquire patterns of relaxed operations on words
     BarrierLife, TensorLife    begins or ends the life of mbarriers, of tensor memory
     Relinquish, Pool, Count    the right to allocate, registers per thread, carried counters
 
 An effect that may block is the first one of its op, so that an op either has not begun or does not block.
 
-Sources: PTX ISA 9.1, sections 9.7.9.25 (bulk copies), 9.7.13 (barriers), 9.7.15 (wgmma), 9.7.16 (tcgen05).
+Sources: PTX ISA 9.1, sections 8.5 to 8.9 (strong operations), 9.7.9.25 (bulk copies), 9.7.13 (barriers), 9.7.15 (wgmma), 9.7.16 (tcgen05).
 """
 
 from __future__ import annotations
@@ -27,7 +29,7 @@ from typing import TypeAlias
 
 from tilewright.base.expr import Expr
 from tilewright.base.once import once
-from tilewright.protocol.operands import FenceSpace, Region, Scope, Slot
+from tilewright.protocol.operands import FenceSpace, Region, Scope, Sem, Slot, Word
 
 
 class Mode(Enum):
@@ -281,6 +283,46 @@ class Fence:
     region: Region | None = None
 
 
+class Counting(Enum):
+    """What a strong operation does to a word."""
+
+    ADD = "add"
+    SET = "set"
+    AT_LEAST = "wait until it is at least"
+
+
+@dataclass(frozen=True)
+class Strong:
+    """A strong operation on a word: adds ``value``, sets it, or waits until the word is at least that.
+
+    What was there before an addition is the value of ``ticket``, where it has one.
+    """
+
+    word: Word
+    does: Counting
+    value: Expr
+    sem: Sem
+    scope: Scope
+    ticket: str = ""
+
+    @once
+    def reads(self) -> bool:
+        """Whether what it reads may be acquired: red and st return nothing (PTX ISA 9.1, 8.8)."""
+        return self.does is Counting.AT_LEAST or self.ticket != ""
+
+    @once
+    def writes(self) -> bool:
+        """Whether the word changes."""
+        return self.does is not Counting.AT_LEAST
+
+
+@dataclass(frozen=True)
+class MemoryFence:
+    """fence.acq_rel of a scope."""
+
+    scope: Scope
+
+
 @dataclass(frozen=True)
 class BarrierLife:
     """Begins or ends the life of mbarriers of an array: of the first ``slots``, or of all."""
@@ -320,5 +362,18 @@ class Count:
 
 
 Effect: TypeAlias = (
-    Access | Signal | Await | Commit | Retire | Sync | Fence | BarrierLife | TensorLife | Relinquish | Pool | Count
+    Access
+    | Signal
+    | Await
+    | Commit
+    | Retire
+    | Sync
+    | Fence
+    | Strong
+    | MemoryFence
+    | BarrierLife
+    | TensorLife
+    | Relinquish
+    | Pool
+    | Count
 )

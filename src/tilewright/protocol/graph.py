@@ -257,6 +257,8 @@ def _advance(step: Step, name: str) -> int:
 
 def graph_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> EventGraph | str:
     """The event graph, or why there is none. ``early``: as in ``product_graph_of``."""
+    if protocol.grid > 1:
+        return "CTAs of a grid"
     protocol = apart(protocol)
     try:
         product = product_graph_of(protocol, early)

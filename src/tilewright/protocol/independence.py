@@ -36,12 +36,14 @@ from tilewright.protocol.effects import (
     Count,
     Effect,
     Fence,
+    MemoryFence,
     Mode,
     Order,
     Pool,
     Relinquish,
     Retire,
     Signal,
+    Strong,
     Sync,
     TensorLife,
 )
@@ -160,7 +162,7 @@ def _of_effect(protocol: Protocol, effect: Effect) -> Footprint:
             return _touching(reads={ACQUIRED}, writes={TENSOR})
         case Count(counter):
             return _touching(writes={("counter", counter)})
-        case Fence() | BarrierLife() | TensorLife() | Relinquish() | Pool():
+        case Fence() | Strong() | MemoryFence() | BarrierLife() | TensorLife() | Relinquish() | Pool():
             return STAYS
 
 

@@ -2,8 +2,8 @@
 
 A ``Protocol`` is what the checker proves and what another room extracts from a kernel. It holds no data and no
 addresses beyond byte positions in named buffers. A role's program is a tree of steps, loops and branches; every
-control decision depends only on loop counters, carried counters, trip symbols and the CTA's rank, so all threads of a
-role take it alike.
+control decision depends only on loop counters, carried counters, trip symbols, the CTA's rank and tickets drawn by the
+CTA, so all threads of a role take it alike.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from enum import Enum
 from tilewright.base.expr import Const, Expr
 from tilewright.diag import Location
 from tilewright.hw.spaces import Space
-from tilewright.protocol.ops import Op
+from tilewright.protocol.ops import AtomAdd, Op
 
 
 class By(Enum):
@@ -107,6 +107,19 @@ class Barrier:
 
 
 @dataclass(frozen=True)
+class GlobalCounter:
+    """Words of 32 bits in global memory, zero when the grid begins, that CTAs add to, set and wait for.
+
+    ``reset``: each launch fills them with zeros before the grid begins. Without, every run must leave them at zero for
+    the next launch. They belong to one launch: no other grid touches them while it runs.
+    """
+
+    name: str
+    slots: int = 1
+    reset: bool = False
+
+
+@dataclass(frozen=True)
 class Pipeline:
     """A multi-stage pipeline: ``stages`` stages of every buffer of ``data``, handed over by two arrays of mbarriers.
 
@@ -153,6 +166,9 @@ class Protocol:
     """Everything the checker sees. ``registers_per_thread`` at launch bounds the pool of setmaxnreg.
 
     A protocol with ``pipelines`` has ops on their uses; provers judge what it expands to (``protocol.pipelines``).
+
+    ``grid`` CTAs (not of one cluster) share global memory and its ``global_counters``, and nothing else. As many of
+    them as are ``resident`` surely run at once, until they end: one, if nothing is known; all of a cooperative launch.
     """
 
     name: str
@@ -163,6 +179,20 @@ class Protocol:
     cluster: int = 1
     registers_per_thread: int = 168
     pipelines: tuple[Pipeline, ...] = ()
+    global_counters: tuple[GlobalCounter, ...] = ()
+    grid: int = 1
+    resident: int = 1
+
+    @property
+    def ctas(self) -> int:
+        """CTAs that the protocol speaks of: those of its cluster, or of its grid."""
+        return max(self.cluster, self.grid)
+
+    @property
+    def tickets(self) -> frozenset[str]:
+        """Buffers that hold tickets, which conditions may name."""
+        drawn = (s.op for role in self.roles for s in steps(role.body))
+        return frozenset(op.ticket.buffer for op in drawn if isinstance(op, AtomAdd) and op.ticket is not None)
 
     def buffer(self, name: str) -> Buffer:
         """The buffer ``name``."""

@@ -9,15 +9,34 @@ from tilewright.base.expr import Const, Expr
 
 ZERO: Expr = Const(0)
 CTA_RANK = "cta"
-"""The symbol that stands for the executing CTA's rank in its cluster."""
+"""The symbol that stands for the executing CTA's rank in its cluster, or in its grid."""
 
 
 class Scope(Enum):
-    """Scope of an arrive or a wait: who may rely on the order it makes."""
+    """Scope of an arrive, of a wait or of a strong operation: who may rely on the order it makes."""
 
     CTA = "cta"
     CLUSTER = "cluster"
     GPU = "gpu"
+
+
+class Sem(Enum):
+    """What a strong operation is part of (PTX ISA 9.1, 8.8): of a release pattern, an acquire pattern, both, neither."""
+
+    RELAXED = "relaxed"
+    ACQUIRE = "acquire"
+    RELEASE = "release"
+    ACQ_REL = "acq_rel"
+
+    @property
+    def acquires(self) -> bool:
+        """Whether it takes what the word hands on."""
+        return self in (Sem.ACQUIRE, Sem.ACQ_REL)
+
+    @property
+    def releases(self) -> bool:
+        """Whether it hands on what its thread did, and knows to be done, before."""
+        return self in (Sem.RELEASE, Sem.ACQ_REL)
 
 
 class FenceSpace(Enum):
@@ -48,6 +67,14 @@ class Slot:
     barrier: str
     index: Expr = ZERO
     cta: Expr | None = None
+
+
+@dataclass(frozen=True)
+class Word:
+    """One 32-bit word of a counter in global memory."""
+
+    counter: str
+    index: Expr = ZERO
 
 
 @dataclass(frozen=True)

@@ -23,6 +23,8 @@ def mapped(op: ops.Op, change: Callable[[Expr], Expr]) -> ops.Op:
                 return change(value)
             case ops.Slot(_, index, cta):
                 return replace(value, index=change(index), cta=None if cta is None else change(cta))
+            case ops.Word(_, index):
+                return replace(value, index=change(index))
             case ops.Region(_, begin, _, cta):
                 return replace(value, begin=change(begin), cta=None if cta is None else change(cta))
             case _:

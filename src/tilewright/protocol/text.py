@@ -11,6 +11,7 @@ with role("producer", 32):
 With pipelines the ops are on uses: ``ab[k]`` is use ``k`` of a pipeline, the stage of use ``k`` of its buffer, or of an
 array of its mbarriers, as the op takes one or the other; ``a[k, 0:128]`` are bytes of a stage. Read, and not written:
 ``range(end)``, a buffer's name for all its bytes, a buffer without an offset, which lies behind those of its space.
+A word of a counter in global memory is ``done[0]``; the value of a ticket is the name of its buffer.
 
 buffer("a", "shared", 65536)
 pipeline("ab", 4, data=("a",))
@@ -35,13 +36,26 @@ from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
 from tilewright.base.expr import Const, Expr, ExprError, marked, parse, unmarked
 from tilewright.diag import fail
 from tilewright.protocol import ops
-from tilewright.protocol.model import Barrier, Buffer, By, If, Loop, Node, Pipeline, Protocol, Role, Step, Symbol
+from tilewright.protocol.model import (
+    Barrier,
+    Buffer,
+    By,
+    GlobalCounter,
+    If,
+    Loop,
+    Node,
+    Pipeline,
+    Protocol,
+    Role,
+    Step,
+    Symbol,
+)
 from tilewright.protocol.validate import require_valid
 
 _INDENT = "    "
-_EXPR_FIELDS = frozenset(("begin", "cta", "index", "parity", "id", "by", "use"))
+_EXPR_FIELDS = frozenset(("begin", "cta", "index", "parity", "id", "by", "use", "least"))
 _GRAINS = frozenset(by.value for by in By)
-_HEAD = {"name": str, "cluster": int, "registers_per_thread": int}
+_HEAD = {"name": str, "cluster": int, "registers_per_thread": int, "grid": int, "resident": int}
 MAX_NESTING = 32
 """Loops and branches within one another."""
 
@@ -49,7 +63,7 @@ MAX_INTEGER = 1 << 62
 """Of the integers of a protocol: they are bytes, counts and threads."""
 
 _PARTS: dict[str, type[Any]] = {
-    kind.__name__: kind for kind in (ops.Slot, ops.Region, ops.PipelineUse, ops.StageSlot, ops.StageRegion)
+    kind.__name__: kind for kind in (ops.Slot, ops.Region, ops.Word, ops.PipelineUse, ops.StageSlot, ops.StageRegion)
 }
 _OPS: dict[str, type[Any]] = {
     **{kind.__name__: kind for kind in ops.ALL},
@@ -63,7 +77,8 @@ def to_text(protocol: Protocol) -> str:
 
 
 def _lines(p: Protocol) -> Iterator[str]:
-    yield f'protocol("{p.name}", cluster={p.cluster}, registers_per_thread={p.registers_per_thread})'
+    head = f'protocol("{p.name}", cluster={p.cluster}, registers_per_thread={p.registers_per_thread}'
+    yield f"{head}, grid={p.grid}, resident={p.resident})" if (p.grid, p.resident) != (1, 1) else f"{head})"
     for s in p.symbols:
         yield "symbol" + _value(s).removeprefix("Symbol")
     for b in p.buffers:
@@ -71,6 +86,8 @@ def _lines(p: Protocol) -> Iterator[str]:
         yield f'buffer("{b.name}", "{b.space.value}", {b.size}, offset={b.offset}, initialised={b.initialised}{rest}'
     for b in p.barriers:
         yield "mbarrier" + _value(b).removeprefix("Barrier")
+    for counter in p.global_counters:
+        yield "counter" + _value(counter).removeprefix("GlobalCounter")
     for pipeline in p.pipelines:
         yield "pipeline" + _value(pipeline).removeprefix("Pipeline")
     for r in p.roles:
@@ -114,6 +131,8 @@ def _value(value: Any) -> str:
             return f"({', '.join(items)}{',' if len(items) == 1 else ''})"
         case None | bool() | int():
             return repr(value)
+        case ops.Word(name, index):
+            return f"{name}[{index}]"
         case (
             ops.PipelineUse(name, use)
             | ops.StageSlot(name, ops.ZERO, None, use)
@@ -169,6 +188,7 @@ class _Reader:
         buffers: list[Buffer] = []
         barriers: list[Barrier] = []
         pipelines: list[Pipeline] = []
+        counters: list[GlobalCounter] = []
         roles: list[Role] = []
         for node in tree.body:
             match node:
@@ -182,6 +202,8 @@ class _Reader:
                     symbols.append(self.call(call, Symbol))
                 case ast.Expr(value=ast.Call(func=ast.Name(id="mbarrier")) as call):
                     barriers.append(self.call(call, Barrier))
+                case ast.Expr(value=ast.Call(func=ast.Name(id="counter")) as call):
+                    counters.append(self.call(call, GlobalCounter))
                 case ast.Expr(value=ast.Call(func=ast.Name(id="pipeline")) as call):
                     pipelines.append(self.call(call, Pipeline))
                 case ast.With(items=[ast.withitem(context_expr=ast.Call() as call)], body=body):
@@ -192,7 +214,7 @@ class _Reader:
             _unreadable("no protocol(...) line")
         return Protocol(
             roles=tuple(roles), buffers=tuple(buffers), barriers=tuple(barriers), symbols=tuple(symbols),
-            pipelines=tuple(pipelines), **head,
+            pipelines=tuple(pipelines), global_counters=tuple(counters), **head,
         )  # fmt: skip
 
     def buffer(self, call: ast.Call, before: list[Buffer]) -> Buffer:
@@ -286,6 +308,8 @@ def _of_use(kind: type[Any], name: str, named: str, index: ast.expr) -> Any:
             _bad(index)
         case _ if "Region" in hint:
             return ops.StageRegion(named, ops.ZERO, use=_expr(index))
+        case _ if hint == str(ops.Word):
+            return ops.Word(named, _expr(index))
         case _:
             return ops.StageSlot(named, use=_expr(index)) if "Slot" in hint else ops.PipelineUse(named, _expr(index))
 

@@ -21,11 +21,13 @@ from tilewright.protocol.effects import (
     Await,
     Commit,
     Count,
+    Counting,
     Engine,
     Queue,
     Retire,
     Signal,
     Stage,
+    Strong,
     Sync,
 )
 from tilewright.protocol.labels import by_threads, issued, served
@@ -153,10 +155,11 @@ class _Run:
         self.busy: dict[tuple[str, int], float] = {}
         self.phases: dict[tuple[str, int, int], _Phase] = {}
         self.rounds: dict[tuple[object, ...], _Rounds] = {}
+        self.words: dict[tuple[str, int], list[float]] = {}
         self.steps = 0
         self.agents = [
-            _Agent(role, cta, {**values, ops.CTA_RANK: cta, **dict(role.counters)})
-            for cta in range(protocol.cluster)
+            _Agent(role, cta, {**values, **dict.fromkeys(protocol.tickets, 0), ops.CTA_RANK: cta, **dict(role.counters)})
+            for cta in range(protocol.ctas)
             for role in protocol.roles
             if role.ctas is None or cta in role.ctas
         ]
@@ -219,6 +222,8 @@ class _Run:
                     return
                 case Await(blocks=True):
                     yield from self._await(agent, effect)
+                case Strong():
+                    yield from self._strong(agent, effect)
                 case Sync():
                     yield from self._sync(agent, effect)
                 case Retire():
@@ -242,6 +247,22 @@ class _Run:
         past = bisect_right(phase.completed, agent.now)
         if past % 2 == int(wait.parity.evaluate(agent.env)):
             yield phase.completed, past, f"{wait.bar.barrier}[{agent.slot}]"
+
+    def _strong(self, agent: _Agent, effect: Strong) -> _Block:
+        """A word is the times at which it became one more; who draws a ticket leaves it to all of its CTA."""
+        index, value = (int(e.evaluate(agent.env)) for e in (effect.word.index, effect.value))
+        units = self.words.setdefault((effect.word.counter, index), [])
+        match effect.does:
+            case Counting.ADD:
+                for other in self.agents:
+                    if effect.ticket and other.cta == agent.cta:
+                        other.env[effect.ticket] = len(units)
+                units += [max([agent.now, *units[-1:]])] * value
+            case Counting.SET:
+                units[:] = [*units[:value], *[agent.now] * (value - len(units))]
+            case Counting.AT_LEAST:
+                if len(units) < value:
+                    yield units, value - 1, f"{effect.word.counter}[{index}]"
 
     def _sync(self, agent: _Agent, sync: Sync) -> _Block:
         match sync.among, sync.number:

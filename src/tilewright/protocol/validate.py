@@ -19,6 +19,11 @@ from tilewright.protocol.pipelines import Pipelines, expand
 
 MAX_ARRIVALS = 2**20 - 1  # PTX ISA 9.1, 9.7.13.15.13
 MAX_CLUSTER = 16
+MAX_GRID = 16
+"""CTAs of a grid that are told apart: what holds of a few is looked at, not of any number."""
+TICKET_BYTES = 4
+"""A ticket is the value of a word."""
+
 SWIZZLES = (0, 32, 64, 128)
 """Spans of swizzles in bytes (CUDA Driver API, CUtensorMapSwizzle)."""
 
@@ -84,6 +89,7 @@ def _declarations(p: Protocol) -> Iterator[Diagnostic]:
         ("role", [r.name for r in p.roles]),
         ("buffer", [b.name for b in p.buffers]),
         ("barrier", [b.name for b in p.barriers]),
+        ("counter", [c.name for c in p.global_counters]),
         ("symbol", [s.name for s in p.symbols]),
     ):
         for name in sorted({n for n in names if names.count(n) > 1 or not n.removeprefix(OWN).isidentifier()}):
@@ -112,15 +118,19 @@ def _declarations(p: Protocol) -> Iterator[Diagnostic]:
             yield Diagnostic("MBR002", found=found, required="least <= most, a multiple of 1 at least")
     if not 1 <= p.cluster <= MAX_CLUSTER:
         yield Diagnostic("MBR002", found=f"cluster of {p.cluster} CTAs", required=f"1 to {MAX_CLUSTER}")
+    yield from _grid(p)
     taken = {s.name for s in p.symbols} | {ops.CTA_RANK}
+    for name in sorted(p.tickets & taken):
+        yield Diagnostic("MBR001", found=f"ticket {name!r}", required="a name of its own")
+    taken |= p.tickets
     for role in p.roles:
         for name, _ in role.counters:
             if name in taken or [n for n, _ in role.counters].count(name) > 1:
                 found = f"counter {name!r} of role {role.name}"
                 yield Diagnostic("MBR001", found=found, required="a name of its own")
-        if role.ctas is not None and not set(role.ctas) <= set(range(p.cluster)):
+        if role.ctas is not None and not set(role.ctas) <= set(range(p.ctas)):
             found = f"role {role.name} in CTAs {role.ctas}"
-            yield Diagnostic("MBR002", found=found, required=f"ranks of a cluster of {p.cluster}")
+            yield Diagnostic("MBR002", found=found, required=f"ranks of {p.ctas} CTAs")
         whole = role.threads == 1 or (role.threads > 0 and role.threads % WARP_THREADS == 0)
         if not whole or role.threads > MAX_CTA_THREADS:
             yield Diagnostic(
@@ -128,6 +138,24 @@ def _declarations(p: Protocol) -> Iterator[Diagnostic]:
                 found=f"role {role.name} has {role.threads} threads",
                 required=f"one thread, or whole warps, at most {MAX_CTA_THREADS}",
             )
+
+
+def _grid(p: Protocol) -> Iterator[Diagnostic]:
+    """A grid of CTAs that are no cluster, and the counters in global memory that they share."""
+    if not 1 <= p.grid <= MAX_GRID or (p.grid > 1 and p.cluster > 1):
+        found = f"a grid of {p.grid} CTAs in clusters of {p.cluster}"
+        yield Diagnostic("MBR002", found=found, required=f"1 to {MAX_GRID} CTAs, in no cluster")
+    if not 1 <= p.resident <= p.grid:
+        found = f"{p.resident} resident CTAs of a grid of {p.grid}"
+        yield Diagnostic("MBR002", found=found, required="one at least, and no more than there are")
+    for c in p.global_counters:
+        if not 1 <= c.slots <= MAX_ARRIVALS:
+            yield Diagnostic("MBR002", found=f"counter {c.name}: {c.slots} slots", required="slots >= 1")
+    tickets = {b.name: b for b in p.buffers if b.name in p.tickets}
+    for b in tickets.values():
+        if b.size < TICKET_BYTES or b.initialised:
+            found = f"ticket {b.name} in {b.size} bytes{', initialised' if b.initialised else ''}"
+            yield Diagnostic("MBR002", found=found, required=f"{TICKET_BYTES} bytes that hold nothing before it is drawn")
 
 
 def _placed(p: Protocol) -> Iterator[tuple[Role, int]]:
@@ -138,14 +166,15 @@ def _placed(p: Protocol) -> Iterator[tuple[Role, int]]:
 
 
 def _nodes(p: Protocol, role: Role, first: int, nodes: tuple[Node, ...], names: set[str]) -> Iterator[Diagnostic]:
-    known = names | {s.name for s in p.symbols} | {ops.CTA_RANK}
+    control = names | {s.name for s in p.symbols} | {ops.CTA_RANK}
+    known = control | p.tickets
     for node in nodes:
         match node:
             case Step():
                 yield from _step(p, role, first, node, known)
             case Loop():
                 for e in (node.begin, node.end):
-                    yield from _scope(role, e, known, node.where)
+                    yield from _scope(role, e, control, node.where)  # a ticket may be drawn anew inside
                 if node.step < 1 or node.counter in known:
                     yield Diagnostic(
                         "MBR004",
@@ -163,6 +192,7 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
     op = step.op
     yield from _grain(role, first, step)
     yield from _numbers(p, step)
+    yield from _alone(p, step)
     for e in op.expressions:
         yield from _scope(role, e, known, step.where)
     for value in _values(op):
@@ -170,6 +200,9 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
             case ops.Slot():
                 if all(b.name != value.barrier for b in p.barriers):
                     yield _undeclared("mbarrier", value.barrier, step.where)
+            case ops.Word():
+                if all(c.name != value.counter for c in p.global_counters):
+                    yield _undeclared("counter", value.counter, step.where)
             case ops.Region():
                 buffer = next((b for b in p.buffers if b.name == value.buffer), None)
                 if buffer is None:
@@ -208,6 +241,7 @@ _RANGES: dict[str, tuple[int, int]] = {
     "count": (1, MAX_ARRIVALS),
     "bytes": (0, 2**31 - 1),
     "slots": (1, MAX_ARRIVALS),
+    "value": (0, 2**31 - 1),
     "pending": (0, 255),
     "registers": (1, 256),
     "cta_group": (1, 2),
@@ -226,6 +260,29 @@ def _numbers(p: Protocol, step: Step) -> Iterator[Diagnostic]:
         if name == "cta_group" and value == 2 and p.cluster % 2:
             found = f"pairs in a cluster of {p.cluster}"
             yield Diagnostic("MBR002", where=step.where, found=found, required="an even number")
+
+
+_SEMS: dict[type[ops.Op], tuple[ops.Sem, ...]] = {
+    ops.FlagStore: (ops.Sem.RELAXED, ops.Sem.RELEASE),
+    ops.SpinWait: (ops.Sem.RELAXED, ops.Sem.ACQUIRE),
+}
+"""Semantics of stores and loads; red has those of a store (PTX ISA 9.1, 9.7.9.8, 9.7.9.11, 9.7.13.5 to 7)."""
+
+
+def _alone(p: Protocol, step: Step) -> Iterator[Diagnostic]:
+    """CTAs of a grid reach each other through global memory alone; strong operations have a semantics that exists."""
+    op = step.op
+    places = [x for x in _values(op) if isinstance(x, ops.Slot | ops.Region) and x.cta is not None]
+    if p.grid > 1 and (places or getattr(op, "ctas", ()) or isinstance(op, ops.ClusterArrive | ops.ClusterWait)):
+        found = f"{type(op).__name__} that reaches other CTAs of a grid"
+        yield Diagnostic("MBR002", where=step.where, found=found, required="a cluster, or global memory")
+    red = isinstance(op, ops.AtomAdd) and op.ticket is None
+    allowed = _SEMS[ops.FlagStore] if red else _SEMS.get(type(op), tuple(ops.Sem))
+    sem = getattr(op, "sem", allowed[0])
+    if sem not in allowed:
+        found = f"{type(op).__name__}{' without a ticket' if red else ''} with {sem.value}"
+        required = " or ".join(x.value for x in allowed)
+        yield Diagnostic("MBR002", where=step.where, found=found, required=required, source="PTX ISA 9.1, 9.7.9, 9.7.13")
 
 
 def _grain(role: Role, first: int, step: Step) -> Iterator[Diagnostic]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.contract.explore import barriers, forms, peers
+from tilewright.contract.explore import barriers, forms, grid, peers
 from tilewright.contract.explore.instance import ProtocolInstance, number, ranks
 from tilewright.contract.explore.memory import acquire, close, fly, release, touch
 from tilewright.contract.explore.world import FREED, Bar, Bytes, Flight, Landing, Problem, Queue, Touch, World
@@ -42,6 +42,10 @@ OBSERVABLE = (
     ops.Tcgen05WaitSt,
     ops.Tcgen05FenceBefore,
     ops.Tcgen05FenceAfter,
+    ops.AtomAdd,
+    ops.FlagStore,
+    ops.SpinWait,
+    ops.FenceAcqRel,
 )
 """Ops before which a thread stops: they signal, block, or end or cover something that others could see. The rest runs
 at once after them: it begins accesses, which stay open to be seen, or keeps the thread's own books."""
@@ -61,6 +65,8 @@ def perform(g: ProtocolInstance, w: World, t: int, op: object, site: int) -> boo
             w.bare = frozenset(x for x in w.bare if (x[0], x[1]) in held or not _covers(op, x[0]))
         case ops.MbarrierInit() | ops.FenceMbarrierInit() | ops.MbarrierInval():
             _life(g, w, t, op)
+        case ops.AtomAdd() | ops.FlagStore() | ops.SpinWait() | ops.FenceAcqRel():
+            _strong(g, w, t, op, site)
         case ops.Arrive() | ops.ArriveExpectTx() | ops.ExpectTx() | ops.Wait() | ops.TestWait() | ops.BarArrive():
             _mbarrier(g, w, t, op)
         case ops.ClusterArrive() | ops.ClusterWait():
@@ -97,6 +103,23 @@ def waited(w: World, t: int, engine: str, pending: int) -> int:
 def passed(w: World, b: int, op: ops.Wait | ops.TestWait) -> bool:
     """Whether the phase of the op's parity is over."""
     return w.bars[b].parity != number(op.parity) % 2
+
+
+def _strong(
+    g: ProtocolInstance, w: World, t: int, op: ops.AtomAdd | ops.FlagStore | ops.SpinWait | ops.FenceAcqRel, site: int
+) -> None:
+    if isinstance(op, ops.FenceAcqRel):
+        grid.fence(g, w, t, op)
+        release(g, w, t)
+        return
+    before = grid.operate(g, w, t, op)
+    if op.sem.releases:
+        release(g, w, t)
+    if op.sem.acquires:
+        acquire(g, w, t)
+    if isinstance(op, ops.AtomAdd) and op.ticket is not None:
+        _generic(g, w, t, op.ticket, True, False, site)
+        grid.draw(g, w, t, op.ticket.buffer, before)
 
 
 def _covers(op: ops.FenceProxyAsync, place: Bytes) -> bool:
@@ -155,10 +178,13 @@ def _mbarrier(
         case ops.Arrive():
             peers.remote(g, w, t, cta)
             release(g, w, t, op.release and (cta == thread.cta or op.scope is not ops.Scope.CTA))
+            if op.release:
+                grid.bring(w, t, b)
             barriers.signal(w, t, b, arrivals=op.count * thread.weight)
         case ops.ArriveExpectTx():
             peers.remote(g, w, t, cta)
             release(g, w, t)
+            grid.bring(w, t, b)
             barriers.signal(w, t, b, tx=op.bytes * thread.weight, arrivals=thread.weight)
         case ops.ExpectTx():
             peers.remote(g, w, t, cta)
@@ -168,12 +194,14 @@ def _mbarrier(
             w.peeked -= {(t, b)}
             if op.acquire and not skipped:
                 acquire(g, w, t, op.scope is not ops.Scope.CTA)
+                grid.learn(w, t, b)
         case ops.TestWait():
             w.peeked -= {(t, b)}
             if passed(w, b, op):
                 w.peeked |= {(t, b)}
                 if op.acquire:
                     acquire(g, w, t, op.scope is not ops.Scope.CTA)
+                    grid.learn(w, t, b)
 
 
 def _cluster(g: ProtocolInstance, w: World, t: int, op: ops.ClusterArrive | ops.ClusterWait) -> None:

@@ -26,7 +26,7 @@ def declarations(p: Protocol) -> None:
         raise Problem(Rule.LIMITS, (), "more shared memory than a CTA has")
     if any(b.space is Space.TMEM and b.offset + b.size > 512 for b in p.buffers):
         raise Problem(Rule.LIMITS, (), "columns that tensor memory does not have")
-    for cta in range(p.cluster):
+    for cta in range(p.ctas):
         if sum(role.threads for role in p.roles if role.ctas is None or cta in role.ctas) > 1024:
             raise Problem(Rule.LIMITS, (), "more threads than a CTA has")
     if any(b.swizzle and b.space in _SHARED and b.offset % (8 * b.swizzle) for b in p.buffers):
@@ -54,6 +54,8 @@ def wrong(g: ProtocolInstance, t: int, op: Any) -> str:
         case ops.TmaStore(src, dst):
             away = "" if dst is None or g.buffers[dst.buffer].space is Space.GLOBAL else "a store to no global memory"
             return away or ("" if op.tensor else _in_bulk(g, src)) or _own(g, t, op, src, _SHARED)
+        case ops.AtomAdd(ticket=ops.Region() as ticket):
+            return _own(g, t, op, ticket, _SHARED)
         case ops.CpAsync(dst):
             return _own(g, t, op, dst, _SHARED)
         case ops.Read(region) | ops.Write(region):

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.contract.explore.program import ExecuteStep, Sizes, ThreadProgram
+from tilewright.contract.explore.program import ExecuteStep, Sizes, ThreadProgram, TooLong
 from tilewright.contract.explore.threads import threads_of
 from tilewright.contract.explore.world import Bytes, Problem, World
 from tilewright.contract.rules import Policy, Rule
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.model import Protocol, steps
+from tilewright.protocol.tickets import with_reads
 
 MAX_CALLS = 4000
 """Steps of one thread before an instance counts as too long."""
@@ -20,14 +21,19 @@ class ProtocolInstance:
     """A protocol with real threads in place of roles, and trip counts fixed by ``sizes`` (None: open)."""
 
     def __init__(self, protocol: Protocol, sizes: Sizes | None, policy: Policy, limit: int = MAX_CALLS):
+        protocol = with_reads(protocol)
         self.protocol, self.policy, self.open = protocol, policy, sizes is None
+        self.gpu = protocol.grid > 1 or bool(protocol.global_counters)
+        """Whether CTAs share global memory beyond what a cluster does."""
+        if self.gpu and self.open:
+            raise TooLong  # what is known of which access has no finite set of states
         self.threads = threads_of(protocol)
         self.everyone = range(len(self.threads))
         self.programs = [ThreadProgram(protocol, t, sizes, limit) for t in self.threads]
         self.bar_index: dict[tuple[int, str, int], int] = {}
         self.counts: list[int] = []
         self.cta_of_bar: list[int] = []
-        for cta in range(protocol.cluster):
+        for cta in range(protocol.ctas):
             for b in protocol.barriers:
                 for i in range(b.slots):
                     self.bar_index[cta, b.name, i] = len(self.counts)
@@ -37,9 +43,10 @@ class ProtocolInstance:
         """Ops that are known to be such as the thread can execute."""
         self.buffers = {b.name: b for b in protocol.buffers}
         self.barriers = {b.name: b for b in protocol.barriers}
+        self.counters = {c.name: c for c in protocol.global_counters}
         self.teams = [t.team for t in self.threads]
         self.mates = [[u for u in self.everyone if self.teams[u] == team] for team in self.teams]
-        self.cta_threads = {c: sum(t.weight for t in self.threads if t.cta == c) for c in range(protocol.cluster)}
+        self.cta_threads = {c: sum(t.weight for t in self.threads if t.cta == c) for c in range(protocol.ctas)}
         waits = [
             [i.step.op for i in p.code if isinstance(i, ExecuteStep) and isinstance(i.step.op, ops.Wait | ops.TestWait)]
             for p in self.programs
@@ -107,7 +114,7 @@ class ProtocolInstance:
         begin, end = number(region.begin), number(region.begin) + region.size
         if clipped:
             begin, end = max(begin, 0), min(end, buffer.size)
-        if begin < 0 or end > buffer.size or not 0 <= cta < self.protocol.cluster:
+        if begin < 0 or end > buffer.size or not 0 <= cta < self.protocol.ctas:
             raise Problem(Rule.SLOT_RANGE, (t,), f"a region outside {buffer.name}")
         begin, end = begin + buffer.offset, end + buffer.offset
         match buffer.space:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from tilewright.contract.explore import grid
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.peers import remote
-from tilewright.contract.explore.world import FREED, LANDED, Bytes, Flight, Problem, Queue, Touch, World
+from tilewright.contract.explore.world import FREED, LANDED, Bytes, Deed, Flight, Problem, Queue, Touch, World
 from tilewright.contract.rules import Policy, Rule
 from tilewright.protocol import ops
 
@@ -31,6 +32,8 @@ def touch(
     _clear_of_threads(g, w, t, place, engine, writes, private, site)
     if not writes and kind in ("shared", "tmem") and not g.buffers[region.buffer].initialised:
         _there(g, w, t, place, region.buffer)
+    if kind == "global":
+        grid.meet(g, w, t, Deed(place, writes, t, site, engine), engine not in ASYNC)
     if engine in ASYNC and kind in ("shared", "global"):
         _fences(g, w, t, place, writes)
     if writes:
@@ -162,6 +165,8 @@ def close(g: ProtocolInstance, w: World, closes: tuple[tuple[Queue, int], ...], 
     for queue, upto in closes:
         gone = frozenset(f for f in w.flights if f.queue == queue and f.number <= upto)
         w.flights -= gone
+        if by != LANDED:
+            grid.ended(w, by, (Deed(f.bytes, f.writes, f.owner, 0, f.engine) for f in gone))
         for f in gone:
             if g.relaxed:
                 # they have yet to acquire that it is done

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewright.contract.explore import barriers, forms, peers
+from tilewright.contract.explore import barriers, forms, grid, peers
 from tilewright.contract.explore.effects import OBSERVABLE, check_end, columns, freed, passed, perform, waited
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.memory import close
@@ -17,12 +17,13 @@ from tilewright.protocol import ops
 
 class Move(NamedTuple):
     """A thread's next observable op, a copy that lands, or a trip count that a thread needs decided: it is its least
-    value (``ends``), or larger."""
+    value (``ends``), or larger. Or the CTA of the thread ``begins``, one of a grid."""
 
     thread: int
     landing: Landing | None = None
     key: TripKey | None = None
     ends: bool = False
+    begins: bool = False
 
 
 def start(g: ProtocolInstance) -> World:
@@ -36,12 +37,14 @@ def start(g: ProtocolInstance) -> World:
         [Bar(c, 0, 0, c, False, False) for c in g.counts],
         cluster=(0,) * n,
         dirty=frozenset(range(n)),
-        pool=dict.fromkeys(range(g.protocol.cluster), 0),
+        pool=dict.fromkeys(range(g.protocol.ctas), 0),
         registers=[g.protocol.registers_per_thread] * n,
+        causality=grid.causality(g),
     )
     for t in range(n):
         _settle(g, w, t)
-        _run_local(g, w, t)
+        if g.protocol.grid == 1:
+            _run_local(g, w, t)
     return w
 
 
@@ -62,6 +65,8 @@ def moves_of(g: ProtocolInstance, w: World, t: int) -> list[Move]:
     """What one thread can do next."""
     if g.ended(w, t):
         return []
+    if g.protocol.grid > 1 and g.threads[t].cta not in w.begun:
+        return [Move(t, begins=True)] if grid.first_thread(g, t) else []
     op = g.op(w, t)
     if op is None:
         key = decision(g, w, t)
@@ -85,6 +90,8 @@ def enabled(g: ProtocolInstance, w: World, t: int, op: object) -> bool:
             return t not in w.inside or t in w.released
         case ops.ClusterWait():
             return w.cluster[t] != 1
+        case ops.SpinWait():
+            return grid.reached(g, w, t, op)
         case ops.WgmmaWait():
             # a group is done when every warp has issued its part; one without ops waits for nobody
             upto, queue = waited(w, t, "wgmma", op.pending), ("wgmma", *g.teams[t])
@@ -111,6 +118,11 @@ def step(g: ProtocolInstance, w: World, move: Move) -> None:
         return
     t = move.thread
     w.begun |= {g.threads[t].cta}
+    if move.begins:
+        for u in g.everyone:
+            if g.threads[u].cta == g.threads[t].cta:
+                _run_local(g, w, u)
+        return
     call = g.programs[t].call(w.at[t])
     assert call is not None
     if perform(g, w, t, call.op, id(call.step)):
@@ -168,16 +180,22 @@ def _run_local(g: ProtocolInstance, w: World, t: int) -> None:
         barriers.cluster_check(g, w)
 
 
-def final(g: ProtocolInstance, w: World, can_move: bool) -> Problem | None:
-    """What is wrong with a world in which all threads ended, or nobody can go on."""
+def final(g: ProtocolInstance, w: World, ways: list[Move]) -> Problem | None:
+    """What is wrong with a world in which all threads ended, or nobody can go on: ``ways`` are all moves that are left."""
     if all(g.ended(w, t) for t in g.everyone):
         try:
             check_end(w)
+            grid.check_counters(g, w)
         except Problem as p:
             return p
         return None
-    if can_move:
+    if any(not move.begins for move in ways) or (ways and len(grid.running(g, w)) < g.protocol.resident):
         return None
     stuck = tuple(t for t in g.everyone if not g.ended(w, t))
+    if ways:
+        late = ", ".join(str(g.threads[move.thread].cta) for move in ways)
+        stuck = tuple(t for t in stuck if g.threads[t].cta in w.begun)
+        words = ", ".join(f"{g.threads[t].label} of CTA {g.threads[t].cta} at {type(g.op(w, t)).__name__}" for t in stuck)
+        return Problem(Rule.RESIDENT, stuck, f"nobody that runs can go on, and CTA {late} may never begin: {words}")
     words = ", ".join(f"{g.threads[t].label} at {type(g.op(w, t)).__name__}" for t in stuck)
     return Problem(Rule.DEADLOCK, stuck, f"nobody can go on: {words}")

@@ -93,6 +93,7 @@ class ThreadProgram:
         self.sizes, self.limit = sizes, limit
         self.names: list[str] = [ops.CTA_RANK, *(name for name, _ in thread.counters)]
         self.start: tuple[int, ...] = (thread.cta, *(value for _, value in thread.counters))
+        self.names += sorted(protocol.tickets)
         self.code: list[Instruction] = []
         self.loops: list[tuple[int, int, int, Expr]] = []
         """Counter, first and one-past-last instruction of the body, end expression of each loop, outer before inner."""

@@ -12,6 +12,7 @@ from tilewright.contract.explore.instance import MAX_CALLS, ProtocolInstance
 from tilewright.contract.explore.moves import Move, final, landings, moves, moves_of, start, step
 from tilewright.contract.explore.program import Sizes, TooLong
 from tilewright.contract.explore.recur import Recurrence
+from tilewright.contract.explore.grid_reduction import GridReduction
 from tilewright.contract.explore.reduce import PartialOrderReduction
 from tilewright.contract.explore.witness import Finding, finding
 from tilewright.contract.explore.world import Problem, World
@@ -63,7 +64,7 @@ def exhaust(
     max_states = max(max_states * STATE_THREADS**2 // max(len(g.threads), STATE_THREADS) ** 2, 1)
     recurrence = Recurrence(g) if g.open else None
     key = World.key if recurrence is None else recurrence.key
-    reduction = PartialOrderReduction(g, recurrence) if reduce else None
+    reduction = (GridReduction(g) if g.gpu else PartialOrderReduction(g, recurrence)) if reduce else None
     seen: set[Hashable] = {key(first)}
     queue: deque[tuple[World, Link | None]] = deque([(first, None)])
     pending = {key(first)} if g.open else set[Hashable]()
@@ -73,7 +74,7 @@ def exhaust(
             if g.open:
                 pending.discard(key(w))
             ways = moves(g, w)
-            problem = final(g, w, bool(ways))
+            problem = final(g, w, ways)
             if problem is not None:
                 return Outcome(finding(g, link, problem), len(seen), True)
             chosen = ways if reduction is None else reduction.chosen(w, ways, None if link is None else link[1])
@@ -144,8 +145,9 @@ def _one_run(g: ProtocolInstance, w: World, rng: Random, length: int) -> tuple[F
         # of the threads only the first that can move is asked for
         order = [t for t in order if not g.ended(w, t)]
         ways, first = landings(w), next(filter(None, (moves_of(g, w, t) for t in order)), None)
-        if first is None:
-            problem = final(g, w, bool(ways))
+        if first is None or first[0].begins:
+            ways = moves(g, w)
+            problem = final(g, w, ways)
             if problem is not None or not ways:
                 return None if problem is None else finding(g, link, problem), n - 1
         else:

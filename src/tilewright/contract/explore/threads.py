@@ -44,7 +44,7 @@ def threads_of(protocol: Protocol) -> tuple[Thread, ...]:
     per-warp steps two of each warp."""
     return tuple(
         thread
-        for cta in range(protocol.cluster)
+        for cta in range(protocol.ctas)
         for role in protocol.roles
         if role.ctas is None or cta in role.ctas
         for thread in _representatives(role, cta)

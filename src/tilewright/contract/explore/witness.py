@@ -104,20 +104,23 @@ def _now(g: ProtocolInstance, w: World, move: Move) -> Move | None:
     if g.ended(w, t):
         return None
     op = g.op(w, t)
+    if move.begins or (g.protocol.grid > 1 and g.threads[t].cta not in w.begun):
+        return move if move.begins and g.threads[t].cta not in w.begun else None
     if move.key is not None:
         return Move(t, key=decision(g, w, t), ends=move.ends) if op is None else None
     return move if op is not None and enabled(g, w, t, op) else None
 
 
 def _events(g: ProtocolInstance, schedule: list[Move]) -> tuple[tuple[ScheduleEvent, ...], World]:
-    """The schedule as events, and the world it leads to. Leaving a rendezvous is no event: entering it was."""
+    """The schedule as events, and the world it leads to. Leaving a rendezvous is no event: entering it was.
+    Nor is that a CTA begins: its first step is."""
     w = start(g)
     out: list[ScheduleEvent] = []
     for planned in schedule:
         move = _now(g, w, planned)
         if move is None:
             break
-        if move.key is None and move.thread not in w.inside:
+        if move.key is None and not move.begins and move.thread not in w.inside:
             owner = move.thread if move.landing is None else move.landing.owner
             thread = g.threads[owner]
             call = g.programs[owner].call(w.at[owner]) if move.landing is None else None

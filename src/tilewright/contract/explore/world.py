@@ -7,6 +7,7 @@ completion is observed. Two open accesses that clash are a race: both could happ
 
 from __future__ import annotations
 
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
@@ -16,6 +17,9 @@ from tilewright.contract.rules import Rule
 Queue: TypeAlias = tuple[object, ...]
 """Asynchronous ops that complete together or in order: a thread's groups of one kind, or one copy."""
 
+
+WordKey: TypeAlias = tuple[str, int]
+"""A word of a counter in global memory."""
 
 FREED = -1
 """The site of a deallocation: the CTAs of a pair may free their tensor memory in any order."""
@@ -69,6 +73,17 @@ class Flight(NamedTuple):
     number: int
 
 
+class Deed(NamedTuple):
+    """An access of a thread to global memory, or its strong operation on a word; ``wide``: one of scope gpu."""
+
+    bytes: Bytes
+    writes: bool
+    owner: int
+    site: int
+    engine: str
+    wide: bool = False
+
+
 class Landing(NamedTuple):
     """Something that will happen to a barrier once: ``tx`` bytes land, or ``arrivals`` arrive; it ``closes`` queues."""
 
@@ -101,6 +116,44 @@ class EnteredBarrier(NamedTuple):
     waiting: frozenset[int]
     """Those of the members that stay until it is complete."""
     sites: frozenset[str]
+
+
+class Left(NamedTuple):
+    """A deed that a thread of a CTA left at a word, for its own CTA or ``wide`` for all."""
+
+    deed: Deed
+    thread: int
+    cta: int
+    wide: bool
+
+
+@dataclass
+class Causality:
+    """Who knows of which deeds. Containers are copied shallowly, their contents never change."""
+
+    deeds: frozenset[Deed]
+    known: list[frozenset[Deed]]
+    """Per thread."""
+    told: dict[object, frozenset[Deed]] = field(default_factory=dict[object, frozenset[Deed]])
+    """Per barrier: what those brought that have arrived at the phase, or use, under way."""
+    passed: dict[object, frozenset[Deed]] = field(default_factory=dict[object, frozenset[Deed]])
+    """Per mbarrier: what its phases so far hand on."""
+    values: dict[WordKey, int] = field(default_factory=dict[WordKey, int])
+    left: dict[WordKey, frozenset[Left]] = field(default_factory=dict[WordKey, frozenset[Left]])
+    fenced: dict[tuple[int, bool], frozenset[Deed]] = field(default_factory=dict[tuple[int, bool], frozenset[Deed]])
+    """Per thread and whether of scope gpu: what it knew at its last fence.acq_rel."""
+    seen: dict[int, frozenset[Left]] = field(default_factory=dict[int, frozenset[Left]])
+    """Per thread: what its relaxed reads saw, which a fence makes known."""
+
+    def copy(self) -> Causality:
+        """One that goes its own way."""
+        dicts = (self.told, self.passed, self.values, self.left, self.fenced, self.seen)
+        return Causality(self.deeds, self.known.copy(), *(d.copy() for d in dicts))  # pyright: ignore
+
+    def key(self) -> Hashable:
+        """Equal for states with the same future."""
+        dicts = (self.told, self.passed, self.values, self.left, self.fenced, self.seen)
+        return self.deeds, tuple(self.known), *(frozenset(d.items()) for d in dicts)
 
 
 @dataclass
@@ -155,6 +208,8 @@ class World:
     """CTAs of which a thread has moved; the others may not run yet."""
     pool: dict[int, int] = field(default_factory=dict[int, int])
     registers: list[int] = field(default_factory=list[int])
+    causality: Causality | None = None
+    """What threads know of each other's accesses to global memory, where CTAs of a grid share it (``grid``)."""
     trips: Trips = field(default_factory=dict[tuple[str, int], tuple[int, bool]])
     """Trip counts met so far where they are open."""
 
@@ -171,6 +226,8 @@ class World:
         new.pool = self.pool.copy()
         new.registers = self.registers.copy()
         new.trips = self.trips.copy()
+        if self.causality is not None:
+            new.causality = self.causality.copy()
         return new
 
     def key(self) -> tuple[object, ...]:
@@ -199,4 +256,5 @@ class World:
             self.relinquished,
             self.peeked,
             self.begun,
+            None if self.causality is None else self.causality.key(),
         )

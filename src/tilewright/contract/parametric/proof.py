@@ -28,11 +28,13 @@ from tilewright.protocol.effects import (
     BarrierLife,
     Effect,
     Fence,
+    MemoryFence,
     Mode,
     Part,
     Proxy,
     Retire,
     Signal,
+    Strong,
     Sync,
     TensorLife,
 )
@@ -126,6 +128,8 @@ def _outside(effect: Effect, by: By) -> str:
             return "copies between CTAs"
         case Access(part=Part.ONE):
             return "an address in shared memory"
+        case Strong() | MemoryFence():
+            return "counters in global memory"
         case Signal(raises_count=True):
             return "arrivals that raise the count"
         case Await(acquire=False):

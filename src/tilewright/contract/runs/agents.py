@@ -63,7 +63,7 @@ class CompiledAgent:
 def agents_of(protocol: Protocol, trips: frozenset[str]) -> tuple[CompiledAgent, ...]:
     """All agents, CTA after CTA in the order of the protocol's roles. ``trips`` are the names of its trip symbols."""
     out: list[CompiledAgent] = []
-    for cta in range(protocol.cluster):
+    for cta in range(protocol.ctas):
         for role in protocol.roles:
             if cta not in ranks(protocol, role):
                 continue

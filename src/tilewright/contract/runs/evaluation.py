@@ -39,6 +39,13 @@ class OpenTripCount(Exception):
 
 
 @dataclass
+class OpenOrder(Exception):
+    """The run can't go on before it is known which of these agents does its strong operation next."""
+
+    agents: tuple[int, ...]
+
+
+@dataclass
 class OutOfReach(Exception):
     """The method does not decide this protocol; the reason is part of the answer ``Unknown``."""
 
@@ -86,6 +93,7 @@ class Evaluation:
                 self._relax(role.body, ())
         self.buffers = {b.name: b for b in protocol.buffers}
         self.barriers = {b.name: b for b in protocol.barriers}
+        self.counters = {c.name: c for c in protocol.global_counters}
         self.bar_base: dict[str, int] = {}
         self.slots_per_cta = 0
         for b in protocol.barriers:
@@ -239,8 +247,8 @@ class Evaluation:
         if thunk is None:
             return agent.cta
         cta = thunk(a.env)
-        if not 0 <= cta < self.protocol.cluster:
-            raise Breach(Rule.SLOT_RANGE, agent.index, step, f"CTA rank {cta} in a cluster of {self.protocol.cluster}")
+        if not 0 <= cta < self.protocol.ctas:
+            raise Breach(Rule.SLOT_RANGE, agent.index, step, f"CTA rank {cta} of {self.protocol.ctas} CTAs")
         return cta
 
     def barrier_of(self, index: int) -> Barrier:
@@ -251,7 +259,7 @@ class Evaluation:
         """``full[2]`` for people, with the CTA where there are several."""
         cta, local = divmod(index, self.slots_per_cta)
         b = self.barrier_of(index)
-        return f"{b.name}[{local - self.bar_base[b.name]}]" + (f"@{cta}" if self.protocol.cluster > 1 else "")
+        return f"{b.name}[{local - self.bar_base[b.name]}]" + (f"@{cta}" if self.protocol.ctas > 1 else "")
 
 
 def _shifted(begin: Thunk, offset: int) -> Thunk:

@@ -4,7 +4,8 @@ One schedule is run: among the agents that can go on, the one least far in the s
 schedules, because every rule it checks speaks of what holds in *every* execution (the clocks) and, while the rules of
 counts, phases and recycling hold, no execution orders things otherwise (``docs/contracts.md``, the theorem).
 
-The machine stops at a breach, at the end, or where a trip count must be decided (``OpenTripCount``).
+The machine stops at a breach, at the end, or where a trip count (``OpenTripCount``) or the order of strong operations on
+counters (``OpenOrder``) must be decided.
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from tilewright.contract.runs.state import (
     Stream,
     T,
     TripKey,
+    WordState,
     X,
     begun,
     join,
@@ -47,7 +49,7 @@ from tilewright.contract.threads import (
 )
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.effects import Await, Effect
+from tilewright.protocol.effects import Await, Effect, Strong
 from tilewright.protocol.model import Loop, Protocol, Step
 
 MAX_WORK = 500_000
@@ -132,11 +134,18 @@ def _saw(agent: CompiledAgent, a: AgentState, segment: int, c: int, e: int) -> b
 class Machine(Evaluation):
     """The fixed part of a run: agents, compiled expressions, policy. States are run, copied and compared by it."""
 
-    def __init__(self, protocol: Protocol, transfers: Mapping[type[object], Transfer], policy: Policy, fixed: bool):
-        """``transfers`` say what each kind of effect does. ``fixed``: trip symbols keep one value for the whole run
-        even inside other symbolic loops."""
+    def __init__(
+        self,
+        protocol: Protocol,
+        transfers: Mapping[type[object], Transfer],
+        turns: Callable[[Machine, RunState], None],
+        policy: Policy,
+        fixed: bool,
+    ):
+        """``transfers`` say what each kind of effect does, ``turns`` who may go on when all wait for one another or
+        for their turn. ``fixed``: trip symbols keep one value for the whole run even inside other symbolic loops."""
         super().__init__(protocol, fixed)
-        self.transfers = transfers
+        self.transfers, self.turns = transfers, turns
         self.policy = policy
         self.agents = agents_of(protocol, self.trip_names)
         self.n = len(self.agents)
@@ -188,17 +197,17 @@ class Machine(Evaluation):
         agents: list[AgentState] = []
         for agent in self.agents:
             role = self.protocol.role(agent.group.role)
-            env = {**dict(role.counters), ops.CTA_RANK: agent.cta}
+            env = {**dict.fromkeys(self.protocol.tickets, 0), **dict(role.counters), ops.CTA_RANK: agent.cta}
             past = 1 << begun(agent.cta)
             agents.append(AgentState(0, env, past=past, registers=self.protocol.registers_per_thread))
         bars = [
             BarState(b.count)
-            for _ in range(self.protocol.cluster)
+            for _ in range(self.protocol.ctas)
             for b in self.protocol.barriers
             for _ in range(b.slots)
         ]
-        pool = dict.fromkeys(range(self.protocol.cluster), 0)
-        return RunState(agents, bars, pool=pool, steps=begun(self.protocol.cluster))
+        pool = dict.fromkeys(range(self.protocol.ctas), 0)
+        return RunState(agents, bars, pool=pool, steps=begun(self.protocol.ctas))
 
     # -- causality --------------------------------------------------------------------------------------------------
     def known_done(self, st: RunState, cta: int, stream: Stream, seq: int) -> bool:
@@ -218,8 +227,8 @@ class Machine(Evaluation):
 
     # -- running ----------------------------------------------------------------------------------------------------
     def run(self, st: RunState) -> None:
-        """Runs to the end. Raises ``OpenTripCount`` (state intact: call again once decided), ``Breach``, or
-        ``OutOfReach``."""
+        """Runs to the end. Raises ``OpenTripCount`` or ``OpenOrder`` (state intact: call again once decided),
+        ``Breach``, or ``OutOfReach``."""
         agents, states = self.agents, st.agents
         while True:
             best: tuple[tuple[int, ...], int] | None = None
@@ -346,6 +355,7 @@ class Machine(Evaluation):
             if key is not None:
                 st.blocked.discard(agent.index)
                 raise OpenTripCount(key)
+        self.turns(self, st)
         waiting = [ag for ag in self.agents if not st.agents[ag.index].done]
         raise Breach(
             Rule.DEADLOCK,
@@ -389,6 +399,11 @@ class Machine(Evaluation):
                 f"{agent.label} waits for {self.bar_name(b)} parity {self.value(st, agent, a, wait.parity)}: phase "
                 f"{bar.phase} has {bar.pending} arrivals and {bar.tx} bytes to come"
             )
+        for effect in step.op.of(Strong):
+            index, least = (self.value(st, agent, a, e) for e in (effect.word.index, effect.value))
+            word = st.words.get((effect.word.counter, index), WordState())
+            name = f"{effect.word.counter}[{index}]"
+            return f"{agent.label} of CTA {agent.cta} waits until {name} is {least}: it is {word.value}"
         return f"{agent.label} waits at {type(step.op).__name__}"
 
 

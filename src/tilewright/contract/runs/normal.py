@@ -235,6 +235,7 @@ class Normal:
         for a in st.agents:
             a.clock = lowered.get(id(a.clock), a.clock)
             a.gift, a.maps = new(a.gift), new(a.maps)
+            a.fenced_widely, a.fenced_narrowly = new(a.fenced_widely), new(a.fenced_narrowly)
             a.extra = lowered.get(id(a.extra), a.extra)
         for bar in st.bars:
             bar.clock, bar.remote, bar.copies = new(bar.clock), new(bar.remote), new(bar.copies)
@@ -260,6 +261,8 @@ class Normal:
             a.dirty,
             a.registers,
             self.clock(a.maps),
+            self.clock(a.fenced_widely),
+            self.clock(a.fenced_narrowly),
             tuple(sorted([(self.turned[b], bars[b].phase - k) for b, k in a.waited.items() if bars[b].phase - k <= 2])),
             tuple(
                 sorted([(self.turned[b], bars[b].phase - k) for b, k in a.signalled.items() if bars[b].phase - k <= 2])

@@ -1,7 +1,8 @@
 """The parametric proof: all canonical runs of a protocol, for every value of its trip counts, up to equal futures.
 
-The only choices of a canonical run are the trip counts. Where one must be decided the run splits in two: the loop ends
-here, or goes on. A state needs no visit if one of the same
+The only choices of a canonical run are the trip counts, and the order of strong operations on counters. Where a count
+must be decided the run splits in two: the loop ends here, or goes on. Where several agents stand at strong operations it
+splits into one for each that may go first; from then on no two states are taken for one. A state needs no visit if one of the same
 shape that knows no more was met before, so the search ends when nothing new
 comes up: prologue, steady state, drain and carry-over between tiles are covered because every reachable state is, not
 because a list of sizes was tried.
@@ -16,13 +17,15 @@ from dataclasses import dataclass, field, replace
 from tilewright.contract.forms import declared
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.runs.agents import CompiledAgent
-from tilewright.contract.runs.evaluation import Breach, OpenTripCount, OutOfReach
+from tilewright.contract.runs.evaluation import Breach, OpenOrder, OpenTripCount, OutOfReach
 from tilewright.contract.runs.machine import Machine
 from tilewright.contract.runs.normal import normal
 from tilewright.contract.runs.state import RunState, Trip, TripDecision
 from tilewright.contract.runs.transfers import TRANSFERS, check_end
+from tilewright.contract.runs.words import take_turns
 from tilewright.contract.threads import Test
 from tilewright.protocol.model import Protocol
+from tilewright.protocol.tickets import with_reads
 
 MAX_STATES = 4000
 """Decision points visited before giving up; the largest protocol here needs about a tenth."""
@@ -54,7 +57,7 @@ class Search:
 
 def machine(protocol: Protocol, policy: Policy, fixed: bool = False) -> Machine:
     """A machine with the semantics of all ops."""
-    return Machine(protocol, TRANSFERS, policy, fixed)
+    return Machine(with_reads(protocol), TRANSFERS, take_turns, policy, fixed)
 
 
 def search(m: Machine, limit: int = MAX_STATES) -> Search:
@@ -96,7 +99,16 @@ def _search(m: Machine, limit: int, merge: bool) -> Search:
             check_end(m, st)
             ends += 1
             continue
+        except OpenOrder as order:
+            states += 1
+            if states > limit:
+                return Search(states, ends, merges, reason=f"more than {limit} distinct states", warnings=m.warnings)
+            queue.extend(_ordered(st, order))
         except OpenTripCount as u:
+            if st.words:
+                states += 1
+                queue.extend(_decided(m, st, u))
+                continue
             try:
                 form = normal(m, st, u.key)
             except OutOfReach as e:
@@ -120,6 +132,15 @@ def _search(m: Machine, limit: int, merge: bool) -> Search:
         except OutOfReach as e:
             return Search(states, ends, merges, reason=e.reason, warnings=m.warnings)
     return Search(states, ends, merges, warnings=m.warnings)
+
+
+def _ordered(st: RunState, order: OpenOrder) -> list[RunState]:
+    """One way on for each agent that may do its strong operation first."""
+    out = [*(st.copy() for _ in order.agents[1:]), st]
+    for s, i in zip(out, order.agents, strict=True):
+        s.turn = i
+        s.blocked.discard(i)
+    return out
 
 
 def _decided(m: Machine, st: RunState, u: OpenTripCount) -> list[RunState]:

@@ -36,7 +36,7 @@ class StageShift:
             if not shift:
                 continue
             full, part = divmod(shift, barrier.slots)
-            for cta in range(m.protocol.cluster):
+            for cta in range(m.protocol.ctas):
                 first = cta * m.slots_per_cta + m.bar_base[barrier.name]
                 for s in range(barrier.slots):
                     numbers[first + s] = first + (s - part) % barrier.slots

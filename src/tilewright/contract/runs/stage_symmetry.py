@@ -44,7 +44,7 @@ def stage_symmetry(protocol: Protocol) -> StageSymmetry:
                             arrays.setdefault(item.barrier, set()).add(found)
                             rest.pop(id(item.index), None)
                     elif isinstance(item, ops.Region):
-                        stage = _stage(item, sizes[item.buffer], protocol.cluster)
+                        stage = _stage(item, sizes[item.buffer], protocol.ctas)
                         if stage is not None:
                             buffers.setdefault(item.buffer, set()).add(stage)
                             rest.pop(id(item.begin), None)

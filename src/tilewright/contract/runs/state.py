@@ -161,6 +161,35 @@ class Rendezvous:
         return new
 
 
+class HandedOn(NamedTuple):
+    """What a release pattern on a word hands on: of which agent and CTA; ``wide``: to other CTAs too."""
+
+    agent: int
+    cta: int
+    wide: bool
+    clock: Clock
+
+
+class WordUse(NamedTuple):
+    """The last strong operation of its kind by an agent on a word."""
+
+    agent: int
+    cta: int
+    step: int
+    where: Step
+    writes: bool
+    wide: bool
+
+
+class WordState(NamedTuple):
+    """One word of a counter in global memory. ``schedule``: steps that are past once its value is read."""
+
+    value: int = 0
+    handed: tuple[HandedOn, ...] = ()
+    schedule: int = 0
+    uses: tuple[WordUse, ...] = ()
+
+
 @dataclass
 class AgentState:
     """Where an agent is and what it knows."""
@@ -209,6 +238,12 @@ class AgentState:
     """Per barrier slot: the last phase arrived in, before which all others were complete."""
     peeked: tuple[Peek, ...] = ()
     """Tests that nobody looked at yet."""
+    fenced_widely: Clock | None = None
+    """What relaxed writes to words hand on since the last fence.acq_rel of scope gpu."""
+    fenced_narrowly: Clock | None = None
+    """The same of narrower scope."""
+    owed: tuple[HandedOn, ...] = ()
+    """What relaxed reads of words have seen handed on, which a fence acquires."""
     done: bool = False
 
     def copy(self) -> AgentState:
@@ -292,6 +327,11 @@ class RunState:
     """CTAs that may allocate tensor memory no more."""
     in_global: int = 0
     """Steps that reached global memory through the generic proxy."""
+    words: dict[tuple[str, int], WordState] = field(default_factory=dict[tuple[str, int], WordState])
+    turn: int | None = None
+    """The agent whose strong operation is next."""
+    acted: frozenset[int] = frozenset()
+    """CTAs that have done a strong operation, so that they have begun."""
 
     def copy(self) -> RunState:
         """A state that runs on without touching this one."""
@@ -314,4 +354,7 @@ class RunState:
             set(self.blocked),
             self.relinquished,
             self.in_global,
+            self.words,
+            self.turn,
+            self.acted,
         )

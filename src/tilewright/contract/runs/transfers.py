@@ -14,6 +14,7 @@ from tilewright.contract.runs.memory import access
 from tilewright.contract.runs.rendezvous import sync
 from tilewright.contract.runs.resources import count, pool, relinquish, tensor_life
 from tilewright.contract.runs.state import QUEUE_OF, RunState, S, stream_of
+from tilewright.contract.runs.words import check_reset, memory_fence, strong
 from tilewright.protocol import effects as e
 
 TRANSFERS: Mapping[type[object], Transfer] = {
@@ -24,6 +25,8 @@ TRANSFERS: Mapping[type[object], Transfer] = {
     e.Retire: retire,
     e.Sync: sync,
     e.Fence: fence,
+    e.Strong: strong,
+    e.MemoryFence: memory_fence,
     e.BarrierLife: life,
     e.TensorLife: tensor_life,
     e.Relinquish: relinquish,
@@ -34,7 +37,8 @@ TRANSFERS: Mapping[type[object], Transfer] = {
 
 
 def check_end(m: Machine, st: RunState) -> None:
-    """All agents have ended: nothing may be in flight, tensor memory is free, peers outlived what touched them."""
+    """All agents have ended: nothing may be in flight, tensor memory is free, counters are as the next launch needs
+    them, peers outlived what touched them."""
     for agent in m.agents:
         a = st.agents[agent.index]
         for name, (_, waited) in a.groups.items():
@@ -48,6 +52,7 @@ def check_end(m: Machine, st: RunState) -> None:
     for (name, cta), (state, c, _) in st.tmem.items():
         if state != "freed":
             raise Breach(Rule.TMEM, c, None, f"{name} of CTA {cta} is never freed")
+    check_reset(m, st)
     _check_peers(m, st)
 
 

@@ -2,7 +2,7 @@
 
 Names are the hardware's. An op is a plain value; indices, parities and byte positions are integer expressions
 (``base.expr``) over the loop counters and carried counters in scope, the trip symbols of the protocol, and ``cta``
-(the rank of the executing CTA in its cluster). Beside each class stand its effects (``protocol.effects``).
+(the rank of the executing CTA in its cluster or grid). Beside each class stand its effects (``protocol.effects``).
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.base.expr import Const, Expr
 from tilewright.base.once import once
-from tilewright.protocol.effects import Await, BarrierLife, Commit, Count, Effect, Fence, Order, Retire, Signal, Sync
+from tilewright.protocol.effects import Await, BarrierLife, Commit, Count, Effect, Fence, MemoryFence, Order, Retire, Signal, Strong, Sync
 from tilewright.protocol.operands import (
     CTA_RANK,
     ZERO,
@@ -19,9 +19,11 @@ from tilewright.protocol.operands import (
     PipelineUse,
     Region,
     Scope,
+    Sem,
     Slot,
     StageRegion,
     StageSlot,
+    Word,
 )
 from tilewright.protocol.ops.barriers import BarArrive, BarSync, ClusterArrive, ClusterWait, CtaSync, WarpSync
 from tilewright.protocol.ops.base import Brief, Op
@@ -40,6 +42,7 @@ from tilewright.protocol.ops.copies import (
     TmaPrefetch,
     TmaStore,
 )
+from tilewright.protocol.ops.counters import AtomAdd, FenceAcqRel, FlagStore, SpinWait
 from tilewright.protocol.ops.mbarrier import (
     Arrive,
     ArriveExpectTx,
@@ -109,7 +112,9 @@ def _orders(effect: Effect) -> bool:
             return effect.order is not Order.ALIAS
         case BarrierLife():
             return effect.begins
-        case Commit() | Retire() | Sync():
+        case Strong():
+            return not effect.writes
+        case Commit() | Retire() | Sync() | MemoryFence():
             return True
         case _:
             return False
@@ -123,6 +128,7 @@ __all__ = [
     "Advance",
     "Arrive",
     "ArriveExpectTx",
+    "AtomAdd",
     "BarArrive",
     "BarSync",
     "Brief",
@@ -140,10 +146,12 @@ __all__ = [
     "CtaSync",
     "DsmemCopy",
     "ExpectTx",
+    "FenceAcqRel",
     "FenceMbarrierInit",
     "FenceProxyAlias",
     "FenceProxyAsync",
     "FenceSpace",
+    "FlagStore",
     "MbarrierInit",
     "MbarrierInval",
     "Op",
@@ -154,8 +162,10 @@ __all__ = [
     "Read",
     "Region",
     "Scope",
+    "Sem",
     "Setmaxnreg",
     "Slot",
+    "SpinWait",
     "StageRegion",
     "StageSlot",
     "Tcgen05Alloc",
@@ -183,6 +193,7 @@ __all__ = [
     "WgmmaCommit",
     "WgmmaFence",
     "WgmmaWait",
+    "Word",
     "Write",
     "only_orders",
 ]

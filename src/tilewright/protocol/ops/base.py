@@ -11,7 +11,7 @@ from tilewright.base.expr import Expr
 from tilewright.base.once import once
 from tilewright.hw.spaces import Space
 from tilewright.protocol.effects import Access, Await, Effect, Engine, Grain, Queue, Signal
-from tilewright.protocol.operands import Region, Slot
+from tilewright.protocol.operands import Region, Slot, Word
 
 MEMORY = frozenset((Space.SHARED, Space.DISTRIBUTED_SHARED))
 GLOBAL = frozenset((Space.GLOBAL,))
@@ -74,6 +74,8 @@ class Op:
                         out.append(item)
                     case Slot(_, index, cta) | Region(_, index, _, cta):
                         out += (index, cta)
+                    case Word(_, index):
+                        out.append(index)
                     case _:
                         pass
         return tuple([e for e in out if e is not None])

@@ -1,0 +1,222 @@
+"""CTAs of a grid that share global memory: what each thread has come to know of, and when a CTA begins.
+
+A *deed* is an access to global memory, or a strong operation on a word. Each thread carries the deeds that it knows to be
+past: its own, and what it was told through barriers of its CTA and through words. Words carry what release patterns left
+there. Two deeds of different CTAs that conflict, of which the later one does not know the earlier one, are a data race
+(PTX ISA 9.1, 8.7.1); two strong ones that include each other's threads never are.
+
+CTAs begin in any order, one move each. While fewer than ``resident`` run, another one begins for sure; beyond that it may
+begin or not, so a state in which only beginnings are left is one in which a grid can hang.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TypeAlias
+
+from tilewright.contract.explore.instance import ProtocolInstance, number
+from tilewright.contract.explore.world import Bytes, Causality, Deed, Left, Problem, WordKey, World
+from tilewright.contract.rules import Rule
+from tilewright.protocol import ops
+
+_NOTHING: frozenset[Deed] = frozenset()
+
+
+def causality(g: ProtocolInstance) -> Causality | None:
+    """At the start; None where CTAs share no global memory by counters."""
+    return Causality(_NOTHING, [_NOTHING] * len(g.threads)) if g.gpu else None
+
+
+# -- deeds -----------------------------------------------------------------------------------------------------------
+def meet(g: ProtocolInstance, w: World, t: int, deed: Deed, done: bool) -> None:
+    """A thread's deed: raises ``Problem`` if it may come at the same time as one of another CTA. ``done``: it is past
+    with the op."""
+    c = w.causality
+    if c is None:
+        return
+    for other in c.deeds:
+        if g.threads[other.owner].cta != g.threads[t].cta and _race(other, deed) and other not in c.known[t]:
+            label = g.threads[t].label
+            words = f"{deed.engine} of {label} meets {other.engine} of {g.threads[other.owner].label} in another CTA"
+            raise Problem(_rule(other, deed), (other.owner, t), words)
+    if deed in c.deeds:
+        _forget(c, deed)  # they know of the one before
+    c.deeds |= {deed}
+    if done:
+        c.known[t] |= {deed}
+
+
+def ended(w: World, by: int, deeds: Iterable[Deed]) -> None:
+    """A thread comes to know that accesses under way are over."""
+    if w.causality is not None:
+        w.causality.known[by] |= w.causality.deeds & frozenset(deeds)
+
+
+def _race(a: Deed, b: Deed) -> bool:
+    reductions = a.engine == b.engine == "tma_reduce"
+    return (a.writes or b.writes) and a.bytes.meets(b.bytes) and not reductions and not (a.wide and b.wide)
+
+
+def _rule(old: Deed, new: Deed) -> Rule:
+    if new.bytes.space[0] == "word":
+        return Rule.STRONG
+    if old.writes and new.writes:
+        return Rule.WRITE_WRITE
+    return Rule.READ_EARLY if old.writes else Rule.OVERWRITE
+
+
+def _forget(c: Causality, deed: Deed) -> None:
+    c.known = [k - {deed} for k in c.known]
+    for d in (c.told, c.passed, c.fenced):
+        d.update({k: v - {deed} for k, v in d.items()})  # pyright: ignore
+    for d in (c.left, c.seen):
+        d.update({k: frozenset(x for x in v if x.deed != deed) for k, v in d.items()})  # pyright: ignore
+
+
+# -- barriers of a CTA -------------------------------------------------------------------------------------------------
+def bring(w: World, t: int, barrier: object) -> None:
+    """A thread arrives with what it knows."""
+    c = w.causality
+    if c is not None:
+        c.told[barrier] = c.told.get(barrier, _NOTHING) | c.known[t]
+
+
+def take(w: World, threads: Iterable[int], barrier: object) -> None:
+    """A use of a barrier of threads is over: those that waited know what all brought."""
+    c = w.causality
+    if c is not None:
+        brought = c.told.pop(barrier, _NOTHING)
+        for u in threads:
+            c.known[u] |= brought
+
+
+def turn(w: World, b: int) -> None:
+    """A phase of an mbarrier is over."""
+    c = w.causality
+    if c is not None:
+        c.passed[b] = c.passed.get(b, _NOTHING) | c.told.get(b, _NOTHING)
+
+
+def learn(w: World, t: int, b: int) -> None:
+    """A thread acquires what the phases of an mbarrier hand on."""
+    c = w.causality
+    if c is not None:
+        c.known[t] |= c.passed.get(b, _NOTHING)
+
+
+# -- words -------------------------------------------------------------------------------------------------------------
+StrongOp: TypeAlias = ops.AtomAdd | ops.FlagStore | ops.SpinWait
+
+
+def word(g: ProtocolInstance, t: int, op: StrongOp) -> WordKey:
+    """The word that an op means."""
+    name, index = op.word.counter, number(op.word.index)
+    if not 0 <= index < g.counters[name].slots:
+        raise Problem(Rule.SLOT_RANGE, (t,), f"{name}[{index}] does not exist")
+    return name, index
+
+
+def reached(g: ProtocolInstance, w: World, t: int, op: ops.SpinWait) -> bool:
+    """Whether the word holds what is waited for; one that does not exist goes wrong at once."""
+    assert w.causality is not None
+    try:
+        return w.causality.values.get(word(g, t, op), 0) >= number(op.least)
+    except Problem:
+        return True
+
+
+def operate(g: ProtocolInstance, w: World, t: int, op: StrongOp) -> int:
+    """A strong operation; the value that was there before."""
+    c, wide = w.causality, op.scope is ops.Scope.GPU
+    assert c is not None
+    key = word(g, t, op)
+    writes = not isinstance(op, ops.SpinWait)
+    place = Bytes(("word", key[0]), key[1], key[1] + 1)
+    meet(g, w, t, Deed(place, writes, t, 0, "a strong operation", wide), done=True)
+    there = c.left.get(key, frozenset[Left]())
+    if isinstance(op, ops.SpinWait) or (isinstance(op, ops.AtomAdd) and op.ticket is not None):
+        reaching = _reaching(g, t, there, wide)
+        if op.sem.acquires:
+            c.known[t] |= frozenset(x.deed for x in reaching)
+        else:
+            c.seen[t] = c.seen.get(t, frozenset[Left]()) | reaching
+    before = c.values.get(key, 0)
+    match op:
+        case ops.AtomAdd():
+            c.values[key], c.left[key] = before + op.value, there | _leaves(g, c, t, op.sem, wide)
+        case ops.FlagStore():
+            own = frozenset(x for x in there if x.thread == t)
+            c.values[key], c.left[key] = op.value, own | _leaves(g, c, t, op.sem, wide)
+        case ops.SpinWait():
+            pass
+    return before
+
+
+def _leaves(g: ProtocolInstance, c: Causality, t: int, sem: ops.Sem, wide: bool) -> frozenset[Left]:
+    cta = g.threads[t].cta
+    if sem.releases:
+        return frozenset(Left(d, t, cta, wide) for d in c.known[t])
+    left = {Left(d, t, cta, wide) for d in c.fenced.get((t, True), _NOTHING)}
+    return frozenset(left | {Left(d, t, cta, False) for d in c.fenced.get((t, False), _NOTHING)})
+
+
+def _reaching(g: ProtocolInstance, t: int, there: frozenset[Left], wide: bool) -> frozenset[Left]:
+    cta = g.threads[t].cta
+    return frozenset(x for x in there if x.cta == cta or (x.wide and wide))
+
+
+def fence(g: ProtocolInstance, w: World, t: int, op: ops.FenceAcqRel) -> None:
+    """fence.acq_rel: what relaxed reads saw is known; what is known now, relaxed writes leave."""
+    c, wide = w.causality, op.scope is ops.Scope.GPU
+    assert c is not None
+    taken = _reaching(g, t, c.seen.get(t, frozenset[Left]()), wide)
+    c.known[t] |= frozenset(x.deed for x in taken)
+    c.fenced[t, wide] = c.known[t]
+
+
+def check_counters(g: ProtocolInstance, w: World) -> None:
+    """All threads ended: counters are as the next launch needs them."""
+    for (name, index), value in w.causality.values.items() if w.causality is not None else ():
+        if value and not g.counters[name].reset:
+            raise Problem(Rule.RESET, (), f"{name}[{index}] is {value} when the next launch begins")
+
+
+# -- tickets -----------------------------------------------------------------------------------------------------------
+def draw(g: ProtocolInstance, w: World, t: int, ticket: str, value: int) -> None:
+    """All threads of the CTA will find the ticket's value in its buffer."""
+    for u in g.everyone:
+        if g.threads[u].cta == g.threads[t].cta and not g.ended(w, u):
+            program = g.programs[u]
+            pc, env = w.at[u]
+            slot = program.names.index(ticket)
+            w.at[u] = program.settle((pc, (*env[:slot], value, *env[slot + 1 :])), w.trips)
+
+
+# -- beginnings --------------------------------------------------------------------------------------------------------
+def first_thread(g: ProtocolInstance, t: int) -> bool:
+    """Whether a thread is the one in whose name its CTA begins."""
+    return all(g.threads[u].cta != g.threads[t].cta for u in range(t))
+
+
+def running(g: ProtocolInstance, w: World) -> frozenset[int]:
+    """CTAs that have begun and not ended."""
+    return frozenset(g.threads[u].cta for u in g.everyone if not g.ended(w, u)) & w.begun
+
+
+__all__ = [
+    "bring",
+    "causality",
+    "check_counters",
+    "draw",
+    "ended",
+    "fence",
+    "first_thread",
+    "learn",
+    "meet",
+    "operate",
+    "reached",
+    "running",
+    "take",
+    "turn",
+    "word",
+]
