@@ -41,6 +41,7 @@ from tilewright.protocol.effects import (
     BarrierLife,
     Effect,
     Fence,
+    MemoryFence,
     Mode,
     Order,
     Part,
@@ -50,11 +51,12 @@ from tilewright.protocol.effects import (
     Retire,
     Signal,
     Stage,
+    Strong,
     Sync,
     TensorLife,
 )
 from tilewright.protocol.model import steps
-from tilewright.protocol.operands import FenceSpace, Scope
+from tilewright.protocol.operands import FenceSpace, Scope, Sem
 from tilewright.protocol.validate import problems
 
 STATES = 1_200
@@ -172,6 +174,12 @@ def _others(effect: Effect, field: str, value: object) -> Iterator[object]:
             yield from (x for x in Order if x is not value and (effect.region is None or "TENSORMAP" in x.name))
         case (_, "parity" | "by") if isinstance(value, Expr):
             yield 1 - value
+        case Strong(), "value" if isinstance(value, Expr):
+            yield value + 1
+        case (Strong() | MemoryFence(), "scope"):
+            yield Scope.CTA if value is Scope.GPU else Scope.GPU
+        case Strong(), "sem" | "does":
+            yield from (x for x in type(value) if x is not value)
         case (Signal(), "release") | (Sync(), "among") if isinstance(value, Enum):
             yield from (x for x in type(value) if x is not value)
         case ((Await() | BarrierLife() | TensorLife() | Signal()), _) if isinstance(value, bool):
@@ -215,6 +223,15 @@ def extra() -> Iterator[tuple[str, Protocol]]:
     for scopes in product((Scope.CTA, Scope.CLUSTER), repeat=2):
         for how in ("arrive", "relaxed", "expecting", "waiting relaxed", "peeking"):
             yield f"peer {how} {scopes[0].value} {scopes[1].value}", _peer(how, *scopes)
+    for sem, scope in product(Sem, (Scope.CTA, Scope.GPU)):
+        for fences in product((None, Scope.CTA, Scope.GPU), repeat=2) if sem is Sem.RELAXED else [(None, None)]:
+            yield f"drawn {sem.value} {scope.value} {fences}", _drawn(sem, scope, *fences)
+    for written, read in product((Sem.RELAXED, Sem.RELEASE), (Sem.RELAXED, Sem.ACQUIRE)):
+        for stored, least in product((False, True), (1, 2)):
+            scopes = list(product((Scope.CTA, Scope.GPU), repeat=2)) if least == 1 else [(Scope.GPU, Scope.GPU)]
+            for mine, theirs in scopes:
+                words = f"{written.value} {read.value} {mine.value} {theirs.value} {stored} {least}"
+                yield f"signed {words}", _signed(written, read, mine, theirs, stored, least)
 
 
 def _one_role(write: Callable[[Build, RoleBuilder], None]) -> Protocol:
@@ -313,6 +330,38 @@ def _peer(how: str, arriving: Scope, waiting: Scope) -> Protocol:
             r.all(ops.Wait(full[0], ops.ZERO, waiting, how != "waiting relaxed", peeked=how == "peeking"))
             r.all(ops.Read(x.whole))
         b.sync(r)
+    return b.protocol()
+
+
+def _drawn(sem: Sem, scope: Scope, before: Scope | None, behind: Scope | None) -> Protocol:
+    """Two CTAs of a grid write; who draws the last ticket reads what both wrote. Fences may stand around the draw."""
+    b = Build("extra", grid=2)
+    x, done = b.buffer("x", 32, Space.GLOBAL), b.counter("done", reset=True)
+    cell, ticket = b.ticket("ticket")
+    with b.role("r", 1) as r:
+        r.all(ops.Write(x.at(sym("cta") * 16, 16)))
+        for op in (before, ops.AtomAdd(done[0], 1, cell, sem, scope), behind):
+            if op is not None:
+                r.all(ops.FenceAcqRel(op) if isinstance(op, Scope) else op)
+        with r.when(ticket.eq(1)):
+            r.all(ops.Read(x.whole))
+    return b.protocol()
+
+
+def _signed(written: Sem, read: Sem, mine: Scope, theirs: Scope, stored: bool, least: int) -> Protocol:
+    """The first of two CTAs writes bytes and sets a flag, or adds to a counter; the second waits for it and reads. A
+    flag it sets back."""
+    b = Build("extra", grid=2, resident=2)
+    x, flag = b.buffer("x", 16, Space.GLOBAL), b.counter("flag", reset=not stored)
+    with b.role("r", 1) as r:
+        with r.when(sym("cta").eq(0)):
+            r.all(ops.Write(x.whole))
+            r.all(ops.FlagStore(flag[0], 1, written, mine) if stored else ops.AtomAdd(flag[0], 1, None, written, mine))
+        with r.when(sym("cta").eq(1)):
+            r.all(ops.SpinWait(flag[0], ops.Const(least), read, theirs))
+            r.all(ops.Read(x.whole))
+            if stored:
+                r.all(ops.FlagStore(flag[0], 0, Sem.RELAXED, theirs))
     return b.protocol()
 
 

@@ -1,10 +1,11 @@
 """Random small protocols of the newer forms: neither way to prove may prove what the explorer breaks.
 
-    python tools/random_agree.py [--count N] [--seed N] [--seconds N] [--json FILE]
+    python tools/random_agree.py [--count N] [--seed N] [--seconds N] [--family NAME] [--json FILE]
 
 Three families, drawn alike: clusters of two CTAs (remote reads, writes and arrivals, copies between CTAs, joins of the
-cluster), one CTA with tensor memory, descriptors, commits, cp.async and fences of every space, and rings of two or four
-stages between a producer of ``2 n`` turns and consumers of ``n``. Each is a right protocol with up to three changes, or
+cluster), one CTA with tensor memory, descriptors, commits, cp.async and fences of every space, and rings of two or
+four stages between a producer of ``2 n`` turns and consumers of ``n``. A fourth one, of grids of two or three CTAs with
+counters in global memory, is drawn with ``--family grid``. Each is a right protocol with up to three changes, or
 none: an op dropped, doubled, moved, put in the place of another one, or drawn anew. The judge is the explorer: all
 interleavings at 0 to 3 turns.
 """
@@ -39,8 +40,8 @@ MAX_STATES = 1_500
 MAX_RUNS = 150
 """Decision points of the canonical runs: rings of random use seldom need many."""
 
-Letter = tuple[By, o.Op, int | None]
-"""A step, and the CTA that executes it (None: all)."""
+Letter = tuple[By, o.Op, int | Expr | None]
+"""A step, and the CTA that executes it (None: all), or the condition under which they do."""
 
 
 def _changed(right: list[Letter], letters: list[Letter], rng: Random) -> list[Letter]:
@@ -70,7 +71,7 @@ def _written(r: RoleBuilder, word: list[Letter]) -> None:
         if cta is None:
             execute(op)
         else:
-            with r.when(RANK.eq(cta)):
+            with r.when(RANK.eq(cta) if isinstance(cta, int) else cta):
                 execute(op)
 
 
@@ -197,13 +198,58 @@ def groups(rng: Random) -> Protocol:
     return b.protocol()
 
 
+def grid(rng: Random) -> Protocol:
+    """CTAs of one warp that tell each other by counters what is done."""
+    ctas = rng.choice((2, 2, 3))
+    b = Build("grid", grid=ctas, resident=rng.choice((1, 1, 2, ctas)))
+    x, y = b.buffer("x", 16, initialised=True), b.buffer("g", 16 * ctas, Space.GLOBAL)
+    n = b.counter("n", 3, reset=rng.random() < 0.8)
+    cell, ticket = b.ticket("ticket")
+    one, everyone, last, mine = By.ELECTED, By.ALL, ticket.eq(ctas - 1), y.at(RANK * 16, 16)
+    sync: Letter = (everyone, o.CtaSync(), None)
+    sems, scopes = list(o.Sem), (o.Scope.GPU, o.Scope.GPU, o.Scope.GPU, o.Scope.CTA)
+    write, read = (everyone, o.Write(mine), None), (everyone, o.Read(y.whole), last)
+    own = (everyone, o.Write(y.at(0, 16), private=True), None)
+    fence: Letter = (one, o.FenceAcqRel(rng.choice(scopes)), None)
+    add: Letter = (one, o.AtomAdd(n[0], 1, cell), None)
+    loose: Letter = (one, o.AtomAdd(n[0], 1, cell, o.Sem.RELAXED), None)
+    bodies: list[list[Letter]] = [
+        [write, sync, add, sync, read],
+        [write, sync, fence, loose, fence, sync, read],
+        [write, sync, add, sync, read, (one, o.FlagStore(n[0], 0, rng.choice(sems[::2])), last)],
+        [loose, (one, o.SpinWait(n[1], ticket), None), sync, own, sync, (one, o.AtomAdd(n[1], sem=o.Sem.RELEASE), None)],
+        [(one, o.SpinWait(n[RANK - 1], C(1)), RANK > 0), sync, own, sync, (one, o.FlagStore(n[RANK], 1), None)],
+        [write, sync, (one, o.AtomAdd(n[0], sem=o.Sem.RELEASE), None), (one, o.SpinWait(n[0], C(ctas)), None), sync,
+         (everyone, o.Read(y.whole), None)],
+        [loose, sync, (everyone, o.Write(y.at(ticket * 16, 16)), ticket < ctas), sync, loose, sync,
+         (everyone, o.Write(y.at(ticket * 16, 16)), ticket < ctas), sync],
+        [(one, o.TmaStore(x.whole, mine), None), (one, o.BulkCommit(), None), (one, o.BulkWait(0), None), add, sync, read],
+        [write, (everyone, o.FenceProxyAsync(), None), sync, add, sync,
+         (one, o.TmaStore(x.whole, y.at(0, 16), reduce=rng.random() < 0.5), last), (one, o.BulkCommit(), last),
+         (one, o.BulkWait(0), last)],
+        [(everyone, o.Write(y.at(0, 16)), 0), sync, fence, (one, o.FlagStore(n[0], 1, o.Sem.RELAXED), 0),
+         (one, o.SpinWait(n[0], C(1), o.Sem.RELAXED), RANK > 0), fence, sync,
+         (everyone, o.Read(y.at(0, 16)), RANK > 0)],
+    ]  # fmt: skip
+    letters = [*(letter for body in bodies for letter in body), sync, (everyone, o.WarpSync(), None)]
+    letters += [(one, o.AtomAdd(n[0], 1, cell, sem, rng.choice(scopes)), None) for sem in sems]
+    letters += [(one, o.SpinWait(n[0], C(k), rng.choice(sems[:2]), rng.choice(scopes)), None) for k in (1, 2)]
+    letters += [(one, o.FlagStore(n[0], rng.choice((0, 1, 2)), rng.choice(sems[::2]), rng.choice(scopes)), None)]
+    with b.role("r", 32) as r:
+        _written(r, _changed(rng.choice(bodies), letters, rng))
+    return b.protocol()
+
+
 FAMILIES: tuple[Callable[[Random], Protocol], ...] = (cluster, one_cta, groups)
 
+APART: tuple[Callable[[Random], Protocol], ...] = (grid,)
+"""Families that are drawn when asked for, so that the numbers of the others stay what they were."""
 
-def drawn(seed: int) -> tuple[str, Protocol] | None:
-    """The protocol of a number; None where it has no good form."""
+
+def drawn(seed: int, only: str = "") -> tuple[str, Protocol] | None:
+    """The protocol of a number, of ``FAMILIES`` or ``only`` one; None where it has no good form."""
     rng = Random(seed)
-    family = rng.choice(FAMILIES)
+    family = rng.choice([f for f in (*FAMILIES, *APART) if f.__name__ == only] if only else FAMILIES)
     try:
         found = family(rng)
     except TilewrightError:
@@ -230,6 +276,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--seconds", type=float, default=0)
+    parser.add_argument("--family", default="", choices=["", *(f.__name__ for f in (*FAMILIES, *APART))])
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     table: Counter[tuple[str, str, str]] = Counter()
@@ -237,7 +284,7 @@ def main() -> None:
     for number in range(args.seed * 10**9, args.seed * 10**9 + 100 * args.count):
         if asked >= args.count or (args.seconds and time.monotonic() - begun > args.seconds):
             break
-        found = drawn(number)
+        found = drawn(number, args.family)
         if found is None or hash(found[1]) in seen:
             continue
         family, protocol = found
@@ -258,7 +305,8 @@ def main() -> None:
     print(asked, "protocols,", bad, "proved and bad,", crashes, "crashes;", dict(sorted(table.items())))
     if args.json:
         found = {
-            "command": f"python tools/random_agree.py --count {args.count} --seed {args.seed}",
+            "command": f"python tools/random_agree.py --count {args.count} --seed {args.seed}"
+            + (f" --family {args.family}" if args.family else ""),
             "python": platform.python_version(),
             "protocols": asked,
             "proved_and_bad": bad,

@@ -10,7 +10,7 @@ import pytest
 from effect_mutants import Case, alterations, cases, extra, samples, shown
 from tilewright.contract.explore import exhaust
 from tilewright.protocol import ops
-from tilewright.protocol.effects import QUEUES, Await, Commit, Pool, Retire, Sync, TensorLife
+from tilewright.protocol.effects import QUEUES, Await, Commit, Pool, Retire, Strong, Sync, TensorLife
 
 SHOWN = [
     ("Arrive", "drop 0 Signal"),
@@ -42,6 +42,18 @@ SHOWN = [
     ("Tcgen05Commit", "1 Signal.after = None"),
     ("Tcgen05Alloc", "drop 0 TensorLife"),
     ("Tcgen05Dealloc", "drop 0 TensorLife"),
+    ("AtomAdd", "drop 0 Strong"),
+    ("AtomAdd", "drop 1 Access"),
+    ("AtomAdd", "0 Strong.does = SET"),
+    ("AtomAdd", "0 Strong.value = 2"),
+    ("AtomAdd", "0 Strong.sem = ACQ_REL"),
+    ("AtomAdd", "0 Strong.scope = GPU"),
+    ("FlagStore", "0 Strong.does = ADD"),
+    ("FlagStore", "0 Strong.sem = RELEASE"),
+    ("SpinWait", "drop 0 Strong"),
+    ("SpinWait", "0 Strong.sem = ACQUIRE"),
+    ("FenceAcqRel", "drop 0 MemoryFence"),
+    ("FenceAcqRel", "0 MemoryFence.scope = GPU"),
 ]
 """Of each kind of effect some alterations; ``tools/effect_mutants.py`` makes them all."""
 
@@ -74,7 +86,7 @@ def blocking(op: ops.Op) -> Iterator[int]:
     """Positions of effects that may block."""
     for i, effect in enumerate(op.effects):
         match effect:
-            case Await(blocks=True) | Sync(waits=True) | Pool() | TensorLife(begins=True):
+            case Await(blocks=True) | Sync(waits=True) | Pool() | TensorLife(begins=True) | Strong():
                 yield i
             case Retire(queue) if queue.collective:
                 yield i

@@ -20,6 +20,7 @@ from tilewright.protocol.effects import Count
 C = o.Const
 SLOT, REGION = o.Slot("bar", sym("k") % 2), o.Region("x", sym("k") % 2 * 64, 64)
 TMEM = o.Region("acc", C(0), 32)
+WORD = o.Word("n", sym("k") % 2)
 
 EXAMPLES: dict[type[object], o.Op] = {
     o.MbarrierInit: o.MbarrierInit("bar", 1),
@@ -47,6 +48,10 @@ EXAMPLES: dict[type[object], o.Op] = {
     o.TensormapReplace: o.TensormapReplace(o.Region("map", C(0), 128)),
     o.TensormapRelease: o.TensormapRelease(o.Region("map", C(0), 128)),
     o.TensormapAcquire: o.TensormapAcquire(o.Region("map", C(0), 128)),
+    o.AtomAdd: o.AtomAdd(WORD, 2, o.Region("x", C(0), 4), o.Sem.RELAXED, Scope.CTA),
+    o.FlagStore: o.FlagStore(WORD, 0, o.Sem.RELAXED),
+    o.SpinWait: o.SpinWait(WORD, C(0), o.Sem.RELAXED, Scope.CTA),
+    o.FenceAcqRel: o.FenceAcqRel(Scope.CTA),
     o.WgmmaFence: o.WgmmaFence(),
     o.Wgmma: o.Wgmma(o.Region("regs", C(0), 64), (REGION,)),
     o.WgmmaCommit: o.WgmmaCommit(),
@@ -71,15 +76,19 @@ EXAMPLES: dict[type[object], o.Op] = {
     o.Tcgen05FenceBefore: o.Tcgen05FenceBefore(),
     o.Tcgen05FenceAfter: o.Tcgen05FenceAfter(),
 }
-_ONE = (o.Tcgen05Mma, o.Tcgen05Cp, o.Tcgen05Commit)
+_ONE = (o.Tcgen05Mma, o.Tcgen05Cp, o.Tcgen05Commit, o.AtomAdd, o.FlagStore)
+_OF_GRIDS = (o.AtomAdd, o.FlagStore, o.SpinWait)
 
 
 def holding(op: o.Op) -> Protocol:
     """A protocol of good form with this op in a loop."""
-    b = Build("one", cluster=2)
+    of_grids = isinstance(op, _OF_GRIDS)
+    b = Build("one", cluster=1 if of_grids else 2, grid=2 if of_grids else 1)
     kt = b.symbol("kt", most=1)
     b.mbarrier("bar", 2)
-    b.buffer("x", 128, initialised=True)
+    b.buffer("x", 128, initialised=not of_grids)
+    if of_grids:
+        b.counter("n", 2)
     b.buffer("map", 128, Space.GLOBAL)
     b.buffer("out", 64, Space.GLOBAL)
     b.buffer("regs", 64, Space.REGISTER)

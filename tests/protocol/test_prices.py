@@ -56,6 +56,7 @@ def test_every_row_prices_an_op_and_every_order_has_a_row() -> None:
         ops.TensormapRelease: ops.TensormapRelease(region),
         ops.TensormapAcquire: ops.TensormapAcquire(region),
         ops.Tcgen05Commit: ops.Tcgen05Commit(slot),
+        ops.SpinWait: ops.SpinWait(ops.Word("done"), sym("zero")),
     }
     issued = (ops.BarArrive, ops.MbarrierInit, ops.CpAsyncArrive, ops.BulkCommit, ops.CpAsyncCommit, ops.WgmmaCommit)
     free = (*issued, ops.ClusterArrive, ops.Tcgen05Commit)  # they wait for nothing

@@ -70,14 +70,15 @@ def broken(p: Protocol, op: ops.Op, cta: int, value: Value, remainder: Remainder
             case _:
                 pass
     if any(x.lands for x in op.of(Signal)):
-        yield from _tracked(op, cta, value)
+        yield from _tracked(p, op, cta, value)
 
 
-def _tracked(op: ops.Op, cta: int, value: Value) -> Iterator[Found]:
+def _tracked(p: Protocol, op: ops.Op, cta: int, value: Value) -> Iterator[Found]:
     """Which CTAs' bytes and barrier a copy takes that completes on a barrier: from global memory to its own CTA, or
     from there to a peer."""
     signal = next(op.of(Signal))
-    source = next((x.region for x in op.accesses if x.proxy is Proxy.ASYNC and not x.writes), None)
+    read = (x.region for x in op.accesses if x.proxy is Proxy.ASYNC and not x.writes)
+    source = next((region for region in read if p.buffer(region.buffer).space in MEMORY), None)
     target = next(x.region for x in op.accesses if x.writes)
     to, on = _owner(target, cta, value), _owner(signal.bar, cta, value)
     if source is None:

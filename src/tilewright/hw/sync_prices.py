@@ -27,6 +27,8 @@ SYNC_PRICES: tuple[SyncPrice, ...] = (
     SyncPrice("mbarrier.arrive", 24.0, _RANK + "a shared-memory atomic without result"),
     SyncPrice("fence.proxy.async", 40.0, _RANK + "waits for the thread's shared accesses"),
     SyncPrice("fence.proxy.tensormap", 500.0, _RANK + "a fence at gpu scope, with a round trip to the L2 cache"),
+    SyncPrice("fence.acq_rel", 500.0, _RANK + "at gpu scope, as fence.proxy.tensormap"),
+    SyncPrice("ld.acquire", 300.0, _RANK + "a load from the L2 cache, of a word that is there"),
     SyncPrice("fence.mbarrier_init", 40.0, _RANK + "as fence.proxy.async"),
     SyncPrice("bar.sync", 30.0, _RANK + "arrival and release of the CTA's barrier unit"),
     SyncPrice("bar.warp.sync", 2.0, _RANK + "converged warps pass at once"),

@@ -294,7 +294,7 @@ class _Reader:
             case ast.Constant(value=str(text)) if (named := _enum(kind, name)) is not None:
                 return named(text)
             case _:
-                return _expr(node) if name in _EXPR_FIELDS else _literal(node)
+                return _expr(node) if name in _EXPR_FIELDS and _hints(kind).get(name) is not int else _literal(node)
 
 
 def _of_use(kind: type[Any], name: str, named: str, index: ast.expr) -> Any:

@@ -142,8 +142,8 @@ def _declarations(p: Protocol) -> Iterator[Diagnostic]:
 
 def _grid(p: Protocol) -> Iterator[Diagnostic]:
     """A grid of CTAs that are no cluster, and the counters in global memory that they share."""
-    if not 1 <= p.grid <= MAX_GRID or (p.grid > 1 and p.cluster > 1):
-        found = f"a grid of {p.grid} CTAs in clusters of {p.cluster}"
+    if not 1 <= p.grid <= MAX_GRID or (p.cluster > 1 and (p.grid > 1 or p.global_counters)):
+        found = f"a grid of {p.grid} CTAs in clusters of {p.cluster}{', with counters' if p.global_counters else ''}"
         yield Diagnostic("MBR002", found=found, required=f"1 to {MAX_GRID} CTAs, in no cluster")
     if not 1 <= p.resident <= p.grid:
         found = f"{p.resident} resident CTAs of a grid of {p.grid}"
@@ -192,7 +192,7 @@ def _step(p: Protocol, role: Role, first: int, step: Step, known: set[str]) -> I
     op = step.op
     yield from _grain(role, first, step)
     yield from _numbers(p, step)
-    yield from _alone(p, step)
+    yield from _alone(p, role, step)
     for e in op.expressions:
         yield from _scope(role, e, known, step.where)
     for value in _values(op):
@@ -269,13 +269,16 @@ _SEMS: dict[type[ops.Op], tuple[ops.Sem, ...]] = {
 """Semantics of stores and loads; red has those of a store (PTX ISA 9.1, 9.7.9.8, 9.7.9.11, 9.7.13.5 to 7)."""
 
 
-def _alone(p: Protocol, step: Step) -> Iterator[Diagnostic]:
+def _alone(p: Protocol, role: Role, step: Step) -> Iterator[Diagnostic]:
     """CTAs of a grid reach each other through global memory alone; strong operations have a semantics that exists."""
     op = step.op
     places = [x for x in _values(op) if isinstance(x, ops.Slot | ops.Region) and x.cta is not None]
     if p.grid > 1 and (places or getattr(op, "ctas", ()) or isinstance(op, ops.ClusterArrive | ops.ClusterWait)):
         found = f"{type(op).__name__} that reaches other CTAs of a grid"
         yield Diagnostic("MBR002", where=step.where, found=found, required="a cluster, or global memory")
+    if isinstance(op, ops.AtomAdd | ops.FlagStore) and step.by is By.PER_WARP and role.threads > WARP_THREADS:
+        found = f"role {role.name}: {type(op).__name__} by each warp"
+        yield Diagnostic("MBR003", where=step.where, found=found, required="one elected thread")
     red = isinstance(op, ops.AtomAdd) and op.ticket is None
     allowed = _SEMS[ops.FlagStore] if red else _SEMS.get(type(op), tuple(ops.Sem))
     sem = getattr(op, "sem", allowed[0])

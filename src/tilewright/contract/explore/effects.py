@@ -229,7 +229,9 @@ def _bulk(
                 b = g.bar(t, op.bar, rank)
                 barriers.use(g, w, t, b)
                 peers.remote(g, w, t, rank)
-                _map(g, w, t, op.tensormap, "tma_load", _copy(g, w, t, op.dst, b, rank, "tma_load"), 0)
+                queue = _copy(g, w, t, op.dst, b, rank, "tma_load")
+                _source(g, w, t, op, queue)
+                _map(g, w, t, op.tensormap, "tma_load", queue, 0)
         case ops.DsmemCopy():
             b = g.bar(t, op.bar)
             barriers.use(g, w, t, b)
@@ -261,6 +263,13 @@ def _copy(g: ProtocolInstance, w: World, t: int, dst: ops.Region, b: int, rank: 
     w.flights |= {Flight(engine, t, g.teams[t], place, True, queue, 0)}
     w.landings = (*w.landings, *[Landing(b, dst.size, 0, t, ((queue, 0),))] * g.threads[t].weight)
     return queue
+
+
+def _source(g: ProtocolInstance, w: World, t: int, op: ops.TmaLoad, queue: Queue) -> None:
+    """A copy reads global memory until it has landed."""
+    if op.source is not None and not g.place(t, op.source, clipped=op.tensor).empty:
+        place = touch(g, w, t, op.source, "tma_load", False)
+        w.flights |= {Flight("tma_load", t, g.teams[t], place, False, queue, 0)}
 
 
 def _map(

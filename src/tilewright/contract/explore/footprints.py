@@ -231,6 +231,8 @@ class Footprints:
                 for rank in ranks(op.ctas) or [self.g.threads[t].cta]:
                     b = self._uses(f, t, op.bar, rank)
                     self._bytes(f, t, op.dst, True, rank)
+                    if op.source is not None and not self.g.place(t, op.source, clipped=op.tensor).empty:
+                        self._bytes(f, t, op.source, False)
                     if not mine:
                         f.signals[b] = Signals(landed=op.dst.size * weight)
                         self._landed(f)

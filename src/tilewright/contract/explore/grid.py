@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from tilewright.contract.explore.instance import ProtocolInstance, number
-from tilewright.contract.explore.world import Bytes, Causality, Deed, Left, Problem, WordKey, World
+from tilewright.contract.explore.world import Bytes, Causality, Deed, Landing, Left, Problem, WordKey, World
 from tilewright.contract.rules import Rule
 from tilewright.protocol import ops
 
@@ -95,6 +95,15 @@ def turn(w: World, b: int) -> None:
     c = w.causality
     if c is not None:
         c.passed[b] = c.passed.get(b, _NOTHING) | c.told.get(b, _NOTHING)
+
+
+def landed(w: World, landing: Landing) -> None:
+    """A copy lands: the phase that tracks it hands on that it is over."""
+    c = w.causality
+    if c is not None:
+        over = {f for f in w.flights for queue, upto in landing.closes if f.queue == queue and f.number <= upto}
+        deeds = c.deeds & {Deed(f.bytes, f.writes, f.owner, 0, f.engine) for f in over}
+        c.told[landing.bar] = c.told.get(landing.bar, _NOTHING) | deeds
 
 
 def learn(w: World, t: int, b: int) -> None:
@@ -211,6 +220,7 @@ __all__ = [
     "ended",
     "fence",
     "first_thread",
+    "landed",
     "learn",
     "meet",
     "operate",

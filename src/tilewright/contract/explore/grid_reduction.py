@@ -25,7 +25,11 @@ class GridReduction:
     def __init__(self, g: ProtocolInstance):
         self.g = g
         code = [s.op for role in g.protocol.roles for s in steps(role.body)]
-        self.copies = any(isinstance(op, ops.TmaStore) and op.dst is not None for op in code)
+        self.copies = any(
+            (isinstance(op, ops.TmaStore) and op.dst is not None)
+            or (isinstance(op, ops.TmaLoad) and op.source is not None)
+            for op in code
+        )
 
     def chosen(self, w: World, ways: list[Move], last: Move | None = None) -> list[Move]:
         """A persistent part of ``ways``."""
@@ -60,7 +64,7 @@ class GridReduction:
         match op:
             case ops.AtomAdd() | ops.FlagStore() | ops.SpinWait():
                 return False
-            case ops.FenceProxyAsync() | ops.TmaStore() | ops.BulkWait():
+            case ops.FenceProxyAsync() | ops.TmaStore() | ops.BulkWait() | ops.TmaLoad():
                 return not self.copies
             case ops.Read() | ops.Write():
                 return not self.copies or self.g.buffers[op.region.buffer].space is not Space.GLOBAL

@@ -110,6 +110,7 @@ def step(g: ProtocolInstance, w: World, move: Move) -> None:
     if move.landing is not None:
         at = w.landings.index(move.landing)
         w.landings = w.landings[:at] + w.landings[at + 1 :]
+        grid.landed(w, move.landing)
         close(g, w, move.landing.closes)
         barriers.signal(w, move.landing.owner, move.landing.bar, -move.landing.tx, move.landing.arrivals)
         return

@@ -125,7 +125,7 @@ def _outside(effect: Effect, by: By) -> str:
         case Access(pair=True) | TensorLife(pair=True):
             return "pairs of CTAs"
         case Access(mode=Mode.READ, until=ops.Slot()):
-            return "copies between CTAs"
+            return "copies that name what they read"
         case Access(part=Part.ONE):
             return "an address in shared memory"
         case Strong() | MemoryFence():

@@ -160,6 +160,8 @@ class Machine(Evaluation):
         self.numbers: dict[Stream, int] = {}
         """Streams and spaces numbered as they come up."""
         self.warnings: dict[tuple[Rule, str], Breach] = {}
+        self.doubt = ""
+        """Why no number of right runs is a proof; empty if they are."""
         self.spent = 0
         """Work done, in instructions; what else takes time is told in as many."""
         self._found: dict[int, tuple[Step, list[tuple[Transfer, Effect]]]] = {}

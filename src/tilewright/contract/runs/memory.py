@@ -130,13 +130,14 @@ def touch(x: StepExecution, use: NewAccess, rank: int | None = None) -> None:
             raise x.breach(Rule.READ_EARLY, detail, buffer=place.buffer.name)
         for old in cell.writes:
             _ordered(x, place, old, True, use)
+        for old, wrote in cell.older:
+            if wrote or writes:
+                _ordered(x, place, old, wrote, use)
         if writes:
             for old in cell.reads:
                 _ordered(x, place, old, False, use)
-            for old, wrote in cell.older:
-                _ordered(x, place, old, wrote, use)
             if not use.effect.frees:  # a pair's second dealloc asks again
-                cells[i] = _written(m, agent, cell, new)
+                cells[i] = _written(x, cell, new)
         else:
             kept = tuple(r for r in cell.reads if r.agent != agent.index or not _alike(r.effect, use.effect))
             cells[i] = ByteHistory(cell.writes, (*kept, new), cell.older)
@@ -145,7 +146,8 @@ def touch(x: StepExecution, use: NewAccess, rank: int | None = None) -> None:
 
 def _is_dsmem(x: StepExecution) -> bool:
     """Whether the op copies between CTAs: its source and its target may outlast it."""
-    return any(e.proxy is Proxy.ASYNC and not e.writes for e in x.step.op.accesses)
+    read = (e.region for e in x.step.op.accesses if e.proxy is Proxy.ASYNC and not e.writes)
+    return any(x.m.buffers[region.buffer].space in _OF_A_CTA for region in read)
 
 
 def _alike(one: Access, two: Access) -> bool:
@@ -153,17 +155,36 @@ def _alike(one: Access, two: Access) -> bool:
     return one.proxy is two.proxy and one.queue is two.queue
 
 
-def _written(m: Machine, agent: CompiledAgent, cell: ByteHistory, new: Record) -> ByteHistory:
+def _written(x: StepExecution, cell: ByteHistory, new: Record) -> ByteHistory:
     """The cell after a write. A write that all classes of a role share replaces the bytes part by part: until the last
-    class has written, the history before it still counts."""
-    classes = m.role_agents[agent.role] if new.step.by is By.ALL else [agent]
+    class has written, the history before it still counts. So does what other classes of the role did to parts of their
+    own, as long as the writer need not know of it."""
+    agent = x.agent
+    before = (*((w, True) for w in cell.writes), *((r, False) for r in cell.reads))
+    apart = tuple((old, wrote) for old, wrote in (*cell.older, *before) if _unheeded(x, old, new))
+    classes = x.m.role_agents[agent.role] if new.step.by is By.ALL else [agent]
     if len(classes) == 1:
-        return ByteHistory((new,), ())
+        return ByteHistory((new,), (), _latest(apart))
     ours = {w.agent for w in cell.writes if w.step is new.step and w.agent != agent.index}
     if ours and all(w.agent != agent.index for w in cell.writes):
         complete = len(ours) + 1 == len(classes)
         return ByteHistory((*cell.writes, new), cell.reads, () if complete else cell.older)
-    return ByteHistory((new,), (), (*((w, True) for w in cell.writes), *((r, False) for r in cell.reads)))
+    return ByteHistory((new,), (), _latest((*apart, *before)))
+
+
+def _unheeded(x: StepExecution, old: Record, new: Record) -> bool:
+    """Whether another class of the role made an access to its own part that need not be ordered before the new one."""
+    if old.agent == x.agent.index or x.m.agents[old.agent].role != x.agent.role:
+        return False
+    if old.stream is not None:
+        return old.effect.part is new.effect.part is Part.THREAD
+    return not x.a.clock[M] >> old.e & 1
+
+
+def _latest(history: tuple[tuple[Record, bool], ...]) -> tuple[tuple[Record, bool], ...]:
+    """Of accesses that one class made in the same way, the last one."""
+    last = {(old.agent, wrote, old.effect.proxy, old.effect.queue): (old, wrote) for old, wrote in history}
+    return tuple(last.values())
 
 
 def _split(st: RunState, key: Stream, begin: int, end: int) -> tuple[list[int], list[ByteHistory], int, int]:

@@ -22,6 +22,7 @@ from tilewright.contract.runs.machine import Machine
 from tilewright.contract.runs.normal import normal
 from tilewright.contract.runs.state import RunState, Trip, TripDecision
 from tilewright.contract.runs.transfers import TRANSFERS, check_end
+from tilewright.contract.runs.word_order import unordered
 from tilewright.contract.runs.words import take_turns
 from tilewright.contract.threads import Test
 from tilewright.protocol.model import Protocol
@@ -68,6 +69,12 @@ def search(m: Machine, limit: int = MAX_STATES) -> Search:
     """
     for rule, detail in declared(m.protocol):
         return Search(0, 0, failure=Failure(Breach(rule, 0, None, detail), m.start(), m))
+    m.doubt = unordered(m.agents)
+    found = _searched(m, limit)
+    return replace(found, reason=m.doubt) if m.doubt and found.failure is None and not found.reason else found
+
+
+def _searched(m: Machine, limit: int) -> Search:
     wandering = sorted(f"{counter} of {x.label}" for x in m.agents for counter in x.usage.raw & _endless(m, x))
     if wandering:
         found = _search(m, FIRST_LOOK, False)

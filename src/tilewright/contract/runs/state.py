@@ -171,7 +171,7 @@ class HandedOn(NamedTuple):
 
 
 class WordUse(NamedTuple):
-    """The last strong operation of its kind by an agent on a word."""
+    """The last strong operation of its kind by an agent on a word; one that ``sets`` it, so that it ``falls``."""
 
     agent: int
     cta: int
@@ -179,6 +179,8 @@ class WordUse(NamedTuple):
     where: Step
     writes: bool
     wide: bool
+    sets: bool
+    falls: bool
 
 
 class WordState(NamedTuple):

@@ -35,13 +35,15 @@ def strong(x: StepExecution, effect: Strong) -> bool:
     key = effect.word.counter, _index(x, effect)
     word = st.words.get(key, WordState())
     _morally_strong(x, effect, word)
+    falls = effect.does is Counting.SET and x.value(effect.value) < word.value
+    _settled(x, effect, word, falls)
     if effect.reads:
         _read(x, effect, word)
     if effect.writes:
         word = _written(x, effect, word)
     wide = effect.scope is Scope.GPU
-    use = WordUse(x.agent.index, x.agent.cta, a.epoch, x.step, effect.writes, wide)
-    kept = [u for u in word.uses if (u.agent, u.writes, u.wide) != (use.agent, use.writes, use.wide)]
+    use = WordUse(x.agent.index, x.agent.cta, a.epoch, x.step, effect.writes, wide, effect.does is Counting.SET, falls)
+    kept = [u for u in word.uses if (u.agent, *u[4:]) != (use.agent, *use[4:])]
     st.words = {**st.words, key: word._replace(uses=(*kept, use))}
     st.acted |= {x.agent.cta}
     x.m.wake(st)
@@ -65,6 +67,17 @@ def _morally_strong(x: StepExecution, effect: Strong, word: WordState) -> None:
             what = f"an operation of {x.label} on {effect.word.counter} and one of {x.m.agents[u.agent].label}"
             detail = f"{what} of another CTA, of which one is of scope {Scope.CTA.value}"
             raise x.breach(Rule.STRONG, detail, (u.agent, u.where))
+
+
+def _settled(x: StepExecution, effect: Strong, word: WordState, falls: bool) -> None:
+    """What is set is ordered with other writes of the word, and where it falls with all operations on it, so that no
+    value from before is read (``word_order``). If not, a run may still go wrong, but proves nothing."""
+    sets = effect.does is Counting.SET
+    for u in word.uses:
+        both = u.writes and effect.writes and (sets or u.sets)
+        if u.agent != x.agent.index and (both or falls or u.falls) and not x.a.clock[M] >> u.step & 1:
+            name = effect.word.counter
+            x.m.doubt = f"a store to {name} and an operation of another thread on it are in no causality order"
 
 
 def _read(x: StepExecution, effect: Strong, word: WordState) -> None:

@@ -41,7 +41,8 @@ class TmaLoad(Op):
     """Asynchronous copy from global memory; completes ``dst.size`` transaction bytes on ``bar``.
 
     ``ctas`` (multicast) are the ranks that receive the bytes, each at the same offset and on its own barrier. The size
-    is what the descriptor's box delivers, whatever was expected. ``tensor`` is false for cp.async.bulk.
+    is what the descriptor's box delivers, whatever was expected. ``tensor`` is false for cp.async.bulk. ``source`` are
+    the bytes that are copied, where somebody writes them while the kernel runs.
     """
 
     dst: Region
@@ -49,10 +50,11 @@ class TmaLoad(Op):
     ctas: tuple[Expr, ...] = ()
     tensormap: Region | None = None
     tensor: bool = True
+    source: Region | None = None
 
     grain = Grain.ELECTED
     engine = Engine.LOADS
-    spaces = located(dst=MEMORY, tensormap=GLOBAL)
+    spaces = located(dst=MEMORY, tensormap=GLOBAL, source=GLOBAL)
     peers = True
     swizzled = True
 
@@ -64,7 +66,12 @@ class TmaLoad(Op):
     def effects(self) -> tuple[Effect, ...]:
         moved = Access(self.dst, Mode.WRITE, Proxy.ASYNC, self.bar, ranks=self.ctas, name="a TMA load")
         landed = Signal(self.bar, lands=self.dst.size, ranks=self.ctas)
-        return moved, *_descriptor(self.tensormap, self.bar), landed
+        return moved, *self._read(), *_descriptor(self.tensormap, self.bar), landed
+
+    def _read(self) -> tuple[Effect, ...]:
+        if self.source is None:
+            return ()
+        return (Access(self.source, Mode.READ, Proxy.ASYNC, self.bar, clipped=self.tensor, name="a TMA load"),)
 
     @property
     def brief(self) -> Brief:

@@ -73,6 +73,8 @@ class SpinWait(Op):
     sem: Sem = Sem.ACQUIRE
     scope: Scope = Scope.GPU
 
+    instruction = "ld.acquire"
+
     @once
     def effects(self) -> tuple[Effect, ...]:
         return (Strong(self.word, Counting.AT_LEAST, self.least, self.sem, self.scope),)
@@ -88,6 +90,8 @@ class FenceAcqRel(Op):
     """fence.acq_rel: with a relaxed op on a word behind it, or before it, a release or an acquire pattern."""
 
     scope: Scope = Scope.GPU
+
+    instruction = "fence.acq_rel"
 
     @once
     def effects(self) -> tuple[Effect, ...]:
