@@ -88,7 +88,7 @@ def in_turn(parts: int = 3) -> Protocol:
 
 
 def neighbours(parts: int = 3, *, resident: int | None = None) -> Protocol:
-    """Stream-K's fix-up by rank: each CTA waits for the flag of the one before it, adds to its sum, and sets its own."""
+    """Stream-K's fix-up by rank: each CTA waits for the flag of the one before, adds to its sum, and sets its own."""
     b = Build("neighbours", grid=parts, resident=parts if resident is None else resident)
     sums, flags = b.buffer("sums", parts * PART, Space.GLOBAL), b.counter("flags", parts, reset=True)
     with b.role("cta", 128) as c:

@@ -240,7 +240,8 @@ class Rule(Enum):
     RESIDENT = RuleText(
         "MBR040",
         "waits for CTAs that have begun",
-        "a CTA waits for what CTAs do that are known to have begun; of a grid only the resident ones surely run at once",
+        "a CTA waits for what CTAs do that are known to have begun; of a grid only the resident ones surely run at "
+        "once",
         "CUDA C++ Programming Guide, thread hierarchy (blocks execute in any order) and cooperative groups (grid "
         "synchronisation)",
         "wait for tickets drawn before one's own, let the last one to arrive do the work, or launch cooperatively no "
@@ -249,8 +250,8 @@ class Rule(Enum):
     STRONG = RuleText(
         "MBR041",
         "scopes of strong operations",
-        "two operations on a word by different CTAs, one of which writes, have scopes that include each other's threads, "
-        "or are in causality order",
+        "two operations on a word by different CTAs, one of which writes, have scopes that include each other's "
+        "threads, or are in causality order",
         f"{_M}, 8.5 (scope), 8.7 (morally strong operations), 8.7.1 (data-races), 8.10.3 (atomicity)",
         "use scope gpu for every operation on a word that several CTAs touch",
     )
@@ -299,8 +300,8 @@ ASSUMPTIONS: tuple[tuple[str, str], ...] = (
     ("data-independent-control", "control depends on counters, trip symbols, the CTA's rank and drawn tickets alone"),
     (
         "counters-of-one-launch",
-        "while a grid runs nobody else touches its counters and buffers; a counter said to be reset is filled with zeros "
-        "before each launch, any other was zero before the first",
+        "while a grid runs nobody else touches its counters and buffers; a counter said to be reset is filled with "
+        "zeros before each launch, any other was zero before the first",
     ),
     (
         "begun-ctas-go-on",

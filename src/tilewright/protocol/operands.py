@@ -21,7 +21,7 @@ class Scope(Enum):
 
 
 class Sem(Enum):
-    """What a strong operation is part of (PTX ISA 9.1, 8.8): of a release pattern, an acquire pattern, both, neither."""
+    """What a strong operation is part of (PTX ISA 9.1, 8.8): a release pattern, an acquire pattern, both, neither."""
 
     RELAXED = "relaxed"
     ACQUIRE = "acquire"

@@ -158,7 +158,9 @@ class _Run:
         self.words: dict[tuple[str, int], list[float]] = {}
         self.steps = 0
         self.agents = [
-            _Agent(role, cta, {**values, **dict.fromkeys(protocol.tickets, 0), ops.CTA_RANK: cta, **dict(role.counters)})
+            _Agent(
+                role, cta, {**values, **dict.fromkeys(protocol.tickets, 0), ops.CTA_RANK: cta, **dict(role.counters)}
+            )
             for cta in range(protocol.ctas)
             for role in protocol.roles
             if role.ctas is None or cta in role.ctas

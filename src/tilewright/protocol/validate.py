@@ -155,7 +155,9 @@ def _grid(p: Protocol) -> Iterator[Diagnostic]:
     for b in tickets.values():
         if b.size < TICKET_BYTES or b.initialised:
             found = f"ticket {b.name} in {b.size} bytes{', initialised' if b.initialised else ''}"
-            yield Diagnostic("MBR002", found=found, required=f"{TICKET_BYTES} bytes that hold nothing before it is drawn")
+            yield Diagnostic(
+                "MBR002", found=found, required=f"{TICKET_BYTES} bytes that hold nothing before it is drawn"
+            )
 
 
 def _placed(p: Protocol) -> Iterator[tuple[Role, int]]:
@@ -285,7 +287,9 @@ def _alone(p: Protocol, role: Role, step: Step) -> Iterator[Diagnostic]:
     if sem not in allowed:
         found = f"{type(op).__name__}{' without a ticket' if red else ''} with {sem.value}"
         required = " or ".join(x.value for x in allowed)
-        yield Diagnostic("MBR002", where=step.where, found=found, required=required, source="PTX ISA 9.1, 9.7.9, 9.7.13")
+        yield Diagnostic(
+            "MBR002", where=step.where, found=found, required=required, source="PTX ISA 9.1, 9.7.9, 9.7.13"
+        )
 
 
 def _grain(role: Role, first: int, step: Step) -> Iterator[Diagnostic]:

@@ -182,7 +182,7 @@ def _run_local(g: ProtocolInstance, w: World, t: int) -> None:
 
 
 def final(g: ProtocolInstance, w: World, ways: list[Move]) -> Problem | None:
-    """What is wrong with a world in which all threads ended, or nobody can go on: ``ways`` are all moves that are left."""
+    """What is wrong with a world in which all threads ended, or nobody can go on. ``ways`` are all moves left."""
     if all(g.ended(w, t) for t in g.everyone):
         try:
             check_end(w)
@@ -196,7 +196,9 @@ def final(g: ProtocolInstance, w: World, ways: list[Move]) -> Problem | None:
     if ways:
         late = ", ".join(str(g.threads[move.thread].cta) for move in ways)
         stuck = tuple(t for t in stuck if g.threads[t].cta in w.begun)
-        words = ", ".join(f"{g.threads[t].label} of CTA {g.threads[t].cta} at {type(g.op(w, t)).__name__}" for t in stuck)
+        words = ", ".join(
+            f"{g.threads[t].label} of CTA {g.threads[t].cta} at {type(g.op(w, t)).__name__}" for t in stuck
+        )
         return Problem(Rule.RESIDENT, stuck, f"nobody that runs can go on, and CTA {late} may never begin: {words}")
     words = ", ".join(f"{g.threads[t].label} at {type(g.op(w, t)).__name__}" for t in stuck)
     return Problem(Rule.DEADLOCK, stuck, f"nobody can go on: {words}")

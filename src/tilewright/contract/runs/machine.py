@@ -4,8 +4,8 @@ One schedule is run: among the agents that can go on, the one least far in the s
 schedules, because every rule it checks speaks of what holds in *every* execution (the clocks) and, while the rules of
 counts, phases and recycling hold, no execution orders things otherwise (``docs/contracts.md``, the theorem).
 
-The machine stops at a breach, at the end, or where a trip count (``OpenTripCount``) or the order of strong operations on
-counters (``OpenOrder``) must be decided.
+The machine stops at a breach, at the end, or where a trip count (``OpenTripCount``) or the order of strong operations
+on counters (``OpenOrder``) must be decided.
 """
 
 from __future__ import annotations
@@ -203,10 +203,7 @@ class Machine(Evaluation):
             past = 1 << begun(agent.cta)
             agents.append(AgentState(0, env, past=past, registers=self.protocol.registers_per_thread))
         bars = [
-            BarState(b.count)
-            for _ in range(self.protocol.ctas)
-            for b in self.protocol.barriers
-            for _ in range(b.slots)
+            BarState(b.count) for _ in range(self.protocol.ctas) for b in self.protocol.barriers for _ in range(b.slots)
         ]
         pool = dict.fromkeys(range(self.protocol.ctas), 0)
         return RunState(agents, bars, pool=pool, steps=begun(self.protocol.ctas))

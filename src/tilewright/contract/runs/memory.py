@@ -11,7 +11,7 @@ from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.descriptors import check_acquired, replaced
 from tilewright.contract.runs.evaluation import CompiledRegion, OutOfReach
 from tilewright.contract.runs.groups import enter_group
-from tilewright.contract.runs.machine import Machine, StepExecution
+from tilewright.contract.runs.machine import StepExecution
 from tilewright.contract.runs.peers import note_remote, outlives
 from tilewright.contract.runs.state import (
     EMPTY,
@@ -280,10 +280,10 @@ def _fenced_by_anyone(x: StepExecution, old: Record) -> bool:
 
 def _after_async(x: StepExecution, place: CompiledRegion, old: Record, old_writes: bool, use: NewAccess) -> Rule | None:
     m, agent, was, now = x.m, x.agent, old.effect, use.effect
-    if m.protocol.grid > 1 and m.agents[old.agent].cta != agent.cta and was.proxy is now.proxy is Proxy.ASYNC:
-        if not was.mode is now.mode is Mode.REDUCE:
-            # the order of one proxy is kept within a CTA only (PTX ISA 9.1, 8.9.5, proxy-preserved base causality order)
-            raise OutOfReach(f"asynchronous accesses of two CTAs of a grid to bytes of {place.buffer.name}")
+    across = m.protocol.grid > 1 and m.agents[old.agent].cta != agent.cta and not was.mode is now.mode is Mode.REDUCE
+    if across and was.proxy is now.proxy is Proxy.ASYNC:
+        # the order of one proxy is kept within a CTA only (PTX ISA 9.1, 8.9.5, proxy-preserved base causality order)
+        raise OutOfReach(f"asynchronous accesses of two CTAs of a grid to bytes of {place.buffer.name}")
     same_role = m.agents[old.agent].role == agent.role
     if was.mode is now.mode is Mode.REDUCE:
         return None

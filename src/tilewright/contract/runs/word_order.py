@@ -60,7 +60,8 @@ def _operations(agent: CompiledAgent) -> list[_Operation]:
     out: list[_Operation] = []
     for pc, ins in enumerate(agent.code):
         for effect in ins.step.op.of(Strong) if isinstance(ins, Do) else ():
-            out.append(_Operation(agent.index, pc, effect, (effect.word.counter, _index(effect.word.index, agent.cta))))
+            word = effect.word.counter, _index(effect.word.index, agent.cta)
+            out.append(_Operation(agent.index, pc, effect, word))
     return out
 
 

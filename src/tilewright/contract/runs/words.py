@@ -105,7 +105,9 @@ def _written(x: StepExecution, effect: Strong, word: WordState) -> WordState:
         mine = [HandedOn(me.index, me.cta, reach, clock) for reach, clock in fences if clock is not None]
     value, past = x.value(effect.value), a.clock[S] | a.past
     if effect.does is Counting.SET:
-        return word._replace(value=value, handed=(*(h for h in word.handed if h.agent == me.index), *mine), schedule=past)
+        return word._replace(
+            value=value, handed=(*(h for h in word.handed if h.agent == me.index), *mine), schedule=past
+        )
     if effect.ticket:
         for other in x.m.agents:
             if other.cta == me.cta:

@@ -335,12 +335,13 @@ CODES: tuple[Code, ...] = (
         bad="mbarrier.try_wait on a mapa address",
         good="arrive on the peer's barrier; the peer waits on it",
         source="PTX ISA 9.1, 9.7.13.15.8, 9.7.9.25.4.1, 5.5.6",
-    ),    Code(
+    ),
+    Code(
         id="MBR040",
         title="a CTA waits for one that may never begin",
         why=(
-            "Of a grid only the resident CTAs surely run at once; another one begins perhaps only when one has ended. A "
-            "CTA may wait for what those do that are known to have begun: for tickets drawn before its own."
+            "Of a grid only the resident CTAs surely run at once; another one begins perhaps only when one has ended. "
+            "A CTA may wait for what those do that are known to have begun: for tickets drawn before its own."
         ),
         bad="while (ld.acquire(flag[blockIdx.x - 1]) == 0);",
         good="t = atomicAdd(&next, 1); while (ld.acquire(done) < t);   // or a cooperative launch, with resident= said",
@@ -360,7 +361,7 @@ CODES: tuple[Code, ...] = (
     Code(
         id="MBR042",
         title="a counter is not zero when the next launch begins",
-        why="Global memory keeps its contents: a counter is filled with zeros before each launch, or left at zero by it.",
+        why="Global memory keeps its contents: a counter is filled with zeros before each launch, or left at zero.",
         bad='counter("done") that each CTA adds to, and nobody sets back',
         good='counter("done", reset=True), or the last CTA stores 0',
         source="Tilewright protocol model; CUDA C++ Programming Guide",

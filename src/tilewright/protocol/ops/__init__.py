@@ -11,7 +11,20 @@ from dataclasses import dataclass
 
 from tilewright.base.expr import Const, Expr
 from tilewright.base.once import once
-from tilewright.protocol.effects import Await, BarrierLife, Commit, Count, Effect, Fence, MemoryFence, Order, Retire, Signal, Strong, Sync
+from tilewright.protocol.effects import (
+    Await,
+    BarrierLife,
+    Commit,
+    Count,
+    Effect,
+    Fence,
+    MemoryFence,
+    Order,
+    Retire,
+    Signal,
+    Strong,
+    Sync,
+)
 from tilewright.protocol.operands import (
     CTA_RANK,
     ZERO,

@@ -15,6 +15,7 @@ from tilewright.protocol.effects import Access, Counting, Effect, Grain, MemoryF
 from tilewright.protocol.operands import Region, Scope, Sem, Word
 from tilewright.protocol.ops.base import MEMORY, Brief, Op, located
 
+
 @dataclass(frozen=True)
 class AtomAdd(Op):
     """atom.add: adds to a word; its value before, the *ticket*, is left in shared memory.
