@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -66,6 +67,15 @@ def test_the_explorer_finds_right_protocols_good(build: Callable[[int], Protocol
     outcome = exhaust(build(2), lambda name, at: 1)
     assert outcome.complete
     assert outcome.finding is None
+
+
+def test_the_protocol_of_the_documents_is_proved() -> None:
+    text = (Path(__file__).parents[2] / "docs/contracts.md").read_text()
+    shown = 'protocol("last_arriver"' + text.split('protocol("last_arriver"')[1].split("```")[0]
+    judgement = judge(from_text(shown))
+    assert isinstance(judgement.proof, Proved)
+    assert judgement.certificate is not None
+    assert "3 CTAs, all orders of strong operations" in judgement.certificate.obligations[0].method
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4])

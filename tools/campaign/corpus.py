@@ -15,7 +15,7 @@ for folder in ("examples", "tests", "tests/contract"):
 
 from gallery import GALLERY  # noqa: E402
 from museum import DECOYS, EXHIBITS  # noqa: E402
-from protocols import attention, blackwell, cp_async, gemm, grouped, split_k  # noqa: E402
+from protocols import attention, blackwell, cp_async, gemm, grids, grouped, split_k  # noqa: E402
 
 
 def small() -> dict[str, Protocol]:
@@ -30,6 +30,11 @@ def small() -> dict[str, Protocol]:
         "split-K": split_k.dsmem_reduce(2),
         "grouped": grouped.tensormap_update(2),
         "blackwell": blackwell.gemm(2),
+        "last arriver": grids.by_fences(2),
+        "in turn": grids.in_turn(2),
+        "neighbours": grids.neighbours(3),
+        "grid barrier": grids.grid_barrier(2),
+        "by copy": grids.by_copy(2),
     }
 
 

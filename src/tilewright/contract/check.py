@@ -102,7 +102,8 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = 
     if result.reason:
         unknown = Unknown("termination of the proof search", result.reason, "bound the counters used as indices")
         return Judgement(unknown, None, (_unknown_diagnostic(unknown),), result.states)
-    method = f"canonical runs to state recurrence ({result.states} states, {result.ends} endings, all trip counts)"
+    of = f", {protocol.grid} CTAs, all orders of strong operations" if protocol.global_counters else ""
+    method = f"canonical runs to state recurrence ({result.states} states, {result.ends} endings, all trip counts{of})"
     return _proved(protocol, policy, method, result)
 
 

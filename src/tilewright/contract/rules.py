@@ -82,7 +82,8 @@ class Rule(Enum):
         "bytes are there before they are read",
         "a read comes after the write it reads is complete and visible",
         f"{_M}, 8 (memory consistency), 9.7.13.15.16",
-        "wait on the barrier (or group) that tracks the write before this read",
+        "wait on the barrier (or group) that tracks the write before this read; between CTAs of a grid, release it by "
+        "a counter at scope gpu and acquire that",
     )
     OVERWRITE = RuleText(
         "MBR017",

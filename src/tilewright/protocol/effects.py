@@ -18,8 +18,8 @@ the provers, so it has its own operational semantics and does not read this tabl
 
 An effect that may block is the first one of its op, so that an op either has not begun or does not block.
 
-Sources: PTX ISA 9.1, sections 8.5 to 8.9 (strong operations), 9.7.9.25 (bulk copies), 9.7.13 (barriers), 9.7.15 (wgmma),
-9.7.16 (tcgen05).
+Sources: PTX ISA 9.1, sections 8.5 to 8.9 (strong operations), 9.7.9.25 (bulk copies), 9.7.13 (barriers), 9.7.15
+(wgmma), 9.7.16 (tcgen05).
 """
 
 from __future__ import annotations

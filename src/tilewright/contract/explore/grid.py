@@ -2,8 +2,8 @@
 
 A *deed* is an access to global memory, or a strong operation on a word. Each thread carries the deeds that it knows to
 be past: its own, and what it was told through barriers of its CTA and through words. Words carry what release patterns
-left there. Two deeds of different CTAs that conflict, of which the later one does not know the earlier one, are a data race
-(PTX ISA 9.1, 8.7.1); two strong ones that include each other's threads never are.
+left there. Two deeds of different CTAs that conflict, of which the later one does not know the earlier one, are a data
+race (PTX ISA 9.1, 8.7.1); two strong ones that include each other's threads never are.
 
 CTAs begin in any order, one move each. While fewer than ``resident`` run, another one begins for sure; beyond that it
 may begin or not, so a state in which only beginnings are left is one in which a grid can hang.

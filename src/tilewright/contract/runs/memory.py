@@ -228,8 +228,8 @@ def _ordered(x: StepExecution, place: CompiledRegion, old: Record, old_writes: b
 
 
 def _clash(x: StepExecution, place: CompiledRegion, old: Record, old_writes: bool, use: NewAccess, rule: Rule) -> str:
-    verb = "writes" if use.effect.writes else "reads"
-    before = f"{old.effect.name} of {x.m.agents[old.agent].label} that {'wrote' if old_writes else 'reads'} them"
+    verb, them = "writes" if use.effect.writes else "reads", x.m.agents[old.agent]
+    before = f"{old.effect.name} of {_who(x, them)} that {'wrote' if old_writes else 'reads'} them"
     match rule:
         case Rule.FENCE_RAW | Rule.FENCE_WAR:
             lack = "without a proxy fence after"
@@ -239,7 +239,11 @@ def _clash(x: StepExecution, place: CompiledRegion, old: Record, old_writes: boo
             lack = "without the tcgen05 fences after"
         case _:
             lack = "not ordered after"
-    return f"{use.effect.name} of {x.label} {verb} bytes of {place.buffer.name} {lack} {before}"
+    return f"{use.effect.name} of {_who(x, x.agent)} {verb} bytes of {place.buffer.name} {lack} {before}"
+
+
+def _who(x: StepExecution, agent: CompiledAgent) -> str:
+    return agent.label if x.m.protocol.grid == 1 else f"{agent.label} of CTA {agent.cta}"
 
 
 def _race(old_writes: bool, use: NewAccess) -> Rule:

@@ -2,10 +2,10 @@
 
 The only choices of a canonical run are the trip counts, and the order of strong operations on counters. Where a count
 must be decided the run splits in two: the loop ends here, or goes on. Where several agents stand at strong operations
-it splits into one for each that may go first; from then on no two states are taken for one. A state needs no visit if one of the same
-shape that knows no more was met before, so the search ends when nothing new
-comes up: prologue, steady state, drain and carry-over between tiles are covered because every reachable state is, not
-because a list of sizes was tried.
+it splits into one for each that may go first; from then on no two states are taken for one. A state needs no visit if
+one of the same shape that knows no more was met before, so the search ends when nothing new comes up: prologue, steady
+state, drain and carry-over between tiles are covered because every reachable state is, not because a list of sizes was
+tried.
 """
 
 from __future__ import annotations
