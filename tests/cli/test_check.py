@@ -50,7 +50,7 @@ def ring(tmp_path: Path) -> Path:
 def test_a_proof_ends_with_status_0(ring: Path) -> None:
     result = tilewright("check", ring)
     assert result.exit_code == 0, result.output
-    assert "ring: proved, 28 obligations, strict" in result.output
+    assert "ring: proved, 31 obligations, strict" in result.output
 
 
 def test_python_files_are_run() -> None:
