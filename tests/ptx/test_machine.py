@@ -179,6 +179,34 @@ def test_atomics_count_every_thread() -> None:
     assert out[0] == 126
 
 
+def last_arriver(last: int) -> str:
+    """Four CTAs leave 32 words each; who draws ticket ``last`` adds those of all, in their order, behind word 129."""
+    return f"""{TID} mov.u32 %r1, %ctaid.x; mad.lo.u32 %r2, %r1, 32, %r0; mul.wide.u32 %rd3, %r2, 4; add.u64 %rd3, %rd0, %rd3;
+    mul.lo.u32 %r3, %r2, %r2; st.global.b32 [%rd3], %r3; bar.sync 0; setp.ne.u32 %p1, %r0, 0; @%p1 bra met;
+    atom.acq_rel.gpu.global.add.u32 %r4, [%rd0+512], 1; st.shared.b32 [s], %r4;
+    met: bar.sync 0; ld.shared.b32 %r5, [s]; setp.ne.u32 %p2, %r5, {last}; @%p2 bra done;
+    ld.global.b32 %r6, [%rd2]; ld.global.b32 %r7, [%rd2+128]; shl.b32 %r6, %r6, 1; add.u32 %r6, %r6, %r7;
+    ld.global.b32 %r7, [%rd2+256]; shl.b32 %r6, %r6, 1; add.u32 %r6, %r6, %r7;
+    ld.global.b32 %r7, [%rd2+384]; shl.b32 %r6, %r6, 1; add.u32 %r6, %r6, %r7; st.global.b32 [%rd2+516], %r6;
+    done: ret;"""
+
+
+def test_the_last_cta_to_arrive_adds_what_all_left_in_the_same_order() -> None:
+    report, out = execute(last_arriver(3), threads=32, schedules=8, words=161, grid=4)
+    assert not report.faults
+    assert not report.differing
+    part = np.arange(128, dtype=np.uint32).reshape(4, 32) ** 2
+    assert out[128] == 4
+    assert (out[129:] == 8 * part[0] + 4 * part[1] + 2 * part[2] + part[3]).all()
+
+
+def test_of_four_ctas_nobody_draws_the_fifth_ticket() -> None:
+    report, out = execute(last_arriver(4), threads=32, schedules=8, words=161, grid=4)
+    assert not report.faults
+    assert out[128] == 4
+    assert not out[129:].any()
+
+
 def test_sums_of_f32_flush_subnormals_in_global_memory_alone() -> None:
     """3e-40 is 0x000344ae."""
     body = f"""{TID} setp.ne.u32 %p1, %r0, 0; @%p1 bra done; st.shared.b32 [s], 0; st.global.b32 [%rd0], 0;
