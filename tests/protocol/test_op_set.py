@@ -20,6 +20,7 @@ from tilewright.protocol.effects import Count
 C = o.Const
 SLOT, REGION = o.Slot("bar", sym("k") % 2), o.Region("x", sym("k") % 2 * 64, 64)
 TMEM = o.Region("acc", C(0), 32)
+OUT = o.Region("out", C(0), 64)
 WORD = o.Word("n", sym("k") % 2)
 
 EXAMPLES: dict[type[object], o.Op] = {
@@ -30,7 +31,7 @@ EXAMPLES: dict[type[object], o.Op] = {
     o.ExpectTx: o.ExpectTx(SLOT, 64),
     o.Wait: o.Wait(SLOT, sym("k") // 2 % 2, Scope.GPU, acquire=False, peeked=True),
     o.TestWait: o.TestWait(SLOT, C(1), Scope.CLUSTER),
-    o.TmaLoad: o.TmaLoad(REGION, SLOT, (C(0), C(1)), o.Region("map", C(0), 128), tensor=False),
+    o.TmaLoad: o.TmaLoad(REGION, SLOT, (C(0), C(1)), o.Region("map", C(0), 128), tensor=False, source=OUT),
     o.TmaStore: o.TmaStore(REGION, o.Region("out", C(0), 64), reduce=True, tensor=False),
     o.DsmemCopy: o.DsmemCopy(REGION, o.Region("x", C(0), 64, C(1)), o.Slot("bar", C(0), C(1))),
     o.TmaPrefetch: o.TmaPrefetch(),

@@ -184,11 +184,10 @@ class WordUse(NamedTuple):
 
 
 class WordState(NamedTuple):
-    """One word of a counter in global memory. ``schedule``: steps that are past once its value is read."""
+    """One word of a counter in global memory."""
 
     value: int = 0
     handed: tuple[HandedOn, ...] = ()
-    schedule: int = 0
     uses: tuple[WordUse, ...] = ()
 
 

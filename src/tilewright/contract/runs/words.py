@@ -20,7 +20,7 @@ from tilewright.contract.rules import Rule
 from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.evaluation import Breach, OpenOrder
 from tilewright.contract.runs.machine import Machine, StepExecution
-from tilewright.contract.runs.state import HandedOn, M, RunState, S, WordState, WordUse
+from tilewright.contract.runs.state import HandedOn, M, RunState, WordState, WordUse
 from tilewright.contract.threads import Do
 from tilewright.protocol.effects import Counting, MemoryFence, Strong
 from tilewright.protocol.operands import Scope
@@ -81,8 +81,8 @@ def _settled(x: StepExecution, effect: Strong, word: WordState, falls: bool) -> 
 
 
 def _read(x: StepExecution, effect: Strong, word: WordState) -> None:
-    """What was written to the word is past; what was handed on is acquired now, or by a later fence."""
-    x.acquire((word.schedule, 0, 0, 0, 0, 0))
+    """What was handed on is acquired now, or by a later fence. That a relaxed operation is past says of others nothing,
+    not even that they are past."""
     seen = _reaching(x, effect.scope, word.handed)
     if effect.sem.acquires:
         for h in seen:
@@ -103,17 +103,15 @@ def _written(x: StepExecution, effect: Strong, word: WordState) -> WordState:
     else:
         fences = ((wide, a.fenced_widely), (False, a.fenced_narrowly))
         mine = [HandedOn(me.index, me.cta, reach, clock) for reach, clock in fences if clock is not None]
-    value, past = x.value(effect.value), a.clock[S] | a.past
+    value = x.value(effect.value)
     if effect.does is Counting.SET:
-        return word._replace(
-            value=value, handed=(*(h for h in word.handed if h.agent == me.index), *mine), schedule=past
-        )
+        return word._replace(value=value, handed=(*(h for h in word.handed if h.agent == me.index), *mine))
     if effect.ticket:
         for other in x.m.agents:
             if other.cta == me.cta:
                 x.st.agents[other.index].env[effect.ticket] = word.value
     handed = (*word.handed, *mine)
-    return word._replace(value=word.value + value, handed=handed, schedule=word.schedule | past)
+    return word._replace(value=word.value + value, handed=handed)
 
 
 def memory_fence(x: StepExecution, effect: MemoryFence) -> bool:
