@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 import tilewright as tw
 from tilewright.base.dtypes import bf16
-from tilewright.base.expr import Sym
+from tilewright.base.expr import TRUE, Sym
 from tilewright.compiler.planned import Program
 from tilewright.compiler.program import Tracing, plan
 from tilewright.compiler.requests import Request, default_facts
@@ -82,7 +82,7 @@ def request(kernel: tw.Kernel, facts: Facts | None = None) -> Request:
 def choices(kernel: tw.Kernel, facts: Facts | None = None, limits: dict[Sym, int] | None = None) -> list[ExtentChoice]:
     asked = request(kernel, facts)
     autos = kernel.compiled.function.autos
-    return choose_extents(probe(autos, Tracing(asked), asked.facts), dict(limits or {}))
+    return choose_extents(probe(autos, Tracing(asked), asked.facts), dict(limits or {}), SM90A)
 
 
 def extents(kernel: tw.Kernel, facts: Facts | None = None, limits: dict[Sym, int] | None = None) -> dict[str, int]:
@@ -124,6 +124,15 @@ def test_a_tile_that_streams_down_its_columns_is_one_line_wide() -> None:
     assert extents(columns) == {"bn": 64, "bm": 512}
 
 
+def test_columns_for_fewer_tiles_than_sms_are_half_a_line_wide() -> None:
+    narrow, wide = choices(columns)
+    assert narrow.extents == {"bn": 32, "bm": 1024}
+    assert wide.predicate == TRUE
+    widest = 32 * SM90A.sm_count
+    assert narrow.predicate.evaluate({"M": 5, "N": widest})
+    assert not narrow.predicate.evaluate({"M": 5, "N": widest + 1})
+
+
 def test_narrow_matrices_get_kernels_of_their_own() -> None:
     found = choices(matrix)
     assert [c.extents["bn"] for c in found] == [64, 128, 256]
@@ -140,7 +149,7 @@ def test_an_unaligned_row_leaves_room_for_the_vector_before_it() -> None:
 @pytest.mark.parametrize("reach", [0, 8])
 def test_the_ladder_of_65536(reach: int) -> None:
     sizes = [s[0][1] for s in bound_ladder([(N, 65536)], {N: reach} if reach else None)]
-    aligned = [128, 512, 1024, 2048, 4096, 8192, 12288, 16384, 24576, 32768, 65536]
+    aligned = [128, 512, 1024, 2048, 4096, 5120, 8192, 10240, 12288, 16384, 20480, 24576, 32768, 65536]
     assert sizes == ([128, 512, 1024, 2553, 5113, 10233, 20473, 40953, 65536] if reach else aligned)
 
 

@@ -18,10 +18,11 @@ from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, Program
 from tilewright.compiler.products import MOST_SPILLED
+from tilewright.compiler.proofs.collapsed import certify_collapsed
 from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.proofs.rewritten import certify_rewritten
 from tilewright.compiler.proofs.steps import certify_steps
-from tilewright.compiler.recipe import Shape, declare_workspaces, recipe
+from tilewright.compiler.recipe import Shape, declare_collapsed, declare_workspaces, recipe
 from tilewright.compiler.requests import assume, interface
 from tilewright.compiler.timing import timed
 from tilewright.compiler.unsupported import UnsupportedClasses
@@ -111,6 +112,7 @@ def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[Ke
         certificate=(
             *certify_steps(launch.steps, by_symbol, planned.predicate, planned.promises),
             *certify_rewritten([each.planned for each in kernels]),
+            *certify_collapsed(planned, planned.predicate),
         ),
         plan="\n".join(planned.remarks(target)),
         reports=reports,
@@ -123,12 +125,15 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
     schedules with roles that all spill the one that does least is kept."""
     least: _Kernel | None = None
     request, workspaces, sizes, promises = planned.request, planned.workspaces, planned.sizes, planned.promises
-    whole = planned.whole
+    whole, collapsed, notes = planned.whole, planned.collapsed, planned.notes
     while True:
         if planned.whole is not None:
             whole = planned.whole
         planned = replace(planned, workspaces=workspaces, sizes=sizes, promises=promises, whole=whole)
+        if collapsed:
+            planned = replace(planned, collapsed=collapsed, notes=notes)
         declare_workspaces(planned.transport, workspaces)
+        declare_collapsed(planned.transport, collapsed)
         assume(planned.transport, (extent <= size for extent, size in sizes))
         require(planned.certificate, planned.tile, planned.transport)
         with timed("emit"):

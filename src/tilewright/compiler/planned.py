@@ -50,6 +50,8 @@ class PlannedKernel:
     """What its ``upto`` axes are narrowed to."""
     whole: tile.Kernel | None = None
     """The program at the same extents, where it was rewritten before it was scheduled."""
+    collapsed: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
+    """What a launch passes for the extents of matrices that are taken for single rows."""
     product: PlannedKernel | None = None
     """Of a stream that is cut into parts: the kernel that sums them up, before this one adds them."""
 
@@ -65,9 +67,9 @@ class PlannedKernel:
 
     @property
     def binding(self) -> dict[str, Expr]:
-        """What stands for the symbols of tensors that lie in a workspace."""
+        """What stands for the symbols of tensors that lie in a workspace, or are taken for single rows."""
         parts = (item.binding(name) for name, item in self.workspaces.items())
-        return {symbol: value for part in parts for symbol, value in part.items()}
+        return {**self.collapsed, **{symbol: value for part in parts for symbol, value in part.items()}}
 
     @property
     def before(self) -> tuple[tuple[object, PlannedKernel], ...]:
@@ -83,7 +85,9 @@ class PlannedKernel:
     def steps(self) -> tuple[LaunchStep, ...]:
         """The kernels in order, for the simulator."""
         kernels = (*(kernel for _, kernel in self.before), self)
-        return tuple(LaunchStep(k.transport, {n: i.copy_name for n, i in k.workspaces.items()}) for k in kernels)
+        return tuple(
+            LaunchStep(k.transport, {n: i.copy_name for n, i in k.workspaces.items()}, k.collapsed) for k in kernels
+        )
 
     @property
     def scratch(self) -> tuple[WorkspaceTensor, ...]:

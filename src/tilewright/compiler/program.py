@@ -11,6 +11,7 @@ from typing import NoReturn
 from xdsl.dialects.builtin import StringAttr
 
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of
+from tilewright.compiler.collapse import Collapse, collapse
 from tilewright.compiler.empty_streams import extents_without_steps, without_steps
 from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel, refuse_pins
@@ -127,13 +128,16 @@ class _Choice:
     many: bool = False
     """These are added as many are."""
     swapped: bool = False
+    collapsed: Collapse | None = None
+    """Its matrices are taken for single rows."""
 
     @property
     def key(self) -> Hashable:
         """Choices of one request with equal keys are one."""
         extents = tuple(tuple(sorted(choice.items())) for choice in self.choices)
         copies = tuple(copy.item for copy in self.copies)
-        return self.predicate, self.sizes, extents, self.candidates, copies, self.parts, self.many, self.swapped
+        rewritten = self.parts, self.many, self.swapped, self.collapsed is not None
+        return self.predicate, self.sizes, extents, self.candidates, copies, *rewritten
 
 
 @dataclass(frozen=True)
@@ -162,11 +166,14 @@ class _Classes:
         yield from ((f"{name}_{i}" if len(every) > 1 else name, choice) for i, choice in enumerate(every))
 
     def _plain(self) -> Iterator[_Choice]:
-        """By the sizes of the ``upto`` axes and by the width of rows."""
+        """By whether matrices are single rows, by the sizes of the ``upto`` axes and by the width of rows."""
         refuse_pins(self.request)
         structure = probe(self.autos, self.traces, self.request.facts)
+        row = None if self.promised is not None else collapse(self.request, self.traces({}), structure)
+        if row is not None and self._take(row.predicate):
+            yield _Choice(row.predicate, self.ladder[-1], [row.choice], self.traces, collapsed=row)
         for sizes, fits, resized in self._rungs():
-            for choice in choose_extents(structure, dict(sizes)):
+            for choice in choose_extents(structure, dict(sizes), self.request.target):
                 predicate = all_of([fits, choice.predicate])
                 yield _Choice(predicate, sizes, [choice.extents], resized, promised=self.promised)
 
@@ -226,7 +233,9 @@ class _Classes:
         return bool(whole) and all(pinned(candidate, self.request.schedule) is None for candidate in whole)
 
     def _take(self, predicate: Expr) -> bool:
-        return self.dims is None or bool(predicate.evaluate(self.dims))
+        """Whether a class is wanted; not one of strides or addresses of which nothing is known."""
+        known = self.dims is None or predicate.symbols <= self.dims.keys()
+        return known and (self.dims is None or bool(predicate.evaluate(self.dims)))
 
     def _staged(self, plain: _Choice, kernel: tile.Kernel) -> _Choice | None:
         """The same after aligned copies of what tensor copies can't bring; None where there is nothing of the kind."""
@@ -245,6 +254,9 @@ class _Classes:
         return replace(plain, predicate=predicate, copies=copies)
 
 
+_SINGLE_ROW = "every matrix is dense: one row of all its elements"
+
+
 def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     """A kernel without products at the extents of ``choice``, or at smaller ones where a CTA has not the memory or its
     text is long."""
@@ -256,6 +268,8 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
         halved = replace(choice, choices=[{**chosen, largest: chosen[largest] // 2}])
     promised = choice.promised
     traced = choice.remade(chosen)
+    if choice.collapsed is not None:
+        request = replace(request, facts=choice.collapsed.facts)
     if promised is not None:
         request, traced = _with_flags(request, promised), gated(traced, len(promised.checks.promises))
     try:
@@ -269,6 +283,8 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
         return _plain(asked, halved, name)
     if promised is not None:
         planned = _checked(planned, promised)
+    if choice.collapsed is not None:
+        planned = replace(planned, collapsed=choice.collapsed.extents, notes=(_SINGLE_ROW,))
     return planned if halved is None else replace(planned, smaller=lambda: _plain(asked, halved, name))
 
 

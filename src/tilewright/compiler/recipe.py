@@ -79,6 +79,13 @@ def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, Staged
         kernel.attributes["workspaces"] = ArrayAttr(found)
 
 
+def declare_collapsed(kernel: transport.Kernel, extents: Mapping[str, Expr]) -> None:
+    """Writes into ``kernel`` what a launch passes for its tensors' extents."""
+    if extents:
+        found = [transport.Extent(string(name), ExprAttr.of(value)) for name, value in extents.items()]
+        kernel.attributes["collapsed"] = ArrayAttr(found)
+
+
 def _shape(kernel: transport.Kernel) -> Shape:
     shared = 0 if kernel.shared_bytes is None else kernel.shared_bytes.data
     return Shape(kernel.threads.data, (_cluster(kernel), 1, 1), shared)
@@ -115,8 +122,8 @@ def _programs(kernel: transport.Kernel) -> transport.Programs:
 
 
 def _bound(kernel: transport.Kernel) -> dict[str, Expr]:
-    """What stands for the symbols of tensors that lie in a workspace."""
-    known: dict[str, Expr] = {}
+    """What stands for the symbols of tensors that lie in a workspace, or are taken for a single row."""
+    known: dict[str, Expr] = {extent.symbol.data: extent.value.expr for extent in kernel.collapsed or ()}
     named = zip((n.data for n in kernel.arg_names), kernel.body.block.args, strict=True)
     kinds = {name: kind for name, arg in named if isinstance(kind := arg.type, TensorType)}
     for placed in kernel.workspaces or ():

@@ -120,7 +120,7 @@ class SplitClass:
         def traced(extents: Mapping[str, int]) -> tile.Kernel:
             return self._split(self.free(extents)).combine()
 
-        extents = dict(choose_extents(probe(self.autos, traced, own.facts), {})[-1].extents)
+        extents = dict(choose_extents(probe(self.autos, traced, own.facts), {}, own.target)[-1].extents)
         return self._combined(own, name, items, extents)
 
     def _combined(

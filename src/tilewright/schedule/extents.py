@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from math import isqrt, prod
 
 from tilewright.base.expr import FALSE, TRUE, Expr
-from tilewright.hw.target import MAX_VECTOR_BYTES
+from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.distribute import floor_power
 from tilewright.schedule.facts import Facts
@@ -33,6 +33,9 @@ _COLUMN_BYTES = 128
 _COLUMN_TILE_BYTES = 65536
 """Bytes in flight of such a CTA; it is alone on its SM."""
 _SMALLEST_BOUND, _COARSE, _FINE = 128, 512, (12_000, 40_000)
+_BARELY = (4096, 16384)
+"""Sizes with a kernel for rows that are up to a quarter longer: in the kernel for twice the size they leave half of the
+threads idle, which hold registers (H200, rows of 4104 to 4224 bf16: 0.73 of the copy's speed, 0.91 so)."""
 _NOMINAL = 64
 
 
@@ -87,10 +90,12 @@ def unaligned_ends(kernel: tile.Kernel, facts: Facts) -> dict[Expr, int]:
     return found
 
 
-def choose_extents(structure: Structure, limits: Mapping[Expr, int]) -> list[ExtentChoice]:
+def choose_extents(structure: Structure, limits: Mapping[Expr, int], target: Target) -> list[ExtentChoice]:
     """Tile extents for the autos of a kernel without matrix products; the last choice fits every tensor.
 
-    ``limits`` are the sizes of axes that the variant narrows.
+    ``limits`` are the sizes of axes that the variant narrows. Tiles that stream down their columns are half a line wide
+    where there are so few that every SM has one at most (H200, 16384 rows of about 4096: bf16 aligned to 2 bytes 52 us
+    instead of 106, with a tile at the edge 48 instead of 66).
     """
     if not structure.autos:
         return [ExtentChoice(TRUE, {})]
@@ -103,8 +108,22 @@ def choose_extents(structure: Structure, limits: Mapping[Expr, int]) -> list[Ext
             predicate = row.stop <= width if row.stop is not None else FALSE
             if width < widest[row.name] and predicate != FALSE:
                 choices.insert(0, ExtentChoice(predicate, _extents(structure, limits, width)))
+        half = widest[row.name] // 2
+        if half * structure.element_bytes * 2 == _COLUMN_BYTES and any(a.streams for a in structure.autos.values()):
+            few = FALSE if row.stop is None else row.stop <= half * target.sm_count
+            if few != FALSE:
+                choices.insert(-1, ExtentChoice(few, _extents(structure, limits, half)))
     known = [c for c in choices if c.predicate == TRUE]
     return known[:1] if len(known) > 1 else choices
+
+
+def single_row(structure: Structure, columns: Expr) -> dict[str, int] | None:
+    """Tile extents for matrices of ``columns`` columns that are one row each; None where the schedule does not choose
+    how tiles are cut along it."""
+    along = [a.name for a in structure.autos.values() if a.contiguous and not a.streams and a.stop == columns]
+    if len(along) != 1:
+        return None
+    return {**dict.fromkeys(structure.autos, 1), along[0]: floor_power(_TILE_BYTES // structure.element_bytes)}
 
 
 def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], facts: Facts) -> Structure:
@@ -264,5 +283,7 @@ def _rungs(largest: int, *, skewed: bool) -> Iterator[tuple[int, bool]]:
     while size > _SMALLEST_BOUND:
         if not skewed and _FINE[0] <= size <= _FINE[1]:
             yield size * 3 // 4, False
+        if not skewed and _BARELY[0] <= size <= _BARELY[1] and size * 5 // 4 < largest:
+            yield size * 5 // 4, False
         size = size // 2 if size > _COARSE else max(size // 4, _SMALLEST_BOUND)
         yield (size * 5 // 4, True) if skewed and size >= _ALONE else (size, False)

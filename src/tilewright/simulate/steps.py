@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -25,10 +25,12 @@ _POISON = 0xFF
 
 @dataclass(frozen=True)
 class LaunchStep:
-    """One kernel; ``buffers`` names what it takes for a tensor argument where that is not the argument of its name."""
+    """One kernel; ``buffers`` names what it takes for a tensor argument where that is not the argument of its name,
+    ``extents`` by symbol those by which it takes dense tensors, where they are not the arguments'."""
 
     kernel: Kernel
     buffers: Mapping[str, str]
+    extents: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
 
 
 @dataclass(frozen=True)
@@ -55,6 +57,15 @@ class WorkspaceTensor:
         return np.ndarray(shape, memory_dtype(self.element), block.data, begin, strides)
 
 
+def _taken(kind: TensorType, array: Array, extents: Mapping[str, Expr], symbols: Mapping[str, int]) -> Array:
+    """The array at the extents that a launch passes, over the same bytes."""
+    if not extents:
+        return array
+    taken = array.reshape(tuple(dim.expr.substitute(extents).evaluate(symbols) for dim in kind.dims))
+    assert not array.size or np.shares_memory(taken, array), "dispatch asks that its rows are dense"
+    return taken
+
+
 def run_steps(
     steps: Sequence[LaunchStep],
     scratch: Sequence[WorkspaceTensor],
@@ -76,7 +87,11 @@ def run_steps(
     for step in steps:
         names = [n.data for n in step.kernel.arg_names]
         kinds = dict(zip(names, (a.type for a in step.kernel.body.block.args), strict=True))
-        own = {n: arrays[step.buffers.get(n, n)] for n in names if isinstance(kinds[n], TensorType)}
+        own = {
+            n: _taken(kind, arrays[step.buffers.get(n, n)], step.extents, symbols)
+            for n, kind in kinds.items()
+            if isinstance(kind, TensorType)
+        }
         numbers = {n: v for n, v in (scalars or {}).items() if n in names}
         arguments = bind(step.kernel, own, numbers)
         check_budget(step.kernel, arguments.symbols, budget)

@@ -47,6 +47,15 @@ class Workspace(ParametrizedAttribute):
     extents: ArrayAttr[ExprAttr]
 
 
+@irdl_attr_definition
+class Extent(ParametrizedAttribute):
+    """What a launch passes for ``symbol``, an extent of the kernel's tensors, in place of the arguments' own."""
+
+    name = "transport.extent"
+    symbol: StringAttr
+    value: ExprAttr
+
+
 @irdl_op_definition
 class Kernel(TransportOp):
     """One GPU kernel. Block arguments: tensors, then runtime scalars, named by ``arg_names``.
@@ -56,7 +65,7 @@ class Kernel(TransportOp):
     ``fast``; ``shared_bytes`` of dynamic shared memory are asked for at launch, alignment included. ``target`` is what
     it was scheduled for, whose limits later passes take. ``min_ctas`` CTAs run on an SM together; of a kernel whose
     programs are persistent so many are launched for each SM, in whole clusters. ``workspaces`` are the tensors that a
-    launch places itself.
+    launch places itself; ``collapsed`` are the extents by which it takes dense tensors for a single row each.
     """
 
     name = "transport.kernel"
@@ -71,6 +80,7 @@ class Kernel(TransportOp):
     shared_bytes = opt_attr_def(IntAttr)
     cluster = opt_attr_def(IntAttr)
     workspaces = opt_attr_def(ArrayAttr[Workspace])
+    collapsed = opt_attr_def(ArrayAttr[Extent])
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -293,5 +303,5 @@ class Barrier(TransportOp):
 
 
 OPS = [Kernel, Programs, Let, Bind, For, If, Barrier]
-ATTRIBUTES = [Workspace]
+ATTRIBUTES = [Workspace, Extent]
 """Registered by the ``Transport`` dialect."""

@@ -68,9 +68,9 @@ def workspaces_of(kernel: t.Kernel) -> Iterator[tuple[int, Placed]]:
 
 
 def places_of(kernel: t.Kernel) -> dict[str, Expr]:
-    """What a launch has for the addresses and strides of tensors in workspaces, and for extents that are a symbol of
-    the compiler's own."""
-    found: dict[str, Expr] = {}
+    """What a launch has for the addresses and strides of tensors in workspaces, for extents that are a symbol of the
+    compiler's own, and for those of tensors that it takes for a single row."""
+    found: dict[str, Expr] = {item.symbol.data: item.value.expr for item in kernel.collapsed or ()}
     kinds = {n.data: arg.type for n, arg in zip(kernel.arg_names, kernel.body.block.args, strict=True)}
     for placed in kernel.workspaces or ():
         name = placed.tensor.data
@@ -85,7 +85,7 @@ def places_of(kernel: t.Kernel) -> dict[str, Expr]:
 
 
 def given_of(kernel: t.Kernel) -> dict[str, Expr]:
-    """What a launch has for extents that are a symbol of the compiler's own."""
+    """What a launch has for extents that are no argument's own."""
     return {name: value for name, value in places_of(kernel).items() if "." not in name}
 
 

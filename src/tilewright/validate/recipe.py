@@ -180,6 +180,7 @@ class _Variant:
         for kernel in self.kernels:
             yield from self._arguments(kernel)
             yield from self._assumptions(kernel)
+            yield from self._collapsed(kernel)
             yield from self._counters(kernel)
 
     # -- steps --------------------------------------------------------------------------------------------------------
@@ -324,6 +325,25 @@ class _Variant:
                 if node.constant != 1:
                     name = f"{self.where}.{_entry(kernel)}"
                     yield Fault(name, f"{node} is assumed, and asked of no launch", "a fact or a part of the predicate")
+
+    def _collapsed(self, kernel: t.Kernel) -> Iterator[Fault]:
+        """Tensors that a launch takes for a single row have as many elements so, and no gap between their rows."""
+        taken = {item.symbol.data: item.value.expr for item in kernel.collapsed or ()}
+        kinds = zip((n.data for n in kernel.arg_names), (arg.type for arg in kernel.body.block.args), strict=True)
+        asked = set(conjuncts(self.variant.predicate))
+        where = f"{self.where}.{_entry(kernel)}"
+        for name, kind in kinds if taken else ():
+            if not isinstance(kind, TensorType):
+                continue
+            elements: Expr = Const(1)
+            for axis, dim in reversed(list(enumerate(d.expr for d in kind.dims))):
+                gapless = Sym(f"{name}.stride{axis}").eq(elements)
+                if elements != Const(1) and gapless not in asked:
+                    yield Fault(where, f"{gapless} is asked of no launch", "a part of the predicate")
+                elements = dim * elements
+            *rows, last = (d.expr.substitute(taken) for d in kind.dims)
+            if last != elements or any(extent != Const(1) for extent in rows):
+                yield Fault(where, f"{name} of {', '.join(map(str, (*rows, last)))}", f"one row of {elements}")
 
     def _counters(self, kernel: t.Kernel) -> Iterator[Fault]:
         """Programs and carried counters stay in 31 bits in every launch that dispatch lets pass."""

@@ -1,0 +1,55 @@
+"""Pointwise programs over dense matrices: one row of all elements, whatever the width of theirs.
+
+Rows of 4099 elements of bf16 start at multiples of 2 bytes, and threads move their elements one by one; all rows
+together are one aligned vector. The kernel is that of a single row, launched with 1 and ``M * N`` for ``M`` and ``N``
+(``proofs.collapsed``). Dispatch takes it where every matrix is dense and starts at a multiple of 16 bytes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from tilewright.artifact.schema import MAX_EXTENT
+from tilewright.base.expr import Expr, Sym, all_of
+from tilewright.compiler.proofs.collapsed import NotPointwiseError, dense, matrix_extents, row_extents
+from tilewright.compiler.requests import Request, assumptions_of, tensors_of
+from tilewright.compiler.staging import residual
+from tilewright.schedule.extents import Structure, single_row
+from tilewright.schedule.facts import Facts, contiguous
+from tilewright.tile import dialect as tile
+
+
+@dataclass(frozen=True)
+class Collapse:
+    """Single rows: the program's extents for autos, what a launch passes for the tensors' extents, what the kernel may
+    assume of them, and where dispatch may take it."""
+
+    choice: Mapping[str, int]
+    extents: Mapping[str, Expr]
+    facts: Facts
+    predicate: Expr
+
+
+def collapse(request: Request, kernel: tile.Kernel, structure: Structure) -> Collapse | None:
+    """How a program may take its matrices for single rows; None where it is not pointwise, its tensors are contiguous
+    along another axis, or a tile's extents are not the schedule's to choose."""
+    try:
+        rows, columns = matrix_extents(kernel)
+    except NotPointwiseError:
+        return None
+    choice = single_row(structure, columns)
+    names = list(tensors_of(kernel))
+    if choice is None or any(request.facts.of(name).unit_axis != 1 for name in names):
+        return None
+    facts = Facts(tuple((name, contiguous(2)) for name in names), request.facts.index_bits)
+    extents = row_extents(rows, columns)
+    needs = residual(assumptions_of(kernel, facts), extents)
+    addresses = (
+        (Sym(f"{name}.address") % facts.of(name).align_bytes).eq(0)
+        for name in names
+        if request.facts.of(name).align_bytes < facts.of(name).align_bytes
+    )
+    small = rows * columns <= MAX_EXTENT
+    predicate = all_of([*(dense(name, columns) for name in names), *addresses, needs, small])
+    return Collapse(choice, extents, facts, predicate)
