@@ -12,6 +12,7 @@ import typer
 
 from tilewright.artifact import bundle
 from tilewright.artifact.disassemble import sass
+from tilewright.artifact.sass_accesses import kernel_accesses
 from tilewright.artifact.schema import ASSUMED, Artifact, KernelImage, Obligation, ScalarParam, TensorParam
 from tilewright.base.expr import TRUE
 from tilewright.cli.group import group_with_default
@@ -28,6 +29,7 @@ class ShownPart(StrEnum):
     SOURCE = "source"
     PTX = "ptx"
     SASS = "sass"
+    ACCESSES = "accesses"
     TILE = "tile"
     TRANSPORT = "transport"
     CERTIFICATE = "certificate"
@@ -71,6 +73,8 @@ def lines(artifact: Artifact, part: ShownPart) -> Iterator[str]:
             yield artifact.ptx
         case ShownPart.SASS:
             yield from (sass(image.cubin) for image in artifact.kernels)
+        case ShownPart.ACCESSES:
+            yield from _accesses(artifact)
         case ShownPart.TILE:
             yield artifact.tile_ir
         case ShownPart.TRANSPORT:
@@ -148,6 +152,15 @@ def _resources(image: KernelImage) -> str:
         f"{image.symbol}: {image.threads} threads, cluster {image.cluster}, {image.registers} registers, "
         f"{shared} bytes of shared memory, {image.spill_bytes} bytes spilled"
     )
+
+
+def _accesses(artifact: Artifact) -> Iterator[str]:
+    """How the machine code of every kernel accesses global memory, and how much of it there is."""
+    code = sum(len(image.cubin) for image in artifact.kernels)
+    yield f"{len(artifact.kernels)} kernel(s), {code:,} bytes of code"
+    for image in artifact.kernels:
+        yield f"{image.symbol}: {len(image.cubin):,} bytes, {image.registers} registers"
+        yield from (f"  {line}" for line in kernel_accesses(sass(image.cubin)).lines())
 
 
 def _certificate(artifact: Artifact) -> Iterator[str]:

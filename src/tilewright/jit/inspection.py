@@ -12,6 +12,7 @@ import textwrap
 from collections import Counter
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import dataclass, field, replace
+from math import prod
 from typing import Any
 
 import numpy as np
@@ -19,6 +20,7 @@ from numpy.typing import NDArray
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.artifact.disassemble import sass
+from tilewright.artifact.sass_accesses import KernelAccesses, kernel_accesses
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import Expr
 from tilewright.compiler.build import build
@@ -62,11 +64,12 @@ class Case:
 
 @dataclass(frozen=True)
 class TensorArgument:
-    """A tensor argument as text: ``f32``, ``64 x 1000``."""
+    """A tensor argument as text: ``f32``, ``64 x 1000``; ``size_bytes`` of all its elements."""
 
     name: str
     dtype: str
     shape: tuple[int, ...]
+    size_bytes: int
 
 
 @dataclass(frozen=True)
@@ -151,6 +154,7 @@ class Inspection:
     maps: tuple[TileMap, ...]
     pipeline: PipelineTimeline | None
     artifact: Artifact
+    accesses: KernelAccesses
     instructions: OpcodeCounts
     simulated: SimulationReport
     agreements: tuple[Agreement, ...]
@@ -196,7 +200,8 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
     launches = [step.kernel for step in artifact.variants[0].steps if isinstance(step, Launch)]
     image = artifact.kernel(launches[-1])  # copies into workspaces come before it
     with stopwatch.run("disassemble"):
-        instructions = OpcodeCounts(_opcodes(image.ptx, _PTX), _opcodes(sass(image.cubin), _SASS))
+        disassembly = sass(image.cubin)
+        instructions = OpcodeCounts(_opcodes(image.ptx, _PTX), _opcodes(disassembly, _SASS))
     again = () if image.transport_ir == str(planned.transport) else (_AGAIN,)
     announce("simulating")
     results = {name: value.copy() for name, value in case.tensors.items()}
@@ -207,12 +212,15 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
         name=case.kernel.name,
         place=f"{case.kernel.where.file}:{case.kernel.where.line}" if case.kernel.where else "",
         source=source_of(case.kernel),
-        arguments=tuple(TensorArgument(n, d.dtype.name, d.shape) for n, d in described.items()),
+        arguments=tuple(
+            TensorArgument(n, d.dtype.name, d.shape, prod(d.shape) * d.dtype.bytes) for n, d in described.items()
+        ),
         predicate=planned.predicate,
         notes=(*artifact.variants[0].plan.splitlines(), *again),
         maps=tile_maps(planned),
         pipeline=pipeline_of(planned.transport),
         artifact=artifact,
+        accesses=kernel_accesses(disassembly),
         instructions=instructions,
         simulated=report,
         agreements=_agreements(case, results),

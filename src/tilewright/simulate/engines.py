@@ -198,7 +198,7 @@ def _load_coordinate(op: a.LoadCoordinate, agent: Agent) -> None:
         if not all(0 <= c < n for c, n in zip(coords, tensor.array.shape, strict=True)):
             refuse(op, "SIM002", found=f"a coordinate loaded at {coords}", required=f"inside of {tensor.array.shape}")
         memory.watch(op, tensor, tuple(np.array([c]) for c in coords), agent.rows[:1], agent.moment(), "read")
-        memory.traffic.loaded += 1
+        memory.traffic.load(1, tensor.dtype.bytes)
         found = int(tensor.array[coords])
     agent.symbols.bind(op.symbol.data, found if 0 <= found < extent else extent)
 
@@ -221,7 +221,7 @@ def _load(op: a.TmaLoad, agent: Agent, row: int) -> None:
     size, tensor, memory = encoded.element_bytes, encoded.tensor, agent.launch.memory
     where, at = _elements(op, encoded, source[inside]), agent.moment()
     memory.watch(op, tensor, where, np.full(len(where[0]), row), at, "read")
-    memory.traffic.loaded += len(where[0])
+    memory.traffic.load(len(where[0]), size)
 
     def land(cta: Cta, barrier: SimulatedMbarrier) -> None:
         _outlives(op, cta)
@@ -246,7 +246,7 @@ def _store(op: a.TmaStore, agent: Agent, row: int) -> None:
     shared.engine_reads(op, places - shared.offset, size, np.array([row]), clocks.bulk(row), group)
     where, at = _elements(op, encoded, source[inside]), agent.moment()
     memory.watch(op, tensor, where, np.full(len(where[0]), row), at, "write")
-    memory.traffic.stored += len(where[0])
+    memory.traffic.store(len(where[0]), size)
     for open_copies in (groups.reading, groups.writing):
         open_copies[group] = open_copies.get(group, 0) + 1
 

@@ -322,7 +322,13 @@ def launch(kernel: Kernel, arguments: LaunchArguments, grid_size: int | None, se
                 schedule.start(Agent(cta, np.arange(cta.threads), cta.rows), kernel.body.block)
             schedule.run()
     return SimulationReport(
-        size, run.programs, run.operations, memory.traffic.loaded, memory.traffic.stored, tuple(run.printed)
+        size,
+        run.programs,
+        run.operations,
+        memory.traffic.loaded,
+        memory.traffic.stored,
+        memory.traffic.bytes,
+        tuple(run.printed),
     )
 
 

@@ -41,10 +41,21 @@ class Moment:
 
 @dataclass
 class Traffic:
-    """Elements moved so far."""
+    """Elements moved so far, and their bytes."""
 
     loaded: int = 0
     stored: int = 0
+    bytes: int = 0
+
+    def load(self, count: int, element_bytes: int) -> None:
+        """So many elements more were read."""
+        self.loaded += count
+        self.bytes += count * element_bytes
+
+    def store(self, count: int, element_bytes: int) -> None:
+        """So many elements more were written or added to."""
+        self.stored += count
+        self.bytes += count * element_bytes
 
 
 @dataclass
@@ -92,7 +103,7 @@ class GlobalMemory:
         self.watch(op, tensor, where, who, at, kind)
         match op:
             case Load():
-                self.traffic.loaded += len(who)
+                self.traffic.load(len(who), tensor.dtype.bytes)
                 loaded = to_registers(array[where], tensor.dtype)
                 if mask is None:
                     buffer.data[...] = loaded.reshape(shape)
@@ -101,11 +112,11 @@ class GlobalMemory:
                     buffer.data[mask] = loaded
                 buffer.wrote()
             case Store():
-                self.traffic.stored += len(who)
+                self.traffic.store(len(who), tensor.dtype.bytes)
                 values = buffer.data.ravel() if mask is None else buffer.data[mask]
                 array[where] = to_memory(values, tensor.dtype)
             case ReduceAdd():
-                self.traffic.stored += len(who)
+                self.traffic.store(len(who), tensor.dtype.bytes)
                 values = buffer.data.ravel() if mask is None else buffer.data[mask]
                 _add(array, where, to_memory(values, tensor.dtype))
 

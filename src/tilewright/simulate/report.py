@@ -11,13 +11,15 @@ from tilewright.transport.dialect import TransportOp
 
 @dataclass(frozen=True)
 class SimulationReport:
-    """A finished run: CTAs and programs run, thread-register operations done, elements moved, lines printed."""
+    """A finished run: CTAs and programs run, thread-register operations done, elements moved and their
+    bytes, lines printed."""
 
     ctas: int
     programs: int
     operations: int
     elements_loaded: int
     elements_stored: int
+    bytes_moved: int
     printed: tuple[str, ...]
 
 

@@ -114,7 +114,7 @@ def copy_out(op: a.CopyOut, agent: Agent) -> None:
     stored = copies.read
     where, memory = tuple(c[stored] for c in copies.coords), agent.launch.memory
     memory.watch(op, tensor, where, who[stored], agent.moment(), "write")
-    memory.traffic.stored += int(stored.sum())
+    memory.traffic.store(int(stored.sum()), copies.element_bytes)
     found = agent.cta.arena.bytes.view(np.dtype(f"u{copies.element_bytes}"))
     values = found[(copies.places[stored] + shared.offset) // copies.element_bytes]
     tensor.array[where] = values.view(tensor.array.dtype)
@@ -126,7 +126,7 @@ def _read(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor, shared: SharedB
     _check(op, agent, tensor, shared, copies)
     who = np.broadcast_to(agent.rows[:, None, None], copies.read.shape)[copies.read]
     agent.launch.memory.watch(op, tensor, tuple(c[copies.read] for c in copies.coords), who, agent.moment(), "read")
-    agent.launch.memory.traffic.loaded += len(who)
+    agent.launch.memory.traffic.load(len(who), copies.element_bytes)
     return copies
 
 

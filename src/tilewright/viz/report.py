@@ -174,6 +174,8 @@ def _results(r: Inspection) -> Iterator[str]:
         f'<p class="muted">Against NumPy in float64. The simulator ran {s.ctas} CTAs and {s.operations:,} '
         f"thread-register operations; {s.elements_loaded:,} elements loaded, {s.elements_stored:,} stored.</p>"
     )
+    needed = sum(a.size_bytes for a in r.arguments)
+    yield f"<p>{s.bytes_moved:,} bytes moved from and to global memory, the tensors have {needed:,}.</p>"
     match r.launched:
         case Launched(seconds=seconds, bytes_moved=moved):
             rate = moved / seconds / 1e9
@@ -212,6 +214,9 @@ def _code(r: Inspection, image: KernelImage) -> Iterator[str]:
         f"SASS instructions, {len(image.cubin):,} bytes of cubin; {image.registers} registers a thread, "
         f"{image.spill_bytes} bytes spilled.</p>"
     )
+    yield "<p>Machine code by global access:</p>\n<ul>"
+    yield from (f"<li>{escape(line)}</li>" for line in r.accesses.lines())
+    yield "</ul>"
     yield '<div class="pair">'
     for title, opcodes in (("PTX", counts.ptx), ("SASS", counts.sass)):
         yield f"<table><tr><th>most frequent in {title}</th><th></th></tr>"
