@@ -51,6 +51,23 @@ def memory_bound() -> Iterator[str]:
         yield f"| {case} | {' | '.join(cells)} |"
 
 
+def padding() -> Iterator[str]:
+    """Kernels over rows of any width, by what the rows are aligned to, before and now."""
+    next_ = "next, before | next, now"
+    yield f"| kernel | rows at multiples of | before, us | now, us | of copy | {next_} | within 5 % |"
+    rows = result("padding")["rows"]
+    rate = {(r["kernel"], r["n"]): r["microseconds"]["before"] / r["bytes"] for r in rows}
+    for kernel in dict.fromkeys(r["kernel"] for r in rows):
+        for align in (16, 8, 4, 2):
+            of = [r for r in rows if (r["kernel"], r["align_bytes"]) == (kernel, align)]
+            us = (sorted(r["microseconds"][name] for r in of)[len(of) // 2] for name in ("before", "ours"))
+            copy = sorted(r["of_copy"]["ours"] for r in of)[len(of) // 2]
+            before = max(rate[kernel, r["n"]] / rate[kernel, -(-r["n"] // 128) * 128] for r in of)
+            now, within = max(r["of_next"] for r in of), sum(r["of_next"] <= 1.05 for r in of)
+            cells = (*(f"{x:.1f}" for x in us), f"{copy:.2f}", f"{before:.2f}", f"{now:.2f}", f"{within} of {len(of)}")
+            yield f"| {kernel} | {align} bytes | {' | '.join(cells)} |"
+
+
 def products() -> Iterator[str]:
     """Every product beside cuBLAS, torch.compile or cuDNN."""
     yield "| case | Tilewright | peer | ratio |"
@@ -210,6 +227,7 @@ def pages() -> dict[Path, str]:
     measured = PAGE.read_text()
     tables = (
         memory_bound(),
+        padding(),
         operators(),
         gradients_of_attention(),
         indexed(),
@@ -221,10 +239,10 @@ def pages() -> dict[Path, str]:
     for table in tables:
         measured = rewritten(measured, table)
     shown = ("memory_bound", "torch_ops", "indexed", "scan", "moe", "paged", "products", "gpu_correctness")
-    runs = ("memory_bound", "torch_ops", "attention_backward", "indexed", "scan", "grouped", "moe", "paged", "products")
+    runs = ("memory_bound", "padding", "torch_ops", "attention_backward", "indexed", "scan", "grouped", "moe", "paged")
     return {
         README: measured_so(readme, *shown),
-        PAGE: measured_so(measured, *runs),
+        PAGE: measured_so(measured, *runs, "products"),
     }
 
 

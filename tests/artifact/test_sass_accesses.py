@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tilewright.artifact.sass_accesses import SassAccesses, kernel_accesses
+from tilewright.artifact.sass_accesses import AccessWidth, SassAccesses, kernel_accesses
 
 LOOPS = """
         .text.k:
@@ -29,22 +29,26 @@ LOOPS = """
 """
 
 
+def widths(*found: tuple[int, int, int]) -> SassAccesses:
+    return SassAccesses(tuple(AccessWidth(*width) for width in found))
+
+
 def test_accesses_are_counted_by_width_and_predicate() -> None:
-    assert kernel_accesses(LOOPS).whole == SassAccesses(5, 2, ((16, 1), (8, 1), (4, 2), (2, 1)))
+    assert kernel_accesses(LOOPS).whole == widths((16, 1, 0), (8, 1, 0), (4, 2, 1), (2, 1, 1))
 
 
 def test_loops_are_what_a_branch_goes_back_over() -> None:
     core, edge = kernel_accesses(LOOPS).loops
-    assert core == SassAccesses(2, 0, ((16, 1), (8, 1)))
-    assert edge == SassAccesses(2, 1, ((4, 2),))  # the loop inside of it accesses nothing
+    assert core == widths((16, 1, 0), (8, 1, 0))
+    assert edge == widths((4, 2, 1))  # the loop inside of it accesses nothing
 
 
 def test_text() -> None:
-    assert list(kernel_accesses(LOOPS).lines()) == [
-        "5 global accesses, 2 predicated (1 of 16 bytes, 1 of 8 bytes, 2 of 4 bytes, 1 of 2 bytes)",
-        "loop 1: 2 global accesses, 0 predicated (1 of 16 bytes, 1 of 8 bytes)",
-        "loop 2: 2 global accesses, 1 predicated (2 of 4 bytes)",
-    ]
+    whole, first, second = kernel_accesses(LOOPS).lines()
+    assert whole.startswith("5 global accesses, 2 predicated: 1 of 16 bytes (0 predicated), 1 of 8 bytes")
+    assert first == "loop 1: 2 global accesses, 0 predicated: 1 of 16 bytes (0 predicated), 1 of 8 bytes (0 predicated)"
+    assert second == "loop 2: 2 global accesses, 1 predicated: 2 of 4 bytes (1 predicated)"
+    assert list(kernel_accesses("").lines()) == ["0 global accesses, 0 predicated: none"]
 
 
 @pytest.mark.parametrize("line", ["LDG.E.128 R4, desc[UR8][R4.64]", "@P0 LDG.E.128 R4, desc[UR8][R4.64]"])

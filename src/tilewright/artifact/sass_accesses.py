@@ -8,7 +8,6 @@ accesses the innermost: of a stream first the whole steps, then its tail, then t
 from __future__ import annotations
 
 import re
-from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -21,16 +20,37 @@ _NARROW = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 
 
 @dataclass(frozen=True)
-class SassAccesses:
-    """Global accesses of a stretch of code: in all, under a predicate, and by bytes that a thread moves at once."""
+class AccessWidth:
+    """Accesses that move so many bytes for each thread: in all, and under a predicate."""
 
+    bytes: int
     total: int
     predicated: int
-    widths: tuple[tuple[int, int], ...]
 
     def __str__(self) -> str:
-        widths = ", ".join(f"{count} of {size} bytes" for size, count in self.widths)
-        return f"{self.total} global accesses, {self.predicated} predicated" + (f" ({widths})" if widths else "")
+        return f"{self.total} of {self.bytes} bytes ({self.predicated} predicated)"
+
+
+@dataclass(frozen=True)
+class SassAccesses:
+    """Global accesses of a stretch of code, the widest first."""
+
+    widths: tuple[AccessWidth, ...]
+
+    @property
+    def total(self) -> int:
+        """All of them."""
+        return sum(w.total for w in self.widths)
+
+    @property
+    def predicated(self) -> int:
+        """Those under a predicate."""
+        return sum(w.predicated for w in self.widths)
+
+    def __str__(self) -> str:
+        return (
+            f"{self.total} global accesses, {self.predicated} predicated: {', '.join(map(str, self.widths)) or 'none'}"
+        )
 
 
 @dataclass(frozen=True)
@@ -79,5 +99,6 @@ def _innermost(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
 
 
 def _counted(accesses: Sequence[_Access]) -> SassAccesses:
-    widths = Counter(a.bytes for a in accesses)
-    return SassAccesses(len(accesses), sum(a.predicated for a in accesses), tuple(sorted(widths.items(), reverse=True)))
+    sizes = sorted({a.bytes for a in accesses}, reverse=True)
+    flags = {size: [a.predicated for a in accesses if a.bytes == size] for size in sizes}
+    return SassAccesses(tuple(AccessWidth(size, len(found), sum(found)) for size, found in flags.items()))
