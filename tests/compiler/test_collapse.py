@@ -146,6 +146,14 @@ def test_other_programs_are_left_as_they_are(kernel: tw.Kernel) -> None:
     assert not any(each.collapsed for each in variants(kernel))
 
 
+def test_persistent_programs_of_one_row_are_bounded_by_dispatch() -> None:
+    request = replace(variants(gated)[-1].request, schedule=Schedule.parse("persistent=True"))
+    program = plan(request)
+    assert program.variants[0].collapsed
+    artifact = build(program)  # whose recipe is worked out again
+    assert not any("2048" in str(fact) and "N" in fact.symbols for fact in artifact.facts)
+
+
 def test_extents_that_somebody_pinned_stay() -> None:
     assert not any(each.collapsed for each in variants(gated, schedule=Schedule.parse("@bn=64")))
 

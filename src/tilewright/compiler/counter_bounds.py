@@ -20,6 +20,8 @@ def counters_fit(planned: PlannedKernel) -> tuple[Expr, ...]:
     ctas = ctas_at_once(planned.transport)
     if ctas is None:
         return ()
+    if planned.collapsed:  # dispatch asks that the elements of a single row fit
+        return ()
     kinds = [arg.type for arg in planned.tile.body.block.args if isinstance(arg.type, tile.TensorType)]
     dims = frozenset[str]().union(*(d.expr.symbols for kind in kinds for d in kind.dims))
     known: dict[str, Interval] = dict.fromkeys(dims, (0, MAX_EXTENT))

@@ -11,6 +11,7 @@ from tilewright.base.expr import Expr
 from tilewright.compiler.promises import Checks
 from tilewright.compiler.requests import Limits, Request
 from tilewright.compiler.tracing import Tracing
+from tilewright.compiler.traffic import traffic
 from tilewright.compiler.verdicts import AccessVerdict, operand_verdicts, verdicts
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.hw.target import TARGETS, Target
@@ -56,10 +57,14 @@ class PlannedKernel:
     """Of a stream that is cut into parts: the kernel that sums them up, before this one adds them."""
 
     def remarks(self, target: str) -> tuple[str, ...]:
-        """What the plan says of this kernel, of each of its accesses, and how those to shared memory meet the banks."""
+        """What the plan says of this kernel, of its bytes, of each of its accesses, and how those to shared memory meet
+        the banks."""
+        moved = traffic(self.tile)
+        bytes_ = () if moved is None else (str(moved),)
         lines = (line for verdict in self.verdicts(TARGETS[target]) for line in verdict.lines)
         operands = operand_verdicts(self.transport)
-        return (*self.notes, *self.placement.notes, *lines, *operands, *map(str, shared_uses(self.transport, target)))
+        banks = map(str, shared_uses(self.transport, target))
+        return (*self.notes, *self.placement.notes, *bytes_, *lines, *operands, *banks)
 
     def verdicts(self, target: Target) -> tuple[AccessVerdict, ...]:
         """The verdict of the legality rules on every access, in order."""

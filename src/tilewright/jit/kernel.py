@@ -150,6 +150,7 @@ class Kernel:
         lines = [f"{self.function.name} for {request.target.name}"]
         program = self._plan(request)
         lines += [f"  left out: {left}" for left in program.left_out]
+        lines.append(f"  {len(program.variants)} kernel(s); a launch takes the first whose condition holds")
         for variant in program.variants:
             lines.append(f"  {variant.transport.sym_name.data}: if {variant.predicate}")
             lines += [f"    {note}" for note in variant.remarks(request.target.name)]

@@ -175,7 +175,7 @@ def _results(r: Inspection) -> Iterator[str]:
         f"thread-register operations; {s.elements_loaded:,} elements loaded, {s.elements_stored:,} stored.</p>"
     )
     needed = sum(a.size_bytes for a in r.arguments)
-    yield f"<p>{s.bytes_moved:,} bytes moved from and to global memory, the tensors have {needed:,}.</p>"
+    yield f"<p>Its threads move {s.bytes_moved:,} bytes from and to global memory, the tensors have {needed:,}.</p>"
     match r.launched:
         case Launched(seconds=seconds, bytes_moved=moved):
             rate = moved / seconds / 1e9
