@@ -159,6 +159,23 @@ class Asked(Exception):
     """Ends a call where it would look its artifact up."""
 
 
+def test_the_order_of_keywords_is_no_part_of_a_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A call sorts them, so what is shipped must."""
+    told: list[str] = []
+
+    def key(_: Kernel, request: Request, code: str) -> str:
+        told.append(code)
+        raise Asked
+
+    monkeypatch.setattr(Kernel, "_key", key)
+    dtypes = {"o": "f32", "lse": "f32", "y": "bf16", "whole": "f32"}
+    with pytest.raises(Asked):
+        Kernel(kernels.merge_states).ship(Store(tmp_path), dtypes=dtypes, bm=1, bc=16)
+    with pytest.raises(Asked):
+        Kernel(kernels.merge_states).ship(Store(tmp_path), dtypes=dtypes, bc=16, bm=1)
+    assert told[0] == told[1]
+
+
 @pytest.mark.parametrize("ready", {(r.operator, len(r.keywords)): r for r in listing()}.values(), ids=str)
 def test_a_call_looks_up_what_is_shipped(ready: Ready, monkeypatch: pytest.MonkeyPatch) -> None:
     """The request of a call with tensors of these extents, each allocated for itself, is the one that was built for."""

@@ -182,5 +182,8 @@ class FakeTensor:
     def data_ptr(self) -> int:
         return self.address
 
+    def is_neg(self) -> bool:
+        return False
+
     def stride(self) -> tuple[int, ...]:
         return self.strides

@@ -44,6 +44,14 @@ def empty(like: Array, shape: tuple[int, ...], dtype: DType | None = None, *, ze
 def of_tensor(tensor: Any) -> Array:
     """The memory of PyTorch's tensor on the CPU as an array; NumPy itself has no bf16 and no 8-bit floats."""
     plain = tensor.detach()
+    if plain.is_neg():
+        fail(
+            "JIT003",
+            title="a view whose elements count negated",
+            found=f"a view of shape {tuple(plain.shape)} with its negative bit set",
+            required="a tensor whose memory holds its elements",
+            help="pass x.resolve_neg()",
+        )
     narrow = _NARROW.get(str(plain.dtype))
     if narrow is None:
         return plain.numpy()

@@ -9,6 +9,7 @@ from typing import NoReturn
 
 from tilewright.base.number import is_on_gpu, number_of
 from tilewright.diag import fail, shown
+from tilewright.jit.forms import differs
 from tilewright.lang.params import KernelFunction, ScalarParam
 from tilewright.lang.traced import Traced
 
@@ -34,7 +35,7 @@ def bind(function: KernelFunction, args: Sequence[object], kwargs: Mapping[str, 
         value = given[param.name]
         if not is_hashable(value):
             _refuse(f"{param.name} = {shown(value)}", "a hashable value")
-        if value is not param.default and (param.required or param.auto or value != param.default):
+        if differs(param, value):
             keywords[param.name] = value
     return Call(tensors, scalars, keywords)
 

@@ -18,6 +18,7 @@ from tilewright.jit import pytorch, rooms
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
 from tilewright.jit.foretold import foretold
+from tilewright.jit.forms import CallForm, Pick, form_of
 from tilewright.jit.outputs import allocated, uses_of
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.places import within_stack
@@ -31,10 +32,11 @@ if TYPE_CHECKING:
     from tilewright.compiler.specialisation import Request
     from tilewright.runtime import Program
     from tilewright.runtime.allocator import Allocator
+    from tilewright.runtime.program import Match
     from tilewright.schedule.facts import Facts
 
 _DEFAULT_SCHEDULE = Schedule()
-_NO_KEYWORDS: dict[str, Hashable] = {}
+_UNSEEN: Any = object()
 _MAX_PLANS = 256
 _AS_WRITTEN = {
     "dtypes": 'dtypes={"x": "bf16"}',
@@ -61,8 +63,8 @@ class Kernel:
         self.function = function
         self.__name__ = function.name
         self.__doc__ = function.fn.__doc__
-        launched = [p.name for p in (*function.tensors, *function.scalars)]
-        self._in_order = [p.name for p in function.params if p.name in launched] == launched
+        self._forms: dict[Hashable, CallForm | None] = {}
+        self._picks: dict[tuple[Hashable, frozenset[str]], tuple[Kernel, Pick]] = {}
         self._optional = function.optional
         self._partial: dict[frozenset[str], Kernel] = {}
         self._programs: list[tuple[dict[str, Hashable], Program]] = []  # the latest first
@@ -121,7 +123,7 @@ class Kernel:
             partial = self.without(frozenset(absent))
             return partial.ship(store, target, dtypes=dtypes, facts=facts, absent=(), **keywords)
         request = self._ahead(target, dtypes, None, None, facts, keywords)
-        code = fingerprint(self.function.fn, keywords)
+        code = fingerprint(self.function.fn, dict(request.signature.keywords))
         assert code is not None, f"{self.function.name} reads what no key tells"
         key = self._key(request, code)
         if store.get(key) is not None:
@@ -209,25 +211,59 @@ class Kernel:
         its tensors, for others the legacy default stream. ``budget`` is the most work that the simulator may do, in
         thread-register operations.
         """
+        if self._launch_as_before(args, kwargs, stream):
+            return None
         on_gpu = pytorch.first_on_gpu((*args, *kwargs.values()))
         allocator = None
         if on_gpu is not None:
             allocator = pytorch.allocator(on_gpu)
             if stream is None:
                 stream = pytorch.current_stream(on_gpu)
-        plain = not kwargs and self._in_order and not self._optional
-        if (
-            plain
-            and (on_gpu is not None or not _any_on_host(args))
-            and self._launch_known(args, _NO_KEYWORDS, stream, allocator)
-        ):
-            return None
         given = by_name(self.function, args, kwargs)
         made = {} if self._has_results(given) else allocated(self.function, given)
         self._run(given | made, stream, allocator, budget)
         self.check_results(made)
         results = tuple(made.values())
         return results if len(results) > 1 else next(iter(results), None)
+
+    def _launch_as_before(self, args: tuple[object, ...], kwargs: Mapping[str, object], stream: object) -> bool:
+        """Launch tensors of PyTorch of the kinds of an earlier call; False, and nothing done, for any other call."""
+        form_key: Hashable = (len(args), *kwargs) if kwargs else len(args)
+        form = self._forms.get(form_key, _UNSEEN)
+        if form is _UNSEEN:
+            form = self._forms[form_key] = form_of(self.function, len(args), tuple(kwargs))
+        if form is None:
+            return False
+        values = (*args, *kwargs.values(), *form.defaults)
+        absent = form.absent(values)
+        selected = self._picks.get((form_key, absent))
+        if selected is None:
+            kernel = self.without(absent) if absent else self
+            selected = self._picks[form_key, absent] = (kernel, form.pick(absent))
+        kernel, pick = selected
+        return kernel.launch_guarded(pick(values), form.compile_time(values), stream)
+
+    def launch_guarded(self, values: tuple[object, ...], keywords: Mapping[str, Hashable], stream: object) -> bool:
+        """``launch`` on the stream, if not None, or on PyTorch's current one, if PyTorch's guards tell that such
+        tensors were launched before; False, and nothing done, if they do not."""
+        matched = self.match(values, keywords)
+        if matched is None:
+            return False
+        program, found = matched
+        plan = found[0].plan
+        handle = pytorch.raw_stream(plan.device) if stream is None else rooms.runtime.stream_handle(stream)
+        allocator = None if plan.only_launches else pytorch.allocator_on(plan.device)
+        program.launch_match(found, values, handle, allocator)
+        return True
+
+    def match(self, values: tuple[object, ...], keywords: Mapping[str, Hashable]) -> tuple[Program, Match] | None:
+        """The program that would serve such arguments, where PyTorch's guards tell that they were launched before."""
+        for known, program in self._programs:
+            if known == keywords:
+                found = program.match(values)
+                if found is not None:
+                    return program, found
+        return None
 
     def _has_results(self, given: Mapping[str, object]) -> bool:
         return all(t.name in given or t.optional for t in self.function.tensors)

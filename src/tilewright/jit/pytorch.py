@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
-from tilewright.runtime.allocator import Allocator
+from tilewright.runtime.allocator import LEGACY_STREAM, Allocator
 
 
 def first_on_gpu(values: Iterable[Any]) -> Any:
@@ -32,6 +32,16 @@ def current_stream(tensor: Any) -> int:
     except AttributeError:
         return int(torch.cuda.current_stream(tensor.device).cuda_stream)
     return raw(tensor.get_device())
+
+
+def raw_stream(device: int) -> int:
+    """The same of a device's number."""
+    torch: Any = sys.modules["torch"]
+    try:
+        raw = torch._C._cuda_getCurrentRawStream
+    except AttributeError:
+        return int(torch.cuda.current_stream(device).cuda_stream) or LEGACY_STREAM
+    return raw(device) or LEGACY_STREAM
 
 
 def is_tensor(value: Any) -> bool:
@@ -91,15 +101,16 @@ class _CachingAllocator:
 
 
 @cache
-def _of_device(device: int) -> Allocator:
+def allocator_on(device: int) -> Allocator:
+    """PyTorch's allocator on a device."""
     return _CachingAllocator(device)
 
 
 def allocator(tensor: Any) -> Allocator:
     """PyTorch's allocator on the device of a CUDA tensor."""
-    return _of_device(tensor.get_device())
+    return allocator_on(tensor.get_device())
 
 
 def _as_pytorch_counts(stream: int) -> int:
     """PyTorch keeps the legacy default stream's memory under the handle 0, which stands for CU_STREAM_LEGACY."""
-    return 0 if stream == 1 else stream
+    return 0 if stream == LEGACY_STREAM else stream

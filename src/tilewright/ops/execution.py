@@ -6,7 +6,6 @@ import warnings
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from contextvars import ContextVar
-from operator import itemgetter
 from typing import Any
 
 from tilewright import jit
@@ -16,6 +15,7 @@ from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
 from tilewright.lang.params import parts_of, symbol_of
 from tilewright.ops.pytorch import Tensor, as_tuple, torch
+from tilewright.ops.routes import Launching, Routes, made_as, picker
 from tilewright.ops.signature import REQUIRED, Kind, Signature
 
 _SIMULATED: ContextVar[bool] = ContextVar("simulated", default=False)
@@ -64,11 +64,25 @@ class Execution:
         self._always = None if self._optional else self._select(())
         named = {p.name for p in signature.kernel.keywords}
         self._keywords = tuple((i, a) for i, a in enumerate(signature.arguments) if a.name in named)
-        self._keyword_values = _picker(tuple(i for i, _ in self._keywords))
+        self._keyword_values = picker(tuple(i for i, _ in self._keywords))
         self._given_as_default = tuple(a.default for _, a in self._keywords)
         self._extents = tuple(_origins(signature, r.dims) for r in signature.results)
         self._adds = any(r.zero for r in signature.results)
         self._names = tuple(r.name for r in signature.results)
+        self.routes = Routes(len(signature.tensors), self._keyword_values)
+
+    def run_noted(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
+        """``run`` of a call that nothing but autograd sees; calls like it may take its route."""
+        results = self.run(values)
+        if values[self._like].is_cuda and not self._adds:
+            kernel, pick = self._selected(values)
+            launched = pick(values + results)
+            matched = kernel.match(launched, self._given(values))
+            if matched is not None:
+                program, (guarded, _) = matched
+                launching = Launching(program, guarded, pick, len(kernel.function.tensors))
+                self.routes.note(values, tuple(map(made_as, results)), (launching,), len(results))
+        return results
 
     def run(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
         """The results of a call with all its arguments, in order."""
@@ -137,7 +151,7 @@ class Execution:
         left_out = frozenset(name for name, place in self._slots if place is None or place in without)
         kept = [place for _, place in self._slots if place is not None and place not in without]
         kernel = self._kernel.without(left_out) if left_out else self._kernel
-        self._selections[absent] = selection = (kernel, _picker((*kept, *self._scalars)))
+        self._selections[absent] = selection = (kernel, picker((*kept, *self._scalars)))
         return selection
 
     def _launch(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
@@ -145,8 +159,11 @@ class Execution:
         if self._adds:
             _alert(self.signature, results)
         kernel, pick = self._selected(values)
+        launched, keywords = pick(values + results), self._given(values)
+        if kernel.launch_guarded(launched, keywords, None):
+            return
         stream, allocator = pytorch.current_stream(first), pytorch.allocator(first)
-        kernel.launch(pick(values + results), self._given(values), stream, allocator)
+        kernel.launch(launched, keywords, stream, allocator)
         kernel.check_results(self._names)
 
     def _given(self, values: tuple[Any, ...]) -> dict[str, Hashable]:
@@ -198,13 +215,6 @@ _empty_like = torch.empty_like
 
 Selection = tuple[jit.Kernel, Callable[[tuple[Any, ...]], tuple[Any, ...]]]
 """A kernel, and what picks its tensors and scalars, in order, from a call's arguments and results."""
-
-
-def _picker(places: tuple[int, ...]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """``itemgetter``, whose result is a tuple for any number of places."""
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda given: tuple([given[place] for place in places])
 
 
 Origin = int | tuple[int, int, int]

@@ -37,6 +37,17 @@ def is_plain(tensors: tuple[Any, ...]) -> bool:
     )
 
 
+def is_watched() -> bool:
+    """Something that guards of tensors do not tell of could see a call: ``torch.compile``, a mode, tangents of forward
+    mode."""
+    return (
+        torch.compiler.is_compiling()
+        or _len_torch_dispatch_stack() > 0
+        or _len_torch_function_stack() > 0
+        or _forward_ad._current_level >= 0
+    )
+
+
 def wants_gradient(tensors: tuple[Any, ...]) -> bool:
     """Autograd records, and one of them, of which some may be None, needs a gradient."""
     if torch.is_grad_enabled():
@@ -65,4 +76,5 @@ _peek_interpreter_stack = torch._C._functorch.peek_interpreter_stack
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _len_torch_function_stack = torch._C._len_torch_function_stack
 _get_tracing_state = torch._C._get_tracing_state
+_is_compiling = torch.compiler.is_compiling
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))

@@ -68,6 +68,9 @@ class Op:
         values = self._values(args, kwargs)
         if out is not None:
             return self._into(values, out)
+        known = self._served(values)
+        if known is not None:
+            return known
         tensors = values[: self._tensors]
         if self._mutates:
             if wants_gradient(tensors):
@@ -79,12 +82,39 @@ class Op:
             return self._eager.apply(*values)
         return self._computed(values)
 
+    def known(self, *args: Any) -> Any:
+        """What the call returns if it is one such as was served before; None for any other, of which this does nothing.
+
+        Functions ask it before they look at their arguments: a call that it serves goes by autocast and by dtypes that
+        no kernel has, since its guard tells both."""
+        return self._served((*args, *self._tails[len(args)]))
+
+    def note_rows(self, rows: tuple[Any, ...], args: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+        """Let ``known`` serve calls like that with ``args``, of which ``rows`` has those of two axes: its results have
+        this shape."""
+        tail = self._tails[len(args)]
+        self._execution.routes.note_rows((*rows, *tail), (*args, *tail), shape)
+
+    def _served(self, values: tuple[Any, ...]) -> Any:
+        route = self._execution.routes.find(values)
+        if route is None:
+            return None
+        if route.with_gradient and torch.is_grad_enabled():
+            return self._eager.apply(*values)
+        results = route.launch(values)
+        if results is None:
+            return None
+        return results[0] if self._single else results
+
     def _computed(self, values: tuple[Any, ...]) -> Any:
-        results = self._execution.run(values)
+        results = self._execution.run_noted(values)
         return results[0] if self._single else results or None
 
     def _forward(self, *values: Any) -> Any:
         """Of a call that autograd or a transform has seen already."""
+        known = self._served(values)
+        if known is not None:
+            return known
         if is_plain(values[: self._tensors]):
             return self._computed(values)
         return self.overload(*values)

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from typing import Protocol
 
+LEGACY_STREAM = 1
+"""CU_STREAM_LEGACY: the default stream that synchronises with others, whatever the process's default is."""
+
 
 class Allocator(Protocol):
     """Device memory in stream order. A block may be handed out again, to the same stream, as soon as it is freed."""

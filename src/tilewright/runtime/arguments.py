@@ -67,6 +67,16 @@ def _from_torch(name: str, tensor: Any) -> Described:
     dtype = dtype_named(str(tensor.dtype))
     if dtype is None:
         _unsupported(name, str(tensor.dtype))
+    if _asked(tensor, "is_neg"):  # of x.conj().imag: memory holds the elements before they are negated
+        fail(
+            "RUN001",
+            title="a view whose elements count negated",
+            found=f"{name} is a view with its negative bit set",
+            required="a tensor whose memory holds its elements",
+            help=f"pass {name}.resolve_neg()",
+        )
+    if _asked(tensor, "_is_zerotensor"):
+        _refuse(name, "a tensor of zeros that has no memory")
     device = getattr(tensor, "device", None)
     kind = getattr(device, "type", None)
     index = getattr(device, "index", None)
@@ -79,6 +89,12 @@ def _from_torch(name: str, tensor: Any) -> Described:
         on_cpu=kind is not None and kind != "cuda",
         owner=tensor,
     )
+
+
+def _asked(tensor: Any, method: str) -> bool:
+    """What a method of PyTorch's tensors says, which others with ``data_ptr`` and ``stride`` may not have."""
+    ask = getattr(tensor, method, None)
+    return ask is not None and bool(ask())
 
 
 # -- CUDA Array Interface -------------------------------------------------------------------------------------------

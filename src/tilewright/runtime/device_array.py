@@ -42,6 +42,10 @@ class DeviceArray:
     def stride(self) -> tuple[int, ...]:
         return self._strides
 
+    def is_neg(self) -> bool:
+        """As PyTorch's views may be, whose elements count negated."""
+        return False
+
     def upload(self, data: bytes) -> None:
         """Fill with ``size_bytes`` bytes from the host."""
         assert len(data) == self.size_bytes

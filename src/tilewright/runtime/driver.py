@@ -16,11 +16,9 @@ from cuda.bindings import driver as _untyped_cuda  # pyright: ignore[reportMissi
 
 from tilewright.diag import fail
 from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, Interleave, L2Promotion, OobFill, Swizzle
+from tilewright.runtime.allocator import LEGACY_STREAM
 
 cuda = cast("Any", _untyped_cuda)  # the binding ships no types; they end at this file's edge
-
-LEGACY_STREAM = 1
-"""CU_STREAM_LEGACY: the default stream that synchronises with others, whatever the process's default is."""
 
 _INVALID_CONTEXT = 201
 _NOT_READY = 600

@@ -62,17 +62,21 @@ class Plan:
         driver: DriverLike,
         kernels: Kernels,
         context: int,
+        device: int,
         failures: Failures | None = None,
     ) -> None:
         self.variant = variant
         self.context = context
+        self.device = device
+        self.looked_up = 0
+        self.latest: tuple[int, ...] | None = None
+        """The addresses that the frame holds."""
         self._driver = driver
         self._env = dict(env)
         self._aliasing = aliasing
         self._tensors = tuple(p.name for p in artifact.tensors)
         self._scalars = tuple(s.name for s in scalars)
         self._lock = threading.Lock()  # one frame: a launch must read it before the next call rewrites it
-        self._addresses: tuple[int, ...] | None = None
         self._apart: set[tuple[int, ...]] = set()  # addresses at which no tensors share bytes
         self._maps: dict[tuple[int, ...], tuple[bytes, ...]] = {}
         self._mapped: tuple[int, ...] | None = None  # what the descriptors in the frame were encoded for
@@ -95,24 +99,32 @@ class Plan:
         for step in variant.steps:
             self._prepare(artifact, step, kernels)
         self.only_launches = not self._workspace and not any(isinstance(s, Copy | Fill) for s in variant.steps)
-        self._needs_scalars = bool(scalars)
 
     # -- a call -------------------------------------------------------------------------------------------------------
+
+    def launch(self, addresses: tuple[int, ...], scalars: tuple[int | float, ...], stream: int) -> None:
+        """``run`` of a plan that only launches."""
+        with self._lock:
+            if addresses != self.latest:
+                self._rebind(addresses, scalars)
+            elif scalars:
+                self._frame.write_scalars(*scalars)
+            for step in self._steps:
+                step(stream)
 
     def run(
         self, addresses: tuple[int, ...], scalars: tuple[int | float, ...], stream: int, allocator: Allocator
     ) -> None:
         """Queue the steps on ``stream`` for tensors at ``addresses``, with workspaces of ``allocator``."""
+        if not self._workspace:
+            self.launch(addresses, scalars, stream)
+            return
         with self._lock:
-            if addresses != self._addresses:
+            if addresses != self.latest:
                 self._rebind(addresses, scalars)
-            elif self._needs_scalars:
+            elif scalars:
                 self._frame.write_scalars(*scalars)
-            if self._workspace:
-                self._run_with_workspace(addresses, stream, allocator)
-            else:
-                for step in self._steps:
-                    step(stream)
+            self._run_with_workspace(addresses, stream, allocator)
 
     def _rebind(self, addresses: tuple[int, ...], scalars: tuple[int | float, ...]) -> None:
         if addresses not in self._apart:
@@ -120,15 +132,15 @@ class Plan:
             if len(self._apart) >= _MAX_ADDRESSES:
                 self._apart.clear()
             self._apart.add(addresses)
-        self._addresses = None  # stays so if a descriptor is refused below
+        self.latest = None  # stays so if a descriptor is refused below
         self._frame.write_tensors(*addresses)
-        if self._needs_scalars:
+        if scalars:
             self._frame.write_scalars(*scalars)
         for offset, position, extra in self._moving:
             self._frame.write(offset, addresses[position] + extra)
         if self._recipes and not self._maps_follow_workspace:
             self._write_maps(addresses)
-        self._addresses = addresses
+        self.latest = addresses
 
     def _write_maps(self, addresses: tuple[int, ...], *blocks: int) -> None:
         """Descriptors for tensors and workspaces at these addresses."""

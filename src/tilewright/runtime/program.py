@@ -1,23 +1,25 @@
 """A loaded program: dispatch of a call to its plan.
 
-A repeated call does only this: read addresses, shapes and strides; look up the plan; rewrite what changed; launch.
-Everything else (checks, choice of the variant, sizes, descriptors' fields) happens once per combination of shapes,
-strides, dtypes, device, integer scalars and address alignment, as far as the artifact's expressions look at them.
+A repeated call does only this: ask PyTorch's guards whether its tensors are as before; read addresses; rewrite what
+changed; launch. Tensors that no guard was made for are looked up by shape, strides, dtype and place. Everything else
+(checks, choice of the variant, sizes, descriptors' fields) happens once per combination of shapes, strides, dtypes,
+device, integer scalars and address alignment, as far as the artifact's expressions look at them.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from operator import itemgetter
 from os import PathLike
 from pathlib import Path
-from typing import Any, NoReturn, cast
+from typing import Any, NamedTuple, NoReturn, cast
 
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam, Variant
 from tilewright.artifact.validate import validate
 from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
-from tilewright.runtime import promises
+from tilewright.runtime import guards, promises
 from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.arguments import Described, describe
 from tilewright.runtime.binding import aliasing, bind, holds, refuse_left_out
@@ -28,12 +30,31 @@ from tilewright.runtime.promises import Failures
 from tilewright.runtime.scalars import int_scalar, packed
 
 _MAX_PLANS = 1024
+_MAX_GUARDED = 4
+"""Kinds of arguments that a launch is compared with before it is looked up: each costs a tenth of a microsecond."""
 
+
+_PLAIN = (tuple, list)
 
 Key = tuple[object, ...]
 Call = tuple[Sequence[object], tuple[int, ...], Plan | None, dict[str, Described] | None]
 """Of a call's arguments: what a key is made of, addresses, the plan if there is one, and their description, which
 PyTorch's tensors, read in place, do not need. A plain tuple: it is made at every launch."""
+
+
+class Guarded(NamedTuple):
+    """A plan with what arguments must be to be served by it: ``residues`` of addresses (position, modulus, rest), and
+    values of integer scalars that decide (position, value)."""
+
+    check: guards.Check
+    data_ptr: Callable[[Any], int]
+    plan: Plan
+    residues: tuple[tuple[int, int, int], ...]
+    fixed: tuple[tuple[int, int], ...]
+
+
+Match = tuple[Guarded, tuple[int, ...]]
+"""What serves a call, and the addresses of its tensors."""
 
 
 def load(artifact: Artifact | str | PathLike[str], driver: DriverLike | None = None) -> Program:
@@ -58,7 +79,7 @@ class Program:
         self._devices: set[int] = set()
         self._failures: dict[tuple[str, int], Failures] = {}
         self._plans: dict[Key, Plan] = {}
-        self._latest: tuple[list[object], Plan | None] = ([], None)  # of the call before: most are like it
+        self._guarded: tuple[Guarded, ...] = ()  # the latest first
 
         parameters = artifact.parameters
         self._names = tuple(p.name for p in parameters)
@@ -68,6 +89,7 @@ class Program:
             if isinstance(p, TensorParam)
         ]
         self._places = [(i, modulus) for i, _, modulus in self._tensors]
+        self._pick = _picker([i for i, _ in self._places])
         scalars = [(i, p) for i, p in enumerate(parameters) if isinstance(p, ScalarParam)]
         self._changing = [(i, s) for i, p in scalars if (s := call_scalar(artifact, p)) is not None]
         self._call_scalars = tuple(s for _, s in self._changing)
@@ -87,27 +109,64 @@ class Program:
         None for the legacy default stream. ``allocator`` gives workspaces, which this call alone has; without one they
         come from a pool of our own. Refuses with RUN001 to RUN021.
         """
-        values = self._ordered(args)
+        values: Any = args
+        if type(args) not in _PLAIN or len(args) != len(self._names):
+            values = self._ordered(args)
         handle = LEGACY_STREAM if stream is None else stream_handle(stream)
+        found = self.match(values)
+        if found is not None:
+            self.launch_match(found, values, handle, allocator)
+            return
         key, addresses, plan, described = self._look_up(values, handle)
         if plan is None:
             plan = self._build(tuple(key), described, values, handle)
-        self._run(plan, addresses, described, values, handle, allocator or self._driver)
+        self._run(plan, addresses, described, values, handle, allocator)
 
     def launch_known(self, values: Sequence[object], stream: object = None, allocator: Allocator | None = None) -> bool:
         """``launch`` if such arguments were launched before; False, and nothing done, if they were not."""
         if len(values) != len(self._names):
             return False
         handle = LEGACY_STREAM if stream is None else stream_handle(stream)
+        found = self.match(values)
+        if found is not None:
+            self.launch_match(found, values, handle, allocator)
+            return True
         _, addresses, plan, described = self._look_up(values, handle)
         if plan is not None:
-            self._run(plan, addresses, described, values, handle, allocator or self._driver)
+            self._run(plan, addresses, described, values, handle, allocator)
         return plan is not None
+
+    def match(self, values: Sequence[Any]) -> Match | None:
+        """What serves all parameters, in order, if a guard tells that they are as those of an earlier launch."""
+        if not self._guarded:
+            return None
+        tensors = self._pick(values)
+        for guarded in self._guarded:
+            check, data_ptr, plan, residues, fixed = guarded
+            if check(*tensors):
+                addresses = tuple(map(data_ptr, tensors))
+                if addresses == plan.latest or has_residues(residues, addresses):
+                    for i, value in fixed:
+                        if type(values[i]) is not int or values[i] != value:
+                            break
+                    else:
+                        return guarded, addresses
+        return None
+
+    def launch_match(
+        self, found: Match, values: Sequence[object], handle: int, allocator: Allocator | None = None
+    ) -> None:
+        """Queue what ``match`` found for these values on the stream of a handle."""
+        (_, _, plan, _, _), addresses = found
+        if self._one_device and plan.only_launches and not promises.EVERY:
+            plan.launch(addresses, self._changing_values(values) if self._changing else (), handle)
+        else:
+            self._run(plan, addresses, None, values, handle, allocator)
 
     def close(self) -> None:
         """Unload the kernels; the program can't be launched afterwards."""
         self._plans.clear()
-        self._latest = ([], None)
+        self._guarded = ()
         for failures in self._failures.values():
             promises.forget(failures)
         while self._libraries:
@@ -124,26 +183,40 @@ class Program:
             for i, modulus in self._places:
                 tensor = values[i]
                 address = tensor.data_ptr()
+                if not address:  # no elements, or no memory: its description tells
+                    return self._look_up_described(values, handle)
                 addresses.append(address)
                 # with one device only memory of the CPU is to be told apart, and a flag is cheaper than an object
                 place = tensor.is_cuda if one_device else tensor.device
                 if modulus:
-                    key += (tensor.shape, tensor.stride(), tensor.dtype, place, address % modulus)
+                    key += (tensor.shape, tensor.stride(), tensor.dtype, place, tensor.is_neg(), address % modulus)
                 else:
-                    key += (tensor.shape, tensor.stride(), tensor.dtype, place)
+                    key += (tensor.shape, tensor.stride(), tensor.dtype, place, tensor.is_neg())
             for i, parameter in self._key_scalars:
                 value = values[i]
                 key.append(value if type(value) is int else int_scalar(parameter, value))
-            latest, plan = self._latest
-            if key != latest:  # comparing two lists costs less than hashing one
-                plan = self._plans.get(tuple(key))
-                if plan is not None:
-                    self._latest = (key, plan)
+            plan = self._plans.get(tuple(key))
+            if plan is not None:
+                self._served(plan, values, addresses)
             return key, tuple(addresses), plan, None
         except TilewrightError:
             raise
         except Exception:  # another protocol, or a stranger's class, of which the description tells
             return self._look_up_described(values, handle)
+
+    def _served(self, plan: Plan, values: Sequence[Any], addresses: Sequence[int]) -> None:
+        """Guard what a plan serves once it is looked up again: at the first, second, fourth, ... time, since making a
+        guard costs more than a look-up."""
+        plan.looked_up += 1
+        if plan.looked_up & (plan.looked_up - 1):
+            return
+        made = guards.guard(self._pick(values))
+        if made is None:
+            return
+        places = enumerate(zip(addresses, self._places, strict=True))
+        residues = tuple((n, modulus, address % modulus) for n, (address, (_, modulus)) in places if modulus)
+        fixed = tuple((i, int_scalar(p, values[i])) for i, p in self._key_scalars)
+        self._guarded = (Guarded(*made, plan, residues, fixed), *self._guarded[: _MAX_GUARDED - 1])
 
     def _look_up_described(self, values: Sequence[object], handle: int) -> Call:
         """The same for arguments of the other protocols, whose description costs more than the launch."""
@@ -172,9 +245,11 @@ class Program:
         described: dict[str, Described] | None,
         values: Sequence[object],
         handle: int,
-        allocator: Allocator,
+        allocator: Allocator | None,
     ) -> None:
-        promises.tell()
+        if promises.EVERY:
+            promises.tell()
+        allocator = allocator or self._driver
         changing = self._changing_values(values) if self._changing else ()
         if described is not None:
             for producer in {t.producer for t in described.values()} - {None, handle}:
@@ -248,6 +323,7 @@ class Program:
                         self._driver,
                         kernel,
                         context,
+                        device,
                         failures,
                     )
                     break
@@ -340,6 +416,19 @@ def _told_by(stream: Any) -> object:
         case answer:
             found = f"{shown(stream)}, whose __cuda_stream__ is {shown(answer)}"
             fail("RUN018", found=found, required="(version, handle)")
+
+
+def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]]:
+    """What takes the values at these positions, of which there may be none or one."""
+    count = len(positions)
+    if list(positions) == list(range(count)):
+        return itemgetter(slice(count))
+    return itemgetter(*positions) if count > 1 else lambda values: (values[positions[0]],)
+
+
+def has_residues(residues: Sequence[tuple[int, int, int]], addresses: tuple[int, ...]) -> bool:
+    """Whether the addresses are aligned as a plan's were."""
+    return all(addresses[position] % modulus == rest for position, modulus, rest in residues)
 
 
 # -- small ----------------------------------------------------------------------------------------------------------

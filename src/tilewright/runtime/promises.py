@@ -27,7 +27,7 @@ class Failures:
         self._words = (ctypes.c_uint32 * len(promises)).from_address(self._host)
         self._kernel, self._promises, self._driver, self._context = kernel, tuple(promises), driver, context
         self._told = [0] * len(promises)
-        _EVERY.append(self)
+        EVERY.append(self)
 
     def bring(self, stream: int) -> None:
         """Queue the copy to the host, behind the steps that count."""
@@ -56,7 +56,7 @@ class Failures:
             refuse(self._kernel, new)
 
 
-_EVERY: list[Failures] = []
+EVERY: list[Failures] = []
 """Every count of the process: a call of one kernel tells what an earlier one of another found."""
 _LOCK = threading.Lock()
 
@@ -73,18 +73,18 @@ def refuse(kernel: str, promises: Sequence[str]) -> NoReturn:
 
 def forget(failures: Failures) -> None:
     """Tell nobody any more: the program is closed."""
-    if failures in _EVERY:
-        _EVERY.remove(failures)
+    if failures in EVERY:
+        EVERY.remove(failures)
 
 
 def tell() -> None:
     """RUN023 if a launch has been found out that nobody was told of; waits for nothing."""
-    for failures in _EVERY:  # none, for most processes
+    for failures in EVERY:  # none, for most processes
         failures.tell()
 
 
 def check() -> None:
     """RUN023 if a launch so far broke a promise; waits for the launches."""
-    for failures in _EVERY:
+    for failures in EVERY:
         failures.wait()
     tell()

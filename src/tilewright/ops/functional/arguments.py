@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 from tilewright.diag import fail
 from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.registration import Op
 
 COMPUTED = frozenset((torch.bfloat16, torch.float16, torch.float32))
 """Dtypes that the kernels have; tensors of others, such as float64, go to PyTorch's own operators."""
@@ -62,8 +62,18 @@ def stored(result: Tensor, out: Tensor | None) -> Tensor:
     return out.copy_(result)
 
 
-def on_rows(op: Callable[..., Tensor], x: Tensor, *others: Any, out: Tensor | None) -> Tensor:
-    """``op`` on the rows of ``x``; straight into ``out`` where that has rows, too."""
+def on_rows(op: Op, tensors: tuple[Tensor, ...], *others: Any, out: Tensor | None) -> Tensor:
+    """``op`` on the rows of ``tensors``, which have one shape; straight into ``out`` where that has rows, too."""
+    x = tensors[0]
     if x.dim() == 2:
-        return op(x, *others) if out is None else op(x, *others, out=out)
-    return stored(op(x.reshape(-1, x.shape[-1]), *others).view(x.shape), out)
+        return op(*tensors, *others) if out is None else op(*tensors, *others, out=out)
+    flat = tuple([t.reshape(-1, t.shape[-1]) for t in tensors])
+    y = op(*flat, *others).view(x.shape)
+    note_rows(op, (*flat, *others), (*tensors, *others), x.shape)
+    return stored(y, out)
+
+
+def note_rows(op: Op, rows: tuple[Any, ...], given: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+    """Let ``op.known`` serve calls like that with ``given``, of which ``rows`` was made."""
+    if not torch.compiler.is_compiling():
+        op.note_rows(rows, given, tuple(shape))

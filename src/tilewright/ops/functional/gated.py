@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, on_rows, rows, stored
+from tilewright.ops.functional.arguments import is_served, on_rows, stored
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -44,16 +44,27 @@ _geglu = op(
 
 def swiglu(gate: Tensor, up: Tensor, *, out: Tensor | None = None) -> Tensor:
     """silu(gate) * up of two tensors of one shape and dtype; halves of one tensor are taken as they lie."""
+    if out is None:
+        known = _swiglu.known(gate, up)
+        if known is not None:
+            return known
     if not _is_kernels(gate, up):
         return stored(_F.silu(gate) * up, out)
-    return on_rows(_swiglu, gate, rows(up), out=out)
+    return on_rows(_swiglu, (gate, up), out=out)
 
 
 def geglu(gate: Tensor, up: Tensor, *, approximate: str = "none", out: Tensor | None = None) -> Tensor:
     """gelu(gate) * up of two tensors of one shape and dtype; ``approximate="tanh"`` as in PyTorch."""
-    if not _is_kernels(gate, up) or approximate not in ("none", "tanh"):
+    if out is None:
+        known = _geglu.known(gate, up, approximate == "tanh") if approximate in _APPROXIMATE else None
+        if known is not None:
+            return known
+    if not _is_kernels(gate, up) or approximate not in _APPROXIMATE:
         return stored(_F.gelu(gate, approximate=approximate) * up, out)
-    return on_rows(_geglu, gate, rows(up), approximate == "tanh", out=out)
+    return on_rows(_geglu, (gate, up), approximate == "tanh", out=out)
+
+
+_APPROXIMATE = ("none", "tanh")
 
 
 def _is_kernels(gate: Tensor, up: Tensor) -> bool:

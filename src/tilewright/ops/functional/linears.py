@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import rows, stored, to_low_precision
+from tilewright.ops.functional.arguments import note_rows, rows, stored, to_low_precision
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -61,6 +61,10 @@ def linear(
     """
     if activation not in ACTIVATIONS:
         fail("JIT010", found=f"activation={activation!r}", required=", ".join(ACTIVATIONS))
+    if out is None:
+        known = _linear.known(x, weight, bias, residual, activation)
+        if known is not None:
+            return known
     x, weight, bias, residual = to_low_precision(x, weight, bias, residual)
     if not _is_kernels(x, weight, bias, residual):
         z = ACTIVATIONS[activation](_F.linear(x, weight, bias))
@@ -69,7 +73,11 @@ def linear(
     if out is not None and x.dim() == 2:
         return _linear(flat, weight, bias, added, activation, out=out)
     result = _linear(flat, weight, bias, added, activation)
-    return stored(result if x.dim() == 2 else result.view(*x.shape[:-1], weight.shape[0]), out)
+    if x.dim() == 2:
+        return stored(result, out)
+    shape, others = (*x.shape[:-1], weight.shape[0]), (weight, bias)
+    note_rows(_linear, (flat, *others, added, activation), (x, *others, residual, activation), shape)
+    return stored(result.view(shape), out)
 
 
 _LOW = (torch.bfloat16, torch.float16)

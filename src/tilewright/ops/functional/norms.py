@@ -5,9 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, like, on_rows, rows, stored, to_float
+from tilewright.ops.functional.arguments import is_served, like, note_rows, on_rows, rows, stored, to_float
 from tilewright.ops.pytorch import Tensor, torch
-from tilewright.ops.registration import op
+from tilewright.ops.registration import Op, op
 
 ONE_TILE = 16384
 """Longer rows are normalised by PyTorch."""
@@ -132,22 +132,38 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out:
 
     Differs from ``torch.nn.functional.rms_norm`` in the default of ``eps``, which is that of float32 there.
     """
+    if out is None:
+        known = _rms_norm.known(x, weight, eps)
+        if known is not None:
+            return known
     x, weight = to_float(x, weight)
     if not _is_kernels(x, weight):
         return stored(_F.rms_norm(x, (x.shape[-1],), weight, eps), out)
-    return on_rows(_rms_norm, x, weight, eps, out=out)
+    return on_rows(_rms_norm, (x,), weight, eps, out=out)
 
 
 def add_rms_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6
 ) -> tuple[Tensor, Tensor]:
     """(the RMS norm of x + residual, x + residual): the sum is rounded to the dtype of x, then normalised."""
+    known = _add_rms_norm.known(x, residual, weight, eps)
+    if known is not None:
+        return known
     x, residual, weight = to_float(x, residual, weight)
     if not _is_kernels(x, residual, weight):
         total = x + residual
         return _F.rms_norm(total, (total.shape[-1],), weight, eps), total
-    y, total = _add_rms_norm(rows(x), rows(residual), weight, eps)
+    y, total = _added(_add_rms_norm, x, residual, weight, eps)
     return like(y, x), like(total, x)
+
+
+def _added(op: Op, x: Tensor, residual: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    """Both results of ``op`` on rows."""
+    flat = rows(x), rows(residual)
+    found = op(*flat, *others)
+    if x.dim() != 2:
+        note_rows(op, (*flat, *others), (x, residual, *others), x.shape)
+    return found
 
 
 # -- layer norm -----------------------------------------------------------------------------------------------------
@@ -213,21 +229,28 @@ def layer_norm(
 ) -> Tensor:
     """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last axis, in the dtype of x; float32 under
     autocast."""
+    if out is None:
+        known = _layer_norm.known(x, weight, bias, eps)
+        if known is not None:
+            return known
     x, weight, bias = to_float(x, weight, bias)
     if not _is_kernels(x, weight, bias):
         return stored(_F.layer_norm(x, (x.shape[-1],), weight, bias, eps), out)
-    return on_rows(_layer_norm, x, weight, bias, eps, out=out)
+    return on_rows(_layer_norm, (x,), weight, bias, eps, out=out)
 
 
 def add_layer_norm(
     x: Tensor, residual: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, *, eps: float = 1e-5
 ) -> tuple[Tensor, Tensor]:
     """(the layer norm of x + residual, x + residual): the sum is rounded to the dtype of x, then normalised."""
+    known = _add_layer_norm.known(x, residual, weight, bias, eps)
+    if known is not None:
+        return known
     x, residual, weight, bias = to_float(x, residual, weight, bias)
     if not _is_kernels(x, residual, weight, bias):
         total = x + residual
         return _F.layer_norm(total, (total.shape[-1],), weight, bias, eps), total
-    y, total = _add_layer_norm(rows(x), rows(residual), weight, bias, eps)
+    y, total = _added(_add_layer_norm, x, residual, weight, bias, eps)
     return like(y, x), like(total, x)
 
 

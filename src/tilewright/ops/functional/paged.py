@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any, NoReturn
 
 from tilewright.diag import fail, shown
@@ -13,6 +14,7 @@ from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import to_low_precision
 from tilewright.ops.kernels.paged import ROWS, STEP
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
+from tilewright.ops.routes import Launching, Routes, made_as, picker, row_major
 from tilewright.ops.splitting import MAX_PARTS, steps_of_a_part
 
 MAX_TOKENS = 8
@@ -26,38 +28,46 @@ _MERGED_STATES = 16
 
 
 # -- by kernels -------------------------------------------------------------------------------------------------------
-def _by_kernels(
-    q: Any,
-    k: Any,
-    v: Any,
-    table: Any,
-    lengths: Any,
-    scale: float,
-    window: int | None,
-    split: int | None,
-    y: Any,
-    lse: Any,
-) -> None:
-    """Into ``y`` and ``lse``. Parts of sequences leave their states in f32."""
-    (batch, tokens, heads, width), groups = q.shape, k.shape[2]
-    by_group = (batch, tokens, groups, heads // groups)
+@dataclass(frozen=True)
+class _Launches:
+    """A decode by kernels: one launch of whole sequences (``count`` 1), or of parts, whose states another merges."""
+
+    kernel: Any
+    chunk: int
+    count: int
+    window: int | None
+
+    @property
+    def keywords(self) -> dict[str, Any]:
+        return {} if self.window is None else {"window": self.window}
+
+
+def _launches(q: Any, k: Any, table: Any, window: int | None, split: int | None) -> _Launches:
     chunk, count = _parts(q, k, table, window, split)
-    kernel = kernels.paged_decode(width, tokens, k.shape[1])
+    return _Launches(kernels.paged_decode(q.shape[-1], q.shape[1], k.shape[1]), chunk, count, window)
+
+
+def _by_kernels(
+    q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, launches: _Launches, y: Any, lse: Any
+) -> tuple[Any, ...]:
+    """Into ``y`` and ``lse``; the workspaces: parts of sequences leave their states in f32."""
+    (batch, tokens, heads, width), groups, count = q.shape, k.shape[2], launches.count
+    by_group = (batch, tokens, groups, heads // groups)
     given = (lengths, table, q.view(*by_group, width), k, v)
-    options: dict[str, Any] = {"scale": scale, "chunk": chunk}
-    if window is not None:
-        options["window"] = window
+    kernel, options = launches.kernel, launches.keywords | {"scale": scale, "chunk": launches.chunk}
     if count == 1:
         kernel(*given, y.view(1, *by_group, width), lse.view(1, *by_group), **options)
-        return
+        return ()
     parts = q.new_empty((count, *by_group, width), dtype=torch.float32)
     states = q.new_empty((count, *by_group), dtype=torch.float32)
     kernel(*given, parts, states, **options)
     rows = batch * tokens * heads
-    kernels.merge_states(
-        parts.view(count, rows, width), states.view(count, rows), y.view(rows, width), lse.view(rows),
-        bm=1, bc=_MERGED_STATES,
-    )  # fmt: skip
+    merged = (parts.view(count, rows, width), states.view(count, rows), y.view(rows, width), lse.view(rows))
+    kernels.merge_states(*merged, **_MERGED)
+    return parts, states
+
+
+_MERGED: dict[str, Any] = {"bm": 1, "bc": _MERGED_STATES}
 
 
 def _parts(q: Any, k: Any, table: Any, window: int | None, split: int | None) -> tuple[int, int]:
@@ -132,7 +142,7 @@ def _run_into(
     lse: Any,
 ) -> None:
     if _is_served(q, k, scale):
-        _by_kernels(q, k, v, table, lengths, scale, window, split, y, lse)
+        _by_kernels(q, k, v, table, lengths, scale, _launches(q, k, table, window, split), y, lse)
     else:
         _by_pytorch(q, k, v, table, lengths, scale, window, y, lse)
 
@@ -204,7 +214,11 @@ def paged_decode(
     of 1 to 256 tokens (powers of two); others, and the CPU, by PyTorch. No gradient (JIT011); JIT010 for arguments that
     do not fit.
     """
-    return _decoded((q, k_cache, v_cache, block_table, seq_lens), scale, layout, window, split, out)[0]
+    tensors = (q, k_cache, v_cache, block_table, seq_lens)
+    if out is not None:
+        return _decoded(tensors, scale, layout, window, split, out)[0]
+    known = _known(tensors, scale, layout, window, split)
+    return _decoded(tensors, scale, layout, window, split, None)[0] if known is None else known[0]
 
 
 def paged_decode_with_lse(
@@ -221,7 +235,59 @@ def paged_decode_with_lse(
 ) -> tuple[Tensor, Tensor]:
     """(paged_decode, the natural logarithm of each row's sum of exponentials in float32, of the shape of ``q`` without
     its last axis; -inf where no key is seen)."""
-    return _decoded((q, k_cache, v_cache, block_table, seq_lens), scale, layout, window, split, None)
+    tensors = (q, k_cache, v_cache, block_table, seq_lens)
+    known = _known(tensors, scale, layout, window, split)
+    return _decoded(tensors, scale, layout, window, split, None) if known is None else known
+
+
+# -- calls such as were served before ---------------------------------------------------------------------------------
+_SCALE = 5
+"""Where the scale is among the values of a call: the tensors, the scale, layout, window and split."""
+_routes = Routes(_SCALE, picker((6, 7, 8)))
+
+
+def _known(
+    tensors: tuple[Tensor, ...], scale: float | None, layout: str, window: int | None, split: int | None
+) -> tuple[Tensor, ...] | None:
+    """Both results, if PyTorch's guards tell that such a call was served by kernels before."""
+    values = (*tensors, _scale(tensors[0], scale), layout, window, split)
+    route = _routes.find(values)
+    if route is None or (route.with_gradient and torch.is_grad_enabled()):
+        return None
+    return route.launch(values)
+
+
+def _scale(q: Tensor, scale: float | None) -> float:
+    return q.shape[-1] ** -0.5 if scale is None else float(scale)
+
+
+def _note(values: tuple[Any, ...], given: tuple[Any, ...], window: int | None, split: int | None) -> Any:
+    """Results of a plain call by kernels, whose ``values`` are as users give them, ``given`` as kernels take them."""
+    q, k, _, table, _ = given
+    launches = _launches(q, k, table, window, split)
+    y, lse = _empty(q)
+    spaces = _by_kernels(*given, values[_SCALE], launches, y, lse)
+    count = len(values)
+    outs = (count, count + 1) if not spaces else (count + 2, count + 3)
+    places = (4, 3, 0, 1, 2, *outs, _SCALE, count + 2 + len(spaces))
+    by_group = (*q.shape[:2], k.shape[2], q.shape[2] // k.shape[2])
+    views = (*given[4:2:-1], q.view(*by_group, q.shape[3]), *given[1:3])
+    states = spaces or (y.view(1, *by_group, q.shape[3]), lse.view(1, *by_group))
+    launched = [(launches.kernel, (*views, *states, values[_SCALE], launches.chunk), launches.keywords, places, 7)]
+    if spaces:
+        rows = (q.shape[0] * q.shape[1] * q.shape[2],)
+        merged = (*(s.view(launches.count, *rows, *s.shape[5:]) for s in spaces), y.view(*rows, -1), lse.view(rows))
+        launched.append((kernels.merge_states, merged, _MERGED, (count + 2, count + 3, count, count + 1), 4))
+    found = [kernel.compiled.match(values, keywords) for kernel, values, keywords, _, _ in launched]
+    if all(found):
+        steps = (
+            Launching(program, guarded, picker(places), tensors)
+            for (program, (guarded, _)), (_, _, _, places, tensors) in zip(found, launched, strict=True)
+        )
+        shape = tuple(values[0].shape)
+        made = (row_major(shape, y.dtype), row_major(shape[:-1], lse.dtype), *map(made_as, spaces))
+        _routes.note(values, made, tuple(steps), 2, (launches.chunk,))
+    return y, lse
 
 
 def _decoded(
@@ -238,10 +304,13 @@ def _decoded(
     _check_options(window, split)
     if wants_gradient(given):
         _refuse_gradient()
-    options = (q.shape[-1] ** -0.5 if scale is None else float(scale), window, split)
-    if out is None:
-        run: Any = _run if is_plain(given) else torch.ops.tilewright.paged_decode
-        y, lse = run(*given, *options)
+    options = (_scale(q, scale), window, split)
+    if out is None and not is_plain(given):
+        y, lse = torch.ops.tilewright.paged_decode(*given, *options)
+    elif out is None and q.is_cuda and _is_served(given[0], k, options[0]):
+        y, lse = _note((*tensors, options[0], layout, window, split), given, window, split)
+    elif out is None:
+        y, lse = _run(*given, *options)
     else:
         y, lse = _into(given, options, out[:, None] if single and out.dim() == 3 else out)
     return (y[:, 0] if out is None else out, lse[:, 0]) if single else (y, lse)

@@ -63,6 +63,10 @@ def log_softmax(x: Tensor, dim: int = -1, *, dtype: Any = None, out: Tensor | No
 
 
 def _along(x: Tensor, dim: int, dtype: Any, out: Tensor | None, *, log: bool) -> Tensor:
+    if dim == -1 and dtype is None and out is None:
+        known = (_log_softmax if log else _softmax).known(x)
+        if known is not None:
+            return known
     x = to_float(x)[0] if dtype is None else x.to(dtype)
     if not is_served(x) or x.dim() == 0 or not x.numel():
         return stored((torch.log_softmax if log else torch.softmax)(x, dim), out)
@@ -73,5 +77,5 @@ def _along(x: Tensor, dim: int, dtype: Any, out: Tensor | None, *, log: bool) ->
 
 def _last(x: Tensor, out: Tensor | None, log: bool) -> Tensor:
     if x.shape[-1] > ONE_TILE:
-        return on_rows(_softmax_long, x, log, out=out)
-    return on_rows(_log_softmax if log else _softmax, x, out=out)
+        return on_rows(_softmax_long, (x,), log, out=out)
+    return on_rows(_log_softmax if log else _softmax, (x,), out=out)

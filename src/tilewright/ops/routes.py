@@ -1,0 +1,177 @@
+"""Calls of an operator such as were served before: guarded inputs, results of known shapes, launches of known plans.
+
+A route is made of an ordinary call. Its guard (``runtime.guards``) tells that a later call has inputs of the same
+class, dispatch keys, dtype, device, shape and strides, so that it would end in the same launches: it tells subclasses,
+transforms, tracing, autocast and negative views. Under modes and forward-mode differentiation no route is taken
+(``is_watched``), under autocast, whose dtype is no dispatch key, none is made. Addresses are read anew at each call,
+and their alignment is compared with the plans'.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable
+from operator import itemgetter
+from typing import Any, NamedTuple
+
+from tilewright.jit import pytorch
+from tilewright.ops.pytorch import Tensor, is_watched, torch
+from tilewright.runtime import guards
+from tilewright.runtime.allocator import LEGACY_STREAM, Allocator
+from tilewright.runtime.arguments import compact
+from tilewright.runtime.program import Guarded, Match, Program, has_residues
+
+_MAX_ROUTES = 4
+"""Kinds of calls with which one is compared: each costs a fifth of a microsecond."""
+
+Pick = Callable[[tuple[Any, ...]], tuple[Any, ...]]
+Made = tuple[tuple[int, ...], tuple[int, ...], Any]
+"""Shape, strides and dtype of a result."""
+
+
+class Launching(NamedTuple):
+    """One launch of a call: the program and its guarded plan; ``pick`` takes what is launched, ``tensors`` first, from
+    the call's arguments, then its results, then the route's constants."""
+
+    program: Program
+    guarded: Guarded
+    pick: Pick
+    tensors: int
+
+    def bound(self, whole: tuple[Any, ...]) -> tuple[Match, tuple[Any, ...]] | None:
+        """What is launched of a call, and where its tensors are; None where addresses or integers are others."""
+        _, guarded, pick, tensors = self
+        _, data_ptr, plan, residues, fixed = guarded
+        launched = pick(whole)
+        addresses = tuple(map(data_ptr, launched[:tensors]))
+        if addresses != plan.latest and not has_residues(residues, addresses):
+            return None
+        for i, value in fixed:
+            if type(launched[i]) is not int or launched[i] != value:
+                return None
+        return (guarded, addresses), launched
+
+
+class Route(NamedTuple):
+    """``inputs`` takes the tensors that the guard is of; ``absent`` are positions of optional tensors that are None.
+    Of what is ``made`` the first ``returned`` are results, the others workspaces. ``with_gradient``: one of the tensors
+    wants a gradient."""
+
+    check: guards.Check
+    inputs: Pick
+    absent: tuple[int, ...]
+    keywords: tuple[Hashable, ...]
+    with_gradient: bool
+    made: tuple[Made, ...]
+    returned: int
+    constants: tuple[int | float, ...]
+    launchings: tuple[Launching, ...]
+    device: int
+    allocator: Allocator
+
+    def launch(self, values: tuple[Any, ...]) -> tuple[Tensor, ...] | None:
+        """Results of a call that the guard told; None, and nothing done, where its addresses or integers are others."""
+        device, launchings = self.device, self.launchings
+        if _current_device is not None and _current_device() == device:  # as Inductor's own code: a microsecond less
+            results = tuple([_empty_strided_cuda(shape, strides, dtype) for shape, strides, dtype in self.made])
+        else:
+            results = _allocated(self.made, device)
+        whole = values + results + self.constants
+        if len(launchings) == 1:
+            (launching,) = launchings
+            bound = launching.bound(whole)
+            if bound is None:
+                return None
+            launching.program.launch_match(*bound, _raw_stream(device) or LEGACY_STREAM, self.allocator)
+            return results
+        every = [launching.bound(whole) for launching in launchings]
+        if None in every:
+            return None
+        stream = _raw_stream(device) or LEGACY_STREAM
+        for launching, bound in zip(launchings, every, strict=True):
+            launching.program.launch_match(*bound, stream, self.allocator)
+        return results[: self.returned]
+
+
+class Routes:
+    """The latest routes of one operator. ``tensors`` arguments come first; ``keywords`` takes the compile-time ones."""
+
+    def __init__(self, tensors: int, keywords: Pick) -> None:
+        self._tensors = tensors
+        self._keywords = keywords
+        self._known: tuple[Route, ...] = ()
+        self._asked = 0
+
+    def find(self, values: tuple[Any, ...]) -> Route | None:
+        """The route of a call with all its arguments."""
+        if is_watched() or not self._known:  # in this order: a compiled graph must not depend on what is known
+            return None
+        keywords = self._keywords(values)
+        for route in self._known:
+            if route.check(*route.inputs(values)) and route.keywords == keywords:
+                for i in route.absent:
+                    if values[i] is not None:
+                        break
+                else:
+                    return route
+        return None
+
+    def note(
+        self,
+        values: tuple[Any, ...],
+        made: tuple[Made, ...],
+        launchings: tuple[Launching, ...],
+        returned: int,
+        constants: tuple[int | float, ...] = (),
+    ) -> None:
+        """Make a route of a call, at the first, second, fourth, ... one: making a route costs more than an ordinary
+        call."""
+        self._asked += 1
+        if self._asked & (self._asked - 1) or is_watched() or torch.is_autocast_enabled("cuda"):
+            return
+        inputs = tuple(i for i in range(self._tensors) if values[i] is not None)
+        tensors = tuple(values[i] for i in inputs)
+        found = guards.guard(tensors)
+        if found is not None:
+            absent = tuple(i for i in range(self._tensors) if values[i] is None)
+            wanted, keywords = any(t.requires_grad for t in tensors), self._keywords(values)
+            device = launchings[0].guarded.plan.device
+            what = (made, returned, constants, launchings, device, pytorch.allocator_on(device))
+            route = Route(found[0], picker(inputs), absent, keywords, wanted, *what)
+            self._known = (route, *self._known[: _MAX_ROUTES - 1])
+
+    def note_rows(self, rows: tuple[Any, ...], values: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+        """Let a call with ``values`` take the route of the call with ``rows``, which are views of them of the same
+        addresses and have two axes, and return results of this shape."""
+        route = self.find(rows)
+        given = zip(rows[: self._tensors], values[: self._tensors], strict=True)
+        if route is None or route.with_gradient or any(a is not b and a.data_ptr() != b.data_ptr() for a, b in given):
+            return
+        made = tuple(row_major(shape, dtype) for _, _, dtype in route.made)
+        self.note(values, made, route.launchings, route.returned)
+
+
+def made_as(tensor: Tensor) -> Made:
+    """What makes a tensor such as this one."""
+    return tuple(tensor.shape), tuple(tensor.stride()), tensor.dtype
+
+
+def row_major(shape: tuple[int, ...], dtype: Any) -> Made:
+    """Of row-major strides."""
+    return shape, compact(shape), dtype
+
+
+def picker(places: tuple[int, ...]) -> Pick:
+    """``itemgetter``, whose result is a tuple for any number of places."""
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda given: tuple([given[place] for place in places])
+
+
+def _allocated(made: tuple[Made, ...], device: int) -> tuple[Tensor, ...]:
+    on = torch.device("cuda", device)
+    return tuple([torch.empty_strided(shape, strides, dtype=dtype, device=on) for shape, strides, dtype in made])
+
+
+_raw_stream: Callable[[int], int] = getattr(torch._C, "_cuda_getCurrentRawStream", pytorch.raw_stream)
+_current_device: Callable[[], int] | None = getattr(torch._C, "_cuda_getDevice", None)
+_empty_strided_cuda = torch._C._dynamo.guards._empty_strided_cuda
