@@ -10,6 +10,10 @@ whose kernels take less than a call does: the GPU is never waited for. ``torch.a
 every round. "Other tensors" gives each call tensors at other addresses than the one before.
 """
 
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportUnknownVariableType=false
+# ruff: noqa: F821
+
 from __future__ import annotations
 
 import os
@@ -48,11 +52,11 @@ def five() -> tw.Kernel:
 
     @tw.kernel
     def five(
-        a: tw.Tensor[M, N],  # noqa: F821 - dimension names
-        b: tw.Tensor[M, N],  # noqa: F821
-        c: tw.Tensor[M, N],  # noqa: F821
-        d: tw.Tensor[M, N],  # noqa: F821
-        y: tw.Tensor[M, N],  # noqa: F821
+        a: tw.Tensor[M, N],
+        b: tw.Tensor[M, N],
+        c: tw.Tensor[M, N],
+        d: tw.Tensor[M, N],
+        y: tw.Tensor[M, N],
         *,
         bm: int = 4,
     ):
@@ -119,9 +123,9 @@ def build() -> None:
 
     class Building(TorchDispatchMode):
         def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            results = func(*args, **(kwargs or {}))
+            results: Any = func(*args, **(kwargs or {}))
             if func in known:
-                found = results if isinstance(results, tuple) else (results,)
+                found: Any = results if isinstance(results, tuple) else (results,)
                 print(known[func].name, known[func].compile_for(args, found, STORE), flush=True)
             return results
 

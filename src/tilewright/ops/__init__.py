@@ -27,10 +27,12 @@ if TYPE_CHECKING:
         moe,
         paged_decode,
         paged_decode_with_lse,
+        permute,
         rms_norm,
         rotary,
         softmax,
         swiglu,
+        unpermute,
     )
 
 __all__ = [
@@ -49,11 +51,13 @@ __all__ = [
     "moe",
     "paged_decode",
     "paged_decode_with_lse",
+    "permute",
     "rms_norm",
     "rotary",
     "simulated",
     "softmax",
     "swiglu",
+    "unpermute",
 ]
 
 

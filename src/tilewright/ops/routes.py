@@ -81,14 +81,18 @@ class Route(NamedTuple):
             bound = launching.bound(whole)
             if bound is None:
                 return None
-            launching.program.launch_match(*bound, _raw_stream(device) or LEGACY_STREAM, self.allocator)
+            found, launched = bound
+            launching.program.launch_match(found, launched, _raw_stream(device) or LEGACY_STREAM, self.allocator)
             return results
-        every = [launching.bound(whole) for launching in launchings]
-        if None in every:
-            return None
+        ready: list[tuple[Program, Match, tuple[Any, ...]]] = []
+        for launching in launchings:
+            bound = launching.bound(whole)
+            if bound is None:
+                return None
+            ready.append((launching.program, *bound))
         stream = _raw_stream(device) or LEGACY_STREAM
-        for launching, bound in zip(launchings, every, strict=True):
-            launching.program.launch_match(*bound, stream, self.allocator)
+        for program, found, launched in ready:
+            program.launch_match(found, launched, stream, self.allocator)
         return results[: self.returned]
 
 

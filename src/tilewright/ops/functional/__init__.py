@@ -9,6 +9,7 @@ from tilewright.ops.functional.linears import linear, matmul
 from tilewright.ops.functional.losses import cross_entropy, linear_cross_entropy
 from tilewright.ops.functional.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
 from tilewright.ops.functional.paged import paged_decode, paged_decode_with_lse
+from tilewright.ops.functional.permutations import permute, unpermute
 from tilewright.ops.functional.rotaries import rotary
 from tilewright.ops.functional.softmaxes import log_softmax, softmax
 
@@ -28,8 +29,10 @@ __all__ = [
     "moe",
     "paged_decode",
     "paged_decode_with_lse",
+    "permute",
     "rms_norm",
     "rotary",
     "softmax",
     "swiglu",
+    "unpermute",
 ]

@@ -263,20 +263,26 @@ def _scale(q: Tensor, scale: float | None) -> float:
 
 def _note(values: tuple[Any, ...], given: tuple[Any, ...], window: int | None, split: int | None) -> Any:
     """Results of a plain call by kernels, whose ``values`` are as users give them, ``given`` as kernels take them."""
-    q, k, _, table, _ = given
+    q, k, v, table, lengths = given
     launches = _launches(q, k, table, window, split)
     y, lse = _empty(q)
-    spaces = _by_kernels(*given, values[_SCALE], launches, y, lse)
+    spaces = _by_kernels(q, k, v, table, lengths, values[_SCALE], launches, y, lse)
     count = len(values)
     outs = (count, count + 1) if not spaces else (count + 2, count + 3)
     places = (4, 3, 0, 1, 2, *outs, _SCALE, count + 2 + len(spaces))
     by_group = (*q.shape[:2], k.shape[2], q.shape[2] // k.shape[2])
-    views = (*given[4:2:-1], q.view(*by_group, q.shape[3]), *given[1:3])
-    states = spaces or (y.view(1, *by_group, q.shape[3]), lse.view(1, *by_group))
-    launched = [(launches.kernel, (*views, *states, values[_SCALE], launches.chunk), launches.keywords, places, 7)]
+    views = (lengths, table, q.view(*by_group, q.shape[3]), k, v)
+    states: tuple[Any, ...] = spaces or (y.view(1, *by_group, q.shape[3]), lse.view(1, *by_group))
+    launched: list[Any] = [
+        (launches.kernel, (*views, *states, values[_SCALE], launches.chunk), launches.keywords, places, 7)
+    ]
     if spaces:
         rows = (q.shape[0] * q.shape[1] * q.shape[2],)
-        merged = (*(s.view(launches.count, *rows, *s.shape[5:]) for s in spaces), y.view(*rows, -1), lse.view(rows))
+        merged: tuple[Any, ...] = (
+            *(s.view(launches.count, *rows, *s.shape[5:]) for s in spaces),
+            y.view(*rows, -1),
+            lse.view(rows),
+        )
         launched.append((kernels.merge_states, merged, _MERGED, (count + 2, count + 3, count, count + 1), 4))
     found = [kernel.compiled.match(values, keywords) for kernel, values, keywords, _, _ in launched]
     if all(found):
@@ -310,7 +316,8 @@ def _decoded(
     elif out is None and q.is_cuda and _is_served(given[0], k, options[0]):
         y, lse = _note((*tensors, options[0], layout, window, split), given, window, split)
     elif out is None:
-        y, lse = _run(*given, *options)
+        run: Any = _run
+        y, lse = run(*given, *options)
     else:
         y, lse = _into(given, options, out[:, None] if single and out.dim() == 3 else out)
     return (y[:, 0] if out is None else out, lse[:, 0]) if single else (y, lse)
