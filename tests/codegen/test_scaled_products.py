@@ -83,3 +83,27 @@ def test_results_are_rounded_once() -> None:
         assert minus[i, j] == np.float32(nearest(rest - product, "f32"))
     assert (apart == r * r + s[:, None]).all()
     assert (plus != exact.astype(np.float32) * s[:, None] + r).any()
+
+
+def test_a_factor_that_the_kernel_takes_is_no_sum_of_products() -> None:
+    @tw.kernel
+    def kernel(
+        a: tw.Tensor["M", "K"],
+        b: tw.Tensor["N", "K"],
+        r: tw.Tensor["M", "N"],
+        y: tw.Tensor["M", "N"],
+        z: tw.Tensor["M", "N"],
+        *,
+        alpha: tw.f32,
+    ):
+        m, n = tw.grid(y, (64, 64))
+        acc = tw.zeros((m, n), tw.f32)
+        for k in tw.stream(a.shape[1], 64):
+            acc += tw.dot(a[m, k], b[n, k].T)
+        y[m, n] = acc * alpha + r[m, n]
+        z[m, n] = r[m, n] * alpha + r[m, n]
+
+    made, dtypes = kernel.compiled, {"a": "bf16", "b": "bf16", "r": "f32", "y": "f32", "z": "f32"}
+    found = made._plan(made._ahead("sm_90a", dtypes, None, None, None, {})).variants[-1]
+    assert sum(isinstance(op, t.Fma) for op in found.transport.walk()) == 1
+    assert compare(found.tile, found.transport) == ()

@@ -85,12 +85,12 @@ class _Origins:
 
 
 def _read(value: SSAValue) -> SSAValue | None:
-    """The registers that an argument of a map's body reads; None for what the body computes."""
+    """The registers that an argument of a map's body reads; None for what the body computes, and for arguments of what
+    is around the map: a scalar of the kernel, the index of a loop."""
     block = value.owner
-    if not isinstance(block, Block):
+    around = block.parent_op() if isinstance(block, Block) else None
+    if not isinstance(block, Block) or not isinstance(around, t.Map):
         return None
-    around = block.parent_op()
-    assert isinstance(around, t.Map)
     return around.inputs[block.args.index(value)]
 
 
