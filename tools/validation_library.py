@@ -1,7 +1,9 @@
 """Writes the library functions that the validator takes for granted: ``python tools/validation_library.py [--check]``.
 
-NVRTC compiles each function of CUDA alone, of one f32; ``validate.library`` evaluates the PTX. The names of CUDA's
-functions stand here again: the validator must not take them from what it judges. ``--check`` compares with the file.
+NVRTC compiles each function alone, of one f32 or two; ``validate.library`` evaluates the PTX. The names of CUDA's
+functions stand here again: the validator must not take them from what it judges. Functions that are our own text
+(``OWN``) are the code generator's at the time of writing; ``tests/validate/test_library.py`` executes the file and
+compares its functions with exact values. ``--check`` compares with the file.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "src"))
 
 from tilewright.codegen.assemble import assemble  # noqa: E402
+from tilewright.codegen.prelude import prelude  # noqa: E402
 
 LIBRARY = ROOT / "src" / "tilewright" / "validate" / "library.ptx"
 FUNCTIONS = {
@@ -31,16 +34,31 @@ FUNCTIONS = {
     "floor": "floorf(x)",
     "ceil": "ceilf(x)",
     "round": "rintf(x)",
+    "trunc": "truncf(x)",
+    "log10": "log10f(x)",
+    "cbrt": "cbrtf(x)",
+    "asin": "asinf(x)",
+    "acos": "acosf(x)",
+    "atan": "atanf(x)",
+    "sinh": "sinhf(x)",
+    "cosh": "coshf(x)",
+    "asinh": "asinhf(x)",
+    "acosh": "acoshf(x)",
+    "atanh": "atanhf(x)",
 }
+OF_TWO = {"pow": "powf(x, z)", "atan2": "atan2f(x, z)", "hypot": "hypotf(x, z)"}
+OWN = {"sin": "sine(x)", "cos": "cosine(x)", "tan": "tangent(x)"}
 
 
 def written() -> str:
     """The PTX of all functions."""
-    kernels = (
-        f'extern "C" __global__ void f32_{name}(float x, float* y) {{ *y = {text}; }}'
-        for name, text in FUNCTIONS.items()
-    )
-    return assemble("\n".join(kernels), "sm_90a", "library").ptx.rstrip("\0")
+    entries = [(name, "float x", text) for name, text in (FUNCTIONS | OWN).items()]
+    entries += [(name, "float x, float z", text) for name, text in OF_TWO.items()]
+    kernels = [
+        f'extern "C" __global__ void f32_{name}({given}, float* y) {{ *y = {text}; }}' for name, given, text in entries
+    ]
+    source = "\n".join([prelude(OWN.values()), *kernels])
+    return assemble(source, "sm_90a", "library").ptx.rstrip("\0")
 
 
 def main() -> None:

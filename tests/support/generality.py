@@ -184,6 +184,30 @@ def unary_functions(x: tw.Tensor["M"], y: tw.Tensor["M", 16], *, bm=32):
 
 
 @tw.kernel
+def circular_functions(x: tw.Tensor["M"], y: tw.Tensor["M", 14], *, bm=32):
+    """Circles, hyperbolas and their inverses, of arguments between -1 and 1 and of large ones."""
+    m = tw.grid(x.shape[0], bm)
+    v = x[m]
+    large = v * 3e7
+    y[m, 0], y[m, 1], y[m, 2] = tw.sin(v) + tw.cos(large), tw.cos(v) - tw.sin(large), tw.tan(v)
+    functions = (tw.asin, tw.acos, tw.atan, tw.sinh, tw.cosh, tw.asinh, tw.atanh, tw.cbrt, tw.trunc)
+    for i, fn in enumerate(functions):
+        y[m, 3 + i] = fn(v)
+    y[m, 12], y[m, 13] = tw.acosh(1 + tw.abs(v)), tw.log10(1 + tw.abs(v))
+
+
+@tw.kernel
+def functions_of_two(a: tw.Tensor["M"], b: tw.Tensor["M"], y: tw.Tensor["M", 9], *, bm=32):
+    """Powers, angles, remainders of either sign, bounds."""
+    m = tw.grid(a.shape[0], bm)
+    p, q = a[m], b[m]
+    y[m, 0], y[m, 1], y[m, 2] = tw.abs(p) ** q, tw.atan2(p, q), tw.hypot(p, q)
+    y[m, 3], y[m, 4], y[m, 5] = tw.fmod(p, q), p % q, p // q
+    y[m, 6], y[m, 7] = p**3 + q**-2, tw.clamp(p, -0.5, q)
+    y[m, 8] = tw.where(tw.isfinite(p / tw.trunc(q)), tw.sign(p), 2 * tw.square(q))
+
+
+@tw.kernel
 def scalar_programs(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, n: tw.i32 = 0):
     """Programs of one element, a column named by a scalar."""
     i = tw.grid(x.shape[0], None)
@@ -269,6 +293,23 @@ def _functions(x: np.ndarray) -> Arrays:
     parts = [np.exp, np.exp2, np.log, np.log2, lambda v: v**-0.5, np.sqrt, np.tanh, lambda v: 1 / (1 + np.exp(-v))]
     more = (f(x) for f in (np.log1p, np.expm1, np.floor, np.ceil, np.rint))
     return {"y": np.stack([*(f(x) for f in parts), np.array([erf(v) for v in x]), abs(x), *more, -x], 1)}
+
+
+def _circular(x: np.ndarray) -> Arrays:
+    large = (x.astype(np.float32) * np.float32(3e7)).astype(np.float64)
+    first = [np.sin(x) + np.cos(large), np.cos(x) - np.sin(large), np.tan(x)]
+    more = [np.arcsin, np.arccos, np.arctan, np.sinh, np.cosh, np.arcsinh, np.arctanh, np.cbrt, np.trunc]
+    raised = (1 + abs(x.astype(np.float32))).astype(np.float64)
+    return {"y": np.stack([*first, *(f(x) for f in more), np.arccosh(raised), np.log10(raised)], 1)}
+
+
+def _of_two(a: np.ndarray, b: np.ndarray) -> Arrays:
+    single = a.astype(np.float32), b.astype(np.float32)
+    remainders = [f(*single) for f in (np.fmod, np.mod, np.floor_divide)]
+    with np.errstate(all="ignore"):
+        chosen = np.where(np.isfinite(a / np.trunc(b)), np.sign(a), 2 * b * b)
+    first = [abs(a) ** b, np.arctan2(a, b), np.hypot(a, b)]
+    return {"y": np.stack([*first, *remainders, a**3 + b**-2.0, np.minimum(np.maximum(a, -0.5), b), chosen], 1)}
 
 
 def _nested_state(x: np.ndarray) -> Arrays:
@@ -385,6 +426,14 @@ CASES: dict[str, Case] = {
             lambda x, y: {"y": y + x.sum(0)},
             {},
             tolerance=1e-4,
+        ),
+        Case(circular_functions, ((1,), (33,)), lambda rng, m: {"x": rng.uniform(-1, 1, m)}, _circular, {}),
+        Case(
+            functions_of_two,
+            ((1,), (33,)),
+            lambda rng, m: {"a": rng.normal(size=m) * 4, "b": rng.uniform(0.2, 3, m) * rng.choice([-1, 1], m)},
+            _of_two,
+            {},
         ),
         Case(unary_functions, ((1,), (33,)), lambda rng, m: {"x": 0.1 + abs(rng.normal(size=m))}, _functions, {}),
         Case(scalar_programs, ((1, 3), (5, 2)), _normal(x="AB"), lambda x, n: {"y": x[:, 0] * 2 + n}, {}, {"n": 4}),

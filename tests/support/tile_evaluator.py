@@ -51,6 +51,20 @@ _UNARY: dict[str, Callable[[Any], Any]] = {
     "floor": np.floor,
     "ceil": np.ceil,
     "round": np.rint,
+    "trunc": np.trunc,
+    "log10": np.log10,
+    "cbrt": np.cbrt,
+    "sin": np.sin,
+    "cos": np.cos,
+    "tan": np.tan,
+    "asin": np.arcsin,
+    "acos": np.arccos,
+    "atan": np.arctan,
+    "sinh": np.sinh,
+    "cosh": np.cosh,
+    "asinh": np.arcsinh,
+    "acosh": np.arccosh,
+    "atanh": np.arctanh,
     "not": np.invert,
 }
 _BINARY: dict[str, Callable[[Any, Any], Any]] = {
@@ -67,6 +81,10 @@ _BINARY: dict[str, Callable[[Any, Any], Any]] = {
     "xor": np.bitwise_xor,
     "shl": np.left_shift,
     "shr": np.right_shift,
+    "pow": np.power,
+    "atan2": np.arctan2,
+    "fmod": np.fmod,
+    "hypot": np.hypot,
 }
 _COMPARE: dict[str, Callable[[Any, Any], Any]] = {
     "eq": np.equal,

@@ -220,7 +220,7 @@ def test_verifiers(legal: str, illegal: str) -> None:
     [
         '%a = tile.scalar <"M +"> : !tile.tile<i64 []>',
         '%a = tile.constant <"one"> : !tile.tile<i32 []>',
-        f"%a = tile.unary <cbrt> %t : {T}",
+        f"%a = tile.unary <cubed> %t : {T}",
         "%a = tile.cast %t : !tile.tile<f99 []> -> !tile.tile<f32 []>",
     ],
 )

@@ -110,6 +110,8 @@ OTHERS: list[tuple[Callable[..., Any], list[Any]]] = [
     (lambda a, b: a / b, [tw.f32]),
     (lambda a, b: a * b + 1, [tw.i32]),
     (lambda a, b: a + 1.001 * b, [tw.f32]),
+    (lambda a, b: tw.floor(tw.log1p(a * b)), [tw.f32]),
+    (lambda a, b: tw.trunc(tw.sin(a)) - b, [tw.f32]),
     (lambda a, b: ~(a & b), [tw.bool]),
     (lambda a, b: (a[0] * b[0], a[1] * b[0] - b[1]), [tw.f32, tw.f32]),
 ]

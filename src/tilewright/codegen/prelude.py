@@ -9,6 +9,7 @@ from functools import cache
 from tilewright.codegen.conversion import FUNCTIONS as _CONVERSIONS
 from tilewright.codegen.debug import FUNCTIONS as _DEBUG
 from tilewright.codegen.hopper_prelude import FUNCTIONS as _ASYNCHRONOUS
+from tilewright.codegen.trigonometry import FUNCTIONS as _TRIGONOMETRY
 from tilewright.hw.approximations import APPROXIMATIONS
 
 
@@ -51,9 +52,20 @@ __device__ __forceinline__ long long shift_left(long long a, long long n) {
 __device__ __forceinline__ long long shift_right(long long a, long long n) {
   return a >> ((unsigned long long)n < 64ull ? n : 63);
 }""",
+    # As NumPy has them (npy_divmod): the remainder of C, moved to the divisor's sign; zeros have a sign, too.
+    "floor_div_f32": """__device__ __forceinline__ float floor_div_f32(float a, float b) {
+  if (b == 0.f) return a / b;
+  const float m = fmodf(a, b);
+  float q = __fsub_rn(a, m) / b;
+  if (m != 0.f && ((m < 0.f) != (b < 0.f))) q = __fsub_rn(q, 1.f);
+  if (q == 0.f) return copysignf(0.f, a / b);
+  const float down = floorf(q);
+  return __fsub_rn(q, down) > 0.5f ? __fadd_rn(down, 1.f) : down;
+}""",
     "floor_mod_f32": """__device__ __forceinline__ float floor_mod_f32(float a, float b) {
-  float m = fmodf(a, b);
-  return (m != 0.f && ((m < 0.f) != (b < 0.f))) ? m + b : m;
+  const float m = fmodf(a, b);
+  if (m == 0.f) return copysignf(0.f, b);
+  return ((m < 0.f) != (b < 0.f)) ? __fadd_rn(m, b) : m;
 }""",
     "bf16_get": """__device__ __forceinline__ float bf16_get(unsigned word, int half) {
   return __uint_as_float(half ? (word & 0xffff0000u) : (word << 16));
@@ -200,6 +212,7 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   bool na = a != a, nb = b != b;
   return nb ? (!na || j < i) : (!na && (b > a || (b == a && j < i)));
 }""",
+    **_TRIGONOMETRY,
     **_CONVERSIONS,
     **_ASYNCHRONOUS,
     **_DEBUG,

@@ -35,10 +35,14 @@ _BINARY_FLOAT = {  # intrinsics are never fused, whatever the options; ``assembl
     "sub": "__fsub_rn({0}, {1})",
     "mul": "__fmul_rn({0}, {1})",
     "div": "{0} / {1}",
-    "floordiv": "floorf({0} / {1})",
+    "floordiv": "floor_div_f32({0}, {1})",
     "mod": "floor_mod_f32({0}, {1})",
     "min": "min_nan({0}, {1})",
     "max": "max_nan({0}, {1})",
+    "pow": "powf({0}, {1})",
+    "atan2": "atan2f({0}, {1})",
+    "fmod": "fmodf({0}, {1})",
+    "hypot": "hypotf({0}, {1})",
 }
 _BINARY_INT = {
     "add": "({type})(({unsigned}){0} + ({unsigned}){1})",

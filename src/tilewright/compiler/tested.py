@@ -50,6 +50,7 @@ _WRONG = ("PTX010", "PTX011", "PTX017", "PTX019")
 _UNDEFINED = ("PTX013", "PTX014")
 """Undefined values that are read: where the results agree, they reached none."""
 _EXACT = ("neg", "abs", "not", "sqrt")
+_ROUNDED_OTHERWISE = ("div", "pow", "atan2", "hypot")
 
 
 @dataclass(frozen=True)
@@ -208,6 +209,6 @@ def _exact(kernel: t.Kernel) -> bool:
     for op in kernel.walk():
         if isinstance(op, t.Approximate) or (isinstance(op, tile.Unary) and op.fn.data not in _EXACT):
             return False
-        if isinstance(op, tile.Binary) and op.fn.data == "div":
+        if isinstance(op, tile.Binary) and op.fn.data in _ROUNDED_OTHERWISE:
             return False
     return True

@@ -24,30 +24,38 @@ Operand: TypeAlias = Node | Number | Expr
 
 _LOGIC = frozenset((BinaryFn.AND, BinaryFn.OR, BinaryFn.XOR))
 _SHIFTS = frozenset((BinaryFn.SHL, BinaryFn.SHR))
-_INTEGER = frozenset((BinaryFn.FLOORDIV, BinaryFn.MOD)) | _SHIFTS
+_OF_FLOATS = frozenset((BinaryFn.DIV, BinaryFn.ATAN2, BinaryFn.HYPOT))
+"""Of integers and bools they are those of f32."""
 _OF_NOTHING = {ReduceFn.MAX: BinaryFn.MAX, ReduceFn.MIN: BinaryFn.MIN}
 
 
 def binary(rec: Recorder, fn: BinaryFn, a: Operand, b: Operand) -> Node:
     """``fn`` of two operands, promoted and broadcast."""
     compute, result = _common(fn, a, b)
-    if fn in _INTEGER and not compute.is_int:
+    if fn in _SHIFTS and not compute.is_int:
         refuse(
             "LNG023",
             found=f"{fn} of {_show(a)} and {_show(b)}",
             required="integers",
-            help="cast to tw.i32 first, or use / for the quotient of floats",
+            help="cast to tw.i32 first; a float times a power of two is x * 2.0**n",
+        )
+    if fn is BinaryFn.FMOD and not compute.is_float:
+        refuse(
+            "LNG023",
+            found=f"{fn} of {_show(a)} and {_show(b)}",
+            required="floats",
+            help="use %, which has the sign of the divisor, or cast with .to(tw.f32)",
         )
     if fn in _LOGIC and compute.is_float:
         refuse("LNG023", found=f"{fn} of {_show(a)} and {_show(b)}", required="bools or integers", help="compare first")
-    if compute.is_bool and fn not in _LOGIC and fn is not BinaryFn.DIV:
+    if compute.is_bool and fn not in _LOGIC and fn not in _OF_FLOATS:
         refuse(
             "LNG023",
             found=f"{fn} of two bools",
             required="at least one number",
             help="use & | ^ on bools, or .to(tw.i32)",
         )
-    if fn is BinaryFn.DIV and not compute.is_float:
+    if fn in _OF_FLOATS and not compute.is_float:
         compute = result = f32
     left, right = align(rec, [_as(rec, a, compute), _as(rec, b, compute)])
     return cast(rec, rec.binary(fn, left, right), result)

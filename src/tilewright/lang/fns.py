@@ -56,9 +56,22 @@ class UnaryFn(StrEnum):
     EXP2 = "exp2", UnaryRow(lambda x: 2.0**x, "exp2f({0})", numpy="exp2", instructions=15)
     LOG = "log", UnaryRow(math.log, "logf({0})", numpy="log", at_zero=-inf, instructions=88)
     LOG2 = "log2", UnaryRow(math.log2, "log2f({0})", numpy="log2", at_zero=-inf, instructions=88)
+    LOG10 = "log10", UnaryRow(math.log10, "log10f({0})", numpy="log10", at_zero=-inf, instructions=47)
     SQRT = "sqrt", UnaryRow(math.sqrt, "sqrtf({0})", numpy="sqrt", instructions=45)
     RSQRT = "rsqrt", UnaryRow(lambda x: 1 / math.sqrt(x), "rsqrtf({0})", at_zero=inf, instructions=26)
+    CBRT = "cbrt", UnaryRow(math.cbrt, "cbrtf({0})", numpy="cbrt", instructions=22)
+    SIN = "sin", UnaryRow(math.sin, "sine({0})", numpy="sin", instructions=95)
+    COS = "cos", UnaryRow(math.cos, "cosine({0})", numpy="cos", instructions=95)
+    TAN = "tan", UnaryRow(math.tan, "tangent({0})", numpy="tan", instructions=105)
+    ASIN = "asin", UnaryRow(math.asin, "asinf({0})", numpy="arcsin", instructions=39)
+    ACOS = "acos", UnaryRow(math.acos, "acosf({0})", numpy="arccos", instructions=43)
+    ATAN = "atan", UnaryRow(math.atan, "atanf({0})", numpy="arctan", instructions=37)
+    SINH = "sinh", UnaryRow(math.sinh, "sinhf({0})", numpy="sinh", instructions=42)
+    COSH = "cosh", UnaryRow(math.cosh, "coshf({0})", numpy="cosh", instructions=29)
     TANH = "tanh", UnaryRow(math.tanh, "tanhf({0})", numpy="tanh", instructions=58)
+    ASINH = "asinh", UnaryRow(math.asinh, "asinhf({0})", numpy="arcsinh", instructions=67)
+    ACOSH = "acosh", UnaryRow(math.acosh, "acoshf({0})", numpy="arccosh", instructions=69)
+    ATANH = "atanh", UnaryRow(math.atanh, "atanhf({0})", numpy="arctanh", at_zero=inf, instructions=63)
     SIGMOID = "sigmoid", UnaryRow(_sigmoid, "sigmoid({0})", instructions=60)
     ERF = "erf", UnaryRow(math.erf, "erff({0})", instructions=26)
     LOG1P = "log1p", UnaryRow(math.log1p, "log1pf({0})", numpy="log1p", instructions=75)
@@ -67,6 +80,7 @@ class UnaryFn(StrEnum):
     CEIL = "ceil", UnaryRow(_whole(math.ceil), "ceilf({0})", numpy="ceil", exact=True)
     ROUND = "round", UnaryRow(_whole(round), "rintf({0})", numpy="rint", exact=True)
     """To the nearest integer, of two to the even one."""
+    TRUNC = "trunc", UnaryRow(_whole(math.trunc), "truncf({0})", numpy="trunc", exact=True)
     NOT = "not", UnaryRow(c_integer="~{0}", numpy="invert", exact=True)
 
     @property
@@ -76,7 +90,10 @@ class UnaryFn(StrEnum):
 
 
 class BinaryFn(StrEnum):
-    """Functions of two elements of one dtype. ``min`` and ``max`` return NaN if either operand is NaN."""
+    """Functions of two elements of one dtype. ``min`` and ``max`` return NaN if either operand is NaN.
+
+    ``floordiv`` and ``mod`` round to minus infinity, of floats as NumPy does; ``pow`` and what follows is of floats.
+    """
 
     ADD = "add"
     SUB = "sub"
@@ -91,6 +108,10 @@ class BinaryFn(StrEnum):
     XOR = "xor"
     SHL = "shl"
     SHR = "shr"
+    POW = "pow"
+    ATAN2 = "atan2"
+    FMOD = "fmod"
+    HYPOT = "hypot"
 
 
 class CompareFn(StrEnum):

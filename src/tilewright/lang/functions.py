@@ -1,11 +1,9 @@
-"""The functions of the language: grids, streams and axes; fragments; element-wise functions; dot; stores."""
+"""The functions of the language: grids, streams and axes; fragments; dot; stores."""
 
 from __future__ import annotations
 
-import math
 import sys
-from collections.abc import Callable, Iterable, Sequence
-from types import FrameType
+from collections.abc import Sequence
 from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.base.dtypes import DType
@@ -14,8 +12,8 @@ from tilewright.base.expr import minimum as least
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Coord, Span, whole
-from tilewright.lang.fns import BinaryFn, UnaryFn
-from tilewright.lang.operators import Operators, number_of, operand_of
+from tilewright.lang.calls import operands_of, recorder_of
+from tilewright.lang.operators import number_of, operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import OpenStream, Recorder
 from tilewright.lang.tensors import Tensor
@@ -23,37 +21,6 @@ from tilewright.lang.values import Fragment, Int, Range, Scalar, Tile, check_dty
 
 Extent: TypeAlias = Tensor | Int
 Bound: TypeAlias = Int | Tile | Fragment
-
-
-def run_body(
-    recorder: Recorder, fn: Callable[..., object], args: Sequence[object], kwargs: dict[str, object]
-) -> object:
-    """Call a kernel's function. Functions without a traced argument find the recorder in the frame of this call."""
-    return fn(*args, **kwargs)
-
-
-_CALL_HELP = "call it in the body of a kernel, or in a function that a kernel calls"
-_PRINT_HELP = (
-    "outside of a kernel use Python's print; in one, tw.print shows values when it runs, print when it is traced"
-)
-
-
-def _recorder_of(values: Iterable[object], help: str = _CALL_HELP) -> Recorder:
-    """The recorder of the first traced value, else that of the innermost trace on the stack."""
-    for value in values:
-        if isinstance(value, (Operators, Range, Tensor)):
-            return value._recorder  # pyright: ignore[reportPrivateUsage] - proxies are this room's
-    frame: FrameType | None = sys._getframe(1)  # pyright: ignore[reportPrivateUsage]
-    while frame is not None:
-        if frame.f_code is run_body.__code__:
-            return cast(Recorder, frame.f_locals["recorder"])
-        frame = frame.f_back
-    refuse(
-        "LNG030",
-        found="a call outside of a kernel",
-        required="a function decorated with @tw.kernel, being traced",
-        help=help,
-    )
 
 
 # -- places -----------------------------------------------------------------------------------------------------------
@@ -64,7 +31,7 @@ def grid(over: Extent | Sequence[Extent], blocks: int | Sequence[int | None] | N
     single block its one value.
     """
     parts = tuple(over) if isinstance(over, tuple | list) else (cast("Extent", over),)
-    rec = _recorder_of(parts)
+    rec = recorder_of(parts)
     extents = _extents(over if isinstance(over, Tensor) else parts)
     sizes = tuple(blocks) if isinstance(blocks, tuple | list) else (blocks,)
     if isinstance(over, Tensor):
@@ -86,7 +53,7 @@ def axis(extent: Int, upto: int | None = None, start: Bound | None = None, until
 
     It begins at ``start`` or 0, and ends at ``until``, which may be loaded, and at the extent at the latest.
     """
-    rec = _recorder_of((extent, start, until))
+    rec = recorder_of((extent, start, until))
     stop = integer_of(extent, "the extent")
     rec.use(stop)
     known = stop.constant
@@ -117,7 +84,7 @@ def stream(extent: Extent, step: int | None, start: Bound | None = None, until: 
     ``until=lengths[b]``: an integer tile of rank 0, which is clipped to the extent, so that a negative length is an
     empty stream.
     """
-    rec = _recorder_of((extent, start, until))
+    rec = recorder_of((extent, start, until))
     (stop,) = _extents(extent) if not isinstance(extent, Tensor) or extent.ndim == 1 else (_not_one_axis(extent),)
     begin = _bound(rec, start, "start", stop)
     if until is not None:
@@ -136,7 +103,7 @@ def ragged_grid(offsets: Tensor, extent: Int | tuple[Int, ...], block: Any, *, r
     """
     extents = extent if isinstance(extent, tuple) else (extent,)
     blocks = cast("tuple[Any, ...]", block) if isinstance(block, tuple) else (block,)
-    rec = _recorder_of((offsets, *extents))
+    rec = recorder_of((offsets, *extents))
     if not isinstance(cast(object, offsets), Tensor) or offsets.ndim != 1 or not offsets.dtype.is_int:
         refuse(
             "LNG021",
@@ -259,7 +226,7 @@ def _coordinate(rec: Recorder, coord: Coord) -> Range | Int:
 def full(shape: Sequence[Range | int] | Range | int, value: object, dtype: DType) -> Fragment:
     """A fragment over Ranges and known extents, holding ``value`` everywhere."""
     parts: Sequence[Range | int] = tuple(shape) if isinstance(shape, list | tuple) else (cast("Range | int", shape),)
-    rec = _recorder_of((*parts, value))
+    rec = recorder_of((*parts, value))
     axes = tuple(_axis(part) for part in parts)
     source = operand_of(value)
     if source is None:
@@ -277,100 +244,6 @@ def _axis(part: object) -> Axis:
     return part.span if isinstance(part, Range) else whole(_tile_extent(part, "an axis"))
 
 
-# -- element-wise -----------------------------------------------------------------------------------------------------
-def _operands(*values: object) -> tuple[Recorder, list[Operand]]:
-    rec = _recorder_of(values)
-    result = list[Operand]()
-    for value in values:
-        operand = operand_of(value)
-        if operand is None:
-            refuse(
-                "LNG023",
-                found=f"a {type(value).__name__}",
-                required="a tile, fragment, scalar or number",
-                help="load tensors by indexing them first",
-            )
-        result.append(operand)
-    return rec, result
-
-
-def where(condition: object, a: object, b: object) -> Tile:
-    """``a`` where the condition holds, else ``b``."""
-    rec, (test, left, right) = _operands(condition, a, b)
-    return Tile(rec, arithmetic.select(rec, test, left, right))
-
-
-def present(x: Tile | Fragment) -> Tile:
-    """Which elements there are, a bool each: those whose computed or loaded coordinates lie inside their tensor."""
-    rec, (operand,) = _operands(x)
-    return Tile(rec, rec.present(arithmetic.lift(rec, operand)))
-
-
-def maximum(a: Any, b: Any) -> Any:
-    """The greater of each pair; NaN if either is. Of two integers an integer."""
-    return _extremum(BinaryFn.MAX, max, a, b)
-
-
-def minimum(a: Any, b: Any) -> Any:
-    """The lesser of each pair; NaN if either is. Of two integers an integer."""
-    return _extremum(BinaryFn.MIN, min, a, b)
-
-
-def _extremum(fn: BinaryFn, of_numbers: Callable[..., Any], a: Any, b: Any) -> Any:
-    left, right = number_of(a), number_of(b)
-    if left is not None and right is not None:
-        return math.nan if left != left or right != right else of_numbers(left, right)
-    if isinstance(b, Scalar):
-        a, b = b, a
-    if isinstance(a, Scalar):
-        return a._binary(fn, b)  # pyright: ignore[reportPrivateUsage] - proxies are this room's
-    rec, (x, y) = _operands(a, b)
-    return Tile(rec, arithmetic.binary(rec, fn, x, y))
-
-
-def _unary(fn: UnaryFn) -> Callable[[Any], Any]:
-    """The function that users call: of a Python number a Python number, NaN or ``at_zero`` where Python has none."""
-
-    def apply(x: Any) -> Any:
-        number = number_of(x)
-        if number is not None:
-            return _of_number(fn, number)
-        rec, (operand,) = _operands(x)
-        return Tile(rec, arithmetic.unary(rec, fn, operand))
-
-    apply.__name__ = apply.__qualname__ = str(fn)
-    apply.__doc__ = f"``{fn}`` of each element; of a Python number a Python number."
-    return apply
-
-
-def _of_number(fn: UnaryFn, number: float) -> float:
-    row = fn.row
-    assert row.number is not None
-    try:
-        return row.number(number if fn is UnaryFn.ABS else arithmetic.float_of(number))
-    except OverflowError:
-        return math.inf
-    except (ValueError, ZeroDivisionError):
-        return math.nan if number else math.copysign(row.at_zero, number) if fn is UnaryFn.RSQRT else row.at_zero
-
-
-abs_ = _unary(UnaryFn.ABS)
-exp = _unary(UnaryFn.EXP)
-exp2 = _unary(UnaryFn.EXP2)
-log = _unary(UnaryFn.LOG)
-log2 = _unary(UnaryFn.LOG2)
-sqrt = _unary(UnaryFn.SQRT)
-rsqrt = _unary(UnaryFn.RSQRT)
-tanh = _unary(UnaryFn.TANH)
-sigmoid = _unary(UnaryFn.SIGMOID)
-erf = _unary(UnaryFn.ERF)
-log1p = _unary(UnaryFn.LOG1P)
-expm1 = _unary(UnaryFn.EXPM1)
-floor = _unary(UnaryFn.FLOOR)
-ceil = _unary(UnaryFn.CEIL)
-round_ = _unary(UnaryFn.ROUND)
-
-
 # -- contraction, stores, print ---------------------------------------------------------------------------------------
 def dot(a: Any, b: Any, *, accumulate: str = "fast") -> Tile:
     """``a[m, k] @ b[k, n]``, over k's domain, accumulated in f32 (i8 in i32).
@@ -378,7 +251,7 @@ def dot(a: Any, b: Any, *, accumulate: str = "fast") -> Tile:
     Tensor cores add products of 8-bit floats with 14 significant bits. ``accumulate="promoted"``: what they have added
     in one step, of at most 128 elements of k, is added to a fragment in f32.
     """
-    rec, (left, right) = _operands(a, b)
+    rec, (left, right) = operands_of(a, b)
     if accumulate not in ("fast", "promoted"):
         refuse("LNG024", found=f"accumulate={accumulate!r}", required="fast or promoted", help='accumulate="promoted"')
     promoted = accumulate == "promoted"
@@ -397,6 +270,11 @@ def reduce_add(tensor: Tensor, index: object, value: object) -> None:
     tensor.write(index, value, add=True)
 
 
+_PRINT_HELP = (
+    "outside of a kernel use Python's print; in one, tw.print shows values when it runs, print when it is traced"
+)
+
+
 def print_(format: str, *values: object) -> None:
     """Print ``format`` with each element of the values in place of its ``{}``."""
     if not isinstance(cast(object, format), str):
@@ -406,7 +284,7 @@ def print_(format: str, *values: object) -> None:
             required="a str with a {} for each value, then the values",
             help='tw.print("x = {}", x)',
         )
-    rec, operands = _operands(*values) if values else (_recorder_of((), _PRINT_HELP), list[Operand]())
+    rec, operands = operands_of(*values) if values else (recorder_of((), _PRINT_HELP), list[Operand]())
     if format.count("{}") != len(values):
         refuse(
             "LNG023",

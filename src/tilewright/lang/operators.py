@@ -10,6 +10,7 @@ from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Number, Operand
 from tilewright.lang.fns import BinaryFn, CompareFn, UnaryFn
 from tilewright.lang.places import refuse
+from tilewright.lang.powers import power
 from tilewright.lang.recorder import Node, Recorder
 from tilewright.lang.traced import Traced
 
@@ -29,20 +30,29 @@ class Operators(Traced):
         """A recorded result as the user's value."""
 
     def _binary(self, fn: BinaryFn, other: object, *, swapped: bool = False) -> Any:
+        operands = self._with(other, fn, swapped=swapped)
+        if operands is None:
+            return NotImplemented
+        return self._tile(arithmetic.binary(self._recorder, fn, *operands))
+
+    def _power(self, other: object, *, swapped: bool = False) -> Any:
+        operands = self._with(other, "**", swapped=swapped)
+        return NotImplemented if operands is None else self._tile(power(self._recorder, *operands))
+
+    def _with(self, other: object, name: str, *, swapped: bool) -> tuple[Operand, Operand] | None:
+        """The operands of an operator in their order; None where ``other`` is to be asked."""
         right = operand_of(other)
         if right is None and swapped:  # nobody else is left to ask
             refuse(
                 "LNG023",
-                found=f"{fn} of a {type(other).__name__} and a {type(self).__name__}",
+                found=f"{name} of a {type(other).__name__} and a {type(self).__name__}",
                 required="tiles, fragments, scalars or numbers",
                 help="numbers of Python and NumPy are values by themselves; load tensors by indexing them first",
             )
         if right is None:
-            return NotImplemented
+            return None
         left = self._operand()
-        if swapped:
-            left, right = right, left
-        return self._tile(arithmetic.binary(self._recorder, fn, left, right))
+        return (right, left) if swapped else (left, right)
 
     def _compare(self, fn: CompareFn, other: object) -> Any:
         right = operand_of(other)
@@ -124,12 +134,11 @@ class Operators(Traced):
     def __rrshift__(self, other: object) -> Any:
         return self._binary(BinaryFn.SHR, other, swapped=True)
 
-    def __pow__(self, other: object) -> NoReturn:
-        refuse(
-            "LNG023", found="**", required="a listed operation", help="write x * x, tw.sqrt(x), tw.exp2(y * tw.log2(x))"
-        )
+    def __pow__(self, other: object) -> Any:
+        return self._power(other)
 
-    __rpow__ = __pow__
+    def __rpow__(self, other: object) -> Any:
+        return self._power(other, swapped=True)
 
     def __matmul__(self, other: object) -> NoReturn:
         refuse("LNG023", found="@", required="a listed operation", help="write tw.dot(a, b)")

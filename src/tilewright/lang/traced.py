@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from tilewright.lang.fns import UnaryFn
 from tilewright.lang.places import refuse, truth_asked_by, user_frame
 
 _TRUTH_HELP = {
@@ -37,28 +38,22 @@ _OPERATORS: Mapping[str, Callable[[Any, Any], Any]] = {
     "greater_equal": lambda a, b: a >= b,
     "equal": lambda a, b: a == b,
     "not_equal": lambda a, b: a != b,
+    "power": lambda a, b: a**b,
 }
 """Operators by the names that NumPy has for them."""
-_FUNCTIONS = {"absolute": "abs", "fmax": "maximum", "fmin": "minimum"}
+_FUNCTIONS = {
+    "absolute": "abs",
+    "fmax": "maximum",
+    "fmin": "minimum",
+    "rint": "round",
+    **{f"arc{name[1:]}": name for name in ("asin", "acos", "atan", "asinh", "acosh", "atanh", "atan2")},
+}
 """Functions that have another name in NumPy."""
 _OURS = frozenset(
     (
-        *(
-            "abs",
-            "argsort",
-            "ceil",
-            "cumprod",
-            "cumsum",
-            "erf",
-            "exp",
-            "exp2",
-            "expm1",
-            "floor",
-            "log",
-            "log1p",
-            "log2",
-        ),
-        *("maximum", "minimum", "round", "rsqrt", "sigmoid", "sort", "sqrt", "tanh", "topk", "where"),
+        *(str(fn) for fn in UnaryFn if fn.row.number is not None),
+        *("argsort", "atan2", "clamp", "cumprod", "cumsum", "fmod", "hypot", "isfinite", "isinf", "isnan", "maximum"),
+        *("minimum", "pow", "reciprocal", "sign", "sort", "square", "topk", "where"),
     )
 )
 _REDUCTIONS = frozenset(("argmax", "max", "mean", "min", "sum"))

@@ -16,7 +16,7 @@ from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Span, show_axes
 from tilewright.lang.fns import BinaryFn, ReduceFn
-from tilewright.lang.operators import Operators, operand_of
+from tilewright.lang.operators import Operators, number_of, operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Cell, Node, Recorder
 from tilewright.lang.running import refuse_state, running
@@ -65,6 +65,15 @@ class Scalar(_Recorded):
                 help="divide by another number",
             )
         return scalar_of(self._recorder, combine(left, right))
+
+    def _power(self, other: object, *, swapped: bool = False) -> Any:
+        exponent = None if swapped else number_of(other)
+        if not isinstance(exponent, int) or exponent < 0:
+            return super()._power(other, swapped=swapped)
+        raised = expr(1)
+        for _ in range(exponent):
+            raised = raised * self.expr
+        return scalar_of(self._recorder, raised)
 
     def __neg__(self) -> Any:
         return scalar_of(self._recorder, -self.expr)

@@ -19,8 +19,8 @@ MOST, _MANY_THREADS = 14_000, 256
 """Instructions from which more threads, or smaller tiles, are tried: 3 to 4 s of NVRTC; half of it in CTAs of fewer
 threads."""
 
-_QUOTIENT, _REMAINDER = 33, 130
-"""Of f32. A remainder is a loop, unrolled."""
+_OF_TWO = {"div": 33, "mod": 130, "fmod": 95, "floordiv": 190, "pow": 138, "atan2": 68, "hypot": 30}
+"""Of two f32. A remainder is a loop, unrolled."""
 _FLOAT, _WIDE_INT, _LONG_DIVISION, _NARROW_CAST = 2.5, 2.3, 66, 8.5
 """Another operation of floats; of 64-bit integers, and their division; a conversion to or from 8-bit floats."""
 _GUARDED, _VECTOR, _SHARED, _SHUFFLE, _FOLD = 9, 18, 13, 10, 2
@@ -84,8 +84,8 @@ def _scalar(op: Operation) -> float:
         fn = op.fn.data
         if dtype.is_float and isinstance(fn, UnaryFn):
             return fn.row.instructions
-        if dtype.is_float and fn in ("div", "floordiv", "mod"):
-            return _REMAINDER if fn == "mod" else _QUOTIENT
+        if dtype.is_float and fn in _OF_TWO:
+            return _OF_TWO[fn]
         if dtype.is_int and dtype.bits == 64:
             return _LONG_DIVISION if fn in ("floordiv", "mod") else _WIDE_INT
     return _FLOAT if dtype.is_float else 0.5

@@ -21,6 +21,11 @@ def _once(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return lambda x: fn(np.asarray(x, np.float64)).astype(np.float32)
 
 
+def _once_of_two(fn: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+    """``fn`` of two f32, computed in f64 and rounded once."""
+    return lambda a, b: np.asarray(fn(np.asarray(a, np.float64), np.asarray(b, np.float64))).astype(np.float32)
+
+
 def _sigmoid(x: Any) -> Any:
     return np.float32(1) / (np.float32(1) + _once(np.exp)(-x))
 
@@ -58,6 +63,10 @@ _FLOAT: dict[str, Callable[[Any, Any], Any]] = {
     "mod": np.mod,
     "min": np.minimum,  # minimum and maximum return NaN if either operand is NaN
     "max": np.maximum,
+    "pow": _once_of_two(np.power),
+    "atan2": _once_of_two(np.arctan2),
+    "fmod": np.fmod,
+    "hypot": _once_of_two(np.hypot),
 }
 _INT: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,

@@ -144,7 +144,7 @@ def _computed(op: Operation, args: Sequence[Any]) -> Number:
             case Constant():
                 value: Any = op.value.data
             case Unary():
-                value = _UNARY[op.fn.data](*args)
+                value = _unary(op.fn.data, *args)
             case Binary():
                 value = _BINARY[op.fn.data](*args)
             case Compare():
@@ -177,20 +177,15 @@ def _extremum(pick: Callable[..., Any]) -> Callable[[Any, Any], Any]:
     return lambda a, b: math.nan if a != a or b != b else pick(a, b)
 
 
-_UNARY: dict[UnaryFn, Callable[[Any], Any]] = {
-    UnaryFn.NEG: lambda x: -x,
-    UnaryFn.ABS: abs,
-    UnaryFn.EXP: math.exp,
-    UnaryFn.EXP2: lambda x: 2.0**x,
-    UnaryFn.LOG: math.log,
-    UnaryFn.LOG2: math.log2,
-    UnaryFn.SQRT: math.sqrt,
-    UnaryFn.RSQRT: lambda x: 1 / math.sqrt(x),
-    UnaryFn.TANH: math.tanh,
-    UnaryFn.SIGMOID: lambda x: 1 / (1 + math.exp(-x)),
-    UnaryFn.ERF: math.erf,
-    UnaryFn.NOT: _not,
-}
+def _unary(fn: UnaryFn, x: Any) -> Any:
+    if fn is UnaryFn.NEG:
+        return -x
+    if fn is UnaryFn.NOT:
+        return _not(x)
+    assert fn.row.number is not None
+    return fn.row.number(x)
+
+
 _BINARY: dict[BinaryFn, Callable[[Any, Any], Any]] = {
     BinaryFn.ADD: lambda a, b: a + b,
     BinaryFn.SUB: lambda a, b: a - b,
@@ -205,6 +200,10 @@ _BINARY: dict[BinaryFn, Callable[[Any, Any], Any]] = {
     BinaryFn.XOR: lambda a, b: a ^ b,
     BinaryFn.SHL: lambda a, b: a << (b & 63),
     BinaryFn.SHR: lambda a, b: a >> (b & 63),
+    BinaryFn.POW: math.pow,
+    BinaryFn.ATAN2: math.atan2,
+    BinaryFn.FMOD: math.fmod,
+    BinaryFn.HYPOT: math.hypot,
 }
 _COMPARE: dict[CompareFn, Callable[[Any, Any], bool]] = {
     CompareFn.EQ: lambda a, b: a == b,

@@ -96,7 +96,9 @@ def is_tile(value: SSAValue) -> bool:
     return isinstance(value.type, tile.TileType | tile.FragmentType)
 
 
-_COSTLY = frozenset((BinaryFn.DIV, BinaryFn.FLOORDIV, BinaryFn.MOD))
+_COSTLY = frozenset(
+    (BinaryFn.DIV, BinaryFn.FLOORDIV, BinaryFn.MOD, BinaryFn.POW, BinaryFn.ATAN2, BinaryFn.FMOD, BinaryFn.HYPOT)
+)
 
 
 def is_costly(op: object) -> bool:

@@ -14,10 +14,10 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.dtypes import DTYPES, DType, bool_, i32, i64, tf32
 from tilewright.base.expr import Const, Expr, ceildiv, maximum, minimum, parse, sym
-from tilewright.lang import arithmetic, functions, random, scans, sorts
+from tilewright.lang import arithmetic, elementwise, functions, random, scans, sorts
 from tilewright.lang.axes import Axis, Coord, Span, whole
+from tilewright.lang.calls import run_body
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
-from tilewright.lang.functions import run_body
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.places import explaining, names_of, refuse, user_frame, within_stack
 from tilewright.lang.recorder import Array, Cell, Combine, Node, OpenStream
@@ -88,7 +88,7 @@ def _function_of_the_language(owner: str, name: str) -> object:
     if owner:
         kind = next((k for k in (Value, Tile, Fragment, Scalar, Range, Tensor) if k.__name__ == owner), None)
         return getattr(kind, name, None)
-    rooms = (functions, scans, sorts, random)
+    rooms = (functions, elementwise, scans, sorts, random)
     return next((found for room in rooms if (found := getattr(room, name, None)) is not None), None)
 
 

@@ -1,4 +1,4 @@
-"""The library functions that ops mean: each as the PTX that NVRTC makes of CUDA's, evaluated on an operand."""
+"""The library functions that ops mean: each as the PTX that NVRTC makes of CUDA's, evaluated on operands."""
 
 from __future__ import annotations
 
@@ -20,23 +20,23 @@ class Library:
 
     def __init__(self, values: Values):
         self.values = values
-        self._found: dict[tuple[str, Value], Value] = {}
+        self._found: dict[tuple[str, *tuple[Value, ...]], Value] = {}
 
-    def __call__(self, name: str, x: Value) -> Value:
-        """The function of one f32."""
-        found = self._found.get((name, x))
+    def __call__(self, name: str, *operands: Value) -> Value:
+        """The function of one f32 or two."""
+        found = self._found.get((name, *operands))
         if found is None:
-            found = self._found[name, x] = self._evaluated(name, x)
+            found = self._found[name, *operands] = self._evaluated(name, *operands)
         return found
 
-    def _evaluated(self, name: str, x: Value) -> Value:
+    def _evaluated(self, name: str, *operands: Value) -> Value:
         registers = _functions().get(f"f32_{name}")
         if registers is None:
             raise Undecided(f"no library function {name}")
         entry = registers.entry
         terms = self.values.terms
         address = terms.of(64, terms.atom("address", "library", low=0))
-        parameters = {entry.parameters[0].name: x, entry.parameters[1].name: address}
+        parameters = dict(zip((p.name for p in entry.parameters), (*operands, address), strict=True))
         sizes = {"library": 4, "shared": 4}
         ctas, bounds = terms.const(32, 1), Bounds(self.values)
         program = Program(registers, self.values, parameters, ctas, sizes, frozenset(), _no_loop, bounds)

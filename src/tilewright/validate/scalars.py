@@ -37,14 +37,14 @@ _ROUND = {
 _STAYS = frozenset(("not", "and", "or", "xor", "shr", "mod", "min", "max"))
 
 
-_WHOLE = frozenset(("floor", "ceil", "round"))
+_WHOLE = frozenset(("floor", "ceil", "round", "trunc"))
 """Whole numbers between two of a dtype are of the dtype, too."""
 
 
 class Scalars:
-    """Evaluates bodies. ``library(name, x)`` is a library function of an f32."""
+    """Evaluates bodies. ``library(name, *xs)`` is a library function of f32s."""
 
-    def __init__(self, arithmetic: Arithmetic, library: Callable[[str, Value], Value]):
+    def __init__(self, arithmetic: Arithmetic, library: Callable[..., Value]):
         self.arithmetic, self.library = arithmetic, library
         self.values, self.terms, self.cases = arithmetic.values, arithmetic.terms, arithmetic.cases
         self.floats = arithmetic.floats
@@ -223,6 +223,8 @@ class Scalars:
                 return floats.div(a, b, "rn.f32")
             case "min" | "max":
                 return floats.extreme(f"{fn}.NaN.f32", a, b)
+            case "pow" | "atan2" | "hypot" | "fmod" | "mod" | "floordiv":
+                return self.library(fn, a, b)
             case _:
                 raise Undecided(f"{fn} of floats")
 

@@ -16,6 +16,8 @@ from tilewright.validate.regions import NOTHING
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 
+_DIRECTED = ("rz", "rm", "rp")
+"""Rounding that no op of the IR asks for: functions of the library are written with it."""
 _FLOAT_UNARY = ("ex2", "rcp", "sqrt", "rsqrt", "lg2", "sin", "cos", "tanh")
 
 
@@ -46,7 +48,9 @@ def _binary(
 ) -> None:
     kind = i.modifiers[-1]
     a, b = machine.two(i, bits_of(kind))
-    if kind in ("f32",):
+    if kind == "f32" and i.modifiers[0] in _DIRECTED and len(i.modifiers) == 2:
+        machine.result(i.operands[0], machine.values.apply(32, i.name, a, b))
+    elif kind == "f32":
         _plain_f32(machine, i)
         machine.result(i.operands[0], floats(a, b))
     elif kind[0] in "usb":
@@ -208,6 +212,11 @@ def _shift(machine: Instructions, i: Instruction) -> None:
     )
 
 
+def _funnel_shift(machine: Instructions, i: Instruction) -> None:
+    operands = (machine.get(o, 32) for o in i.operands[1:4])
+    machine.result(i.operands[0], machine.values.apply(32, i.name, *operands))
+
+
 def _bfi(machine: Instructions, i: Instruction) -> None:
     width = machine.width(i)
     a, b = machine.get(i.operands[1], width), machine.get(i.operands[2], width)
@@ -233,7 +242,8 @@ def _prmt(machine: Instructions, i: Instruction) -> None:
     a, b, selector = (machine.get(o, 32) for o in i.operands[1:4])
     number = machine.values.number(selector)
     if number is None or len(i.modifiers) > 1:
-        raise Undecided(f"{i.name} with a selector that varies", f"line {i.line}")
+        machine.result(i.operands[0], machine.values.apply(32, i.name, a, b, selector))
+        return
     machine.result(
         i.operands[0], machine.values.lift(lambda x, y: machine.arithmetic.permuted(x, y, number & 0xFFFF), a, b)
     )
@@ -313,6 +323,7 @@ OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {
     "xor": _logic,
     "shl": _shift,
     "shr": _shift,
+    "shf": _funnel_shift,
     "min": _extreme,
     "max": _extreme,
     **dict.fromkeys(_FLOAT_UNARY, _function),

@@ -68,7 +68,7 @@ class Plan:
         launch: Launch,
         element_bytes: Mapping[str, int],
         versioned: frozenset[str],
-        library: Callable[[str, Value], Value],
+        library: Callable[..., Value],
         handlers: Mapping[type[Operation], Callable[[Plan, Any], None]],
     ):
         self.kernel, self.launch, self.handlers = kernel, launch, handlers
