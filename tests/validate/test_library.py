@@ -94,6 +94,7 @@ def within(found: np.ndarray, exact: np.ndarray, ulp: float) -> None:
 def test_functions_of_one_element(name: str) -> None:
     function, ulp = ONE[name]
     x = arguments(sum(map(ord, name)))
+    x = np.maximum(x, np.float32(-87)) if name == "sigmoid" else x  # results below 2^-126 may be 0
     with np.errstate(all="ignore"):
         exact = np.asarray(function(x.astype(np.float64)))
     within(executed(name, x), exact, ulp)
