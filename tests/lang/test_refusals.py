@@ -220,6 +220,8 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
     ("no such axis", "LNG025", lambda x, m, n: x[m, n].sum(2), lambda x, m, n: x[m, n].sum(1)[:, None]),
     ("an axis twice", "LNG025", lambda x, m, n: x[m, n].sum((0, -2)), lambda x, m, n: x[m, n].sum((0, -1))),
     ("argmax of two axes", "LNG025", lambda x, m, n: x[m, n].argmax(), lambda x, m, n: x[m, n].argmax(1)[:, None]),
+    ("argmin of two axes", "LNG025", lambda x, m, n: x[m, n].argmin(), lambda x, m, n: x[m, n].argmin(1)[:, None]),
+    ("any along no axis", "LNG025", lambda x, m, n: x[m, n].any(2), lambda x, m, n: x[m, n].any(-2)),
     ("scan of two axes", "LNG025", lambda x, m, n: x[m, n].cumsum(), lambda x, m, n: x[m, n].cumsum(0)),
     ("scan along no axis", "LNG025", lambda x, m, n: tw.cummax(x[m, n], 2), lambda x, m, n: tw.cummax(x[m, n], -2)),
     ("scan of a number", "LNG038", lambda x, m, n: tw.cumsum(1.0, 0), lambda x, m, n: tw.cumsum(x[m, n], 0)),

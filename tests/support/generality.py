@@ -208,6 +208,15 @@ def functions_of_two(a: tw.Tensor["M"], b: tw.Tensor["M"], y: tw.Tensor["M", 9],
 
 
 @tw.kernel
+def truths(x: tw.Tensor["M", "N"], product: tw.Tensor["M"], least: tw.Tensor["M"], flags: tw.Tensor["M", 2], *, bm=4):
+    """Products, places of the least element, whether any or all elements differ from 0."""
+    m = tw.grid(x.shape[0], bm)
+    v = x[m, tw.axis(x.shape[1], upto=128)]
+    product[m], least[m] = (v * 0.25 + 1).prod(1), v.argmin(1)
+    flags[m, 0], flags[m, 1] = (v < 0).any(1), v.all(1)
+
+
+@tw.kernel
 def scalar_programs(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, n: tw.i32 = 0):
     """Programs of one element, a column named by a scalar."""
     i = tw.grid(x.shape[0], None)
@@ -434,6 +443,17 @@ CASES: dict[str, Case] = {
             lambda rng, m: {"a": rng.normal(size=m) * 4, "b": rng.uniform(0.2, 3, m) * rng.choice([-1, 1], m)},
             _of_two,
             {},
+        ),
+        Case(
+            truths,
+            _ROWS,
+            lambda rng, m, n: {"x": rng.integers(-1, 3, (m, n))},
+            lambda x: {
+                "product": np.prod(x * 0.25 + 1, 1),
+                "least": x.argmin(1),
+                "flags": np.stack([(x < 0).any(1), (x != 0).all(1)], 1),
+            },
+            {"least": _I32, "flags": np.bool_},
         ),
         Case(unary_functions, ((1,), (33,)), lambda rng, m: {"x": 0.1 + abs(rng.normal(size=m))}, _functions, {}),
         Case(scalar_programs, ((1, 3), (5, 2)), _normal(x="AB"), lambda x, n: {"y": x[:, 0] * 2 + n}, {}, {"n": 4}),

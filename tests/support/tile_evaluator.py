@@ -375,6 +375,9 @@ def reduced(fn: str, x: np.ndarray, axis: int, dtype: np.dtype[Any]) -> Any:
         case "sum":
             assert dtype.itemsize >= 4
             return np.sum(x, axis, dtype=dtype)
+        case "prod":
+            assert dtype.itemsize >= 4
+            return np.prod(x, axis, dtype=dtype)
         case "max":
             return np.maximum.reduce(x, axis)
         case "min":

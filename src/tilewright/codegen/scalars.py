@@ -180,8 +180,7 @@ def _cast(op: tile.Cast, dtype: DType, get: Callable[[SSAValue], str]) -> tuple[
 
 
 def _combine(fn: str, dtype: DType, a: str, b: str) -> str:
-    if fn == "sum":
-        fn = "add"
+    fn = {"sum": "add", "prod": "mul"}.get(fn, fn)
     if dtype.is_float:
         return _BINARY_FLOAT[fn].format(a, b)
     if dtype.is_bool:

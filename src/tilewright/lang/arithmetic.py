@@ -301,10 +301,12 @@ def _show(x: Operand) -> str:
 
 # -- reductions and contractions --------------------------------------------------------------------------------------
 def reduce(rec: Recorder, fn: ReduceFn, x: Node, axes: Sequence[int], keepdims: bool) -> Node:
-    """Reduces the axes, highest first; sums of 16-bit floats are kept in f32, of integers in i64. The greatest of
-    nothing is the least number of the dtype, of 8 bits and bools too, which are reduced in i32."""
+    """Reduces the axes, highest first; sums and products of 16-bit floats are kept in f32, of integers in i64.
+
+    The greatest of nothing is the least number of the dtype, of 8 bits and bools too, which are reduced in i32.
+    """
     dtype = x.dtype
-    if fn is ReduceFn.SUM:
+    if fn in (ReduceFn.SUM, ReduceFn.PROD):
         x, dtype = _summable(rec, x)
     elif not dtype.is_float and dtype.bits < 32:
         x = cast(rec, x, i32)
@@ -315,6 +317,19 @@ def reduce(rec: Recorder, fn: ReduceFn, x: Node, axes: Sequence[int], keepdims: 
     if fn is not ReduceFn.ARGMAX:
         x = cast(rec, x, dtype)
     return rec.expand(x, sorted(axes)) if keepdims and axes else x
+
+
+def truth(rec: Recorder, fn: ReduceFn, x: Node, axes: Sequence[int], keepdims: bool) -> Node:
+    """Whether any (``max``) or all (``min``) elements differ from 0; NaN does."""
+    return reduce(rec, fn, x if x.dtype.is_bool else compare(rec, CompareFn.NE, x, 0), axes, keepdims)
+
+
+def argmin(rec: Recorder, x: Node, axis: int, keepdims: bool) -> Node:
+    """Where the least element is: where that is greatest which turns the order round, -x of floats, ~x of integers."""
+    if x.dtype.is_bool or (x.dtype.is_float and x.dtype.bits == 8):
+        x = cast(rec, x, f32 if x.dtype.is_float else i32)
+    turned = unary(rec, UnaryFn.NEG if x.dtype.is_float else UnaryFn.NOT, x)
+    return reduce(rec, ReduceFn.ARGMAX, turned, [axis], keepdims)
 
 
 def mean(rec: Recorder, x: Node, axes: Sequence[int], keepdims: bool) -> Node:

@@ -133,6 +133,7 @@ class ReduceFn(StrEnum):
     """
 
     SUM = "sum"
+    PROD = "prod"
     MAX = "max"
     MIN = "min"
     ARGMAX = "argmax"
@@ -140,8 +141,8 @@ class ReduceFn(StrEnum):
 
 def identity(fn: BinaryFn | ReduceFn | str, dtype: DType) -> float | int | bool:
     """What a sum, a product or an extremum of ``dtype`` begins with: it changes none of them."""
-    if fn in ("sum", "add", "mul"):
-        number = int(fn == "mul")
+    if fn in ("sum", "add", "mul", "prod"):
+        number = int(fn in ("mul", "prod"))
         return float(number) if dtype.is_float else number
     low = fn in ("max", "argmax")
     if dtype.is_float:

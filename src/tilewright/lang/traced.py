@@ -56,7 +56,7 @@ _OURS = frozenset(
         *("minimum", "pow", "reciprocal", "sign", "sort", "square", "topk", "where"),
     )
 )
-_REDUCTIONS = frozenset(("argmax", "max", "mean", "min", "sum"))
+_REDUCTIONS = frozenset(("all", "any", "argmax", "argmin", "max", "mean", "min", "prod", "sum"))
 
 
 def _instead(name: str) -> str:

@@ -262,6 +262,18 @@ class Value(_Recorded):
         """The sum over the domain: of 16-bit floats accumulated in f32, of integers and bools in i64."""
         return self._reduce(ReduceFn.SUM, axis, keepdims)
 
+    def prod(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tile:
+        """The product over the domain: of 16-bit floats accumulated in f32, of integers and bools in i64."""
+        return self._reduce(ReduceFn.PROD, axis, keepdims)
+
+    def any(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tile:
+        """Whether an element of the domain is not 0, a bool."""
+        return self._truth(ReduceFn.MAX, axis, keepdims)
+
+    def all(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tile:
+        """Whether no element of the domain is 0, a bool."""
+        return self._truth(ReduceFn.MIN, axis, keepdims)
+
     def max(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tile:
         """The greatest element of the domain; NaN if there is one."""
         return self._reduce(ReduceFn.MAX, axis, keepdims)
@@ -272,10 +284,18 @@ class Value(_Recorded):
 
     def argmax(self, axis: int | None = None, keepdims: bool = False) -> Tile:
         """Place of the greatest element, i32, counted from the tile's start: the first of equals, the first NaN."""
-        over = len(self._positions(axis))
-        if over != 1:
-            refuse("LNG025", found=f"argmax over {over} axes", required="one axis", help="name it: x.argmax(1)")
-        return self._reduce(ReduceFn.ARGMAX, axis, keepdims)
+        return self._reduce(ReduceFn.ARGMAX, self._one_axis("argmax", axis), keepdims)
+
+    def argmin(self, axis: int | None = None, keepdims: bool = False) -> Tile:
+        """Place of the least element, i32, counted from the tile's start: the first of equals, the first NaN."""
+        over = self._one_axis("argmin", axis)
+        return Tile(self._recorder, arithmetic.argmin(self._recorder, self._operand(), over, keepdims))
+
+    def _one_axis(self, name: str, axis: int | None) -> int:
+        over = self._positions(axis)
+        if len(over) != 1:
+            refuse("LNG025", found=f"{name} over {len(over)} axes", required="one axis", help=f"name it: x.{name}(1)")
+        return over[0]
 
     def mean(self, axis: int | Sequence[int] | None = None, keepdims: bool = False) -> Tile:
         """The sum divided by the number of coordinates in the domain, in f32."""
@@ -285,6 +305,10 @@ class Value(_Recorded):
     def _reduce(self, fn: ReduceFn, axis: int | Sequence[int] | None, keepdims: bool) -> Tile:
         axes = self._positions(axis)
         return Tile(self._recorder, arithmetic.reduce(self._recorder, fn, self._operand(), axes, keepdims))
+
+    def _truth(self, fn: ReduceFn, axis: int | Sequence[int] | None, keepdims: bool) -> Tile:
+        axes = self._positions(axis)
+        return Tile(self._recorder, arithmetic.truth(self._recorder, fn, self._operand(), axes, keepdims))
 
     def _positions(self, axis: int | Sequence[int] | None) -> list[int]:
         several = isinstance(axis, list | tuple)

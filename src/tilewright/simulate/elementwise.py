@@ -132,8 +132,8 @@ def _to_odd(product: Array, addend: Array, total: Array) -> Array:
 
 
 def binary(fn: str, dtype: DType) -> Callable[[Any, Any], Any]:
-    """The function of two operands of ``dtype``; reductions call ``add`` by the name ``sum``."""
-    name = "add" if fn == "sum" else fn
+    """The function of two operands of ``dtype``; reductions have names of their own for ``add`` and ``mul``."""
+    name = {"sum": "add", "prod": "mul"}.get(fn, fn)
     table = _BOOL if dtype.is_bool else _INT if dtype.is_int else _FLOAT
     return table[name]
 

@@ -217,7 +217,7 @@ class Scalars:
                 return floats.add(a, b)
             case "sub":
                 return floats.sub(a, b)
-            case "mul":
+            case "mul" | "prod":
                 return floats.mul(a, b)
             case "div":
                 return floats.div(a, b, "rn.f32")
@@ -236,7 +236,7 @@ class Scalars:
                 return values.add(a, b)
             case "sub":
                 return values.sub(a, b)
-            case "mul":
+            case "mul" | "prod":
                 return values.mul(a, b)
             case "and" | "or" | "xor":
                 bits = min(dtype.bits, a.width)

@@ -99,7 +99,7 @@ class Arithmetic:
                 return Group("max", _lowest(wide))
             case "min":
                 return Group("min", _greatest(wide))
-            case "mul":
+            case "mul" | "prod":
                 return Group("product", 1)
             case _:
                 raise Undecided(f"a reduction by {fn}")
