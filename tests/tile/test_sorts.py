@@ -73,8 +73,9 @@ def of_8(dtype: Any) -> Any:
     [
         (lambda: dialect.Sort(of_8(tw.i8), 0), "i32 or i64"),
         (lambda: dialect.Sort(of_8(tw.i32), 0, 0), "the least 0"),
-        (lambda: dialect.Bitcast(of_8(tw.i64), tw.f32), "between f32 and i32"),
-        (lambda: dialect.Bitcast(of_8(tw.i32), tw.i32), "between f32 and i32"),
+        (lambda: dialect.Bitcast(of_8(tw.i64), tw.f32), "keeps the width"),
+        (lambda: dialect.Bitcast(of_8(tw.i32), tw.i32), "another dtype"),
+        (lambda: dialect.Bitcast(of_8(tw.i8), tw.bool), "dtype of numbers"),
     ],
 )
 def test_verified(op: Callable[[], Any], message: str) -> None:

@@ -156,11 +156,25 @@ def _operation(
             c, a, b = (get(v) for v in op.operands)
             return f"{c} ? {a} : {b}", True
         case tile.Bitcast():
-            return ("__int_as_float" if dtype.is_float else "__float_as_int") + f"({get(op.x)})", True
+            return _of_bits(dtype, _bits(tile.tile_type(op.x).element, get(op.x))), True
         case tile.Cast():
             return _cast(op, dtype, get)
         case _:
             raise TypeError(f"no C for {op}")
+
+
+def _bits(dtype: DType, x: str) -> str:
+    """The bits of an element, in the low ones of a word."""
+    if not dtype.is_float:
+        return f"(unsigned){x}"
+    return f"__float_as_uint({x})" if dtype.bits == 32 else f"(unsigned){dtype.name}_bits({x})"
+
+
+def _of_bits(dtype: DType, word: str) -> str:
+    """The element that has the low bits of a word."""
+    if dtype.is_float:
+        return f"__uint_as_float({word})" if dtype.bits == 32 else f"{dtype.name}_get({word}, 0)"
+    return f"(int)({word})" if dtype.bits == 32 else f"{dtype.name}_round((int)({word}))"
 
 
 def _cast(op: tile.Cast, dtype: DType, get: Callable[[SSAValue], str]) -> tuple[str, bool]:

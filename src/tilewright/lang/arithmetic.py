@@ -11,7 +11,7 @@ import struct
 from collections.abc import Sequence
 from typing import TypeAlias
 
-from tilewright.base.dtypes import DType, bool_, f16, f32, i8, i32, i64, promote, tf32
+from tilewright.base.dtypes import DTYPES, DType, bool_, f16, f32, i8, i32, i64, promote, tf32
 from tilewright.base.expr import Const, Expr
 from tilewright.lang.axes import UNIT, Axis, Span, Unit, show_axes
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
@@ -98,6 +98,21 @@ def unary(rec: Recorder, fn: UnaryFn, x: Operand) -> Node:
 def cast(rec: Recorder, x: Node, dtype: DType) -> Node:
     """``x`` in ``dtype``; nothing is recorded if it is so already."""
     return x if x.dtype == dtype else rec.cast(x, dtype)
+
+
+def bitcast(rec: Recorder, x: Node, dtype: DType) -> Node:
+    """The bits of ``x`` as ``dtype``, which is as wide; of bools and tf32 there are none."""
+    if x.dtype == dtype:
+        return x
+    if x.dtype.bits != dtype.bits or any(d.is_bool or d == tf32 for d in (x.dtype, dtype)):
+        wide = [d.name for d in DTYPES.values() if d.bits == x.dtype.bits and d not in (bool_, tf32, x.dtype)]
+        refuse(
+            "LNG023",
+            found=f"the bits of {x.dtype} as {dtype}",
+            required=f"a dtype of the same width: {', '.join(wide)}" if wide else "a dtype that another is as wide as",
+            help="convert the value with .to(...) first",
+        )
+    return rec.bitcast(x, dtype)
 
 
 def lift(rec: Recorder, x: Operand) -> Node:

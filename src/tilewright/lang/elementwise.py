@@ -6,13 +6,14 @@ import math
 from collections.abc import Callable
 from typing import Any
 
+from tilewright.base.dtypes import DType
 from tilewright.lang import arithmetic
 from tilewright.lang.calls import operands_of
 from tilewright.lang.fns import BinaryFn, UnaryFn
 from tilewright.lang.operators import number_of
 from tilewright.lang.places import refuse
 from tilewright.lang.powers import power_of_numbers
-from tilewright.lang.values import Fragment, Scalar, Tile
+from tilewright.lang.values import Fragment, Scalar, Tile, check_dtype
 
 
 def where(condition: object, a: object, b: object) -> Tile:
@@ -147,6 +148,12 @@ def pow_(a: Any, b: Any) -> Any:
         return power_of_numbers(left, right)
     operands_of(a, b)  # refuses what is no value
     return a**b
+
+
+def bitcast(x: Any, dtype: DType) -> Tile:
+    """The bits of each element as those of ``dtype``, which is as wide; also ``x.view(dtype)``."""
+    rec, (operand,) = operands_of(x)
+    return Tile(rec, arithmetic.bitcast(rec, arithmetic.lift(rec, operand), check_dtype(dtype)))
 
 
 # -- formulas ---------------------------------------------------------------------------------------------------------

@@ -168,7 +168,7 @@ FUNCTIONS: dict[str, str] = {
     "pi": "math.pi, a number of Python",
     "cat": f"{_NONE.format('cat')}: store each part to its own view of the output",
     "reshape": f"{_NONE.format('reshape')}: pass a view of the tensor with the axes that you want",
-    "view": f"{_NONE.format('view')}: pass a view of the tensor with the axes that you want",
+    "view": "x.view(tw.i32) of a tile has its bits; for other axes pass a view of the tensor that has them",
 }
 """Help by name. What is also a method of values is in ``METHODS``."""
 
@@ -176,7 +176,7 @@ METHODS: dict[str, str] = {
     "sort": "tw.sort(x, axis)",
     "topk": "tw.topk(x, k, axis)",
     "argsort": "tw.argsort(x, axis)",
-    **{name: FUNCTIONS[name] for name in ("reshape", "view", "clip", "relu")},
+    **{name: FUNCTIONS[name] for name in ("reshape", "clip", "relu")},
     "clamp": "tw.clamp(x, low, high)",
     "pow": "x ** y",
     **{name: f"tw.{name}(x)" for name in ("square", "reciprocal", "sign", "isnan", "isinf", "isfinite")},

@@ -207,6 +207,10 @@ class Value(_Recorded):
         """The axes in reverse order."""
         return self.transpose(*reversed(range(self.ndim)))
 
+    def view(self, dtype: DType) -> Tile:
+        """The bits of each element as those of ``dtype``, which is as wide. The bits of a NaN are not specified."""
+        return Tile(self._recorder, arithmetic.bitcast(self._recorder, self._operand(), check_dtype(dtype)))
+
     def fill(self, value: object) -> Tile:
         """The same where elements are present, ``value`` where they are absent: where a computed or loaded coordinate
         left its tensor. ``value`` is a number or a value that broadcasts to these axes."""

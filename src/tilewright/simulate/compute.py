@@ -13,7 +13,7 @@ from tilewright.simulate import elementwise
 from tilewright.simulate.registers import RegisterBuffer
 from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array, RegisterNumbers, Symbols, Value
-from tilewright.simulate.values import rounded
+from tilewright.simulate.values import memory_dtype, rounded, to_memory, to_registers
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TileType
 from tilewright.transport.dialect import Approximate, Fma, Fold, Map, Predicate, Shuffle, TransportOp, Yield
@@ -103,7 +103,8 @@ def _scalar(
             cond, a, b = map(np.asarray, operands)
             return np.where(cond, a, b)
         case tile.Bitcast():
-            return np.asarray(operands[0]).view(np.int32 if dtype.is_int else np.float32)
+            source = tile.tile_type(op.x).element
+            return to_registers(to_memory(np.asarray(operands[0]), source).view(memory_dtype(dtype)), dtype)
         case tile.Cast():
             source = op.operands[0].type
             assert isinstance(source, TileType)

@@ -17,7 +17,7 @@ from xdsl.irdl import (
     result_def,
 )
 
-from tilewright.base.dtypes import DType, bool_, f32, i8, i32, i64
+from tilewright.base.dtypes import DType, bool_, f32, i8, i32, i64, tf32
 from tilewright.base.expr import Expr
 from tilewright.lang.axes import UNIT, Axis, Span
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
@@ -269,7 +269,7 @@ class Cast(TileOp):
 
 @irdl_op_definition
 class Bitcast(TileOp):
-    """The bits of an f32 as an i32, or of an i32 as an f32. The bits of a NaN are not specified."""
+    """The bits of each element as those of another dtype of its width. The bits of a NaN are not specified."""
 
     name = "tile.bitcast"
     x = operand_def(TileType)
@@ -285,8 +285,10 @@ class Bitcast(TileOp):
 
     def verify_(self) -> None:
         kinds = {tile_type(self.x).element, self.dtype}
+        plain = not any(d.is_bool or d == tf32 for d in kinds)
         require(tile_type(self.x).axes == tile_type(self.result).axes, "a bitcast keeps the axes")
-        require(kinds == {f32, i32}, "a bitcast is between f32 and i32")
+        require(len(kinds) == 2 and plain, f"a bitcast is to another dtype of numbers, not of {kinds}")
+        require(len({d.bits for d in kinds}) == 1, f"a bitcast keeps the width, unlike {kinds}")
 
 
 @irdl_op_definition

@@ -154,7 +154,7 @@ class Scalars:
                 assert isinstance(b, Poly | Choice)
                 return self.values.select(c, a, b), True
             case tile.Bitcast():
-                return values[op.x], True
+                return self.unpack(dtype, self.pack(tile.tile_type(op.x).element, values[op.x])), True
             case tile.Cast():
                 return self._cast(op, dtype, values[op.operands[0]])
             case _:

@@ -46,7 +46,7 @@ def computed(arithmetic: Arithmetic, op: Operation, args: list[Prints]) -> Print
         case tile.Select():
             return arithmetic.select(*args)
         case tile.Bitcast():
-            return term(("bitcast", op.dtype.name), args[0])
+            return term(("bitcast", tile_type(op.x).element.name, op.dtype.name), args[0])
         case tile.Cast():
             return arithmetic.cast(args[0], tile_type(op.x).element, op.dtype)
         case t.Fma():
