@@ -76,6 +76,7 @@ from tilewright.lang.params import KernelFunction, auto, read_kernel
 from tilewright.lang.random import philox, rand
 from tilewright.lang.scans import cummax, cummin, cumprod, cumsum, scan
 from tilewright.lang.schedule import Schedule
+from tilewright.lang.search import searchsorted, take
 from tilewright.lang.sorts import argsort, histogram, sort, topk
 from tilewright.lang.tensors import Offsets, Tensor, Unique
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
@@ -168,6 +169,7 @@ __all__ = [
     "round",
     "rsqrt",
     "scan",
+    "searchsorted",
     "sigmoid",
     "sign",
     "sin",
@@ -176,6 +178,7 @@ __all__ = [
     "sqrt",
     "square",
     "stream",
+    "take",
     "tan",
     "tanh",
     "tf32",

@@ -217,6 +217,21 @@ def truths(x: tw.Tensor["M", "N"], product: tw.Tensor["M"], least: tw.Tensor["M"
 
 
 @tw.kernel
+def codes_and_edges(
+    code: tw.Tensor[16],
+    edges: tw.Tensor["E"],
+    q: tw.Tensor["M"],
+    x: tw.Tensor["M"],
+    y: tw.Tensor["M"],
+    z: tw.Tensor["M"],
+):
+    """A table in a tile, whose places may be outside, and a binary search."""
+    m = tw.grid(x.shape[0], 32)
+    y[m] = tw.take(code[tw.axis(16)], q[m]) * x[m]
+    z[m] = tw.searchsorted(edges, x[m]) * 1000 + tw.searchsorted(edges, x[m], right=True)
+
+
+@tw.kernel
 def scalar_programs(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, n: tw.i32 = 0):
     """Programs of one element, a column named by a scalar."""
     i = tw.grid(x.shape[0], None)
@@ -454,6 +469,21 @@ CASES: dict[str, Case] = {
                 "flags": np.stack([(x < 0).any(1), (x != 0).all(1)], 1),
             },
             {"least": _I32, "flags": np.bool_},
+        ),
+        Case(
+            codes_and_edges,
+            ((1, 1), (33, 17)),
+            lambda rng, m, e: {
+                "code": rng.normal(size=16),
+                "edges": np.sort(rng.integers(-3, 4, e)),
+                "q": rng.integers(-2, 18, m),
+                "x": rng.integers(-4, 5, m),
+            },
+            lambda code, edges, q, x: {
+                "y": np.where((q >= 0) & (q < 16), code[q.clip(0, 15)], 0) * x,
+                "z": np.searchsorted(edges, x) * 1000 + np.searchsorted(edges, x, "right"),
+            },
+            {"q": _I32, "z": _I32},
         ),
         Case(unary_functions, ((1,), (33,)), lambda rng, m: {"x": 0.1 + abs(rng.normal(size=m))}, _functions, {}),
         Case(scalar_programs, ((1, 3), (5, 2)), _normal(x="AB"), lambda x, n: {"y": x[:, 0] * 2 + n}, {}, {"n": 4}),

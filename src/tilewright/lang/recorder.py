@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from types import FrameType
 from typing import Protocol, TypeAlias
 
@@ -103,6 +103,10 @@ class Recorder(Protocol):
         """Which elements of ``x`` there are, a bool each."""
         ...
 
+    def present_where(self, x: Node, found: Node) -> Node:
+        """``x``, of which there are the elements where ``found`` is true."""
+        ...
+
     def fill(self, x: Node, value: Node) -> Node:
         """``x``, and ``value`` where an element is absent."""
         ...
@@ -144,7 +148,7 @@ class Recorder(Protocol):
         ...
 
     def bitcast(self, x: Node, dtype: DType) -> Node:
-        """The bits of an f32 as an i32, or of an i32 as an f32."""
+        """The bits of each element as those of a dtype of the same width."""
         ...
 
     def sort(self, x: Node, axis: int, count: int | None) -> Node:
@@ -160,6 +164,10 @@ class Recorder(Protocol):
     def read(self, cell: Cell) -> Node: ...
     def write(self, cell: Cell, value: Node, proxy: object) -> None:
         """``proxy`` is the object user names are bound to."""
+        ...
+
+    def repeat(self, trip: Expr, step: Callable[[Expr], Mapping[Cell, Node]]) -> None:
+        """A loop of so many steps: ``step`` says what cells hold after the one of a counter."""
         ...
 
     def print(self, format: str, values: Sequence[Node]) -> None: ...

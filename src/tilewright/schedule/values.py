@@ -202,12 +202,13 @@ class ValueLowering:
         Parts of ``needed`` that have fewer elements are computed first, once instead of for every element.
         """
         count = self.placement.home.registers(axes)
-        pending = list(needed)
+        pending, seen = list(needed), set[SSAValue]()
         while pending:
             value = pending.pop()
             op = owner(value)
-            if op is None or value in self.scope.buffers or not is_elementwise(op):
+            if value in seen or op is None or value in self.scope.buffers or not is_elementwise(op):
                 continue
+            seen.add(value)
             if self.placement.home.registers(self.axes_of[value]) < count and is_arithmetic(op):
                 self.materialise(value)
             else:

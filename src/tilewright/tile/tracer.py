@@ -14,7 +14,7 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.dtypes import DTYPES, DType, bool_, i32, i64, tf32
 from tilewright.base.expr import Const, Expr, ceildiv, maximum, minimum, parse, sym
-from tilewright.lang import arithmetic, elementwise, functions, random, scans, sorts
+from tilewright.lang import arithmetic, elementwise, functions, random, scans, search, sorts
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import run_body
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
@@ -88,7 +88,7 @@ def _function_of_the_language(owner: str, name: str) -> object:
     if owner:
         kind = next((k for k in (Value, Tile, Fragment, Scalar, Range, Tensor) if k.__name__ == owner), None)
         return getattr(kind, name, None)
-    rooms = (functions, elementwise, scans, sorts, random)
+    rooms = (functions, elementwise, scans, search, sorts, random)
     return next((found for room in rooms if (found := getattr(room, name, None)) is not None), None)
 
 
@@ -295,6 +295,11 @@ class Tracer(KernelBuilder):
         mask = self.constant(True, bool_) if presence is None else self._mask(presence)
         return arithmetic.broadcast(self, mask, x.axes)
 
+    def present_where(self, x: Node, found: Node) -> Node:
+        made = Presence((found.handle,), ())
+        self._presences[made] = found
+        return x.known_by(made)
+
     def fill(self, x: Node, value: Node) -> Node:
         return self._chosen(x, arithmetic.broadcast(self, value, x.axes)) if x.presence is not None else x
 
@@ -389,9 +394,7 @@ class Tracer(KernelBuilder):
         if presence_of(a) == presence_of(b):
             return node.known_by(joint(cond, a))
         chosen = self.select(cond.known_by(None), self.present(a), self.present(b))
-        made = Presence((chosen.handle,), ())
-        self._presences[made] = chosen
-        return node.known_by(joint(cond, node.known_by(made)))
+        return node.known_by(joint(cond, self.present_where(node, chosen)))
 
     def cast(self, x: Node, dtype: DType) -> Node:
         return self._node(dialect.Cast(self._value(x), dtype), presence_of(x))
@@ -601,7 +604,7 @@ class Tracer(KernelBuilder):
             halved = arithmetic.binary(self, BinaryFn.FLOORDIV, self.read(bit), 2)
             return {group: chosen, bit: halved}
 
-        self._search(trip, halve)
+        self.repeat(trip, halve)
         return self.read(group)
 
     def _last_tile(self, offsets: Array, groups: Expr, place: Expr, block: int) -> tuple[Node, Node]:
@@ -625,10 +628,10 @@ class Tracer(KernelBuilder):
             after = self.select(has_one, arithmetic.binary(self, BinaryFn.ADD, before, 1), before)
             return {group: chosen, number: its_number, count: after}
 
-        self._search(trip, visit)
+        self.repeat(trip, visit)
         return self.read(group), self.read(number)
 
-    def _search(self, trip: Expr, step: Callable[[Expr], Mapping[Cell, Node]]) -> None:
+    def repeat(self, trip: Expr, step: Callable[[Expr], Mapping[Cell, Node]]) -> None:
         """A stream of the tracer's own, of so many steps: ``step`` says what cells hold after the one of a counter."""
         counter = f"{COUNTER}{len(self._closed) + len(self._loops)}"
         self._accesses.limits.add(counter, trip)
