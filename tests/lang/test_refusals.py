@@ -135,6 +135,12 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
     ("shift of a float", "LNG023", lambda x, m, n: x[m, n] << 1, lambda x, m, n: x[m, n].to(tw.i32) << 1),
     ("no bound to clamp to", "LNG023", lambda x, m, n: tw.clamp(x[m, n]), lambda x, m, n: tw.clamp(x[m, n], 0)),
     (
+        "fma of integers",
+        "LNG023",
+        lambda x, m, n: tw.fma(m.index, 3, 1)[:, None],
+        lambda x, m, n: tw.fma(m.index, 3.0, 1)[:, None],
+    ),
+    (
         "fmod of integers",
         "LNG023",
         lambda x, m, n: tw.fmod(m.index, 3)[:, None],

@@ -74,6 +74,7 @@ DECIDED = {
     "hypot": tw.hypot,
     "pow": lambda x, z: x**z,
     "clamp": lambda x, z: tw.clamp(x, z, 1),
+    "fma": lambda x, z: tw.fma(x, z, 1) + tw.fma(z, 2.0, x),
     "whole power": lambda x, z: x**5 + z**-2,
     "isfinite": lambda x, z: tw.where(tw.isfinite(x), x, z),
 }
@@ -95,6 +96,32 @@ def test_other_coefficients_are_refused() -> None:
     ptx = assemble(emitted.source, "sm_90a", emitted.entry).ptx
     assert "0fBE2AAAA3" in ptx
     assert validated(tiles, kernel, ptx.replace("0fBE2AAAA3", "0fBE2AAAA4")).undecided
+
+
+def test_fma_is_rounded_once() -> None:
+    """Where the sum of the rounded product would be 0: in f32, and of narrow floats in f32 before it is rounded."""
+
+    @tw.kernel
+    def fused(x: tw.Tensor["M"], y: tw.Tensor["M", 4], *, bm=64):
+        m = tw.grid(x, bm)
+        y[m, 0] = tw.fma(x[m], x[m], -(x[m] * x[m]))
+        y[m, 1] = x[m] * x[m] - x[m] * x[m]
+        y[m, 2], y[m, 3] = x[m], x[m]
+
+    x = np.float32([1 + 2.0**-12, 1 + 3 * 2.0**-23, 7.3])
+    y = np.empty((3, 4), np.float32)
+    fused(x, y)
+    exact = x.astype(np.float64) ** 2 - (x * x).astype(np.float64)
+    assert (y[:, 0] == exact.astype(np.float32)).all()
+    assert y[1, 0] != 0
+    assert not y[:, 1].any()
+    run_artifact(fused.compile(dtypes={"x": "f32", "y": "f32"}), {"x": x, "y": y})
+    assert (y[:, 0] == exact.astype(np.float32)).all()
+    narrow = X.astype(np.float16)
+    wide = narrow.astype(np.float32)
+    assert (result(lambda v: tw.fma(v, v, 1), narrow) == (wide * wide + 1).astype(np.float16)).all()
+    assert (result(lambda v: tw.fma(2, v, v), X) == X * 3).all()
+    assert tw.fma(2, 3, 1.5) == 7.5
 
 
 # -- powers -----------------------------------------------------------------------------------------------------------

@@ -202,6 +202,8 @@ class _Run:
             case tile.Binary():
                 a, b = self.get(op.a), self.get(op.b)
                 result = rounded(_BINARY[str(op.fn.data)], dtype_of(op), a, b)
+            case tile.Fma():
+                result = fused(self.get(op.a), self.get(op.b), self.get(op.c))
             case tile.Compare():
                 a, b = self.get(op.a), self.get(op.b)
                 result = _COMPARE[str(op.fn.data)](a, b)
@@ -282,6 +284,8 @@ class _Run:
                     result = rounded(_UNARY[str(inner.fn.data)], dtype_of(inner), *args)
                 case tile.Binary():
                     result = rounded(_BINARY[str(inner.fn.data)], dtype_of(inner), *args)
+                case tile.Fma():
+                    result = fused(*args)
                 case tile.Compare():
                     result = _COMPARE[str(inner.fn.data)](*args)
                 case tile.Select():
@@ -367,6 +371,11 @@ def rounded(fn: Callable[..., Any], dtype: np.dtype[Any], *args: Any) -> Any:
     if dtype.itemsize == 2:
         return fn(*(a.astype(np.float32) for a in args)).astype(dtype)
     return fn(*args).astype(dtype)
+
+
+def fused(a: np.ndarray, b: np.ndarray, c: np.ndarray) -> Any:
+    """The product is exact in f64; its sum is rounded to the 64 digits of a long double, and then to f32."""
+    return ((a.astype(np.float64) * b).astype(np.longdouble) + c).astype(np.float32)
 
 
 def reduced(fn: str, x: np.ndarray, axis: int, dtype: np.dtype[Any]) -> Any:

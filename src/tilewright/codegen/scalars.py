@@ -146,7 +146,7 @@ def _operation(
             fn, a, b = op.fn.data, get(op.operands[0]), get(op.operands[1])
             exact = fn in ("min", "max") if dtype.is_float else dtype.is_bool or fn in _STAYS
             return _combine(fn, dtype, a, b), exact
-        case t.Fma():
+        case tile.Fma() | t.Fma():
             return f"__fmaf_rn({', '.join(map(get, op.operands))})", True
         case t.Approximate():
             return f"{op.fn.data}_approx({get(op.x)})", True

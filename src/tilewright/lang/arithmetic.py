@@ -6,6 +6,7 @@ into an integer), 16-bit floats are computed in f32 and rounded after each opera
 
 from __future__ import annotations
 
+import functools
 import math
 import struct
 from collections.abc import Sequence
@@ -59,6 +60,23 @@ def binary(rec: Recorder, fn: BinaryFn, a: Operand, b: Operand) -> Node:
         compute = result = f32
     left, right = align(rec, [_as(rec, a, compute), _as(rec, b, compute)])
     return cast(rec, rec.binary(fn, left, right), result)
+
+
+def fma(rec: Recorder, a: Operand, b: Operand, c: Operand) -> Node:
+    """``a * b + c`` in f32, rounded once; of 16-bit floats rounded to them afterwards."""
+    dtypes = [x.dtype for x in (a, b, c) if isinstance(x, Node)]
+    for dtype in dtypes:
+        _refuse_storage(BinaryFn.MUL, dtype)
+    result = functools.reduce(promote, dtypes, bool_)
+    if not result.is_float and not any(isinstance(x, float) for x in (a, b, c)):
+        refuse(
+            "LNG023",
+            found=f"fma of {_show(a)}, {_show(b)} and {_show(c)}",
+            required="floats",
+            help="write a * b + c, which is exact modulo 2^32 or 2^64",
+        )
+    result = result if result.is_float else f32
+    return cast(rec, rec.fma(*align(rec, [_as(rec, x, f32) for x in (a, b, c)])), result)
 
 
 def compare(rec: Recorder, fn: CompareFn, a: Operand, b: Operand) -> Node:

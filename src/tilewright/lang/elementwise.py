@@ -141,6 +141,15 @@ fmod = _binary(BinaryFn.FMOD, _remainder, "What is left of ``a`` by whole multip
 hypot = _binary(BinaryFn.HYPOT, math.hypot, "``sqrt(a * a + b * b)`` that does not overflow in between.")
 
 
+def fma(a: Any, b: Any, c: Any) -> Any:
+    """``a * b + c`` of floats, rounded once; of three Python numbers a Python number."""
+    numbers = [number_of(x) for x in (a, b, c)]
+    if all(n is not None for n in numbers):
+        return a * b + c
+    rec, (x, y, z) = operands_of(a, b, c)
+    return Tile(rec, arithmetic.fma(rec, x, y, z))
+
+
 def pow_(a: Any, b: Any) -> Any:
     """``a ** b``: whole exponents of Python as products, others as C's ``powf``."""
     left, right = number_of(a), number_of(b)

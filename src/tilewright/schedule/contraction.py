@@ -64,7 +64,7 @@ class _Origins:
                 return self.rounded(op.a, seen) or self.rounded(op.b, seen)
             case tile.Unary(fn=fn, x=x) if fn.data in (UnaryFn.NEG, UnaryFn.ABS):
                 return self.rounded(x, seen)
-            case tile.Unary() | t.Fma() | t.Approximate():
+            case tile.Unary() | tile.Fma() | t.Fma() | t.Approximate():
                 return element(value).is_float
             case _:
                 return False

@@ -93,7 +93,7 @@ def _scalar(
             return rounded(elementwise.UNARY[op.fn.data](operands[0]), dtype)
         case tile.Binary():
             return rounded(elementwise.binary(op.fn.data, dtype)(*operands), dtype)
-        case Fma():
+        case tile.Fma() | Fma():
             return elementwise.fma(*operands)
         case Approximate():
             return rounded(elementwise.APPROXIMATE[op.fn.data](operands[0]), dtype)

@@ -19,7 +19,7 @@ from tilewright.lang import arithmetic
 from tilewright.lang.fns import BinaryFn, CompareFn, UnaryFn
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Combine, Node, Recorder
-from tilewright.tile.elements import Binary, Cast, Compare, Constant, Scalar, Select, Unary
+from tilewright.tile.elements import Binary, Cast, Compare, Constant, Fma, Scalar, Select, Unary
 from tilewright.tile.ops import ops_in, tile_type
 from tilewright.tile.scans import COMBINES, Scan
 from tilewright.tile.structure import Yield
@@ -147,6 +147,8 @@ def _computed(op: Operation, args: Sequence[Any]) -> Number:
                 value = _unary(op.fn.data, *args)
             case Binary():
                 value = _BINARY[op.fn.data](*args)
+            case Fma():
+                value = args[0] * args[1] + args[2]
             case Compare():
                 value = _COMPARE[op.fn.data](*args)
             case Select():

@@ -205,6 +205,28 @@ class Binary(TileOp):
 
 
 @irdl_op_definition
+class Fma(TileOp):
+    """``a * b + c`` of the elements of three tiles of f32, rounded once, as the program says.
+
+    What the compiler contracts is ``transport.fma``, which its policy has to allow.
+    """
+
+    name = "tile.fma"
+    T: ClassVar = VarConstraint("T", base(TileType))
+    a = operand_def(T)
+    b = operand_def(T)
+    c = operand_def(T)
+    result = result_def(T)
+    assembly_format = "$a `,` $b `,` $c attr-dict `:` type($result)"
+
+    def __init__(self, a: SSAValue, b: SSAValue, c: SSAValue):
+        super().__init__(operands=[a, b, c], result_types=[a.type])
+
+    def verify_(self) -> None:
+        require(tile_type(self.result).element == f32, "an fma is of f32")
+
+
+@irdl_op_definition
 class Compare(TileOp):
     """A bool for each pair of elements of two tiles of one type."""
 

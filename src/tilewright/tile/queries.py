@@ -110,7 +110,8 @@ def is_costly(op: object) -> bool:
 
 def is_arithmetic(op: Operation) -> bool:
     """Costs instructions, unlike constants, indices and shapes."""
-    return isinstance(op, tile.Unary | tile.Binary | tile.Compare | tile.Select | tile.Cast | tile.Bitcast)
+    computing = tile.Unary | tile.Binary | tile.Fma | tile.Compare | tile.Select | tile.Cast | tile.Bitcast
+    return isinstance(op, computing)
 
 
 def is_elementwise(op: Operation) -> bool:

@@ -386,6 +386,9 @@ class Tracer(KernelBuilder):
     def binary(self, fn: BinaryFn, a: Node, b: Node) -> Node:
         return self._node(dialect.Binary(fn, self._value(a), self._value(b)), joint(a, b))
 
+    def fma(self, a: Node, b: Node, c: Node) -> Node:
+        return self._node(dialect.Fma(self._value(a), self._value(b), self._value(c)), joint(a, b, c))
+
     def compare(self, fn: CompareFn, a: Node, b: Node) -> Node:
         return self._node(dialect.Compare(fn, self._value(a), self._value(b)), joint(a, b))
 

@@ -137,7 +137,7 @@ class Scalars:
             case tile.Binary():
                 a, b = values[op.operands[0]], values[op.operands[1]]
                 return self.binary(op.fn.data, dtype, a, b)
-            case t.Fma():
+            case tile.Fma() | t.Fma():
                 a, b, c = (self._word(values[v]) for v in op.operands)
                 return self.floats.fma(a, b, c), True
             case t.Approximate():

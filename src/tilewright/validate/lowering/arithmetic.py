@@ -135,6 +135,10 @@ class Arithmetic:
         product = self.factors(a) * self.factors(b) - self._nothing(_F32)
         return total.back((product if factor is None else product * factor) + total.into(c))
 
+    def fused(self, a: Prints, b: Prints, c: Prints) -> Prints:
+        """``a * b + c`` that the program rounds once."""
+        return a * b + c if self.reals else term("fma", unordered("factors", a, b), c)
+
     # -- element-wise functions ---------------------------------------------------------------------------------------
     def unary(self, fn: str, x: Prints, dtype: DType) -> Prints:
         """``fn`` of elements; narrow floats are computed in f32 and rounded."""

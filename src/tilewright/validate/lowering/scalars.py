@@ -49,6 +49,8 @@ def computed(arithmetic: Arithmetic, op: Operation, args: list[Prints]) -> Print
             return term(("bitcast", tile_type(op.x).element.name, op.dtype.name), args[0])
         case tile.Cast():
             return arithmetic.cast(args[0], tile_type(op.x).element, op.dtype)
+        case tile.Fma():
+            return arithmetic.fused(*args)
         case t.Fma():
             return arithmetic.fma(*args)
         case t.Approximate():
