@@ -598,6 +598,123 @@ def numbered_groups(offsets: tw.Offsets["G + 1"], x: tw.Tensor["T"], y: tw.Tenso
     y[t] = x[t] + tw.where(t.index >= 0, g, 0).to(tw.f32)
 
 
+# -- sums at computed coordinates, which meet --------------------------------------------------------------------------
+def _added_at(a: Arrays, *coords: Any) -> Mapping[str, np.ndarray]:
+    """``x`` added to ``y`` where the coordinates lie inside."""
+    y, x = a["y"].astype(np.float64), a["x"]
+    at = [np.broadcast_to(c, x.shape) for c in coords]
+    inside = np.logical_and.reduce([(c >= 0) & (c < n) for c, n in zip(at, y.shape, strict=True)])
+    np.add.at(y, tuple(c[inside] for c in at), x[inside])
+    return {"y": y}
+
+
+def _grid(a: Arrays) -> tuple[np.ndarray, np.ndarray]:
+    rows, columns = a["x"].shape
+    return np.arange(rows)[:, None], np.arange(columns)
+
+
+@case(
+    lambda rng: {"x": floats(rng, 203), "y": floats(rng, 40)},
+    lambda a: _added_at(a, np.arange(203) // 4),
+    1e-5,
+)
+@tw.kernel
+def sums_of_four(x: tw.Tensor["M"], y: tw.Tensor["K"]):
+    """The last elements lead outside, and are added nowhere."""
+    m = tw.grid(x.shape[0], 64)
+    tw.reduce_add(y, m.index // 4, x[m])
+
+
+@case(
+    lambda rng: {"x": floats(rng, 40, 70), "y": floats(rng, 7, 70)},
+    lambda a: _added_at(a, _grid(a)[0] % 8, _grid(a)[1]),
+    1e-5,
+)
+@tw.kernel
+def folded_rows(x: tw.Tensor["M", "N"], y: tw.Tensor["K", "N"]):
+    m, n = tw.grid(x, (16, 64))
+    tw.reduce_add(y, (m.index % 8, n), x[m, n])
+
+
+@case(
+    lambda rng: {"x": floats(rng, 40, 36), "y": floats(rng, 10, 5)},
+    lambda a: _added_at(a, _grid(a)[0] // 4, _grid(a)[1] % 5),
+    1e-5,
+)
+@tw.kernel
+def folded_both(x: tw.Tensor["M", "N"], y: tw.Tensor["K", "L"]):
+    m, n = tw.grid(x, (16, 32))
+    tw.reduce_add(y, (m.index // 4, n.index % 5), x[m, n])
+
+
+@case(
+    lambda rng: {"x": floats(rng, 40, 36), "y": floats(rng, 20)},
+    lambda a: _added_at(a, _grid(a)[0] - _grid(a)[1]),
+    1e-5,
+)
+@tw.kernel
+def sums_of_diagonals(x: tw.Tensor["M", "N"], y: tw.Tensor["K"]):
+    """An index tile of two axes: Toeplitz gradients. Diagonals above the main one lie outside."""
+    m, n = tw.grid(x, (16, 32))
+    tw.reduce_add(y, m.index[:, None] - n.index[None, :], x[m, n])
+
+
+@case(
+    lambda rng: {"x": floats(rng, 75), "y": floats(rng, 40)},
+    lambda a: _added_at(a, np.where(np.arange(75) % 3 == 0, -1, np.arange(75) // 2)),
+    1e-5,
+)
+@tw.kernel
+def sums_but_every_third(x: tw.Tensor["M"], y: tw.Tensor["K"]):
+    m = tw.grid(x.shape[0], 32)
+    tw.reduce_add(y, tw.where(m.index % 3 == 0, -1, m.index // 2), x[m])
+
+
+@case(
+    lambda rng: {"x": floats(rng, 20, 70), "y": floats(rng, 30)},
+    lambda a: _added_at(a, np.minimum(_grid(a)[1], 25) // 3 + _grid(a)[0] * 0),
+    1e-4,
+)
+@tw.kernel
+def sums_in_a_stream(x: tw.Tensor["M", "N"], y: tw.Tensor["K"]):
+    """Programs, steps and rows meet."""
+    m = tw.grid(x.shape[0], 8)
+    for n in tw.stream(x.shape[1], 32):
+        tw.reduce_add(y, tw.minimum(n.index[None, :], 25) // 3 + m.index[:, None] * 0, x[m, n])
+
+
+@case(
+    lambda rng: {"x": floats(rng, 9, 8, 32), "y": floats(rng, 9, 2, 32)},
+    lambda a: {"y": a["y"] + a["x"].reshape(9, 2, 4, 32).sum(2)},
+    1e-5,
+)
+@tw.kernel
+def sums_of_heads(x: tw.Tensor["T", "H", "D"], y: tw.Tensor["T", "G", "D"]):
+    """Scalar coordinates that programs share."""
+    t, h, d = tw.grid(x.shape, (4, None, 32))
+    tw.reduce_add(y, (t, h // 4, d), x[t, h, d])
+
+
+def _product_folded(a: Arrays) -> np.ndarray:
+    made = a["y"].astype(np.float64)
+    np.add.at(made, np.arange(100) // 3, a["x"].astype(np.float64) @ a["w"].T)
+    return made
+
+
+@case(
+    lambda rng: {"x": floats(rng, 100, 64), "w": floats(rng, 72, 64), "y": floats(rng, 34, 72)},
+    lambda a: {"y": _product_folded(a)},
+    1e-4,
+)
+@tw.kernel
+def product_folded(x: tw.Tensor["M", "K"], w: tw.Tensor["N", "K"], y: tw.Tensor["R", "N"]):
+    m, n = tw.grid((x.shape[0], y.shape[1]), (64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], 32):
+        acc += tw.dot(x[m, k], w[n, k].T)
+    tw.reduce_add(y, (m.index // 3, n), acc)
+
+
 # -- products ----------------------------------------------------------------------------------------------------------
 @case(
     lambda rng: {

@@ -92,6 +92,11 @@ PTX_UNDECIDED = {
     "dispatch": "a sign as a number",
     "numbered_groups": "what bounds are made of, as words and as integers",
     "chosen_in_another_shape": "absence as a choice of tests",
+    "folded_both": "remainders by 5 of places that are cut into powers of two",
+    "product_folded": "quotients by 3 of such places",
+    "sums_but_every_third": "remainders by 3 of such places",
+    "sums_in_a_stream": "quotients by 3 of a minimum",
+    "sums_of_heads": "a quotient of a program's index, as a word and as an integer",
     "product_of_chosen_pages": "numbers of more than 64 bits",
     "scaled_groups": "what bounds are made of, as words and as integers",
 }

@@ -12,6 +12,7 @@ from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.loaded import require_clipped
 from tilewright.compiler.proofs.obligations import require_protocols
 from tilewright.compiler.proofs.offsets import require_offsets
+from tilewright.compiler.proofs.placed import require_placed
 from tilewright.compiler.proofs.shared_memory import require_initialised
 from tilewright.compiler.proofs.stores import certified, prove_stores, recorded
 from tilewright.compiler.proofs.uniform import require_uniform
@@ -69,7 +70,8 @@ def plan_kernel(
         *require_offsets(kernel, lowered),
         *require_protocols(kernel, lowered),
     )
-    certificate = (*certified(kernel, answer), *require_distinct(kernel, lowered), *map(recorded, memory))
+    scattered = (*require_placed(kernel, lowered), *require_distinct(kernel, lowered))
+    certificate = (*certified(kernel, answer), *scattered, *map(recorded, memory))
     _check_vector(request, lowered)
     return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts)
 

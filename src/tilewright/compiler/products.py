@@ -21,6 +21,7 @@ from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.loaded import require_clipped
 from tilewright.compiler.proofs.obligations import own_proofs, prove_protocols
 from tilewright.compiler.proofs.offsets import prove_offsets
+from tilewright.compiler.proofs.placed import require_placed
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import prove_stores, recorded, relying
 from tilewright.compiler.proofs.uniform import prove_uniform
@@ -183,6 +184,7 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tup
     try:
         require_clipped(kernel, lowered)
         require_gate(kernel, lowered)
+        found += require_placed(kernel, lowered)
         found += require_distinct(kernel, lowered)
     except TilewrightError as error:
         return "; ".join(f"{d.code}: {d.found}" for d in error.diagnostics)

@@ -61,7 +61,7 @@ from tilewright.tile.elements import (
     Write,
 )
 from tilewright.tile.histograms import Histogram
-from tilewright.tile.indirect import Gather, Scatter, ScatterAdd, index_symbol, moves_along
+from tilewright.tile.indirect import Gather, Scatter, ScatterAdd, by_places, index_symbol, moves_along
 from tilewright.tile.ops import TileOp, begins_at, fragment_type, location_of, tensor_type, tile_type
 from tilewright.tile.scans import Scan
 from tilewright.tile.sorts import Sort
@@ -132,6 +132,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "Write",
     "Yield",
     "begins_at",
+    "by_places",
     "fragment_type",
     "index_symbol",
     "location_of",

@@ -100,6 +100,11 @@ class ScatterAdd(_Scattering):
     name = "tile.scatter_add"
 
 
+def by_places(op: Gather | Scatter | ScatterAdd) -> bool:
+    """Whether what it writes is counted by places in its tile: elements may meet, or nobody knows that they don't."""
+    return isinstance(op, ScatterAdd) or (isinstance(op, Scatter) and bool(op.indices))
+
+
 def moves_along(op: Gather | Scatter | ScatterAdd, dimension: int) -> tuple[int, Expr] | None:
     """The axis of the tile along which coordinate ``dimension`` advances by 1 an element, with the rest of the
     coordinate: where no other coordinate or index follows that axis. None where there is no such axis."""

@@ -97,8 +97,8 @@ class _Around:
 
 
 def scatter_name(tensor: str, number: int) -> str:
-    """What the elements are called that scatter ``number`` of a tile program writes at loaded coordinates: by their
-    places in its tile, as if these were a tensor of their own."""
+    """What the elements are called that scatter ``number`` of a tile program writes at loaded coordinates, or adds: by
+    their places in its tile, as if these were a tensor of their own."""
     return f"{tensor}, scatter {number}"
 
 
@@ -125,6 +125,11 @@ class _Parts:
         return () if isinstance(self.last, CopyOut) else _loaded(self.last)
 
     @property
+    def apart(self) -> bool:
+        """It has places, or index buffers, that count its own registers."""
+        return not isinstance(self.last, CopyOut) and (bool(self.last.indices) or self.last.scattered is not None)
+
+    @property
     def where(self) -> tuple[object, ...]:
         """What its parts have in common."""
         op = self.last
@@ -133,7 +138,7 @@ class _Parts:
 
     def joined(self, more: _Parts | _Boxes) -> _Parts | None:
         """With the part that follows it; None where that is none of the registers that follow."""
-        if not isinstance(more, _Parts) or more.where != self.where or (more.loaded or self.loaded):
+        if not isinstance(more, _Parts) or more.where != self.where or (more.apart or self.apart):
             return None
         following = {REGISTER: Sym(REGISTER) + self.registers}
         if more.guard != self.guard.substitute(following):
@@ -308,8 +313,8 @@ class _Collector:
                 pass
 
     def _scatter(self, op: Load | Store | ReduceAdd, scattered: Scattered, around: _Around, registers: int) -> None:
-        """What is written at loaded coordinates, by the places in its tile: equal ones have equal coordinates. Each is
-        written once in each program; that no two programs meet is not to be seen here."""
+        """What is written at loaded coordinates, or added at any, by the places in its tile: equal ones have equal
+        coordinates. Each is written once in each program; that no two programs meet is not to be seen here."""
         found = len(self.found)
         self._found(
             op,

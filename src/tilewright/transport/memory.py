@@ -58,7 +58,7 @@ class Shared(TransportOp):
 
 @dataclass(frozen=True)
 class Scattered:
-    """Which elements of a tile an access at loaded coordinates writes (see ``_GlobalAccess``)."""
+    """Which elements of a tile an access at loaded coordinates writes, or one that adds (see ``_GlobalAccess``)."""
 
     number: int
     at: tuple[Expr, ...]
@@ -75,8 +75,8 @@ class _GlobalAccess(TransportOp):
     In coordinates and guard ``index_symbol(k)`` is the integer that index buffer k holds in register ``reads[k]``, an
     expression of ``r`` that is the same for all elements of a vector. Of an access at computed or loaded coordinates
     the elements are those ``within`` the tile's domain; the guard has besides only tests that the coordinates lie in
-    the tensor. One that writes at loaded ones carries out scatter number ``scatter`` of the tile program, of the
-    elements ``at_axes``, coordinates along the axes of its tile.
+    the tensor. One that writes at loaded ones, or adds at either, carries out scatter number ``scatter`` of the tile
+    program, of the elements ``at_axes``, coordinates along the axes of its tile.
     """
 
     tensor = operand_def(TensorType)

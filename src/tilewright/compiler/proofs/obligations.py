@@ -17,6 +17,7 @@ from tilewright.compiler.proofs.distinct import DISTINCT
 from tilewright.compiler.proofs.epilogue_copies import INTERIOR, asks_bounds
 from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
 from tilewright.compiler.proofs.page_tables import TABLES, loads_of, prove_tables
+from tilewright.compiler.proofs.placed import PLACED
 from tilewright.compiler.proofs.shared_memory import OBLIGATION, shared_scratch
 from tilewright.compiler.proofs.stores import scatter_domains
 from tilewright.compiler.proofs.uniform import UNIFORM, bound_in
@@ -95,8 +96,12 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
         if access.bounded and ("guards", inside_of(access)) not in about:
             found[f"guards of {access.op}"] = None
         if access.kind is not AccessKind.READ:
-            names = ("added",) if access.kind is AccessKind.REDUCE else ("once", "domain")
-            found |= {f"{name} of {access.tensor}": None for name in names if (name, access.tensor) not in about}
+            wanted = ("added",) if access.kind is AccessKind.REDUCE else ("once", "domain")
+            found |= {f"{name} of {access.tensor}": None for name in wanted if (name, access.tensor) not in about}
+    for op in operations(lowered):
+        if isinstance(op, t.Store | t.ReduceAdd) and op.scattered is not None:
+            name = scatter_name(tile.tensor_type(op.tensor).tensor_name.data, op.scattered.number)
+            found |= {} if (PLACED, name) in about else {f"{PLACED} of {name}": None}
     if shared_scratch(lowered) and OBLIGATION not in held:
         found[OBLIGATION] = None
     if bound_in(lowered) and UNIFORM not in held:

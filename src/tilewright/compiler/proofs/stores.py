@@ -153,8 +153,7 @@ def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
         if not isinstance(op, tile.WRITES):
             continue
         indices = [*programs, *_counters(op)]
-        loaded = isinstance(op, tile.Scatter) and bool(op.indices)
-        adds = loaded or isinstance(op, tile.ReduceAdd | tile.ScatterAdd)
+        adds = isinstance(op, tile.ReduceAdd) or (isinstance(op, tile.Scatter | tile.ScatterAdd) and tile.by_places(op))
         tensor, coords, guard, axes = _box(op) if isinstance(op, tile.Store | tile.ReduceAdd) else _scattered(op)
         indices = [*_loaded(loads, [*coords, *guard, *(i.end for i in indices)], indices), *indices]
         instances = tuple(i.name for i in indices) if adds else ()
@@ -239,10 +238,11 @@ def _box(op: tile.Store | tile.ReduceAdd) -> _Written:
 
 
 def _scattered(op: tile.Scatter | tile.ScatterAdd) -> _Written:
-    """The elements at computed coordinates that lie in the tensor; at loaded ones all of the tile, by their places."""
+    """The elements at computed coordinates that lie in the tensor; where these may meet, all of the tile, by their
+    places."""
     places, guard, axes = _places(op)
     name = tensor_name(op)
-    if op.indices:
+    if tile.by_places(op):
         return scatter_name(name, scatter_number(op)), list(places.values()), guard, axes
     coords = [c.expr.substitute(places) for c in op.coords]
     dims = [d.expr for d in tile.tensor_type(op.tensor).dims]

@@ -182,11 +182,19 @@ class Integers:
             if not y.number.all():
                 raise Undecided("a division by zero")
             return Number(x.number // y.number, _NONE, Const(0))
+        divisor = int(y.number.flat[0]) if y.known and y.number.size == 1 else 0
+        whole = None if x.symbol is None else _multiple(x.symbol, divisor)
+        if whole is not None:  # of the rest, so that only the numbers are divided
+            return self.add(self(whole), Number(x.number // y.number, _NONE, Const(0)))
         return self._opaque(term("quotient", x.prints, y.prints), _symbolic(lambda a, b: a // b, x, y))
 
     def _remainder(self, x: Number, y: Number) -> Number:
         """``x - y * (x // y)``, nothing of it a known number."""
         quotient = self._quotient(x, y)
+        if y.known and x.symbol is not None and quotient.symbol is not None:
+            divisor = int(y.number.flat[0])
+            if x.symbol == quotient.symbol * divisor:
+                return Number(x.number - quotient.number * divisor, _NONE, Const(0))
         symbol = _symbolic(lambda a, b: a % b, x, y)
         return self._opaque(x.prints - y.prints * quotient.prints, symbol)
 
@@ -253,6 +261,14 @@ class Integers:
         if x.symbol is not None and y.symbol is not None:
             self.forms.setdefault(form, y.symbol - x.symbol)
         return Bounds(np.ones((1, 1), np.bool_), {form: -number - (1 if op == "<=" else 0)})
+
+
+def _multiple(e: Expr, divisor: int) -> Expr | None:
+    """``e // divisor`` where every term is a multiple of it."""
+    offset, terms = (e.offset, e.terms) if isinstance(e, Sum) else (0, ((e, 1),))
+    if divisor < 1 or offset % divisor or any(factor % divisor for _, factor in terms):
+        return None
+    return e // divisor
 
 
 def _symbolic(build: Callable[[Expr, Expr], Expr], x: Number, y: Number) -> Expr | None:

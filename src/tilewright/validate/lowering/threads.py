@@ -488,7 +488,8 @@ class Threads:
             bounds = self.resolved(self.integers.bounds(guard_of(op)))
             value = self.held[op.buffer]
             value = replace(value, need=merged(value.need, need)) if need else value
-            self.stores.append(Stored(tensor, adds, self.around, coords, value, bounds, place_of(op)))
+            at = [] if op.scattered is None else [self.integers(e) for e in op.scattered.at]
+            self.stores.append(Stored(tensor, adds, self.around, [*coords, *at], value, bounds, place_of(op)))
         self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}
 
     def indexed(self, op: t.Load | t.Store | t.ReduceAdd) -> Atoms:

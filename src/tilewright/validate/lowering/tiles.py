@@ -120,7 +120,7 @@ class Tiles:
         """The coordinates along one axis of a tile."""
         origin = self.integers(span.origin)
         along = np.arange(span.size).reshape(_along(axis, span.size, rank))
-        return Number(along + origin.number.reshape(()), origin.rest.reshape(()))
+        return Number(along + origin.number.reshape(()), origin.rest.reshape(()), origin.symbol)
 
     def domain(self, spans: Sequence[Axis], axes: Sequence[int]) -> Bounds:
         """Which elements are in the domains of some axes."""
@@ -373,6 +373,9 @@ class Tiles:
             coords, axes = self.reached(op)
             value = Value(np.broadcast_to(self.held[op.value], tile_type(op.value).shape))
             bounds = self.domain(axes, range(len(axes)))
+            if tile.by_places(op):
+                alone = self.integers(Const(0))
+                coords += [self._place(d, a, len(axes)) if isinstance(a, Span) else alone for d, a in enumerate(axes)]
             self.stores.append(Stored(name, adds, self.around, coords, value, bounds, _where(op)))
         self.written[name] = self.written.get(name, frozenset()) | {_where(op)}
 

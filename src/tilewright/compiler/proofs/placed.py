@@ -1,0 +1,60 @@
+"""Writes that are counted by places in their tile: each goes where the tile program says that its place goes.
+
+``added`` shows that every place of a scatter is written once. Here coordinates and guards are compared: a place has the
+coordinates that the program gives it, and is written wherever these lie in the tensor. Which register an index comes
+from is the validator's question.
+"""
+
+from __future__ import annotations
+
+from tilewright.artifact.schema import Obligation
+from tilewright.base.expr import TRUE, conjuncts
+from tilewright.base.verdict import Unknown
+from tilewright.compiler.timing import timed
+from tilewright.contract.access_report import diagnose
+from tilewright.diag import TilewrightError
+from tilewright.lang.axes import axis_symbol
+from tilewright.tile import dialect as tile
+from tilewright.tile.indirect import scatter_number
+from tilewright.tile.ops import location_of, operations
+from tilewright.transport import dialect as t
+from tilewright.transport.access import scatter_name
+
+PLACED = "placed"
+
+
+@timed("prove")
+def require_placed(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Obligation, ...]:
+    """One obligation for each scatter that is counted by places; ACC005 for one that goes elsewhere."""
+    scatters = [op for op in operations(kernel) if isinstance(op, tile.Scatter | tile.ScatterAdd)]
+    own = {scatter_number(op): op for op in scatters}
+    found = dict[str, Obligation]()
+    for op in operations(lowered):
+        if isinstance(op, t.Store | t.ReduceAdd) and op.scattered is not None:
+            scatter = own[op.scattered.number]
+            name = named(scatter)
+            reason = _elsewhere(scatter, op, op.scattered)
+            if reason:
+                answer = Unknown(f"{PLACED}: {name}", reason, "", str(location_of(scatter) or ""))
+                raise TilewrightError((diagnose(answer, location_of(scatter)),))
+            found[name] = Obligation(PLACED, "compared", name)
+    return tuple(found.values())
+
+
+def named(op: tile.Scatter | tile.ScatterAdd) -> str:
+    """What the elements of a scatter are called."""
+    return scatter_name(tile.tensor_type(op.tensor).tensor_name.data, scatter_number(op))
+
+
+def _elsewhere(scatter: tile.Scatter | tile.ScatterAdd, op: t.Store | t.ReduceAdd, scattered: t.Scattered) -> str:
+    """Why the op is not seen to carry out its scatter; empty if it is."""
+    at = {axis_symbol(d): place for d, place in enumerate(scattered.at)}
+    coords = [c.expr.substitute(at) for c in scatter.coords]
+    if coords != [c.expr for c in op.coords]:
+        return f"an access at {', '.join(str(c.expr) for c in op.coords)}"
+    dims = [d.expr for d in tile.tensor_type(scatter.tensor).dims]
+    inside = {test for c, dim in zip(coords, dims, strict=True) for test in (c >= 0, c < dim)}
+    domain, guard = set(conjuncts(TRUE if op.within is None else op.within.expr)), set(conjuncts(op.guard.expr))
+    if not domain <= guard <= domain | inside:
+        return f"the guard {op.guard.expr}"
+    return ""
