@@ -43,7 +43,7 @@ from tilewright.runtime.driver import Driver  # noqa: E402
 INDEXED = {
     name: case
     for name, case in CASES.items()
-    if any(a.dtype.kind == "i" for a in case.draw(np.random.default_rng(0)).values())
+    if any(a.dtype.kind in "iu" for a in case.draw(np.random.default_rng(0)).values())
 }
 
 
@@ -131,7 +131,7 @@ def judged(name: str, artifact: Any, seed: int, launch: Launch = in_machine) -> 
     arrays = case.draw(rng)
     extents = sorted({n for a in arrays.values() for n in a.shape})
     for key, array in arrays.items():
-        if array.dtype.kind == "i":
+        if array.dtype.kind in "iu":
             arrays[key] = hostile(rng, array, extents)
     simulated: Arrays = {n: a.copy() for n, a in arrays.items()}
     given = {n: a.copy() for n, a in arrays.items()}

@@ -11,7 +11,7 @@ from functools import cached_property
 from math import inf, nan
 from typing import TYPE_CHECKING, Any, NoReturn, overload
 
-from tilewright.base.dtypes import bf16, e4m3, e5m2, f16, f32, i8, i32, i64, tf32
+from tilewright.base.dtypes import bf16, e4m3, e5m2, f16, f32, i8, i16, i32, i64, tf32, u8, u16, u32
 from tilewright.base.dtypes import bool_ as bool
 from tilewright.diag import Diagnostic, TilewrightError, fail
 from tilewright.lang.elementwise import abs_ as abs
@@ -143,6 +143,7 @@ __all__ = [
     "histogram",
     "hypot",
     "i8",
+    "i16",
     "i32",
     "i64",
     "inf",
@@ -186,6 +187,9 @@ __all__ = [
     "tf32",
     "topk",
     "trunc",
+    "u8",
+    "u16",
+    "u32",
     "unpack",
     "where",
     "zeros",

@@ -28,8 +28,12 @@ NUMPY = {
     "e4m3": ml_dtypes.float8_e4m3fn,
     "e5m2": ml_dtypes.float8_e5m2,
     "i8": np.int8,
+    "i16": np.int16,
     "i32": np.int32,
     "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
     "bool": np.bool_,
 }
 
@@ -58,6 +62,21 @@ def test_promotion_is_a_join(a: object, b: object) -> None:
     assert promote(joined, a) == joined  # type: ignore[arg-type]
 
 
+INTEGERS = [name for name, dtype in DTYPES.items() if dtype.is_int]
+
+
+@pytest.mark.parametrize(("a", "b"), list(itertools.product(INTEGERS, repeat=2)))
+def test_integers_are_promoted_as_in_numpy(a: str, b: str) -> None:
+    assert np.dtype(NUMPY[promote(DTYPES[a], DTYPES[b]).name]) == np.promote_types(NUMPY[a], NUMPY[b])
+
+
+@pytest.mark.parametrize("name", INTEGERS)
+def test_ends_of_integers(name: str) -> None:
+    info = np.iinfo(NUMPY[name])
+    assert DTYPES[name].integers == (info.min, info.max)
+    assert all(DTYPES[name].holds(DTYPES[o]) == np.can_cast(NUMPY[o], NUMPY[name]) for o in INTEGERS)
+
+
 def test_promotion_of_mixed_kinds() -> None:
     assert promote(f16, bf16) is f32
     assert promote(i32, f16) is f16
@@ -73,7 +92,8 @@ def test_promotion_of_mixed_kinds() -> None:
         ("hlaf", (f16,)),
         ("float8", (e4m3, e5m2)),
         ("float64", ()),  # no typing error, and none of these
-        ("i16", ()),
+        ("uint", (DTYPES["u8"], DTYPES["u16"], DTYPES["u32"])),
+        ("i128", ()),
         ("", ()),
     ],
 )

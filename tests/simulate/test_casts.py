@@ -59,6 +59,15 @@ def test_the_oracle_knows_the_corners() -> None:
         ("f32", "i64", [2.0**63, -(2.0**63), math.inf, math.nan], [2**63 - 1, -(2**63), 2**63 - 1, -(2**63)]),
         ("i32", "i8", [127, 128, 255, 256, -129], [127, -128, -1, 0, 127]),
         ("i64", "i32", [2**31, 2**32 + 5, -(2**31) - 1], [-(2**31), 5, 2**31 - 1]),
+        ("f32", "u8", [-0.9, -1, 255.9, 256, -math.inf, math.inf, math.nan], [0, 0, 255, 255, 0, 255, 0]),
+        ("f32", "u32", [2.0**31, 2.0**32, -5, 1e30, math.nan], [2**31, 2**32 - 1, 0, 2**32 - 1, 0]),
+        ("f32", "i16", [32767.9, -32769, 1e9], [32767, -32768, 32767]),
+        ("i32", "u8", [-1, 256, 255], [255, 0, 255]),
+        ("i8", "u32", [-1], [2**32 - 1]),
+        ("u8", "i8", [128, 255], [-128, -1]),
+        ("u32", "i32", [2**31, 2**32 - 1], [-(2**31), -1]),
+        ("u32", "i64", [2**32 - 1], [2**32 - 1]),
+        ("u32", "f32", [2**32 - 1, 2**24 + 1], [2.0**32, 2**24]),
         ("f32", "e4m3", [448, 464, 1e9, -math.inf, 2.0**-10, 3 * 2.0**-11], [448, 448, 448, -448, 0, 2.0**-9]),
         ("f32", "e5m2", [57344, 65536, math.inf], [57344, 57344, 57344]),
         ("f32", "f16", [65504, 65519, 65520, -1e9, 2.0**-25], [65504, 65504, math.inf, -math.inf, 0]),
@@ -74,7 +83,8 @@ def test_the_oracle_knows_the_corners() -> None:
 
 def test_no_conversion_is_left_to_c() -> None:
     """Of C's casts of floats to integers only those in range are defined; the PTX names the conversion."""
-    for target, instruction in (("i8", "s32"), ("i32", "s32"), ("i64", "s64")):
+    narrow = dict.fromkeys(("i8", "i16", "u8", "u16"), "s32")
+    for target, instruction in {**narrow, "i32": "s32", "i64": "s64", "u32": "u32"}.items():
         for source in FLOATS:
             kernel = cast.compile(dtypes={"x": source, "y": target}, to=DTYPES[target]).kernels[0]
             assert f"{target}_of_f32(" in kernel.source

@@ -25,7 +25,7 @@ from support.transport import (
     unary,
 )
 from tilewright import simulate
-from tilewright.base.dtypes import DTYPES, bf16, f16, f32, i32, i64
+from tilewright.base.dtypes import DTYPES, STORED, bf16, f16, f32, i32, i64
 from tilewright.base.expr import TRUE, Const, ceildiv, minimum, sym
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
@@ -56,12 +56,12 @@ def test_seed_fixes_the_run() -> None:
     assert (first == second).all()
 
 
-@pytest.mark.parametrize("name", ["f32", "f16", "bf16", "i8", "i32", "i64", "bool", "e4m3", "e5m2"])
+@pytest.mark.parametrize("name", [d.name for d in STORED])
 def test_copy_moves_every_dtype_exactly(name: str) -> None:
     from_name = {"bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
-    plain = {"f32": "float32", "f16": "float16", "bool": "bool", "i8": "int8", "i32": "int32", "i64": "int64"}
-    dtype = np.dtype(from_name.get(name) or plain[name])
-    x = (_rng().standard_normal(1000) * 20).astype(dtype)
+    kind = {"f": "float", "i": "int", "u": "uint"}.get(name[0], "")
+    dtype = np.dtype("bool" if name == "bool" else from_name.get(name) or kind + name[1:])
+    x = (_rng().standard_normal(1000) * 20).astype(np.int64 if kind == "uint" else dtype).astype(dtype)
     y = np.zeros(1000, dtype)
     simulate.run(copy(dtype=DTYPES[name]), {"x": x, "y": y})
     assert (x.view(np.uint8) == y.view(np.uint8)).all()

@@ -16,8 +16,12 @@ NUMPY = {
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
     "i32": np.dtype(np.int32),
     "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
     "bool": np.dtype(np.bool_),
 }
 FLOATS = ("f32", "f16", "bf16", "e4m3", "e5m2")
@@ -51,12 +55,18 @@ def samples(name: str, rng: np.random.Generator, count: int) -> np.ndarray[Any, 
             [single, np.nextafter(single, np.float32(np.inf)), np.nextafter(single, -np.float32(np.inf))]
         )
         return np.concatenate([around, rng.integers(0, 2**32, count, dtype=np.uint32).view(np.float32)])
-    limit = 2 ** (BITS[name] - 1)
-    inside = [v for v in near if -limit <= v < limit]
-    wide = rng.integers(-limit, limit, count, dtype=np.int64)
+    least, greatest = ends(name)
+    inside = [v for v in near if least <= v <= greatest]
+    wide = rng.integers(least, greatest, count, dtype=np.int64, endpoint=True)
     return np.concatenate(
-        [np.array([*inside, -limit, limit - 1], np.int64), wide, wide >> rng.integers(0, 60, count)]
+        [np.array([*inside, least, greatest], np.int64), wide, wide >> rng.integers(0, 60, count)]
     ).astype(kind)
+
+
+def ends(name: str) -> tuple[int, int]:
+    """The least and the greatest of a dtype of integers."""
+    bits = BITS[name]
+    return (0, (1 << bits) - 1) if name[0] == "u" else (-(1 << bits - 1), (1 << bits - 1) - 1)
 
 
 def converted(values: np.ndarray[Any, Any], source: str, target: str) -> np.ndarray[Any, Any]:
@@ -73,7 +83,7 @@ def converted(values: np.ndarray[Any, Any], source: str, target: str) -> np.ndar
 
 
 def _integer(value: float | int, source: str, target: str) -> int:
-    least, greatest = -(2 ** (BITS[target] - 1)), 2 ** (BITS[target] - 1) - 1
+    least, greatest = ends(target)
     if source not in FLOATS:
         return (int(value) - least) % (1 << BITS[target]) + least
     if value != value:
@@ -109,7 +119,7 @@ def _magnitude(value: float | int | Fraction, target: str) -> float:
 
 def same(a: np.ndarray[Any, Any], b: np.ndarray[Any, Any]) -> np.ndarray[Any, Any]:
     """Where two arrays have the same values: NaN whatever its payload, zeros with their signs."""
-    if a.dtype.kind in "ib":
+    if a.dtype.kind in "iub":
         return a == b
     with np.errstate(invalid="ignore"):
         left, right = a.astype(np.float64), b.astype(np.float64)

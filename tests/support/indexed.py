@@ -54,8 +54,12 @@ SHORT = {
     "float16": "f16",
     "bfloat16": "bf16",
     "int8": "i8",
+    "int16": "i16",
     "int32": "i32",
     "int64": "i64",
+    "uint8": "u8",
+    "uint16": "u16",
+    "uint32": "u32",
     "bool": "bool",
 }
 
@@ -596,6 +600,56 @@ def numbered_groups(offsets: tw.Offsets["G + 1"], x: tw.Tensor["T"], y: tw.Tenso
     """Rows in no group stay as they were."""
     g, t = tw.ragged_grid(offsets, x.shape[0], 4, rest="keep")
     y[t] = x[t] + tw.where(t.index >= 0, g, 0).to(tw.f32)
+
+
+# -- indices without a sign, and of 8 and 16 bits ---------------------------------------------------------------------
+@case(
+    lambda rng: {
+        "index": rng.integers(0, 256, 37).astype(np.uint8),
+        "table": floats(rng, 200, 40),
+        "y": stale(37, 40),
+    },
+    lambda a: {"y": rows_at(a["table"], a["index"])},
+)
+@tw.kernel
+def palette(index: tw.Tensor["T"], table: tw.Tensor["V", "D"], y: tw.Tensor["T", "D"]):
+    m, n = tw.grid(y, (4, 64))
+    y[m, n] = table[index[m], n]
+
+
+@case(
+    lambda rng: {
+        "index": rng.integers(-3, 128, 37).astype(np.int8),
+        "table": floats(rng, 300),
+        "y": stale(37),
+    },
+    lambda a: {"y": rows_at(a["table"], np.concatenate([[-1] * 3, a["index"][:-3]]), 5.0)},
+)
+@tw.kernel
+def filled_from_bytes(index: tw.Tensor["T"], table: tw.Tensor["V"], y: tw.Tensor["T"]):
+    """Coordinates that are absent themselves, in a table of more elements than their dtype has."""
+    m = tw.grid(y, 16)
+    y[m] = table[index[m.index - 3]].fill(5.0)
+
+
+@case(
+    lambda rng: {
+        "index": (rng.integers(0, 12, 61).astype(np.uint32) - np.uint32(2)),
+        "x": rng.integers(0, 2**32, 61).astype(np.uint32),
+        "y": rng.integers(0, 2**32, 9).astype(np.uint32),
+    },
+    lambda a: {"y": _wrapping_sums(a)},
+)
+@tw.kernel
+def index_add_unsigned(index: tw.Tensor["T"], x: tw.Tensor["T"], y: tw.Tensor["V"]):
+    m = tw.grid(x, 16)
+    tw.reduce_add(y, index[m], x[m])
+
+
+def _wrapping_sums(a: Arrays) -> np.ndarray:
+    y, inside = a["y"].copy(), a["index"] < len(a["y"])
+    np.add.at(y, a["index"][inside], a["x"][inside])
+    return y
 
 
 # -- sums at computed coordinates, which meet --------------------------------------------------------------------------

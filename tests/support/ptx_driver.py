@@ -23,7 +23,7 @@ from tilewright.runtime.driver import LaunchShape, TensorMapFields
 from tilewright.runtime.program import Program
 
 NAMES = {"bfloat16": "torch.bfloat16", "float16": "torch.float16", "float32": "torch.float32", "int32": "torch.int32",
-         "int8": "torch.int8", "bool": "torch.bool", "int64": "torch.int64", "float8_e4m3fn": "torch.float8_e4m3fn", "float8_e5m2": "torch.float8_e5m2"}  # fmt: skip
+         "int8": "torch.int8", "int16": "torch.int16", "uint8": "torch.uint8", "uint16": "torch.uint16", "uint32": "torch.uint32", "bool": "torch.bool", "int64": "torch.int64", "float8_e4m3fn": "torch.float8_e4m3fn", "float8_e5m2": "torch.float8_e5m2"}  # fmt: skip
 SPANS = {Swizzle.NONE: 0, Swizzle.B32: 32, Swizzle.B64: 64, Swizzle.B128: 128}
 
 

@@ -27,8 +27,12 @@ NUMPY = {
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
     "i32": np.dtype(np.int32),
     "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
     "bool": np.dtype(np.bool_),
 }
 
@@ -355,11 +359,11 @@ def cast(x: np.ndarray, source: np.dtype[Any], target: np.dtype[Any]) -> np.ndar
     """As docs/language.md says of conversions."""
     if target == np.bool_:
         return x != 0
-    if target.kind != "i":
+    if target.kind not in "iu":
         single = x.astype(np.float32)  # integers go to every float through it
         largest = {NUMPY["e4m3"]: 448, NUMPY["e5m2"]: 57344}.get(target)
         return (single if largest is None else np.clip(single, -largest, largest)).astype(target)
-    if source.kind in "ib":
+    if source.kind in "iub":
         return x.astype(target)
     info = np.iinfo(target)
     wide = np.nan_to_num(x.astype(np.longdouble), nan=info.min if info.bits == 64 else 0, posinf=np.inf, neginf=-np.inf)
@@ -368,7 +372,7 @@ def cast(x: np.ndarray, source: np.dtype[Any], target: np.dtype[Any]) -> np.ndar
 
 def rounded(fn: Callable[..., Any], dtype: np.dtype[Any], *args: Any) -> Any:
     """16-bit floats are computed in f32 and rounded; everything else in its own dtype."""
-    if dtype.itemsize == 2:
+    if dtype.itemsize == 2 and dtype.kind not in "iu":
         return fn(*(a.astype(np.float32) for a in args)).astype(dtype)
     return fn(*args).astype(dtype)
 

@@ -31,7 +31,7 @@ def of_bytes(raw: Array, dtype: str, tables: dict[str, Array]) -> Array:
             return raw.view(np.float16 if dtype == "f16" else np.float32).astype(np.float32)
         case "bool":
             return raw.view(np.uint8) != 0
-        case "i8" | "i32" | "i64":
-            return raw.view({"i8": np.int8, "i32": np.int32, "i64": np.int64}[dtype]).astype(np.int64)
+        case _ if dtype[1:].isdecimal():
+            return raw.view(f"{dtype[0]}{int(dtype[1:]) // 8}").astype(np.int64)
         case _:
             return tables[dtype][raw.view(np.uint8)]

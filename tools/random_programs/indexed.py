@@ -82,7 +82,7 @@ class Indexed:
         low, high = map(int, ends(dtype))
         kind = self.rng.choice(("small", "small", "places", "edges"))
         if kind == "edges":
-            some = np.array([low, low + 1, -1, 0, 1, 2, 3, high - 1, high], INTEGERS[dtype])
+            some = np.array([low, low + 1, -1, 0, 1, 2, 3, high - 1, high]).astype(INTEGERS[dtype])
             return self.numbers.choice(some, shape)
         most = max(self.extents.values()) + 3 if kind == "places" else 6
         return self.numbers.integers(-2 if kind == "places" else -5, most, shape).astype(INTEGERS[dtype])
@@ -142,7 +142,11 @@ class Indexed:
     def number(self, dtype: str) -> float | int | bool:
         if dtype == "bool":
             return self.rng.random() < 0.5
-        return self.rng.choice((0.0, 1.0, -2.0, 0.5) if dtype in MOVED else (0, 1, -1, 2, 3, 5, -7, 100, 127))
+        return self.rng.choice((0.0, 1.0, -2.0, 0.5) if dtype in MOVED else self.whole(dtype))
+
+    def whole(self, dtype: str) -> tuple[int, ...]:
+        """Numbers that a dtype of integers has."""
+        return (0, 1, 2, 3, 5, 100, 127, 255) if dtype[0] == "u" else (0, 1, -1, 2, 3, 5, -7, 100, 127)
 
     def filled(self, x: Value) -> Value:
         if x.absence is None:
@@ -342,10 +346,10 @@ class Indexed:
         if index.axes != axes:
             self.store(x, axes)
             return
-        index, x = self.together(index, converted(x, "i32"))
+        index, x = self.together(index, converted(x, self.rng.choice(("i32", "i32", "u32", "i64"))))
         dim, size = self.extra((1, 3, self.extents["N"] + 1))
         here = index.present & x.present & (index.array >= 0) & (index.array < size) & self.domain
-        name = self.output("i32", [dim], np.zeros(size, np.int32), "add")
+        name = self.output(x.dtype, [dim], np.zeros(size, NUMPY[x.dtype]), "add")
         result = self.arrays[name].copy()
         np.add.at(result, index.array[here].astype(np.int64), x.array[here])
         self.expected[name] = result

@@ -13,10 +13,18 @@ import ml_dtypes
 import numpy as np
 
 Array = Any
-INTEGERS: dict[str, Any] = {"i8": np.int8, "i32": np.int32, "i64": np.int64}
+INTEGERS: dict[str, Any] = {
+    "i8": np.int8,
+    "i16": np.int16,
+    "i32": np.int32,
+    "i64": np.int64,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
+}
 MOVED: dict[str, Any] = {"f32": np.float32, "f16": np.float16, "bf16": ml_dtypes.bfloat16}
 NUMPY: dict[str, Any] = {**INTEGERS, "bool": np.bool_, **MOVED}
-_WIDTH = {"bool": 1, "i8": 8, "i32": 32, "i64": 64}
+_WIDTH = {"bool": 1} | {name: int(name[1:]) for name in INTEGERS}
 
 
 @dataclass(frozen=True)
@@ -55,7 +63,16 @@ def converted(x: Value, dtype: str) -> Value:
 
 
 def wider(a: str, b: str) -> str:
-    return max(a, b, key=lambda d: _WIDTH[d])
+    """The narrowest dtype that has all elements of both."""
+    if "bool" in (a, b):
+        return max(a, b, key=lambda d: _WIDTH[d])
+    both = (d for d in INTEGERS if all(_has(d, x) for x in (a, b)))
+    return min(both, key=lambda d: _WIDTH[d])
+
+
+def _has(dtype: str, other: str) -> bool:
+    (low, high), (least, most) = ends(dtype), ends(other)
+    return low <= least and most <= high
 
 
 def computed(op: str, a: Array, b: Array, dtype: str) -> Array:
@@ -80,12 +97,18 @@ def _computed(op: str, a: Array, b: Array, bits: int) -> Array:
             return a | b
         case "^":
             return a ^ b
+        case "//" if a.dtype.kind == "u":
+            return np.where(b == 0, 0, a // np.where(b == 0, 1, b))
+        case "%" if a.dtype.kind == "u":
+            return np.where(b == 0, 0, a % np.where(b == 0, 1, b))
         case "//":
             return np.where(b == 0, 0, np.where(b == -1, -a, a // np.where((b == 0) | (b == -1), 1, b)))
         case "%":
             return np.where((b == 0) | (b == -1), 0, a % np.where((b == 0) | (b == -1), 1, b))
         case "<<":
             return np.where((b < 0) | (b >= bits), 0, a << np.clip(b, 0, bits - 1))
+        case ">>" if a.dtype.kind == "u":
+            return np.where(b >= bits, 0, a >> np.clip(b, 0, bits - 1))
         case ">>":
             return a >> np.where((b < 0) | (b >= bits), bits - 1, np.clip(b, 0, bits - 1))
         case "max":

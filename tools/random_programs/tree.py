@@ -13,8 +13,8 @@ Axes: TypeAlias = tuple[str | None, ...]
 
 FLOATS = ("f32", "f16", "bf16")
 STORED_FLOATS = ("e4m3", "e5m2")
-INTS = ("i8", "i32", "i64")
-BITS = {"f32": 32, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "i8": 8, "i32": 32, "i64": 64, "bool": 8}
+INTS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32")
+BITS = {"f32": 32, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "bool": 8} | {n: int(n[1:]) for n in INTS}
 KEEPS = ("neg", "abs", "not")
 
 

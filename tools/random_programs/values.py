@@ -28,7 +28,7 @@ NARROW = {
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "e5m2": np.dtype(ml_dtypes.float8_e5m2),
 }
-WIDE = {"i8": np.int8, "i32": np.int32, "i64": np.int64}
+WIDE = {name: np.dtype(f"{name[0]}{BITS[name] // 8}") for name in INTS}
 GREATEST = {"e4m3": 448.0, "e5m2": 57344.0}
 LARGEST_F32 = float(np.finfo(F32).max)
 TINY = 2.0**-126
@@ -74,11 +74,11 @@ def exactly(dtype: str, x: Array, signed: bool = True) -> Value:
 
 
 def least(dtype: str) -> int:
-    return -(1 << BITS[dtype] - 1)
+    return int(np.iinfo(WIDE[dtype]).min)
 
 
 def greatest(dtype: str) -> int:
-    return (1 << BITS[dtype] - 1) - 1
+    return int(np.iinfo(WIDE[dtype]).max)
 
 
 def between(dtype: str, lo: Array, hi: Array, free: Array | None = None, signed: bool = True) -> Value:

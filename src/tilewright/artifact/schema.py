@@ -75,8 +75,8 @@ class TensorParam:
 
 @dataclass(frozen=True)
 class ScalarParam:
-    """A scalar argument of dtype ``i32``, ``i64``, ``bool``, ``f32``, ``f16`` or ``bf16``. Integers may appear in
-    expressions by name."""
+    """A scalar argument of dtype ``i32``, ``i64``, ``u32``, ``bool``, ``f32``, ``f16`` or ``bf16``. Integers may
+    appear in expressions by name."""
 
     name: str
     dtype: str

@@ -37,7 +37,7 @@ from tilewright.diag import fail
 from tilewright.hw.target import TARGETS, Target
 
 _IDENTIFIER = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,199}")
-INT_SCALARS = frozenset({"i32", "i64", "bool"})
+INT_SCALARS = frozenset({"i32", "i64", "u32", "bool"})
 FLOAT_SCALARS = frozenset({"f32", "f16", "bf16"})
 _MAX_PARAMETERS, _MAX_RANK, _MAX_STEPS, _MAX_NAME = 4096, 64, 4096, 1000
 

@@ -18,12 +18,14 @@ class Kind(Enum):
 
 @dataclass(frozen=True)
 class DType:
-    """An element type. ``bits`` is the storage size in memory; ``digits`` the significand bits of a float."""
+    """An element type. ``bits`` is the storage size in memory; ``digits`` the significand bits of a float;
+    ``signed`` is False of integers that have no sign."""
 
     name: str
     kind: Kind
     bits: int
     digits: int = 0
+    signed: bool = True
 
     @property
     def bytes(self) -> int:
@@ -45,7 +47,12 @@ class DType:
     @property
     def integers(self) -> tuple[int, int]:
         """The least and the greatest element of an integer dtype."""
-        return -(1 << self.bits - 1), (1 << self.bits - 1) - 1
+        return (-(1 << self.bits - 1), (1 << self.bits - 1) - 1) if self.signed else (0, (1 << self.bits) - 1)
+
+    def holds(self, other: DType) -> bool:
+        """Whether every element of another integer dtype is one of this."""
+        (low, high), (least, most) = self.integers, other.integers
+        return low <= least and most <= high
 
     def __str__(self) -> str:
         return self.name
@@ -61,11 +68,19 @@ bf16 = DType("bf16", Kind.FLOAT, 16, 8)
 e4m3 = DType("e4m3", Kind.FLOAT, 8, 4)
 e5m2 = DType("e5m2", Kind.FLOAT, 8, 3)
 i8 = DType("i8", Kind.INT, 8)
+i16 = DType("i16", Kind.INT, 16)
 i32 = DType("i32", Kind.INT, 32)
 i64 = DType("i64", Kind.INT, 64)
+u8 = DType("u8", Kind.INT, 8, signed=False)
+u16 = DType("u16", Kind.INT, 16, signed=False)
+u32 = DType("u32", Kind.INT, 32, signed=False)
 bool_ = DType("bool", Kind.BOOL, 8)
 
-DTYPES: dict[str, DType] = {d.name: d for d in (f32, tf32, f16, bf16, e4m3, e5m2, i8, i32, i64, bool_)}
+DTYPES: dict[str, DType] = {
+    d.name: d for d in (f32, tf32, f16, bf16, e4m3, e5m2, i8, i16, i32, i64, u8, u16, u32, bool_)
+}
+STORED = tuple(d for d in DTYPES.values() if d != tf32)
+"""Element types of tensors in memory."""
 
 _ALIASES = {
     "float32": f32,
@@ -76,8 +91,13 @@ _ALIASES = {
     "float8_e4m3fn": e4m3,
     "float8_e5m2": e5m2,
     "int8": i8,
+    "int16": i16,
+    "short": i16,
     "int32": i32,
     "int64": i64,
+    "uint8": u8,
+    "uint16": u16,
+    "uint32": u32,
     "bool_": bool_,
 }
 
@@ -105,13 +125,17 @@ def promote(a: DType, b: DType) -> DType:
     """Result type of arithmetic on two dtypes, as PyTorch promotes tensors of equal rank.
 
     Floats win over integers and integers over bool; among floats the wider; two different 16-bit floats give f32;
-    8-bit floats with each other or with 16-bit floats give the 16-bit one, or f32 if they differ.
+    8-bit floats with each other or with 16-bit floats give the 16-bit one, or f32 if they differ. Of integers the
+    narrowest that has all elements of both (as in NumPy 2): u32 and i32 give i64, u8 and i8 give i16.
     """
     if a == b:
         return a
     order = {Kind.BOOL: 0, Kind.INT: 1, Kind.FLOAT: 2}
     if a.kind is not b.kind:
         return a if order[a.kind] > order[b.kind] else b
+    if a.is_int:
+        both = (d for d in (a, b, i16, i32, i64) if d.holds(a) and d.holds(b))
+        return next(both)
     if a.bits != b.bits:
         return a if a.bits > b.bits else b
     return f32

@@ -126,8 +126,8 @@ def _numpy_dtype(dtype: DType) -> np.dtype[Any]:
     import numpy as np
 
     special = {"bf16": ml_dtypes.bfloat16, "e4m3": ml_dtypes.float8_e4m3fn, "e5m2": ml_dtypes.float8_e5m2}
-    plain = {"f32": "float32", "tf32": "float32", "f16": "float16", "i8": "int8", "i32": "int32", "i64": "int64"}
-    return np.dtype(special.get(dtype.name, plain.get(dtype.name, "bool")))
+    kind = "bool" if dtype.is_bool else {"f": "float", "t": "float", "i": "int", "u": "uint"}.get(dtype.name[0], "")
+    return np.dtype(special.get(dtype.name, kind if dtype.is_bool else f"{kind}{dtype.bits}"))
 
 
 def _random(random: np.random.Generator, shape: tuple[int, ...], dtype: DType) -> NDArray[Any]:

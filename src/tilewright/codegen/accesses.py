@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import TRUE, Compare, Const, Expr, Interval, Sym, all_of, any_of, conjuncts
-from tilewright.codegen.c_expr import identifier, local
+from tilewright.codegen.c_expr import c_type, identifier, local
 from tilewright.codegen.writer import Writer
 from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import tensor_type
@@ -100,7 +100,8 @@ class AccessWriter(Writer):
             storage = self.storages[index]
             place = self.c(read.substitute({t.REGISTER: register}))
             value = storage.get(self.names[index], place)
-            self.line(f"const {storage.compute} {identifier(index_symbol(k))} = {value};")
+            kind = c_type(storage.dtype.integers)
+            self.line(f"const {kind} {identifier(index_symbol(k))} = {value};")
 
     def _place(
         self, op: t.Load | t.Store | t.ReduceAdd, register: Expr, safe: str = "", *, inside: bool = True

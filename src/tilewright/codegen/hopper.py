@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Const
 from tilewright.codegen import debug
-from tilewright.codegen.c_expr import identifier
+from tilewright.codegen.c_expr import c_type, identifier
 from tilewright.codegen.elements import ElementWriter
 from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
 from tilewright.codegen.shared_addresses import MATRIX_BASE, SHARED_BASE, SharedAddresses
@@ -247,13 +247,13 @@ class HopperEmitter:
                 raise TypeError(f"no code for {op.name}")
 
     def load_coordinate(self, op: a.LoadCoordinate) -> None:
-        """An integer of 32 or 64 bits, compared in as many."""
+        """An integer, compared in a type that holds all of its dtype."""
         e, name = self.emitter, identifier(op.symbol.data)
-        kind = tensor_type(op.tensor)
-        wide, extent = "long long" if kind.element.bits == 64 else "int", e.c(op.extent.expr)
+        storage, extent = Storage(tensor_type(op.tensor).element, 1), e.c(op.extent.expr)
+        wide = c_type(storage.dtype.integers)
         e.comment(op)
         at = e.address(op.tensor, [c.expr for c in op.coords], e.symbols[op.tensor])
-        e.line(f"const {wide} loaded_{name} = {e.c(op.guard.expr)} ? *({at}) : -1;")
+        e.line(f"const {wide} loaded_{name} = {e.c(op.guard.expr)} ? {storage.number(f'*({at})')} : -1;")
         e.line(f"const int {name} = loaded_{name} < 0 || loaded_{name} >= {extent} ? {extent} : (int)loaded_{name};")
         e.declare(op.symbol.data, (0, MAX_EXTENT))
 

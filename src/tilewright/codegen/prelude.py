@@ -21,6 +21,23 @@ def _approximation(name: str, instruction: str) -> str:
 }}"""
 
 
+_NARROW_INTEGERS = {"i8": (-128, 127), "i16": (-32768, 32767), "u8": (0, 255), "u16": (0, 65535)}
+_NARROW_TYPES = {"i8": "signed char", "i16": "short", "u8": "unsigned char", "u16": "unsigned short"}
+
+
+def _narrow_of_f32(name: str, least: int, most: int) -> str:
+    return f"""__device__ __forceinline__ int {name}_of_f32(float x) {{
+  const int y = i32_of_f32(x);
+  return y < {least} ? {least} : y > {most} ? {most} : y;
+}}"""
+
+
+def _rounded_to(name: str, kind: str) -> str:
+    return f"""__device__ __forceinline__ int {name}_round(int x) {{
+  return (int)({kind})x;
+}}"""
+
+
 _FUNCTIONS: dict[str, str] = {
     "nothing": """const __device__ uint4 no_elements = {0u, 0u, 0u, 0u};
 template <class T> __device__ __forceinline__ const T* nothing(const T*) {
@@ -28,27 +45,32 @@ template <class T> __device__ __forceinline__ const T* nothing(const T*) {
 }""",
     # Every operand has a quotient: of 0 it is 0, and that of the least number by -1 wraps, as in NumPy.
     "wrap_neg": """__device__ __forceinline__ int wrap_neg(int a) { return (int)(0u - (unsigned)a); }
+__device__ __forceinline__ unsigned wrap_neg(unsigned a) { return 0u - a; }
 __device__ __forceinline__ long long wrap_neg(long long a) { return (long long)(0ull - (unsigned long long)a); }""",
     "floor_div": """template <class T> __device__ __forceinline__ T floor_div(T a, T b) {
   if (b == 0) return 0;
   if (b == -1) return wrap_neg(a);
   T q = a / b;
   return q - (T)((a % b != 0) && ((a < 0) != (b < 0)));
-}""",
+}
+__device__ __forceinline__ unsigned floor_div(unsigned a, unsigned b) { return b == 0u ? 0u : a / b; }""",
     "floor_mod": """template <class T> __device__ __forceinline__ T floor_mod(T a, T b) {
   if (b == 0 || b == -1) return 0;
   T m = a % b;
   return m + ((m != 0 && ((m < 0) != (b < 0))) ? b : (T)0);
-}""",
+}
+__device__ __forceinline__ unsigned floor_mod(unsigned a, unsigned b) { return b == 0u ? 0u : a % b; }""",
     "shift_left": """__device__ __forceinline__ int shift_left(int a, int n) {
   return (unsigned)n < 32u ? (int)((unsigned)a << n) : 0;
 }
+__device__ __forceinline__ unsigned shift_left(unsigned a, unsigned n) { return n < 32u ? a << n : 0u; }
 __device__ __forceinline__ long long shift_left(long long a, long long n) {
   return (unsigned long long)n < 64ull ? (long long)((unsigned long long)a << n) : 0;
 }""",
     "shift_right": """__device__ __forceinline__ int shift_right(int a, int n) {
   return a >> ((unsigned)n < 32u ? n : 31);
 }
+__device__ __forceinline__ unsigned shift_right(unsigned a, unsigned n) { return n < 32u ? a >> n : 0u; }
 __device__ __forceinline__ long long shift_right(long long a, long long n) {
   return a >> ((unsigned long long)n < 64ull ? n : 63);
 }""",
@@ -165,9 +187,11 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   return __uint_as_float(word);
 }""",
     # PTX ISA 9.1, cvt: a float beyond the integers gives the nearest of them, NaN 0 and in 64 bits the least integer.
-    "i8_of_f32": """__device__ __forceinline__ int i8_of_f32(float x) {
-  const int y = i32_of_f32(x);
-  return y < -128 ? -128 : y > 127 ? 127 : y;
+    **{f"{name}_of_f32": _narrow_of_f32(name, *ends) for name, ends in _NARROW_INTEGERS.items()},
+    "u32_of_f32": """__device__ __forceinline__ unsigned u32_of_f32(float x) {
+  unsigned y;
+  asm("cvt.rzi.u32.f32 %0, %1;" : "=r"(y) : "f"(x));
+  return y;
 }""",
     "i32_of_f32": """__device__ __forceinline__ int i32_of_f32(float x) {
   int y;
@@ -179,9 +203,7 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   asm("cvt.rzi.s64.f32 %0, %1;" : "=l"(y) : "f"(x));
   return y;
 }""",
-    "i8_round": """__device__ __forceinline__ int i8_round(int x) {
-  return (int)(signed char)x;
-}""",
+    **{f"{name}_round": _rounded_to(name, kind) for name, kind in _NARROW_TYPES.items()},
     "put16": """__device__ __forceinline__ void put16(unsigned& word, int half, unsigned short bits) {
   word = half ? ((word & 0xffffu) | ((unsigned)bits << 16)) : ((word & 0xffff0000u) | bits);
 }""",

@@ -1,8 +1,9 @@
 """Scalar arithmetic of map bodies, folds and shuffles as C.
 
-Floats narrower than f32 are computed in it and rounded to their dtype after each operation, as NumPy and PyTorch do; i8
-is computed in 32 bits. Integers wrap: their sums and products are formed without sign, where C says what happens. A
-value that goes straight into a buffer of its own dtype is brought back by the packing conversion instead.
+Floats narrower than f32 are computed in it and rounded to their dtype after each operation, as NumPy and PyTorch do;
+integers of 8 and 16 bits are computed in ``int``. Integers wrap: their sums and products are formed without sign, where
+C says what happens. A value that goes straight into a buffer of its own dtype is brought back by the packing
+conversion instead.
 """
 
 from __future__ import annotations
@@ -80,6 +81,8 @@ def literal(value: float | int, dtype: DType) -> str:
         value = int(value)
         if dtype.bits == 64:
             return "(-9223372036854775807LL - 1)" if value == -(2**63) else f"{value}LL"
+        if dtype.bits == 32 and not dtype.signed:
+            return f"{value}u"
         return "(-2147483647 - 1)" if value == -(2**31) else str(value)
     value = float(value)
     if math.isnan(value):
@@ -141,7 +144,7 @@ def _operation(
                 return row.c.format(x), row.exact
             if dtype.is_bool:
                 return f"!{x}", True
-            return row.c_integer.format(x), op.fn.data is UnaryFn.NOT
+            return row.c_integer.format(x), op.fn.data is UnaryFn.NOT and dtype.signed
         case tile.Binary():
             fn, a, b = op.fn.data, get(op.operands[0]), get(op.operands[1])
             exact = fn in ("min", "max") if dtype.is_float else dtype.is_bool or fn in _STAYS
@@ -190,7 +193,7 @@ def _cast(op: tile.Cast, dtype: DType, get: Callable[[SSAValue], str]) -> tuple[
         return (x if source.is_float else f"(float){x}"), widened and (source == dtype or dtype.bits == 32)
     if source.is_float:  # of C's own casts only values in range are defined
         return f"{dtype.name}_of_f32({x})", True
-    return f"({Storage(dtype, 1).compute}){x}", source.bits <= dtype.bits
+    return f"({Storage(dtype, 1).compute}){x}", source.is_bool or dtype.holds(source)
 
 
 def _combine(fn: str, dtype: DType, a: str, b: str) -> str:
@@ -200,7 +203,7 @@ def _combine(fn: str, dtype: DType, a: str, b: str) -> str:
     if dtype.is_bool:
         return _BINARY_BOOL[fn].format(a, b)
     kind = Storage(dtype, 1).compute
-    return _BINARY_INT[fn].format(a, b, type=kind, unsigned=f"unsigned {kind}")
+    return _BINARY_INT[fn].format(a, b, type=kind, unsigned=f"unsigned {kind.removeprefix('unsigned')}".strip())
 
 
 Buffers = Sequence[tuple[Storage, str]]

@@ -43,7 +43,7 @@ class Storage:
             case _, 16:
                 return "unsigned short"
             case Kind.INT, 32:
-                return "int"
+                return self.compute
             case Kind.INT, 64:
                 return "long long"
             case _:
@@ -67,7 +67,14 @@ class Storage:
             return "float"
         if self.dtype.is_bool:
             return "bool"
+        if self.dtype.bits == 32 and not self.dtype.signed:
+            return "unsigned"
         return "long long" if self.dtype.bits == 64 else "int"
+
+    def number(self, value: str) -> str:
+        """An integer in the memory type as a C integer that it is the value of."""
+        sign = {8: "signed char", 16: "short"}.get(self.dtype.bits) if self.dtype.signed else None
+        return f"({sign}){value}" if sign else value
 
     @property
     def narrower(self) -> bool:
@@ -80,7 +87,7 @@ class Storage:
         """``printf`` conversion."""
         if self.dtype.is_float:
             return "%g"
-        return "%lld" if self.dtype.bits == 64 else "%d"
+        return "%lld" if self.dtype.bits == 64 else "%d" if self.dtype.signed else "%u"
 
     def printable(self, value: str) -> str:
         """``value`` as ``printf`` takes it."""
@@ -103,8 +110,11 @@ class Storage:
                 return f"{self.dtype.name}_get({word}, {part})"
             case "bool":
                 return f"((({word} >> (8 * ({part}))) & 0xffu) != 0u)"
-            case "i8":
-                return f"(int)(signed char)({word} >> (8 * ({part})))"
+            case "i8" | "i16":
+                kind = "signed char" if self.dtype.bits == 8 else "short"
+                return f"(int)({kind})({word} >> ({self.dtype.bits} * ({part})))"
+            case "u8" | "u16":
+                return f"(int)(({word} >> ({self.dtype.bits} * ({part}))) & {(1 << self.dtype.bits) - 1:#x}u)"
             case name_:
                 raise TypeError(f"no arithmetic on {name_} registers")
 
@@ -121,7 +131,7 @@ class Storage:
             return f"{name}[{index}] = {f'{self.dtype.name}_round({value})' if self.narrower else value};"
         if self.dtype.is_float:
             return self.put_bits(name, index, f"{self.dtype.name}_bits({value})")
-        return self.put_bits(name, index, f"(unsigned char)({value})")
+        return self.put_bits(name, index, f"({self.memory})({value})")
 
     def put_bits(self, name: str, index: str, value: str) -> str:
         """Statement that sets element ``index`` from a value of the memory type."""
@@ -196,7 +206,7 @@ class Storage:
                 words.append(f"{place} = __uint_as_float({source})" if load else f"__float_as_uint({place})")
             else:
                 place = f"{name}[{first} + {k}]"
-                words.append(f"{place} = (int){source}" if load else f"(unsigned){place}")
+                words.append(f"{place} = ({self.compute}){source}" if load else f"(unsigned){place}")
         return words
 
     def vector_add(self, pointer: str, name: str, first: str, width: int) -> str:
@@ -218,7 +228,7 @@ class Storage:
     def atomic_add(self, pointer: str, name: str, index: str) -> str:
         """Expression that adds element ``index`` to memory atomically, relaxed at gpu scope."""
         match self.dtype.name:
-            case "f32" | "i32":
+            case "f32" | "i32" | "u32":
                 return f"atomicAdd({pointer}, {self.get(name, index)})"
             case "i64":
                 return f"atomicAdd((unsigned long long*){pointer}, (unsigned long long){self.get(name, index)})"

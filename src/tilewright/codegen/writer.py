@@ -26,7 +26,7 @@ from tilewright.base.expr import (
 )
 from tilewright.codegen.c_expr import INT, LONG, c_expr, c_int, local
 from tilewright.codegen.storage import Storage
-from tilewright.tile.dialect import TensorType
+from tilewright.tile.dialect import TensorType, TileType
 from tilewright.transport import dialect as t
 
 _INDENT = "  "
@@ -63,7 +63,8 @@ class Writer:
     def _bound(self, kind: Attribute, name: str) -> None:
         """What a launch may give for the symbols of an argument. An address counts by its low bits."""
         if not isinstance(kind, TensorType):
-            self.bounds[name] = INT
+            dtype = kind.dtype.dtype if isinstance(kind, TileType) else None
+            self.bounds[name] = dtype.integers if dtype is not None and dtype.is_int else INT
             return
         self.bounds[f"{name}.address"] = (0, INT[1])
         wide = self.kernel.index_bits.data == 64

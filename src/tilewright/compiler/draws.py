@@ -102,7 +102,8 @@ def _scalars(kernel: t.Kernel, rng: random.Random) -> dict[str, int | float]:
     for name, kind in _kinds(kernel):
         if isinstance(kind, TileType):
             dtype = kind.dtype.dtype
-            found[name] = rng.choice((-1.5, 0.25, 0.5, 2.0)) if dtype.is_float else rng.randint(-3, 9)
+            least = -3 if dtype.signed else 0
+            found[name] = rng.choice((-1.5, 0.25, 0.5, 2.0)) if dtype.is_float else rng.randint(least, 9)
     return found
 
 
@@ -229,9 +230,9 @@ def _data(shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator
     """Multiples of a power of two, which add and multiply exactly; integers mostly small."""
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(np.bool_)
-    if dtype.kind == "i":
+    if dtype.kind in "iu":
         ends = np.iinfo(dtype)
-        small = rng.integers(-9, 10, shape)
+        small = rng.integers(-9 if dtype.kind == "i" else 0, 10, shape)
         whole = rng.integers(ends.min, ends.max, shape, endpoint=True)
         return np.where(rng.random(shape) < 0.8, small, whole).astype(dtype)
     most, unit = (256, 64) if dtype.name in ("float16", "float32") else (64, 8)

@@ -10,7 +10,23 @@ import ml_dtypes
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.base.dtypes import DType, bf16, bool_, e4m3, e5m2, f16, f32, i8, i32, i64
+from tilewright.base.dtypes import (
+    STORED,
+    DType,
+    bf16,
+    bool_,
+    e4m3,
+    e5m2,
+    f16,
+    f32,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+)
 from tilewright.diag import fail
 from tilewright.runtime.arguments import Described, compact
 
@@ -21,8 +37,12 @@ _PYTHON_TYPES: dict[DType, type[Any]] = {
     e4m3: ml_dtypes.float8_e4m3fn,
     e5m2: ml_dtypes.float8_e5m2,
     i8: np.int8,
+    i16: np.int16,
     i32: np.int32,
     i64: np.int64,
+    u8: np.uint8,
+    u16: np.uint16,
+    u32: np.uint32,
     bool_: np.bool_,
 }
 _DTYPES = {np.dtype(python).str + python.__name__: dtype for dtype, python in _PYTHON_TYPES.items()}
@@ -93,7 +113,7 @@ def describe(name: str, value: object) -> Described:
     value = _plain(value)
     dtype = _DTYPES.get(value.dtype.str + value.dtype.type.__name__)
     if dtype is None:
-        fail("JIT003", found=f"{name} of {value.dtype}", required="f32 f16 bf16 e4m3 e5m2 i8 i32 i64 bool")
+        fail("JIT003", found=f"{name} of {value.dtype}", required=" ".join(map(str, STORED)))
     if any(s % value.itemsize for s in value.strides):
         fail("JIT003", found=f"{name} with byte strides {value.strides}", required="strides of whole elements")
     value = _with_strides(value)

@@ -106,8 +106,7 @@ def _scalar(param: ScalarParam, value: object) -> float | int:
         except OverflowError:
             _refuse(f"{param.name} = {shown(number)}", required, "give float('inf') if you mean infinity")
         return number
-    limit = 1 << (param.dtype.bits - 1)
-    if not isinstance(number, int) or not -limit <= number < limit:
+    if not isinstance(number, int) or not param.dtype.integers[0] <= number <= param.dtype.integers[1]:
         _refuse(f"{param.name} = {shown(number)}", f"an integer of {param.dtype}")
     return number
 

@@ -77,8 +77,12 @@ DTYPE_NAMES = {
     "e4m3": "float8_e4m3fn",
     "e5m2": "float8_e5m2",
     "i8": "int8",
+    "i16": "int16",
     "i32": "int32",
     "i64": "int64",
+    "u8": "uint8",
+    "u16": "uint16",
+    "u32": "uint32",
     "bool": "bool",
 }
 """PyTorch's names of our element types, as attributes of ``torch``."""

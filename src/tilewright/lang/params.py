@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from types import FrameType
 from typing import Any, TypeAlias, TypeGuard
 
-from tilewright.base.dtypes import DType, f32, i32
+from tilewright.base.dtypes import DType, f32, i32, u32
 from tilewright.diag import Location, shown
 from tilewright.lang.fns import Numerics
 from tilewright.lang.places import refuse
@@ -153,7 +153,7 @@ def _evaluated(annotation: object, names: _Names, where: Location) -> object:
             "LNG001",
             where=where,
             found=f"the annotation {annotation} can't be evaluated: {error}",
-            required='tw.Tensor["M", "N"], tw.f32 or tw.i32',
+            required='tw.Tensor["M", "N"], tw.f32, tw.i32 or tw.u32',
             help="import tilewright as tw, and write dimension names as strings",
         )
 
@@ -174,7 +174,7 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
             )
         dims = tuple(_dim(d, name, where) for d in annotation.dims)
         return TensorParam(name, dims, annotation.optional or not missing, annotation.promise)
-    if annotation in (f32, i32):
+    if annotation in RUNTIME_SCALARS:
         return ScalarParam(name, annotation, None if missing else _scalar_default(default, annotation, name, where))
     if parameter.kind is inspect.Parameter.KEYWORD_ONLY and not isinstance(annotation, DType):
         return KeywordParam(name, None if missing else default, required=missing)
@@ -182,7 +182,7 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
         "LNG001",
         where=where,
         found=f"{name}: {'no annotation' if annotation is inspect.Parameter.empty else _shown(annotation)}",
-        required='tw.Tensor["M", ...] for a tensor, tw.f32 or tw.i32 for a runtime scalar',
+        required='tw.Tensor["M", ...] for a tensor, tw.f32, tw.i32 or tw.u32 for a runtime scalar',
         help=_annotated(name, annotation),
     )
 
@@ -202,7 +202,7 @@ def _annotated(name: str, annotation: object) -> str:
     if name in ("self", "cls") and annotation is inspect.Parameter.empty:
         return "a kernel is a function, no method: define it outside of the class, or put @staticmethod above it"
     if isinstance(annotation, DType):
-        return f"runtime scalars are {name}: tw.f32 or {name}: tw.i32; a tensor is {name}: tw.Tensor[...]"
+        return f"runtime scalars are {name}: tw.f32, tw.i32 or tw.u32; a tensor is {name}: tw.Tensor[...]"
     return f"annotate {name}, or put it after `*` to make it a compile-time keyword"
 
 
@@ -240,6 +240,8 @@ def _scalar_default(default: object, dtype: DType, name: str, where: Location) -
     refuse("LNG001", where=where, found=f"{name} = {default!r}", required=f"a number of {dtype}", help="give a number")
 
 
+RUNTIME_SCALARS = (f32, i32, u32)
+"""Element types of numbers that a launch gives."""
 _OF_CALLS = frozenset(("stream", "budget"))
 _OF_COMPILE = frozenset(("target", "dtypes", "static", "schedule", "facts", "debug"))
 

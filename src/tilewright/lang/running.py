@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import NoReturn, Protocol
 
-from tilewright.base.dtypes import DType, f32, i32, i64
+from tilewright.base.dtypes import DType, f32, i32, i64, u32
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, show_axes
 from tilewright.lang.fns import BinaryFn, identity
@@ -30,12 +30,13 @@ def running(
     exclusive: bool,
     reverse: bool,
 ) -> Node:
-    """Running values by ``fn``: of narrow floats in f32, sums and products of integers in i64, others in 32 bits."""
+    """Running values by ``fn``: of narrow floats in f32, sums and products of integers in i64, others in 32
+    bits."""
     dtype = x.dtype
     grows = fn in (BinaryFn.ADD, BinaryFn.MUL)
     if grows and not dtype.is_float:
         dtype = i64
-    x = arithmetic.cast(rec, x, f32 if dtype.is_float else dtype if dtype == i64 else i32)
+    x = arithmetic.cast(rec, x, f32 if dtype.is_float else dtype if dtype in (i64, u32) else i32)
     at = position_of(axis, x.axes)
     # a state of 32 bits begins with what the narrower result can hold; a carried one is as wide as its fragment
     neutral = identity(fn, x.dtype if carry is not None or dtype.is_float else dtype)

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from typing import NamedTuple
 
-from tilewright.base.dtypes import DType, f32, i32, i64
+from tilewright.base.dtypes import DType, f32, i32, i64, u32
 from tilewright.base.number import number_of
 from tilewright.diag import shown
 from tilewright.lang import arithmetic
@@ -29,8 +29,23 @@ MOST_SELECTED = 64
 """Elements that ``topk`` finds at most: every thread holds them in registers."""
 MOST_BINS = 1 << 15
 """Counters of 4 bytes that the shared memory of a CTA takes, as a power of two."""
-_KEY_BITS = {"bool": 2, "i8": 8, "i32": 32, "e4m3": 12, "e5m2": 11, "bf16": 16, "f16": 19, "f32": 32}
-"""Bits of a key: of floats sign, exponent as f32 has it and fraction."""
+_KEY_BITS = {
+    "bool": 2,
+    "i8": 8,
+    "i16": 16,
+    "i32": 32,
+    "u8": 9,
+    "u16": 17,
+    "u32": 32,
+    "e4m3": 12,
+    "e5m2": 11,
+    "bf16": 16,
+    "f16": 19,
+    "f32": 32,
+}
+"""Bits of a key, which has a sign: of floats that, the exponent as f32 has it and the fraction."""
+_HALF = 1 << 31
+"""By which elements of u32 are lowered to have the order of i32."""
 _MAGNITUDE = 0x7FFFFFFF
 """All bits of an f32 but its sign."""
 
@@ -158,6 +173,8 @@ def _unpacked(rec: Recorder, x: Node, packing: _Packing) -> tuple[Tile, Tile]:
         value = rec.bitcast(
             arithmetic.binary(rec, BinaryFn.OR, bits, arithmetic.binary(rec, BinaryFn.SHL, low, 31)), f32
         )
+    elif packing.dtype == u32:
+        value = arithmetic.binary(rec, BinaryFn.XOR, arithmetic.cast(rec, key, u32), _HALF)
     else:
         value = key
     return Tile(rec, arithmetic.cast(rec, value, packing.dtype)), Tile(rec, place)
@@ -175,6 +192,8 @@ def _mirrored(rec: Recorder, bits: Node) -> Node:
 
 def _key(rec: Recorder, x: Node) -> Node:
     """An i32 that has the order of the elements; of NaN the greatest."""
+    if x.dtype == u32:
+        x = arithmetic.binary(rec, BinaryFn.XOR, x, _HALF)
     if not x.dtype.is_float:
         return arithmetic.cast(rec, x, i32)
     wide = arithmetic.cast(rec, x, f32)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NoReturn, TypeAlias, cast
 
-from tilewright.base.dtypes import DType, bf16, f16, f32, i32, i64
+from tilewright.base.dtypes import DType, bf16, f16, f32, i32, i64, u32
 from tilewright.base.expr import Const, Expr, Sym
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import UNIT, Axis, Coord, Span, Unit, axis_symbol, whole
@@ -18,7 +18,7 @@ from tilewright.lang.recorder import Array, Node, Recorder
 from tilewright.lang.traced import Traced
 from tilewright.lang.values import Int, Range, Scalar, Tile, Value, integer_of, scalar_of, show_key
 
-ADDED_ATOMICALLY = (i32, i64, bf16, f16, f32)
+ADDED_ATOMICALLY = (i32, i64, u32, bf16, f16, f32)
 """Element types that the hardware adds to memory in one step (PTX ISA 9.1, red; CUDA C++ atomicAdd)."""
 
 

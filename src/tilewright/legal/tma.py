@@ -45,8 +45,12 @@ DATA_TYPES: dict[str, DataType] = {
     "e4m3": DataType.UINT8,
     "e5m2": DataType.UINT8,
     "i8": DataType.UINT8,
+    "i16": DataType.UINT16,
     "i32": DataType.INT32,
     "i64": DataType.INT64,
+    "u8": DataType.UINT8,
+    "u16": DataType.UINT16,
+    "u32": DataType.UINT32,
     "bool": DataType.UINT8,
 }
 """Data type of the map for each dtype, by name; types the map has no word for travel as bytes."""

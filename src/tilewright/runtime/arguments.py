@@ -12,7 +12,24 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NoReturn, cast
 
-from tilewright.base.dtypes import DTYPES, DType, bf16, bool_, dtype_named, e4m3, e5m2, f16, f32, i8, i32, i64
+from tilewright.base.dtypes import (
+    DTYPES,
+    DType,
+    bf16,
+    bool_,
+    dtype_named,
+    e4m3,
+    e5m2,
+    f16,
+    f32,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+)
 from tilewright.diag import TilewrightError, fail, shown
 
 
@@ -99,7 +116,18 @@ def _asked(tensor: Any, method: str) -> bool:
 
 # -- CUDA Array Interface -------------------------------------------------------------------------------------------
 
-_TYPESTR = {"f4": f32, "f2": f16, "i1": i8, "i4": i32, "i8": i64, "b1": bool_}
+_TYPESTR = {
+    "f4": f32,
+    "f2": f16,
+    "b1": bool_,
+    "i1": i8,
+    "i2": i16,
+    "i4": i32,
+    "i8": i64,
+    "u1": u8,
+    "u2": u16,
+    "u4": u32,
+}
 
 
 def _from_array_interface(name: str, interface: dict[str, Any], owner: object) -> Described:
@@ -162,8 +190,12 @@ class _DLTensor(ctypes.Structure):
 _CUDA, _CUDA_HOST, _CUDA_MANAGED = 2, 3, 13  # DLDeviceType
 _DLPACK_DTYPES = {
     (0, 8): i8,
+    (0, 16): i16,
     (0, 32): i32,
     (0, 64): i64,
+    (1, 8): u8,
+    (1, 16): u16,
+    (1, 32): u32,
     (2, 16): f16,
     (2, 32): f32,
     (4, 16): bf16,

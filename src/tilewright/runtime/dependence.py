@@ -35,7 +35,7 @@ def call_scalar(artifact: Artifact, parameter: Parameter) -> CallScalar | None:
         return None
     if parameter.dtype in FLOAT_SCALARS:
         return in_call(parameter)
-    bits = 64 if parameter.dtype == "i64" else 32
+    bits = 64 if parameter.dtype in ("i64", "u32") else 32
     symbol = Sym(parameter.name)
     for e, plain_bits in _expressions(artifact):
         if parameter.name in e.symbols and not (e == symbol and plain_bits == bits):

@@ -36,6 +36,8 @@ def in_call(parameter: ScalarParam) -> CallScalar:
             return CallScalar(parameter, "i4x", int, 2**31)
         case "i64":
             return CallScalar(parameter, "q", int, 2**63)
+        case "u32":
+            return CallScalar(parameter, "q", int, 0)  # checked here: negative ones are none
         case "f32":
             return CallScalar(parameter, "f4x", float, 2.0**127)
         case "f16":
@@ -53,7 +55,12 @@ def packed(scalar: CallScalar, value: object) -> int | float:
     return _bf16_bits(number) if scalar.plain is None else _in_range(number, parameter.dtype)
 
 
-_INT_RANGE = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1), "bool": (0, 1)}
+_INT_RANGE = {
+    "i32": (-(2**31), 2**31 - 1),
+    "i64": (-(2**63), 2**63 - 1),
+    "u32": (0, 2**32 - 1),
+    "bool": (0, 1),
+}
 
 
 def int_scalar(parameter: ScalarParam, value: object) -> int:

@@ -83,7 +83,8 @@ def _limits(kernel: tile.Kernel) -> Limits:
     arguments = list(zip(kernel.arg_names, kernel.body.block.args, strict=True))
     tensors = [arg.type for _, arg in arguments if isinstance(arg.type, tile.TensorType)]
     sizes = frozenset[str]().union(*(d.expr.symbols for tensor in tensors for d in tensor.dims))
-    scalars = frozenset(name.data for name, arg in arguments if not isinstance(arg.type, tile.TensorType))
+    kinds = ((name.data, arg.type.element) for name, arg in arguments if isinstance(arg.type, tile.TileType))
+    scalars = {name: dtype.integers for name, dtype in kinds if dtype.is_int}
     limits = Limits(sizes, scalars)
     for axis, extent in enumerate(kernel.grid):
         limits.add(program_index(axis), extent.expr)

@@ -151,13 +151,13 @@ def cast(value: Any, source: DType, target: DType) -> Any:
 
 def _truncated(value: Array, target: DType) -> Array:
     """Toward zero, then the nearest of the integers of ``target``; NaN gives 0, in 64 bits the least integer."""
-    limit = 2.0 ** (target.bits - 1)
+    least, greatest = target.integers
     whole = np.trunc(value)
-    inside = (whole >= -limit) & (whole < limit)  # false for NaN
+    above = whole >= float(greatest + 1)
+    inside = (whole >= float(least)) & ~above  # false for NaN
     found = np.where(inside, whole, 0).astype(np.int64)
-    least, greatest = -(2 ** (target.bits - 1)), 2 ** (target.bits - 1) - 1
-    found = np.where(whole >= limit, greatest, found)
-    found = np.where(whole < -limit, least, found)
+    found = np.where(above, greatest, found)
+    found = np.where(whole < float(least), least, found)
     if target.bits == 64:
         found = np.where(np.isnan(value), least, found)
     return rounded(found, target)

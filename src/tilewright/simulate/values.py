@@ -22,8 +22,12 @@ _MEMORY: dict[str, np.dtype[Any]] = {
     "e4m3": np.dtype(ml_dtypes.float8_e4m3fn),
     "e5m2": np.dtype(ml_dtypes.float8_e5m2),
     "i8": np.dtype(np.int8),
+    "i16": np.dtype(np.int16),
     "i32": np.dtype(np.int32),
     "i64": np.dtype(np.int64),
+    "u8": np.dtype(np.uint8),
+    "u16": np.dtype(np.uint16),
+    "u32": np.dtype(np.uint32),
     "bool": np.dtype(np.bool_),
 }
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}

@@ -6,9 +6,10 @@ checks; that different programs never write one element is left to the certifica
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from types import MappingProxyType
 
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, FloorDiv, Interval, Max, Min, Mod, expr, own, simplify
@@ -48,7 +49,7 @@ class _Access:
 class Accesses:
     """The accesses recorded so far, and what they require of a launch."""
 
-    def __init__(self, dims: frozenset[str], scalars: frozenset[str] = frozenset()):
+    def __init__(self, dims: frozenset[str], scalars: Mapping[str, Interval] = MappingProxyType({})):
         self.limits = Limits(dims, scalars)
         self.requires = dict[Expr, None]()
         self._seen = dict[str, list[_Access]]()

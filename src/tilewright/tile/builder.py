@@ -9,7 +9,7 @@ from typing import NoReturn, cast
 
 from xdsl.ir import Attribute, Block, BlockArgument, OpResult, Region, SSAValue
 
-from tilewright.base.expr import Const, Expr, ceildiv, maximum, simplify, sym
+from tilewright.base.expr import Const, Expr, Interval, ceildiv, maximum, simplify, sym
 from tilewright.diag import Label, Location
 from tilewright.lang.axes import Axis, Coord, Span, show_axes
 from tilewright.lang.params import KernelFunction
@@ -34,7 +34,7 @@ class KernelBuilder:
         self,
         block: Block,
         dims: frozenset[str],
-        scalars: frozenset[str],
+        scalars: Mapping[str, Interval],
         chosen_sizes: frozenset[int],
         limits: Mapping[Expr, int],
     ):

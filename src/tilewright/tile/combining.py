@@ -120,7 +120,7 @@ def _disagreement(
     def drawn(dtype: DType) -> Number:
         if dtype.is_bool:
             return rng.random() < 0.5
-        return rng.randint(*integers) if dtype.is_int else rng.uniform(*floats)
+        return _of(rng.randint(*integers), dtype) if dtype.is_int else rng.uniform(*floats)
 
     for _ in range(SAMPLES):
         a, b, c = (tuple(map(drawn, dtypes)) for _ in range(3))
@@ -167,8 +167,8 @@ def _of(value: Any, dtype: DType) -> Number:
         return bool(value)
     if dtype.is_float:
         return float(value)
-    half = 1 << (dtype.bits - 1)
-    return (int(value) + half) % (2 * half) - half
+    least, _ = dtype.integers
+    return (int(value) - least) % (1 << dtype.bits) + least
 
 
 def _not(x: Any) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from types import MappingProxyType
 
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import (
@@ -22,19 +23,18 @@ from tilewright.base.expr import (
     simplify,
 )
 
-_I32: Interval = (-(1 << 31), (1 << 31) - 1)
-
 
 class Limits:
     """The values that program ids and stream counters take: symbol -> its greatest value; the least is 0.
 
-    Every other symbol (a dimension, at least 0, or a runtime scalar) is fixed during a launch and stands for itself.
+    Every other symbol (a dimension, at least 0, or a runtime scalar, between its ends) is fixed during a launch and
+    stands for itself.
     """
 
-    def __init__(self, dims: frozenset[str], scalars: frozenset[str] = frozenset()):
+    def __init__(self, dims: frozenset[str], scalars: Mapping[str, Interval] = MappingProxyType({})):
         self._greatest = dict[str, Expr | None]()
         self._walked = dict[Expr, Expr]()
-        self.known: Mapping[str, Interval] = dict.fromkeys(dims, (0, MAX_EXTENT)) | dict.fromkeys(scalars, _I32)
+        self.known: Mapping[str, Interval] = {**dict.fromkeys(dims, (0, MAX_EXTENT)), **scalars}
 
     def range(self, e: Expr) -> Interval:
         """Numbers between which every value of ``e`` lies, whatever the launch."""

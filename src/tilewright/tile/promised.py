@@ -118,10 +118,7 @@ def _loaded(tensor: SSAValue, at: Sequence[Expr]) -> _Element:
 
 def _widens(op: Cast) -> bool:
     """Every integer of the operand is one of the result."""
-    if not tile_type(op.x).element.is_int:
-        return False
-    (low, high), (least, most) = op.dtype.integers, tile_type(op.x).element.integers
-    return low <= least and most <= high
+    return tile_type(op.x).element.is_int and op.dtype.holds(tile_type(op.x).element)
 
 
 def _renumbered(value: SSAValue, axes: Sequence[int], *, alone: bool) -> _Element | None:

@@ -12,8 +12,8 @@ from xdsl.dialects.builtin import ModuleOp
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.dtypes import DTYPES, DType, bool_, i32, i64, tf32
-from tilewright.base.expr import Const, Expr, ceildiv, maximum, minimum, parse, sym
+from tilewright.base.dtypes import DTYPES, STORED, DType, bool_, i32, i64, tf32
+from tilewright.base.expr import Const, Expr, Interval, ceildiv, maximum, minimum, parse, sym
 from tilewright.lang import arithmetic, elementwise, functions, random, scans, search, sorts
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import run_body
@@ -59,7 +59,7 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
         arg.name_hint = name
     pinned = dict(signature.keywords)
     chosen = frozenset(dict(signature.extents).get(n, DEFAULT_EXTENT) for n in kernel.autos if n not in pinned)
-    scalars = frozenset(p.name for p in kernel.scalars if not p.dtype.is_float)
+    scalars = {p.name: p.dtype.integers for p in kernel.scalars if p.dtype.is_int}
     promises = {p.name: p.promise for p in kernel.tensors if p.promise is not None}
     tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits), promises)
     arguments = _arguments(kernel, signature, tracer, block)
@@ -98,7 +98,7 @@ def _tensor_type(kernel: KernelFunction, param: TensorParam, dtype: DType, stati
             "LNG004",
             where=kernel.where,
             found=f"{param.name} of {dtype}",
-            required="f32 f16 bf16 e4m3 e5m2 i8 i32 i64 bool",
+            required=" ".join(map(str, STORED)),
             help="pass f32 and cast operands of dot with .to(tw.tf32)" if dtype == tf32 else "cast it before the call",
         )
     if param.promise is not None and not dtype.is_int:
@@ -139,7 +139,7 @@ class Tracer(KernelBuilder):
         self,
         block: Block,
         dims: frozenset[str],
-        scalars: frozenset[str],
+        scalars: Mapping[str, Interval],
         chosen_sizes: frozenset[int],
         limits: Mapping[Expr, int],
         promises: Mapping[str, Promise],
@@ -282,7 +282,13 @@ class Tracer(KernelBuilder):
 
     def _outside_where_absent(self, coord: Expr | Node) -> Expr | Node:
         """A coordinate that is itself absent leads nowhere."""
-        return self._filled(coord, -1) if isinstance(coord, Node) and coord.presence is not None else coord
+        if not isinstance(coord, Node) or coord.presence is None:
+            return coord
+        return self._filled(self._widened(coord), -1)
+
+    def _widened(self, coord: Node) -> Node:
+        """A coordinate in a dtype that has all extents, too, and what is below 0."""
+        return arithmetic.cast(self, coord, i32 if i32.holds(coord.dtype) else i64)
 
     def _varying(self) -> list[str]:
         """Program indices and counters that a plain store's coordinates have to depend on."""
@@ -328,7 +334,8 @@ class Tracer(KernelBuilder):
     def _inside(self, presence: Presence) -> Node:
         """A bool per coordinate tuple: whether it lies in its tensor."""
         found: Node | None = None
-        for coord, dim in presence.inside:
+        for place, dim in presence.inside:
+            coord = self._widened(place)
             below = arithmetic.compare(self, CompareFn.LT, coord, dim)
             test = arithmetic.binary(self, BinaryFn.AND, arithmetic.compare(self, CompareFn.GE, coord, 0), below)
             found = test if found is None else arithmetic.binary(self, BinaryFn.AND, found, test)

@@ -14,6 +14,7 @@ from typing import cast
 from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute
 
+from tilewright.base.dtypes import i64, u32
 from tilewright.base.expr import TRUE, Compare, Const, Expr, Sym
 from tilewright.tile.attributes import ExprAttr, TensorType, TileType
 from tilewright.tile.ops import operations
@@ -53,7 +54,7 @@ def parameters_of(kernel: t.Kernel) -> tuple[Parameter, ...]:
     found = [Parameter(Kind.TENSOR, name, 64) for name, _ in tensors if name not in by_maps]
     for name, kind in scalars.items():
         dtype = kind.dtype.dtype
-        integer_bits = max(dtype.bits, 32)
+        integer_bits = 64 if dtype in (i64, u32) else 32
         found.append(
             Parameter(Kind.FLOAT, name, dtype.bits) if dtype.is_float else Parameter(Kind.INTEGER, name, integer_bits)
         )

@@ -65,12 +65,13 @@ class Arithmetic:
         atoms = self.terms.atoms
         return any(len({atoms[i].bits > 0 for i in monomial}) == 2 for monomial, _ in p.terms)
 
-    def readings(self, p: Poly) -> list[tuple[Condition, Poly]] | None:
+    def readings(self, p: Poly, *, signed: bool = True) -> list[tuple[Condition, Poly]] | None:
         """The signed reading of a whole word of data, by cases: itself, and from the sign's weight on 2**width less; of
-        one of several words, case by case. None for words that are put together or computed from data."""
+        one of several words, case by case. None for words that are put together or computed from data. Not ``signed``:
+        the word itself."""
         number, atom = self.terms.number(p), self.terms.single(p)
         if number is not None:
-            return [(self.cases.true, self.terms.const(0, number))]
+            return [(self.cases.true, self.terms.const(0, number if signed else number % (1 << p.width)))]
         low, high = self.terms.interval(p)
         if low is not None and high is not None and low >= 0 and high < 1 << (p.width - 1):
             return [(self.cases.true, self.terms.resize(p, 0))]
@@ -78,9 +79,11 @@ class Arithmetic:
             return None
         if atom.kind == "choice":
             (chosen,) = cast("tuple[Choice]", atom.args)
-            each = [(c, self.readings(part)) for c, part in chosen.parts]
+            each = [(c, self.readings(part, signed=signed)) for c, part in chosen.parts]
             parts = [(self.cases.both(c, d), q) for c, found in each for d, q in found or ()]
             return None if any(found is None for _, found in each) else parts
+        if not signed:
+            return [(self.cases.true, self.terms.resize(p, 0))]
         negative = self.cases.at_least(self.terms.of(0, atom), 1 << (p.width - 1))
         whole = self.terms.resize(p, 0)
         less = self.terms.sub(whole, self.terms.const(0, 1 << p.width))

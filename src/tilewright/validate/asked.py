@@ -126,7 +126,8 @@ def arguments_of(kernel: t.Kernel, slots: Mapping[str, int]) -> Iterator[KernelA
             yield WorkspacePointer(numbered[name]) if name in numbered else TensorPointer(name)
     for name, kind in scalars.items():
         dtype = kind.dtype.dtype
-        yield FloatScalar(name) if dtype.is_float else IntScalar(Sym(name), 64 if dtype.bits == 64 else 32)
+        wide = dtype.bits == 64 or not dtype.signed  # of 32 bits without a sign: the integer itself
+        yield FloatScalar(name) if dtype.is_float else IntScalar(Sym(name), 64 if wide else 32)
     yield from map(TensorMapArg, slots.values())
     needed = _needed(kernel) - scalars.keys()
     seen: set[str] = set()

@@ -1,7 +1,8 @@
 """The scalar ops of a map's body as PTX computes them: what each op of the tile dialect means, per dtype and policy.
 
-Floats narrower than f32 are computed in it and rounded after each operation; i8 is computed in 32 bits and wraps. Where
-an op is a function of a library, its meaning is the library's PTX (``library``), evaluated on the operand.
+Floats narrower than f32 are computed in it and rounded after each operation; integers of 8 and 16 bits are computed in
+32 bits with a sign, and wrap. Where an op is a function of a library, its meaning is the library's PTX (``library``),
+evaluated on the operand.
 """
 
 from __future__ import annotations
@@ -58,9 +59,13 @@ class Scalars:
             )
         if dtype.is_float:
             return self.widened(dtype, word)
-        if dtype.bits < 32:
-            return self.values.lift(lambda x: self.arithmetic.extended(x, dtype.bits, 32), word)
-        return word
+        return self._integer(dtype, word) if dtype.bits < 32 else word
+
+    def _integer(self, dtype: DType, word: Value) -> Value:
+        """The element of a narrow dtype that the low bits of a word say, in 32 bits."""
+        if not dtype.signed:
+            return self.values.field(word, 0, dtype.bits, 32)
+        return self.values.lift(lambda x: self.arithmetic.extended(x, dtype.bits, 32), word)
 
     def pack(self, dtype: DType, value: Scalar) -> Value:
         """A computed value as it is stored."""
@@ -112,7 +117,7 @@ class Scalars:
                 if dtype.is_float and dtype.name != "f32":
                     value = self.widened(dtype, self.narrowed(dtype, value))
                 elif dtype.is_int and dtype.bits < 32:
-                    value = self.values.lift(lambda x, b=dtype.bits: self.arithmetic.extended(x, b, 32), value)
+                    value = self._integer(dtype, value)
             values[result] = value
         raise AssertionError("a map's body ends with a yield")
 
@@ -189,7 +194,9 @@ class Scalars:
         if fn == "neg":
             return self.values.scale(x, -1), False
         if fn == "not":
-            return self.values.sub(self.terms.const(x.width, -1), x), True
+            return self.values.sub(self.terms.const(x.width, -1), x), dtype.signed
+        if not dtype.signed:
+            return x, True
         negative = self.arithmetic.compare("lt", "s32", x, self.terms.const(x.width, 0))
         return self.values.select(negative, self.values.scale(x, -1), x), False
 
@@ -229,8 +236,7 @@ class Scalars:
                 raise Undecided(f"{fn} of floats")
 
     def _int_binary(self, fn: str, dtype: DType, a: Value, b: Value) -> Value:
-        values, width = self.values, 64 if dtype.bits == 64 else 32
-        kind = f"s{width}"
+        values, kind = self.values, _kind(dtype)
         match fn:
             case "add" | "sum":
                 return values.add(a, b)
@@ -242,9 +248,13 @@ class Scalars:
                 bits = min(dtype.bits, a.width)
                 a, b = values.field(a, 0, bits, bits), values.field(b, 0, bits, bits)
                 found = values.lift(lambda x, y: self.arithmetic.bitwise(fn, x, y), a, b)
-                return values.lift(lambda x: self.arithmetic.extended(x, bits, width), found)
+                if bits >= 32:
+                    return found
+                return self._integer(dtype, found)
             case "shl" | "shr":
-                return self._shift(fn, a, b)
+                return self._shift(fn, a, b, signed=kind[0] == "s")
+            case "floordiv" | "mod" if kind[0] == "u":
+                return self._divided_unsigned(a, b)[fn == "mod"]
             case "floordiv":
                 return self._divided(kind, a, b)[0]
             case "mod":
@@ -254,16 +264,24 @@ class Scalars:
             case _:
                 raise Undecided(f"{fn} of integers")
 
-    def _shift(self, fn: str, a: Value, b: Value) -> Value:
-        """A shift by any amount: beyond the word nothing is left of shl, and the sign of shr."""
+    def _shift(self, fn: str, a: Value, b: Value, *, signed: bool) -> Value:
+        """A shift by any amount: beyond the word nothing is left of shl, and the sign of shr, if there is one."""
         values, width = self.values, a.width
-        if fn == "shl":
+        if fn == "shl" or not signed:
             inside = self.arithmetic.compare("lt", f"u{width}", b, self.terms.const(width, width))
             by = values.resize(b, 32)
             moved = values.lift(lambda x, y: self.arithmetic.shift(fn, x, y, signed=False), a, by)
             return values.select(inside, moved, self.terms.const(width, 0))
         by = values.resize(self.arithmetic.least(f"u{width}", b, self.terms.const(width, width - 1)), 32)
         return values.lift(lambda x, y: self.arithmetic.shift(fn, x, y, signed=True), a, by)
+
+    def _divided_unsigned(self, a: Value, b: Value) -> tuple[Value, Value]:
+        """The quotient of words without a sign, and what remains; both are 0 where the divisor is."""
+        values, zero = self.values, self.terms.const(a.width, 0)
+        none = self.arithmetic.compare("eq", f"u{a.width}", b, zero)
+        quotient = values.lift(lambda x, y: self.arithmetic.truncated(f"u{a.width}", x, y), a, b)
+        rest = values.sub(a, values.mul(quotient, b))
+        return values.select(none, zero, quotient), values.select(none, zero, rest)
 
     def _divided(self, kind: str, a: Value, b: Value) -> tuple[Value, Value]:
         """Floor of the quotient, and what remains, with the divisor's sign; both are 0 where the divisor is."""
@@ -294,7 +312,7 @@ class Scalars:
         assert isinstance(b, Poly | Choice)
         if dtype.is_float:
             return self.arithmetic.compare_floats("neu" if fn == "ne" else fn, a, b)
-        return self.arithmetic.compare(fn, "s64" if dtype.bits == 64 else "s32", a, b)
+        return self.arithmetic.compare(fn, _kind(dtype), a, b)
 
     def _cast(self, op: tile.Cast, dtype: DType, x: Scalar) -> tuple[Scalar, bool]:
         source = tile.tile_type(op.operands[0]).element
@@ -314,19 +332,26 @@ class Scalars:
             widened = source.digits <= dtype.digits and source.bits <= dtype.bits
             return x, widened and (source == dtype or dtype.bits == 32)
         if dtype.is_float:
-            return self.arithmetic.float_of(x, signed=True), False
+            return self.arithmetic.float_of(x, signed=_kind(source)[0] == "s"), False
         width = 64 if dtype.bits == 64 else 32
         if source.is_float:
-            whole: Value = self.values.apply(width, f"cvt.rzi.s{width}.f32", x)
-            return (self._clamped(whole, dtype.bits) if dtype.bits < 32 else whole), True
+            whole: Value = self.values.apply(width, f"cvt.rzi.{_kind(dtype)}.f32", x)
+            return (self._clamped(whole, *dtype.integers) if dtype.bits < 32 else whole), True
         if x.width == width:
-            return x, source.bits <= dtype.bits
+            return x, dtype.holds(source)
+        if width == 64 and _kind(source) == "u32":
+            return self.values.field(x, 0, 32, 64), True
         if width == 64:
             return self.values.lift(lambda p: self.arithmetic.extended(p, 32, 64), x), True
         return self.values.resize(x, 32), False
 
-    def _clamped(self, whole: Value, bits: int) -> Value:
-        """The nearest integer of a narrow dtype."""
-        least, most = (self.terms.const(whole.width, n) for n in (-(1 << (bits - 1)), (1 << (bits - 1)) - 1))
+    def _clamped(self, whole: Value, *ends: int) -> Value:
+        """The nearest integer between two ends."""
+        least, most = (self.terms.const(whole.width, n) for n in ends)
         below = self.arithmetic.least("s32", whole, most)
         return self.arithmetic.least("s32", below, least, "max")
+
+
+def _kind(dtype: DType) -> str:
+    """The type in which integers are computed with: narrow ones with a sign, whatever their own."""
+    return "s64" if dtype.bits == 64 else "s32" if dtype.signed or dtype.bits < 32 else "u32"

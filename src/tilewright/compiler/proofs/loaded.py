@@ -165,5 +165,4 @@ def _widened(value: SSAValue) -> SSAValue:
     op = value.owner
     if not isinstance(op, tile.Cast) or not tile.tile_type(op.x).element.is_int:
         return value
-    (low, high), (least, most) = op.dtype.integers, tile.tile_type(op.x).element.integers
-    return _widened(op.x) if low <= least and most <= high else value
+    return _widened(op.x) if op.dtype.holds(tile.tile_type(op.x).element) else value

@@ -134,7 +134,7 @@ def _table(value: SSAValue) -> tuple[tile.Gather, SSAValue | None] | None:
 
 def _widens(op: tile.Cast) -> bool:
     source = tile.tile_type(op.x).element
-    return source.is_int and op.dtype.is_int and source.bits <= op.dtype.bits
+    return source.is_int and op.dtype.is_int and op.dtype.holds(source)
 
 
 def _conditions(value: SSAValue) -> frozenset[Expr] | None:

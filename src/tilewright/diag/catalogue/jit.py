@@ -23,7 +23,7 @@ CODES: tuple[Code, ...] = (
     Code(
         "JIT003",
         "an element type that no kernel has",
-        "Kernels compute with f32 f16 bf16 e4m3 e5m2 i8 i32 i64 bool.",
+        "Kernels compute with f32 f16 bf16 e4m3 e5m2 i8 i16 i32 i64 u8 u16 u32 bool.",
         bad="compile(dtypes={'x': 'float64'})",
         good="compile(dtypes={'x': 'f32'})",
         help="cast the tensor to one of these types before the call",

@@ -150,7 +150,7 @@ CODES: tuple[Code, ...] = (
         "a scalar argument has the wrong type or does not fit",
         "A scalar is passed by value in its declared dtype.",
         bad="n: tw.i32 called with n=2**31",
-        good="n: tw.i64",
+        good="n: tw.u32",
         source=_RULES,
         help="pass a number of the declared type, or declare a wider one",
     ),

@@ -104,7 +104,7 @@ def _table(value: SSAValue) -> tile.Gather | None:
     match op:
         case tile.Expand() | tile.Broadcast():
             return _table(op.x)
-        case tile.Cast() if element(op.x).is_int and element(op.x).bits <= op.dtype.bits:
+        case tile.Cast() if element(op.x).is_int and op.dtype.is_int and op.dtype.holds(element(op.x)):
             return _table(op.x)
         case tile.Select():
             return _table(op.a)

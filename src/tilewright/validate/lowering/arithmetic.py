@@ -48,13 +48,13 @@ INFINITY = constant(math.inf, _F32)
 def _lowest(dtype: DType) -> int:
     if dtype.is_float:
         return -INFINITY
-    return constant(False, dtype) if dtype.is_bool else -(1 << (dtype.bits - 1))
+    return constant(False, dtype) if dtype.is_bool else dtype.integers[0]
 
 
 def _greatest(dtype: DType) -> int:
     if dtype.is_float:
         return INFINITY
-    return constant(True, dtype) if dtype.is_bool else (1 << (dtype.bits - 1)) - 1
+    return constant(True, dtype) if dtype.is_bool else dtype.integers[1]
 
 
 def _carrier(dtype: DType) -> DType:
@@ -162,7 +162,7 @@ class Arithmetic:
                     return self.approximate("rcp", power + np.uint64(1))
                 case _:
                     pass
-        return term((fn, dtype.is_float, 0 if dtype.is_float else dtype.bits), x)
+        return term((fn, *_format(dtype)), x)
 
     def approximate(self, fn: str, x: Prints) -> Prints:
         """A function of f32 by one instruction."""
@@ -185,7 +185,7 @@ class Arithmetic:
                     return a * self.approximate("rcp", b)
                 case _:
                     pass
-        name = (fn, dtype.is_float, 0 if dtype.is_float else dtype.bits)
+        name = (fn, *_format(dtype))
         commutes = fn in _COMMUTATIVE or fn in ("add", "max", "min")
         return unordered(name, a, b) if commutes else term(name, a, b)
 
@@ -202,7 +202,7 @@ class Arithmetic:
         """A bool: ``a > b`` is ``b < a``."""
         if fn in _INVERTED:
             fn, a, b = _INVERTED[fn], b, a
-        name = ("compare", fn, dtype.is_float)
+        name = ("compare", fn, dtype.is_float, dtype.signed)
         return unordered(name, a, b) if fn in ("eq", "ne") else term(name, a, b)
 
     def select(self, condition: Prints, a: Prints, b: Prints) -> Prints:
@@ -215,8 +215,7 @@ class Arithmetic:
             return x
         if target.is_float and source.is_int and target != _F32:
             return self.cast(self.cast(x, source, _F32), _F32, target)  # integers go to every float through f32
-        kind = (source.is_float, 0 if source.is_float else source.bits)
-        result = mix(x, key("cast", target.name, kind))
+        result = mix(x, key("cast", target.name, _format(source)))
         if target.is_bool or source.is_bool:
             return result
         kept = x == np.uint64(0)
@@ -230,7 +229,12 @@ def _exact(source: DType, target: DType) -> bool:
     if source.is_float and target.is_float:
         wider = _EXPONENT_BITS[source.name] <= _EXPONENT_BITS[target.name] and source.digits <= target.digits
         return wider and (source.name, target.name) != ("e4m3", "e5m2")
-    return source.is_int and target.is_int and source.bits <= target.bits
+    return source.is_int and target.is_int and target.holds(source)
+
+
+def _format(dtype: DType) -> tuple[bool, int, bool]:
+    """What functions of a dtype are told apart by: floats are computed in f32."""
+    return dtype.is_float, 0 if dtype.is_float else dtype.bits, dtype.signed
 
 
 class Combined:

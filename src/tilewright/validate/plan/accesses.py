@@ -8,6 +8,7 @@ from xdsl.ir import Operation
 
 from tilewright.base.expr import Const, Expr, Sym, all_of
 from tilewright.tile.indirect import index_symbol
+from tilewright.tile.ops import tensor_type
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.cases import Condition
@@ -35,7 +36,8 @@ def places(plan: Plan, op: t.Load | t.Store | t.ReduceAdd, register: int) -> lis
         place = plan.values.number(plan.expr(read, register))
         if place is None:
             raise Undecided("a register that varies", plan.where(op))
-        readings = list(_integers(plan, plan.buffers[buffer][place], plan.where(op)))
+        signed = t.registers_of(buffer).dtype.dtype.signed
+        readings = list(_integers(plan, plan.buffers[buffer][place], plan.where(op), signed=signed))
         ways = [
             (both, {**names, index_symbol(k): _named_word(plan, p)})
             for holds, names in ways
@@ -51,13 +53,13 @@ def places(plan: Plan, op: t.Load | t.Store | t.ReduceAdd, register: int) -> lis
     return found
 
 
-def _integers(plan: Plan, word: Value, where: str) -> Iterator[tuple[Condition, Poly]]:
-    """A loaded integer by cases, read as signed."""
+def _integers(plan: Plan, word: Value, where: str, *, signed: bool = True) -> Iterator[tuple[Condition, Poly]]:
+    """A loaded integer by cases, read with a sign or without."""
     for holds, p in plan.values.parts(word):
         if not plan.arithmetic.is_data(p):
             yield holds, plan.terms.resize(p, 0)
             continue
-        readings = plan.arithmetic.readings(p)
+        readings = plan.arithmetic.readings(p, signed=signed)
         if readings is None:
             raise Undecided("a coordinate that is computed from loaded integers", where)
         yield from ((plan.cases.both(holds, c), q) for c, q in readings)
@@ -97,7 +99,7 @@ def load_coordinate(plan: Plan, op: a.LoadCoordinate) -> None:
     here = plan.cases.both(plan.holds, guard)
     word = plan.memory.load(plan.region, here, name, offset, size, plan.states.get(name), where, order, NOTHING)
     found: Value = extent
-    for holds, p in _integers(plan, word, where):
+    for holds, p in _integers(plan, word, where, signed=tensor_type(op.tensor).element.signed):
         integer = _named_word(plan, p)
         inside = plan.predicate(all_of([Const(0) <= integer, integer < op.extent.expr]))
         found = plan.values.select(plan.cases.all((guard, holds, inside)), plan.expr(integer), found)
@@ -112,7 +114,8 @@ def store(plan: Plan, op: t.Store) -> None:
 def reduce_add(plan: Plan, op: t.ReduceAdd) -> None:
     """Atomic additions."""
     dtype = t.registers_of(op.buffer).dtype.dtype
-    forms = {"f32": "add.f32", "i32": "add.u32", "i64": "add.u64", "bf16": "add.noftz.bf16", "f16": "add.noftz.f16"}
+    floats = {"f32": "add.f32", "bf16": "add.noftz.bf16", "f16": "add.noftz.f16"}
+    forms = floats | {"i32": "add.u32", "u32": "add.u32", "i64": "add.u64"}
     plan.stored(plan.tensors[op.tensor], _written_to(plan, op, f"red.{forms[dtype.name]}"))
 
 

@@ -32,8 +32,7 @@ def ranges(kernel: t.Kernel, grid: Expr) -> dict[str, tuple[int, int]]:
         if isinstance(arg.type, TensorType):
             found |= {f"{name}.stride{axis}": (-wide, wide - 1) for axis in range(len(arg.type.dims))}
         elif isinstance(arg.type, TileType) and arg.type.dtype.dtype.is_int:
-            half = 1 << (arg.type.dtype.dtype.bits - 1)
-            found[name] = (-half, half - 1)
+            found[name] = arg.type.dtype.dtype.integers
     for fact in kernel.assumptions:
         match fact.expr:
             case Compare("<=" | "<" as op, Sym(name), Const(most)) if not name.endswith(".address"):
