@@ -45,7 +45,7 @@ class Located:
         self.guard = all_of([within, *(test.substitute(at) for test in checks)])
         self.within = within
         self.scattered = None
-        if tile.by_places(op):
+        if not isinstance(op, tile.Gather) and tile.by_places(op):
             self.scattered = t.Scattered(scatter_number(op), tuple(at.values()))
         self.vector, self.axis = 1, 0
         facts = lowering.facts.of(tile.tensor_type(op.tensor).tensor_name.data)

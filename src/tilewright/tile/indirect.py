@@ -100,9 +100,9 @@ class ScatterAdd(_Scattering):
     name = "tile.scatter_add"
 
 
-def by_places(op: Gather | Scatter | ScatterAdd) -> bool:
+def by_places(op: Scatter | ScatterAdd) -> bool:
     """Whether what it writes is counted by places in its tile: elements may meet, or nobody knows that they don't."""
-    return isinstance(op, ScatterAdd) or (isinstance(op, Scatter) and bool(op.indices))
+    return isinstance(op, ScatterAdd) or bool(op.indices)
 
 
 def moves_along(op: Gather | Scatter | ScatterAdd, dimension: int) -> tuple[int, Expr] | None:
