@@ -69,7 +69,7 @@ def of_body(body: Callable[[Any, Any], object]) -> Any:
 
 @pytest.mark.parametrize(
     ("name", "help"),
-    [("load", "x[m, n]"), ("cdiv", "round up"), ("program_id", "tw.grid"), ("u32", "unsigned"), ("maxmum", "maximum")],
+    [("load", "x[m, n]"), ("cdiv", "round up"), ("program_id", "tw.grid"), ("u64", "unsigned"), ("maxmum", "maximum")],
 )
 def test_names_of_other_languages(name: str, help: str) -> None:
     found = refusal(lambda: getattr(tw, name))
