@@ -202,7 +202,9 @@ def _annotated(name: str, annotation: object) -> str:
     if name in ("self", "cls") and annotation is inspect.Parameter.empty:
         return "a kernel is a function, no method: define it outside of the class, or put @staticmethod above it"
     if isinstance(annotation, DType):
-        return f"runtime scalars are {name}: tw.f32, {name}: tw.i32 or {name}: tw.u32; a tensor is {name}: tw.Tensor[...]"
+        return (
+            f"runtime scalars are {name}: tw.f32, {name}: tw.i32 or {name}: tw.u32; a tensor is {name}: tw.Tensor[...]"
+        )
     return f"annotate {name}, or put it after `*` to make it a compile-time keyword"
 
 
