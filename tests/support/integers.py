@@ -309,7 +309,13 @@ BYTES["brighten"] = OfIntegers(
 
 @tw.kernel
 def quantised_product(
-    a: tw.Tensor["M", "K"], w: tw.Tensor["N", "H"], s: tw.Tensor["N"], y: tw.Tensor["M", "N"], *, bm=64, bn=64
+    a: tw.Tensor["M", "K"],
+    w: tw.Tensor["N", "H"],
+    s: tw.Tensor["N"],
+    y: tw.Tensor["M", "N"],
+    *,
+    bm: int = 64,
+    bn: int = 64,
 ):
     """Two weights of 4 bits a byte."""
     m, n = tw.grid(y, (bm, bn))
