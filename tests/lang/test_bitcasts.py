@@ -19,7 +19,7 @@ from tilewright.codegen.assemble import assemble
 from tilewright.compiler.build import emit_kernel
 from tilewright.compiler.validated import validated
 
-WIDTHS = (("i8", "e4m3", "e5m2"), ("f16", "bf16"), ("i32", "f32"))
+WIDTHS = (("i8", "u8", "e4m3", "e5m2"), ("i16", "u16", "f16", "bf16"), ("i32", "u32", "f32"))
 PAIRS = [pair for names in WIDTHS for pair in permutations(names, 2)]
 
 
@@ -50,7 +50,7 @@ def agree(found: np.ndarray, x: np.ndarray) -> None:
     wide, seen = (v.astype(np.float64) for v in (x, x.view(found.dtype)))
     numbers = ~(np.isnan(wide) | np.isnan(seen))
     assert (bits[numbers] == expected[numbers]).all()
-    if found.dtype.kind != "i":
+    if found.dtype.kind not in "iu":
         assert np.isnan(found.astype(np.float64))[np.isnan(seen) & ~np.isnan(wide)].all()
 
 

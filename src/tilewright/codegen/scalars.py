@@ -177,7 +177,9 @@ def _of_bits(dtype: DType, word: str) -> str:
     """The element that has the low bits of a word."""
     if dtype.is_float:
         return f"__uint_as_float({word})" if dtype.bits == 32 else f"{dtype.name}_get({word}, 0)"
-    return f"(int)({word})" if dtype.bits == 32 else f"{dtype.name}_round((int)({word}))"
+    if dtype.bits == 32:
+        return f"({Storage(dtype, 1).compute})({word})"
+    return f"{dtype.name}_round((int)({word}))"
 
 
 def _cast(op: tile.Cast, dtype: DType, get: Callable[[SSAValue], str]) -> tuple[str, bool]:
