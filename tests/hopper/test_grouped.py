@@ -178,7 +178,7 @@ def test_nothing_is_stored_unless_offsets_ascend(offsets: list[int], artifact: A
 def test_the_certificate_names_the_promise(artifact: Artifact) -> None:
     (checked,) = (o for o in artifact.certificate if o.method == CHECKED)
     assert checked.name == "offsets(offsets)"
-    assert "by step 2 of 4, before any store" in checked.detail
+    assert "by step 1 of 2, before any store" in checked.detail
 
 
 def test_offsets_of_64_bits() -> None:

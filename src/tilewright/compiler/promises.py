@@ -8,7 +8,8 @@ A kernel that relies on promises becomes several steps on one stream::
     report    failed[k] += 1 where broken[k] != 0; ``failed`` outlives the launch, and the next call reads it
     kernel    for _ in range(0 if any(broken) else 1): all of it
 
-The steps are kernels of the language, planned and proved as any other.
+Where all promises are offsets, one step of one CTA does all of it: launches cost more than the loads of some ten
+thousand offsets. The steps are kernels of the language, planned and proved as any other.
 """
 
 from __future__ import annotations
@@ -118,6 +119,10 @@ def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
         return None
     flags = (Const(len(promises)),)
     broken, failed = StagedTensor(BROKEN, i32, flags, 0, 0), StagedTensor(FAILED, i32, flags, 0, 1)
+    if all(isinstance(promise, Ascending) for promise in promises):
+        offsets = [promise for promise in promises if isinstance(promise, Ascending)]
+        step = _offsets_step(request, offsets, broken, failed, tensors_of(kernel))
+        return Checks(promises, broken, failed, (step,), tuple(0 for _ in promises))
     steps = [_zero(request, broken, "broken")]
     dtypes = {name: t.element for name, t in tensors_of(kernel).items()}
     judges: list[int] = []
@@ -128,7 +133,7 @@ def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
                 steps += _unique_steps(request, promise, number, broken, dtypes, blocks)
                 blocks += 1
             case Ascending():
-                steps.append(_offsets_step(request, promise, number, broken, tensors_of(kernel)))
+                steps.append(_judge_offsets(request, promise, number, broken, tensors_of(kernel)))
         judges.append(len(steps) - 1)
     steps.append(_report(request, broken, failed))
     return Checks(promises, broken, failed, tuple(steps), tuple(judges))
@@ -157,24 +162,68 @@ def _unique_steps(
     yield _check(request, judge, f"judge{number}", len(promise.extents), (of_counts, of_broken))
 
 
-def _offsets_step(
+def _judge_offsets(
     request: Request, promise: Ascending, number: int, broken: StagedTensor, tensors: Mapping[str, tile.TensorType]
 ) -> Check:
+    """One of several promises, of which others are no offsets."""
+    names, descends = _offsets(promise, tensors)
+
+    def judge(*, bm: int, bn: int, **given: Tensor) -> None:
+        tw.reduce_add(given[BROKEN], number, descends(given, _places(given[promise.tensor], bm, bn)[0]))
+
+    given = [_offsets_argument(name, tensors) for name in names]
+    return _check(request, judge, f"judge{number}", 1, (*given, _workspace(broken)))
+
+
+def _offsets_step(
+    request: Request,
+    promises: Sequence[Ascending],
+    broken: StagedTensor,
+    failed: StagedTensor,
+    tensors: Mapping[str, tile.TensorType],
+) -> Check:
+    """Judges and reports all promises, in one program."""
+    read = [(*_offsets(promise, tensors), promise.tensor) for promise in promises]
+
+    def judge(*, bm: int, bn: int, **given: Tensor) -> None:
+        at: Any = _places(given[BROKEN], bm, bn)
+        found = tw.zeros((at[0],), i32)
+        for number, (_, descends, name) in enumerate(read):
+            for places in tw.stream(given[name].shape[0], _JUDGED):
+                here = tw.where(at[0].index == number, descends(given, places), 0)
+                found.set(tw.maximum(found, here))
+        given[BROKEN][at] = found
+        tw.reduce_add(given[FAILED], at, found)
+
+    given = [_offsets_argument(name, tensors) for name in dict.fromkeys(n for names, *_ in read for n in names)]
+    return _check(request, judge, "judge", 1, (*given, _workspace(broken), _workspace(failed)))
+
+
+_JUDGED = 4096
+"""Offsets that one program looks at in a step."""
+
+
+def _offsets(
+    promise: Ascending, tensors: Mapping[str, tile.TensorType]
+) -> tuple[tuple[str, ...], Callable[[Mapping[str, Tensor], Any], Any]]:
+    """The offsets and a tensor whose extent they do not go beyond; and what is 1 where those at some places break the
+    promise, else 0."""
     sizes = {name: [d.expr for d in kind.dims] for name, kind in tensors.items()}
     long = next((name for name, dims in sizes.items() if promise.most in dims), promise.tensor)
 
-    def judge(*, bm: int, bn: int, **given: Tensor) -> None:
-        offsets = given[promise.tensor]
-        at: Any = _places(offsets, bm, bn)[0]
-        most = promise.most.constant
+    def descends(given: Mapping[str, Tensor], at: Any) -> Any:
+        offsets, most = given[promise.tensor], promise.most.constant
         end = given[long].shape[sizes[long].index(promise.most)] if most is None else most
         here, after = offsets[at].to(i64), offsets[at.index + 1].to(i64).fill(end)
         broken = (here > after) | ((at.index == 0) & (here != 0))
-        tw.reduce_add(given[BROKEN], number, broken.to(i32).max(0))
+        return broken.to(i32).max(0)
 
-    names = dict.fromkeys((promise.tensor, long))
-    given = [_Argument(TensorParam(n, _named(sizes[n])), tensors[n].element, None) for n in names]
-    return _check(request, judge, f"judge{number}", 1, (*given, _workspace(broken)))
+    return tuple(dict.fromkeys((promise.tensor, long))), descends
+
+
+def _offsets_argument(name: str, tensors: Mapping[str, tile.TensorType]) -> _Argument:
+    kind = tensors[name]
+    return _Argument(TensorParam(name, _named([d.expr for d in kind.dims])), kind.element, None)
 
 
 def _zero(request: Request, item: StagedTensor, what: str) -> Check:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import product
 
@@ -84,9 +84,21 @@ def _of_group(group: tile.Bind, number: tile.Bind, offsets: Ascending, size: int
 
 
 def offsets_of(kernel: tile.Kernel) -> tuple[Ascending, ...]:
-    """The offsets that a kernel's ragged grid relies on."""
+    """The offsets that a kernel's ragged grid and its loaded bounds rely on: those that are bounds as they are, and
+    those that a minimum or maximum makes one of."""
     binds = (op for op in operations(kernel) if isinstance(op, tile.Bind))
-    return tuple(dict.fromkeys(found[0] for op in binds if (found := _offset(op, kernel)) is not None))
+    clipped = (found for op in binds if (found := _clipped(op.value)) is not None)
+    elements = (_element(value, most, kernel) for x, most in clipped for value in _chosen(x))
+    return tuple(dict.fromkeys(found[0] for found in elements if found is not None))
+
+
+def _chosen(value: SSAValue) -> Iterator[SSAValue]:
+    """What a value is the least or the greatest of; itself, if of nothing."""
+    op = _widened(value).owner
+    if isinstance(op, tile.Binary) and op.fn.data in (BinaryFn.MIN, BinaryFn.MAX):
+        yield from (*_chosen(op.a), *_chosen(op.b))
+        return
+    yield value
 
 
 def _size(form: Expr, low: Sym) -> int | None:
@@ -107,15 +119,20 @@ def _computed(op: tile.Bind) -> tuple[Expr, Expr] | None:
 def _offset(op: tile.Bind, kernel: tile.Kernel) -> tuple[Ascending, Expr] | None:
     """The offsets of which one was loaded and clipped, and its place."""
     clipped = _clipped(op.value)
-    load = None if clipped is None else _widened(clipped[0]).owner
-    if clipped is None or not isinstance(load, tile.Load) or len(load.coords) != 1:
+    return None if clipped is None else _element(*clipped, kernel)
+
+
+def _element(value: SSAValue, most: Expr, kernel: tile.Kernel) -> tuple[Ascending, Expr] | None:
+    """The offsets of which a value is an element, and its place; they share out ``most`` rows."""
+    load = _widened(value).owner
+    if not isinstance(load, tile.Load) or len(load.coords) != 1:
         return None
     kind = tile.tensor_type(load.tensor)
     (place,), (extent,) = (c.data for c in load.coords), (d.expr for d in kind.dims)
     name = kind.tensor_name.data
     if isinstance(place, Span) or name not in {n.data for n in kernel.ascending or ()}:
         return None
-    return Ascending(name, extent, clipped[1]), place
+    return Ascending(name, extent, most), place
 
 
 def require_clipped(kernel: tile.Kernel, lowered: t.Kernel) -> None:

@@ -94,7 +94,8 @@ def certify_steps(
     found = [Obligation("order", f"workspace {index}: {symbol} runs first") for index, symbol in writers.items()]
     for symbol in dict.fromkeys(writers.values()):
         own_items = [items[index] for index, by in writers.items() if by == symbol]
-        found += _whole(kernels[symbol], own_items)
+        counted = [items[index] for index in sorted(kept & _written(kernels[symbol], _ADDS))]
+        found += _whole(kernels[symbol], [*own_items, *counted])
         found += [Obligation("inside", _inside(item)) for item in own_items]
     found += [Obligation("inside", _inside(items[index])) for index in sorted(kept)]
     asked = set(conjuncts(predicate))
