@@ -13,7 +13,7 @@ from xdsl.dialects.builtin import StringAttr
 import tilewright as tw
 from support import products as p
 from tilewright.artifact.schema import MAX_EXTENT, Artifact
-from tilewright.base.expr import Const, Expr, parse
+from tilewright.base.expr import Const, Expr, Sym, maximum, parse
 from tilewright.compiler.build import build
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.descriptors import read_kernel
@@ -140,6 +140,24 @@ def pipelined() -> t.Kernel:
 def test_loops_over_parts_of_one_range_count_it_once() -> None:
     asked = fits(QUERIES), fits(f"(({QUERIES} + 131) // 132)*({STEPS_OF_KEYS})")
     assert open_counts(pipelined(), *asked) == set()
+
+
+@pytest.mark.parametrize(("stop", "once"), [("min($leading, 1, {0})", True), ("min($leading, {0})", False)])
+def test_a_part_that_ends_at_a_minimum_goes_on_to_less_than_all_of_its_arguments(stop: str, once: bool) -> None:
+    """0 .. min(leading, 1, n), then on to min(1, n): what the first stops at is at most that."""
+    kernel = pipelined()
+    role = next(op for op in kernel.walk() if isinstance(op, a.Role))
+    first = next(op for op in role.walk() if isinstance(op, t.For))
+    block = first.parent_block()
+    assert block is not None
+    begin = t.Let("$stop", parse(stop.format(STEPS_OF_KEYS).replace("$leading", "length")))
+    rest = first.clone()
+    block.insert_ops_before([begin], first)
+    block.insert_op_after(rest, first)
+    first.attributes["end"] = ExprAttr.of(Sym("$stop"))
+    rest.attributes["begin"] = ExprAttr.of(maximum(Sym("$stop"), 0))
+    asked = fits(QUERIES), fits(f"(({QUERIES} + 131) // 132)*({STEPS_OF_KEYS})")
+    assert (open_counts(kernel, *asked) == set()) is once
 
 
 @pytest.mark.parametrize("place", [0, 1, 2, 3])

@@ -28,6 +28,7 @@ from tilewright.tile import dialect
 from tilewright.tile.accesses import Use
 from tilewright.tile.builder import KernelBuilder, handle
 from tilewright.tile.combining import check_combining, require_associative, skipping_absent
+from tilewright.tile.compared import bind_shifts
 from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
@@ -69,6 +70,7 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
     tracer.finish(kernel, returned)
     made = tracer.kernel_op(kernel, names)
     bind_coordinates(made, tracer.known_inside)
+    bind_shifts(made)
     if not any(isinstance(op, (*dialect.WRITES, dialect.Print)) for op in made.walk()):
         refuse(
             "LNG032",

@@ -292,16 +292,22 @@ def _tall(
         return
     tall = {**choices[0], **dict.fromkeys(sized.rows, TALL[0]), **dict.fromkeys(sized.chained, TALL[1])}
     less = _waves(trace(tall), (1, 1), target) * TALL_PRICE <= _waves(kernel, (1, 1), target) * 100
-    yield ProductVariant(all_of([less, _many_steps(kernel)]), (tall, *choices))
+    many = _many_steps(kernel)
+    if many is not None:
+        yield ProductVariant(all_of([less, many]), (tall, *choices))
 
 
-def _many_steps(kernel: tile.Kernel) -> Expr:
-    """Streams that get longer with the program have ``TALL_STEPS`` in the last one."""
+def _many_steps(kernel: tile.Kernel) -> Expr | None:
+    """Streams that get longer with the program have ``TALL_STEPS`` in the last one; None where only what is loaded
+    tells."""
     longer = lengthening(kernel)
     if longer is None:
         return TRUE
     (last,) = (extent.expr - 1 for i, extent in enumerate(kernel.grid) if program_index(i) == longer)
-    streams = (op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream))
+    streams = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
+    loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
+    if any(not loaded.isdisjoint(trip.symbols) for trip in streams):
+        return None
     return all_of(trip.substitute({longer: last}) >= TALL_STEPS for trip in streams)
 
 

@@ -8,24 +8,28 @@ first steps are free of it; only those near the diagonal ask for every element.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass
 from itertools import pairwise
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, all_of, expr, maximum, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, all_of, expr, maximum, minimum, simplify
+from tilewright.lang.fns import BinaryFn
 from tilewright.tile import dialect as tile
+from tilewright.tile.compared import HALF, behind, shifts
 from tilewright.tile.ops import program_index
+from tilewright.tile.queries import chained, element
 
 _SOME_EXTENT = 4096
-_SHAPES = (tile.Expand, tile.Broadcast, tile.Transpose)
 
 
 def leading_steps(op: tile.Stream) -> tuple[Expr, frozenset[SSAValue]] | None:
     """How many first steps of a stream satisfy all its comparisons of indices, and these; None where there are none."""
     found: dict[SSAValue, Expr] = {}
+    shifted = shifts(op)
     for select in op.body.block.ops:
         if isinstance(select, tile.Select) and isinstance(select.cond.owner, tile.Compare):
-            steps = _steps(select.cond.owner, op.counter.data)
+            steps = _steps(select.cond.owner, op.counter.data, op.trip.expr, shifted)
             if steps is not None:
                 found[select.cond] = steps
     if not found:
@@ -61,58 +65,86 @@ def whole_first_step(kernel: tile.Kernel, stream: tile.Stream) -> Expr | None:
 
 
 def lengthening(kernel: tile.Kernel) -> str | None:
-    """The programs' coordinate with which a stream gets longer.
+    """The programs' coordinate with which a stream gets longer, or with which its length is another: that of the tiles
+    of a ragged grid, where streams of chained products end at loaded bounds.
 
     A matter of order alone, so extents of a middling size stand for all.
     """
-    streams = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
+    streams = [op for op in kernel.walk() if isinstance(op, tile.Stream)]
     names = [program_index(i) for i in range(len(kernel.grid))]
-    return next((n for n in names if any(_at(trip, {n: 0}) < _at(trip, {n: 4}) for trip in streams)), None)
+    loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
+    if kernel.ascending is not None and any(
+        chained(op) and not loaded.isdisjoint(op.axis.data.stop.symbols) for op in streams
+    ):
+        return names[0]
+    trips = [op.trip.expr for op in streams]
+    return next((n for n in names if any(_at(trip, {n: 0}) < _at(trip, {n: 4}) for trip in trips)), None)
 
 
 def _at(trip: Expr, known: dict[str, int]) -> int:
     return int(trip.evaluate({**dict.fromkeys(trip.symbols, _SOME_EXTENT), **known}))
 
 
-def _steps(compare: tile.Compare, counter: str) -> Expr | None:
+def _steps(compare: tile.Compare, counter: str, trip: Expr, shifts: Mapping[SSAValue, Expr]) -> Expr | None:
     """The first steps in which the comparison holds everywhere."""
     sides = {"ge": (compare.a, compare.b, 0), "gt": (compare.a, compare.b, 1)}
     sides |= {"le": (compare.b, compare.a, 0), "lt": (compare.b, compare.a, 1)}
     greater, smaller, apart = sides.get(compare.fn.data.value, (None, None, 0))
     if greater is None or smaller is None:
         return None
-    high, low = _range(smaller), _range(greater)
+    high, low = _ends(smaller, shifts), _ends(greater, shifts)
     if high is None or low is None:
         return None
     # holds in step i if slack(i) >= 0; it must fall by the same in every step
-    slack = low[0] - high[1] - apart
+    slack = low.least - high.greatest - apart
     at = [simplify(slack.substitute({counter: i}), {}) for i in range(3)]
     falls = [simplify(x - y, {}).constant for x, y in pairwise(at)]
     if falls[0] is None or falls[0] != falls[1] or falls[0] <= 0:
         return None
     step = int(falls[0])
-    return maximum((at[0] + step) // step, 0)
+    found = maximum((at[0] + step) // step, 0)
+    exact = {
+        each.substitute({counter: i}) for each in (*low.exact, *high.exact) for i in (Const(0), maximum(trip, 1) - 1)
+    }
+    return found * minimum(maximum(minimum(*exact) + 1, 0), 1) if exact else found
 
 
-def _range(value: SSAValue) -> tuple[Expr, Expr] | None:
-    """The least and the greatest element of a tile of indices, or of their differences, which never wrap."""
-    value = _behind(value)
+@dataclass(frozen=True)
+class _Ends:
+    """The least and the greatest element of a tile of integers, where every one of ``exact`` is at least 0: what is
+    computed does not wrap, and loaded integers are what their symbols say."""
+
+    least: Expr
+    greatest: Expr
+    exact: tuple[Expr, ...] = ()
+
+
+def _ends(value: SSAValue, shifts: Mapping[SSAValue, Expr]) -> _Ends | None:
+    """Of a tile of indices, numbers and loaded shifts, their sums and differences."""
+    value = behind(value)
+    if value in shifts:
+        shift = shifts[value]
+        return _Ends(shift - HALF, shift - HALF, (shift - 1, 2 * HALF - 1 - shift))
     match value.owner:
         case tile.Index():
             span = value.owner.axis.data
-            return span.origin, span.origin + (span.size - 1)
+            return _Ends(span.origin, span.origin + (span.size - 1))
         case tile.Constant() if type(number := value.owner.value.data) is int:
-            return expr(number), expr(number)
-        case tile.Binary() if value.owner.fn.data.value == "sub":
-            sides = [_behind(side) for side in (value.owner.a, value.owner.b)]
-            a, b = (_range(side) if isinstance(side.owner, tile.Index) else None for side in sides)
-            return None if a is None or b is None else (a[0] - b[1], a[1] - b[0])
+            return _Ends(expr(number), expr(number))
+        case tile.Binary(fn=fn) if fn.data in (BinaryFn.ADD, BinaryFn.SUB):
+            a, b = _ends(value.owner.a, shifts), _ends(value.owner.b, shifts)
+            if a is None or b is None:
+                return None
+            adds = fn.data is BinaryFn.ADD
+            least, greatest = (
+                (a.least + b.least, a.greatest + b.greatest) if adds else (a.least - b.greatest, a.greatest - b.least)
+            )
+            exact = (*a.exact, *b.exact)
+            if not (
+                adds is False and all(isinstance(behind(v).owner, tile.Index) for v in (value.owner.a, value.owner.b))
+            ):
+                low, high = element(value).integers
+                exact = (*exact, least - low, expr(high) - greatest)
+            return _Ends(least, greatest, exact)
         case _:
             return None
-
-
-def _behind(value: SSAValue) -> SSAValue:
-    """The value of which one is another shape."""
-    while isinstance(value.owner, _SHAPES):
-        value = value.owner.operands[0]
-    return value

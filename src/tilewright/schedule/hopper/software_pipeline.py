@@ -253,7 +253,7 @@ class SoftwarePipelinedLoop:
         late = low.accumulator(software_pipeline.late)
         low.await_full(self.late_pipeline)
         if rows_beyond(software_pipeline.late) is not None:
-            clear_rows(low, software_pipeline.late, last)
+            clear_rows(low, software_pipeline.late, last, last=True)
         low.multiply(software_pipeline.late, late, (held, Const(0)))
         low.emit(a.WgmmaCommit())
         low.emit(a.WgmmaWait(0, [late, held]))

@@ -41,8 +41,10 @@ def rows_beyond(plan: DotPlan) -> Span | None:
     return spans_of(source)[perm[0]]
 
 
-def clear_rows(lowering: RoleContext, plan: DotPlan, at: Mapping[str, Expr]) -> None:
-    """Zeros over the rows of a right operand beyond its domain, where counters have the values ``at``."""
+def clear_rows(lowering: RoleContext, plan: DotPlan, at: Mapping[str, Expr], *, last: bool = False) -> None:
+    """Zeros over the rows of a right operand beyond its domain, where counters have the values ``at``. In a loop whose
+    only step is the ``last`` of a stream, as outside of loops, it is asked whether there are any: the barrier brings
+    warpgroups in step that else overlap one's softmax with the other's products."""
     span = rows_beyond(plan)
     assert span is not None
     assert isinstance(plan.b, TmaOperand)
@@ -72,7 +74,7 @@ def clear_rows(lowering: RoleContext, plan: DotPlan, at: Mapping[str, Expr]) -> 
         base=begin,
         bytes=own * held.pitch_bytes,
     )
-    if lowering.loops:  # of its steps nearly all, or the only one, are partial
+    if lowering.loops and not last:  # of its steps nearly all are partial
         _store_zeros(lowering, plan, fill, sharing)
         return
     clearing = Block()
