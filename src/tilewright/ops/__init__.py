@@ -33,6 +33,8 @@ if TYPE_CHECKING:
         softmax,
         swiglu,
         unpermute,
+        varlen_attention,
+        varlen_attention_with_lse,
     )
 
 __all__ = [
@@ -58,6 +60,8 @@ __all__ = [
     "softmax",
     "swiglu",
     "unpermute",
+    "varlen_attention",
+    "varlen_attention_with_lse",
 ]
 
 

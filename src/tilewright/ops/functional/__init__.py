@@ -12,6 +12,7 @@ from tilewright.ops.functional.paged import paged_decode, paged_decode_with_lse
 from tilewright.ops.functional.permutations import permute, unpermute
 from tilewright.ops.functional.rotaries import rotary
 from tilewright.ops.functional.softmaxes import log_softmax, softmax
+from tilewright.ops.functional.varlen import varlen_attention, varlen_attention_with_lse
 
 __all__ = [
     "add_layer_norm",
@@ -35,4 +36,6 @@ __all__ = [
     "softmax",
     "swiglu",
     "unpermute",
+    "varlen_attention",
+    "varlen_attention_with_lse",
 ]

@@ -41,6 +41,7 @@ from tilewright.ops.kernels.softmaxes import (
     softmax_backward,
     softmax_long,
 )
+from tilewright.ops.kernels.varlen import packed_attention, sequence_places, varlen_attention
 
 __all__ = [
     "add",
@@ -66,15 +67,18 @@ __all__ = [
     "matmul",
     "merge_states",
     "norm_weight_backward",
+    "packed_attention",
     "paged_decode",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_gradients",
     "rotary",
     "route",
+    "sequence_places",
     "softmax",
     "softmax_backward",
     "softmax_long",
     "swiglu",
     "swiglu_backward",
+    "varlen_attention",
 ]

@@ -1,0 +1,169 @@
+"""Attention over packed sequences, one behind the other in the rows of a tensor; the last of a sequence's queries
+stands beside its last key, as in FlashAttention, whatever the lengths of both.
+
+Promises of ``tw.Offsets`` are checked at each launch: broken ones leave every result as it was (RUN023)."""
+
+# Dimension names are strings in annotations, which type checkers take for forward references.
+# pyright: reportUndefinedVariable=false, reportOptionalMemberAccess=false, reportOptionalSubscript=false
+# pyright: reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# ruff: noqa: F821
+
+from functools import cache
+
+import tilewright as tw
+
+_LEAST = -1e30
+"""Below every score: a query that sees no key has a sum of zeros."""
+
+
+@cache
+def varlen_attention(width: int, numerics: str = "fast") -> tw.Kernel:
+    """o = softmax(scale q k^T) v within each sequence, for heads of ``width`` elements and a ``scale`` above 0.
+
+    Queries of sequence b are the rows q_offsets[b] .. q_offsets[b + 1], its keys the rows k_offsets[b] ..
+    k_offsets[b + 1]. ``window``: a query sees the last so many of its keys. Scores x become softcap tanh(x / softcap).
+    ``sinks``, one a head of queries, are scores of a key without a value. ``lse`` is the logarithm of each row's
+    sum."""
+
+    @tw.kernel(numerics=numerics)
+    def varlen_attention(
+        q_offsets: tw.Offsets["B + 1"],
+        k_offsets: tw.Offsets["B + 1"],
+        q: tw.Tensor["M", "H", width],
+        k: tw.Tensor["N", "G", width],
+        v: tw.Tensor["N", "G", width],
+        o: tw.Tensor["M", "H", width],
+        sinks: tw.Tensor["H"] | None = None,
+        lse: tw.Tensor["H", "M"] | None = None,
+        *,
+        scale: tw.f32,
+        causal: bool = False,
+        window: int | None = None,
+        softcap: float | None = None,
+        group: int = 1,
+        bq=tw.auto,
+        bk=tw.auto,
+    ):
+        b, s, h = tw.ragged_grid(q_offsets, (q.shape[0], q.shape[1]), (bq, None))
+        query = q[s, h]
+        acc, total = tw.zeros((s, width), tw.f32), tw.zeros((s,), tw.f32)
+        top = tw.full((s,), _LEAST, tw.f32)
+        start, until = k_offsets[b], k_offsets[b + 1]
+        ahead = until - q_offsets[b + 1]
+        if causal:
+            until = ahead + s.stop
+        if window is not None:
+            start = tw.maximum(start, ahead + (s.start - (window - 1)))
+        factor = scale if softcap is None else 1.0
+        for t in tw.stream(k.shape[0], bk, start=start, until=until):
+            x = tw.dot(query, k[t, h // group].T)
+            if softcap is not None:
+                x = (tw.sigmoid(x * (2.0 / softcap * scale)) - 0.5) * (2.0 * softcap)
+            if causal:
+                x = tw.where(t.index[None, :] <= (s.index + ahead)[:, None], x, -tw.inf)
+            if window is not None:
+                x = tw.where(t.index[None, :] > (s.index + (ahead - window))[:, None], x, -tw.inf)
+            new = tw.maximum(top, x.max(1))
+            p, fix = tw.exp((x - new[:, None]) * factor), tw.exp((top - new) * factor)
+            total.set(total * fix + p.sum(1))
+            acc.set(acc * fix[:, None])
+            top.set(new)
+            acc += tw.dot(p.to(q.dtype), v[t, h // group])
+        best = top * factor
+        if sinks is not None:
+            sink = sinks[h].to(tw.f32)
+            new = tw.maximum(best, sink)
+            fix = tw.exp(best - new)
+            total.set(total * fix + tw.exp(sink - new))
+            acc.set(acc * fix[:, None])
+            best = new
+        o[s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        if lse is not None:
+            lse[h, s] = tw.where(total > 0, best + tw.log(total), -tw.inf)
+
+    return varlen_attention
+
+
+@tw.kernel
+def sequence_places(
+    offsets: tw.Offsets["B + 1"],
+    before: tw.Tensor["M"],
+    behind: tw.Tensor["M"],
+    *,
+    bt=1024,
+):
+    """How many rows of its sequence lie before each row and behind it, itself counted in both; 0 for rows in none."""
+    b, t = tw.ragged_grid(offsets, before.shape[0], bt)
+    before[t] = t.index - offsets[b] + 1
+    behind[t] = offsets[b + 1] - t.index
+
+
+@cache
+def packed_attention(width: int, numerics: str = "fast") -> tw.Kernel:
+    """``varlen_attention`` of sequences over their own rows, for short ones: a tile has rows of several, and walks the
+    keys from the first one's sequence to the last one's. ``before`` and ``behind`` are of ``sequence_places``."""
+
+    @tw.kernel(numerics=numerics)
+    def packed_attention(
+        offsets: tw.Tensor["E"],
+        before: tw.Tensor["M"],
+        behind: tw.Tensor["M"],
+        q: tw.Tensor["M", "H", width],
+        k: tw.Tensor["M", "G", width],
+        v: tw.Tensor["M", "G", width],
+        o: tw.Tensor["M", "H", width],
+        sinks: tw.Tensor["H"] | None = None,
+        lse: tw.Tensor["H", "M"] | None = None,
+        *,
+        scale: tw.f32,
+        causal: bool = False,
+        window: int | None = None,
+        softcap: float | None = None,
+        group: int = 1,
+        bq: int = 128,
+        bk: int = 64,
+    ):
+        s, h = tw.grid((q.shape[0], q.shape[1]), (bq, None))
+        query = q[s, h]
+        acc, total = tw.zeros((s, width), tw.f32), tw.zeros((s,), tw.f32)
+        top = tw.full((s,), _LEAST, tw.f32)
+        seen, back = before[s], before[s.start]
+        if window is not None:
+            seen, back = tw.minimum(seen, window), tw.minimum(back, window)
+        first = s.index - seen
+        start = s.start - back + 1
+        until = offsets[offsets.shape[0] - 1]  # memory behind the last sequence may hold anything
+        until = tw.minimum(until, s.stop if causal else behind[s.stop - 1] + (s.stop - 1))
+        # steps end with the last key: a step that ended before would have rows to clear
+        start = tw.maximum(until - (until - start + (bk - 1)) // bk * bk, 0)
+        end = s.index + behind[s]
+        factor = scale if softcap is None else 1.0
+        for t in tw.stream(k.shape[0], bk, start=start, until=until):
+            x = tw.dot(query, k[t, h // group].T)
+            if softcap is not None:
+                x = (tw.sigmoid(x * (2.0 / softcap * scale)) - 0.5) * (2.0 * softcap)
+            x = tw.where(t.index[None, :] > first[:, None], x, -tw.inf)
+            if causal:
+                x = tw.where(t.index[None, :] <= s.index[:, None], x, -tw.inf)
+            else:
+                x = tw.where(t.index[None, :] < end[:, None], x, -tw.inf)
+            new = tw.maximum(top, x.max(1))
+            p, fix = tw.exp((x - new[:, None]) * factor), tw.exp((top - new) * factor)
+            total.set(total * fix + p.sum(1))
+            acc.set(acc * fix[:, None])
+            top.set(new)
+            acc += tw.dot(p.to(q.dtype), v[t, h // group])
+        best = top * factor
+        if sinks is not None:
+            sink = sinks[h].to(tw.f32)
+            new = tw.maximum(best, sink)
+            fix = tw.exp(best - new)
+            total.set(total * fix + tw.exp(sink - new))
+            acc.set(acc * fix[:, None])
+            best = new
+        o[s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        if lse is not None:
+            lse[h, s] = tw.where(total > 0, best + tw.log(total), -tw.inf)
+
+    return packed_attention

@@ -1,0 +1,224 @@
+"""Attention over packed sequences as an operator: kernels in the simulator and PyTorch beside float64, refusals."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from itertools import accumulate, pairwise
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from support.pytorch import torch_or_skip
+from support.slow import rest_slow
+
+torch = torch_or_skip()
+
+from tilewright import ops  # noqa: E402
+
+BF16 = torch.bfloat16
+
+
+@dataclass(frozen=True)
+class Case:
+    """Sequences with ``rest`` rows behind the last one."""
+
+    queries: tuple[int, ...]
+    keys: tuple[int, ...]
+    width: int = 64
+    heads: int = 4
+    groups: int = 2
+    dtype: Any = BF16
+    index: Any = torch.int32
+    rest: int = 3
+
+    @property
+    def tensors(self) -> tuple[Any, ...]:
+        random = torch.Generator().manual_seed(sum(self.queries) + sum(self.keys))
+        rows = (sum(self.queries) + self.rest, self.heads), (sum(self.keys), self.groups), (sum(self.keys), self.groups)
+        made = [torch.randn((*shape, self.width), generator=random).to(self.dtype) for shape in rows]
+        offsets = [torch.tensor([0, *accumulate(n)], dtype=self.index) for n in (self.queries, self.keys)]
+        return (*made, *offsets)
+
+
+def exact(
+    tensors: tuple[Any, ...], causal: bool, window: int | None, softcap: float | None, sinks: Any
+) -> tuple[Any, Any]:
+    """(attention, logarithms) in float64, a query of a head at a time."""
+    q, k, v, cu_q, cu_k = tensors
+    y = torch.zeros(q.shape, dtype=torch.float64)
+    lse = torch.zeros((q.shape[1], q.shape[0]), dtype=torch.float64)
+    for (first, last), (begin, end) in zip(pairwise(cu_q.tolist()), pairwise(cu_k.tolist()), strict=True):
+        for s, h in ((s, h) for s in range(first, last) for h in range(q.shape[1])):
+            stop = end - (last - 1 - s) if causal else end
+            seen = range(max(begin, begin if window is None else stop - window), max(stop, begin))
+            own = h * k.shape[1] // q.shape[1]
+            scores = k[list(seen), own].double() @ q[s, h].double() * q.shape[-1] ** -0.5
+            if softcap is not None:
+                scores = softcap * torch.tanh(scores / softcap)
+            values = v[list(seen), own].double()
+            if sinks is not None:
+                scores = torch.cat([scores, sinks[h : h + 1].double()])
+                values = torch.cat([values, torch.zeros(1, q.shape[-1], dtype=torch.float64)])
+            lse[h, s] = scores.logsumexp(0) if len(scores) else -torch.inf
+            y[s, h] = scores.softmax(0) @ values if len(scores) else 0.0
+    return y, lse
+
+
+@pytest.fixture(params=["kernels", "PyTorch"])
+def road(request: pytest.FixtureRequest) -> Any:
+    """Both ways on which the operator computes on tensors of the CPU."""
+    if request.param == "PyTorch":
+        yield
+        return
+    with ops.simulated():
+        yield
+
+
+OPTIONS: dict[str, dict[str, Any]] = {
+    "all keys": {},
+    "causal": {"causal": True},
+    "a window": {"causal": True, "window": 20},
+    "soft scores and sinks": {"causal": True, "softcap": 3.0, "sinks": True},
+}
+UNEVEN = Case((3, 0, 70, 1, 9), (9, 4, 70, 0, 150))
+"""No queries, no keys, more keys than queries and fewer."""
+EVEN = Case((40, 3, 0, 130), (40, 3, 0, 130), rest=0)
+
+
+@pytest.mark.parametrize("name", rest_slow(OPTIONS, ("causal", "soft scores and sinks")))
+@pytest.mark.parametrize("case", [UNEVEN, EVEN], ids=["uneven", "even"])
+def test_agrees_with_float64(road: None, case: Case, name: str) -> None:
+    options, tensors = dict(OPTIONS[name]), case.tensors
+    sinks = torch.linspace(-2, 2, case.heads) if options.pop("sinks", False) else None
+    y, lse = ops.varlen_attention_with_lse(*tensors, **options, sinks=sinks)
+    wanted, sums = exact(tensors, options.get("causal", False), options.get("window"), options.get("softcap"), sinks)
+    assert (y.dtype, lse.dtype) == (case.dtype, torch.float32)
+    assert float((y.double() - wanted).abs().max()) < 0.03
+    rows = int(tensors[3][-1])
+    torch.testing.assert_close(lse[:, :rows].double(), sums[:, :rows], rtol=0, atol=1e-2)
+    assert not y[rows:].any()
+
+
+@pytest.mark.parametrize("name", rest_slow(OPTIONS, ("causal", "all keys")))
+def test_tiles_of_several_sequences(name: str) -> None:
+    q, k, v, offsets, _ = Case((3, 0, 70, 1, 9, 60), (3, 0, 70, 1, 9, 60), rest=0).tensors
+    q, k, v = (torch.cat([x, torch.full_like(x[:5], torch.nan)]) for x in (q, k, v))  # behind the last sequence
+    options = dict(OPTIONS[name])
+    sinks = torch.linspace(-2, 2, 4) if options.pop("sinks", False) else None
+    with ops.simulated():
+        y, lse = ops.varlen_attention_with_lse(q, k, v, offsets, offsets, **options, sinks=sinks)
+        apart = ops.varlen_attention(q, k, v, offsets, offsets, **options, sinks=sinks, packed=False)
+    given = (options.get("causal", False), options.get("window"), options.get("softcap"), sinks)
+    wanted, sums = exact((q, k, v, offsets, offsets), *given)
+    rows = int(offsets[-1])
+    for found in (y, apart):
+        assert float((found[:rows].double() - wanted[:rows]).abs().max()) < 0.03
+    torch.testing.assert_close(lse[:, :rows].double(), sums[:, :rows], rtol=0, atol=1e-2)
+    assert sinks is not None or not y[rows:].any()
+
+
+def test_values_of_one_sequence_stay_away_from_others_on_request() -> None:
+    q, k, v, offsets, _ = Case((40, 30), (40, 30), rest=0).tensors
+    v[:40] = torch.nan
+    with ops.simulated():
+        y = ops.varlen_attention(q, k, v, offsets, offsets, packed=False)
+    assert y[:40].isnan().all()
+    assert y[40:].isfinite().all()
+
+
+@pytest.mark.parametrize("packed", [False, True])
+@pytest.mark.parametrize("offsets", [[0, 30, 20, 40], [-5, 10, 20, 40], [0, 10, 20, 41], [1, 10, 20, 40]])
+def test_hostile_offsets_write_nothing_and_are_reported(offsets: list[int], packed: bool) -> None:
+    q, k, v, good, _ = Case((10, 10, 20), (10, 10, 20), rest=0).tensors
+    bad = torch.tensor(offsets, dtype=torch.int32)
+    out = torch.full_like(q, 7.0)
+    for given in ((bad, bad),) if packed else ((bad, good), (good, bad)):
+        with ops.simulated(), pytest.raises(tw.TilewrightError, match="RUN023"):
+            ops.varlen_attention(q, k, v, *given, out=out, packed=packed)
+        with pytest.raises(tw.TilewrightError, match="ascending integers from 0 to at most 40"):
+            ops.varlen_attention(q, k, v, *given)
+    assert (out == 7.0).all()
+
+
+def test_results_go_where_they_are_asked_for(road: None) -> None:
+    tensors = UNEVEN.tensors
+    out = torch.full_like(tensors[0], torch.nan)
+    assert ops.varlen_attention(*tensors, out=out) is out
+    assert torch.equal(out, ops.varlen_attention(*tensors))
+
+
+def test_pytorch_serves_other_dtypes_and_widths() -> None:
+    for case in (Case((5, 9), (5, 9), width=48), Case((5, 9), (7, 9), dtype=torch.float64, index=torch.int64)):
+        y = ops.varlen_attention(*case.tensors, causal=True)
+        assert y.dtype == case.dtype
+        assert float((y.double() - exact(case.tensors, True, None, None, None)[0]).abs().max()) < 0.03
+
+
+@pytest.mark.parametrize("options", [(False, None, None), (True, 5, 2.0)])
+def test_opcheck(options: tuple[Any, ...]) -> None:
+    q, *others = UNEVEN.tensors
+    given = (q, *others, torch.zeros(4), 0.125, *options, False)
+    torch.library.opcheck(torch.ops.tilewright.varlen_attention.default, given)
+    outs = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0])
+    torch.library.opcheck(torch.ops.tilewright.varlen_attention_out.default, (*given, *outs))
+
+
+def test_in_one_compiled_graph() -> None:
+    tensors = UNEVEN.tensors
+
+    def twice(q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any) -> Any:
+        return ops.varlen_attention(q, k, v, cu_q, cu_k, causal=True) * 2
+
+    layer = torch.compile(twice, backend="aot_eager", fullgraph=True)
+    assert torch.equal(layer(*tensors), ops.varlen_attention(*tensors, causal=True) * 2)
+
+
+Q, K, V, CU_Q, CU_K = UNEVEN.tensors
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        (lambda: ops.varlen_attention(Q[0], K, V, CU_Q, CU_K), "q, k, v, cu_seqlens_q, cu_seqlens_k of"),
+        (lambda: ops.varlen_attention(Q, K, V[1:], CU_Q, CU_K), "q, k, v, cu_seqlens_q, cu_seqlens_k of"),
+        (lambda: ops.varlen_attention(Q[..., :32], K, V, CU_Q, CU_K), "q, k, v, cu_seqlens_q, cu_seqlens_k of"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q[1:], CU_K), "5 offsets of queries, 6 of keys"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q[:1], CU_K[:1]), "1 offsets of queries, 1 of keys"),
+        (lambda: ops.varlen_attention(Q[:, :3], K, V, CU_Q, CU_K), "3 heads of queries, 2 of keys"),
+        (
+            lambda: ops.varlen_attention(Q, K.half(), V.half(), CU_Q, CU_K),
+            "q of torch.bfloat16, k and v of torch.float16",
+        ),
+        (lambda: ops.varlen_attention(Q.int(), K.int(), V.int(), CU_Q, CU_K), "q of torch.int32"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q.float(), CU_K), "cu_seqlens_q of torch.float32"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K.short()), "cu_seqlens_k of torch.int16"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, sinks=torch.zeros(2)), "sinks of (2,)"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K.to("meta")), "tensors on cpu, cpu, cpu, cpu, meta"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, causal=True, window=0), "window=0"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, window=5), "window=5 without causal=True"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, softcap=0.0), "softcap=0.0"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, packed=True), "packed=True"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, out=torch.empty(2, 4, 64)), "out of (2, 4, 64)"),
+    ],
+)
+def test_arguments_that_do_not_fit(call: Callable[[], Any], found: str) -> None:
+    with pytest.raises(tw.TilewrightError) as caught:
+        call()
+    assert caught.value.code == "JIT010"
+    assert found in str(caught.value)
+
+
+def test_there_is_no_gradient() -> None:
+    q = Q.clone().requires_grad_()
+    options = (0.1, False, None, None, False)
+    for call in (
+        lambda: ops.varlen_attention(q, K, V, CU_Q, CU_K),
+        lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, out=q),
+        lambda: torch.ops.tilewright.varlen_attention(q, K, V, CU_Q, CU_K, None, *options)[0].sum().backward(),
+    ):
+        with pytest.raises(tw.TilewrightError, match="JIT011"):
+            call()
+    with torch.no_grad():
+        assert torch.equal(ops.varlen_attention(q, K, V, CU_Q, CU_K), ops.varlen_attention(Q, K, V, CU_Q, CU_K))
