@@ -132,6 +132,18 @@ def experts() -> Iterator[str]:
         yield f"| {case} | {' | '.join(cells + [''] * (7 - len(cells)))} |"
 
 
+def varlen() -> Iterator[str]:
+    """Attention over packed sequences beside PyTorch's varlen_attn."""
+    names = ("ours", "packed", "varlen_attn", "cudnn_loop", "dense", "copy")
+    yield (
+        "| case | tiles of one sequence, us | of several, us | varlen_attn, us | cuDNN, a loop, us | dense, us "
+        "| copy, us | of varlen_attn |"
+    )
+    for case, row in by_case("varlen").items():
+        us = (f"{row['microseconds'][name]:.1f}" if name in row["microseconds"] else "" for name in names)
+        yield f"| {case} | {' | '.join(us)} | {row['of']['varlen_attn']:.2f} |"
+
+
 def paged() -> Iterator[str]:
     """Decode over contiguous and paged caches beside cuDNN and flash attention over contiguous ones."""
     sizes = (16, 32, 64, 128)
@@ -234,6 +246,7 @@ def pages() -> dict[Path, str]:
         grouped(),
         experts(),
         paged(),
+        varlen(),
         products(),
     )
     for table in tables:
@@ -242,7 +255,7 @@ def pages() -> dict[Path, str]:
     runs = ("memory_bound", "padding", "torch_ops", "attention_backward", "indexed", "scan", "grouped", "moe", "paged")
     return {
         README: measured_so(readme, *shown),
-        PAGE: measured_so(measured, *runs, "products"),
+        PAGE: measured_so(measured, *runs, "varlen", "products"),
     }
 
 
