@@ -28,6 +28,7 @@ from tilewright.compiler.reliance import BROKEN, FAILED, Relied, Uniqueness, pro
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.compiler.staging import staged_facts
 from tilewright.compiler.workspaces import StagedTensor
+from tilewright.lang import elementwise
 from tilewright.lang import functions as tw
 from tilewright.lang.axes import UNIT, Axis, Span
 from tilewright.lang.fns import CompareFn, Numerics, ReduceFn
@@ -190,8 +191,8 @@ def _offsets_step(
         found = tw.zeros((at[0],), i32)
         for number, (_, descends, name) in enumerate(read):
             for places in tw.stream(given[name].shape[0], _JUDGED):
-                here = tw.where(at[0].index == number, descends(given, places), 0)
-                found.set(tw.maximum(found, here))
+                here = elementwise.where(at[0].index == number, descends(given, places), 0)
+                found.set(elementwise.maximum(found, here))
         given[BROKEN][at] = found
         tw.reduce_add(given[FAILED], at, found)
 
