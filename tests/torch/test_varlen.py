@@ -108,8 +108,8 @@ def test_tiles_of_several_sequences(name: str) -> None:
     options = dict(OPTIONS[name])
     sinks = torch.linspace(-2, 2, 4) if options.pop("sinks", False) else None
     with ops.simulated():
-        y, lse = ops.varlen_attention_with_lse(q, k, v, offsets, offsets, **options, sinks=sinks)
-        apart = ops.varlen_attention(q, k, v, offsets, offsets, **options, sinks=sinks, packed=False)
+        y, lse = ops.varlen_attention_with_lse(q, k, v, offsets, offsets, **options, sinks=sinks, packed=True)
+        apart = ops.varlen_attention(q, k, v, offsets, offsets, **options, sinks=sinks)
     given = (options.get("causal", False), options.get("window"), options.get("softcap"), sinks)
     wanted, sums = exact((q, k, v, offsets, offsets), *given)
     rows = int(offsets[-1])
@@ -119,11 +119,11 @@ def test_tiles_of_several_sequences(name: str) -> None:
     assert sinks is not None or not y[rows:].any()
 
 
-def test_values_of_one_sequence_stay_away_from_others_on_request() -> None:
+def test_values_of_one_sequence_stay_away_from_others() -> None:
     q, k, v, offsets, _ = Case((40, 30), (40, 30), rest=0).tensors
     v[:40] = torch.nan
     with ops.simulated():
-        y = ops.varlen_attention(q, k, v, offsets, offsets, packed=False)
+        y = ops.varlen_attention(q, k, v, offsets, offsets)
     assert y[:40].isnan().all()
     assert y[40:].isfinite().all()
 

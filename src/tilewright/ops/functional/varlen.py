@@ -17,9 +17,6 @@ from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 
 WIDTHS = (64, 128, 256)
 """Widths of a head that kernels are made for; others go to PyTorch."""
-SHORT = 128
-"""Rows of a sequence, on average, up to which tiles have rows of several (512 of 1 to 128 rows, 16 heads of 128, H200:
-205 us with the launch that finds their places, 446 with tiles of one; 32 of 1,024 rows: 480 and 401)."""
 _LOW = (torch.bfloat16, torch.float16)
 _INDICES = (torch.int32, torch.int64)
 
@@ -146,7 +143,7 @@ def varlen_attention(
     window: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
-    packed: bool | None = None,
+    packed: bool = False,
     out: Tensor | None = None,
 ) -> Tensor:
     """Attention within each of many sequences, packed one behind the other, as torch.nn.attention.varlen and
@@ -159,9 +156,9 @@ def varlen_attention(
     ``softcap``: scores x become softcap tanh(x / softcap). ``sinks``, one a head, are scores of a key without a value.
     ``scale`` is 1 / sqrt(width) if not given. A query that sees nothing has zeros, rows of no sequence too.
 
-    ``packed``: a tile has rows of several sequences, which is faster for short ones; chosen where one tensor gives both
-    offsets and sequences have 128 rows or fewer on average. There an infinity or NaN among the values of one sequence
-    may reach the results of those that lie beside it; ``packed=False`` keeps them apart.
+    ``packed``: a tile has rows of several sequences, where one tensor gives both offsets: faster for short ones (512 of 1
+    to 128 rows, 16 heads of 128, H200: 205 us instead of 446; 32 of 1,024 rows: 480 instead of 401). An infinity or NaN
+    among the values of one sequence may then reach the results of those that lie beside it.
 
     Offsets that do not begin with 0, ascend and end within the rows are reported (RUN023) by a later call of any
     kernel, or by ``tw.check()``, and no result is written, or zeros; PyTorch's path refuses them (JIT010). Kernels
@@ -183,7 +180,7 @@ def varlen_attention_with_lse(
     window: int | None = None,
     softcap: float | None = None,
     sinks: Tensor | None = None,
-    packed: bool | None = None,
+    packed: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """(varlen_attention, the natural logarithm of each row's sum of exponentials in float32, of (heads, rows), sinks
     counted in; -inf where a query sees nothing, 0 in rows of no sequence)."""
@@ -192,7 +189,7 @@ def varlen_attention_with_lse(
 
 def _attended(
     given: tuple[Any, ...], scale: float | None, causal: bool, window: int | None, softcap: float | None,
-    packed: bool | None, out: Any,
+    packed: bool, out: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
     given = (*to_low_precision(*given[:3]), *given[3:])
     _check(*given)
@@ -201,9 +198,9 @@ def _attended(
         _refuse_gradient()
     q = given[0]
     factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
-    options = (
-        factor, bool(causal), window, None if softcap is None else float(softcap), _is_packed(*given[:5], packed=packed)
-    )  # fmt: skip
+    if packed and (given[3] is not given[4] or q.shape[0] != given[1].shape[0]):
+        _misfit("packed=True", "one tensor as cu_seqlens_q and cu_seqlens_k, and as many rows of queries as of keys")
+    options = (factor, bool(causal), window, None if softcap is None else float(softcap), bool(packed))
     if out is None:
         plain = is_plain(tuple(t for t in given if t is not None))
         run: Any = _run if plain else torch.ops.tilewright.varlen_attention
@@ -216,15 +213,6 @@ def _attended(
     lse = _empty(q)[1]
     torch.ops.tilewright.varlen_attention_out(*given, *options, out, lse)
     return out, lse
-
-
-def _is_packed(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, *, packed: bool | None) -> bool:
-    """Tiles have rows of several sequences: where it was asked for, and where these are short on average."""
-    own = cu_q is cu_k and q.shape[0] == k.shape[0]
-    if packed and not own:
-        _misfit("packed=True", "one tensor as cu_seqlens_q and cu_seqlens_k, and as many rows of queries as of keys")
-    short = q.shape[0] <= SHORT * (cu_q.shape[0] - 1)
-    return (own and short) if packed is None else packed
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, sinks: Tensor | None) -> None:
