@@ -114,7 +114,7 @@ class Iterations:
         if isinstance(value, Choice):
             if carried is None and self._changes_hands(value, name):
                 return self._left_whole(value, name)
-            parts = [(self._condition_left(c, name, last), self.left(p, name, last, carried)) for c, p in value.parts]
+            parts = [(self.condition_left(c, name, last), self.left(p, name, last, carried)) for c, p in value.parts]
             return self.values.choose(parts)
         terms = self.terms
         total: Value = terms.const(value.width, 0)
@@ -190,7 +190,8 @@ class Iterations:
 
         return cases.rebuilt(condition, lasting)
 
-    def _condition_left(self, condition: Condition, name: str, last: Poly) -> Condition:
+    def condition_left(self, condition: Condition, name: str, last: Poly) -> Condition:
+        """What a condition of an iteration is in the one of number ``last``."""
         return self.mapped(condition, lambda q: self.left(q, name, last), lambda q: self.varies(q, name))
 
     def mapped(

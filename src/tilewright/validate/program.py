@@ -298,6 +298,8 @@ class Program:
         resting = frozenset(need for r in leaving for need in self.needs.pop(r, NOTHING))
         if resting and self.slice is None:  # what values rest on is proved where they are computed
             region.events.append(Event("needs", self.cases.true, (), region.where, region.order, resting))
+        none = self.terms.const(0, 0)
+        runs = self.iterations.condition_left(region.again, region.name, none) if region.top_tested else 0
         live = self.registers.live[target]
         for r in written - live:  # nobody asks for what they were in the last iteration
             left.pop(r, None)
@@ -312,11 +314,12 @@ class Program:
             if region.top_tested and r in region.carried:
                 following, initial = region.carried[r].next, region.carried[r].initial
                 assert following is not None
-                ran = self.cases.at_least(last, 1)
                 before = self.terms.sub(last, self.terms.const(0, 1))
-                behind = self.values.select(ran, self.iterations.left(following, region.name, before), initial)
+                behind = self.values.select(runs, self.iterations.left(following, region.name, before), initial)
             else:
                 behind = self.iterations.left(value, region.name, last)
+                if region.top_tested and behind is not value:  # where no iteration is made, none has changed it
+                    behind = self.values.select(runs, behind, self.iterations.left(value, region.name, none))
             if flowing:
                 left[r] = behind
             else:
