@@ -44,16 +44,22 @@ class Unlike:
 def compare(source: tile.Kernel, lowered: t.Kernel) -> tuple[Unlike, ...]:
     """Where the Transport IR is not shown to store what the Tile IR stores, for all arguments of its class; empty if
     nowhere."""
+    first = _compared_so(source, lowered, inside=False)
+    return first if first and _compared_so(source, lowered, inside=True) else ()
+
+
+def _compared_so(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> tuple[Unlike, ...]:
+    """The same where what loops carry is asked for ``inside`` of the bounds of their steps alone, or everywhere."""
     with np.errstate(over="ignore"):
         try:
-            return tuple(dict.fromkeys(_compared(source, lowered)))
+            return tuple(dict.fromkeys(_compared(source, lowered, inside=inside)))
         except Undecided as error:
             return (Unlike(error.where, f"undecided: {error.what}"),)
         except (ArithmeticError, ExprError, LookupError, TypeError, ValueError) as error:  # a text that says nonsense
             return (Unlike("", f"undecided: {type(error).__name__}: {error}"),)
 
 
-def _compared(source: tile.Kernel, lowered: t.Kernel) -> Iterator[Unlike]:
+def _compared(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> Iterator[Unlike]:
     facts = Facts(_known(lowered)).when([*(a.expr for a in lowered.assumptions), *(r.expr for r in source.requires)])
     yield from _grid(source, lowered, facts)
     paths: list[list[int]] = [[]]
@@ -62,7 +68,7 @@ def _compared(source: tile.Kernel, lowered: t.Kernel) -> Iterator[Unlike]:
         count += 1
         if count > MOST_PATHS:
             raise Undecided("too many branches")
-        path = Path(paths.pop(), paths)
+        path = Path(paths.pop(), paths, inside=inside)
         yield from _path(source, lowered, facts, path)
 
 

@@ -62,11 +62,12 @@ class Path:
     """Which branch is taken at each condition of the launch and its programs, and what small remainders are.
 
     ``taken`` are the choices in the order in which they come up, those at the end still open; other ones are left in
-    ``more`` for other paths.
+    ``more`` for other paths. ``inside``: what loops carry is asked for inside of the bounds alone under which their
+    steps load, where these stay the same; otherwise what lies beyond them is carried, too.
     """
 
-    def __init__(self, taken: list[int], more: list[list[int]]):
-        self.taken, self.more = taken, more
+    def __init__(self, taken: list[int], more: list[list[int]], *, inside: bool = False):
+        self.taken, self.more, self.inside = taken, more, inside
         self.chosen: dict[Expr, int] = {}
 
     def choose(self, what: Expr, count: int) -> int:
@@ -248,7 +249,7 @@ class Threads:
             self.block(op.body.block)
             if not counts:
                 self.written = written
-            after = [self.held[b].folded(self.arithmetic, kind_of(b)) for b in carried]
+            after = [self._after_step(self.held[b], kind_of(b), op.counter.data) for b in carried]
             for place, value in enumerate(after):
                 grown = merged(needs[place], self._beyond_step(value.need, op.counter.data))
                 if counts and without(grown, needs[place]):
@@ -283,6 +284,12 @@ class Threads:
 
     def left(self, op: t.For) -> None:
         """What is to be done after a loop."""
+
+    def _after_step(self, value: Value, kind: DType, counter: str) -> Value:
+        """What a step leaves, without a guard."""
+        lasts = all(form in self.integers.forms and counter not in self.integers.forms[form].symbols
+                    for form in value.guard)  # fmt: skip
+        return value.flat() if self.path.inside and lasts else value.folded(self.arithmetic, kind)
 
     def _beyond_step(self, need: Atoms, counter: str) -> Atoms:
         """Bounds without which a value is not known, after the step they speak of: nothing tells any longer whether
