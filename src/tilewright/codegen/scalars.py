@@ -148,6 +148,9 @@ def _operation(
         case tile.Binary():
             fn, a, b = op.fn.data, get(op.operands[0]), get(op.operands[1])
             exact = fn in ("min", "max") if dtype.is_float else dtype.is_bool or fn in _STAYS
+            power = _power_of_two(op) if dtype.is_int else None
+            if power is not None:  # of a negative number, too, shifts and masks are those of the floor
+                return (f"{a} >> {power}" if fn == "floordiv" else f"{a} & {literal((1 << power) - 1, dtype)}"), True
             return _combine(fn, dtype, a, b), exact
         case tile.Fma() | t.Fma():
             return f"__fmaf_rn({', '.join(map(get, op.operands))})", True
@@ -180,6 +183,15 @@ def _of_bits(dtype: DType, word: str) -> str:
     if dtype.bits == 32:
         return f"({Storage(dtype, 1).compute})({word})"
     return f"{dtype.name}_round((int)({word}))"
+
+
+def _power_of_two(op: tile.Binary) -> int | None:
+    """The k of a division by the constant 2**k."""
+    divisor = op.operands[1].owner
+    if op.fn.data not in ("floordiv", "mod") or not isinstance(divisor, tile.Constant):
+        return None
+    n = int(divisor.value.data)
+    return n.bit_length() - 1 if n > 0 and n & (n - 1) == 0 else None
 
 
 def _cast(op: tile.Cast, dtype: DType, get: Callable[[SSAValue], str]) -> tuple[str, bool]:

@@ -14,6 +14,7 @@ from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
 from tilewright.validate.polynomials import Atom, Coefficient, Monomial, Poly, Table
+from tilewright.validate.readings import Reader, Readings
 from tilewright.validate.regions import Need
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
@@ -21,6 +22,9 @@ from tilewright.validate.values import Choice, Value, Values, in_order
 
 MOST_RUNS = 4
 """Of ones in a mask of ``and``; beyond, the result is a word that is not looked into."""
+
+MOST_PAIRS = 12
+"""Of integers that two words say, beyond which words are not compared as integers."""
 
 MOST_NUMBERS = 4
 """Below which a word that is not looked into is compared number by number."""
@@ -44,6 +48,7 @@ class Arithmetic:
         self.terms: Terms = values.terms
         self.cases: Cases = values.cases
         self.floats = Floats(values)
+        self.reader = Reader(values)
         self.needs: set[Need] = set()
         self.terms.bitwise = self.bitwise
 
@@ -57,37 +62,15 @@ class Arithmetic:
         low, high = self.terms.interval(p)
         half = 1 << (p.width - 1)
         if low is None or high is None or low < -half or high >= half:
-            self.needs.add(Need(self.terms.resize(p, 0), -half, half - 1, self.values.where))
+            whole, where = self.terms.resize(p, 0), self.values.where
+            parts = self.reader.by_signs(p, where) if self._is_offset(p) else None
+            self.needs.update(Need(q, -half, half - 1, c) for c, q in parts or [(where, whole)])
         return self.terms.resize(p, 0)
 
     def _is_offset(self, p: Poly) -> bool:
         """Some data is multiplied with what is counted: a loaded coordinate with a stride."""
         atoms = self.terms.atoms
         return any(len({atoms[i].bits > 0 for i in monomial}) == 2 for monomial, _ in p.terms)
-
-    def readings(self, p: Poly, *, signed: bool = True) -> list[tuple[Condition, Poly]] | None:
-        """The signed reading of a whole word of data, by cases: itself, and from the sign's weight on 2**width less; of
-        one of several words, case by case. None for words that are put together or computed from data. Not ``signed``:
-        the word itself."""
-        number, atom = self.terms.number(p), self.terms.single(p)
-        if number is not None:
-            return [(self.cases.true, self.terms.const(0, number if signed else number % (1 << p.width)))]
-        low, high = self.terms.interval(p)
-        if low is not None and high is not None and low >= 0 and high < 1 << (p.width - 1):
-            return [(self.cases.true, self.terms.resize(p, 0))]
-        if atom is None or atom.bits != p.width or p.width < 32:
-            return None
-        if atom.kind == "choice":
-            (chosen,) = cast("tuple[Choice]", atom.args)
-            each = [(c, self.readings(part, signed=signed)) for c, part in chosen.parts]
-            parts = [(self.cases.both(c, d), q) for c, found in each for d, q in found or ()]
-            return None if any(found is None for _, found in each) else parts
-        if not signed:
-            return [(self.cases.true, self.terms.resize(p, 0))]
-        negative = self.cases.at_least(self.terms.of(0, atom), 1 << (p.width - 1))
-        whole = self.terms.resize(p, 0)
-        less = self.terms.sub(whole, self.terms.const(0, 1 << p.width))
-        return [(self.cases.negate(negative), whole), (negative, less)]
 
     def extended(self, p: Poly, bits: int, width: int) -> Poly:
         """The low ``bits`` bits, sign-extended: x - 2**bits * x[bits - 1]."""
@@ -428,10 +411,10 @@ class Arithmetic:
         """The comparison of ``_compare`` once its operands are in the order for it."""
         cases = self.cases
         if self.is_data(a) or self.is_data(b):
-            less = self._less_than_counted(a, b) if kind[0] == "s" and name not in ("eq", "ne") else None
-            if less is None:
+            read, positive = self._read_compared(name, kind, a, b), ("lt", "gt", "eq")
+            if read is None:
                 return self.compare_data(name, kind, a, b)
-            return less if name in ("lt", "gt") else cases.negate(less)
+            return read if name in positive else cases.negate(read)
         if name in ("eq", "ne"):
             found = cases.equal(self.signed(a), self.signed(b))
             return found if name == "eq" else cases.negate(found)
@@ -441,18 +424,35 @@ class Arithmetic:
             less = self.values.test(cases.less, self.unsigned(a), self.unsigned(b))
         return less if name in ("lt", "gt") else cases.negate(less)
 
-    def _less_than_counted(self, a: Poly, b: Poly) -> Condition | None:
-        """a < b of a whole word of data and an integer that is counted with, on either side: a comparison of integers
-        in each case of the word. A word that is loaded is compared with numbers by the range that it lies in."""
-        data, other = (a, b) if self.is_data(a) else (b, a)
-        atom = self.terms.single(data)
-        if self.is_data(other) or atom is None or (self.terms.number(other) is not None and atom.kind != "choice"):
+    def _read_compared(self, name: str, kind: str, a: Poly, b: Poly) -> Condition | None:
+        """a < b, or a = b, of words that data is in, as the integers that they say: of a whole word and an integer that
+        is counted with, and of what is computed from words that are loaded. A word is compared with a number by the
+        range that it lies in, and two words by their difference (``compare_data``)."""
+        equal, signed = name in ("eq", "ne"), kind[0] == "s" or name in ("eq", "ne")
+        words = [self.terms.single(p) for p in (a, b) if self.is_data(p)]
+        if any(self._word(p) is not None and self.terms.number(q) is not None for p, q in ((a, b), (b, a))):
+            if equal or not signed or words[0] is None or words[0].kind != "choice":
+                return None
+        elif equal and all(word is not None for word in words):
             return None
-        x = self.readings(a) if data is a else [(self.cases.true, self.signed(a))]
-        y = self.readings(b) if data is b else [(self.cases.true, self.signed(b))]
-        if x is None or y is None:
+        plain = signed and len(words) == 1 and words[0] is not None
+        if not plain and not (self.reader.is_loaded(a) and self.reader.is_loaded(b)):
             return None
-        return self.cases.any(self.cases.all((c, d, self.cases.less(p, q))) for c, p in x for d, q in y)
+        x, y = self._read(a, signed=signed), self._read(b, signed=signed)
+        if x is None or y is None or len(x) * len(y) > MOST_PAIRS:
+            return None
+        compare = self.cases.equal if equal else self.cases.less
+        return self.cases.any(self.cases.all((c, d, compare(p, q))) for c, p in x for d, q in y)
+
+    def _read(self, p: Poly, *, signed: bool) -> Readings | None:
+        """The integers that a word says; what is counted with is one, in a range that is proved."""
+        if self.is_data(p):
+            return self.reader.readings(p, signed=signed)
+        if signed:
+            return [(self.cases.true, self.signed(p))]
+        low, high = self.terms.interval(p)
+        fits = low is not None and high is not None and low >= 0 and high < 1 << p.width
+        return [(self.cases.true, self.terms.resize(p, 0))] if fits else self.reader.readings(p, signed=False)
 
     def unsigned(self, p: Poly) -> Value:
         """The unsigned reading of a word over the integers: of a negative number, 2**width more."""
@@ -543,14 +543,14 @@ class Arithmetic:
         return cases.either(inside, cases.negate(cases.at_least(data, max(0, first + count - modulus))))
 
     def _signs(self, p: Poly) -> Condition | None:
-        """Where a xor is negative: the signs of its operands differ."""
+        """Where a word that is joined from two is negative, by their signs: of a xor where they differ."""
         atom = self.terms.single(p)
-        if atom is None or atom.kind != "xor" or not atom.bits:
+        if atom is None or atom.kind not in ("and", "or", "xor") or not atom.bits:
             return None
         x, y = (cast("Value", arg) for arg in atom.args)
         zero = self.terms.const(p.width, 0)
         x, y = (self.compare("lt", f"s{p.width}", arg, zero) for arg in (x, y))
-        return self.cases.differ(x, y)
+        return {"and": self.cases.both, "or": self.cases.either, "xor": self.cases.differ}[atom.kind](x, y)
 
     def compare_floats(self, name: str, a: Value, b: Value, kind: str = "f32") -> Condition:
         """setp of floats: unordered forms are the negations of ordered ones."""

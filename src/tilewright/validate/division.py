@@ -56,6 +56,9 @@ def quotient_of(terms: TermStore, a: Poly, n: int) -> Poly:
         least, most = terms.interval(terms.make(0, small))
         if least is not None and most is not None and least >= 0 and most < g:
             return terms.add(quotient, terms.floordiv(terms.make(0, large), n // g))
+    piece = _piece(terms, remainder, n)
+    if piece is not None:
+        return terms.add(quotient, piece)
     nested = _nested(terms, remainder, n)
     if nested is not None:
         return terms.add(quotient, nested)
@@ -69,6 +72,15 @@ def quotient_of(terms: TermStore, a: Poly, n: int) -> Poly:
             return terms.add(quotient, remainder)
     atom = terms.atom("fdiv", remainder, n, low=bounds[0], high=bounds[1])
     return terms.add(quotient, terms.of(0, atom))
+
+
+def _piece(terms: TermStore, a: Poly, n: int) -> Poly | None:
+    """floor(x / 2**k) of data is its bits from k on."""
+    if n & (n - 1) or len(a.terms) != 1 or a.terms[0][1] != 1 or len(a.terms[0][0]) != 1:
+        return None
+    atom = terms.atoms[a.terms[0][0][0]]
+    low = n.bit_length() - 1
+    return terms.of(0, terms.field_atom(atom.id, low, atom.bits - low)) if atom.bits > low else None
 
 
 def _nested(terms: TermStore, a: Poly, n: int) -> Poly | None:

@@ -12,8 +12,8 @@ from itertools import permutations
 
 import numpy as np
 
-from tilewright.validate.cases import Condition
-from tilewright.validate.floats import Floats
+from tilewright.validate.arithmetic import Arithmetic
+from tilewright.validate.cases import Condition, Node
 from tilewright.validate.loops import Iterations
 from tilewright.validate.networks import Networks
 from tilewright.validate.polynomials import Atom, Coefficient, Field, Monomial, Poly, Table
@@ -53,7 +53,8 @@ class Equality:
     ):
         self.values, self.terms, self.cases = values, values.terms, values.cases
         self.iterations = Iterations(values)
-        self.floats = Floats(values)
+        self.arithmetic = Arithmetic(values)
+        self.floats = self.arithmetic.floats
         self.shapes = Shapes(values)
         self.plan, self.program, self.care = plan, program, care
         self.shuffles, self.same_event, self.impossible = shuffles, same_event, impossible
@@ -67,6 +68,8 @@ class Equality:
         self._tests_of: dict[tuple[Value, int], dict[Poly, Atom]] = {}
         self.parents, self.branches = parents, branches
         self._assumed: set[tuple[int, Poly]] = set()
+        self._tested_by: dict[Node, dict[Poly, Atom]] = {}
+        self._lesser: dict[tuple[Poly, Condition], Value] = {}
         self._made_again: dict[Condition, Networks] = {}
         self._branch_of: dict[tuple[Condition, Condition], Condition] = {}
         self._carries: dict[str, tuple[Mapping[str, Value], Mapping[str, Value]]] = {}
@@ -119,7 +122,7 @@ class Equality:
     def _in_common_terms(self, ir: Value, ptx: Value, care: Condition) -> tuple[tuple[Condition, Poly], ...]:
         """The cases of the PTX's value; tests of its operands that equal tests of the IR's are the IR's there."""
         parts = self.values.parts(ptx)
-        if not any(self.cases.tests_data(c) for c, _ in parts):
+        if not any(self._tested(c) for c, _ in parts):
             return parts
         ours, theirs = {**self._tests(ir, 3), **self._tested(care)}, self._tests(ptx)
         care = self.cases.without_tests(care)
@@ -153,11 +156,21 @@ class Equality:
         return found
 
     def _tested(self, condition: Condition) -> dict[Poly, Atom]:
-        """The tests of data that a condition depends on."""
-        if not self.cases.tests_data(condition):
+        """The tests of data that a condition depends on, and the integers that data is in, each with the data."""
+        if isinstance(condition, int):
             return {}
-        tests = (quantity for quantity in self.cases.quantities_of(condition) if self.cases.is_test(quantity))
-        return {quantity: atom for quantity in tests if (atom := self.terms.single(quantity)) is not None}
+        found = self._tested_by.get(condition)
+        if found is None:
+            found = self._tested_by[condition] = {
+                quantity: atom
+                for quantity in self.cases.quantities_of(condition)
+                if (atom := self._test_or_data(quantity)) is not None
+            }
+        return found
+
+    def _test_or_data(self, quantity: Poly) -> Atom | None:
+        atoms = (self.terms.atoms[i] for monomial, _ in quantity.terms for i in monomial)
+        return next((atom for atom in atoms if atom.bits or atom.kind.startswith("test.")), None)
 
     def _polys(self, p: Poly, q: Poly, care: Condition) -> bool:
         if p is q or self.values.is_open(p):
@@ -347,6 +360,8 @@ class Equality:
         atom = self.terms.single(p)
         if atom is None or atom.kind == "choice":
             return self._sum_under(p, care)
+        if atom.kind.startswith(LEAST):
+            return self._least_under(p, atom, care)
         if not atom.kind.startswith(COMPUTED):
             return p
         args: list[Value] = []
@@ -357,6 +372,21 @@ class Equality:
         if all(x is y for x, y in zip(args, atom.args, strict=True)):
             return p
         return self.floats.remade(atom.kind, p.width, args)
+
+    def _least_under(self, p: Poly, atom: Atom, care: Condition) -> Value:
+        """The lesser or the greater of the words that there are where ``care`` holds: beside a word that no other is
+        less than, or greater, the other one; of words that are not negative the signed one is the one without sign."""
+        key = (p, care)
+        found = self._lesser.get(key)
+        if found is None:
+            args = [self._under(arg, care) if isinstance(arg, Poly) else arg for arg in atom.args]
+            a, b = (self._narrowed(arg, care) for arg in args if isinstance(arg, Poly | Choice))
+            found = p
+            if any(x is not y for x, y in zip((a, b), atom.args, strict=True)):
+                name, kind = atom.kind.split(".")
+                found = self.arithmetic.least(kind, a, b, "min" if name == "least" else "max")
+            self._lesser[key] = found
+        return found
 
     def _sum_under(self, p: Poly, care: Condition) -> Poly:
         total = self.terms.const(p.width, 0)
@@ -428,7 +458,7 @@ class Equality:
             assert isinstance(f, Field)
             assert isinstance(g, Field)
             if (f.low, f.count) != (g.low, g.count):
-                return False
+                return self._truncated(a, b, care)
             return self._atoms(self.terms.atoms[f.base], self.terms.atoms[g.base], care)
         if a.kind in ("exit", "total", "sum"):
             if a.args[0] != b.args[0]:
@@ -450,9 +480,10 @@ class Equality:
         return all(self._arguments(x, y, care) for x, y in zip(a.args, b.args, strict=True))
 
     def _truncated(self, a: Atom, b: Atom, care: Condition) -> bool:
-        """A word of the IR against its low bits, where ``care`` leaves no others."""
-        field = b.args[0] if b.kind == "field" else None
-        if not isinstance(field, Field) or (field.base, field.low) != (a.id, 0):
+        """A word of the IR, or bits of one, against the low bits of it, where ``care`` leaves no others."""
+        field, whole = (x.args[0] if x.kind == "field" else None for x in (b, a))
+        base, low = (whole.base, whole.low) if isinstance(whole, Field) else (a.id, 0)
+        if not isinstance(field, Field) or (field.base, field.low) != (base, low) or field.count >= a.bits:
             return False
         larger = self.cases.both(care, self.cases.at_least(self.terms.of(0, a), 1 << field.count))
         return larger == 0 or self.impossible(larger)

@@ -153,9 +153,10 @@ class Prover:
         for monomial, c in negative or terms:
             known = self._slacks(holds).get(monomial, ())
             for slack, d in (*known, *self._of_quotient(monomial), *self._of_field(monomial)):
-                if c * d <= 0 or c % d:
+                if c * d <= 0 or (c % d and d % c):
                     continue
-                if self.not_negative(self.terms.sub(p, self.terms.scale(slack, c // d)), holds, depth - 1):
+                left = self.terms.scale(p, max(1, d // c))  # as much as p is
+                if self.not_negative(self.terms.sub(left, self.terms.scale(slack, max(1, c // d))), holds, depth - 1):
                     return True
         return False
 
@@ -169,14 +170,14 @@ class Prover:
         return [(residue, -n), (self.terms.sub(self.terms.const(0, n - 1), residue), n)]
 
     def _of_field(self, monomial: Monomial) -> list[tuple[Poly, int]]:
-        """The low bits of a word are not more than the word."""
+        """Bits of a word are not more than all of the word from the same bit on."""
         atom = self.terms.atoms[monomial[0]]
         if len(monomial) != 1 or atom.kind != "field":
             return []
         (field,) = atom.args
         assert isinstance(field, Field)
-        whole = self.terms.of(0, self.terms.atoms[field.base])
-        return [(self.terms.sub(whole, self.terms.of(0, atom)), -1)] if field.low == 0 else []
+        whole = self.terms.field_atom(field.base, field.low, self.terms.atoms[field.base].bits - field.low)
+        return [] if whole is atom else [(self.terms.sub(self.terms.of(0, whole), self.terms.of(0, atom)), -1)]
 
     def _slacks(self, holds: Condition) -> Slacks:
         """Polynomials that are not negative where the condition holds, by their terms."""
@@ -361,7 +362,7 @@ class Prover:
         return any(self._inside(tensor, value, holds) for tensor in self.tensors.values())
 
     def _inside(self, tensor: Tensor, value: Poly, holds: Condition) -> bool:
-        coordinates = self.coordinates(tensor, value)
+        coordinates = self._by_numbers(tensor, value) or self.coordinates(tensor, value)
         if coordinates is None:
             return False
         one = self.terms.const(0, 1)
@@ -370,6 +371,17 @@ class Prover:
             if not self.not_negative(coordinate, holds) or not self.not_negative(last, holds):
                 return False
         return True
+
+    def _by_numbers(self, tensor: Tensor, value: Poly) -> list[Poly] | None:
+        """Coordinates of an offset in a tensor whose strides are numbers, each a part of the one before."""
+        found: list[Poly] = []
+        for stride in tensor.strides:
+            step = self.terms.number(stride)
+            if step is None or step < 1:
+                return None
+            found.append(self.terms.floordiv(value, step))
+            value = self.terms.sub(value, self.terms.scale(found[-1], step))
+        return found if self.terms.number(value) == 0 else None
 
     def coordinates(self, tensor: Tensor, value: Poly) -> list[Poly] | None:
         """A value as a sum of coordinates times the tensor's strides; None if it is none, or has strides of others."""

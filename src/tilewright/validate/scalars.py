@@ -291,6 +291,10 @@ class Scalars:
             floor = values.lift(lambda x: self.terms.floordiv(self.arithmetic.signed(x), number), a)
             floor = values.resize(floor, a.width)
             return floor, values.sub(a, values.mul(floor, b))
+        if number is not None and number > 0 and number & (number - 1) == 0:
+            by, low = self.terms.const(32, number.bit_length() - 1), self.terms.const(a.width, number - 1)
+            floor = values.lift(lambda x: self.arithmetic.shift("shr", x, by, signed=True), a)
+            return floor, values.lift(lambda x: self.arithmetic.bitwise("and", x, low), a)
         zero, one = self.terms.const(a.width, 0), self.terms.const(a.width, 1)
         none, minus = compare("eq", kind, b, zero), compare("eq", kind, b, self.terms.const(a.width, -1))
         quotient = values.lift(lambda x, y: self.arithmetic.truncated(kind, x, y), a, b)

@@ -360,8 +360,8 @@ class Terms:
                     del known[p]
 
     def _is_product(self, monomial: Monomial) -> bool:
-        """A product, or a sum over iterations, which nothing else bounds."""
-        return len(monomial) > 1 or (len(monomial) == 1 and self.atoms[monomial[0]].kind in ("sum", "total"))
+        """A product, a quotient of two variables, or a sum over iterations, which nothing else bounds."""
+        return len(monomial) > 1 or (len(monomial) == 1 and self.atoms[monomial[0]].kind in ("div", "sum", "total"))
 
     def _rests_on(self, a: Poly, leading: Monomial) -> bool:
         """Whether a fact about a term may narrow the bounds of a polynomial."""

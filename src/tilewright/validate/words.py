@@ -9,6 +9,7 @@ import numpy as np
 
 from tilewright.validate.polynomials import (
     Coefficient,
+    Field,
     Monomial,
     Poly,
 )
@@ -54,6 +55,24 @@ def sliced(terms: TermStore, a: Poly, low: int, count: int) -> Poly | None:
             total[part.id,] = 1 << (first - low)
     found = terms.make(0, terms.joined(0, total) if len(total) > 1 else total)
     return terms.add(found, others)
+
+
+def without_upper(terms: TermStore, a: Poly) -> Poly:
+    """x - 2**k * x[k:] is x[:k], over the integers, of all data in a sum."""
+    total = dict(a.terms)
+    for monomial, c in a.terms:
+        for place, i in enumerate(monomial):
+            field = terms.atoms[i].args[0] if terms.atoms[i].kind == "field" else None
+            if not isinstance(field, Field) or field.low + field.count != terms.atoms[field.base].bits:
+                continue
+            rest = monomial[:place] + monomial[place + 1 :]
+            whole = tuple(sorted((*rest, field.base)))
+            factor = total.get(whole)
+            if isinstance(c, int) and isinstance(factor, int) and c == -factor << field.low and monomial in total:
+                del total[monomial], total[whole]
+                low = tuple(sorted((*rest, terms.field_atom(field.base, 0, field.low).id)))
+                return without_upper(terms, terms.add(terms.make(0, total), terms.make(0, {low: factor})))
+    return a
 
 
 def may_be_set(terms: TermStore, a: Poly) -> int:

@@ -257,6 +257,19 @@ class Instructions:
         assert found is None or isinstance(found, Poly | Choice)
         return found
 
+    def places(self, address: Value) -> list[tuple[Condition, Condition, str, Poly]]:
+        """Where an address lies, by its cases and by the signs of data in it: the case, where the present instruction
+        runs in it, the tensor, and the offset."""
+        found: list[tuple[Condition, Condition, str, Poly]] = []
+        for condition, base in self.values.parts(address):
+            here = self.cases.both(self.holds, condition)
+            split = self.arithmetic.reader.by_signs(base, condition) or [(condition, base)]
+            met = [(c, inside, q) for c, q in split if (inside := self.cases.both(self.holds, c)) != 0]
+            if len(met) < 2:  # elsewhere it does not run
+                met = [(condition, here, met[0][2] if met else base)]
+            found += [(c, inside, *self.located(q)) for c, inside, q in met]
+        return found
+
     def located(self, address: Poly) -> tuple[str, Poly]:
         """The tensor, or ``shared``, that an address lies in, and the offset in bytes over the integers."""
         offset = self.terms.resize(address, 0)

@@ -53,9 +53,7 @@ def _ld(machine: Instructions, i: Instruction) -> None:
 def _vector(machine: Instructions, address: Value, size: int) -> None:
     """Notes an access of several elements at once, whose address must be a multiple of its bytes."""
     where = f"line {machine.instruction.line}"
-    for condition, base in machine.values.parts(address):
-        tensor, offset = machine.located(base)
-        here = machine.cases.both(machine.holds, condition)
+    for _, here, tensor, offset in machine.places(address):
         if here != 0 and size > machine.memory.element_bytes.get(tensor, size):
             machine.region.vectors.append(WideAccess(tensor, offset, size, here, where))
 
@@ -68,9 +66,7 @@ def _loaded(machine: Instructions, address: Value, size: int, order: int) -> Val
     """``size`` bytes at an address, which may lie in several tensors."""
     needs, where = machine.used | frozenset(machine.arithmetic.needs), f"line {machine.instruction.line}"
     parts: list[tuple[Condition, Value]] = []
-    for condition, base in machine.values.parts(address):
-        tensor, offset = machine.located(base)
-        here = machine.cases.both(machine.holds, condition)
+    for condition, here, tensor, offset in machine.places(address):
         if tensor in machine.program.constants:
             parts.append((condition, _constant(machine, tensor, offset, size, here)))
             continue
@@ -124,11 +120,9 @@ def _st(machine: Instructions, i: Instruction) -> None:
 
 def _store_pieces(machine: Instructions, address: Value, size: int, word: Value, order: int, kind: str = "st") -> None:
     needs, where = machine.used | frozenset(machine.arithmetic.needs), f"line {machine.instruction.line}"
-    for condition, base in machine.values.parts(address):
-        tensor, offset = machine.located(base)
+    for _, here, tensor, offset in machine.places(address):
         if tensor in machine.program.constants:
             raise Undecided(f"a store to {tensor}", where)
-        here = machine.cases.both(machine.holds, condition)
         machine.memory.store(machine.region, here, tensor, offset, size, word, where, order, needs, kind)
 
 

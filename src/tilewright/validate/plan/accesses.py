@@ -59,7 +59,7 @@ def _integers(plan: Plan, word: Value, where: str, *, signed: bool = True) -> It
         if not plan.arithmetic.is_data(p):
             yield holds, plan.terms.resize(p, 0)
             continue
-        readings = plan.arithmetic.readings(p, signed=signed)
+        readings = plan.arithmetic.reader.readings(p, signed=signed)
         if readings is None:
             raise Undecided("a coordinate that is computed from loaded integers", where)
         yield from ((plan.cases.both(holds, c), q) for c, q in readings)

@@ -128,6 +128,8 @@ class Plan:
                 case Compare("<" | "<=" as op, x, y) if x.polynomial and y.polynomial:
                     apart = self.values.sub(self.expr(y), self.expr(x))
                     self.never_negative(self.values.sub(apart, self.terms.const(0, int(op == "<"))))
+                case Compare("<", x, Const(end)):
+                    self._kept_below(self.expr(x), int(end))
                 case _:
                     pass
         self.bind(t.THREAD, self.terms.table(0, np.arange(self.kernel.threads.data)))
@@ -138,6 +140,23 @@ class Plan:
             self.base = self.terms.scale(up, align)
         self.block(body)
         return self.region
+
+    def _kept_below(self, value: Value, end: int) -> None:
+        """Notes that a launch keeps a sum of extents, each at least 0, below a number: how far a tensor reaches that has
+        numbers for strides."""
+        total = value
+        while isinstance(total, Poly):
+            if any(len(monomial) > 1 for monomial, _ in total.terms):
+                return
+            greater = next(((m, c) for m, c in total.terms if m and self.terms.atoms[m[0]].kind == "max"), None)
+            if greater is None:
+                return self.never_negative(self.values.sub(self.terms.const(0, end - 1), total))
+            (monomial, c), args = greater, self.terms.atoms[greater[0][0]].args
+            extent = next((x for x in args if isinstance(x, Poly) and self.terms.number(x) is None), None)
+            if extent is None or not isinstance(c, int) or c < 0:
+                return
+            rest = self.terms.make(0, {m: k for m, k in total.terms if m != monomial})
+            total = self.terms.add(rest, self.terms.scale(extent, c))  # the greater of two is not less than either
 
     def block(self, block: Block) -> None:
         """Runs the ops of a block."""
@@ -346,6 +365,9 @@ class Plan:
         """Notes that 0 <= value < extent."""
         self.never_negative(value)
         self.never_negative(self.values.sub(self.values.sub(extent, self.terms.const(0, 1)), value))
+        most = self.values.number(extent)
+        if most is not None and isinstance(value, Poly):
+            self.terms.bound(value, 0, most - 1)
 
     def moved(self, tensor: str, offset: Value, size: int) -> None:
         """Notes that an op moves some bytes at once, which the IR's proofs show to be aligned."""
