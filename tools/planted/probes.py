@@ -348,6 +348,19 @@ def gathered(index: tw.Tensor["M"], x: tw.Tensor["V", "N"], y: tw.Tensor["M", "N
 
 
 @tw.kernel
+def paged(slot: tw.Tensor["M"], pool: tw.Tensor["P", 8], y: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(y, bm)
+    at = slot[m]
+    y[m] = pool[at // 8, at % 8].fill(2.0) + (at // 8 - at % 8).to(tw.f32)
+
+
+@tw.kernel
+def binned_from(x: tw.Tensor["M", "N"], y: tw.Tensor["M", 64]):
+    m, n = tw.grid(x.shape[0], None), tw.axis(x.shape[1], upto=2048)
+    y[m, :] = tw.histogram(x[m, n] - 100, 64)
+
+
+@tw.kernel
 def shifted(x: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=256):
     m = tw.grid(y, bm)
     y[m] = x[m - 3].fill(1.0) - x[m + 2].fill(5.0)
@@ -437,6 +450,11 @@ def _over_lengths(lengths: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarr
 def _gathered(index: np.ndarray, x: np.ndarray) -> np.ndarray:
     inside = (index >= 0) & (index < len(x))
     return np.where(inside[:, None], x[np.where(inside, index, 0)], 2.0)
+
+
+def _paged(slot: np.ndarray, pool: np.ndarray) -> np.ndarray:
+    inside = (slot >= 0) & (slot // 8 < len(pool))
+    return np.where(inside, pool[np.where(inside, slot // 8, 0), slot % 8], 2.0) + (slot // 8 - slot % 8)
 
 
 def _shifted(x: np.ndarray) -> np.ndarray:
@@ -623,6 +641,13 @@ PROBES: dict[str, Probe] = {
     ),
     "looped": Probe(looped, _looped, ({"M": 2, "N": 9000},)),
     "gathered": Probe(gathered, _gathered, ({"M": 200, "V": 300, "N": 72},), dtypes={"index": "i32"}),
+    "paged": Probe(paged, _paged, ({"M": 600, "P": 90},), dtype="f32", dtypes={"slot": "i32"}),
+    "binned_from": Probe(
+        binned_from,
+        lambda x: np.stack([np.bincount(row[(row >= 100) & (row < 164)] - 100, minlength=64) for row in x]),
+        ({"M": 3, "N": 300},),
+        dtype="i32",
+    ),
     "shifted": Probe(shifted, _shifted, ({"M": 600}, {"M": 5}), dtype="f32"),
     "bounded": Probe(bounded, _bounded, ({"M": 9, "N": 200},), dtypes={"lengths": "i32", "y": "f32"}),
     "over_lengths": Probe(

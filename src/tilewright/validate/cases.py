@@ -20,7 +20,6 @@ import numpy as np
 from tilewright.validate.polynomials import Coefficient, Field, Ints, Monomial, Poly, Table
 from tilewright.validate.terms import Terms
 
-
 LEAST_QUOTIENT_BITS = 16
 """Of the upper bits of a loaded word, below which they are data and no coordinate."""
 
@@ -237,8 +236,8 @@ class Cases:
         return atom is not None and (atom.bits > 0 or atom.kind.startswith("test."))
 
     def _is_loaded(self, quantity: Poly) -> bool:
-        """Whether a quantity is a whole word of memory, which may be a coordinate or bound others, or a quotient of one by
-        a power of two."""
+        """Whether a quantity is a whole word of memory, which may be a coordinate or bound others, or a quotient of one
+        by a power of two."""
         atom = self.terms.single(quantity)
         field = atom.args[0] if atom is not None and atom.kind == "field" else None
         if isinstance(field, Field):

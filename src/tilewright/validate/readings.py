@@ -1,10 +1,10 @@
 """Words that are data, read as the integers that they say, by cases: of the signs of what is loaded, and of how often a
 sum passes the ends of its word.
 
-A word of ``w`` bits that is a polynomial over data, modulo ``2**w``, says one integer in ``[-2**(w-1), 2**(w-1))``, or,
-without a sign, in ``[0, 2**w)``. Where the signs of the data are known, its sign bits are numbers, and what is left is a
-polynomial ``p`` over the integers; the word says ``p - k * 2**w``, where ``k`` is the floor of ``p / 2**w`` (plus a half
-for the signed reading). Each case is exact: nothing has to be proved of it.
+A word of ``w`` bits that is a polynomial over data, modulo ``2**w``, says one integer in ``[-2**(w-1), 2**(w-1))``,
+or, without a sign, in ``[0, 2**w)``. Where the signs of the data are known, its sign bits are numbers, and what is left
+is a polynomial ``p`` over the integers; the word says ``p - k * 2**w``, where ``k`` is the floor of ``p / 2**w`` (plus a
+half for the signed reading). Each case is exact: nothing has to be proved of it.
 """
 
 from __future__ import annotations
@@ -100,9 +100,9 @@ class Reader:
         return [(c, q) for q, c in found.items()]
 
     def by_signs(self, p: Poly, holds: Condition, *, whole: bool = False) -> Readings | None:
-        """A word over the integers where ``holds``, with a number for each sign bit in it, and for each word that is one
-        of several numbers; ``whole``: data as wide as the word counts with its sign. None of words that have too many
-        signs, or that multiply data."""
+        """A word over the integers where ``holds``, with a number for each sign bit in it, and for each word that is
+        one of several numbers; ``whole``: data as wide as the word counts with its sign. None of words that have too
+        many signs, or that multiply data."""
         found: Readings = []
         for c, q in self._by_numbers(holds, p):
             signs = self._signs(q, whole)

@@ -45,6 +45,7 @@ from tilewright.validate.regions import NOTHING, Event, Operand, Region
 from tilewright.validate.scalars import Scalars
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
+from tilewright.validate.words import without_upper
 
 
 @dataclass(frozen=True)
@@ -142,19 +143,19 @@ class Plan:
         return self.region
 
     def _kept_below(self, value: Value, end: int) -> None:
-        """Notes that a launch keeps a sum of extents, each at least 0, below a number: how far a tensor reaches that has
-        numbers for strides."""
+        """Notes that a launch keeps a sum of extents, each at least 0, below a number: how far a tensor reaches that
+        has numbers for strides."""
         total = value
         while isinstance(total, Poly):
             if any(len(monomial) > 1 for monomial, _ in total.terms):
-                return
+                return None
             greater = next(((m, c) for m, c in total.terms if m and self.terms.atoms[m[0]].kind == "max"), None)
             if greater is None:
                 return self.never_negative(self.values.sub(self.terms.const(0, end - 1), total))
             (monomial, c), args = greater, self.terms.atoms[greater[0][0]].args
             extent = next((x for x in args if isinstance(x, Poly) and self.terms.number(x) is None), None)
             if extent is None or not isinstance(c, int) or c < 0:
-                return
+                return None
             rest = self.terms.make(0, {m: k for m, k in total.terms if m != monomial})
             total = self.terms.add(rest, self.terms.scale(extent, c))  # the greater of two is not less than either
 
@@ -211,7 +212,8 @@ class Plan:
                 return self.quotient(self.expr(x), self.expr(y))
             case Mod(x, y):
                 n, d = self.expr(x), self.expr(y)
-                return values.sub(n, values.mul(self.quotient(n, d), d))
+                rest = values.sub(n, values.mul(self.quotient(n, d), d))
+                return values.lift(lambda p: without_upper(terms, p), rest)
             case Min(args) | Max(args):
                 name = "min" if isinstance(node, Min) else "max"
                 total = self.expr(args[0])

@@ -1,0 +1,89 @@
+"""Streams that are cut into parts: the kernel of the parts, whose loop may make no step, and the one of their sums."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+
+from __future__ import annotations
+
+import re
+from functools import cache
+
+import pytest
+
+import tilewright as tw
+from tilewright.artifact.schema import KernelImage, Launch
+from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
+from tilewright.validate.kernel import compare
+from tilewright.validate.lowering.compare import compare as compare_lowering
+
+
+@tw.kernel
+def product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto, bk=64):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+@cache
+def compiled() -> dict[str, tuple[KernelImage, Launch]]:
+    """The kernels of the first variant that is cut."""
+    artifact = product.compile(dtypes=dict.fromkeys("abc", "bf16"), schedule=tw.Schedule(split_k=4))
+    images = {image.symbol: image for image in artifact.kernels}
+    for variant in artifact.variants:
+        launches = [step for step in variant.steps if isinstance(step, Launch)]
+        if len(launches) == 2:
+            return {kind: (images[x.kernel], x) for kind, x in zip(("parts", "sums"), launches, strict=True)}
+    raise AssertionError
+
+
+def ptx(kind: str, pattern: str = "", to: str = "", count: int = 0) -> int:
+    """Differences of the PTX, in which a pattern is replaced."""
+    image, launch = compiled()[kind]
+    text = re.sub(pattern, to, image.ptx, count=count) if pattern else image.ptx
+    assert not pattern or text != image.ptx
+    return len(compare(read_kernel(image.transport_ir), text, launch.args, launch.grid[0]))
+
+
+def lowering(kind: str, old: str = "", new: str = "") -> int:
+    """Differences of the Transport IR, in which a text is replaced."""
+    image, _ = compiled()[kind]
+    text = image.transport_ir.replace(old, new) if old else image.transport_ir
+    assert not old or text != image.transport_ir
+    return len(compare_lowering(read_tile_kernel(image.tile_ir), read_kernel(text)))
+
+
+@pytest.mark.parametrize("kind", ["parts", "sums"])
+def test_both_kernels_do_what_the_program_says(kind: str) -> None:
+    assert ptx(kind) == 0
+    assert lowering(kind) == 0
+
+
+PARTS = {
+    "a step that counts two": (r"(add\.s32\s+(%r\d+), \2), 1;", r"\1, 2;"),
+    "a step more": (r"setp\.lt\.s32(\s+%p\d+, %r\d+, %r\d+);", r"setp.le.s32\1;"),
+    "the more of two ends": (r"min\.s64", "max.s64"),
+    "one step at least": (r"max\.s64(\s+%rd\d+, %rd\d+), 0;", r"max.s64\1, 1;"),
+}
+
+
+@pytest.mark.parametrize("what", PARTS)
+def test_a_wrong_number_of_steps_is_seen(what: str) -> None:
+    """How often the loop runs is what the stages of the pipeline are counted by in the program after it."""
+    pattern, other = PARTS[what]
+    assert ptx("parts", pattern, other) > 0
+
+
+SUMS = {
+    "a part less": ('end = #tile.expr<"split$parts">', 'end = #tile.expr<"split$parts - 1">'),
+    "the first part each time": ('coords = [#tile.expr<"$kpart">', 'coords = [#tile.expr<"0">'),
+    "a column less": ("< N and", "< N - 1 and"),
+    "no rows": (' < M">, vector', ' < 0">, vector'),
+}
+
+
+@pytest.mark.parametrize("what", SUMS)
+def test_another_sum_is_seen(what: str) -> None:
+    """Also beyond the bounds inside of which what the loop carries is asked for."""
+    old, new = SUMS[what]
+    assert lowering("sums", old, new) > 0
