@@ -3,7 +3,7 @@ sum passes the ends of its word.
 
 A word of ``w`` bits that is a polynomial over data, modulo ``2**w``, says one integer in ``[-2**(w-1), 2**(w-1))``,
 or, without a sign, in ``[0, 2**w)``. Where the signs of the data are known, its sign bits are numbers, and what is left
-is a polynomial ``p`` over the integers; the word says ``p - k * 2**w``, where ``k`` is the floor of ``p / 2**w`` (plus a
+is a polynomial ``p`` over the integers; the word says ``p - k * 2**w``, where ``k`` is the floor of ``p / 2**w`` (and a
 half for the signed reading). Each case is exact: nothing has to be proved of it.
 """
 
