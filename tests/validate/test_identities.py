@@ -240,3 +240,55 @@ def test_coordinates_in_a_dense_workspace() -> None:
     assert prover.coordinates(tensor, offset) == [a, b, c]
     odd = i.terms.add(offset, i.terms.mul(b, pitch))  # a 64th of a row
     assert prover.coordinates(tensor, odd) is None
+
+
+def test_offsets_in_a_tensor_whose_strides_are_numbers() -> None:
+    """Rows of 8 elements, 32 apart: the last element of a row is inside, the one behind it is not."""
+    i = Integers()
+    rows, c = i.integer("P", 0, 1 << 20), i.integer("c", 0, 1 << 20)
+    tensor = Tensor((rows, i.terms.const(0, 8)), (i.terms.const(0, 32), i.terms.const(0, 1)), 4)
+    prover = Prover(i.terms, i.cases, {"x": tensor}, (), 31)
+    there = i.cases.less(c, rows)
+    for last, inside in ((0, True), (7, True), (8, False), (31, False), (-1, False)):
+        offset = i.terms.add(i.terms.scale(c, 4 * 32), i.terms.const(0, 4 * last))
+        assert prover.readable("x", offset, 4, there) == inside, last
+    assert not prover.readable("x", i.terms.scale(c, 4 * 32), 4, i.cases.true)
+    assert not prover.readable("x", i.terms.add(i.terms.scale(c, 4 * 32), i.terms.const(0, 4 * 32)), 4, there)
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_extrema_where_only_some_words_are_there(name: str) -> None:
+    """Beside the neutral word the other one; of words that are not negative as without sign. One that may be negative, or
+    may be missing, is none of these."""
+    i = Integers()
+    n, neutral = i.integer("n", 0, 1 << 20), i.terms.const(32, -HALF << 16 if name == "max" else (HALF << 16) - 1)
+    there = i.cases.at_least(n, 8)
+    small = [i.terms.resize(i.terms.data(8, 8, "ld.global", "x", k), 32) for k in range(2)]
+    whole = i.terms.data(32, 32, "ld.global", "x", 2)
+    eq = equality(i)
+
+    def extreme(kind: str, a: Poly, b: Poly, absent: bool) -> Poly:
+        other = i.values.select(there, b, neutral) if absent else b
+        found = i.arithmetic.least(kind, a, other, name)
+        assert isinstance(found, Poly)
+        return found
+
+    for second, same in ((small[1], True), (whole, False)):
+        masked, plain = extreme("s32", small[0], second, True), extreme("u32", small[0], second, False)
+        assert eq.equal(masked, plain, there) == same
+        assert not eq.equal(masked, plain, i.cases.true)
+    assert eq.equal(extreme("s32", small[0], whole, True), extreme("s32", small[0], whole, False), there)
+
+
+def test_bits_of_a_word_where_no_others_are_left() -> None:
+    """x >> 3 and 8 of its bits: where the quotient is below 2**8, and not one further."""
+    i = Integers()
+    base = i.terms.single(i.terms.data(64, 64, "ld.global", "x", 0))
+    assert base is not None
+    whole, part, beside = (i.terms.field_atom(base.id, low, count) for low, count in ((3, 61), (3, 8), (4, 8)))
+    quotient = i.terms.of(0, whole)
+    eq = equality(i)
+    below = i.cases.negate(i.cases.at_least(quotient, 1 << 8))
+    assert eq.equal(quotient, i.terms.of(0, part), below)
+    assert not eq.equal(quotient, i.terms.of(0, beside), below)
+    assert not eq.equal(quotient, i.terms.of(0, part), i.cases.negate(i.cases.at_least(quotient, (1 << 8) + 1)))

@@ -13,6 +13,7 @@ from tilewright.validate.cases import Condition
 from tilewright.validate.polynomials import Field, Poly
 from tilewright.validate.readings import Reader
 from tilewright.validate.values import Choice
+from tilewright.validate.words import without_upper
 
 BITS, WIDE = 8, 16
 HALF, WORDS = 1 << (BITS - 1), 1 << BITS
@@ -170,3 +171,15 @@ def test_joined_words_are_negative_by_their_signs(words: Loaded, name: str) -> N
     for x, y in product(range(WORDS), range(0, WORDS, 3)):
         value = {"and": int.__and__, "or": int.__or__, "xor": int.__xor__}[name]((x - 3) % WORDS, y)
         assert words.holds(condition, {"x": x, "y": y}) == (value >= HALF), (x, y)
+
+
+def test_what_a_quotient_leaves_are_the_low_bits(words: Loaded) -> None:
+    """x - 8 (x >> 3), for every x; with another factor it stays a difference."""
+    terms = words.terms
+    whole, upper = terms.resize(words.x, 0), terms.resize(terms.field(words.x, 3, BITS - 3, BITS), 0)
+    found = without_upper(terms, terms.sub(whole, terms.scale(upper, 8)))
+    assert terms.single(found) is terms.field_atom(terms.resize(words.x, 0).terms[0][0][0], 0, 3)
+    other = terms.sub(whole, terms.scale(upper, 4))
+    assert without_upper(terms, other) is other
+    for x in range(WORDS):
+        assert words.number(found, {"x": x, "y": 0}) == x % 8
