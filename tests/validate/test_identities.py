@@ -258,8 +258,8 @@ def test_offsets_in_a_tensor_whose_strides_are_numbers() -> None:
 
 @pytest.mark.parametrize("name", ["min", "max"])
 def test_extrema_where_only_some_words_are_there(name: str) -> None:
-    """Beside the neutral word the other one; of words that are not negative as without sign. One that may be negative, or
-    may be missing, is none of these."""
+    """Beside the neutral word the other one; of words that are not negative as without sign. One that may be negative
+    or missing is none of these."""
     i = Integers()
     n, neutral = i.integer("n", 0, 1 << 20), i.terms.const(32, -HALF << 16 if name == "max" else (HALF << 16) - 1)
     there = i.cases.at_least(n, 8)
