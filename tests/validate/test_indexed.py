@@ -122,7 +122,7 @@ def test_the_ptx_does_what_the_ir_says(name: str) -> None:
     assert differences(name) == ()
 
 
-@pytest.mark.parametrize("name", rest_slow(["scatter_rows", "dispatch"], 1))
+@pytest.mark.parametrize("name", rest_slow(["scatter_rows", "append_to_pages", "dispatch"], 2))
 def test_the_ptx_of_checks_does_what_the_ir_says(name: str) -> None:
     """Of the kernels that count, judge and report, launched before the one that relies on promises."""
     artifact = compiled(name)

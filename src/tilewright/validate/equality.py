@@ -384,7 +384,9 @@ class Equality:
             found = p
             if any(x is not y for x, y in zip((a, b), atom.args, strict=True)):
                 name, kind = atom.kind.split(".")
-                found = self.arithmetic.least(kind, a, b, "min" if name == "least" else "max")
+                again = self.arithmetic.least(kind, a, b, "min" if name == "least" else "max")
+                found = p if self.arithmetic.needs else again  # nobody would prove what it rests on
+                self.arithmetic.needs.clear()
             self._lesser[key] = found
         return found
 

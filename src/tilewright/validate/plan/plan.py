@@ -400,4 +400,5 @@ class Plan:
         total: Value = self.terms.const(0, 0)
         for i, coord in enumerate(coords):
             total = self.values.add(total, self.values.mul(coord, self.symbol(f"{name}.stride{i}")))
-        return self.values.scale(total, self.memory.element_bytes[name])
+        joined = self.values.lift(lambda p: self.terms.make(0, self.terms.joined(0, dict(p.terms))), total)
+        return self.values.scale(joined, self.memory.element_bytes[name])  # a quotient and what it leaves are the whole
