@@ -433,9 +433,7 @@ class Arithmetic:
         if any(self._word(p) is not None and self.terms.number(q) is not None for p, q in ((a, b), (b, a))):
             if equal or not signed or words[0] is None or words[0].kind != "choice":
                 return None
-        elif equal and (None not in words or not all(map(self._is_read, (a, b)))):
-            return None
-        elif equal and self.terms.pieces(self.terms.sub(a, b)) is not None:
+        elif equal and not self._is_read_where_equal(a, b):
             return None
         plain = signed and not equal and len(words) == 1 and words[0] is not None
         if not plain and not (self.reader.is_loaded(a) and self.reader.is_loaded(b)):
@@ -446,9 +444,12 @@ class Arithmetic:
         compare = self.cases.equal if equal else self.cases.less
         return self.cases.any(self.cases.all((c, d, compare(p, q))) for c, p in x for d, q in y)
 
-    def _is_read(self, p: Poly) -> bool:
-        """A word that data is in, or a number: what is counted with is equal to data by a test of its own."""
-        return self.is_data(p) or self.terms.number(p) is not None
+    def _is_read_where_equal(self, a: Poly, b: Poly) -> bool:
+        """Words that are computed from data, beside such or a number: whole words, those that are put together from
+        bits, and what is counted with are equal to data by a test of their own."""
+        computed = any(self.is_data(p) and self.terms.single(p) is None for p in (a, b))
+        numbers = all(self.is_data(p) or self.terms.number(p) is not None for p in (a, b))
+        return computed and numbers and self.terms.pieces(self.terms.sub(a, b)) is None
 
     def _read(self, p: Poly, *, signed: bool) -> Readings | None:
         """The integers that a word says; what is counted with is one, in a range that is proved."""
