@@ -156,9 +156,9 @@ def varlen_attention(
     ``softcap``: scores x become softcap tanh(x / softcap). ``sinks``, one a head, are scores of a key without a value.
     ``scale`` is 1 / sqrt(width) if not given. A query that sees nothing has zeros, rows of no sequence too.
 
-    ``packed``: a tile has rows of several sequences, where one tensor gives both offsets: faster for short ones (512 of 1
-    to 128 rows, 16 heads of 128, H200: 205 us instead of 446; 32 of 1,024 rows: 480 instead of 401). An infinity or NaN
-    among the values of one sequence may then reach the results of those that lie beside it.
+    ``packed``: a tile has rows of several sequences, where one tensor gives both offsets: faster for short ones (512 of
+    1 to 128 rows, 16 heads of 128, H200: 205 us instead of 446; 32 of 1,024 rows: 480 instead of 401). An infinity or
+    NaN among the values of one sequence may then reach the results of those that lie beside it.
 
     Offsets that do not begin with 0, ascend and end within the rows are reported (RUN023) by a later call of any
     kernel, or by ``tw.check()``, and no result is written, or zeros; PyTorch's path refuses them (JIT010). Kernels
