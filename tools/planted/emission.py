@@ -648,7 +648,7 @@ _VALUES = (
         "an i8 that wraps",
         "a float beyond the i8s wraps around",
         "prelude",
-        "return y < -128 ? -128 : y > 127 ? 127 : y;",
+        "return y < {least} ? {least} : y > {most} ? {most} : y;",
         "return (int)(signed char)y;",
         "casts",
         named=True,
