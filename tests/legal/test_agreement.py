@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 
 import numpy as np
@@ -11,9 +12,9 @@ from tilewright.base.verdict import Legal
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import MAX_BOX_BYTES
 from tilewright.hw.tensormap_rules import RULES
-from tilewright.legal.agreement import COLUMNS, Column, compare, encode_rules, request_of
+from tilewright.legal.agreement import COLUMNS, Column, compare, encode_rules
 from tilewright.legal.boundary import RuleEdge, box_bytes, columns_of, draw, edges, near_full_boxes
-from tilewright.legal.tensormap import judge
+from tilewright.legal.tensormap import TensorMapRequest, judge
 
 DATA = Path(__file__).parents[1] / "data"
 
@@ -73,6 +74,25 @@ def test_every_row_out_of_scope_on_hopper_is_about_a_later_architecture() -> Non
     for rule in RULES:
         if rule.consequence.value == "driver rejects" and rule.id not in on_hopper:
             assert rule.scope.cc_from >= 100
+
+
+def request_of(columns: Mapping[str, Column], row: int) -> TensorMapRequest:
+    """One row of a corpus as a request."""
+    one = {name: int(column[row]) for name, column in columns.items()}
+    return TensorMapRequest(
+        one["dtype"],
+        one["rank"],
+        one["addr_off"],
+        tuple(one[f"dim{i}"] for i in range(5)),
+        tuple(one[f"stride{i}"] for i in range(1, 5)),
+        tuple(one[f"box{i}"] for i in range(5)),
+        tuple(one[f"es{i}"] for i in range(5)),
+        one["interleave"],
+        one["swizzle"],
+        one["l2"],
+        one["oob"],
+        one["desc_off"],
+    )
 
 
 def test_one_request_is_judged_as_a_column_of_them(sample: dict[str, Column]) -> None:

@@ -14,14 +14,13 @@ from hypothesis import strategies as st
 
 from tilewright.base.dtypes import bf16, f32
 from tilewright.base.expr import Expr, parse, sym
-from tilewright.base.verdict import Legal, Repairs, Unknown
-from tilewright.hw.tensormap import DataType, Swizzle
-from tilewright.legal.domain import DomainVerdict, ShapeDomain, SymbolicMap, judge_domain
+from tilewright.base.verdict import Legal, Repairs
+from tilewright.legal.domain import ShapeDomain
 from tilewright.legal.egraph import MAX_AXES, views
 from tilewright.legal.facts import Facts
 from tilewright.legal.remedy import Change
 from tilewright.legal.repairs import legalise
-from tilewright.legal.smt import implied, settle, witness
+from tilewright.legal.smt import implied
 from tilewright.legal.tma import TileAccess
 
 M = sym("M")
@@ -108,8 +107,6 @@ def test_answers_of_the_solver() -> None:
     fours = ShapeDomain.of("K % 4 == 0", "K >= 1").facts
     assert implied(parse("(K*2) % 8 == 0"), fours) is True
     assert implied(parse("(K*2) % 16 == 0"), fours) is False
-    assert witness(parse("(K*2) % 16 == 0 and K < 8"), fours) is False
-    assert witness(parse("(K*2) % 16 == 0 and K < 9"), fours) == {"K": 8}
     assert implied(parse("max(K, 3) >= 3 and min(K, 3) <= 3 and not (K < 0 and K > 5)"), Facts()) is True
 
 
@@ -125,9 +122,6 @@ def fails(*_args: object, **_kwargs: object) -> object:
 def test_a_failing_solver_is_neither_yes_nor_no(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(z3.Solver, "check", fails)
     assert implied(parse("K % 4 == 0"), Facts(divisors={"K": 2})) is None
-    assert witness(parse("K % 4 == 0"), Facts()) is None
-    answer = settle(rows_of(sym("K") + 4, "K % 8 == 4"))
-    assert isinstance(answer, Unknown)
     access = TileAccess(bf16, (M, sym("K")), (sym("K") + 4, 1), 0, (64, 64))
     facts = ShapeDomain.of("K % 8 == 4", "K >= 4", "K <= 4096", "M >= 1", "M <= 4096").facts
     assert isinstance(legalise(access, facts), Repairs)
@@ -141,33 +135,6 @@ def test_a_failing_graph_leaves_the_other_repairs(monkeypatch: pytest.MonkeyPatc
     answer = legalise(TileAccess(f32, (64, 3), (3, 1), 0, (64, 3)))
     assert isinstance(answer, Repairs)
     assert Change.RESHAPE not in {r.fields.change for r in answer.repairs}
-
-
-def rows_of(pitch: Expr, *constraints: str) -> DomainVerdict:
-    map = SymbolicMap(DataType.BFLOAT16, 1 << 20, (64, 64), (pitch * 2,), (64, 64), swizzle=Swizzle.B128)
-    return judge_domain(map, ShapeDomain.of("K >= 1", "K <= 100000", *constraints))
-
-
-def test_open_domains_are_settled() -> None:
-    pitch = sym("K") + 4
-    for remainder, everywhere in ((4, True), (2, False)):
-        verdict = rows_of(pitch, f"K % 8 == {remainder}")
-        assert not verdict.everywhere
-        assert not verdict.nowhere
-        settled = settle(verdict)
-        assert isinstance(settled, DomainVerdict)
-        assert settled.everywhere == everywhere
-        assert settled.nowhere != everywhere
-        assert bool(settled.reasons) != everywhere
-    part = rows_of(sym("K"))
-    assert settle(part) == part
-
-
-def test_a_domain_that_times_out_is_unknown() -> None:
-    hard = rows_of(sym("K"), "x*x*x + y*y*y + z*z*z == 114", "K == K*(x*y*z - w) + w*x + y")
-    answer = settle(hard, timeout_ms=1)
-    assert isinstance(answer, Unknown)
-    assert answer.settle
 
 
 def test_no_solver_is_loaded_for_a_legal_access() -> None:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from tilewright.hw.rules import Consequence, Rule
 from tilewright.hw.tensormap import ELEMENT_BITS, IS_FLOAT, MAX_RANK, SWIZZLE_SPAN_BYTES
 from tilewright.legal.predicates import compile_predicates, instances
-from tilewright.legal.tensormap import FIELDS, TensorMapRequest, in_force
+from tilewright.legal.tensormap import FIELDS, in_force
 
 Column = NDArray[np.int64]
 Flags = NDArray[np.bool_]
@@ -113,23 +113,4 @@ def compare(
     )
 
 
-def request_of(columns: Mapping[str, Column], row: int) -> TensorMapRequest:
-    """One row of a corpus as a request."""
-    one = {name: int(column[row]) for name, column in columns.items()}
-    return TensorMapRequest(
-        one["dtype"],
-        one["rank"],
-        one["addr_off"],
-        tuple(one[f"dim{i}"] for i in range(5)),
-        tuple(one[f"stride{i}"] for i in range(1, 5)),
-        tuple(one[f"box{i}"] for i in range(5)),
-        tuple(one[f"es{i}"] for i in range(5)),
-        one["interleave"],
-        one["swizzle"],
-        one["l2"],
-        one["oob"],
-        one["desc_off"],
-    )
-
-
-__all__ = ["COLUMNS", "DriverAgreement", "compare", "encode_rules", "fields_of", "request_of", "truth"]
+__all__ = ["COLUMNS", "DriverAgreement", "compare", "encode_rules", "fields_of", "truth"]

@@ -1,22 +1,18 @@
-"""Open predicates settled by an SMT solver: does one follow from the facts, can it hold at all?
+"""Predicates that intervals, divisors and matching leave open, decided by an SMT solver.
 
-Used only where intervals, divisors and matching leave a predicate open. A time-out or a failure is ``None``, never a
-verdict.
+A time-out or a failure of the solver is ``None``, never a verdict.
 """
 
 from __future__ import annotations
 
 import operator
 from collections.abc import Callable, Mapping
-from dataclasses import replace
 from functools import reduce
 from typing import Any
 
 import z3  # pyright: ignore[reportMissingTypeStubs]
 
 from tilewright.base.expr import (
-    FALSE,
-    TRUE,
     All,
     Any_,
     Compare,
@@ -31,8 +27,6 @@ from tilewright.base.expr import (
     Sum,
     Sym,
 )
-from tilewright.base.verdict import Unknown
-from tilewright.legal.domain import DomainVerdict
 from tilewright.legal.facts import Facts
 
 TIMEOUT_MS = 200
@@ -52,41 +46,6 @@ def implied(predicate: Expr, facts: Facts, timeout_ms: int = TIMEOUT_MS) -> bool
             return False
         case _:
             return None
-
-
-def witness(predicate: Expr, facts: Facts, timeout_ms: int = TIMEOUT_MS) -> dict[str, int] | bool | None:
-    """Values that satisfy ``predicate`` and the facts; False when there are none, None when not settled in time."""
-    solver, names = _solver(facts, timeout_ms)
-    solver.add(_truth(_translate(facts.apply(predicate), names)))
-    match _checked(solver):
-        case solver_api.unsat:
-            return False
-        case solver_api.sat:
-            model = solver.model()
-            return {name: model.eval(value, model_completion=True).as_long() for name, value in names.items()}
-        case _:
-            return None
-
-
-def settle(verdict: DomainVerdict, timeout_ms: int = TIMEOUT_MS) -> DomainVerdict | Unknown:
-    """A verdict over a domain with what was left open decided: legal everywhere, nowhere, or on a part that is proved
-    neither empty nor whole. ``Unknown`` when the solver does not answer in time."""
-    if verdict.everywhere or verdict.nowhere:
-        return verdict
-    facts = replace(verdict.domain.facts, assumed=verdict.domain.facts.assumed | {verdict.domain.constraint})
-    whole = implied(verdict.legal, facts, timeout_ms)
-    if whole:
-        return replace(verdict, legal=TRUE, reasons=())
-    found = witness(verdict.legal, facts, timeout_ms)
-    if found is False:
-        return replace(verdict, legal=FALSE)
-    if whole is None or found is None:
-        return Unknown(
-            obligation=f"legal for all, some or no shapes of {verdict.domain.constraint}",
-            reason=f"the solver left {verdict.legal} open after {timeout_ms} ms",
-            settle="a longer time limit, or bounds on the symbols",
-        )
-    return verdict
 
 
 def _checked(solver: Any) -> Any:
