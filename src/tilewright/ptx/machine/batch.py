@@ -316,12 +316,3 @@ class Batch(Effects):
             self._wake()
         if self.lanes.worlds > 1:
             self._hold(x)
-
-    def _arrive_stopped(self, segment: Segment, x: Bits) -> None:
-        """A barrier that ends its block: the place behind it is the head of the next block."""
-        edge = segment.edges[0]
-        if edge.target == self.program.flow.exit:
-            self.lanes.state[x] = DONE
-            self.ended(x)
-        else:
-            self.at[x] = self.program.heads[edge.target]

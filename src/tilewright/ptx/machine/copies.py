@@ -270,10 +270,6 @@ class Copies:
 
         self._fly(int(machine.lanes.world[lane]), land)
 
-    def _beyond(self, lane: int, what: str, offset: int) -> None:
-        detail = f"{what} that reaches shared offset {offset:#x}, of {self.machine.shared.size}"
-        self.machine.complain("PTX010", np.array([lane]), detail)
-
     def gather(self, tensor_map: TensorMap, corner: tuple[int, ...], world: int) -> Bits:
         """The elements of a box; what lies outside the tensor reads as zeros, or as its fill."""
         offset, inside = tensor_map.offsets(corner)
