@@ -59,7 +59,7 @@ def enumerated(layout: Any) -> NDArray[np.int32]:
 
 def candidates(rng: random.Random) -> tuple[Any, Any, int] | None:
     """A random pair over one tile, and the bytes of an element."""
-    from tilewright.layout import fragments
+    from tilewright.layout.library import fragments
     from tilewright.layout.register import RegisterLayout
 
     size, n = rng.choice((1, 2, 4)), rng.choice(EXTENTS)

@@ -27,7 +27,7 @@ from layout.test_swizzle_synthesis import SETS  # noqa: E402
 from support.affine_agreement import check_pair, check_questions  # noqa: E402
 from support.affine_oracle import random_case  # noqa: E402
 from tilewright.base.expr import sym  # noqa: E402
-from tilewright.layout.domain import Domain, exact_cover  # noqa: E402
+from tilewright.layout.library.domain import Domain, exact_cover  # noqa: E402
 from tilewright.layout.synthesis import synthesise_swizzle  # noqa: E402
 
 

@@ -20,7 +20,7 @@ from tilewright.compiler.requests import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction
 from tilewright.lang.signature import Signature
-from tilewright.layout import fragments
+from tilewright.layout.library import fragments
 from tilewright.layout.register import RegisterLayout
 from tilewright.legal.asynchronous import (
     AsyncPlan,

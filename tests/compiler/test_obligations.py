@@ -21,10 +21,10 @@ from tilewright.compiler.tracing import Tracing
 from tilewright.contract.rules import Rule
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import Swizzle
-from tilewright.tier.descriptor_attrs import OperandNumbers, TmaAttr, TmaNumbers, WgmmaOperandAttr
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.descriptor_attrs import OperandNumbers, TmaAttr, TmaNumbers, WgmmaOperandAttr
 
 
 @pytest.fixture(scope="module")

@@ -25,10 +25,10 @@ from tilewright.hw.tensormap import Swizzle
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.epilogue_tiles import cut
-from tilewright.tier.descriptor_attrs import TmaAttr
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.descriptor_attrs import TmaAttr
 from tilewright.transport.protocol import protocols_of
 
 RNG = np.random.default_rng(31)

@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.base.expr import Const
 from tilewright.hw.tensormap import Swizzle
-from tilewright.layout.fragments import wgmma_accumulator, wgmma_operand_a
+from tilewright.layout.library.fragments import wgmma_accumulator, wgmma_operand_a
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.schedule.distribute import Distribution, accumulator_columns, accumulator_rows
 from tilewright.schedule.hopper.products import staging_offset

@@ -36,10 +36,10 @@ from tilewright.hw.target import SM90A
 from tilewright.schedule.facts import Facts, TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, Scheduled, schedule
-from tilewright.tier.layout_attrs import LAYOUT_ATTRIBUTES
 from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.dialect import Tile
 from tilewright.transport import asynchronous as a
+from tilewright.transport.descriptor_attrs import LAYOUT_ATTRIBUTES
 from tilewright.transport.dialect import Transport
 from tilewright.transport.protocol import protocol_of
 

@@ -12,10 +12,10 @@ from support.affine_agreement import check_pair, check_questions, cyclic_inverse
 from support.affine_oracle import random_case
 from support.attempts import attempt
 from tilewright.base.expr import sym
-from tilewright.layout.affine import AffineLayout
-from tilewright.layout.affine_algebra import compose, divide, invert, right_inverse, stack
-from tilewright.layout.affine_queries import alignment, image, is_injective, preimage, vector_width
-from tilewright.layout.lattice import hermite, smith
+from tilewright.layout.library.affine import AffineLayout
+from tilewright.layout.library.affine_algebra import compose, divide, invert, right_inverse, stack
+from tilewright.layout.library.affine_queries import alignment, image, is_injective, preimage, vector_width
+from tilewright.layout.library.lattice import hermite, smith
 
 
 def test_questions_agree_with_enumeration() -> None:

@@ -13,8 +13,8 @@ import pytest
 
 from support.attempts import attempt
 from tilewright.diag import fail
-from tilewright.layout.affine import AffineLayout
-from tilewright.layout.affine_algebra import compose, divide, right_inverse, stack
+from tilewright.layout.library.affine import AffineLayout
+from tilewright.layout.library.affine_algebra import compose, divide, right_inverse, stack
 
 DATA = json.loads((Path(__file__).parents[1] / "data" / "f2_layout_cases.json").read_text())
 CASES = [c for c in DATA["cases"] if c["npot_fork"]]

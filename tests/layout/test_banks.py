@@ -11,7 +11,7 @@ import pytest
 
 from support.attempts import attempt
 from tilewright.hw.banks import ACCESSES, LaneGroupEvidence, bank_access
-from tilewright.layout.banks import WaveAccess, bank_cost, instruction
+from tilewright.layout.banks import WaveAccess, instruction
 
 TABLE = json.loads((Path(__file__).parents[1] / "data" / "smem_banks.json").read_text())["access"]
 OPS = {
@@ -116,10 +116,10 @@ def test_published_degrees(target: str, op: str, address: Callable[[int], int], 
 
 def test_refusals() -> None:
     read = bank_access("sm_90a", "ld.shared.b128")
-    assert attempt(lambda: bank_cost(read, [16 * t for t in range(32)]))[1] == ""
-    assert attempt(lambda: bank_cost(read, [16 * t for t in range(31)]))[1] == "LAY027"
-    assert attempt(lambda: bank_cost(read, [16 * t + 4 for t in range(32)]))[1] == "LAY027"
+    assert attempt(lambda: WaveAccess(read, tuple(16 * t for t in range(32))).cost)[1] == ""
+    assert attempt(lambda: WaveAccess(read, tuple(16 * t for t in range(31))).cost)[1] == "LAY027"
+    assert attempt(lambda: WaveAccess(read, tuple(16 * t + 4 for t in range(32))).cost)[1] == "LAY027"
     assert attempt(lambda: instruction("gfx942", "ds_read_b96"))[1] == "LAY026"
     assert attempt(lambda: instruction("gfx90a", "ds_read_b32"))[1] == "LAY026"
     unknown = instruction("gfx950", "ds_write_b128")
-    assert attempt(lambda: bank_cost(unknown, [16 * t for t in range(64)]))[1] == "LAY026"
+    assert attempt(lambda: WaveAccess(unknown, tuple(16 * t for t in range(64))).cost)[1] == "LAY026"

@@ -10,9 +10,13 @@ import pytest
 from support.affine_oracle import random_case
 from support.attempts import attempt
 from tilewright.base.expr import all_of, sym
-from tilewright.layout import fragments
-from tilewright.layout.affine import AffineLayout
-from tilewright.layout.conversions import (
+from tilewright.layout.cute import CuteLayout
+from tilewright.layout.equality import Equal, ProofKind
+from tilewright.layout.equality import cute_of as core_cute_of
+from tilewright.layout.f2 import F2Layout
+from tilewright.layout.library import fragments
+from tilewright.layout.library.affine import AffineLayout
+from tilewright.layout.library.conversions import (
     Counterexample,
     Layout,
     affine_of,
@@ -24,13 +28,10 @@ from tilewright.layout.conversions import (
     subset,
     table,
 )
-from tilewright.layout.cute import CuteLayout
-from tilewright.layout.equality import Equal, ProofKind
-from tilewright.layout.equality import cute_of as core_cute_of
-from tilewright.layout.f2 import F2Layout
-from tilewright.layout.piecewise import PiecewiseLayout
+from tilewright.layout.library.piecewise import PiecewiseLayout
+from tilewright.layout.library.swizzle_algebra import swizzled
 from tilewright.layout.register import RegisterLayout
-from tilewright.layout.swizzle import Swizzle, swizzled
+from tilewright.layout.swizzle import Swizzle
 
 FORMS: list[Layout] = [
     CuteLayout((6, (2, 4)), (8, (1, 2))),

@@ -16,8 +16,9 @@ import pytest
 from support.attempts import attempt
 from support.layout_oracle import expressible, flat, table
 from tilewright.diag import TilewrightError
-from tilewright.layout import cute, cute_algebra, cute_ops, int_tuple
+from tilewright.layout import cute, int_tuple
 from tilewright.layout.cute import CuteLayout
+from tilewright.layout.library import cute_algebra, cute_ops
 from tilewright.layout.swizzle import ComposedLayout, Swizzle
 
 DATA = json.loads((Path(__file__).parents[1] / "data" / "cute_layout_cases.json").read_text())

@@ -12,9 +12,9 @@ from support.attempts import attempt
 from support.layout_oracle import flat, table
 from tilewright.base.expr import Expr, sym
 from tilewright.diag import TilewrightError
-from tilewright.layout import cute_ops
 from tilewright.layout.cute import CuteLayout
-from tilewright.layout.cute_algebra import complement, composition, left_inverse, nullspace, right_inverse
+from tilewright.layout.library import cute_ops
+from tilewright.layout.library.cute_algebra import complement, composition, left_inverse, nullspace, right_inverse
 
 M, N, K = sym("m"), sym("n"), sym("k")
 VALUES = [dict(zip("mnk", v, strict=True)) for v in product((1, 2, 3), (1, 4), (2, 5))]

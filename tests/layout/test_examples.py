@@ -10,8 +10,9 @@ import pytest
 from tilewright.hw import fragments as facts
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.cute import CuteLayout
-from tilewright.layout.fragments import mma_accumulator
-from tilewright.layout.swizzle import Swizzle, swizzled
+from tilewright.layout.library.fragments import mma_accumulator
+from tilewright.layout.library.swizzle_algebra import swizzled
+from tilewright.layout.swizzle import Swizzle
 from tilewright.viz.grid import Drawable
 from tilewright.viz.layout_picture import layout_svg
 

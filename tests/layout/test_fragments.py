@@ -8,7 +8,7 @@ import pytest
 
 from tilewright.diag import TilewrightError
 from tilewright.hw import fragments as facts
-from tilewright.layout import fragments
+from tilewright.layout.library import fragments
 from tilewright.layout.register import RegisterLayout
 
 WIDTHS = (8, 24, 80, 128, 160, 176, 192, 208, 248, 256)

@@ -7,9 +7,9 @@ from itertools import product
 
 from support.attempts import attempt
 from tilewright.hw.spaces import Grain, Space
-from tilewright.layout import fragments
-from tilewright.layout.affine import AffineLayout
-from tilewright.layout.hierarchy import LEVELS, Hierarchy, movement
+from tilewright.layout.library import fragments
+from tilewright.layout.library.affine import AffineLayout
+from tilewright.layout.library.hierarchy import LEVELS, Hierarchy, movement
 from tilewright.layout.register import RegisterLayout
 
 GRAINS = (Grain.THREAD, Grain.WARP, Grain.WARPGROUP, Grain.CTA, Grain.CLUSTER, Grain.GRID)

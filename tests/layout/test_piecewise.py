@@ -11,9 +11,9 @@ import pytest
 from support.attempts import attempt
 from support.timing import quickest
 from tilewright.base.expr import Expr, all_of, any_of, maximum, minimum, sym
-from tilewright.layout.affine import AffineLayout
-from tilewright.layout.domain import CoreTails, Domain, exact_cover
-from tilewright.layout.piecewise import Piece, PiecewiseLayout
+from tilewright.layout.library.affine import AffineLayout
+from tilewright.layout.library.domain import CoreTails, Domain, exact_cover
+from tilewright.layout.library.piecewise import Piece, PiecewiseLayout
 
 row, col, K, M, N = map(sym, "ijKMN")
 

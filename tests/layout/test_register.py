@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from tilewright.base.expr import TRUE, sym
 from tilewright.diag import TilewrightError
 from tilewright.layout.f2 import F2Layout
+from tilewright.layout.library.reductions import exchanges, is_owner_register, slice_map
 from tilewright.layout.register import RegisterLayout, Repeat
 
 WGMMA = F2Layout.of(
@@ -85,12 +86,12 @@ def test_owners_hold_every_element_exactly_once(layout: RegisterLayout) -> None:
         masked = t & layout.replication.free_thread_mask == 0
         assert bool(owner.evaluate({"tid": t})) == masked
         if masked:
-            held.update(layout.coordinate(t, r) for r in range(layout.registers) if layout.is_owner_register(r))
+            held.update(layout.coordinate(t, r) for r in range(layout.registers) if is_owner_register(layout, r))
     assert held == Counter(product(*map(range, layout.shape)))
 
 
 def check_slice(layout: RegisterLayout, dim: int) -> None:
-    sliced, moved = layout.slice(dim), layout.slice_map(dim)
+    sliced, moved = layout.slice(dim), slice_map(layout, dim)
     assert sliced.shape == layout.shape[:dim] + layout.shape[dim + 1 :]
     assert sorted(set(moved)) == list(range(sliced.registers))
     for t, r in product(range(layout.threads), range(layout.registers)):
@@ -100,15 +101,15 @@ def check_slice(layout: RegisterLayout, dim: int) -> None:
 
 def check_reduction(layout: RegisterLayout, dim: int) -> None:
     """Run the reduction as the generated code would and count what every thread ends up with."""
-    sliced, moved = layout.slice(dim), layout.slice_map(dim)
+    sliced, moved = layout.slice(dim), slice_map(layout, dim)
     held: list[list[Counter[tuple[int, ...]]]] = [
         [Counter() for _ in range(sliced.registers)] for _ in range(layout.threads)
     ]
     for t in range(layout.threads):
         for r in range(layout.registers):
-            if layout.is_owner_register(r):
+            if is_owner_register(layout, r):
                 held[t][moved[r]][layout.coordinate(t, r)] += 1
-    for step in layout.exchanges(dim):
+    for step in exchanges(layout, dim):
         held = [
             [held[t][r] + held[t ^ step.thread_mask][r ^ step.register_mask] for r in range(sliced.registers)]
             for t in range(layout.threads)
@@ -139,7 +140,7 @@ def test_a_reduction_across_entangled_lanes_exchanges_registers() -> None:
         {"register": [[1, 0]], "lane": [[1, 1], [0, 2], [0, 4], [2, 0], [4, 0]], "warp": []}, {"dim0": 8, "dim1": 8}
     )
     layout = RegisterLayout((8, 8), atom)
-    assert layout.exchanges(1)[0].register_mask == 1
+    assert exchanges(layout, 1)[0].register_mask == 1
     check_slice(layout, 1)
     check_reduction(layout, 1)
     check_reduction(layout.transpose((1, 0)), 0)
@@ -196,7 +197,7 @@ def test_expand_and_transpose_rename_dimensions() -> None:
 def test_zero_stride_repeats_are_copies() -> None:
     layout = RegisterLayout((64, 8), WGMMA, (Repeat(0, 3, 0),))
     assert layout.registers == 12
-    assert [layout.is_owner_register(r) for r in range(12)] == [True] * 4 + [False] * 8
+    assert [is_owner_register(layout, r) for r in range(12)] == [True] * 4 + [False] * 8
 
 
 @pytest.mark.parametrize(

@@ -19,11 +19,12 @@ from typing import Any
 import pytest
 
 from support.layout_oracle import flat, table
-from tilewright.layout import cute, cute_algebra, cute_ops
+from tilewright.layout import cute
 from tilewright.layout.cute import CuteLayout
-from tilewright.layout.cute_algebra import composition
 from tilewright.layout.equality import Equal, equal
 from tilewright.layout.f2 import F2Layout
+from tilewright.layout.library import cute_algebra, cute_ops
+from tilewright.layout.library.cute_algebra import composition
 from tilewright.layout.swizzle import ComposedLayout, Swizzle
 
 US = 1e-6

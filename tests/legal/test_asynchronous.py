@@ -10,7 +10,7 @@ import pytest
 from tilewright.base.dtypes import bf16, f32
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
-from tilewright.layout import fragments
+from tilewright.layout.library import fragments
 from tilewright.layout.register import RegisterLayout
 from tilewright.legal.asynchronous import FragmentReader, ProductReader, StreamedTile, async_plans, choose, layout_first
 from tilewright.legal.tma import Completion, TileAccess

@@ -13,10 +13,10 @@ from tilewright.base.dtypes import DType, bf16, e4m3, f32, i8
 from tilewright.base.verdict import Factored, Illegal, Legal, Unknown
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import Swizzle as Mode
-from tilewright.layout import fragments
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.equality import ProofKind, f2_of
 from tilewright.layout.f2 import F2Layout
+from tilewright.layout.library import fragments
 from tilewright.layout.swizzle import ComposedLayout, Swizzle
 from tilewright.legal.factor import FactoredPlan, ResidualCarrier, SharedLayout, factor, offsets_of, smem_layout
 from tilewright.legal.smem_tile import SmemTile

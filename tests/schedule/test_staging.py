@@ -13,8 +13,8 @@ from support.transport import TID, R, kernel
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import TRUE, Const
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.layout import fragments
 from tilewright.layout.conversion import conversion_plan
+from tilewright.layout.library import fragments
 from tilewright.layout.plan import ConversionPlan, PlanKind
 from tilewright.layout.register import RegisterLayout, Repeat
 from tilewright.schedule.conflicts import shared_uses

@@ -16,10 +16,10 @@ from tilewright.base.dtypes import bf16, f32
 from tilewright.base.expr import TRUE, Const, Expr, sym
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import Swizzle
-from tilewright.tier.descriptor_attrs import OperandNumbers, TmaAttr, WgmmaOperandAttr
 from tilewright.tile.attributes import DTypeAttr, ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.descriptor_attrs import OperandNumbers, TmaAttr, WgmmaOperandAttr
 
 BF16 = ml_dtypes.bfloat16
 TID, R = sym("$tid"), sym("$r")

@@ -8,9 +8,9 @@ from math import gcd, prod
 
 from support.affine_oracle import Case, random_case, rewritten, run_holds
 from support.attempts import attempt
-from tilewright.layout.affine import AffineLayout
-from tilewright.layout.affine_algebra import invert, right_inverse
-from tilewright.layout.affine_queries import (
+from tilewright.layout.library.affine import AffineLayout
+from tilewright.layout.library.affine_algebra import invert, right_inverse
+from tilewright.layout.library.affine_queries import (
     alignment,
     contiguity,
     image,
@@ -19,7 +19,7 @@ from tilewright.layout.affine_queries import (
     preimage,
     vector_width,
 )
-from tilewright.layout.lattice import LatticeEquations
+from tilewright.layout.library.lattice import LatticeEquations
 
 
 def check_questions(case: Case) -> str:

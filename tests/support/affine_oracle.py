@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import product
 from math import gcd, prod
 
-from tilewright.layout.affine import AffineLayout
+from tilewright.layout.library.affine import AffineLayout
 
 Point = tuple[int, ...]
 

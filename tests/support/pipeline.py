@@ -16,11 +16,11 @@ from tilewright.base.dtypes import bf16, f32
 from tilewright.base.expr import Const, Expr, ceildiv, sym
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle
-from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import DTypeAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.descriptor_attrs import OperandNumbers
 
 K, TID, IT, WG = sym("K"), sym("$tid"), sym("it"), sym("$warpgroup")
 BM, BN, BK, STAGES = 128, 64, 64, 2

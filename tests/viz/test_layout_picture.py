@@ -13,9 +13,9 @@ from tilewright.base.expr import sym
 from tilewright.cli.commands import app
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import Swizzle as SwizzleMode
-from tilewright.layout import fragments
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.cute import CuteLayout
+from tilewright.layout.library import fragments
 from tilewright.layout.shared import SharedTile
 from tilewright.viz.grid import Drawable, grid_of, read_layout
 from tilewright.viz.layout_picture import layout_svg, layout_text

@@ -26,7 +26,7 @@ from tilewright.jit.inspection import (
     Refused,
     inspect_case,
 )
-from tilewright.layout import fragments
+from tilewright.layout.library import fragments
 from tilewright.layout.register import LANES, RegisterLayout
 from tilewright.viz.report import report_html
 from tilewright.viz.report_code import cuda_html, python_html

@@ -22,11 +22,11 @@ from tilewright.legal.repairs import legalise
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import SWIZZLES, legal_facts, source_of, tile_access
-from tilewright.tier.descriptor_attrs import WgmmaOperandAttr
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.descriptor_attrs import WgmmaOperandAttr
 
 CP_ASYNC, THREADS = "cp.async", "threads"
 Answer: TypeAlias = Legal[TensorMapPlan] | Repairs[Remedy] | Illegal

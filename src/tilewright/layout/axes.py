@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from itertools import accumulate
 from typing import NoReturn, TypeAlias
 
 from tilewright.diag import fail
-from tilewright.layout.checks import integer, log2_size
+from tilewright.layout.checks import integer
 
 Axes: TypeAlias = tuple[tuple[str, int], ...]
 """Axis names with their number of bits, in order."""
@@ -69,16 +69,6 @@ def joined(low: Axes, high: Axes) -> Axes:
     return tuple(sizes.items())
 
 
-def remaining(whole: Axes, part: Axes) -> Axes | None:
-    """``whole`` minus the bits of ``part``, in order; None when ``part`` is no part of it."""
-    sizes = dict(whole)
-    for name, n in part:
-        if sizes.get(name, -1) < n:
-            return None
-        sizes[name] -= n
-    return tuple(sizes.items())
-
-
 def place(word: int, fields: Iterable[tuple[str, int, int]]) -> int:
     """Deal the packed ``word`` out to fields (name, bits, shift)."""
     placed = 0
@@ -95,17 +85,3 @@ def extract(word: int, fields: Iterable[tuple[int, int]]) -> int:
         packed |= ((word >> shift) & ((1 << n) - 1)) << position
         position += n
     return packed
-
-
-def reshaped(axes: Axes, wanted: Mapping[str, int]) -> Axes:
-    """Other axes (name to size) over the same number of bits (LAY002, LAY003)."""
-    shape = tuple((n, log2_size(s, f"size of {n}")) for n, s in wanted.items())
-    if sum(b for _, b in shape) != sum(b for _, b in axes):
-        fail(
-            "LAY002",
-            title="a reshape keeps the number of coordinates",
-            found=describe(shape),
-            required=f"as many as {describe(axes)}",
-            help="choose sizes with the same product",
-        )
-    return shape

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from tilewright.diag import fail
@@ -100,8 +100,3 @@ def instruction(architecture: str, op: str) -> BankAccess:
             help=f"name an instruction of {', '.join(sorted({a for a, _ in ACCESSES}))}",
         )
     return found
-
-
-def bank_cost(access: BankAccess, addresses: Sequence[int]) -> BankCost:
-    """Cycles of one access by the lanes' byte addresses (LAY026, LAY027)."""
-    return WaveAccess(access, tuple(addresses)).cost

@@ -128,23 +128,6 @@ def _table(layout: Layout) -> list[int]:
     return layout.offsets()
 
 
-def injective(layout: Layout) -> bool:
-    """No two indices share an offset."""
-    return layout.is_injective
-
-
-def cosize(layout: Layout) -> int:
-    """One past the largest offset."""
-    if isinstance(layout, F2Layout):
-        # the largest word of a span: take every leading bit that can be had
-        basis = gf2_vectors.eliminate(layout.columns).leaders
-        largest = 0
-        for top in sorted(basis, reverse=True):
-            largest = max(largest, largest ^ basis[top][0])
-        return largest + 1
-    return static_stride(layout.cosize, "cosize")
-
-
 # -- between the forms ----------------------------------------------------------------------------------------------
 
 

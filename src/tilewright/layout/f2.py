@@ -217,32 +217,6 @@ class F2Layout:
     def __mul__(self, other: F2Layout) -> F2Layout:
         return self.product(other)
 
-    # -- division -------------------------------------------------------------------------------------------------
-    def divide_left(self, divisor: F2Layout) -> F2Layout | None:
-        """The ``q`` with ``divisor * q == self``; None when there is none."""
-        return self._divide(divisor, low=True)
-
-    def divide_right(self, divisor: F2Layout) -> F2Layout | None:
-        """The ``q`` with ``q * divisor == self``; None when there is none."""
-        return self._divide(divisor, low=False)
-
-    def _divide(self, divisor: F2Layout, low: bool) -> F2Layout | None:
-        ins, outs = axes.remaining(self.ins, divisor.ins), axes.remaining(self.outs, divisor.outs)
-        if ins is None or outs is None:
-            return None
-        shifts = dict(zip(self.out_names, axes.shifts(self.outs), strict=True))
-        taken = dict(divisor.outs)
-        fields = [(b, shifts[n] + (taken.get(n, 0) if low else 0)) for n, b in outs]
-        columns: list[int] = []
-        for name, n in ins:
-            mine, used = self.axis_columns(name), len(divisor.axis_columns(name))
-            columns += (axes.extract(c, fields) for c in (mine[used:] if low else mine[:n]))
-        quotient = F2Layout(ins, outs, tuple(columns))
-        whole = divisor * quotient if low else quotient * divisor
-        if _aligned(whole, self) != self:
-            return None
-        return quotient
-
     def quotient(self, names: Iterable[str]) -> F2Layout | None:
         """The layout without axes that it maps identically to themselves; None if one of them is not trivial."""
         wanted = set(names)
@@ -291,18 +265,6 @@ class F2Layout:
         ins = tuple(axis for axis in self.ins if axis[0] in wanted)
         return F2Layout(ins, outs, tuple(axes.extract(c, fields) for n, _ in ins for c in self.axis_columns(n)))
 
-    def sublayout_is_zero(self, in_names: Iterable[str], out_names: Iterable[str]) -> bool:
-        """Whether none of the input axes moves any of the output axes."""
-        return not any(self.sublayout(in_names, out_names).columns)
-
-    def reshape_ins(self, shape: Mapping[str, int]) -> F2Layout:
-        """The same bits under other input axes (sizes), first axis fastest; the total size stays."""
-        return F2Layout(axes.reshaped(self.ins, shape), self.outs, self.columns)
-
-    def reshape_outs(self, shape: Mapping[str, int]) -> F2Layout:
-        """The same bits under other output axes (sizes), first axis fastest; the total size stays."""
-        return F2Layout(self.ins, axes.reshaped(self.outs, shape), self.columns)
-
     def flatten_ins(self) -> F2Layout:
         """All input axes as one, under the first one's name."""
         return F2Layout(((self.ins[0][0], self.in_bits),) if self.ins else (), self.outs, self.columns)
@@ -310,12 +272,6 @@ class F2Layout:
     def flatten_outs(self) -> F2Layout:
         """All output axes as one, under the first one's name."""
         return F2Layout(self.ins, ((self.outs[0][0], self.out_bits),) if self.outs else (), self.columns)
-
-    def concat_ins(self, other: F2Layout) -> F2Layout:
-        """Side by side: the input axes of both, into the same output axes: ``(x, y) -> self(x) ^ other(y)``."""
-        if self.outs != other.outs:
-            axes.mismatch("concat_ins", self.out_names, other.out_names)
-        return F2Layout(self.ins + other.ins, self.outs, self.columns + other.columns)
 
     # -- linear algebra -------------------------------------------------------------------------------------------
     @property
@@ -354,17 +310,6 @@ class F2Layout:
             masks[name] = (free >> shift) & ((1 << n) - 1)
         return masks
 
-    def consecutive(self) -> int:
-        """The largest 2^k such that aligned runs of 2^k coordinates of the first input axis map to consecutive
-        coordinates of the first output axis: their k lowest bits are equal, and nothing else touches those."""
-        limit = min(self.ins[0][1], self.outs[0][1]) if self.ins and self.outs else 0
-        k = 0
-        while k < limit and self.columns[k] == 1 << k:
-            k += 1
-        while k and any(c & ((1 << k) - 1) for c in self.columns[k:]):
-            k -= 1
-        return 1 << k
-
     def invert(self) -> F2Layout:
         """The inverse map (LAY008 unless bijective)."""
         if not self.is_bijective:
@@ -401,7 +346,7 @@ class F2Layout:
                     help="extend the layout to invert over the whole axis",
                 )
         outs = outer.outs
-        mine = self if self.outs == outs else _widened(self, outs)
+        mine = self if self.outs == outs else widened(self, outs)
         same = {n for n, _ in outer.ins if n in mine.in_names and mine.axis_columns(n) == outer.axis_columns(n)}
         kept = [n for n, _ in mine.ins if n not in same]
         rest = [n for n, _ in outer.ins if n not in same]
@@ -423,35 +368,6 @@ class F2Layout:
             answer = answer * F2Layout.identity(outer.in_size(name), name, name)
         return answer.transpose_ins(mine.in_names).transpose_outs(outer.in_names)
 
-    def invert_and_compose_local(self, outer: F2Layout, name: str) -> F2Layout:
-        """As ``invert_and_compose``, but axis ``name`` (a CTA of a cluster) reads its own copy: it maps to itself.
-
-        LAY008 when a coordinate held by one index of ``name`` is not held by ``outer`` at the same index.
-        """
-        mine = self if self.outs == outer.outs else _widened(self, outer.outs)
-        own, theirs = mine.axis_columns(name), outer.axis_columns(name)
-        moved = tuple(a ^ b for a, b in zip(own, theirs, strict=True))
-        columns = tuple(c for n in mine.in_names for c in (moved if n == name else mine.axis_columns(n)))
-        rest = outer.sublayout([n for n in outer.in_names if n != name], outer.out_names)
-        solved = gf2_vectors.solve(rest.columns, columns)
-        if isinstance(solved, int):
-            fail(
-                "LAY008",
-                title=f"data must cross from one {name} to another",
-                found=f"no input of the same {name} maps to {outer.unpack(solved)}",
-                required=f"every {name} holds what it reads",
-                help="use invert_and_compose, and move the data between them",
-            )
-        local = F2Layout(mine.ins, rest.ins, solved)
-        identity = F2Layout.zeros(1, name, name, 1 << len(own))
-        whole = local * identity
-        shift = sum(b for n, b in whole.outs if n != name)
-        start = sum(b for _, b in whole.ins[: whole.in_names.index(name)])
-        kept = list(whole.columns)
-        for i in range(len(own)):
-            kept[start + i] |= 1 << (shift + i)
-        return F2Layout(whole.ins, whole.outs, tuple(kept)).transpose_outs(outer.in_names)
-
     def rename(self, ins: Mapping[str, str] | None = None, outs: Mapping[str, str] | None = None) -> F2Layout:
         """The same map under other axis names."""
         into, out_of = ins or {}, outs or {}
@@ -466,14 +382,7 @@ class F2Layout:
         return f"{{{body}}} -> ({', '.join(f'{n}:{1 << b}' for n, b in self.outs)})"
 
 
-def _aligned(layout: F2Layout, like: F2Layout) -> F2Layout:
-    """``layout`` with its axes in the order of ``like``, where the names agree."""
-    if sorted(layout.in_names) != sorted(like.in_names) or sorted(layout.out_names) != sorted(like.out_names):
-        return layout
-    return layout.transpose_ins(like.in_names).transpose_outs(like.out_names)
-
-
-def _widened(layout: F2Layout, outs: Axes) -> F2Layout:
+def widened(layout: F2Layout, outs: Axes) -> F2Layout:
     """``layout`` into output axes at least as large, in another order."""
     shifts = dict(zip((n for n, _ in outs), axes.shifts(outs), strict=True))
     fields = [(n, b, shifts[n]) for n, b in layout.outs]

@@ -52,23 +52,6 @@ class Replication:
     free_register_mask: int
     free_repeats: tuple[int, ...]
 
-    @property
-    def is_none(self) -> bool:
-        """Each element has exactly one place."""
-        return not (self.free_thread_mask or self.free_register_mask or self.free_repeats)
-
-
-@dataclass(frozen=True)
-class LaneExchange:
-    """One step of a reduction across threads: combine with thread ``t ^ thread_mask``.
-
-    The partner keeps the same result in register ``r ^ register_mask`` (of the sliced layout's atom; 0 in all hardware
-    fragments). A mask below 32 stays inside the warp (a butterfly shuffle), above it crosses warps (through shared).
-    """
-
-    thread_mask: int
-    register_mask: int
-
 
 @dataclass(frozen=True)
 class RegisterLayout:
@@ -253,23 +236,11 @@ class RegisterLayout:
             parts.append(field.eq(0))
         return all_of(parts)
 
-    def is_owner_register(self, register: int) -> bool:
-        """Whether ``register`` is the first copy of its element within a thread."""
-        replication = self.replication
-        if register & replication.free_register_mask & (self.atom_registers - 1):
-            return False
-        rest = register // self.atom_registers
-        for index, repeat in enumerate(self.repeats):
-            rest, digit = divmod(rest, repeat.count)
-            if digit and index in replication.free_repeats:
-                return False
-        return True
-
     # -- derived layouts ------------------------------------------------------------------------------------------
     def slice(self, dim: int) -> RegisterLayout:
         """The layout of the tile with dimension ``dim`` reduced away: the dimension is dropped, and with it the
-        registers that would hold the same element twice. ``slice_map`` says which register each one becomes."""
-        self._check_dim(dim)
+        registers that would hold the same element twice."""
+        self.check_dim(dim)
         reduced = self.atom.sublayout(self.atom.in_names, [n for d, n in enumerate(self.atom.out_names) if d != dim])
         registers = reduced.axis_columns("register")
         pivots = gf2_vectors.eliminate(registers).pivots
@@ -284,45 +255,6 @@ class RegisterLayout:
             Repeat(r.dim - (r.dim > dim), r.count, r.stride) for r in self.repeats if r.dim != dim and r.stride
         )
         return RegisterLayout(self.shape[:dim] + self.shape[dim + 1 :], atom, repeats)
-
-    def slice_map(self, dim: int) -> tuple[int, ...]:
-        """For every register of this layout the register of ``slice(dim)`` that holds its row: the same thread's
-        coordinate without ``dim``. A reduction sums registers with equal entries; a broadcast reads along it."""
-        self._check_dim(dim)
-        reduced = self.atom.sublayout(("register",), [n for d, n in enumerate(self.atom.out_names) if d != dim])
-        elimination = gf2_vectors.eliminate(reduced.columns)
-        places = {bit: i for i, bit in enumerate(gf2_vectors.bits(elimination.pivots))}
-        moved: list[int] = []
-        for bit, column in enumerate(reduced.columns):
-            source = 1 << bit if bit in places else elimination.reduce(column)[1]
-            moved.append(sum(1 << places[b] for b in gf2_vectors.bits(source)))
-        result: list[int] = []
-        for register in range(self.registers):
-            target, scale = gf2_vectors.apply(moved, register & (self.atom_registers - 1)), 1 << len(places)
-            rest = register // self.atom_registers
-            for repeat in self.repeats:
-                rest, digit = divmod(rest, repeat.count)
-                if repeat.dim != dim and repeat.stride:
-                    target += digit * scale
-                    scale *= repeat.count
-            result.append(target)
-        return tuple(result)
-
-    def exchanges(self, dim: int) -> tuple[LaneExchange, ...]:
-        """The steps that reduce ``dim`` across threads once each thread has reduced its registers, in lane order.
-
-        Applying all of them (in any order) leaves the result in every thread; copies are not counted twice.
-        """
-        self._check_dim(dim)
-        sliced = self.slice(dim)
-        kept = sliced.atom.in_axis_bits("register")
-        copies = self.replication.free_thread_mask
-        steps: list[LaneExchange] = []
-        for vector in sliced.atom.kernel:
-            # a kernel vector is led by the bit that is free in the slice; if it was free before, it names a copy
-            if not copies >> (vector.bit_length() - 1 - kept) & 1:
-                steps.append(LaneExchange(vector >> kept, vector & ((1 << kept) - 1)))
-        return tuple(steps)
 
     def expand(self, dim: int) -> RegisterLayout:
         """The same elements with a new dimension of extent 1 at position ``dim``."""
@@ -359,7 +291,7 @@ class RegisterLayout:
     def contiguous_registers(self, dim: int) -> int:
         """The largest power of two r such that registers k*r .. k*r+r-1 of every thread are consecutive, r-aligned
         coordinates along ``dim`` (and equal along the others): the vector width."""
-        self._check_dim(dim)
+        self.check_dim(dim)
         shift = sum(b for _, b in self.atom.outs[:dim])
         field = ((1 << self.atom.outs[dim][1]) - 1) << shift
         registers = self.atom.axis_columns("register")
@@ -392,7 +324,8 @@ class RegisterLayout:
                 break
         return factor
 
-    def _check_dim(self, dim: int) -> None:
+    def check_dim(self, dim: int) -> None:
+        """Refuse a dimension that the tile does not have (LAY002)."""
         if not 0 <= dim < self.rank:
             self._refuse_dim(dim)
 

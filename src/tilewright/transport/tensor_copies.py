@@ -12,10 +12,10 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import Expr
 from tilewright.hw.tensormap import DataType, L2Promotion, Swizzle
-from tilewright.tier.descriptor_attrs import TmaAttr, TmaNumbers
 from tilewright.tile.dialect import ExprAttr, TensorType
 from tilewright.tile.ops import integer, string
 from tilewright.transport.base import SharedType, TransportOp, exprs
+from tilewright.transport.descriptor_attrs import TmaAttr, TmaNumbers
 from tilewright.transport.mbarriers import MbarriersType
 
 

@@ -10,10 +10,10 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, v
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import Expr
-from tilewright.tier.descriptor_attrs import OperandNumbers, WgmmaOperandAttr
 from tilewright.tile.dialect import DTypeAttr, ExprAttr
 from tilewright.tile.ops import integer
 from tilewright.transport.base import RegistersType, SharedType, TransportOp, registers_of, shared_of
+from tilewright.transport.descriptor_attrs import OperandNumbers, WgmmaOperandAttr
 
 
 class MatrixAccess(TransportOp):

@@ -49,12 +49,12 @@ from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, I
 from tilewright.lang.axes import Coord, Span
 from tilewright.legal.domain import ShapeDomain
 from tilewright.legal.facts import Facts
-from tilewright.tier.descriptor_attrs import OperandNumbers, TmaNumbers
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.tile.queries import coords_of, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.descriptor_attrs import OperandNumbers, TmaNumbers
 
 _LOOK_AHEAD = (0, -1, 1, -2, 2)
 """A software-pipelined loop reads the stage of a step before or after the one that the producer's counter names."""

@@ -30,13 +30,12 @@ from tilewright.legal.domain import ShapeDomain, SymbolicMap
 from tilewright.legal.facts import Facts
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.symbolic import DecidedRules, decide_rules
-from tilewright.tier.descriptor_attrs import OperandNumbers
-from tilewright.tier.layout_attrs import LAYOUT_ATTRIBUTES
 from tilewright.tile import dialect as tile
 from tilewright.tile.dialect import Tile
 from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.descriptor_attrs import LAYOUT_ATTRIBUTES, OperandNumbers
 
 _DIMS: Interval = (1, 2**31 - 1)
 """Extents are 32-bit parameters of a kernel; the launch refuses others (RUN017), and encodes 1 for 0."""

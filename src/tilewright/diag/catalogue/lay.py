@@ -208,8 +208,8 @@ CODES: tuple[Code, ...] = (
         title="what the banks do for this instruction is not known",
         why="A conflict degree needs the lanes that are served together; where nobody measured them, any number would "
         "be a guess.",
-        bad="bank_cost(ds_write_b128 on gfx950)",
-        good="bank_cost(ds_write_b64 on gfx950)",
+        bad="ds_write_b128 on gfx950",
+        good="ds_write_b64 on gfx950",
         source="hw.banks, tables of lane groups",
     ),
     Code(

@@ -13,9 +13,9 @@ from tilewright.legal.wgmma import Major, WgmmaOperandPlan
 from tilewright.schedule.distribute import Digits
 from tilewright.schedule.hopper.operands import ROWS, DotPlan, RegisterOperand
 from tilewright.schedule.mapping import ClassId
-from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile.dialect import DTypeAttr
 from tilewright.transport import asynchronous as a
+from tilewright.transport.descriptor_attrs import OperandNumbers
 
 
 def issue(

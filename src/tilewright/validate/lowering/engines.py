@@ -10,7 +10,7 @@ from functools import lru_cache
 
 import numpy as np
 
-from tilewright.tier.descriptor_attrs import OperandNumbers
+from tilewright.transport.descriptor_attrs import OperandNumbers
 from tilewright.validate.lowering.integers import Numbers
 from tilewright.validate.lowering.memory import SWIZZLED, swizzled
 

@@ -10,11 +10,11 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, Min, Not, Sym, divisor, maximum
-from tilewright.tier.descriptor_attrs import OperandNumbers
 from tilewright.tile.attributes import TensorType
 from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.descriptor_attrs import OperandNumbers
 from tilewright.validate.lowering.engines import (
     K_BYTES,
     ROWS,

@@ -9,9 +9,9 @@ from typing import NoReturn
 
 from tilewright.base.expr import Expr
 from tilewright.diag import TilewrightError, fail
-from tilewright.layout.affine import AffineLayout, Column
-from tilewright.layout.affine_queries import is_injective, is_surjective, lift, preimage
 from tilewright.layout.int_tuple import Leaf
+from tilewright.layout.library.affine import AffineLayout, Column
+from tilewright.layout.library.affine_queries import is_injective, is_surjective, lift, preimage
 
 # -- composition ----------------------------------------------------------------------------------------------------
 

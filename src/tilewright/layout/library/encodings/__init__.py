@@ -8,9 +8,9 @@ The compiler lays tiles out as ``RegisterLayout`` and ``SharedTile``, of any ext
 layouts with Triton's, or have one written in its terms.
 """
 
-from tilewright.layout.encodings.builder import CtaSplit, Encoding
-from tilewright.layout.encodings.memory import SwizzledShared, TensorMemory, TmaShared
-from tilewright.layout.encodings.registers import Blocked, Mfma, Mma, Operand, Sliced, Wmma
+from tilewright.layout.library.encodings.builder import CtaSplit, Encoding
+from tilewright.layout.library.encodings.memory import SwizzledShared, TensorMemory, TmaShared
+from tilewright.layout.library.encodings.registers import Blocked, Mfma, Mma, Operand, Sliced, Wmma
 
 __all__ = [
     "Blocked",

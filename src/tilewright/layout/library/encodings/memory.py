@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.diag import fail
-from tilewright.layout.encodings.builder import ONE_CTA, Builder, CtaSplit, Shape, fast_last
 from tilewright.layout.f2 import F2Layout
+from tilewright.layout.library.encodings.builder import ONE_CTA, Builder, CtaSplit, Shape, fast_last
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,16 @@ from dataclasses import dataclass
 
 from tilewright.diag import fail
 from tilewright.hw import fragments as facts
-from tilewright.layout.encodings.builder import ONE_CTA, Builder, CtaSplit, Encoding, Shape, fast_last, of_threads
 from tilewright.layout.f2 import F2Layout
+from tilewright.layout.library.encodings.builder import (
+    ONE_CTA,
+    Builder,
+    CtaSplit,
+    Encoding,
+    Shape,
+    fast_last,
+    of_threads,
+)
 
 
 @dataclass(frozen=True)

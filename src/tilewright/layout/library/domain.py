@@ -24,7 +24,7 @@ import islpy as isl
 from tilewright.base.expr import TRUE, Expr, ExprLike, all_of, ceildiv, expr, maximum, minimum, sym
 from tilewright.diag import fail
 from tilewright.layout.checks import extent
-from tilewright.layout.presburger import condition_text, names, set_text, value_text
+from tilewright.layout.library.presburger import condition_text, names, set_text, value_text
 
 Bounds: TypeAlias = tuple[tuple[Expr, Expr], ...]
 """Per dimension the first coordinate and one past the last."""

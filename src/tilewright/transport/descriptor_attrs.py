@@ -1,4 +1,4 @@
-"""The descriptors of the dialects as attributes: everything the hardware is told, printed as text and read back.
+"""Descriptors as attributes of the dialect: tensor maps and wgmma operands, printed as text and parsed back.
 
     #layout.tma<BFLOAT16 at "a.address" : "K" x "M" : strides "a.stride0*2" : box 64 x 128 : axes 1, 0 : B128, L2_128B>
     #layout.wgmma_operand<K, 256 x 64, B128 : leading 16, stride 1024>
@@ -16,7 +16,7 @@ from enum import IntEnum
 from functools import cached_property
 from typing import TypeVar
 
-from xdsl.ir import Data
+from xdsl.ir import Data, Dialect
 from xdsl.irdl import irdl_attr_definition
 from xdsl.parser import AttrParser
 from xdsl.printer import Printer
@@ -149,6 +149,10 @@ class WgmmaOperandAttr(Data[OperandNumbers]):
     def verify(self) -> None:
         if self.data.swizzle not in LAYOUT_TYPE:
             raise VerifyException(f"wgmma reads no tile swizzled by {self.data.swizzle.name}")
+
+
+LAYOUT_ATTRIBUTES = Dialect("layout", [], [TmaAttr, WgmmaOperandAttr])
+"""Register this with a parser's context to read the attributes."""
 
 
 def _parse_enum(parser: AttrParser, kind: type[E]) -> E:

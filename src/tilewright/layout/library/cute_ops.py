@@ -11,9 +11,9 @@ from typing import NoReturn, TypeAlias
 from tilewright.diag import fail
 from tilewright.layout.checks import extent
 from tilewright.layout.cute import CuteLayout, static_modes, static_stride, symbolic
-from tilewright.layout.cute_algebra import complement, composition
-from tilewright.layout.cute_symbolic import quotient
 from tilewright.layout.int_tuple import IntTuple, Leaf, leaves, prefix_product, product, unflatten
+from tilewright.layout.library.cute_algebra import complement, composition
+from tilewright.layout.library.cute_symbolic import quotient
 
 Tile: TypeAlias = CuteLayout | int | None
 Tiler: TypeAlias = CuteLayout | int | Sequence[Tile]

@@ -17,9 +17,14 @@ from tilewright.base.verdict import Legal
 from tilewright.hw.tensormap import DataType, L2Promotion, Swizzle
 from tilewright.legal import wgmma
 from tilewright.legal.smem_tile import SmemTile
-from tilewright.tier.descriptor_attrs import OperandNumbers, TmaAttr, TmaNumbers, WgmmaOperandAttr
-from tilewright.tier.layout_attrs import LAYOUT_ATTRIBUTES
 from tilewright.tile.dialect import Tile
+from tilewright.transport.descriptor_attrs import (
+    LAYOUT_ATTRIBUTES,
+    OperandNumbers,
+    TmaAttr,
+    TmaNumbers,
+    WgmmaOperandAttr,
+)
 from tilewright.transport.dialect import Transport
 
 K, M = sym("K"), sym("M")

@@ -19,13 +19,13 @@ from typing import NoReturn, TypeAlias
 from tilewright.base.expr import Mod
 from tilewright.diag import TilewrightError, fail
 from tilewright.layout import equality, gf2_vectors
-from tilewright.layout.affine import AffineLayout, Column
-from tilewright.layout.affine_queries import Lift, lift
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.equality import Different, Equal, ProofKind
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.int_tuple import leaves
-from tilewright.layout.piecewise import PiecewiseLayout
+from tilewright.layout.library.affine import AffineLayout, Column
+from tilewright.layout.library.affine_queries import Lift, lift
+from tilewright.layout.library.piecewise import PiecewiseLayout
 from tilewright.layout.register import RegisterLayout, Repeat
 from tilewright.layout.swizzle import ComposedLayout
 

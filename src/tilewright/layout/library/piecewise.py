@@ -14,9 +14,9 @@ import islpy as isl
 
 from tilewright.base.expr import Expr, ExprLike, all_of, expr, sym
 from tilewright.diag import fail
-from tilewright.layout.affine import AffineLayout
-from tilewright.layout.domain import Domain, set_of
-from tilewright.layout.presburger import condition_text, names, value_text
+from tilewright.layout.library.affine import AffineLayout
+from tilewright.layout.library.domain import Domain, set_of
+from tilewright.layout.library.presburger import condition_text, names, value_text
 
 
 @dataclass(frozen=True)

@@ -16,9 +16,9 @@ from functools import cached_property
 
 from tilewright.diag import fail
 from tilewright.hw.spaces import Grain, Space
-from tilewright.layout.affine import AffineLayout, Column
-from tilewright.layout.conversions import affine_of
 from tilewright.layout.int_tuple import Leaf
+from tilewright.layout.library.affine import AffineLayout, Column
+from tilewright.layout.library.conversions import affine_of
 from tilewright.layout.register import RegisterLayout
 
 LEVELS = ("register", "lane", "warp", "warpgroup", "cta", "cluster")

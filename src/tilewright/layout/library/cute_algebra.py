@@ -8,7 +8,6 @@ from __future__ import annotations
 from typing import TypeAlias, TypeGuard, cast
 
 from tilewright.diag import TilewrightError, fail
-from tilewright.layout import cute_symbolic
 from tilewright.layout.checks import extent
 from tilewright.layout.cute import (
     CuteLayout,
@@ -20,6 +19,7 @@ from tilewright.layout.cute import (
     trusted,
 )
 from tilewright.layout.int_tuple import IntTuple, Leaf
+from tilewright.layout.library import cute_symbolic
 
 Modes: TypeAlias = list[tuple[int, int]]
 

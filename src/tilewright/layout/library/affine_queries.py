@@ -18,9 +18,9 @@ from math import gcd, prod
 
 from tilewright.base.expr import Expr, divisor, expr
 from tilewright.diag import fail
-from tilewright.layout.affine import AffineLayout
 from tilewright.layout.int_tuple import Leaf
-from tilewright.layout.lattice import LatticeEquations, Vector, box_points, hermite, smith, work
+from tilewright.layout.library.affine import AffineLayout
+from tilewright.layout.library.lattice import LatticeEquations, Vector, box_points, hermite, smith, work
 
 
 @dataclass(frozen=True)
