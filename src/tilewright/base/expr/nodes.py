@@ -310,8 +310,8 @@ class Product(Expr):
         return reduce(operator.mul, (f.evaluate(env) for f in self.factors))
 
 
-class FloorDiv(Expr):
-    """Quotient rounded to minus infinity."""
+class _Quotient(Expr):
+    """Common to division and remainder: two operands, printed as tightly as a product."""
 
     numerator: Expr
     denominator: Expr
@@ -321,6 +321,10 @@ class FloorDiv(Expr):
         return self.numerator, self.denominator
 
     _binding = _PRODUCT
+
+
+class FloorDiv(_Quotient):
+    """Quotient rounded to minus infinity."""
 
     def _text(self) -> str:
         return f"{self.numerator.print(_ATOM)} // {self.denominator.print(_ATOM)}"
@@ -329,17 +333,8 @@ class FloorDiv(Expr):
         return self.numerator.evaluate(env) // _divisor(self, self.denominator, env)
 
 
-class Mod(Expr):
+class Mod(_Quotient):
     """Remainder with the sign of the divisor."""
-
-    numerator: Expr
-    denominator: Expr
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.numerator, self.denominator
-
-    _binding = _PRODUCT
 
     def _text(self) -> str:
         return f"{self.numerator.print(_ATOM)} % {self.denominator.print(_ATOM)}"
@@ -348,14 +343,18 @@ class Mod(Expr):
         return self.numerator.evaluate(env) % _divisor(self, self.denominator, env)
 
 
-class Min(Expr):
-    """Least of two or more, sorted."""
+class _OfMany(Expr):
+    """Common to functions of any number of operands."""
 
     args: tuple[Expr, ...]
 
     @property
     def children(self) -> tuple[Expr, ...]:
         return self.args
+
+
+class Min(_OfMany):
+    """Least of two or more, sorted."""
 
     def _text(self) -> str:
         return _call("min", self.args)
@@ -364,14 +363,8 @@ class Min(Expr):
         return min(a.evaluate(env) for a in self.args)
 
 
-class Max(Expr):
+class Max(_OfMany):
     """Greatest of two or more, sorted."""
-
-    args: tuple[Expr, ...]
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
 
     def _text(self) -> str:
         return _call("max", self.args)
@@ -380,14 +373,8 @@ class Max(Expr):
         return max(a.evaluate(env) for a in self.args)
 
 
-class Xor(Expr):
+class Xor(_OfMany):
     """Bitwise exclusive or of non-negative integers (swizzles)."""
-
-    args: tuple[Expr, ...]
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
 
     def _text(self) -> str:
         return _call("xor", self.args)
@@ -416,14 +403,8 @@ class Compare(Expr):
         return COMPARISONS[self.op](self.lhs.evaluate(env), self.rhs.evaluate(env))
 
 
-class All(Expr):
+class All(_OfMany):
     """Conjunction; the empty one is true and folds to ``Const(1)``."""
-
-    args: tuple[Expr, ...]
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
 
     _binding = _ALL
 
@@ -434,14 +415,8 @@ class All(Expr):
         return all(a.evaluate(env) for a in self.args)
 
 
-class Any_(Expr):
+class Any_(_OfMany):
     """Disjunction; the empty one is false and folds to ``Const(0)``."""
-
-    args: tuple[Expr, ...]
-
-    @property
-    def children(self) -> tuple[Expr, ...]:
-        return self.args
 
     _binding = _ANY
 
