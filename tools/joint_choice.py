@@ -33,7 +33,7 @@ from tilewright.legal.asynchronous import (
     layout_first,
 )
 from tilewright.legal.tma import TileAccess
-from tilewright.legal.wgmma import Major, Role
+from tilewright.legal.wgmma import Major, OperandRole
 from tilewright.schedule.hopper.operand_layouts import layouts
 from tilewright.schedule.hopper.operands import Analysis
 
@@ -87,18 +87,21 @@ def accumulator(rows: int, columns: int) -> FragmentReader:
     return FragmentReader(fragments.wgmma_accumulator(rows, columns).transpose((1, 0)))
 
 
-def operand(role: Role, major: Major = Major.K, n: int = 128, accumulator_type: str = "f32") -> ProductReader:
+def operand(role: OperandRole, major: Major = Major.K, n: int = 128, accumulator_type: str = "f32") -> ProductReader:
     return ProductReader(role, major, n, accumulator_type)
 
 
-A, B = operand(Role.A), operand(Role.B)
+A, B = operand(OperandRole.A), operand(OperandRole.B)
 KERNELS: dict[str, tuple[StreamedTile, ...]] = {
     "gemm bf16 128x128x64": (tile(bf16, 128, 64, A), tile(bf16, 128, 64, B)),
     "gemm bf16 128x128x48": (tile(bf16, 128, 48, A), tile(bf16, 128, 48, B)),
-    "gemm bf16 128x96x64, B row-major": (tile(bf16, 128, 64, A), tile(bf16, 64, 96, operand(Role.B, Major.MN, 96))),
+    "gemm bf16 128x96x64, B row-major": (
+        tile(bf16, 128, 64, A),
+        tile(bf16, 64, 96, operand(OperandRole.B, Major.MN, 96)),
+    ),
     "gemm e4m3 128x128x128": (tile(e4m3, 128, 128, A), tile(e4m3, 128, 128, B)),
     "gemm tf32 128x128x32": (tile(tf32, 128, 32, A), tile(tf32, 128, 32, B)),
-    "attention step 128x128": (tile(bf16, 128, 128, B), tile(bf16, 128, 128, operand(Role.B, Major.MN))),
+    "attention step 128x128": (tile(bf16, 128, 128, B), tile(bf16, 128, 128, operand(OperandRole.B, Major.MN))),
     "gemm bf16 x i8 weights": (
         tile(bf16, 128, 64, A),
         tile(i8, 128, 64, FragmentReader(fragments.wgmma_operand_a(128, 64, 16, warpgroups=2).transpose((1, 0)))),

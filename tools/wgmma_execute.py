@@ -32,7 +32,7 @@ from tilewright.hw.fragments import WGMMA_A, WGMMA_ACCUMULATOR, FragmentAtom
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, OPERAND_TYPES
 from tilewright.legal.smem_tile import SmemTile
-from tilewright.legal.wgmma import Major, Role, WgmmaOperand, WgmmaOperandPlan, plan
+from tilewright.legal.wgmma import Major, OperandRole, WgmmaOperand, WgmmaOperandPlan, plan
 from wgmma_source import Program, Variant, programs
 
 SWIZZLES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128)
@@ -83,10 +83,10 @@ def draw(
         if swizzle is not None and not transposed:
             unit = max(unit, panel_of(dtype, swizzle))
     k = unit * int(rng.integers(1, 4))
-    b = operand(Role.B, program, Major(variant.transpose_b), b_swizzle, program.n, k, rng)
+    b = operand(OperandRole.B, program, Major(variant.transpose_b), b_swizzle, program.n, k, rng)
     if a_swizzle is None:
         return Case(program, variant, integers(dtype, (64, k), rng), None, b, b.offset_bytes + b.plan.shared.size_bytes)
-    a = operand(Role.A, program, Major(variant.transpose_a), a_swizzle, 64, k, rng)
+    a = operand(OperandRole.A, program, Major(variant.transpose_a), a_swizzle, 64, k, rng)
     begin = -(-(a.offset_bytes + a.plan.shared.size_bytes) // 1024) * 1024
     b = Operand(b.values, b.plan, begin + b.offset_bytes, b.first)
     end = b.offset_bytes + b.plan.shared.size_bytes
@@ -99,7 +99,7 @@ def panel_of(dtype: DType, swizzle: Swizzle) -> int:
 
 
 def operand(
-    role: Role, program: Program, major: Major, swizzle: Swizzle, used: int, k: int, rng: np.random.Generator
+    role: OperandRole, program: Program, major: Major, swizzle: Swizzle, used: int, k: int, rng: np.random.Generator
 ) -> Operand:
     """A tile with at least ``used`` rows, at a place as aligned as its swizzle asks."""
     dtype, panel = program.dtype, panel_of(program.dtype, swizzle)
@@ -250,7 +250,7 @@ def admissibility() -> dict[str, dict[str, str]]:
             panel, depth = panel_of(dtype, swizzle), INSTRUCTION_K_BITS // dtype.bits
             extents = (max(panel, depth), 64) if major is Major.K else (max(panel, 64), depth)
             tile = SmemTile(extents, panel, dtype.bytes, swizzle)
-            answer = plan(WgmmaOperand(Role.B, dtype, tile, major, 64, accumulator))
+            answer = plan(WgmmaOperand(OperandRole.B, dtype, tile, major, 64, accumulator))
             core = sorted({v.rule for v in answer.core}) if isinstance(answer, Illegal) else []
             row[f"{major.name} {swizzle.name}"] = f"refused: {', '.join(core)}" if core else "admissible"
         table[name] = row

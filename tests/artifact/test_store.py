@@ -17,7 +17,7 @@ import pytest
 from support.artifacts import renamed, scale, staged
 from support.timing import quickest
 from tilewright.artifact import bundle
-from tilewright.artifact.store import Store, digest
+from tilewright.artifact.store import ArtifactStore, digest
 from tilewright.diag import TilewrightError
 from tilewright.diag.configuration import Configuration
 
@@ -30,7 +30,7 @@ def test_digest_keeps_parts_apart() -> None:
 
 
 def test_put_then_get(tmp_path: Path) -> None:
-    store = Store(tmp_path / "new" / "store")
+    store = ArtifactStore(tmp_path / "new" / "store")
     assert store.get(KEY) is None
     store.put(KEY, scale())
     assert store.get(KEY) == scale()
@@ -41,7 +41,7 @@ def test_put_then_get(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("damage", [lambda d: d[:-1], lambda d: d[:-1] + b"\1", lambda d: b""])
 def test_a_damaged_entry_counts_as_absent(damage, tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ArtifactStore(tmp_path)
     path = store.put(KEY, scale())
     path.write_bytes(damage(path.read_bytes()))
     assert store.get(KEY) is None
@@ -52,11 +52,11 @@ def test_a_damaged_entry_counts_as_absent(damage, tmp_path: Path) -> None:
 
 def test_unwritable_folder() -> None:
     with pytest.raises(TilewrightError, match="ART008"):
-        Store(Path("/proc/tilewright")).put(KEY, scale())
+        ArtifactStore(Path("/proc/tilewright")).put(KEY, scale())
 
 
 def test_concurrent_writers_and_readers(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ArtifactStore(tmp_path)
     store.put(KEY, scale())
     names = {f"scale{i}" for i in range(16)} | {"scale"}
 
@@ -90,7 +90,7 @@ while True:
 
 
 def test_kills_at_any_point_leave_the_store_readable(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ArtifactStore(tmp_path)
     source = random.Random(7)
     for _ in range(6):
         writer = subprocess.Popen(
@@ -113,7 +113,7 @@ def test_kills_at_any_point_leave_the_store_readable(tmp_path: Path) -> None:
 
 
 def test_leftovers_of_killed_writers_are_swept(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ArtifactStore(tmp_path)
     store.put(KEY, scale())
     aside = next(tmp_path.glob("*/aside"))
     dead, alive = aside / "dead", aside / "alive"
@@ -178,7 +178,7 @@ def test_a_disk_without_room(tmp_path: Path) -> None:
 
 
 def test_entries_are_bound_to_their_key(tmp_path: Path) -> None:
-    store, other = Store(tmp_path), digest(["other"])
+    store, other = ArtifactStore(tmp_path), digest(["other"])
     path = store.put(KEY, scale())
     moved = store.path(other)
     moved.parent.mkdir(parents=True, exist_ok=True)
@@ -190,7 +190,7 @@ def test_entries_are_bound_to_their_key(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["fifo", "zero", "folder", "unreadable", "loop"])
 def test_what_is_no_plain_file_counts_as_absent_and_is_replaced(kind: str, tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ArtifactStore(tmp_path)
     path = store.path(KEY)
     path.parent.mkdir(parents=True)
     match kind:
@@ -211,7 +211,7 @@ def test_what_is_no_plain_file_counts_as_absent_and_is_replaced(kind: str, tmp_p
 
 
 def test_a_hit_takes_less_than_10_ms(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ArtifactStore(tmp_path)
     store.put(KEY, scale())
     store.get(KEY)
     assert quickest(lambda: store.get(KEY), 0.010) < 0.010
@@ -237,7 +237,7 @@ def test_the_environment_counts_before_the_file(tmp_path: Path) -> None:
 
 
 def test_a_note_is_bound_to_its_key_and_read_back_whole(tmp_path: Path) -> None:
-    store = Store(tmp_path)
+    store = ArtifactStore(tmp_path)
     one, other = digest(["one"]), digest(["other"])
     assert store.note(one) is None
     path = store.put_note(one, "two lines\nof ä text")

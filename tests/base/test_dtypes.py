@@ -9,7 +9,7 @@ import pytest
 from tilewright.base.dtypes import (
     DTYPES,
     DType,
-    Kind,
+    DTypeKind,
     bf16,
     dtype_named,
     dtypes_near,
@@ -80,7 +80,7 @@ def test_ends_of_integers(name: str) -> None:
 def test_promotion_of_mixed_kinds() -> None:
     assert promote(f16, bf16) is f32
     assert promote(i32, f16) is f16
-    assert promote(DTYPES["bool"], i32).kind is Kind.INT
+    assert promote(DTYPES["bool"], i32).kind is DTypeKind.INT
 
 
 @pytest.mark.parametrize(

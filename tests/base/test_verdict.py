@@ -5,11 +5,11 @@ import dataclasses
 import pytest
 
 from tilewright.base.verdict import (
+    Discharged,
     Factored,
     Illegal,
     Legal,
     Legality,
-    Obligation,
     Proof,
     Proved,
     Refuted,
@@ -55,4 +55,4 @@ def test_unknown_is_neither_proved_nor_refuted() -> None:
 def test_verdicts_are_immutable_values() -> None:
     assert Legal(1) == Legal(1)
     with pytest.raises(dataclasses.FrozenInstanceError):
-        Proved((Obligation("cover", "isl"),)).obligations = ()  # type: ignore[misc]
+        Proved((Discharged("cover", "isl"),)).obligations = ()  # type: ignore[misc]

@@ -16,7 +16,7 @@ from typer.testing import CliRunner
 
 import tilewright as tw
 from tilewright.artifact.bundle import from_bytes, to_bytes
-from tilewright.artifact.schema import Artifact, Bound, Obligation
+from tilewright.artifact.schema import ArgumentBound, Artifact, Obligation
 from tilewright.base.expr import Sym
 from tilewright.cli.commands import app
 from tilewright.codegen.assemble import Assembled
@@ -93,7 +93,7 @@ def test_the_widest_class_is_left_out_and_the_bound_is_lowered(monkeypatch: pyte
     artifact = built(centred)
     assert [v.name for v in artifact.variants] == ["centred_0", "centred_1"]
     assert [k.symbol for k in artifact.kernels] == ["kernel_centred_0", "kernel_centred_1"]
-    assert artifact.bounds == (Bound("N", 512),)
+    assert artifact.bounds == (ArgumentBound("N", 512),)
     (left,) = artifact.left_out
     assert left.predicate == (N <= 1024)
     assert "96 bytes spilled" in left.reason
@@ -113,7 +113,7 @@ def test_several_classes_are_left_out_but_not_all(monkeypatch: pytest.MonkeyPatc
     spilling(["centred_1", "centred_2"], monkeypatch)
     artifact = built(centred)
     assert [v.name for v in artifact.variants] == ["centred_0"]
-    assert artifact.bounds == (Bound("N", 128),)
+    assert artifact.bounds == (ArgumentBound("N", 128),)
     assert [left.predicate for left in artifact.left_out] == [N <= 512, N <= 1024]
     spilling(["centred_0", "centred_1", "centred_2"], monkeypatch)
     with pytest.raises(TilewrightError, match="CGN002"):
@@ -123,7 +123,7 @@ def test_several_classes_are_left_out_but_not_all(monkeypatch: pytest.MonkeyPatc
 def test_a_class_in_between_is_taken_by_the_next(monkeypatch: pytest.MonkeyPatch) -> None:
     spilling(["centred_1"], monkeypatch)
     artifact = built(centred)
-    assert artifact.bounds == (Bound("N", 1024),)
+    assert artifact.bounds == (ArgumentBound("N", 1024),)
     symbols = check(artifact, tensors(artifact, 3, 300), {})
     assert [v.name for v in artifact.variants if v.predicate.evaluate(symbols)] == ["centred_2"]
     assert [left.predicate for left in artifact.left_out] == [N <= 512]
@@ -199,7 +199,7 @@ def test_rows_of_65536_f32_do_not_fit_the_registers(monkeypatch: pytest.MonkeyPa
 
     program = planned(softmax)
     artifact = build_room.build(replace(program, variants=program.variants[-2:]))
-    assert artifact.bounds == (Bound("N", 32768),)
+    assert artifact.bounds == (ArgumentBound("N", 32768),)
     assert "bytes spilled with 1024 threads a CTA" in artifact.left_out[0].reason
 
 

@@ -13,7 +13,7 @@ from support.timing import quickest
 from support.transport import TID, M, N, P, R, copy, fill, kernel, programs, scalar, softmax, tensor
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, all_of, ceildiv, expr, minimum, sym
-from tilewright.base.verdict import Obligation, Proved, Refuted, Unknown
+from tilewright.base.verdict import Discharged, Proved, Refuted, Unknown
 from tilewright.contract import access_solve
 from tilewright.contract.access import AccessFault, AccessWitness, prove_accesses, prove_cover, prove_guards
 from tilewright.contract.access_report import diagnose
@@ -63,7 +63,7 @@ def stores(
     return kernel({"y": tensor("y", dims)}, build, threads=threads, assumptions=assumptions)
 
 
-def proved(op: t.Kernel, *domains: StoreDomain) -> tuple[Obligation, ...]:
+def proved(op: t.Kernel, *domains: StoreDomain) -> tuple[Discharged, ...]:
     answer = prove_accesses(accesses_of(op), domains)
     assert isinstance(answer, Proved), answer
     return answer.obligations

@@ -13,7 +13,7 @@ from cuda.bindings import nvrtc
 
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
-    Access,
+    AccessMode,
     Artifact,
     Copy,
     EncodeTensorMap,
@@ -100,15 +100,15 @@ def artifact(
     )
 
 
-def vector(name: str, access: Access) -> TensorParam:
+def vector(name: str, access: AccessMode) -> TensorParam:
     return TensorParam(name, "f32", (M,), access)
 
 
 def axpy() -> Artifact:
     args = (TensorPointer("x"), TensorPointer("y"), FloatScalar("alpha"), IntScalar(M), IntScalar(sym("shift")))
     parameters = (
-        vector("x", Access.READ),
-        vector("y", Access.WRITE),
+        vector("x", AccessMode.READ),
+        vector("y", AccessMode.WRITE),
         ScalarParam("alpha", "f32"),
         ScalarParam("shift", "i32"),
     )
@@ -153,7 +153,7 @@ def test_workspace_fill_and_copy(driver: Driver) -> None:
             "accumulate",
             ACCUMULATE,
             64,
-            (vector("x", Access.READ), TensorParam("out", "f32", (Const(4),), Access.WRITE)),
+            (vector("x", AccessMode.READ), TensorParam("out", "f32", (Const(4),), AccessMode.WRITE)),
             Fill(WorkspacePointer(0), 0, 4, Const(4)),
             Launch("accumulate", (ONE, ONE, ONE), args),
             Copy(WorkspacePointer(0), TensorPointer("out"), Const(16)),
@@ -174,7 +174,7 @@ def test_tensor_map(driver: Driver) -> None:
             "tma",
             TMA,
             32,
-            (vector("x", Access.READ), vector("y", Access.WRITE)),
+            (vector("x", AccessMode.READ), vector("y", AccessMode.WRITE)),
             EncodeTensorMap(0, recipe),
             Launch("tma", (M // 32, ONE, ONE), (TensorMapArg(0), TensorPointer("y"))),
         ),

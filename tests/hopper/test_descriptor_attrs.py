@@ -78,7 +78,7 @@ def test_refused(text: str) -> None:
 def test_the_template_is_the_judges() -> None:
     for major, extents in ((wgmma.Major.K, (64, 128)), (wgmma.Major.MN, (128, 64))):
         tile = SmemTile(extents, 64, 2, Swizzle.B128)
-        answer = wgmma.plan(wgmma.WgmmaOperand(wgmma.Role.B, bf16, tile, major, 128))
+        answer = wgmma.plan(wgmma.WgmmaOperand(wgmma.OperandRole.B, bf16, tile, major, 128))
         assert isinstance(answer, Legal)
         fields = answer.fields
         numbers = OperandNumbers(major.value, 128, 64, Swizzle.B128, fields.leading_bytes, fields.stride_bytes)

@@ -14,7 +14,7 @@ from tilewright.compiler.program import traced
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.asynchronous import AsyncPlan, ProductReader, StreamedTile, async_plans, choose, undominated
 from tilewright.legal.tma import TileAccess
-from tilewright.legal.wgmma import Major, Role
+from tilewright.legal.wgmma import Major, OperandRole
 from tilewright.schedule.hopper.operands import Analysis, TmaOperand, source_of
 
 KERNELS = (
@@ -48,7 +48,7 @@ def test_no_combination_of_layouts_has_a_shorter_step(kernel: tw.Kernel, keyword
     assert taken
     options: dict[Any, dict[Swizzle, AsyncPlan]] = {}
     for (dot, role), operand in made.chosen_layouts.items():
-        value, n = (dot.a, 8) if role is Role.A else (dot.b, 8)
+        value, n = (dot.a, 8) if role is OperandRole.A else (dot.b, 8)
         access = TileAccess(bf16, (4096, 4096), (4096, 1), 0, tuple(reversed(operand.shared.extents)))
         reader = ProductReader(role, operand.plan.major, n)
         found = {a.plan.swizzle: a for a in async_plans(StreamedTile(access, (reader,)))}
@@ -70,7 +70,10 @@ def test_what_others_better_is_in_no_best_combination() -> None:
     def tile(rows: int, columns: int, *readers: ProductReader) -> tuple[AsyncPlan, ...]:
         return async_plans(StreamedTile(TileAccess(bf16, (4096, 4096), (4096, 1), 0, (rows, columns)), readers))
 
-    options = [tile(128, 96, ProductReader(Role.A, Major.K)), tile(64, 128, ProductReader(Role.B, Major.MN))]
+    options = [
+        tile(128, 96, ProductReader(OperandRole.A, Major.K)),
+        tile(64, 128, ProductReader(OperandRole.B, Major.MN)),
+    ]
     options.append(async_plans(StreamedTile(TileAccess(f32, (4096, 4096), (4096, 1), 0, (64, 96)), ())))
     best = min(choose([[a], [b], [c]]).step_cycles for a, b, c in product(*options))
     assert choose(options).step_cycles == best

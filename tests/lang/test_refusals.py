@@ -13,7 +13,7 @@ import pytest
 
 import tilewright as tw
 from support.refusals import checked, refused, traced
-from tilewright.base.dtypes import DType, Kind
+from tilewright.base.dtypes import DType, DTypeKind
 from tilewright.diag.catalogue.lang import CODES
 from tilewright.lang.signature import Signature
 from tilewright.tile.tracer import trace
@@ -660,7 +660,7 @@ def test_signatures() -> None:
         with pytest.raises(tw.TilewrightError) as caught:
             trace(plain, Signature.of(options.pop("dtypes"), **options))
         checked(caught.value, "LNG029", None)
-    for dtype in (tw.tf32, DType("f64", Kind.FLOAT, 64, 53)):
+    for dtype in (tw.tf32, DType("f64", DTypeKind.FLOAT, 64, 53)):
         with pytest.raises(tw.TilewrightError) as caught:
             trace(plain, Signature.of({"x": dtype, "y": tw.f32}, keywords={"need": 1}))
         checked(caught.value, "LNG004", None)

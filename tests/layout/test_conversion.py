@@ -11,11 +11,11 @@ import pytest
 from support.conversion_machine import run
 from support.slow import rest_slow
 from tilewright.diag import TilewrightError
-from tilewright.hw.spaces import Grain
+from tilewright.hw.spaces import ThreadGroup
 from tilewright.layout.conversion import TID, conversion_plan
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.library import fragments
-from tilewright.layout.plan import ConversionPlan, MatrixAccess, PlanKind, SharedPlan, ShufflePlan, VectorAccesses
+from tilewright.layout.plan import ConversionPlan, MatrixInstruction, PlanKind, SharedPlan, ShufflePlan, VectorAccesses
 from tilewright.layout.register import RegisterLayout, Repeat, Replication
 from tilewright.layout.staging import shared_plan
 
@@ -96,7 +96,7 @@ def test_random_warp_permutations(seed: int) -> None:
     plan = check(source, target, 4)
     assert plan.kind is not PlanKind.MATRIX
     if isinstance(plan.steps, SharedPlan):
-        assert plan.steps.barrier is Grain.WARP
+        assert plan.steps.barrier is ThreadGroup.WARP
     if isinstance(plan.steps, ShufflePlan):
         assert plan.steps.shuffles == fewest_shuffles(source, target)
 
@@ -138,7 +138,7 @@ def test_accumulators_leave_through_stmatrix(n: int) -> None:
     assert plan.kind is PlanKind.MATRIX
     assert isinstance(plan.steps, SharedPlan)
     stores = plan.steps.store.accesses
-    assert sum(a.matrices for a in stores if isinstance(a, MatrixAccess)) == n // 4
+    assert sum(a.matrices for a in stores if isinstance(a, MatrixInstruction)) == n // 4
     assert not any(isinstance(a, VectorAccesses) for a in stores)
 
 
@@ -149,7 +149,7 @@ def test_transposed_matrices() -> None:
     assert plan.kind is PlanKind.MATRIX
     assert isinstance(plan.steps, SharedPlan)
     first = plan.steps.store.accesses[0]
-    assert isinstance(first, MatrixAccess)
+    assert isinstance(first, MatrixInstruction)
     assert first.trans
 
 
@@ -194,7 +194,7 @@ def test_copies_of_other_warps_need_the_whole_cta() -> None:
     plan = check(RegisterLayout((32,), columns), RegisterLayout((32,), scattered), 4)
     staged = shared_plan(RegisterLayout((32,), columns), RegisterLayout((32,), scattered), 4, TID, same_warp=True)
     assert isinstance(staged.steps, SharedPlan)
-    assert staged.steps.barrier is Grain.CTA
+    assert staged.steps.barrier is ThreadGroup.CTA
     assert plan.kind is not PlanKind.NOTHING
 
 

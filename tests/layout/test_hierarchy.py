@@ -6,13 +6,20 @@ import random
 from itertools import product
 
 from support.attempts import attempt
-from tilewright.hw.spaces import Grain, Space
+from tilewright.hw.spaces import Space, ThreadGroup
 from tilewright.layout.library import fragments
 from tilewright.layout.library.affine import AffineLayout
 from tilewright.layout.library.hierarchy import LEVELS, Hierarchy, movement
 from tilewright.layout.register import RegisterLayout
 
-GRAINS = (Grain.THREAD, Grain.WARP, Grain.WARPGROUP, Grain.CTA, Grain.CLUSTER, Grain.GRID)
+GRAINS = (
+    ThreadGroup.THREAD,
+    ThreadGroup.WARP,
+    ThreadGroup.WARPGROUP,
+    ThreadGroup.CTA,
+    ThreadGroup.CLUSTER,
+    ThreadGroup.GRID,
+)
 
 
 def places(h: Hierarchy) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
@@ -25,7 +32,7 @@ def places(h: Hierarchy) -> list[tuple[tuple[int, ...], tuple[int, ...]]]:
     return result
 
 
-def counted(source: Hierarchy, target: Hierarchy) -> Grain:
+def counted(source: Hierarchy, target: Hierarchy) -> ThreadGroup:
     for levels, grain in enumerate(GRAINS, 1):
         held = {(where[levels:], x) for where, x in places(source)}
         if all((where[levels:], x) in held for where, x in places(target)):
@@ -36,14 +43,14 @@ def counted(source: Hierarchy, target: Hierarchy) -> Grain:
 def test_fragments() -> None:
     acc = fragments.wgmma_accumulator(64, 32)
     of = Hierarchy.of
-    assert movement(of(acc), of(fragments.wgmma_operand_a(64, 32, 16))).grain is Grain.THREAD
-    assert movement(of(acc), of(fragments.wgmma_operand_a(64, 32, 8))).grain is Grain.WARP
+    assert movement(of(acc), of(fragments.wgmma_operand_a(64, 32, 16))).group is ThreadGroup.THREAD
+    assert movement(of(acc), of(fragments.wgmma_operand_a(64, 32, 8))).group is ThreadGroup.WARP
     rows = RegisterLayout.blocked((64, 32), vector=(1, 8), lanes=(8, 4), warps=(4, 1), order=(1, 0))
     other = RegisterLayout.blocked((64, 32), vector=(1, 8), lanes=(8, 4), warps=(4, 1), order=(0, 1))
     found = movement(of(acc), of(rows))
-    assert (found.grain, found.space) == (counted(of(acc), of(rows)), Space.SHARED)
-    assert found.grain is Grain.WARPGROUP
-    assert movement(of(rows), of(other)).grain is counted(of(rows), of(other))
+    assert (found.group, found.space) == (counted(of(acc), of(rows)), Space.SHARED)
+    assert found.group is ThreadGroup.WARPGROUP
+    assert movement(of(rows), of(other)).group is counted(of(rows), of(other))
 
 
 def test_clusters() -> None:
@@ -53,27 +60,27 @@ def test_clusters() -> None:
     turned = AffineLayout.of({"warpgroup": 3, "cta": 2}, dims, {"warpgroup": [(128, 0)], "cta": [(64, 0)]})
     swapped = AffineLayout.of({"warpgroup": 3, "cta": 2}, dims, {"warpgroup": [(-64, 0)], "cta": [(192, 0)]}, (128, 0))
     a, b, c = (Hierarchy.of(acc, outer=x) for x in (rows, turned, swapped))
-    assert movement(a, a).grain is Grain.THREAD
-    assert (movement(a, b).grain, movement(a, b).space) == (Grain.CLUSTER, Space.DISTRIBUTED_SHARED)
-    assert (movement(a, c).grain, movement(a, c).space) == (Grain.CTA, Space.SHARED)
+    assert movement(a, a).group is ThreadGroup.THREAD
+    assert (movement(a, b).group, movement(a, b).space) == (ThreadGroup.CLUSTER, Space.DISTRIBUTED_SHARED)
+    assert (movement(a, c).group, movement(a, c).space) == (ThreadGroup.CTA, Space.SHARED)
     apart = AffineLayout.of({"warpgroup": 3, "cluster": 2}, dims, {"warpgroup": [(64, 0)], "cluster": [(192, 0)]})
     far = AffineLayout.of(
         {"warpgroup": 3, "cluster": 2}, dims, {"warpgroup": [(64, 0)], "cluster": [(-192, 0)]}, (192, 0)
     )
     d, e = (Hierarchy.of(acc, outer=x) for x in (apart, far))
-    assert (movement(d, e).grain, movement(d, e).space) == (Grain.GRID, Space.GLOBAL)
+    assert (movement(d, e).group, movement(d, e).space) == (ThreadGroup.GRID, Space.GLOBAL)
 
 
 def test_normal_forms_and_random_movements() -> None:
     rng = random.Random(8)
-    seen: set[Grain] = set()
+    seen: set[ThreadGroup] = set()
     for _ in range(60):
         a, b = _random(rng), _random(rng)
-        found = movement(a, b).grain
+        found = movement(a, b).group
         assert found is counted(a, b)
         seen.add(found)
         assert Hierarchy(a.normal).normal == a.normal
-    assert seen >= {Grain.WARP, Grain.CTA, Grain.CLUSTER}
+    assert seen >= {ThreadGroup.WARP, ThreadGroup.CTA, ThreadGroup.CLUSTER}
 
 
 def _random(rng: random.Random) -> Hierarchy:

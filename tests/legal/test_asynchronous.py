@@ -14,7 +14,7 @@ from tilewright.layout.library import fragments
 from tilewright.layout.register import RegisterLayout
 from tilewright.legal.asynchronous import FragmentReader, ProductReader, StreamedTile, async_plans, choose, layout_first
 from tilewright.legal.tma import Completion, TileAccess
-from tilewright.legal.wgmma import Major, Role
+from tilewright.legal.wgmma import Major, OperandRole
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
@@ -49,10 +49,10 @@ def test_bank_degrees_of_a_row_a_thread() -> None:
 
 
 def test_products_read_what_the_instruction_admits() -> None:
-    major = async_plans(tile(64, 128, ProductReader(Role.B, Major.MN)))
+    major = async_plans(tile(64, 128, ProductReader(OperandRole.B, Major.MN)))
     assert {made.plan.swizzle for made in major} == {Swizzle.B128, Swizzle.B64, Swizzle.B32, Swizzle.NONE}
     assert all(made.plan.shared.row_bytes == 16 for made in major if made.plan.swizzle is Swizzle.NONE)
-    both = async_plans(tile(128, 32, ProductReader(Role.A, Major.K), ROWS))
+    both = async_plans(tile(128, 32, ProductReader(OperandRole.A, Major.K), ROWS))
     assert both
     assert all(made.reading.cycles > 128 * 32 * 2 // 128 for made in both)
 

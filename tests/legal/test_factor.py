@@ -66,7 +66,7 @@ def carried_out(access: TileAccess, found: FactoredPlan) -> dict[int, int]:
         memory[::size] = numbers >> 8 * byte & 255
         copy_tile(memory, made.fields, {"$index0": 0, "$index1": 0}, low, size)
         held |= low[::size].astype(np.int64) << 8 * byte
-    places = offsets_of(found.landing)
+    places = offsets_of(found.copied)
     source = [
         [
             int(held[places[x + y * columns]])

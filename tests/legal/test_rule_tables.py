@@ -9,14 +9,14 @@ import pytest
 
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw import bulk, limits, tcgen05, wgmma
-from tilewright.hw.rules import Example, Rule
+from tilewright.hw.rules import Example, HardwareRule
 from tilewright.legal.explain import TOPICS, explain_rule, rules
 from tilewright.legal.predicates import broken
 from tilewright.legal.reference import rules_markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "tma-rules.md"
 
-CASES: list[tuple[Rule, tuple[Rule, ...], Example, Mapping[str, int]]] = [
+CASES: list[tuple[HardwareRule, tuple[HardwareRule, ...], Example, Mapping[str, int]]] = [
     (rule, topic.RULES, topic.BASE_CASE, topic.ENUMERATORS)
     for topic in (bulk, limits, tcgen05, wgmma)
     for rule in topic.RULES
@@ -30,7 +30,7 @@ def fields(base: Example, overrides: Example) -> dict[str, int]:
 
 @pytest.mark.parametrize(("rule", "table", "base", "names"), CASES, ids=[c[0].id for c in CASES])
 def test_good_keeps_every_rule_and_bad_breaks_this_one_alone(
-    rule: Rule, table: tuple[Rule, ...], base: Example, names: Mapping[str, int]
+    rule: HardwareRule, table: tuple[HardwareRule, ...], base: Example, names: Mapping[str, int]
 ) -> None:
     cc = rule.scope.cc_from if rule.scope.cc_from >= 90 else 90
     assert not broken(table, fields(base, rule.good), cc, names)
@@ -38,7 +38,7 @@ def test_good_keeps_every_rule_and_bad_breaks_this_one_alone(
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda r: r.id)
-def test_every_rule_has_an_entry_and_an_explanation(rule: Rule) -> None:
+def test_every_rule_has_an_entry_and_an_explanation(rule: HardwareRule) -> None:
     entry = CATALOGUE[rule.id]
     assert entry.why
     assert entry.bad

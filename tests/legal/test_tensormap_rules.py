@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.base.verdict import Illegal, Legal, Unknown
 from tilewright.diag.catalogue import CATALOGUE
-from tilewright.hw.rules import REFUSES, Consequence, Example, Rule
+from tilewright.hw.rules import REFUSES, Consequence, Example, HardwareRule
 from tilewright.hw.target import SM90A, SM100A, Target
 from tilewright.hw.tensormap_cases import BASE_CASE, RANK_3
 from tilewright.hw.tensormap_rules import RULES
@@ -34,7 +34,7 @@ def request_of(overrides: Example) -> TensorMapRequest:
     )
 
 
-def target_of(rule: Rule) -> Target:
+def target_of(rule: HardwareRule) -> Target:
     return SM90A if rule.scope.holds(90) else SM100A
 
 
@@ -55,14 +55,14 @@ def test_the_base_case_is_legal() -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
-def test_good_keeps_the_rule_and_bad_breaks_it(rule: Rule) -> None:
+def test_good_keeps_the_rule_and_bad_breaks_it(rule: HardwareRule) -> None:
     good, bad = (judge(request_of(e), target_of(rule)) for e in (rule.good, rule.bad))
     assert rule.id not in named(good)
     assert rule.id in named(bad)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
-def test_bad_breaks_nothing_else_of_its_kind(rule: Rule) -> None:
+def test_bad_breaks_nothing_else_of_its_kind(rule: HardwareRule) -> None:
     judgement = judge(request_of(rule.bad), target_of(rule))
     match rule.consequence:
         case Consequence.DRIVER_REJECTS:
@@ -83,7 +83,7 @@ def test_bad_breaks_nothing_else_of_its_kind(rule: Rule) -> None:
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
-def test_every_rule_is_written_for_a_reader(rule: Rule) -> None:
+def test_every_rule_is_written_for_a_reader(rule: HardwareRule) -> None:
     entry = CATALOGUE[rule.id]
     assert entry.title == rule.title
     assert entry.why == rule.why

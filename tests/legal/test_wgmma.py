@@ -11,7 +11,7 @@ from tilewright.base.verdict import Illegal, Legal, Repairs
 from tilewright.hw.target import SM100A
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.smem_tile import SmemTile
-from tilewright.legal.wgmma import Major, Role, WgmmaOperand, WgmmaOperandPlan, admissible, legalise, plan
+from tilewright.legal.wgmma import Major, OperandRole, WgmmaOperand, WgmmaOperandPlan, admissible, legalise, plan
 
 
 def read(chosen: WgmmaOperandPlan, first_mn: int, step: int, element: int, mn: int, k: int) -> int:
@@ -59,7 +59,7 @@ def test_the_instruction_reads_the_tile(dtype: DType, major: Major, mn: int, k: 
     depth = 32 // dtype.bytes
     for tile in tiles:
         accumulator = "i32" if dtype.is_int else "f32"
-        answer = plan(WgmmaOperand(Role.B, dtype, tile, major, 32, accumulator))
+        answer = plan(WgmmaOperand(OperandRole.B, dtype, tile, major, 32, accumulator))
         assert isinstance(answer, Legal), answer
         chosen = answer.fields
         for first in range(0, mn - 31, 32 if major is Major.K else max(32, tile.panel)):
@@ -78,14 +78,17 @@ def test_only_16_bit_floats_may_be_mn_major(dtype: DType) -> None:
 @pytest.mark.parametrize(
     ("operand", "rules"),
     [
-        (WgmmaOperand(Role.A, bf16, SmemTile((64, 64), 64, 2, Swizzle.NONE), Major.K, 64), {"WGM015"}),
-        (WgmmaOperand(Role.A, bf16, SmemTile((64, 64), 32, 2, Swizzle.B128), Major.K, 64), {"WGM014"}),
-        (WgmmaOperand(Role.A, bf16, SmemTile((64, 60), 64, 2, Swizzle.B128), Major.K, 64), {"WGM017"}),
-        (WgmmaOperand(Role.A, bf16, SmemTile((64, 64), 64, 2, Swizzle.B128), Major.K, 64, "f16"), {"WGM006"}),
-        (WgmmaOperand(Role.A, f32, SmemTile((32, 64), 32, 4, Swizzle.B128), Major.K, 64), {"WGM006"}),
-        (WgmmaOperand(Role.A, bf16, SmemTile((64, 64), 64, 2, Swizzle.B128), Major.K, 64, "f32", 128), {"WGM012"}),
-        (WgmmaOperand(Role.B, i8, SmemTile((128, 64), 128, 1, Swizzle.B128), Major.K, 40, "i32"), {"WGM005"}),
-        (WgmmaOperand(Role.B, e4m3, SmemTile((128, 64), 128, 1, Swizzle.B128), Major.MN, 64), {"WGM007"}),
+        (WgmmaOperand(OperandRole.A, bf16, SmemTile((64, 64), 64, 2, Swizzle.NONE), Major.K, 64), {"WGM015"}),
+        (WgmmaOperand(OperandRole.A, bf16, SmemTile((64, 64), 32, 2, Swizzle.B128), Major.K, 64), {"WGM014"}),
+        (WgmmaOperand(OperandRole.A, bf16, SmemTile((64, 60), 64, 2, Swizzle.B128), Major.K, 64), {"WGM017"}),
+        (WgmmaOperand(OperandRole.A, bf16, SmemTile((64, 64), 64, 2, Swizzle.B128), Major.K, 64, "f16"), {"WGM006"}),
+        (WgmmaOperand(OperandRole.A, f32, SmemTile((32, 64), 32, 4, Swizzle.B128), Major.K, 64), {"WGM006"}),
+        (
+            WgmmaOperand(OperandRole.A, bf16, SmemTile((64, 64), 64, 2, Swizzle.B128), Major.K, 64, "f32", 128),
+            {"WGM012"},
+        ),
+        (WgmmaOperand(OperandRole.B, i8, SmemTile((128, 64), 128, 1, Swizzle.B128), Major.K, 40, "i32"), {"WGM005"}),
+        (WgmmaOperand(OperandRole.B, e4m3, SmemTile((128, 64), 128, 1, Swizzle.B128), Major.MN, 64), {"WGM007"}),
     ],
 )  # fmt: skip
 def test_inadmissible_operands_are_refused_with_their_rules(operand: WgmmaOperand, rules: set[str]) -> None:
@@ -96,7 +99,7 @@ def test_inadmissible_operands_are_refused_with_their_rules(operand: WgmmaOperan
 
 def test_other_architectures_have_no_wgmma() -> None:
     tile = admissible(bf16, Major.K, 64, 64)[0]
-    answer = plan(WgmmaOperand(Role.A, bf16, tile, Major.K, 64), SM100A)
+    answer = plan(WgmmaOperand(OperandRole.A, bf16, tile, Major.K, 64), SM100A)
     assert isinstance(answer, Illegal)
     assert {v.rule for v in answer.core} == {"WGM001"}
 
@@ -104,25 +107,25 @@ def test_other_architectures_have_no_wgmma() -> None:
 def test_worked_examples_of_the_document() -> None:
     """K-major tf32 with swizzle 32B: stride 256, encoded 16; leading encoded 1 (PTX ISA 9.1, 9.7.15.5.1.2)."""
     tile = SmemTile((8, 16), 8, 4, Swizzle.B32)
-    answer = plan(WgmmaOperand(Role.B, tf32, tile, Major.K, 16))
+    answer = plan(WgmmaOperand(OperandRole.B, tf32, tile, Major.K, 16))
     assert isinstance(answer, Legal)
     assert answer.fields.template == 3 << 62 | 16 << 32 | 1 << 16
 
 
 def test_the_nearest_layouts_are_admissible_and_priced() -> None:
     row_major = SmemTile((64, 128), 64, 2, Swizzle.NONE)
-    answer = legalise(WgmmaOperand(Role.A, bf16, row_major, Major.K, 64))
+    answer = legalise(WgmmaOperand(OperandRole.A, bf16, row_major, Major.K, 64))
     assert isinstance(answer, Repairs)
     assert {v.rule for v in answer.core} == {"WGM015"}
     first = answer.repairs[0]
     assert (first.fields.major, first.fields.swizzle) == (Major.K, Swizzle.B128)
     assert 0 < first.cost < answer.repairs[-1].cost
     transposed = SmemTile((128, 64), 128, 1, Swizzle.B128)
-    other = legalise(WgmmaOperand(Role.B, e4m3, transposed, Major.MN, 64))
+    other = legalise(WgmmaOperand(OperandRole.B, e4m3, transposed, Major.MN, 64))
     assert isinstance(other, Repairs)
     assert {repair.fields.major for repair in other.repairs} == {Major.K}
 
 
 def test_no_layout_helps_a_wrong_type() -> None:
     tile = SmemTile((64, 64), 64, 2, Swizzle.B128)
-    assert isinstance(legalise(WgmmaOperand(Role.A, bf16, tile, Major.K, 64, "f16")), Illegal)
+    assert isinstance(legalise(WgmmaOperand(OperandRole.A, bf16, tile, Major.K, 64, "f16")), Illegal)

@@ -13,7 +13,7 @@ from typer.testing import CliRunner
 import tilewright as tw
 from support.fake_driver import FakeDriver, FakeTensor
 from support.runtime_alone import run_alone
-from tilewright.artifact.store import Shipped, Store
+from tilewright.artifact.store import ArtifactStore, Shipped
 from tilewright.cli.commands import app
 from tilewright.compiler.specialisation import Request
 from tilewright.jit import Kernel, fingerprint, rooms
@@ -118,9 +118,9 @@ def test_the_settings_tell_what_is_shipped(folder: Path, tmp_path: Path, monkeyp
 )
 def test_an_index_that_cannot_be_read_is_written_anew(index: str, folder: Path, tmp_path: Path) -> None:
     (key,) = keys(folder)
-    path = Store(tmp_path).path(key)
+    path = ArtifactStore(tmp_path).path(key)
     path.parent.mkdir(parents=True)
-    path.write_bytes(Store(folder).path(key).read_bytes())
+    path.write_bytes(ArtifactStore(folder).path(key).read_bytes())
     (tmp_path / "index.json").write_text(index, "latin-1")
     assert [o.made for o in build(tmp_path, "sm_90a", [ADD])] == [False]
     assert set(json.loads((tmp_path / "index.json").read_text())["artifacts"]) == {key}
@@ -129,7 +129,7 @@ def test_an_index_that_cannot_be_read_is_written_anew(index: str, folder: Path, 
 def test_what_is_shipped_is_only_read(folder: Path, tmp_path: Path) -> None:
     """A broken artifact counts as absent and is left as it is; a store would remove it."""
     (key,) = keys(folder)
-    path = Store(tmp_path).path(key)
+    path = ArtifactStore(tmp_path).path(key)
     path.parent.mkdir(parents=True)
     path.write_bytes(b"broken")
     assert Shipped(tmp_path).get(key) is None

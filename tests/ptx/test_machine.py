@@ -18,7 +18,7 @@ from support.ptx_driver import MachineDriver, executable, run_artifact
 from support.slow import rest_slow
 from tilewright.artifact.schema import Artifact
 from tilewright.base.dtypes import DTYPES, DType
-from tilewright.ptx.machine import Launch, Memory, Report, run
+from tilewright.ptx.machine import DeviceMemory, MachineLaunch, MachineReport, run
 from tilewright.ptx.reader import read
 
 HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
@@ -36,17 +36,17 @@ def execute(
     grid: int = 1,
     cluster: int = 1,
     declared: str = "",
-) -> tuple[Report, np.ndarray]:
+) -> tuple[MachineReport, np.ndarray]:
     """Run a kernel that gets the address of as many words as there are threads."""
     module = read(f"{HEAD}{declared}.entry k(.param .u64 k_0) {{ {REGISTERS} {shared}\n{body}\n}}")
     out = np.zeros(threads * grid if words is None else words, np.uint32)
-    memory = Memory()
+    memory = DeviceMemory()
     address = memory.add("out", out)
-    launch = Launch((grid, 1, 1), (threads, 1, 1), (cluster, 1, 1))
+    launch = MachineLaunch((grid, 1, 1), (threads, 1, 1), (cluster, 1, 1))
     return run(module, launch, [address], memory, schedules=schedules), out
 
 
-def codes(report: Report) -> set[str]:
+def codes(report: MachineReport) -> set[str]:
     return {f.code for f in report.faults}
 
 
@@ -432,10 +432,12 @@ def test_softmax_of_triton(schedules: int) -> None:
     rows, columns = 5, 777
     x = np.random.default_rng(0).normal(size=(rows, columns)).astype(np.float32)
     out = np.zeros_like(x)
-    memory = Memory()
+    memory = DeviceMemory()
     parameters = [memory.add("out", out), memory.add("x", x, writable=False), columns, columns, 0, 0]
     module = read((DATA / "triton_softmax_90.ptx").read_text())
-    report = run(module, Launch((rows, 1, 1), (128, 1, 1), shared_bytes=16), parameters, memory, schedules=schedules)
+    report = run(
+        module, MachineLaunch((rows, 1, 1), (128, 1, 1), shared_bytes=16), parameters, memory, schedules=schedules
+    )
     assert report, report.faults
     e = np.exp(x.astype(np.float64) - x.max(1, keepdims=True))
     assert np.abs(out - e / e.sum(1, keepdims=True)).max() < 1e-7
@@ -449,11 +451,11 @@ def test_matmul_of_triton(capability: int) -> None:
     dtype = np.dtype("bfloat16")
     a, b = rng.normal(size=(m, k)).astype(dtype), rng.normal(size=(k, n)).astype(dtype)
     c = np.zeros((m, n), dtype)
-    memory = Memory()
+    memory = DeviceMemory()
     addresses = [memory.add("a", a, False), memory.add("b", b, False), memory.add("c", c)]
     module = read((DATA / f"triton_matmul_{capability}.ptx").read_text())
     report = run(
-        module, Launch((2, 2, 1), (128, 1, 1), shared_bytes=8192), [*addresses, m, n, k, k, n, n, 0, 0], memory
+        module, MachineLaunch((2, 2, 1), (128, 1, 1), shared_bytes=8192), [*addresses, m, n, k, k, n, n, 0, 0], memory
     )
     assert report, report.faults
     want = a.astype(np.float64) @ b.astype(np.float64)

@@ -18,11 +18,11 @@ from tilewright.ptx.syntax import (
     Entry,
     Guard,
     Immediate,
+    KernelParameter,
     Loc,
     Negated,
     Operand,
     Pair,
-    Parameter,
     Reference,
     Register,
     Special,
@@ -128,7 +128,7 @@ def test_module() -> None:
     assert (m.version, m.target, m.address_size, m.files) == ((9, 0), ("sm_90a",), 64, {1: "a.cu"})
     k = m.entry("k")
     assert k.parameters == (
-        Parameter("k_0", "u64", 8, 8), Parameter("k_1", "b8", 128, 64, True), Parameter("k_2", "f32", 4, 4)
+        KernelParameter("k_0", "u64", 8, 8), KernelParameter("k_1", "b8", 128, 64, True), KernelParameter("k_2", "f32", 4, 4)
     )  # fmt: skip
     assert k.directives == {
         "maxntid": (128, 1, 1),

@@ -17,7 +17,7 @@ from support.gpu import gpu_present
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import (
     MAX_EXTENT,
-    Access,
+    AccessMode,
     Artifact,
     Copy,
     EncodeTensorMap,
@@ -135,7 +135,7 @@ def test_variants_may_ask_for_alignment() -> None:
 
 def test_addresses_that_are_passed_as_numbers_are_followed() -> None:
     step = Launch("k", (Const(1),) * 3, (IntScalar(sym("x.address") + 8, 64),))
-    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), Access.READ),)))
+    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), AccessMode.READ),)))
     for address in (X, X + 6):
         p.launch((FakeTensor(address, (4,)),))
         assert fake.launches[-1].words(1) == [address + 8]
@@ -143,7 +143,7 @@ def test_addresses_that_are_passed_as_numbers_are_followed() -> None:
 
 def test_pointer_offsets_follow_the_tensor() -> None:
     step = Launch("k", (Const(1),) * 3, (TensorPointer("x", M * 2),))
-    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), Access.READ),)))
+    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), AccessMode.READ),)))
     for address in (X, Y, X):
         p.launch((FakeTensor(address, (5,)),))
         assert fake.launches[-1].words(1) == [address + 10]
@@ -570,7 +570,7 @@ def test_what_is_no_number(alpha: object) -> None:
 @pytest.mark.parametrize(("rows", "legal"), [(65535, True), (65536, False)])
 def test_grid_limit(rows: int, legal: bool) -> None:
     step = Launch("k", (Const(1), M, Const(1)), ())
-    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), Access.READ),)))
+    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), AccessMode.READ),)))
     if legal:
         p.launch((FakeTensor(X, (rows,)),))
         assert fake.launches[0].parameters == 0
@@ -582,7 +582,7 @@ def test_grid_limit(rows: int, legal: bool) -> None:
 @pytest.mark.parametrize("value", [M * 2**20, 7 // (M - 2048), M - M * 2**21])
 def test_integer_arguments_must_fit(value: Any) -> None:
     step = Launch("k", (Const(1),) * 3, (IntScalar(value),))
-    p, _ = program(one_kernel(step, (TensorParam("x", "bf16", (M,), Access.READ),)))
+    p, _ = program(one_kernel(step, (TensorParam("x", "bf16", (M,), AccessMode.READ),)))
     with refused("RUN017", "an integer argument"):
         p.launch((FakeTensor(X, (2048,)),))
 

@@ -7,9 +7,9 @@ from dataclasses import replace
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
     CHECKED,
-    Access,
+    AccessMode,
+    ArgumentBound,
     Artifact,
-    Bound,
     Copy,
     EncodeTensorMap,
     Fill,
@@ -18,7 +18,7 @@ from tilewright.artifact.schema import (
     KernelImage,
     Launch,
     Obligation,
-    Report,
+    PromiseReport,
     ScalarParam,
     TensorMapArg,
     TensorParam,
@@ -48,13 +48,13 @@ def scale() -> Artifact:
         name="scale",
         target="sm_90a",
         parameters=(
-            TensorParam("x", "bf16", (M, N), Access.READ),
-            TensorParam("y", "bf16", (M, N), Access.WRITE),
+            TensorParam("x", "bf16", (M, N), AccessMode.READ),
+            TensorParam("y", "bf16", (M, N), AccessMode.WRITE),
             ScalarParam("alpha", "f32"),
             ScalarParam("n", "i32"),
         ),
         facts=(parse("x.stride1 == 1"), parse("x.address % 16 == 0")),
-        bounds=(Bound("N", 4096),),
+        bounds=(ArgumentBound("N", 4096),),
         variants=(
             Variant("narrow", parse("N <= 128"), (Launch("scale_narrow", (ceildiv(M, 4), Const(1), Const(1)), args),)),
             Variant("wide", TRUE, (Launch("scale_wide", (M, Const(1), Const(1)), args),), plan="one row a CTA"),
@@ -94,7 +94,10 @@ def staged() -> Artifact:
     return Artifact(
         name="staged",
         target="sm_90a",
-        parameters=(TensorParam("a", "bf16", (M, N), Access.READ), TensorParam("out", "f32", (M,), Access.WRITE)),
+        parameters=(
+            TensorParam("a", "bf16", (M, N), AccessMode.READ),
+            TensorParam("out", "f32", (M,), AccessMode.WRITE),
+        ),
         variants=(
             Variant(
                 "only",
@@ -121,9 +124,9 @@ def promised() -> Artifact:
         name="promised",
         target="sm_90a",
         parameters=(
-            TensorParam("rows", "i32", (N,), Access.READ),
-            TensorParam("offsets", "i64", (M + 1,), Access.READ),
-            TensorParam("out", "f32", (N,), Access.WRITE),
+            TensorParam("rows", "i32", (N,), AccessMode.READ),
+            TensorParam("offsets", "i64", (M + 1,), AccessMode.READ),
+            TensorParam("out", "f32", (N,), AccessMode.WRITE),
         ),
         facts=(parse("rows.stride0 == 1"),),
         variants=(
@@ -140,7 +143,7 @@ def promised() -> Artifact:
                 ),
                 workspace=(N * 4, Const(8)),
                 certificate=(Obligation("unique(rows)", CHECKED),),
-                reports=(Report(1, ("unique(rows)", "offsets(offsets)")),),
+                reports=(PromiseReport(1, ("unique(rows)", "offsets(offsets)")),),
             ),
         ),
         kernels=tuple(KernelImage(name, 128, b"\x7fELF " + name.encode()) for name in ("count", "judge", "store")),

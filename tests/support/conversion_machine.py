@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from tilewright.hw.spaces import Grain
+from tilewright.hw.spaces import ThreadGroup
 from tilewright.layout.plan import (
     Access,
     ConversionPlan,
-    MatrixAccess,
+    MatrixInstruction,
     Pick,
     RegisterPlan,
     SharedPlan,
@@ -65,7 +65,7 @@ def round_trip(plan: SharedPlan, size: int, source: Registers, registers: int) -
         writer[address] = t // 32
     loaded: Registers = [[None] * plan.load.registers for _ in source]
     for t, register, address in touched(plan.load.accesses, size, len(source)):
-        assert plan.barrier is Grain.CTA or writer[address] == t // 32, "another warp's element"
+        assert plan.barrier is ThreadGroup.CTA or writer[address] == t // 32, "another warp's element"
         loaded[t][register] = memory[address]
     target = loaded if plan.load.arrange is None else moved(plan.load.arrange, loaded)
     assert all(len(row) == registers for row in target)
@@ -80,10 +80,12 @@ def moved(plan: RegisterPlan, source: Registers) -> Registers:
 def touched(accesses: Sequence[Access], size: int, threads: int) -> Iterator[tuple[int, int, int]]:
     """(thread, register, byte address) of every element that the accesses move."""
     for access in accesses:
-        yield from matrices(access, threads) if isinstance(access, MatrixAccess) else vectors(access, size, threads)
+        yield from (
+            matrices(access, threads) if isinstance(access, MatrixInstruction) else vectors(access, size, threads)
+        )
 
 
-def matrices(access: MatrixAccess, threads: int) -> Iterator[tuple[int, int, int]]:
+def matrices(access: MatrixInstruction, threads: int) -> Iterator[tuple[int, int, int]]:
     for warp in range(threads // 32):
         rows = [access.address.evaluate({"$tid": 32 * warp + lane}) for lane in range(32)]
         for i in range(access.matrices):

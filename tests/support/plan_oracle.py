@@ -13,7 +13,7 @@ from __future__ import annotations
 from math import prod
 
 from tilewright.base.expr import Const
-from tilewright.base.verdict import Obligation, Proof, Proved, Refuted, Unknown
+from tilewright.base.verdict import Discharged, Proof, Proved, Refuted, Unknown
 from tilewright.hw.tensormap import Interleave
 from tilewright.legal.facts import Facts
 from tilewright.legal.proof import Folds, PlanMismatch, same_addresses
@@ -38,9 +38,9 @@ def prove_plan(
             return wrong
     return Proved(
         (
-            Obligation("addresses", "polynomial identity"),
-            Obligation("shared", "affine on every box"),
-            Obligation("cover", "exact partition"),
+            Discharged("addresses", "polynomial identity"),
+            Discharged("shared", "affine on every box"),
+            Discharged("cover", "exact partition"),
         )
     )
 

@@ -16,7 +16,7 @@ import numpy as np
 from support.fake_driver import FakeDriver, FakeTensor, Launched
 from tilewright.artifact.schema import Artifact
 from tilewright.hw.tensormap import ELEMENT_BITS, Interleave, OobFill, Swizzle
-from tilewright.ptx.machine import Launch, Memory, Report, TensorMap
+from tilewright.ptx.machine import DecodedTensorMap, DeviceMemory, MachineLaunch, MachineReport
 from tilewright.ptx.machine.run import ExecutableEntry as PtxProgram
 from tilewright.ptx.reader import read
 from tilewright.runtime.driver import LaunchShape, TensorMapFields
@@ -38,9 +38,9 @@ class MachineDriver(FakeDriver):
     """Launches on the PTX machine; ``texts`` by symbol, ``memory`` holds the tensors."""
 
     texts: dict[str, str] = field(default_factory=dict)
-    memory: Memory = field(default_factory=Memory)
-    maps: list[TensorMap] = field(default_factory=list)
-    reports: list[tuple[str, Report]] = field(default_factory=list)
+    memory: DeviceMemory = field(default_factory=DeviceMemory)
+    maps: list[DecodedTensorMap] = field(default_factory=list)
+    reports: list[tuple[str, MachineReport]] = field(default_factory=list)
     schedules: int = 1
 
     def prepare(self, kernel: int, shape: LaunchShape, parameters: int, context: int) -> Callable[[int], None]:
@@ -50,7 +50,7 @@ class MachineDriver(FakeDriver):
             program = executable(self.texts[symbol], symbol)
             launched = Launched(symbol, shape, stream, parameters, context)
             values = [self._value(launched, i, p.bytes, p.array) for i, p in enumerate(program.entry.parameters)]
-            where = Launch(shape.grid, (shape.threads, 1, 1), shape.cluster, shape.shared_bytes)
+            where = MachineLaunch(shape.grid, (shape.threads, 1, 1), shape.cluster, shape.shared_bytes)
             self.reports.append((symbol, program.launch(where, values, self.memory, self.schedules)))
 
         return launch
@@ -65,7 +65,7 @@ class MachineDriver(FakeDriver):
         fill = b"" if fields.oob_fill is OobFill.NONE else {2: b"\xff\x7f", 4: b"\xff\xff\xff\x7f"}[size]
         steps = fields.element_strides
         self.maps.append(
-            TensorMap(
+            DecodedTensorMap(
                 fields.address, size, fields.dims, fields.strides_bytes, fields.box, SPANS[fields.swizzle], steps, fill
             )
         )

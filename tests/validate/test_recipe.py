@@ -19,7 +19,7 @@ from support import products as p
 from support.timing import quickest
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
-    Access,
+    AccessMode,
     Artifact,
     Copy,
     EncodeTensorMap,
@@ -213,9 +213,9 @@ ANY: dict[str, Change] = {
     "for all arguments": lambda x: replace(variant(lambda v: replace(v, predicate=TRUE))(x), facts=()),
     "a fact less": lambda x: replace(x, facts=x.facts[1:]),
     "an input that is written": lambda x: replace(
-        x, parameters=tuple(replace(q, access=Access.READ) if hasattr(q, "access") else q for q in x.parameters)
+        x, parameters=tuple(replace(q, access=AccessMode.READ) if hasattr(q, "access") else q for q in x.parameters)
     ),
-    "an output that nobody writes": parameter(access=Access.READ_WRITE),
+    "an output that nobody writes": parameter(access=AccessMode.READ_WRITE),
     "another element": parameter(dtype="f32"),
     "another extent": parameter(dims=(sym("M"), sym("M"))),
     "a kernel that nobody launches": lambda x: replace(x, kernels=(*x.kernels, replace(x.kernels[-1], symbol="idle"))),

@@ -107,7 +107,7 @@ def test_the_table_names_lines_and_prices() -> None:
     pipeline = matmul_pipeline()
     table = "".join(critical_tables(pipeline.critical))
     assert not isinstance(pipeline.critical, str)
-    assert f"takes {pipeline.critical[0].cycles:.0f} cycles a turn" in table
+    assert f"takes {pipeline.critical[0].cycles:.0f} cycles an iteration" in table
     assert "products.py:" in table
     assert "acc += tw.dot(a[m, k], b[n, k].T)" in table
     assert "not known: two parties" in "".join(critical_tables("two parties"))

@@ -11,7 +11,7 @@ from random import Random
 
 from support.artifacts import renamed, scale
 from tilewright.artifact import bundle
-from tilewright.artifact.store import Store, digest
+from tilewright.artifact.store import ArtifactStore, digest
 from tilewright.diag import TilewrightError
 
 KEYS = [digest([str(i)]) for i in range(8)]
@@ -20,7 +20,7 @@ PROCESSES = 16
 
 def kills(rng: Random, count: int, folder: Path) -> Iterator[tuple[str, Callable[[], str]]]:
     """A writer killed after up to 20 ms, ``count`` times; then many writers and readers at once."""
-    store, out = Store(folder / "store"), folder / "scale.bundle"
+    store, out = ArtifactStore(folder / "store"), folder / "scale.bundle"
     for i in range(count):
         seconds = rng.random() * 0.02
         yield f"kill {i} after {seconds * 1e3:.1f} ms", lambda seconds=seconds: _killed(store, out, seconds)
@@ -28,7 +28,7 @@ def kills(rng: Random, count: int, folder: Path) -> Iterator[tuple[str, Callable
     yield "what is left", lambda: _left(store, out)
 
 
-def _killed(store: Store, out: Path, seconds: float) -> str:
+def _killed(store: ArtifactStore, out: Path, seconds: float) -> str:
     child = os.fork()
     if not child:
         while True:
@@ -41,7 +41,7 @@ def _killed(store: Store, out: Path, seconds: float) -> str:
     return _checked(store, out)
 
 
-def _checked(store: Store, out: Path) -> str:
+def _checked(store: ArtifactStore, out: Path) -> str:
     """Every entry is absent or whole, and of its key; the folder too."""
     for i, key in enumerate(KEYS):
         existed, artifact = store.path(key).exists(), store.get(key)
@@ -52,7 +52,7 @@ def _checked(store: Store, out: Path) -> str:
     return "whole"
 
 
-def _together(store: Store, out: Path) -> str:
+def _together(store: ArtifactStore, out: Path) -> str:
     children: list[int] = []
     for number in range(PROCESSES):
         child = os.fork()
@@ -65,7 +65,7 @@ def _together(store: Store, out: Path) -> str:
     return "whole"
 
 
-def _worker(store: Store, out: Path, number: int) -> int:
+def _worker(store: ArtifactStore, out: Path, number: int) -> int:
     end = time.monotonic() + 2
     try:
         while time.monotonic() < end:
@@ -82,7 +82,7 @@ def _worker(store: Store, out: Path, number: int) -> int:
     return 0
 
 
-def _left(store: Store, out: Path) -> str:
+def _left(store: ArtifactStore, out: Path) -> str:
     """The next writer removes what the killed ones left."""
     store.put(KEYS[0], renamed(scale(), "scale0"))
     bundle.write_folder(scale(), out)

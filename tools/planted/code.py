@@ -25,7 +25,7 @@ from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.tested import tested
 from tilewright.hw.tensormap import ELEMENT_BITS, DataType, Interleave, Swizzle
-from tilewright.ptx.machine import TensorMap
+from tilewright.ptx.machine import DecodedTensorMap
 from tilewright.runtime import driver as runtime_driver
 from tilewright.validate.kernel import compare
 from tilewright.validate.lowering.compare import compare as compare_lowering
@@ -161,7 +161,7 @@ def harm(name: str, artifact: Artifact) -> str:
 def through_the_api() -> None:
     """From now on the machine's tensor maps are read from what the runtime gives ``cuTensorMapEncodeTiled``, by the
     order of its parameters in the driver's documentation."""
-    made: list[TensorMap] = []
+    made: list[DecodedTensorMap] = []
 
     def encode(element: int, rank: int, address: int, *rest: Any) -> tuple[int, Any]:
         dims, strides, box, steps, interleave, swizzle, _, fill = rest
@@ -169,7 +169,9 @@ def through_the_api() -> None:
         assert interleave == Interleave.NONE, f"interleave {interleave}"
         size = ELEMENT_BITS[DataType(element)] // 8
         outside = {2: b"\xff\x7f", 4: b"\xff\xff\xff\x7f"}[size] if fill else b""
-        made.append(TensorMap(address, size, dims, strides[: rank - 1], box, SPANS[Swizzle(swizzle)], steps, outside))
+        made.append(
+            DecodedTensorMap(address, size, dims, strides[: rank - 1], box, SPANS[Swizzle(swizzle)], steps, outside)
+        )
         block = ctypes.create_string_buffer((len(made) - 1).to_bytes(8, "little") + bytes(120), 128)
         return 0, SimpleNamespace(getPtr=lambda: ctypes.addressof(block), keep=block)
 

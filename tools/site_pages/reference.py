@@ -20,9 +20,15 @@ SECTIONS: tuple[tuple[str, tuple[object, ...]], ...] = (
     ("Compiling and calling", (Kernel.__call__, Kernel.compile, Kernel.explain)),
     ("Bundles", (bundle.read, bundle.write_folder, bundle.to_bytes, bundle.from_bytes)),
     ("Launching without the compiler", (load, Program, Program.launch)),
-    ("Stores and settings", (store.Store, store.Shipped, configuration.Configuration, configuration.settings)),
+    ("Stores and settings", (store.ArtifactStore, store.Shipped, configuration.Configuration, configuration.settings)),
 )
-CONSTRUCTED = (tilewright.Diagnostic, tilewright.Schedule, tilewright.TilewrightError, store.Store, store.Shipped)
+CONSTRUCTED = (
+    tilewright.Diagnostic,
+    tilewright.Schedule,
+    tilewright.TilewrightError,
+    store.ArtifactStore,
+    store.Shipped,
+)
 """Classes that a user calls; the others' values come from functions."""
 
 

@@ -1,7 +1,7 @@
-"""Writing whole or not at all: aside first, onto the disk, then renamed.
+"""Atomic writes: files are written to a working folder, synced to disk, then renamed into place.
 
-A writer holds a lock on what it writes aside, which ends with its process however that ends. Whoever comes next and
-gets the lock knows that the writer is dead, and removes what it left.
+A writer holds a lock on its temporary files, which the operating system releases when its process ends, however it
+ends. A later writer that gets the lock knows that the first one is dead, and removes what it left.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from uuid import uuid4
 
 
 def write_whole(path: Path, data: bytes, working: Path) -> None:
-    """Put a file with ``data`` at ``path``, in the place of what is there. ``working`` is a folder of the same disk for
-    nothing else; what dead writers left in it goes first. Raises OSError."""
+    """Write ``data`` to ``path`` atomically, replacing what is there. ``working`` is a folder for temporary files on
+    the same disk; those of dead writers are removed first. Raises OSError."""
     working.mkdir(parents=True, exist_ok=True)
     _remove_left(working.iterdir())
     with _locked(lambda: _new_file(working / uuid4().hex)) as temporary:
@@ -36,7 +36,8 @@ def write_whole(path: Path, data: bytes, working: Path) -> None:
 
 @contextmanager
 def folder_beside(folder: Path) -> Generator[Path]:
-    """A working folder on the disk of ``folder``, gone afterwards; those of dead writers of ``folder`` go first."""
+    """A temporary folder on the disk of ``folder``, removed afterwards; those of dead writers of ``folder`` are removed
+    first."""
     prefix = f".{folder.name[:100]}."
     _remove_left(folder.parent.glob(f"{glob.escape(prefix)}????????"))
     with _locked(lambda: Path(tempfile.mkdtemp(prefix=prefix, dir=folder.parent))) as working:
@@ -74,7 +75,7 @@ def _new_file(path: Path) -> Path:
 
 @contextmanager
 def _locked(make: Callable[[], Path]) -> Generator[Path]:
-    """What ``make`` makes, with a lock on it as long as this process lives or the block lasts."""
+    """The path that ``make`` creates, locked until the block ends or this process does."""
     while True:
         path = make()
         try:

@@ -1,15 +1,15 @@
-"""The bundle: an artifact on disk, as one file or as a folder a person can read.
+"""The bundle: an artifact on disk, as one file or as a folder with readable parts.
 
 Both forms hold the same manifest (JSON: format, schema version, the artifact, size and SHA-256 of every blob), its
-SHA-256, and the same blobs. The digest covers the manifest, the manifest covers the blobs: one hash stands for the
-whole.
+SHA-256, and the same blobs. The digest covers the manifest and the manifest covers the blobs, so one hash stands for
+the whole.
 
     one file:   magic | u64 manifest length | digest of the manifest's bytes | manifest | blobs in order of name
-    folder:     manifest.json with its digest (of the canonical JSON) in it, and one file a blob (kernel.cubin,
+    folder:     manifest.json with its digest (of the canonical JSON) in it, and one file per blob (kernel.cubin,
                 kernel.cu, kernel.ptx, tile.mlir, ...)
 
-Reading trusts nothing: sizes, hashes, types, expression grammar and all references are checked, nothing is executed,
-nothing is written, and nothing is read that no field refers to.
+Bundles are untrusted input: sizes, hashes, types, expression grammar and all references are checked; reading executes
+nothing, writes nothing, and reads no file that no field refers to.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def write_folder(artifact: Artifact, folder: Path) -> None:
 
 
 def _write_aside(folder: Path, working: Path, files: Mapping[str, bytes | memoryview]) -> None:
-    """Write ``files`` to a new folder in ``working`` and put it in the place of ``folder``."""
+    """Write ``files`` to a new folder in ``working`` and rename it to ``folder``."""
     new = working / "new"
     new.mkdir()
     for name, data in files.items():
@@ -180,7 +180,8 @@ def _read_folder(folder: Path) -> Artifact:
 
 
 def _read_regular(folder: Path, name: str, limit: int) -> bytes:
-    """At most ``limit`` + 1 bytes of a regular file; a link or a pipe in a stranger's folder is not followed."""
+    """At most ``limit`` + 1 bytes of a regular file; symbolic links and pipes in an untrusted folder are not
+    followed."""
     path = folder / name
     try:
         handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW | os.O_CLOEXEC)
@@ -233,7 +234,7 @@ def _no_float(text: str) -> NoReturn:
 
 
 def _once_each(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
-    """An object; readers differ in which of two values of one name they take."""
+    """A JSON object without repeated names: parsers differ in which of two values they take."""
     found = dict(pairs)
     if len(found) < len(pairs):
         raise ValueError("an object names something twice")
@@ -241,7 +242,7 @@ def _once_each(pairs: list[tuple[str, Json]]) -> dict[str, Json]:
 
 
 def _listing(manifest: dict[str, Json], origin: str) -> dict[str, tuple[int, str]]:
-    """Blob name to (bytes, SHA-256)."""
+    """The manifest's list of blobs: name to (bytes, SHA-256)."""
     blobs = manifest.get("blobs")
     if not isinstance(blobs, dict):
         _malformed(origin, "blobs: an object expected")

@@ -1,10 +1,10 @@
 """Schema values to JSON and back, driven by the dataclasses' own annotations.
 
-One rule a kind of type, applied alike in both directions: integers, booleans and strings as themselves; expressions as
+One rule for each kind of type, applied in both directions: integers, booleans and strings as themselves; expressions as
 their text; enumerations by name; tuples as lists; a dataclass as an object with exactly its fields, and a member of a
 union with its class name under ``is``. A field marked ``blob`` is kept outside the JSON, under the mark's name.
 
-Reading is strict: a missing or unknown field, or a value of another type, is a ``MalformedError`` with the path to it.
+Decoding is strict: a missing or unknown field, or a value of another type, is a ``MalformedError`` with the path to it.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _MAX_EXPR_CHARACTERS = 16_384
 _MAX_INT_BITS = 64
 
 Fetch: TypeAlias = Callable[[str], bytes | memoryview]
-"""Gives a blob by its name; KeyError if there is none."""
+"""Returns a blob by its name; KeyError if there is none."""
 
 
 class MalformedError(ValueError):
@@ -158,7 +158,7 @@ def _decode_expr(json: Json, path: str) -> Expr:
 
 @lru_cache(4096)
 def _parse(text: str) -> Expr:
-    """The variants of a program repeat the same expressions."""
+    """``parse``, cached: the variants of a program repeat the same expressions."""
     return parse(text)
 
 

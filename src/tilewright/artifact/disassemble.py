@@ -16,7 +16,7 @@ _TIMEOUT_SECONDS = 120
 
 
 def sass(cubin: bytes) -> str:
-    """Disassembly of ``cubin`` as nvdisasm prints it; ART009 without the tool or when it refuses."""
+    """The SASS of ``cubin`` as nvdisasm prints it; ART009 if the tool is missing or fails."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "kernel.cubin"
         path.write_bytes(cubin)

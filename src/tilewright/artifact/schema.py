@@ -44,8 +44,8 @@ def workspace_address(index: int) -> str:
 # -- parameters -----------------------------------------------------------------------------------------------------
 
 
-class Access(Enum):
-    """What the program does with a tensor's bytes."""
+class AccessMode(Enum):
+    """How the program accesses a tensor."""
 
     READ = "read"
     WRITE = "write"
@@ -53,7 +53,7 @@ class Access(Enum):
 
     @property
     def writes(self) -> bool:
-        return self is not Access.READ
+        return self is not AccessMode.READ
 
 
 @dataclass(frozen=True)
@@ -66,7 +66,7 @@ class TensorParam:
     name: str
     dtype: str
     dims: tuple[Expr, ...]
-    access: Access
+    access: AccessMode
 
     @property
     def rank(self) -> int:
@@ -86,7 +86,7 @@ Parameter: TypeAlias = TensorParam | ScalarParam
 
 
 @dataclass(frozen=True)
-class Bound:
+class ArgumentBound:
     """``symbol <= limit``: an axis declared ``upto=limit``, on which a kernel's tile was sized."""
 
     symbol: str
@@ -184,25 +184,26 @@ Step: TypeAlias = Launch | Copy | Fill | EncodeTensorMap
 
 
 VALIDATION = "translation validation"
-"""The method of what two texts that are compared show, for all arguments of a class."""
+"""Method of obligations shown by comparing two programs, for all arguments of a class."""
 EXECUTION = "execution"
-"""The method of what launches show, for their arguments only."""
+"""Method of obligations tested by launches, for the arguments of these launches only."""
 ASSUMPTION = "assumption"
-"""The method of what a kernel's author says and samples do not contradict."""
+"""Method of what a kernel's author states and samples do not contradict."""
 CHECKED = "checked on the device"
-"""The method of what steps of the program find out at each launch, before it stores anything."""
+"""Method of what steps of the program check on the device at each launch, before anything is stored."""
 ASSUMED = (
     "ptxas: the machine code does what the PTX says",
     "the driver: a launch is what its recipe says",
     "the hardware: it does what the PTX ISA says",
     "the memory model: as docs/contracts.md reads it",
 )
-"""What every certificate rests on and nothing here shows."""
+"""Assumptions of every certificate, which nothing here proves."""
 
 
 @dataclass(frozen=True)
 class Obligation:
-    """One statement of a certificate: what holds (``once``, ``guards``), how that was decided, and of what."""
+    """One statement of a certificate: what holds (``once``, ``guards``), by which method it was decided, and for
+    what."""
 
     name: str
     method: str
@@ -217,9 +218,10 @@ class Obligation:
 
 
 @dataclass(frozen=True)
-class Report:
-    """Workspace ``workspace`` outlives a call: an i32 for each of ``promises``, zero at first, that counts the calls
-    for which the promise did not hold. These stored nothing; a later call is told."""
+class PromiseReport:
+    """Counters of broken promises, in workspace ``workspace``, which outlives a call: an i32 per promise, zero at
+    first, counts the calls for which that promise did not hold. These calls stored nothing; a later call raises the
+    diagnostic."""
 
     workspace: int
     promises: tuple[str, ...]
@@ -227,9 +229,12 @@ class Report:
 
 @dataclass(frozen=True)
 class Variant:
-    """One way to run the program. ``workspace`` lists scratch sizes in bytes, each block aligned to
-    ``WORKSPACE_ALIGN_BYTES``; ``certificate`` is about the order of steps; ``plan`` says in words what was chosen;
-    ``reports`` are the workspaces, one at most, in which steps count broken promises."""
+    """One candidate for running the program, taken where its predicate is the first that holds.
+
+    ``workspace`` lists scratch sizes in bytes, each block aligned to ``WORKSPACE_ALIGN_BYTES``; ``certificate`` is
+    about the order of steps; ``plan`` describes what was chosen; ``reports`` are the workspaces, one at most, in which
+    steps count broken promises.
+    """
 
     name: str
     predicate: Expr
@@ -237,15 +242,13 @@ class Variant:
     workspace: tuple[Expr, ...] = ()
     certificate: tuple[Obligation, ...] = ()
     plan: str = ""
-    reports: tuple[Report, ...] = ()
+    reports: tuple[PromiseReport, ...] = ()
 
 
 @dataclass(frozen=True)
 class LeftOut:
-    """A class of arguments for which no kernel could be compiled; it is refused unless a variant for more takes it.
-
-    ``reason`` says why, ``help`` what the kernel's author may do.
-    """
+    """A class of arguments for which no kernel could be compiled; a call with them is refused unless a more general
+    variant takes it. ``reason`` states why, ``help`` what the kernel's author can change."""
 
     predicate: Expr
     reason: str
@@ -259,16 +262,16 @@ class LeftOut:
 
 
 NOT_COMPARED = "the PTX was not compared with the Transport IR"
-"""Why a kernel's PTX is undecided where nobody asked."""
+"""Reason why a kernel's PTX is undecided where validation was not requested."""
 
 
 @dataclass(frozen=True)
 class KernelImage:
-    """One assembled kernel and where it came from.
+    """One assembled kernel and its sources.
 
     ``threads`` is per CTA; ``cluster`` is (1, 1, 1) without clusters; ``shared_bytes`` is dynamic shared memory;
-    ``registers`` per thread and ``spill_bytes`` are what ptxas reported; ``undecided`` says why its PTX is not shown to
-    do what its Transport IR says, and is empty where the certificate says that it does.
+    ``registers`` per thread and ``spill_bytes`` are what ptxas reported; ``undecided`` is the reason why its PTX is not
+    shown to implement its Transport IR, empty where the certificate has that obligation.
     """
 
     symbol: str
@@ -307,7 +310,7 @@ class Artifact:
     variants: tuple[Variant, ...]
     kernels: tuple[KernelImage, ...]
     facts: tuple[Expr, ...] = ()
-    bounds: tuple[Bound, ...] = ()
+    bounds: tuple[ArgumentBound, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
     toolchain: tuple[Toolchain, ...] = ()
     plan: tuple[str, ...] = ()
@@ -338,7 +341,7 @@ class Artifact:
 
     @property
     def compared(self) -> bool:
-        """Each kernel's PTX was compared with its Transport IR, whatever came of it."""
+        """Whether each kernel's PTX was compared with its Transport IR, with any outcome."""
         return all(NOT_COMPARED not in image.undecided for image in self.kernels)
 
     @property

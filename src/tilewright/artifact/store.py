@@ -1,12 +1,12 @@
-"""The store: compiled artifacts by the digest of what they were compiled from.
+"""The store: compiled artifacts under the digest of everything they were compiled from.
 
-    root/v1/ab/abcdef....twb      one bundle a key, bound to it, never changed once there
-    root/v1/ab/abcdef....txt      a text of the compiler's about a key: the digest of both, then the text
+    root/v1/ab/abcdef....twb      one bundle per key, bound to it, never changed once there
+    root/v1/ab/abcdef....txt      a note of the compiler's about a key: the digest of both, then the text
     root/v1/aside/...             bundles being written
 
-A bundle is written aside, fsynced and renamed whole, so that a reader sees all of it or none, at whatever point a
-writer is killed, and two processes that compile the same kernel at once both succeed. An entry that can't be read
-back whole, that was stored under another key, or that is no plain file counts as absent and is replaced.
+A bundle is written to a temporary file, synced and renamed, so that a reader sees all of it or nothing, at whatever
+point a writer is killed, and two processes that compile the same kernel at once both succeed. An entry that can't be
+read back whole, that was stored under another key, or that is no plain file counts as absent and is replaced.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def digest(parts: Iterable[str | bytes]) -> str:
     return state.hexdigest()
 
 
-class Store:
+class ArtifactStore:
     """A folder of artifacts. Safe for any number of processes at once."""
 
     def __init__(self, root: Path) -> None:
@@ -61,7 +61,7 @@ class Store:
         return self._write(self.path(key), to_bytes(artifact, key))
 
     def note(self, key: str) -> str | None:
-        """The text that was noted under ``key``, or None if none was or it does not read back whole."""
+        """The note stored under ``key``, or None if there is none or it does not read back whole."""
         path = self.path(key).with_suffix(".txt")
         try:
             whole, _, text = read_plain(path).partition(b"\n")
@@ -76,7 +76,7 @@ class Store:
         return None
 
     def put_note(self, key: str, text: str) -> Path:
-        """Note ``text`` under ``key``; as ``put``."""
+        """Store ``text`` as the note of ``key``; errors as for ``put``."""
         return self._write(self.path(key).with_suffix(".txt"), f"{digest((key, text))}\n{text}".encode())
 
     def _write(self, path: Path, data: bytes) -> Path:
@@ -91,11 +91,11 @@ class Store:
 
 
 class Shipped:
-    """A folder of the same form that came with a package. It is only read: what can't be is as good as absent. Keys say
-    which compiler made an artifact, so that those of another version are never found."""
+    """A folder of the same form that came with a package, opened read-only; an entry that can't be read counts as
+    absent. Keys include the compiler's version, so artifacts of another version are never found."""
 
     def __init__(self, root: Path) -> None:
-        self._store = Store(root)
+        self._store = ArtifactStore(root)
 
     def get(self, key: str) -> Artifact | None:
         """The artifact, or None if it was not shipped or does not read back whole."""

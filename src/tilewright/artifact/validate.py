@@ -1,7 +1,7 @@
-"""What must hold inside an artifact beyond the types of its fields: every reference resolves, every size is possible.
+"""Consistency of an artifact beyond the types of its fields: every reference resolves, every size is possible.
 
-``ART006`` names the first place that doesn't. Checked when a bundle is written and again when one is read, so that
-neither a slip of the compiler nor a stranger's bundle reaches the runtime.
+``ART006`` names the first inconsistency. Checked when a bundle is written and again when one is read, so that neither a
+compiler bug nor an untrusted bundle reaches the runtime.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class _VariantCheck:
                     self.slots.add(slot)
 
     def check_destination(self, where: str, pointer: Pointer) -> None:
-        """A place that a step of the host writes: of a tensor that the program may write, or of a workspace."""
+        """Check the destination of a host step's write: a tensor that the program may write, or a workspace."""
         if isinstance(pointer, TensorPointer) and pointer.name not in self.outputs:
             _refuse(where, f"tensor {pointer.name}", "a tensor that the program writes")
         self.check_arg(where, pointer)

@@ -1,1 +1,1 @@
-"""Ground floor: dtypes, integer expressions, verdicts. Standard library only."""
+"""Dtypes, integer expressions and verdicts, which every room uses. Standard library only."""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import Enum
 
 
-class Kind(Enum):
+class DTypeKind(Enum):
     """What the bits of an element mean."""
 
     FLOAT = "float"
@@ -22,7 +22,7 @@ class DType:
     ``signed`` is False of integers that have no sign."""
 
     name: str
-    kind: Kind
+    kind: DTypeKind
     bits: int
     digits: int = 0
     signed: bool = True
@@ -34,15 +34,15 @@ class DType:
 
     @property
     def is_float(self) -> bool:
-        return self.kind is Kind.FLOAT
+        return self.kind is DTypeKind.FLOAT
 
     @property
     def is_int(self) -> bool:
-        return self.kind is Kind.INT
+        return self.kind is DTypeKind.INT
 
     @property
     def is_bool(self) -> bool:
-        return self.kind is Kind.BOOL
+        return self.kind is DTypeKind.BOOL
 
     @property
     def integers(self) -> tuple[int, int]:
@@ -61,20 +61,20 @@ class DType:
         return self.name
 
 
-f32 = DType("f32", Kind.FLOAT, 32, 24)
-tf32 = DType("tf32", Kind.FLOAT, 32, 11)
-f16 = DType("f16", Kind.FLOAT, 16, 11)
-bf16 = DType("bf16", Kind.FLOAT, 16, 8)
-e4m3 = DType("e4m3", Kind.FLOAT, 8, 4)
-e5m2 = DType("e5m2", Kind.FLOAT, 8, 3)
-i8 = DType("i8", Kind.INT, 8)
-i16 = DType("i16", Kind.INT, 16)
-i32 = DType("i32", Kind.INT, 32)
-i64 = DType("i64", Kind.INT, 64)
-u8 = DType("u8", Kind.INT, 8, signed=False)
-u16 = DType("u16", Kind.INT, 16, signed=False)
-u32 = DType("u32", Kind.INT, 32, signed=False)
-bool_ = DType("bool", Kind.BOOL, 8)
+f32 = DType("f32", DTypeKind.FLOAT, 32, 24)
+tf32 = DType("tf32", DTypeKind.FLOAT, 32, 11)
+f16 = DType("f16", DTypeKind.FLOAT, 16, 11)
+bf16 = DType("bf16", DTypeKind.FLOAT, 16, 8)
+e4m3 = DType("e4m3", DTypeKind.FLOAT, 8, 4)
+e5m2 = DType("e5m2", DTypeKind.FLOAT, 8, 3)
+i8 = DType("i8", DTypeKind.INT, 8)
+i16 = DType("i16", DTypeKind.INT, 16)
+i32 = DType("i32", DTypeKind.INT, 32)
+i64 = DType("i64", DTypeKind.INT, 64)
+u8 = DType("u8", DTypeKind.INT, 8, signed=False)
+u16 = DType("u16", DTypeKind.INT, 16, signed=False)
+u32 = DType("u32", DTypeKind.INT, 32, signed=False)
+bool_ = DType("bool", DTypeKind.BOOL, 8)
 
 DTYPES: dict[str, DType] = {
     d.name: d for d in (f32, tf32, f16, bf16, e4m3, e5m2, i8, i16, i32, i64, u8, u16, u32, bool_)
@@ -130,7 +130,7 @@ def promote(a: DType, b: DType) -> DType:
     """
     if a == b:
         return a
-    order = {Kind.BOOL: 0, Kind.INT: 1, Kind.FLOAT: 2}
+    order = {DTypeKind.BOOL: 0, DTypeKind.INT: 1, DTypeKind.FLOAT: 2}
     if a.kind is not b.kind:
         return a if order[a.kind] > order[b.kind] else b
     if a.is_int:

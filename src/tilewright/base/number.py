@@ -16,20 +16,20 @@ def number_of(value: object) -> int | float | None:
         if isinstance(value, bool) or not isinstance(value, int | float):
             return None
         return int(value) if isinstance(value, int) else float(value)
-    except Exception:  # of a stranger's class
+    except Exception:  # of a class that is not ours
         return None
 
 
 def _item(value: Any) -> object:
-    """The element of what has a single one and no axes."""
+    """The element of an array with exactly one element and no axes."""
     if getattr(value, "shape", None) != () or is_on_gpu(value) or hasattr(value, "mask"):
         return None
     return value.item()
 
 
 def is_on_gpu(value: Any) -> bool:
-    """The value says that it is a tensor on a GPU."""
+    """Whether the value declares itself a tensor on a GPU."""
     try:
         return bool(getattr(value, "is_cuda", False))
-    except Exception:  # of a stranger's class
+    except Exception:  # of a class that is not ours
         return False

@@ -9,7 +9,8 @@ T = TypeVar("T")
 
 
 class once(Generic[T]):
-    """A property computed when first read; functools' takes a lock in Python 3.11, which costs more than the work."""
+    """A property computed on first access. ``functools.cached_property`` takes a lock in Python 3.11, which costs more
+    than most of these computations."""
 
     def __init__(self, compute: Callable[[Any], T]):
         self.compute = compute

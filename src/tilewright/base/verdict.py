@@ -21,14 +21,15 @@ class Violation:
 
 @dataclass(frozen=True)
 class Legal(Generic[F]):
-    """The request meets every rule; ``fields`` is what the hardware is given."""
+    """The request satisfies every rule; ``fields`` are the hardware descriptor's."""
 
     fields: F
 
 
 @dataclass(frozen=True)
 class Factored(Generic[F]):
-    """Legal after splitting the layout: ``fields`` for the descriptor's part, ``residual`` names who does the rest."""
+    """Legal after splitting the layout: ``fields`` of the descriptor's part; ``residual`` names who applies the
+    rest."""
 
     fields: F
     residual: str
@@ -75,8 +76,8 @@ Legality: TypeAlias = Legal[F] | Factored[F] | Repairs[F] | Illegal | Unknown
 
 
 @dataclass(frozen=True)
-class Obligation:
-    """One thing that holds: what (``once``), how that was decided (``isl``), and of what (a tensor)."""
+class Discharged:
+    """One obligation that was discharged: what holds (``once``), the method (``isl``), and for what (a tensor)."""
 
     name: str
     method: str
@@ -85,9 +86,9 @@ class Obligation:
 
 @dataclass(frozen=True)
 class Proved:
-    """All obligations hold."""
+    """Every obligation was discharged."""
 
-    obligations: tuple[Obligation, ...] = ()
+    obligations: tuple[Discharged, ...] = ()
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,7 @@ import sys
 
 
 def main() -> None:
-    """Run the process's arguments, and end it. While the commands load, an interrupt ends it without a word."""
+    """Run the process's arguments and exit with the status. An interrupt while the commands load exits silently."""
     quiet = signal.getsignal(signal.SIGINT) in (signal.default_int_handler, signal.SIG_DFL)
     if quiet:
         signal.signal(signal.SIGINT, signal.SIG_DFL)

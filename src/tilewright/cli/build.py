@@ -58,7 +58,7 @@ def build_ops(
 
 
 def _wanted(only: list[str], dtypes: list[str]) -> list[Ready]:
-    """The part of the list that is asked for; CMD002 for names that nothing in it has."""
+    """The operators selected by ``--only``; CMD002 for names that match none."""
     from tilewright.ops.listing import listing
 
     everything = listing()

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 
 class PolicyName(Enum):
-    """How letter-true the proxy rules are read."""
+    """How strictly the proxy rules are read."""
 
     STRICT = "strict"
     LENIENT = "lenient"

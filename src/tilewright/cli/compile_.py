@@ -107,7 +107,7 @@ def module_of(path: Path) -> ModuleType | None:
 
 @contextmanager
 def running(path: Path) -> Generator[None]:
-    """CMD007 for what a person's file raises, at its line."""
+    """Report (CMD007) what a user's file raises, at its line."""
     try:
         yield
     except TilewrightError:

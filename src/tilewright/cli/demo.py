@@ -70,7 +70,7 @@ CASES = (softmax, matmul)
 
 
 def _inspect(case: Case) -> Inspection | Refused:
-    """The kernel's whole way, or the diagnostic that ended it; told on the terminal as it goes."""
+    """Compile the kernel step by step, or return the diagnostic that ended it; progress is printed."""
     from tilewright.jit.inspection import Inspection, Launched, Refused, inspect_case, source_of
 
     name = case.kernel.name
@@ -105,7 +105,7 @@ def _is_right(result: Inspection | Refused) -> bool:
 
 @contextmanager
 def _step(what: str) -> Generator[None]:
-    """A line that says what runs, and when it is done how long it took."""
+    """Print the name of a running step, and its duration when it is done."""
     echo(f"{what} ... ", nl=False)
     begin = time.perf_counter()
     yield

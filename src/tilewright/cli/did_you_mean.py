@@ -1,4 +1,4 @@
-"""What a person's file may have meant by a name that does not exist, as Python says where nobody catches its error."""
+"""Suggestions for a misspelt name in a user's file, as Python makes them for uncaught errors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ def meant(error: BaseException) -> str:
     """Help for a misspelt attribute, name or keyword of a method: "did you mean pipeline?", or ""."""
     try:
         return _near(*_asked(error))
-    except Exception:  # a stranger's __dir__ or __getattr__
+    except Exception:  # a user's __dir__ or __getattr__
         return ""
 
 
 def _asked(error: BaseException) -> tuple[str, Iterable[str]]:
-    """The name that was not found, and those there are."""
+    """The name that was not found, and the names that exist."""
     frame = _innermost(error)
     match error:
         case AttributeError():
@@ -51,7 +51,7 @@ def _innermost(error: BaseException) -> FrameType | None:
 
 
 def _parameters(found: re.Match[str], frame: FrameType) -> Iterable[str]:
-    """Those of a method of a class that the frame's variables are of."""
+    """Parameters of a method, looked up on the classes of the frame's variables."""
     values: Mapping[str, object] = {**frame.f_globals, **frame.f_locals}
     for kind in (value if isinstance(value, type) else type(value) for value in values.values()):
         if kind.__name__ == found["owner"]:

@@ -1,8 +1,8 @@
-"""How commands end: exit statuses, and nothing but text for people on the way there.
+"""Exit statuses of commands, and readable messages for every error on the way there.
 
 0  yes: proved, legal, done          2  the question could not be read: options, files, bundles, disks
 1  no: refuted, illegal, refused     3  unknown
-70 a bug of ours (EX_SOFTWARE of sysexits.h)    130 interrupted    141 nobody reads the output any more
+70 a bug of ours (EX_SOFTWARE of sysexits.h)    130 interrupted    141 the output was closed
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from tilewright.diag.missing import refuse_missing
 
 
 class Status(IntEnum):
-    """Exit statuses."""
+    """Exit statuses of ``tilewright``."""
 
     YES = 0
     NO = 1
@@ -34,8 +34,7 @@ class Status(IntEnum):
 
 @contextmanager
 def answering() -> Generator[None]:
-    """For a command whose status 1 means that the answer is no: what is refused ends with ``USAGE``, a crash with
-    ``OUR_BUG``."""
+    """For commands whose status 1 is an answer: a refused input exits with ``USAGE``, a crash with ``OUR_BUG``."""
     try:
         yield
     except (typer.Exit, typer.Abort, BrokenPipeError):
@@ -60,13 +59,13 @@ def show_refusal(error: TilewrightError) -> None:
 
 
 def refusal_text(error: OSError) -> str:
-    """A file or a disk that refuses, without Python's class names."""
+    """The message of an OSError, without Python's class names."""
     file = f"{error.filename}: " if error.filename is not None else ""
     return f"error: {file}{error.strerror or error}"
 
 
 def not_installed(error: ModuleNotFoundError) -> Status:
-    """A package of an extra is named with it; any other missing module is a bug of ours."""
+    """Name the extra that a missing package belongs to; any other missing module is a bug of ours."""
     try:
         refuse_missing(error, "this command")
     except TilewrightError as refused:

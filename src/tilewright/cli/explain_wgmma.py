@@ -31,14 +31,14 @@ def explain_operand(
     """Print verdict, fields, reasons and near layouts; exit status 1 unless the operand is legal."""
     from tilewright.hw.tensormap import Swizzle
     from tilewright.legal.explain_wgmma import explain_wgmma
-    from tilewright.legal.wgmma import Major, Role
+    from tilewright.legal.wgmma import Major, OperandRole
 
     swizzles = {"none": Swizzle.NONE, "32b": Swizzle.B32, "64b": Swizzle.B64, "128b": Swizzle.B128}
     sizes = extents("--tile", tile)
     if len(sizes) != 2:
         fail("CMD002", found=f"--tile {tile}", required="two numbers with an x between, such as 128x64")
     for option, given, known in (
-        ("--operand", operand.upper(), Role.__members__),
+        ("--operand", operand.upper(), OperandRole.__members__),
         ("--major", major.upper(), Major.__members__),
         ("--swizzle", swizzle.lower(), swizzles),
     ):
@@ -47,7 +47,7 @@ def explain_operand(
     found = explain_wgmma(
         *sizes,
         dtype,
-        role=Role[operand.upper()],
+        role=OperandRole[operand.upper()],
         major=Major[major.upper()],
         swizzle=swizzles[swizzle.lower()],
         row_bytes=row_bytes,

@@ -10,7 +10,7 @@ from typer.core import TyperGroup
 
 
 def group_with_default(default: str, help: str) -> typer.Typer:
-    """A group whose first argument, when it names no command of the group, goes to the command ``default``."""
+    """A command group that passes a first argument that names no command to the command ``default``."""
 
     class Group(TyperGroup):
         def parse_args(self, ctx: Any, args: list[str]) -> Any:

@@ -16,11 +16,11 @@ from tilewright.cli.terminal import echo
 from tilewright.diag import TilewrightError
 
 _UNREADABLE = ("CMD", "ART", "LAY", "TMA07", "JIT005")
-"""Codes about what was handed in, not about the answer."""
+"""Prefixes of codes about unreadable input, as opposed to a negative answer."""
 
 
 def ended(arguments: Sequence[str]) -> int:
-    """Run a command line and return the exit status. Nothing is raised; whoever closes the output ends the process."""
+    """Run a command line and return its exit status; raises nothing. Ends the process if the output is closed."""
     if hasattr(signal, "SIGPIPE"):
         signal.signal(signal.SIGPIPE, signal.SIG_DFL)
     try:
@@ -62,7 +62,7 @@ def _status(arguments: Sequence[str]) -> int:
 
 
 def _drop_output() -> None:
-    """What is still buffered for an output that refuses is not tried again when Python ends."""
+    """Discard buffered output that can't be written, so that Python does not retry at exit."""
     nowhere = os.open(os.devnull, os.O_WRONLY)
     for number in (1, 2):
         with suppress(OSError):

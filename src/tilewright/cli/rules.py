@@ -18,7 +18,7 @@ def list_rules(
     arch: Annotated[str | None, typer.Option(help="only those in force there, such as sm_90a")] = None,
     topic: Annotated[str | None, typer.Option(help="tensormap, bulk, wgmma, tcgen05 or limits")] = None,
 ) -> None:
-    """One line a rule: id, what breaking it leads to, how it is known, what it says."""
+    """Print one line per rule: id, consequence of breaking it, evidence, and the rule itself."""
     from tilewright.legal.explain import TOPICS, rules
 
     if topic is not None and topic not in TOPICS:

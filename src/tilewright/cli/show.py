@@ -87,7 +87,7 @@ def lines(artifact: Artifact, part: ShownPart) -> Iterator[str]:
 
 
 def _summary(artifact: Artifact) -> Iterator[str]:
-    """A screen: what it takes, how many ways there are to run it, and how much of it is proved."""
+    """One screen: parameters, number of variants, and counts of obligations by standing."""
     yield from _head(artifact)
     counts = (f"{len(artifact.variants)} variant(s)", f"{len(artifact.facts)} fact(s) that a launch has to satisfy")
     left = [f"{len(artifact.left_out)} class(es) left out"] if artifact.left_out else []

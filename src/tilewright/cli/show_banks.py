@@ -36,7 +36,7 @@ def show_banks(
     find: Annotated[Find, typer.Option(help="search a swizzle free of conflicts, and draw it")] = Find.NO,
     out: Annotated[Path | None, typer.Option(metavar="FILE", help="an .svg or .png; else text is printed")] = None,
 ) -> None:
-    """Draw which bank each lane of one access wants, phase by phase, and where several words meet in one."""
+    """Draw which bank each lane of one access uses, phase by phase, and where several words conflict in one bank."""
     from tilewright.layout.banks import WaveAccess, instruction
     from tilewright.layout.synthesis import Family, SwizzleConstraints, synthesise_swizzle
     from tilewright.viz.grid import read_layout, read_swizzle

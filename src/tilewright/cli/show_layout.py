@@ -31,7 +31,7 @@ def show_layout(
 
 
 def deliver(drawable: Drawable, out: Path | None) -> None:
-    """Print a picture as text, or write it as the file's suffix says (CMD005)."""
+    """Print a picture as text, or write it in the format of the file's suffix (CMD005 for others)."""
     from tilewright.viz.layout_picture import layout_svg, layout_text
 
     suffix = out.suffix.lower() if out is not None else ""

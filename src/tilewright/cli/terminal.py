@@ -1,4 +1,4 @@
-"""What commands print. Text may come from a stranger's file: nothing of it steers the terminal."""
+"""Output of commands. Control characters are escaped: text from an untrusted file must not control the terminal."""
 
 from __future__ import annotations
 

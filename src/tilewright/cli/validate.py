@@ -1,5 +1,5 @@
-"""``tilewright validate``: whether a bundle's PTX and launch recipes do what its Transport IR says, and whether that
-stores what its Tile IR says."""
+"""``tilewright validate``: whether a bundle's PTX and launch recipes implement its Transport IR, and whether that
+stores what its Tile IR specifies."""
 
 from __future__ import annotations
 

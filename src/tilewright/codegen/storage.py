@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.base.dtypes import DType, Kind
+from tilewright.base.dtypes import DType, DTypeKind
 
 _VECTORS = {4: ("unsigned", ""), 8: ("uint2", "xy"), 16: ("uint4", "xyzw")}
 
@@ -38,13 +38,13 @@ class Storage:
     def memory(self) -> str:
         """C type of one element in memory."""
         match self.dtype.kind, self.dtype.bits:
-            case Kind.FLOAT, 32:
+            case DTypeKind.FLOAT, 32:
                 return "float"
             case _, 16:
                 return "unsigned short"
-            case Kind.INT, 32:
+            case DTypeKind.INT, 32:
                 return self.compute
-            case Kind.INT, 64:
+            case DTypeKind.INT, 64:
                 return "long long"
             case _:
                 return "unsigned char"

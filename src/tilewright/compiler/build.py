@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 
-from tilewright.artifact.schema import Artifact, KernelImage, Report, Toolchain, Variant
+from tilewright.artifact.schema import Artifact, KernelImage, PromiseReport, Toolchain, Variant
 from tilewright.base.expr import Expr
 from tilewright.codegen.assemble import FEW_BYTES, FEW_BYTES_OF_ROLES, Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, emit_kernel
@@ -103,7 +103,7 @@ def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[Ke
     reports = ()
     if planned.promises is not None:
         checks = planned.promises.checks
-        reports = (Report(checks.failed.index, tuple(map(str, checks.promises))),)
+        reports = (PromiseReport(checks.failed.index, tuple(map(str, checks.promises))),)
     variant = Variant(
         name=planned.transport.sym_name.data,
         predicate=planned.predicate,

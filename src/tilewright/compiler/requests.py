@@ -7,7 +7,7 @@ from typing import TypeAlias
 
 from xdsl.ir import BlockArgument
 
-from tilewright.artifact.schema import Access, Artifact, Bound, ScalarParam, TensorParam
+from tilewright.artifact.schema import AccessMode, ArgumentBound, Artifact, ScalarParam, TensorParam
 from tilewright.base.expr import OWN, TRUE, Expr, Sym, conjuncts
 from tilewright.compiler.specialisation import Facts, Observed, Request, default_facts, observe_facts
 from tilewright.schedule.facts import offsets_fit, predicates
@@ -70,14 +70,14 @@ def interface(request: Request, kernel: tile.Kernel, sizes: Limits = ()) -> Arti
 
     ``sizes`` are those of the widest tiles, where they are narrower than the kernel's axes.
     """
-    bounds: list[Bound] = []
+    bounds: list[ArgumentBound] = []
     names = [n.data for n in kernel.arg_names]
     facts = list(assumptions_of(kernel, request.facts, workspaces=False))
     for attr in kernel.bounds:
         extent, upto = attr.data
         upto = dict(sizes).get(extent, upto)
         if isinstance(extent, Sym):
-            bounds.append(Bound(extent.name, upto))
+            bounds.append(ArgumentBound(extent.name, upto))
         else:
             facts.append(extent <= upto)
     return Artifact(
@@ -101,5 +101,5 @@ def _parameter(name: str, arg: BlockArgument) -> TensorParam | ScalarParam:
     users = [use.operation for use in arg.uses]
     reads = any(isinstance(op, tile.Load | tile.Gather | tile.ReduceAdd | tile.ScatterAdd) for op in users)
     writes = any(isinstance(op, tile.WRITES) for op in users)
-    access = Access.READ_WRITE if reads and writes else Access.WRITE if writes else Access.READ
+    access = AccessMode.READ_WRITE if reads and writes else AccessMode.WRITE if writes else AccessMode.READ
     return TensorParam(name, arg.type.element.name, tuple(d.expr for d in arg.type.dims), access)

@@ -30,7 +30,7 @@ from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor
 from tilewright.legal.facts import Facts as Known
-from tilewright.legal.wgmma import Role
+from tilewright.legal.wgmma import OperandRole
 from tilewright.schedule.facts import Facts, TensorFacts, without_peers
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, Analysis, source_of
 from tilewright.tile import dialect as tile
@@ -39,7 +39,7 @@ from tilewright.tile.queries import coords_of, tensor_name
 
 def staged_tensors(kernel: tile.Kernel, facts: Facts) -> tuple[StagedTensor, ...]:
     """The tensors whose tiles would reach wgmma through tensor copies if only they lay otherwise in memory."""
-    uses: dict[str, list[tuple[tile.Load, SSAValue, Role]]] = {}
+    uses: dict[str, list[tuple[tile.Load, SSAValue, OperandRole]]] = {}
     for load, value, role in _operands(kernel):
         if Analysis(kernel, facts, 1).copied(value, role, COLUMNS) is None:
             uses.setdefault(tensor_name(load), []).append((load, value, role))
@@ -58,25 +58,28 @@ def staged_tensors(kernel: tile.Kernel, facts: Facts) -> tuple[StagedTensor, ...
     return tuple(found)
 
 
-def _operands(kernel: tile.Kernel) -> Iterator[tuple[tile.Load, SSAValue, Role]]:
+def _operands(kernel: tile.Kernel) -> Iterator[tuple[tile.Load, SSAValue, OperandRole]]:
     """Loaded tiles that are operands of products, as large as wgmma wants them."""
     for dot in kernel.walk():
         if not isinstance(dot, tile.Dot):
             continue
         rows, columns = tile.tile_type(dot.result).shape
-        for value, role, whole in ((dot.a, Role.A, rows % ROWS == 0), (dot.b, Role.B, columns % COLUMNS == 0)):
+        for value, role, whole in (
+            (dot.a, OperandRole.A, rows % ROWS == 0),
+            (dot.b, OperandRole.B, columns % COLUMNS == 0),
+        ):
             load = source_of(value)[0].owner
             if isinstance(load, tile.Load) and whole:
                 yield load, value, role
 
 
-def _axes(uses: Sequence[tuple[tile.Load, SSAValue, Role]], facts: TensorFacts) -> Iterator[int]:
+def _axes(uses: Sequence[tuple[tile.Load, SSAValue, OperandRole]], facts: TensorFacts) -> Iterator[int]:
     """Axes that might be the dense one of the copy: the one that is already, then those along which products run."""
     if facts.unit_axis is not None:
         yield facts.unit_axis
     for load, value, role in uses:
         spans = [d for d, c in enumerate(coords_of(load)) if isinstance(c, Span)]
-        yield spans[source_of(value)[1][1 if role is Role.A else 0]]
+        yield spans[source_of(value)[1][1 if role is OperandRole.A else 0]]
 
 
 def staged_facts(item: StagedTensor) -> TensorFacts:

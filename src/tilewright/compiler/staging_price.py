@@ -38,7 +38,7 @@ from tilewright.hw.engine_prices import (
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.hw.target import Target
 from tilewright.hw.wgmma import INSTRUCTION_M
-from tilewright.legal.wgmma import Role
+from tilewright.legal.wgmma import OperandRole
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operands import COLUMNS, Analysis, ThreadCopiedOperand, source_of
 from tilewright.schedule.plan import loaded_of, symbols_of
@@ -117,7 +117,7 @@ def _blocks(kernel: tile.Kernel, facts: Facts) -> Iterator[_Block]:
             line = depth * element(dot.b).bytes
             multiplied += warpgroups * width * line / TENSOR_BYTES_PER_CYCLE
             read += warpgroups * (INSTRUCTION_M + width) * line
-            for value, role in ((dot.a, Role.A), (dot.b, Role.B)):
+            for value, role in ((dot.a, OperandRole.A), (dot.b, OperandRole.B)):
                 load = source_of(value)[0].owner
                 if isinstance(load, tile.Load) and load.parent_block() is block:
                     loaded[load] = analysis.thread_copied(value, role, COLUMNS)

@@ -100,7 +100,7 @@ def _executed(kernel: t.Kernel, program: ExecutableEntry, recipe: Recipe, given:
     (shape,), launch = recipe.shapes, recipe.steps[-1]
     assert isinstance(launch, Launch)
     ours, theirs = ({n: p.copied() for n, p in given.tensors.items()} for _ in range(2))
-    memory = machine.Memory()
+    memory = machine.DeviceMemory()
     symbols = _symbols(kernel, given, {n: memory.add(n, p.block) for n, p in theirs.items()})
     grid = tuple(int(extent.evaluate(symbols)) for extent in launch.grid)
     if not 0 < grid[0] <= _MOST_CTAS:
@@ -110,7 +110,7 @@ def _executed(kernel: t.Kernel, program: ExecutableEntry, recipe: Recipe, given:
         run(kernel, {n: p.view for n, p in ours.items()}, given.scalars, grid_size=grid[0], budget=_BUDGET)
     except TilewrightError:
         return _Outcome()  # too much to simulate; what the IR does wrong is for its own proofs
-    where = machine.Launch((grid[0], 1, 1), (shape.threads, 1, 1), shape.cluster, shape.shared_bytes)
+    where = machine.MachineLaunch((grid[0], 1, 1), (shape.threads, 1, 1), shape.cluster, shape.shared_bytes)
     report = program.launch(where, values, memory, most_steps=_STEPS)
     wrong = [str(f) for f in report.faults if f.code in _WRONG]
     if wrong:
@@ -135,7 +135,7 @@ def _symbols(kernel: t.Kernel, given: DrawnArguments, addresses: Mapping[str, in
 
 def _value(
     argument: KernelArg, kernel: t.Kernel, recipe: Recipe, symbols: dict[str, int], given: DrawnArguments
-) -> bytes | machine.TensorMap:
+) -> bytes | machine.DecodedTensorMap:
     match argument:
         case TensorPointer(name):
             return symbols[f"{name}.address"].to_bytes(8, "little")
@@ -149,9 +149,9 @@ def _value(
             return _map(next(s for s in recipe.steps if isinstance(s, EncodeTensorMap) and s.slot == slot), symbols)
 
 
-def _map(step: EncodeTensorMap, symbols: dict[str, int]) -> machine.TensorMap:
+def _map(step: EncodeTensorMap, symbols: dict[str, int]) -> machine.DecodedTensorMap:
     told = step.recipe
-    return machine.TensorMap(
+    return machine.DecodedTensorMap(
         int(told.address.evaluate(symbols)),
         ELEMENT_BITS[told.element] // 8,
         tuple(int(d.evaluate(symbols)) for d in told.dims),

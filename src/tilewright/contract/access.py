@@ -20,7 +20,7 @@ from dataclasses import dataclass, replace
 from itertools import combinations, product
 
 from tilewright.base.expr import Const
-from tilewright.base.verdict import Obligation, Proof, Proved, Refuted, Unknown
+from tilewright.base.verdict import Discharged, Proof, Proved, Refuted, Unknown
 from tilewright.contract.access_linear import (
     Either,
     Formula,
@@ -76,7 +76,7 @@ def prove_once(kernel: KernelAccesses, domain: StoreDomain) -> Proof[AccessWitne
         return Unknown(f"once: {domain.tensor}", str(error), "simplify the guards of the store", domain.location)
     if twice is not None:
         return twice
-    return Proved((Obligation("once", cover.proof.method("radix"), domain.tensor),))
+    return Proved((Discharged("once", cover.proof.method("radix"), domain.tensor),))
 
 
 class _Launch:
@@ -189,7 +189,7 @@ def _guards(launch: _Launch, access: AccessMap) -> Proof[AccessWitness]:
                 )
     except GaveUpError as error:
         return proof.doubt(obligation, str(error))
-    return Proved((Obligation("guards", "isl" if proof.solver.isl_calls else "bounds", inside_of(access)),))
+    return Proved((Discharged("guards", "isl" if proof.solver.isl_calls else "bounds", inside_of(access)),))
 
 
 # -- cover -------------------------------------------------------------------------------------------------------------
@@ -307,7 +307,7 @@ class _Cover:
     def _proved(self, radixes: Sequence[tuple[Radix, ...] | str]) -> Proved:
         method = self.proof.method("isl" if any(isinstance(r, str) for r in radixes) else "radix")
         names = ("added",) if self.name == "added" else ("once", "domain")
-        return Proved(tuple(Obligation(name, method, self.tensor) for name in names))
+        return Proved(tuple(Discharged(name, method, self.tensor) for name in names))
 
     def _missing_instance(self) -> Unknown | None:
         sources = [*self.accesses, *self.domains]

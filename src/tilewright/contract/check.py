@@ -116,7 +116,7 @@ def _proved(protocol: Protocol, policy: Policy, method: str, result: Search) -> 
     certificate = _certificate(protocol, policy, method, result)
     warnings = tuple(warning_of(b) for b in result.warnings.values())
     return Judgement(
-        Proved(tuple(verdict.Obligation(o.name, o.method) for o in certificate.obligations)),
+        Proved(tuple(verdict.Discharged(o.name, o.method) for o in certificate.obligations)),
         certificate,
         warnings,
         result.states,

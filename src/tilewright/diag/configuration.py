@@ -51,18 +51,18 @@ VALIDATION = Setting(
 SETTINGS: tuple[Setting, ...] = (STORE, SHIPPED, TRACEBACK, VALIDATION)
 
 _WORDS = {TRACEBACK: ("0", "1"), VALIDATION: ("0", "1", "ahead")}
-"""What settings that name no folder may be."""
+"""Accepted values of settings that name no folder."""
 
 _FILE = "tilewright/config.toml"
 """Under ``$XDG_CONFIG_HOME``, or ``~/.config``."""
 
 _NOWHERE = Path(os.devnull) / "no-home-folder"
-"""Of users without one: nothing can be stored there, which the store then says."""
+"""Folder of users without a home: nothing can be stored there, and the store reports that."""
 
 
 @dataclass(frozen=True)
 class Given:
-    """A setting's value as text, folders without ``~``, and where it comes from: default, environment or file."""
+    """A setting's value as text, with ``~`` expanded, and its origin: default, environment or file."""
 
     setting: Setting
     value: str
@@ -77,7 +77,7 @@ class Configuration:
     shipped: Path
     traceback: bool
     validation: bool | None
-    """Of all kernels, of none, or, where it is None, of those compiled ahead of time."""
+    """Validate all kernels, none, or (None) those compiled ahead of time."""
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Configuration:
@@ -135,7 +135,7 @@ def _read(file: Path) -> dict[str, str]:
 
 
 def _text(file: Path, name: str, value: object) -> str:
-    """The value of a setting as the environment would have it."""
+    """The value of a setting as text, in the form that the environment would hold."""
     names = [setting.name for setting in SETTINGS]
     if name not in names:
         near = difflib.get_close_matches(name, names, 1)

@@ -10,11 +10,10 @@ from enum import Enum
 
 
 class Severity(Enum):
-    """How a diagnostic ends: an error stops, a warning and a note are shown."""
+    """How severe a diagnostic is: an error stops, a warning is shown."""
 
     ERROR = "error"
     WARNING = "warning"
-    NOTE = "note"
 
 
 @dataclass(frozen=True)
@@ -36,7 +35,7 @@ class Location:
 
 @dataclass(frozen=True)
 class Label:
-    """A secondary place with a word on its part."""
+    """A secondary location with a note on its role."""
 
     where: Location
     message: str
@@ -68,22 +67,22 @@ class Diagnostic:
 
     @property
     def advice(self) -> str:
-        """The help of this case, or what helps in all."""
+        """The help of this case, or else the catalogue's."""
         from tilewright.diag.catalogue import CATALOGUE
 
         return self.help or (CATALOGUE[self.code].advice if self.code in CATALOGUE else "")
 
 
 def printable(text: str) -> str:
-    """``text`` with what would steer a terminal (control and format characters, lone surrogates) as escapes."""
+    """``text`` with control and format characters and lone surrogates, which could control a terminal, as escapes."""
     return text if text.isascii() and not _CONTROL.search(text) else "".join(map(_shown, text))
 
 
 def shown(value: object, most: int = 80) -> str:
-    """``repr(value)`` for a message: of at most ``most`` characters, and of whatever a caller hands in."""
+    """``repr(value)`` for a message, at most ``most`` characters; safe for any object that a caller passes."""
     try:
         text = repr(value)
-    except Exception:  # a stranger's class, or an integer of more digits than Python prints
+    except Exception:  # a user's class, or an integer of more digits than Python prints
         if isinstance(value, int):
             return f"an integer of {value.bit_length()} bits"
         text = f"a {type(value).__name__} that can't be shown"

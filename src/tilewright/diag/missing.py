@@ -7,7 +7,7 @@ from typing import NoReturn
 from tilewright.diag import fail
 
 _COMPILER = "tilewright[compiler]"
-_BROUGHT_BY = {
+_PACKAGE_OF = {
     "cuda": "tilewright",
     "typer": "tilewright",
     "torch": "tilewright[torch]",
@@ -20,15 +20,15 @@ _BROUGHT_BY = {
     "xdsl": _COMPILER,
     "z3": _COMPILER,
 }
-"""Of each package that is imported, the name that pip installs it by."""
+"""Import name to the name of the package that pip installs."""
 
 
 def refuse_missing(error: ModuleNotFoundError, what: str) -> NoReturn:
     """JIT005 for ``what``, which needs a package of an extra; any other module is raised as it was."""
     module = (error.name or "").partition(".")[0]
-    if module not in _BROUGHT_BY:
+    if module not in _PACKAGE_OF:
         raise error
-    brought_by = _BROUGHT_BY[module]
+    brought_by = _PACKAGE_OF[module]
     ready = "; kernels whose artifacts are stored or shipped are launched without" * (brought_by == _COMPILER)
     fail(
         "JIT005",

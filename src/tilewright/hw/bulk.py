@@ -6,7 +6,7 @@ tried with ptxas 13.0.88.
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Example, Rule, RuleScope
+from tilewright.hw.rules import Consequence, Evidence, Example, HardwareRule, RuleScope
 
 _PTX = "PTX ISA 9.1"
 _DOC = Evidence.DOCUMENTED
@@ -37,8 +37,8 @@ BASE_CASE: Example = (
 )
 """A kibibyte from global to shared memory, multicast to two CTAs, and a 16-byte cp.async."""
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[HardwareRule, ...] = (
+    HardwareRule(
         "BLK001",
         "size_bytes > 0 and size_bytes % 16 == 0",
         _UNDEFINED,
@@ -47,7 +47,7 @@ RULES: tuple[Rule, ...] = (
         good=(("size_bytes", 1040),),
         bad=(("size_bytes", 1032),),
     ),
-    Rule(
+    HardwareRule(
         "BLK002",
         "source_address % 16 == 0",
         _UNDEFINED,
@@ -56,7 +56,7 @@ RULES: tuple[Rule, ...] = (
         good=(("source_address", 4112),),
         bad=(("source_address", 4104),),
     ),
-    Rule(
+    HardwareRule(
         "BLK003",
         "shared_address % 16 == 0",
         _UNDEFINED,
@@ -65,7 +65,7 @@ RULES: tuple[Rule, ...] = (
         good=(("shared_address", 1040),),
         bad=(("shared_address", 1032),),
     ),
-    Rule(
+    HardwareRule(
         "BLK004",
         "mbarrier_address % 8 == 0",
         _UNDEFINED,
@@ -74,7 +74,7 @@ RULES: tuple[Rule, ...] = (
         good=(("mbarrier_address", 72),),
         bad=(("mbarrier_address", 68),),
     ),
-    Rule(
+    HardwareRule(
         "BLK005",
         "(direction == SHARED_TO_GLOBAL and completion == BULK_GROUP)"
         " or (direction != SHARED_TO_GLOBAL and completion == MBARRIER)",
@@ -84,7 +84,7 @@ RULES: tuple[Rule, ...] = (
         good=(("direction", 1), ("completion", 1)),
         bad=(("direction", 1), ("completion", 0)),
     ),
-    Rule(
+    HardwareRule(
         "BLK006",
         "outstanding_bytes <= 1048575",
         _UNDEFINED,
@@ -93,7 +93,7 @@ RULES: tuple[Rule, ...] = (
         good=(("outstanding_bytes", 1048575),),
         bad=(("outstanding_bytes", 1048576),),
     ),
-    Rule(
+    HardwareRule(
         "BLK007",
         "expected_bytes == completed_bytes",
         _HANG,
@@ -102,7 +102,7 @@ RULES: tuple[Rule, ...] = (
         good=(("expected_bytes", 1024),),
         bad=(("expected_bytes", 1040),),
     ),
-    Rule(
+    HardwareRule(
         "BLK008",
         "multicast_mask > 0 and multicast_mask < 65536",
         _REJECTS,
@@ -111,7 +111,7 @@ RULES: tuple[Rule, ...] = (
         good=(("multicast_mask", 65535),),
         bad=(("multicast_mask", 65536),),
     ),
-    Rule(
+    HardwareRule(
         "BLK009",
         "cp_async_bytes == 4 or cp_async_bytes == 8 or cp_async_bytes == 16",
         _REJECTS,
@@ -121,7 +121,7 @@ RULES: tuple[Rule, ...] = (
         good=(("cp_async_bytes", 8),),
         bad=(("cp_async_bytes", 2),),
     ),
-    Rule(
+    HardwareRule(
         "BLK010",
         "cp_async_source % cp_async_bytes == 0 and cp_async_target % cp_async_bytes == 0",
         _UNDEFINED,

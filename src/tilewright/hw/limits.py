@@ -5,7 +5,7 @@ Sources: CUDA Programming Guide, 5.1, tables 30 and 31; PTX ISA 9.1, 9.7.19.5 (s
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Example, Rule
+from tilewright.hw.rules import Consequence, Evidence, Example, HardwareRule
 
 _GUIDE = "CUDA Programming Guide, 5.1"
 _PTX = "PTX ISA 9.1, 9.7.19.5"
@@ -26,8 +26,8 @@ BASE_CASE: Example = (
 )
 """A warp-specialised kernel: three warpgroups, 168 registers at entry, redistributed to 24 + 240 + 240."""
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[HardwareRule, ...] = (
+    HardwareRule(
         "LIM001",
         "shared_bytes <= 232448",
         _FAULT,
@@ -36,7 +36,7 @@ RULES: tuple[Rule, ...] = (
         good=(("shared_bytes", 232_448),),
         bad=(("shared_bytes", 232_449),),
     ),
-    Rule(
+    HardwareRule(
         "LIM002",
         "threads >= 1 and threads <= 1024",
         _FAULT,
@@ -45,7 +45,7 @@ RULES: tuple[Rule, ...] = (
         good=(("threads", 1024), ("registers_per_thread", 64)),
         bad=(("threads", 1025), ("registers_per_thread", 32)),
     ),
-    Rule(
+    HardwareRule(
         "LIM003",
         "(registers_per_thread + 7) // 8 * 8 * ((threads + 31) // 32 * 32) <= 65536",
         _FAULT,
@@ -54,7 +54,7 @@ RULES: tuple[Rule, ...] = (
         good=(("registers_per_thread", 168),),
         bad=(("registers_per_thread", 169),),
     ),
-    Rule(
+    HardwareRule(
         "LIM004",
         "registers_per_thread <= 255",
         _REJECTS,
@@ -63,7 +63,7 @@ RULES: tuple[Rule, ...] = (
         good=(("registers_per_thread", 255), ("threads", 128)),
         bad=(("registers_per_thread", 256), ("threads", 128)),
     ),
-    Rule(
+    HardwareRule(
         "LIM005",
         "cluster_ctas >= 1 and cluster_ctas <= 8",
         _FAULT,
@@ -72,7 +72,7 @@ RULES: tuple[Rule, ...] = (
         good=(("cluster_ctas", 8),),
         bad=(("cluster_ctas", 9),),
     ),
-    Rule(
+    HardwareRule(
         "LIM006",
         "setmaxnreg >= 24 and setmaxnreg <= 256 and setmaxnreg % 8 == 0",
         _REJECTS,
@@ -81,7 +81,7 @@ RULES: tuple[Rule, ...] = (
         good=(("setmaxnreg", 232),),
         bad=(("setmaxnreg", 236),),
     ),
-    Rule(
+    HardwareRule(
         "LIM007",
         "warpgroup_registers <= entry_registers * warpgroups",
         _HANG,

@@ -90,7 +90,7 @@ Example = tuple[tuple[str, int | tuple[int, ...]], ...]
 
 
 @dataclass(frozen=True)
-class Rule:
+class HardwareRule:
     """One fact. ``id`` is also its diagnostic code; title and reason live in the catalogue under it.
 
     ``good`` and ``bad`` are overrides of the topic's base case: ``bad`` breaks this rule by one unit, ``good`` keeps

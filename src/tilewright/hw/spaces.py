@@ -1,4 +1,4 @@
-"""Memory spaces and execution grains: the coordinates in which every other room places data and work."""
+"""State spaces of memory, and the levels of the thread hierarchy."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ class Space(Enum):
     GLOBAL = "global"
 
 
-class Grain(Enum):
-    """Who acts together, from one thread to the whole grid."""
+class ThreadGroup(Enum):
+    """A level of the thread hierarchy, from one thread to the whole grid (CUDA C++ Programming Guide)."""
 
     THREAD = "thread"
     WARP = "warp"
@@ -31,12 +31,3 @@ WARP_THREADS = 32
 
 WARPGROUP_THREADS = 128
 """Four consecutive warps, the first a multiple of four (PTX ISA 9.1, 9.7.15.1)."""
-
-
-class Proxy(Enum):
-    """The path by which memory is reached; crossing from one to the other needs a proxy fence (PTX ISA, memory
-    consistency model, proxies)."""
-
-    GENERIC = "generic"
-    ASYNC = "async"
-    TENSORMAP = "tensormap"

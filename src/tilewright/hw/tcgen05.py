@@ -6,7 +6,7 @@ executed.
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Example, Rule, RuleScope
+from tilewright.hw.rules import Consequence, Evidence, Example, HardwareRule, RuleScope
 from tilewright.hw.tensormap import Swizzle
 from tilewright.hw.wgmma import DescriptorField
 
@@ -87,11 +87,11 @@ BASE_CASE: Example = (
 """A 128 x 128 half product of one CTA, K-major with swizzle 128B, its accumulator in 128 columns."""
 
 
-def _rule(id: str, predicate: str, consequence: Consequence, where: str, good: Example, bad: Example) -> Rule:
-    return Rule(id, predicate, consequence, _DOC, f"{_PTX}{where}", scope=_BLACKWELL, good=good, bad=bad)
+def _rule(id: str, predicate: str, consequence: Consequence, where: str, good: Example, bad: Example) -> HardwareRule:
+    return HardwareRule(id, predicate, consequence, _DOC, f"{_PTX}{where}", scope=_BLACKWELL, good=good, bad=bad)
 
 
-RULES: tuple[Rule, ...] = (
+RULES: tuple[HardwareRule, ...] = (
     _rule(
         "UMM001",
         "(cta_group == 1 and (m == 64 or m == 128)) or (cta_group == 2 and (m == 128 or m == 256))",
@@ -175,7 +175,7 @@ RULES: tuple[Rule, ...] = (
         (("tmem_column", 511),),
         (("tmem_column", 512),),
     ),
-    Rule(
+    HardwareRule(
         "UMM014",
         "compute_capability >= 100 and compute_capability < 120",
         _REJECTS,

@@ -10,7 +10,7 @@ stated by no document.
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Per, Rule, RuleScope
+from tilewright.hw.rules import Consequence, Evidence, HardwareRule, Per, RuleScope
 from tilewright.hw.tensormap import DataType, Interleave, Swizzle
 from tilewright.hw.tensormap_cases import INTERLEAVED, PACKED_4, PACKED_6, PACKED_DENSE, RANK_3
 from tilewright.hw.tensormap_runs import RUNS
@@ -25,7 +25,7 @@ _REJECTS, _DOC, _OBS = Consequence.DRIVER_REJECTS, Evidence.DOCUMENTED, Evidence
 _PADDED = "(tensor_data_type != U4X16_ALIGN16B and tensor_data_type != U6X16_ALIGN16B)"
 
 _ENUMERATIONS = (
-    Rule(
+    HardwareRule(
         "TMA001",
         "tensor_data_type >= 0 and tensor_data_type <= U6X16_ALIGN16B",
         _REJECTS,
@@ -35,7 +35,7 @@ _ENUMERATIONS = (
         good=PACKED_DENSE,
         bad=(("tensor_data_type", 16),),
     ),
-    Rule(
+    HardwareRule(
         "TMA002",
         "tensor_data_type >= 0 and tensor_data_type <= TFLOAT32_FTZ",
         _REJECTS,
@@ -45,7 +45,7 @@ _ENUMERATIONS = (
         good=(("tensor_data_type", DataType.UINT8),),
         bad=PACKED_DENSE,
     ),
-    Rule(
+    HardwareRule(
         "TMA003",
         "tensor_rank >= 1 and tensor_rank <= 5",
         _REJECTS,
@@ -68,7 +68,7 @@ _ENUMERATIONS = (
             ("start_coordinate", (0,) * 6),
         ),
     ),
-    Rule(
+    HardwareRule(
         "TMA004",
         "interleave == INTERLEAVE_NONE or tensor_rank >= 3",
         _REJECTS,
@@ -77,7 +77,7 @@ _ENUMERATIONS = (
         good=(*RANK_3, ("interleave", Interleave.B16)),
         bad=(("interleave", Interleave.B16),),
     ),
-    Rule(
+    HardwareRule(
         "TMA005",
         "interleave >= 0 and interleave <= INTERLEAVE_B32",
         _REJECTS,
@@ -86,7 +86,7 @@ _ENUMERATIONS = (
         good=INTERLEAVED,
         bad=(*RANK_3, ("interleave", 3)),
     ),
-    Rule(
+    HardwareRule(
         "TMA006",
         "swizzle >= 0 and swizzle <= SWIZZLE_B128_ATOM_64B",
         _REJECTS,
@@ -96,7 +96,7 @@ _ENUMERATIONS = (
         good=(("swizzle", Swizzle.B128_ATOM_64B),),
         bad=(("swizzle", 7),),
     ),
-    Rule(
+    HardwareRule(
         "TMA007",
         "swizzle >= 0 and swizzle <= SWIZZLE_B128",
         _REJECTS,
@@ -106,7 +106,7 @@ _ENUMERATIONS = (
         good=(("swizzle", Swizzle.B128),),
         bad=(("swizzle", Swizzle.B128_ATOM_32B),),
     ),
-    Rule(
+    HardwareRule(
         "TMA008",
         "l2_promotion >= 0 and l2_promotion <= L2_256B",
         _REJECTS,
@@ -115,7 +115,7 @@ _ENUMERATIONS = (
         good=(("l2_promotion", 3),),
         bad=(("l2_promotion", 4),),
     ),
-    Rule(
+    HardwareRule(
         "TMA009",
         "oob_fill >= 0 and oob_fill <= OOB_NAN_REQUEST_ZERO_FMA",
         _REJECTS,
@@ -124,7 +124,7 @@ _ENUMERATIONS = (
         good=(("oob_fill", 1),),
         bad=(("oob_fill", 2),),
     ),
-    Rule(
+    HardwareRule(
         "TMA021",
         "oob_fill == OOB_NONE or is_float == 1",
         _REJECTS,
@@ -136,7 +136,7 @@ _ENUMERATIONS = (
 )
 
 _GLOBAL_SIDE = (
-    Rule(
+    HardwareRule(
         "TMA010",
         "global_address % 16 == 0",
         _REJECTS,
@@ -145,7 +145,7 @@ _GLOBAL_SIDE = (
         good=(("global_address", (1 << 20) + 16),),
         bad=(("global_address", (1 << 20) + 8),),
     ),
-    Rule(
+    HardwareRule(
         "TMA011",
         "interleave != INTERLEAVE_B32 or global_address % 32 == 0",
         _REJECTS,
@@ -154,7 +154,7 @@ _GLOBAL_SIDE = (
         good=(*INTERLEAVED, ("global_address", (1 << 20) + 32)),
         bad=(*INTERLEAVED, ("global_address", (1 << 20) + 16)),
     ),
-    Rule(
+    HardwareRule(
         "TMA012",
         "global_stride % 16 == 0",
         _REJECTS,
@@ -164,7 +164,7 @@ _GLOBAL_SIDE = (
         good=(("global_stride", (8208,)),),
         bad=(("global_stride", (8200,)),),
     ),
-    Rule(
+    HardwareRule(
         "TMA013",
         "interleave != INTERLEAVE_B32 or global_stride % 32 == 0",
         _REJECTS,
@@ -174,7 +174,7 @@ _GLOBAL_SIDE = (
         good=(*INTERLEAVED, ("global_stride", (160, 8192))),
         bad=(*INTERLEAVED, ("global_stride", (144, 8192))),
     ),
-    Rule(
+    HardwareRule(
         "TMA014",
         "global_stride >= 0 and global_stride < MAX_STRIDE_BYTES",
         _REJECTS,
@@ -184,7 +184,7 @@ _GLOBAL_SIDE = (
         good=(("global_stride", (2**40 - 16,)),),
         bad=(("global_stride", (2**40,)),),
     ),
-    Rule(
+    HardwareRule(
         "TMA015",
         "global_dim >= 1 and global_dim <= MAX_EXTENT",
         _REJECTS,
@@ -197,7 +197,7 @@ _GLOBAL_SIDE = (
 )
 
 _BOX = (
-    Rule(
+    HardwareRule(
         "TMA016",
         "box_dim >= 1 and box_dim <= 256",
         _REJECTS,
@@ -207,7 +207,7 @@ _BOX = (
         good=(("box_dim", (64, 256)),),
         bad=(("box_dim", (64, 257)),),
     ),
-    Rule(
+    HardwareRule(
         "TMA017",
         "element_stride >= 1 and element_stride <= 8",
         _REJECTS,
@@ -217,7 +217,7 @@ _BOX = (
         good=(("element_stride", (1, 8)),),
         bad=(("element_stride", (1, 9)),),
     ),
-    Rule(
+    HardwareRule(
         "TMA018",
         "interleave != INTERLEAVE_NONE or box_dim_0 * element_bits % 128 == 0",
         _REJECTS,
@@ -226,7 +226,7 @@ _BOX = (
         good=(("box_dim", (56, 128)),),
         bad=(("box_dim", (57, 128)),),
     ),
-    Rule(
+    HardwareRule(
         "TMA019",
         "interleave != INTERLEAVE_NONE or swizzle == SWIZZLE_NONE"
         " or box_dim_0 * element_bits <= swizzle_span_bytes * 8",
@@ -236,7 +236,7 @@ _BOX = (
         good=(("box_dim", (64, 128)),),
         bad=(("box_dim", (72, 128)),),
     ),
-    Rule(
+    HardwareRule(
         "TMA020",
         "box_dim_0 // max(element_stride_0, 1) * (box_dim_1 // max(element_stride_1, 1))"
         " * (box_dim_2 // max(element_stride_2, 1)) * (box_dim_3 // max(element_stride_3, 1))"
@@ -250,7 +250,7 @@ _BOX = (
         good=(*RANK_3, ("box_dim", (64, 228, 8))),
         bad=(*RANK_3, ("box_dim", (64, 229, 8))),
     ),
-    Rule(
+    HardwareRule(
         "TMA022",
         "interleave == INTERLEAVE_NONE or box_dim_0 * element_bits % 128 == 0",
         _REJECTS,
@@ -263,7 +263,7 @@ _BOX = (
 )
 
 _PACKED = (
-    Rule(
+    HardwareRule(
         "TMA023",
         f"{_PADDED} or global_address % 32 == 0",
         _REJECTS,
@@ -273,7 +273,7 @@ _PACKED = (
         good=PACKED_4,
         bad=(*PACKED_4, ("global_address", (1 << 20) + 16)),
     ),
-    Rule(
+    HardwareRule(
         "TMA024",
         f"{_PADDED} or global_dim_0 % 128 == 0",
         _REJECTS,
@@ -283,7 +283,7 @@ _PACKED = (
         good=(*PACKED_4, ("global_dim", (128, 4096))),
         bad=(*PACKED_4, ("global_dim", (129, 4096))),
     ),
-    Rule(
+    HardwareRule(
         "TMA025",
         "tensor_data_type != U4X16_ALIGN8B or global_dim_0 % 2 == 0",
         _REJECTS,
@@ -293,7 +293,7 @@ _PACKED = (
         good=(*PACKED_DENSE, ("global_dim", (130, 4096))),
         bad=(*PACKED_DENSE, ("global_dim", (129, 4096))),
     ),
-    Rule(
+    HardwareRule(
         "TMA026",
         f"{_PADDED} or global_stride % 32 == 0",
         _REJECTS,
@@ -304,7 +304,7 @@ _PACKED = (
         good=(*PACKED_4, ("global_stride", (2080,))),
         bad=(*PACKED_4, ("global_stride", (2064,))),
     ),
-    Rule(
+    HardwareRule(
         "TMA027",
         f"{_PADDED} or box_dim_0 == 128",
         _REJECTS,
@@ -314,7 +314,7 @@ _PACKED = (
         good=PACKED_4,
         bad=(*PACKED_4, ("box_dim", (96, 8))),
     ),
-    Rule(
+    HardwareRule(
         "TMA028",
         "tensor_data_type != U6X16_ALIGN16B or interleave == INTERLEAVE_NONE",
         _REJECTS,
@@ -331,7 +331,7 @@ _PACKED = (
             ("interleave", Interleave.B16),
         ),
     ),
-    Rule(
+    HardwareRule(
         "TMA029",
         f"{_PADDED} or swizzle == SWIZZLE_NONE or swizzle == SWIZZLE_B128 or swizzle == SWIZZLE_B128_ATOM_32B"
         " or (tensor_data_type == U6X16_ALIGN16B and swizzle == SWIZZLE_B128_ATOM_64B)",
@@ -344,5 +344,5 @@ _PACKED = (
     ),
 )
 
-RULES: tuple[Rule, ...] = (*_ENUMERATIONS, *_GLOBAL_SIDE, *_BOX, *_PACKED, *RUNS)
+RULES: tuple[HardwareRule, ...] = (*_ENUMERATIONS, *_GLOBAL_SIDE, *_BOX, *_PACKED, *RUNS)
 """Every rule of tiled tensor maps."""

@@ -6,7 +6,7 @@ Field names as in ``tensormap_rules``; fields of the copy are ``direction``, ``s
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Per, Rule, RuleScope
+from tilewright.hw.rules import Consequence, Evidence, HardwareRule, Per, RuleScope
 from tilewright.hw.tensormap import DataType, Direction, Interleave, Swizzle
 from tilewright.hw.tensormap_cases import INTERLEAVED, PACKED_4, PACKED_6, RANK_3, UNSWIZZLED
 
@@ -33,8 +33,8 @@ _EXECUTED_SLICES = (
 )
 _DOC, _OBS = Evidence.DOCUMENTED, Evidence.OBSERVED
 
-RUNS: tuple[Rule, ...] = (
-    Rule(
+RUNS: tuple[HardwareRule, ...] = (
+    HardwareRule(
         "TMA040",
         "descriptor_address % 64 == 0",
         Consequence.UNDEFINED,
@@ -43,7 +43,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("descriptor_address", 4096 + 64),),
         bad=(("descriptor_address", 4096 + 32),),
     ),
-    Rule(
+    HardwareRule(
         "TMA041",
         "shared_address % 128 == 0",
         Consequence.FAULT,
@@ -52,7 +52,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("shared_address", 1024 + 128),),
         bad=(("shared_address", 1024 + 64),),
     ),
-    Rule(
+    HardwareRule(
         "TMA042",
         "direction == LOAD or start_coordinate >= 0",
         Consequence.FAULT,
@@ -62,7 +62,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("direction", Direction.STORE), ("start_coordinate", (0, 0))),
         bad=(("direction", Direction.STORE), ("start_coordinate", (0, -1))),
     ),
-    Rule(
+    HardwareRule(
         "TMA043",
         "interleave != INTERLEAVE_B32 or swizzle == SWIZZLE_B32",
         Consequence.UNDEFINED,
@@ -71,7 +71,7 @@ RUNS: tuple[Rule, ...] = (
         good=INTERLEAVED,
         bad=(*RANK_3, ("interleave", Interleave.B32), ("swizzle", Swizzle.B64)),
     ),
-    Rule(
+    HardwareRule(
         "TMA044",
         "direction == LOAD or global_stride != 0 or global_dim <= 1",
         Consequence.RACE,
@@ -81,7 +81,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("direction", Direction.STORE), ("global_stride", (16,))),
         bad=(("direction", Direction.STORE), ("global_stride", (0,))),
     ),
-    Rule(
+    HardwareRule(
         "TMA045",
         "direction != LOAD or global_stride != 0 or global_dim <= 1",
         Consequence.ADVISORY,
@@ -92,7 +92,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("global_stride", (16,)),),
         bad=(("global_stride", (0,)),),
     ),
-    Rule(
+    HardwareRule(
         "TMA046",
         "box_dim_0 * ((box_dim_1 + max(element_stride_1, 1) - 1) // max(element_stride_1, 1))"
         " * ((box_dim_2 + max(element_stride_2, 1) - 1) // max(element_stride_2, 1))"
@@ -105,7 +105,7 @@ RUNS: tuple[Rule, ...] = (
         good=(*RANK_3, *UNSWIZZLED, ("box_dim", (64, 63, 227)), ("element_stride", (1, 8, 1))),
         bad=(*RANK_3, *UNSWIZZLED, ("box_dim", (64, 63, 228)), ("element_stride", (1, 8, 1))),
     ),
-    Rule(
+    HardwareRule(
         "TMA047",
         "interleave != INTERLEAVE_NONE or element_stride_0 == 1",
         Consequence.UNDEFINED,
@@ -114,7 +114,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("element_stride", (1, 2)),),
         bad=(("element_stride", (2, 1)),),
     ),
-    Rule(
+    HardwareRule(
         "TMA048",
         "interleave != INTERLEAVE_NONE or swizzle == SWIZZLE_NONE"
         " or box_dim_0 * element_bits >= swizzle_span_bytes * 8",
@@ -125,7 +125,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("box_dim", (64, 128)),),
         bad=(("box_dim", (56, 128)),),
     ),
-    Rule(
+    HardwareRule(
         "TMA049",
         "interleave == INTERLEAVE_NONE or (element_bits == 16 and element_stride_0 == 1 and element_stride_1 == 1"
         " and element_stride_2 == 1 and element_stride_3 == 1 and element_stride_4 == 1)",
@@ -137,7 +137,7 @@ RUNS: tuple[Rule, ...] = (
         good=INTERLEAVED,
         bad=(*INTERLEAVED, ("tensor_data_type", DataType.FLOAT32)),
     ),
-    Rule(
+    HardwareRule(
         "TMA050",
         "swizzle == SWIZZLE_NONE or global_address % 128 == 0",
         Consequence.ADVISORY,
@@ -146,7 +146,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("global_address", (1 << 20) + 128),),
         bad=(("global_address", (1 << 20) + 64),),
     ),
-    Rule(
+    HardwareRule(
         "TMA051",
         "global_dim <= MAX_EXTENT // 2",
         Consequence.ADVISORY,
@@ -156,7 +156,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("global_dim", (4096, 2**31)),),
         bad=(("global_dim", (4096, 2**31 + 1)),),
     ),
-    Rule(
+    HardwareRule(
         "TMA052",
         "interleave != INTERLEAVE_NONE or start_coordinate_0 * element_bits % 128 == 0",
         Consequence.FAULT,
@@ -166,7 +166,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("start_coordinate", (8, 0)),),
         bad=(("start_coordinate", (9, 0)),),
     ),
-    Rule(
+    HardwareRule(
         "TMA053",
         "direction == LOAD or interleave != INTERLEAVE_NONE or global_dim_0 * element_bits % 128 == 0",
         Consequence.OVERWRITES,
@@ -176,7 +176,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("direction", Direction.STORE), ("global_dim", (4088, 4096))),
         bad=(("direction", Direction.STORE), ("global_dim", (4089, 4096))),
     ),
-    Rule(
+    HardwareRule(
         "TMA054",
         "direction != LOAD or (tensor_data_type != TFLOAT32 and tensor_data_type != TFLOAT32_FTZ)",
         Consequence.ADVISORY,
@@ -186,7 +186,7 @@ RUNS: tuple[Rule, ...] = (
         good=(("tensor_data_type", DataType.FLOAT32), ("box_dim", (32, 128))),
         bad=(("tensor_data_type", DataType.TFLOAT32), ("box_dim", (32, 128))),
     ),
-    Rule(
+    HardwareRule(
         "TMA055",
         "interleave == INTERLEAVE_NONE or (tensor_rank == 3 and box_dim_1 == 1)"
         " or (tensor_rank == 4 and box_dim_2 == 1) or (tensor_rank == 5 and box_dim_3 == 1)",
@@ -197,7 +197,7 @@ RUNS: tuple[Rule, ...] = (
         good=INTERLEAVED,
         bad=(*INTERLEAVED, ("box_dim", (16, 2, 8))),
     ),
-    Rule(
+    HardwareRule(
         "TMA056",
         "box_dim_0 * box_dim_1 * box_dim_2 * box_dim_3 * box_dim_4 * interleave * 16 <= MAX_SMEM_TILE_BYTES",
         Consequence.FAULT,
@@ -207,7 +207,7 @@ RUNS: tuple[Rule, ...] = (
         good=(*INTERLEAVED, ("box_dim", (32, 1, 227))),
         bad=(*INTERLEAVED, ("box_dim", (32, 1, 228))),
     ),
-    Rule(
+    HardwareRule(
         "TMA057",
         "tensor_data_type != U4X16_ALIGN16B or direction == LOAD",
         Consequence.UNDEFINED,
@@ -217,7 +217,7 @@ RUNS: tuple[Rule, ...] = (
         good=PACKED_4,
         bad=(*PACKED_4, ("direction", Direction.STORE)),
     ),
-    Rule(
+    HardwareRule(
         "TMA058",
         "tensor_data_type != U6X16_ALIGN16B or swizzle != SWIZZLE_B128_ATOM_64B or direction != LOAD",
         Consequence.UNDEFINED,
@@ -227,7 +227,7 @@ RUNS: tuple[Rule, ...] = (
         good=(*PACKED_6, ("swizzle", Swizzle.B128_ATOM_64B), ("direction", Direction.STORE)),
         bad=(*PACKED_6, ("swizzle", Swizzle.B128_ATOM_64B)),
     ),
-    Rule(
+    HardwareRule(
         "TMA059",
         "(tensor_data_type != U4X16_ALIGN16B and tensor_data_type != U6X16_ALIGN16B) or start_coordinate_0 % 128 == 0",
         Consequence.UNDEFINED,

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from tilewright.hw.rules import Consequence, Evidence, Example, Rule, RuleScope
+from tilewright.hw.rules import Consequence, Evidence, Example, HardwareRule, RuleScope
 from tilewright.hw.tensormap import Swizzle
 
 _PTX = "PTX ISA 9.1, 9.7.15"
@@ -93,14 +93,14 @@ BASE_CASE: Example = (
 swizzle's period; ``row_bytes`` the width of a shared-memory panel; ``panel_mn`` its width in elements if MN-major."""
 
 
-def _rule(id: str, predicate: str, consequence: Consequence, where: str, good: Example, bad: Example) -> Rule:
-    return Rule(id, predicate, consequence, _DOC, f"{_PTX}{where}", scope=_HOPPER, good=good, bad=bad)
+def _rule(id: str, predicate: str, consequence: Consequence, where: str, good: Example, bad: Example) -> HardwareRule:
+    return HardwareRule(id, predicate, consequence, _DOC, f"{_PTX}{where}", scope=_HOPPER, good=good, bad=bad)
 
 
 _REJECTS, _RACE, _UNDEFINED = Consequence.ASSEMBLER_REJECTS, Consequence.RACE, Consequence.UNDEFINED
 
-RULES: tuple[Rule, ...] = (
-    Rule(
+RULES: tuple[HardwareRule, ...] = (
+    HardwareRule(
         "WGM001",
         "compute_capability == 90",
         _REJECTS,

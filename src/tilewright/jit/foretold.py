@@ -6,7 +6,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from tilewright.artifact.store import Store, digest
+from tilewright.artifact.store import ArtifactStore, digest
 from tilewright.diag import Location, Severity, TilewrightError, printable, render
 from tilewright.diag.configuration import Configuration
 from tilewright.jit import rooms
@@ -28,7 +28,7 @@ def foretold(program: Program, variant: PlannedKernel, where: Location | None) -
     texts = (str(each.transport) for each in (*(kernel for _, kernel in variant.before), variant))
     what = (request.target.name, str(request.schedule), str(request.facts), str(where))
     key = digest(("buildable", compiler_identity(), *what, *texts))
-    store = Store(Configuration.from_environment().store)
+    store = ArtifactStore(Configuration.from_environment().store)
     known = store.note(key)
     if known is not None:
         return printable(known)

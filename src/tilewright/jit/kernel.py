@@ -8,7 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from tilewright.artifact.schema import Artifact
-from tilewright.artifact.store import Shipped, Store, digest
+from tilewright.artifact.store import ArtifactStore, Shipped, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32, i32
 from tilewright.base.number import number_of
 from tilewright.diag import TilewrightError, fail, shown
@@ -46,7 +46,7 @@ _AS_WRITTEN = {
 }
 
 
-def _keep(store: Store, key: str, artifact: Artifact) -> None:
+def _keep(store: ArtifactStore, key: str, artifact: Artifact) -> None:
     """Put what was compiled into the store. A disk that refuses is reported once and costs the next process time."""
     try:
         store.put(key, artifact)
@@ -109,7 +109,7 @@ class Kernel:
 
     def ship(
         self,
-        store: Store,
+        store: ArtifactStore,
         target: str | Target = SM90A,
         *,
         dtypes: Mapping[str, DType | str],
@@ -466,7 +466,7 @@ class Kernel:
         traced = planned.traces.text if planned is not None else ""
         key = self._key(request, code or traced)
         configuration = Configuration.from_environment()
-        store = Store(configuration.store)
+        store = ArtifactStore(configuration.store)
         validate = ahead if configuration.validation is None else configuration.validation
         found = store.get(key) or Shipped(configuration.shipped).get(key)
         if found is None or (validate and not request.debug and not found.compared):

@@ -19,7 +19,7 @@ class BitField:
 
 
 @dataclass(frozen=True)
-class _Run:
+class _BitRun:
     """Consecutive bits of one field, each worth twice the one before: ``((value // 2^start) % 2^length) * worth``."""
 
     term: Expr
@@ -31,7 +31,7 @@ def linear_expr(columns: Sequence[int], fields: Sequence[BitField]) -> Expr:
 
     Runs of bits become one field each; runs whose output bits are disjoint are added, the others are xored first.
     """
-    runs: list[_Run] = []
+    runs: list[_BitRun] = []
     position = 0
     for field in fields:
         runs += _field_runs(columns[position : position + field.bits], field)
@@ -39,8 +39,8 @@ def linear_expr(columns: Sequence[int], fields: Sequence[BitField]) -> Expr:
     return sum((_joined(group) for group in _meeting(runs)), expr(0))
 
 
-def _field_runs(columns: Sequence[int], field: BitField) -> list[_Run]:
-    runs: list[_Run] = []
+def _field_runs(columns: Sequence[int], field: BitField) -> list[_BitRun]:
+    runs: list[_BitRun] = []
     start = 0
     while start < len(columns):
         worth = support = columns[start]
@@ -56,17 +56,17 @@ def _field_runs(columns: Sequence[int], field: BitField) -> list[_Run]:
             value = field.value // (1 << start)
             if not (field.bounded and start + length == field.bits):
                 value = value % (1 << length)
-            runs.append(_Run(value * worth, support))
+            runs.append(_BitRun(value * worth, support))
         start += length
     return runs
 
 
-def _meeting(runs: list[_Run]) -> list[list[_Run]]:
+def _meeting(runs: list[_BitRun]) -> list[list[_BitRun]]:
     """Groups of runs that share output bits, directly or through others."""
-    groups: list[tuple[int, list[_Run]]] = []
+    groups: list[tuple[int, list[_BitRun]]] = []
     for run in runs:
         support, members = run.support, [run]
-        apart: list[tuple[int, list[_Run]]] = []
+        apart: list[tuple[int, list[_BitRun]]] = []
         for group in groups:
             if group[0] & support:
                 support |= group[0]
@@ -77,5 +77,5 @@ def _meeting(runs: list[_Run]) -> list[list[_Run]]:
     return [members for _, members in groups]
 
 
-def _joined(group: list[_Run]) -> Expr:
+def _joined(group: list[_BitRun]) -> Expr:
     return reduce(lambda a, b: a ^ b, (run.term for run in group))

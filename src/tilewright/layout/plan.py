@@ -12,7 +12,7 @@ from enum import Enum
 from typing import TypeAlias
 
 from tilewright.base.expr import Expr, own, sym
-from tilewright.hw.spaces import Grain
+from tilewright.hw.spaces import ThreadGroup
 from tilewright.layout.shared import SharedTile
 
 REGISTER = sym(own("r"))
@@ -89,7 +89,7 @@ class VectorAccesses:
 
 
 @dataclass(frozen=True)
-class MatrixAccess:
+class MatrixInstruction:
     """One ldmatrix or stmatrix of ``matrices`` 8x8 matrices of 16-bit elements (1, 2 or 4).
 
     ``address`` is the byte address of the row that this lane gives; matrix i is registers ``first`` + 2*i and the next.
@@ -101,7 +101,7 @@ class MatrixAccess:
     trans: bool
 
 
-Access: TypeAlias = VectorAccesses | MatrixAccess
+Access: TypeAlias = VectorAccesses | MatrixInstruction
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ class SharedPlan:
 
     tile: SharedTile
     store: SharedSide
-    barrier: Grain
+    barrier: ThreadGroup
     load: SharedSide
     whole: bool = True
 

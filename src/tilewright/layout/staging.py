@@ -14,7 +14,7 @@ from math import prod
 from tilewright.base.expr import Expr, Interval, Sym, all_of, expr, simplify
 from tilewright.hw import fragments as facts
 from tilewright.hw.banks import BANK_BYTES, LINE_BYTES
-from tilewright.hw.spaces import Grain
+from tilewright.hw.spaces import ThreadGroup
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.layout.arrange import Arranged, arranged
 from tilewright.layout.banks import WaveAccess, instruction
@@ -23,7 +23,7 @@ from tilewright.layout.plan import (
     Access,
     ConversionCost,
     ConversionPlan,
-    MatrixAccess,
+    MatrixInstruction,
     Pick,
     PlanKind,
     RegisterPlan,
@@ -66,8 +66,8 @@ def shared_plan(
     store, load = (side.described(tile) for side in (trip.store, trip.load))
     # a copy that another warp holds is stored by the first of them alone
     alone = same_warp and source.replication.free_thread_mask < LANES
-    plan = SharedPlan(tile, store, Grain.WARP if alone else Grain.CTA, load, whole)
-    matrix = any(isinstance(a, MatrixAccess) for a in (*store.accesses, *load.accesses))
+    plan = SharedPlan(tile, store, ThreadGroup.WARP if alone else ThreadGroup.CTA, load, whole)
+    matrix = any(isinstance(a, MatrixInstruction) for a in (*store.accesses, *load.accesses))
     cost = ConversionCost(wavefronts=cycles, barriers=1, shared_bytes=size)
     return ConversionPlan(PlanKind.MATRIX if matrix else PlanKind.SHARED, element_bytes, plan, cost)
 
@@ -237,7 +237,7 @@ class _Side:
         first, left = 0, layout.registers // 2
         while left:
             count = next(n for n in facts.MATRIX_COUNTS if n <= left)
-            yield MatrixAccess(first, count, self._address(tile, self._row_of_lane(first, count), 1), self.trans)
+            yield MatrixInstruction(first, count, self._address(tile, self._row_of_lane(first, count), 1), self.trans)
             first, left = first + 2 * count, left - count
 
     def _predicate(self, coordinates: Sequence[Expr]) -> Expr:

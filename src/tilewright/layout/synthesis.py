@@ -106,7 +106,7 @@ def synthesise_swizzle(accesses: Sequence[WaveAccess], target: str, constraints:
     _check(accesses, target, constraints)
     if constraints.family is Family.PADDED:
         return _padded(accesses, constraints)
-    return _Search(accesses, constraints).run()
+    return _BranchAndBound(accesses, constraints).run()
 
 
 def _check(accesses: Sequence[WaveAccess], target: str, constraints: SwizzleConstraints) -> None:
@@ -167,7 +167,7 @@ def _no_choice(found: str, required: str) -> NoReturn:
 
 
 @dataclass(frozen=True)
-class _Phase:
+class _LaneGroup:
     """Lanes served together, as xor differences to the first; ``times`` phases look alike.
 
     Lanes are vectors (aligned, ``shift`` bits wide); those that share one are listed once. ``inside`` masks the bits of
@@ -180,7 +180,7 @@ class _Phase:
     least: int
 
 
-class _Search:
+class _BranchAndBound:
     """Branch and bound over the columns of S."""
 
     def __init__(self, accesses: Sequence[WaveAccess], constraints: SwizzleConstraints) -> None:
@@ -285,7 +285,7 @@ def _least(differences: Sequence[int], inside: int, low: int) -> int:
     return -(-max(still.values()) // (1 << (inside >> low).bit_count()))
 
 
-def _phases(accesses: Sequence[WaveAccess], low: int) -> list[_Phase]:
+def _phases(accesses: Sequence[WaveAccess], low: int) -> list[_LaneGroup]:
     """The distinct phases of all accesses."""
     counted: dict[tuple[tuple[int, ...], int], int] = {}
     for access in accesses:
@@ -298,4 +298,4 @@ def _phases(accesses: Sequence[WaveAccess], low: int) -> list[_Phase]:
             vectors = [access.addresses[lane] & ~(size - 1) for lane in group]
             key = (tuple(sorted({v ^ vectors[0] for v in vectors})), inside)
             counted[key] = counted.get(key, 0) + 1
-    return [_Phase(d, inside, times, _least(d, inside, low)) for (d, inside), times in counted.items()]
+    return [_LaneGroup(d, inside, times, _least(d, inside, low)) for (d, inside), times in counted.items()]

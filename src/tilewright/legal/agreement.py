@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.hw.rules import Consequence, Rule
+from tilewright.hw.rules import Consequence, HardwareRule
 from tilewright.hw.tensormap import ELEMENT_BITS, IS_FLOAT, MAX_RANK, SWIZZLE_SPAN_BYTES
 from tilewright.legal.predicates import compile_predicates, instances
 from tilewright.legal.tensormap import FIELDS, in_force
@@ -60,12 +60,12 @@ def _look_up(table: tuple[int, ...], index: Column) -> Column:
     return np.take(np.asarray(table, dtype=np.int64), index, mode="clip")
 
 
-def encode_rules(cc: int) -> tuple[Rule, ...]:
+def encode_rules(cc: int) -> tuple[HardwareRule, ...]:
     """The rules the driver enforces at compute capability ``cc``."""
     return tuple(rule for rule in in_force(cc) if rule.consequence is Consequence.DRIVER_REJECTS)
 
 
-def truth(rules: Iterable[Rule], fields: Mapping[str, Column]) -> dict[str, Flags]:
+def truth(rules: Iterable[HardwareRule], fields: Mapping[str, Column]) -> dict[str, Flags]:
     """For every rule, by id, which requests keep it in every dimension."""
     chosen = instances(rules)
     check = compile_predicates((i.predicate for i in chosen), FIELDS, minimum=np.minimum, maximum=np.maximum)

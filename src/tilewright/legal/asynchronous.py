@@ -1,13 +1,14 @@
-"""Candidates with their asynchronous plan, and the choice among them for all tensors of a kernel at once.
+"""Candidate layouts with their asynchronous-copy plans, and the joint choice for all tensors of a kernel.
 
-A layout is not chosen for itself: the widest swizzle may need more boxes, rows of half a line or padded panels, and so
-fewer slots. One step of a ring with n slots takes
+A layout is not chosen by itself: the widest swizzle may need more boxes, rows of half a line or padded panels, and so
+leave room for fewer stages. One iteration of a pipeline with n stages takes
 
     max(copy unit, shared memory, (latency + copy + read) / n)
 
-cycles: the copy unit fetches every tensor's lines, shared memory takes what is written and what readers load, and a
-slot comes round again after its copy, its latency and its reading. ``choose`` takes the combination of candidates with
-the shortest step; ``layout_first`` each tensor's layout with the fewest bank conflicts, then the slots that are left.
+cycles: the copy unit fetches every tensor's lines, shared memory serves the writes of copies and the loads of readers,
+and a stage is free again after its copy, its latency and its reading. ``choose`` takes the combination of candidates
+with the shortest iteration; ``layout_first`` takes each tensor's layout with the fewest bank conflicts, then the stages
+that still fit.
 """
 
 from __future__ import annotations
@@ -28,9 +29,9 @@ from tilewright.legal import wgmma
 from tilewright.legal.factor import offsets_of, smem_layout
 from tilewright.legal.facts import Facts
 from tilewright.legal.prices import plan_cycles
-from tilewright.legal.reading import Reading, reading, vector_along
+from tilewright.legal.reading import TileReadCost, reading, vector_along
 from tilewright.legal.tma import Completion, TensorMapPlan, TileAccess, candidates
-from tilewright.legal.wgmma import Major, Role, WgmmaOperand
+from tilewright.legal.wgmma import Major, OperandRole, WgmmaOperand
 
 MEMORY_LATENCY_CYCLES = 1000.0
 """From the issue of a copy to its arrival, from memory under load (0.5 us; measured copies of an H200 stay below)."""
@@ -48,7 +49,7 @@ class FragmentReader:
 class ProductReader:
     """wgmma, as operand ``role``; each instruction of the other operand's ``passes`` blocks reads the tile again."""
 
-    role: Role
+    role: OperandRole
     major: Major
     n: int = 128
     accumulator: str = "f32"
@@ -68,11 +69,9 @@ class StreamedTile:
 
 @dataclass(frozen=True)
 class AsyncPlan:
-    """What a schedule needs to know of one candidate.
-
-    ``tx_bytes`` complete on the barrier of a slot (0 for stores, which end by bulk groups); ``copy_cycles`` is the copy
-    unit's time for a tile, ``reading`` the bank cycles and the worst degree of all readers.
-    """
+    """Costs and sizes of one candidate. ``tx_bytes`` complete on the mbarrier of a stage (0 for stores, which end by
+    bulk groups); ``copy_cycles`` is the copy unit's time for one tile, ``reading`` the bank cycles and the worst
+    conflict degree over all readers."""
 
     plan: TensorMapPlan
     completion: Completion
@@ -80,7 +79,7 @@ class AsyncPlan:
     boxes: int
     slot_bytes: int
     copy_cycles: float
-    reading: Reading
+    reading: TileReadCost
 
 
 @dataclass(frozen=True)
@@ -102,14 +101,14 @@ def async_plans(tensor: StreamedTile, facts: Facts | None = None, target: Target
 def async_plan(
     plan: TensorMapPlan, readers: Sequence[Reader], dtype: DType, target: Target = SM90A
 ) -> AsyncPlan | None:
-    """What a schedule needs to know of a legal map; None if a reader can't read the tile as it lands."""
-    readings: list[Reading] = []
+    """The asynchronous-copy plan of a legal tensor map; None if a reader can't read the tile as the copy writes it."""
+    readings: list[TileReadCost] = []
     for reader in readers:
         found = _read(plan, reader, dtype, target)
         if found is None:
             return None
         readings.append(found)
-    total = Reading(sum(r.cycles for r in readings), max((r.degree for r in readings), default=1))
+    total = TileReadCost(sum(r.cycles for r in readings), max((r.degree for r in readings), default=1))
     shared = plan.shared
     slot = -(-shared.size_bytes // shared.align_bytes) * shared.align_bytes
     tx = plan.tx_bytes if plan.direction is Direction.LOAD else 0
@@ -117,7 +116,7 @@ def async_plan(
 
 
 def _candidates(tensor: StreamedTile, facts: Facts, target: Target) -> tuple[TensorMapPlan, ...]:
-    """Every direct plan; for products also the one in columns of core matrices, which a swizzle would do without."""
+    """Every direct plan; for products also the unswizzled one in columns of core matrices."""
     plans = candidates(tensor.access, facts, target, limit=8).plans
     if any(isinstance(r, ProductReader) for r in tensor.readers) and not tensor.access.swizzles:
         columns = replace(tensor.access, swizzles=(Swizzle.NONE,), panel_bytes=CORE_ROW_BYTES)
@@ -132,10 +131,10 @@ def choose(options: Sequence[Sequence[AsyncPlan]], target: Target = SM90A) -> La
 
 
 def undominated(plans: Sequence[AsyncPlan]) -> list[AsyncPlan]:
-    """The candidates of a tensor without those that another one equals or betters in everything a step depends on.
+    """The candidates of a tensor that no other candidate equals or betters in every quantity an iteration depends on.
 
-    A step takes no longer when a copy, a reading, a slot or the boxes become fewer, so that the others are in no best
-    combination that the better ones do not equal.
+    An iteration never takes longer when a copy, a read, a stage or the number of boxes shrinks, so a dominated
+    candidate is in no combination that is better than all combinations without it.
     """
     kept: list[AsyncPlan] = []
     for plan in sorted(plans, key=_costs):  # whoever is better comes first
@@ -164,7 +163,7 @@ def _evaluate(plans: tuple[AsyncPlan, ...], target: Target) -> LayoutChoice:
     return LayoutChoice(plans, slots, max(copy, shared, round_trip, SLOT_CYCLES))
 
 
-def _read(plan: TensorMapPlan, reader: Reader, dtype: DType, target: Target) -> Reading | None:
+def _read(plan: TensorMapPlan, reader: Reader, dtype: DType, target: Target) -> TileReadCost | None:
     tile = plan.shared
     if isinstance(reader, FragmentReader):
         offsets = offsets_of(smem_layout(tile))
@@ -177,4 +176,4 @@ def _read(plan: TensorMapPlan, reader: Reader, dtype: DType, target: Target) -> 
     operand = WgmmaOperand(reader.role, dtype, tile.whole_panels, reader.major, reader.n, reader.accumulator)
     if not isinstance(wgmma.plan(operand, target), Legal):
         return None
-    return Reading(reader.passes * plan.box_bytes * len(plan.boxes) // int(SHARED_BYTES_PER_CYCLE), 1)
+    return TileReadCost(reader.passes * plan.box_bytes * len(plan.boxes) // int(SHARED_BYTES_PER_CYCLE), 1)

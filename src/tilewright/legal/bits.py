@@ -8,7 +8,7 @@ from tilewright.hw.wgmma import DescriptorField
 
 
 def pack(fields: tuple[DescriptorField, ...], values: Mapping[str, int]) -> int:
-    """The bits of a descriptor; every value fits its field, or the rules were not asked."""
+    """The bits of a descriptor. Asserts that each value fits its field: the rules have been checked before."""
     bits = 0
     for field in fields:
         part = values[field.name] >> field.shift

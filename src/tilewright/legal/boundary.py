@@ -1,8 +1,7 @@
-"""Requests at the edge of every rule: for each rule the driver enforces, requests that keep all other rules and stand
-one step from keeping or breaking this one.
+"""Requests at the edge of every rule that the driver enforces: each keeps all other rules and is one step away from
+keeping or breaking this one.
 
-They are the test that a corpus of random requests can't be: a rule whose constant is off by one unit is wrong on half
-of its own edge.
+Random requests rarely come near an edge; a rule whose constant is off by one unit is wrong on half of its own edge.
 """
 
 from __future__ import annotations
@@ -12,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from tilewright.hw.rules import Rule
+from tilewright.hw.rules import HardwareRule
 from tilewright.hw.tensormap import ELEMENT_BITS, MAX_BOX_BYTES
 from tilewright.legal.agreement import COLUMNS, Column, Flags, encode_rules, fields_of, truth
 
@@ -28,7 +27,7 @@ _STEPS = (1, 2, 4, 8, 16)
 class RuleEdge:
     """Requests around one rule's edge: the same number on either side."""
 
-    rule: Rule
+    rule: HardwareRule
     kept: Table
     broken: Table
 

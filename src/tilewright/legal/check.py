@@ -1,4 +1,4 @@
-"""``check_tensor_map``: the judge under the names of the driver's own call, to be put in front of it."""
+"""``check_tensor_map``: the legality check under the argument names of ``cuTensorMapEncodeTiled``."""
 
 from __future__ import annotations
 
@@ -153,7 +153,7 @@ def diagnostic(
 
 
 def padded_strides(request: TensorMapRequest) -> tuple[int, ...]:
-    """The strides rounded up to 16 bytes, outer ones over what the inner ones have grown to."""
+    """The byte strides rounded up to multiples of 16; an outer stride also grows with the inner ones."""
     padded: list[int] = []
     for i, stride in enumerate(request.global_strides):
         inner = request.global_strides[i - 1] * request.global_dim[i] if i else 0
@@ -163,7 +163,7 @@ def padded_strides(request: TensorMapRequest) -> tuple[int, ...]:
 
 
 def help_for(rule: str, request: TensorMapRequest) -> str:
-    """What to change, in the request's own numbers where a number helps."""
+    """What to change, stated with the request's own numbers where a number helps."""
     kind, swizzle = request.tensor_data_type, request.swizzle
     bits = ELEMENT_BITS[kind] if 0 <= kind < len(ELEMENT_BITS) else 8
     inner = request.box_dim[0] if request.box_dim else 1

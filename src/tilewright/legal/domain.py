@@ -1,8 +1,8 @@
-"""Verdicts over families of shapes: for which sizes, strides and addresses is one descriptor legal?
+"""Legality over families of shapes: for which sizes, strides and addresses is one descriptor legal?
 
-Rules are predicates, so the legal part of a domain is the domain and their conjunction, exactly. What follows from the
-domain is dropped, what contradicts it makes the part empty, what is left is the largest legal sub-domain - and each
-rule that left something is a reason for the complement.
+Rules are predicates, so the legal part of a domain is exactly the domain's constraint and their conjunction. Predicates
+that the domain implies are dropped; one that contradicts it makes the part empty; the rest describes the largest legal
+sub-domain, and each rule that is left is a reason why the complement is illegal.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
 """Views of an access with fewer, longer axes, found by equality saturation.
 
-A tensor's axes are a list of terms; reordering them and folding two whose strides nest leaves the accessed elements
-the same. Folding ``outer`` over ``inner`` needs ``stride(outer) == stride(inner) * extent(inner)``, and that the tile
-takes all of ``inner`` (or one index of both). Folds compose: what nests with a part nests with the fold. An axis too
-long for a map is split first, into two that stay apart. The cheapest term of the saturated graph has the fewest axes;
-every extracted view is planned, judged and priced like any other access.
+A tensor's axes are a list of terms; reordering them, and folding two whose strides nest, leaves the accessed elements
+the same. Folding ``outer`` over ``inner`` needs ``stride(outer) == stride(inner) * extent(inner)``, and a tile that
+takes all of ``inner`` (or one index of both). Folds compose. An axis too long for a tensor map is split first, into two
+that are not folded again. The cheapest term of the saturated graph has the fewest axes; every extracted view is
+planned, judged and priced like any other access.
 
-Terms are axes only. Folds, splits and orders open the way for one another; swizzles, widths, classes of rows, words,
-padding and boxes end it, since after any of them the access is legal or the change is no repair. As terms they would
-be one more node on each view, for the judge to look at all of them anyway: ``repairs`` makes them to every view.
+Terms are axes only, because folds, splits and orders enable one another. Swizzles, element widths, row classes, padding
+and boxes do not: after any of them the access is legal or the change is no repair, so ``repairs`` applies them to every
+extracted view instead.
 """
 
 from __future__ import annotations
@@ -96,11 +96,8 @@ class _Folded:
 
 
 def views(access: TileAccess, facts: Facts) -> Iterator[FoldedView]:
-    """Views of ``access`` through other axes, fewest first.
-
-    None if nothing folds, there are too many axes, or the graph fails: what threads can copy stays repairable without
-    it, so a failure is never a refusal.
-    """
+    """Views of ``access`` through other axes, fewest axes first. None if nothing folds, there are too many axes, or the
+    graph fails: repairs by thread copies need no view, so a failure here never refuses an access."""
     leaves = _leaves(access, facts)
     if not 2 <= len(leaves) <= MAX_AXES or access.first_multiples:
         return
@@ -160,7 +157,8 @@ def _leaves(access: TileAccess, facts: Facts) -> list[_Folded]:
 
 
 def _inner_extent(leaf: _Folded) -> int | None:
-    """Where an axis longer than a map admits is cut: a power of two that divides it and that tiles do not cross."""
+    """The inner extent at which an axis too long for a map is split: a power of two that divides the axis and that no
+    tile crosses."""
     extent = leaf.extent.constant
     if extent is None or extent <= MAX_EXTENT:
         return None

@@ -1,4 +1,4 @@
-"""Explanations: one tensor map asked about in a tensor's words, and single rules."""
+"""Explanations of one tensor map, in terms of the tensor and its box, and of single rules."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Violation
 from tilewright.diag import Diagnostic, fail, render
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw import bulk, limits, tcgen05, tensormap_rules, wgmma
-from tilewright.hw.rules import Rule
+from tilewright.hw.rules import HardwareRule
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, SHARED_ALIGN_BYTES, DataType, Direction, Swizzle
 from tilewright.legal.check import diagnostic, element_type, target_named
@@ -22,7 +22,7 @@ from tilewright.legal.repairs import repairs_of
 from tilewright.legal.tensormap import TensorMapRequest
 from tilewright.legal.tma import DATA_TYPES, TileAccess
 
-TOPICS: dict[str, tuple[Rule, ...]] = {
+TOPICS: dict[str, tuple[HardwareRule, ...]] = {
     "tensormap": tensormap_rules.RULES,
     "bulk": bulk.RULES,
     "wgmma": wgmma.RULES,
@@ -32,7 +32,7 @@ TOPICS: dict[str, tuple[Rule, ...]] = {
 """Every rule, by topic."""
 
 
-def rules(arch: str | None = None, topic: str | None = None) -> tuple[Rule, ...]:
+def rules(arch: str | None = None, topic: str | None = None) -> tuple[HardwareRule, ...]:
     """The rules of ``topic`` (all topics if None) in force on ``arch`` (all if None), in table order."""
     chosen = TOPICS.values() if topic is None else (TOPICS.get(topic, ()),)
     every = tuple(rule for table in chosen for rule in table)
@@ -77,7 +77,7 @@ class TmaExplanation:
 
     @property
     def text(self) -> str:
-        """For a terminal."""
+        """The explanation as lines for a terminal."""
         r = self.request
         lines = [
             f"tensor map on {self.target}: {self._verdict}",
@@ -117,7 +117,7 @@ class TmaExplanation:
         return f"begins at a multiple of {128 // bits} elements, at {align} bytes of shared memory, and {end}"
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """The explanation as JSON values: verdict, encoded fields, reasons, repairs."""
         r = self.request
         return {
             "target": self.target.name,

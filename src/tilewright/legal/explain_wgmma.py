@@ -1,4 +1,5 @@
-"""Explanations of wgmma operands: is a tile in shared memory one, with which descriptor, and if not, what is near."""
+"""Explanations of wgmma operands: is a tile in shared memory a legal operand, with which descriptor fields, and if not,
+which layouts of the same tile are."""
 
 from __future__ import annotations
 
@@ -13,7 +14,7 @@ from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.hw.wgmma import CORE_ROW_BYTES, OPERAND_TYPES
 from tilewright.legal.check import element_type
 from tilewright.legal.smem_tile import SmemTile
-from tilewright.legal.wgmma import Major, Role, WgmmaOperand, WgmmaOperandPlan, legalise
+from tilewright.legal.wgmma import Major, OperandRole, WgmmaOperand, WgmmaOperandPlan, legalise
 
 
 @dataclass(frozen=True)
@@ -26,7 +27,7 @@ class WgmmaExplanation:
 
     @property
     def legal(self) -> bool:
-        """Whether the instruction reads the tile as it lies."""
+        """Whether the instruction can read the tile in its present layout."""
         return isinstance(self.verdict, Legal)
 
     @property
@@ -36,7 +37,7 @@ class WgmmaExplanation:
 
     @property
     def text(self) -> str:
-        """For a terminal."""
+        """The explanation as lines for a terminal."""
         o = self.operand
         said = "legal" if self.legal else "illegal as asked, layouts below" if self.repairs else "illegal"
         lines = [
@@ -54,7 +55,7 @@ class WgmmaExplanation:
         return "\n".join(lines)
 
     def as_dict(self) -> dict[str, object]:
-        """For JSON."""
+        """The explanation as JSON values: verdict, descriptor fields, reasons, repairs."""
         return {
             "verdict": type(self.verdict).__name__,
             "fields": _fields(self.verdict.fields) if isinstance(self.verdict, Legal) else None,
@@ -71,7 +72,7 @@ def explain_wgmma(
     k: int,
     dtype: str,
     *,
-    role: Role = Role.B,
+    role: OperandRole = OperandRole.B,
     major: Major = Major.K,
     swizzle: Swizzle = Swizzle.B128,
     row_bytes: int = 0,

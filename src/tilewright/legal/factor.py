@@ -1,10 +1,10 @@
 """Shared-memory layouts that no descriptor produces, factored: L = L_desc . L_resid.
 
-A tensor copy lands a tile as one of its layouts D in shared memory. A requested layout L that is none of them is
-reached by a residual R = L . D^-1, a permutation of shared-memory offsets. Whoever reads through registers may fold it
-into its addresses, and nothing moves. Otherwise threads carry it out: vectors are loaded as D has them, exchanged
-between registers by the cheapest plan (nothing, moves, lane shuffles, ldmatrix and stmatrix, a round trip) and stored
-as L wants them::
+A tensor copy writes a tile to shared memory in one of a few layouts D. A requested layout L that is none of them is
+reached by a residual R = L . D^-1, a permutation of shared-memory offsets. Threads that read through registers may fold
+R into their addresses, so that nothing moves. Otherwise a warpgroup applies it: vectors are loaded as D has them,
+exchanged between registers by the cheapest plan (nothing, moves, lane shuffles, ldmatrix and stmatrix, a round trip)
+and stored as L wants them::
 
     global --tensor copy--> D --ld.shared--> registers --conversion--> registers --st.shared--> L
 
@@ -40,11 +40,12 @@ WARPS = 4
 LANE_ROWS = 8
 BARRIER_CYCLES = 30
 BOXES_TRIED = 2
-"""Shapes of what a warp holds that are priced: wide rows spare the banks of one side, tall ones those of the other."""
+"""Shapes of a warp's box that are priced: wide boxes have fewer bank conflicts on one side of the move, tall ones on
+the other."""
 
 
 class ResidualCarrier(Enum):
-    """Who carries the residual out."""
+    """Who applies the residual permutation."""
 
     READERS = "readers address the shared-memory tile"
     REGISTERS = "registers"
@@ -65,10 +66,10 @@ _CARRIER = {
 
 @dataclass(frozen=True)
 class Rewrite:
-    """A tile moved from one place in shared memory to another by a warpgroup.
+    """A tile moved by a warpgroup from one layout in shared memory to another.
 
-    ``load`` says which thread reads which elements, ``load_vector`` at a time; ``store`` the same of what it writes.
-    Dimension 0 of both is the tile's innermost axis, dimension 1 all others.
+    ``load`` maps threads and registers to the elements they read, ``load_vector`` at a time; ``store`` likewise for
+    writes. Dimension 0 of both is the tile's innermost axis, dimension 1 all others.
     """
 
     load: RegisterLayout
@@ -82,13 +83,13 @@ class Rewrite:
 class FactoredPlan:
     """The descriptor's part and the rest.
 
-    ``residual`` maps offsets of the landed tile to requested ones: an F2 layout, or a table where extents are no
-    powers of two (-1 where the landed tile has padding). ``proof`` is how ``requested == residual . landing`` was
+    ``residual`` maps offsets of the copied tile to requested ones: an F2 layout, or a table where extents are no
+    powers of two (-1 where the copied tile has padding). ``proof`` is how ``requested == residual . copied`` was
     decided. ``cycles`` is the price of one tile, on one SM.
     """
 
     plan: TensorMapPlan
-    landing: SharedLayout
+    copied: SharedLayout
     residual: F2Layout | tuple[int, ...]
     proof: ProofKind
     carrier: ResidualCarrier
@@ -103,9 +104,9 @@ def factor(
     target: Target = SM90A,
     reader: RegisterLayout | None = None,
 ) -> Legality[TensorMapPlan | FactoredPlan]:
-    """A plan that lands ``access`` as ``requested`` says; else a plan with a residual, the cheapest found.
+    """A plan that copies ``access`` as ``requested`` says; else a plan with a residual, the cheapest found.
 
-    ``reader`` is the register layout in which the tile is consumed, if it is: then no bytes move, and the landed tile
+    ``reader`` is the register layout in which the tile is consumed, if it is: then no bytes move, and the copied tile
     with the fewest bank conflicts is taken. TMA070 for a layout of another size, or with two elements at one place.
     """
     tile = prod(t for t in access.tile if t is not None)
@@ -115,10 +116,10 @@ def factor(
     found = candidates(access, facts or Facts(), target, limit=8)
     options: list[_Option] = []
     for plan in found.plans:
-        landing = smem_layout(plan.shared)
-        if isinstance(equal(requested, landing), Equal):
+        copied = smem_layout(plan.shared)
+        if isinstance(equal(requested, copied), Equal):
             return Legal(plan)
-        options.extend(_options(plan, landing, offsets, reader))
+        options.extend(_options(plan, copied, offsets, reader))
     if not options and found.plans:
         return Unknown(
             f"a rewriting of {found.plans[0].shared} as {requested}",
@@ -128,8 +129,8 @@ def factor(
     if not options:
         return Illegal(found.core)
     best = min(options, key=lambda option: option.cycles)
-    residual, proof = residual_of(best.landing, requested)
-    fields = FactoredPlan(best.plan, best.landing, residual, proof, best.carrier, best.rewrite, best.cycles)
+    residual, proof = residual_of(best.copied, requested)
+    fields = FactoredPlan(best.plan, best.copied, residual, proof, best.carrier, best.rewrite, best.cycles)
     return Factored(fields, f"{best.carrier.value}, {best.cycles} cycles a tile")
 
 
@@ -155,11 +156,11 @@ def offsets_of(layout: SharedLayout) -> list[int]:
     return [layout(i) for i in range(1 << layout.in_bits)] if isinstance(layout, F2Layout) else layout.offsets()
 
 
-def residual_of(landing: SharedLayout, requested: SharedLayout) -> tuple[F2Layout | tuple[int, ...], ProofKind]:
-    """R with ``requested == R . landing``, and how that was decided."""
-    places, wanted = offsets_of(landing), offsets_of(requested)
+def residual_of(copied: SharedLayout, requested: SharedLayout) -> tuple[F2Layout | tuple[int, ...], ProofKind]:
+    """R with ``requested == R . copied``, and how that was decided."""
+    places, wanted = offsets_of(copied), offsets_of(requested)
     if _is_linear(places) and _is_linear(wanted) and max(places) == len(places) - 1:
-        first, second = _linear(landing), _linear(requested)
+        first, second = _linear(copied), _linear(requested)
         table = first.invert().compose(second)
         proof = equal(first.compose(table), second)
         assert isinstance(proof, Equal), "an inverse composed with what it inverts"
@@ -186,35 +187,35 @@ def _linear(layout: SharedLayout) -> F2Layout:
 
 @dataclass(frozen=True)
 class _Option:
-    """A way to factor, priced."""
+    """One priced factorisation."""
 
     plan: TensorMapPlan
-    landing: SharedLayout
+    copied: SharedLayout
     carrier: ResidualCarrier
     rewrite: Rewrite | None
     cycles: int
 
 
 def _options(
-    plan: TensorMapPlan, landing: SharedLayout, offsets: list[int], reader: RegisterLayout | None
+    plan: TensorMapPlan, copied: SharedLayout, offsets: list[int], reader: RegisterLayout | None
 ) -> Iterator[_Option]:
-    places = offsets_of(landing)
+    places = offsets_of(copied)
     size = plan.shared.element_bytes
     extents = (plan.shared.extents[0], prod(plan.shared.extents[1:]))
     if reader is not None:
         vector = min(vector_along(places, extents, 0, size), reader.contiguous_registers(0))
         cycles = reading(reader, vector, places, extents, size).cycles
-        yield _Option(plan, landing, ResidualCarrier.READERS, None, cycles)
+        yield _Option(plan, copied, ResidualCarrier.READERS, None, cycles)
         return
     for rewrite, cycles in rewrites(places, offsets, extents, size):
-        yield _Option(plan, landing, _CARRIER[rewrite.conversion.kind], rewrite, cycles)
+        yield _Option(plan, copied, _CARRIER[rewrite.conversion.kind], rewrite, cycles)
 
 
 def rewrites(
     places: list[int], offsets: list[int], extents: tuple[int, int], size: int
 ) -> Iterator[tuple[Rewrite, int]]:
-    """Ways to move a tile from ``places`` to ``offsets`` (in elements, by index of a coordinate of ``extents``), each
-    with its cycles on one SM."""
+    """Candidate rewrites of a tile from ``places`` to ``offsets`` (in elements, by index of a coordinate of
+    ``extents``), each with its cycles on one SM."""
     for rewrite in _rewrites(places, offsets, extents, size):
         cycles = reading(rewrite.load, rewrite.load_vector, places, extents, size).cycles
         cycles += reading(rewrite.store, rewrite.store_vector, offsets, extents, size).cycles

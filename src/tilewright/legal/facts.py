@@ -1,4 +1,4 @@
-"""What is known of symbols when a descriptor is planned: bounds, divisors, equalities, predicates taken as true."""
+"""What is known of symbols when a descriptor is planned: bounds, divisors, equalities, assumed predicates."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ def index_symbol(axis: int) -> Sym:
 
 
 def index_axis(index: Sym) -> int:
-    """The axis whose ``index_symbol`` it is."""
+    """The axis that an ``index_symbol`` belongs to."""
     return int(index.name.removeprefix(own("index")))
 
 
@@ -53,7 +53,7 @@ class Facts:
     assumed: frozenset[Expr] = frozenset()
 
     def __hash__(self) -> int:
-        """Of the names: equal facts have equal ones, and plans are looked up by what is known."""
+        """Hash of the symbol names only: equal facts hash alike, and plans are cached by their facts."""
         return hash((frozenset(self.bounds), frozenset(self.divisors), frozenset(self.equal), self.assumed))
 
     def assume(self, predicate: Expr) -> Facts:

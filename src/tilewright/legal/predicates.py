@@ -28,7 +28,7 @@ from tilewright.base.expr import (
     sym,
 )
 from tilewright.base.verdict import Violation
-from tilewright.hw.rules import Per, Rule
+from tilewright.hw.rules import HardwareRule, Per
 from tilewright.hw.tensormap import ENUMERATORS, MAX_RANK
 
 DIMENSION_FIELDS = ("global_dim", "box_dim", "element_stride", "start_coordinate")
@@ -36,31 +36,32 @@ DIMENSION_FIELDS = ("global_dim", "box_dim", "element_stride", "start_coordinate
 
 @dataclass(frozen=True)
 class RuleInstance:
-    """One rule at one place: ``axis`` is the dimension or stride it speaks of, -1 for the whole request."""
+    """One rule for one dimension or stride ``axis`` (-1: for the whole request)."""
 
-    rule: Rule
+    rule: HardwareRule
     axis: int
     predicate: Expr
 
     @cached_property
     def names(self) -> tuple[str, ...]:
-        """The fields it speaks of, sorted."""
+        """Names of the fields in the predicate, sorted."""
         return tuple(sorted(self.predicate.symbols))
 
     def holds(self, values: tuple[int, ...]) -> bool:
-        """The predicate where the fields of ``names`` have these values. Plans mostly differ in few of them."""
+        """Whether the predicate is true for these values of ``names``. Results are cached: plans mostly differ in few
+        fields."""
         if values not in self._truths:
             self._truths[values] = bool(self.predicate.evaluate(dict(zip(self.names, values, strict=True))))
         return self._truths[values]
 
     @cached_property
     def _truths(self) -> dict[tuple[int, ...], bool]:
-        """Answers of ``holds``."""
+        """Cached results of ``holds`` by field values."""
         return {}
 
     @cached_property
     def place(self) -> str:
-        """The place in words; empty for the whole request."""
+        """The dimension or stride, for messages; empty for the whole request."""
         match self.rule.per:
             case Per.REQUEST:
                 return ""
@@ -70,11 +71,9 @@ class RuleInstance:
                 return f"stride of dimension {self.axis + 1}"
 
 
-def instances(rules: Iterable[Rule]) -> tuple[RuleInstance, ...]:
-    """Every rule once for each dimension or stride it speaks of, with fields indexed (``box_dim_2``).
-
-    Fields beyond the rank are given neutral values by the callers, so instances beyond it hold.
-    """
+def instances(rules: Iterable[HardwareRule]) -> tuple[RuleInstance, ...]:
+    """Every rule once for each dimension or stride it applies to, with indexed field names (``box_dim_2``). Callers
+    fill fields beyond the rank with neutral values, for which these instances hold."""
     result: list[RuleInstance] = []
     for rule in rules:
         predicate = rule.holds_for(ENUMERATORS)
@@ -147,7 +146,7 @@ def found(instance: RuleInstance, values: Mapping[str, int]) -> str:
 
 
 def broken(
-    rules: Iterable[Rule], fields: Mapping[str, int], cc: int, names: Mapping[str, int]
+    rules: Iterable[HardwareRule], fields: Mapping[str, int], cc: int, names: Mapping[str, int]
 ) -> tuple[Violation, ...]:
     """Every rule in scope at compute capability ``cc`` that ``fields`` break; ``names`` are the topic's enumerators."""
     core: list[Violation] = []

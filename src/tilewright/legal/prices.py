@@ -1,4 +1,5 @@
-"""Prices of repairs: the predicted time of a kernel that streams a tensor's tiles, repaired and as it should be."""
+"""Prices of repairs: predicted time of a kernel that streams a tensor's tiles, with the repair and with legal
+copies."""
 
 from __future__ import annotations
 
@@ -24,8 +25,8 @@ from tilewright.legal.tma import TensorMapPlan, TileAccess
 
 @dataclass(frozen=True)
 class Workload:
-    """Sizes that prices are computed with: values of symbols (others count as ``default_size``) and how often each
-    byte of the tensor is brought into shared memory."""
+    """Sizes that prices are computed with: values of symbols (others count as ``default_size``) and how often each byte
+    of the tensor is copied into shared memory."""
 
     sizes: Mapping[str, int] = field(default_factory=dict[str, int])
     reuse: int = 8
@@ -65,7 +66,7 @@ def extra_seconds(remedy: Remedy, access: TileAccess, load: Workload, target: Ta
 
 
 def plan_cycles(plan: TensorMapPlan, plans: int = 1, load: Workload | None = None) -> float:
-    """Cycles of one tile brought in by the copies of ``plans`` plans of one kind, tensors at whole lines."""
+    """Cycles to copy one tile with ``plans`` tensor maps of one kind, for tensors that begin at whole lines."""
     boxes, rows, size = len(plan.boxes) * plans, prod(plan.box[1:]), plan.shared.element_bytes
     row_bytes = plan.box[0] * size
     strides = [(load or Workload()).value(stride) for stride in plan.strides]
@@ -76,6 +77,6 @@ def plan_cycles(plan: TensorMapPlan, plans: int = 1, load: Workload | None = Non
 
 
 def _rows_and_columns(access: TileAccess, dense: int) -> tuple[int, int]:
-    """Of the tile, columns along axis ``dense``."""
+    """Rows and columns of the tile, with columns along axis ``dense``."""
     extents = [t or 1 for t in access.tile]
     return prod(extents) // extents[dense], extents[dense]

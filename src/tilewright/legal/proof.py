@@ -10,14 +10,14 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from tilewright.base.expr import Const, Expr, expr, own, sym
-from tilewright.base.verdict import Obligation, Proof, Proved, Refuted, Unknown
+from tilewright.base.verdict import Discharged, Proof, Proved, Refuted, Unknown
 from tilewright.legal.facts import Facts, index_symbol
 from tilewright.legal.tma import TileAccess
 
 
 @dataclass(frozen=True)
 class PlanMismatch:
-    """Where plan and request differ."""
+    """The address polynomials that differ: of the plan or view, and of the request."""
 
     planned: str
     asked: str
@@ -35,7 +35,7 @@ def prove_view(
     steps = [facts.apply(expr(stride)) * access.dtype.bytes for stride in view.strides]
     dimensions = tuple(zip(indices, steps, folds, strict=True))
     wrong = same_addresses(facts.apply(view.address), dimensions, access, facts)
-    return Proved((Obligation("addresses", "polynomial identity"),)) if wrong is None else wrong
+    return Proved((Discharged("addresses", "polynomial identity"),)) if wrong is None else wrong
 
 
 def same_addresses(

@@ -1,8 +1,9 @@
-"""One map for all groups of a ragged tensor, whose copies end where their group ends.
+"""One tensor map for all groups of a ragged tensor, with copies clipped at the end of their group.
 
-Rows of groups of unequal size lie one after the other. A plain map knows the end of the tensor only, so the last tile
-of a group would read, or overwrite, rows of the next one. Two dimensions of box one move the end: rows are counted down
-to a fixed bound B, so that whatever lies beyond the group lies beyond the map, and the two take the address back::
+Rows of groups of unequal size lie one after the other. A plain map clips at the end of the tensor only, so the last
+tile of a group would read, or overwrite, rows of the next one. Two more dimensions with a box of one move the end: rows
+are counted up to a fixed bound B, so that whatever lies beyond the group is out of bounds, and the two dimensions take
+the address back::
 
     dimension    extent   stride        coordinate
     rows         B        s             B - (end - start) + row
@@ -11,8 +12,9 @@ to a fixed bound B, so that whatever lies beyond the group lies beyond the map, 
 
     address = base + (B - end + start + row) s + end s + B (2^34 - s) = base + (start + row) s + 2^64
 
-Addresses are 64-bit numbers, so the last term is nothing. Triton's ragged descriptors rest on the same wrap
-(triton/tools/ragged_tma.py, 3.9.0), loads and stores; it was not executed here.
+Addresses are 64-bit numbers, so the last term vanishes. Triton's ragged descriptors use the same wrap
+(triton/tools/ragged_tma.py, 3.9.0). The compiler does not use these maps yet; ``tools/tma_execute.py --family ragged``
+executes them.
 """
 
 from __future__ import annotations
@@ -26,7 +28,7 @@ from tilewright.legal.facts import Facts, index_symbol
 from tilewright.legal.tma import TensorMapPlan, TileAccess, plan
 
 BOUND = 1 << 30
-"""Extent that rows are counted down to; no group is longer."""
+"""Extent that rows are counted up to; no group is longer."""
 LARGE = 0x7FFF_0000
 """Extent of the two dimensions that are added: any coordinate lies inside."""
 WRAP = 1 << 34

@@ -1,4 +1,4 @@
-"""What reading a tile of shared memory costs: vectors, bank cycles, and the worst degree of conflict."""
+"""The cost of reading a tile from shared memory: vector width, bank cycles, worst conflict degree."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ VECTOR_BYTES = 16
 
 
 @dataclass(frozen=True)
-class Reading:
+class TileReadCost:
     """Bank cycles of all accesses to one tile; ``degree`` is the most cycles of one phase (1: no conflict)."""
 
     cycles: int
@@ -42,9 +42,9 @@ def vector_along(offsets: Sequence[int], extents: tuple[int, int], axis: int, si
 
 def reading(
     layout: RegisterLayout, vector: int, offsets: Sequence[int], extents: tuple[int, int], size: int
-) -> Reading:
-    """All accesses of ``layout``, ``vector`` elements at a time along its first dimension; parts of a word cost what
-    the word does."""
+) -> TileReadCost:
+    """Bank cycles of reading a whole tile as ``layout``, ``vector`` elements at a time along its first dimension.
+    Accesses narrower than 4 bytes cost as much as 4 bytes."""
     width = max(vector * size, BANK_BYTES)
     access = bank_access("sm_90a", f"ld.shared.b{8 * width}")
     cycles, degree = 0, 1
@@ -52,7 +52,7 @@ def reading(
         phases = access_cycles(access, [offsets[i] * size // width * width for i in indices])
         cycles += sum(phases)
         degree = max(degree, *phases)
-    return Reading(cycles, degree)
+    return TileReadCost(cycles, degree)
 
 
 @lru_cache(maxsize=64)

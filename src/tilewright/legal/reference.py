@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from tilewright.diag.catalogue import CATALOGUE
-from tilewright.hw.rules import REFUSES, Consequence, Evidence, Rule
+from tilewright.hw.rules import REFUSES, Consequence, Evidence, HardwareRule
 from tilewright.hw.tensormap import MAX_BOX_BYTES, MAX_EXTENT, MAX_SMEM_TILE_BYTES, MAX_STRIDE_BYTES, PATTERNS, Swizzle
 from tilewright.hw.tensormap_rules import RULES
 
@@ -65,13 +65,13 @@ def rules_markdown() -> str:
     return "\n".join([*lines, "", *_swizzles(), ""])
 
 
-def _summary(rules: Iterable[Rule]) -> list[str]:
+def _summary(rules: Iterable[HardwareRule]) -> list[str]:
     lines = ["| rule | what is wrong | where | evidence |", "|---|---|---|---|"]
     lines += [f"| [{r.id}](#{r.id.lower()}) | {r.title} | {r.scope} | {r.evidence.value} |" for r in rules]
     return lines
 
 
-def _entry(rule: Rule) -> list[str]:
+def _entry(rule: HardwareRule) -> list[str]:
     entry = CATALOGUE[rule.id]
     return [
         f"### {rule.id}",

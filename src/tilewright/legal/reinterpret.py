@@ -1,8 +1,8 @@
-"""Tiles copied as wider elements: the same bytes, fewer of them to count.
+"""Tiles copied as wider elements: the same bytes, counted in fewer elements.
 
-A map counts elements in its extents (2^32 at most) and boxes (256 along an axis). Copied as words of 2, 4 or 8 bytes, a
-row of bytes fits where it did not, or needs fewer boxes. Zero fill and order of bytes are the same; a fill with NaNs
-is not.
+A tensor map limits extents (2^32 elements) and boxes (256 elements along an axis). Copied as elements of 2, 4 or 8
+bytes, a row of single bytes fits where it did not, or needs fewer boxes. Zero fill and byte order are the same; a NaN
+fill is not.
 """
 
 from __future__ import annotations

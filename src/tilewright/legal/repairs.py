@@ -59,19 +59,21 @@ def legalise(
 def repairs_of(
     access: TileAccess, facts: Facts, target: Target = SM90A, workload: Workload | None = None
 ) -> tuple[Repair[Remedy], ...]:
-    """The cheapest way of each kind to make ``access`` work, cheapest first; splitting the box when nothing else stands
-    in its way."""
+    """The cheapest repair of each kind that makes ``access`` legal, cheapest first; only split boxes when nothing else
+    stands in its way."""
     load = workload or Workload()
     found = candidates(access, facts, target)
-    ways: Iterable[tuple[Remedy, TileAccess]]
+    options: Iterable[tuple[Remedy, TileAccess]]
     if found.plans:
         whole = Remedy(Change.SPLIT_BOX, found.plans[0], tile=access.tile)
-        ways = ((r, access) for r in (whole, *_as_words(access, whole, facts, target), *thread_copies(access, facts)))
+        options = (
+            (r, access) for r in (whole, *_as_words(access, whole, facts, target), *thread_copies(access, facts))
+        )
     else:
         conditional = found.conditional[0][0] if found.conditional else None
-        ways = _remedies(access, facts, target, conditional)
+        options = _remedies(access, facts, target, conditional)
     cheapest: dict[Change, Repair[Remedy]] = {}
-    for remedy, seen in ways:
+    for remedy, seen in options:
         cost = extra_seconds(remedy, seen, load, target)
         best = cheapest.get(remedy.change)
         if best is None or cost < best.cost:
@@ -98,7 +100,7 @@ def _remedies(
 
 
 def _changes(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
-    """What can be done about an access while its axes stay."""
+    """The repairs of an access that keep its axes."""
     yield from _other_swizzle(access, facts, target)
     yield from _other_width(access, facts, target)
     yield from _tail(access, facts, target)
@@ -118,7 +120,7 @@ def _reshaped(access: TileAccess, facts: Facts, target: Target) -> Iterator[Reme
 
 
 def _through(view: FoldedView, remedy: Remedy) -> Remedy:
-    """A change of a view as one of the tensor: coordinates over the tensor's indices."""
+    """A repair of a view as a repair of the tensor: coordinates over the tensor's own indices."""
     names = {index_symbol(i).name: index for i, index in enumerate(view.indices)}
 
     def placed(plan: TensorMapPlan) -> TensorMapPlan:
@@ -136,7 +138,8 @@ def _first_plan(access: TileAccess, facts: Facts, target: Target) -> TensorMapPl
 
 
 def _follows(residuals: tuple[Expr, ...], facts: Facts) -> bool:
-    """Whether a solver proves what matching left open; a time-out is a no, and the condition stays."""
+    """Whether the solver proves ``predicate`` where matching left it open; a time-out counts as no, and the condition
+    stays in the guard."""
     from tilewright.legal.smt import implied  # noqa: PLC0415  z3 is loaded only when the direct way fails
 
     return all(implied(residual, facts) for residual in residuals)
@@ -171,7 +174,7 @@ def _other_width(access: TileAccess, facts: Facts, target: Target) -> Iterator[R
         plan = _first_plan(replace(access, tile=tile, first_multiples=firsts), facts, target)
         if plan is not None:
             rest = _with(access.tile, axis, extent - narrow)
-            shared, axes = _landing(replace(access, tile=rest, swizzles=(Swizzle.NONE,), panel_bytes=0), axis)
+            shared, axes = _smem_tile(replace(access, tile=rest, swizzles=(Swizzle.NONE,), panel_bytes=0), axis)
             threads = ThreadCopy(CopyMethod.LOADS, access.dtype.bytes, shared, axes, narrow)
             yield Remedy(Change.SPLIT_COLUMNS, plan, threads=threads, tile=tile)
 
@@ -190,7 +193,7 @@ def _tail(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
     firsts = tuple(access.first_multiple(i) for i in range(len(shape)))
     plan = _first_plan(replace(access, shape=shape, first_multiples=firsts), facts, target)
     if plan is not None:
-        shared, axes = _landing(replace(access, tile=_with(access.tile, axis, unit), swizzles=(Swizzle.NONE,)), axis)
+        shared, axes = _smem_tile(replace(access, tile=_with(access.tile, axis, unit), swizzles=(Swizzle.NONE,)), axis)
         threads = ThreadCopy(CopyMethod.LOADS, access.dtype.bytes, shared, axes)
         yield Remedy(Change.TAIL, plan, threads=threads, tile=access.tile, tail=end)
 
@@ -249,7 +252,7 @@ def thread_copies(access: TileAccess, facts: Facts) -> Iterator[Remedy]:
     inner = fallback if axis is None else axis
     if inner is None:
         return
-    shared, axes = _landing(access, inner)
+    shared, axes = _smem_tile(access, inner)
     if shared.size_bytes > MAX_SMEM_TILE_BYTES:
         return
     size = access.dtype.bytes
@@ -264,8 +267,9 @@ def thread_copies(access: TileAccess, facts: Facts) -> Iterator[Remedy]:
     yield Remedy(Change.LOADS, threads=ThreadCopy(CopyMethod.LOADS, max(vector, size), shared, axes), tile=access.tile)
 
 
-def _landing(access: TileAccess, inner: int) -> tuple[SmemTile, tuple[int, ...]]:
-    """Where a tile copied by threads lands: as a tensor copy with the first admissible swizzle would leave it."""
+def _smem_tile(access: TileAccess, inner: int) -> tuple[SmemTile, tuple[int, ...]]:
+    """The shared-memory tile that threads fill: the layout a tensor copy with the first admissible swizzle would
+    leave."""
     kept = [i for i, t in enumerate(access.tile) if t is not None]
     axes = (inner, *(i for i in reversed(kept) if i != inner))
     extents = tuple(access.tile[i] or 1 for i in axes)

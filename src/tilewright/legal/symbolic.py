@@ -1,4 +1,4 @@
-"""The rules decided on expressions: what follows from facts, what is left for the launch, what fails."""
+"""Rules decided on symbolic fields: which follow from the facts, which are left for the launch, which fail."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> De
 
 
 def _derived(fields: Mapping[str, Expr]) -> dict[str, Expr]:
-    """Fields that follow from the enumerators, which a plan knows as constants."""
+    """Fields that follow from the enumerators, which are constants of a plan."""
     kind, swizzle = fields["tensor_data_type"].constant, fields["swizzle"].constant
     assert kind is not None, "a plan fixes its data type"
     assert swizzle is not None, "a plan fixes its swizzle"
@@ -88,6 +88,6 @@ def _violation(instance: RuleInstance, environment: Mapping[str, Expr], residual
 
 
 def _of_a_dimension(name: str, rank: int) -> bool:
-    """A field of the whole map, or of a dimension that it has; the others are filled up."""
+    """Whether a field belongs to the whole map or to a dimension within its rank; the others are padding."""
     stem, _, number = name.rpartition("_")
     return not number.isdigit() or int(number) < rank - (stem == "global_stride") or rank > MAX_RANK

@@ -26,7 +26,7 @@ from tilewright.legal.bits import pack
 from tilewright.legal.predicates import broken
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tensormap import cc_of
-from tilewright.legal.wgmma import Major, Role
+from tilewright.legal.wgmma import Major, OperandRole
 
 _VERSION = 1
 
@@ -43,7 +43,7 @@ class UmmaOperand:
     n: int
     cta_group: int = 1
     base_bytes: int = 0
-    role: Role = Role.B
+    role: OperandRole = OperandRole.B
 
 
 @dataclass(frozen=True)
@@ -92,7 +92,7 @@ def plan(operand: UmmaOperand, target: Target = SM100A) -> Legal[UmmaOperandPlan
         "element_bits": operand.dtype.bits,
         "is_integer": int(operand.dtype.is_int),
         "mn_major": operand.major.value,
-        "is_b": int(operand.role is Role.B),
+        "is_b": int(operand.role is OperandRole.B),
         "start_address": operand.base_bytes,
         "leading_bytes": leading,
         "stride_bytes": stride,

@@ -12,7 +12,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.base.verdict import Illegal, Legal, Legality, Unknown, Violation
-from tilewright.hw.rules import REFUSES, Consequence, Rule
+from tilewright.hw.rules import REFUSES, Consequence, HardwareRule
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import (
     ELEMENT_BITS,
@@ -149,7 +149,7 @@ def ruleset(cc: int) -> Ruleset:
     return Ruleset(cc, chosen, compile_predicates((i.predicate for i in chosen), FIELDS))
 
 
-def in_force(cc: int) -> tuple[Rule, ...]:
+def in_force(cc: int) -> tuple[HardwareRule, ...]:
     """The rules in scope at compute capability ``cc``, in table order."""
     return tuple(rule for rule in RULES if rule.scope.holds(cc))
 
@@ -163,8 +163,7 @@ def cc_of(target: Target) -> int:
 def judge(request: TensorMapRequest, target: Target) -> TensorMapJudgement:
     """Both verdicts on one request, with every rule it breaks.
 
-    Each rule is about the request alone, so the broken ones are independent faults, and each of them is by itself a
-    minimal reason for the refusal.
+    Each rule is about the request alone, so the broken rules are independent faults, each a minimal reason for refusal.
     """
     rules = ruleset(cc_of(target))
     values = request.values()

@@ -1,10 +1,10 @@
-"""Tile accesses turned into tensor maps: dims, strides, box, swizzle, coordinates, bytes - with the conditions left
-for the launch.
+"""Tile accesses lowered to tensor maps: dims, strides, box, swizzle, coordinates, bytes, and the conditions to check at
+launch.
 
-The direct way needs no solver: the dense axis becomes dimension 0, the other tile axes follow, dropped axes come last
-with a box of one; axes whose strides nest are merged when there are more than five. Every field is an expression over
-the tensor's symbols, and every rule of the table is decided on these expressions: what follows from the facts is
-proved here, what concerns sizes only becomes the plan's guard, what fails is the core of the refusal.
+No solver is needed: the dense axis becomes dimension 0, the other tile axes follow, dropped axes come last with a box
+of one; axes whose strides nest are merged when there are more than five. Every field is an expression over the tensor's
+symbols, and every rule of the table is decided on these expressions: what follows from the facts is proved here, what
+concerns sizes only becomes the plan's guard, what fails is the core of the refusal.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ DATA_TYPES: dict[str, DataType] = {
     "u32": DataType.UINT32,
     "bool": DataType.UINT8,
 }
-"""Data type of the map for each dtype, by name; types the map has no word for travel as bytes."""
+"""Data type of the map for each dtype, by name; types without a CUtensorMapDataType are copied as bytes."""
 
 
 class Completion(Enum):
@@ -167,7 +167,7 @@ class TensorMapPlan:
 
 
 @dataclass(frozen=True)
-class _Dimension:
+class _DescriptorDimension:
     """One descriptor dimension while it is built: ``axes`` are the tensor axes folded into it."""
 
     axes: tuple[int, ...]
@@ -179,7 +179,7 @@ class _Dimension:
 
 @dataclass(frozen=True)
 class Shortfall:
-    """Why no direct plan exists for one way of asking."""
+    """Why no direct plan exists for one choice of axes."""
 
     core: tuple[Violation, ...]
 
@@ -235,17 +235,17 @@ def candidates(access: TileAccess, facts: Facts | None = None, target: Target = 
     return Candidates(tuple(plans), tuple(conditional[:limit]), core)
 
 
-def _dimensions(access: TileAccess, facts: Facts) -> tuple[_Dimension, ...] | Shortfall:
+def _dimensions(access: TileAccess, facts: Facts) -> tuple[_DescriptorDimension, ...] | Shortfall:
     """Descriptor dimensions in order: the dense axis, the other tile axes from last to first, dropped axes."""
-    kept: list[_Dimension] = []
-    dropped: list[_Dimension] = []
+    kept: list[_DescriptorDimension] = []
+    dropped: list[_DescriptorDimension] = []
     for axis, (extent, stride, tile) in enumerate(zip(access.shape, access.strides, access.tile, strict=True)):
         size, step = facts.apply(expr(extent)), facts.apply(expr(stride))
-        entry = _Dimension((axis,), size, step, index_symbol(axis), 1 if tile is None else tile)
+        entry = _DescriptorDimension((axis,), size, step, index_symbol(axis), 1 if tile is None else tile)
         if tile is None and (size.constant == 1 or step.constant == 0):
             continue  # one index of one element, or of elements that are all the same: nothing to address
         if tile == 1 and step.constant == 0:
-            entry = _Dimension((axis,), Const(1), step, Const(0), tile)  # every index reads the same elements
+            entry = _DescriptorDimension((axis,), Const(1), step, Const(0), tile)  # every index reads the same elements
         (dropped if tile is None else kept).append(entry)
     size = prod(d.tile for d in kept) * access.dtype.bytes
     if size > MAX_SMEM_TILE_BYTES:
@@ -261,7 +261,7 @@ def _dimensions(access: TileAccess, facts: Facts) -> tuple[_Dimension, ...] | Sh
     return (inner, *merged)
 
 
-def _merge(dimensions: list[_Dimension], room: int) -> list[_Dimension]:
+def _merge(dimensions: list[_DescriptorDimension], room: int) -> list[_DescriptorDimension]:
     """Fold dimensions of box one whose strides nest, until at most ``room`` are left."""
     result = list(dimensions)
     while len(result) > room:
@@ -276,7 +276,7 @@ def _merge(dimensions: list[_Dimension], room: int) -> list[_Dimension]:
         if pair is None:
             return result
         low, high = pair
-        folded = _Dimension(
+        folded = _DescriptorDimension(
             low.axes + high.axes,
             low.extent * high.extent,
             low.stride,
@@ -288,7 +288,7 @@ def _merge(dimensions: list[_Dimension], room: int) -> list[_Dimension]:
     return result
 
 
-def _panels(access: TileAccess, dimensions: tuple[_Dimension, ...]) -> Iterable[tuple[Swizzle, int]]:
+def _panels(access: TileAccess, dimensions: tuple[_DescriptorDimension, ...]) -> Iterable[tuple[Swizzle, int]]:
     """Swizzles with the panel width, in elements, that each admits for the tile's inner extent.
 
     A swizzled panel is exactly one span wide, so that rows lie densely, and the tile is whole panels unless it may be
@@ -320,7 +320,7 @@ def _draft(
     access: TileAccess,
     facts: Facts,
     data_type: DataType,
-    dimensions: tuple[_Dimension, ...],
+    dimensions: tuple[_DescriptorDimension, ...],
     swizzle: Swizzle,
     panel: int,
 ) -> TensorMapPlan:

@@ -1,4 +1,4 @@
-"""What keeps a tile access from becoming a tensor map at all, before any rule of a request is asked."""
+"""Why a tile access can't become a tensor map at all, checked before the rules of a request."""
 
 from __future__ import annotations
 

@@ -46,8 +46,8 @@ class Major(Enum):
     MN = 1
 
 
-class Role(Enum):
-    """Which operand."""
+class OperandRole(Enum):
+    """Which operand of the product."""
 
     A = "A"
     B = "B"
@@ -60,7 +60,7 @@ class WgmmaOperand:
     ``n`` is the instruction's N; ``accumulator`` its D type; ``base_bytes`` the tile's address in shared memory.
     """
 
-    role: Role
+    role: OperandRole
     dtype: DType
     shared: SmemTile
     major: Major
@@ -81,14 +81,14 @@ class WgmmaOperand:
 
 @dataclass(frozen=True)
 class WgmmaOperandPlan:
-    """What the instructions that read one tile are given.
+    """Descriptor fields of the instructions that read one tile.
 
-    ``leading_bytes`` and ``stride_bytes`` go into the descriptor; ``k_offsets`` is the byte offset to add to the start
+    ``leading_bytes`` and ``stride_bytes`` are descriptor fields; ``k_offsets`` is the byte offset to add to the start
     address for each successive instruction along K; ``transpose`` is the immediate. ``align_bytes`` is the alignment of
     the tile's first byte that the fields assume.
     """
 
-    role: Role
+    role: OperandRole
     major: Major
     swizzle: Swizzle
     leading_bytes: int
@@ -147,7 +147,7 @@ def plan(operand: WgmmaOperand, target: Target = SM90A) -> Legal[WgmmaOperandPla
 
 @lru_cache(maxsize=1 << 12)
 def _planned(operand: WgmmaOperand, target: Target) -> Legal[WgmmaOperandPlan] | Illegal:
-    """The same, once for each."""
+    """``plan``, cached by operand."""
     fields = _fields(operand, target)
     core = broken(RULES, fields, cc_of(target), ENUMERATORS)
     if core:
@@ -175,7 +175,9 @@ def admissible(dtype: DType, major: Major, mn: int, k: int) -> tuple[SmemTile, .
         width = PATTERNS[swizzle].span_bytes or CORE_ROW_BYTES
         if inner * dtype.bytes % width == 0:
             tile = SmemTile((inner, outer), width // dtype.bytes, dtype.bytes, swizzle)
-            if isinstance(plan(WgmmaOperand(Role.B, dtype, tile, major, 8, OPERAND_TYPES[dtype.name][-1])), Legal):
+            if isinstance(
+                plan(WgmmaOperand(OperandRole.B, dtype, tile, major, 8, OPERAND_TYPES[dtype.name][-1])), Legal
+            ):
                 tiles.append(tile)
     return tuple(tiles)
 
@@ -185,8 +187,8 @@ def legalise(
 ) -> Legal[WgmmaOperandPlan] | Repairs[WgmmaOperandPlan] | Illegal:
     """The plan of ``operand``, or the nearest layouts of the same tile that the instruction reads.
 
-    A tile that a tensor copy has yet to write costs nothing to lay out otherwise. One that is there is rewritten by a
-    warpgroup: ``cost`` is the price of the cheapest way (``factor.rewrites``), in seconds on one SM.
+    A tile that a tensor copy has yet to write can be given another layout at no cost. One already in shared memory is
+    rewritten by a warpgroup: ``cost`` is the price of the cheapest rewrite (``factor.rewrites``), in seconds on one SM.
     """
     answer = plan(operand, target)
     if isinstance(answer, Legal):

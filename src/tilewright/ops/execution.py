@@ -9,7 +9,7 @@ from contextvars import ContextVar
 from typing import Any
 
 from tilewright import jit
-from tilewright.artifact.store import Store
+from tilewright.artifact.store import ArtifactStore
 from tilewright.base.dtypes import DTYPES, DType, dtype_named
 from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
@@ -122,7 +122,7 @@ class Execution:
             made.append(make(shape, dtype=result.dtype or source.dtype, device=source.device))
         return tuple(made)
 
-    def compile_for(self, values: tuple[Any, ...], results: tuple[Tensor, ...], store: Store) -> str:
+    def compile_for(self, values: tuple[Any, ...], results: tuple[Tensor, ...], store: ArtifactStore) -> str:
         """The key of the artifact that a launch looks up, which is compiled into ``store`` if it is not there."""
         kernel, tensors = self._operands(values, results)
         observed = rooms.specialisation.Observed

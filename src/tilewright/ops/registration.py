@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, overload
 
 from tilewright import Kernel
-from tilewright.artifact.store import Store
+from tilewright.artifact.store import ArtifactStore
 from tilewright.base.dtypes import DType
 from tilewright.diag import fail
 from tilewright.ops.execution import Execution, Fallback
@@ -126,7 +126,7 @@ class Op:
     def compile_for(self, values: tuple[Any, ...], results: tuple[Tensor, ...], store: Path) -> str:
         """Compile into the store at ``store`` what a call with these arguments launches on a GPU, unless it is there;
         returns its key. Fake tensors do, each as if it were allocated for itself."""
-        return self._execution.compile_for(values, results, Store(store))
+        return self._execution.compile_for(values, results, ArtifactStore(store))
 
     def _values(self, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[Any, ...]:
         """One value for each argument."""

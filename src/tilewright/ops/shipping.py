@@ -17,7 +17,7 @@ from typing import Any
 import tilewright
 from tilewright.artifact import aside
 from tilewright.artifact.schema import SCHEMA_VERSION
-from tilewright.artifact.store import Store
+from tilewright.artifact.store import ArtifactStore
 from tilewright.diag import TilewrightError
 from tilewright.jit.fingerprint import compiler_identity
 from tilewright.ops.listing import Ready
@@ -57,7 +57,7 @@ def build(folder: Path, target: str, wanted: Iterable[Ready]) -> Iterator[Shippi
     """Build what is missing, one artifact after another. Artifacts of another version of the compiler are removed
     first. ART008 or OSError where the folder can't be written, JIT005 without the compiler."""
     folder.mkdir(parents=True, exist_ok=True)
-    store = Store(folder)
+    store = ArtifactStore(folder)
     listed = _kept(store)
     for ready in wanted:
         begin = time.perf_counter()
@@ -75,7 +75,7 @@ def build(folder: Path, target: str, wanted: Iterable[Ready]) -> Iterator[Shippi
         yield ShippingOutcome(ready, time.perf_counter() - begin, store.path(key).stat().st_size, made)
 
 
-def _kept(store: Store) -> dict[str, str]:
+def _kept(store: ArtifactStore) -> dict[str, str]:
     """What is there, by key. Of another compiler's folder nothing is served, so nothing is kept."""
     try:
         index: Any = json.loads((store.root / INDEX).read_bytes())

@@ -17,11 +17,11 @@ from tilewright.ptx.syntax import (
     Guard,
     Immediate,
     Instruction,
+    KernelParameter,
     Loc,
     Negated,
     Operand,
     Pair,
-    Parameter,
     Pragma,
     Register,
     Special,
@@ -35,7 +35,7 @@ _DEEPEST = 64
 _LISTS = (".branchtargets", ".calltargets")
 
 
-class Body:
+class BodyReader:
     """Reads one ``{ ... }``; the fields are what ``Entry`` keeps of it."""
 
     def __init__(self, tokens: Tokens, outside: Mapping[str, Operand]):
@@ -51,7 +51,7 @@ class Body:
         self._location: Loc | None = None
         self._scope_labels: dict[int, list[int]] = {}
 
-    def read(self, start: int, files: dict[int, str], parameters: Sequence[Parameter]) -> int:
+    def read(self, start: int, files: dict[int, str], parameters: Sequence[KernelParameter]) -> int:
         """Read from the ``{`` at token ``start``; the token behind its ``}``. Parameters in registers are declared."""
         end = self._find_labels(start)
         text, at = self.tokens.text, start
@@ -79,7 +79,8 @@ class Body:
         return end
 
     def _find_labels(self, start: int) -> int:
-        """Note the labels of each scope, which instructions may name before; the token behind the last ``}``."""
+        """Collect the labels of each scope, which instructions may name before their definition; returns the token
+        behind the last ``}``."""
         text, marks, opened = self.tokens.text, self.tokens.marks, list[int]()
         for at in islice(marks, bisect_left(marks, start), None):
             token = text[at]

@@ -6,7 +6,7 @@ import struct
 from dataclasses import dataclass, field
 
 from tilewright.ptx.constants import constant
-from tilewright.ptx.syntax import TYPE_BYTES, Immediate, Parameter, Reference, Variable
+from tilewright.ptx.syntax import TYPE_BYTES, Immediate, KernelParameter, Reference, Variable
 from tilewright.ptx.tokens import NAME, Tokens
 
 SPACES = frozenset(("global", "const", "shared", "local", "tex"))
@@ -46,11 +46,11 @@ def variables(tokens: Tokens, at: int, external: bool) -> tuple[list[Variable], 
         at += 1
 
 
-def parameters(tokens: Tokens, at: int) -> tuple[tuple[Parameter, ...], int]:
+def parameters(tokens: Tokens, at: int) -> tuple[tuple[KernelParameter, ...], int]:
     """(the parameters of the list that opens at token ``at``, the token behind its ``)``)."""
     if tokens.text[at] != "(":
         tokens.refuse(at, "'('")
-    found: list[Parameter] = []
+    found: list[KernelParameter] = []
     at += 1
     while tokens.text[at] != ")":
         if found:
@@ -62,7 +62,7 @@ def parameters(tokens: Tokens, at: int) -> tuple[tuple[Parameter, ...], int]:
         shape, at = _shape(tokens, at + 1)
         variable, at = _variable(tokens, at, "param", shape, True)
         array = not variable.count or variable.count != shape.length
-        found.append(Parameter(variable.name, variable.type, variable.bytes, variable.align, array))
+        found.append(KernelParameter(variable.name, variable.type, variable.bytes, variable.align, array))
     return tuple(found), at + 1
 
 

@@ -19,8 +19,8 @@ _ENDS = _LEAVES | {"bra", "brx"}
 
 
 @dataclass(frozen=True, slots=True)
-class Edge:
-    """Control goes from block ``source`` to ``target``, which is ``Flow.exit`` where the thread ends.
+class FlowEdge:
+    """An edge from block ``source`` to ``target``, which is ``Flow.exit`` where the thread ends.
 
     Taken where ``guard`` holds (always, without one), and, behind ``brx.idx``, where the index is ``case``.
     """
@@ -32,17 +32,17 @@ class Edge:
 
 
 @dataclass(frozen=True, slots=True)
-class Block:
-    """Instructions ``[first, last)`` of the body, run in a row."""
+class BasicBlock:
+    """Instructions ``[first, last)`` of the body, with edges out and in."""
 
     first: int
     last: int
-    out: tuple[Edge, ...]
-    into: tuple[Edge, ...]
+    out: tuple[FlowEdge, ...]
+    into: tuple[FlowEdge, ...]
 
 
 @dataclass(frozen=True, slots=True)
-class Loop:
+class NaturalLoop:
     """A natural loop: ``header`` dominates all ``blocks``, ``back`` lead to it.
 
     ``parent`` is the place of the loop around it in ``Flow.loops``; ``depth`` is 1 where there is none.
@@ -50,7 +50,7 @@ class Loop:
 
     header: int
     blocks: frozenset[int]
-    back: tuple[Edge, ...]
+    back: tuple[FlowEdge, ...]
     parent: int | None
     depth: int
 
@@ -65,12 +65,12 @@ class Flow:
     """
 
     entry: Entry
-    blocks: tuple[Block, ...]
+    blocks: tuple[BasicBlock, ...]
     order: tuple[int, ...]
     idom: tuple[int | None, ...]
     ipdom: tuple[int | None, ...]
-    loops: tuple[Loop, ...]
-    irreducible: tuple[Edge, ...]
+    loops: tuple[NaturalLoop, ...]
+    irreducible: tuple[FlowEdge, ...]
 
     @property
     def exit(self) -> int:
@@ -92,7 +92,7 @@ class Flow:
         return self.entry.body[self.blocks[block].first : self.blocks[block].last]
 
     def dominates(self, a: int, b: int) -> bool:
-        """Every path from the start to ``b`` comes through ``a``."""
+        """Whether every path from the entry to ``b`` passes ``a``."""
         rank, at = self.rank, b
         while rank.get(at, -1) > rank[a]:
             above = self.idom[at]
@@ -109,33 +109,33 @@ def graph(entry: Entry) -> Flow:
     number = {first: i for i, first in enumerate(leaders)}
     ends = [*leaders[1:], len(body)]
     out = [_edges(entry, i, body[end - 1], number, len(leaders)) for i, end in enumerate(ends) if leaders]
-    into: list[list[Edge]] = [[] for _ in leaders]
+    into: list[list[FlowEdge]] = [[] for _ in leaders]
     for edge in (e for edges in out for e in edges):
         if edge.target < len(leaders):
             into[edge.target].append(edge)
-    blocks = tuple(Block(f, e, tuple(o), tuple(i)) for f, e, o, i in zip(leaders, ends, out, into, strict=False))
+    blocks = tuple(BasicBlock(f, e, tuple(o), tuple(i)) for f, e, o, i in zip(leaders, ends, out, into, strict=False))
     return _analysed(entry, blocks)
 
 
-def _edges(entry: Entry, block: int, last: Instruction, number: dict[int, int], end: int) -> list[Edge]:
-    """Where control goes behind the last instruction of a block."""
+def _edges(entry: Entry, block: int, last: Instruction, number: dict[int, int], end: int) -> list[FlowEdge]:
+    """The edges out of a block, from its last instruction."""
     behind = number.get(last.index + 1, end)
     if last.opcode not in _ENDS:
-        return [Edge(block, behind)]
+        return [FlowEdge(block, behind)]
     if last.opcode == "bra":
-        taken = [Edge(block, number.get(_label(entry, last, 0), end), last.guard)]
+        taken = [FlowEdge(block, number.get(_label(entry, last, 0), end), last.guard)]
     elif last.opcode == "brx":
         listed = entry.targets[_name(entry, last, 1)]
         if not all(label in entry.labels for label in listed):
             _refuse(entry, last, "labels of the body in the list of targets")
         taken = [
-            Edge(block, number.get(entry.labels[label], end), last.guard, case) for case, label in enumerate(listed)
+            FlowEdge(block, number.get(entry.labels[label], end), last.guard, case) for case, label in enumerate(listed)
         ]
     else:
-        taken = [Edge(block, end, last.guard)]
+        taken = [FlowEdge(block, end, last.guard)]
     if last.guard is None:
         return taken
-    return [*taken, Edge(block, behind, Guard(last.guard.register, not last.guard.negated))]
+    return [*taken, FlowEdge(block, behind, Guard(last.guard.register, not last.guard.negated))]
 
 
 def _label(entry: Entry, branch: Instruction, operand: int) -> int:
@@ -155,7 +155,7 @@ def _refuse(entry: Entry, branch: Instruction, required: str) -> NoReturn:
     fail("PTX002", where=Location(f"<ptx {entry.name}>", branch.line), found=branch.name, required=required)
 
 
-def _analysed(entry: Entry, blocks: tuple[Block, ...]) -> Flow:
+def _analysed(entry: Entry, blocks: tuple[BasicBlock, ...]) -> Flow:
     n = len(blocks)
     forward = [[e.target for e in b.out] for b in blocks] + [[]]
     backward: list[list[int]] = [[] for _ in range(n + 1)]
@@ -223,7 +223,7 @@ def _dominates(idom: Sequence[int | None], rank: dict[int, int], a: int, b: int)
     return at == a
 
 
-def _loops(blocks: Sequence[Block], back: Sequence[Edge], rank: dict[int, int]) -> tuple[Loop, ...]:
+def _loops(blocks: Sequence[BasicBlock], back: Sequence[FlowEdge], rank: dict[int, int]) -> tuple[NaturalLoop, ...]:
     """Natural loops, outer before inner: the blocks that reach a back edge without passing its header."""
     members: dict[int, set[int]] = {}
     for edge in back:
@@ -234,11 +234,11 @@ def _loops(blocks: Sequence[Block], back: Sequence[Edge], rank: dict[int, int]) 
             if block not in inside and block in rank:
                 inside.add(block)
                 stack += [e.source for e in blocks[block].into]
-    found: list[Loop] = []
+    found: list[NaturalLoop] = []
     for header in sorted(members, key=lambda h: (-len(members[h]), rank[h])):
         around = [i for i, loop in enumerate(found) if header in loop.blocks]
         parent = max(around, key=lambda i: found[i].depth, default=None)
         own = tuple(e for e in back if e.target == header)
         depth = found[parent].depth + 1 if parent is not None else 1
-        found.append(Loop(header, frozenset(members[header]), own, parent, depth))
+        found.append(NaturalLoop(header, frozenset(members[header]), own, parent, depth))
     return tuple(found)

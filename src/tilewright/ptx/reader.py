@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from tilewright.ptx.body import Body
+from tilewright.ptx.body import BodyReader
 from tilewright.ptx.declarations import LINKAGE, SPACES, number, parameters, variables
 from tilewright.ptx.syntax import Entry, Module, Operand, Symbol, Variable
 from tilewright.ptx.tokens import NAME, NUMBER, Tokens, tokens
@@ -10,10 +10,10 @@ from tilewright.ptx.tokens import NAME, NUMBER, Tokens, tokens
 
 def read(text: str, file: str = "<ptx>") -> Module:
     """The module that ``text`` spells; a text that is no PTX raises PTX001 to PTX003 with its line in ``file``."""
-    return _Reader(tokens(text, file)).module()
+    return _ModuleReader(tokens(text, file)).module()
 
 
-class _Reader:
+class _ModuleReader:
     """Module scope: directives, variables, functions and kernels in their order."""
 
     def __init__(self, found: Tokens):
@@ -133,7 +133,7 @@ class _Reader:
             made = Entry(name, own, directives, shared, results=results, external=True)
             self.at += 1
         elif text[self.at] == "{":
-            body = Body(self.tokens, {**self.names, **{p.name: Symbol(p.name) for p in (*own, *results)}})
+            body = BodyReader(self.tokens, {**self.names, **{p.name: Symbol(p.name) for p in (*own, *results)}})
             self.at = body.read(self.at, self.files, [*own, *results])
             made = Entry(
                 name,

@@ -24,7 +24,7 @@ MOST_REGISTERS = 1 << 24
 
 
 @dataclass(slots=True)
-class _Scope:
+class _BlockScope:
     number: int
     names: dict[str, Operand] = field(default_factory=dict[str, Operand])
     ranges: dict[str, tuple[int, str, int]] = field(default_factory=dict[str, tuple[int, str, int]])
@@ -38,12 +38,12 @@ class Scopes:
     tokens: Tokens
     outside: Mapping[str, Operand]
     registers: dict[str, str] = field(default_factory=dict[str, str])
-    opened: list[_Scope] = field(default_factory=list[_Scope])
+    opened: list[_BlockScope] = field(default_factory=list[_BlockScope])
     count: int = 0
 
     def open(self) -> None:
         """Enter a scope."""
-        self.opened.append(_Scope(self.count))
+        self.opened.append(_BlockScope(self.count))
         self.count += 1
 
     def close(self) -> None:
@@ -117,7 +117,7 @@ class Scopes:
                 return operand
         return self.outside.get(name)
 
-    def _of_range(self, scope: _Scope, name: str) -> Operand | None:
+    def _of_range(self, scope: _BlockScope, name: str) -> Operand | None:
         """The register of a declaration ``prefix<count>``; a prefix may itself end in digits."""
         cut = len(name.rstrip("0123456789"))
         for start in range(max(cut, len(name) - 8), len(name)):

@@ -58,10 +58,10 @@ class Ssa:
 
 def ssa(flow: Flow) -> Ssa:
     """The SSA form of all registers that the reachable blocks name."""
-    return _Builder(flow).built()
+    return _SsaBuilder(flow).built()
 
 
-class _Builder:
+class _SsaBuilder:
     def __init__(self, flow: Flow):
         self.flow = flow
         self.used = [reads(i) for i in flow.entry.body]

@@ -147,7 +147,7 @@ class Variable:
 
 
 @dataclass(frozen=True, slots=True)
-class Parameter:
+class KernelParameter:
     """A parameter: a scalar of ``type``, or an array of ``bytes`` bytes where ``array``."""
 
     name: str
@@ -175,7 +175,7 @@ class Entry:
     """
 
     name: str
-    parameters: tuple[Parameter, ...]
+    parameters: tuple[KernelParameter, ...]
     directives: Mapping[str, tuple[int, ...]]
     shared: tuple[Variable, ...] = ()
     local: tuple[Variable, ...] = ()
@@ -184,7 +184,7 @@ class Entry:
     labels: Mapping[str, int] = field(default_factory=dict[str, int])
     targets: Mapping[str, tuple[str, ...]] = field(default_factory=dict[str, tuple[str, ...]])
     pragmas: tuple[Pragma, ...] = ()
-    results: tuple[Parameter, ...] = ()
+    results: tuple[KernelParameter, ...] = ()
     external: bool = False
 
 

@@ -13,10 +13,10 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr
-from tilewright.hw.spaces import Grain
+from tilewright.hw.spaces import ThreadGroup
 from tilewright.layout.plan import (
     ConversionPlan,
-    MatrixAccess,
+    MatrixInstruction,
     Pick,
     RegisterPlan,
     SharedPlan,
@@ -77,7 +77,7 @@ def _select(steps: RegisterPlan, source: SSAValue, count: int, room: Room) -> SS
 
 def _round_trip(plan: SharedPlan, source: SSAValue, count: int, dtype: DType, room: Room) -> SSAValue:
     shared = room.shared(-(-plan.tile.size_bytes // dtype.bytes))
-    barrier = t.WarpBarrier if room.warps and plan.barrier is Grain.WARP else t.Barrier
+    barrier = t.WarpBarrier if room.warps and plan.barrier is ThreadGroup.WARP else t.Barrier
     if room.again:
         room.emit(barrier())
     arrange = plan.store.arrange
@@ -98,7 +98,7 @@ def _accesses(
     side: SharedSide, shared: SSAValue, buffer: SSAValue, plan: SharedPlan, room: Room, *, store: bool
 ) -> None:
     for access in side.accesses:
-        if isinstance(access, MatrixAccess):
+        if isinstance(access, MatrixInstruction):
             matrix = a.StoreMatrix if store else a.LoadMatrix
             room.emit(
                 matrix(

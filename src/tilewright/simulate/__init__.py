@@ -1,7 +1,7 @@
-"""The oracle: runs Transport IR on NumPy data and reports what the hardware would do wrong with it.
+"""The simulator: executes Transport IR on NumPy data and reports what the hardware would do wrong with it.
 
-It shares no code with what it judges: fragments, descriptors and addresses are decoded here, from the IR's text and the
-vendor's manuals, and nothing of the layout calculus or the checkers is used.
+It is an oracle, so it shares no code with what it judges: fragments, descriptors and addresses are decoded here, from
+the IR's text and the vendor's manuals, and nothing of ``layout``, ``legal`` or the provers is used.
 """
 
 from __future__ import annotations

@@ -1,4 +1,5 @@
-"""An agent: threads that walk one block in step, with their symbols, register buffers and place among the others."""
+"""An agent: a group of threads that execute one block in lockstep, with their symbols, register buffers and thread
+ids."""
 
 from __future__ import annotations
 
@@ -6,7 +7,7 @@ from collections.abc import Generator
 
 from xdsl.ir import SSAValue
 
-from tilewright.simulate.barriers import ThreadBarrier, Waiting
+from tilewright.simulate.barriers import ArrivalBarrier, Waiting
 from tilewright.simulate.cta import Cta
 from tilewright.simulate.memory import Moment
 from tilewright.simulate.registers import RegisterBuffer
@@ -17,8 +18,8 @@ _ELECTED_LANE = 13
 
 
 class Agent:
-    """``threads`` are their ids as the code sees them, ``rows`` their places in the cluster; ``group`` all that walk
-    with them, which is more where one of a warpgroup is elected."""
+    """``threads`` are their ids as the code sees them, ``rows`` their row numbers within the cluster; ``group`` are all
+    threads in lockstep with them, which are more where one thread of a warpgroup is elected."""
 
     def __init__(self, cta: Cta, threads: Array, rows: Array, *, parent: Agent | None = None, label: str = "the CTA"):
         self.cta, self.launch = cta, cta.launch
@@ -40,31 +41,32 @@ class Agent:
         self.barrier, self.instance, self.epoch = parent.barrier, parent.instance, parent.epoch
 
     def elected(self) -> Agent:
-        """One thread of the first warp alone: not its first, as kernels may not know which ``elect.sync`` picks."""
+        """An agent of one thread of the first warp. It is not the first thread: kernels must not rely on which one
+        ``elect.sync`` picks."""
         one = slice(_ELECTED_LANE, _ELECTED_LANE + 1)
         child = Agent(self.cta, self.threads[one], self.rows[one], parent=self, label=self.label)
         child.group = self.group
         return child
 
     def moment(self) -> Moment:
-        """Now, for what is noted about global memory."""
+        """The current program, epoch and threads, as recorded with accesses to global memory."""
         return Moment(self.instance, self.epoch, self.rows)
 
     def count(self, registers: int) -> None:
-        """Account for work."""
+        """Add to the run's count of thread-register operations."""
         self.launch.operations += registers * len(self.rows)
 
-    def arrive(self, meeting: ThreadBarrier) -> int:
+    def arrive(self, meeting: ArrivalBarrier) -> int:
         """Arrive at a barrier; the round that will complete it."""
         round_ = meeting.rounds + 1
         meeting.arrive(len(self.rows), self.cta.clocks.release(self.rows, self.group), self.launch.new_epoch)
         return round_
 
-    def meet(self, meeting: ThreadBarrier, what: str) -> Generator[Waiting]:
-        """Arrive, and wait for the others."""
+    def meet(self, meeting: ArrivalBarrier, what: str) -> Generator[Waiting]:
+        """Arrive at a barrier, and wait for the others."""
         yield from self.await_round(meeting, self.arrive(meeting), what)
 
-    def await_round(self, meeting: ThreadBarrier, round_: int, what: str) -> Generator[Waiting]:
+    def await_round(self, meeting: ArrivalBarrier, round_: int, what: str) -> Generator[Waiting]:
         """Wait for a round that was arrived at."""
         yield Waiting(
             lambda: meeting.rounds >= round_,

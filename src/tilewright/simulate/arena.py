@@ -1,8 +1,8 @@
-"""Shared memory of one CTA as bytes, with who touched each of them last and whether that was before.
+"""Shared memory of one CTA as bytes, with the last accesses to each of them and whether they happened before.
 
-All buffers lie in one arena, so that buffers laid over each other are seen to alias. Accesses come from threads (the
-generic proxy) and from engines (tensor copies, wgmma: the asynchronous proxy); each must know of those it conflicts
-with. Shadows are kept for cells of the smallest element's size.
+All buffers lie in one arena, so that buffers that overlap are seen to alias. Accesses come from threads (the generic
+proxy) and from engines (tensor copies, wgmma: the async proxy); each must be ordered after those it conflicts with.
+Access records are kept for cells of the smallest element's size.
 """
 
 from __future__ import annotations
@@ -108,10 +108,8 @@ class Arena:
         return clash
 
     def copies_write(self, cells: Array, who: Array, column: int, time: int) -> SharedConflict | None:
-        """The cp.async of threads ``who`` of a warp write until ``column`` reaches ``time``; the first conflict.
-
-        Copies of one warp that nothing waited for in between may land in any order: they conflict with each other too.
-        """
+        """The cp.async of threads ``who`` of a warp write until ``column`` reaches ``time``; the first conflict. Copies
+        of one warp with no wait between them may complete in any order, so they conflict with each other too."""
         clash = self._unknown_writer(cells, self.clocks.known[who, self._writer[cells]])
         clash = clash or self._unknown_readers(cells, self.clocks.known, who)
         self._written_by(cells, np.full(len(cells), column), np.full(len(cells), time))
@@ -169,7 +167,7 @@ class Arena:
 
 
 def _pick(table: Array, row: Array, column: Array) -> Array:
-    """``table[row, column]``, by numbers into it as one row."""
+    """``table[row, column]``, indexed through the flattened table."""
     return table.reshape(-1).take(row * table.shape[1] + column)
 
 

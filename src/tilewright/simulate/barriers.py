@@ -1,4 +1,4 @@
-"""Where agents wait: CTA and named barriers, and mbarriers with their phases, arrivals and transaction bytes."""
+"""Barriers at which agents wait: CTA and named barriers, and mbarriers with phases, arrivals and transaction bytes."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _REMEMBERED = 8  # rounds; an agent that has arrived can't be more than one behi
 
 @dataclass(frozen=True)
 class Waiting:
-    """An agent stands still until ``ready`` holds; ``what`` says for whom, should nobody ever come."""
+    """An agent is blocked until ``ready`` holds; ``what`` describes the wait in a deadlock report."""
 
     ready: Callable[[], bool]
     what: Callable[[], str]
 
 
 @dataclass
-class ThreadBarrier:
+class ArrivalBarrier:
     """A barrier for ``threads`` threads; ``rounds`` counts how often all have arrived."""
 
     threads: int
@@ -72,11 +72,11 @@ class SimulatedMbarrier:
         return True
 
     def expect(self, tx_bytes: int) -> None:
-        """Bytes that the phase must see."""
+        """Add transaction bytes that the current phase must receive."""
         self.tx_bytes += tx_bytes
 
     def complete(self, tx_bytes: int) -> None:
-        """Bytes that have landed."""
+        """Count transaction bytes that a copy has written."""
         self.tx_bytes -= tx_bytes
         self._settle()
 
@@ -84,7 +84,7 @@ class SimulatedMbarrier:
         return f"{self.name} in phase {self.completed}, {self.pending} arrivals and {self.tx_bytes} bytes short"
 
     def passed(self, parity: int) -> bool:
-        """The phase of this parity has completed: the current one has the other parity."""
+        """Whether the phase of this parity has completed, which is so when the current one has the other parity."""
         return self.completed % 2 != parity
 
     def _settle(self) -> None:

@@ -1,4 +1,4 @@
-"""How much work a launch is, before anything runs: thread-register operations, with loops at their longest."""
+"""An estimate of a launch's work before anything runs: thread-register operations, with loops at their longest."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ from tilewright.transport.dialect import (
 
 DEFAULT_BUDGET = 500_000_000
 _PER_SECOND = 10_000_000
-"""On one core, about: 5 to 12 million were measured for products and softmax."""
+"""Thread-register operations per second on one core; 5 to 12 million were measured for products and softmax."""
 
 
 def check_budget(kernel: Kernel, symbols: Mapping[str, int], budget: float) -> None:
@@ -45,7 +45,7 @@ def check_budget(kernel: Kernel, symbols: Mapping[str, int], budget: float) -> N
 
 
 def _rounded(work: int) -> str:
-    """A number not below ``work``, as short as a person would write it: 2e9."""
+    """A number not below ``work``, written shortly: 2e9."""
     zeros = len(str(work)) - 1
     return f"{work // 10**zeros + 1}e{zeros}"
 

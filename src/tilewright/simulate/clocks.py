@@ -1,12 +1,12 @@
-"""Vector clocks: what each thread of a CTA knows to have happened.
+"""Vector clocks: for each thread of a CTA, which events happened before what it does next.
 
-A row is a thread. The first columns are the CTA's threads, counted in stretches between their releases; then come the
-engines that work beside them: one column for each mbarrier (its completed phases), for each warp its cp.async (counted
-by the arrivals that wait for them), and for each warpgroup its wgmma groups and its bulk groups that have ended. An
-access at ``(column, time)`` happened before what a thread does now if its row holds at least ``time`` in that column.
+A row is a thread. The first columns are the CTA's threads, counted in intervals between their releases. Further columns
+count asynchronous work: for each mbarrier its completed phases, for each warp its cp.async (by the arrivals that wait
+for them), and for each warpgroup its completed wgmma groups and bulk groups. An access at ``(column, time)`` happened
+before what a thread does next if its row holds at least ``time`` in that column.
 
-``fenced`` is the same for the asynchronous proxy: which generic accesses are, by a proxy fence on the way, visible to
-asynchronous operations that the thread starts.
+``fenced`` holds the same for the async proxy: which generic accesses a proxy fence has made visible to the asynchronous
+operations that the thread starts.
 """
 
 from __future__ import annotations
@@ -21,13 +21,13 @@ from tilewright.simulate.symbols import Array
 
 @dataclass(frozen=True)
 class Clock:
-    """What is handed over from the threads that release to those that acquire."""
+    """The clock values that a release hands to an acquire."""
 
     known: Array
     fenced: Array
 
     def joined(self, other: Clock | None) -> Clock:
-        """Everything that either knows."""
+        """The element-wise maximum of both."""
         if other is None:
             return self
         return Clock(np.maximum(self.known, other.known), np.maximum(self.fenced, other.fenced))
@@ -59,7 +59,7 @@ class CtaClocks:
         return self._copies + warp
 
     def generic(self, columns: Array) -> Array:
-        """Which columns stand for the generic proxy: threads, and cp.async on their behalf."""
+        """Which columns stand for the generic proxy: threads, and cp.async."""
         return (columns < self.threads) | ((columns >= self._copies) & (columns < self._wgmma))
 
     def wgmma(self, row: int) -> int:
@@ -71,7 +71,7 @@ class CtaClocks:
         return self._bulk + row // WARPGROUP_THREADS
 
     def name(self, column: int) -> str:
-        """Who a column stands for."""
+        """What a column stands for, for messages."""
         if column < self._mbarriers:
             return f"thread {column}"
         if column < self._copies:
@@ -84,32 +84,33 @@ class CtaClocks:
 
     # -- events ---------------------------------------------------------------------------------------------------
     def release(self, rows: Array, group: Array) -> Clock:
-        """What ``rows`` know now; afterwards all threads that walk with them (``group``) begin a new stretch."""
+        """The joined clock of ``rows``; afterwards all threads in lockstep with them (``group``) begin a new
+        interval."""
         clock = Clock(self.known[rows].max(axis=0), self.fenced[rows].max(axis=0))
         self.tick(group)
         return clock
 
     def reached(self, column: int, time: int) -> Clock:
-        """That an engine has reached ``time``, and nothing else."""
+        """A clock that states only that an engine's column has reached ``time``."""
         known = np.zeros_like(self.known[0])
         known[column] = time
         return Clock(known, np.zeros_like(known))
 
     def acquire(self, rows: Array, clock: Clock) -> None:
-        """``rows`` learn what was released."""
+        """Join a released clock into those of ``rows``."""
         self.known[rows] = np.maximum(self.known[rows], clock.known)
         self.fenced[rows] = np.maximum(self.fenced[rows], clock.fenced)
 
     def learn(self, rows: Array, column: int, time: int) -> None:
-        """``rows`` know that an engine has reached ``time``."""
+        """Set an engine's column of ``rows`` to at least ``time``."""
         self.known[rows, column] = np.maximum(self.known[rows, column], time)
 
     def fence_proxy(self, rows: Array, group: Array) -> None:
-        """What ``rows`` know of generic accesses becomes visible to asynchronous ones."""
+        """Generic accesses in the clocks of ``rows`` become visible to asynchronous operations that they start."""
         self.fenced[rows] = np.maximum(self.fenced[rows], self.known[rows])
         self.tick(group)
 
     def tick(self, group: Array) -> None:
-        """A new stretch for threads that walk together."""
+        """Begin a new interval for threads in lockstep."""
         self.time[group] += 1
         self.known[group, group] = self.time[group]

@@ -170,12 +170,12 @@ def _combine(fn: str, buffers: Sequence[RegisterBuffer], mine: list[Array], othe
 
 
 def _wrapped(value: Value) -> Value:
-    """An integer as 64 bits hold it."""
+    """An integer reduced to 64 bits, two's complement."""
     return (value + (1 << 63)) % (1 << 64) - (1 << 63) if type(value) is int else value
 
 
 def _live(op: TransportOp, symbols: Symbols, node: Any, count: int) -> Array | None:
-    """Which registers somebody needs, the same for all threads; None: all."""
+    """Which registers are used later, the same for all threads; None: all."""
     value = np.asarray(symbols.of(node, count), np.bool_)
     assert value.size in (1, count), f"{op.name}: live depends on the thread"
     return None if value.all() else np.broadcast_to(value.ravel(), count)

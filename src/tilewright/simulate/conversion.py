@@ -24,7 +24,7 @@ def run_select(op: Select, source: RegisterBuffer, target: RegisterBuffer, symbo
 
 
 def run_exchange(op: Exchange, source: RegisterBuffer, target: RegisterBuffer, symbols: Symbols) -> None:
-    """All rounds at once: what a lane receives is what the other one sends."""
+    """All rounds at once: each lane receives what its partner sends."""
     threads, elements = len(source.data), op.elements.data
     if threads % _LANES:
         refuse(op, "SIM019", found=f"a shuffle by {threads} threads", required="whole warps")
@@ -40,7 +40,7 @@ def run_exchange(op: Exchange, source: RegisterBuffer, target: RegisterBuffer, s
 
 
 def _places(op: TransportOp, choices: Any, indices: Any, symbols: Symbols, threads: int) -> Array:
-    """For every thread the chosen number of each pick."""
+    """For every thread the number that each pick chooses."""
     columns: list[Array] = []
     for row, index in zip(choices, indices, strict=True):
         numbers = np.array([c.data for c in row])
@@ -56,7 +56,7 @@ def _column(value: Any, threads: int) -> Array:
 
 
 def _spread(first: Array, elements: int) -> Array:
-    """All registers of groups that begin at ``first``."""
+    """All registers of the groups that begin at ``first``."""
     return (first[:, :, None] + np.arange(elements)).reshape(len(first), -1)
 
 
@@ -73,7 +73,7 @@ def _move(op: TransportOp, source: RegisterBuffer, target: RegisterBuffer, regis
 
 
 def meet_in_warps(agent: Agent) -> None:
-    """Each warp's threads learn what its others know."""
+    """Join the clocks of each warp's threads, as a warp-synchronous instruction does."""
     clocks = agent.cta.clocks
     for first in range(0, len(agent.rows), _LANES):
         warp = agent.rows[first : first + _LANES]

@@ -1,4 +1,4 @@
-"""A cluster of CTAs: each one's shared memory and barriers, their common clocks, what is in flight beside threads."""
+"""A cluster of CTAs: shared memory and barriers of each, their common clocks, and asynchronous work in flight."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tilewright.simulate.arena import Arena
-from tilewright.simulate.barriers import SimulatedMbarrier, ThreadBarrier
+from tilewright.simulate.barriers import ArrivalBarrier, SimulatedMbarrier
 from tilewright.simulate.clocks import CtaClocks
 from tilewright.simulate.launch import SimulatedLaunch
 from tilewright.simulate.memory import SharedBuffer
@@ -64,7 +64,8 @@ def _bytes(op: Shared) -> int:
 
 @dataclass
 class BulkGroups:
-    """The bulk groups of one thread: copies outstanding in each, first until read, then until written."""
+    """The bulk groups of one thread: copies outstanding in each, until their source is read and until they are
+    written."""
 
     committed: int = 0
     waited: int = 0
@@ -72,14 +73,14 @@ class BulkGroups:
     writing: dict[int, int] = field(default_factory=dict[int, int])
 
     def settled(self, group: int, *, read: bool) -> bool:
-        """Every group up to ``group`` has been read, or also written."""
+        """Whether every group up to ``group`` has been read, or also written."""
         open_groups = [g for g, n in (self.reading if read else self.writing).items() if n]
         return all(g > group for g in open_groups)
 
 
 @dataclass
 class WgmmaGroups:
-    """The wgmma groups of one warpgroup: products are done in order, some time after they are issued."""
+    """The wgmma groups of one warpgroup; products complete in order, some time after they are issued."""
 
     committed: int = 0
     retired: int = 0
@@ -103,7 +104,7 @@ class WgmmaGroups:
 
 @dataclass
 class WarpCopies:
-    """The cp.async of one warp: those that have not landed, and what waits until all that were started before have."""
+    """The cp.async of one warp: those outstanding, and actions that wait for all copies started before them."""
 
     arrivals: int = 0
     _started: int = 0
@@ -113,13 +114,13 @@ class WarpCopies:
     )
 
     def start(self) -> int:
-        """Copies that start together; their number."""
+        """Start copies that complete together; returns their number."""
         self._started += 1
         self._outstanding.add(self._started)
         return self._started
 
     def landed(self, number: int) -> None:
-        """Copies have landed."""
+        """Record that copies have completed."""
         self._outstanding.discard(number)
         ready = [then for needed, then in self._waiting if not needed & self._outstanding]
         self._waiting = [(needed, then) for needed, then in self._waiting if needed & self._outstanding]
@@ -127,7 +128,7 @@ class WarpCopies:
             then()
 
     def await_all(self, then: Callable[[], None]) -> None:
-        """``then`` as soon as everything started until now has landed."""
+        """Run ``then`` as soon as every copy started until now has completed."""
         if not self._outstanding:
             then()
             return
@@ -148,7 +149,7 @@ class Cta:
         self.shared: dict[SSAValue, SharedBuffer] = {}
         self.mbarriers: dict[SSAValue, list[SimulatedMbarrier]] = {}
         self.maps: dict[SSAValue, Encoded] = {}
-        self.meetings: dict[object, ThreadBarrier] = {}
+        self.meetings: dict[object, ArrivalBarrier] = {}
         self.bulk: dict[int, BulkGroups] = {}
         self.wgmma: dict[int, WgmmaGroups] = {}
         self.copies: dict[int, WarpCopies] = {}
@@ -172,25 +173,25 @@ class Cta:
             SimulatedMbarrier(f"{name}[{i}]", first + i, kind.count.data) for i in range(kind.slots.data)
         ]
 
-    def meeting(self, key: object, threads: int) -> ThreadBarrier:
-        """The barrier called ``key``."""
-        return self.meetings.setdefault(key, ThreadBarrier(threads))
+    def meeting(self, key: object, threads: int) -> ArrivalBarrier:
+        """The CTA or named barrier called ``key``, created on first use."""
+        return self.meetings.setdefault(key, ArrivalBarrier(threads))
 
 
 class ClusterState:
-    """The CTAs that run together, one without clusters, and the seeded order of what happens to them."""
+    """The CTAs of a cluster (one without clusters), and the seeded order of what happens to them."""
 
     def __init__(self, launch: SimulatedLaunch, plan: SharedAllocation, index: int, size: int):
         self.launch, self.plan, self.index, self.size = launch, plan, index, size
         threads = launch.kernel.threads.data
         self.clocks = CtaClocks(size * threads, size * plan.slots)
-        self.meeting = ThreadBarrier(size * threads)
+        self.meeting = ArrivalBarrier(size * threads)
         self.order = random.Random(launch.order.random())
         self.eager = self.order.choice((0.05, 0.5, 0.95))
         self.ctas = tuple(Cta(self, rank) for rank in range(size))
 
     def in_flight(self) -> list[Callable[[], None]]:
-        """What could happen next beside the threads."""
+        """The asynchronous events that could happen next."""
         return [
             event for cta in self.ctas for event in (*cta.transfers, *(g.step for g in cta.wgmma.values() if g.queue))
         ]

@@ -1,4 +1,4 @@
-"""What the element-wise functions compute on register values; each result is rounded to its dtype by the caller."""
+"""Element-wise functions on register values; the caller rounds each result to its dtype."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ _COMPOSED: dict[UnaryFn, Callable[[Any], Any]] = {
     UnaryFn.SIGMOID: _sigmoid,
     UnaryFn.ERF: _erf,
 }
-"""Functions that NumPy has not."""
+"""Functions that NumPy lacks."""
 
 
 def _function(fn: UnaryFn) -> Callable[[Any], Any]:
@@ -122,7 +122,8 @@ def fma(a: Any, b: Any, c: Any) -> Array:
 
 
 def _to_odd(product: Array, addend: Array, total: Array) -> Array:
-    """``total``, the sum rounded to nearest, as the neighbour whose last bit is 1 where it isn't the exact sum."""
+    """``total`` (a sum rounded to nearest) rounded to odd: the neighbour whose last bit is 1 where the sum is not
+    exact."""
     back = total - product
     error = (product - (total - back)) + (addend - back)
     even = (total.view(np.int64) & 1) == 0
@@ -164,7 +165,7 @@ def _truncated(value: Array, target: DType) -> Array:
 
 
 def argmax(value: Array, index: Array, other: Array, other_index: Array) -> Array:
-    """Where ``other`` replaces ``value``: it is greater, or NaN first, or equal with the lower index."""
+    """Where ``other`` replaces ``value``: it is greater, or it is the first NaN, or equal with the lower index."""
     nan, other_nan = np.isnan(value), np.isnan(other)
     greater = (other > value) | (other_nan & ~nan)
     equal = (other == value) | (other_nan & nan)

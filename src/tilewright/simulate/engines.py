@@ -1,7 +1,7 @@
 """The asynchronous ops: mbarriers, tensor copies, bulk groups, wgmma, fences, as one agent issues and awaits them.
 
-A copy or product is checked when it is issued, against what its issuer knows, and takes effect at some later moment
-that the seed chooses: at the latest when it is waited for.
+A copy or product is checked when it is issued, against the clocks of its issuer, and takes effect at some later moment
+that the seed chooses, at the latest when it is waited for.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def run_asynchronous(op: TransportOp, agent: Agent) -> Generator[Waiting]:
 
 
 def check_finished(agent: Agent) -> None:
-    """At an agent's end nothing that it started may still use its shared memory or registers (SIM018)."""
+    """Refuse (SIM018) an agent that ends while work it started still uses its shared memory or registers."""
     kernel = agent.launch.kernel
     for row in agent.rows:
         groups = agent.cta.bulk.get(int(row))
@@ -119,7 +119,7 @@ def check_finished(agent: Agent) -> None:
 
 # -- mbarriers ---------------------------------------------------------------------------------------------------------
 def _peer(op: TransportOp, agent: Agent, rank: Expr | None) -> Cta:
-    """The CTA of a rank of the cluster, which must not have ended; None: the executing one."""
+    """The CTA of a cluster rank, which must not have ended; None: the executing one."""
     if rank is None:
         return agent.cta
     ctas, number = agent.cta.cluster.ctas, agent.symbols.uniform(rank)
@@ -136,7 +136,7 @@ def _outlives(op: TransportOp, cta: Cta) -> None:
 
 
 def _barrier(op: Any, agent: Agent, cta: Cta, *, engine: bool = False) -> SimulatedMbarrier:
-    """The barrier of an op in ``cta``; refuses one whose initialisation the threads can't have seen."""
+    """The barrier of an op in ``cta``; refuses one whose initialisation did not happen before."""
     bars = cta.mbarriers.get(op.bars, [])
     index = agent.symbols.uniform(op.index.expr)
     if not 0 <= index < len(bars):

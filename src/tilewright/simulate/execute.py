@@ -1,9 +1,9 @@
-"""Running a kernel: CTAs in a seeded order, each a set of agents whose steps a seeded order interleaves.
+"""Running a kernel: CTAs in a seeded order, each a set of agents whose steps are interleaved in a seeded order.
 
-An *agent* is a group of threads that walk one block in step: the CTA, or inside roles a warpgroup. All ops are the
-same for the threads of an agent, so one NumPy operation does an op for all of them. An agent is a generator that yields
-where it must wait or may be overtaken; copies and products in flight take effect between its steps. That the order of
-accesses inside an agent does not matter is checked by clocks, not by trying orders.
+An *agent* is a group of threads in lockstep: the CTA, or inside roles a warpgroup. All ops are the same for the threads
+of an agent, so one NumPy operation executes an op for all of them. An agent is a generator that yields where it waits
+or may be overtaken; copies and products in flight take effect between its steps. That the order of accesses inside an
+agent does not matter is checked by vector clocks, not by trying orders.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class ClusterSchedule:
         self._resume(agent, walk)
 
     def run(self) -> None:
-        """Until all agents have ended and everything has landed; SIM014 if they wait for each other."""
+        """Run until all agents have ended and all asynchronous work has completed; SIM014 on deadlock."""
         cluster, kernel = self.cluster, self.cluster.launch.kernel
         while self._running:
             ready = [entry for entry in self._running if entry[2].ready()]
@@ -110,7 +110,7 @@ class ClusterSchedule:
 
 
 class Walk:
-    """One agent on its way through a block."""
+    """One agent's execution of a block."""
 
     def __init__(self, schedule: ClusterSchedule, agent: Agent):
         self.schedule, self.agent = schedule, agent
@@ -167,7 +167,7 @@ class Walk:
         self.agent.instance = outside
 
     def _mine(self, op: Programs) -> Iterator[tuple[int, ...]]:
-        """The coordinates of this CTA's programs, in the order it takes them."""
+        """The coordinates of this CTA's programs, in execution order."""
         extents = [self.symbols.uniform(e.expr) for e in op.extents]
         whole, shape, cluster = tuple(extents), op.cluster_shape, self.cta.cluster
         if cluster.size != shape[0] * shape[1] or (
@@ -216,7 +216,7 @@ class Walk:
         return sorted(every, key=order)
 
     def _step(self, op: TransportOp) -> bool:
-        """An op that neither waits nor starts anything; False if it is none of these."""
+        """Execute an op that neither waits nor starts asynchronous work; False if it is none of these."""
         agent = self.agent
         buffers = agent.buffers
         match op:

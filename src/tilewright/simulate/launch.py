@@ -1,4 +1,4 @@
-"""What all CTAs of one run share."""
+"""State that all CTAs of one run share."""
 
 from __future__ import annotations
 
@@ -34,14 +34,14 @@ class SimulatedLaunch:
     _instances: dict[Hashable, int] = field(default_factory=dict[Hashable, int])
 
     def shared(self, threads: Array) -> LaunchNumbers:
-        """What agents over these consecutive threads compute once."""
+        """The cache of values that all agents over these consecutive threads compute alike."""
         key = (int(threads[0]), len(threads))
         if key not in self._shared:
             self._shared[key] = LaunchNumbers.over(self.arguments.symbols)
         return self._shared[key]
 
     def new_epoch(self) -> int:
-        """A stretch between barriers, numbered over the whole run."""
+        """The number of the next interval between barriers, unique over the whole run."""
         self.epochs += 1
         return self.epochs
 

@@ -1,4 +1,5 @@
-"""Accesses to tensors and shared buffers, with every check the oracle makes: bounds, vectors, poison, races."""
+"""Accesses to tensors and shared buffers, with every check of the simulator: bounds, alignment, undefined values,
+races."""
 
 from __future__ import annotations
 
@@ -32,7 +33,7 @@ AccessWord: TypeAlias = Literal["read", "write", "add"]
 
 @dataclass
 class Moment:
-    """When and by whom an access happens: the program's number, the epoch, the threads by their place in the CTA."""
+    """When and by whom an access happens: the program's number, the epoch, the thread ids in the CTA."""
 
     instance: int
     epoch: int
@@ -123,7 +124,7 @@ class GlobalMemory:
     def watch(
         self, op: TransportOp, tensor: BoundTensor, where: tuple[Array, ...], who: Array, at: Moment, kind: AccessWord
     ) -> None:
-        """Note an access to a tensor that the kernel writes; refuse it if it conflicts with another."""
+        """Record an access to a tensor that the kernel writes; refuse it if it conflicts with another."""
         shadow = self.watched.get(tensor.name)
         if shadow is None:
             return

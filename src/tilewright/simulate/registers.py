@@ -1,4 +1,4 @@
-"""A group of threads' register buffers, with poison: what has not been written may not be read."""
+"""A group of threads' register buffers; reading an element that was never written is refused."""
 
 from __future__ import annotations
 
@@ -29,7 +29,8 @@ class RegisterBuffer:
 
     @staticmethod
     def declare(op: Registers, first_thread: int, threads: int) -> RegisterBuffer:
-        """An undefined buffer. Its registers held something else before: a wgmma that uses them wants a fence."""
+        """An undefined buffer. Its registers held other values before, so a wgmma that uses them needs a
+        wgmma.fence."""
         kind = op.buffer.type
         shape = (threads, kind.count.data)
         dtype = kind.dtype.dtype
@@ -61,7 +62,7 @@ class RegisterBuffer:
         return RegisterBuffer(self.hint, self.dtype, self.data[part], written, self.first_thread + first)
 
     def touch(self, op: TransportOp, registers: Array | slice = ALL) -> None:
-        """An ordinary op reads or writes ``registers``; refuses those that a wgmma in flight uses."""
+        """Record an ordinary read or write of ``registers``; refuses those that a wgmma in flight uses."""
         self.touched = True
         if self.group is not None and self.group[registers].any():
             refuse(
@@ -72,13 +73,13 @@ class RegisterBuffer:
             )
 
     def hold(self, registers: slice, group: int) -> None:
-        """A wgmma of ``group`` uses ``registers`` from now on."""
+        """Mark ``registers`` as used by wgmma group ``group`` until it retires."""
         if self.group is None:
             self.group = np.zeros(self.count, np.int64)
         self.group[registers] = group
 
     def retire(self, group: int) -> None:
-        """All groups up to ``group`` are done with their registers."""
+        """Release the registers of all groups up to ``group``."""
         if self.group is not None:
             self.group[self.group <= group] = 0
 
@@ -100,7 +101,7 @@ class RegisterBuffer:
             )
 
     def wrote(self, mask: Array | None = None, registers: Array | None = None) -> None:
-        """Note what now has a value: the elements of ``mask``, or ``registers`` of every thread, or everything."""
+        """Mark as defined: the elements of ``mask``, or ``registers`` of every thread, or everything."""
         if self.written is None:
             return
         if mask is not None:
@@ -111,7 +112,7 @@ class RegisterBuffer:
             self.written = None
 
     def spoil(self, registers: Array) -> None:
-        """Make ``registers`` of every thread undefined."""
+        """Mark ``registers`` of every thread as undefined."""
         if len(registers):
             self.written = np.ones(self.data.shape, np.bool_) if self.written is None else self.written
             self.written[:, registers] = False

@@ -1,4 +1,4 @@
-"""What a run of the simulator tells, and how it reports what it finds wrong."""
+"""The report of a run, and diagnostics at the user's lines."""
 
 from __future__ import annotations
 

@@ -1,8 +1,8 @@
-"""Who touched which element of a tensor last: races in global memory, found while a kernel runs.
+"""Last accesses to each element of a tensor: races in global memory, found while a kernel runs.
 
-Between two meetings of its threads (a barrier) a CTA's accesses are unordered; an *epoch* numbers the stretches between
-barriers and is unique over the whole run. Two accesses of one element race if at least one writes, different threads
-made them, and no barrier lies between. Threads of different programs never meet.
+Between two barriers a CTA's accesses are unordered; an *epoch* numbers the intervals between barriers and is unique
+over the whole run. Two accesses of one element race if at least one writes, different threads made them, and no barrier
+lies between. Accesses of different programs are never ordered.
 """
 
 from __future__ import annotations

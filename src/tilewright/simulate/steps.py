@@ -1,4 +1,4 @@
-"""Programs of several kernels: they run one after another, and hand tensors on in workspaces."""
+"""Programs of several kernels, which run one after another and pass tensors in workspaces."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ _POISON = 0xFF
 
 @dataclass(frozen=True)
 class LaunchStep:
-    """One kernel; ``buffers`` names what it takes for a tensor argument where that is not the argument of its name,
-    ``extents`` by symbol those by which it takes dense tensors, where they are not the arguments'."""
+    """One kernel. ``buffers`` maps its tensor arguments to workspaces where they are not the program's arguments of that
+    name; ``extents`` are, by symbol, those with which it takes dense tensors, where they are not the arguments'."""
 
     kernel: Kernel
     buffers: Mapping[str, str]

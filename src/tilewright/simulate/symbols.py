@@ -71,7 +71,8 @@ class RegisterNumbers:
 
 @dataclass
 class LaunchNumbers:
-    """What the agents over equal threads of one launch compute once: all over ``names``, which they bind alike."""
+    """Values that agents over equal threads of one launch compute once, over the symbols ``names``, which they bind
+    alike."""
 
     names: frozenset[str]
     values: dict[tuple[Expr, int], Value] = field(default_factory=dict[tuple[Expr, int], "Value"])
@@ -79,7 +80,7 @@ class LaunchNumbers:
 
     @staticmethod
     def over(arguments: Mapping[str, int]) -> LaunchNumbers:
-        """For threads of a launch with these arguments."""
+        """The cache for threads of a launch with these arguments."""
         return LaunchNumbers(frozenset((*arguments, THREAD, REGISTER)))
 
 

@@ -1,4 +1,4 @@
-"""Tensor copies decoded from what ``cuTensorMapEncodeTiled`` is given: which element of a box lies at which byte.
+"""Tensor copies decoded from the arguments of ``cuTensorMapEncodeTiled``: which element of a box lies at which byte.
 
 Source: CUDA Driver API, cuTensorMapEncodeTiled; PTX ISA 9.1, 5.5 (tensors, boxes, swizzling modes).
 """
@@ -92,10 +92,8 @@ def address_of(array: Array) -> int:
 
 
 def indices(tensor: BoundTensor, source: Array) -> tuple[Array, ...] | None:
-    """Coordinates of the elements at byte offsets ``source`` of the tensor; None if one is no element of it.
-
-    Of the elements of an input that lie at one place, as sliding windows and repeated rows have them, it is any.
-    """
+    """Coordinates of the elements at byte offsets ``source`` of the tensor; None if one is no element of it. Where
+    several elements of an input share a place (sliding windows, repeated rows), it is any of them."""
     shape, strides = tensor.array.shape, tensor.array.strides
     found = [np.zeros_like(source) for _ in shape]
     reach = tensor.array.itemsize

@@ -1,4 +1,4 @@
-"""wgmma decoded from its descriptors and fragment tables, independently of the layout calculus.
+"""wgmma decoded from its descriptors and fragment tables, independently of ``layout``.
 
 Sources: PTX ISA 9.1, 9.7.15.5.1 (register fragments, matrix descriptors, canonical layouts, strides).
 """
@@ -68,7 +68,7 @@ def operand_places() -> tuple[Array, Array]:
 
 
 FP8_FRACTION = 13
-"""Bits behind the leading one that tensor cores keep of sums of products of 8-bit floats: an accumulator of 22 bits."""
+"""Fraction bits that tensor cores keep in sums of products of 8-bit floats: accumulators of 22 bits."""
 
 
 def fp8_product(a: Array, b: Array, addend: Array | None) -> Array:
@@ -93,6 +93,6 @@ def fp8_product(a: Array, b: Array, addend: Array | None) -> Array:
 
 
 def _last_place(value: Array) -> Array:
-    """The last of the places that are kept of a number."""
+    """The exponent of the last fraction bit that is kept of a number."""
     exponent = np.frexp(value)[1] - 1 - FP8_FRACTION
     return np.ldexp(np.ones_like(value), exponent)

@@ -1,7 +1,8 @@
-"""Copies of tiles by threads: loads and stores, in and out, and cp.async, which lands at some later moment.
+"""Copies of tiles by threads: loads and stores, and cp.async, which completes at some later moment.
 
-A cp.async is checked when it is issued, against what its thread knows. The copies of one op that a warp makes land
-together, when the seed chooses, those of several ops in any order; an arrival happens some time after all earlier ones.
+A cp.async is checked when it is issued, against its thread's clock. The copies that a warp makes in one op complete
+together, at a moment that the seed chooses, those of several ops in any order; an arrival happens some time after all
+earlier copies.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ _VECTORS = (1, 2, 4, 8, 16)  # PTX ISA, ld and st: .b8 to .v4.b32
 
 
 @dataclass(frozen=True)
-class _Copies:
+class _ThreadCopies:
     """The copies of one op, by thread and copy, and by element of each: which are made, where their elements come from
     and which of these are read, where they go."""
 
@@ -42,7 +43,7 @@ class _Copies:
     element_bytes: int
 
     @staticmethod
-    def of(op: a.ThreadCopies | a.CopyOut, agent: Agent, tensor: BoundTensor) -> _Copies:
+    def of(op: a.ThreadCopies | a.CopyOut, agent: Agent, tensor: BoundTensor) -> _ThreadCopies:
         count, symbols = op.count.data, agent.symbols
         shape = (len(agent.rows), count)
 
@@ -58,12 +59,12 @@ class _Copies:
         coords = [np.repeat(values(c)[:, :, None], len(steps), axis=2) for c in op.coords]
         coords[axis] = coords[axis] + steps
         read = (made & holds(op.guard))[:, :, None] & (coords[axis] < values(op.stop)[:, :, None])
-        return _Copies(made, tuple(coords), read, values(op.offset)[:, :, None] + steps * size, size)
+        return _ThreadCopies(made, tuple(coords), read, values(op.offset)[:, :, None] + steps * size, size)
 
-    def of_rows(self, rows: Array) -> _Copies:
+    def of_rows(self, rows: Array) -> _ThreadCopies:
         """Those of some of the threads."""
         coords = tuple(c[rows] for c in self.coords)
-        return _Copies(self.made[rows], coords, self.read[rows], self.places[rows], self.element_bytes)
+        return _ThreadCopies(self.made[rows], coords, self.read[rows], self.places[rows], self.element_bytes)
 
 
 def start_copies(op: a.CpAsync, agent: Agent) -> None:
@@ -75,7 +76,7 @@ def start_copies(op: a.CpAsync, agent: Agent) -> None:
 
 
 def load_and_store(op: a.LoadStore, agent: Agent) -> None:
-    """Every thread of the agent makes its copies, now."""
+    """Every thread of the agent makes its copies immediately."""
     tensor, shared = agent.launch.arguments.tensors[op.tensor], agent.cta.shared[op.shared]
     copies = _read(op, agent, tensor, shared)
     size, who = copies.element_bytes, np.broadcast_to(agent.rows[:, None, None], copies.read.shape)
@@ -107,7 +108,7 @@ def zero_fill(op: a.ZeroFill, agent: Agent) -> None:
 def copy_out(op: a.CopyOut, agent: Agent) -> None:
     """Every thread of the agent reads its copies, and stores what lies inside of the domain."""
     tensor, shared = agent.launch.arguments.tensors[op.tensor], agent.cta.shared[op.shared]
-    copies = _Copies.of(op, agent, tensor)
+    copies = _ThreadCopies.of(op, agent, tensor)
     _check(op, agent, tensor, shared, copies)
     who = np.broadcast_to(agent.rows[:, None, None], copies.read.shape)
     shared.read_by(op, copies.places[copies.made].ravel(), who[copies.made].ravel())
@@ -120,9 +121,9 @@ def copy_out(op: a.CopyOut, agent: Agent) -> None:
     tensor.array[where] = values.view(tensor.array.dtype)
 
 
-def _read(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor, shared: SharedBuffer) -> _Copies:
-    """The copies of an op, once they have been found to be in order."""
-    copies = _Copies.of(op, agent, tensor)
+def _read(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor, shared: SharedBuffer) -> _ThreadCopies:
+    """The copies of an op, after the checks of bounds and alignment."""
+    copies = _ThreadCopies.of(op, agent, tensor)
     _check(op, agent, tensor, shared, copies)
     who = np.broadcast_to(agent.rows[:, None, None], copies.read.shape)[copies.read]
     agent.launch.memory.watch(op, tensor, tuple(c[copies.read] for c in copies.coords), who, agent.moment(), "read")
@@ -131,7 +132,7 @@ def _read(op: a.ThreadCopies, agent: Agent, tensor: BoundTensor, shared: SharedB
 
 
 def arrive_when_copied(op: a.CpAsyncMbarrierArrive, agent: Agent, barrier: SimulatedMbarrier) -> None:
-    """Every thread arrives once its earlier copies are done, which may be now; that hands over nothing but these."""
+    """Every thread arrives once its earlier copies are complete; the arrival publishes these copies only."""
     clocks = agent.cta.clocks
     for warp, rows in _warps(agent):
         copies = agent.cta.copies.setdefault(warp, WarpCopies())
@@ -160,7 +161,7 @@ def _start(
     shared: SharedBuffer,
     warp: int,
     rows: Array,
-    copies: _Copies,
+    copies: _ThreadCopies,
 ) -> None:
     pending, clocks = agent.cta.copies.setdefault(warp, WarpCopies()), agent.cta.clocks
     size, vector = copies.element_bytes, copies.places.shape[2]
@@ -181,7 +182,7 @@ def _start(
 
 
 def _check(
-    op: a.ThreadCopies | a.CopyOut, agent: Agent, tensor: BoundTensor, shared: SharedBuffer, copies: _Copies
+    op: a.ThreadCopies | a.CopyOut, agent: Agent, tensor: BoundTensor, shared: SharedBuffer, copies: _ThreadCopies
 ) -> None:
     """What is read lies in the tensor, what is written in the buffer, both at multiples of a copy's size."""
     for axis, (coordinates, extent) in enumerate(zip(copies.coords, tensor.array.shape, strict=True)):

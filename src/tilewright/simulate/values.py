@@ -1,7 +1,7 @@
-"""How elements are held: in memory as their own bits, in registers as values NumPy computes on.
+"""Representation of elements: in memory as their own bits, in registers as values that NumPy computes on.
 
-Floats of 16 bits and fewer live in registers as float32 numbers that the dtype can represent: an op computes in float32
-and rounds its result once, to nearest even, as the hardware's packed instructions do.
+Floats of 16 bits and fewer are held in registers as float32 numbers that the dtype can represent: an op computes in
+float32 and rounds its result once, to nearest even, as the hardware's packed instructions do.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ _MEMORY: dict[str, np.dtype[Any]] = {
     "bool": np.dtype(np.bool_),
 }
 LARGEST = {"e4m3": 448.0, "e5m2": 57344.0}
-"""Of 8-bit floats: conversions to them saturate (PTX ISA 9.1, cvt, .satfinite)."""
+"""Largest finite values of 8-bit floats: conversions to them saturate (PTX ISA 9.1, cvt, .satfinite)."""
 
 
 def memory_dtype(dtype: DType) -> np.dtype[Any]:
@@ -55,7 +55,7 @@ def to_memory(data: Array, dtype: DType) -> Array:
 
 
 def rounded(data: Array, dtype: DType) -> Array:
-    """The result of an op as registers of ``dtype`` hold it."""
+    """The result of an op rounded to ``dtype``, as registers hold it."""
     if dtype.is_bool:
         return data.astype(np.bool_, copy=False)
     if dtype.is_int:

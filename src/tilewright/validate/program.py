@@ -14,7 +14,7 @@ from typing import cast
 
 import numpy as np
 
-from tilewright.ptx.flow import Loop
+from tilewright.ptx.flow import NaturalLoop
 from tilewright.ptx.syntax import Address, Instruction, Register, Vector
 from tilewright.validate.arithmetic import Arithmetic, bits_of
 from tilewright.validate.bounds import Bounds
@@ -453,5 +453,5 @@ class Program:
                         pending.append(r)
         return wanted
 
-    def _line(self, loop: Loop) -> int:
+    def _line(self, loop: NaturalLoop) -> int:
         return self.entry.body[self.flow.blocks[loop.header].first].line

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections import Counter
 
-from tilewright.ptx.flow import Flow, Loop, graph
+from tilewright.ptx.flow import Flow, NaturalLoop, graph
 from tilewright.ptx.syntax import Address, Entry, Instruction, Negated, Operand, Pair, Register, Vector
 
 _NO_DESTINATION = frozenset(
@@ -76,7 +76,7 @@ class Registers:
         names = list(bit)
         return [frozenset(names[k] for k in _ones(mask)) for mask in live]
 
-    def _spins(self, loop: Loop) -> bool:
+    def _spins(self, loop: NaturalLoop) -> bool:
         """The loop tries one mbarrier until its phase is over: it waits."""
         body = [i for b in loop.blocks for i in self.flow.instructions(b) if i.opcode != "bra"]
         leaving = [e for b in loop.blocks for e in self.flow.blocks[b].out if e.target not in loop.blocks]

@@ -1,1 +1,1 @@
-"""Pictures: other rooms return data, this one draws it."""
+"""Pictures and HTML reports of data that other rooms return."""

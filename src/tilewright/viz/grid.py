@@ -1,4 +1,4 @@
-"""Layouts as grids of cells: what to write where, and in which colour group, before anyone draws."""
+"""Layouts as grids of cells with text and a colour group, independent of the output format."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class GridCell:
 
 @dataclass(frozen=True)
 class Grid:
-    """``cells[row][column]`` with a title and a word on what the colours mean."""
+    """``cells[row][column]`` with a title and a legend of the colours."""
 
     title: str
     legend: str
@@ -94,7 +94,8 @@ def grid_of(layout: Drawable) -> Grid:
 
 
 def owners_of(layout: RegisterLayout) -> dict[tuple[int, int], tuple[int, int]]:
-    """Thread and register of every element of a tile of one or two axes; of copies the first thread's."""
+    """Thread and register of every element of a tile of one or two axes; the lowest thread of those that hold
+    copies."""
     owners: dict[tuple[int, int], tuple[int, int]] = {}
     for thread in range(layout.threads):
         for register in range(layout.registers):
@@ -119,12 +120,12 @@ def register_grid(layout: RegisterLayout, corner: tuple[int, int] | None = None)
 
 
 FREE, SERVED, CONFLICT = 7, 2, 3
-"""Colours of a bank that nobody wants, that serves one word, and that must serve several."""
+"""Colours of a bank that no lane accesses, that serves one word, and that must serve several."""
 
 
 def bank_grid(access: WaveAccess) -> Grid:
-    """Phases downwards, banks to the right: the first lane that wants the bank, and how many words it must serve where
-    that is more than one."""
+    """Bank accesses, phases downwards and banks to the right: the first lane that accesses the bank, and how many words
+    the bank must serve where that is more than one."""
     row = access.access
     cells: list[tuple[GridCell, ...]] = []
     for group in row.groups or ():
@@ -150,7 +151,8 @@ def _bank_cell(words: dict[int, int]) -> GridCell:
 
 
 def _unit(layout: CuteLayout | ComposedLayout) -> int:
-    """Offsets that share a colour: what a swizzle keeps together, so that its exchange is seen."""
+    """Offsets that share a colour: the run of elements that a swizzle keeps together, so that its permutation is
+    visible."""
     swizzle = layout.outer if isinstance(layout, ComposedLayout) else None
     return 1 << swizzle.base if isinstance(swizzle, Swizzle) else 1
 

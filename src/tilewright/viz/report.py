@@ -1,4 +1,4 @@
-"""One self-contained HTML page about kernels that went the whole way: no scripts, nothing fetched."""
+"""One self-contained HTML page about compiled kernels: every step from Python to SASS, without scripts or downloads."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _PASSES = {
     "simulate": "Transport IR on NumPy data",
     "load and launch": "first launch on the GPU, with the cubin's load",
 }
-"""The way in order, and what each step does."""
+"""The compile steps in order, with a description of each."""
 
 _OBLIGATIONS = {
     "guards": "no access leaves its tensor",

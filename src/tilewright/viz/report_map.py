@@ -1,4 +1,4 @@
-"""Pictures of how a tile lies in the threads of a CTA: which warp holds what, and one corner element by element."""
+"""Pictures of register layouts: which warp holds which part of a tile, and one corner element by element."""
 
 from __future__ import annotations
 
@@ -78,7 +78,7 @@ def corner_picture(layout: RegisterLayout) -> str:
 
 
 def corner_words(layout: RegisterLayout) -> str:
-    """What the corner shows, in words."""
+    """The corner's contents as text, for readers of the page without pictures."""
     shown = " x ".join(str(min(n, m)) for n, m in zip(layout.shape, CORNER[-layout.rank :], strict=True))
     return escape(f"The first {shown} elements: T is the thread, r its register; colour is thread % {GROUPS}.")
 

@@ -1,4 +1,4 @@
-"""Pictures of a pipeline: roles and engines over time, and what lies where in shared memory."""
+"""Pictures of a pipeline: roles and engines over time, and the contents of shared memory."""
 
 from __future__ import annotations
 
@@ -15,15 +15,16 @@ from tilewright.viz.layout_picture import COLOURS
 
 WIDTH, LEFT, LANE, GAP = 860, 132, 22, 6
 CRITICAL = "#d6336c"
-"""Read on light and on dark ground."""
+"""Legible on light and on dark background."""
 _GLYPH = 6.6
 _MERGED = (Doing.ISSUE,)
-"""Shown as marks: too short for a box with words."""
+"""Drawn as marks: too short for a box with text."""
 
 
 def timeline_picture(run: TimedRun, marks: Sequence[CriticalMark] = ()) -> str:
-    """Lanes downwards, cycles to the right. Colour is the stage of the ring, grey is waiting; a line falls where a
-    wait for a barrier ends. ``marks`` of a critical cycle are joined, with the links' prices in a lane of their own."""
+    """The timeline: lanes downwards, cycles to the right. Colour is the pipeline stage, grey is waiting; a vertical
+    line marks where a barrier wait ends. ``marks`` of a critical cycle are joined, with the prices of its edges in a
+    lane of their own."""
     scale = WIDTH / max(run.cycles, 1.0)
     height = 30 + (len(run.lanes) + bool(marks)) * (LANE + GAP)
     parts = [
@@ -45,7 +46,8 @@ def timeline_picture(run: TimedRun, marks: Sequence[CriticalMark] = ()) -> str:
 
 
 def _circle(marks: Sequence[CriticalMark], scale: float, top: Mapping[str, int], own: int) -> Iterator[str]:
-    """The links between marks, over the lanes; below them, in a lane of its own from ``own`` on, their prices."""
+    """The edges between the events of a critical cycle, over the lanes; their prices below, in a lane of their own from
+    ``own`` on."""
     yield f'<text x="{LEFT - 8}" y="{own + 15}" text-anchor="end" fill="{CRITICAL}">critical cycle</text>'
     for one, other in pairwise(marks):
         x, to = LEFT + one.when * scale, LEFT + other.when * scale
@@ -66,16 +68,17 @@ def _circle(marks: Sequence[CriticalMark], scale: float, top: Mapping[str, int],
 
 
 def critical_tables(critical: tuple[CriticalCycle, ...] | str) -> Iterator[str]:
-    """What bounds each loop, event by event with its price and the user's line; or why that is not known."""
+    """What bounds each loop: the events of its critical cycle with price and source line, or the reason why it is not
+    known."""
     if isinstance(critical, str):
         yield f"<p>What bounds its loops is not known: {escape(critical)}.</p>"
         return
     for cycle in critical:
-        turns = "" if cycle.turns == 1 else f", {cycle.turns} turns of it once around"
-        yield f"<p>The loop over {escape(cycle.counter)} takes {cycle.cycles:.0f} cycles a turn or more{turns}. "
+        turns = "" if cycle.turns == 1 else f", {cycle.turns} iterations once around"
+        yield f"<p>The loop over {escape(cycle.counter)} takes {cycle.cycles:.0f} cycles an iteration or more{turns}. "
         yield "Its critical cycle, each event with the cycles since the one before:</p>"
         yield '<div class="wide"><table><tr><th>who</th><th>has done</th><th>line</th><th>cycles</th>'
-        yield "<th>turns on</th></tr>"
+        yield "<th>iterations on</th></tr>"
         for part in repeated(cycle):
             link = part.link
             times = "" if part.count == 1 else f"{part.count} x "
@@ -118,7 +121,7 @@ def _span(span: TimelineSpan, scale: float, y: int) -> Iterator[str]:
 
 
 def shared_picture(blocks: Sequence[SharedBlock], total: int) -> str:
-    """Shared memory from byte 0 to the right; blocks that share bytes lie under each other."""
+    """Shared memory from byte 0 to the right; blocks that overlap are drawn below each other."""
     rows: list[list[SharedBlock]] = []
     for block in blocks:
         free = next((row for row in rows if row[-1].end <= block.begin), None)
@@ -161,7 +164,7 @@ def _block(block: SharedBlock, scale: float, y: int) -> Iterator[str]:
 
 
 def shared_table(blocks: Sequence[SharedBlock]) -> Iterator[str]:
-    """What the picture shows, in words: each buffer once."""
+    """The picture's contents as a table: each buffer once."""
     yield '<div class="wide"><table><tr><th>buffer</th><th>bytes</th><th>stages</th><th>arranged by</th></tr>'
     for name, how in dict.fromkeys((b.name, b.how) for b in blocks):
         same = [b for b in blocks if (b.name, b.how) == (name, how)]
@@ -172,19 +175,20 @@ def shared_table(blocks: Sequence[SharedBlock]) -> Iterator[str]:
 
 
 def pipeline_section(pipeline: PipelineTimeline | None) -> Iterator[str]:
-    """The report's part on roles: the timeline with its words, then shared memory. Nothing for kernels without."""
+    """The report's section on warp roles: the timeline with its tables, then shared memory. Empty for kernels without
+    roles."""
     if pipeline is None:
         return
     sizes = ", ".join(f"{name} = {value}" for name, value in pipeline.sizes)
     yield "<h3>The pipeline</h3>"
     yield f"<p>A run of the proved protocol for {escape(sizes)}, each op at its price; "
     yield "element-wise work has none here.</p>"
-    yield "<figure><figcaption>Colour and number are the stage of a ring; grey bars wait, red lines end a wait; "
+    yield "<figure><figcaption>Colour and number are the pipeline stage; grey bars wait, red lines end a wait; "
     yield "cycles to the right.</figcaption>"
     critical = pipeline.critical if not isinstance(pipeline.critical, str) else ()
     marks = next(filter(None, (traced(pipeline.run, cycle) for cycle in critical)), ())
     if marks:
-        yield "<p>One turn of a loop's critical cycle is drawn over it, each link with its price below.</p>"
+        yield "<p>One iteration of a loop's critical cycle is drawn over it, each edge with its price below.</p>"
     yield f'<div class="wide">{timeline_picture(pipeline.run, marks)}</div></figure>'
     yield from critical_tables(pipeline.critical)
     yield "<figure><figcaption>Shared memory of a CTA, from its first byte to its last.</figcaption>"

@@ -1,4 +1,4 @@
-"""A roofline: what was measured, under the memory's and the tensor cores' limits."""
+"""A roofline chart: measurements below the limits of memory bandwidth and tensor-core peak."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ WIDTH, HEIGHT, LEFT, BOTTOM = 720, 360, 60, 40
 
 @dataclass(frozen=True)
 class RooflinePoint:
-    """One measurement: ``intensity`` in flop a byte, ``tflops`` as timed; ``peer``: somebody else's."""
+    """One measurement: ``intensity`` in flop per byte, ``tflops`` as timed; ``peer`` marks another library's kernel."""
 
     name: str
     intensity: float

@@ -1,4 +1,4 @@
-"""Classes of whose objects one exists for each combination of fields, as long as it is alive."""
+"""Hash-consing: classes with one live object for each combination of fields."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, dataclass_transform
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 class Interned(type):
-    """Makes a node only where none of its class and fields is alive.
+    """Metaclass that returns the live node with the same class and fields, and makes one where there is none.
 
     The fields are what the class annotates, or else its base. A metaclass is needed in any case, and thirteen
     dataclasses would be a tenth of the time that ``import tilewright`` takes.
@@ -45,7 +45,8 @@ class Interned(type):
 
     @staticmethod
     def _sweep() -> None:
-        """Forget the dead. Keys keep their nodes' parts alive, which die at the next sweep."""
+        """Drop entries of dead nodes. Keys keep the children of their nodes alive, which are dropped by the next
+        sweep."""
         alive = Interned._alive
         for key in [key for key, known in alive.items() if known() is None]:
             del alive[key]
@@ -54,7 +55,7 @@ class Interned(type):
 
 @dataclass_transform(frozen_default=True, eq_default=False)
 class InternedNumber(Interned):
-    """The same for constants: an enumerator or a truth value is its number, which it equals."""
+    """The same for constants; enumerators and truth values become the int that they equal."""
 
     if not TYPE_CHECKING:
 

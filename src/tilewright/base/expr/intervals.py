@@ -1,4 +1,4 @@
-"""What is known of an expression when its symbols are bounded: intervals, divisors, simplification."""
+"""Analyses of expressions over bounded symbols: intervals, divisors, simplification."""
 
 from __future__ import annotations
 
@@ -189,7 +189,7 @@ def _without_small(node: Expr, n: int, bounds: Mapping[str, Interval]) -> Expr:
 
 
 def _decides(a: Expr, b: Expr, bounds: Mapping[str, Interval]) -> bool:
-    """0 <= a < b for certain."""
+    """Whether 0 <= a < b holds for all values."""
     low, _ = interval(a, bounds)
     gap, _ = interval(b - a, bounds)
     return low is not None and low >= 0 and gap is not None and gap >= 1

@@ -24,8 +24,8 @@ class ExprError(ValueError):
 
 
 OWN = "$"
-"""What the compiler's own symbols begin with, and no identifier does: a user's dimension, scalar or tensor may have any
-name, also ``tid`` or ``p0``, and meets none of them."""
+"""First character of the compiler's own symbols. No identifier begins with it, so a user's dimension, scalar or tensor
+may have any name, also ``tid`` or ``p0``."""
 
 # How tightly each form binds when printed; ATOM needs no parentheses anywhere.
 _ANY, _ALL, _NOT, _COMPARE, _SUM, _PRODUCT, _ATOM = range(7)
@@ -122,7 +122,8 @@ class Expr(metaclass=Interned):
 
     @once
     def order(self) -> tuple[str, str]:
-        """Where it stands among the parts of a sum or product; whose a symbol is plays no part before its name."""
+        """Sort key among the operands of a sum or product: the name without ``$`` first, so that a symbol's owner
+        matters last."""
         return self.text.replace(OWN, ""), self.text
 
     def __str__(self) -> str:
@@ -138,7 +139,7 @@ class Expr(metaclass=Interned):
 
     @once
     def polynomial(self) -> bool:
-        """Made of constants, symbols, sums and products alone: bounds simplify nothing in it."""
+        """Whether it consists of constants, symbols, sums and products only; ``simplify`` then changes nothing."""
         return isinstance(self, Const | Sym | Sum | Product) and all(child.polynomial for child in self.children)
 
     @property
@@ -154,7 +155,7 @@ class Expr(metaclass=Interned):
     _binding: ClassVar[int] = _ATOM
 
     def _strength(self) -> int:
-        """How tightly the text binds."""
+        """Binding strength of the printed form."""
         return self._binding
 
     def print(self, outer: int) -> str:
@@ -473,9 +474,9 @@ TRUE: Expr = Const(1)
 FALSE: Expr = Const(0)
 
 _remembered = lru_cache(maxsize=1 << 16)
-"""For constructors: nodes are unique, so asking again for what was built costs a look-up by identity."""
+"""Cache of constructors: nodes are unique, so a repeated construction is a look-up by identity."""
 
-_MAX_TERMS = 4096  # products of sums are multiplied out; text from a stranger must not make that explode
+_MAX_TERMS = 4096  # products of sums are multiplied out; untrusted text must not make that explode
 
 
 def minimum(*args: ExprLike) -> Expr:

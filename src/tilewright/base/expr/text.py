@@ -46,19 +46,20 @@ _CALLS: dict[str, Callable[..., Expr]] = {
 }
 _MAX_TEXT = 100_000
 _MAX_BITS = 128
-"""Of a number. Sizes and addresses have 64; and Python prints no integer of more than 4,300 digits."""
+"""Limit of a number's size. Sizes and addresses have 64 bits, and Python prints no integer of more than 4,300
+digits."""
 _MARK = "\N{LATIN LETTER BILABIAL CLICK}"
-"""What stands for ``$`` while Python's parser reads: the first letter of no name, for those are ASCII."""
+"""Stands for ``$`` while Python's parser reads; names are ASCII, so it occurs in none."""
 _OWN_NAME = re.compile(r"\$(?=[A-Za-z_])")
 
 
 def marked(text: str) -> str:
-    """Text in which the compiler's own names are such that Python's parser reads them."""
+    """``text`` with ``$`` replaced by a letter that Python's parser accepts in names."""
     return _OWN_NAME.sub(_MARK, text)
 
 
 def unmarked(text: str) -> str:
-    """A name, or text with such names, as it was written."""
+    """The inverse of ``marked``."""
     return text.replace(_MARK, OWN)
 
 

@@ -26,7 +26,7 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, all_of, maximum
-from tilewright.base.verdict import Obligation, Proof, Proved, Refuted
+from tilewright.base.verdict import Discharged, Proof, Proved, Refuted
 from tilewright.compiler.proofs.epilogue_copies import (
     INTERIOR,
     Ints,
@@ -77,8 +77,8 @@ def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
         return Refuted("map", str(error))
     subject = f"{len(maps)} tensors, {operands} operands, {panels} panels"
     interiors = dict.fromkeys(all_of(tests) for tests in copied if tests)
-    whole = (Obligation(INTERIOR, "asked of every tile", f"copied where {tests}") for tests in interiors)
-    return Proved((Obligation("map", "identity, enumerated", subject), *whole))
+    whole = (Discharged(INTERIOR, "asked of every tile", f"copied where {tests}") for tests in interiors)
+    return Proved((Discharged("map", "identity, enumerated", subject), *whole))
 
 
 # -- tensors ----------------------------------------------------------------------------------------------------------

@@ -229,15 +229,15 @@ def landing(numbers: OperandNumbers, dtype: DType) -> SmemTile:
 def _judge_product(op: a.Wgmma, target: Target) -> Iterator[DescriptorFault]:
     if op.a_operand is not None:
         size = (op.a_region.expr, op.a_bytes.data)
-        yield from _judge_operand(op, op.a, wgmma.Role.A, op.a_operand.data, op.a_offset.expr, size, target)
+        yield from _judge_operand(op, op.a, wgmma.OperandRole.A, op.a_operand.data, op.a_offset.expr, size, target)
     size = (op.b_region.expr, op.b_bytes.data)
-    yield from _judge_operand(op, op.b, wgmma.Role.B, op.b_operand.data, op.b_offset.expr, size, target)
+    yield from _judge_operand(op, op.b, wgmma.OperandRole.B, op.b_operand.data, op.b_offset.expr, size, target)
 
 
 def _judge_operand(
     op: a.Wgmma,
     shared: SSAValue,
-    role: wgmma.Role,
+    role: wgmma.OperandRole,
     numbers: OperandNumbers,
     offset: Expr,
     region: tuple[Expr, int],
@@ -273,7 +273,7 @@ def _judge_operand(
 
 @lru_cache(maxsize=1024)
 def _planned(
-    role: wgmma.Role, numbers: OperandNumbers, dtype: DType, accumulator: str, n: int, target: Target
+    role: wgmma.OperandRole, numbers: OperandNumbers, dtype: DType, accumulator: str, n: int, target: Target
 ) -> tuple[SmemTile, wgmma.WgmmaOperandPlan, frozenset[int]] | Illegal:
     """The tile of an operand, its plan, and the bytes of the tile where a matrix of it begins; a kernel's instructions
     ask for the same few."""
@@ -282,7 +282,7 @@ def _planned(
     if isinstance(answer, Illegal):
         return answer
     plan = answer.fields
-    rows = INSTRUCTION_M if role is wgmma.Role.A else n
+    rows = INSTRUCTION_M if role is wgmma.OperandRole.A else n
     step = 8 if numbers.major == 0 else tile.panel
     starts = frozenset(
         plan.mn_offset(first) + k

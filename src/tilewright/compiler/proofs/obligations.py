@@ -54,7 +54,7 @@ def prove_descriptors(judged: Judged) -> Proof[str]:
         return Refuted("descriptor", "; ".join(map(str, judged.faults)))
     asked = f", where {judged.guard}" if judged.guard.constant is None else ""
     subject = f"{judged.maps} tensor maps, {judged.operands} operand layouts{asked}"
-    return Proved((verdict.Obligation("descriptor", "judged again", subject),))
+    return Proved((verdict.Discharged("descriptor", "judged again", subject),))
 
 
 @timed("prove")
@@ -65,7 +65,7 @@ def prove_protocols(lowered: t.Kernel, *, replay: bool = True) -> Proof[str]:
         protocols = protocols_of(lowered)
     except NoProtocolError as error:
         return Unknown("protocol", str(error), "branches, loops and offsets that a protocol can say")
-    found: list[verdict.Obligation] = []
+    found: list[verdict.Discharged] = []
     for protocol in protocols:
         match check(protocol, replay=replay):
             case Refuted(obligation, timeline):
@@ -73,11 +73,11 @@ def prove_protocols(lowered: t.Kernel, *, replay: bool = True) -> Proof[str]:
             case Unknown(obligation, reason, settle):
                 return Unknown(f"protocol, {obligation}", reason, settle)
             case Proved(obligations):
-                found += (verdict.Obligation(f"protocol {o.name}", o.method) for o in obligations)
+                found += (verdict.Discharged(f"protocol {o.name}", o.method) for o in obligations)
     return Proved(tuple(found))
 
 
-def require_protocols(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Obligation, ...]:
+def require_protocols(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:
     """The obligations of a kernel's protocols; CRT006 if one is not met."""
     answer = prove_protocols(lowered)
     if isinstance(answer, Proved):

@@ -67,10 +67,10 @@ def prove_offsets(lowered: t.Kernel) -> Proof[str]:
     vectors = ", ".join(dict.fromkeys(tensor_type(op.tensor).tensor_name.data for op in accesses))
     offsets = ", ".join(kind.tensor_name.data for kind in narrow)
     found = ((ALIGNED, vectors), (OFFSETS, offsets))
-    return Proved(tuple(verdict.Obligation(name, METHODS[name], of) for name, of in found if of))
+    return Proved(tuple(verdict.Discharged(name, METHODS[name], of) for name, of in found if of))
 
 
-def require_offsets(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Obligation, ...]:
+def require_offsets(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:
     """The obligations of a kernel's offsets; CRT008 if one is not met."""
     answer = prove_offsets(lowered)
     if isinstance(answer, Proved):

@@ -71,10 +71,10 @@ def prove_initialised(lowered: t.Kernel) -> Proof[str]:
             if left.size:
                 return Refuted(OBLIGATION, f"{where}: nobody writes element {left[0]} of {asked.size}")
     names = ", ".join(dict.fromkeys(map(_name, buffers)))
-    return Proved((verdict.Obligation(OBLIGATION, METHOD, names),) if buffers else ())
+    return Proved((verdict.Discharged(OBLIGATION, METHOD, names),) if buffers else ())
 
 
-def require_initialised(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Obligation, ...]:
+def require_initialised(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:
     """The obligation of a kernel's shared memory; CRT005 if it is not met."""
     answer = prove_initialised(lowered)
     if isinstance(answer, Proved):

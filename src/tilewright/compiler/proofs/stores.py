@@ -69,7 +69,7 @@ def prove_domains(
             return answer
         for o in answer.obligations:
             proved.setdefault((o.name, o.subject), {}).update(dict.fromkeys(o.method.split(", ")))
-    return Proved(tuple(verdict.Obligation(name, ", ".join(by), of) for (name, of), by in proved.items()))
+    return Proved(tuple(verdict.Discharged(name, ", ".join(by), of) for (name, of), by in proved.items()))
 
 
 def _with_open_gate(access: AccessMap) -> AccessMap:
@@ -140,7 +140,7 @@ def relying(kernel: tile.Kernel, found: Sequence[Obligation]) -> tuple[Obligatio
     return tuple(replace(o, method=f"{o.method}, by {by}") if by and o.name == "once" else o for o in found)
 
 
-def recorded(proved: verdict.Obligation) -> Obligation:
+def recorded(proved: verdict.Discharged) -> Obligation:
     """What was proved, as an artifact keeps it."""
     return Obligation(proved.name, proved.method, proved.subject)
 

@@ -50,7 +50,7 @@ def prove_uniform(lowered: t.Kernel) -> Proof[str]:
         if others and not _published(lowered, read, others):
             return Unknown(UNIFORM, where, "one role that writes it once a program, and others that read that")
     symbols = ", ".join(dict.fromkeys(op.symbol.data for op in binds))
-    return Proved((verdict.Obligation(UNIFORM, METHOD, symbols),) if binds else ())
+    return Proved((verdict.Discharged(UNIFORM, METHOD, symbols),) if binds else ())
 
 
 def _read_of(op: t.Bind) -> t.SharedRead | None:
@@ -178,7 +178,7 @@ def _in_role_of(walk: t.Programs) -> list[Operation]:
     return operations(role)
 
 
-def require_uniform(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Obligation, ...]:
+def require_uniform(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:
     """The obligation of a kernel's loaded bounds; CRT009 if it is not met."""
     answer = prove_uniform(lowered)
     if isinstance(answer, Proved):

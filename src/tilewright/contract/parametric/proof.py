@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from itertools import combinations, islice
 
-from tilewright.base.verdict import Obligation, Proved, Unknown
+from tilewright.base.verdict import Discharged, Proved, Unknown
 from tilewright.contract.parametric.barriers import check_barrier, check_recycled, init_sites
 from tilewright.contract.parametric.ending import check_end
 from tilewright.contract.parametric.facts import PreparedProtocol
@@ -86,7 +86,7 @@ def prove_graph(graph: EventGraph) -> Proved | Unknown:
         _prove(graph)
     except OutsideFragment as e:
         return _open(str(e))
-    return Proved(tuple(Obligation(rule.value.obligation, METHOD) for rule in Rule))
+    return Proved(tuple(Discharged(rule.value.obligation, METHOD) for rule in Rule))
 
 
 def _prove(graph: EventGraph) -> None:

@@ -1,8 +1,8 @@
-"""Every error Tilewright can report, one entry a code, one module a prefix.
+"""Every error Tilewright can report, one entry per code, one module per prefix.
 
-An entry is written for the person who meets it: ``title`` is the one-line summary printed after the code, ``why`` says
-what the rule protects, ``bad`` and ``good`` are the smallest example and its repair, ``source`` is where the rule comes
-from. ``tilewright explain CODE`` prints an entry.
+An entry is written for the user who gets the error: ``title`` is the one-line summary printed after the code, ``why``
+states what the rule protects, ``bad`` and ``good`` are the smallest example and its repair, ``source`` is where the
+rule comes from. ``tilewright explain CODE`` prints an entry.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""CGN: what the emitted code's assemblers say."""
+"""CGN: errors of the assembler and of the emitted code."""
 
 from __future__ import annotations
 

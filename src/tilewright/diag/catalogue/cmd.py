@@ -1,4 +1,4 @@
-"""CMD: what the command line refuses before any room is asked."""
+"""CMD: arguments and files that the command line refuses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""CRT: a program that its certificate does not cover; its accesses are ACC's. No certificate, no code."""
+"""CRT: programs without a certificate, except for their accesses (ACC). No certificate, no code."""
 
 from __future__ import annotations
 

@@ -20,5 +20,5 @@ class Code:
 
     @property
     def advice(self) -> str:
-        """``help``, or the right example, which shows as much."""
+        """``help``, or else the right example."""
         return self.help or (f"write, for example: {'; '.join(self.good.splitlines())}" if self.good else "")

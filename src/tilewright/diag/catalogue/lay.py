@@ -1,4 +1,4 @@
-"""LAY: layouts, their algebra, and what they are asked to cover."""
+"""LAY: layouts, their algebra, and register and shared-memory tiles."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""PTX: texts that are no PTX, and kernels that misbehave when the PTX machine executes them."""
+"""PTX: texts that are not valid PTX, and faults found by executing kernels on the PTX machine."""
 
 from __future__ import annotations
 
@@ -101,7 +101,7 @@ CODES: tuple[Code, ...] = (
         id="PTX018",
         title="too many steps for the PTX machine",
         why="The machine executes every instruction in NumPy; a launch of hours is never what was meant.",
-        bad="a loop of 2^31 turns",
+        bad="a loop of 2^31 iterations",
         good="smaller tensors",
         source="Tilewright PTX machine",
     ),

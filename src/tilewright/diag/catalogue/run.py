@@ -1,4 +1,4 @@
-"""RUN: what a launch refuses about its arguments, its device, or the driver's answer."""
+"""RUN: what a launch refuses: its arguments, its device, or an error of the driver."""
 
 from __future__ import annotations
 

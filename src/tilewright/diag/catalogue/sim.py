@@ -1,4 +1,4 @@
-"""SIM: running a kernel on the CPU, and what the simulator finds wrong with it."""
+"""SIM: running a kernel on the CPU, and the faults that the simulator finds."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""TMA: tensor maps, the copies through them, and the tile accesses that ask for one."""
+"""TMA: tensor maps, the copies through them, and the tile accesses that need one."""
 
 from __future__ import annotations
 

@@ -91,10 +91,10 @@ def _unknown(operation: str, what: str, required: str) -> NoReturn:
 
 def composition(a: CuteLayout, b: CuteLayout, *, extrapolate: bool = False) -> CuteLayout:
     """``c -> a(b(c))`` for all values of the symbols; see ``cute_algebra.composition``."""
-    return _Composer(a, b, extrapolate).result()
+    return _SymbolicComposer(a, b, extrapolate).result()
 
 
-class _Composer:
+class _SymbolicComposer:
     """The walk of ``cute_algebra``, every comparison a question about symbols."""
 
     def __init__(self, a: CuteLayout, b: CuteLayout, extrapolate: bool) -> None:

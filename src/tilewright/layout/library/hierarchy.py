@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from functools import cached_property
 
 from tilewright.diag import fail
-from tilewright.hw.spaces import Grain, Space
+from tilewright.hw.spaces import Space, ThreadGroup
 from tilewright.layout.int_tuple import Leaf
 from tilewright.layout.library.affine import AffineLayout, Column
 from tilewright.layout.library.conversions import affine_of
@@ -27,13 +27,13 @@ LEVELS = ("register", "lane", "warp", "warpgroup", "cta", "cluster")
 WARPGROUP_WARPS = 4
 """Warps of a warpgroup (PTX ISA, wgmma)."""
 
-_INSIDE: tuple[tuple[Grain, Space, int], ...] = (
-    (Grain.THREAD, Space.REGISTER, 1),
-    (Grain.WARP, Space.REGISTER, 2),
-    (Grain.WARPGROUP, Space.SHARED, 3),
-    (Grain.CTA, Space.SHARED, 4),
-    (Grain.CLUSTER, Space.DISTRIBUTED_SHARED, 5),
-    (Grain.GRID, Space.GLOBAL, 6),
+_INSIDE: tuple[tuple[ThreadGroup, Space, int], ...] = (
+    (ThreadGroup.THREAD, Space.REGISTER, 1),
+    (ThreadGroup.WARP, Space.REGISTER, 2),
+    (ThreadGroup.WARPGROUP, Space.SHARED, 3),
+    (ThreadGroup.CTA, Space.SHARED, 4),
+    (ThreadGroup.CLUSTER, Space.DISTRIBUTED_SHARED, 5),
+    (ThreadGroup.GRID, Space.GLOBAL, 6),
 )
 """Who must act together, through which space, when data crosses the first so many levels."""
 
@@ -43,7 +43,7 @@ class Movement:
     """The smallest sub-group inside which every place finds its element, and the space that reaches all of it:
     registers (moves, shuffles), shared or distributed shared memory, or global memory."""
 
-    grain: Grain
+    group: ThreadGroup
     space: Space
 
 
@@ -109,9 +109,9 @@ def movement(source: Hierarchy, target: Hierarchy) -> Movement:
             required="one tile",
             help="write both layouts over the same tile",
         )
-    for grain, space, levels in _INSIDE:
+    for group, space, levels in _INSIDE:
         if _inside(source, target, levels):
-            return Movement(grain, space)
+            return Movement(group, space)
     return fail(
         "LAY017",
         found="elements of the target that no place of the source holds",

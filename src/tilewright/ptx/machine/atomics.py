@@ -1,4 +1,4 @@
-"""Atomic read-modify-writes, one lane after another where they meet (PTX ISA 9.1, 9.7.13.5, 9.7.13.7)."""
+"""Atomic read-modify-writes, one lane after another where addresses collide (PTX ISA 9.1, 9.7.13.5, 9.7.13.7)."""
 
 # Operands are scalars, arrays, or lists of them, as an instruction has them.
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownMemberType=false
@@ -60,7 +60,8 @@ def _shared(machine: State, lanes: Bits, address: Bits, size: int) -> tuple[Bits
 
 
 def _turns(at: Bits) -> list[Bits]:
-    """Places in ``at``, each turn with no position twice, in the order of lanes."""
+    """Groups of indices into ``at`` in which no position occurs twice, in the order of lanes: lanes that collide go
+    into different groups."""
     if len(np.unique(at)) == len(at):
         return [np.arange(len(at))]
     order = np.argsort(at, kind="stable")

@@ -1,8 +1,8 @@
 """One batch: the registers of its lanes, and the schedule.
 
-The segment of the lowest rank in reverse post-order that some lane may run goes next, for all lanes that stand before
-it: lanes that parted meet again. Schedules other than the first hold warps back at random where they synchronise, and
-let asynchronous copies land only when nothing else can run.
+The next segment to run is the runnable one of lowest rank in reverse post-order, for all lanes that stand before it, so
+diverged lanes reconverge. Schedules other than the first delay random warps where they synchronise, and complete
+asynchronous copies only when nothing else can run.
 """
 
 # Operands are scalars, arrays, or lists of them, as an instruction has them.
@@ -19,15 +19,15 @@ import numpy as np
 from tilewright.ptx.machine.compiled import CompiledEntry
 from tilewright.ptx.machine.effects import Effects
 from tilewright.ptx.machine.lanes import DONE, RUNNING, STOPPED, Lanes, distinct
-from tilewright.ptx.machine.launch import Launch, Memory
-from tilewright.ptx.machine.report import Report, Stop
-from tilewright.ptx.machine.segments import Segment
+from tilewright.ptx.machine.launch import DeviceMemory, MachineLaunch
+from tilewright.ptx.machine.report import MachineReport, Stop
+from tilewright.ptx.machine.segments import CodeSegment
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import SIGNED, unsigned
 
 _NEVER = 1 << 30
 _HELD = 0.25
-"""Share of the warps that a schedule holds back where they synchronise."""
+"""Fraction of the warps that a schedule delays where they synchronise."""
 
 
 class Batch(Effects):
@@ -36,13 +36,13 @@ class Batch(Effects):
     def __init__(
         self,
         program: CompiledEntry,
-        launch: Launch,
+        launch: MachineLaunch,
         parameters: Sequence[Any],
-        memory: Memory,
+        memory: DeviceMemory,
         ctas: Bits,
         schedules: int,
         seed: int,
-        report: Report,
+        report: MachineReport,
         most_steps: int,
     ):
         self.program, self.segments = program, program.segments
@@ -102,7 +102,7 @@ class Batch(Effects):
         self.defined[slot][slice(None) if x is None else x] = np.where(condition, first, second) & chosen
 
     def watch(self, slot: int, x: Bits | None, guard: Bits | None) -> None:
-        """Complain where an undefined value reaches memory, a barrier or a branch."""
+        """Report an undefined value that reaches memory, a barrier or a branch."""
         known = self._is_defined(slot, x)
         if guard is not None:
             known = known | ~np.broadcast_to(np.asarray(guard), known.shape)
@@ -142,12 +142,13 @@ class Batch(Effects):
                 raise Stop
 
     def _look_again(self) -> None:
-        """Number the lanes that may run by the segment before which they stand."""
+        """Recompute which lanes may run, by the segment before which they stand."""
         ready = (self.lanes.state == RUNNING) & ~self.blocked & ~self.waiting & ~self.held
         self.key = np.where(ready, self.at, np.int32(_NEVER))
 
     def _go_on(self) -> bool:
-        """Nothing may run: let go of what was held, look again at waits, land a copy; False when all has ended."""
+        """Called when no lane may run: release delayed warps, re-check waits, or complete a copy; False when all lanes
+        have ended."""
         if self.held.any():
             self.held[:] = False
             return True
@@ -196,8 +197,8 @@ class Batch(Effects):
             condition = None if condition is None or np.ndim(condition) == 0 else condition
         self._move(segment, x, condition)
 
-    def _move(self, segment: Segment, x: Bits, condition: Bits | None) -> None:
-        """Send lanes on to the next segment, hold some warps back."""
+    def _move(self, segment: CodeSegment, x: Bits, condition: Bits | None) -> None:
+        """Send lanes to the next segment; delay some warps."""
         if segment.next >= 0:
             self.at[x] = self.key[x] = segment.next
         elif len(segment.edges) == 1 or segment.edges[0].case is not None:
@@ -215,7 +216,7 @@ class Batch(Effects):
             self._hold(x)
 
     def _wake(self) -> None:
-        """Lanes moved: those that wait for partners look again."""
+        """Re-check lanes that wait for other lanes of their warp, after lanes have moved."""
         self.some_wait = False
         self.waiting[:] = False
         self._look_again()
@@ -226,7 +227,7 @@ class Batch(Effects):
         self.ended(x)
         self.released()
 
-    def _leave(self, segment: Segment, x: Bits) -> None:
+    def _leave(self, segment: CodeSegment, x: Bits) -> None:
         if segment.edges[0].case is None:
             self._arrive(segment.edges[0].target, x)
             return
@@ -242,14 +243,14 @@ class Batch(Effects):
             self.at[lanes] = self.key[lanes] = self.program.heads[block]
 
     def released(self) -> None:
-        """Barriers let lanes go."""
+        """Barriers have released lanes."""
         for lanes in self.let_go:
             free = lanes[~self.held[lanes] & (self.lanes.state[lanes] == RUNNING)]
             self.key[free] = self.at[free]
         self.let_go.clear()
 
     def _hold(self, x: Bits) -> None:
-        """In schedules but the first, warps that synchronised wait for a random while."""
+        """In schedules but the first, delay warps that synchronised for a random time."""
         warps = distinct(x // 32)
         warps = warps[self.lanes.world[warps * 32] > 0]
         chosen = warps[self.random.random(len(warps)) < _HELD]
@@ -258,8 +259,8 @@ class Batch(Effects):
             self.held[lanes] = True
             self.key[lanes] = _NEVER
 
-    def _guarded(self, segment: Segment, x: Bits) -> Bits:
-        """Lanes whose guard doesn't hold go on without the others."""
+    def _guarded(self, segment: CodeSegment, x: Bits) -> Bits:
+        """Lanes whose guard is false continue without the others."""
         guard = self.program.entry.body[segment.first].guard
         if guard is None:
             return x
@@ -268,8 +269,8 @@ class Batch(Effects):
             self._move(segment, x[~holds], None)
         return x[holds]
 
-    def _assembled(self, segment: Segment, x: Bits) -> Bits:
-        """The lanes of ``x`` whose partners have come too; the others wait."""
+    def _assembled(self, segment: CodeSegment, x: Bits) -> Bits:
+        """The lanes of ``x`` whose partners have arrived too; the others wait."""
         if segment.together in ("barrier", "wait"):
             return x
         size = 128 if segment.together == "warpgroup" else 32
@@ -288,7 +289,7 @@ class Batch(Effects):
         self.some_wait = True
         return x[~wait]
 
-    def _members(self, segment: Segment, x: Bits) -> Bits:
+    def _members(self, segment: CodeSegment, x: Bits) -> Bits:
         """The lanes that must take part: those of the membermask, or whole warps."""
         mask = self.membermask(self.program.entry.body[segment.first], x)
         wanted = np.zeros(self.lanes.count, np.bool_)
@@ -300,8 +301,8 @@ class Batch(Effects):
         bits[x // 32] = mask
         return ((bits[:, None] >> np.arange(32, dtype=np.uint32)) & np.uint32(1)).astype(np.bool_).reshape(-1)
 
-    def _barrier(self, segment: Segment, x: Bits) -> None:
-        """Lanes stop at a barrier; those of full barriers go on."""
+    def _barrier(self, segment: CodeSegment, x: Bits) -> None:
+        """Lanes stop at a barrier; those of complete barriers continue."""
         self.lanes.state[x] = STOPPED
         self.key[x] = _NEVER
         if segment.next >= 0:

@@ -1,10 +1,10 @@
-"""Who knows of whose accesses: happens-before between the threads of a cluster, by vector clocks (FastTrack, 2009).
+"""Happens-before between the threads of a cluster, by vector clocks (FastTrack, 2009).
 
 Time counts executed segments. ``base`` of an instance (one CTA in one world) is the time of its last barrier of all
-threads: what happened before is known to all of them. Finer knowledge is a table per cluster, made when a kernel first
-synchronises fewer threads: ``known[p, q]`` is the last moment of thread q that thread p knows of. A second table has
-what p knows *across a proxy fence*, which asynchronous copies and products need of generic writes. Columns behind the
-threads stand for asynchronous writers, one for each mbarrier.
+threads: earlier accesses happened before every later one. Finer orders are kept in a table per cluster, made when a
+kernel first synchronises fewer threads: ``known[p, q]`` is the last time of thread q that happened before what thread p
+does next. A second table holds the same *across a proxy fence*, which asynchronous copies and products need of generic
+writes. Columns behind the threads stand for asynchronous writers, one for each mbarrier.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Clocks:
 
     @property
     def known(self) -> Bits:
-        """The table of each cluster: [cluster, participant, column]."""
+        """Clock table of each cluster: [cluster, participant, column]."""
         if self._known is None:
             shape = (self.lanes.instances // self.lanes.cluster_ctas, self.participants, self.columns)
             size = shape[0] * shape[1] * shape[2]
@@ -57,13 +57,13 @@ class Clocks:
 
     @property
     def fenced(self) -> Bits:
-        """The same across proxy fences."""
+        """The same for accesses ordered by a proxy fence."""
         _ = self.known
         assert self._fenced is not None
         return self._fenced
 
     def _everybody(self, instance: int, time: int, fenced: int) -> None:
-        """All threads of an instance know of one another up to ``time``."""
+        """Order everything up to ``time`` before all threads of an instance."""
         if self._known is None or self._fenced is None:
             return
         n, cluster = self.lanes.padded, instance // self.lanes.cluster_ctas
@@ -85,7 +85,7 @@ class Clocks:
             self._everybody(instance, self.now, int(self.base_fenced[instance]))
 
     def meet(self, lanes: Bits) -> None:
-        """A barrier of some lanes of one cluster: each knows what any of them knew, and of all of them until now."""
+        """A barrier of some lanes of one cluster: each gets the joined clock of all of them."""
         cluster, who = self.cluster[lanes[0]], self.who[lanes]
         known, fenced = self.known[cluster], self.fenced[cluster]
         merged, across = known[who].max(0), fenced[who].max(0)
@@ -94,7 +94,7 @@ class Clocks:
         known[who], fenced[who] = merged, across
 
     def release(self, lanes: Bits, into: Bits, across: Bits) -> None:
-        """Arrivals of lanes of one cluster on a barrier whose knowledge is ``into`` and ``across``."""
+        """Join the clocks of arriving lanes of one cluster into a barrier's clocks ``into`` and ``across``."""
         cluster, who = self.cluster[lanes[0]], self.who[lanes]
         np.maximum(into, self.known[cluster][who].max(0), out=into)
         np.maximum(across, self.fenced[cluster][who].max(0), out=across)
@@ -102,13 +102,13 @@ class Clocks:
         across[who] = np.maximum(across[who], self.own_fence[lanes])
 
     def acquire(self, lanes: Bits, of: Bits, across: Bits) -> None:
-        """Lanes of one cluster learn what a barrier knows."""
+        """Join a barrier's clocks into those of lanes of one cluster."""
         cluster, who = self.cluster[lanes[0]], self.who[lanes]
         self.known[cluster][who] = np.maximum(self.known[cluster][who], of)
         self.fenced[cluster][who] = np.maximum(self.fenced[cluster][who], across)
 
     def fence(self, lanes: Bits) -> None:
-        """A proxy fence: what a lane knows, asynchronous operations behind it may rely on."""
+        """A proxy fence: accesses in a lane's clock become visible to asynchronous operations behind it."""
         self.own_fence[lanes] = self.now
         if self._known is not None:
             for cluster in np.unique(self.cluster[lanes]):
@@ -116,7 +116,8 @@ class Clocks:
                 self.fenced[cluster][who] = np.maximum(self.fenced[cluster][who], self.known[cluster][who])
 
     def ordered(self, lanes: Bits, writer: Bits, time: Bits, instance: Bits) -> Bits:
-        """Whether the access of participant ``writer`` (a column) at ``time`` in ``instance`` is known to each lane."""
+        """Whether the access of participant ``writer`` (a column) at ``time`` in ``instance`` happened before, for each
+        lane."""
         same = (writer == self.who[lanes]) & (writer < self.participants)
         fine = same | (time <= self.base[instance]) & (instance == self.lanes.instance[lanes]) & (
             writer < self.participants
@@ -126,8 +127,8 @@ class Clocks:
         return fine | (self._known[self.cluster[lanes], self.who[lanes], writer] >= time)
 
     def ordered_fenced(self, lane: int, writer: Bits, time: Bits, instance: int) -> Bits:
-        """Whether an asynchronous operation issued by ``lane`` may rely on generic accesses: a proxy fence stands
-        between. Accesses of asynchronous columns need none."""
+        """Whether a generic access happened before an asynchronous operation issued by ``lane``, with a proxy fence
+        between. Accesses of asynchronous columns need no fence."""
         asynchronous = writer >= self.participants
         mine = (writer == self.who[lane]) & (time <= self.own_fence[lane])
         fence_after_barrier = self.own_fence[lane] >= self.base[instance] > 0

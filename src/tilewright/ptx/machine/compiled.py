@@ -1,4 +1,4 @@
-"""An entry as Python functions, one for each segment: what all its launches share."""
+"""An entry compiled to Python functions, one for each segment; all its launches share them."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """Asynchronous operations: cp.async, bulk and tensor copies, wgmma (PTX ISA 9.1, 9.7.9.25 to 9.7.9.27, 9.7.15).
 
-An operation reads and writes when it lands: when nothing else may run, or when somebody waits for its group; that is as
-late as it may. From its issue on, its footprint in shared memory is marked.
+An operation reads and writes when it completes, which is as late as possible: when nothing else may run, or when its
+group is waited for. From its issue on, its footprint in shared memory is marked.
 """
 
 # Operands are scalars, arrays, or lists of them, as an instruction has them.
@@ -20,7 +20,7 @@ import numpy as np
 from tilewright.ptx.machine import matrices
 from tilewright.ptx.machine.shared import RANK_SHIFT
 from tilewright.ptx.machine.state import State
-from tilewright.ptx.machine.tensormap import TensorMap
+from tilewright.ptx.machine.tensormap import DecodedTensorMap
 from tilewright.ptx.opcodes import find
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED
@@ -31,7 +31,7 @@ _OFFSET = (1 << RANK_SHIFT) - 1
 
 @dataclass(eq=False)
 class Pending:
-    """An operation in flight, of one schedule: what happens when it lands."""
+    """An operation in flight, of one schedule: the action that completes it."""
 
     world: int
     land: Callable[[], None]
@@ -40,7 +40,7 @@ class Pending:
 
 @dataclass
 class _Group:
-    """What a thread has issued: not yet committed, and committed groups in their order."""
+    """A thread's operations: those not yet committed, and committed groups in order."""
 
     open: list[Pending] = field(default_factory=list[Pending])
     committed: deque[list[Pending]] = field(default_factory=deque[list[Pending]])
@@ -78,7 +78,7 @@ class Copies:
             self._plain(lanes, given)
 
     def land(self) -> bool:
-        """Land the first flying operation of each schedule; False when none flies."""
+        """Complete the oldest operation in flight of each schedule; False when none is in flight."""
         landed, rest = set[int](), deque[Pending]()
         while self.flying:
             operation = self.flying.popleft()
@@ -125,7 +125,8 @@ class Copies:
     # -- cp.async of 4, 8 or 16 bytes
 
     def _plain(self, lanes: Bits, given: list[Any]) -> None:
-        """The bytes are read at once and appear in shared memory when the copy lands, written by its thread."""
+        """cp.async: bytes are read at once and appear in shared memory when the copy completes, written by its
+        thread."""
         machine, size = self.machine, int(given[2])
         source = np.broadcast_to(np.asarray(given[1]).astype(np.uint64), lanes.shape)
         target = np.broadcast_to(np.asarray(given[0]).astype(np.uint64) & np.uint64(0xFFFFFFFF), lanes.shape)
@@ -157,7 +158,8 @@ class Copies:
                 self._group("cp", lane).open.append(operation)
 
     def _arrive(self, i: Instruction, lanes: Bits, given: list[Any]) -> None:
-        """``cp.async.mbarrier.arrive``: an arrival when what the thread has issued has landed. Here it lands now."""
+        """``cp.async.mbarrier.arrive``: an arrival once the thread's earlier copies are complete. The machine completes
+        them now."""
         machine = self.machine
         for lane in lanes.tolist():
             group = self._group("cp", lane)
@@ -185,7 +187,7 @@ class Copies:
         rank = address >> RANK_SHIFT & 0xFF
         return int(self.machine.lanes.mate(self.machine.lanes.instance[lane], np.asarray(rank))), address & _OFFSET
 
-    def _map(self, lane: int, address: int) -> TensorMap:
+    def _map(self, lane: int, address: int) -> DecodedTensorMap:
         found = self.machine.spaces.maps.get(address)
         if found is None:
             self.machine.complain("PTX019", np.array([lane]), f"no tensor map at {address:#x}")
@@ -231,7 +233,7 @@ class Copies:
             )
         return (lambda: self._read(lane, source, count, world), offset + np.arange(count // 4) * 4, 4)
 
-    def _check_alignment(self, lane: int, offset: int, tensor_map: TensorMap) -> None:
+    def _check_alignment(self, lane: int, offset: int, tensor_map: DecodedTensorMap) -> None:
         if offset % 128:
             self.machine.complain(
                 "PTX011", np.array([lane]), f"tensor copy at shared offset {offset:#x}: multiples of 128"
@@ -270,7 +272,7 @@ class Copies:
 
         self._fly(int(machine.lanes.world[lane]), land)
 
-    def gather(self, tensor_map: TensorMap, corner: tuple[int, ...], world: int) -> Bits:
+    def gather(self, tensor_map: DecodedTensorMap, corner: tuple[int, ...], world: int) -> Bits:
         """The elements of a box; what lies outside the tensor reads as zeros, or as its fill."""
         offset, inside = tensor_map.offsets(corner)
         size = tensor_map.element_bytes
@@ -357,7 +359,8 @@ class Copies:
     # -- wgmma
 
     def wgmma(self, i: Instruction, lanes: Bits, given: list[Any]) -> list[Bits] | None:
-        """``wgmma``: products are computed when issued; their operands stay marked until the group is waited for."""
+        """``wgmma``: products are computed when issued; their operands stay marked as being read until the group is
+        waited for."""
         match i.modifiers[0]:
             case "fence":
                 return None
@@ -426,7 +429,7 @@ class Copies:
         return matrices.values(patterns, type)
 
     def _read_by(self, lane: int, cell: Bits) -> None:
-        """A product is done: its reads count as reads of the thread that waited."""
+        """A product is complete: its reads count as reads of the thread that waited."""
         shared = self.machine.shared
         shared.end_read(cell)
         shared.read_time[cell], shared.reader[cell] = self.machine.clocks.now, self.machine.clocks.who[lane]

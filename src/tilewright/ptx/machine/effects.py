@@ -1,4 +1,4 @@
-"""What instructions do beyond registers: memory, barriers, what warps do together, asynchronous copies and products.
+"""Effects of instructions beyond registers: memory, barriers, warp-level exchange, asynchronous copies and products.
 
 A handler gets the instruction, the lanes that execute it and its operands (registers as arrays or scalars, vectors as
 lists, addresses with coordinates as pairs) and returns the values of the written registers.
@@ -20,8 +20,8 @@ from tilewright.ptx.machine.atomics import update
 from tilewright.ptx.machine.compiled import CompiledEntry
 from tilewright.ptx.machine.copies import Copies
 from tilewright.ptx.machine.lanes import RUNNING, Lanes, distinct
-from tilewright.ptx.machine.launch import Launch, Memory
-from tilewright.ptx.machine.report import Report, Stop
+from tilewright.ptx.machine.launch import DeviceMemory, MachineLaunch
+from tilewright.ptx.machine.report import MachineReport, Stop
 from tilewright.ptx.machine.shared import RANK_SHIFT
 from tilewright.ptx.machine.spaces import LOCAL, PARAMETERS, SHARED
 from tilewright.ptx.machine.state import WINDOW_OFFSET, State, wide, window_address
@@ -39,11 +39,11 @@ class Effects(State):
     def __init__(
         self,
         program: CompiledEntry,
-        launch: Launch,
+        launch: MachineLaunch,
         parameters: Sequence[Any],
-        memory: Memory,
+        memory: DeviceMemory,
         lanes: Lanes,
-        report: Report,
+        report: MachineReport,
     ):
         super().__init__(program, launch, parameters, memory, lanes, report)
         self.copies = Copies(self)
@@ -129,7 +129,7 @@ class Effects(State):
         return [inside]
 
     def _mapa(self, i: Instruction, lanes: Bits, given: list[Any]) -> list[Bits]:
-        """The same place in the CTA of another rank."""
+        """``mapa``: the same offset in the CTA of another rank."""
         address, rank = wide(given[0]), wide(given[1])
         window = address & ~np.uint64((1 << 32) - 1)
         mapped = window | (address & WINDOW_OFFSET) | rank << np.uint64(RANK_SHIFT)
@@ -149,7 +149,7 @@ class Effects(State):
         raise Stop
 
     def _call(self, i: Instruction, lanes: Bits, given: list[Any]) -> None:
-        """What ``vprintf`` prints nobody sees; it returns 0. Other functions are not executed."""
+        """``vprintf`` prints nothing and returns 0. Other functions are not executed."""
         match i.operands:
             case (CallArguments((Symbol(result),)), Symbol("vprintf"), *_):
                 self.spaces.store("param", lanes, self.symbol(result, None), [np.zeros(len(lanes), np.uint32)], 4)
@@ -178,12 +178,12 @@ class Effects(State):
         raise NotImplementedError
 
     def _bar(self, i: Instruction, lanes: Bits, given: list[Any]) -> None:
-        """``bar.warp.sync``: the lanes know what each did."""
+        """``bar.warp.sync``: joins the clocks of the lanes."""
         for warp in np.unique(self.lanes.warp[lanes]):
             self.clocks.meet(lanes[self.lanes.warp[lanes] == warp])
 
     def stop_at_barrier(self, i: Instruction, lanes: Bits) -> None:
-        """Lanes have come to a barrier; let go of those for whom it is complete."""
+        """Lanes arrive at a barrier; release those for whom it is complete."""
         if i.modifiers[0] == "cluster":
             self._cluster_barrier(i, lanes)
             return
@@ -204,7 +204,7 @@ class Effects(State):
             self._complete(*place)
 
     def _complete(self, instance: int, number: int) -> None:
-        """Let go of a barrier that is complete; without a count it waits for all threads that have not ended."""
+        """Release a barrier that is complete; without a count it waits for all threads that have not ended."""
         came = np.concatenate(self.arrived[instance, number])
         counted = self.wanted[instance, number]
         everybody = not counted or counted == self.lanes.padded
@@ -224,7 +224,7 @@ class Effects(State):
         self._go(came[came >= 0])
 
     def _go(self, lanes: Bits) -> None:
-        """Lanes may go on behind a barrier."""
+        """Release lanes from a barrier."""
         self.lanes.state[lanes] = RUNNING
         self.let_go.append(lanes)
 
@@ -238,7 +238,7 @@ class Effects(State):
         return np.broadcast_to(np.asarray(self.register(operand.name, lanes)), lanes.shape).astype(np.int64)
 
     def _cluster_barrier(self, i: Instruction, lanes: Bits) -> None:
-        """``barrier.cluster``: arrive lets lanes go on; wait stops them until all of the cluster have arrived."""
+        """``barrier.cluster``: arrive does not block; wait blocks until all threads of the cluster have arrived."""
         arrive = i.modifiers[1] == "arrive"
         cluster = self.clocks.cluster[lanes]
         for c in np.unique(cluster):
@@ -425,11 +425,11 @@ class Effects(State):
         return self.copies.wgmma(i, lanes, given)
 
     def land(self) -> bool:
-        """Let the asynchronous copies that were issued first in each schedule land; False when none is in flight."""
+        """Complete the oldest asynchronous operation of each schedule; False when none is in flight."""
         return self.copies.land()
 
     def finish(self) -> None:
-        """The end of the batch: copies to global memory land."""
+        """The end of the batch: complete outstanding copies to global memory."""
         while self.land():
             pass
 

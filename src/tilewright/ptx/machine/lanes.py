@@ -1,10 +1,10 @@
-"""The threads of a batch as lanes: which thread, CTA, cluster, schedule each is, and where it stands."""
+"""The threads of a batch as lanes: thread, CTA, cluster and schedule of each, and its next segment."""
 
 from __future__ import annotations
 
 import numpy as np
 
-from tilewright.ptx.machine.launch import Launch
+from tilewright.ptx.machine.launch import MachineLaunch
 from tilewright.ptx.opcodes.rows import Bits
 
 RUNNING, STOPPED, DONE = 0, 1, 2
@@ -17,7 +17,7 @@ class Lanes:
     An *instance* is one CTA in one world; the instances of a cluster stand in a row. A warp is padded to 32 lanes.
     """
 
-    def __init__(self, launch: Launch, ctas: Bits, worlds: int):
+    def __init__(self, launch: MachineLaunch, ctas: Bits, worlds: int):
         threads = launch.threads
         self.threads, self.padded = threads, -(-threads // 32) * 32
         self.worlds, self.ctas = worlds, ctas
@@ -35,7 +35,7 @@ class Lanes:
         self.state = np.where(self.thread < threads, RUNNING, DONE).astype(np.int8)
         self.special = self._special(launch)
 
-    def cta_rank(self, launch: Launch) -> Bits:
+    def cta_rank(self, launch: MachineLaunch) -> Bits:
         """The rank of each lane's CTA in its cluster; CTAs are numbered cluster by cluster."""
         return (self.cta % launch.cluster_ctas).astype(np.uint32)
 
@@ -43,7 +43,7 @@ class Lanes:
         """The instance of rank ``rank`` in the cluster of ``instance``."""
         return instance // self.cluster_ctas * self.cluster_ctas + rank
 
-    def _special(self, launch: Launch) -> dict[str, Bits]:
+    def _special(self, launch: MachineLaunch) -> dict[str, Bits]:
         u = np.uint32
         found: dict[str, Bits] = {"%laneid": self.lane, "%warpid": (self.thread // 32).astype(u)}
         x, y, _ = launch.block

@@ -1,4 +1,4 @@
-"""What a launch is given: its shape, and the tensors in global memory with red zones around them."""
+"""Inputs of a launch: its shape, and the tensors in global memory with red zones around them."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from tilewright.ptx.opcodes.rows import Bits
 
 _FIRST = 0x7F00_0000_0000
 _APART = 1 << 40
-"""Bytes between the starts of two tensors: an access beyond a tensor never meets another."""
+"""Bytes between the starts of two tensors, so that an access beyond a tensor never reaches another."""
 
 
 @dataclass(frozen=True)
-class Launch:
+class MachineLaunch:
     """The shape of a launch: CTAs, threads of a CTA, CTAs of a cluster, bytes of dynamic shared memory."""
 
     grid: tuple[int, int, int]
@@ -56,7 +56,7 @@ class TensorRegion:
 
 
 @dataclass
-class Memory:
+class DeviceMemory:
     """Global memory: regions in the order of their addresses."""
 
     regions: list[TensorRegion] = field(default_factory=list[TensorRegion])

@@ -1,5 +1,5 @@
-"""mbarrier objects (PTX ISA 9.1, 9.7.13.15): pending arrivals, transaction bytes, phase, and what each phase makes
-known."""
+"""mbarrier objects (PTX ISA 9.1, 9.7.13.15): pending arrivals, transaction bytes, phase, and the clock that each phase
+publishes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Key = tuple[int, int]
 
 @dataclass
 class MbarrierState:
-    """``pending`` arrivals of ``count`` are missing in phase ``phase``, and ``bytes`` of transactions."""
+    """Phase ``phase`` still needs ``pending`` of ``count`` arrivals, and ``bytes`` transaction bytes."""
 
     count: int
     pending: int
@@ -46,7 +46,7 @@ class MbarrierTable:
         self.objects[key] = MbarrierState(count, count, column, none, none.copy())
 
     def expect(self, key: Key, count: int) -> None:
-        """Expect bytes of transactions in the current phase."""
+        """Add transaction bytes that the current phase expects."""
         self.objects[key].bytes += count
 
     def arrive(self, key: Key, lanes: Bits, count: int, drop: bool = False) -> int:
@@ -60,7 +60,7 @@ class MbarrierTable:
         return phase
 
     def complete(self, key: Key, count: int) -> None:
-        """Bytes have landed: known to whoever waits."""
+        """Count transaction bytes of a completed copy; its writes are published to whoever waits."""
         m = self.objects[key]
         m.bytes -= count
         m.into[m.column] = self.clocks.now
@@ -74,11 +74,11 @@ class MbarrierTable:
             self.woken = True
 
     def ended(self, key: Key, parity: int) -> bool:
-        """Whether the phase of that parity has ended: the current phase has the other."""
+        """Whether the phase of that parity has completed: the current phase has the other parity."""
         return self.objects[key].phase % 2 != parity
 
     def acquire(self, key: Key, lanes: Bits) -> None:
-        """Lanes learn what the last completed phase made known."""
+        """Join the clock that the last completed phase published into those of lanes."""
         m = self.objects[key]
         if m.done is not None and m.done_across is not None:
             self.clocks.acquire(lanes, m.done, m.done_across)

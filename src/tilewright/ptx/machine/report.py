@@ -1,4 +1,4 @@
-"""What an execution did wrong: faults with the instruction, the thread, the address."""
+"""Faults that an execution found: with the instruction, the thread, the address."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ MOST = 16
 
 
 @dataclass(frozen=True)
-class Fault:
+class MachineFault:
     """One finding. ``code`` is PTX010 and up; ``cta`` and ``thread`` are linear; ``world`` the schedule, from 0."""
 
     code: str
@@ -28,14 +28,14 @@ class Fault:
 
 
 @dataclass
-class Report:
+class MachineReport:
     """``faults`` found, at most ``MOST``; ``steps`` segments executed.
 
     ``differing`` are the tensors whose bytes depend on the schedule; ``executed`` instructions, by index, with which
     an executed segment began.
     """
 
-    faults: list[Fault] = field(default_factory=list[Fault])
+    faults: list[MachineFault] = field(default_factory=list[MachineFault])
     steps: int = 0
     differing: tuple[str, ...] = ()
     executed: set[int] = field(default_factory=set[int])

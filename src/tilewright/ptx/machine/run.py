@@ -1,4 +1,4 @@
-"""Runs a launch batch by batch: which segment goes next, who waits for whom, when asynchronous copies land."""
+"""Runs a launch batch by batch."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ import numpy as np
 
 from tilewright.ptx.machine.batch import Batch
 from tilewright.ptx.machine.compiled import CompiledEntry
-from tilewright.ptx.machine.launch import Launch, Memory
-from tilewright.ptx.machine.report import Report, Stop
+from tilewright.ptx.machine.launch import DeviceMemory, MachineLaunch
+from tilewright.ptx.machine.report import MachineReport, Stop
 from tilewright.ptx.syntax import Module
 
 MOST_LANES = 16384
-"""Lanes of a batch: more fall out of the cache."""
+"""Lanes of a batch; larger batches do not fit the CPU's cache."""
 MOST_STEPS = 2_000_000
 
 
@@ -23,18 +23,18 @@ class ExecutableEntry(CompiledEntry):
 
     def launch(
         self,
-        launch: Launch,
+        launch: MachineLaunch,
         parameters: Sequence[Any],
-        memory: Memory,
+        memory: DeviceMemory,
         schedules: int = 1,
         seed: int = 0,
         most_steps: int = MOST_STEPS,
-    ) -> Report:
+    ) -> MachineReport:
         """Execute a launch on ``memory`` in place, under ``schedules`` schedules at once; the first is in lockstep.
 
         ``parameters``: integers, floats, NumPy scalars, bytes, or ``TensorMap`` values, one each.
         """
-        report = Report()
+        report = MachineReport()
         memory.open(schedules)
         per_cta = -(-launch.threads // 32) * 32 * schedules * launch.cluster_ctas
         clusters = max(1, MOST_LANES // per_cta)
@@ -52,13 +52,13 @@ class ExecutableEntry(CompiledEntry):
 
 def run(
     module: Module,
-    launch: Launch,
+    launch: MachineLaunch,
     parameters: Sequence[Any],
-    memory: Memory,
+    memory: DeviceMemory,
     *,
     entry: str = "",
     schedules: int = 1,
     seed: int = 0,
-) -> Report:
+) -> MachineReport:
     """Compile and execute one launch of an entry."""
     return ExecutableEntry(module, entry).launch(launch, parameters, memory, schedules, seed)

@@ -1,4 +1,4 @@
-"""Large arrays that batches use one after another: fresh pages cost more than clearing old ones."""
+"""Large arrays that batches reuse: clearing an array is cheaper than allocating fresh pages."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class ArrayPool:
         self._kept: dict[str, Bits] = {}
 
     def zeros(self, name: str, count: int, dtype: type[Any]) -> Bits:
-        """``count`` zeros; what ``name`` gave before is gone."""
+        """An array of ``count`` zeros; invalidates the array that ``name`` gave before."""
         kept = self._kept.get(name)
         if kept is None or kept.size < count:
             kept = self._kept[name] = np.zeros(count, dtype)

@@ -1,7 +1,7 @@
 """Basic blocks cut into segments, each compiled to one Python function of NumPy operations over lanes.
 
-A segment ends where lanes may have to wait for others: at barriers, waits, and what warps do together. Such an
-instruction is a segment of its own. Pure instructions call their row's function; all else calls the machine.
+A segment ends where lanes may have to wait for others: at barriers, waits, and warp-synchronous instructions, each of
+which is a segment of its own. A pure instruction calls its row's function, any other a handler of the machine.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.diag import Location, fail
-from tilewright.ptx.flow import Edge, Flow
+from tilewright.ptx.flow import Flow, FlowEdge
 from tilewright.ptx.opcodes import CARRY, Form, OpcodeKind, find, reads, registers, writes
 from tilewright.ptx.opcodes.words import UNSIGNED, is_signed, is_type, unsigned, width
 from tilewright.ptx.ssa import Ssa
@@ -36,14 +36,14 @@ _TOGETHER = frozenset((OpcodeKind.WARP, OpcodeKind.MATRIX, OpcodeKind.WGMMA, Opc
 
 
 @dataclass
-class Segment:
+class CodeSegment:
     """Instructions ``[first, last)``. ``together`` names what lanes wait for before it runs: "", "warp", "warpgroup",
-    "barrier" or "wait"; ``next`` is the following segment of the block, else ``edges`` lead on."""
+    "barrier" or "wait"; ``next`` is the following segment of the block, else ``edges`` are the successors."""
 
     first: int
     last: int
     together: str
-    edges: tuple[Edge, ...]
+    edges: tuple[FlowEdge, ...]
     next: int
     condition: str = ""
     run: Code | None = None
@@ -73,7 +73,7 @@ def _must_be_defined(i: Instruction) -> set[str]:
 
 
 def alone(instruction: Instruction) -> str:
-    """What makes an instruction a segment of its own ("" where nothing does)."""
+    """Why an instruction must be a segment of its own ("" where it need not)."""
     form = find(instruction.opcode, instruction.modifiers)
     if form is None or form.kind not in _TOGETHER:
         return "wait" if instruction.opcode == "mbarrier" and instruction.modifiers[0] == "try_wait" else ""
@@ -84,9 +84,9 @@ def alone(instruction: Instruction) -> str:
     return "" if instruction.opcode == "activemask" else "warp"
 
 
-def cut(flow: Flow) -> tuple[list[Segment], dict[int, int]]:
+def cut(flow: Flow) -> tuple[list[CodeSegment], dict[int, int]]:
     """(the segments in reverse post-order of their blocks, the first segment of each block)."""
-    segments: list[Segment] = []
+    segments: list[CodeSegment] = []
     heads: dict[int, int] = {}
     for block in flow.order:
         heads[block] = len(segments)
@@ -99,7 +99,9 @@ def cut(flow: Flow) -> tuple[list[Segment], dict[int, int]]:
         for first, last in pairwise(ordered):
             final = last == b.last
             together = alone(flow.entry.body[first]) if last == first + 1 else ""
-            segments.append(Segment(first, last, together, b.out if final else (), -1 if final else len(segments) + 1))
+            segments.append(
+                CodeSegment(first, last, together, b.out if final else (), -1 if final else len(segments) + 1)
+            )
     return segments, heads
 
 
@@ -120,7 +122,7 @@ class Compiler:
         self.suspect = self._perhaps_undefined()
 
     def _perhaps_undefined(self) -> frozenset[str]:
-        """Registers that may hold a value that nothing defined, or one computed from it: watched while the kernel
+        """Registers that may hold an undefined value, or one computed from it; they are tracked while the kernel
         runs."""
         found = {n for n, d in enumerate(self.ssa.definitions) if d.undefined}
         depends: dict[int, list[int]] = {}
@@ -155,7 +157,7 @@ class Compiler:
         yield from self.ssa.before[i.index].values()
 
     def _taints(self, i: Instruction) -> list[str]:
-        """Lines that keep track of undefined values: a pure instruction passes them on, all else complains of them."""
+        """Lines that propagate undefined values: a pure instruction passes them on, any other reports them."""
         watched = [r for r in dict.fromkeys(reads(i)) if r in self.suspect]
         written = [self.slots[r] for r in writes(i) if r in self.suspect]
         guard = i.guard.register if i.guard else ""
@@ -174,7 +176,7 @@ class Compiler:
             return [f"M.taint_selected({written[0]}, {picked}, {condition}, x)"] if not guard else []
         return [f"M.taint({slot}, {sources}, x, {self._kept(i) or None})" for slot in written]
 
-    def compiled(self) -> list[Segment]:
+    def compiled(self) -> list[CodeSegment]:
         """All segments with their functions."""
         source = "\n".join(self._segment(i, s) for i, s in enumerate(self.segments))
         exec(compile(source, "<ptx segments>", "exec"), self.constants)
@@ -182,7 +184,7 @@ class Compiler:
             segment.run = self.constants[f"s{i}"]
         return self.segments
 
-    def _segment(self, number: int, segment: Segment) -> str:
+    def _segment(self, number: int, segment: CodeSegment) -> str:
         """A function of (machine, lanes): ``x`` is None where all lanes take part, which saves gathering."""
         self.loaded: set[str] = set()
         self.stored: dict[str, None] = {}

@@ -1,5 +1,5 @@
-"""Shared memory of all instances of a batch, with a shadow: who wrote and read each granule last, and what is in
-flight."""
+"""Shared memory of all instances of a batch, with shadow memory: last writer and readers of each granule, and
+asynchronous accesses in flight."""
 
 from __future__ import annotations
 
@@ -77,7 +77,8 @@ class SharedWindow:
         ]
 
     def store(self, lanes: Bits, address: Bits, values: list[Bits], size: int) -> None:
-        """The same, written; where lanes meet, the last lane's value stays."""
+        """Write ``count`` elements of ``size`` bytes for each lane; where addresses collide, the last lane's value
+        stays."""
         at, instance, good = self.locate(lanes, address, len(values) * size)
         if not good.all():
             lanes, at, instance = lanes[good], at[good], instance[good]
@@ -93,7 +94,8 @@ class SharedWindow:
     # -- what the shadow says
 
     def note_read(self, lanes: Bits, at: Bits, instance: Bits, size: int) -> None:
-        """Reads of ``size`` bytes at positions: of what was written, by whom the lane knows, and lies still."""
+        """Check and record reads of ``size`` bytes at positions: they must happen after the last write, and touch
+        nothing in flight."""
         for piece in range(0, size, self.grain):
             cell = (at + piece) // self.grain
             time, writer = self.write_time[cell], self.writer[cell].astype(np.int64)
@@ -113,12 +115,12 @@ class SharedWindow:
             self.read_time[cell], self.reader[cell] = self.clocks.now, who
 
     def _earlier(self) -> tuple[tuple[str, Bits, Bits], ...]:
-        """(what was done, by whom, when) of the accesses that a write must come after."""
+        """(what was done, by whom, when) of the accesses that a write must happen after."""
         first, last = (self.first_reader, self.first_read_time), (self.reader, self.read_time)
         return ("wrote", self.writer, self.write_time), ("reads", *last), ("reads", *first)
 
     def note_write(self, lanes: Bits, at: Bits, instance: Bits, size: int) -> None:
-        """Writes: after every access that came before, as far as the lane knows."""
+        """Check and record writes: they must happen after every earlier access."""
         who = self.clocks.who[lanes]
         for piece in range(0, size, self.grain):
             cell = (at + piece) // self.grain
@@ -167,11 +169,12 @@ class SharedWindow:
         self.in_flight = True
 
     def end_read(self, cell: Bits) -> None:
-        """It has read."""
+        """The asynchronous read is complete."""
         self.being_read[cell] -= 1
 
     def begin_write(self, lane: int, instance: int, cell: Bits) -> None:
-        """An asynchronous write issued by ``lane``: nobody may be using the cells, as far as the lane knows."""
+        """Check and record an asynchronous write issued by ``lane``: all earlier accesses of the cells must happen
+        before."""
         lanes = np.full(len(cell), lane)
         where = np.full(len(cell), instance)
         for did, thread, times in (
@@ -195,6 +198,6 @@ class SharedWindow:
         self.in_flight = True
 
     def end_write(self, cell: Bits, column: int) -> None:
-        """It has landed; the writer is an asynchronous column."""
+        """The asynchronous write is complete; its writer is an asynchronous column."""
         self.being_written[cell] -= 1
         self.write_time[cell], self.writer[cell] = self.clocks.now, column

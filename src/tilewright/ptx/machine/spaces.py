@@ -1,4 +1,4 @@
-"""State spaces: where a symbol or an address lies, and plain loads and stores there (PTX ISA 9.1, 5.1)."""
+"""State spaces: resolving symbols and addresses, and plain loads and stores (PTX ISA 9.1, 5.1)."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ import numpy as np
 
 from tilewright.ptx.machine.clocks import Clocks
 from tilewright.ptx.machine.lanes import Lanes
-from tilewright.ptx.machine.launch import Launch, Memory, TensorRegion
+from tilewright.ptx.machine.launch import DeviceMemory, MachineLaunch, TensorRegion
 from tilewright.ptx.machine.scratch import ArrayPool
 from tilewright.ptx.machine.shared import RANK_SHIFT, RESERVED, Complain, SharedWindow
-from tilewright.ptx.machine.tensormap import TensorMap
+from tilewright.ptx.machine.tensormap import DecodedTensorMap
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED, width
-from tilewright.ptx.syntax import Entry, Module, Parameter
+from tilewright.ptx.syntax import Entry, KernelParameter, Module
 
 LOCAL, SHARED, PARAMETERS = 0x4000_0000_0000, 0x5000_0000_0000, 0x6000_0000_0000
 """Where the windows of generic addresses begin."""
 _REACH = 1 << 40
-"""Addresses this far behind a tensor are taken for it, as overruns."""
+"""Addresses this far behind a tensor count as overruns of it."""
 _WINDOW = 44
 """Bits below which addresses of one window differ."""
 _GENERIC = {
@@ -37,9 +37,9 @@ class Spaces:
         self,
         module: Module,
         entry: Entry,
-        launch: Launch,
+        launch: MachineLaunch,
         parameters: Sequence[Any],
-        memory: Memory,
+        memory: DeviceMemory,
         lanes: Lanes,
         clocks: Clocks,
         complain: Complain,
@@ -47,7 +47,7 @@ class Spaces:
     ):
         self.memory, self.lanes, self.complain = memory, lanes, complain
         self.symbols: dict[str, int] = {}
-        self.maps: dict[int, TensorMap] = {}
+        self.maps: dict[int, DecodedTensorMap] = {}
         self.local_symbols: dict[str, int] = {}
         self.parameters = self._lay_out_parameters(entry, parameters)
         self.shared = SharedWindow(
@@ -82,13 +82,13 @@ class Spaces:
             size = -(-size // parameter.align) * parameter.align
             data += bytes(size - len(data))
             self.symbols[parameter.name] = PARAMETERS + size
-            if isinstance(value, TensorMap):
+            if isinstance(value, DecodedTensorMap):
                 self.maps[PARAMETERS + size] = value
             data += parameter_bytes(parameter, value)
             size = len(data)
         return np.frombuffer(bytes(data) + bytes(-len(data) % 16 + 16), np.uint8)
 
-    def _lay_out_shared(self, entry: Entry, launch: Launch) -> int:
+    def _lay_out_shared(self, entry: Entry, launch: MachineLaunch) -> int:
         size = 0
         for v in entry.shared:
             if not v.external:
@@ -251,9 +251,9 @@ def narrowest(entry: Entry) -> int:
     return found
 
 
-def parameter_bytes(parameter: Parameter, value: Any) -> bytes:
+def parameter_bytes(parameter: KernelParameter, value: Any) -> bytes:
     """A parameter's value as the bytes that the kernel reads."""
-    if isinstance(value, TensorMap):
+    if isinstance(value, DecodedTensorMap):
         return bytes(parameter.bytes)
     if isinstance(value, bytes):
         return value.ljust(parameter.bytes, b"\0")

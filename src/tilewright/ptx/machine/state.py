@@ -1,4 +1,4 @@
-"""What a batch of CTAs is in besides its registers, as the handlers of instructions read and change it."""
+"""State of a batch of CTAs besides registers, which the handlers of instructions read and change."""
 
 # pyright: reportUnknownArgumentType=false, reportUnknownVariableType=false, reportUnknownMemberType=false
 
@@ -12,9 +12,9 @@ import numpy as np
 from tilewright.ptx.machine.clocks import Clocks
 from tilewright.ptx.machine.compiled import CompiledEntry
 from tilewright.ptx.machine.lanes import Lanes
-from tilewright.ptx.machine.launch import Launch, Memory
+from tilewright.ptx.machine.launch import DeviceMemory, MachineLaunch
 from tilewright.ptx.machine.mbarriers import MbarrierTable
-from tilewright.ptx.machine.report import MOST, Fault, Report, Stop
+from tilewright.ptx.machine.report import MOST, MachineFault, MachineReport, Stop
 from tilewright.ptx.machine.shared import RANK_SHIFT, SharedWindow
 from tilewright.ptx.machine.spaces import Spaces
 from tilewright.ptx.opcodes.rows import Bits
@@ -25,16 +25,16 @@ WINDOW_OFFSET = np.uint64((1 << RANK_SHIFT) - 1)
 
 
 class State:
-    """The state of a batch besides its registers: memory, barriers, arrivals, clocks, and what was complained of."""
+    """Memory, barriers, arrivals, clocks of a batch, and the faults reported so far."""
 
     def __init__(
         self,
         program: CompiledEntry,
-        launch: Launch,
+        launch: MachineLaunch,
         parameters: Sequence[Any],
-        memory: Memory,
+        memory: DeviceMemory,
         lanes: Lanes,
-        report: Report,
+        report: MachineReport,
     ):
         self.entry, self.launch, self.lanes, self.report = program.entry, launch, lanes, report
         self.current: Instruction = self.entry.body[0] if self.entry.body else Instruction(0, "", (), (), None, None, 0)
@@ -60,12 +60,12 @@ class State:
         self.said.add(key)
         lane = int(np.atleast_1d(lanes)[0])
         place = (int(self.lanes.cta[lane]), int(self.lanes.thread[lane]), int(self.lanes.world[lane]))
-        self.report.faults.append(Fault(code, self.current, *place, detail))
+        self.report.faults.append(MachineFault(code, self.current, *place, detail))
         if len(self.report.faults) >= MOST:
             raise Stop
 
     def lacking(self, instruction: Instruction, lanes: Bits) -> list[Bits]:
-        """The machine can't execute it."""
+        """Report that the machine can't execute an instruction."""
         self.complain("PTX015", lanes, instruction.name)
         raise Stop
 

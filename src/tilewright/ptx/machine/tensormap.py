@@ -1,4 +1,4 @@
-"""Tensor maps as values, and which bytes a box of one takes: a decoder of our own (PTX ISA 9.1, 5.5)."""
+"""Tensor maps as values, and the bytes that a box addresses: an independent decoder (PTX ISA 9.1, 5.5)."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from tilewright.ptx.opcodes.rows import Bits
 
 
 @dataclass(frozen=True)
-class TensorMap:
+class DecodedTensorMap:
     """A tiled tensor map. Extents, strides and box are innermost first; ``strides`` are bytes, without the innermost.
 
     ``swizzle`` is the span in bytes, 0, 32, 64 or 128 (``atom`` 16); ``fill_nan`` where elements out of bounds read as

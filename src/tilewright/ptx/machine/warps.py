@@ -1,7 +1,7 @@
-"""What the lanes of a warp compute together: shfl, vote, match, redux, elect (PTX ISA 9.1, 9.7.9, 9.7.13).
+"""Warp-level functions: shfl, vote, match, redux, elect (PTX ISA 9.1, 9.7.9, 9.7.13).
 
-Values come as [warps, 32] with ``present``, the lanes that execute. A lane that reads from one that doesn't gets its
-own value, where the ISA leaves the result open.
+Values are [warps, 32] with ``present``, the lanes that execute. A lane that reads from one that does not execute gets
+its own value, where the ISA leaves the result undefined.
 """
 
 from __future__ import annotations

@@ -1,8 +1,7 @@
-"""Instructions that are more than functions of registers: memory, warps, barriers, asynchronous copies, products,
-control.
+"""Instructions with effects beyond registers: memory, warps, barriers, asynchronous copies, products, control.
 
-Rows say which operands are read and written; what happens is executed by ``tilewright.ptx.machine``. (PTX ISA 9.1,
-9.7.9, 9.7.10, 9.7.12 to 9.7.16.)
+Rows state which operands are read and written; ``tilewright.ptx.machine`` executes them. (PTX ISA 9.1, 9.7.9, 9.7.10,
+9.7.12 to 9.7.16.)
 """
 
 # Lambdas of the table take modifiers or arrays, as ``Row.build`` and ``Function`` say.

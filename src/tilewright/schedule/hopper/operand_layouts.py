@@ -13,7 +13,7 @@ from typing import Generic, Protocol, TypeVar
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.asynchronous import AsyncPlan, ProductReader, async_plan, choose
 from tilewright.legal.tma import TensorMapPlan
-from tilewright.legal.wgmma import Role, WgmmaOperandPlan
+from tilewright.legal.wgmma import OperandRole, WgmmaOperandPlan
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element
 
@@ -37,12 +37,12 @@ class OperandRead(Generic[T]):
     """What one product reads as one operand, with every map by which tensor copies could bring it."""
 
     dot: tile.Dot
-    role: Role
+    role: OperandRole
     n: int
     candidates: tuple[T, ...]
 
 
-def choose_layouts(reads: Sequence[OperandRead[T]]) -> Mapping[tuple[tile.Dot, Role], T]:
+def choose_layouts(reads: Sequence[OperandRead[T]]) -> Mapping[tuple[tile.Dot, OperandRole], T]:
     """The candidate by which each read is served: of all combinations the one with the shortest step of a pipeline.
 
     A tile that several products read lands in one layout, which all of them can read; where there is none, each takes
@@ -52,7 +52,7 @@ def choose_layouts(reads: Sequence[OperandRead[T]]) -> Mapping[tuple[tile.Dot, R
     legal = {load: candidates for load, candidates in options.items() if candidates}
     best = choose([list(candidates.values()) for candidates in legal.values()]) if legal else None
     swizzles = {load: p.plan.swizzle for load, p in zip(legal, best.plans, strict=True)} if best else {}
-    found: dict[tuple[tile.Dot, Role], T] = {}
+    found: dict[tuple[tile.Dot, OperandRole], T] = {}
     for read in reads:
         if read.candidates:
             swizzle = swizzles.get(read.candidates[0].load)

@@ -33,7 +33,7 @@ from tilewright.legal.repairs import thread_copies
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
-from tilewright.legal.wgmma import Role as OperandRole
+from tilewright.legal.wgmma import OperandRole as OperandRole
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.operand_layouts import OperandRead, choose_layouts
 from tilewright.schedule.hopper.paged_tile import PagedTile, paged_tile
