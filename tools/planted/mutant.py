@@ -50,7 +50,6 @@ TRUSTED = (
     "legal/",
     "protocol/",
     "ptx/",
-    "tier/",
     "tile/attributes.py",
     "tile/dialect.py",
     "tile/ops.py",

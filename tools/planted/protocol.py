@@ -44,7 +44,7 @@ _BARRIERS = (
         "a warp's barrier",
         "a CTA's round trip through shared memory is joined by warps",
         "staging",
-        "barrier = t.WarpBarrier if room.warps and plan.barrier is Grain.WARP else t.Barrier",
+        "barrier = t.WarpBarrier if room.warps and plan.barrier is ThreadGroup.WARP else t.Barrier",
         "barrier = t.WarpBarrier",
         "turned",
     ),

@@ -52,23 +52,12 @@ def check_tensor_map(
     """
     target = target_named(arch)
     rank = _number("tensorRank", tensorRank, 32)
-    lengths = (("globalDim", globalDim, rank), ("globalStrides", globalStrides, rank - 1))
-    for name, values, wanted in (*lengths, ("boxDim", boxDim, rank), ("elementStrides", elementStrides, rank)):
-        if len(values) < wanted:
-            fail(
-                "TMA070",
-                found=f"{name} has {len(values)} entries",
-                required=f"{wanted} for rank {rank}",
-                help=f"pass {wanted} entries, or rank {len(values) + rank - wanted}",
-            )
-    starts = tuple(int(v) for v in startCoordinates or ())
-    if startCoordinates is not None and len(starts) < rank:
-        fail(
-            "TMA070",
-            found=f"startCoordinates has {len(starts)} entries",
-            required=f"{rank} for rank {rank}",
-            help="one coordinate a dimension, innermost first, or None",
-        )
+    _require_entries("globalDim", globalDim, rank, rank)
+    _require_entries("globalStrides", globalStrides, rank - 1, rank)
+    _require_entries("boxDim", boxDim, rank, rank)
+    _require_entries("elementStrides", elementStrides, rank, rank)
+    if startCoordinates is not None:
+        _require_entries("startCoordinates", startCoordinates, rank, rank)
     request = TensorMapRequest(
         _number("tensorDataType", tensorDataType, 32),
         rank,
@@ -84,22 +73,39 @@ def check_tensor_map(
         _number("tensorMap", tensorMap, 64),
         direction or Direction.LOAD,
         _number("sharedAddress", sharedAddress, 32),
-        starts,
+        tuple(int(v) for v in startCoordinates or ()),
     )
+    return _judged(request, target, both_directions=direction is None)
+
+
+def _require_entries(name: str, values: Sequence[Number], wanted: int, rank: int) -> None:
+    """Refuse (TMA070) an argument with fewer entries than a map of ``rank`` has."""
+    if len(values) < wanted:
+        fail(
+            "TMA070",
+            found=f"{name} has {len(values)} entries",
+            required=f"{wanted} for rank {rank}",
+            help="one coordinate a dimension, innermost first, or None"
+            if name == "startCoordinates"
+            else f"pass {wanted} entries, or rank {len(values) + rank - wanted}",
+        )
+
+
+def _judged(request: TensorMapRequest, target: Target, both_directions: bool) -> tuple[Diagnostic, ...]:
+    """Raise for broken rules and return warnings; with ``both_directions`` also for stores through a map of loads."""
     judgement = judge(request, target)
     verdict = judgement.verdict
     if isinstance(verdict, Illegal):
         raise TilewrightError(tuple(diagnostic(v, request, target) for v in verdict.core))
     advice = judgement.advice
-    if direction is None:
+    if both_directions:
         stored = judge(replace(request, direction=Direction.STORE), target).verdict
         advice += stored.core if isinstance(stored, Illegal) else ()
     warnings = [diagnostic(v, request, target, Severity.WARNING) for v in advice]
     if isinstance(verdict, Unknown):
-        code = verdict.obligation.split(":")[0]
         warnings.append(
             Diagnostic(
-                code,
+                verdict.obligation.split(":")[0],
                 found=verdict.reason,
                 required="a documented or executed outcome",
                 help=verdict.settle,

@@ -1,0 +1,404 @@
+"""The kernels on which planted bugs are looked for: small, and together using every part of the compiler."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+
+from __future__ import annotations
+
+import tilewright as tw
+
+
+@tw.kernel
+def add(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=1024):
+    m = tw.grid(x, bm)
+    z[m] = x[m] + y[m]
+
+
+@tw.kernel
+def ints(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, by: tw.i32, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    a, b = x[m], y[m]
+    z[m] = tw.where(m.index < 100, (a * by - b) & 255, (a << 3) + (b >> 2))
+
+
+@tw.kernel
+def floats(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, by: tw.f32, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    a, b = x[m].to(tw.f32), y[m].to(tw.f32)
+    z[m] = tw.where(a > b, a * by - b, tw.maximum(abs(a), tw.exp(b))).to(z.dtype)
+
+
+@tw.kernel
+def ordered(x: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"], *, bm=1):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=1024)
+    z[m, n] = tw.sort(x[m, n], 1)
+
+
+@tw.kernel
+def greatest(x: tw.Tensor["M", "N"], z: tw.Tensor["M", 8], *, bm=2):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=64)
+    z[m, :] = tw.topk(x[m, n], 8, 1)[0]
+
+
+@tw.kernel
+def binned(x: tw.Tensor["M", "N"], z: tw.Tensor["M", 40], *, bn=128):
+    m = tw.grid(x.shape[0], None)
+    found = tw.zeros((tw.axis(40),), tw.i32)
+    for n in tw.stream(x.shape[1], bn):
+        found += tw.histogram(x[m, n] & 63, 40)
+    z[m, :] = found
+
+
+@tw.kernel
+def scanned(x: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"], *, bm=1, bn=2048):
+    m = tw.grid(x.shape[0], bm)
+    total = tw.zeros((m,), tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        z[m, n] = tw.cumsum(x[m, n], 1, carry=total)
+
+
+def _applied(before: object, here: object) -> object:
+    (a, b), (c, d) = before, here
+    return a * c, b * c + d
+
+
+@tw.kernel
+def linear(a: tw.Tensor["M", "N"], b: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"], *, bm=4):
+    m, n = tw.grid(a.shape[0], bm), tw.axis(a.shape[1], upto=64)
+    _, z[m, n] = tw.scan(_applied, (a[m, n], b[m, n]), 1)
+
+
+@tw.kernel
+def placed(x: tw.Tensor["M", "N"], z: tw.Tensor["M", 8], *, bm=2):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=64)
+    z[m, :] = tw.topk(x[m, n], 8, 1)[1]
+
+
+@tw.kernel
+def drawn(x: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    z[m] = tw.philox(0x123456789ABCDEF0, x[m], 1, 2, 3)[0]
+
+
+@tw.kernel(numerics="fast")
+def fast(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    a, b = x[m].to(tw.f32), y[m].to(tw.f32)
+    z[m] = (tw.exp(a) * b + a / (1.0 + tw.exp(b))).to(z.dtype)
+
+
+@tw.kernel
+def row_max(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, upto: int = 512):
+    m = tw.grid(x.shape[0], 1)
+    n = tw.axis(x.shape[1], upto=upto)
+    y[m] = x[m, n].to(tw.f32).max(1).to(y.dtype)
+
+
+@tw.kernel
+def row_sum(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, upto: int = 4096):
+    m = tw.grid(x.shape[0], 1)
+    n = tw.axis(x.shape[1], upto=upto)
+    y[m] = x[m, n].to(tw.f32).sum(1).to(y.dtype)
+
+
+@tw.kernel(numerics="fast")
+def softmax(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, upto: int = 2048):
+    m = tw.grid(x.shape[0], 1)
+    n = tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32)
+    e = tw.exp(row - row.max(1)[:, None])
+    y[m, n] = e / e.sum(1)[:, None]
+
+
+@tw.kernel
+def argmax(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, upto: int = 512):
+    m = tw.grid(x.shape[0], 1)
+    n = tw.axis(x.shape[1], upto=upto)
+    y[m] = x[m, n].to(tw.f32).argmax(1)
+
+
+@tw.kernel
+def streamed(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bn=256):
+    m = tw.grid(x.shape[0], 1)
+    total = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        total += x[m, n].to(tw.f32).sum(1)
+    y[m] = total.to(y.dtype)
+
+
+@tw.kernel
+def looped(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bn=4096):
+    """Every step of the stream reduces across warps."""
+    m = tw.grid(x.shape[0], 1)
+    total = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        total.set(total * 0.5 + x[m, n].to(tw.f32).sum(1))
+    y[m] = total.to(y.dtype)
+
+
+@tw.kernel
+def kept(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bn=256):
+    """What a fragment held is used after it has been written."""
+    m = tw.grid(x.shape[0], 1)
+    total = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        tile = x[m, n].to(tw.f32)
+        before = total.copy()
+        total.set(total + tile.sum(1) + tile.max(1))
+        y[m, n] = (tile + before[:, None]).to(y.dtype)
+
+
+@tw.kernel
+def columns(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=16, bn=64):
+    m, n = tw.grid(x, (bm, bn))
+    tile = x[m, n].to(tw.f32)
+    y[m, n] = (tile - tile.sum(0)[None, :]).to(y.dtype)
+
+
+@tw.kernel
+def normed(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"]):
+    """Stores to a tensor that it has read, between the read and its use."""
+    m = tw.grid(x.shape[0], 1)
+    n = tw.axis(x.shape[1], upto=128)
+    row = x[m, n]
+    total = row.sum(1)
+    old = y[m, n]
+    y[m, n] = row + row
+    z[m, n] = old + total[:, None]
+
+
+@tw.kernel
+def turned(x: tw.Tensor["M", "N"], y: tw.Tensor["N", "M"], *, bm=64, bn=64):
+    n, m = tw.grid(y, (bn, bm))
+    y[n, m] = x[m, n].T
+
+
+@tw.kernel
+def nt(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=64, bn=64, bk=64):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+@tw.kernel
+def tn(a: tw.Tensor["K", "M"], b: tw.Tensor["K", "N"], c: tw.Tensor["M", "N"], *, bm=64, bn=64, bk=64):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[0], bk):
+        acc += tw.dot(a[k, m].T, b[k, n])
+    c[m, n] = acc
+
+
+@tw.kernel
+def odd(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+    """Tiles whose columns are no multiple of 8."""
+    m, n = tw.grid(c, (64, 20))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+@tw.kernel
+def gated(x: tw.Tensor["M", "K"], v: tw.Tensor["N", "K"], w: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+    m, n = tw.grid(c, (64, 64))
+    g, u = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], 64):
+        rows = x[m, k]
+        g += tw.dot(rows, v[n, k].T)
+        u += tw.dot(rows, w[n, k].T)
+    c[m, n] = g * tw.sigmoid(g) * u
+
+
+@tw.kernel
+def single(a: tw.Tensor["M", 64], b: tw.Tensor["N", 64], c: tw.Tensor["M", "N"]):
+    """One product that adds to nothing."""
+    m, n = tw.grid(c, (64, 64))
+    c[m, n] = tw.dot(a[m, :], b[n, :].T)
+
+
+@tw.kernel
+def by_hand(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=64):
+    """The right operand is computed, and written to shared memory by threads."""
+    m, n = tw.grid(c, (bm, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], (b[n, k] + b[n, k]).T)
+    c[m, n] = acc
+
+
+@tw.kernel
+def ordinary(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+    m, n = tw.grid(c, (32, 32))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 16):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+@tw.kernel
+def scalars(x: tw.Tensor["M"], y: tw.Tensor["M"], *, k: tw.i32, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    y[m] = x[m] * (k * k)
+
+
+@tw.kernel
+def captured(x: tw.Tensor["M"], y: tw.Tensor["M"], *, x1: tw.f32, bm=256):
+    """A scalar by the name of a local of the emitted text."""
+    m = tw.grid(x.shape[0], bm)
+    y[m] = x[m] * 3.0 + x1
+
+
+@tw.kernel
+def roots(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    z[m] = tw.sqrt(abs(x[m])) / y[m]
+
+
+@tw.kernel
+def casts(x: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    y[m] = (x[m] * 100.0).to(tw.i8)
+
+
+@tw.kernel
+def division(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    z[m] = x[m] // y[m] + x[m] % y[m]
+
+
+@tw.kernel
+def attention(
+    q: tw.Tensor["S", 64], k: tw.Tensor["T", 64], v: tw.Tensor["T", 64], o: tw.Tensor["S", 64], *, scale: tw.f32
+):
+    s = tw.grid(q.shape[0], 64)
+    rows = q[s, :]
+    acc = tw.zeros((s, 64), tw.f32)
+    top, total = tw.full((s,), -tw.inf, tw.f32), tw.zeros((s,), tw.f32)
+    for t in tw.stream(k.shape[0], 64):
+        x = tw.dot(rows, k[t, :].T) * scale
+        new = tw.maximum(top, x.max(1))
+        p, fix = tw.exp(x - new[:, None]), tw.exp(top - new)
+        total.set(total * fix + p.sum(1))
+        acc.set(acc * fix[:, None])
+        top.set(new)
+        acc += tw.dot(p.to(q.dtype), v[t, :])
+    o[s, :] = acc / total[:, None]
+
+
+@tw.kernel
+def attention_wide(
+    q: tw.Tensor["S", 128],
+    k: tw.Tensor["T", 128],
+    v: tw.Tensor["T", 128],
+    o: tw.Tensor["S", 128],
+    *,
+    scale: tw.f32,
+    causal: bool = False,
+):
+    s = tw.grid(q.shape[0], 128)
+    rows = q[s, :]
+    acc = tw.zeros((s, 128), tw.f32)
+    top, total = tw.full((s,), -tw.inf, tw.f32), tw.zeros((s,), tw.f32)
+    for t in tw.stream(k.shape[0], 128, until=s.stop if causal else None):
+        x = tw.dot(rows, k[t, :].T) * scale
+        if causal:
+            x = tw.where(s.index[:, None] >= t.index[None, :], x, -tw.inf)
+        new = tw.maximum(top, x.max(1))
+        p, fix = tw.exp(x - new[:, None]), tw.exp(top - new)
+        total.set(total * fix + p.sum(1))
+        acc.set(acc * fix[:, None])
+        top.set(new)
+        acc += tw.dot(p.to(q.dtype), v[t, :])
+    o[s, :] = acc / total[:, None]
+
+
+@tw.kernel
+def gathered(index: tw.Tensor["M"], x: tw.Tensor["V", "N"], y: tw.Tensor["M", "N"], *, bm=128, bn=64):
+    m, n = tw.grid(y, (bm, bn))
+    y[m, n] = x[index[m], n].fill(2.0)
+
+
+@tw.kernel
+def paged(slot: tw.Tensor["M"], pool: tw.Tensor["P", 8], y: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(y, bm)
+    at = slot[m]
+    y[m] = pool[at // 8, at % 8].fill(2.0) + (at // 8 - at % 8).to(tw.f32)
+
+
+@tw.kernel
+def binned_from(x: tw.Tensor["M", "N"], y: tw.Tensor["M", 64]):
+    m, n = tw.grid(x.shape[0], None), tw.axis(x.shape[1], upto=2048)
+    y[m, :] = tw.histogram(x[m, n] - 100, 64)
+
+
+@tw.kernel
+def shifted(x: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(y, bm)
+    y[m] = x[m - 3].fill(1.0) - x[m + 2].fill(5.0)
+
+
+@tw.kernel
+def bounded(lengths: tw.Tensor["M"], x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bn=64):
+    m = tw.grid(y, None)
+    total = tw.zeros((), tw.f32)
+    for n in tw.stream(x.shape[1], bn, until=lengths[m]):
+        total += x[m, n].to(tw.f32).sum(0)
+    y[m] = total
+
+
+@tw.kernel
+def over_lengths(
+    lengths: tw.Tensor["B"],
+    q: tw.Tensor["B", "M", 64],
+    k: tw.Tensor["B", "T", 64],
+    v: tw.Tensor["B", "T", 64],
+    o: tw.Tensor["B", "M", 64],
+    *,
+    bq=64,
+    bk=64,
+):
+    b, m = tw.grid(q, (None, bq))
+    query, total, acc = q[b, m], tw.zeros((m,), tw.f32), tw.zeros((m, 64), tw.f32)
+    for n in tw.stream(k.shape[1], bk, until=lengths[b]):
+        p = tw.exp(tw.dot(query, k[b, n].T) * 0.01)
+        total.set(total + p.sum(1))
+        acc += tw.dot(p.to(q.dtype), v[b, n])
+    o[b, m] = acc / tw.maximum(total, 1.0)[:, None]
+
+
+@tw.kernel
+def grouped(
+    offsets: tw.Offsets["G + 1"],
+    a: tw.Tensor["T", "K"],
+    b: tw.Tensor["G", "N", "K"],
+    c: tw.Tensor["T", "N"],
+    *,
+    bm=64,
+    bn=64,
+):
+    g, m, n = tw.ragged_grid(offsets, c.shape, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[g, n, k].T)
+    c[m, n] = acc
+
+
+@tw.kernel
+def experts(
+    expert: tw.Tensor["B"],
+    x: tw.Tensor["B", "M", "K"],
+    w: tw.Tensor["E", "N", "K"],
+    y: tw.Tensor["B", "M", "N"],
+    *,
+    bm=64,
+    bn=64,
+):
+    b, m, n = tw.grid(y, (None, bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[2], 64):
+        acc += tw.dot(x[b, m, k], w[expert[b], n, k].T)
+    y[b, m, n] = acc

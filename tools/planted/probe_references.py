@@ -1,0 +1,106 @@
+"""Results of the probes' kernels in float64 (integers as they are), by NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+
+
+def grouped(offsets: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    found = np.zeros((len(a), b.shape[1]))
+    for g, each in enumerate(b):
+        rows = slice(offsets[g], offsets[g + 1])
+        found[rows] = a[rows] @ each.T
+    return found
+
+
+def experts(expert: np.ndarray, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    inside = (expert >= 0) & (expert < len(w))
+    return x @ w[np.where(inside, expert, 0)].transpose(0, 2, 1) * inside[:, None, None]
+
+
+def over_lengths(lengths: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    p = np.exp(q @ k.transpose(0, 2, 1) * 0.01) * (np.arange(k.shape[1]) < lengths[:, None])[:, None]
+    return p @ v / np.maximum(p.sum(2), 1)[:, :, None]
+
+
+def gathered(index: np.ndarray, x: np.ndarray) -> np.ndarray:
+    inside = (index >= 0) & (index < len(x))
+    return np.where(inside[:, None], x[np.where(inside, index, 0)], 2.0)
+
+
+def paged(slot: np.ndarray, pool: np.ndarray) -> np.ndarray:
+    inside = (slot >= 0) & (slot // 8 < len(pool))
+    return np.where(inside, pool[np.where(inside, slot // 8, 0), slot % 8], 2.0) + (slot // 8 - slot % 8)
+
+
+def shifted(x: np.ndarray) -> np.ndarray:
+    return np.r_[[1.0] * 3, x[:-3]] - np.r_[x[2:], [5.0] * 2]
+
+
+def bounded(lengths: np.ndarray, x: np.ndarray) -> np.ndarray:
+    return np.array([row[: max(n, 0)].sum() for n, row in zip(lengths, x, strict=True)])
+
+
+def looped(x: np.ndarray) -> np.ndarray:
+    total = np.zeros(len(x))
+    for begin in range(0, x.shape[1], 4096):
+        total = total * 0.5 + x[:, begin : begin + 4096].sum(1)
+    return total
+
+
+def kept(x: np.ndarray) -> np.ndarray:
+    tiles = [x[:, begin : begin + 256] for begin in range(0, x.shape[1], 256)]
+    sums = np.cumsum([np.zeros(len(x)), *(t.sum(1) + t.max(1) for t in tiles[:-1])], axis=0)
+    return np.concatenate([t + s[:, None] for t, s in zip(tiles, sums, strict=True)], axis=1)
+
+
+def softmax(x: np.ndarray) -> np.ndarray:
+    e = np.exp(x - x.max(1, keepdims=True))
+    return e / e.sum(1, keepdims=True)
+
+
+def attended(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
+    return softmax(q @ k.T * scale) @ v
+
+
+def attended_before(q: np.ndarray, k: np.ndarray, v: np.ndarray, scale: float) -> np.ndarray:
+    """By no key behind the query."""
+    return softmax(np.where(np.tri(len(q), len(k), dtype=bool), q @ k.T * scale, -np.inf)) @ v
+
+
+def recurrence(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    found = np.array(b)
+    for n in range(1, b.shape[1]):
+        found[:, n] += a[:, n] * found[:, n - 1]
+    return found
+
+
+def philox(x: np.ndarray) -> np.ndarray:
+    """The first word of each counter, in Python's integers."""
+
+    def first(a: int) -> int:
+        b, c, d, key, other = 1, 2, 3, 0x9ABCDEF0, 0x12345678
+        for _ in range(10):
+            p, q = a * 0xD2511F53, c * 0xCD9E8D57
+            a, b, c, d = q >> 32 ^ b ^ key, q & 0xFFFFFFFF, p >> 32 ^ d ^ other, p & 0xFFFFFFFF
+            key, other = (key + 0x9E3779B9) & 0xFFFFFFFF, (other + 0xBB67AE85) & 0xFFFFFFFF
+        return a
+
+    return np.array([first(int(n) & 0xFFFFFFFF) for n in x], np.uint32).view(np.int32)
+
+
+def ints(x: np.ndarray, y: np.ndarray, by: int) -> np.ndarray:
+    return np.where(np.arange(len(x)) < 100, (x * by - y) & 255, (x << 3) + (y >> 2))
+
+
+def to_i8(x: np.ndarray) -> np.ndarray:
+    return np.clip(np.trunc(np.float32(100) * x.astype(np.float32)), -128, 127)
+
+
+def divided(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    with np.errstate(all="ignore"):
+        return x // y + x % y
+
+
+def sigmoid(x: np.ndarray) -> np.ndarray:
+    return 1 / (1 + np.exp(-x))
