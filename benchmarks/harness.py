@@ -69,6 +69,23 @@ def file_of(name: str) -> Path:
     return ARTIFACTS / f"{name}.twb"
 
 
+def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """Strides of a contiguous tensor, in elements."""
+    strides, step = [], 1
+    for extent in reversed(shape):
+        strides.insert(0, step)
+        step *= extent
+    return tuple(strides)
+
+
+def contiguous_facts(shapes: Mapping[str, tuple[int, ...]], dtypes: Mapping[str, str]) -> Any:
+    """Facts of a call with contiguous, aligned tensors of these shapes and dtypes, by name."""
+    from tilewright.base.dtypes import DTYPES
+    from tilewright.compiler.requests import Observed, observe_facts
+
+    return observe_facts({n: Observed(DTYPES[dtypes[n]], 0, s, row_major(s)) for n, s in shapes.items()})
+
+
 # -- times ------------------------------------------------------------------------------------------------------------
 def rotated(
     variants: Variants, seconds_of: Callable[[Callable[[], object]], float], rounds: int
@@ -123,6 +140,29 @@ class Timer:
             "power_watts": smi("power.draw"),
             "rounds": self.rounds,
         }
+
+
+def row_beside_copy(
+    torch: Any, timer: Timer, case: str, moved_bytes: int, variants: Variants, errors: tuple[float, float]
+) -> dict[str, Any]:
+    """Times ``variants`` beside a copy that reads and writes ``moved_bytes`` in all; prints and returns a case's row.
+
+    ``errors`` are ours and PyTorch's, against float64.
+    """
+    source = torch.randint(0, 127, (moved_bytes // 2,), dtype=torch.int8, device="cuda")
+    target = torch.empty_like(source)
+    seconds = timer.medians({**variants, "copy": lambda: target.copy_(source)})
+    row = {
+        "case": case,
+        "bytes": moved_bytes,
+        "microseconds": {k: round(s * 1e6, 2) for k, s in seconds.items()},
+        "of_copy": {k: round(seconds["copy"] / s, 3) for k, s in seconds.items()},
+        "error": errors[0],
+        "pytorch_error": errors[1],
+    }
+    print(case, json.dumps(row["microseconds"]), f"of copy {row['of_copy']['ours']}",
+          f"error {errors[0]:.1e} / {errors[1]:.1e}", flush=True)  # fmt: skip
+    return row
 
 
 # -- documents --------------------------------------------------------------------------------------------------------

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from harness import ARTIFACTS, Timer, document, load, parser, relative_error, store, write
+from harness import ARTIFACTS, Timer, contiguous_facts, document, load, parser, relative_error, store, write
 
 
 @dataclass(frozen=True)
@@ -98,8 +98,6 @@ def build(only: str) -> None:
     """Compile every case to an artifact."""
     from importlib import import_module
 
-    from tilewright.base.dtypes import DTYPES
-    from tilewright.compiler.requests import Observed, observe_facts
     from tilewright.lang.schedule import Schedule
 
     for case in CASES:
@@ -107,20 +105,11 @@ def build(only: str) -> None:
             continue
         module, name = case.kernel.split(".")
         kernel = getattr(import_module(module), name)
-        seen = {n: Observed(DTYPES[case.dtypes[n]], 0, shape, _row_major(shape)) for n, shape in case.shapes.items()}
-        options = {"dtypes": case.dtypes, "facts": observe_facts(seen)}
+        options = {"dtypes": case.dtypes, "facts": contiguous_facts(case.shapes, case.dtypes)}
         artifact, seconds = store(name_of(case), kernel.compile, **options)
         print(f"{case.name}: {seconds:.2f} s, {len(artifact.kernels)} kernels")
         for label, pins in OTHER_SCHEDULES.get(case.name, {}).items():
             store(f"{name_of(case)}@{label}", kernel.compile, **options, schedule=Schedule.parse(pins), upto=1024)
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.insert(0, step)
-        step *= extent
-    return tuple(strides)
 
 
 # -- run --------------------------------------------------------------------------------------------------------------

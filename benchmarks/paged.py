@@ -17,7 +17,7 @@ import json
 from dataclasses import dataclass
 from typing import Any
 
-from harness import Timer, document, load, parser, relative_error, store, write
+from harness import Timer, contiguous_facts, document, load, parser, relative_error, store, write
 
 WIDTH = 128
 STEP = 64
@@ -87,21 +87,10 @@ def build(only: str) -> None:
 
 
 def _build(name: str, kernel: Any, shapes: dict[str, tuple[tuple[int, ...], str]], **keywords: Any) -> None:
-    from tilewright.base.dtypes import DTYPES
-    from tilewright.compiler.requests import Observed, observe_facts
-
-    seen = {n: Observed(DTYPES[d], 0, shape, _row_major(shape)) for n, (shape, d) in shapes.items()}
     dtypes = {n: d for n, (_, d) in shapes.items()}
-    _, seconds = store(name, kernel.compile, dtypes=dtypes, facts=observe_facts(seen), **keywords)
+    facts = contiguous_facts({n: shape for n, (shape, _) in shapes.items()}, dtypes)
+    _, seconds = store(name, kernel.compile, dtypes=dtypes, facts=facts, **keywords)
     print(f"{name}: {seconds:.2f} s")
-
-
-def _row_major(shape: tuple[int, ...]) -> tuple[int, ...]:
-    strides, step = [], 1
-    for extent in reversed(shape):
-        strides.insert(0, step)
-        step *= extent
-    return tuple(strides)
 
 
 class Problem:

@@ -12,12 +12,11 @@ a loop over steps, which is compared and not timed.
 from __future__ import annotations
 
 import argparse
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from harness import Timer, document, load, parser, relative_error, store, write
+from harness import Timer, contiguous_facts, document, load, parser, relative_error, row_beside_copy, store, write
 
 
 @dataclass(frozen=True)
@@ -72,15 +71,11 @@ def build(only: str) -> None:
     """Compile every case to an artifact."""
     import scan as examples
 
-    from tilewright.base.dtypes import DTYPES
-    from tilewright.compiler.requests import Observed, observe_facts
-
     for case in CASES:
         if only not in case.name:
             continue
-        seen = {n: Observed(DTYPES[case.dtypes[n]], 0, s, (s[1], 1)) for n, s in case.shapes.items()}
-        kernel = getattr(examples, case.kernel)
-        artifact, seconds = store(name_of(case), kernel.compile, dtypes=case.dtypes, facts=observe_facts(seen))
+        kernel, facts = getattr(examples, case.kernel), contiguous_facts(case.shapes, case.dtypes)
+        artifact, seconds = store(name_of(case), kernel.compile, dtypes=case.dtypes, facts=facts)
         print(f"{case.name}: {seconds:.2f} s, {len(artifact.kernels)} kernels")
 
 
@@ -130,7 +125,7 @@ def run(args: argparse.Namespace) -> None:
         if args.only not in case.name or program is None:
             continue
         reference = references(torch)[case.kernel]
-        ours, theirs = _error(torch, case, program, reference)
+        errors = _error(torch, case, program, reference)
         tensors = _drawn(torch, case)
         inputs = [v for n, v in tensors.items() if n != "y"]
         values = tuple(tensors[p.name] for p in program.artifact.parameters)
@@ -140,22 +135,8 @@ def run(args: argparse.Namespace) -> None:
         if case.timed and args.compile:
             compiled = torch.compile(reference, dynamic=False)
             variants["compile"] = lambda c=compiled, i=inputs: c(*i)
-        a = torch.randint(0, 127, (case.moved // 2,), dtype=torch.int8, device="cuda")
-        b = torch.empty_like(a)
-        variants["copy"] = lambda a=a, b=b: b.copy_(a)
-        seconds = timer.medians(variants)
-        row = {
-            "case": case.name,
-            "bytes": case.moved,
-            "microseconds": {k: round(s * 1e6, 2) for k, s in seconds.items()},
-            "of_copy": {k: round(seconds["copy"] / s, 3) for k, s in seconds.items()},
-            "error": ours,
-            "pytorch_error": theirs,
-        }
-        rows.append(row)
-        print(case.name, json.dumps(row["microseconds"]), f"of copy {row['of_copy']['ours']}",
-              f"error {ours:.1e} / {theirs:.1e}", flush=True)  # fmt: skip
-        del tensors, values, inputs, variants, a, b
+        rows.append(row_beside_copy(torch, timer, case.name, case.moved, variants, errors))
+        del tensors, values, inputs, variants
     write(document(torch, **timer.conditions(), rows=rows), args.json)
 
 
