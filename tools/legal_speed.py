@@ -25,8 +25,7 @@ from tilewright.base.verdict import Repairs
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.layout.cute import CuteLayout
-from tilewright.layout.swizzle import ComposedLayout
-from tilewright.layout.swizzle import Swizzle as XorSwizzle
+from tilewright.layout.swizzle import ComposedLayout, CuteSwizzle
 from tilewright.legal.factor import factor
 from tilewright.legal.facts import Facts
 from tilewright.legal.repairs import legalise
@@ -99,7 +98,7 @@ def layouts() -> Iterator[tuple[TileAccess, CuteLayout | ComposedLayout]]:
         access = TileAccess(kind, (4096, 4096), (4096, 1), 0, (rows, columns))
         yield access, CuteLayout((columns, rows), (rows, 1))
         yield access, CuteLayout((columns, rows), (1, columns + 16 // kind.bytes))
-        yield access, ComposedLayout(XorSwizzle(2, 5, 2), 0, CuteLayout((columns, rows), (1, columns)))
+        yield access, ComposedLayout(CuteSwizzle(2, 5, 2), 0, CuteLayout((columns, rows), (1, columns)))
 
 
 def kind_of(answer: object) -> str:

@@ -31,7 +31,7 @@ from tilewright.layout.library.conversions import (
 from tilewright.layout.library.piecewise import PiecewiseLayout
 from tilewright.layout.library.swizzle_algebra import swizzled
 from tilewright.layout.register import RegisterLayout
-from tilewright.layout.swizzle import Swizzle
+from tilewright.layout.swizzle import CuteSwizzle
 
 FORMS: list[Layout] = [
     CuteLayout((6, (2, 4)), (8, (1, 2))),
@@ -65,7 +65,7 @@ def test_there_and_back() -> None:
 
 
 def test_partial_conversions_say_why() -> None:
-    swizzle = swizzled(Swizzle(3, 3, 3), CuteLayout((8, 64), (64, 1)))
+    swizzle = swizzled(CuteSwizzle(3, 3, 3), CuteLayout((8, 64), (64, 1)))
     assert attempt(lambda: affine_of(swizzle))[1] == "LAY010"
     assert attempt(lambda: affine_of(F2Layout.of({"i": [(1,), (3,)]}, {"o": 4})))[1] == "LAY010"
     back = AffineLayout.strided(4, -1, "i", "o", start=3)
@@ -85,7 +85,7 @@ def test_proof_kinds() -> None:
     bits, rows = F2Layout.identity(8, "i", "o"), CuteLayout((2, 4), (1, 2))
     assert equal(bits, rows) == Equal(ProofKind.F2)
     assert equal(bits, AffineLayout.identity(8, "i", "o")) == Equal(ProofKind.SMITH)
-    swizzle = swizzled(Swizzle(1, 0, 2), CuteLayout(8, 1))
+    swizzle = swizzled(CuteSwizzle(1, 0, 2), CuteLayout(8, 1))
     xored = PiecewiseLayout.of(
         ("i",),
         ("o",),
@@ -132,7 +132,7 @@ def test_inclusion() -> None:
     assert subset(part, whole) is None
     assert isinstance(subset(whole, part), Counterexample)
     assert isinstance(subset(AffineLayout.strided(7, 4, "i", "o"), whole), Counterexample)
-    sw = swizzled(Swizzle(1, 0, 2), CuteLayout(8, 1))
+    sw = swizzled(CuteSwizzle(1, 0, 2), CuteLayout(8, 1))
     assert subset(sw, sw) is None
     assert subset(sw, CuteLayout(8, 1)) == Counterexample(4, (5,), (4,))
     assert isinstance(subset(sw, CuteLayout(4, 1)), Counterexample)

@@ -19,7 +19,7 @@ from tilewright.diag import TilewrightError
 from tilewright.layout import cute, int_tuple
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.library import cute_algebra, cute_ops
-from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.layout.swizzle import ComposedLayout, CuteSwizzle
 
 DATA = json.loads((Path(__file__).parents[1] / "data" / "cute_layout_cases.json").read_text())
 
@@ -35,7 +35,7 @@ def operand(value: Any) -> Any:
     if isinstance(value, dict) and "shape" in value:
         return CuteLayout(tuples(value["shape"]), tuples(value["stride"]))
     if isinstance(value, dict):
-        return Swizzle(*value["swizzle"])
+        return CuteSwizzle(*value["swizzle"])
     return tuple(map(operand, value)) if isinstance(value, list) else value
 
 

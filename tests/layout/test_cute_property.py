@@ -19,7 +19,7 @@ from tilewright.layout.cute import CuteLayout
 from tilewright.layout.library import cute_algebra, cute_ops
 from tilewright.layout.library.cute_algebra import complement, composition, left_inverse, nullspace, right_inverse
 from tilewright.layout.library.swizzle_algebra import compose, right_inverse_of, swizzled
-from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.layout.swizzle import ComposedLayout, CuteSwizzle
 
 EXTENTS = st.sampled_from([1, 2, 2, 3, 4, 4, 5, 6, 8])
 STRIDES = st.sampled_from([0, 1, 1, 2, 3, 4, 6, 8, 12, 16, 24])
@@ -237,7 +237,7 @@ SWIZZLES = st.tuples(st.integers(0, 3), st.integers(0, 4), st.sampled_from([-4, 
 @settings(max_examples=200, deadline=None)
 @given(SWIZZLES, st.integers(0, 4096), any_layout(3))
 def test_swizzles(parameters: tuple[int, int, int], x: int, layout: CuteLayout) -> None:
-    sw = Swizzle(*parameters)
+    sw = CuteSwizzle(*parameters)
     assert sw(x) == swizzle(*parameters, x)
     assert sw(sw(x)) == x
     expression = sw.apply(sym("x"))
@@ -253,7 +253,7 @@ def test_swizzles(parameters: tuple[int, int, int], x: int, layout: CuteLayout) 
 @settings(max_examples=100, deadline=None)
 @given(compact(), st.integers(0, 2), st.integers(0, 2))
 def test_inverse_of_a_swizzled_layout(layout: CuteLayout, bits: int, base: int) -> None:
-    sw = Swizzle(bits, base, 2)
+    sw = CuteSwizzle(bits, base, 2)
     assume(layout.size % sw.period == 0)
     tile = swizzled(sw, layout)
     inverse = right_inverse_of(tile)
@@ -302,12 +302,12 @@ BAD: list[tuple[Any, str]] = [
     (lambda: cute_ops.logical_divide(CuteLayout((4, 4)), (2, 2, 2)), "LAY002"),
     (lambda: cute_ops.make_ordered_layout((4, 4), (1, 0, 2)), "LAY002"),
     (lambda: cute.coalesce(CuteLayout(4), (1, 1)), "LAY002"),
-    (lambda: Swizzle(3, 4, 2), "LAY011"),
-    (lambda: Swizzle(-1, 4, 3), "LAY011"),
-    (lambda: Swizzle(3, 4, 3).recast(8, 48), "LAY016"),
-    (lambda: swizzled(Swizzle(3, 4, 3), CuteLayout((8, 64), (64, 1))), "LAY012"),
-    (lambda: compose(CuteLayout((2, 2, 2), (1, 3, 8)), swizzled(Swizzle(1, 0, 1), CuteLayout(8))), "LAY010"),
-    (lambda: right_inverse_of(ComposedLayout(Swizzle(1, 0, 1), 2, CuteLayout(8))), "LAY008"),
+    (lambda: CuteSwizzle(3, 4, 2), "LAY011"),
+    (lambda: CuteSwizzle(-1, 4, 3), "LAY011"),
+    (lambda: CuteSwizzle(3, 4, 3).recast(8, 48), "LAY016"),
+    (lambda: swizzled(CuteSwizzle(3, 4, 3), CuteLayout((8, 64), (64, 1))), "LAY012"),
+    (lambda: compose(CuteLayout((2, 2, 2), (1, 3, 8)), swizzled(CuteSwizzle(1, 0, 1), CuteLayout(8))), "LAY010"),
+    (lambda: right_inverse_of(ComposedLayout(CuteSwizzle(1, 0, 1), 2, CuteLayout(8))), "LAY008"),
 ]
 
 
@@ -326,13 +326,13 @@ def test_the_twins_of_the_bad_inputs_are_accepted() -> None:
     assert CuteLayout((8, 8), (1, 8))(63) == 63
     assert str(cute_ops.logical_divide(CuteLayout(6, 1), 3)) == "(3,2):(1,3)"
     assert str(cute_ops.upcast(CuteLayout((4, 4), (1, 4)), 2)) == "(2,4):(1,2)"
-    assert Swizzle(3, 4, 3).recast(8, 16) == Swizzle(3, 3, 3)
-    assert swizzled(Swizzle(3, 4, 3), CuteLayout((8, 128), (128, 1))).is_injective
+    assert CuteSwizzle(3, 4, 3).recast(8, 16) == CuteSwizzle(3, 3, 3)
+    assert swizzled(CuteSwizzle(3, 4, 3), CuteLayout((8, 128), (128, 1))).is_injective
     assert cute_ops.tile_to_shape(CuteLayout((8, 8), (8, 1)), (16, 8)).size == 128
 
 
 SWIZZLES = st.builds(
-    lambda bits, base, extra, down: Swizzle(bits, base, -(bits + extra) if down else bits + extra),
+    lambda bits, base, extra, down: CuteSwizzle(bits, base, -(bits + extra) if down else bits + extra),
     st.integers(0, 2),
     st.integers(0, 2),
     st.integers(0, 2),
@@ -351,7 +351,7 @@ def power_layout(seed: int, bits: int) -> CuteLayout:
 
 @settings(max_examples=100)
 @given(SWIZZLES, SWIZZLES, st.integers(0, 1 << 20), st.integers(0, 1 << 20))
-def test_compositions_with_swizzles_are_pointwise(s: Swizzle, t: Swizzle, x: int, y: int) -> None:
+def test_compositions_with_swizzles_are_pointwise(s: CuteSwizzle, t: CuteSwizzle, x: int, y: int) -> None:
     """Every form that ``compose`` takes: the answer agrees at every index, or it is refused with LAY010."""
     a, b = power_layout(x, 7), CuteLayout((4, 16, 2), (1, 4, 64)) if y % 2 else CuteLayout((8, 16), (16, 1))
     tables: dict[CuteLayout, list[int]] = {}
@@ -359,7 +359,7 @@ def test_compositions_with_swizzles_are_pointwise(s: Swizzle, t: Swizzle, x: int
     def at(layout: Any, i: Any) -> Any:
         """From the definitions alone."""
         match layout:
-            case Swizzle(bits, base, shift):
+            case CuteSwizzle(bits, base, shift):
                 return swizzle(bits, base, shift, i)
             case CuteLayout():
                 if layout not in tables:
@@ -380,12 +380,12 @@ def test_compositions_with_swizzles_are_pointwise(s: Swizzle, t: Swizzle, x: int
 
 def test_a_layout_passes_below_a_swizzle() -> None:
     """Elements to bytes, and rows of a wider pitch: the swizzle of elements becomes one of bytes."""
-    tile = ComposedLayout(Swizzle(3, 3, 3), 0, CuteLayout((8, 64), (64, 1)))
+    tile = ComposedLayout(CuteSwizzle(3, 3, 3), 0, CuteLayout((8, 64), (64, 1)))
     in_bytes = compose(CuteLayout(512, 2), tile)
-    assert in_bytes == ComposedLayout(Swizzle(3, 4, 3), 0, CuteLayout((8, 64), (128, 2)))
-    assert compose(Swizzle(3, 4, 3), in_bytes) == CuteLayout((8, 64), (128, 2))
-    assert compose(Swizzle(1, 3, 4), Swizzle(1, 4, 4)) == Swizzle(2, 3, 4)
+    assert in_bytes == ComposedLayout(CuteSwizzle(3, 4, 3), 0, CuteLayout((8, 64), (128, 2)))
+    assert compose(CuteSwizzle(3, 4, 3), in_bytes) == CuteLayout((8, 64), (128, 2))
+    assert compose(CuteSwizzle(1, 3, 4), CuteSwizzle(1, 4, 4)) == CuteSwizzle(2, 3, 4)
     with pytest.raises(TilewrightError, match="LAY010"):
         compose(CuteLayout((8, 60), (60, 1)), tile)
     with pytest.raises(TilewrightError, match="LAY010"):
-        compose(ComposedLayout(Swizzle(1, 0, 1), 0, CuteLayout(512, 1)), tile)
+        compose(ComposedLayout(CuteSwizzle(1, 0, 1), 0, CuteLayout(512, 1)), tile)

@@ -23,7 +23,7 @@ from tilewright.layout.equality import (
     vector_width,
 )
 from tilewright.layout.f2 import F2Layout
-from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.layout.swizzle import ComposedLayout, CuteSwizzle
 
 MODES = st.lists(
     st.tuples(st.sampled_from([1, 2, 3, 4, 8]), st.sampled_from([0, 1, 2, 3, 4, 8, 16, 32])), min_size=1, max_size=4
@@ -44,7 +44,7 @@ def layouts(draw: st.DrawFn) -> tuple[Any, list[int]]:
         case "composed":
             parameters = draw(SWIZZLES)
             start = draw(st.sampled_from([0, 0, 1, 64]))
-            return ComposedLayout(Swizzle(*parameters), start, layout), [
+            return ComposedLayout(CuteSwizzle(*parameters), start, layout), [
                 swizzle(*parameters, start + x) for x in offsets
             ]
         case "f2":
@@ -121,15 +121,15 @@ def test_round_trips_between_forms(a: tuple[Any, list[int]]) -> None:
 
 
 def test_a_swizzled_tile_is_equal_in_all_forms_and_proved_by_f2() -> None:
-    tile = ComposedLayout(Swizzle(3, 3, 3), 0, CuteLayout((128, (64, 4)), (64, (1, 8192))))
+    tile = ComposedLayout(CuteSwizzle(3, 3, 3), 0, CuteLayout((128, (64, 4)), (64, (1, 8192))))
     linear = f2_of(tile)
     assert equal(tile, linear) == Equal(ProofKind.F2)
     back = cute_of(linear)
     assert isinstance(back, ComposedLayout)
-    assert back.outer == Swizzle(3, 3, 3)
+    assert back.outer == CuteSwizzle(3, 3, 3)
     assert equal(tile, back) == Equal(ProofKind.F2)
     assert equal(CuteLayout((24, 4)), CuteLayout((4, 24))) == Equal(ProofKind.STRIDES)
-    other = ComposedLayout(Swizzle(3, 3, 3), 0, CuteLayout((24, 8), (8, 1)))
+    other = ComposedLayout(CuteSwizzle(3, 3, 3), 0, CuteLayout((24, 8), (8, 1)))
     assert equal(other, other) == Equal(ProofKind.ENUMERATED)
 
 
@@ -138,7 +138,7 @@ def test_a_swizzled_tile_is_equal_in_all_forms_and_proved_by_f2() -> None:
     [
         (lambda: f2_of(CuteLayout((24, 4))), "24 is not a power of two"),
         (lambda: f2_of(CuteLayout((4, 4), (3, 1))), "carry"),
-        (lambda: f2_of(ComposedLayout(Swizzle(1, 0, 1), 5, CuteLayout(4))), "an offset of 5"),
+        (lambda: f2_of(ComposedLayout(CuteSwizzle(1, 0, 1), 5, CuteLayout(4))), "an offset of 5"),
         (lambda: cute_of(F2Layout((("i", 2),), (("o", 3),), (3, 5))), "share offset bits"),
         (lambda: equal(CuteLayout(sym("M"), 1), CuteLayout(sym("M"), 1)), "M"),
     ],

@@ -12,13 +12,13 @@ from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.library.fragments import mma_accumulator
 from tilewright.layout.library.swizzle_algebra import swizzled
-from tilewright.layout.swizzle import Swizzle
+from tilewright.layout.swizzle import CuteSwizzle
 from tilewright.viz.grid import Drawable
 from tilewright.viz.layout_picture import layout_svg
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 PICTURES: dict[str, Drawable] = {
-    "swizzle.svg": swizzled(Swizzle(3, 0, 3), CuteLayout((8, 8), (8, 1))),
+    "swizzle.svg": swizzled(CuteSwizzle(3, 0, 3), CuteLayout((8, 8), (8, 1))),
     "accumulator.svg": mma_accumulator(16, 8),
     "banks.svg": WaveAccess.of(instruction("sm_90a", "ld.shared.b128"), lambda t: 128 * t),
 }

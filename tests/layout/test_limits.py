@@ -6,7 +6,7 @@ import pytest
 
 from tilewright.diag import TilewrightError
 from tilewright.layout.cute import CuteLayout
-from tilewright.layout.swizzle import Swizzle
+from tilewright.layout.swizzle import CuteSwizzle
 
 
 def test_a_layout_too_large_to_list() -> None:
@@ -27,6 +27,6 @@ def test_text_within_measure() -> None:
 
 
 def test_a_swizzle_of_more_bits_than_an_address_has() -> None:
-    assert Swizzle(3, 61, 64)(5) == 5
+    assert CuteSwizzle(3, 61, 64)(5) == 5
     with pytest.raises(TilewrightError, match="LAY011"):
-        Swizzle(3, 10**9, 3)
+        CuteSwizzle(3, 10**9, 3)

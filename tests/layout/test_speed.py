@@ -25,7 +25,7 @@ from tilewright.layout.equality import Equal, equal
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.library import cute_algebra, cute_ops
 from tilewright.layout.library.cute_algebra import composition
-from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.layout.swizzle import ComposedLayout, CuteSwizzle
 
 US = 1e-6
 
@@ -69,8 +69,8 @@ def test_equality_of_a_swizzled_tile(benchmark: Any) -> None:
     """128 x 256 elements of 2 bytes with the 128 B swizzle: TMA's panels against CuTe's tile_to_shape."""
 
     def call() -> Any:
-        panels = ComposedLayout(Swizzle(3, 3, 3), 0, CuteLayout((128, (64, 4)), (64, (1, 8192))))
-        atoms = ComposedLayout(Swizzle(3, 3, 3), 0, CuteLayout(((8, 16), (64, 4)), ((64, 512), (1, 8192))))
+        panels = ComposedLayout(CuteSwizzle(3, 3, 3), 0, CuteLayout((128, (64, 4)), (64, (1, 8192))))
+        atoms = ComposedLayout(CuteSwizzle(3, 3, 3), 0, CuteLayout(((8, 16), (64, 4)), ((64, 512), (1, 8192))))
         return equal(panels, atoms)
 
     assert isinstance(call(), Equal)

@@ -14,7 +14,7 @@ from support.attempts import attempt
 from support.slow import rest_slow
 from support.timing import quickest
 from tilewright.base.expr import sym
-from tilewright.hw.tensormap import Swizzle as SwizzleMode
+from tilewright.hw.tensormap import Swizzle
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.shared import SharedTile
 from tilewright.layout.synthesis import Family, SwizzleConstraints, Synthesis, synthesise_swizzle
@@ -104,8 +104,8 @@ def test_wgmma_takes_the_mode_of_the_hardware() -> None:
     target, accesses, constraints = SETS["wgmma: rows of 128 B by core matrices, written by rows"]
     found = synthesise_swizzle(accesses, target, constraints).swizzle
     assert isinstance(found, XorSwizzle)
-    assert found.mode is SwizzleMode.B128
-    tile = SharedTile.swizzled(64, 64, 2, SwizzleMode.B128)
+    assert found.mode is Swizzle.B128
+    tile = SharedTile.swizzled(64, 64, 2, Swizzle.B128)
     assert all(found(128 * r + 2 * c) == tile.offset(r, c) for r in range(64) for c in range(64))
 
 

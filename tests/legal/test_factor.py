@@ -12,12 +12,12 @@ from support.copy_engine import copy_tile
 from tilewright.base.dtypes import DType, bf16, e4m3, f32, i8
 from tilewright.base.verdict import Factored, Illegal, Legal, Unknown
 from tilewright.diag import TilewrightError
-from tilewright.hw.tensormap import Swizzle as Mode
+from tilewright.hw.tensormap import Swizzle
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.equality import ProofKind, f2_of
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.library import fragments
-from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.layout.swizzle import ComposedLayout, CuteSwizzle
 from tilewright.legal.factor import FactoredPlan, ResidualCarrier, SharedLayout, factor, offsets_of, smem_layout
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TileAccess, plan
@@ -25,18 +25,18 @@ from tilewright.legal.tma import TileAccess, plan
 WIDE = (4096, 4096)
 
 
-def tile(dtype: DType, rows: int, columns: int, *modes: Mode) -> TileAccess:
+def tile(dtype: DType, rows: int, columns: int, *modes: Swizzle) -> TileAccess:
     return TileAccess(dtype, WIDE, (4096, 1), 0, (rows, columns), swizzles=modes)
 
 
 TILES = [
-    SmemTile((64, 16), 64, 2, Mode.B128),
-    SmemTile((128, 16), 64, 2, Mode.B128),
-    SmemTile((32, 24), 16, 2, Mode.B32),
-    SmemTile((64, 4, 3), 32, 1, Mode.B32),
-    SmemTile((96, 5), 96, 4, Mode.NONE),
-    SmemTile((32, 3), 4, 4, Mode.NONE),
-    SmemTile((32, 8), 16, 4, Mode.B64),
+    SmemTile((64, 16), 64, 2, Swizzle.B128),
+    SmemTile((128, 16), 64, 2, Swizzle.B128),
+    SmemTile((32, 24), 16, 2, Swizzle.B32),
+    SmemTile((64, 4, 3), 32, 1, Swizzle.B32),
+    SmemTile((96, 5), 96, 4, Swizzle.NONE),
+    SmemTile((32, 3), 4, 4, Swizzle.NONE),
+    SmemTile((32, 8), 16, 4, Swizzle.B64),
 ]
 
 
@@ -89,8 +89,8 @@ def carried_out(access: TileAccess, found: FactoredPlan) -> dict[int, int]:
 LAYOUTS: list[tuple[TileAccess, SharedLayout, ProofKind]] = [
     (tile(bf16, 64, 64), CuteLayout((64, 64), (1, 72)), ProofKind.ENUMERATED),
     (tile(bf16, 64, 64), CuteLayout((64, 64), (64, 1)), ProofKind.F2),
-    (tile(bf16, 64, 64), ComposedLayout(Swizzle(3, 3, 3), 0, CuteLayout((64, 64), (64, 1))), ProofKind.F2),
-    (tile(bf16, 64, 64), ComposedLayout(Swizzle(2, 4, 3), 0, CuteLayout((64, 64), (1, 64))), ProofKind.F2),
+    (tile(bf16, 64, 64), ComposedLayout(CuteSwizzle(3, 3, 3), 0, CuteLayout((64, 64), (64, 1))), ProofKind.F2),
+    (tile(bf16, 64, 64), ComposedLayout(CuteSwizzle(2, 4, 3), 0, CuteLayout((64, 64), (1, 64))), ProofKind.F2),
     (tile(bf16, 64, 64), f2_of(CuteLayout((8, 8, 64), (64, 512, 1))), ProofKind.F2),
     (tile(bf16, 48, 96), CuteLayout((96, 48), (48, 1)), ProofKind.ENUMERATED),
     (tile(f32, 64, 32), CuteLayout((32, 64), (64, 1)), ProofKind.F2),
@@ -114,8 +114,8 @@ def test_carrying_the_residual_out_gives_the_requested_layout(
     assert stored == {offset: index for index, offset in enumerate(offsets_of(requested))}
 
 
-@pytest.mark.parametrize("mode", [Mode.NONE, Mode.B32, Mode.B64, Mode.B128])
-def test_what_a_descriptor_produces_has_no_residual(mode: Mode) -> None:
+@pytest.mark.parametrize("mode", [Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128])
+def test_what_a_descriptor_produces_has_no_residual(mode: Swizzle) -> None:
     made = plan(tile(bf16, 64, 64, mode))
     assert isinstance(made, Legal)
     found = factor(tile(bf16, 64, 64), smem_layout(made.fields.shared))
@@ -131,7 +131,7 @@ def test_readers_fold_the_residual_into_their_addresses() -> None:
     assert isinstance(found.fields, FactoredPlan)
     assert found.fields.carrier is ResidualCarrier.READERS
     assert found.fields.rewrite is None
-    assert found.fields.plan.swizzle is not Mode.NONE
+    assert found.fields.plan.swizzle is not Swizzle.NONE
 
 
 def test_illegal_and_undecided_are_told_apart() -> None:

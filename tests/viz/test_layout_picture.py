@@ -12,7 +12,7 @@ from typer.testing import CliRunner
 from tilewright.base.expr import sym
 from tilewright.cli.commands import app
 from tilewright.diag import TilewrightError
-from tilewright.hw.tensormap import Swizzle as SwizzleMode
+from tilewright.hw.tensormap import Swizzle
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.library import fragments
@@ -28,7 +28,7 @@ DRAWABLE: list[Drawable] = [
     read_layout("16:3"),
     fragments.wgmma_accumulator(64, 24),
     fragments.wgmma_accumulator(64, 8).slice(1),
-    SharedTile.swizzled(8, 64, 2, SwizzleMode.B128),
+    SharedTile.swizzled(8, 64, 2, Swizzle.B128),
     CuteLayout((64, 64)),
 ]
 

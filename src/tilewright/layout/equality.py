@@ -15,7 +15,7 @@ from tilewright.layout import gf2_vectors
 from tilewright.layout.cute import CuteLayout, coalesce, merge, static_modes, static_stride
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.int_tuple import IntTuple, idx2crd, leaves
-from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.layout.swizzle import ComposedLayout, CuteSwizzle
 
 Layout: TypeAlias = CuteLayout | ComposedLayout | F2Layout
 
@@ -138,13 +138,13 @@ def _columns(layout: Layout) -> tuple[int, tuple[int, ...]] | None:
             return 0, layout.columns
         case CuteLayout():
             return _stride_columns(layout)
-        case ComposedLayout(outer=Swizzle() as swizzle, offset=offset, inner=CuteLayout() as inner):
+        case ComposedLayout(outer=CuteSwizzle() as swizzle, offset=offset, inner=CuteLayout() as inner):
             return _shifted(inner, offset, swizzle)
         case _:
             return None
 
 
-def _shifted(inner: CuteLayout, offset: int, swizzle: Swizzle) -> tuple[int, tuple[int, ...]] | None:
+def _shifted(inner: CuteLayout, offset: int, swizzle: CuteSwizzle) -> tuple[int, tuple[int, ...]] | None:
     found = _stride_columns(inner)
     if found is None:
         return None
@@ -239,7 +239,7 @@ def _strides(layout: F2Layout, columns: tuple[int, ...]) -> CuteLayout | None:
     return modes[0] if len(modes) == 1 else CuteLayout.of(modes)
 
 
-def _swizzle_of(layout: F2Layout) -> Swizzle | None:
+def _swizzle_of(layout: F2Layout) -> CuteSwizzle | None:
     """The swizzle read off the columns of two bits: each has a source and a target bit at one distance."""
     pairs = sorted((min(b), max(b)) for b in (list(gf2_vectors.bits(c)) for c in layout.columns) if len(b) == 2)
     if not pairs:
@@ -247,7 +247,7 @@ def _swizzle_of(layout: F2Layout) -> Swizzle | None:
     base, distance = pairs[0][0], pairs[0][1] - pairs[0][0]
     if any(pair != (base + i, base + i + distance) for i, pair in enumerate(pairs)) or distance < len(pairs):
         return None
-    return Swizzle(len(pairs), base, distance)
+    return CuteSwizzle(len(pairs), base, distance)
 
 
 # -- vectors --------------------------------------------------------------------------------------------------------

@@ -18,8 +18,7 @@ from functools import reduce
 from tilewright.base.expr import Expr, Interval, expr, simplify
 from tilewright.diag import fail
 from tilewright.hw.banks import LINE_BYTES
-from tilewright.hw.tensormap import PATTERNS, SwizzlePattern
-from tilewright.hw.tensormap import Swizzle as SwizzleMode
+from tilewright.hw.tensormap import PATTERNS, Swizzle, SwizzlePattern
 from tilewright.layout.checks import extent, integer
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.xor_swizzle import UNMOVED, XorSwizzle
@@ -39,7 +38,7 @@ class SharedTile:
     element_bytes: int
     panel: int
     pitch_bytes: int
-    mode: SwizzleMode = SwizzleMode.NONE
+    mode: Swizzle = Swizzle.NONE
     transposed: bool = False
     exchange: XorSwizzle = UNMOVED
 
@@ -86,9 +85,9 @@ class SharedTile:
         return SharedTile(rows, columns, element_bytes, columns, columns * element_bytes + pad_bytes)
 
     @staticmethod
-    def swizzled(rows: int, columns: int, element_bytes: int, mode: SwizzleMode) -> SharedTile:
+    def swizzled(rows: int, columns: int, element_bytes: int, mode: Swizzle) -> SharedTile:
         """As TMA writes boxes of ``rows`` x (span / element_bytes), one behind the other (LAY012 if it can't)."""
-        if mode is SwizzleMode.NONE:
+        if mode is Swizzle.NONE:
             return SharedTile.plain(rows, columns, element_bytes)
         span = PATTERNS[mode].span_bytes
         if extent(columns, "columns") * extent(element_bytes, "element_bytes") % span:
@@ -128,7 +127,7 @@ class SharedTile:
         rows = f"{self.rows} x {self.columns} of {self.element_bytes} B, rows of {self.pitch_bytes} B"
         if self.exchange.pairs:
             return f"{rows}, {self.exchange}"
-        return rows if self.mode is SwizzleMode.NONE else f"{rows}, swizzled {self.pattern.span_bytes} B"
+        return rows if self.mode is Swizzle.NONE else f"{rows}, swizzled {self.pattern.span_bytes} B"
 
     # -- sizes ----------------------------------------------------------------------------------------------------
     @property

@@ -21,7 +21,7 @@ _MAX_BITS = 128
 
 
 @dataclass(frozen=True)
-class Swizzle:
+class CuteSwizzle:
     """``x ^ ((x >> S) & mask)`` with B mask bits above M (LAY011 unless B, M >= 0, |S| >= B and all are small)."""
 
     bits: int
@@ -63,7 +63,7 @@ class Swizzle:
         field = (offset // (1 << low)) % (1 << self.bits) * (1 << (self.base - min(0, self.shift)))
         return expr(offset) ^ field
 
-    def recast(self, old_bits: int, new_bits: int) -> Swizzle:
+    def recast(self, old_bits: int, new_bits: int) -> CuteSwizzle:
         """The same exchange of bits counted in elements of another width (LAY016 when it moves parts of an element)."""
         base = self.base
         while old_bits > new_bits:
@@ -80,7 +80,7 @@ class Swizzle:
                 required="element widths a power of two apart, no part of an element moved",
                 help="choose a swizzle with a larger base M",
             )
-        return Swizzle(self.bits, max(base, 0), self.shift)
+        return CuteSwizzle(self.bits, max(base, 0), self.shift)
 
     def __str__(self) -> str:
         return f"Sw<{self.bits},{self.base},{self.shift}>"
@@ -88,16 +88,16 @@ class Swizzle:
 
 @dataclass(frozen=True)
 class ComposedLayout:
-    """``c -> outer(offset + inner(c))``. One of the two is usually a ``Swizzle``."""
+    """``c -> outer(offset + inner(c))``. One of the two is usually a ``CuteSwizzle``."""
 
-    outer: Swizzle | CuteLayout
+    outer: CuteSwizzle | CuteLayout
     offset: int
-    inner: CuteLayout | Swizzle
+    inner: CuteLayout | CuteSwizzle
 
     @property
     def layout(self) -> CuteLayout:
         """The inner layout, which has the shape (LAY010 when the inner part is a swizzle: its domain is unbounded)."""
-        if isinstance(self.inner, Swizzle):
+        if isinstance(self.inner, CuteSwizzle):
             fail(
                 "LAY010",
                 title="the layout's domain is not a shape",
@@ -114,18 +114,18 @@ class ComposedLayout:
 
     def __call__(self, *coordinate: Coordinate) -> Leaf:
         """The offset of a coordinate."""
-        if isinstance(self.inner, Swizzle):
+        if isinstance(self.inner, CuteSwizzle):
             index = coordinate[0]
             assert isinstance(index, int | Expr), "a swizzle's coordinate is an offset"
             middle = self.offset + self.inner.apply(index)
         else:
             middle = self.offset + self.inner(*coordinate)
-        return self.outer.apply(middle) if isinstance(self.outer, Swizzle) else self.outer(middle)
+        return self.outer.apply(middle) if isinstance(self.outer, CuteSwizzle) else self.outer(middle)
 
     def offsets(self) -> list[int]:
         """All offsets in index order (static layouts)."""
         outer = self.outer
-        if isinstance(outer, Swizzle):
+        if isinstance(outer, CuteSwizzle):
             return [outer(self.offset + x) for x in self.layout.offsets()]
         table = [outer(self.offset + x) for x in self.layout.offsets()]
         return [x if isinstance(x, int) else symbolic("offsets", outer) for x in table]
@@ -138,7 +138,7 @@ class ComposedLayout:
     @property
     def is_injective(self) -> bool:
         """No two coordinates share an offset: a swizzle is a bijection, so its inner layout decides."""
-        if isinstance(self.outer, Swizzle):
+        if isinstance(self.outer, CuteSwizzle):
             return self.layout.is_injective
         table = self.offsets()
         return len(set(table)) == len(table)

@@ -23,13 +23,12 @@ from enum import Enum
 from typing import NoReturn, TypeAlias
 
 from tilewright.diag import fail
-from tilewright.hw.tensormap import PATTERNS
-from tilewright.hw.tensormap import Swizzle as SwizzleMode
+from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.layout.banks import BankCost, WaveAccess
 from tilewright.layout.checks import extent
 from tilewright.layout.xor_swizzle import PaddedRows, XorSwizzle
 
-TMA_MODES = (SwizzleMode.NONE, SwizzleMode.B32, SwizzleMode.B64, SwizzleMode.B128)
+TMA_MODES = (Swizzle.NONE, Swizzle.B32, Swizzle.B64, Swizzle.B128)
 """What cuTensorMapEncodeTiled offers on every architecture with TMA."""
 
 MOST_NODES = 20_000

@@ -11,11 +11,10 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from tilewright.base.expr import Expr, expr
-from tilewright.hw.tensormap import PATTERNS
-from tilewright.hw.tensormap import Swizzle as SwizzleMode
+from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.int_tuple import Leaf
-from tilewright.layout.swizzle import Swizzle
+from tilewright.layout.swizzle import CuteSwizzle
 
 
 @dataclass(frozen=True)
@@ -66,17 +65,17 @@ class XorSwizzle:
         return tuple(runs)
 
     @property
-    def swizzle(self) -> Swizzle | None:
+    def swizzle(self) -> CuteSwizzle | None:
         """The same as ``Swizzle<B,M,S>`` of byte addresses, if it is one."""
         if not self.pairs:
-            return Swizzle(0, 0, 0)
+            return CuteSwizzle(0, 0, 0)
         if len(self.runs) != 1:
             return None
         target, source, bits = self.runs[0]
-        return Swizzle(bits, target, source - target) if source - target >= bits else None
+        return CuteSwizzle(bits, target, source - target) if source - target >= bits else None
 
     @property
-    def mode(self) -> SwizzleMode | None:
+    def mode(self) -> Swizzle | None:
         """The mode in which TMA and wgmma swizzle so, if there is one."""
         return next((m for m, p in PATTERNS.items() if tuple(sorted(p.pairs)) == self.pairs), None)
 

@@ -29,7 +29,7 @@ from tilewright.layout.equality import Equal, ProofKind, equal, f2_of
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.plan import ConversionPlan, PlanKind
 from tilewright.layout.register import LANES, RegisterLayout
-from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.layout.swizzle import ComposedLayout, CuteSwizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.reading import reading, vector_along
 from tilewright.legal.smem_tile import SmemTile
@@ -148,7 +148,7 @@ def smem_layout(tile: SmemTile) -> CuteLayout | ComposedLayout:
     if not pattern.pairs:
         return layout
     bits = len(pattern.pairs)
-    return ComposedLayout(Swizzle(bits, 4, 3).recast(8, 8 * tile.element_bytes), 0, layout)
+    return ComposedLayout(CuteSwizzle(bits, 4, 3).recast(8, 8 * tile.element_bytes), 0, layout)
 
 
 def offsets_of(layout: SharedLayout) -> list[int]:

@@ -14,7 +14,7 @@ from tilewright.layout.banks import WaveAccess
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.register import RegisterLayout
 from tilewright.layout.shared import SharedTile
-from tilewright.layout.swizzle import ComposedLayout, Swizzle
+from tilewright.layout.swizzle import ComposedLayout, CuteSwizzle
 
 Drawable: TypeAlias = CuteLayout | ComposedLayout | SharedTile | RegisterLayout | WaveAccess
 MAX_CELLS = 64
@@ -54,7 +54,7 @@ def read_layout(text: str, swizzle: str | None = None) -> CuteLayout | ComposedL
     return layout if swizzle is None else ComposedLayout(read_swizzle(swizzle), 0, layout)
 
 
-def read_swizzle(swizzle: str) -> Swizzle:
+def read_swizzle(swizzle: str) -> CuteSwizzle:
     """A swizzle as typed on a command line: ``3,4,3`` (LAY013, LAY011)."""
     parts = swizzle.split(",")
     if len(parts) != 3 or not all(re.fullmatch(r"\s*-?[0-9]{1,9}\s*", p) for p in parts):
@@ -66,7 +66,7 @@ def read_swizzle(swizzle: str) -> Swizzle:
             help="write --swizzle 3,4,3",
         )
     bits, base, shift = map(int, parts)
-    return Swizzle(bits, base, shift)
+    return CuteSwizzle(bits, base, shift)
 
 
 def grid_of(layout: Drawable) -> Grid:
@@ -154,7 +154,7 @@ def _unit(layout: CuteLayout | ComposedLayout) -> int:
     """Offsets that share a colour: the run of elements that a swizzle keeps together, so that its permutation is
     visible."""
     swizzle = layout.outer if isinstance(layout, ComposedLayout) else None
-    return 1 << swizzle.base if isinstance(swizzle, Swizzle) else 1
+    return 1 << swizzle.base if isinstance(swizzle, CuteSwizzle) else 1
 
 
 def _offset_cells(table: list[list[int]], groups: list[list[int]]) -> tuple[tuple[GridCell, ...], ...]:

@@ -11,10 +11,10 @@ from typing import NoReturn
 from tilewright.diag import fail
 from tilewright.layout.cute import CuteLayout, static_modes, static_stride, symbolic
 from tilewright.layout.library.cute_algebra import composition, right_inverse
-from tilewright.layout.swizzle import AnyLayout, ComposedLayout, Swizzle
+from tilewright.layout.swizzle import AnyLayout, ComposedLayout, CuteSwizzle
 
 
-def swizzled(swizzle: Swizzle, layout: CuteLayout, *, size: int | None = None) -> ComposedLayout:
+def swizzled(swizzle: CuteSwizzle, layout: CuteLayout, *, size: int | None = None) -> ComposedLayout:
     """``swizzle o layout`` over a tile of ``size`` offsets (the layout's cosize), which it must permute (LAY012)."""
     cosize = layout.cosize if size is None else size
     if not isinstance(cosize, int):
@@ -31,8 +31,8 @@ def swizzled(swizzle: Swizzle, layout: CuteLayout, *, size: int | None = None) -
 
 
 def compose(
-    outer: Swizzle | AnyLayout, inner: AnyLayout | Swizzle, *, extrapolate: bool = False
-) -> CuteLayout | ComposedLayout | Swizzle:
+    outer: CuteSwizzle | AnyLayout, inner: AnyLayout | CuteSwizzle, *, extrapolate: bool = False
+) -> CuteLayout | ComposedLayout | CuteSwizzle:
     """``outer o inner``, pushed into strides where they can hold it (LAY010 where two swizzles would be left).
 
     A swizzle stays outermost; a composed outer layout composes its inner part; a layout over a swizzle is moved below
@@ -41,26 +41,26 @@ def compose(
     match outer, inner:
         case CuteLayout(), CuteLayout():
             return composition(outer, inner, extrapolate=extrapolate)
-        case Swizzle(), CuteLayout():
+        case CuteSwizzle(), CuteLayout():
             return ComposedLayout(outer, 0, inner)
-        case Swizzle(), Swizzle():
+        case CuteSwizzle(), CuteSwizzle():
             one = joined(outer, inner)
             return ComposedLayout(outer, 0, inner) if one is None else one
-        case CuteLayout(), Swizzle():
+        case CuteLayout(), CuteSwizzle():
             return ComposedLayout(outer, 0, inner)
-        case ComposedLayout(outer=Swizzle() as first, offset=offset, inner=CuteLayout() as rest), CuteLayout():
+        case ComposedLayout(outer=CuteSwizzle() as first, offset=offset, inner=CuteLayout() as rest), CuteLayout():
             return ComposedLayout(first, offset, composition(rest, inner, extrapolate=extrapolate))
-        case ComposedLayout(outer=CuteLayout() as first, offset=0, inner=Swizzle() as second), CuteLayout():
+        case ComposedLayout(outer=CuteLayout() as first, offset=0, inner=CuteSwizzle() as second), CuteLayout():
             return compose(first, ComposedLayout(second, 0, inner))
-        case CuteLayout(), ComposedLayout(outer=Swizzle() as second, offset=0, inner=CuteLayout() as rest):
+        case CuteLayout(), ComposedLayout(outer=CuteSwizzle() as second, offset=0, inner=CuteLayout() as rest):
             moved = passed(outer, second)
             return _unjoined(outer, inner) if moved is None else ComposedLayout(moved, 0, composition(outer, rest))
         case (
-            ComposedLayout(outer=Swizzle() as first, offset=0, inner=CuteLayout() as rest),
-            ComposedLayout(outer=Swizzle(), offset=0, inner=CuteLayout()),
+            ComposedLayout(outer=CuteSwizzle() as first, offset=0, inner=CuteLayout() as rest),
+            ComposedLayout(outer=CuteSwizzle(), offset=0, inner=CuteLayout()),
         ):
             return compose(first, compose(rest, inner))
-        case Swizzle(), ComposedLayout(outer=Swizzle() as second, offset=offset, inner=rest):
+        case CuteSwizzle(), ComposedLayout(outer=CuteSwizzle() as second, offset=offset, inner=rest):
             one = joined(outer, second)
             if one is None:
                 return _unjoined(outer, inner)
@@ -79,7 +79,7 @@ def _unjoined(outer: object, inner: object) -> NoReturn:
     )
 
 
-def joined(first: Swizzle, second: Swizzle) -> Swizzle | None:
+def joined(first: CuteSwizzle, second: CuteSwizzle) -> CuteSwizzle | None:
     """The one swizzle ``x -> first(second(x))``, if there is one.
 
     Where no source of one is a target of the other, both are xors of fixed bits and the pairs that both have cancel.
@@ -89,7 +89,7 @@ def joined(first: Swizzle, second: Swizzle) -> Swizzle | None:
     return None if targets & sources else _swizzle(sorted(pairs))
 
 
-def passed(layout: CuteLayout, swizzle: Swizzle) -> Swizzle | None:
+def passed(layout: CuteLayout, swizzle: CuteSwizzle) -> CuteSwizzle | None:
     """The ``s`` with ``layout(swizzle(x)) == s(layout(x))`` for every x of the layout; None if there is none.
 
     The layout must move bits as bits (extents powers of two, strides that don't carry) and hold whole periods; then s
@@ -118,31 +118,31 @@ def passed(layout: CuteLayout, swizzle: Swizzle) -> Swizzle | None:
     return None
 
 
-def _pairs(swizzle: Swizzle) -> set[tuple[int, int]]:
+def _pairs(swizzle: CuteSwizzle) -> set[tuple[int, int]]:
     """(target bit, source bit) of every exclusive or."""
     low = swizzle.base - min(0, swizzle.shift)
     return {(low + i, low + i + swizzle.shift) for i in range(swizzle.bits)}
 
 
-def _swizzle(pairs: Sequence[tuple[int, int]]) -> Swizzle | None:
+def _swizzle(pairs: Sequence[tuple[int, int]]) -> CuteSwizzle | None:
     """The swizzle of sorted pairs, if they are consecutive bits at one distance."""
     if not pairs:
-        return Swizzle(0, 0, 0)
+        return CuteSwizzle(0, 0, 0)
     (target, source), bits = pairs[0], len(pairs)
     shift = source - target
     if abs(shift) < bits or any(pair != (target + i, source + i) for i, pair in enumerate(pairs)):
         return None
-    return Swizzle(bits, min(target, source), shift)
+    return CuteSwizzle(bits, min(target, source), shift)
 
 
-def right_inverse_of(layout: AnyLayout | Swizzle) -> CuteLayout | ComposedLayout | Swizzle:
+def right_inverse_of(layout: AnyLayout | CuteSwizzle) -> CuteLayout | ComposedLayout | CuteSwizzle:
     """``r`` with ``layout(r(i)) == i``: a swizzle is its own, a swizzled layout's is its parts' in reverse."""
     match layout:
-        case Swizzle():
+        case CuteSwizzle():
             return layout
         case CuteLayout():
             return right_inverse(layout)
-        case ComposedLayout(outer=Swizzle() as swizzle, offset=0, inner=CuteLayout() as inner):
+        case ComposedLayout(outer=CuteSwizzle() as swizzle, offset=0, inner=CuteLayout() as inner):
             return ComposedLayout(right_inverse(inner), 0, swizzle)
         case _:
             return fail(
