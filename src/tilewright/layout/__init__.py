@@ -1,4 +1,5 @@
-"""Layouts: one meaning, exact representations, conversions between them and proofs of equality.
+"""Layouts: exact maps from coordinates to offsets or registers, conversions between them, proofs of equality.
 
-``F2Layout`` maps bits, ``CuteLayout`` nests shape:stride, ``RegisterLayout`` says which thread holds what.
+``F2Layout`` is linear over bits, ``CuteLayout`` is nested shape:stride, ``RegisterLayout`` maps threads and registers
+to elements. ``library`` has further algebra that the compiler does not use.
 """

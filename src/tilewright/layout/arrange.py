@@ -1,7 +1,8 @@
-"""Registers renamed so that what one access moves lies together: vectors along a dimension, or pairs of a matrix row.
+"""Reordered registers, so that the elements of one access are adjacent: vectors along a dimension, or pairs of a matrix
+row.
 
 A thread that holds a block of 8 x 8 elements, row after row, writes it column by column in whole vectors once its
-registers are taken in another order. Copies of an element within a thread are left out.
+registers are reordered. Copies of an element within a thread are left out.
 """
 
 from __future__ import annotations

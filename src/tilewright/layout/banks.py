@@ -12,7 +12,7 @@ from tilewright.layout.checks import integer
 
 @dataclass(frozen=True)
 class BankCost:
-    """Cycles of every phase of an access; 1 each when no bank is asked for two words."""
+    """Cycles of every phase of an access; 1 for a phase in which no bank serves two words."""
 
     access: BankAccess
     cycles: tuple[int, ...]
@@ -73,16 +73,16 @@ class WaveAccess:
 
     @property
     def label(self) -> str:
-        """For messages."""
+        """Name for messages."""
         return self.name or self.access.op
 
     def moved(self, to: Callable[[int], int]) -> WaveAccess:
-        """The same access to a tile whose bytes lie elsewhere."""
+        """The same access to a tile whose bytes are permuted by a swizzle or padded."""
         return WaveAccess(self.access, tuple(map(to, self.addresses)), self.name)
 
     @property
     def cost(self) -> BankCost:
-        """What the banks need for it."""
+        """Bank cycles of the access."""
         return BankCost(self.access, access_cycles(self.access, self.addresses))
 
 

@@ -1,4 +1,5 @@
-"""F2-linear maps as integer expressions: fields and sums where bits are disjoint, xor only where they meet."""
+"""F2-linear maps as integer expressions: fields and sums where output bits are disjoint, xor only where they
+overlap."""
 
 from __future__ import annotations
 

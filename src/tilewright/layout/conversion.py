@@ -97,7 +97,7 @@ class _WarpConversion:
         return result
 
     def _packed_bits(self) -> int:
-        """How many low register bits move as they are, so that narrow elements share a 32-bit word."""
+        """How many low register bits are moved unchanged, so that narrow elements share a 32-bit register."""
         bits = 0
         limit = max(0, (4 // self.element_bytes).bit_length() - 1)
         while bits < min(limit, self.move.registers):
@@ -113,7 +113,7 @@ class _WarpConversion:
 
     @property
     def stays_home(self) -> bool:
-        """Every element is already in the thread that wants it."""
+        """Whether every element is already in the thread that needs it."""
         home = tuple(1 << i for i in range(self.move.lanes))
         here = self.move.part(self.move.lane, "lane") == home
         return here and not any(self.move.part(self.move.lane, "register") + self.move.part(self.move.lane, "warp"))

@@ -1,7 +1,8 @@
-"""Equality of layouts, and the way between the F2 form and nested strides.
+"""Equality of layouts, and conversion between the F2 form and nested strides.
 
-A layout here is a map from a coordinate index to an offset. ``equal`` decides by the strongest form both sides have:
-F2 (columns of machine words), strides (coalesced modes), else the table; the answer says which, or names a coordinate.
+A layout here is a map from a coordinate index to an offset. ``equal`` decides by the strongest form that both sides
+have: F2 (bit columns), strides (coalesced modes), else the table; the answer names the method, or a coordinate at which
+they differ.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A library of layout algebra for people; no pass of the compiler imports it (import contract ``layout-library``).
+"""A library of layout algebra for users; no pass of the compiler imports it (import contract ``layout-library``).
 
 ``cute_algebra``, ``cute_ops``, ``swizzle_algebra``: CuTe's operations, also over symbolic extents. ``f2_algebra``,
 ``encodings``: Triton's LinearLayout operations and tile encodings. ``affine*``, ``piecewise``, ``domain``: integer maps

@@ -4,8 +4,8 @@ An instruction's tile is extended over the tensor in a fixed order: tiles of one
 whole; each dimension by itself. A tile larger than the tensor is cut: the bits beyond it hold copies (zero bases).
 Conventions (bit order, which copies are kept) are those of Triton's linear layouts, so that tables can be compared.
 
-The compiler lays tiles out as ``RegisterLayout`` and ``SharedTile``, of any extents. These are for people who compare
-layouts with Triton's, or have one written in its terms.
+The compiler lays tiles out as ``RegisterLayout`` and ``SharedTile``, of any extents. These encodings serve to compare
+layouts with Triton's, or to import one written in its terms.
 """
 
 from tilewright.layout.library.encodings.builder import CtaSplit, Encoding
