@@ -80,8 +80,8 @@ import sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from support.artifacts import renamed, scale
-from tilewright.artifact.store import Store, digest
-store = Store(Path(sys.argv[1]))
+from tilewright.artifact.store import ArtifactStore, digest
+store = ArtifactStore(Path(sys.argv[1]))
 print("ready", flush=True)
 while True:
     for i in range(8):
@@ -153,12 +153,12 @@ from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from support.artifacts import scale
 from tilewright.artifact import bundle
-from tilewright.artifact.store import Store, digest
+from tilewright.artifact.store import ArtifactStore, digest
 from tilewright.diag import TilewrightError
 folder = Path(sys.argv[1])
 bundle.write_folder(scale(), folder / "old.bundle")
 resource.setrlimit(resource.RLIMIT_FSIZE, (100, 100))  # no file may become longer, as on a disk without room
-for write in (lambda: Store(folder / "store").put(digest(["x"]), scale()),
+for write in (lambda: ArtifactStore(folder / "store").put(digest(["x"]), scale()),
               lambda: bundle.write_folder(scale(), folder / "new.bundle"),
               lambda: bundle.write_folder(scale(), folder / "old.bundle")):
     try:
