@@ -25,8 +25,8 @@ _POISON = 0xFF
 
 @dataclass(frozen=True)
 class LaunchStep:
-    """One kernel. ``buffers`` maps its tensor arguments to workspaces where they are not the program's arguments of that
-    name; ``extents`` are, by symbol, those with which it takes dense tensors, where they are not the arguments'."""
+    """One kernel. ``buffers`` maps its tensor arguments to workspaces where they are not the program's arguments of
+    that name; ``extents`` are, by symbol, those of dense tensors that are not the arguments'."""
 
     kernel: Kernel
     buffers: Mapping[str, str]
