@@ -160,13 +160,13 @@ def build() -> None:
 
 def _ship(kernel: Any, seen: dict[str, Any], **keywords: int) -> None:
     """Compile into the store what a call with such tensors looks up."""
-    from tilewright.artifact.store import Store
+    from tilewright.artifact.store import ArtifactStore
     from tilewright.compiler.requests import observe_facts
 
     dtypes = {name: o.dtype for name, o in seen.items()}
     print(
         kernel.__name__,
-        *kernel.compiled.ship(Store(STORE), dtypes=dtypes, facts=observe_facts(seen), **keywords),
+        *kernel.compiled.ship(ArtifactStore(STORE), dtypes=dtypes, facts=observe_facts(seen), **keywords),
         flush=True,
     )
 

@@ -170,9 +170,9 @@ def test_the_order_of_keywords_is_no_part_of_a_key(tmp_path: Path, monkeypatch: 
     monkeypatch.setattr(Kernel, "_key", key)
     dtypes = {"o": "f32", "lse": "f32", "y": "bf16", "whole": "f32"}
     with pytest.raises(Asked):
-        Kernel(kernels.merge_states).ship(Store(tmp_path), dtypes=dtypes, bm=1, bc=16)
+        Kernel(kernels.merge_states).ship(ArtifactStore(tmp_path), dtypes=dtypes, bm=1, bc=16)
     with pytest.raises(Asked):
-        Kernel(kernels.merge_states).ship(Store(tmp_path), dtypes=dtypes, bc=16, bm=1)
+        Kernel(kernels.merge_states).ship(ArtifactStore(tmp_path), dtypes=dtypes, bc=16, bm=1)
     assert told[0] == told[1]
 
 

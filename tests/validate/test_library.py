@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from tilewright.ptx.machine import Launch, Memory
+from tilewright.ptx.machine import DeviceMemory, MachineLaunch
 from tilewright.ptx.machine.run import ExecutableEntry
 from tilewright.ptx.reader import read
 
@@ -55,11 +55,11 @@ def entry(name: str) -> ExecutableEntry:
 
 
 def executed(name: str, *operands: np.ndarray) -> np.ndarray:
-    out, memory = np.zeros(COUNT, np.float32), Memory()
+    out, memory = np.zeros(COUNT, np.float32), DeviceMemory()
     addresses = [memory.add(f"x{i}", np.ascontiguousarray(x)) for i, x in enumerate(operands)]
     addresses.append(memory.add("y", out))
     values = [a.to_bytes(8, "little") for a in addresses]
-    report = entry(name).launch(Launch((CTAS, 1, 1), (THREADS, 1, 1)), values, memory)
+    report = entry(name).launch(MachineLaunch((CTAS, 1, 1), (THREADS, 1, 1)), values, memory)
     assert not report.faults
     return out
 

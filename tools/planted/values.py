@@ -122,8 +122,8 @@ _REDUCTIONS = (
         Kind.VALUES,
         "a sum begins at 1",
         "lang/fns.py",
-        'number = int(fn == "mul")',
-        'number = int(fn == "mul" or dtype.is_float)',
+        'number = int(fn in ("mul", "prod"))',
+        'number = int(fn in ("mul", "prod") or dtype.is_float)',
         ("row_sum", "softmax"),
     ),
     _bug(
