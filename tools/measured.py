@@ -76,6 +76,15 @@ def products() -> Iterator[str]:
         yield f"| {case} | {ours:.3g} | {peer:.3g} | {row['of_peer']:.2f} |"
 
 
+def other_products() -> Iterator[str]:
+    """Products in other layouts, dtypes, batches and with epilogues beside their peers; those that were timed."""
+    yield "| other case | Tilewright, TFLOP/s | peer, TFLOP/s | peer | ratio |"
+    for case, row in by_case("speed_cases").items():
+        if "failed" not in row:
+            ours, peer = row["tflops"].values()
+            yield f"| {case} | {ours:.0f} | {peer:.0f} | {row['peer']} | {row['of_peer']:.2f} |"
+
+
 def operators() -> Iterator[str]:
     """Every operator beside PyTorch, forward and with its gradients."""
     yield "| operator | Tilewright | eager | torch.compile | best peer / ours |"
@@ -248,6 +257,7 @@ def pages() -> dict[Path, str]:
         paged(),
         varlen(),
         products(),
+        other_products(),
     )
     for table in tables:
         measured = rewritten(measured, table)
