@@ -164,7 +164,7 @@ def test_a_class_that_takes_more_shared_memory_than_there_is() -> None:
     (left,) = program.left_out
     assert left.predicate == (N <= 8192)
     assert "263168 bytes of shared memory; required: at most 232448" in left.reason
-    assert program.variants[-1].predicate == (N <= 4096)
+    assert program.variants[-1].predicate == (N <= 5120)
     assert f"left out: {left}" in turned.explain()
     with pytest.raises(TilewrightError, match="CGN003"):
         planned(turned, schedule=tw.Schedule(warps=8))

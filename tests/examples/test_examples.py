@@ -77,6 +77,7 @@ def test_every_example_file_has_a_case() -> None:
             "histogram",
             "moe",
             "paged_attention",
+            "varlen_attention",
             "decode",
         )
         for name, value in vars(load(module)).items()

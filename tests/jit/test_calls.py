@@ -152,7 +152,7 @@ def test_calls_that_do_not_fit() -> None:
 def test_element_types_that_no_kernel_has() -> None:
     x, y = normal(2, 3), np.zeros(2, np.float32)
     assert "float64" in refused("JIT003", x.astype(np.float64), y, 1.0)
-    refused("JIT003", x.astype(np.uint8), y, 1.0)
+    refused("JIT003", x.astype(np.uint64), y, 1.0)
     packed = np.zeros(4, np.dtype([("a", "f4"), ("b", "i1")]))["a"]  # strides of 5 bytes
     refused("JIT003", packed[:2].reshape(2, 1), y, 1.0)
     with pytest.raises(TilewrightError, match="JIT003"):
