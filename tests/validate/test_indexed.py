@@ -122,6 +122,10 @@ def test_the_ptx_does_what_the_ir_says(name: str) -> None:
     assert differences(name) == ()
 
 
+CHECKS_UNDECIDED = {"dispatch": ["kernel_dispatch_count0"]}
+"""Of promises about tensors of two axes: an address is one place per sign of the entry, and so is the place counted."""
+
+
 @pytest.mark.parametrize("name", rest_slow(["scatter_rows", "append_to_pages", "dispatch"], 2))
 def test_the_ptx_of_checks_does_what_the_ir_says(name: str) -> None:
     """Of the kernels that count, judge and report, launched before the one that relies on promises."""
@@ -130,7 +134,9 @@ def test_the_ptx_of_checks_does_what_the_ir_says(name: str) -> None:
     assert {kernel.removeprefix(f"kernel_{name}_") for kernel in launches[:-1]} == {
         *("zero_broken", "zero_counts0", "count0", "judge0", "report")
     }
-    assert [kernel for place, kernel in enumerate(launches[:-1]) if compared(artifact, place)] == []
+    found = {kernel: compared(artifact, place) for place, kernel in enumerate(launches[:-1])}
+    assert [kernel for kernel, differences in found.items() if differences] == CHECKS_UNDECIDED.get(name, [])
+    assert not any(difference.refuted for differences in found.values() for difference in differences)
 
 
 GUARDS = {

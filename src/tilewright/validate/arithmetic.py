@@ -435,7 +435,7 @@ class Arithmetic:
                 return None
         elif equal and not self._is_read_where_equal(a, b):
             return None
-        if not equal and len(words) == 2 and all(word is not None and word.kind != "choice" for word in words):
+        if not signed and len(words) == 2 and all(word is not None and word.kind != "choice" for word in words):
             return None
         plain = signed and not equal and len(words) == 1 and words[0] is not None
         if not plain and not (self.reader.is_loaded(a) and self.reader.is_loaded(b)):
