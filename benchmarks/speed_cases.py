@@ -17,6 +17,7 @@ import json
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from harness import Timer, document, relative_error, write
@@ -37,12 +38,25 @@ EPILOGUES = ((4096, 14336, 4096), (512, 4096, 4096))
 
 
 @tw.kernel
-def product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+def product(
+    a: tw.Tensor["M", "K"],
+    b: tw.Tensor["N", "K"],
+    c: tw.Tensor["M", "N"],
+    *,
+    bm=tw.auto,
+    bn=tw.auto,
+    bk=64,
+    accumulate="fast",
+):
     m, n = tw.grid(c, (bm, bn))
     acc = tw.zeros((m, n), tw.f32)
-    for k in tw.stream(a.shape[1], 64):
-        acc += tw.dot(a[m, k], b[n, k].T)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k], b[n, k].T, accumulate=accumulate)
     c[m, n] = acc
+
+
+eight_bits = partial(product, bk=128)
+promoted = partial(product, bk=128, accumulate="promoted")
 
 
 @tw.kernel
@@ -51,24 +65,6 @@ def row_major(a: tw.Tensor["M", "K"], b: tw.Tensor["K", "N"], c: tw.Tensor["M", 
     acc = tw.zeros((m, n), tw.f32)
     for k in tw.stream(a.shape[1], 64):
         acc += tw.dot(a[m, k], b[k, n])
-    c[m, n] = acc
-
-
-@tw.kernel
-def eight_bits(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
-    m, n = tw.grid(c, (bm, bn))
-    acc = tw.zeros((m, n), tw.f32)
-    for k in tw.stream(a.shape[1], 128):
-        acc += tw.dot(a[m, k], b[n, k].T)
-    c[m, n] = acc
-
-
-@tw.kernel
-def promoted(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
-    m, n = tw.grid(c, (bm, bn))
-    acc = tw.zeros((m, n), tw.f32)
-    for k in tw.stream(a.shape[1], 128):
-        acc += tw.dot(a[m, k], b[n, k].T, accumulate="promoted")
     c[m, n] = acc
 
 
