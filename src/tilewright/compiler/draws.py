@@ -27,7 +27,6 @@ _PITCHES = (1, 8, 16, 64, 128)
 _TRIES = 60
 _MOST_ELEMENTS = 1 << 18
 """Of a tensor, with those between its rows."""
-_MOST_EXTENT = 1 << 12
 _LARGE = 48
 """Extents from here on are drawn alone every third time: for the insides of tiles."""
 _ALIGN_BYTES = 256

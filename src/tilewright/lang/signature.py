@@ -5,7 +5,7 @@ from __future__ import annotations
 import difflib
 from collections.abc import Hashable, Iterable, Mapping
 from dataclasses import dataclass
-from typing import NoReturn, TypeAlias
+from typing import NoReturn
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
@@ -14,8 +14,6 @@ from tilewright.lang.places import refuse
 
 DEFAULT_EXTENT = 16
 """Extent of a ``tw.auto`` axis when a kernel is traced before the schedule has chosen."""
-
-Pairs: TypeAlias = tuple[tuple[str, "int"], ...]
 
 
 @dataclass(frozen=True)

@@ -168,10 +168,10 @@ class Tensor(Traced):
                     "LNG019",
                     found=f"index {position} of {self._array.name} is {_shown(item)}",
                     required="a Range, an integer of extents and program indices, an integer tile, or an int",
-                    help=self._instead_of(item, position),
+                    help=self._instead_of(item),
                 )
 
-    def _instead_of(self, item: object, position: int) -> str:
+    def _instead_of(self, item: object) -> str:
         """What to write for an index that is none."""
         if isinstance(item, Tensor):
             return f"load it first: {self._array.name}[{item.array.name}[m]]"

@@ -76,5 +76,4 @@ _peek_interpreter_stack = torch._C._functorch.peek_interpreter_stack
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
 _len_torch_function_stack = torch._C._len_torch_function_stack
 _get_tracing_state = torch._C._get_tracing_state
-_is_compiling = torch.compiler.is_compiling
 _PLAIN = frozenset((torch.Tensor, torch.nn.Parameter, type(None)))

@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from math import gcd
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Const, Expr, Sym, all_of, any_of, expr, maximum
+from tilewright.base.expr import Const, Expr, Sym, any_of, expr, maximum
 from tilewright.hw.target import MAX_VECTOR_BYTES
 
 
@@ -125,20 +125,15 @@ def predicates(name: str, dtype: DType, dims: tuple[Expr, ...], facts: TensorFac
     return tuple(result)
 
 
-def offsets_fit(name: str, dims: tuple[Expr, ...], bits: int = 31) -> Expr:
-    """Every element offset of the tensor is below ``2**bits`` in magnitude."""
+def offsets_fit(name: str, dims: tuple[Expr, ...]) -> Expr:
+    """Every element offset of the tensor is below ``2**31`` in magnitude."""
     reach: Expr = Const(0)
     for d, dim in enumerate(dims):
         stride = Sym(f"{name}.stride{d}")
         reach = reach + maximum(dim - 1, 0) * maximum(stride, -stride)
-    return reach < expr(1 << bits)
+    return reach < expr(1 << 31)
 
 
 def without_peers(facts: Facts) -> Facts:
     """The facts of kernels that don't compare the rows of tensors."""
     return replace(facts, tensors=tuple((name, replace(own, peer="")) for name, own in facts.tensors))
-
-
-def conjunction(parts: tuple[Expr, ...]) -> Expr:
-    """All facts at once."""
-    return all_of(parts)

@@ -325,7 +325,7 @@ class Equality:
         only_right: list[tuple[Monomial, Coefficient]] = []
         for monomial in {**left, **right}:
             a, b = left.get(monomial, 0), right.get(monomial, 0)
-            if a is b or a == b or self._same_coefficient(a, b, threads, width):
+            if a is b or a == b or self._same_coefficient(a, b, threads):
                 continue
             if monomial not in right:
                 only_left.append((monomial, a))
@@ -340,7 +340,7 @@ class Equality:
         waiting = list(only_right)
         for monomial, a in only_left:
             for i, (other, b) in enumerate(waiting):
-                if len(monomial) != len(other) or not (a == b or self._same_coefficient(a, b, threads, width)):
+                if len(monomial) != len(other) or not (a == b or self._same_coefficient(a, b, threads)):
                     continue
                 if self._monomials(monomial, other, care):
                     del waiting[i]
@@ -424,7 +424,7 @@ class Equality:
         atom = self.terms.single(p)
         return atom is not None and atom.kind == "carry" and self._carried(atom, q, care)
 
-    def _same_coefficient(self, a: Coefficient, b: Coefficient, threads: int, width: int) -> bool:
+    def _same_coefficient(self, a: Coefficient, b: Coefficient, threads: int) -> bool:
         if isinstance(a, int) and isinstance(b, int):
             return a == b
         x = a.values if isinstance(a, Table) else np.full(self.terms.threads, a)

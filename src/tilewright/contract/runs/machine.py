@@ -284,7 +284,7 @@ class Machine(Evaluation):
                     a.pc = a.pc + 1 if self.truth(st, agent, a, ins.node.condition) else ins.out
                 case Jump():
                     a.pc = ins.out
-        self.finish(st, agent, a)
+        self.finish(st, a)
 
     def _goes_on(self, st: RunState, agent: CompiledAgent, a: AgentState, loop: Loop) -> bool:
         end = loop.end
@@ -339,7 +339,7 @@ class Machine(Evaluation):
         if not varies:
             self._formed[key] = step
 
-    def finish(self, st: RunState, agent: CompiledAgent, a: AgentState) -> None:
+    def finish(self, st: RunState, a: AgentState) -> None:
         """The agent's program ended."""
         a.done = True
         self.wake(st)

@@ -132,14 +132,14 @@ def memory_fence(x: StepExecution, effect: MemoryFence) -> bool:
 def take_turns(m: Machine, st: RunState) -> None:
     """All agents wait or stand at strong operations: raises ``OpenOrder`` for those that may go on, or the breach that
     some CTAs may wait for one that never begins."""
-    standing = {x.index: e for x in m.agents if (e := _standing(m, st, x)) is not None}
+    standing = {x.index: e for x in m.agents if (e := _standing(st, x)) is not None}
     ready = tuple(i for i, e in standing.items() if _goes(m, st, m.agents[i], e))
     _held_up(m, st, frozenset(m.agents[i].cta for i in ready))
     if ready:
         raise OpenOrder(ready)
 
 
-def _standing(m: Machine, st: RunState, agent: CompiledAgent) -> Strong | None:
+def _standing(st: RunState, agent: CompiledAgent) -> Strong | None:
     """The strong operation that an agent stands at."""
     a = st.agents[agent.index]
     ins = agent.code[a.pc] if not a.done and a.pc < len(agent.code) else None

@@ -207,13 +207,11 @@ class Copies:
             ranks = [r for r in range(machine.lanes.cluster_ctas) if mask >> r & 1]
             own = machine.lanes.instance[lane]
             places = [(int(machine.lanes.mate(own, np.asarray(r))),) * 2 for r in ranks]
-        data, cells_of, size = self._brought(i, lane, operands, tensor, offset)
+        data, cells_of, size = self._brought(lane, operands, tensor, offset)
         for target, signalled in places:
             self._bring(i, lane, target, (signalled, barrier_offset), data, cells_of, size)
 
-    def _brought(
-        self, i: Instruction, lane: int, operands: list[Any], tensor: bool, offset: int
-    ) -> tuple[Any, Bits, int]:
+    def _brought(self, lane: int, operands: list[Any], tensor: bool, offset: int) -> tuple[Any, Bits, int]:
         """(a function that reads the bytes, the offsets of its elements in the window, bytes in all)."""
         machine = self.machine
         world = int(machine.lanes.world[lane])
@@ -221,7 +219,7 @@ class Copies:
             address, coordinates = operands[1]
             tensor_map = self._map(lane, int(address))
             corner = tuple(_signed(c) for c in coordinates[0])
-            self._check_alignment(lane, offset, tensor_map)
+            self._check_alignment(lane, offset)
             return (lambda: self.gather(tensor_map, corner, world), tensor_map.placed(offset), tensor_map.element_bytes)
         count = int(operands[2])
         source = int(operands[1])
@@ -233,7 +231,7 @@ class Copies:
             )
         return (lambda: self._read(lane, source, count, world), offset + np.arange(count // 4) * 4, 4)
 
-    def _check_alignment(self, lane: int, offset: int, tensor_map: DecodedTensorMap) -> None:
+    def _check_alignment(self, lane: int, offset: int) -> None:
         if offset % 128:
             self.machine.complain(
                 "PTX011", np.array([lane]), f"tensor copy at shared offset {offset:#x}: multiples of 128"
@@ -305,7 +303,7 @@ class Copies:
         if tensor:
             address, coordinates = operands[0]
             tensor_map = self._map(lane, int(address))
-            self._check_alignment(lane, offset, tensor_map)
+            self._check_alignment(lane, offset)
             where, inside = tensor_map.offsets(tuple(_signed(c) for c in coordinates[0]))
             offsets, size, base = tensor_map.placed(offset), tensor_map.element_bytes, tensor_map.address
         else:

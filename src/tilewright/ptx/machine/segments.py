@@ -290,7 +290,7 @@ class Compiler:
             for n, item in enumerate(target.items):
                 if isinstance(item, Register):
                     shift = self._constant(unsigned(form.types[0])(part * n))
-                    lines += self._assign(item.name, f"(t >> {shift}).astype({narrow})", f"b{part}", i, kept)
+                    lines += self._assign(item.name, f"(t >> {shift}).astype({narrow})", f"b{part}", kept)
             return lines
         targets: list[Operand] = [target.first, target.second] if isinstance(target, Pair) else [target]
         if "k" in form.accesses:
@@ -300,7 +300,7 @@ class Compiler:
         for n, item in enumerate(targets):
             if isinstance(item, Register):
                 value = f"t[{n}]" if several else "t"
-                lines += self._assign(item.name, value, form.types[0] if n == 0 else "pred", i, kept)
+                lines += self._assign(item.name, value, form.types[0] if n == 0 else "pred", kept)
         return lines
 
     def _packed(self, vector: Vector, type: str) -> str:
@@ -319,7 +319,7 @@ class Compiler:
         value = self._read(i.guard.register)
         return f"(~{value})" if i.guard.negated else value
 
-    def _assign(self, register: str, value: str, type: str, i: Instruction, guard: str) -> list[str]:
+    def _assign(self, register: str, value: str, type: str, guard: str) -> list[str]:
         """Write a register, extended to its width as the type says, and where the guard holds."""
         has = self.types[register]
         if has != "pred" and type != "pred" and width(has) != width(type):
@@ -359,7 +359,7 @@ class Compiler:
         for n, name in enumerate(written):
             if name:
                 second = n > 0 and isinstance(i.operands[0], Pair)
-                lines += self._assign(name, f"t[{n}]", "pred" if second else result, i, guard)
+                lines += self._assign(name, f"t[{n}]", "pred" if second else result, guard)
         return lines
 
 

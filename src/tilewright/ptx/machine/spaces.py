@@ -160,7 +160,7 @@ class Spaces:
             return [np.zeros(lanes.shape, view.dtype)] * count
         return [np.asarray(view[at // size + n]) for n in range(count)]
 
-    def _generic(self, lanes: Bits, address: Bits) -> list[tuple[str, Bits, int]]:
+    def _generic(self, address: Bits) -> list[tuple[str, Bits, int]]:
         """(space, which lanes, where the window begins) of generic addresses."""
         window = address >> np.uint64(_WINDOW)
         found: list[tuple[str, Bits, int]] = []
@@ -171,7 +171,7 @@ class Spaces:
 
     def _generic_load(self, lanes: Bits, address: Bits, count: int, size: int) -> list[Bits]:
         found = [np.zeros(lanes.shape, UNSIGNED[8 * size]) for _ in range(count)]
-        for space, mine, base in self._generic(lanes, address):
+        for space, mine, base in self._generic(address):
             for target, part in zip(
                 found, self.load(space, lanes[mine], address[mine] - np.uint64(base), count, size), strict=True
             ):
@@ -179,7 +179,7 @@ class Spaces:
         return found
 
     def _generic_store(self, lanes: Bits, address: Bits, values: list[Bits], size: int) -> None:
-        for space, mine, base in self._generic(lanes, address):
+        for space, mine, base in self._generic(address):
             parts = [np.broadcast_to(v, lanes.shape)[mine] for v in values]
             self.store(space, lanes[mine], address[mine] - np.uint64(base), parts, size)
 

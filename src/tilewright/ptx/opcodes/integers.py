@@ -126,7 +126,7 @@ def _extremum_relu(take: Any) -> Any:
     return build
 
 
-def _halves(lane: Function, type: str) -> Function:
+def _halves(lane: Function) -> Function:
     """A packed ``x2`` operation, half by half."""
 
     def compute(*operands: Bits) -> Bits:
@@ -141,7 +141,7 @@ def _packed_extremum(take: Any) -> Any:
     def build(*chosen: str) -> Function:
         type = chosen[-1]
         lane = _extremum_relu(take)("relu", type[:3]) if "relu" in chosen else _extremum(take)(type[:3])
-        return _halves(lane, type)
+        return _halves(lane)
 
     return build
 
@@ -340,7 +340,7 @@ _ANY = "b16/b32/b64/u16/u32/u64/s16/s32/s64"
 ROWS: tuple[Row, ...] = (
     *(Row(f"{name} {_NUMBERS}", "w r r", lambda type, f=f: f) for name, f in _ADDED.items()),
     *(Row(f"{name} sat s32", "w r r", lambda _sat, type, name=name: _saturated(name)) for name in _ADDED),
-    Row("add u16x2/s16x2", "w r r", lambda type: _halves(operator.add, type)),
+    Row("add u16x2/s16x2", "w r r", lambda type: _halves(operator.add)),
     *(Row(f"{n} cc {_CARRIED}", "w r r k:pred", lambda _cc, type, n=n: _carry(n, False)) for n in _ADDED),
     *(Row(f"{n}c cc {_CARRIED}", "w r r c:pred k:pred", lambda _cc, type, n=n: _carry(n, True)) for n in _ADDED),
     *(Row(f"{n}c {_CARRIED}", "w r r c:pred", lambda type, n=n: _carry(n, True)) for n in _ADDED),

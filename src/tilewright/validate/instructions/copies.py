@@ -88,19 +88,19 @@ def _bulk(machine: Instructions, i: Instruction) -> None:
         to, source, bar = i.operands[:3]
         assert isinstance(source, Address)
         where, name = shared_address(machine, to), _map_name(machine, source)
-        coords = [machine.get(c, 32) for c in _coords(machine, source)]
+        coords = [machine.get(c, 32) for c in _coords(source)]
         mask = machine.get(i.operands[3], 16) if "multicast::cluster" in m else None
         machine.event("tma.load", name, where, shared_address(machine, bar), mask, *coords)
     elif "tensor" in m and m[-1] == "bulk_group":
         target, source = i.operands
         assert isinstance(target, Address)
-        coords = [machine.get(c, 32) for c in _coords(machine, target)]
+        coords = [machine.get(c, 32) for c in _coords(target)]
         machine.event("tma.store", _map_name(machine, target), shared_address(machine, source), *coords)
     else:
         raise Undecided(f"{i.name} is not known", f"line {i.line}")
 
 
-def _coords(machine: Instructions, operand: Address) -> tuple[Operand, ...]:
+def _coords(operand: Address) -> tuple[Operand, ...]:
     (vector,) = operand.rest
     return vector.items if isinstance(vector, Vector) else (vector,)
 

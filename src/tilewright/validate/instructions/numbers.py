@@ -51,7 +51,7 @@ def _binary(
     if kind == "f32" and i.modifiers[0] in _DIRECTED and len(i.modifiers) == 2:
         machine.result(i.operands[0], machine.values.apply(32, i.name, a, b))
     elif kind == "f32":
-        _plain_f32(machine, i)
+        _plain_f32(i)
         machine.result(i.operands[0], floats(a, b))
     elif kind[0] in "usb":
         if "sat" in i.modifiers or "cc" in i.modifiers:
@@ -61,7 +61,7 @@ def _binary(
         machine.result(i.operands[0], machine.values.apply(bits_of(kind), i.name, a, b))
 
 
-def _plain_f32(machine: Instructions, i: Instruction) -> None:
+def _plain_f32(i: Instruction) -> None:
     odd = [m for m in i.modifiers if m not in ("rn", "f32")]
     if odd:
         raise Undecided(f"{i.name} is not known", f"line {i.line}")
@@ -136,16 +136,16 @@ def _div(machine: Instructions, i: Instruction) -> None:
     if kind == "f32":
         machine.result(i.operands[0], machine.floats.div(a, b, ".".join(i.modifiers)))
         return
-    machine.result(i.operands[0], _divided(machine, i, kind, a, b)[0])
+    machine.result(i.operands[0], _divided(machine, kind, a, b)[0])
 
 
 def _rem(machine: Instructions, i: Instruction) -> None:
     kind = i.modifiers[-1]
     a, b = machine.two(i, bits_of(kind))
-    machine.result(i.operands[0], _divided(machine, i, kind, a, b)[1])
+    machine.result(i.operands[0], _divided(machine, kind, a, b)[1])
 
 
-def _divided(machine: Instructions, i: Instruction, kind: str, a: Value, b: Value) -> tuple[Value, Value]:
+def _divided(machine: Instructions, kind: str, a: Value, b: Value) -> tuple[Value, Value]:
     data = any(machine.arithmetic.is_data(p) for v in (a, b) for _, p in machine.values.parts(v))
     width = bits_of(kind)
     if data:

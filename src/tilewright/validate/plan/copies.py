@@ -28,16 +28,16 @@ def tma_load(plan: Plan, op: a.TmaLoad) -> None:
             )
             total = plan.values.lift(lambda x, y: plan.arithmetic.bitwise("or", x, y), total, bit)
         mask = plan.values.field(total, 0, 16, 16)
-    plan.event(op, "tma.load", _map_name(plan, op), to, bar, mask, *coords)
+    plan.event(op, "tma.load", _map_name(op), to, bar, mask, *coords)
 
 
 def tma_store(plan: Plan, op: a.TmaStore) -> None:
     """A box from shared memory."""
     coords = [plan.values.resize(plan.expr(c.expr), 32) for c in op.coords]
-    plan.event(op, "tma.store", _map_name(plan, op), plan.place(op.shared, plan.expr(op.offset.expr)), *coords)
+    plan.event(op, "tma.store", _map_name(op), plan.place(op.shared, plan.expr(op.offset.expr)), *coords)
 
 
-def _map_name(plan: Plan, op: a.TmaLoad | a.TmaStore) -> str:
+def _map_name(op: a.TmaLoad | a.TmaStore) -> str:
     owner = op.map.owner
     assert isinstance(owner, a.TensorMap)
     return owner.hint.data
