@@ -11,6 +11,7 @@ from typing import Any
 from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import stored, to_low_precision
+from tilewright.ops.functional.dispatched import define, differentiate
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import Op, op
 
@@ -42,13 +43,6 @@ def _attended_with_lse(q: Any, k: Any, v: Any, scale: float, causal: bool, group
 
 
 # -- the backward -----------------------------------------------------------------------------------------------------
-
-_library = torch.library.Library("tilewright", "FRAGMENT")
-_library.define(
-    "attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, float scale, bool causal)"
-    " -> (Tensor, Tensor, Tensor)",
-    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout),
-)
 
 
 def _by_kernels(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool) -> Any:
@@ -115,24 +109,21 @@ def _summed(grad: Any, of: Any) -> Any:
     return grad.to(of.dtype).contiguous()
 
 
-for _device in ("CPU", "CUDA"):
-    _library.impl("attention_backward", _by_kernels, _device)
-
-
 def _fake(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool) -> Any:
     return tuple(t.new_empty(t.shape) for t in (q, k, v))
-
-
-torch.library.register_fake("tilewright::attention_backward", _fake, lib=_library)
 
 
 def _no_second(ctx: Any, *grads: Any) -> Any:
     fail("JIT011", found="a second gradient of attention", required="attention differentiated once")
 
 
-torch.library.register_autograd(
-    "tilewright::attention_backward", _no_second, setup_context=lambda ctx, inputs, output: None, lib=_library
+define(
+    "attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, float scale, bool causal)"
+    " -> (Tensor, Tensor, Tensor)",
+    _by_kernels,
+    _fake,
 )
+differentiate("attention_backward", _no_second)
 
 
 def _gradient(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, scale: float, causal: bool) -> Any:

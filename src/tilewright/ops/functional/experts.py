@@ -11,6 +11,7 @@ from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import rows, to_low_precision
+from tilewright.ops.functional.dispatched import define, differentiate
 from tilewright.ops.functional.gated import swiglu
 from tilewright.ops.functional.linears import linear
 from tilewright.ops.packing.moving import pack, unpack
@@ -25,9 +26,6 @@ _TILE_ROWS = 128
 _MOST_ROUTED = 256
 """Experts of which one program holds the logits."""
 _UNLIMITED = -1
-
-_library = torch.library.Library("tilewright", "FRAGMENT")
-_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 
 
 # -- routing ----------------------------------------------------------------------------------------------------------
@@ -136,28 +134,21 @@ def _in_blocks(x: Any) -> Any:
     return x.view(-1, _TILE_ROWS // 2, x.shape[1])
 
 
-_library.define("route(Tensor x, Tensor router, int k, bool normalise) -> (Tensor, Tensor)", tags=_TAGS)
-_library.define(
+define("route(Tensor x, Tensor router, int k, bool normalise) -> (Tensor, Tensor)", _route, _route_fake)
+differentiate("route", _route_gradient, _route_save)
+define(
     "experts(Tensor x, Tensor ids, Tensor weights, Tensor gate_up, Tensor down, int capacity, bool keep) -> ("
     + ", ".join(["Tensor"] * 9) + ")",
-    tags=_TAGS,
+    _experts, _experts_fake,
 )  # fmt: skip
-_library.define(
+differentiate("experts", _experts_gradient, _experts_save)
+define(
     "experts_backward(Tensor dy, Tensor weights, Tensor gate_up, Tensor down, Tensor slots, Tensor rows, "
     "Tensor pairs, Tensor blocks, Tensor offsets, Tensor kept, Tensor packed, Tensor halves, int capacity)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
-    tags=_TAGS,
+    _backward,
+    _backward_fake,
 )
-for _name, _computed, _fake in (
-    ("route", _route, _route_fake),
-    ("experts", _experts, _experts_fake),
-    ("experts_backward", _backward, _backward_fake),
-):
-    for _key in ("CPU", "CUDA"):
-        _library.impl(_name, torch.no_grad()(_computed), _key)
-    torch.library.register_fake(f"tilewright::{_name}", _fake, lib=_library)
-torch.library.register_autograd("tilewright::route", _route_gradient, setup_context=_route_save, lib=_library)
-torch.library.register_autograd("tilewright::experts", _experts_gradient, setup_context=_experts_save, lib=_library)
 
 
 # -- what users call --------------------------------------------------------------------------------------------------

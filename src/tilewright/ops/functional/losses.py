@@ -7,6 +7,7 @@ from typing import Any
 from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import is_served, to_float, to_low_precision
+from tilewright.ops.functional.dispatched import define, differentiate
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -95,13 +96,6 @@ def _reduced(loss: Tensor, target: Tensor, ignored: int, reduction: str) -> Tens
 
 # -- of a linear layer ----------------------------------------------------------------------------------------------
 
-_library = torch.library.Library("tilewright", "FRAGMENT")
-_library.define(
-    "linear_cross_entropy(Tensor x, Tensor w, Tensor target, SymInt ignored, int chunk, bool dx, bool dw)"
-    " -> (Tensor, Tensor, Tensor)",
-    tags=(torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout),
-)
-
 
 def _chunked(x: Any, w: Any, target: Any, ignored: int, chunk: int, dx: bool, dw: bool) -> Any:
     """The sum of losses, and its gradients: of ``chunk`` rows of logits at a time, which are then overwritten."""
@@ -139,10 +133,13 @@ def _scaled(ctx: Any, dtotal: Any, *_: Any) -> Any:
     return *grads, None, None, None, None, None
 
 
-for _key in ("CPU", "CUDA"):
-    _library.impl("linear_cross_entropy", _chunked, _key)
-torch.library.register_fake("tilewright::linear_cross_entropy", _fake, lib=_library)
-torch.library.register_autograd("tilewright::linear_cross_entropy", _scaled, setup_context=_save, lib=_library)
+define(
+    "linear_cross_entropy(Tensor x, Tensor w, Tensor target, SymInt ignored, int chunk, bool dx, bool dw)"
+    " -> (Tensor, Tensor, Tensor)",
+    _chunked,
+    _fake,
+)
+differentiate("linear_cross_entropy", _scaled, _save)
 
 
 def linear_cross_entropy(

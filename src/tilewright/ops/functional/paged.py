@@ -12,6 +12,7 @@ from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import to_low_precision
+from tilewright.ops.functional.dispatched import AttentionPair
 from tilewright.ops.kernels.paged import ROWS, STEP
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 from tilewright.ops.routes import Launching, Routes, made_as, picker, row_major
@@ -120,15 +121,7 @@ def _rows(cache: Any, entries: Any, held: Any) -> Any:
     return cache[entries.clamp(0, len(cache) - 1)].flatten(0, 1).masked_fill(~held[:, None, None], 0)
 
 
-# -- the operators ----------------------------------------------------------------------------------------------------
-_library = torch.library.Library("tilewright", "FRAGMENT")
-_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
-_FORMALS = (
-    "Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor seq_lens, float scale, int? window, "
-    "int? split"
-)
-
-
+# -- the operator -----------------------------------------------------------------------------------------------------
 def _run_into(
     q: Any,
     k: Any,
@@ -147,21 +140,9 @@ def _run_into(
         _by_pytorch(q, k, v, table, lengths, scale, window, y, lse)
 
 
-def _run(
-    q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, window: int | None, split: int | None
-) -> tuple[Any, Any]:
-    y, lse = _empty(q)
-    _run_into(q, k, v, table, lengths, scale, window, split, y, lse)
-    return y, lse
-
-
 def _empty(q: Any, *_: Any) -> tuple[Any, Any]:
     sums = torch.float64 if q.dtype == torch.float64 else torch.float32
     return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=sums)
-
-
-def _returns_nothing(*_: Any) -> None:
-    pass
 
 
 def _is_served(q: Any, k: Any, scale: float) -> bool:
@@ -170,19 +151,11 @@ def _is_served(q: Any, k: Any, scale: float) -> bool:
     return where and q.dtype in _LOW and q.shape[-1] in WIDTHS and k.shape[1] in PAGES and scale > 0 and q.numel() > 0
 
 
-def _refuse_gradient(*_: Any) -> NoReturn:
-    required = "tensors that need no gradient, or torch.no_grad(): decode reads a cache that others wrote"
-    fail("JIT011", found="a gradient of paged_decode", required=required)
-
-
-_library.define(f"paged_decode({_FORMALS}) -> (Tensor, Tensor)", tags=_TAGS)
-_library.define(f"paged_decode_out({_FORMALS}, Tensor(a!) out, Tensor(b!) lse) -> ()", tags=_TAGS)
-for _key in ("CPU", "CUDA"):
-    _library.impl("paged_decode", torch.no_grad()(_run), _key)
-    _library.impl("paged_decode_out", torch.no_grad()(_run_into), _key)
-torch.library.register_fake("tilewright::paged_decode", _empty, lib=_library)
-torch.library.register_fake("tilewright::paged_decode_out", _returns_nothing, lib=_library)
-torch.library.register_autograd("tilewright::paged_decode", _refuse_gradient, lib=_library)
+_FORMALS = (
+    "Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor seq_lens, float scale, int? window, "
+    "int? split"
+)
+_decode = AttentionPair("paged_decode", _FORMALS, _run_into, _empty, "decode reads a cache that others wrote")
 
 
 # -- what users call --------------------------------------------------------------------------------------------------
@@ -309,15 +282,14 @@ def _decoded(
     _check(*given)
     _check_options(window, split)
     if wants_gradient(given):
-        _refuse_gradient()
+        _decode.refuse_gradient()
     options = (_scale(q, scale), window, split)
     if out is None and not is_plain(given):
         y, lse = torch.ops.tilewright.paged_decode(*given, *options)
     elif out is None and q.is_cuda and _is_served(given[0], k, options[0]):
         y, lse = _note((*tensors, options[0], layout, window, split), given, window, split)
     elif out is None:
-        run: Any = _run
-        y, lse = run(*given, *options)
+        y, lse = _decode.compute(*given, *options)
     else:
         y, lse = _into(given, options, out[:, None] if single and out.dim() == 3 else out)
     return (y[:, 0] if out is None else out, lse[:, 0]) if single else (y, lse)
@@ -332,7 +304,7 @@ def _into(given: tuple[Tensor, ...], options: tuple[Any, ...], out: Tensor) -> t
         found = f"out of {tuple(out.shape)}, {out.dtype}, strides {out.stride()}"
         _misfit(found, f"{tuple(q.shape)}, {q.dtype}, row-major, as the result")
     if wants_gradient((out,)):
-        _refuse_gradient()
+        _decode.refuse_gradient()
     lse = _empty(q)[1]
     torch.ops.tilewright.paged_decode_out(*given, *options, out, lse)
     return out, lse

@@ -10,6 +10,7 @@ from typing import Any
 from tilewright.diag import fail
 from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import COMPUTED, rows
+from tilewright.ops.functional.dispatched import define, differentiate
 from tilewright.ops.packing import moving
 from tilewright.ops.packing.plan import PackPlan, build_pack_plan, plan_by_kernels
 from tilewright.ops.packing.policy import KEEP_ALL, MAX_BUCKETS, PackPolicy
@@ -17,9 +18,6 @@ from tilewright.ops.pytorch import Tensor, torch
 
 _UNLIMITED = -1
 _INDICES = (torch.int32, torch.int64)
-
-_library = torch.library.Library("tilewright", "FRAGMENT")
-_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 
 
 def _policy(align: int, capacity: int) -> PackPolicy:
@@ -109,21 +107,17 @@ def _unpack_gradient(ctx: Any, dout: Any) -> Any:
     return dy, None, None, None, dweights
 
 
-_library.define(
-    "pack_plan(Tensor ids, int buckets, int align, int capacity) -> (" + ", ".join(["Tensor"] * 6) + ")", tags=_TAGS
+define(
+    "pack_plan(Tensor ids, int buckets, int align, int capacity) -> (" + ", ".join(["Tensor"] * 6) + ")",
+    _plan,
+    _plan_fake,
 )
-_library.define("pack_rows(Tensor x, Tensor slots, Tensor rows, Tensor pairs) -> Tensor", tags=_TAGS)
-_library.define("unpack_rows(Tensor y, Tensor slots, Tensor rows, Tensor pairs, Tensor? weights) -> Tensor", tags=_TAGS)
-for _name, _computed, _fake in (
-    ("pack_plan", _plan, _plan_fake),
-    ("pack_rows", _pack, _pack_fake),
-    ("unpack_rows", _unpack, _unpack_fake),
-):
-    for _key in ("CPU", "CUDA"):
-        _library.impl(_name, torch.no_grad()(_computed), _key)
-    torch.library.register_fake(f"tilewright::{_name}", _fake, lib=_library)
-torch.library.register_autograd("tilewright::pack_rows", _pack_gradient, setup_context=_pack_save, lib=_library)
-torch.library.register_autograd("tilewright::unpack_rows", _unpack_gradient, setup_context=_unpack_save, lib=_library)
+define("pack_rows(Tensor x, Tensor slots, Tensor rows, Tensor pairs) -> Tensor", _pack, _pack_fake)
+differentiate("pack_rows", _pack_gradient, _pack_save)
+define(
+    "unpack_rows(Tensor y, Tensor slots, Tensor rows, Tensor pairs, Tensor? weights) -> Tensor", _unpack, _unpack_fake
+)
+differentiate("unpack_rows", _unpack_gradient, _unpack_save)
 
 
 # -- what users call --------------------------------------------------------------------------------------------------

@@ -13,6 +13,7 @@ from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import to_low_precision
+from tilewright.ops.functional.dispatched import AttentionPair
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 
 WIDTHS = (64, 128, 256)
@@ -78,15 +79,7 @@ def _bounds(name: str, offsets: Any, rows: Any) -> list[int]:
     return found
 
 
-# -- the operators ----------------------------------------------------------------------------------------------------
-_library = torch.library.Library("tilewright", "FRAGMENT")
-_TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
-_FORMALS = (
-    "Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? sinks, float scale, bool causal, "
-    "int? window, float? softcap, bool packed"
-)
-
-
+# -- the operator -----------------------------------------------------------------------------------------------------
 def _run_into(*given: Any) -> None:
     """Takes what the operator takes, and its results."""
     q, k, scale = given[0], given[1], given[6]
@@ -94,19 +87,9 @@ def _run_into(*given: Any) -> None:
     run(*given)
 
 
-def _run(*given: Any) -> tuple[Any, Any]:
-    y, lse = _empty(*given)
-    _run_into(*given, y, lse)
-    return y, lse
-
-
 def _empty(q: Any, *_: Any) -> tuple[Any, Any]:
     sums = torch.float64 if q.dtype == torch.float64 else torch.float32
     return q.new_empty(q.shape), q.new_empty((q.shape[1], q.shape[0]), dtype=sums)
-
-
-def _returns_nothing(*_: Any) -> None:
-    pass
 
 
 def _is_served(q: Any, k: Any, scale: float) -> bool:
@@ -115,19 +98,11 @@ def _is_served(q: Any, k: Any, scale: float) -> bool:
     return where and q.dtype in _LOW and q.shape[-1] in WIDTHS and scale > 0 and q.numel() > 0 and k.numel() > 0
 
 
-def _refuse_gradient(*_: Any) -> NoReturn:
-    required = "tensors that need no gradient, or torch.no_grad(): it has no backward yet"
-    fail("JIT011", found="a gradient of varlen_attention", required=required)
-
-
-_library.define(f"varlen_attention({_FORMALS}) -> (Tensor, Tensor)", tags=_TAGS)
-_library.define(f"varlen_attention_out({_FORMALS}, Tensor(a!) out, Tensor(b!) lse) -> ()", tags=_TAGS)
-for _key in ("CPU", "CUDA"):
-    _library.impl("varlen_attention", torch.no_grad()(_run), _key)
-    _library.impl("varlen_attention_out", torch.no_grad()(_run_into), _key)
-torch.library.register_fake("tilewright::varlen_attention", _empty, lib=_library)
-torch.library.register_fake("tilewright::varlen_attention_out", _returns_nothing, lib=_library)
-torch.library.register_autograd("tilewright::varlen_attention", _refuse_gradient, lib=_library)
+_FORMALS = (
+    "Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? sinks, float scale, bool causal, "
+    "int? window, float? softcap, bool packed"
+)
+_attention = AttentionPair("varlen_attention", _FORMALS, _run_into, _empty, "it has no backward yet")
 
 
 # -- what users call --------------------------------------------------------------------------------------------------
@@ -195,7 +170,7 @@ def _attended(
     _check(*given)
     _check_options(causal, window, softcap)
     if wants_gradient(tuple(t for t in given if t is not None)):
-        _refuse_gradient()
+        _attention.refuse_gradient()
     q = given[0]
     factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
     if packed and (given[3] is not given[4] or q.shape[0] != given[1].shape[0]):
@@ -203,13 +178,13 @@ def _attended(
     options = (factor, bool(causal), window, None if softcap is None else float(softcap), bool(packed))
     if out is None:
         plain = is_plain(tuple(t for t in given if t is not None))
-        run: Any = _run if plain else torch.ops.tilewright.varlen_attention
+        run: Any = _attention.compute if plain else torch.ops.tilewright.varlen_attention
         return run(*given, *options)
     if (out.shape, out.dtype, out.device) != (q.shape, q.dtype, q.device) or not out.is_contiguous():
         found = f"out of {tuple(out.shape)}, {out.dtype}, strides {out.stride()}"
         _misfit(found, f"{tuple(q.shape)}, {q.dtype}, row-major, as the result")
     if wants_gradient((out,)):
-        _refuse_gradient()
+        _attention.refuse_gradient()
     lse = _empty(q)[1]
     torch.ops.tilewright.varlen_attention_out(*given, *options, out, lse)
     return out, lse
