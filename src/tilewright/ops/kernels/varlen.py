@@ -17,6 +17,30 @@ _LEAST = -1e30
 """Below every score: a query that sees no key has a sum of zeros."""
 
 
+def _capped(x, softcap, scale):
+    """softcap tanh(scale x / softcap)."""
+    return (tw.sigmoid(x * (2.0 / softcap * scale)) - 0.5) * (2.0 * softcap)
+
+
+def _weights(x, factor, top, total, acc):
+    """exp(factor (x - the greatest score so far)), added to ``total``; what was summed before is scaled to this."""
+    new = tw.maximum(top, x.max(1))
+    p, fix = tw.exp((x - new[:, None]) * factor), tw.exp((top - new) * factor)
+    total.set(total * fix + p.sum(1))
+    acc.set(acc * fix[:, None])
+    top.set(new)
+    return p
+
+
+def _with_sink(sink, best, total, acc):
+    """The greatest score with the one of a key without a value, which counts in ``total``."""
+    new = tw.maximum(best, sink)
+    fix = tw.exp(best - new)
+    total.set(total * fix + tw.exp(sink - new))
+    acc.set(acc * fix[:, None])
+    return new
+
+
 @cache
 def varlen_attention(width: int, numerics: str = "fast") -> tw.Kernel:
     """o = softmax(scale q k^T) v within each sequence, for heads of ``width`` elements and a ``scale`` above 0.
@@ -59,25 +83,16 @@ def varlen_attention(width: int, numerics: str = "fast") -> tw.Kernel:
         for t in tw.stream(k.shape[0], bk, start=start, until=until):
             x = tw.dot(query, k[t, h // group].T)
             if softcap is not None:
-                x = (tw.sigmoid(x * (2.0 / softcap * scale)) - 0.5) * (2.0 * softcap)
+                x = _capped(x, softcap, scale)
             if causal:
                 x = tw.where(t.index[None, :] <= (s.index + ahead)[:, None], x, -tw.inf)
             if window is not None:
                 x = tw.where(t.index[None, :] > (s.index + (ahead - window))[:, None], x, -tw.inf)
-            new = tw.maximum(top, x.max(1))
-            p, fix = tw.exp((x - new[:, None]) * factor), tw.exp((top - new) * factor)
-            total.set(total * fix + p.sum(1))
-            acc.set(acc * fix[:, None])
-            top.set(new)
+            p = _weights(x, factor, top, total, acc)
             acc += tw.dot(p.to(q.dtype), v[t, h // group])
         best = top * factor
         if sinks is not None:
-            sink = sinks[h].to(tw.f32)
-            new = tw.maximum(best, sink)
-            fix = tw.exp(best - new)
-            total.set(total * fix + tw.exp(sink - new))
-            acc.set(acc * fix[:, None])
-            best = new
+            best = _with_sink(sinks[h].to(tw.f32), best, total, acc)
         o[s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
         if lse is not None:
             lse[h, s] = tw.where(total > 0, best + tw.log(total), -tw.inf)
@@ -142,26 +157,17 @@ def packed_attention(width: int, numerics: str = "fast") -> tw.Kernel:
         for t in tw.stream(k.shape[0], bk, start=start, until=until):
             x = tw.dot(query, k[t, h // group].T)
             if softcap is not None:
-                x = (tw.sigmoid(x * (2.0 / softcap * scale)) - 0.5) * (2.0 * softcap)
+                x = _capped(x, softcap, scale)
             x = tw.where(t.index[None, :] > first[:, None], x, -tw.inf)
             if causal:
                 x = tw.where(t.index[None, :] <= s.index[:, None], x, -tw.inf)
             else:
                 x = tw.where(t.index[None, :] < end[:, None], x, -tw.inf)
-            new = tw.maximum(top, x.max(1))
-            p, fix = tw.exp((x - new[:, None]) * factor), tw.exp((top - new) * factor)
-            total.set(total * fix + p.sum(1))
-            acc.set(acc * fix[:, None])
-            top.set(new)
+            p = _weights(x, factor, top, total, acc)
             acc += tw.dot(p.to(q.dtype), v[t, h // group])
         best = top * factor
         if sinks is not None:
-            sink = sinks[h].to(tw.f32)
-            new = tw.maximum(best, sink)
-            fix = tw.exp(best - new)
-            total.set(total * fix + tw.exp(sink - new))
-            acc.set(acc * fix[:, None])
-            best = new
+            best = _with_sink(sinks[h].to(tw.f32), best, total, acc)
         o[s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
         if lse is not None:
             lse[h, s] = tw.where(total > 0, best + tw.log(total), -tw.inf)
