@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tilewright.base.dtypes import DTYPES
-from tilewright.validate.lowering.arithmetic import Arithmetic
+from tilewright.validate.lowering.arithmetic import ElementFunctions
 from tilewright.validate.lowering.prints import Prints, key
 
 X, Y, Z = (key("element", name) for name in "xyz")
@@ -18,7 +18,7 @@ def row(*elements: int) -> Prints:
 
 
 def summed(left: Prints, right: Prints, *, fast: bool = False, kind: str = "f32") -> int:
-    return int(Arithmetic(reals=fast).products(left, right, ONE, DTYPES[kind])[0, 0])
+    return int(ElementFunctions(reals=fast).products(left, right, ONE, DTYPES[kind])[0, 0])
 
 
 @pytest.mark.parametrize("kind", ["f32", "bf16", "i32"])
@@ -37,7 +37,7 @@ def test_zero_times_an_integer_is_zero() -> None:
 
 
 def test_the_same_of_one_step_by_fma() -> None:
-    arithmetic = Arithmetic(reals=False)
+    arithmetic = ElementFunctions(reals=False)
     zero, x, y = (np.array([n], np.uint64) for n in (0, X, Y))
     assert (arithmetic.fma(zero, zero, x) == x).all()
     assert (arithmetic.fma(zero, y, x) != x).all()

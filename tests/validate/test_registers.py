@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from tilewright.ptx.reader import read
-from tilewright.validate.registers import Registers
+from tilewright.validate.registers import EntryRegisters
 
 HEAD = ".version 9.1\n.target sm_90a\n.address_size 64\n"
 
 
-def registers(body: str) -> Registers:
+def registers(body: str) -> EntryRegisters:
     declared = ".reg .pred %p<4>;\n.reg .b32 %r<9>;\n.reg .b64 %rd<3>;\n"
     text = f"{HEAD}.visible .entry k(.param .u32 n, .param .u64 x)\n{{\n{declared}{body}\n}}\n"
-    return Registers(read(text).entry("k"))
+    return EntryRegisters(read(text).entry("k"))
 
 
 LOOP = """

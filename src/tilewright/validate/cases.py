@@ -24,7 +24,7 @@ LEAST_QUOTIENT_BITS = 16
 """Of the upper bits of a loaded word, below which they are data and no coordinate."""
 
 
-class Node:
+class CaseNode:
     """``children[i]`` holds where the quantity lies in ``[cuts[i-1], cuts[i])``. Interned."""
 
     __slots__ = ("children", "cuts", "id", "quantity")
@@ -33,7 +33,7 @@ class Node:
         self.id, self.quantity, self.cuts, self.children = id, quantity, cuts, children
 
 
-Condition: TypeAlias = "int | Node"
+Condition: TypeAlias = "int | CaseNode"
 Cut: TypeAlias = "int | Table"
 Piece: TypeAlias = tuple[tuple[Condition, Condition, Condition], ...]
 """Between two cuts: of which threads, what one condition says, and what another."""
@@ -58,14 +58,14 @@ class Cases:
         self.true: Condition = (1 << terms.threads) - 1
         self.quantities: list[Poly] = []
         self._quantity_ids: dict[Poly, int] = {}
-        self._nodes: dict[tuple[object, ...], Node] = {}
+        self._nodes: dict[tuple[object, ...], CaseNode] = {}
         self._both: dict[tuple[Condition, Condition], Condition] = {}
         self._either: dict[tuple[Condition, Condition], Condition] = {}
         self._given_of: dict[tuple[Condition, Condition], Condition] = {}
-        self._negated: dict[Node, Condition] = {}
-        self._threads: dict[Node, int] = {}
-        self._tests: dict[Node, bool] = {}
-        self._untested: dict[Node, Condition] = {}
+        self._negated: dict[CaseNode, Condition] = {}
+        self._threads: dict[CaseNode, int] = {}
+        self._tests: dict[CaseNode, bool] = {}
+        self._untested: dict[CaseNode, Condition] = {}
         self._masks: dict[int, np.ndarray] = {}
         self._lesser: dict[tuple[Cut, Cut], Condition] = {}
         self._orders: dict[tuple[Cut, Cut], int | None] = {}
@@ -164,7 +164,7 @@ class Cases:
     def _given(self, a: Condition, known: Condition) -> Condition:
         if isinstance(a, int):
             return self.given(a, self.threads(known))
-        if isinstance(known, Node) and known.quantity < a.quantity:
+        if isinstance(known, CaseNode) and known.quantity < a.quantity:
             return self.given(a, self.any(known.children))
         if isinstance(known, int) or a.quantity < known.quantity:
             return self._node(a.quantity, a.cuts, [self.given(child, known) for child in a.children])
@@ -195,9 +195,9 @@ class Cases:
             self._threads[a] = found
         return found
 
-    def rebuilt(self, a: Condition, remake: Callable[[Node, list[Condition]], Condition]) -> Condition:
+    def rebuilt(self, a: Condition, remake: Callable[[CaseNode, list[Condition]], Condition]) -> Condition:
         """A condition made again from its leaves: ``remake`` gets each node with what its children became."""
-        memo: dict[Node, Condition] = {}
+        memo: dict[CaseNode, Condition] = {}
 
         def walk(node: Condition) -> Condition:
             if isinstance(node, int):
@@ -209,7 +209,7 @@ class Cases:
 
         return walk(a)
 
-    def with_children(self, a: Node, children: Sequence[Condition]) -> Condition:
+    def with_children(self, a: CaseNode, children: Sequence[Condition]) -> Condition:
         """The same cuts of the same quantity, with other conditions between them, on any quantities."""
         return self.between([self._node(a.quantity, (cut,), [0, self.true]) for cut in a.cuts], children)
 
@@ -302,7 +302,7 @@ class Cases:
         inside = self.mask(threads)
         return self.terms.coefficient(0, np.where(inside, c.values, c.values[int(np.flatnonzero(inside)[0])]))
 
-    def _combined(self, apply: Callable[[Condition, Condition], Condition], a: Node, b: Condition) -> Condition:
+    def _combined(self, apply: Callable[[Condition, Condition], Condition], a: CaseNode, b: Condition) -> Condition:
         """One operation on two conditions, piece by piece; ``apply`` does it on pieces."""
         self.terms.spend(1)
         if isinstance(b, int) or a.quantity < b.quantity:
@@ -317,7 +317,7 @@ class Cases:
         children = [self.any(self.both(apply(c, d), threads) for threads, c, d in piece) for piece in pieces]
         return self._node(a.quantity, cuts, children)
 
-    def _aligned(self, a: Node, b: Node) -> tuple[tuple[Cut, ...], list[tuple[Condition, Condition]]] | None:
+    def _aligned(self, a: CaseNode, b: CaseNode) -> tuple[tuple[Cut, ...], list[tuple[Condition, Condition]]] | None:
         """The pieces of two conditions that cut the same quantity, where their order is one for all threads."""
         ours, theirs = a.cuts, b.cuts
         m, n = len(ours), len(theirs)
@@ -348,7 +348,7 @@ class Cases:
         pairs += [(a.children[m], child) for child in b.children[j + 1 :]]
         return tuple(cuts), pairs
 
-    def _sorted(self, a: Node, b: Node) -> tuple[tuple[Cut, ...], list[Piece]]:
+    def _sorted(self, a: CaseNode, b: CaseNode) -> tuple[tuple[Cut, ...], list[Piece]]:
         """Their pieces where which cut comes first depends on the thread: each thread sorts its own."""
         rows = np.stack([np.broadcast_to(_values(cut), self.terms.threads) for cut in (*a.cuts, *b.cuts)])
         order = np.argsort(rows, axis=0, kind="stable")
@@ -414,7 +414,7 @@ class Cases:
         key = (quantity, tuple(kept_cuts), tuple(kept))
         found = self._nodes.get(key)
         if found is None:
-            found = self._nodes[key] = Node(len(self._nodes), *key)
+            found = self._nodes[key] = CaseNode(len(self._nodes), *key)
         return found
 
     # -- comparisons ----------------------------------------------------------------------------------------------

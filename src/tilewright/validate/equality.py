@@ -13,11 +13,11 @@ from itertools import permutations
 import numpy as np
 
 from tilewright.validate.arithmetic import Arithmetic
-from tilewright.validate.cases import Condition, Node
+from tilewright.validate.cases import CaseNode, Condition
 from tilewright.validate.loops import Iterations
 from tilewright.validate.networks import Networks
 from tilewright.validate.polynomials import Atom, Coefficient, Field, Monomial, Poly, Table
-from tilewright.validate.regions import Region
+from tilewright.validate.regions import LoopBody
 from tilewright.validate.shapes import COMMUTATIVE, Shapes
 from tilewright.validate.values import ANYTHING, Choice, Value, Values
 
@@ -42,8 +42,8 @@ class Equality:
     def __init__(
         self,
         values: Values,
-        plan: dict[str, Region],
-        program: dict[str, Region],
+        plan: dict[str, LoopBody],
+        program: dict[str, LoopBody],
         care: dict[str, Condition],
         shuffles: dict[int, dict[str, Condition]],
         same_event: Callable[[str, tuple[object, ...], tuple[object, ...]], bool],
@@ -68,7 +68,7 @@ class Equality:
         self._tests_of: dict[tuple[Value, int], dict[Poly, Atom]] = {}
         self.parents, self.branches = parents, branches
         self._assumed: set[tuple[int, Poly]] = set()
-        self._tested_by: dict[Node, dict[Poly, Atom]] = {}
+        self._tested_by: dict[CaseNode, dict[Poly, Atom]] = {}
         self._lesser: dict[tuple[Poly, Condition], Value] = {}
         self._made_again: dict[Condition, Networks] = {}
         self._branch_of: dict[tuple[Condition, Condition], Condition] = {}
@@ -555,7 +555,7 @@ class Equality:
             p, q, before = self._shown.pop()
             self._known[p, q] = before
 
-    def _beside(self, region: Region) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
+    def _beside(self, region: LoopBody) -> tuple[Mapping[str, Value], Mapping[str, Value]]:
         """The first values of what a loop of the PTX carries, and what follows the present ones."""
         found = self._carries.get(region.name)
         if found is None:

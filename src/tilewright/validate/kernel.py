@@ -29,14 +29,14 @@ from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.library import Library
 from tilewright.validate.match import Difference, Matcher
 from tilewright.validate.memory import SHARED
-from tilewright.validate.needs import Fact, Prover, Tensor
+from tilewright.validate.needs import Fact, Prover, TensorArgument
 from tilewright.validate.plan.ops import OPS
 from tilewright.validate.plan.parameters import scalar_parameter
-from tilewright.validate.plan.plan import Launch, Plan
+from tilewright.validate.plan.plan import LaunchGrid, Plan
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.program import Program
-from tilewright.validate.regions import Region
-from tilewright.validate.registers import Registers
+from tilewright.validate.program import PtxProgram
+from tilewright.validate.regions import LoopBody
+from tilewright.validate.registers import EntryRegisters
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
@@ -101,14 +101,14 @@ class _Comparison:
         element_bytes = self._element_bytes()
         versioned = self._versioned()
         ctas = self.terms.of(32, self.terms.atom("nctaid", low=1, high=self.most_ctas))
-        launch = Launch(self.grid, self.most_ctas, ctas, self._shared_names())
+        launch = LaunchGrid(self.grid, self.most_ctas, ctas, self._shared_names())
         plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, Library(self.values), OPS)
         plan.run()
         pairing = _Pairing(plan)
         parameters = self._parameters(plan)
-        registers = Registers(self.entry)
+        registers = EntryRegisters(self.entry)
         given = element_bytes, versioned, pairing, plan.bounds, self.constants
-        program = Program(registers, self.values, parameters, ctas, *given)
+        program = PtxProgram(registers, self.values, parameters, ctas, *given)
         root = program.run()
         variables = {v.name: v.align for v in self.entry.shared}
         alignment = Alignment(self.cases, (x.expr for x in self.kernel.assumptions), variables)
@@ -177,17 +177,17 @@ class _Comparison:
 
     def _provers(self, plan: Plan) -> Mapping[str, Prover]:
         """For each region, what is known in it."""
-        tensors: dict[str, Tensor] = {}
+        tensors: dict[str, TensorArgument] = {}
         for name, arg in self.tensors.items():
             assert isinstance(arg.type, TensorType)
             extents = [plan.expr(d.expr) for d in arg.type.dims]
             strides = [plan.symbol(f"{name}.stride{i}") for i in range(len(extents))]
             assert all(isinstance(x, Poly) for x in (*extents, *strides))
-            tensors[name] = Tensor(tuple(extents), tuple(strides), arg.type.dtype.dtype.bytes)  # pyright: ignore
+            tensors[name] = TensorArgument(tuple(extents), tuple(strides), arg.type.dtype.dtype.bytes)  # pyright: ignore
         bits = 31 if self.kernel.index_bits.data == 32 else 63
         found: dict[str, Prover] = {}
 
-        def add(region: Region, above: Sequence[Fact]) -> None:
+        def add(region: LoopBody, above: Sequence[Fact]) -> None:
             facts = [*above, *plan.facts.get(region.name, ())]
             found[region.name] = Prover(self.terms, self.cases, tensors, facts, bits)
             for loop in region.loops:
@@ -202,11 +202,11 @@ class _Pairing:
 
     def __init__(self, plan: Plan):
         self.cases = plan.cases
-        self.regions: dict[str, Region] = {}
+        self.regions: dict[str, LoopBody] = {}
         self.taken: set[str] = set()
         self._add(plan.region)
 
-    def _add(self, region: Region) -> None:
+    def _add(self, region: LoopBody) -> None:
         self.regions[region.name] = region
         for loop in region.loops:
             self._add(loop)

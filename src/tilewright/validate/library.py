@@ -6,11 +6,11 @@ from functools import cache
 from importlib.resources import files
 
 from tilewright.ptx.reader import read
-from tilewright.validate.bounds import Bounds
+from tilewright.validate.bounds import LoadedBounds
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.program import Program
-from tilewright.validate.regions import Access
-from tilewright.validate.registers import Registers
+from tilewright.validate.program import PtxProgram
+from tilewright.validate.regions import ElementAccess
+from tilewright.validate.registers import EntryRegisters
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
@@ -38,10 +38,10 @@ class Library:
         address = terms.of(64, terms.atom("address", "library", low=0))
         parameters = dict(zip((p.name for p in entry.parameters), (*operands, address), strict=True))
         sizes = {"library": 4, "shared": 4}
-        ctas, bounds = terms.const(32, 1), Bounds(self.values)
-        program = Program(registers, self.values, parameters, ctas, sizes, frozenset(), _no_loop, bounds)
+        ctas, bounds = terms.const(32, 1), LoadedBounds(self.values)
+        program = PtxProgram(registers, self.values, parameters, ctas, sizes, frozenset(), _no_loop, bounds)
         region = program.run()
-        (store,) = [e for e in region.events if isinstance(e, Access)]
+        (store,) = [e for e in region.events if isinstance(e, ElementAccess)]
         value = store.operands[2]
         assert isinstance(value, Poly | Choice)
         return value
@@ -52,7 +52,7 @@ def _no_loop(parent: str, entry: object, line: int, top: bool) -> str:
 
 
 @cache
-def _functions() -> dict[str, Registers]:
+def _functions() -> dict[str, EntryRegisters]:
     """The functions by the names of their entries."""
     module = read(files("tilewright.validate").joinpath("library.ptx").read_text(), "library.ptx")
-    return {entry.name: Registers(entry) for entry in module.entries}
+    return {entry.name: EntryRegisters(entry) for entry in module.entries}

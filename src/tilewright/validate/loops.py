@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
 from typing import cast
 
-from tilewright.validate.cases import Condition, Node
+from tilewright.validate.cases import CaseNode, Condition
 from tilewright.validate.polynomials import Atom, Field, Poly
 from tilewright.validate.values import Choice, Value, Values
 
@@ -184,7 +184,7 @@ class Iterations:
         """What a condition says of quantities that stay the same in a loop: it holds in each iteration too."""
         cases = self.values.cases
 
-        def lasting(node: Node, children: list[Condition]) -> Condition:
+        def lasting(node: CaseNode, children: list[Condition]) -> Condition:
             varies = self.varies(cases.quantities[node.quantity], name)
             return cases.any(children) if varies else cases.with_children(node, children)
 
@@ -200,7 +200,7 @@ class Iterations:
         """A condition with other quantities in place of some."""
         cases = self.values.cases
 
-        def mapped(node: Node, children: list[Condition]) -> Condition:
+        def mapped(node: CaseNode, children: list[Condition]) -> Condition:
             quantity = cases.quantities[node.quantity]
             if not changes(quantity):
                 return cases.with_children(node, children)

@@ -17,8 +17,8 @@ from tilewright.validate.equality import Equality
 from tilewright.validate.needs import Prover
 from tilewright.validate.plan.plan import Plan
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.program import Program
-from tilewright.validate.regions import Access, Event, Operand, Region, Vector
+from tilewright.validate.program import PtxProgram
+from tilewright.validate.regions import ElementAccess, Event, LoopBody, Operand, VectorAccess
 from tilewright.validate.values import Choice, Value
 
 
@@ -41,7 +41,9 @@ class Difference:
 class Matcher:
     """Compares ``plan`` with ``program``, both evaluated."""
 
-    def __init__(self, plan: Plan, program: Program, root: Region, provers: Mapping[str, Prover], alignment: Alignment):
+    def __init__(
+        self, plan: Plan, program: PtxProgram, root: LoopBody, provers: Mapping[str, Prover], alignment: Alignment
+    ):
         self.plan, self.program = plan, program
         self.values, self.cases, self.terms = plan.values, plan.cases, plan.terms
         self.alignment = alignment
@@ -70,7 +72,7 @@ class Matcher:
             tuple(plan.branches),
         )
 
-    def run(self, ir: Region, ptx: Region) -> tuple[Difference, ...]:
+    def run(self, ir: LoopBody, ptx: LoopBody) -> tuple[Difference, ...]:
         """All differences between two regions and the loops inside."""
         self._synchronise(ir, ptx)
         self._access(ir, ptx)
@@ -79,7 +81,7 @@ class Matcher:
                 self.differ(where, self.plan.marks[mine].where, f"{kind} stands for another instruction")
         return tuple(self.differences)
 
-    def _enter(self, region: Region) -> Condition:
+    def _enter(self, region: LoopBody) -> Condition:
         """What follows is compared in this region."""
         self.prover = self.provers[region.name]
         self.equality.scope = self.care[region.name]
@@ -104,12 +106,12 @@ class Matcher:
         return outside == 0 or self.prover.impossible(outside)
 
     # -- regions --------------------------------------------------------------------------------------------------
-    def _synchronise(self, ir: Region, ptx: Region) -> None:
+    def _synchronise(self, ir: LoopBody, ptx: LoopBody) -> None:
         """Loops and synchronising instructions, in the order of the PTX."""
         care = self._enter(ir)
         ours = {loop.name: loop for loop in ir.loops}
-        events = [e for e in ptx.events if not isinstance(e, Access) and e.kind != "needs"]
-        wanted = [e for e in ir.events if not isinstance(e, Access)]
+        events = [e for e in ptx.events if not isinstance(e, ElementAccess) and e.kind != "needs"]
+        wanted = [e for e in ir.events if not isinstance(e, ElementAccess)]
         open_ = {id(e): self.cases.both(e.condition, care) for e in wanted}
         by_kind: dict[str, list[Event]] = {}
         for event in wanted:
@@ -134,7 +136,7 @@ class Matcher:
                 self.differ("nowhere", event.where, f"{event.kind} is missing where {self.cases.text(left)}")
         self._ordered(ir, ptx, [e for e in events if id(e) in self.partners], care)
 
-    def _access(self, ir: Region, ptx: Region) -> None:
+    def _access(self, ir: LoopBody, ptx: LoopBody) -> None:
         """Loads and stores, and what all rests on."""
         care = self._enter(ir)
         self._stores(ir, ptx, care)
@@ -150,7 +152,7 @@ class Matcher:
             if loop.name in theirs:
                 self._access(loop, theirs[loop.name])
 
-    def _heads(self, ir: Region, ptx: Region, care: Condition) -> None:
+    def _heads(self, ir: LoopBody, ptx: LoopBody, care: Condition) -> None:
         entry = ir.around if ptx.top_tested else ir.entry
         if not self.same(ptx.entry, entry, care):
             what = f"the loop runs where {self.cases.text(ptx.entry)}, not where {self.cases.text(entry)}"
@@ -216,7 +218,7 @@ class Matcher:
     def _text(self, x: Operand) -> str:
         return self.values.text(x) if isinstance(x, Poly | Choice) else str(x)
 
-    def _ordered(self, ir: Region, ptx: Region, theirs: list[Event], care: Condition) -> None:
+    def _ordered(self, ir: LoopBody, ptx: LoopBody, theirs: list[Event], care: Condition) -> None:
         items = [(e.order, self.partners[id(e)].order, e.condition, e.where) for e in theirs]
         ours = {loop.name: loop.order for loop in ir.loops}
         items += [(loop.order, ours[loop.name], loop.entry, loop.where) for loop in ptx.loops if loop.name in ours]
@@ -245,16 +247,16 @@ class Matcher:
 
     def _matched(self, kind: str, mine: int, theirs: int) -> bool:
         first, second = self.plan.marks[mine], self.program.instructions.marks[theirs]
-        if kind != "stored" or not isinstance(first, Access):
+        if kind != "stored" or not isinstance(first, ElementAccess):
             return self.partners.get(id(second)) is first
         partner = self.partners.get(id(second))
         return partner is not None and partner.order == first.order and self.latest.get(first.order) == second.order
 
     # -- accesses -------------------------------------------------------------------------------------------------
-    def _stores(self, ir: Region, ptx: Region, care: Condition) -> None:
-        ours = [e for e in ir.events if isinstance(e, Access) and not e.kind.startswith("ld.")]
-        theirs = [e for e in ptx.events if isinstance(e, Access) and not e.kind.startswith("ld.")]
-        index: dict[tuple[str, object, object, int], list[Access]] = {}
+    def _stores(self, ir: LoopBody, ptx: LoopBody, care: Condition) -> None:
+        ours = [e for e in ir.events if isinstance(e, ElementAccess) and not e.kind.startswith("ld.")]
+        theirs = [e for e in ptx.events if isinstance(e, ElementAccess) and not e.kind.startswith("ld.")]
+        index: dict[tuple[str, object, object, int], list[ElementAccess]] = {}
         for event in ours:
             index.setdefault((event.kind, event.operands[0], event.operands[1], event.bytes), []).append(event)
         open_ = {id(e): self.cases.both(e.condition, care) for e in ours}
@@ -288,21 +290,21 @@ class Matcher:
                 at = self._text(event.operands[1])
                 self.differ("nowhere", event.where, f"{event.kind} at {at} is missing where {self.cases.text(left)}")
 
-    def _no_store(self, event: Access) -> str:
+    def _no_store(self, event: ElementAccess) -> str:
         return f"no store of {event.bytes} bytes at {self._text(event.operands[1])}"
 
-    def _other_value(self, ir: Access, ptx: Access, care: Condition) -> str:
+    def _other_value(self, ir: ElementAccess, ptx: ElementAccess, care: Condition) -> str:
         x, y, there = self.equality.apart(self._stored(ir), self._stored(ptx), care)
         return f"another value: {self._text(y)} instead of {self._text(x)} where {self.cases.text(there)}"
 
-    def _stored(self, event: Access) -> Value:
+    def _stored(self, event: ElementAccess) -> Value:
         value = event.operands[2]
         assert isinstance(value, Poly | Choice)
         return value
 
     def _near(
-        self, index: dict[tuple[str, object, object, int], list[Access]], event: Access, holds: Condition
-    ) -> list[Access]:
+        self, index: dict[tuple[str, object, object, int], list[ElementAccess]], event: ElementAccess, holds: Condition
+    ) -> list[ElementAccess]:
         """Stores at addresses that are equal where the instruction runs."""
         return [
             e
@@ -314,7 +316,7 @@ class Matcher:
             for e in events
         ]
 
-    def _placed(self, region: str, event: Access, partner: Access, care: Condition) -> None:
+    def _placed(self, region: str, event: ElementAccess, partner: ElementAccess, care: Condition) -> None:
         """A store lies between the same synchronising instructions and loops as in the IR."""
         for order, other, condition, where in self.sequences[region]:
             moved = (order < event.order) != (other < partner.order)
@@ -322,7 +324,7 @@ class Matcher:
                 self.differ(event.where, partner.where, f"{event.kind} on the other side of {where}")
                 return
 
-    def _bounds(self, ptx: Region, care: Condition) -> None:
+    def _bounds(self, ptx: LoopBody, care: Condition) -> None:
         """What was taken for an integer that the IR names is read where the IR reads it, of the same contents."""
         for read in ptx.bounds:
             holds = self.cases.both(read.holds, care)
@@ -331,7 +333,7 @@ class Matcher:
             elif not self.equality.equal(read.bound.state, read.state, holds):
                 self.differ(read.where, read.bound.where, "a bound is read of other contents of shared memory")
 
-    def _vectors(self, ptx: Region, care: Condition) -> None:
+    def _vectors(self, ptx: LoopBody, care: Condition) -> None:
         """What moves several elements at once moves what the IR does, or begins at a multiple of its bytes."""
         for access in ptx.vectors:
             holds = self.cases.both(access.holds, care)
@@ -341,7 +343,7 @@ class Matcher:
                 what = f"{access.bytes} bytes of {access.tensor} at {self._text(access.offset)} may not be aligned"
                 self.differ(access.where, "nowhere", what)
 
-    def _moved(self, access: Vector, holds: Condition) -> bool:
+    def _moved(self, access: VectorAccess, holds: Condition) -> bool:
         """The IR moves as much from there."""
         if self.plan.vectors.get((access.tensor, access.offset), 0) >= access.bytes:
             return True
@@ -351,16 +353,16 @@ class Matcher:
             if [m for m, _ in at.terms] == [m for m, _ in access.offset.terms]
         )
 
-    def _loads(self, ir: Region, ptx: Region, care: Condition) -> None:
+    def _loads(self, ir: LoopBody, ptx: LoopBody, care: Condition) -> None:
         index: dict[tuple[object, object, int], Condition] = {}
         for _, region in _regions(ir):
             for event in region.events:
-                if isinstance(event, Access) and event.kind.startswith("ld."):
+                if isinstance(event, ElementAccess) and event.kind.startswith("ld."):
                     key = (event.operands[0], event.operands[1], event.bytes)
                     condition = event.condition if region is ir else self.cases.true
                     index[key] = self.cases.either(index.get(key, 0), condition)
         for event in ptx.events:
-            if not isinstance(event, Access) or not event.kind.startswith("ld."):
+            if not isinstance(event, ElementAccess) or not event.kind.startswith("ld."):
                 continue
             holds = self.cases.both(event.condition, care)
             allowed = index.get((event.operands[0], event.operands[1], event.bytes), 0)
@@ -394,7 +396,7 @@ class Matcher:
         return outside
 
 
-def _regions(region: Region) -> Iterator[tuple[str, Region]]:
+def _regions(region: LoopBody) -> Iterator[tuple[str, LoopBody]]:
     yield region.name, region
     for loop in region.loops:
         yield from _regions(loop)

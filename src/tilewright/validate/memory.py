@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from tilewright.validate.cases import Condition
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.regions import Access, Needs, Region
+from tilewright.validate.regions import ElementAccess, LoopBody, Needs
 from tilewright.validate.values import Value, Values
 
 SHARED = "shared"
@@ -25,7 +25,7 @@ class Memory:
 
     def load(
         self,
-        region: Region,
+        region: LoopBody,
         holds: Condition,
         tensor: str,
         offset: Value,
@@ -44,7 +44,7 @@ class Memory:
                 element = self.element_bytes[tensor]
                 space = SHARED if tensor == SHARED else "global"
                 region.events.append(
-                    Access(f"ld.{space}", here, (tensor, place, state), where, order, needs, bytes=element)
+                    ElementAccess(f"ld.{space}", here, (tensor, place, state), where, order, needs, bytes=element)
                 )
                 word = self.terms.data(8 * element, 8 * element, f"ld.{space}", tensor, place, element, state)
                 piece = self.terms.field(word, 8 * first, 8 * count, 8 * size)
@@ -54,7 +54,7 @@ class Memory:
 
     def store(
         self,
-        region: Region,
+        region: LoopBody,
         holds: Condition,
         tensor: str,
         offset: Value,
@@ -77,7 +77,7 @@ class Memory:
                     place = self.terms.add(place, self.terms.const(0, first))
                 word = self.values.field(value, 8 * at, 8 * count, 8 * count)
                 region.events.append(
-                    Access(f"{kind}.{space}", here, (tensor, place, word), where, order, needs, count, group)
+                    ElementAccess(f"{kind}.{space}", here, (tensor, place, word), where, order, needs, count, group)
                 )
 
     def _pieces(self, tensor: str, base: Poly, size: int) -> list[tuple[Poly, int, int, int]]:

@@ -10,14 +10,14 @@ from typing import TypeAlias
 
 import numpy as np
 
-from tilewright.validate.cases import Cases, Condition, Cut, Node
+from tilewright.validate.cases import CaseNode, Cases, Condition, Cut
 from tilewright.validate.polynomials import Coefficient, Field, Ints, Monomial, Poly, Table
 from tilewright.validate.regions import Need, Needs
 from tilewright.validate.terms import Terms
 
 
 @dataclass(frozen=True)
-class Tensor:
+class TensorArgument:
     """A tensor argument: extents and strides (in elements) over the integers, bytes of an element."""
 
     extents: tuple[Poly, ...]
@@ -51,7 +51,9 @@ class Prover:
     ``facts`` hold wherever something is asked.
     """
 
-    def __init__(self, terms: Terms, cases: Cases, tensors: dict[str, Tensor], facts: Sequence[Fact], offset_bits: int):
+    def __init__(
+        self, terms: Terms, cases: Cases, tensors: dict[str, TensorArgument], facts: Sequence[Fact], offset_bits: int
+    ):
         self.terms, self.cases = terms, cases
         self.tensors, self.offset_bits = tensors, offset_bits
         self._facts = tuple(dict.fromkeys(facts))
@@ -240,7 +242,7 @@ class Prover:
         """Bounds of every thread that matters, where each of these has one."""
         return None if (ends == none)[live].any() else self.terms.coefficient(0, np.where(live, ends, ends[live][0]))
 
-    def _limits_of_path(self, holds: Node) -> list[Limits] | None:
+    def _limits_of_path(self, holds: CaseNode) -> list[Limits] | None:
         """The same, read off a condition that has one piece of each quantity; None for others."""
         found: list[Limits] = []
         threads = self.cases.threads(holds)
@@ -361,7 +363,7 @@ class Prover:
             return False
         return any(self._inside(tensor, value, holds) for tensor in self.tensors.values())
 
-    def _inside(self, tensor: Tensor, value: Poly, holds: Condition) -> bool:
+    def _inside(self, tensor: TensorArgument, value: Poly, holds: Condition) -> bool:
         coordinates = self._by_numbers(tensor, value) or self.coordinates(tensor, value)
         if coordinates is None:
             return False
@@ -372,7 +374,7 @@ class Prover:
                 return False
         return True
 
-    def _by_numbers(self, tensor: Tensor, value: Poly) -> list[Poly] | None:
+    def _by_numbers(self, tensor: TensorArgument, value: Poly) -> list[Poly] | None:
         """Coordinates of an offset in a tensor whose strides are numbers, each a part of the one before."""
         found: list[Poly] = []
         for stride in tensor.strides:
@@ -383,7 +385,7 @@ class Prover:
             value = self.terms.sub(value, self.terms.scale(found[-1], step))
         return found if self.terms.number(value) == 0 else None
 
-    def coordinates(self, tensor: Tensor, value: Poly) -> list[Poly] | None:
+    def coordinates(self, tensor: TensorArgument, value: Poly) -> list[Poly] | None:
         """A value as a sum of coordinates times the tensor's strides; None if it is none, or has strides of others."""
         terms = self.terms
         rest = dict(value.terms)

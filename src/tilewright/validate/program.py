@@ -17,15 +17,15 @@ import numpy as np
 from tilewright.ptx.flow import NaturalLoop
 from tilewright.ptx.syntax import Address, Instruction, Register, Vector
 from tilewright.validate.arithmetic import Arithmetic, bits_of
-from tilewright.validate.bounds import Bounds
+from tilewright.validate.bounds import LoadedBounds
 from tilewright.validate.cases import Condition
 from tilewright.validate.instructions.evaluate import Environment, Instructions
 from tilewright.validate.instructions.opcodes import OPCODES, PURE
 from tilewright.validate.loops import Iterations
 from tilewright.validate.memory import SHARED
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.regions import NOTHING, Carried, Event, Needs, Region
-from tilewright.validate.registers import Registers
+from tilewright.validate.regions import NOTHING, Carried, Event, LoopBody, Needs
+from tilewright.validate.registers import EntryRegisters
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
@@ -39,21 +39,21 @@ MEMORY = "@"
 """Names of what stands for the state of memory begin so; they flow like registers."""
 
 
-class Program:
+class PtxProgram:
     """Evaluates the entry of ``registers``. ``parameters`` are the meanings of its parameters, ``pair`` names its
     loops; ``bounds`` are those that the IR loads, ``constants`` what variables of the module hold that nothing
     writes."""
 
     def __init__(
         self,
-        registers: Registers,
+        registers: EntryRegisters,
         values: Values,
         parameters: Mapping[str, Value],
         ctas: Value,
         element_bytes: Mapping[str, int],
         versioned: frozenset[str],
         pair: Pairing,
-        bounds: Bounds,
+        bounds: LoadedBounds,
         constants: Mapping[str, bytes] = MappingProxyType({}),
     ):
         self.registers, self.entry, self.flow = registers, registers.entry, registers.flow
@@ -76,9 +76,9 @@ class Program:
         self.order = 0
         self.exits: dict[int | None, list[tuple[int, Condition, Environment]]] = {}
 
-    def run(self) -> Region:
+    def run(self) -> LoopBody:
         """The kernel's region."""
-        region = Region("kernel", self.cases.true, 0, self.entry.name, threads=self.cases.threads(self.cases.true))
+        region = LoopBody("kernel", self.cases.true, 0, self.entry.name, threads=self.cases.threads(self.cases.true))
         start: Environment = {MEMORY + name: self._version("start", name) for name in sorted(self.versioned)}
         self._region(region, None, start)
         return region
@@ -125,7 +125,7 @@ class Program:
             self.needs[name] = needs if name not in self.several else self.needs.get(name, NOTHING) | needs
 
     # -- regions --------------------------------------------------------------------------------------------------
-    def _region(self, region: Region, loop: int | None, start: Environment) -> Environment:
+    def _region(self, region: LoopBody, loop: int | None, start: Environment) -> Environment:
         """Evaluates the blocks of a loop's body, or of the kernel; returns what leaves by the exits, merged."""
         flow = self.flow
         inside = flow.loops[loop].blocks if loop is not None else frozenset(flow.order)
@@ -226,7 +226,7 @@ class Program:
 
     # -- loops ----------------------------------------------------------------------------------------------------
     def _loop(
-        self, parent: Region, number: int, entry: Condition, start: Environment
+        self, parent: LoopBody, number: int, entry: Condition, start: Environment
     ) -> list[tuple[int, Condition, Environment]]:
         loop, flow = self.flow.loops[number], self.flow
         outside = [e.target for b in loop.blocks for e in flow.blocks[b].out if e.target not in loop.blocks]
@@ -247,7 +247,7 @@ class Program:
         else:
             name = self.names.get(number) or self.pair(parent.name, entry, self._line(loop), top)
             self.names[number] = name
-        region = Region(name, entry, parent.order, f"line {self._line(loop)}", top_tested=top)
+        region = LoopBody(name, entry, parent.order, f"line {self._line(loop)}", top_tested=top)
         region.threads = self.cases.threads(entry) & parent.threads
         self.order += 1
         region.order = self.order
@@ -289,7 +289,7 @@ class Program:
         ]
 
     def _behind(
-        self, region: Region, number: int, environment: Environment, written: set[str], last: Poly, target: int
+        self, region: LoopBody, number: int, environment: Environment, written: set[str], last: Poly, target: int
     ) -> Environment:
         """Registers behind a loop: what they are after its last iteration."""
         left = dict(environment)
@@ -351,7 +351,7 @@ class Program:
             self.fixed, self.conditions, self.needs = dict(fixed), dict(conditions), {}
             self.slice, self.pairing = wanted, pairing
             self.exits[number] = []
-            trial = Region(name, self.cases.true, 0, "", threads=threads)
+            trial = LoopBody(name, self.cases.true, 0, "", threads=threads)
             latest = self._region(trial, number, bound)
             new = 0
             for r in integers:

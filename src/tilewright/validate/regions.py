@@ -50,7 +50,7 @@ class Event:
 
 
 @dataclass(eq=False)
-class Access(Event):
+class ElementAccess(Event):
     """A load or store of one element: ``operands`` are the tensor or ``shared``, the address, and what is stored."""
 
     bytes: int = 0
@@ -58,7 +58,7 @@ class Access(Event):
 
 
 @dataclass(frozen=True)
-class Vector:
+class VectorAccess:
     """An instruction that moves ``bytes`` at once, several elements of a tensor or of ``shared``, where ``holds``."""
 
     tensor: str
@@ -77,7 +77,7 @@ class Carried:
 
 
 @dataclass(eq=False)
-class Region:
+class LoopBody:
     """The body of one loop, or of the kernel.
 
     ``entry``: where, in the region around it, its first iteration runs; ``around``: where that is asked. ``again``:
@@ -91,9 +91,9 @@ class Region:
     where: str
     again: Condition = 0
     events: list[Event] = field(default_factory=list[Event])
-    loops: list[Region] = field(default_factory=list["Region"])
+    loops: list[LoopBody] = field(default_factory=list["LoopBody"])
     bounds: list[Reading] = field(default_factory=list[Reading])
-    vectors: list[Vector] = field(default_factory=list[Vector])
+    vectors: list[VectorAccess] = field(default_factory=list[VectorAccess])
     carried: dict[str, Carried] = field(default_factory=dict[str, Carried])
     top_tested: bool = False
     around: Condition = 0

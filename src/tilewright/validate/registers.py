@@ -13,7 +13,7 @@ _NO_DESTINATION = frozenset(
 )  # fmt: skip
 
 
-class Registers:
+class EntryRegisters:
     """The registers of one entry. ``written`` and ``read`` by instruction, ``readers`` the blocks that read each."""
 
     def __init__(self, entry: Entry):

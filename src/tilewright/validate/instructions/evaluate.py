@@ -20,11 +20,11 @@ from tilewright.ptx.syntax import (
     Vector,
 )
 from tilewright.validate.arithmetic import Arithmetic, bits_of
-from tilewright.validate.bounds import Bounds
+from tilewright.validate.bounds import LoadedBounds
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.memory import Memory
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.regions import NOTHING, Event, Needs, Region
+from tilewright.validate.regions import NOTHING, Event, LoopBody, Needs
 from tilewright.validate.regions import Operand as EventOperand
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
@@ -40,7 +40,7 @@ class ProgramState(Protocol):
     terms: Terms
     cases: Cases
     arithmetic: Arithmetic
-    bounds: Bounds
+    bounds: LoadedBounds
     parameters: Mapping[str, Value]
     constants: Mapping[str, bytes]
     several: frozenset[str]
@@ -85,7 +85,7 @@ class Instructions:
         """The instruction only computes registers, from registers and parameters."""
         return i.opcode in self.pure or (i.opcode == "ld" and i.modifiers[0] == "param")
 
-    def evaluate(self, i: Instruction, holds: Condition, region: Region) -> None:
+    def evaluate(self, i: Instruction, holds: Condition, region: LoopBody) -> None:
         """Runs one instruction where ``holds``."""
         self.guard = self.cases.true
         self.used = NOTHING
@@ -226,7 +226,7 @@ class Instructions:
     def register_width(self, operand: Operand, default: int) -> int:
         return self.program.width(operand.name) if isinstance(operand, Register) else default
 
-    def require(self, region: Region, needs: Needs, holds: Condition) -> None:
+    def require(self, region: LoopBody, needs: Needs, holds: Condition) -> None:
         """Notes what a branch rests on."""
         if needs:
             region.events.append(Event("needs", holds, (), f"line {self.instruction.line}", self.next(), needs))

@@ -4,20 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.ptx.syntax import (
-    Address,
-    Instruction,
-    Symbol,
-    Vector,
-)
+from tilewright.ptx.syntax import Address, Instruction, Symbol, Vector
 from tilewright.validate.arithmetic import bits_of
 from tilewright.validate.bounds import Reading
 from tilewright.validate.cases import Condition
 from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.memory import SHARED
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.regions import NOTHING
-from tilewright.validate.regions import Vector as WideAccess
+from tilewright.validate.regions import NOTHING, VectorAccess
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 
@@ -55,7 +49,7 @@ def _vector(machine: Instructions, address: Value, size: int) -> None:
     where = f"line {machine.instruction.line}"
     for _, here, tensor, offset in machine.places(address):
         if here != 0 and size > machine.memory.element_bytes.get(tensor, size):
-            machine.region.vectors.append(WideAccess(tensor, offset, size, here, where))
+            machine.region.vectors.append(VectorAccess(tensor, offset, size, here, where))
 
 
 def _extended(machine: Instructions, value: Value, bits: int, width: int) -> Value:

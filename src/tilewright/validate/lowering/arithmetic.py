@@ -82,7 +82,7 @@ def _is_reciprocal(op: Operation) -> bool:
     return isinstance(op, tile.Binary) and op.fn.data is BinaryFn.DIV and isinstance(op.a.owner, tile.Constant)
 
 
-class Arithmetic:
+class ElementFunctions:
     """The functions of one kernel: of ``reals``, or each with its rounding."""
 
     def __init__(self, *, reals: bool):
@@ -247,7 +247,7 @@ class Combined:
     _odd = np.uint64(key("value of a pair"))
     _key = key("pair")
 
-    def __init__(self, arithmetic: Arithmetic, fn: str, dtype: DType):
+    def __init__(self, arithmetic: ElementFunctions, fn: str, dtype: DType):
         self.pairs = fn == "argmax"
         self.group = arithmetic.group("max" if self.pairs else fn, dtype)
         lowest = prints(self.group.identity) * self._odd + prints((1 << 31) - 1)

@@ -14,13 +14,13 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import of_reals
-from tilewright.validate.lowering.facts import Facts
+from tilewright.validate.lowering.facts import SymbolFacts
 from tilewright.validate.lowering.integers import ALWAYS, Numbers
-from tilewright.validate.lowering.memory import Memory
+from tilewright.validate.lowering.memory import SharedFills
 from tilewright.validate.lowering.prints import Prints, key, mix, prints
 from tilewright.validate.lowering.recurrence import Claims
 from tilewright.validate.lowering.roles import RoleThreads, roles
-from tilewright.validate.lowering.segments import Stored
+from tilewright.validate.lowering.segments import StoredElements
 from tilewright.validate.lowering.threads import Path, Threads
 from tilewright.validate.lowering.tiles import Tiles
 from tilewright.validate.lowering.values import without
@@ -60,7 +60,9 @@ def _compared_so(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> tup
 
 
 def _compared(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> Iterator[Unlike]:
-    facts = Facts(_known(lowered)).when([*(a.expr for a in lowered.assumptions), *(r.expr for r in source.requires)])
+    facts = SymbolFacts(_known(lowered)).when(
+        [*(a.expr for a in lowered.assumptions), *(r.expr for r in source.requires)]
+    )
     yield from _grid(source, lowered, facts)
     paths: list[list[int]] = [[]]
     count = 0
@@ -72,7 +74,7 @@ def _compared(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> Iterat
         yield from _path(source, lowered, facts, path)
 
 
-def _path(source: tile.Kernel, lowered: t.Kernel, facts: Facts, path: Path) -> Iterator[Unlike]:
+def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path) -> Iterator[Unlike]:
     streams = frozenset(op.counter.data for op in operations(source) if isinstance(op, tile.Stream))
     if not any(roles(lowered)):
         threads = Threads(lowered, streams, facts, path, lowered.threads.data)
@@ -80,7 +82,7 @@ def _path(source: tile.Kernel, lowered: t.Kernel, facts: Facts, path: Path) -> I
         yield from _against(source, lowered, [threads])
         return
     for rank in range(prod(_cluster(lowered))):
-        memory = Memory()
+        memory = SharedFills()
         every: list[RoleThreads] = []
         for role in roles(lowered):
             threads = RoleThreads(lowered, role, streams, facts, path, memory, rank)
@@ -131,7 +133,7 @@ def _counted(every: Sequence[RoleThreads]) -> Iterator[Unlike]:
                 yield Unlike("", f"roles count {name} differently: {c.first} and {c.added} a program, not {by}")
 
 
-def _grid(source: tile.Kernel, lowered: t.Kernel, facts: Facts) -> Iterator[Unlike]:
+def _grid(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts) -> Iterator[Unlike]:
     """Every program of the grid is run."""
     grid = [g.expr for g in source.grid]
     for op in operations(lowered):
@@ -172,7 +174,7 @@ class _Elements:
         return next(where for end, where in self.places if i < end)
 
 
-def _elements(stores: Sequence[Stored]) -> _Elements:
+def _elements(stores: Sequence[StoredElements]) -> _Elements:
     """All elements of several stores that may be stored."""
     at: list[Prints] = []
     terms: list[Prints] = []
@@ -211,7 +213,7 @@ def _joined(several: Sequence[tuple[int, dict[int, Numbers]]]) -> dict[int, Numb
     }
 
 
-def _stored(wanted: Sequence[Stored], found: Sequence[Stored]) -> Iterator[Unlike]:
+def _stored(wanted: Sequence[StoredElements], found: Sequence[StoredElements]) -> Iterator[Unlike]:
     """Each element that either side stores, compared."""
     groups = dict.fromkeys((s.tensor, s.adds, s.around) for s in (*wanted, *found))
     for group in groups:

@@ -26,7 +26,7 @@ _DEPTH = 4
 
 
 @dataclass(frozen=True)
-class Facts:
+class SymbolFacts:
     """``ranges``: symbols that lie in ``begin <= symbol < end``; ``positive``: expressions that are at least 0;
     ``known``: intervals of dimensions and scalars."""
 
@@ -35,7 +35,7 @@ class Facts:
     positive: tuple[Expr, ...] = ()
     _found: dict[Expr, int | None] = field(init=False, default_factory=dict["Expr", "int | None"], compare=False)
 
-    def within(self, name: str, begin: Expr, end: Expr) -> Facts:
+    def within(self, name: str, begin: Expr, end: Expr) -> SymbolFacts:
         """Also that a symbol lies in a range, which is not empty."""
         least = self.least(begin)
         known = {**self.known, name: (least, None)}
@@ -52,7 +52,7 @@ class Facts:
             positive=(*self.positive, end - begin - 1),
         )
 
-    def when(self, predicates: Iterable[Expr]) -> Facts:
+    def when(self, predicates: Iterable[Expr]) -> SymbolFacts:
         """Also that these hold."""
         told = (simplify(d, self.known) for p in predicates for part in conjuncts(p) for d in _differences(part))
         found = [part for d in told for part in _parts(d)]

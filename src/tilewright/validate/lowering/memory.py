@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.base.expr import Expr
 from tilewright.validate.lowering.integers import ALWAYS, Number, Numbers
 from tilewright.validate.lowering.prints import Prints, key
-from tilewright.validate.lowering.values import Value
+from tilewright.validate.lowering.values import GuardedTerms
 from tilewright.validate.undecided import Undecided
 
 Loops = tuple[int, ...]
@@ -32,7 +32,7 @@ class _Fill:
     guard: dict[int, Numbers] = field(default_factory=dict[int, Numbers])
     need: dict[int, Numbers] = field(default_factory=dict[int, Numbers])
 
-    def put(self, at: Numbers, value: Value) -> None:
+    def put(self, at: Numbers, value: GuardedTerms) -> None:
         """Writes elements at ``at``, in units of an element."""
         last = int(at.max(initial=-1)) + 1
         if last > self.terms.size:
@@ -56,17 +56,17 @@ class _Fill:
             for form in own:
                 own[form] = np.concatenate([own[form], np.full(more, ALWAYS)])
 
-    def get(self, at: Numbers) -> Value:
+    def get(self, at: Numbers) -> GuardedTerms:
         """The elements at ``at``."""
         if int(at.max(initial=-1)) >= self.terms.size:
             raise Undecided("a read of shared memory that nothing fills")
         guard = {f: c[at] for f, c in self.guard.items()}
-        return Value(
+        return GuardedTerms(
             self.terms[at], guard, self.beyond[at] if guard else None, {f: c[at] for f, c in self.need.items()}
         )
 
 
-class Memory:
+class SharedFills:
     """All fills of one program."""
 
     def __init__(self) -> None:
@@ -75,7 +75,7 @@ class Memory:
         """The expressions of all forms that bound its elements, whichever role wrote them."""
         self.reads: set[tuple[tuple[object, int], Loops, Loops]] = set()
 
-    def write(self, buffer: object, place: Number, size: int, around: Loops, value: Value) -> None:
+    def write(self, buffer: object, place: Number, size: int, around: Loops, value: GuardedTerms) -> None:
         """Elements of ``size`` bytes at the bytes ``place``."""
         name, at = _apart(buffer, place, size)
         fills = self.fills.setdefault(name, {})
@@ -83,7 +83,7 @@ class Memory:
             fills[around] = _Fill(np.zeros(0, np.uint64), np.zeros(0, np.uint64))
         fills[around].put(at, value)
 
-    def read(self, buffer: object, place: Number, size: int, around: Loops) -> Value:
+    def read(self, buffer: object, place: Number, size: int, around: Loops) -> GuardedTerms:
         """Elements of ``size`` bytes at the bytes ``place``."""
         name, at = _apart(buffer, place, size)
         fills = self.fills.get(name, {})

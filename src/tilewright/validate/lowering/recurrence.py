@@ -16,7 +16,7 @@ from itertools import combinations
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.validate.lowering.arithmetic import Arithmetic
+from tilewright.validate.lowering.arithmetic import ElementFunctions
 from tilewright.validate.lowering.prints import Group, Prints, key, mix, term, word
 
 Step = Callable[[Sequence[Prints], bool], list[Prints]]
@@ -47,7 +47,7 @@ class Claims:
 
 
 def run_loop(
-    loop: int, arithmetic: Arithmetic, kinds: Sequence[DType], first: Sequence[Prints], step: Step, claims: Claims
+    loop: int, arithmetic: ElementFunctions, kinds: Sequence[DType], first: Sequence[Prints], step: Step, claims: Claims
 ) -> list[Prints]:
     """The states after all steps of ``loop``, whose name says how many they are."""
     if not first:
@@ -87,13 +87,13 @@ def _unknown(loop: int, place: int, like: Prints, turn: int) -> Prints:
     return mix(numbers, key(loop, "unknown", place, turn))
 
 
-def _groups(arithmetic: Arithmetic, kind: DType) -> list[Group]:
+def _groups(arithmetic: ElementFunctions, kind: DType) -> list[Group]:
     return [] if kind.is_bool else [arithmetic.group(fn, kind) for fn in ("sum", "max", "min")]
 
 
 def _runs(
     loop: int,
-    arithmetic: Arithmetic,
+    arithmetic: ElementFunctions,
     kinds: Sequence[DType],
     first: Sequence[Prints],
     before: Sequence[Sequence[Prints]],

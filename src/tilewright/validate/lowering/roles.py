@@ -23,11 +23,11 @@ from tilewright.validate.lowering.engines import (
     fragment_places,
     operand_places,
 )
-from tilewright.validate.lowering.facts import Facts
+from tilewright.validate.lowering.facts import SymbolFacts
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Number, Numbers, both, merged
-from tilewright.validate.lowering.memory import Memory
+from tilewright.validate.lowering.memory import SharedFills
 from tilewright.validate.lowering.prints import Prints, prints
-from tilewright.validate.lowering.segments import Stored
+from tilewright.validate.lowering.segments import StoredElements
 from tilewright.validate.lowering.threads import (
     VISITS,
     Path,
@@ -38,7 +38,7 @@ from tilewright.validate.lowering.threads import (
     size_of,
     tensor_of,
 )
-from tilewright.validate.lowering.values import Atoms, Value, chosen, same, weight, where
+from tilewright.validate.lowering.values import Atoms, GuardedTerms, chosen, same, weight, where
 from tilewright.validate.undecided import Undecided
 
 _SWIZZLE_PERIOD = 1024
@@ -63,9 +63,9 @@ class RoleThreads(Threads):
         kernel: t.Kernel,
         role: a.Role,
         streams: frozenset[str],
-        facts: Facts,
+        facts: SymbolFacts,
         path: Path,
-        memory: Memory,
+        memory: SharedFills,
         rank: int,
     ):
         super().__init__(kernel, streams, facts, path, role.threads.data)
@@ -206,7 +206,7 @@ class RoleThreads(Threads):
         coords, bounds, addresses = self._box(op, offset, [self.integers(c.expr) for c in op.coords])
         tensor = tensor_of(self.maps[op.map].tensor)
         terms = loaded(tensor, self.written.get(tensor, frozenset()), coords)
-        value = chosen(bounds, Value(terms), Value(np.zeros(1, np.uint64)))
+        value = chosen(bounds, GuardedTerms(terms), GuardedTerms(np.zeros(1, np.uint64)))
         place = self.relative(offset, addresses, self.starts[op.shared])
         self.memory.write(op.shared, place, kind_of(op.shared).bytes, self.around, value)
 
@@ -248,9 +248,11 @@ class RoleThreads(Threads):
             value = self.memory.read(op.shared, place, kind_of(op.shared).bytes, self.around)
             self._stored(op, tensor_of(self.maps[op.map].tensor), coords, value, bounds)
 
-    def _stored(self, op: Operation, tensor: str, coords: Sequence[Number], value: Value, bounds: Bounds) -> None:
+    def _stored(
+        self, op: Operation, tensor: str, coords: Sequence[Number], value: GuardedTerms, bounds: Bounds
+    ) -> None:
         if self.counts:
-            self.stores.append(Stored(tensor, False, self.around, coords, value, bounds, place_of(op)))
+            self.stores.append(StoredElements(tensor, False, self.around, coords, value, bounds, place_of(op)))
         self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}
 
     # -- copies by threads --------------------------------------------------------------------------------------------
@@ -284,7 +286,7 @@ class RoleThreads(Threads):
         coords, bounds, active, place = self._copies(op)
         tensor = tensor_of(op.tensor)
         terms = loaded(tensor, self.written.get(tensor, frozenset()), coords)
-        value = chosen(bounds, Value(terms), Value(np.zeros((1, 1), np.uint64)))
+        value = chosen(bounds, GuardedTerms(terms), GuardedTerms(np.zeros((1, 1), np.uint64)))
         shape = (self.count, op.count.data * op.vector.data)
         mask = np.broadcast_to(active, shape)
         flat = value.at(lambda x: np.broadcast_to(x, shape)[mask])
@@ -301,7 +303,7 @@ class RoleThreads(Threads):
         place = Number(elements.reshape(-1), offset.rest, offset.symbol)
         kept = Bounds(_each(guard.mask, count, vector), {f: _each(c, count, vector) for f, c in guard.atoms.items()})
         held = self.memory.read(op.shared, place, size, self.around)
-        value = chosen(_flat(kept), held, Value(np.zeros(1, np.uint64)))
+        value = chosen(_flat(kept), held, GuardedTerms(np.zeros(1, np.uint64)))
         self.memory.write(op.shared, place, size, self.around, value)
 
     def copy_out(self, op: a.CopyOut) -> None:
@@ -366,7 +368,7 @@ class RoleThreads(Threads):
 
         old, none = self.held[op.buffer].flat(), np.full((1, 1), ALWAYS)
         need = {f: put(value.need.get(f, none[0, 0]), old.need.get(f, none)) for f in {**value.need, **old.need}}
-        self.held[op.buffer] = Value(put(value.terms, old.terms), need=need)
+        self.held[op.buffer] = GuardedTerms(put(value.terms, old.terms), need=need)
 
     # -- products -----------------------------------------------------------------------------------------------------
     def wgmma(self, op: a.Wgmma) -> None:
@@ -388,9 +390,9 @@ class RoleThreads(Threads):
                 whole = needs.setdefault(form, np.full((self.count, size), ALWAYS))
                 given = need[form][rows, columns] if form in need else np.int64(ALWAYS)
                 whole[threads, part] = np.maximum(whole[threads, part], given) if op.scale_d.data else given
-        self.held[op.accumulator] = Value(group.back(images), need=needs)
+        self.held[op.accumulator] = GuardedTerms(group.back(images), need=needs)
 
-    def _left(self, op: a.Wgmma, warpgroup: int) -> Value:
+    def _left(self, op: a.Wgmma, warpgroup: int) -> GuardedTerms:
         """``[row, k]`` of a warpgroup's left operand."""
         if op.a_operand is not None:
             offset = self.of_warpgroup(op.a_offset.expr, warpgroup)
@@ -408,18 +410,18 @@ class RoleThreads(Threads):
 
         return self.held[op.a].at(fragment)
 
-    def _right(self, op: a.Wgmma, warpgroup: int) -> Value:
+    def _right(self, op: a.Wgmma, warpgroup: int) -> GuardedTerms:
         """``[column, k]`` of a right operand."""
         return self._operand(op.b, op.b_operand.data, self.of_warpgroup(op.b_offset.expr, warpgroup), op.n.data)
 
-    def _operand(self, buffer: SSAValue, operand: OperandNumbers, offset: Number, extent: int) -> Value:
+    def _operand(self, buffer: SSAValue, operand: OperandNumbers, offset: Number, extent: int) -> GuardedTerms:
         if operand.swizzle:
             self._aligned(offset)
         size, start = kind_of(buffer).bytes, self.starts[buffer]
         addresses = operand_places(operand, extent, size, start + int(offset.number.flat[0]))
         return self.memory.read(buffer, self.relative(offset, addresses, start), size, self.around)
 
-    def _product(self, op: a.Wgmma, left: Value, right: Value) -> tuple[Prints, Atoms]:
+    def _product(self, op: a.Wgmma, left: GuardedTerms, right: GuardedTerms) -> tuple[Prints, Atoms]:
         """Images of ``left @ right.T``, and where they are known.
 
         Beyond the end of k both operands are 0 and add nothing (one that a loop has carried has that as a factor);
@@ -442,7 +444,7 @@ class RoleThreads(Threads):
         return images, {f: np.broadcast_to(c, shape) for f, c in need.items()}
 
 
-def _along(value: Value) -> tuple[dict[int, Numbers], dict[int, Numbers]] | None:
+def _along(value: GuardedTerms) -> tuple[dict[int, Numbers], dict[int, Numbers]] | None:
     """The guards of an operand that bound its rows, and those that bound k; None where some bound both, or where what
     lies beyond is not 0."""
     if value.guard and (value.beyond is None or value.beyond.any()):

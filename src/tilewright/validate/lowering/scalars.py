@@ -14,10 +14,10 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import tile_type
 from tilewright.tile.scans import GROUPS
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.arithmetic import Arithmetic, constant
+from tilewright.validate.lowering.arithmetic import ElementFunctions, constant
 from tilewright.validate.lowering.integers import Bounds, Integers
 from tilewright.validate.lowering.prints import Prints, prints, term
-from tilewright.validate.lowering.values import Value, chosen, combined, element_wise, product_added, weighed
+from tilewright.validate.lowering.values import GuardedTerms, chosen, combined, element_wise, product_added, weighed
 from tilewright.validate.undecided import Undecided
 
 SCANS = frozenset(fn.value for fn in GROUPS)
@@ -25,7 +25,7 @@ SCANS = frozenset(fn.value for fn in GROUPS)
 SORTS = "sort"
 """Of steps of a network that sorts."""
 
-Scalar: TypeAlias = Value | Bounds
+Scalar: TypeAlias = GuardedTerms | Bounds
 """A value in a map's body; a predicate is bounds until something but a ``select`` reads it."""
 
 
@@ -34,7 +34,7 @@ def constant_terms(op: tile.Constant, rank: int) -> Prints:
     return prints(constant(op.value.data, op.dtype)).reshape((1,) * rank)
 
 
-def computed(arithmetic: Arithmetic, op: Operation, args: list[Prints]) -> Prints:
+def computed(arithmetic: ElementFunctions, op: Operation, args: list[Prints]) -> Prints:
     """An element-wise op on terms."""
     match op:
         case tile.Unary():
@@ -63,7 +63,7 @@ class Body:
     """A map's body at all registers of all threads at once."""
 
     def __init__(
-        self, arithmetic: Arithmetic, integers: Integers, resolved: Callable[[Bounds], Bounds], *, contracts: bool
+        self, arithmetic: ElementFunctions, integers: Integers, resolved: Callable[[Bounds], Bounds], *, contracts: bool
     ):
         self.arithmetic, self.integers, self.resolved = arithmetic, integers, resolved
         self.contracts = contracts
@@ -71,7 +71,7 @@ class Body:
         self.function = ""
         """Of a scan, whose states may be grouped in any way."""
 
-    def run(self, op: t.Map, given: dict[object, Scalar]) -> list[Value]:
+    def run(self, op: t.Map, given: dict[object, Scalar]) -> list[GuardedTerms]:
         """The map's results. ``given`` holds its block's arguments and the kernel's scalars."""
         found = dict(given)
         combines = "" if op.combines is None else op.combines.data
@@ -82,7 +82,7 @@ class Body:
             found[inner.results[0]] = self._op(inner, [found[v] for v in inner.operands])
         raise Undecided("a map without an end")
 
-    def _result(self, value: Value, of: SSAValue) -> Value:
+    def _result(self, value: GuardedTerms, of: SSAValue) -> GuardedTerms:
         """A running state beyond the domain is the identity; in a network it is a number like others."""
         if self.function == SORTS:
             return value.folded(self.arithmetic, tile_type(of).element)
@@ -93,9 +93,9 @@ class Body:
             case t.Predicate():
                 return self.resolved(self.integers.bounds(op.expr.expr))
             case tile.Scalar():
-                return Value(self.integers(op.expr.expr).prints)
+                return GuardedTerms(self.integers(op.expr.expr).prints)
             case tile.Constant():
-                return Value(constant_terms(op, 2))
+                return GuardedTerms(constant_terms(op, 2))
             case tile.Select() if isinstance(args[0], Bounds):
                 return chosen(args[0], _value(args[1]), _value(args[2]))
             case t.Fma() if self.contracts:
@@ -111,10 +111,10 @@ class Body:
                 return element_wise(lambda *terms: computed(self.arithmetic, op, list(terms)), list(map(_value, args)))
 
 
-def _value(scalar: Scalar) -> Value:
-    if isinstance(scalar, Value):
+def _value(scalar: Scalar) -> GuardedTerms:
+    if isinstance(scalar, GuardedTerms):
         return scalar
     if not scalar.decided:
         raise Undecided("a predicate as a value")
     true, false = (prints(constant(b, bool_)) for b in (True, False))
-    return Value(np.where(scalar.mask, true, false))
+    return GuardedTerms(np.where(scalar.mask, true, false))

@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from tilewright.base.expr import Expr
 from tilewright.validate.lowering.integers import Bounds, Number
 from tilewright.validate.lowering.prints import key
-from tilewright.validate.lowering.values import Value
+from tilewright.validate.lowering.values import GuardedTerms
 
 
 @dataclass
-class Part:
+class LoopSegment:
     """A loop of the Transport IR: the steps ``begin <= counter < end`` of a stream, and the loops inside it."""
 
     counter: str
@@ -20,7 +20,7 @@ class Part:
     end: Number
     range: tuple[Expr, Expr]
     """Both as expressions over what a launch, its programs and outer counters decide."""
-    inside: list[Part] = field(default_factory=list["Part"])
+    inside: list[LoopSegment] = field(default_factory=list["LoopSegment"])
 
     @property
     def single(self) -> bool:
@@ -41,13 +41,13 @@ class Part:
 
 
 @dataclass(frozen=True)
-class Stored:
+class StoredElements:
     """Elements that one op writes: where, what, and under which bounds; ``around`` are the loops it is in."""
 
     tensor: str
     adds: bool
     around: tuple[int, ...]
     coords: Sequence[Number]
-    value: Value
+    value: GuardedTerms
     bounds: Bounds
     where: str

@@ -17,14 +17,14 @@ from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import operations, ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.validate.lowering.arithmetic import Arithmetic, Combined, of_reals
-from tilewright.validate.lowering.facts import Facts
+from tilewright.validate.lowering.arithmetic import Combined, ElementFunctions, of_reals
+from tilewright.validate.lowering.facts import SymbolFacts
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers, merged
 from tilewright.validate.lowering.prints import COUNTED, Prints, bins_of, key, mix, prints, term, word
 from tilewright.validate.lowering.recurrence import Claims, run_loop
 from tilewright.validate.lowering.scalars import Body, Scalar
-from tilewright.validate.lowering.segments import Part, Stored
-from tilewright.validate.lowering.values import Atoms, Value, chosen, same, weight, where, without
+from tilewright.validate.lowering.segments import LoopSegment, StoredElements
+from tilewright.validate.lowering.values import Atoms, GuardedTerms, chosen, same, weight, where, without
 from tilewright.validate.undecided import Undecided
 
 _NOT_TOLD = key("not told")
@@ -91,22 +91,22 @@ class Path:
 class Threads:
     """One evaluation of a kernel's body: every thread's registers, along one path."""
 
-    def __init__(self, kernel: t.Kernel, streams: frozenset[str], facts: Facts, path: Path, count: int):
+    def __init__(self, kernel: t.Kernel, streams: frozenset[str], facts: SymbolFacts, path: Path, count: int):
         self.kernel, self.facts, self.path, self.count = kernel, facts, path, count
         self.streams = streams
         """The counters of the program's streams."""
         self.inner = False
         """Inside of a loop that is no part of a stream: the steps of a product of matrices by ordinary arithmetic."""
-        self.arithmetic = Arithmetic(reals=of_reals(kernel))
+        self.arithmetic = ElementFunctions(reals=of_reals(kernel))
         self.tid = np.arange(self.count).reshape(-1, 1)
         self.integers = Integers({t.THREAD: self.tid, t.REGISTER: np.zeros((1, 1), np.int64)})
-        self.held: dict[SSAValue, Value] = {}
+        self.held: dict[SSAValue, GuardedTerms] = {}
         self.scalars: dict[object, Scalar] = {}
         for name, arg in zip(kernel.arg_names, kernel.body.block.args, strict=True):
             if isinstance(arg.type, TileType):
-                self.scalars[arg] = Value(prints(key("symbol", name.data)).reshape(1, 1))
-        self.stores: list[Stored] = []
-        self.parts: list[Part] = []
+                self.scalars[arg] = GuardedTerms(prints(key("symbol", name.data)).reshape(1, 1))
+        self.stores: list[StoredElements] = []
+        self.parts: list[LoopSegment] = []
         self.around: tuple[int, ...] = ()
         self.written: dict[str, frozenset[str]] = {}
         self.claims = Claims()
@@ -200,7 +200,7 @@ class Threads:
                 kind = kind_of(buffer)
                 x, y = (side[buffer].folded(self.arithmetic, kind) for side in (then, self.held))
                 terms = self.arithmetic.between(kind, odds, x.terms, y.terms)
-                self.held[buffer] = Value(terms, need=merged(x.need, y.need))
+                self.held[buffer] = GuardedTerms(terms, need=merged(x.need, y.need))
 
     def _factor(self, condition: Expr) -> Prints:
         parts = (
@@ -219,7 +219,7 @@ class Threads:
         steps = self.inlined(op.begin.expr), self.inlined(op.end.expr)
         if op.counter.data not in self.streams:
             return self.unrolled(op)
-        part = Part(op.counter.data, self.integers(op.begin.expr), self.integers(op.end.expr), steps)
+        part = LoopSegment(op.counter.data, self.integers(op.begin.expr), self.integers(op.end.expr), steps)
         if part.empty:
             return None
         if self.counts:
@@ -245,7 +245,7 @@ class Threads:
             part.inside = self.parts = []
             written = dict(self.written)
             for place, (buffer, state) in enumerate(zip(carried, states, strict=True)):
-                self.held[buffer] = Value(state, need=needs[place])
+                self.held[buffer] = GuardedTerms(state, need=needs[place])
             self.block(op.body.block)
             if not counts:
                 self.written = written
@@ -263,7 +263,7 @@ class Threads:
         finals = run_loop(part.loop, self.arithmetic, kinds, begin, step, self.claims)
         self.facts, self.parts, self.counts, self.around = outer
         for place, (buffer, final) in enumerate(zip(carried, finals, strict=True)):
-            self.held[buffer] = Value(final, need=needs[place])
+            self.held[buffer] = GuardedTerms(final, need=needs[place])
         self.left(op)
 
     def unrolled(self, op: t.For) -> None:
@@ -285,7 +285,7 @@ class Threads:
     def left(self, op: t.For) -> None:
         """What is to be done after a loop."""
 
-    def _after_step(self, value: Value, kind: DType, counter: str) -> Value:
+    def _after_step(self, value: GuardedTerms, kind: DType, counter: str) -> GuardedTerms:
         """What a step leaves, without a guard."""
         lasts = all(form in self.integers.forms and counter not in self.integers.forms[form].symbols
                     for form in value.guard)  # fmt: skip
@@ -319,11 +319,11 @@ class Threads:
     # -- buffers ------------------------------------------------------------------------------------------------------
     def registers(self, op: t.Registers) -> None:
         size = size_of(op.buffer)
-        self.held[op.buffer] = Value(np.full((1, size), key("undefined", size), np.uint64))
+        self.held[op.buffer] = GuardedTerms(np.full((1, size), key("undefined", size), np.uint64))
 
     def shared(self, op: t.Shared) -> None:
         size = size_of(op.buffer)
-        self.held[op.buffer] = Value(np.full((1, size), key("undefined"), np.uint64))
+        self.held[op.buffer] = GuardedTerms(np.full((1, size), key("undefined"), np.uint64))
 
     def place(self, count: int, first: int = 0) -> None:
         """Expressions speak of registers ``first .. first + count - 1``."""
@@ -353,7 +353,7 @@ class Threads:
         found = None if symbol is None else self.facts.least(self.inlined(symbol))
         return ALWAYS if found is None else found
 
-    def write(self, buffer: SSAValue, value: Value, live: Bounds, first: int, count: int) -> None:
+    def write(self, buffer: SSAValue, value: GuardedTerms, live: Bounds, first: int, count: int) -> None:
         """Registers ``first .. first + count - 1`` of a buffer; where ``live`` is false they are not known."""
         if not live.decided or not live.mask.all():
             value = replace(value, need=merged(value.need, live.atoms))
@@ -415,7 +415,7 @@ class Threads:
         self._reduced(op.targets, combined, totals, kept, [need, *(v.need for v in targets)])
 
     def _contributions(
-        self, combined: Combined, values: Sequence[Value], live: Bounds
+        self, combined: Combined, values: Sequence[GuardedTerms], live: Bounds
     ) -> tuple[list[Prints], Atoms, Atoms]:
         """The images of registers, the bounds without which they are 0, and those without which they are not known.
 
@@ -451,7 +451,7 @@ class Threads:
             need = merged(need, several)
         beyond = combined.back([np.zeros((1, 1), np.uint64)] * len(images))
         for buffer, found, identity in zip(buffers, combined.back(images), beyond, strict=True):
-            self.held[buffer] = Value(found, guard, identity if guard else None, need)
+            self.held[buffer] = GuardedTerms(found, guard, identity if guard else None, need)
 
     def shuffle(self, op: t.Shuffle) -> None:
         combined = Combined(self.arithmetic, op.fn.data, kind_of(op.buffers[0]))
@@ -482,7 +482,7 @@ class Threads:
         coords = [self.integers(c.expr) for c in op.coords]
         terms = np.atleast_2d(loaded(tensor, self.written.get(tensor, frozenset()), coords))
         guard = self.resolved(self.integers.bounds(guard_of(op)))
-        value = chosen(guard, Value(terms, need=need), Value(np.zeros((1, 1), np.uint64)))
+        value = chosen(guard, GuardedTerms(terms, need=need), GuardedTerms(np.zeros((1, 1), np.uint64)))
         self.write(op.buffer, _wide(value, count), self.resolved(self.integers.bounds(op.live.expr)), 0, count)
 
     def store(self, op: t.Store | t.ReduceAdd) -> None:
@@ -496,7 +496,7 @@ class Threads:
             value = self.held[op.buffer]
             value = replace(value, need=merged(value.need, need)) if need else value
             at = [] if op.scattered is None else [self.integers(e) for e in op.scattered.at]
-            self.stores.append(Stored(tensor, adds, self.around, [*coords, *at], value, bounds, place_of(op)))
+            self.stores.append(StoredElements(tensor, adds, self.around, [*coords, *at], value, bounds, place_of(op)))
         self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}
 
     def indexed(self, op: t.Load | t.Store | t.ReduceAdd) -> Atoms:
@@ -562,7 +562,7 @@ class Threads:
         beyond = without(value.need, guard.atoms).items()
         need = {form: np.max(np.where(guard.mask, c, ALWAYS), keepdims=True) for form, c in beyond}
         terms = old.terms + np.sum(images, dtype=np.uint64) * bins_of(size)
-        self.held[op.shared] = Value(terms, need=merged(old.need, need))
+        self.held[op.shared] = GuardedTerms(terms, need=merged(old.need, need))
 
     def select(self, op: t.Select) -> None:
         self.place(1)
@@ -619,7 +619,7 @@ def place_of(op: Operation) -> str:
     return loc.data if isinstance(loc, StringAttr) else ""
 
 
-def _wide(value: Value, count: int) -> Value:
+def _wide(value: GuardedTerms, count: int) -> GuardedTerms:
     """A row of registers, each of its own."""
     return value.at(lambda x: np.broadcast_to(x, (x.shape[0], count)))
 

@@ -14,16 +14,16 @@ from tilewright.lang.fns import ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import FragmentType, TileType
 from tilewright.tile.ops import location_of, operations, ops_in, tile_type
-from tilewright.validate.lowering.arithmetic import Arithmetic, Combined
-from tilewright.validate.lowering.facts import Facts
+from tilewright.validate.lowering.arithmetic import Combined, ElementFunctions
+from tilewright.validate.lowering.facts import SymbolFacts
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers
 from tilewright.validate.lowering.prints import COUNTED, Prints, bins_of, key, mix, prints
 from tilewright.validate.lowering.recurrence import Claims, run_loop
 from tilewright.validate.lowering.scalars import computed, constant_terms
-from tilewright.validate.lowering.segments import Part, Stored
+from tilewright.validate.lowering.segments import LoopSegment, StoredElements
 from tilewright.validate.lowering.sorting import Network
 from tilewright.validate.lowering.threads import loaded
-from tilewright.validate.lowering.values import Value, weight
+from tilewright.validate.lowering.values import GuardedTerms, weight
 from tilewright.validate.undecided import Undecided
 
 
@@ -31,15 +31,22 @@ class Tiles:
     """One evaluation of a kernel's body, its streams in the parts of the Transport IR's loops."""
 
     def __init__(
-        self, kernel: tile.Kernel, facts: Facts, parts: Sequence[Part], values: Integers, *, reals: bool, rotated: bool
+        self,
+        kernel: tile.Kernel,
+        facts: SymbolFacts,
+        parts: Sequence[LoopSegment],
+        values: Integers,
+        *,
+        reals: bool,
+        rotated: bool,
     ):
         self.kernel, self.facts, self.parts = kernel, facts, list(parts)
         self.integers = Integers({})
         self.integers.forms = values.forms
-        self.arithmetic = Arithmetic(reals=reals)
+        self.arithmetic = ElementFunctions(reals=reals)
         self.held: dict[SSAValue, Prints] = {}
         self.fragments: dict[SSAValue, Prints] = {}
-        self.stores: list[Stored] = []
+        self.stores: list[StoredElements] = []
         self.around: tuple[int, ...] = ()
         self.written: dict[str, frozenset[str]] = {}
         self.claims = Claims()
@@ -235,7 +242,7 @@ class Tiles:
     def stream(self, op: tile.Stream) -> None:
         """The steps of a stream, in the parts of the other side."""
         name, trip = op.counter.data, op.trip.expr
-        parts: list[Part] = []
+        parts: list[LoopSegment] = []
         while self.parts and self.parts[0].counter == name and (not parts or self._follows(parts[-1], self.parts[0])):
             parts.append(self.parts.pop(0))
         if not parts or parts[0].range[0] != Const(0) or parts[-1].range[1] != self.integers.inlined(trip):
@@ -261,7 +268,7 @@ class Tiles:
             self.part(op, part, first, later)
         self.at_step(name, self.integers(trip - 1), later)
 
-    def _follows(self, part: Part, later: Part) -> bool:
+    def _follows(self, part: LoopSegment, later: LoopSegment) -> bool:
         """The steps of ``later`` come right after those of ``part``."""
         begin, end = part.range
         if later.range[0] == maximum(begin, end):
@@ -285,7 +292,9 @@ class Tiles:
                 masked = held if factor is None else self.arithmetic.between(spans.element, factor, held, zero)
                 self.held[value] = np.where(bounds.mask, masked, zero)
 
-    def part(self, op: tile.Stream, part: Part, ops: Sequence[Operation], late: Sequence[Operation] = ()) -> None:
+    def part(
+        self, op: tile.Stream, part: LoopSegment, ops: Sequence[Operation], late: Sequence[Operation] = ()
+    ) -> None:
         """Some steps of a stream: in each the ops ``late`` of the step before, then ``ops``."""
         if part.single and not late:
             outside, self.parts = self.parts, list(part.inside)
@@ -345,9 +354,9 @@ class Tiles:
     def store(self, op: tile.Store | tile.ReduceAdd) -> None:
         name, adds = tile.tensor_type(op.tensor).tensor_name.data, isinstance(op, tile.ReduceAdd)
         if self.counts:
-            value = Value(np.broadcast_to(self.held[op.value], tile_type(op.value).shape))
+            value = GuardedTerms(np.broadcast_to(self.held[op.value], tile_type(op.value).shape))
             bounds = self.domain(op.spans, range(len(op.spans)))
-            self.stores.append(Stored(name, adds, self.around, self.coords(op), value, bounds, _where(op)))
+            self.stores.append(StoredElements(name, adds, self.around, self.coords(op), value, bounds, _where(op)))
         self.written[name] = self.written.get(name, frozenset()) | {_where(op)}
 
     def reached(self, op: tile.Gather | tile.Scatter | tile.ScatterAdd) -> tuple[list[Number], list[Axis]]:
@@ -371,12 +380,12 @@ class Tiles:
         name, adds = tile.tensor_type(op.tensor).tensor_name.data, isinstance(op, tile.ScatterAdd)
         if self.counts:
             coords, axes = self.reached(op)
-            value = Value(np.broadcast_to(self.held[op.value], tile_type(op.value).shape))
+            value = GuardedTerms(np.broadcast_to(self.held[op.value], tile_type(op.value).shape))
             bounds = self.domain(axes, range(len(axes)))
             if tile.by_places(op):
                 alone = self.integers(Const(0))
                 coords += [self._place(d, a, len(axes)) if isinstance(a, Span) else alone for d, a in enumerate(axes)]
-            self.stores.append(Stored(name, adds, self.around, coords, value, bounds, _where(op)))
+            self.stores.append(StoredElements(name, adds, self.around, coords, value, bounds, _where(op)))
         self.written[name] = self.written.get(name, frozenset()) | {_where(op)}
 
     def bind(self, op: tile.Bind) -> None:

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.validate.lowering.arithmetic import Arithmetic
+from tilewright.validate.lowering.arithmetic import ElementFunctions
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Numbers, merged
 from tilewright.validate.lowering.prints import Group, Prints, key, mix, prints
 
@@ -21,7 +21,7 @@ Atoms = Mapping[int, Numbers]
 
 
 @dataclass(frozen=True)
-class Value:
+class GuardedTerms:
     """``terms`` where ``need`` and ``guard`` hold; where a bound of ``guard`` does not, ``beyond``."""
 
     terms: Prints
@@ -34,20 +34,20 @@ class Value:
         """All bounds under which it is ``terms``."""
         return merged(self.need, self.guard)
 
-    def flat(self) -> Value:
+    def flat(self) -> GuardedTerms:
         """Without what lies beyond its guard."""
-        return self if not self.guard else Value(self.terms, need=self.needs)
+        return self if not self.guard else GuardedTerms(self.terms, need=self.needs)
 
-    def folded(self, arithmetic: Arithmetic, kind: DType) -> Value:
+    def folded(self, arithmetic: ElementFunctions, kind: DType) -> GuardedTerms:
         """Without a guard: a sum of the two values, each counting where it is the one."""
         factor = weight(self.guard)
         if factor is None or self.beyond is None:
             return self.flat()
-        return Value(arithmetic.between(kind, factor, self.terms, self.beyond), need=self.need)
+        return GuardedTerms(arithmetic.between(kind, factor, self.terms, self.beyond), need=self.need)
 
-    def at(self, pick: Callable[[Numbers], Numbers]) -> Value:
+    def at(self, pick: Callable[[Numbers], Numbers]) -> GuardedTerms:
         """The registers that ``pick`` takes out of an array of them."""
-        return Value(
+        return GuardedTerms(
             pick(self.terms),
             {f: pick(c) for f, c in self.guard.items()},
             None if self.beyond is None else pick(self.beyond),
@@ -60,7 +60,7 @@ def same(a: Atoms, b: Atoms) -> bool:
     return a is b or (a.keys() == b.keys() and all(c is b[f] or np.array_equal(c, b[f]) for f, c in a.items()))
 
 
-def element_wise(fn: Callable[..., Prints], args: Sequence[Value]) -> Value:
+def element_wise(fn: Callable[..., Prints], args: Sequence[GuardedTerms]) -> GuardedTerms:
     """A function of each register's values. Bounds that all guards have stay one; where another does not hold, the
     result is not known."""
     guarded = [a for a in args if a.guard]
@@ -70,11 +70,11 @@ def element_wise(fn: Callable[..., Prints], args: Sequence[Value]) -> Value:
         need = merged(merged(need, a.need), {f: c for f, c in a.guard.items() if f not in shared})
     terms = fn(*(a.terms for a in args))
     if not shared:
-        return Value(terms, need=need)
-    return Value(terms, shared, fn(*(a.terms if a.beyond is None else a.beyond for a in args)), need)
+        return GuardedTerms(terms, need=need)
+    return GuardedTerms(terms, shared, fn(*(a.terms if a.beyond is None else a.beyond for a in args)), need)
 
 
-def _shared_guard(guarded: Sequence[Value]) -> Atoms:
+def _shared_guard(guarded: Sequence[GuardedTerms]) -> Atoms:
     """The bounds that all of several guards have."""
     if not guarded or any(a.beyond is None for a in guarded):
         return {}
@@ -83,23 +83,23 @@ def _shared_guard(guarded: Sequence[Value]) -> Atoms:
     return {f: c for f, c in first.items() if all(f in o and (o[f] is c or np.array_equal(o[f], c)) for o in others)}
 
 
-def product_added(arithmetic: Arithmetic, a: Value, b: Value, c: Value) -> Value:
+def product_added(arithmetic: ElementFunctions, a: GuardedTerms, b: GuardedTerms, c: GuardedTerms) -> GuardedTerms:
     """``a * b + c``, a step of a product of matrices: beyond the end of what is contracted both factors are 0."""
     zeros = all(x.beyond is not None and not x.beyond.any() for x in (a, b))
     shared = _shared_guard([a, b]) if zeros else dict[int, Numbers]()
     need = c.needs
     for x in (a, b):
         need = merged(merged(need, x.need), {f: at for f, at in x.guard.items() if f not in shared})
-    return Value(arithmetic.fma(a.terms, b.terms, c.terms, weight(shared)), need=need)
+    return GuardedTerms(arithmetic.fma(a.terms, b.terms, c.terms, weight(shared)), need=need)
 
 
-def combined(group: Group, a: Value, b: Value) -> Value:
+def combined(group: Group, a: GuardedTerms, b: GuardedTerms) -> GuardedTerms:
     """A step of a reduction: what lies beyond a guard counts for nothing, where it is the identity."""
     a, b = weighed(group, a), weighed(group, b)
-    return Value(group(a.terms, b.terms), need=merged(a.needs, b.needs))
+    return GuardedTerms(group(a.terms, b.terms), need=merged(a.needs, b.needs))
 
 
-def weighed(group: Group, x: Value) -> Value:
+def weighed(group: Group, x: GuardedTerms) -> GuardedTerms:
     """``x`` without a guard: its image by the bounds under which it counts, if beyond them it is the identity."""
     factor = weight(x.guard)
     if factor is None or x.beyond is None:
@@ -107,7 +107,7 @@ def weighed(group: Group, x: Value) -> Value:
     bounded = np.logical_or.reduce(np.broadcast_arrays(*(c > ALWAYS for c in x.guard.values())))
     if (bounded & (group.into(x.beyond) != np.uint64(0))).any():
         return x
-    return Value(group.back(group.into(x.terms) * factor), need=x.need)
+    return GuardedTerms(group.back(group.into(x.terms) * factor), need=x.need)
 
 
 def without(need: Atoms, given: Atoms) -> dict[int, Numbers]:
@@ -121,7 +121,7 @@ def without(need: Atoms, given: Atoms) -> dict[int, Numbers]:
     return left
 
 
-def chosen(bounds: Bounds, a: Value, b: Value) -> Value:
+def chosen(bounds: Bounds, a: GuardedTerms, b: GuardedTerms) -> GuardedTerms:
     """``a`` where the bounds hold, else ``b``."""
     if bounds.decided:
         if bounds.mask.all():
@@ -130,13 +130,13 @@ def chosen(bounds: Bounds, a: Value, b: Value) -> Value:
     b = b.flat()
     need = merged(without(a.needs, bounds.atoms), b.need)
     if bounds.mask.all():
-        return Value(a.terms, bounds.atoms, b.terms, need)
+        return GuardedTerms(a.terms, bounds.atoms, b.terms, need)
     terms = np.where(bounds.mask, a.terms, b.terms)  # where the mask is false, it is the same on either side of a guard
     need = {f: np.where(bounds.mask, c, b.need.get(f, np.int64(ALWAYS))) for f, c in need.items()}
-    return Value(terms, bounds.atoms, b.terms, need)
+    return GuardedTerms(terms, bounds.atoms, b.terms, need)
 
 
-def where(mask: Numbers, a: Value, b: Value) -> Value:
+def where(mask: Numbers, a: GuardedTerms, b: GuardedTerms) -> GuardedTerms:
     """``a`` at some registers, ``b`` at the others."""
     if mask.all():
         return a
@@ -152,7 +152,7 @@ def where(mask: Numbers, a: Value, b: Value) -> Value:
     beyond = None
     if guard:
         beyond = np.where(mask, *(x.terms if x.beyond is None else x.beyond for x in (a, b)))
-    return Value(np.where(mask, a.terms, b.terms), guard, beyond, joined(a.need, b.need))
+    return GuardedTerms(np.where(mask, a.terms, b.terms), guard, beyond, joined(a.need, b.need))
 
 
 def weight(atoms: Atoms) -> Prints | None:

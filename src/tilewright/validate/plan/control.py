@@ -15,7 +15,7 @@ from tilewright.transport import dialect as t
 from tilewright.validate.cases import Condition
 from tilewright.validate.plan.plan import Plan
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.regions import Carried, Region
+from tilewright.validate.regions import Carried, LoopBody
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
@@ -240,7 +240,7 @@ def loop(
     present = values.add(begin, values.mul(step, count))
     following = values.add(present, step)
     runs = values.test(cases.less, begin, end)
-    region = Region(name, cases.both(outer_holds, runs), plan.next(), plan.where(op), around=outer_holds)
+    region = LoopBody(name, cases.both(outer_holds, runs), plan.next(), plan.where(op), around=outer_holds)
     plan.conditions[name] = values.test(cases.less, present, end)
     region.again = values.test(cases.less, following, end)
     plan.iterations.counts(name, [begin, end, step])

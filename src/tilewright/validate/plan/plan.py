@@ -34,14 +34,14 @@ from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.arithmetic import Arithmetic
-from tilewright.validate.bounds import Bounds
+from tilewright.validate.bounds import LoadedBounds
 from tilewright.validate.cases import Condition
 from tilewright.validate.loops import Iterations
 from tilewright.validate.memory import Memory
 from tilewright.validate.needs import Fact
 from tilewright.validate.plan.parameters import parameter, ranges
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.regions import NOTHING, Event, Operand, Region
+from tilewright.validate.regions import NOTHING, Event, LoopBody, Operand
 from tilewright.validate.scalars import Scalars
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
@@ -49,7 +49,7 @@ from tilewright.validate.words import without_upper
 
 
 @dataclass(frozen=True)
-class Launch:
+class LaunchGrid:
     """What a launch gives: its grid, how many CTAs that is at most, the value of %nctaid.x, and the PTX names of static
     shared buffers."""
 
@@ -66,7 +66,7 @@ class Plan:
         self,
         kernel: t.Kernel,
         values: Values,
-        launch: Launch,
+        launch: LaunchGrid,
         element_bytes: Mapping[str, int],
         versioned: frozenset[str],
         library: Callable[..., Value],
@@ -102,17 +102,17 @@ class Plan:
         """Those around the present op, the outermost first."""
         self.branches: dict[Condition, None] = {}
         """Conditions of branches, and their negations."""
-        self.bounds = Bounds(values)
+        self.bounds = LoadedBounds(values)
         self.vectors: dict[tuple[str, Poly], int] = {}
         """Bytes that the IR moves at once, by tensor (or shared memory) and offset."""
         self.named: dict[SSAValue, Poly] = {}
         """By buffer, the integers that were loaded to be named."""
-        self.region = Region("kernel", self.cases.true, 0, kernel.sym_name.data)
+        self.region = LoopBody("kernel", self.cases.true, 0, kernel.sym_name.data)
         self._exprs: dict[Expr, Value] = {}
         self._predicates: dict[Expr, Condition] = {}
 
     # -- kernel ---------------------------------------------------------------------------------------------------
-    def run(self) -> Region:
+    def run(self) -> LoopBody:
         """The kernel's region."""
         body = self.kernel.body.block
         for arg, name in zip(body.args, (n.data for n in self.kernel.arg_names), strict=True):
