@@ -11,7 +11,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.artifact.disassemble import sass
-from tilewright.artifact.sass_accesses import KernelAccesses, kernel_accesses
+from tilewright.artifact.sass_accesses import KernelSassAccesses, kernel_accesses
 from tilewright.base.dtypes import bf16
 from tilewright.base.expr import TRUE
 from tilewright.compiler.program import plan
@@ -34,7 +34,7 @@ MOST_KERNELS = 16
 """Of one artifact (docs/measured.md, "Rows of any width")."""
 
 
-def accesses(kernel: tw.Kernel) -> list[KernelAccesses]:
+def accesses(kernel: tw.Kernel) -> list[KernelSassAccesses]:
     """Of the machine code of every kernel, for rows of bf16 at multiples of 16 bytes."""
     names = [x.name for x in kernel.compiled.function.tensors]
     artifact = kernel.compile(dtypes=dict.fromkeys(names, "bf16"))

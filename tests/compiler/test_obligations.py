@@ -12,7 +12,7 @@ from support import products as p
 from tilewright.base.expr import Const, sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.build import build
-from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import judge_kernel, judge_text
@@ -139,7 +139,7 @@ def test_what_the_class_does_not_say_is_a_fault(product: PlannedKernel) -> None:
 def test_each_missing_obligation_blocks_emission(product: PlannedKernel) -> None:
     assert missing(product.certificate, product.transport) == ()
     request = p.request(p.nn)
-    program = Program(request, (product,), (), Tracing(request))
+    program = PlannedProgram(request, (product,), (), Tracing(request))
     for left_out in range(len(product.certificate)):
         rest = (*product.certificate[:left_out], *product.certificate[left_out + 1 :])
         with pytest.raises(TilewrightError, match="CRT004"):

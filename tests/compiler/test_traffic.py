@@ -14,7 +14,7 @@ from tilewright.base.dtypes import f32
 from tilewright.compiler.program import plan
 from tilewright.compiler.requests import Request
 from tilewright.compiler.specialisation import default_facts
-from tilewright.compiler.traffic import Traffic, traffic
+from tilewright.compiler.traffic import LaunchTraffic, traffic
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
@@ -61,7 +61,7 @@ def planned(kernel: tw.Kernel, **dtypes: str):
     return plan(Request(function, Signature.of(names), default_facts(function), SM90A, Schedule())).variants[-1]
 
 
-def counted(kernel: tw.Kernel) -> Traffic:
+def counted(kernel: tw.Kernel) -> LaunchTraffic:
     found = traffic(planned(kernel).tile)
     assert found is not None
     return found

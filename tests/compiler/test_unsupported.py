@@ -23,7 +23,7 @@ from tilewright.codegen.assemble import Assembled
 from tilewright.codegen.cuda import Emitted
 from tilewright.compiler import build as build_room
 from tilewright.compiler import products as products_room
-from tilewright.compiler.planned import Program
+from tilewright.compiler.planned import PlannedProgram
 from tilewright.diag import TilewrightError
 from tilewright.jit import arrays
 from tilewright.runtime import check
@@ -69,7 +69,7 @@ def spilling(names: Collection[str], monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(build_room, "assemble", assembled)
 
 
-def planned(kernel: tw.Kernel, dtypes: dict[str, str] | None = None, **options: object) -> Program:
+def planned(kernel: tw.Kernel, dtypes: dict[str, str] | None = None, **options: object) -> PlannedProgram:
     compiled = kernel.compiled
     return compiled._plan(compiled._ahead("sm_90a", dtypes, None, options.pop("schedule", None), None, options))
 

@@ -17,6 +17,7 @@ from tilewright.ptx.syntax import (
     CallArguments,
     Entry,
     Guard,
+    Identifier,
     Immediate,
     KernelParameter,
     Loc,
@@ -26,7 +27,6 @@ from tilewright.ptx.syntax import (
     Reference,
     Register,
     Special,
-    Symbol,
     Vector,
 )
 
@@ -62,17 +62,17 @@ def r(name: str) -> Register:
         ("mov.u32 %r1, %tid.x;", "mov.u32", (r("r1"), Special("%tid.x"))),
         ("mov.u64 %rd1, %clock64;", "mov.u64", (r("rd1"), Special("%clock64"))),
         ("mov.u32 %r1, %envreg3;", "mov.u32", (r("r1"), Special("%envreg3"))),
-        ("ld.global.v2.b32 {%r1, _}, [%rd1+-16];", "ld.global.v2.b32", (Vector((r("r1"), Symbol("_"))), Address(r("rd1"), -16))),
+        ("ld.global.v2.b32 {%r1, _}, [%rd1+-16];", "ld.global.v2.b32", (Vector((r("r1"), Identifier("_"))), Address(r("rd1"), -16))),
         ("ld.shared.b32 %r1, [%r2 + 8 * 4];", "ld.shared.b32", (r("r1"), Address(r("r2"), 32))),
         ("ld.shared.b32 %r1, [64];", "ld.shared.b32", (r("r1"), Address(Immediate(64)))),
-        ("ld.param.b64 %rd1, [k_param_0+8];", "ld.param.b64", (r("rd1"), Address(Symbol("k_param_0"), 8))),
+        ("ld.param.b64 %rd1, [k_param_0+8];", "ld.param.b64", (r("rd1"), Address(Identifier("k_param_0"), 8))),
         ("mov.b64 {%r1, %r2}, %rd1;", "mov.b64", (Vector((r("r1"), r("r2"))), r("rd1"))),
-        ("mov.u64 %rd1, k_param_0+8;", "mov.u64", (r("rd1"), Address(Symbol("k_param_0"), 8))),
+        ("mov.u64 %rd1, k_param_0+8;", "mov.u64", (r("rd1"), Address(Identifier("k_param_0"), 8))),
         ("mov.f32 %f1, %v1.y;", "mov.f32", (r("f1"), Register("%v1.y"))),
         ("st.global.v4.f32 [%rd1], %v2;", "st.global.v4.f32", (Address(r("rd1")), Vector(tuple(Register(f"%v2.{c}") for c in "xyzw")))),
         ("setp.lt.and.s32 %p1|%p2, %r1, %r2, !%p3;", "setp.lt.and.s32", (Pair(r("p1"), r("p2")), r("r1"), r("r2"), Negated(r("p3")))),
         ("shfl.sync.bfly.b32 %r1|%p1, %r2, 16, 31, -1;", "shfl.sync.bfly.b32", (Pair(r("r1"), r("p1")), r("r2"), Immediate(16), Immediate(31), Immediate((1 << 64) - 1))),
-        ("elect.sync _|%p1, %r1;", "elect.sync", (Pair(Symbol("_"), r("p1")), r("r1"))),
+        ("elect.sync _|%p1, %r1;", "elect.sync", (Pair(Identifier("_"), r("p1")), r("r1"))),
         ("bar.sync 0;", "bar.sync", (Immediate(0),)),
         ("ret;", "ret", ()),
         (
@@ -80,7 +80,7 @@ def r(name: str) -> Register:
             "cp.async.bulk.tensor.2d.shared::cluster.global.tile.mbarrier::complete_tx::bytes",
             (Address(r("r1")), Address(r("rd1"), 0, (Vector((r("r2"), Immediate(0))),)), Address(r("r3"))),
         ),
-        ("call.uni (%r1), f, (%r2, 3);", "call.uni", (CallArguments((r("r1"),)), Symbol("f"), CallArguments((r("r2"), Immediate(3))))),
+        ("call.uni (%r1), f, (%r2, 3);", "call.uni", (CallArguments((r("r1"),)), Identifier("f"), CallArguments((r("r2"), Immediate(3))))),
         ("tcgen05.ld.sync.aligned.16x64b.x1.b32 {%r1}, [%r2];", "tcgen05.ld.sync.aligned.16x64b.x1.b32", (Vector((r("r1"),)), Address(r("r2")))),
         ("an.opcode.of::tomorrow %r1, %r2;", "an.opcode.of::tomorrow", (r("r1"), r("r2"))),
     ],
@@ -103,7 +103,7 @@ def test_scopes_rename_what_they_declare() -> None:
     wait = "{ .reg .pred p; .reg .b32 %r1; WAIT: mov.b32 %r1, 1; @p bra WAIT; }\n"
     k = entry(f"mov.b32 %r1, 0; {wait}{wait} mov.b32 %r1, 0; /* comment ; */ // another ;")
     assert [i.operands[0] for i in k.body] == [
-        r("r1"), Register("%r1@1"), Symbol("WAIT@1"), Register("%r1@2"), Symbol("WAIT@2"), r("r1")
+        r("r1"), Register("%r1@1"), Identifier("WAIT@1"), Register("%r1@2"), Identifier("WAIT@2"), r("r1")
     ]  # fmt: skip
     assert k.body[2].guard == Guard("p@1", False)
     assert k.labels == {"WAIT@1": 1, "WAIT@2": 3}
@@ -151,7 +151,7 @@ def test_module() -> None:
 def test_branch_targets() -> None:
     k = entry("ts: .branchtargets a, b;\nbrx.idx %r1, ts;\na: ret;\nb: ret;")
     assert k.targets == {"ts": ("a", "b")}
-    assert k.body[0].operands == (r("r1"), Symbol("ts"))
+    assert k.body[0].operands == (r("r1"), Identifier("ts"))
 
 
 @pytest.mark.parametrize(

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 import tilewright as tw
 from tilewright.base.dtypes import bf16
 from tilewright.base.expr import TRUE, Sym
-from tilewright.compiler.planned import Program
+from tilewright.compiler.planned import PlannedProgram
 from tilewright.compiler.program import Tracing, plan
 from tilewright.compiler.requests import Request, default_facts
 from tilewright.hw.target import SM90A
@@ -165,7 +165,7 @@ def test_every_size_has_a_rung(bounds: list[int], skewed: bool) -> None:
 
 
 def test_the_variant_that_serves_a_size_is_the_one_dispatch_picks() -> None:
-    whole: Program = plan(request(rows))
+    whole: PlannedProgram = plan(request(rows))
     for width in (1, 128, 129, 1000, 1024, 1025, 4096):
         dims = {"M": 3, "N": width}
         picked = next(v for v in whole.variants if v.predicate.evaluate(dims))

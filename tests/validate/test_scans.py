@@ -12,7 +12,7 @@ from support.indexed import SHORT
 from support.lowered import lowered
 from support.scans import CASES
 from tilewright.base.expr import FALSE, TRUE, Expr
-from tilewright.schedule.scan import ScanLowering, Step
+from tilewright.schedule.scan import ScanLowering, StateMap
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.compare import compare
@@ -76,7 +76,7 @@ def forgotten_chain(patch: pytest.MonkeyPatch) -> None:
 
 def first_of_several(patch: pytest.MonkeyPatch) -> None:
     """The first element of each group for all of it."""
-    patch.setattr(Step, "picked", lambda self, views: self.read(views[0][1]))
+    patch.setattr(StateMap, "picked", lambda self, views: self.read(views[0][1]))
 
 
 def unmasked(patch: pytest.MonkeyPatch) -> None:

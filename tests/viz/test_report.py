@@ -23,7 +23,7 @@ from tilewright.jit.inspection import (
     Inspection,
     Launched,
     NotLaunched,
-    Refused,
+    RefusedKernel,
     inspect_case,
 )
 from tilewright.layout.library import fragments
@@ -249,7 +249,7 @@ def test_methods_of_any_form(inspection: Inspection) -> None:
 
 
 def test_a_refusal_has_its_section() -> None:
-    text = "".join(parsed(report_html([Refused("k", "def k(): a < b", "error[TMA012]: a < b")])).texts)
+    text = "".join(parsed(report_html([RefusedKernel("k", "def k(): a < b", "error[TMA012]: a < b")])).texts)
     assert "Not compiled." in text
     assert "error[TMA012]: a < b" in text
 

@@ -22,8 +22,7 @@ from support.ptx_driver import MachineDriver
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.compiler.build import build
-from tilewright.compiler.planned import PlannedKernel
-from tilewright.compiler.planned import Program as PlannedProgram
+from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.program import plan, traced
 from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.compiler.requests import Observed, Request, interface, observe_facts

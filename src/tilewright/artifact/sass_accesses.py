@@ -54,7 +54,7 @@ class SassAccesses:
 
 
 @dataclass(frozen=True)
-class KernelAccesses:
+class KernelSassAccesses:
     """Those of a whole kernel, and of each innermost loop that has any, in order."""
 
     whole: SassAccesses
@@ -67,27 +67,27 @@ class KernelAccesses:
 
 
 @dataclass(frozen=True)
-class _Access:
+class _SassAccess:
     place: int
     bytes: int
     predicated: bool
 
 
-def kernel_accesses(sass: str) -> KernelAccesses:
+def kernel_accesses(sass: str) -> KernelSassAccesses:
     """The global accesses in the disassembly of one kernel."""
     labels = {m[1]: m.start() for m in _LABEL.finditer(sass)}
-    accesses: list[_Access] = []
+    accesses: list[_SassAccess] = []
     back: list[tuple[int, int]] = []
     for m in _LINE.finditer(sass):
         opcode, *suffixes = m["opcode"].split(".")
         if opcode in _GLOBAL:
             size = next((_NARROW[s] for s in suffixes if s in _NARROW), 4)
-            accesses.append(_Access(m.start(), size, m["predicate"] is not None))
+            accesses.append(_SassAccess(m.start(), size, m["predicate"] is not None))
         elif opcode == "BRA" and (target := _TARGET.search(m["rest"])) and labels[target[1]] < m.start():
             back.append((labels[target[1]], m.start()))
     inside = {(begin, end): [a for a in accesses if begin <= a.place <= end] for begin, end in back}
     loops = sorted(_innermost([ends for ends, found in inside.items() if found]))
-    return KernelAccesses(_counted(accesses), tuple(_counted(inside[ends]) for ends in loops))
+    return KernelSassAccesses(_counted(accesses), tuple(_counted(inside[ends]) for ends in loops))
 
 
 def _innermost(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
@@ -98,7 +98,7 @@ def _innermost(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:
             yield begin, end
 
 
-def _counted(accesses: Sequence[_Access]) -> SassAccesses:
+def _counted(accesses: Sequence[_SassAccess]) -> SassAccesses:
     sizes = sorted({a.bytes for a in accesses}, reverse=True)
     flags = {size: [a.predicated for a in accesses if a.bytes == size] for size in sizes}
     return SassAccesses(tuple(AccessWidth(size, len(found), sum(found)) for size, found in flags.items()))

@@ -15,7 +15,7 @@ from tilewright.cli.terminal import echo
 from tilewright.diag import TilewrightError
 
 if TYPE_CHECKING:
-    from tilewright.jit.inspection import Case, Inspection, Refused
+    from tilewright.jit.inspection import Case, Inspection, RefusedKernel
 
 EXAMPLES = Path("examples")
 
@@ -69,16 +69,16 @@ def matmul(examples: Path) -> Case:
 CASES = (softmax, matmul)
 
 
-def _inspect(case: Case) -> Inspection | Refused:
+def _inspect(case: Case) -> Inspection | RefusedKernel:
     """Compile the kernel step by step, or return the diagnostic that ended it; progress is printed."""
-    from tilewright.jit.inspection import Inspection, Launched, Refused, inspect_case, source_of
+    from tilewright.jit.inspection import Inspection, Launched, RefusedKernel, inspect_case, source_of
 
     name = case.kernel.name
     with _steps(name) as announce:
         try:
             found = inspect_case(case, announce)
         except TilewrightError as error:
-            found = Refused(name, source_of(case.kernel), str(error))
+            found = RefusedKernel(name, source_of(case.kernel), str(error))
     if not isinstance(found, Inspection):
         echo(f"  not compiled: {found.text}")
         return found
@@ -97,7 +97,7 @@ def _inspect(case: Case) -> Inspection | Refused:
     return found
 
 
-def _is_right(result: Inspection | Refused) -> bool:
+def _is_right(result: Inspection | RefusedKernel) -> bool:
     from tilewright.jit.inspection import Inspection
 
     return isinstance(result, Inspection) and result.holds

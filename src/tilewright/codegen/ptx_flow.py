@@ -46,7 +46,7 @@ class Unreadable(Exception):
 
 
 @dataclass
-class _Block:
+class _BasicBlock:
     """Instructions in a row with their lines; where control goes then, by which predicate, and whether it may end."""
 
     instructions: list[int] = field(default_factory=list[int])
@@ -76,7 +76,7 @@ class _Text:
         self.ptx = ptx
         self.lines: list[tuple[str, str]] = []  # words and operands of the instructions
         self.places: list[int] = []
-        self.blocks = [_Block()]
+        self.blocks = [_BasicBlock()]
         self.labels: dict[str, int] = {}
         self.read()
         self.constants = self.moved({_last(operands) for word, operands in self.lines if word.startswith(_SIZED)})
@@ -112,7 +112,7 @@ class _Text:
         """A new block; ``falls``: control comes from the one before, where ``unless`` does not hold."""
         if falls:
             self.blocks[-1].successors.append((len(self.blocks), f"!{unless}" if unless else ""))
-        self.blocks.append(_Block())
+        self.blocks.append(_BasicBlock())
 
     def line(self, number: int, text: str, falls: bool) -> bool:
         """Takes one line in; whether control may fall out of it."""

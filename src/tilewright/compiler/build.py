@@ -16,7 +16,7 @@ from tilewright.compiler.assembling import Attempts, assemble_all
 from tilewright.compiler.counter_bounds import counters_fit
 from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel
-from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.products import MOST_SPILLED
 from tilewright.compiler.proofs.collapsed import certify_collapsed
 from tilewright.compiler.proofs.obligations import assumed_of, require
@@ -35,7 +35,7 @@ _TOOLS = ("tilewright", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
 
 @gc_paused()
-def build(program: Program, *, validate: bool = False) -> Artifact:
+def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     """Compile every variant; a kernel that spills is planned again on more threads.
 
     Classes of arguments whose kernels can't be compiled are left out, as long as one is left. With ``validate`` each

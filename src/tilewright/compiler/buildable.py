@@ -5,11 +5,11 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.compiler.build import build
-from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.diag import TilewrightError
 
 
-def refusal(program: Program, variant: PlannedKernel) -> TilewrightError | None:
+def refusal(program: PlannedProgram, variant: PlannedKernel) -> TilewrightError | None:
     """Why ``variant``, which is planned and proved, would not be compiled for its class of arguments.
 
     The assembler is asked whether its registers suffice, for this variant alone: None is no promise for the others.

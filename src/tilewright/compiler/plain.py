@@ -19,7 +19,7 @@ from tilewright.compiler.proofs.uniform import require_uniform
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.timing import timed
 from tilewright.diag import fail
-from tilewright.lang.schedule import Mode
+from tilewright.lang.schedule import RoleMode
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.plan import place
 from tilewright.schedule.relayout import classified
@@ -103,7 +103,7 @@ def refuse_pins(request: Request) -> None:
             ("cluster", pins.cluster),
             ("staged", pins.staged or None),
             ("split_k", pins.split_k),
-            ("mode", None if pins.mode is Mode.PLAIN else pins.mode),
+            ("mode", None if pins.mode is RoleMode.PLAIN else pins.mode),
         )
         if value is not None
     ]

@@ -130,7 +130,7 @@ class Promised:
 
 
 @dataclass(frozen=True)
-class Program:
+class PlannedProgram:
     """All variants of one request, in dispatch order: the first whose predicate holds runs. ``left_out`` are the
     classes for which no kernel could be planned, ``traces`` the tile programs that were traced for it."""
 

@@ -28,7 +28,7 @@ from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.timing import timed
 from tilewright.diag import TilewrightError, fail
-from tilewright.lang.schedule import Mode
+from tilewright.lang.schedule import RoleMode
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, Scheduled, candidates, pinned, schedule, unknown_pins
 from tilewright.tile import dialect as tile
@@ -162,7 +162,9 @@ def search_products(
             # ordinary arithmetic wants small tiles
             for extents in reversed(choices) if ordinary else choices:
                 for candidate in candidates(retrace(extents), pins):
-                    kept = pinned(candidate, pins) if candidate.ping_pong == 1 or pins.mode is Mode.PINGPONG else None
+                    kept = (
+                        pinned(candidate, pins) if candidate.ping_pong == 1 or pins.mode is RoleMode.PINGPONG else None
+                    )
                     if kept is not None and candidate.copies is copies and candidate.ordinary is ordinary:
                         yield retrace(extents), extents, kept
 

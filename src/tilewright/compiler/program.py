@@ -15,7 +15,7 @@ from tilewright.compiler.collapse import Collapse, collapse
 from tilewright.compiler.empty_streams import extents_without_steps, without_steps
 from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel, refuse_pins
-from tilewright.compiler.planned import PlannedKernel, Program, Promised, StagedCopy
+from tilewright.compiler.planned import PlannedKernel, PlannedProgram, Promised, StagedCopy
 from tilewright.compiler.products import Found, search_products
 from tilewright.compiler.promises import Checks, checks_of, gated, gated_roles
 from tilewright.compiler.requests import Limits, Request, assume, assumptions_of
@@ -42,7 +42,7 @@ def traced(request: Request) -> tile.Kernel:
     return Tracing(request)({})
 
 
-def plan(request: Request, dims: Mapping[str, int] | None = None) -> Program:
+def plan(request: Request, dims: Mapping[str, int] | None = None) -> PlannedProgram:
     """Trace, choose extents, and plan every variant; with ``dims`` known only the variant that serves them."""
     return Planner(request).program(dims)
 
@@ -55,7 +55,7 @@ class Planner:
         self._kernels: dict[Hashable, PlannedKernel] = {}
 
     @gc_paused()
-    def program(self, dims: Mapping[str, int] | None = None) -> Program:
+    def program(self, dims: Mapping[str, int] | None = None) -> PlannedProgram:
         """Every variant; with ``dims`` known only the variant that serves them.
 
         Classes of arguments for which no kernel can be planned are left out, as long as one is left.
@@ -79,7 +79,7 @@ class Planner:
             widest = next(reversed(variants))
             with unsupported.trying(rest, ()):
                 variants += (without_steps(request, widest.tile, rest),)
-        return Program(request, variants, unsupported.left_out, self.traces)
+        return PlannedProgram(request, variants, unsupported.left_out, self.traces)
 
     @cached_property
     def _classes(self) -> _Classes:

@@ -20,7 +20,7 @@ from tilewright.tile.queries import Access, Indirect, coords_of
 
 
 @dataclass(frozen=True)
-class Traffic:
+class LaunchTraffic:
     """Bytes of one launch."""
 
     moved: Expr
@@ -30,7 +30,7 @@ class Traffic:
         return f"moves {self.moved} bytes, its tensors have {self.needed}"
 
 
-def traffic(kernel: tile.Kernel) -> Traffic | None:
+def traffic(kernel: tile.Kernel) -> LaunchTraffic | None:
     """The bytes of a program; None where accesses are at loaded coordinates, or loops are not alike in all programs."""
     grid = {program_index(axis): extent.expr for axis, extent in enumerate(kernel.grid)}
     moved: Expr = Const(0)
@@ -53,7 +53,7 @@ def traffic(kernel: tile.Kernel) -> Traffic | None:
     total: Expr = Const(0)
     for size in needed.values():
         total = total + size
-    return Traffic(moved, total)
+    return LaunchTraffic(moved, total)
 
 
 def _streams(op: Operation) -> dict[str, Expr]:

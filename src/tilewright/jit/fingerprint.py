@@ -63,7 +63,7 @@ def _public(*names: Iterable[str]) -> frozenset[str]:
 
 def fingerprint(fn: Callable[..., object], keywords: Mapping[str, object] | None = None) -> str | None:
     """Text that changes whenever a trace of ``fn`` with these keywords could; None if it can't be told."""
-    reader = _Reader()
+    reader = _Fingerprinter()
     try:
         told = reader.function(fn) and reader.values(keywords or {})
     except (RecursionError, ValueError):  # a list in itself; an empty cell, an integer of too many digits
@@ -80,7 +80,7 @@ def _nothing() -> None:
     """Reads nothing."""
 
 
-class _Reader:
+class _Fingerprinter:
     """Collects the text; each method says whether all was told. A function is told once, then named by its number."""
 
     def __init__(self) -> None:

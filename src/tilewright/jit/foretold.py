@@ -13,10 +13,10 @@ from tilewright.jit import rooms
 from tilewright.jit.fingerprint import compiler_identity
 
 if TYPE_CHECKING:
-    from tilewright.compiler.planned import PlannedKernel, Program
+    from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 
 
-def foretold(program: Program, variant: PlannedKernel, where: Location | None) -> str:
+def foretold(program: PlannedProgram, variant: PlannedKernel, where: Location | None) -> str:
     """JIT006 as text, with the compiler's reason, if ``variant`` would be refused; else "".
 
     Where the count of registers leaves a doubt the assembler is asked, which takes a second or more, once for each text

@@ -20,11 +20,11 @@ from numpy.typing import NDArray
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.artifact.disassemble import sass
-from tilewright.artifact.sass_accesses import KernelAccesses, kernel_accesses
+from tilewright.artifact.sass_accesses import KernelSassAccesses, kernel_accesses
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import Expr
 from tilewright.compiler.build import build
-from tilewright.compiler.planned import PlannedKernel, Program
+from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.program import plan, traced
 from tilewright.compiler.requests import Observed, Request, interface, observe_facts
 from tilewright.compiler.timing import Stopwatch, watch
@@ -154,7 +154,7 @@ class Inspection:
     maps: tuple[TileMap, ...]
     pipeline: PipelineTimeline | None
     artifact: Artifact
-    accesses: KernelAccesses
+    accesses: KernelSassAccesses
     instructions: OpcodeCounts
     simulated: SimulationReport
     agreements: tuple[Agreement, ...]
@@ -169,7 +169,7 @@ class Inspection:
 
 
 @dataclass(frozen=True)
-class Refused:
+class RefusedKernel:
     """A kernel that did not come through: ``text`` is the diagnostic."""
 
     name: str
@@ -229,7 +229,7 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
     )
 
 
-def _serving(program: Program, symbols: Mapping[str, int]) -> PlannedKernel:
+def _serving(program: PlannedProgram, symbols: Mapping[str, int]) -> PlannedKernel:
     """The variant that a launch would pick; RUN015 as the runtime says it."""
     for variant in program.variants:
         if variant.predicate.evaluate(symbols):

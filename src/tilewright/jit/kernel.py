@@ -27,7 +27,7 @@ from tilewright.lang.signature import Signature
 
 if TYPE_CHECKING:
     from tilewright.compiler.planned import PlannedKernel as Variant
-    from tilewright.compiler.planned import Program as Planned
+    from tilewright.compiler.planned import PlannedProgram
     from tilewright.compiler.program import Planner
     from tilewright.compiler.specialisation import Request
     from tilewright.runtime import Program
@@ -72,7 +72,7 @@ class Kernel:
         self._unwritten: set[str] = set()
         self._asked_to_build: set[tuple[Request, str]] = set()
         self._planners: dict[tuple[Request, str], Planner] = {}
-        self._plans: dict[tuple[Request, str | None, tuple[tuple[str, int], ...] | None], Planned] = {}
+        self._plans: dict[tuple[Request, str | None, tuple[tuple[str, int], ...] | None], PlannedProgram] = {}
 
     def __repr__(self) -> str:
         return f"<kernel {self.function.name} at {self.function.where}>"
@@ -391,7 +391,7 @@ class Kernel:
         if broken:
             rooms.runtime.promises.refuse(self.function.name, broken)
 
-    def _foretell(self, program: Planned, variant: Variant) -> None:
+    def _foretell(self, program: PlannedProgram, variant: Variant) -> None:
         """Warn once of a class that is simulated and would not be compiled, with the compiler's reason."""
         known = (program.request, str(variant.predicate))
         if known in self._asked_to_build:
@@ -401,7 +401,7 @@ class Kernel:
         if told:
             warnings.warn(told, RuntimeWarning, stacklevel=2)
 
-    def _variant_for(self, request: Request, symbols: Mapping[str, int]) -> tuple[Planned, Variant]:
+    def _variant_for(self, request: Request, symbols: Mapping[str, int]) -> tuple[PlannedProgram, Variant]:
         """The program, and its variant that dispatch would pick: mostly the one planned for these extents alone,
         unless these strides fail what its tensor copies need."""
         for extents in (symbols, None):
@@ -427,7 +427,7 @@ class Kernel:
         known = facts if facts is not None else rooms.specialisation.default_facts(self.function)
         return rooms.specialisation.Request(self.function, signature, known, target, schedule or _DEFAULT_SCHEDULE)
 
-    def _plan(self, request: Request, extents: Mapping[str, int] | None = None) -> Planned:
+    def _plan(self, request: Request, extents: Mapping[str, int] | None = None) -> PlannedProgram:
         """Remembered for these extents and for all, as long as what the body reads from Python is known to be the
         same."""
         code = fingerprint(self.function.fn, dict(request.signature.keywords))
@@ -486,7 +486,7 @@ class Kernel:
         )
         return digest((compiler_identity(), code, *map(repr, what)))
 
-    def _built(self, planned: Planned, validate: bool) -> Artifact:
+    def _built(self, planned: PlannedProgram, validate: bool) -> Artifact:
         with within_stack(self.function.where):
             return rooms.build.build(planned, validate=validate)
 

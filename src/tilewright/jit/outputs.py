@@ -46,7 +46,7 @@ def uses_of(fn: Callable[..., None]) -> Uses | None:
         tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
     except (OSError, SyntaxError, TypeError):
         return None
-    reader = _Reader(frozenset(inspect.signature(fn).parameters))
+    reader = _BodyReader(frozenset(inspect.signature(fn).parameters))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == fn.__name__:
             for statement in node.body:
@@ -55,7 +55,7 @@ def uses_of(fn: Callable[..., None]) -> Uses | None:
     return None
 
 
-class _Reader(ast.NodeVisitor):
+class _BodyReader(ast.NodeVisitor):
     """Sorts the parameters that are subscripted; any use that is neither that, nor of an attribute, is unclear."""
 
     def __init__(self, names: frozenset[str]) -> None:

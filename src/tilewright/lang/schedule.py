@@ -14,7 +14,7 @@ from tilewright.diag import shown
 from tilewright.lang.places import refuse
 
 
-class Mode(StrEnum):
+class RoleMode(StrEnum):
     """How warp roles share a tile."""
 
     PLAIN = "plain"  # every warp copies and computes
@@ -42,7 +42,7 @@ class Schedule:
     warps: int | None = None
     stages: int | None = None
     consumers: int | None = None
-    mode: Mode | None = None
+    mode: RoleMode | None = None
     cluster: tuple[int, int] | None = None
     persistent: bool | None = None
     vector: int | None = None
@@ -146,10 +146,10 @@ def _bool(key: str, value: object) -> bool | None:
     _refuse_value(key, value, "True or False")
 
 
-def _mode(value: str | None) -> Mode | None:
-    if value is None or value in tuple(Mode):
-        return None if value is None else Mode(value)
-    _refuse_value("mode", value, ", ".join(Mode))
+def _mode(value: str | None) -> RoleMode | None:
+    if value is None or value in tuple(RoleMode):
+        return None if value is None else RoleMode(value)
+    _refuse_value("mode", value, ", ".join(RoleMode))
 
 
 def _cluster(value: object) -> tuple[int, int] | None:

@@ -16,7 +16,7 @@ from tilewright.jit import pytorch, rooms
 from tilewright.lang.params import parts_of, symbol_of
 from tilewright.ops.pytorch import Tensor, as_tuple, torch
 from tilewright.ops.routes import Launching, Routes, made_as, picker
-from tilewright.ops.signature import REQUIRED, Kind, Signature
+from tilewright.ops.signature import REQUIRED, OpSignature, SchemaType
 
 _SIMULATED: ContextVar[bool] = ContextVar("simulated", default=False)
 
@@ -45,7 +45,7 @@ Fallback = Callable[..., Any]
 class Execution:
     """One operator's kernel, with what a call needs worked out before."""
 
-    def __init__(self, signature: Signature, fallback: Fallback | None) -> None:
+    def __init__(self, signature: OpSignature, fallback: Fallback | None) -> None:
         self.signature = signature
         self._fallback = fallback
         self._kernel = signature.kernel.compiled
@@ -53,13 +53,13 @@ class Execution:
         self._alike = tuple(
             r.dtype is None and not r.zero and r.dims == arguments[r.like].dims for r in signature.results
         )
-        self._like = next(i for i, a in enumerate(signature.arguments) if a.kind is not Kind.OPTIONAL)
+        self._like = next(i for i, a in enumerate(signature.arguments) if a.kind is not SchemaType.OPTIONAL)
         positions = {a.name: i for i, a in enumerate(signature.arguments)}
         returned = {r.name: i for i, r in enumerate(signature.results)}
         places = positions | {name: len(positions) + i for name, i in returned.items()}
         self._slots = tuple((p.name, places.get(p.name)) for p in signature.kernel.tensors)
         self._scalars = tuple(positions[p.name] for p in signature.kernel.scalars)
-        self._optional = tuple(i for i, a in enumerate(arguments) if a.kind is Kind.OPTIONAL)
+        self._optional = tuple(i for i, a in enumerate(arguments) if a.kind is SchemaType.OPTIONAL)
         self._selections: dict[tuple[bool, ...], Selection] = {}
         self._always = None if self._optional else self._select(())
         named = {p.name for p in signature.kernel.keywords}
@@ -221,27 +221,27 @@ Origin = int | tuple[int, int, int]
 """An extent, or where it is read: an argument's position, the axis, and what is added to that."""
 
 
-def _origins(signature: Signature, dims: tuple[str | int, ...]) -> tuple[Origin, ...]:
+def _origins(signature: OpSignature, dims: tuple[str | int, ...]) -> tuple[Origin, ...]:
     def origin(dim: str) -> Origin:
         symbol, more = parts_of(dim)
         return next(
             (i, axis, more - parts_of(of)[1])
             for i, a in enumerate(signature.arguments)
             for axis, of in enumerate(a.dims)
-            if a.kind in (Kind.TENSOR, Kind.MUTATED) and isinstance(of, str) and symbol_of(of) == symbol
+            if a.kind in (SchemaType.TENSOR, SchemaType.MUTATED) and isinstance(of, str) and symbol_of(of) == symbol
         )
 
     return tuple(d if isinstance(d, int) else origin(d) for d in dims)
 
 
-def _extent(signature: Signature, values: tuple[Any, ...], position: int, axis: int, more: int) -> int:
+def _extent(signature: OpSignature, values: tuple[Any, ...], position: int, axis: int, more: int) -> int:
     shape = values[position].shape
     if len(shape) != len(signature.arguments[position].dims):
         signature.described(values)  # refuses
     return shape[axis] + more
 
 
-def _alert(signature: Signature, results: tuple[Tensor, ...]) -> None:
+def _alert(signature: OpSignature, results: tuple[Tensor, ...]) -> None:
     """Sums added to memory in any order differ in their last bits from run to run: refused, or warned of, where the
     caller asked PyTorch for determinism. Integers do not round."""
     adding = (t for r, t in zip(signature.results, results, strict=True) if r.zero)
@@ -252,7 +252,9 @@ def _alert(signature: Signature, results: tuple[Tensor, ...]) -> None:
         warnings.warn(message, stacklevel=2)
 
 
-def _check_fallback(signature: Signature, results: tuple[Tensor, ...], described: tuple[tuple[Any, Any], ...]) -> None:
+def _check_fallback(
+    signature: OpSignature, results: tuple[Tensor, ...], described: tuple[tuple[Any, Any], ...]
+) -> None:
     got = tuple((tuple(r.shape), r.dtype) for r in results)
     if got != described:
         name = signature.kernel.name

@@ -13,7 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 from tilewright.diag import fail
 from tilewright.ops.pytorch import as_tuple
-from tilewright.ops.signature import Signature
+from tilewright.ops.signature import OpSignature
 
 Backward = Callable[..., Any]
 """Returns a gradient, or a tuple of one for each tensor argument in order; None for what has none."""
@@ -23,7 +23,7 @@ class Operator(Protocol):
     """An operator that computes gradients."""
 
     @property
-    def signature(self) -> Signature: ...
+    def signature(self) -> OpSignature: ...
     def given(self, **named: Any) -> Any: ...
 
 
@@ -43,7 +43,7 @@ def _of_function(function: Backward, tensors: tuple[str, ...]) -> _Part:
 class Gradients:
     """What autograd keeps of a call, and computes from it."""
 
-    def __init__(self, signature: Signature, operators: tuple[Operator, ...], function: Backward | None) -> None:
+    def __init__(self, signature: OpSignature, operators: tuple[Operator, ...], function: Backward | None) -> None:
         self._name = signature.kernel.name
         self._arguments = tuple(a.name for a in signature.arguments)
         self._tensors = tuple(a.name for a in signature.tensors)
@@ -57,7 +57,7 @@ class Gradients:
         self._numbers = tuple(n for n in self._arguments if n in taken and n not in self._tensors)
         self._without_gradient = tuple(i for i, r in enumerate(self._results) if f"d{r}" not in taken and self._parts)
 
-    def _read(self, operators: tuple[Operator, ...], signature: Signature) -> tuple[_Part, ...]:
+    def _read(self, operators: tuple[Operator, ...], signature: OpSignature) -> tuple[_Part, ...]:
         parts: list[_Part] = []
         for op in operators:
             makes = tuple(r.name[1:] for r in op.signature.results)
@@ -106,5 +106,5 @@ class Gradients:
                 found |= dict(zip(part.makes, gradients, strict=True))
         return tuple(found.get(n) if n in needed else None for n in self._arguments)
 
-    def _refuse(self, signature: Signature, found: str, required: str) -> NoReturn:
+    def _refuse(self, signature: OpSignature, found: str, required: str) -> NoReturn:
         fail("JIT009", where=signature.kernel.where, found=f"{self._name}: {found}", required=required)

@@ -17,7 +17,7 @@ from tilewright.diag import fail
 from tilewright.ops.execution import Execution, Fallback
 from tilewright.ops.gradients import Backward, Gradients
 from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, torch, wants_gradient
-from tilewright.ops.signature import REQUIRED, Signature, read_signature
+from tilewright.ops.signature import REQUIRED, OpSignature, read_signature
 
 _REGISTERED: dict[str, tuple[Op, Any]] = {}
 """Each operator and its library by its name, so that a cell of a notebook may define it again."""
@@ -37,7 +37,7 @@ class Op:
     def __init__(
         self,
         name: str,
-        signature: Signature,
+        signature: OpSignature,
         fallback: Fallback | None,
         operators: tuple[Op, ...] = (),
         function: Backward | None = None,

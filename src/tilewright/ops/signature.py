@@ -18,7 +18,7 @@ from tilewright.lang.params import KeywordParam, ScalarParam, TensorParam, parts
 from tilewright.ops.pytorch import torch
 
 
-class Kind(Enum):
+class SchemaType(Enum):
     """Of an argument: its type in a schema."""
 
     TENSOR = "Tensor"
@@ -33,7 +33,7 @@ class Kind(Enum):
 
     @property
     def is_tensor(self) -> bool:
-        return self in (Kind.TENSOR, Kind.OPTIONAL, Kind.MUTATED)
+        return self in (SchemaType.TENSOR, SchemaType.OPTIONAL, SchemaType.MUTATED)
 
 
 REQUIRED: Any = object()
@@ -45,7 +45,7 @@ class Argument:
     """One argument. ``dims`` are a tensor's; ``default`` is ``REQUIRED`` if a call must give it."""
 
     name: str
-    kind: Kind
+    kind: SchemaType
     default: Any = REQUIRED
     dims: tuple[str | int, ...] = ()
 
@@ -62,7 +62,7 @@ class Result:
 
 
 @dataclass(frozen=True)
-class Signature:
+class OpSignature:
     """Arguments in the order of a call, results in the order in which they come back."""
 
     kernel: Kernel
@@ -77,7 +77,7 @@ class Signature:
     @property
     def mutated(self) -> tuple[int, ...]:
         """Positions of the arguments that the kernel changes."""
-        return tuple(i for i, a in enumerate(self.arguments) if a.kind is Kind.MUTATED)
+        return tuple(i for i, a in enumerate(self.arguments) if a.kind is SchemaType.MUTATED)
 
     @property
     def schema(self) -> str:
@@ -135,7 +135,7 @@ def _disagree(declared: str, shape: object, dim: object, known: object) -> str:
 
 def read_signature(
     kernel: Kernel, outputs: Collection[str] | None, mutates: Collection[str], dtypes: Mapping[str, DType | str]
-) -> Signature:
+) -> OpSignature:
     """The signature of ``kernel`` as an operator; JIT009 where it can't be one, or something must be declared."""
     uses = uses_of(kernel.fn)
     if uses is None:
@@ -149,7 +149,7 @@ def read_signature(
     )
     if not arguments or not arguments[0].kind.is_tensor:
         _refuse(kernel, "no tensor that is read", "a tensor that says on which device the operator runs")
-    signature = Signature(kernel, arguments, ())
+    signature = OpSignature(kernel, arguments, ())
     return replace(signature, results=tuple(_result(signature, p, uses, dtypes) for p in results))
 
 
@@ -198,7 +198,13 @@ def _tensors(
             continue
         if param.name in mutates and param.optional:
             _refuse(kernel, f"{param.name}, mutated and optional", "a mutated tensor that every call gives")
-        kind = Kind.MUTATED if param.name in mutates else Kind.OPTIONAL if param.optional else Kind.TENSOR
+        kind = (
+            SchemaType.MUTATED
+            if param.name in mutates
+            else SchemaType.OPTIONAL
+            if param.optional
+            else SchemaType.TENSOR
+        )
         yield Argument(param.name, kind, None if param.optional else REQUIRED, param.dims)
 
 
@@ -208,10 +214,10 @@ def _numbers(kernel: Kernel) -> Iterator[Argument]:
     for param in kernel.params:
         match param:
             case ScalarParam():
-                kind = Kind.FLOAT if param.dtype.is_float else Kind.INT
+                kind = SchemaType.FLOAT if param.dtype.is_float else SchemaType.INT
                 yield Argument(param.name, kind, REQUIRED if param.default is None else param.default)
             case KeywordParam(auto=True):
-                yield Argument(param.name, Kind.BLOCK, None)
+                yield Argument(param.name, SchemaType.BLOCK, None)
             case KeywordParam():
                 kind = _KINDS.get(str(annotations[param.name])) if param.required else _KINDS.get(type(param.default))
                 if param.required and kind is None:
@@ -224,30 +230,29 @@ def _numbers(kernel: Kernel) -> Iterator[Argument]:
                 pass
 
 
-_KINDS: dict[object, Kind] = {
-    bool: Kind.FLAG, int: Kind.FIXED, float: Kind.FLOAT, str: Kind.TEXT,
-    "bool": Kind.FLAG, "int": Kind.FIXED, "float": Kind.FLOAT, "str": Kind.TEXT,
-    "<class 'bool'>": Kind.FLAG, "<class 'int'>": Kind.FIXED, "<class 'float'>": Kind.FLOAT, "<class 'str'>": Kind.TEXT,
-}  # fmt: skip
+_OF_TYPE = {bool: SchemaType.FLAG, int: SchemaType.FIXED, float: SchemaType.FLOAT, str: SchemaType.TEXT}
+_KINDS: dict[object, SchemaType] = {
+    key: found for kind, found in _OF_TYPE.items() for key in (kind, kind.__name__, str(kind))
+}
 """By a default's type, and by an annotation as it is written."""
 
 
-def _result(signature: Signature, param: TensorParam, uses: Uses, dtypes: Mapping[str, DType | str]) -> Result:
+def _result(signature: OpSignature, param: TensorParam, uses: Uses, dtypes: Mapping[str, DType | str]) -> Result:
     """A gradient ``dx`` has the dtype of ``x``, another result that of the first tensor that is no promise of
     integers, unless declared."""
     kernel, arguments = signature.kernel, signature.arguments
-    tensors = [a for a in arguments if a.kind in (Kind.TENSOR, Kind.MUTATED)]
+    tensors = [a for a in arguments if a.kind in (SchemaType.TENSOR, SchemaType.MUTATED)]
     known = {symbol_of(d) for a in tensors for d in a.dims if isinstance(d, str)}
     unknown = [d for d in param.dims if isinstance(d, str) and symbol_of(d) not in known]
     if unknown:
         _refuse(
             kernel, f"{param.name} has {unknown[0]}, which no argument has", "results with the arguments' dimensions"
         )
-    positions = {a.name: i for i, a in enumerate(arguments) if a.kind.is_tensor and a.kind is not Kind.OPTIONAL}
+    positions = {a.name: i for i, a in enumerate(arguments) if a.kind.is_tensor and a.kind is not SchemaType.OPTIONAL}
     promised = {t.name for t in kernel.tensors if t.promise is not None}
     first = next((a for a in tensors if a.name not in promised), arguments[0])
     declared = dtypes.get(param.name, param.name[1:] if param.name[1:] in positions else first.name)
-    like = next(i for i, a in enumerate(arguments) if a.kind in (Kind.TENSOR, Kind.MUTATED))
+    like = next(i for i, a in enumerate(arguments) if a.kind in (SchemaType.TENSOR, SchemaType.MUTATED))
     zero = param.name in uses.added
     if declared in positions:
         return Result(param.name, param.dims, positions[str(declared)], zero=zero)

@@ -86,7 +86,7 @@ def recover(protocol: Protocol) -> Protocol:
     barriers = tuple(b for b in protocol.barriers if b.name not in taken)
     found = replace(protocol, barriers=barriers, pipelines=(*protocol.pipelines, *pipelines))
     known = Pipelines(found)
-    return replace(found, roles=tuple(replace(r, body=_Reading(known).nodes(r.body)) for r in protocol.roles))
+    return replace(found, roles=tuple(replace(r, body=_RoleReading(known).nodes(r.body)) for r in protocol.roles))
 
 
 @dataclass
@@ -180,7 +180,7 @@ def _split(use: Expr) -> tuple[int, Expr]:
     return (use.offset, use - use.offset) if isinstance(use, Sum) else (0, use)
 
 
-class _Reading:
+class _RoleReading:
     """Reads the program of one role: ops on slots, parities and bytes become ops on uses.
 
     A slot tells its use up to whole laps: it is taken to be the last one up to the use that the role waited for

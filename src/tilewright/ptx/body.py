@@ -15,6 +15,7 @@ from tilewright.ptx.syntax import (
     Address,
     CallArguments,
     Guard,
+    Identifier,
     Immediate,
     Instruction,
     KernelParameter,
@@ -25,7 +26,6 @@ from tilewright.ptx.syntax import (
     Pragma,
     Register,
     Special,
-    Symbol,
     Variable,
     Vector,
 )
@@ -103,7 +103,7 @@ class BodyReader:
             name = self.tokens.text[label]
             if NAME.match(name) is None:
                 self.tokens.refuse(label, "a label")
-            self.scopes.declare(label, name, Symbol(self.scopes.unique(name)))
+            self.scopes.declare(label, name, Identifier(self.scopes.unique(name)))
 
     def _label(self, at: int) -> int:
         name, text = self.scopes.unique(self.tokens.text[at]), self.tokens.text
@@ -119,7 +119,7 @@ class BodyReader:
 
     def _target(self, at: int) -> str:
         meant = self.scopes.meaning(at)
-        if not isinstance(meant, Symbol):
+        if not isinstance(meant, Identifier):
             self.tokens.refuse(at, "a label or function")
         return meant.name
 
@@ -147,7 +147,7 @@ class BodyReader:
         found, behind = variables(self.tokens, at, False)
         for variable in found:
             unique = self.scopes.unique(variable.name)
-            self.scopes.declare(at, variable.name, Symbol(unique))
+            self.scopes.declare(at, variable.name, Identifier(unique))
             kept = self.shared if variable.space == "shared" else self.local
             kept.append(replace(variable, name=unique))
         return behind
@@ -291,7 +291,7 @@ class BodyReader:
             if text[at + 2] == "!":
                 self.tokens.refuse(at + 2, "a register")
             return Pair(first, self.scopes.meaning(at + 2)), at + 3
-        if text[at + 1] in ("+", "-") and isinstance(first, Symbol):
+        if text[at + 1] in ("+", "-") and isinstance(first, Identifier):
             offset, at = constant(self.tokens, at + 1)
             return Address(first, signed(offset.bits)), at
         return first, at + 1
@@ -304,7 +304,7 @@ class BodyReader:
         else:
             base = self.scopes.meaning(at)
             at += 1
-        if not isinstance(base, Register | Symbol | Immediate | Special):
+        if not isinstance(base, Register | Identifier | Immediate | Special):
             self.tokens.refuse(at - 1, "a register, variable or constant")
         offset = 0
         if text[at] == "+" or text[at] == "-":

@@ -12,7 +12,7 @@ from functools import cached_property
 from typing import NoReturn
 
 from tilewright.diag import Location, fail
-from tilewright.ptx.syntax import Entry, Guard, Instruction, Symbol
+from tilewright.ptx.syntax import Entry, Guard, Identifier, Instruction
 
 _LEAVES = frozenset(("ret", "exit", "trap"))
 _ENDS = _LEAVES | {"bra", "brx"}
@@ -146,7 +146,7 @@ def _name(entry: Entry, branch: Instruction, operand: int) -> str:
     """The label, or list of labels, that operand ``operand`` names."""
     named = branch.operands[operand] if operand < len(branch.operands) else None
     known = entry.labels if branch.opcode == "bra" else entry.targets
-    if not isinstance(named, Symbol) or named.name not in known:
+    if not isinstance(named, Identifier) or named.name not in known:
         _refuse(entry, branch, "a label of the body as the target of a branch")
     return named.name
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from tilewright.ptx.body import BodyReader
 from tilewright.ptx.declarations import LINKAGE, SPACES, number, parameters, variables
-from tilewright.ptx.syntax import Entry, Module, Operand, Symbol, Variable
+from tilewright.ptx.syntax import Entry, Identifier, Module, Operand, Variable
 from tilewright.ptx.tokens import NAME, NUMBER, Tokens, tokens
 
 
@@ -108,7 +108,7 @@ class _ModuleReader:
                     self.tokens.refuse(start, "a name that is new in the module", "PTX003", variable.name)
                 if known is None or known.external:
                     self.variables[variable.name] = variable
-                self.names[variable.name] = Symbol(variable.name)
+                self.names[variable.name] = Identifier(variable.name)
         else:
             self.tokens.refuse(self.at, "a directive of module scope")
 
@@ -127,13 +127,13 @@ class _ModuleReader:
         if text[self.at] == "(":
             own, self.at = parameters(self.tokens, self.at)
         directives = self._directives()
-        self.names[name] = Symbol(name)
+        self.names[name] = Identifier(name)
         shared = tuple(v for v in self.variables.values() if v.space == "shared")
         if text[self.at] == ";":
             made = Entry(name, own, directives, shared, results=results, external=True)
             self.at += 1
         elif text[self.at] == "{":
-            body = BodyReader(self.tokens, {**self.names, **{p.name: Symbol(p.name) for p in (*own, *results)}})
+            body = BodyReader(self.tokens, {**self.names, **{p.name: Identifier(p.name) for p in (*own, *results)}})
             self.at = body.read(self.at, self.files, [*own, *results])
             made = Entry(
                 name,

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from tilewright.ptx.constants import literal
-from tilewright.ptx.syntax import Operand, Register, Special, Symbol, Vector
+from tilewright.ptx.syntax import Identifier, Operand, Register, Special, Vector
 from tilewright.ptx.tokens import NAME, Tokens
 
 _SPECIAL = frozenset((
@@ -94,7 +94,7 @@ class Scopes:
         if operand is not None:
             return operand
         if token == "_":
-            return Symbol("_")
+            return Identifier("_")
         constant = literal(token)
         if constant is not None:
             return constant

@@ -25,7 +25,7 @@ class Immediate:
 
 
 @dataclass(frozen=True, slots=True)
-class Symbol:
+class Identifier:
     """A label, variable, parameter or function; ``_`` is the sink of results that nobody reads."""
 
     name: str
@@ -74,12 +74,12 @@ class Address:
     Without brackets, as in ``mov.u64 %rd1, symbol + 4``, it is the address itself.
     """
 
-    base: Register | Symbol | Immediate | Special
+    base: Register | Identifier | Immediate | Special
     offset: int = 0
     rest: tuple[Operand, ...] = ()
 
 
-Operand = Register | Immediate | Symbol | Special | Negated | Vector | CallArguments | Pair | Address
+Operand = Register | Immediate | Identifier | Special | Negated | Vector | CallArguments | Pair | Address
 
 
 @dataclass(frozen=True, slots=True)

@@ -49,7 +49,7 @@ Kernels = Callable[[KernelImage, LaunchShape], int]
 """Gives the driver's handle of a kernel."""
 
 
-class Plan:
+class LaunchPlan:
     """The steps of ``variant`` for arguments whose symbols have the values ``env``."""
 
     def __init__(

@@ -25,7 +25,7 @@ from tilewright.runtime.arguments import Described, describe
 from tilewright.runtime.binding import aliasing, bind, holds, refuse_left_out
 from tilewright.runtime.dependence import address_modulus, call_scalar
 from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
-from tilewright.runtime.plan import Plan
+from tilewright.runtime.plan import LaunchPlan
 from tilewright.runtime.promises import Failures
 from tilewright.runtime.scalars import int_scalar, packed
 
@@ -37,7 +37,7 @@ _MAX_GUARDED = 4
 _PLAIN = (tuple, list)
 
 Key = tuple[object, ...]
-Call = tuple[Sequence[object], tuple[int, ...], Plan | None, dict[str, Described] | None]
+Call = tuple[Sequence[object], tuple[int, ...], LaunchPlan | None, dict[str, Described] | None]
 """Of a call's arguments: what a key is made of, addresses, the plan if there is one, and their description, which
 PyTorch's tensors, read in place, do not need. A plain tuple: it is made at every launch."""
 
@@ -48,7 +48,7 @@ class Guarded(NamedTuple):
 
     check: guards.Check
     data_ptr: Callable[[Any], int]
-    plan: Plan
+    plan: LaunchPlan
     residues: tuple[tuple[int, int, int], ...]
     fixed: tuple[tuple[int, int], ...]
 
@@ -78,7 +78,7 @@ class Program:
         self._libraries: dict[str, int] = {}
         self._devices: set[int] = set()
         self._failures: dict[tuple[str, int], Failures] = {}
-        self._plans: dict[Key, Plan] = {}
+        self._plans: dict[Key, LaunchPlan] = {}
         self._guarded: tuple[Guarded, ...] = ()  # the latest first
 
         parameters = artifact.parameters
@@ -204,7 +204,7 @@ class Program:
         except Exception:  # another protocol, or a stranger's class, of which the description tells
             return self._look_up_described(values, handle)
 
-    def _served(self, plan: Plan, values: Sequence[Any], addresses: Sequence[int]) -> None:
+    def _served(self, plan: LaunchPlan, values: Sequence[Any], addresses: Sequence[int]) -> None:
         """Guard what a plan serves once it is looked up again: at the first, second, fourth, ... time, since making a
         guard costs more than a look-up."""
         plan.looked_up += 1
@@ -240,7 +240,7 @@ class Program:
 
     def _run(
         self,
-        plan: Plan,
+        plan: LaunchPlan,
         addresses: tuple[int, ...],
         described: dict[str, Described] | None,
         values: Sequence[object],
@@ -295,7 +295,9 @@ class Program:
     def _describe(self, values: Sequence[object], handle: int) -> dict[str, Described]:
         return {name: describe(name, values[i], handle) for i, name, _ in self._tensors}
 
-    def _build(self, key: Key, described: dict[str, Described] | None, values: Sequence[object], handle: int) -> Plan:
+    def _build(
+        self, key: Key, described: dict[str, Described] | None, values: Sequence[object], handle: int
+    ) -> LaunchPlan:
         if described is None:
             described = self._describe(values, handle)
         device = self._device(described)
@@ -314,7 +316,7 @@ class Program:
                 if holds(variant.predicate, env):
                     pairs = aliasing(self.artifact, described)
                     failures = self._failures_of(variant, device, context)
-                    plan = Plan(
+                    plan = LaunchPlan(
                         self.artifact,
                         variant,
                         env,

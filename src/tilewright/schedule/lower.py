@@ -20,7 +20,7 @@ from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.scan import ScanLowering
 from tilewright.schedule.skew import SYMBOL
 from tilewright.schedule.sort import SortLowering
-from tilewright.schedule.values import Scope
+from tilewright.schedule.values import LoweringScope
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import (
@@ -74,12 +74,12 @@ class Lowering(LoopLowering):
             return
         then, otherwise = Block(), Block()
         outer = self.scope
-        self.scope = Scope(outer.full | frozenset(spans), dict(outer.buffers))
+        self.scope = LoweringScope(outer.full | frozenset(spans), dict(outer.buffers))
         shared = len(self.shared)
         with self.into(then):
             self.body(self.kernel.body.block, split=True)
         self.spare = self.shared[shared:]
-        self.scope = Scope(outer.full, dict(outer.buffers))
+        self.scope = LoweringScope(outer.full, dict(outer.buffers))
         with self.into(otherwise):
             self.body(self.kernel.body.block, split=False)
         self.spare = []

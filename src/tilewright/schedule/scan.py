@@ -112,7 +112,7 @@ def other_lane(lowering: MoveLowering, buffer: SSAValue, bit: int, source: Opera
 
 
 @dataclass(frozen=True)
-class Block:
+class CoveredDigits:
     """What the covered digits are: thread bits, digits in registers, and the distance of two blocks."""
 
     bits: tuple[int, ...] = ()
@@ -136,7 +136,7 @@ class ScanLowering:
         self.modes = [] if self.cls is None else self.modes_of(self.cls)
         self.function = "fn" if op.function is None else op.function.value
         self.neutral = False
-        self.block = Block()
+        self.block = CoveredDigits()
         self.prefix: dict[tuple[tuple[Digit, int], ...], View | None] = {(): None}
 
     def modes_of(self, cls: int) -> list[tuple[Digit | int, int]]:
@@ -162,7 +162,7 @@ class ScanLowering:
         low = tuple(mode for mode, _ in self.modes[:first] if not isinstance(mode, int))
         self.group = prod(count for _, count, _ in low)
         local, total = self.grouped(elements, low)
-        self.block = Block(size=self.group)
+        self.block = CoveredDigits(size=self.group)
         rest = self.modes[first:]
         while rest:
             mode, stride = rest[0]
@@ -194,9 +194,9 @@ class ScanLowering:
         return step.finish([[chosen]])[0].buffers[0]
 
     # -- maps -------------------------------------------------------------------------------------------------------
-    def step(self, domain: Sequence[Digit]) -> Step:
+    def step(self, domain: Sequence[Digit]) -> StateMap:
         """A map over some digits."""
-        return Step(self, tuple(domain))
+        return StateMap(self, tuple(domain))
 
     def coordinate(self, domain: Sequence[Digit], floor: int, fixed: Values | None = None) -> Expr:
         """The least coordinate of the block of ``floor`` elements around a thread's, digits ``fixed`` in it."""
@@ -268,10 +268,10 @@ class ScanLowering:
         whole = step.choose(exists, step.combine(running, here), low)
         takes = all_of([negate(upper), exists]) if self.reverse else upper
         self.prefixed(step, theirs, takes)
-        self.block = Block((*self.block.bits, bit), self.block.digits, 2 * stride)
+        self.block = CoveredDigits((*self.block.bits, bit), self.block.digits, 2 * stride)
         return self.finished(step, whole)
 
-    def prefixed(self, step: Step, before: State, takes: Expr) -> None:
+    def prefixed(self, step: StateMap, before: State, takes: Expr) -> None:
         """Adds ``before`` to the prefixes of all groups of a block, where ``takes`` holds."""
         step.prefixes = {}
         for key, view in self.prefix.items():
@@ -282,7 +282,7 @@ class ScanLowering:
             joined = step.choose(self.begun(step.domain, dict(key)), step.combine(before, old), before)
             step.prefixes[key] = step.choose(takes, joined, old)
 
-    def finished(self, step: Step, total: State) -> View:
+    def finished(self, step: StateMap, total: State) -> View:
         """Emits a step; the new prefixes are kept, the total is returned."""
         *views, whole = step.finish([*step.prefixes.values(), total])
         self.prefix = {**self.prefix, **dict(zip(step.prefixes, views, strict=True))}
@@ -322,10 +322,10 @@ class ScanLowering:
                 before = step.choose(part > q, running[q], before)
             takes = part > 0
         self.prefixed(step, before, simplify(takes, lowering.placement.bounds))
-        self.block = Block((*self.block.bits, *bits), self.block.digits, stride * parts)
+        self.block = CoveredDigits((*self.block.bits, *bits), self.block.digits, stride * parts)
         return self.finished(step, running[0 if self.reverse else parts - 1])
 
-    def chain(self, step: Step, states: Sequence[State], exists: Sequence[Expr]) -> list[State]:
+    def chain(self, step: StateMap, states: Sequence[State], exists: Sequence[Expr]) -> list[State]:
         """The running states of neighbouring blocks, of which some may be empty."""
         found = list(states)
         if self.reverse:
@@ -385,7 +385,7 @@ class ScanLowering:
                 before = step.choose(takes, joined, here)
             self.prefix[at] = None
             step.prefixes[at] = before
-        self.block = Block(self.block.bits, (*self.block.digits, digit), stride * count)
+        self.block = CoveredDigits(self.block.bits, (*self.block.digits, digit), stride * count)
         return self.finished(step, running[0 if self.reverse else count - 1])
 
     # -- ends ---------------------------------------------------------------------------------------------------------
@@ -440,7 +440,7 @@ class ScanLowering:
 
 
 @dataclass
-class Step:
+class StateMap:
     """A map over some digits' registers, whose results are states."""
 
     scan: ScanLowering

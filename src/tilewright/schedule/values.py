@@ -42,7 +42,7 @@ _LIVE_PARTS = 8
 
 
 @dataclass
-class Scope:
+class LoweringScope:
     """What is known at one point: ranges that lie inside their domain, values that live in registers."""
 
     full: frozenset[Span]
@@ -63,7 +63,7 @@ class ValueLowering:
         self.block = Block()
         self.shared: list[t.Shared] = []
         self.spare: list[t.Shared] = []  # of the body that does not run where this one does
-        self.scope = Scope(frozenset())
+        self.scope = LoweringScope(frozenset())
         self.loops: int = 0
         self.conversions: dict[tuple[RegisterLayout, RegisterLayout, int], ConversionPlan] = {}
         self.staged_tiles: dict[tuple[Operation, DType, int], SSAValue] = {}

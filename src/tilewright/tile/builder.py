@@ -21,7 +21,7 @@ from tilewright.tile import dialect
 from tilewright.tile.accesses import Accesses
 from tilewright.tile.ops import COUNTER, program_index, string
 from tilewright.tile.presence import Presence
-from tilewright.tile.streams import Loop, check_rebinding, enter
+from tilewright.tile.streams import OpenLoop, check_rebinding, enter
 
 MAX_TILE_ELEMENTS = 1 << 20
 """A tile that large by pinned extents alone fits no CTA's registers and shared memory, whatever the schedule."""
@@ -42,7 +42,7 @@ class KernelBuilder:
         self._chosen_sizes = chosen_sizes  # extents of tw.auto axes: how large they get is the schedule's care
         self._body = block
         self._blocks = [block]
-        self._loops = list[Loop]()
+        self._loops = list[OpenLoop]()
         self._closed = set[str]()  # counters of streams that have ended
         self._grid: tuple[Expr, ...] | None = None
         self._bounds = dict[tuple[Expr, int], None]()

@@ -161,12 +161,12 @@ def _segments(sizes: tuple[int, ...]) -> DenseArrayBase:
 
 
 @lru_cache(maxsize=1 << 10)
-def _counts_operands(kind: type[Op]) -> bool:
+def _counts_operands(kind: type[DialectOp]) -> bool:
     """Ops of a class say how many operands belong to each variadic part."""
     return any(isinstance(option, AttrSizedOperandSegments) for option in kind.get_irdl_definition().options)
 
 
-class Op(IRDLOperation, metaclass=OpClass):
+class DialectOp(IRDLOperation, metaclass=OpClass):
     """Base of the ops of our dialects. The constructor is xDSL's for what these take, without its search for the form
     of every argument: operands are values, or sequences of values where the definition is variadic. Parts that an op
     has none of are left as the class has them, empty; no op of ours has successors or properties."""
@@ -221,7 +221,7 @@ class Op(IRDLOperation, metaclass=OpClass):
         """xDSL would look for default attributes here; no op of ours has any (a test says so)."""
 
 
-class TileOp(Op):
+class TileOp(DialectOp):
     """Base of all ops; ``loc`` is the user's ``file:line``."""
 
     loc = opt_attr_def(StringAttr)

@@ -36,7 +36,7 @@ class _Contents:
 
 
 @dataclass(frozen=True)
-class Loop:
+class OpenLoop:
     """An open stream: its counter, and the names that were live when it was entered."""
 
     stream: OpenStream
@@ -48,7 +48,7 @@ class Loop:
     line: int
 
 
-def enter(stream: OpenStream, counter: str, frame: FrameType, is_dead: Callable[[object], bool]) -> Loop:
+def enter(stream: OpenStream, counter: str, frame: FrameType, is_dead: Callable[[object], bool]) -> OpenLoop:
     """Remember the frame's live names; values of streams that have ended are dead.
 
     Refuses (LNG011) whatever is not a plain ``for name in tw.stream(...)``: an enumerate or a generator in between
@@ -58,7 +58,7 @@ def enter(stream: OpenStream, counter: str, frame: FrameType, is_dead: Callable[
     if target is None:
         _refuse_iteration(frame)
     entry = {name: (value, _contents(value, _DEPTH)) for name, value in _names(frame).items() if not is_dead(value)}
-    return Loop(stream, counter, frame, target, entry, frame.f_lasti, frame.f_lineno)
+    return OpenLoop(stream, counter, frame, target, entry, frame.f_lasti, frame.f_lineno)
 
 
 def _loop_variable(frame: FrameType) -> str | None:
@@ -86,7 +86,7 @@ def _refuse_iteration(frame: FrameType) -> NoReturn:
     )
 
 
-def check_rebinding(loop: Loop, loop_value: object) -> None:
+def check_rebinding(loop: OpenLoop, loop_value: object) -> None:
     """Refuse (LNG010) a name that was live at entry and means something else now."""
     now = _names(loop.frame)
     if now.get(loop.target) is not loop_value:
@@ -169,7 +169,7 @@ def _exchanged(name: str, value: object) -> str:
     return f"the contents of {name} are exchanged in the stream's body"
 
 
-def _refuse(loop: Loop, name: str, old: object, found: str) -> NoReturn:
+def _refuse(loop: OpenLoop, name: str, old: object, found: str) -> NoReturn:
     if isinstance(old, Fragment):
         help = f"write the fragment: {name}.set(new) or {name} += new"
     elif isinstance(old, Traced):
@@ -185,7 +185,7 @@ def _refuse(loop: Loop, name: str, old: object, found: str) -> NoReturn:
     )
 
 
-def _last_binding(loop: Loop, name: str) -> Location:
+def _last_binding(loop: OpenLoop, name: str) -> Location:
     """The last line of the loop's body that binds ``name``; the loop's own line if bytecode doesn't tell."""
     code = loop.frame.f_code
     line, found, end = loop.line, loop.line, None

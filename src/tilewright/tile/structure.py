@@ -134,7 +134,7 @@ def _print_arg(printer: Printer, name: StringAttr, arg: SSAValue) -> None:
     printer.print_attribute(arg.type)
 
 
-class _Access(TileOp):
+class _TensorAccess(TileOp):
     """Shared by accesses to tensors: one coordinate per dimension; a range keeps its axis, an expression drops it."""
 
     tensor = operand_def(TensorType)
@@ -158,7 +158,7 @@ class _Access(TileOp):
 
 
 @irdl_op_definition
-class Load(_Access):
+class Load(_TensorAccess):
     """The tensor's elements at the coordinates' domains; where an integer that was loaded leads outside, 0."""
 
     name = "tile.load"
@@ -177,7 +177,7 @@ class Load(_Access):
         self._verify_tile(tile_type(self.result))
 
 
-class _Writing(_Access):
+class _TensorWrite(_TensorAccess):
     """Shared by the accesses that write a tile."""
 
     value = operand_def(TileType)
@@ -191,14 +191,14 @@ class _Writing(_Access):
 
 
 @irdl_op_definition
-class Store(_Writing):
+class Store(_TensorWrite):
     """Writes the tile's domain; each element is written by one program, once."""
 
     name = "tile.store"
 
 
 @irdl_op_definition
-class ReduceAdd(_Writing):
+class ReduceAdd(_TensorWrite):
     """Adds the tile's domain to the tensor; programs may overlap."""
 
     name = "tile.reduce_add"

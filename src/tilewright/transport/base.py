@@ -12,7 +12,7 @@ from xdsl.irdl import irdl_attr_definition, opt_attr_def
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.tile.dialect import DTypeAttr, ExprAttr
-from tilewright.tile.ops import Op, integer, string
+from tilewright.tile.ops import DialectOp, integer, string
 
 SHARED_BASE_ALIGN_BYTES = 1024
 """Offsets into dynamic shared memory count from a multiple of this: the period of the widest swizzle
@@ -59,7 +59,7 @@ def shared_of(value: SSAValue) -> SharedType:
     return value.type
 
 
-class TransportOp(Op):
+class TransportOp(DialectOp):
     """Base of all ops; ``loc`` is the user's ``file:line``, ``note`` the tile op it came from."""
 
     loc = opt_attr_def(StringAttr)

@@ -7,7 +7,7 @@ from html import escape
 
 from tilewright.artifact.schema import ASSUMED, KernelImage, Obligation
 from tilewright.base.expr import TRUE
-from tilewright.jit.inspection import Agreement, Inspection, Launched, NotLaunched, Refused, TileMap
+from tilewright.jit.inspection import Agreement, Inspection, Launched, NotLaunched, RefusedKernel, TileMap
 from tilewright.viz.report_code import cuda_html, python_html
 from tilewright.viz.report_map import corner_picture, corner_words, warp_picture
 from tilewright.viz.report_pipeline import pipeline_section
@@ -43,10 +43,10 @@ _OBLIGATIONS = {
 _SHOWN_OPCODES = 12
 
 
-def report_html(results: Sequence[Inspection | Refused]) -> str:
+def report_html(results: Sequence[Inspection | RefusedKernel]) -> str:
     """The page, one section a kernel."""
     names = ", ".join(r.name for r in results)
-    body = "\n".join(part for r in results for part in (_refused(r) if isinstance(r, Refused) else _kernel(r)))
+    body = "\n".join(part for r in results for part in (_refused(r) if isinstance(r, RefusedKernel) else _kernel(r)))
     links = " · ".join(f'<a href="#{escape(r.name)}">{escape(r.name)}</a>' for r in results)
     return f"""<!doctype html>
 <html lang="en">
@@ -85,7 +85,7 @@ def _kernel(r: Inspection) -> Iterator[str]:
     yield "</section>"
 
 
-def _refused(r: Refused) -> Iterator[str]:
+def _refused(r: RefusedKernel) -> Iterator[str]:
     yield f'<section id="{escape(r.name)}">'
     yield f'<h2>{escape(r.name)}</h2>\n<p class="bad">Not compiled.</p>'
     yield f"<pre>{python_html(r.source)}</pre>\n<h3>Why</h3>\n<pre>{escape(r.text)}</pre>"

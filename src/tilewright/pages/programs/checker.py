@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 
 from tilewright.diag import Diagnostic, Label
-from tilewright.pages.programs.heap import NONE, Heap, Record, Step, apart
+from tilewright.pages.programs.heap import NONE, Heap, PathStep, RequestSlots, apart
 from tilewright.pages.programs.ops import (
     AskPlace,
     Body,
@@ -34,7 +34,7 @@ STATES = 512
 """Of one point of a program; more are not decided."""
 
 _MOST_STEPS = 12
-_EMPTY = Record()
+_EMPTY = RequestSlots()
 _SOURCE = "docs/paged.md, rules of cache programs"
 
 
@@ -101,9 +101,9 @@ class _Checker:
         self.slots = frozenset(p.name for op in ops if isinstance(p := getattr(op, "place", None), Place) and p.each)
         self.has_requests = any(isinstance(op, RepeatLoop) and op.each for op in ops)
         self.bodies: dict[int, _BodyFacts] = {}
-        self.texts: dict[Record, str] = {}
+        self.texts: dict[RequestSlots, str] = {}
         self.memo: dict[tuple[int, tuple[object, ...]], list[Heap]] = {}
-        self.iterations: dict[tuple[Record, tuple[object, ...]], list[tuple[Heap, Record]]] = {}
+        self.iterations: dict[tuple[RequestSlots, tuple[object, ...]], list[tuple[Heap, RequestSlots]]] = {}
 
     def run(self) -> CheckedProgram:
         try:
@@ -238,13 +238,13 @@ class _Checker:
             for end, new in self.iterations[record, key]:
                 yield self._counted(_with_others(end, heap, dict(zip(origins, end.others, strict=True)), record), new)
 
-    def _order(self, record: Record) -> str:
+    def _order(self, record: RequestSlots) -> str:
         """What records are sorted by, so that paths are the same in every run."""
         if record not in self.texts:
             self.texts[record] = repr(record)
         return self.texts[record]
 
-    def _iteration(self, op: RepeatLoop, entered: Heap, record: Record) -> Iterator[tuple[Heap, Record]]:
+    def _iteration(self, op: RepeatLoop, entered: Heap, record: RequestSlots) -> Iterator[tuple[Heap, RequestSlots]]:
         """The states behind the body, and what the request's slots hold then."""
         entered.open_record(record)
         entered.step(op.where, "a request")
@@ -252,7 +252,7 @@ class _Checker:
             for h in self._closed(end, op.body, op, "the end of a request's iteration"):
                 yield h, h.close_record(self.slots)
 
-    def _counted(self, heap: Heap, new: Record) -> Heap:
+    def _counted(self, heap: Heap, new: RequestSlots) -> Heap:
         """The request is done, and of the record that its iteration made of it."""
         assert heap.chosen is not None
         heap.done |= {heap.chosen}
@@ -380,9 +380,9 @@ def _flat(body: Body) -> Iterator[PageOp]:
             yield from _flat(op.body)
 
 
-def _steps(path: Step | None) -> list[Step]:
+def _steps(path: PathStep | None) -> list[PathStep]:
     """From the first to the last."""
-    found: list[Step] = []
+    found: list[PathStep] = []
     while path is not None:
         found.append(path)
         path = path.before
@@ -398,7 +398,7 @@ def _left(heap: Heap) -> Heap:
     return made
 
 
-def _with_others(end: Heap, begin: Heap, image: dict[Record, Record], record: Record) -> Heap:
+def _with_others(end: Heap, begin: Heap, image: dict[RequestSlots, RequestSlots], record: RequestSlots) -> Heap:
     """Behind an iteration that did not depend on other requests: theirs are as its events left them."""
     made = end.copy()
     made.records, made.done, made.after = (

@@ -62,7 +62,7 @@ class Stored(_Hashed):
 
 
 @dataclass(frozen=True)
-class Record(_Hashed):
+class RequestSlots(_Hashed):
     """What the slots of a request hold, in the order of names; ``local`` storages no other request reaches."""
 
     slots: tuple[tuple[str, Held], ...] = ()
@@ -72,16 +72,16 @@ class Record(_Hashed):
 
 
 @dataclass(frozen=True)
-class Step:
+class PathStep:
     """One step of the path that led to a state; ``handle`` 0 is a turn of control."""
 
-    before: Step | None
+    before: PathStep | None
     where: Location
     what: str
     handle: int = 0
 
 
-Records = frozenset[Record]
+Records = frozenset[RequestSlots]
 NONE: Records = frozenset()
 
 
@@ -98,9 +98,9 @@ class Heap:
         self.places: dict[str, Held] = {}
         self.facts: dict[int, bool] = {}
         self.records = self.done = self.after = NONE
-        self.chosen: Record | None = None
-        self.others: tuple[Record, ...] = ()
-        self.path: Step | None = None
+        self.chosen: RequestSlots | None = None
+        self.others: tuple[RequestSlots, ...] = ()
+        self.path: PathStep | None = None
 
     def copy(self) -> Heap:
         made = object.__new__(Heap)
@@ -125,7 +125,7 @@ class Heap:
         )
 
     def step(self, where: Location, what: str, handle: int = 0) -> None:
-        self.path = Step(self.path, where, what, handle)
+        self.path = PathStep(self.path, where, what, handle)
 
     # -- holders ------------------------------------------------------------------------------------------------------
     def holders(self) -> Iterator[Held]:
@@ -189,13 +189,13 @@ class Heap:
         )
 
     # -- records ------------------------------------------------------------------------------------------------------
-    def open_record(self, record: Record) -> None:
+    def open_record(self, record: RequestSlots) -> None:
         """An iteration begins: what the slots of its request hold becomes reachable."""
         self.chosen = record
         self.places.update(record.slots)
         self.storages.update(record.local)
 
-    def close_record(self, slots: frozenset[str]) -> Record:
+    def close_record(self, slots: frozenset[str]) -> RequestSlots:
         """The iteration is over: its slots as a record, whose own storages are numbered by the order of names."""
         held = sorted((name, h) for name, h in self.places.items() if name in slots)
         for name, _ in held:
@@ -211,7 +211,7 @@ class Heap:
         stored = tuple((new, self.storages[old]) for old, new in local.items())
         for old in [s for s in self.storages if s[0] < 0 or s in local]:
             del self.storages[old]
-        return Record(tuple((name, _moved(h, local)) for name, h in held), stored)
+        return RequestSlots(tuple((name, _moved(h, local)) for name, h in held), stored)
 
     def _adopt(self, outer: frozenset[StorageId]) -> dict[StorageId, StorageId]:
         """Storages of the request that outlive its iteration elsewhere get other numbers: from old to new ones."""
@@ -231,7 +231,7 @@ def apart(records: Records) -> bool:
     return all(h.storage[0] < 0 for r in records for _, h in r.slots)
 
 
-def _reaches(record: Record, storage: StorageId) -> bool:
+def _reaches(record: RequestSlots, storage: StorageId) -> bool:
     return storage[0] >= 0 and any(h.storage == storage for _, h in record.slots)
 
 
@@ -267,6 +267,6 @@ def _stored(stored: Stored, change: Callable[[Cover], Cover | None]) -> Stored:
     return Stored(stored.table, least_hazards(kept), _duty(stored.duty, change))
 
 
-def _record(record: Record, change: Callable[[Cover], Cover | None]) -> Record:
+def _record(record: RequestSlots, change: Callable[[Cover], Cover | None]) -> RequestSlots:
     slots = tuple((name, _held(h, change)) for name, h in record.slots)
-    return Record(slots, tuple((i, _stored(s, change)) for i, s in record.local))
+    return RequestSlots(slots, tuple((i, _stored(s, change)) for i, s in record.local))

@@ -28,7 +28,7 @@ from tilewright.ptx.machine.state import WINDOW_OFFSET, State, wide, window_addr
 from tilewright.ptx.opcodes import find
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED, is_signed, unsigned, width
-from tilewright.ptx.syntax import CallArguments, Immediate, Instruction, Pair, Register, Symbol, Vector
+from tilewright.ptx.syntax import CallArguments, Identifier, Immediate, Instruction, Pair, Register, Vector
 
 Handler = Callable[..., list[Bits] | None]
 
@@ -151,7 +151,7 @@ class Effects(State):
     def _call(self, i: Instruction, lanes: Bits, given: list[Any]) -> None:
         """``vprintf`` prints nothing and returns 0. Other functions are not executed."""
         match i.operands:
-            case (CallArguments((Symbol(result),)), Symbol("vprintf"), *_):
+            case (CallArguments((Identifier(result),)), Identifier("vprintf"), *_):
                 self.spaces.store("param", lanes, self.symbol(result, None), [np.zeros(len(lanes), np.uint32)], 4)
             case _:
                 self.lacking(i, lanes)

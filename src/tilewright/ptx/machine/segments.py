@@ -20,6 +20,7 @@ from tilewright.ptx.opcodes.words import UNSIGNED, is_signed, is_type, unsigned,
 from tilewright.ptx.ssa import Ssa
 from tilewright.ptx.syntax import (
     Address,
+    Identifier,
     Immediate,
     Instruction,
     Negated,
@@ -27,7 +28,6 @@ from tilewright.ptx.syntax import (
     Pair,
     Register,
     Special,
-    Symbol,
     Vector,
 )
 
@@ -229,9 +229,9 @@ class Compiler:
                 return self._constant(immediate(operand, type or "b64"))
             case Special(name):
                 return self._cut(f"M.special({name!r}, x)", "b64" if name.endswith("64") else "b32", type)
-            case Symbol("_"):
+            case Identifier("_"):
                 return "None"
-            case Symbol(name):
+            case Identifier(name):
                 return self._cut(f"M.symbol({name!r}, x)", "b64", type)
             case Address(base, offset, rest):
                 return self._address(base, offset, rest)
@@ -347,7 +347,7 @@ class Compiler:
             if access != "w" or isinstance(o, Address):
                 given.append(
                     self._value(
-                        o, type if isinstance(o, Immediate | Symbol) or (access == "r" and i.opcode == "st") else ""
+                        o, type if isinstance(o, Immediate | Identifier) or (access == "r" and i.opcode == "st") else ""
                     )
                 )
         guard = self._kept(i)

@@ -9,7 +9,7 @@ from math import prod
 
 from tilewright.base.expr import Expr
 from tilewright.hw.target import Target
-from tilewright.lang.schedule import Mode, Schedule
+from tilewright.lang.schedule import RoleMode, Schedule
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.accumulator_placement import MAX_REGISTERS, Refused, fragment_words, place_around
@@ -120,7 +120,7 @@ def pinned(candidate: Candidate, pins: Schedule) -> Candidate | None:
     """The candidate with a person's pins in place; None if it is another one than he asked for."""
     if pins.consumers is not None and candidate.warpgroups * candidate.ping_pong != pins.consumers:
         return None
-    if pins.mode is not None and (candidate.ping_pong > 1) != (pins.mode is Mode.PINGPONG):
+    if pins.mode is not None and (candidate.ping_pong > 1) != (pins.mode is RoleMode.PINGPONG):
         return None
     cluster = pins.cluster or candidate.cluster
     return replace(candidate, stages=pins.stages, pipelined=pins.stages is not None, cluster=cluster)
@@ -134,7 +134,7 @@ def unknown_pins(pins: Schedule) -> str:
             ("warps", pins.warps),
             ("persistent", None if pins.persistent in (None, True) else pins.persistent),
             ("vector", pins.vector),
-            ("mode", pins.mode if pins.mode is Mode.PLAIN else None),
+            ("mode", pins.mode if pins.mode is RoleMode.PLAIN else None),
         )
         if value is not None
     ]

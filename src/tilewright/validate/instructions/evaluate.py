@@ -10,13 +10,13 @@ import numpy as np
 
 from tilewright.ptx.syntax import (
     Address,
+    Identifier,
     Immediate,
     Instruction,
     Negated,
     Operand,
     Register,
     Special,
-    Symbol,
     Vector,
 )
 from tilewright.validate.arithmetic import Arithmetic, bits_of
@@ -116,7 +116,7 @@ class Instructions:
                 return self.terms.const(width, bits)
             case Special(name):
                 return self.values.among(self._special(name, width), self.program.threads)
-            case Symbol(name):
+            case Identifier(name):
                 return self._symbol(name, width)
             case Vector(items):
                 part = width // len(items)
@@ -194,7 +194,7 @@ class Instructions:
         match operand:
             case Register(name):
                 self.program.put(name, self.guarded(name, value), needs)
-            case Symbol("_"):
+            case Identifier("_"):
                 pass
             case _:
                 raise Undecided(f"destination {operand}", f"line {self.instruction.line}")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from tilewright.ptx.syntax import Address, Instruction, Symbol, Vector
+from tilewright.ptx.syntax import Address, Identifier, Instruction, Vector
 from tilewright.validate.arithmetic import bits_of
 from tilewright.validate.bounds import Reading
 from tilewright.validate.cases import Condition
@@ -21,7 +21,7 @@ def _ld(machine: Instructions, i: Instruction) -> None:
     assert isinstance(source, Address)
     kind = i.modifiers[-1]
     if i.modifiers[0] == "param":
-        assert isinstance(source.base, Symbol)
+        assert isinstance(source.base, Identifier)
         if source.offset:
             raise Undecided("a part of a parameter", f"line {i.line}")
         machine.result(target, machine.values.resize(machine.program.parameters[source.base.name], bits_of(kind)))
