@@ -22,7 +22,8 @@ from hypothesis.stateful import (
 
 from tilewright import pages
 from tilewright.diag import TilewrightError
-from tilewright.pages.pool import PagePool, _SizeClass
+from tilewright.pages.pool import PagePool
+from tilewright.pages.size_class import SizeClass
 
 PAGES = 24
 PAGE = 4
@@ -249,7 +250,7 @@ TestPool.settings = settings(max_examples=150, stateful_step_count=40, deadline=
 
 PLANTED = {
     "events of earlier owners are forgotten": (PagePool, "_guarded", lambda *_: None),
-    "pages keep their generation": (_SizeClass, "retag", lambda *_: None),
+    "pages keep their generation": (SizeClass, "retag", lambda *_: None),
     "frees are not deferred": (PagePool, "_freed", lambda self, size, free, _: self._push(size, free)),
 }
 

@@ -38,7 +38,8 @@ from tilewright.pages.programs.lifetime import PoolPlan, SizeChoice, choose_page
 
 if TYPE_CHECKING:
     from tilewright.pages.oplog import OperationLog
-    from tilewright.pages.pool import HostPoison, PagePool, PoolStats
+    from tilewright.pages.poison import HostPoison
+    from tilewright.pages.pool import PagePool, PoolStats
     from tilewright.pages.replaying import replay
     from tilewright.pages.sequences import Appended, PageSequence, append, block_table
     from tilewright.pages.tables import BlockTable, Discharge, PageIndices, SlotMapping
@@ -96,9 +97,16 @@ def __getattr__(name: str) -> object:
     if name not in __all__:
         raise AttributeError(f"module 'tilewright.pages' has no attribute {name!r}")
     try:
-        from tilewright.pages import oplog, pool, replaying, sequences, tables  # noqa: PLC0415 - NumPy loads with them
+        from tilewright.pages import (  # noqa: PLC0415 - NumPy loads with them
+            oplog,
+            poison,
+            pool,
+            replaying,
+            sequences,
+            tables,
+        )
     except ModuleNotFoundError as error:
         refuse_missing(error, f"pages.{name}")
-    for module in (oplog, pool, replaying, sequences, tables):
+    for module in (oplog, poison, pool, replaying, sequences, tables):
         globals().update({n: vars(module)[n] for n in __all__ if n in vars(module)})
     return globals()[name]

@@ -20,10 +20,9 @@ from numpy.typing import ArrayLike, NDArray
 from tilewright.diag import fail, shown
 from tilewright.pages.handles import GENERATION, GENERATION_BITS, PAGE, PAGE_BITS, SIZE
 from tilewright.pages.oplog import OperationLog, Primitive
+from tilewright.pages.poison import PageGuard
 from tilewright.pages.prefix import PrefixTree
-
-Handles = NDArray[np.int64]
-Pages = NDArray[np.int32]
+from tilewright.pages.size_class import Handles, Pages, SizeClass, longest_run
 
 
 class PassingEvent(Protocol):
@@ -35,18 +34,6 @@ class PassingEvent(Protocol):
 
     def synchronize(self) -> object:
         """Wait until it has."""
-        ...
-
-
-class PageGuard(Protocol):
-    """Debug mode: a pattern in freed pages, by page size and numbers; see ``HostPoison``."""
-
-    def poison(self, page_tokens: int, pages: Pages) -> None:
-        """Write the pattern."""
-        ...
-
-    def intact(self, page_tokens: int, pages: Pages) -> NDArray[np.bool_]:
-        """For each page, whether it still holds the pattern."""
         ...
 
 
@@ -69,56 +56,9 @@ class PoolStats:
     fragmentation: float
 
 
-class _SizeClass:
-    """The pages of one size. The memoryviews are the arrays, with quick access to one element."""
-
-    def __init__(self, number: int, tokens: int, count: int) -> None:
-        self.number, self.tokens, self.count = number, tokens, count
-        self.refs_array = np.zeros(count, np.int32)
-        self.handles_array = np.arange(count, dtype=np.int64) | (number << PAGE_BITS)
-        self.free_array = np.arange(count - 1, -1, -1, dtype=np.int32)
-        self.marks = np.zeros(count, np.int32)
-        self.refs = memoryview(_buffer(self.refs_array))
-        self.handles = memoryview(_buffer(self.handles_array))
-        self.free = memoryview(_buffer(self.free_array))
-        self.top = count
-        self.least_free = count
-
-    @property
-    def peak(self) -> int:
-        """Most pages that were not free at once."""
-        return self.count - self.least_free
-
-    def pop(self, number: int) -> Handles:
-        """Handles of ``number`` pages of the free list, the last freed first."""
-        self.top = top = self.top - number
-        if top < self.least_free:
-            self.least_free = top
-        pages = self.free_array[top : top + number][::-1]
-        self.refs_array[pages] = 1
-        return self.handles_array[pages]
-
-    def retag(self, pages: Pages) -> None:
-        """The next generation: handles so far are dead."""
-        tags = self.handles_array[pages] + GENERATION
-        tags[tags < 0] &= GENERATION - 1
-        self.handles_array[pages] = tags
-
-    def push(self, pages: Pages) -> None:
-        """Onto the free list, the last page on top."""
-        self.free_array[self.top : self.top + len(pages)] = pages
-        self.top += len(pages)
-
-    def distinct(self, pages: Pages) -> bool:
-        """Whether no page is named twice."""
-        order = np.arange(len(pages), dtype=np.int32)
-        self.marks[pages] = order
-        return bool((self.marks[pages] == order).all())
-
-
 @dataclass(eq=False)
 class _Deferred:
-    size: _SizeClass
+    size: SizeClass
     pages: Pages
     events: tuple[PassingEvent, ...]
 
@@ -154,7 +94,7 @@ class PagePool:
         self._lock = threading.Lock()
         self._slow = threading.Lock()
         self._waiting = 0
-        self._sizes = [_SizeClass(i, tokens, count) for i, (tokens, count) in enumerate(sizes.items())]
+        self._sizes = [SizeClass(i, tokens, count) for i, (tokens, count) in enumerate(sizes.items())]
         self._by_tokens = {size.tokens: size for size in self._sizes}
         self._trees = [PrefixTree(size.tokens, salt) for size in self._sizes]
         self._evictable: list[OrderedDict[int, None]] = [OrderedDict() for _ in self._sizes]
@@ -204,7 +144,7 @@ class PagePool:
             with self._lock:
                 self._waiting -= 1
 
-    def _take_slowly(self, size: _SizeClass, number: int, wait: bool) -> Handles:
+    def _take_slowly(self, size: SizeClass, number: int, wait: bool) -> Handles:
         while True:
             with self._lock:
                 self._retire()
@@ -221,7 +161,7 @@ class PagePool:
                 for event in entry.events:
                     event.synchronize()
 
-    def _popped(self, size: _SizeClass, number: int) -> Handles:
+    def _popped(self, size: SizeClass, number: int) -> Handles:
         handles = size.pop(number)
         if self._guard is not None and number:
             pages = (handles & PAGE).astype(np.int32)
@@ -231,7 +171,7 @@ class PagePool:
         self._note(Primitive.TAKE, size, handles)
         return handles
 
-    def _oldest(self, size: _SizeClass) -> _Deferred | None:
+    def _oldest(self, size: SizeClass) -> _Deferred | None:
         return next((d for d in self._deferred.values() if d.size is size), None)
 
     # -- sharing ------------------------------------------------------------------------------------------------------
@@ -317,7 +257,7 @@ class PagePool:
             for size, mine in parts:
                 self._release(size, mine, after)
 
-    def _releasable(self, size: _SizeClass, handles: Handles) -> None:
+    def _releasable(self, size: SizeClass, handles: Handles) -> None:
         pages = self._alive(size, handles)
         if size.distinct(pages):
             return
@@ -328,7 +268,7 @@ class PagePool:
             found = f"page {page} released {times} times, owned {size.refs_array[page]} times"
             fail("PAG020", found=found, required="each handle released once by each owner")
 
-    def _release(self, size: _SizeClass, handles: Handles, after: PassingEvent | None) -> None:
+    def _release(self, size: SizeClass, handles: Handles, after: PassingEvent | None) -> None:
         pages = (handles & PAGE).astype(np.int32)
         if size.distinct(pages):
             size.refs_array[pages] -= 1
@@ -350,18 +290,18 @@ class PagePool:
         if len(free):
             self._freed(size, free, () if after is None else (after,))
 
-    def _guarded(self, size: _SizeClass, page: int, after: PassingEvent) -> None:
+    def _guarded(self, size: SizeClass, page: int, after: PassingEvent) -> None:
         """A page that others hold is not free before this owner's launches have ended, either."""
         kept = [e for e in self._guards.get((size.number, page), ()) if not e.query()]
         self._guards[size.number, page] = [*kept, after]
 
-    def _cache(self, size: _SizeClass, pages: Pages, after: PassingEvent | None) -> None:
+    def _cache(self, size: SizeClass, pages: Pages, after: PassingEvent | None) -> None:
         for page in pages[::-1].tolist():  # of one prefix the last page is evicted first
             if after is not None:
                 self._guarded(size, page, after)
             self._evictable[size.number][page] = None
 
-    def _freed(self, size: _SizeClass, pages: Pages, events: Sequence[PassingEvent]) -> None:
+    def _freed(self, size: SizeClass, pages: Pages, events: Sequence[PassingEvent]) -> None:
         """Pages without owners: deferred by ``events`` and by what their earlier owners gave, else free."""
         size.retag(pages)
         if self._guards:
@@ -371,7 +311,7 @@ class PagePool:
             pages = pages[~np.isin(pages, own)]
         self._defer_or_push(size, pages, events)
 
-    def _defer_or_push(self, size: _SizeClass, pages: Pages, events: Sequence[PassingEvent]) -> None:
+    def _defer_or_push(self, size: SizeClass, pages: Pages, events: Sequence[PassingEvent]) -> None:
         open_ = tuple(e for e in events if not e.query())
         if open_ and len(pages):
             self._entries += 1
@@ -381,7 +321,7 @@ class PagePool:
             self._push(size, pages)
             self._note(Primitive.FREE, size, pages)
 
-    def _push(self, size: _SizeClass, pages: Pages) -> None:
+    def _push(self, size: SizeClass, pages: Pages) -> None:
         if self._guard is not None:
             self._guard.poison(size.tokens, pages)
         size.push(pages)
@@ -434,7 +374,7 @@ class PagePool:
             self._note(Primitive.SHARE, size, handles)
             return handles
 
-    def _unpublish(self, size: _SizeClass, number: int) -> tuple[Pages, list[bytes]]:
+    def _unpublish(self, size: SizeClass, number: int) -> tuple[Pages, list[bytes]]:
         """Take the ``number`` pages that were used longest ago, and what is below them, out of the cache."""
         tree, lru = self._trees[size.number], self._evictable[size.number]
         pages, keys = list[int](), list[bytes]()
@@ -458,7 +398,7 @@ class PagePool:
             open_.extend(node.children.values())
         return found
 
-    def _evict(self, size: _SizeClass, pages: Pages, keys: list[bytes]) -> None:
+    def _evict(self, size: SizeClass, pages: Pages, keys: list[bytes]) -> None:
         event = None
         try:
             event = self._on_evict(pages, keys) if self._on_evict is not None else None
@@ -493,7 +433,7 @@ class PagePool:
             cached = len(self._evictable[size.number])
             held = int((size.refs_array > 0).sum())
             shared = int((size.refs_array > 1).sum())
-            longest = _longest_run(free)
+            longest = longest_run(free)
             apart = 1 - longest / len(free) if len(free) else 0.0
             return PoolStats(
                 size.tokens, size.count, size.top, held, cached, deferred, size.peak, shared, round(apart, 4)
@@ -534,14 +474,14 @@ class PagePool:
             }
 
     # -- handles ------------------------------------------------------------------------------------------------------
-    def _size(self, page_tokens: int | None) -> _SizeClass:
+    def _size(self, page_tokens: int | None) -> SizeClass:
         if page_tokens is None:
             return self._sizes[0]
         if counted(page_tokens, "tokens a page") not in self._by_tokens:
             _out_of_range(f"pages of {shown(page_tokens)} tokens", f"one of {sorted(self._by_tokens)}")
         return self._by_tokens[page_tokens]
 
-    def _split(self, handles: Handles) -> list[tuple[_SizeClass, Handles]]:
+    def _split(self, handles: Handles) -> list[tuple[SizeClass, Handles]]:
         """By size class; PAG020 for classes that are not there."""
         if len(self._sizes) == 1:
             return [(self._sizes[0], handles)]
@@ -550,7 +490,7 @@ class PagePool:
             _dead(int(handles[numbers.argmax()]))
         return [(self._sizes[n], handles[numbers == n]) for n in np.unique(numbers).tolist()]
 
-    def _alive(self, size: _SizeClass, handles: Handles) -> Pages:
+    def _alive(self, size: SizeClass, handles: Handles) -> Pages:
         pages = (handles & PAGE).astype(np.int32)
         inside = pages < size.count
         if not inside.all():
@@ -560,15 +500,15 @@ class PagePool:
             _dead(int(handles[~right][0]))
         return pages
 
-    def _one(self, handle: int) -> tuple[_SizeClass, int]:
+    def _one(self, handle: int) -> tuple[SizeClass, int]:
         ((size, given),) = self._split(_handles(handle))
         return size, int(self._alive(size, given)[0])
 
-    def _note(self, what: Primitive, size: _SizeClass, values: NDArray[Any], entry: int = 0) -> None:
+    def _note(self, what: Primitive, size: SizeClass, values: NDArray[Any], entry: int = 0) -> None:
         if self.log is not None:
             self.log.add(what, size.tokens, values, entry)
 
-    def _exhausted(self, size: _SizeClass, number: int, deferred: int) -> NoReturn:
+    def _exhausted(self, size: SizeClass, number: int, deferred: int) -> NoReturn:
         held = int((size.refs_array > 0).sum())
         fail(
             "PAG021",
@@ -576,27 +516,6 @@ class PagePool:
             f"{len(self._evictable[size.number])} cached, {deferred} deferred",
             required=f"{number} that are free, cached or deferred",
         )
-
-
-class HostPoison:
-    """Debug mode for a cache in the host's memory: freed pages hold bytes 0xFF, which are NaN in every float dtype.
-
-    ``memory``: an array whose first axis are the pages. A cache on the device needs two kernels that do the same.
-    """
-
-    def __init__(self, memory: NDArray[Any]) -> None:
-        self._bytes = memory.reshape(len(memory), -1).view(np.uint8)
-        self._bytes[:] = 0xFF
-
-    def poison(self, page_tokens: int, pages: Pages) -> None:
-        """Fill the pages."""
-        del page_tokens
-        self._bytes[pages] = 0xFF
-
-    def intact(self, page_tokens: int, pages: Pages) -> NDArray[np.bool_]:
-        """Which pages are filled still."""
-        del page_tokens
-        return (self._bytes[pages] == 0xFF).all(axis=1)
 
 
 def counted(number: object, what: str) -> int:
@@ -620,20 +539,6 @@ def _handles(given: ArrayLike) -> Handles:
     if array.size and array.dtype.kind not in "iu":
         fail("PAG020", found=shown(given), required="handles: integers that this pool gave out")
     return array.astype(np.int64, copy=False)
-
-
-def _buffer(array: NDArray[Any]) -> Any:
-    """Arrays are buffers, which their type stubs say of Python 3.12 on."""
-    return array
-
-
-def _longest_run(free: Pages) -> int:
-    """Of sorted numbers, the most that follow each other."""
-    if not len(free):
-        return 0
-    breaks = np.flatnonzero(np.diff(free) != 1)
-    ends = np.concatenate(([-1], breaks, [len(free) - 1]))
-    return int(np.diff(ends).max())
 
 
 def _dead(handle: int) -> NoReturn:

@@ -6,12 +6,9 @@ Loops and branches that depend on requests are constructs (``each``, ``repeat``,
 
 from __future__ import annotations
 
-import ast
 import inspect
-import linecache
 import os
 import sys
-import textwrap
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -21,6 +18,7 @@ from typing import Any, NoReturn, cast
 
 from tilewright.diag import Location, TilewrightError, fail, shown
 from tilewright.pages.programs.checker import CheckedProgram, check
+from tilewright.pages.programs.jumps import jump_out_of_with, last_line
 from tilewright.pages.programs.ops import (
     AppendTokens,
     AskPlace,
@@ -515,7 +513,7 @@ def _check_jumps(trace: _Trace) -> None:
     """Refuses functions in which a jump leaves a ``with``: what stands behind it was never traced."""
     code = _frame().f_code
     if code not in trace.plain:
-        trace.plain[code] = _jump(code)
+        trace.plain[code] = jump_out_of_with(code)
     found = trace.plain[code]
     if found is not None:
         _refuse(
@@ -524,37 +522,6 @@ def _check_jumps(trace: _Trace) -> None:
             "write the other case under pages.otherwise()",
             Location(code.co_filename, found[1]),
         )
-
-
-def _jump(code: CodeType) -> tuple[str, int] | None:
-    """What leaves a ``with``, and its line."""
-    first = code.co_firstlineno
-    try:
-        tree = _parsed(code)
-    except (OSError, TypeError, SyntaxError, IndexError):
-        return "a program whose source can't be read: a jump out of a branch would not be seen", first
-    for node in ast.walk(tree.body[0]):
-        if isinstance(node, ast.With):
-            for jump in _jumps(node, in_loop=False):
-                return f"`{type(jump).__name__.lower()}` inside of a `with`", first + jump.lineno - 1
-    return None
-
-
-def _parsed(code: CodeType) -> ast.Module:
-    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 : _last_line(code)]
-    try:
-        return ast.parse(textwrap.dedent("".join(lines)))
-    except SyntaxError:  # the last statement goes on behind its last instruction
-        return ast.parse(textwrap.dedent("".join(inspect.getsourcelines(code)[0])))
-
-
-def _jumps(node: ast.AST, in_loop: bool) -> Iterator[ast.stmt]:
-    """Jumps out of a node; functions inside of it keep theirs, and loops of Python what only leaves the loop."""
-    for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Return) or (isinstance(child, ast.Break | ast.Continue) and not in_loop):
-            yield child
-        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from _jumps(child, in_loop or isinstance(child, ast.For | ast.While))
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------
@@ -615,17 +582,13 @@ def _recorded(made: _Trace, function: Callable[..., Any]) -> CacheProgram:
         returned = function(*arguments)
         if made.left is not None:
             _refuse("break or return in a loop", "a body that runs to its end", where=made.left)
-        end = Location(code.co_filename, _last_line(code))
+        end = Location(code.co_filename, last_line(code))
         for handle in _returned(returned, end):
             made.add(HandOver(end, handle.used()))
     finally:
         made.scopes[0].closed = True
         _tracing.pop()
     return CacheProgram(function.__name__, tuple(made.scopes[0].ops), where, end)
-
-
-def _last_line(code: CodeType) -> int:
-    return max(line for _, _, line in code.co_lines() if line is not None)
 
 
 def _parameters(function: Callable[..., Any]) -> list[inspect.Parameter]:

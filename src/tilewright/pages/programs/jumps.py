@@ -1,0 +1,46 @@
+"""Jumps out of a ``with``, found in the source of a function: tracing does not see what they leave out."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import linecache
+import textwrap
+from collections.abc import Iterator
+from types import CodeType
+
+
+def jump_out_of_with(code: CodeType) -> tuple[str, int] | None:
+    """What leaves a ``with``, and its line."""
+    first = code.co_firstlineno
+    try:
+        tree = _parsed(code)
+    except (OSError, TypeError, SyntaxError, IndexError):
+        return "a program whose source can't be read: a jump out of a branch would not be seen", first
+    for node in ast.walk(tree.body[0]):
+        if isinstance(node, ast.With):
+            for jump in _jumps(node, in_loop=False):
+                return f"`{type(jump).__name__.lower()}` inside of a `with`", first + jump.lineno - 1
+    return None
+
+
+def _parsed(code: CodeType) -> ast.Module:
+    lines = linecache.getlines(code.co_filename)[code.co_firstlineno - 1 : last_line(code)]
+    try:
+        return ast.parse(textwrap.dedent("".join(lines)))
+    except SyntaxError:  # the last statement goes on behind its last instruction
+        return ast.parse(textwrap.dedent("".join(inspect.getsourcelines(code)[0])))
+
+
+def _jumps(node: ast.AST, in_loop: bool) -> Iterator[ast.stmt]:
+    """Jumps out of a node; functions inside of it keep theirs, and loops of Python what only leaves the loop."""
+    for child in ast.iter_child_nodes(node):
+        if isinstance(child, ast.Return) or (isinstance(child, ast.Break | ast.Continue) and not in_loop):
+            yield child
+        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
+            yield from _jumps(child, in_loop or isinstance(child, ast.For | ast.While))
+
+
+def last_line(code: CodeType) -> int:
+    """The last line of a function that has an instruction."""
+    return max(line for _, _, line in code.co_lines() if line is not None)
