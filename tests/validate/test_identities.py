@@ -12,7 +12,7 @@ from support.comparison import Comparison
 from tilewright.validate.cases import Condition
 from tilewright.validate.constants import least_integer
 from tilewright.validate.equality import Equality
-from tilewright.validate.needs import Prover, TensorArgument
+from tilewright.validate.needs import Prover, TensorExtents
 from tilewright.validate.polynomials import Poly
 
 HALF = 1 << 15
@@ -234,7 +234,7 @@ def test_coordinates_in_a_dense_workspace() -> None:
     i = Integers()
     rows, pitch, a, b, c = (i.integer(n, 0, 1 << 20) for n in ("M", "F", "a", "b", "c"))
     inner = i.terms.scale(pitch, 64)
-    tensor = TensorArgument((a, rows, inner), (i.terms.mul(inner, rows), inner, i.terms.const(0, 1)), 2)
+    tensor = TensorExtents((a, rows, inner), (i.terms.mul(inner, rows), inner, i.terms.const(0, 1)), 2)
     prover = Prover(i.terms, i.cases, {"x": tensor}, (), 31)
     offset = i.terms.sum(0, (i.terms.mul(a, i.terms.mul(inner, rows)), i.terms.mul(b, inner), c))
     assert prover.coordinates(tensor, offset) == [a, b, c]
@@ -246,7 +246,7 @@ def test_offsets_in_a_tensor_whose_strides_are_numbers() -> None:
     """Rows of 8 elements, 32 apart: the last element of a row is inside, the one behind it is not."""
     i = Integers()
     rows, c = i.integer("P", 0, 1 << 20), i.integer("c", 0, 1 << 20)
-    tensor = TensorArgument((rows, i.terms.const(0, 8)), (i.terms.const(0, 32), i.terms.const(0, 1)), 4)
+    tensor = TensorExtents((rows, i.terms.const(0, 8)), (i.terms.const(0, 32), i.terms.const(0, 1)), 4)
     prover = Prover(i.terms, i.cases, {"x": tensor}, (), 31)
     there = i.cases.less(c, rows)
     for last, inside in ((0, True), (7, True), (8, False), (31, False), (-1, False)):

@@ -51,7 +51,7 @@ class Reading:
     where: str
 
 
-class LoadedBounds:
+class BoundSequence:
     """All of one kernel, in the IR's order."""
 
     def __init__(self, values: Values):

@@ -29,7 +29,7 @@ from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.library import Library
 from tilewright.validate.match import Difference, Matcher
 from tilewright.validate.memory import SHARED
-from tilewright.validate.needs import Fact, Prover, TensorArgument
+from tilewright.validate.needs import Fact, Prover, TensorExtents
 from tilewright.validate.plan.ops import OPS
 from tilewright.validate.plan.parameters import scalar_parameter
 from tilewright.validate.plan.plan import LaunchGrid, Plan
@@ -177,13 +177,13 @@ class _Comparison:
 
     def _provers(self, plan: Plan) -> Mapping[str, Prover]:
         """For each region, what is known in it."""
-        tensors: dict[str, TensorArgument] = {}
+        tensors: dict[str, TensorExtents] = {}
         for name, arg in self.tensors.items():
             assert isinstance(arg.type, TensorType)
             extents = [plan.expr(d.expr) for d in arg.type.dims]
             strides = [plan.symbol(f"{name}.stride{i}") for i in range(len(extents))]
             assert all(isinstance(x, Poly) for x in (*extents, *strides))
-            tensors[name] = TensorArgument(tuple(extents), tuple(strides), arg.type.dtype.dtype.bytes)  # pyright: ignore
+            tensors[name] = TensorExtents(tuple(extents), tuple(strides), arg.type.dtype.dtype.bytes)  # pyright: ignore
         bits = 31 if self.kernel.index_bits.data == 32 else 63
         found: dict[str, Prover] = {}
 

@@ -6,7 +6,7 @@ from functools import cache
 from importlib.resources import files
 
 from tilewright.ptx.reader import read
-from tilewright.validate.bounds import LoadedBounds
+from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.program import PtxProgram
 from tilewright.validate.regions import ElementAccess
@@ -38,7 +38,7 @@ class Library:
         address = terms.of(64, terms.atom("address", "library", low=0))
         parameters = dict(zip((p.name for p in entry.parameters), (*operands, address), strict=True))
         sizes = {"library": 4, "shared": 4}
-        ctas, bounds = terms.const(32, 1), LoadedBounds(self.values)
+        ctas, bounds = terms.const(32, 1), BoundSequence(self.values)
         program = PtxProgram(registers, self.values, parameters, ctas, sizes, frozenset(), _no_loop, bounds)
         region = program.run()
         (store,) = [e for e in region.events if isinstance(e, ElementAccess)]

@@ -17,7 +17,7 @@ from tilewright.validate.terms import Terms
 
 
 @dataclass(frozen=True)
-class TensorArgument:
+class TensorExtents:
     """A tensor argument: extents and strides (in elements) over the integers, bytes of an element."""
 
     extents: tuple[Poly, ...]
@@ -52,7 +52,7 @@ class Prover:
     """
 
     def __init__(
-        self, terms: Terms, cases: Cases, tensors: dict[str, TensorArgument], facts: Sequence[Fact], offset_bits: int
+        self, terms: Terms, cases: Cases, tensors: dict[str, TensorExtents], facts: Sequence[Fact], offset_bits: int
     ):
         self.terms, self.cases = terms, cases
         self.tensors, self.offset_bits = tensors, offset_bits
@@ -363,7 +363,7 @@ class Prover:
             return False
         return any(self._inside(tensor, value, holds) for tensor in self.tensors.values())
 
-    def _inside(self, tensor: TensorArgument, value: Poly, holds: Condition) -> bool:
+    def _inside(self, tensor: TensorExtents, value: Poly, holds: Condition) -> bool:
         coordinates = self._by_numbers(tensor, value) or self.coordinates(tensor, value)
         if coordinates is None:
             return False
@@ -374,7 +374,7 @@ class Prover:
                 return False
         return True
 
-    def _by_numbers(self, tensor: TensorArgument, value: Poly) -> list[Poly] | None:
+    def _by_numbers(self, tensor: TensorExtents, value: Poly) -> list[Poly] | None:
         """Coordinates of an offset in a tensor whose strides are numbers, each a part of the one before."""
         found: list[Poly] = []
         for stride in tensor.strides:
@@ -385,7 +385,7 @@ class Prover:
             value = self.terms.sub(value, self.terms.scale(found[-1], step))
         return found if self.terms.number(value) == 0 else None
 
-    def coordinates(self, tensor: TensorArgument, value: Poly) -> list[Poly] | None:
+    def coordinates(self, tensor: TensorExtents, value: Poly) -> list[Poly] | None:
         """A value as a sum of coordinates times the tensor's strides; None if it is none, or has strides of others."""
         terms = self.terms
         rest = dict(value.terms)

@@ -17,7 +17,7 @@ import numpy as np
 from tilewright.ptx.flow import NaturalLoop
 from tilewright.ptx.syntax import Address, Instruction, Register, Vector
 from tilewright.validate.arithmetic import Arithmetic, bits_of
-from tilewright.validate.bounds import LoadedBounds
+from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.cases import Condition
 from tilewright.validate.instructions.evaluate import Environment, Instructions
 from tilewright.validate.instructions.opcodes import OPCODES, PURE
@@ -53,7 +53,7 @@ class PtxProgram:
         element_bytes: Mapping[str, int],
         versioned: frozenset[str],
         pair: Pairing,
-        bounds: LoadedBounds,
+        bounds: BoundSequence,
         constants: Mapping[str, bytes] = MappingProxyType({}),
     ):
         self.registers, self.entry, self.flow = registers, registers.entry, registers.flow

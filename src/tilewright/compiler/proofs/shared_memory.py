@@ -54,7 +54,7 @@ def prove_initialised(lowered: t.Kernel) -> Proof[str]:
     """Whether every element that threads read from shared memory was written by some thread before."""
     buffers = shared_scratch(lowered)
     for shared, ops in buffers.items():
-        accesses = [_SharedAccess.of(op, lowered) for op in ops]
+        accesses = [_RoleAccess.of(op, lowered) for op in ops]
         for number, read in enumerate(accesses):
             if read.writes:
                 continue
@@ -90,7 +90,7 @@ def _name(shared: SSAValue) -> str:
 
 
 @dataclass(frozen=True)
-class _SharedAccess:
+class _RoleAccess:
     """One op, the role whose threads execute it, what around it may be skipped, and the loops whose iterations are
     known. Blocks may be skipped; so may loops, by their end, which is one for all roles of a launch."""
 
@@ -103,7 +103,7 @@ class _SharedAccess:
     """One thread executes it, any."""
 
     @classmethod
-    def of(cls, op: t.SharedWrite | t.SharedRead | t.SharedCount, lowered: t.Kernel) -> _SharedAccess:
+    def of(cls, op: t.SharedWrite | t.SharedRead | t.SharedCount, lowered: t.Kernel) -> _RoleAccess:
         role: Operation = lowered
         threads = lowered.threads.data
         perhaps: list[Block | Expr] = []
@@ -125,7 +125,7 @@ class _SharedAccess:
         """Whether it writes."""
         return isinstance(self.op, t.SharedWrite)
 
-    def made_whenever(self, read: _SharedAccess) -> bool:
+    def made_whenever(self, read: _RoleAccess) -> bool:
         """Whether this write is executed when ``read`` is, all of it: not one part an iteration of a loop around
         both."""
         assert isinstance(self.op, t.SharedWrite)

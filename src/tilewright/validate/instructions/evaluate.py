@@ -20,7 +20,7 @@ from tilewright.ptx.syntax import (
     Vector,
 )
 from tilewright.validate.arithmetic import Arithmetic, bits_of
-from tilewright.validate.bounds import LoadedBounds
+from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.memory import Memory
 from tilewright.validate.polynomials import Poly
@@ -40,7 +40,7 @@ class ProgramState(Protocol):
     terms: Terms
     cases: Cases
     arithmetic: Arithmetic
-    bounds: LoadedBounds
+    bounds: BoundSequence
     parameters: Mapping[str, Value]
     constants: Mapping[str, bytes]
     several: frozenset[str]

@@ -34,7 +34,7 @@ from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.arithmetic import Arithmetic
-from tilewright.validate.bounds import LoadedBounds
+from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.cases import Condition
 from tilewright.validate.loops import Iterations
 from tilewright.validate.memory import Memory
@@ -102,7 +102,7 @@ class Plan:
         """Those around the present op, the outermost first."""
         self.branches: dict[Condition, None] = {}
         """Conditions of branches, and their negations."""
-        self.bounds = LoadedBounds(values)
+        self.bounds = BoundSequence(values)
         self.vectors: dict[tuple[str, Poly], int] = {}
         """Bytes that the IR moves at once, by tensor (or shared memory) and offset."""
         self.named: dict[SSAValue, Poly] = {}
