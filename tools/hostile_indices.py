@@ -32,6 +32,7 @@ sys.path[:0] = [str(ROOT / "src"), str(ROOT / "tests")]
 os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")
 
 import tilewright as tw  # noqa: E402
+from campaign.pool import in_processes  # noqa: E402
 from random_kernels_device import View  # noqa: E402
 from support.indexed import CASES, SHORT, Arrays, facts_of  # noqa: E402
 from support.ptx_driver import run_artifact  # noqa: E402
@@ -155,26 +156,45 @@ def judged(name: str, artifact: Any, seed: int, launch: Launch = in_machine) -> 
     return "agree"
 
 
+def begin(cases: int, seed: int, device: bool) -> Callable[[int], tuple[int, list[dict[str, object]]]]:
+    """The judge of a process, of kernels by number: how many cases agree, and those that don't."""
+    launch: Launch = OnDevice() if device else in_machine
+
+    def judge(number: int) -> tuple[int, list[dict[str, object]]]:
+        name = sorted(INDEXED)[number]
+        artifact, agree, wrong = compiled(name), 0, list[dict[str, object]]()
+        for case in range(number, cases, len(INDEXED)):
+            answer = judged(name, artifact, seed + case, launch)
+            agree += answer == "agree"
+            if answer != "agree":
+                wrong.append({"kernel": name, "seed": seed + case, "what": answer})
+        return agree, wrong
+
+    return judge
+
+
 def main() -> None:
     arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     arguments.add_argument("--cases", type=int, default=20000)
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--device", action="store_true", help="on a GPU, not in the PTX machine")
+    arguments.add_argument("--jobs", type=int, default=1, help="processes at once, each with kernels of its own")
     arguments.add_argument("--json", default="")
     options = arguments.parse_args()
     started, found = time.monotonic(), Counter[str]()
-    launch: Launch = OnDevice() if options.device else in_machine
-    artifacts: dict[str, Any] = {}
     wrong: list[dict[str, object]] = []
-    for number in range(options.cases):
-        name = sorted(INDEXED)[number % len(INDEXED)]
-        if name not in artifacts:
-            artifacts[name] = compiled(name)
-        answer = judged(name, artifacts[name], options.seed + number, launch)
-        found[answer if answer == "agree" else "wrong"] += 1
-        if answer != "agree":
-            wrong.append({"kernel": name, "seed": options.seed + number, "what": answer})
-            print(f"{name} {options.seed + number}: {answer}", flush=True)
+    numbers = range(min(len(INDEXED), options.cases))
+    for number, answer in in_processes(
+        begin, (options.cases, options.seed, options.device), numbers, options.jobs, 1e9
+    ):
+        rows: list[dict[str, object]] = (
+            [{"kernel": sorted(INDEXED)[number], "what": answer}] if isinstance(answer, str) else answer[1]
+        )
+        found.update({} if isinstance(answer, str) else {"agree": answer[0]})
+        found.update({"wrong": len(rows)} if rows else {})
+        wrong += rows
+        for row in rows:
+            print(row, flush=True)
     seconds = round(time.monotonic() - started, 1)
     print(f"{options.cases} cases of {len(INDEXED)} kernels: {dict(found)}, {seconds} s")
     if options.json:

@@ -1,7 +1,7 @@
 """Random kernels over the whole language: NumPy, the simulator and the PTX machine must agree.
 
     python tools/random_kernels.py [--seeds FIRST:LAST] [--family NAME] [--seconds N] [--limit N] [--out DIR]
-                                   [--validate] [--no-machine] [--artifacts DIR] [--json FILE]
+                                   [--validate] [--no-machine] [--artifacts DIR] [--jobs N] [--json FILE]
 
 ``--family indexed`` draws gathers, choices, absent elements, scans, sorts, histograms and loaded bounds, of integers;
 without it the other families are drawn.
@@ -18,17 +18,18 @@ from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import platform
 import sys
 import tempfile
 import time
 from collections import Counter
+from collections.abc import Callable
 from importlib.metadata import version
 from pathlib import Path
 
 sys.path.insert(0, str(Path(__file__).parent))
 
+from campaign.pool import in_processes
 from random_programs.families import drawn
 from random_programs.indexed import indexed
 from random_programs.judge import Drawn, Options, Outcome, judged, launch_of
@@ -39,26 +40,19 @@ _PATIENCE = 4
 TOOLS = ("numpy", "ml-dtypes", "nvidia-cuda-nvrtc", "xdsl", "islpy")
 
 
-def apart(drawn: Drawn, seed: int, folder: Path, options: Options, artifacts: Path | None = None) -> Outcome:
-    """Judge a kernel in a process of its own, which is ended where it takes too long: NVRTC can't be interrupted."""
-    context = multiprocessing.get_context("fork")
-    receiver, sender = context.Pipe(duplex=False)
+def begin(family: str, options: Options, artifacts: Path | None) -> Callable[[int], Outcome]:
+    """The judge of a process."""
+    folder = Path(tempfile.mkdtemp())
 
-    def run() -> None:
-        found = judged(drawn, seed, folder, options)
+    def judge(seed: int) -> Outcome:
+        case = launch(seed, family)
+        found = judged(case, seed, folder, options)
         if artifacts is not None and found.artifact is not None and found.status in ("agreed", "undefined"):
-            store(artifacts, drawn.kernel, seed, found.artifact, found.given, found.expected, found.source)
+            store(artifacts, case.kernel, seed, found.artifact, found.given, found.expected, found.source)
         found.artifact, found.given, found.expected = None, {}, {}
-        sender.send(found)
+        return found
 
-    child = context.Process(target=run)
-    child.start()
-    answered = receiver.poll(_PATIENCE * options.seconds)
-    found = receiver.recv() if answered else Outcome(seed, drawn.kernel.family, "timeout", source=drawn.source)
-    if not answered:
-        child.kill()
-    child.join()
-    return found
+    return judge
 
 
 def launch(seed: int, family: str) -> Drawn:
@@ -114,26 +108,35 @@ def main() -> None:
     parser.add_argument("--family", default="")
     parser.add_argument("--seconds", type=float, default=0, help="of the whole run; 0: all seeds")
     parser.add_argument("--limit", type=float, default=20, help="processor seconds a kernel")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--out", type=Path, default=Path("report/random_kernels"))
     parser.add_argument("--validate", action="store_true")
     parser.add_argument("--no-machine", action="store_true")
     parser.add_argument("--artifacts", type=Path, help="keeps bundles, arguments and bounds of what agreed")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
-    options = Options(args.limit, not args.no_machine, args.validate)
+    options = Options(args.limit, not args.no_machine, args.validate, args.artifacts is not None)
     first, last = map(int, args.seeds.split(":"))
-    begun, outcomes = time.monotonic(), list[Outcome]()
-    with tempfile.TemporaryDirectory() as folder:
-        for seed in range(first, last):
-            if args.seconds and time.monotonic() - begun > args.seconds:
-                break
-            found = apart(launch(seed, args.family), seed, Path(folder), options, args.artifacts)
-            outcomes.append(found)
-            if found.status != "agreed":
-                keep(found, args.out)
-                line = found.what.strip().splitlines()
-                shown = line[-1] if found.status == "traceback" else line[0] if line else ""
-                print(f"{seed} {found.family}: {found.status} {found.code} {shown}", flush=True)
+    outcomes = list[Outcome]()
+    for seed, answer in in_processes(
+        begin,
+        (args.family, options, args.artifacts),
+        range(first, last),
+        args.jobs,
+        _PATIENCE * args.limit,
+        args.seconds,
+    ):
+        found = answer
+        if isinstance(answer, str):  # NVRTC can't be interrupted
+            case = launch(seed, args.family)
+            found = Outcome(seed, case.kernel.family, "timeout" if answer == "hung" else "traceback", what=answer)
+            found.source = case.source
+        outcomes.append(found)
+        if found.status != "agreed":
+            keep(found, args.out)
+            line = found.what.strip().splitlines()
+            shown = line[-1] if found.status == "traceback" else line[0] if line else ""
+            print(f"{seed} {found.family}: {found.status} {found.code} {shown}", flush=True)
     family = f" --family {args.family}" if args.family else ""
     result = summary(
         outcomes, f"python tools/random_kernels.py{family} --seeds {args.seeds}" + " --validate" * args.validate

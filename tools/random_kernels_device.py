@@ -1,24 +1,22 @@
 """Random kernels on a GPU: what ``random_kernels.py --artifacts DIR`` kept, launched by the runtime alone.
 
-    python tools/random_kernels_device.py DIR [--seeds FIRST:LAST] [--json FILE]
+    python tools/random_kernels_device.py DIR [--seeds FIRST:LAST] [--jobs N] [--json FILE]
     compute-sanitizer --target-processes all python tools/random_kernels_device.py DIR
 
 Needs NumPy and cuda-bindings, no compiler. Results must lie within the bounds that were stored with them, and what lies
-around the arguments must be as it was. Cases run in a process of their own, one after another; where one hangs or takes
-the context with it, the next begins in a new process.
+around the arguments must be as it was. Cases run in processes of their own (``--jobs``); where one hangs or takes the
+context with it, the next begins in a new process.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
-import multiprocessing
 import sys
 import traceback
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
-from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +25,7 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "src"))
 
 import numpy as np
 
+from campaign.pool import in_processes
 from random_programs.bounds import inside, of_bytes
 from tilewright import runtime
 from tilewright.artifact.bundle import from_bytes
@@ -103,17 +102,19 @@ def _wrong(about: dict[str, Any], arrays: dict[str, Any], tables: dict[str, Any]
     return ""
 
 
-def work(folder: Path, seeds: Sequence[int], answers: Connection) -> None:
-    """Runs cases in order, and sends (seed, outcome, what) of each."""
+def begin(folder: Path) -> Callable[[int], tuple[str, str]]:
+    """The judge of a process: (outcome, what) of a case."""
     driver = Driver()
     driver.push_context(driver.context(0))
-    for seed in seeds:
+
+    def judge(seed: int) -> tuple[str, str]:
         try:
             wrong = launched(folder, seed, driver)
-            answers.send((seed, "disagreed" if wrong else "agreed", wrong))
         except Exception:
-            answers.send((seed, "failed", traceback.format_exc()))
-            return  # the context may be gone
+            return "failed", traceback.format_exc()
+        return ("disagreed", wrong) if wrong else ("agreed", "")
+
+    return judge
 
 
 def main() -> None:
@@ -121,31 +122,16 @@ def main() -> None:
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", default="0:1000000000")
+    parser.add_argument("--jobs", type=int, default=1, help="processes at once")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     first, last = map(int, args.seeds.split(":"))
     seeds = sorted(s for s in (int(p.stem) for p in args.folder.glob("*.twb")) if first <= s < last)
-    context = multiprocessing.get_context("spawn")
     outcomes: dict[int, tuple[str, str]] = {}
-    while left := [s for s in seeds if s not in outcomes]:
-        receiver, sender = context.Pipe(duplex=False)
-        child = context.Process(target=work, args=(args.folder, left, sender))
-        child.start()
-        sender.close()
-        for seed in left:
-            try:
-                if not receiver.poll(PATIENCE_SECONDS):
-                    outcomes[seed] = ("hung", "")
-                    break
-                answered, outcome, what = receiver.recv()
-                outcomes[answered] = (outcome, what)
-                if outcome == "failed":
-                    break
-            except EOFError:
-                outcomes[seed] = ("died", "")
-                break
-        child.kill()
-        child.join()
+    for seed, answer in in_processes(
+        begin, (args.folder,), seeds, args.jobs, PATIENCE_SECONDS, lasts=lambda found: found[0] != "failed"
+    ):  # after a failure the context may be gone
+        outcomes[seed] = (answer, "") if isinstance(answer, str) else answer
     for seed, (outcome, what) in sorted(outcomes.items()):
         if outcome != "agreed":
             print(f"{seed}: {outcome} {what}", flush=True)

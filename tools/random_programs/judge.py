@@ -66,11 +66,13 @@ class Outcome:
 
 @dataclass(frozen=True)
 class Options:
-    """Processor ``seconds`` a kernel may take; whether its PTX is executed, and compared with its Transport IR."""
+    """Processor ``seconds`` a kernel may take; whether its PTX is executed, and compared with its Transport IR, and
+    whether there is PTX if it is not executed."""
 
     seconds: float = 20
     machine: bool = True
     validate: bool = False
+    build: bool = False
 
 
 @contextmanager
@@ -135,10 +137,12 @@ def _judge(drawn: Drawn, path: Path, found: Outcome, options: Options) -> None:
         simulated = {n: p.copy() for n, p in found.given.items()}
         run_steps(planned.steps, planned.scratch, arrays(simulated), kernel.scalars, symbols=symbols)
     _agree(kernel, found, simulated, "the simulator")
-    if found.status != "agreed" or not options.machine:
+    if found.status != "agreed" or not (options.machine or options.build):
         return
     with stage("build"):
         found.artifact = _built(program, planned)
+    if not options.machine:
+        return
     with stage("machine"):
         executed = {n: p.copy() for n, p in found.given.items()}
         driver = executed_on_machine(found.artifact, kernel, executed)

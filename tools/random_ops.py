@@ -1,0 +1,343 @@
+"""Random calls of PyTorch's operators of ``tilewright.ops``, of products of groups and of packed attention, beside float64.
+
+    python tools/random_ops.py --op rms_norm --cases 0:20                      # kernels in the simulator
+    python tools/random_ops.py --device cuda --jobs 16 --cases 0:1000 --json FILE   # all, each in a process of its own
+
+A case draws extents, dtypes and how tensors lie (row-major, in longer rows, transposed, from an odd element); what lies
+around them is NaN. Results may have three times PyTorch's own error in the same dtype. Packed attention and products of
+groups draw lengths, 0 and 1 more often than they should be, heads, masks and rows behind the last group; their results
+lie among guards that must stay as they are.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import platform
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from itertools import accumulate, pairwise
+from pathlib import Path
+from random import Random
+from typing import Any
+
+ROOT = Path(__file__).parents[1]
+sys.path[:0] = [str(ROOT / p) for p in ("src", "tests", "examples", "benchmarks", "tools")]
+
+import torch  # noqa: E402
+import torch_ops  # noqa: E402
+from torch_ops import ALLOWED, BF16, F16, FLOOR, OPERATORS, Operator  # noqa: E402
+
+import tilewright as tw  # noqa: E402
+from campaign.pool import in_processes  # noqa: E402
+from tilewright import ops  # noqa: E402
+
+PATIENCE_SECONDS = 120
+GUARD = 1024
+LENGTHS = (1, 2, 3, 7, 8, 9, 16, 31, 33, 64, 65, 100, 127, 128, 129, 200)
+WIDTHS = (1, 2, 5, 8, 16, 31, 32, 40, 64, 72, 96, 100, 127, 128, 256, 264, 500, 1000, 1001, 1024, 2048, 4099)
+LAYOUTS = ("row-major", "row-major", "padded", "aligned rows", "transposed", "odd")
+
+
+def extents_of(operator: Operator, rng: Random) -> tuple[int, ...]:
+    """Extents of a call."""
+    name = operator.name
+    if name == "rotary":
+        return rng.randint(1, 3), rng.choice(LENGTHS), rng.choice((1, 2, 3, 8)), rng.choice((2, 16, 32, 64, 128, 256))
+    if name.startswith("attention"):
+        groups = rng.choice((1, 1, 2, 3))
+        return rng.randint(1, 2), groups * rng.choice((1, 2, 4)), groups, rng.choice(LENGTHS), rng.choice((64, 128))
+    if name.startswith("linear"):
+        sizes = [rng.choice(LENGTHS), rng.choice(WIDTHS[:-3]), rng.choice(WIDTHS[:-3])]
+        return tuple(sizes if name == "linear_cross_entropy" or rng.random() < 0.7 else [rng.randint(1, 4), *sizes])
+    rows = (rng.choice(LENGTHS), rng.choice(WIDTHS))
+    return rows if name == "cross_entropy" or rng.random() < 0.7 else (rng.randint(1, 4), *rows)
+
+
+def laid(whole: Any, how: str, rng: Random) -> Any:
+    """The elements of a tensor, lying another way amid NaN."""
+    shape = tuple(whole.shape)
+    if how == "transposed":
+        held = torch.full((*shape[::-1][:-1], shape[0] + 2), torch.nan, dtype=whole.dtype, device=whole.device)
+        view = held[..., : shape[0]].permute(*reversed(range(len(shape))))
+    elif how in ("padded", "aligned rows"):
+        more = 3 if how == "padded" else 16 - shape[-1] % 8 + 8
+        held = torch.full((*shape[:-1], shape[-1] + more), torch.nan, dtype=whole.dtype, device=whole.device)
+        first = 1 if how == "padded" else 8
+        view = held[..., first : first + shape[-1]] if how == "padded" else held[..., 8 : 8 + shape[-1]]
+    else:
+        first = 64 + (how == "odd")
+        held = torch.full((whole.numel() + 2 * first,), torch.nan, dtype=whole.dtype, device=whole.device)
+        view = held[first : first + whole.numel()].view(shape)
+    view.copy_(whole)
+    return view
+
+
+def of_operator(operator: Operator, seed: int, device: str) -> str:
+    """One call of an operator; what is wrong, or empty."""
+    rng = Random(f"{operator.name} {seed}")
+    dtype, extents = rng.choice(operator.dtypes), extents_of(operator, rng)
+    generator = torch.Generator().manual_seed(seed)
+    layouts = [rng.choice(LAYOUTS) for _ in operator.shapes(*extents)]
+    inputs = [
+        laid(torch.randn(s, generator=generator).to(dtype).to(device), how, rng)
+        for s, how in zip(operator.shapes(*extents), layouts, strict=True)
+    ]
+    wide = [t.double() for t in inputs]
+    backward = operator.gradients and rng.random() < 0.3
+    if backward:
+        with torch.no_grad():
+            shapes = [e.shape for e in torch_ops._outputs(operator.theirs(*wide))]
+        weights = tuple(torch.randn(s, generator=generator).to(device) for s in shapes)
+        runs = [(operator.theirs, wide), (operator.ours, inputs), (operator.theirs, inputs)]
+        exact, got, peer = (
+            [*results, *grads]
+            for results, grads in (torch_ops._forward_and_backward(run, given, weights) for run, given in runs)
+        )
+    else:
+        exact, got, peer = (
+            torch_ops._outputs(run(*given))
+            for run, given in ((operator.theirs, wide), (operator.ours, inputs), (operator.theirs, inputs))
+        )
+    about = f"{'x'.join(map(str, extents))} {str(dtype)[6:]} {layouts}{' backward' if backward else ''}"
+    for i, (x, y, z) in enumerate(zip(got, exact, peer, strict=True)):
+        ours, theirs = torch_ops._error(x, y), torch_ops._error(z, y)
+        if not ours <= max(ALLOWED * theirs, FLOOR[dtype]):
+            return f"{about}: result {i} is off by {ours:.3g}, PyTorch's by {theirs:.3g}"
+    return ""
+
+
+# -- groups -----------------------------------------------------------------------------------------------------------
+def lengths_of(rng: Random, count: int, most: int) -> list[int]:
+    """Lengths of groups or sequences."""
+    kinds = (lambda: 0, lambda: 1, lambda: rng.randint(0, 9), lambda: rng.randint(0, most), lambda: rng.choice(LENGTHS))
+    weights = rng.choice(((1, 1, 1, 1, 1), (3, 3, 1, 1, 1), (0, 0, 0, 1, 1), (5, 1, 0, 0, 0)))
+    return [min(rng.choices(kinds, weights)[0](), most) for _ in range(count)]
+
+
+def guarded(shape: tuple[int, ...], dtype: Any, device: str) -> tuple[Any, Any]:
+    """A tensor of NaN for a result, and the memory that it lies in, which is full of 7."""
+    size = 1
+    for n in shape:
+        size *= n
+    ring = torch.full((size + 2 * GUARD,), 7, dtype=dtype, device=device)
+    out = ring[GUARD : GUARD + size].view(shape)
+    out.fill_(torch.nan)
+    return out, ring
+
+
+def changed(ring: Any) -> bool:
+    return not bool((ring[:GUARD] == 7).all() and (ring[-GUARD:] == 7).all())
+
+
+def grouped(seed: int, device: str) -> str:
+    """C[g] = A[g] B[g]^T."""
+    from grouped_matmul import grouped_matmul  # pyright: ignore[reportMissingImports]
+
+    rng = Random(f"grouped {seed}")
+    dtype = rng.choice((BF16, BF16, F16))
+    groups = rng.choice((1, 2, 3, 8, 8, 40, 130))
+    lengths = lengths_of(rng, groups, 300 if groups < 10 else 40)
+    rest = rng.choice((0, 0, 1, 7, 200))
+    rows = sum(lengths) + rest
+    unit = rng.choice((8, 8, 1))
+    n, k = (-(-rng.choice(WIDTHS[:-3]) // unit) * unit for _ in range(2))
+    if rows == 0:
+        return ""
+    generator = torch.Generator().manual_seed(seed)
+    a = laid(torch.randn((rows, k), generator=generator).to(dtype).to(device), rng.choice(LAYOUTS[:3]), rng)
+    b = laid(torch.randn((groups, n, k), generator=generator).to(dtype).to(device), rng.choice(LAYOUTS[:3]), rng)
+    offsets = torch.tensor([0, *accumulate(lengths)], dtype=rng.choice((torch.int32, torch.int64)), device=device)
+    c, ring = guarded((rows, n), dtype, device)
+    grouped_matmul(offsets, a, b, c)
+    tw.check()
+    exact = torch.zeros((rows, n), dtype=torch.float64, device=device)
+    for g, (first, last) in enumerate(pairwise(offsets.tolist())):
+        exact[first:last] = a[first:last].double() @ b[g].double().T
+    about = f"{groups} groups, {rows} rows, {rest} behind, {n} x {k} {str(dtype)[6:]}"
+    if changed(ring):
+        return f"{about}: wrote around the result"
+    off = (c.double() - exact).abs() - 2.0**-8 * exact.abs() - 2.0**-8
+    return (
+        "" if bool((off <= 0).all()) else f"{about}: off by {float(off.max()):.3g}, {int((~(off <= 0)).sum())} elements"
+    )
+
+
+def varlen(seed: int, device: str) -> str:
+    """Attention over packed sequences."""
+    rng = Random(f"varlen {seed}")
+    dtype, width = rng.choice((BF16, BF16, F16)), rng.choice((64, 128, 128))
+    groups = rng.choice((1, 2, 3))
+    heads = groups * rng.choice((1, 2, 4))
+    count = rng.choice((1, 2, 5, 5, 20))
+    keys = lengths_of(rng, count, 300 if count < 10 else 60)
+    queries = keys if rng.random() < 0.6 else lengths_of(rng, count, 200 if count < 10 else 60)
+    rest = rng.choice((0, 0, 3, 130))
+    if sum(queries) + rest == 0 or sum(keys) == 0:
+        return ""
+    generator = torch.Generator().manual_seed(seed)
+    made = [
+        laid(torch.randn((*s, width), generator=generator).to(dtype).to(device), rng.choice(LAYOUTS[:2]), rng)
+        for s in ((sum(queries) + rest, heads), (sum(keys), groups), (sum(keys), groups))
+    ]
+    index = torch.int32 if rng.random() < 0.8 else torch.int64
+    offsets = [torch.tensor([0, *accumulate(n)], dtype=index, device=device) for n in (queries, keys)]
+    options: dict[str, Any] = rng.choice(({}, {"causal": True}, {"causal": True}, {"causal": True, "window": 20}))
+    if rng.random() < 0.2:
+        options = options | {"softcap": 3.0}
+    sinks = torch.linspace(-2, 2, heads, device=device) if rng.random() < 0.2 else None
+    if queries == keys and rng.random() < 0.2:
+        options = options | {"packed": True}
+        offsets = [offsets[0], offsets[0]]
+    out, ring = guarded(tuple(made[0].shape), dtype, device)
+    y, lse = ops.varlen_attention_with_lse(*made, *offsets, **options, sinks=sinks)
+    ops.varlen_attention(*made, *offsets, **options, sinks=sinks, out=out)
+    exact, sums = attended((*made, *offsets), options, sinks)
+    about = f"{queries} over {keys}, {rest} behind, {heads}/{groups} x {width} {str(dtype)[6:]} {options}"
+    rows = sum(queries)
+    if changed(ring):
+        return f"{about}: wrote around the result"
+    for name, found in (("result", y), ("out=", out)):
+        off = (found.double() - exact).abs() - 0.02 - 0.01 * exact.abs()
+        if not bool((off <= 0).all()):
+            return f"{about}: {name} off by {float(off.max()):.3g} in {int((~(off <= 0)).sum())} elements"
+    same = torch.isclose(lse[:, :rows].double(), sums[:, :rows], rtol=0, atol=1e-2)
+    return "" if bool(same.all()) else f"{about}: other logarithms"
+
+
+def attended(tensors: tuple[Any, ...], options: dict[str, Any], sinks: Any) -> tuple[Any, Any]:
+    """(attention, logarithms) in float64, a sequence at a time; the last query of a sequence is at its last key."""
+    q, k, v, cu_q, cu_k = tensors
+    y = torch.zeros(q.shape, dtype=torch.float64, device=q.device)
+    lse = torch.zeros((q.shape[1], q.shape[0]), dtype=torch.float64, device=q.device)
+    repeat = q.shape[1] // k.shape[1]
+    for (first, last), (begin, end) in zip(pairwise(cu_q.tolist()), pairwise(cu_k.tolist()), strict=True):
+        if last == first:
+            continue
+        keys, values = (x[begin:end].double().repeat_interleave(repeat, 1) for x in (k, v))
+        scores = torch.einsum("shd,thd->hst", q[first:last].double(), keys) * q.shape[-1] ** -0.5
+        if (cap := options.get("softcap")) is not None:
+            scores = cap * torch.tanh(scores / cap)
+        s, t = last - first, end - begin
+        behind = torch.arange(s, device=q.device)[:, None] + (t - s) - torch.arange(t, device=q.device)[None, :]
+        if options.get("causal"):
+            scores = scores.masked_fill(behind < 0, -torch.inf)
+        if (window := options.get("window")) is not None:
+            scores = scores.masked_fill(behind >= window, -torch.inf)
+        if sinks is not None:
+            scores = torch.cat([scores, sinks.double()[:, None, None].expand(-1, s, 1)], 2)
+            values = torch.cat(
+                [values, torch.zeros_like(values[:1]) if t else values.new_zeros((1, *values.shape[1:]))]
+            )
+        if scores.shape[2] == 0:
+            lse[:, first:last] = -torch.inf
+            continue
+        lse[:, first:last] = scores.logsumexp(2)
+        y[first:last] = torch.einsum("hst,thd->shd", scores.softmax(2).nan_to_num(0.0), values)
+    return y, lse
+
+
+# -- the campaign -----------------------------------------------------------------------------------------------------
+NAMES = (*(o.name for o in OPERATORS), "grouped", "varlen")
+
+
+@dataclass
+class Found:
+    """Of one operator: cases that were run, those that are wrong, and what was refused."""
+
+    name: str
+    run: int = 0
+    wrong: dict[int, str] = field(default_factory=dict)
+    refused: dict[str, int] = field(default_factory=dict)
+    seconds: float = 0.0
+
+
+def begin(cases: range, device: str, seconds: float) -> Callable[[int], Found]:
+    """The judge of a process, of operators by number."""
+    os.environ["TILEWRIGHT_STORE"] = tempfile.mkdtemp()
+
+    def judge(number: int) -> Found:
+        name = NAMES[number % len(NAMES)]
+        part = range(cases.start + number // len(NAMES), cases.stop, parts_of(name))
+        return of(name, part, device, seconds)
+
+    return judge
+
+
+def parts_of(name: str) -> int:
+    """In how many processes the cases of an operator are run."""
+    return 3 if name in ("varlen", "grouped") else 1
+
+
+def of(name: str, cases: range, device: str, seconds: float) -> Found:
+    """The cases of an operator."""
+    operator = next((o for o in OPERATORS if o.name == name), None)
+    begun, found = time.monotonic(), Found(name)
+    for seed in cases:
+        if seconds and time.monotonic() - begun > seconds:
+            break
+        try:
+            with ops.simulated():
+                if operator is not None:
+                    told = of_operator(operator, seed, device)
+                else:
+                    told = {"grouped": grouped, "varlen": varlen}[name](seed, device)
+        except tw.TilewrightError as error:
+            found.refused[error.code] = found.refused.get(error.code, 0) + 1
+            told = "" if error.code in ("SIM001", "SIM002") else str(error)
+        except Exception:
+            told = traceback.format_exc()
+        found.run += 1
+        if told:
+            found.wrong[seed] = told
+            print(f"{name} {seed}: {told.strip()[-500:]}", flush=True)
+            if "CUDA error" in told or "RUN" in told[:60]:
+                break
+    found.seconds = round(time.monotonic() - begun, 1)
+    return found
+
+
+def main() -> None:
+    """Runs the cases, and prints those that are wrong and the counts."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--op", default="", help="operators of this name alone")
+    parser.add_argument("--cases", default="0:20")
+    parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
+    parser.add_argument("--jobs", type=int, default=1)
+    parser.add_argument("--seconds", type=float, default=0, help="of each operator; 0: all cases")
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    cases = range(*map(int, args.cases.split(":")))
+    names = [n for n in NAMES if args.op in ("", n)]
+    numbers = [NAMES.index(n) + i * len(NAMES) for n in names for i in range(parts_of(n) if args.jobs > 1 else 1)]
+    if args.jobs > 1:
+        patience = args.seconds + PATIENCE_SECONDS if args.seconds else 1e9
+        answers = [
+            a if isinstance(a, Found) else Found(NAMES[i % len(NAMES)], wrong={-1: a})
+            for i, a in in_processes(begin, (cases, args.device, args.seconds), numbers, args.jobs, patience)
+        ]
+    else:
+        answers = [of(n, cases, args.device, args.seconds) for n in names]
+    rows: dict[str, dict[str, Any]] = {}
+    for a in answers:
+        row = rows.setdefault(a.name, {"run": 0, "wrong": {}, "refused": {}, "seconds": 0.0})
+        row["run"] += a.run
+        row["wrong"] |= {str(k): v[-800:] for k, v in a.wrong.items()}
+        row["refused"] |= a.refused
+        row["seconds"] = max(row["seconds"], a.seconds)
+    for name, row in rows.items():
+        print(f"{name:22} {row['run']:6} run {len(row['wrong']):4} wrong  refused {row['refused']} {row['seconds']} s")
+    if args.json:
+        found = {"command": f"python tools/random_ops.py --device {args.device} --cases {args.cases}",
+                 "date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "torch": torch.__version__,
+                 "device": torch.cuda.get_device_name() if args.device == "cuda" else "simulator"}  # fmt: skip
+        args.json.write_text(json.dumps(found | {"operators": rows}, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
