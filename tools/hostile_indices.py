@@ -156,14 +156,17 @@ def judged(name: str, artifact: Any, seed: int, launch: Launch = in_machine) -> 
     return "agree"
 
 
-def begin(cases: int, seed: int, device: bool) -> Callable[[int], tuple[int, list[dict[str, object]]]]:
+def begin(cases: int, seed: int, device: bool, seconds: float) -> Callable[[int], tuple[int, list[dict[str, object]]]]:
     """The judge of a process, of kernels by number: how many cases agree, and those that don't."""
     launch: Launch = OnDevice() if device else in_machine
 
     def judge(number: int) -> tuple[int, list[dict[str, object]]]:
         name = sorted(INDEXED)[number]
         artifact, agree, wrong = compiled(name), 0, list[dict[str, object]]()
+        begun = time.monotonic()
         for case in range(number, cases, len(INDEXED)):
+            if seconds and time.monotonic() - begun > seconds:
+                break
             answer = judged(name, artifact, seed + case, launch)
             agree += answer == "agree"
             if answer != "agree":
@@ -179,13 +182,14 @@ def main() -> None:
     arguments.add_argument("--seed", type=int, default=0)
     arguments.add_argument("--device", action="store_true", help="on a GPU, not in the PTX machine")
     arguments.add_argument("--jobs", type=int, default=1, help="processes at once, each with kernels of its own")
+    arguments.add_argument("--seconds", type=float, default=0, help="of each kernel; 0: all cases")
     arguments.add_argument("--json", default="")
     options = arguments.parse_args()
     started, found = time.monotonic(), Counter[str]()
     wrong: list[dict[str, object]] = []
     numbers = range(min(len(INDEXED), options.cases))
     for number, answer in in_processes(
-        begin, (options.cases, options.seed, options.device), numbers, options.jobs, 1e9
+        begin, (options.cases, options.seed, options.device, options.seconds), numbers, options.jobs, 1e9
     ):
         rows: list[dict[str, object]] = (
             [{"kernel": sorted(INDEXED)[number], "what": answer}] if isinstance(answer, str) else answer[1]
@@ -196,11 +200,18 @@ def main() -> None:
         for row in rows:
             print(row, flush=True)
     seconds = round(time.monotonic() - started, 1)
-    print(f"{options.cases} cases of {len(INDEXED)} kernels: {dict(found)}, {seconds} s")
+    print(f"{found.total()} of {options.cases} cases of {len(INDEXED)} kernels: {dict(found)}, {seconds} s")
     if options.json:
         command = shlex.join(["python", "tools/hostile_indices.py", *sys.argv[1:]])
         document = {"command": command, "date": str(date.today()), "python": platform.python_version()}
-        document |= {"cases": options.cases, "seed": options.seed, "kernels": sorted(INDEXED), **found, "wrong": wrong}
+        document |= {
+            "cases": options.cases,
+            "run": found.total(),
+            "seed": options.seed,
+            "kernels": sorted(INDEXED),
+            **found,
+            "wrong": wrong,
+        }
         Path(options.json).write_text(json.dumps(document, indent=1) + "\n")
 
 

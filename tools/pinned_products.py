@@ -3,10 +3,10 @@
     python tools/pinned_products.py --seeds 0:100                                   # PTX machine, small shapes
     python tools/pinned_products.py --device --jobs 16 --seeds 0:1500 --seconds 200 --json FILE
 
-A seed draws dtypes, orders of both operands, what is done to them before the product and to the sums after it, tiles, ragged
-extents, pins of the schedule (clusters, ping-pong, cooperating consumers, stages, copies, split-K) and how tensors lie
-(``random_products``). Elements are small integers, so that every result has one value. Around all tensors, and in the
-results before, all bits are set. A schedule may be refused: refusals are counted by code.
+A seed draws dtypes, orders of both operands, what is done to them before the product and to the sums after it, tiles,
+ragged extents, pins of the schedule (clusters, ping-pong, cooperating consumers, stages, copies, split-K) and how the
+tensors lie (``random_products``). Elements are small integers, so that every result has one value. Around all tensors,
+and in the results before, all bits are set. A schedule may be refused: refusals are counted by code.
 """
 
 from __future__ import annotations
@@ -25,17 +25,18 @@ from typing import Any
 os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")
 sys.path.insert(0, str(Path(__file__).parent))
 
-from campaign.pool import in_processes  # noqa: E402
-from random_products.draw import drawn  # noqa: E402
+from cuda.bindings import driver as cuda
+
+from campaign.pool import in_processes
+from random_products.draw import drawn
+from random_products.launch import judged
+from tilewright.runtime.driver import Driver
 
 PATIENCE_SECONDS = 90
 
 
 def begin(device: bool) -> Any:
     """The judge of a process."""
-    from random_products.launch import judged
-    from tilewright.runtime.driver import Driver
-
     folder, driver = Path(tempfile.mkdtemp()), None
     if device:
         driver = Driver()
@@ -77,9 +78,8 @@ def main() -> None:
 
 def device_name() -> str:
     """The GPU's."""
-    from cuda.bindings import driver
-
-    return str(driver.cuDeviceGetName(128, 0)[1].split(b"\0")[0].decode())
+    cuda.cuInit(0)
+    return str(cuda.cuDeviceGetName(128, 0)[1].split(b"\0")[0].decode())
 
 
 def summed(rows: list[dict[str, Any]]) -> dict[str, Any]:

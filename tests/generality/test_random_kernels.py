@@ -15,8 +15,10 @@ sys.path.insert(0, str(ROOT / "tools"))
 
 from random_programs import elementwise, judge, sums, values  # noqa: E402
 from random_programs import tree as t  # noqa: E402
+from random_programs.draw import FLOAT_FUNCTIONS  # noqa: E402
 from random_programs.families import FAMILIES, drawn  # noqa: E402
 from random_programs.indexed import indexed  # noqa: E402
+from random_programs.places import NUMPY  # noqa: E402
 from random_programs.text import source  # noqa: E402
 
 SEEDS = {
@@ -53,6 +55,14 @@ def test_every_family_is_drawn_from_its_seed() -> None:
         text = source(drawn(seed))
         assert text == source(drawn(seed))
         compile(text, "<drawn>", "exec")
+
+
+def test_every_dtype_and_function_is_drawn() -> None:
+    texts = "\n".join(source(drawn(seed)) for seed in range(400))
+    assert {dtype for dtype in (*t.INTS, *t.FLOATS, *t.STORED_FLOATS) if f": {dtype} " not in texts} == set()
+    named = {*FLOAT_FUNCTIONS, "atan2", "hypot", "fmod", "pow"} - {"neg", *t.POWERS}
+    assert {fn for fn in named if f"tw.{fn}(" not in texts} == set()
+    assert {n for n in t.POWERS.values() if f" ** {n})" not in texts} == set()
 
 
 def test_a_wrong_result_is_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -111,3 +121,33 @@ def test_integers_of_8_bits(fn: str, a: int, b: int, result: int) -> None:
 def test_dtypes_of_mixed_operands() -> None:
     assert t.promoted("f16", "bf16") == t.promoted("i64", "f32") == t.promoted("i8", "float") == "f32"
     assert (t.promoted("i64", "f16"), t.promoted("bool", "int"), t.promoted("i8", "i32")) == ("f16", "i32", "i32")
+    mixed = [("u8", "i8"), ("u8", "i16"), ("u8", "i32"), ("u16", "i8"), ("u32", "i32"), ("u8", "u32"), ("u32", "i64")]
+    assert [t.promoted(*two) for two in mixed] == [np.promote_types(*map(NUMPY.get, two)).name.replace("uint", "u").replace("int", "i") for two in mixed]
+    assert [t.promoted(*two[::-1]) for two in mixed] == [t.promoted(*two) for two in mixed]
+
+
+@pytest.mark.parametrize(("fn", "a", "b", "result"), [
+    ("pow", 2.0, 3.0, 8.0), ("floordiv", 1.0, 0.1, 9.0), ("mod", -1.0, 3.0, 2.0), ("fmod", -1.0, 3.0, -1.0),
+    ("hypot", 3.0, 4.0, 5.0), ("mod", 1.0, 0.0, np.nan), ("atan2", 0.0, 1.0, 0.0),
+])  # fmt: skip
+def test_functions_of_two_floats(fn: str, a: float, b: float, result: float) -> None:
+    found = elementwise.float_binary(fn, value(a), value(b), "f32", fast=False)
+    assert values.admits(found, np.array([result], np.float32)).all()
+    assert not values.admits(found, np.array([result + 1e-5 * abs(result) + 1e-30], np.float32)).any() or result != result
+    unknown = elementwise.float_binary(fn, value(a, a + 1), value(b), "f32", fast=False)
+    assert unknown.free is not None
+
+
+@pytest.mark.parametrize(("fn", "x", "result"), [
+    ("sin", 0.5, np.sin(0.5)), ("acos", 2.0, np.nan), ("round", 2.5, 2.0), ("trunc", -1.5, -1.0), ("pow_2", 2.0, 0.25),
+    ("cbrt", -8.0, -2.0),
+])  # fmt: skip
+def test_functions_of_one_float(fn: str, x: float, result: float) -> None:
+    found = elementwise.float_unary(fn, value(x), False)
+    assert values.admits(found, np.array([result], np.float32)).all()
+    assert result != result or not values.admits(found, np.array([result * (1 + 1e-5)], np.float32)).any()
+
+
+def test_floats_become_integers_without_a_sign() -> None:
+    found = elementwise.converted(values.exactly("f32", np.array([-3.0, 2.9, 300.0, np.nan], np.float32)), "u8")
+    assert found.lo.tolist() == [0, 2, 255, 0]

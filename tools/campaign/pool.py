@@ -1,5 +1,4 @@
-"""Cases by number in several processes at once; one that hangs, or takes its process with it, ends neither the others nor
-the campaign."""
+"""Cases by number in several processes at once; one that hangs, or takes its process with it, ends no campaign."""
 
 from __future__ import annotations
 

@@ -1,7 +1,7 @@
 """What a seed draws: operands, what is done to them, the accumulators, the epilogue, tiles and pins of the schedule.
 
-Every element is a small integer, every operation on it is exact, and so is every sum in whatever order: a result has one
-value. What lies around the tensors is NaN (for integers: all bits set).
+Every element is a small integer, every operation on it is exact, and so is every sum in whatever order: a result has
+one value. What lies around the tensors is NaN (for integers: all bits set).
 """
 
 from __future__ import annotations
@@ -94,7 +94,7 @@ def _pins(rng: Random, case: Case, bm: int) -> tuple[str, ...]:
         pins["staged"] = str(rng.random() < 0.4)
     if rng.random() < 0.12:
         pins["split_k"] = str(rng.randint(2, 5))
-    how = rng.choice(("none", "cluster", "cluster", "roles", "both", "both", "both"))
+    how = rng.choice(("none", "cluster", "cluster", "cluster", "roles", "both", "both", "both"))
     if how in ("cluster", "both"):
         pins["cluster"] = rng.choice(("2x1", "2x1", "1x2", "2x2", "4x1", "1x4", "1x1"))
     if how in ("roles", "both"):
@@ -102,7 +102,8 @@ def _pins(rng: Random, case: Case, bm: int) -> tuple[str, ...]:
             pins["mode"] = "pingpong"
         else:
             pins["consumers"] = str(bm // 64 if bm in (128, 192) else 2)
-    return tuple(f"{k}={v}" for k, v in pins.items())
+    texts = [f"{k}={v}" for k, v in pins.items()]
+    return tuple(texts if how != "both" or rng.random() < 0.5 else [*texts[:-2], texts[-1], texts[-2]])
 
 
 def _shape(rng: Random, case: Case, bm: int, bn: int) -> dict[str, int]:
@@ -280,9 +281,7 @@ class _Writer:
         bias = self.tensor("bias", self.rng.choice(("bf16", "f32", "i8")), "N", most=9)
         rows = self.tensor("s", self.rng.choice(("f16", "f32")), "M", most=3)
         turned = self.rng.random() < 0.3
-        r = self.tensor(
-            "r", self.rng.choice(("bf16", "f32", "f16", "i8")), *(("N", "M") if turned else ("M", "N")), most=9
-        )
+        self.tensor("r", self.rng.choice(("bf16", "f32", "f16", "i8")), *(("N", "M") if turned else ("M", "N")), most=9)
         c = self.result()
         second = self.rng.random() < 0.5
         if second:
@@ -336,8 +335,8 @@ class _Writer:
         s = self.tensor("s", "f32", "M", most=3)
         c = self.result()
         self.case.exact = lambda g: {"c": exact(g) * g["s"].astype(np.float64)[:, None]}
-        return [*self.head(c), self.zeros(), self.loop(), f"    acc += tw.dot({a}, {b}) * {s}[m].to(tw.{self.acc})[:, None]",
-                "c[m, n] = acc"]  # fmt: skip
+        work = f"    acc += tw.dot({a}, {b}) * {s}[m].to(tw.{self.acc})[:, None]"
+        return [*self.head(c), self.zeros(), self.loop(), work, "c[m, n] = acc"]
 
     def _whole(self) -> list[str]:
         """The contracted axis in one tile."""
@@ -397,9 +396,14 @@ class _Writer:
         self.case.exact = exact
         w = "w[n, j].T" if turned else "w[j, n]"
         return [
-            *self.head(c), "rows = x[m, :]", self.zeros(), f"for j in tw.stream(v.shape[0], {max(self.tile[2], 16)}):",
-            "    h = tw.dot(rows, v[j, :].T)", f"    acc += tw.dot(tw.maximum(h, 0).to(tw.{kind}), {w})", "c[m, n] = acc",
-        ]  # fmt: skip
+            *self.head(c),
+            "rows = x[m, :]",
+            self.zeros(),
+            f"for j in tw.stream(v.shape[0], {max(self.tile[2], 16)}):",
+            "    h = tw.dot(rows, v[j, :].T)",
+            f"    acc += tw.dot(tw.maximum(h, 0).to(tw.{kind}), {w})",
+            "c[m, n] = acc",
+        ]
 
 
 def contents(rng: np.random.Generator, x: Operand, shape: tuple[int, ...]) -> Array:

@@ -67,7 +67,8 @@ def judged(case: Case, folder: Path, driver: Driver | None) -> Outcome:
                 found.status, found.what = "disagreed", f"{extents}: {wrong}"
                 break
     except TilewrightError as error:
-        found.status, found.what = ("refused" if first is None else "failed"), f"{error.code} {error}"
+        refused = first is None or error.code.startswith("SCH")  # or the class of a later launch
+        found.status, found.what = ("refused" if refused else "failed"), f"{error.code} {error}"
     except Exception:
         found.status, found.what = ("traceback" if first is None else "failed"), traceback.format_exc()
     found.seconds = round(time.monotonic() - begun, 2)
@@ -97,7 +98,7 @@ def _seen(p: Placed) -> Observed:
 
 
 def placed(case: Case, extents: Mapping[str, int], rng: np.random.Generator) -> dict[str, Placed]:
-    """All tensors in memory full of set bits, which are NaN in every float; outputs that are only written hold them too."""
+    """All tensors in memory full of set bits, which are NaN in every float; so are outputs that are only written."""
     found: dict[str, Placed] = {}
     for x in case.tensors:
         shape = tuple(int(d) if d.isdecimal() else extents[d] for d in x.dims)
@@ -153,7 +154,8 @@ def launched(case: Case, artifact: Artifact, given: Mapping[str, Placed], driver
         if not same.all():
             at = tuple(int(i) for i in np.argwhere(~same)[0])
             rows = sorted({tuple(int(i) // 8 for i in w) for w in np.argwhere(~same)})
-            return f"{name}{list(at)} is {p.view[at]}, not {old[at]}; {int((~same).sum())} of {same.size}, blocks of 8: {rows[:12]}"
+            where = f"{int((~same).sum())} of {same.size}, blocks of 8: {rows[:12]}"
+            return f"{name}{list(at)} is {p.view[at]}, not {old[at]}; {where}"
     return ""
 
 

@@ -15,7 +15,10 @@ from random_programs import tree as t
 
 NUMBERS = (0.0, 1.0, -1.0, 0.5, 2.0, 3.0, 0.1, -2.5, 1e-3, 100.0)
 INTEGERS = (0, 1, 2, 3, 5, 7, -1, -3, 10)
-FLOAT_FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "neg")
+FLOAT_FUNCTIONS = ("exp", "exp2", "log", "log2", "sqrt", "rsqrt", "tanh", "sigmoid", "erf", "abs", "neg") * 2 + (
+    "sin", "cos", "tan", "asin", "acos", "atan", "sinh", "cosh", "asinh", "acosh", "atanh", "log10", "log1p", "expm1",
+    "cbrt", "floor", "ceil", "round", "trunc", *t.POWERS,
+)  # fmt: skip
 COMPARISONS = ("eq", "ne", "lt", "le", "gt", "ge")
 MOST_TILE = 8192
 """Elements of a tile, at most; mostly fewer: unrolled, they keep NVRTC busy."""
@@ -54,7 +57,7 @@ class Drawing:
         return self.among(f32=5, f16=2, bf16=2)
 
     def int_dtype(self) -> str:
-        return self.among(i32=4, i64=2, i8=1.5)
+        return self.among(i32=4, i64=2, i8=1.5, i16=0.8, u8=1, u16=0.8, u32=1.2)
 
     def any_dtype(self) -> str:
         kind = self.among(float=6, int=3, bool=0.7, eight=0.5)
@@ -187,12 +190,11 @@ class Drawing:
                 if self.chance(0.8)
                 else t.Constant(self.rng.choice(INTEGERS), "int")
             )
-        if dtype != "i8" and self.chance(0.2):
+        if dtype in ("i32", "i64") and self.chance(0.2):
             return t.Whole(self.exact())
-        choices = (
-            INTEGERS + {"i8": (127, -128), "i32": (2**31 - 1, -(2**31), 65536), "i64": (2**62, -(2**63), 2**33)}[dtype]
-        )
-        return t.Constant(self.rng.choice(choices), "int")
+        bits = t.BITS[dtype] - (dtype[0] == "i")
+        ends = (2**bits - 1, -(2**bits), 2 ** (bits // 2)) if dtype != "i64" else (2**62, -(2**63), 2**33)
+        return t.Constant(self.rng.choice([n for n in INTEGERS + ends if n >= 0 or dtype[0] == "i"]), "int")
 
     def exact(self, depth: int = 2) -> t.Exact:
         """An exact integer as a value: it wraps."""
@@ -254,7 +256,20 @@ class Drawing:
     def binary(self, dtype: str, axes: tuple[str, ...], depth: int) -> t.Expression:
         """An operation on two values, one of them over all axes."""
         if t.is_float(dtype):
-            fn = self.among(add=4, sub=3, mul=4, div=1.5, min=1, max=1)
+            fn = self.among(
+                add=4,
+                sub=3,
+                mul=4,
+                div=1.5,
+                min=1,
+                max=1,
+                floordiv=0.3,
+                mod=0.3,
+                pow=0.3,
+                atan2=0.2,
+                hypot=0.2,
+                fmod=0.2,
+            )
         else:
             fn = self.among(
                 add=3, sub=2, mul=2, floordiv=1.5, mod=1.5, min=1, max=1, xor=1, shl=0.8, shr=0.8, **{"and": 1, "or": 1}
@@ -262,7 +277,7 @@ class Drawing:
         a = self.full(dtype, axes, depth - 1)
         b = self.weak(dtype) if self.chance(0.25) else self.part(dtype, axes, depth - 1)
         if self.chance(0.15) and dtype in ("f32", "i64") and not t.weak(b):  # a narrower dtype, promoted
-            narrow = {"f32": ("f16", "bf16", "i32"), "i64": ("i32", "i8")}[dtype]
+            narrow = {"f32": ("f16", "bf16", "i32", "u16"), "i64": ("i32", "i8", "u32", "i16")}[dtype]
             b = t.cast(b, self.rng.choice(narrow))
         if self.chance(0.4):
             a, b = b, a
@@ -357,7 +372,8 @@ class Drawing:
         )  # fmt: skip
 
 
-EXPENSIVE = ("floordiv", "mod", "div", "exp", "exp2", "log", "log2", "tanh", "sigmoid", "erf", "rsqrt", "sqrt", "mean")
+CHEAP = ("abs", "neg", "floor", "ceil", "round", "trunc", "pow2", "pow3")
+EXPENSIVE = {"floordiv", "mod", "div", "mean", "pow", "atan2", "hypot", "fmod", *FLOAT_FUNCTIONS}.difference(CHEAP)
 
 
 def _expensive(body: Sequence[t.Statement]) -> int:

@@ -9,7 +9,7 @@ from math import erf
 
 import numpy as np
 
-from random_programs.tree import BITS, is_float
+from random_programs.tree import BITS, POWERS, is_float
 from random_programs.values import (
     F32,
     TINY,
@@ -78,6 +78,8 @@ def float_binary(fn: str, a: Value, b: Value, dtype: str, fast: bool) -> Value:
     """``add sub mul div min max`` in f32, rounded to ``dtype``."""
     if fn == "div":
         return _divided(a, b, dtype, fast)
+    if fn in BINARY:
+        return _of_two(BINARY[fn], a, b, dtype)
     table = {"add": np.add, "sub": np.subtract, "mul": np.multiply, "min": np.minimum, "max": np.maximum}
     lo, hi, free = _corners(table[fn], a, b)
     free = spread(free, lo.shape)
@@ -98,6 +100,30 @@ def float_binary(fn: str, a: Value, b: Value, dtype: str, fast: bool) -> Value:
     return found
 
 
+BINARY: dict[str, tuple[Callable[[Array, Array], Array], float | None]] = {
+    "floordiv": (np.floor_divide, None), "mod": (np.mod, None), "fmod": (np.fmod, None), "pow": (np.power, 4),
+    "atan2": (np.arctan2, 3), "hypot": (np.hypot, 3),
+}  # fmt: skip
+"""Functions of two floats: exact in f32 (None), or within ulp of f32."""
+
+
+def _of_two(about: tuple[Callable[[Array, Array], Array], float | None], a: Value, b: Value, dtype: str) -> Value:
+    """A function of two floats; of operands that are not known, anything."""
+    fn, ulps = about
+    if ulps is None:
+        lo = hi = np.asarray(fn(a.lo, b.lo), F32)
+    else:
+        exact = np.asarray(fn(a.lo.astype(np.float64), b.lo.astype(np.float64)))
+        lo, hi = _outward(exact, exact, ulps, np.asarray(0.0), 0.0)
+    unsure = (a.lo != a.hi) & ~(np.isnan(a.lo) & np.isnan(a.hi)) | (b.lo != b.hi) & ~(np.isnan(b.lo) & np.isnan(b.hi))
+    for x in (a, b):
+        if not x.signed:
+            unsure = unsure | (x.lo == 0)
+    unsure = np.broadcast_to(unsure, lo.shape)
+    free = either(spread(either(a.free, b.free), lo.shape), unsure if unsure.any() else None)
+    return between(dtype, rounded(lo, dtype), rounded(hi, dtype), free, a.signed and b.signed)
+
+
 def _unrounded(a: Value, b: Value, lo: Array, hi: Array) -> tuple[Array, Array]:
     """A product that a sum may take before it is rounded."""
     every = [x.astype(np.float64) * y.astype(np.float64) for x in (a.lo, a.hi) for y in (b.lo, b.hi)]
@@ -114,6 +140,8 @@ class Function:
     fast: Callable[[Array, Array, Array], tuple[float, Array]] | None = None
     falls: bool = False
     slack: float = 0.0
+    waves: bool = False
+    """Neither rises nor falls, or is no number on both sides: of an operand that is not known, anything."""
 
 
 def _erf(x: Array) -> Array:
@@ -134,7 +162,24 @@ FUNCTIONS: dict[str, Function] = {
     "tanh": Function(np.tanh, 2),
     "sigmoid": Function(lambda x: 1 / (1 + np.exp(-x)), 4, _fast_exp, slack=2.0**-126),
     "erf": Function(_erf, 2),
+    "sin": Function(np.sin, 2, waves=True),
+    "cos": Function(np.cos, 2, waves=True),
+    "tan": Function(np.tan, 4, waves=True),
+    "asin": Function(np.arcsin, 2, waves=True),
+    "acos": Function(np.arccos, 2, waves=True),
+    "atan": Function(np.arctan, 2),
+    "sinh": Function(np.sinh, 3),
+    "cosh": Function(np.cosh, 3, waves=True),
+    "asinh": Function(np.arcsinh, 3),
+    "acosh": Function(np.arccosh, 4),
+    "atanh": Function(np.arctanh, 3, waves=True),
+    "log10": Function(np.log10, 2),
+    "log1p": Function(np.log1p, 1.01),
+    "expm1": Function(np.expm1, 1.01),
+    "cbrt": Function(np.cbrt, 1.01),
+    **{fn: Function(lambda x, n=n: x ** float(n), abs(n) + 4, waves=True, slack=TINY) for fn, n in POWERS.items()},
 }
+WHOLE = {"floor": np.floor, "ceil": np.ceil, "round": np.rint, "trunc": np.trunc}
 
 
 def float_unary(fn: str, x: Value, fast: bool) -> Value:
@@ -149,6 +194,8 @@ def float_unary(fn: str, x: Value, fast: bool) -> Value:
         return between(x.dtype, np.where(crosses, F32(0), np.fmin(a, b)), np.fmax(a, b), x.free)
     if fn == "sqrt":
         return between(x.dtype, rounded(np.sqrt(x.lo), x.dtype), rounded(np.sqrt(x.hi), x.dtype), x.free, x.signed)
+    if fn in WHOLE:
+        return between(x.dtype, WHOLE[fn](x.lo), WHOLE[fn](x.hi), x.free, x.signed)
     about = FUNCTIONS[fn]
     lo, hi = (about.of(end.astype(np.float64)) for end in (x.lo, x.hi))
     if about.falls:
@@ -157,6 +204,11 @@ def float_unary(fn: str, x: Value, fast: bool) -> Value:
     if fn == "rsqrt":
         doubtful = (x.lo <= 0) & (x.hi >= 0) & ((x.lo != x.hi) | (not x.signed))
         free = either(free, doubtful if doubtful.any() else None)
+    if about.waves:
+        unsure = (x.lo != x.hi) & ~(np.isnan(x.lo) & np.isnan(x.hi))
+        if not x.signed:
+            unsure = unsure | (x.lo == 0)
+        free = either(free, unsure if unsure.any() else None)
     ulps, relative, slack = about.ulps, np.asarray(0.0), about.slack
     if fast and about.fast is not None:
         size = np.maximum(np.abs(x.lo), np.abs(x.hi)).astype(np.float64)
@@ -320,10 +372,10 @@ def chosen(condition: Value, a: Value, b: Value) -> Value:
 def _truncated(x: Array, dtype: str) -> Array:
     """Floats to integers: toward zero, clamped; NaN gives 0, in i64 the least."""
     whole = np.trunc(x.astype(np.float64))
-    top = float(1 << BITS[dtype] - 1)
-    inside = (whole >= -top) & (whole < top)
+    top, low = float(greatest(dtype) + 1), float(least(dtype))
+    inside = (whole >= low) & (whole < top)
     found = np.where(inside, whole, 0.0).astype(np.int64)
-    found = np.where(whole >= top, greatest(dtype), np.where(whole < -top, least(dtype), found))
+    found = np.where(whole >= top, greatest(dtype), np.where(whole < low, least(dtype), found))
     return np.where(np.isnan(whole), least(dtype) if dtype == "i64" else 0, found)
 
 

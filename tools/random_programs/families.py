@@ -209,9 +209,11 @@ def fragments(d: Drawing, names: list[str], body: list[t.Statement]) -> list[Sta
             axes = axes[::-1]
         how = d.among(sum=4, max=1.5, min=1, any=1.5)
         dtype = (
-            d.among(f32=5, i32=1.5, i64=0.7, f16=0.4, bf16=0.4) if how != "sum" else d.among(f32=5, i32=1.5, i64=0.7)
+            d.among(f32=5, i32=1.5, i64=0.7, f16=0.4, bf16=0.4, u32=0.4, i16=0.3, u8=0.3)
+            if how != "sum"
+            else d.among(f32=5, i32=1.5, i64=0.7, u32=0.4)
         )
-        start: int | float = d.rng.choice((0, 0, 1, -2))
+        start: int | float = d.rng.choice((0, 0, 1, -2) if dtype[0] != "u" else (0, 1, 2, 200))
         if how in ("max", "min") and dtype in t.FLOATS and d.chance(0.7):
             start = float("-inf") if how == "max" else float("inf")
         if dtype in t.FLOATS:
@@ -426,7 +428,7 @@ def sums(d: Drawing) -> tuple[list[str], list[t.Statement]]:
     """Programs that add into one tensor."""
     names = grid(d, d.rng.choice((1, 2, 2, 3)), 256)
     kept = [n for n in names if d.chance(0.5)]
-    name, coords, axes = output(d, kept, "add", d.among(f32=5, i32=2, i64=1, f16=0.7, bf16=0.7))
+    name, coords, axes = output(d, kept, "add", d.among(f32=5, i32=2, i64=1, f16=0.7, bf16=0.7, u32=0.8))
     dtype = d.tensors[name].dtype
     value_axes = tuple(n for n in tiled(d, names) if n in axes or d.ranges[n].auto or d.chance(0.8))
     value = d.full(dtype, value_axes, 2)

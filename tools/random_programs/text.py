@@ -11,7 +11,7 @@ SIGNS = {
     "shl": "<<", "shr": ">>", "eq": "==", "ne": "!=", "lt": "<", "le": "<=", "gt": ">", "ge": ">=",
 }  # fmt: skip
 PROMOTED = ', accumulate="promoted"'
-FUNCTIONS = {"max": "maximum", "min": "minimum"}
+FUNCTIONS = {"max": "maximum", "min": "minimum"} | {fn: fn for fn in ("pow", "atan2", "hypot", "fmod")}
 
 
 def exact(e: t.Exact) -> str:
@@ -58,6 +58,8 @@ def expression(e: t.Expression) -> str:
         case t.Unary(fn, x):
             if fn in ("neg", "not"):
                 return f"({'-' if fn == 'neg' else '~'}{expression(x)})"
+            if fn in t.POWERS:
+                return f"({expression(x)} ** {t.POWERS[fn]})"
             return f"tw.{fn}({expression(x)})"
         case t.Binary(fn, a, b) | t.Compare(fn, a, b):
             if fn in FUNCTIONS:

@@ -16,6 +16,8 @@ STORED_FLOATS = ("e4m3", "e5m2")
 INTS = ("i8", "i16", "i32", "i64", "u8", "u16", "u32")
 BITS = {"f32": 32, "tf32": 32, "f16": 16, "bf16": 16, "e4m3": 8, "e5m2": 8, "bool": 8} | {n: int(n[1:]) for n in INTS}
 KEEPS = ("neg", "abs", "not")
+POWERS = {f"pow{n}".replace("-", "_"): n for n in (2, 3, 5, 12, -1, -2)}
+"""``x ** n`` as functions of one element."""
 
 
 def is_float(dtype: str) -> bool:
@@ -252,9 +254,19 @@ def promoted(a: str, b: str) -> str:
     kinds = [0 if d == "bool" else 1 if d in INTS else 2 for d in (a, b)]
     if kinds[0] != kinds[1]:
         return a if kinds[0] > kinds[1] else b
+    if a in INTS:
+        return narrowest(a, b)
     if BITS[a] != BITS[b]:
         return a if BITS[a] > BITS[b] else b
     return "f32"
+
+
+def narrowest(a: str, b: str) -> str:
+    """The narrowest dtype that has all elements of two dtypes of integers."""
+    if a[0] == b[0]:
+        return a if BITS[a] > BITS[b] else b
+    signed, other = (a, b) if a[0] == "i" else (b, a)
+    return f"i{max(BITS[signed], 2 * BITS[other])}"
 
 
 def joined(*axes: Axes) -> Axes:
