@@ -453,3 +453,27 @@ def test_tiles_are_not_laid_from_a_boundary_before_a_loaded_start() -> None:
     y = np.full((7, 77), 7, np.int32)
     copied_from(x, first, y)
     np.testing.assert_array_equal(y, np.where(np.arange(77) >= first[:, None], x + 1, 7))
+
+
+@tw.kernel(numerics="fast")
+def softmax_of_columns(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=65536)
+    row = x[m, n].to(tw.f32)
+    e = tw.exp(row - row.max(1)[:, None])
+    y[m, n] = e / e.sum(1)[:, None]
+
+
+def test_a_tile_moves_without_matrices_where_no_roles_are() -> None:
+    """Rows that lie as columns, of 16-bit elements: the plan of the tile's way was one of stmatrix, of which plain
+    kernels have no protocol (CRT006)."""
+    held = np.full((127, 130), np.nan, ml_dtypes.bfloat16)
+    x, y = held[:, :128].T, np.full((128, 127), np.nan, ml_dtypes.bfloat16)
+    x[...] = np.random.default_rng(0).normal(size=x.shape)
+    strides = {"x": (1, 130), "y": (127, 1)}
+    facts = observe_facts({n: Observed(DTYPES["bf16"], 0, (128, 127), s) for n, s in strides.items()})
+    artifact = softmax_of_columns.compile(dtypes=dict.fromkeys("xy", "bf16"), facts=facts)
+    assert artifact.kernels
+    softmax_of_columns(x, y)
+    exact = np.exp(x.astype(np.float64))
+    exact /= exact.sum(1)[:, None]
+    assert np.allclose(y.astype(np.float64), exact, rtol=2**-8, atol=1e-6)

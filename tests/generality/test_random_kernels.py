@@ -122,7 +122,8 @@ def test_dtypes_of_mixed_operands() -> None:
     assert t.promoted("f16", "bf16") == t.promoted("i64", "f32") == t.promoted("i8", "float") == "f32"
     assert (t.promoted("i64", "f16"), t.promoted("bool", "int"), t.promoted("i8", "i32")) == ("f16", "i32", "i32")
     mixed = [("u8", "i8"), ("u8", "i16"), ("u8", "i32"), ("u16", "i8"), ("u32", "i32"), ("u8", "u32"), ("u32", "i64")]
-    assert [t.promoted(*two) for two in mixed] == [np.promote_types(*map(NUMPY.get, two)).name.replace("uint", "u").replace("int", "i") for two in mixed]
+    for two in mixed:
+        assert NUMPY[t.promoted(*two)] == np.promote_types(*(NUMPY[d] for d in two))
     assert [t.promoted(*two[::-1]) for two in mixed] == [t.promoted(*two) for two in mixed]
 
 
@@ -131,9 +132,11 @@ def test_dtypes_of_mixed_operands() -> None:
     ("hypot", 3.0, 4.0, 5.0), ("mod", 1.0, 0.0, np.nan), ("atan2", 0.0, 1.0, 0.0),
 ])  # fmt: skip
 def test_functions_of_two_floats(fn: str, a: float, b: float, result: float) -> None:
-    found = elementwise.float_binary(fn, value(a), value(b), "f32", fast=False)
+    with np.errstate(all="ignore"):
+        found = elementwise.float_binary(fn, value(a), value(b), "f32", fast=False)
     assert values.admits(found, np.array([result], np.float32)).all()
-    assert not values.admits(found, np.array([result + 1e-5 * abs(result) + 1e-30], np.float32)).any() or result != result
+    beside = np.array([result + 1e-5 * abs(result) + 1e-30], np.float32)
+    assert np.isnan(result) or not values.admits(found, beside).any()
     unknown = elementwise.float_binary(fn, value(a, a + 1), value(b), "f32", fast=False)
     assert unknown.free is not None
 
@@ -143,9 +146,10 @@ def test_functions_of_two_floats(fn: str, a: float, b: float, result: float) -> 
     ("cbrt", -8.0, -2.0),
 ])  # fmt: skip
 def test_functions_of_one_float(fn: str, x: float, result: float) -> None:
-    found = elementwise.float_unary(fn, value(x), False)
+    with np.errstate(all="ignore"):
+        found = elementwise.float_unary(fn, value(x), False)
     assert values.admits(found, np.array([result], np.float32)).all()
-    assert result != result or not values.admits(found, np.array([result * (1 + 1e-5)], np.float32)).any()
+    assert np.isnan(result) or not values.admits(found, np.array([result * (1 + 1e-5)], np.float32)).any()
 
 
 def test_floats_become_integers_without_a_sign() -> None:

@@ -107,6 +107,15 @@ def test_accumulators_to_rows_by_matrices(n: int) -> None:
     assert any(isinstance(op, a.LoadMatrix) for op in back.walk())
 
 
+def test_no_matrices_where_none_may_move_a_tile() -> None:
+    source = fragments.wgmma_accumulator(64, 80)
+    target = RegisterLayout.blocked((64, 80), vector=(1, 8), lanes=(32, 1), warps=(4, 1), order=(1, 0))
+    assert conversion_plan(source, target, 2).kind is PlanKind.MATRIX
+    plan = conversion_plan(source, target, 2, matrices=False)
+    assert plan.kind is PlanKind.SHARED
+    arrives(source, target, plan)
+
+
 @pytest.mark.parametrize("trans", [False, True])
 def test_matrices_are_read_in_either_way(trans: bool) -> None:
     held = fragments.ldmatrix(32, 48, trans=trans)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import multiprocessing
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -14,6 +15,7 @@ Judge = Callable[[int], Any]
 
 def _work(begin: Callable[..., Judge], arguments: tuple[Any, ...], inbox: Connection, answers: Connection) -> None:
     judge = begin(*arguments)
+    answers.send(None)
     while (number := inbox.recv()) is not None:
         answers.send((number, judge(number)))
 
@@ -28,11 +30,12 @@ class _Worker:
         inbox.close()
         outbox.close()
         self.number: int | None = None
-        self.since = time.monotonic()
+        self.since = math.inf  # until it has begun
 
     def take(self, number: int | None) -> None:
         """The next case; None ends the process."""
-        self.number, self.since = number, time.monotonic()
+        self.number = number
+        self.since = max(self.since, time.monotonic())
         self.orders.send(number)
 
     def end(self) -> None:
@@ -64,7 +67,11 @@ def in_processes(
             answer: Any = None
             try:
                 if worker.answers.poll():
-                    _, answer = worker.answers.recv()
+                    told = worker.answers.recv()
+                    if told is None:
+                        worker.since = time.monotonic()
+                        continue
+                    _, answer = told
                 elif time.monotonic() - worker.since > patience:
                     answer = "hung"
             except EOFError:

@@ -32,12 +32,14 @@ def conversion_plan(
     thread: Sym = TID,
     shared: bool = True,
     ragged: bool = False,
+    matrices: bool = True,
 ) -> ConversionPlan:
     """The cheapest plan that gives every register of ``target`` its element from ``source`` (LAY017 when the layouts
     hold different tiles or are held by different numbers of threads).
 
     ``element_bytes`` is 1, 2, 4 or 8. Without ``shared`` no memory is used (LAY019 when data must cross warps). With
-    ``ragged`` the boxes that the two cover may differ: they round one tile up to what each can hold.
+    ``ragged`` the boxes that the two cover may differ: they round one tile up to what each can hold. Without
+    ``matrices`` neither ldmatrix nor stmatrix is used.
     """
     log2_size(element_bytes, "element_bytes")
     same_rank = ragged and source.rank == target.rank
@@ -54,7 +56,7 @@ def conversion_plan(
     shuffled = None if move is None else move.shuffle_plan()
     if not shared:
         return shuffled or _needs_memory(source, target)
-    staged = shared_plan(source, target, element_bytes, thread, same_warp=move is not None)
+    staged = shared_plan(source, target, element_bytes, thread, same_warp=move is not None, matrices=matrices)
     if shuffled is None or staged.cost.cycles < shuffled.cost.cycles:
         return staged
     return shuffled

@@ -47,12 +47,18 @@ TARGET = "sm_90a"
 
 
 def shared_plan(
-    source: RegisterLayout, target: RegisterLayout, element_bytes: int, thread: Sym, *, same_warp: bool
+    source: RegisterLayout,
+    target: RegisterLayout,
+    element_bytes: int,
+    thread: Sym,
+    *,
+    same_warp: bool,
+    matrices: bool = True,
 ) -> ConversionPlan:
     """The cheapest round trip over all dimensions that may lie contiguously. The layouts' boxes may differ."""
     box = tuple(max(a, b) for a, b in zip(source.shape, target.shape, strict=True))
     whole = all(a >= b for a, b in zip(source.shape, target.shape, strict=True))
-    trips = [_Trip.of(source, target, box, element_bytes, fast, thread) for fast in range(len(box))]
+    trips = [_Trip.of(source, target, box, element_bytes, fast, thread, matrices) for fast in range(len(box))]
     best: tuple[int, int, _Trip, SharedTile] | None = None
     for trip in sorted(trips, key=lambda t: t.least):
         if best is not None and trip.least >= best[0]:
@@ -84,10 +90,16 @@ class _Trip:
 
     @staticmethod
     def of(
-        source: RegisterLayout, target: RegisterLayout, box: tuple[int, ...], size: int, fast: int, thread: Sym
+        source: RegisterLayout,
+        target: RegisterLayout,
+        box: tuple[int, ...],
+        size: int,
+        fast: int,
+        thread: Sym,
+        matrices: bool,
     ) -> _Trip:
         store, load = (
-            _Side.of(layout, box, source.shape, fast, size, thread, storing=storing)
+            _Side.of(layout, box, source.shape, fast, size, thread, storing=storing, matrices=matrices)
             for layout, storing in ((source, True), (target, False))
         )
         return _Trip(store, load, prod(box) // box[fast], box[fast], size)
@@ -164,10 +176,11 @@ class _Side:
         thread: Sym,
         *,
         storing: bool,
+        matrices: bool,
     ) -> _Side:
         pitch = box[fast] * size
         alone = not (storing and layout.replication.free_thread_mask)
-        if size == 2 and pitch % facts.MATRIX_ROW_BYTES == 0 and layout.shape == box == held and alone:
+        if matrices and size == 2 and pitch % facts.MATRIX_ROW_BYTES == 0 and layout.shape == box == held and alone:
             for other in (d for d in range(layout.rank) if d != fast):
                 for trans in (False, True):
                     pairs, lanes = (other, fast) if trans else (fast, other)

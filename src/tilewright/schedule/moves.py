@@ -147,7 +147,9 @@ class MoveLowering(ValueLowering):
         before, after = old.layout(source.axes), new.layout(axes)
         key = (before, after, dtype.bytes)
         if key not in self.conversions:
-            self.conversions[key] = conversion_plan(before, after, dtype.bytes, ragged=True)
+            self.conversions[key] = conversion_plan(
+                before, after, dtype.bytes, ragged=True, matrices=self.matrices_move
+            )
 
         def shared(count: int) -> SSAValue:
             # bodies for the interior and the edge are never both run

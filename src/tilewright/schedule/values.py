@@ -79,6 +79,8 @@ class ValueLowering:
 
     warps_meet = True
     """A warp's threads may meet without the others: the protocol of kernels with roles knows whole warpgroups only."""
+    matrices_move = False
+    """Tiles move by ldmatrix and stmatrix: only the protocol of kernels with roles knows these."""
     kept_registers = 32
     """Values of up to so many elements per thread are kept for their next use; larger ones are computed again, so that
     a long row stays in registers as it was loaded."""

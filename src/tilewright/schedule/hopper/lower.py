@@ -73,7 +73,7 @@ class RoleLowering(PipelineLowering):
     """Lowers one kernel under one candidate schedule."""
 
     warps_meet = False
-
+    matrices_move = True
     kept_registers = 128
 
     def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
