@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from tilewright.base.expr import sym
+from tilewright.base.verdict import Proved, Refuted
+from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, from_text, steps, to_text
@@ -100,6 +102,46 @@ def test_undeclared_barrier() -> None:
     b = Build("x")
     with b.role("r", 32) as r:
         r.one(o.Arrive(o.Slot("full")))
+    assert _codes(b) == ["MBR006"]
+
+
+HANDED_OVER = """
+protocol("handed_over")
+buffer("a", "shared", 1024, initialised=False)
+mbarrier("f", 2, 1)
+with role("p", 32):
+    elected(MbarrierInit("f"))
+    all(CtaSync())
+    all(Write(a))
+    all(WarpSync())
+    elected(Arrive(f[1]))
+with role("c", 32):
+    all(CtaSync())
+    all(Wait(f[1], 0))
+    all(Read(a))
+"""
+
+
+def test_an_mbarrier_without_a_pipeline_is_indexed_by_slots() -> None:
+    """A wait on another slot than the one that is arrived on was proved: both were slot 0."""
+    p = from_text(HANDED_OVER)
+    assert [s.op for s in steps(p.roles[0].body)][-1] == o.Arrive(o.Slot("f", o.Const(1)))
+    assert isinstance(check(p), Proved)
+    assert isinstance(check(from_text(HANDED_OVER.replace("Wait(f[1]", "Wait(f[0]"))), Refuted)
+
+
+@pytest.mark.parametrize(("right", "wrong"), [("Read(a)", "Read(a[0])"), ("Read(a)", "Read(a[0, 0:512])")])
+def test_a_buffer_without_a_pipeline_has_no_stages(right: str, wrong: str) -> None:
+    with pytest.raises(TilewrightError) as caught:
+        from_text(HANDED_OVER.replace(right, wrong))
+    assert caught.value.code == "MBR006"
+
+
+def test_a_use_without_a_pipeline_is_no_slot() -> None:
+    b = Build("x")
+    b.mbarrier("f", 2)
+    with b.role("r", 32) as r:
+        r.one(o.Arrive(o.StageSlot("f", use=o.Const(1))))
     assert _codes(b) == ["MBR006"]
 
 

@@ -11,7 +11,8 @@ with role("producer", 32):
 With pipelines the ops are on uses: ``ab[k]`` is use ``k`` of a pipeline, the stage of use ``k`` of its buffer, or of an
 array of its mbarriers, as the op takes one or the other; ``a[k, 0:128]`` are bytes of a stage. Read, and not written:
 ``range(end)``, a buffer's name for all its bytes, a buffer without an offset, which lies behind those of its space.
-A word of a counter in global memory is ``done[0]``; the value of a ticket is the name of its buffer.
+Of an mbarrier that no pipeline declares ``full[i]`` is slot ``i``. A word of a counter in global memory is ``done[0]``;
+the value of a ticket is the name of its buffer.
 
 buffer("a", "shared", 65536)
 pipeline("ab", 4, data=("a",))
@@ -181,6 +182,7 @@ class _Reader:
 
     def __init__(self) -> None:
         self.buffers: dict[str, Buffer] = {}
+        self.barriers: set[str] = set()
 
     def protocol(self, tree: ast.Module) -> Protocol:
         head: dict[str, Any] = {}
@@ -202,6 +204,7 @@ class _Reader:
                     symbols.append(self.call(call, Symbol))
                 case ast.Expr(value=ast.Call(func=ast.Name(id="mbarrier")) as call):
                     barriers.append(self.call(call, Barrier))
+                    self.barriers.add(barriers[-1].name)
                 case ast.Expr(value=ast.Call(func=ast.Name(id="counter")) as call):
                     counters.append(self.call(call, GlobalCounter))
                 case ast.Expr(value=ast.Call(func=ast.Name(id="pipeline")) as call):
@@ -283,6 +286,8 @@ class _Reader:
         match node:
             case ast.Call(func=ast.Name(id=part)) if part in _PARTS:
                 return self.op(node, _PARTS)
+            case ast.Subscript(value=ast.Name(id=named), slice=index) if self.is_slot(kind, name, unmarked(named)):
+                return ops.Slot(unmarked(named), _expr(index))
             case ast.Subscript(value=ast.Name(id=named), slice=index):
                 return _checked(_of_use(kind, name, unmarked(named), index), node)
             case ast.Name(id=named) if "Region" in str(_hints(kind).get(name)) and unmarked(named) in self.buffers:
@@ -295,6 +300,10 @@ class _Reader:
                 return named(text)
             case _:
                 return _expr(node) if name in _EXPR_FIELDS and _hints(kind).get(name) is not int else _literal(node)
+
+    def is_slot(self, kind: type[Any], name: str, named: str) -> bool:
+        """Whether ``named[i]`` is slot ``i`` of an mbarrier that no pipeline declares."""
+        return named in self.barriers and "Slot" in str(_hints(kind).get(name))
 
 
 def _of_use(kind: type[Any], name: str, named: str, index: ast.expr) -> Any:

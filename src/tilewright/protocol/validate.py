@@ -37,8 +37,9 @@ def require_valid(protocol: Protocol) -> None:
 
 def problems(protocol: Protocol) -> Iterator[Diagnostic]:
     """Everything wrong with the form of ``protocol``, or of what it expands to: codes MBR001 to MBR006."""
-    if protocol.pipelines:
-        found = tuple(_pipelined(protocol))
+    uses = tuple(_unknown_uses(protocol))
+    if protocol.pipelines or uses:
+        found = (*_pipelined(protocol), *uses)
         yield from found or problems(expand(protocol))
         return
     yield from _declarations(protocol)
@@ -62,6 +63,10 @@ def _pipelined(p: Protocol) -> Iterator[Diagnostic]:
             elif pipeline.stages > 0 and sizes[name] % pipeline.stages:
                 found = f"buffer {name} of {sizes[name]} bytes, {pipeline.stages} stages"
                 yield Diagnostic("MBR002", found=found, required="stages of one size")
+
+
+def _unknown_uses(p: Protocol) -> Iterator[Diagnostic]:
+    """Uses of what is no pipeline, nor a part of one: they stand for no slot and no bytes."""
     known = Pipelines(p)
     for role in p.roles:
         for step in steps(role.body):
