@@ -144,6 +144,11 @@ MISTAKES = {
         r"(\.reg \.pred[\s\S]*?)@%p\d+ bra",
         r".reg .pred %unwritten;\n\1@%unwritten bra",
     ),
+    "a guard that a shuffle overwrites": (
+        "softmax_2",
+        r"(setp\.\w+\.s32\s+(%p\d+), .*;\n)(\s*@\2 bra)",
+        r"\1{ .reg .b32 x; mov.u32 x, 1; shfl.sync.bfly.b32 x|\2, x, 1, 31, -1; }\n\3",
+    ),
     "halves exchanged": ("add", r"(cvt\.rn\.bf16x2\.f32 %r\d+, )(%f\d+), (%f\d+)", r"\1\3, \2"),
 }
 

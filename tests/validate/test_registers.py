@@ -57,3 +57,11 @@ def test_an_address_and_a_guard_are_read() -> None:
     assert set(found.read[store.index]) == {"%rd1", "%r3"}
     assert found.written[store.index] == []
     assert found.read[branch.index] == ["%p1"]
+
+
+def test_what_no_way_leads_to_writes_nothing() -> None:
+    """A branch that is always taken leaves blocks out: no writer there comes before a reader, and none is dominated."""
+    found = registers(LOOP.replace(" mov.u32 %r3, 0;", " bra $L1;\n mov.u32 %r3, 0;\n add.s32 %r5, %r3, 1;"))
+    assert "%r3" in found.several
+    body = next(b for b in found.flow.order if found.flow.blocks[b].out[0].target == b)
+    assert "%r3" in found.live[body]

@@ -48,6 +48,8 @@ class EntryRegisters:
     def _before(self, writer: int, reader: int) -> bool:
         """Every way to one instruction comes through another, before it."""
         first, second = self.flow.block_of[writer], self.flow.block_of[reader]
+        if first not in self.flow.rank or second not in self.flow.rank:  # no way leads there
+            return False
         return writer < reader if first == second else self.flow.dominates(first, second)
 
     def _live(self) -> list[frozenset[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Protocol
 
@@ -46,6 +46,8 @@ class ProgramState(Protocol):
     several: frozenset[str]
     """Registers that are written more than once."""
     environment: Environment
+    written: Sequence[Sequence[str]]
+    """By instruction."""
     needs: dict[str, Needs]
     threads: int
     order: int
@@ -53,6 +55,7 @@ class ProgramState(Protocol):
     def value(self, name: str) -> Value: ...
     def condition(self, name: str) -> Condition: ...
     def width(self, name: str) -> int: ...
+    def is_predicate(self, name: str) -> bool: ...
     def put(self, name: str, value: Value | Condition, needs: Needs) -> None: ...
 
 
@@ -80,6 +83,8 @@ class Instructions:
         """By register of 64 bits, what its lower half rests on, where that is less than the whole."""
         self.guard: Condition = self.cases.true
         """Where the instruction runs, of the threads that come to it."""
+        self.results: set[str] = set()
+        """The registers that the instruction has set."""
 
     def is_pure(self, i: Instruction) -> bool:
         """The instruction only computes registers, from registers and parameters."""
@@ -101,7 +106,19 @@ class Instructions:
         handler = self.opcodes.get(i.opcode)
         if handler is None:
             raise Undecided(f"{i.name} is not known", f"line {i.line}")
+        self.results = set[str]()
         handler(self, i)
+        for name in self.program.written[i.index]:
+            if name in self.program.several and name not in self.results:  # what was in it is there no longer
+                self._result_left_open(name)
+
+    def _result_left_open(self, name: str) -> None:
+        """A destination of which no value is computed, such as the predicate of a lane shuffle."""
+        if self.program.is_predicate(name):
+            open_ = self.arithmetic.test("undefined", name)
+        else:
+            open_ = self.values.undefined(self.program.width(name))
+        self.program.put(name, self.guarded(name, open_), NOTHING)
 
     # -- operands -------------------------------------------------------------------------------------------------
     def get(self, operand: Operand, width: int) -> Value:
@@ -193,6 +210,7 @@ class Instructions:
         needs = self.used | self.when(frozenset(self.arithmetic.needs), self.holds)
         match operand:
             case Register(name):
+                self.results.add(name)
                 self.program.put(name, self.guarded(name, value), needs)
             case Identifier("_"):
                 pass
