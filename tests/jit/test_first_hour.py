@@ -517,6 +517,38 @@ def test_too_few_names_for_a_grid() -> None:
     assert told.where.text.startswith("m, n, _ = tw.grid")
 
 
+def test_several_names_for_a_grid_of_one_block() -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n = tw.grid(x, (4,))
+        y[m, n] = x[m, n]
+
+    told = refusal(lambda: kernel(X, np.empty_like(X)))
+    assert (told.code, told.found) == ("LNG041", "one Range for 2 names")
+    assert "blocks" in told.help
+
+
+@pytest.mark.parametrize(
+    ("use", "code", "help"),
+    [
+        (lambda x: x.shape[2], "LNG025", "from 0"),
+        (lambda x: x.shape(0), "LNG041", "x.shape[0]"),
+        (lambda x: x[:, :].sum(1, keep_dims=True), "LNG041", "did you mean keepdims?"),
+        (lambda x: tw.axis(64, up_to=64), "LNG041", "did you mean upto?"),
+    ],
+)
+def test_shapes_and_keywords_that_are_not(use: Any, code: str, help: str) -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor[4, 16], y: tw.Tensor[4, 16]):
+        m, n = tw.grid(x, (4, 16))
+        use(x)
+        y[m, n] = x[m, n]
+
+    told = refusal(lambda: kernel(np.ones((4, 16), np.float32), np.empty((4, 16), np.float32)))
+    assert told.code == code
+    assert help in told.help
+
+
 def test_a_tile_that_was_kept_from_another_trace() -> None:
     kept: list[Any] = []
 

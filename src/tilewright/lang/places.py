@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import dis
 import inspect
 import os
@@ -95,6 +96,12 @@ def truth_asked_by(frame: FrameType) -> str:
     return ""
 
 
+def names_unpacked_by(frame: FrameType) -> int:
+    """To how many names the frame's current instruction unpacks a value; 0 where it does something else."""
+    at = next((i for i in dis.get_instructions(frame.f_code) if i.offset == frame.f_lasti), None)
+    return int(at.arg or 0) if at is not None and at.opname == "UNPACK_SEQUENCE" else 0
+
+
 def _called(frame: FrameType) -> str:
     text = location(frame).text
     return next((name for name in ("max", "min", "bool", "any", "all", "sorted", "sum") if f"{name}(" in text), "")
@@ -148,6 +155,7 @@ _CALL = re.compile(r"(?:(?P<owner>\w+)\.)?(?P<name>\w+)\(\) (?P<what>(?:missing|
 _OPERANDS = re.compile(r"unsupported operand type\(s\) for (?P<operator>\S+): (?P<what>.*)")
 _VALUES = ("Tile", "Fragment", "Scalar", "Range", "Tensor")
 _USE = re.compile(rf"'(?:{'|'.join(_VALUES)})' object .*")
+AS_MANY_NAMES = "as many names as values: tw.grid gives one for each block, x.shape one for each dimension"
 _UNPACKING = re.compile(r"(?:not enough|too many) values to unpack .*")
 
 
@@ -166,8 +174,7 @@ def explaining(absent: Sequence[str], known: Callable[[str, str], object]) -> Ge
         frame, message = step.tb_frame, str(error)
         where = _place(frame.f_code, step.tb_lasti, step.tb_lineno)
         if step.tb_next is None and _UNPACKING.fullmatch(message):
-            required = "as many names as values: tw.grid gives one for each block"
-            refuse("LNG041", where=where, found=message, required=required, help="count the names on the left")
+            refuse("LNG041", where=where, found=message, required=AS_MANY_NAMES, help="count the names on the left")
         if isinstance(error, ValueError):
             raise
         if absent and "NoneType" in message:
@@ -223,11 +230,13 @@ def _refuse_call(call: re.Match[str], function: Any, where: Location) -> NoRetur
     of = f"{'tw' if call['owner'] is None else 'x'}.{call['name'].rstrip('_')}"
     parameters = [p.replace(annotation=p.empty) for p in inspect.signature(function).parameters.values()]
     ours = next((o for theirs, o in _NAMED_OTHERWISE.items() if f"argument '{theirs}'" in call["what"]), None)
+    given = re.search(r"unexpected keyword argument '(\w+)'", call["what"])
+    near = difflib.get_close_matches(given[1], [p.name for p in parameters], 1) if given is not None else []
     summary = " ".join((function.__doc__ or "").split("\n\n")[0].split())
     refuse(
         "LNG041",
         where=where,
         found=f"{of}() {call['what']}",
         required=f"{of}({', '.join(str(p) for p in parameters if p.name != 'self')})",
-        help=f"here it is {ours}" if ours is not None else summary,
+        help=f"here it is {ours}" if ours is not None else f"did you mean {near[0]}?" if near else summary,
     )

@@ -15,6 +15,7 @@ from tilewright.lang.fns import BinaryFn
 from tilewright.lang.operators import operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Array, Node, Recorder
+from tilewright.lang.shapes import Shape
 from tilewright.lang.traced import Traced
 from tilewright.lang.values import Int, Range, Scalar, Tile, Value, integer_of, scalar_of, show_key
 
@@ -83,7 +84,7 @@ class Tensor(Traced):
     @property
     def shape(self) -> tuple[Int, ...]:
         """An int per known extent, a Scalar per symbolic one."""
-        return tuple(scalar_of(self._recorder, dim) for dim in self._array.dims)
+        return Shape(scalar_of(self._recorder, dim) for dim in self._array.dims)
 
     @property
     def ndim(self) -> int:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.lang.fns import UnaryFn
-from tilewright.lang.places import refuse, truth_asked_by, user_frame
+from tilewright.lang.places import AS_MANY_NAMES, names_unpacked_by, refuse, truth_asked_by, user_frame
 
 _TRUTH_HELP = {
     "if": "choose by element with tw.where(condition, a, b); a compile-time keyword may steer an `if`",
@@ -138,6 +138,10 @@ class Traced:
         self._refuse_value("`in`", "compare with == and reduce the result with .max()")
 
     def __iter__(self) -> NoReturn:
+        names = names_unpacked_by(user_frame())
+        if names:
+            found, help = f"one {type(self).__name__} for {names} names", "count the names on the left, and the blocks"
+            refuse("LNG041", found=found, required=AS_MANY_NAMES, help=help)
         self._refuse_value("iteration", "loop with `for k in tw.stream(extent, step)`; index axes with Ranges")
 
     def __len__(self) -> int:

@@ -20,6 +20,7 @@ from tilewright.lang.operators import Operators, number_of, operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Cell, Node, Recorder
 from tilewright.lang.running import refuse_state, running
+from tilewright.lang.shapes import Shape
 from tilewright.lang.traced import Traced
 
 
@@ -192,7 +193,7 @@ class Value(_Recorded):
     @property
     def shape(self) -> tuple[int, ...]:
         """Extents of the tile, coordinates outside the domain included."""
-        return tuple(axis.size for axis in self.axes)
+        return Shape(axis.size for axis in self.axes)
 
     @property
     def ndim(self) -> int:
