@@ -158,3 +158,25 @@ def test_a_mistake_in_the_ptx_is_found(mistake: str) -> None:
     variant, pattern, to = MISTAKES[mistake]
     kernel = compiled(re.sub(r"_\d+$", "", variant))[variant]
     assert kernel.differences(replaced(kernel.ptx, pattern, to)), mistake
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        "add.s32 %r1, %r2;",
+        "add.s32 %p1, %r1, %r2;",
+        "not.pred %r1, %p1;",
+        "mov.u32 %r1, %r2, %r3;",
+        "elect.sync %r1, -1;",
+        "shfl.sync.bfly.b32 %r1, %r2;",
+        "st.global.u32 [%rd1];",
+        "cvt.u32.u16 %r1;",
+        "bar.sync;",
+        "add %r1, %r1, %r2;",
+    ],
+)
+def test_an_instruction_that_is_none_is_undecided(wrong: str) -> None:
+    """In a bundle of a stranger's the text may be anything."""
+    kernel = compiled("add")["add"]
+    (found,) = kernel.differences(replaced(kernel.ptx, r"^(\s+)(ld\.global)", rf"\1{wrong}\n\2"))
+    assert wrong.split()[0].rstrip(";") in found

@@ -30,6 +30,9 @@ from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Choice, Value, Values
 
+_OF_ANOTHER_FORM = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
+"""What handlers end with where an instruction has more, fewer or other operands than it takes."""
+
 Environment = dict[str, "Value | int | object"]
 
 
@@ -107,7 +110,10 @@ class Instructions:
         if handler is None:
             raise Undecided(f"{i.name} is not known", f"line {i.line}")
         self.results = set[str]()
-        handler(self, i)
+        try:
+            handler(self, i)
+        except _OF_ANOTHER_FORM as error:  # an assembler would refuse it; nothing is shown of it
+            raise Undecided(f"{i.name} with operands that it does not take", f"line {i.line}") from error
         for name in self.program.written[i.index]:
             if name in self.program.several and name not in self.results:  # what was in it is there no longer
                 self._result_left_open(name)
@@ -210,6 +216,8 @@ class Instructions:
         needs = self.used | self.when(frozenset(self.arithmetic.needs), self.holds)
         match operand:
             case Register(name):
+                if self.program.is_predicate(name) == isinstance(value, Poly | Choice):
+                    raise Undecided(f"{self.instruction.name} to {name}", f"line {self.instruction.line}")
                 self.results.add(name)
                 self.program.put(name, self.guarded(name, value), needs)
             case Identifier("_"):
