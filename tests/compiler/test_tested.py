@@ -86,6 +86,22 @@ def test_a_mistake_is_refuted(name: str) -> None:
     assert re.search(r", of .*\b[A-Z]\w* = \d+", difference.what)
 
 
+@tw.kernel
+def least_seventh(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"]):
+    m = tw.grid(x, 64)
+    z[m] = tw.minimum(x[m], y[m]) // 7
+
+
+def test_words_are_drawn_from_all_of_their_range() -> None:
+    """In some launch both operands often have their upper bit, and the ends of the dtype are among the words."""
+    (image, *_) = least_seventh.compile(dtypes=dict.fromkeys("xyz", "u32")).kernels
+    kernel = read_kernel(image.transport_ir)
+    given = [g.tensors for seed in range(12) if (g := drawn(kernel, seed)) is not None]
+    pairs = [(g["x"].view, g["y"].view) for g in given if g["x"].view.size]
+    assert any((np.minimum(x, y) > 2**31).mean() > 0.1 for x, y in pairs)
+    assert any((x == 2**32 - 1).any() for x, _ in pairs)
+
+
 def test_what_lies_between_rows_is_compared() -> None:
     """A kernel whose rows begin at multiples of 16 bytes, and a store between two of them."""
     image = compiled("row_max", "f32").kernels[0]

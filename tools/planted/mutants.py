@@ -6,6 +6,7 @@ from planted.beside import ENCODER, TRACING
 from planted.emission import EMISSION
 from planted.indices import INDICES
 from planted.mutant import Mutant
+from planted.narrow import NARROW
 from planted.options import OPTIONS
 from planted.protocol import PROTOCOL
 from planted.recipe import RECIPE
@@ -17,6 +18,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *SCHEDULE,
     *VALUES,
     *INDICES,
+    *NARROW,
     *PROTOCOL,
     *EMISSION,
     *OPTIONS,

@@ -402,3 +402,34 @@ def experts(
     for k in tw.stream(x.shape[2], 64):
         acc += tw.dot(x[b, m, k], w[expert[b], n, k].T)
     y[b, m, n] = acc
+
+
+@tw.kernel
+def unsigned(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x, bm)
+    a, b = x[m], y[m]
+    z[m] = tw.minimum(a, b) // 7 + tw.maximum(a, b) % 10 + (b >> 3) - (a << 30)
+
+
+@tw.kernel
+def bytes_of(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x, bm)
+    z[m] = (x[m] + y[m]) // 3 + (x[m] >> 4)
+
+
+@tw.kernel
+def bits_of(x: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x, bm)
+    y[m] = tw.bitcast((x[m].view(tw.u32) ^ 0x80000000) & 0xFFFF0000, tw.f32)
+
+
+@tw.kernel
+def looked_up(code: tw.Tensor["M", "N"], table: tw.Tensor[16], z: tw.Tensor["M", "N"], *, bm=2, bn=64):
+    m, n = tw.grid(code, (bm, bn))
+    z[m, n] = tw.take(table[tw.axis(16)], code[m, n] & 15)
+
+
+@tw.kernel
+def running(x: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"], *, bm=1):
+    m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=2048)
+    z[m, n] = tw.cumsum(x[m, n], 1, reverse=True, exclusive=True)

@@ -104,3 +104,12 @@ def divided(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 
 def sigmoid(x: np.ndarray) -> np.ndarray:
     return 1 / (1 + np.exp(-x))
+
+
+def unsigned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    return np.minimum(x, y) // 7 + np.maximum(x, y) % 10 + (y >> 3) - (x << 30)
+
+
+def bits_of(x: np.ndarray) -> np.ndarray:
+    words = x.astype(np.float32).view(np.uint32)
+    return ((words ^ np.uint32(1 << 31)) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)

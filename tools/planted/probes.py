@@ -30,6 +30,10 @@ NUMPY = {
     "f32": np.float32,
     "i32": np.int32,
     "i8": np.int8,
+    "i16": np.int16,
+    "u8": np.uint8,
+    "u16": np.uint16,
+    "u32": np.uint32,
 }
 NUMPY |= {"e4m3": ml_dtypes.float8_e4m3fn}
 
@@ -88,12 +92,14 @@ class Probe:
             values = self.given.get(tensor.name) or (
                 rng.integers(-1000, 1000, shape)
                 if kind in (np.int32, np.int64)
+                else rng.integers(0, np.iinfo(kind).max, shape, endpoint=True)
+                if np.dtype(kind).kind == "u"
                 else rng.normal(size=shape) + self.shift
             )
             made[tensor.name] = np.asarray(values).astype(kind)
-        wide = {t.name: a if a.dtype.kind == "i" else a.astype(np.float64) for t in inputs for a in (made[t.name],)}
+        wide = {t.name: a if a.dtype.kind in "iu" else a.astype(np.float64) for t in inputs for a in (made[t.name],)}
         expected = self.reference(**wide, **self.scalars)
-        made[output.name] = np.full(expected.shape, -77, made[output.name].dtype)
+        made[output.name] = np.full(expected.shape, -77).astype(made[output.name].dtype)
         return made, expected
 
 
@@ -137,6 +143,19 @@ PROBES: dict[str, Probe] = {
         ({"M": 3, "N": 48},),
         dtype="f16",
         dtypes={"z": "i32"},
+    ),
+    "unsigned": Probe(kernels.unsigned, references.unsigned, ({"M": 600},), dtype="u32"),
+    "bytes_of": Probe(kernels.bytes_of, lambda x, y: (x + y) // 3 + (x >> 4), ({"M": 600},), dtype="u8"),
+    "bits_of": Probe(kernels.bits_of, references.bits_of, ({"M": 600},), dtype="f32"),
+    "looked_up": Probe(
+        kernels.looked_up,
+        lambda code, table: table[code & 15],
+        ({"M": 3, "N": 112},),
+        dtype="f32",
+        dtypes={"code": "u8"},
+    ),
+    "running": Probe(
+        kernels.running, lambda x: np.cumsum(x[:, ::-1], 1)[:, ::-1] - x, ({"M": 3, "N": 2000},), dtype="f32"
     ),
     "drawn": Probe(kernels.drawn, references.philox, ({"M": 600},), dtype="i32"),
     "streamed": Probe(kernels.streamed, lambda x: x.sum(1), ({"M": 3, "N": 5200},)),

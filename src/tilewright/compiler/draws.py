@@ -226,13 +226,15 @@ def _kept_promise(name: str, kind: TensorType, shape: tuple[int, ...], rng: np.r
 
 
 def _data(shape: tuple[int, ...], dtype: np.dtype[Any], rng: np.random.Generator) -> Array:
-    """Multiples of a power of two, which add and multiply exactly; integers mostly small."""
+    """Multiples of a power of two, which add and multiply exactly; integers of some tensors mostly small, of others
+    mostly any, the ends of the dtype among them."""
     if dtype == np.bool_:
         return rng.integers(0, 2, shape).astype(np.bool_)
     if dtype.kind in "iu":
         ends = np.iinfo(dtype)
         small = rng.integers(-9 if dtype.kind == "i" else 0, 10, shape)
         whole = rng.integers(ends.min, ends.max, shape, endpoint=True)
-        return np.where(rng.random(shape) < 0.8, small, whole).astype(dtype)
+        whole = np.where(rng.random(shape) < 0.2, rng.choice([ends.min, ends.max], shape), whole)
+        return np.where(rng.random(shape) < rng.choice([0.8, 0.2]), small, whole).astype(dtype)
     most, unit = (256, 64) if dtype.name in ("float16", "float32") else (64, 8)
     return (rng.integers(-most, most, shape, endpoint=True) / unit).astype(dtype)
