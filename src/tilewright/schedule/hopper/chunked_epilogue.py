@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
-from xdsl.ir import Operation, SSAValue
+from collections.abc import Callable, Sequence
 
-from tilewright.base.expr import Const, Sym, all_of
+from xdsl.ir import Block, Operation, Region, SSAValue
+
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of
+from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.configuration import RoleContext, ScheduleConfiguration
 from tilewright.schedule.mapping import Buffered, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import element, hint, is_arithmetic, is_elementwise, owner
+from tilewright.tile.queries import coords_of, element, hint, is_arithmetic, is_elementwise, owner
 from tilewright.transport import dialect as t
 
 CHUNK_REGISTERS = 32
@@ -24,6 +27,8 @@ class ChunkedStores(RoleContext):
         super().__init__(kernel, placement, facts, configuration)
         self.copied = {s.copied.load: (pipeline, s) for pipeline in configuration.pipelines for s in pipeline.slots}
         self.postponed = self.late_loads()
+        self.fetched: dict[tuple[tile.Load, int], Buffered] = {}
+        """Parts of late loads that are on their way, by the first register of the chunk that they are for."""
 
     def chunked(self, op: tile.Store | tile.ReduceAdd) -> bool:
         """The value has so many registers that it is better computed and stored part by part, or late loads feed it."""
@@ -80,23 +85,62 @@ class ChunkedStores(RoleContext):
         buffers = dict(self.scope.buffers)
         home = self.placement.home
         for load in self.postponed.get(op, ()):
-            loaded = load.results[0]
-            own = self.axes_of[loaded]
-            places = [home.register_of(own, axes, Const(r)).constant for r in range(first, first + count)]
-            begin = int(min(r for r in places if r is not None))
-            size = int(max(r for r in places if r is not None)) + 1 - begin
-            coords, guard, width, axis = self.access(load, loaded, home)
-            here = {t.REGISTER: Sym(t.REGISTER) + begin}
-            buffer = self.registers(hint(loaded), element(loaded), size)
-            moved = [c.substitute(here) for c in coords]
-            copy = t.Load(self.arguments[load.tensor], buffer, moved, guard.substitute(here), vector=width, axis=axis)
-            self.emit(copy, load)
-            buffers[loaded] = Buffered(buffer, own, begin)
+            buffers[load.results[0]] = self.fetched.pop((load, first), None) or self.fetch_part(load, op, first, count)
         builder = MapBuilder(home, axes, buffers, self.axes_of, self.arguments, (first, count))
         result = builder.value(value)
         buffer = self.registers(hint(value), element(value), count)
         self.emit(builder.finish([result], [buffer]), op)
         return buffer, 0
+
+    def edges(self, op: tile.Store | tile.ReduceAdd, *, stored: bool = True) -> list[Span]:
+        """Ranges of a store's late loads, and where ``stored`` of its own, that may leave their domains."""
+        accesses = [*self.postponed.get(op, ()), *([op] if stored else ())]
+        spans = dict.fromkeys(c for access in accesses for c in coords_of(access) if isinstance(c, Span))
+        return [s for s in spans if s not in self.scope.full and not self.inside(s)]
+
+    def where_whole(
+        self,
+        op: Operation,
+        spans: Sequence[Span],
+        whole: Callable[[], None],
+        cut: Callable[[], None],
+        also: Expr = TRUE,
+    ) -> None:
+        """``whole``, without guards, where ``also`` holds and ``spans`` lie in their domains; else ``cut``."""
+        condition = all_of([also, *(s.origin + s.size <= s.stop for s in spans)])
+        full = self.scope.full
+        self.scope.full = full | frozenset(spans)
+        if condition == TRUE:
+            whole()
+            self.scope.full = full
+            return
+        then, otherwise = Block(), Block()
+        with self.into(then):
+            whole()
+        self.scope.full = full
+        with self.into(otherwise):
+            cut()
+        self.emit(t.If(condition, Region(then), Region(otherwise)), op)
+
+    def fetch_late(self, op: tile.Store | tile.ReduceAdd, first: int, count: int) -> None:
+        """Issues the late loads of the chunk of registers ``first .. first + count``, which is computed later."""
+        for load in self.postponed.get(op, ()):
+            self.fetched[load, first] = self.fetch_part(load, op, first, count)
+
+    def fetch_part(self, load: tile.Load, op: tile.Store | tile.ReduceAdd, first: int, count: int) -> Buffered:
+        """Loads those elements of ``load`` that registers ``first .. first + count`` of the stored value need."""
+        loaded, home = load.results[0], self.placement.home
+        own = self.axes_of[loaded]
+        places = [home.register_of(own, self.axes_of[op.value], Const(r)).constant for r in range(first, first + count)]
+        begin = int(min(r for r in places if r is not None))
+        size = int(max(r for r in places if r is not None)) + 1 - begin
+        coords, guard, width, axis = self.access(load, loaded, home)
+        here = {t.REGISTER: Sym(t.REGISTER) + begin}
+        buffer = self.registers(hint(loaded), element(loaded), size)
+        moved = [c.substitute(here) for c in coords]
+        copy = t.Load(self.arguments[load.tensor], buffer, moved, guard.substitute(here), vector=width, axis=axis)
+        self.emit(copy, load)
+        return Buffered(buffer, own, begin)
 
     def late_loads(self) -> dict[Operation, list[tile.Load]]:
         """Loads that one store alone needs, elementwise and in its own axes, with nothing written in between."""

@@ -10,7 +10,7 @@ still read.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache
 
@@ -95,11 +95,23 @@ class AccumulatorTile:
         """All panels, those of one width after the others."""
         yield from sorted(self.side_by_side, key=lambda panel: -panel.width)
 
+    def registers(self, panel: EpilogueTile) -> tuple[int, int]:
+        """A thread's first register of a panel, and how many it has: two of each row of each matrix."""
+        return (panel.block * self.columns + panel.start) // 2, panel.width // 2
+
+    def ahead(self, lowering: RoleContext, panels: Sequence[EpilogueTile]) -> Iterator[tuple[int, EpilogueTile]]:
+        """The panels, numbered; what only the store needs of memory is loaded one panel ahead of its use."""
+        for panel in panels[:1]:
+            lowering.fetch_late(self.op, *self.registers(panel))
+        for number, panel in enumerate(panels):
+            for following in panels[number + 1 : number + 2]:
+                lowering.fetch_late(self.op, *self.registers(following))
+            yield number, panel
+
     def fill(self, lowering: RoleContext, panel: EpilogueTile, base: Expr) -> None:
         """Computes a panel's part of the tile and writes it at byte ``base``. A thread has two registers of each of the
         matrices."""
-        first = (panel.block * self.columns + panel.start) // 2
-        source, at = lowering.chunk(self.op.value, self.op, first, panel.width // 2)
+        source, at = lowering.chunk(self.op.value, self.op, *self.registers(panel))
         shared = epilogue_buffer(lowering, self.op)
         for register, matrices, offset in _matrices(panel.width):
             lowering.emit(

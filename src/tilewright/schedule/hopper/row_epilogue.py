@@ -60,7 +60,7 @@ class RowEpilogue:
             lowering.emit(a.Elected(t.block([a.BulkWait(0, read=True)])))
         if copied or others or len(panels) % 2:
             lowering.emit(warpgroup_barrier(lowering), op)
-        for number, panel in enumerate(panels):
+        for number, panel in self.tile.ahead(lowering, panels):
             base = stage_offset(lowering, number)
             self.tile.fill(lowering, panel, base)
             lowering.emit(warpgroup_barrier(lowering))

@@ -6,8 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xdsl.ir import Block, Region
-
 from tilewright.base.expr import TRUE, Expr, Sym, all_of, conjuncts, simplify
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
@@ -85,22 +83,16 @@ class TmaEpilogue:
         if whole == TRUE or lowering.configuration.whole_stores:
             lowering.require(whole)
             whole = TRUE
+        edges = lowering.edges(op, stored=False)
+        rows = RowEpilogue(self.tile, after_copies=self.interior != TRUE or bool(edges))
         condition = all_of([whole, self.interior])
-        if condition == TRUE:
-            self.copy_out(lowering)
-            return
-        copied, by_rows = Block(), Block()
-        with lowering.into(copied):
-            self.copy_out(lowering)
-        with lowering.into(by_rows):
-            RowEpilogue(self.tile, after_copies=self.interior != TRUE).lower(lowering)
-        lowering.emit(t.If(condition, Region(copied), Region(by_rows)), op)
+        lowering.where_whole(op, edges, lambda: self.copy_out(lowering), lambda: rows.lower(lowering), condition)
 
     def copy_out(self, lowering: RoleContext) -> None:
         """All panels, side by side."""
         coords = coords_of(self.tile.op)
         first = [index_value(c, coords) for c in next(iter(self.maps.values())).coordinates]
-        for number, panel in enumerate(self.tile.side_by_side):
+        for number, panel in self.tile.ahead(lowering, tuple(self.tile.side_by_side)):
             self.copy_panel(lowering, panel, number, first)
 
     def copy_panel(self, lowering: RoleContext, panel: EpilogueTile, number: int, first: Sequence[Expr]) -> None:

@@ -252,7 +252,9 @@ class RoleThreads(Threads):
         self, op: Operation, tensor: str, coords: Sequence[Number], value: GuardedTerms, bounds: Bounds
     ) -> None:
         if self.counts:
-            self.stores.append(StoredElements(tensor, False, self.around, coords, value, bounds, place_of(op)))
+            self.stores.append(
+                StoredElements(tensor, False, self.around, coords, self.known(value), bounds, place_of(op))
+            )
         self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}
 
     # -- copies by threads --------------------------------------------------------------------------------------------

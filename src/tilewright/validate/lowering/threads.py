@@ -347,6 +347,12 @@ class Threads:
                 atoms[form] = np.where(threshold < least, ALWAYS, threshold)
         return Bounds(bounds.mask, atoms)
 
+    def known(self, value: Value) -> Value:
+        """A value without the needs that always hold here: it may be from before a branch that asked for them."""
+        if not value.need:
+            return value
+        return replace(value, need=self.resolved(Bounds(np.ones((1, 1), np.bool_), dict(value.need))).atoms)
+
     def least(self, form: int) -> int:
         """What a form is not less than."""
         symbol = self.integers.forms.get(form)
@@ -494,7 +500,7 @@ class Threads:
             coords = [self.integers(c.expr) for c in op.coords]
             bounds = self.resolved(self.integers.bounds(guard_of(op)))
             value = self.held[op.buffer]
-            value = replace(value, need=merged(value.need, need)) if need else value
+            value = self.known(replace(value, need=merged(value.need, need)) if need else value)
             at = [] if op.scattered is None else [self.integers(e) for e in op.scattered.at]
             self.stores.append(StoredElements(tensor, adds, self.around, [*coords, *at], value, bounds, place_of(op)))
         self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}

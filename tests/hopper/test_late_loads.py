@@ -1,0 +1,168 @@
+"""What an epilogue alone loads: a panel ahead of its use; without guards where the tile lies inside of its tensor."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false
+
+from __future__ import annotations
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support import products as p
+from tilewright import simulate
+from tilewright.base.expr import TRUE, Sym, conjuncts
+from tilewright.base.verdict import Proved, Refuted
+from tilewright.compiler.proofs.stores import prove_stores
+from tilewright.schedule.hopper.accumulator_placement import Refused
+from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.tile.attributes import ExprAttr
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+from tilewright.validate.lowering.compare import compare
+
+RNG = np.random.default_rng(5)
+COOPERATIVE = Candidate(2, stages=2)
+WHOLE_STORES = Candidate(1, ping_pong=2, stages=2, whole_stores=True)
+BF16 = ml_dtypes.bfloat16
+
+
+@tw.kernel
+def residual(
+    a: tw.Tensor["M", "K"],
+    b: tw.Tensor["N", "K"],
+    bias: tw.Tensor["N"],
+    rest: tw.Tensor["M", "N"],
+    c: tw.Tensor["M", "N"],
+    *,
+    bm=64,
+    bn=64,
+    bk=64,
+):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc + bias[n][None, :].to(tw.f32) + rest[m, n].to(tw.f32)
+
+
+@tw.kernel
+def wide_residual(
+    a: tw.Tensor["M", "K"],
+    b: tw.Tensor["N", "K"],
+    rest: tw.Tensor["M", "N"],
+    c: tw.Tensor["M", "N"],
+    *,
+    bm=64,
+    bn=64,
+    bk=64,
+):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc + rest[m, n]
+
+
+def lowered(kernel: tw.Kernel, candidate: Candidate = COOPERATIVE) -> p.Lowered:
+    wide = {"rest": "f32", "c": "f32"} if kernel is wide_residual else None
+    found = p.lower(kernel, candidate, "bf16", dtypes=wide, bm=128, bn=160)
+    assert not isinstance(found, Refused), found.reason
+    found.scheduled.kernel.verify()
+    return found
+
+
+def branches(kernel: t.Kernel) -> list[t.If]:
+    """Where a program asks whether its tile lies inside of the tensor."""
+    return [op for op in kernel.walk() if isinstance(op, t.If) and asks_for_the_tile(op)]
+
+
+def asks_for_the_tile(op: t.If) -> bool:
+    tests = conjuncts(op.condition.expr)
+    return {"M", "N"} <= {s for test in tests for s in test.symbols}
+
+
+def loads(region: object) -> list[t.Load]:
+    return [op for op in region.walk() if isinstance(op, t.Load)]  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize("candidate", [COOPERATIVE, WHOLE_STORES], ids=["cooperative", "ping-pong"])
+def test_whole_tiles_are_loaded_without_guards(candidate: Candidate) -> None:
+    found = branches(lowered(residual, candidate).scheduled.kernel)
+    assert len(found) == candidate.ping_pong
+    for branch in found:
+        assert loads(branch.then)
+        assert all(load.guard.expr == TRUE for load in loads(branch.then))
+        assert all(load.guard.expr != TRUE for load in loads(branch.otherwise))
+
+
+def test_values_stored_from_registers_are_loaded_without_guards() -> None:
+    (branch,) = branches(lowered(wide_residual).scheduled.kernel)
+    moved = [op for op in branch.then.walk() if isinstance(op, t.Load | t.Store)]
+    assert {type(op) for op in moved} == {t.Load, t.Store}
+    assert all(op.guard.expr == TRUE for op in moved)
+
+
+def test_a_panel_is_loaded_while_the_one_before_is_filled() -> None:
+    """Loads of panels 0 and 1 stand before the first write to a panel, one panel's loads before each of the others."""
+    (branch,) = branches(lowered(residual).scheduled.kernel)
+    kinds = [type(op) for op in branch.then.walk() if isinstance(op, t.Load | a.TmaStore)]
+    assert kinds.count(a.TmaStore) == 3  # 160 columns: 64, 64, 32
+    assert kinds == [*[t.Load] * 4, a.TmaStore, *[t.Load] * 2, a.TmaStore, a.TmaStore]
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(128, 160), (256, 320), (127, 160), (129, 320), (130, 168), (300, 152)])
+@pytest.mark.parametrize("candidate", [COOPERATIVE, WHOLE_STORES], ids=["cooperative", "ping-pong"])
+def test_tiles_inside_and_at_edges_agree(candidate: Candidate, rows: int, columns: int) -> None:
+    found = lowered(residual, candidate)
+    assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Proved)
+    arrays = drawn(rows, columns, BF16)
+    simulate.run(found.scheduled.kernel, arrays, seed=rows, grid_size=3)
+    compared(arrays, arrays["bias"].astype(np.float64)[None, :])
+
+
+@pytest.mark.parametrize(("rows", "columns"), [(128, 160), (129, 320), (300, 152)])
+def test_f32_tiles_inside_and_at_edges_agree(rows: int, columns: int) -> None:
+    found = lowered(wide_residual)
+    assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Proved)
+    arrays = drawn(rows, columns, np.float32)
+    del arrays["bias"]
+    simulate.run(found.scheduled.kernel, arrays, seed=rows, grid_size=3)
+    compared(arrays, 0.0)
+
+
+def drawn(rows: int, columns: int, stored: type) -> dict[str, np.ndarray]:
+    return {
+        "a": RNG.normal(size=(rows, 72)).astype(BF16),
+        "b": RNG.normal(size=(columns, 72)).astype(BF16),
+        "bias": RNG.normal(size=columns).astype(BF16),
+        "rest": RNG.normal(size=(rows, columns)).astype(stored),
+        "c": np.full((rows, columns), np.nan, stored),
+    }
+
+
+def compared(arrays: dict[str, np.ndarray], bias: np.ndarray | float) -> None:
+    wide = {name: array.astype(np.float64) for name, array in arrays.items()}
+    exact = wide["a"] @ wide["b"].T + bias + wide["rest"]
+    assert np.linalg.norm(wide["c"] - exact) < 6e-3 * np.linalg.norm(exact)
+
+
+def test_both_branches_store_what_the_program_says() -> None:
+    """Sums of products, which are known inside of the tensor alone, are stored where the tile was asked for before."""
+    for kernel in (residual, wide_residual):
+        found = lowered(kernel)
+        assert compare(found.tile, found.scheduled.kernel) == ()
+    (branch,) = branches(found.scheduled.kernel)
+    branch.attributes["condition"] = ExprAttr.of(branch.condition.expr.substitute({"M": Sym("M") + 1}))
+    assert compare(found.tile, found.scheduled.kernel)
+
+
+@pytest.mark.parametrize("kernel", [residual, wide_residual], ids=["16 bits", "32 bits"])
+def test_a_question_for_one_row_less_is_refused(kernel: tw.Kernel) -> None:
+    """The row behind the tensor would be loaded; from registers it would be stored, too."""
+    found = lowered(kernel)
+    (branch,) = branches(found.scheduled.kernel)
+    assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Proved)
+    branch.attributes["condition"] = ExprAttr.of(branch.condition.expr.substitute({"M": Sym("M") + 1}))
+    assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Refuted)
