@@ -176,7 +176,7 @@ def test_streams_that_begin_or_end_with_the_rows_of_a_program(name: str) -> None
 
 CAUSAL = {
     "a step more without comparisons": ("max($p2, 0), min(S", "max($p2 + 1, 0), min(S", 0),
-    "the first step without comparisons": ("min($k0_full, 1)", "1", 0),
+    "the first step without comparisons": ("min($k0_full, 1)", "1", 1),
     "a first step twice": ('"max($k0_first, 0)"', '"0"', 0),
     "a step twice": ('"max($k0_full, 1)"', '"max($k0_full - 1, 1)"', 0),
     "the other side of the diagonal": ("tile.compare <ge>", "tile.compare <lt>", 0),
@@ -190,6 +190,12 @@ def test_a_wrong_text_of_causal_attention_is_refused(name: str) -> None:
     source, transport = causal("attention")
     changed = read_kernel(replaced(str(transport), *CAUSAL[name]))
     assert compare(source, changed)
+
+
+def test_a_producer_that_copies_the_first_step_in_one_of_two_equal_loops_is_right() -> None:
+    """The copies of a step are the same with comparisons and without."""
+    source, transport = causal("attention")
+    assert compare(source, read_kernel(replaced(str(transport), "min($k0_full, 1)", "1", 0))) == ()
 
 
 @tw.kernel
