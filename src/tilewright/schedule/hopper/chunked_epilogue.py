@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of
+from tilewright.base.expr import Const, Sym, all_of
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.configuration import RoleContext, ScheduleConfiguration
@@ -92,54 +90,41 @@ class ChunkedStores(RoleContext):
         self.emit(builder.finish([result], [buffer]), op)
         return buffer, 0
 
-    def edges(self, op: tile.Store | tile.ReduceAdd, *, stored: bool = True) -> list[Span]:
-        """Ranges of a store's late loads, and where ``stored`` of its own, that may leave their domains."""
-        accesses = [*self.postponed.get(op, ()), *([op] if stored else ())]
-        spans = dict.fromkeys(c for access in accesses for c in coords_of(access) if isinstance(c, Span))
-        return [s for s in spans if s not in self.scope.full and not self.inside(s)]
-
-    def where_whole(
-        self,
-        op: Operation,
-        spans: Sequence[Span],
-        whole: Callable[[], None],
-        cut: Callable[[], None],
-        also: Expr = TRUE,
-    ) -> None:
-        """``whole``, without guards, where ``also`` holds and ``spans`` lie in their domains; else ``cut``."""
-        condition = all_of([also, *(s.origin + s.size <= s.stop for s in spans)])
-        full = self.scope.full
-        self.scope.full = full | frozenset(spans)
-        if condition == TRUE:
-            whole()
-            self.scope.full = full
-            return
-        then, otherwise = Block(), Block()
-        with self.into(then):
-            whole()
-        self.scope.full = full
-        with self.into(otherwise):
-            cut()
-        self.emit(t.If(condition, Region(then), Region(otherwise)), op)
-
     def fetch_late(self, op: tile.Store | tile.ReduceAdd, first: int, count: int) -> None:
         """Issues the late loads of the chunk of registers ``first .. first + count``, which is computed later."""
         for load in self.postponed.get(op, ()):
             self.fetched[load, first] = self.fetch_part(load, op, first, count)
 
     def fetch_part(self, load: tile.Load, op: tile.Store | tile.ReduceAdd, first: int, count: int) -> Buffered:
-        """Loads those elements of ``load`` that registers ``first .. first + count`` of the stored value need."""
+        """Loads those elements of ``load`` that registers ``first .. first + count`` of the stored value need: without
+        guards where all such tiles lie inside of their domains."""
         loaded, home = load.results[0], self.placement.home
         own = self.axes_of[loaded]
         places = [home.register_of(own, self.axes_of[op.value], Const(r)).constant for r in range(first, first + count)]
         begin = int(min(r for r in places if r is not None))
         size = int(max(r for r in places if r is not None)) + 1 - begin
-        coords, guard, width, axis = self.access(load, loaded, home)
-        here = {t.REGISTER: Sym(t.REGISTER) + begin}
         buffer = self.registers(hint(loaded), element(loaded), size)
-        moved = [c.substitute(here) for c in coords]
-        copy = t.Load(self.arguments[load.tensor], buffer, moved, guard.substitute(here), vector=width, axis=axis)
-        self.emit(copy, load)
+        here = {t.REGISTER: Sym(t.REGISTER) + begin}
+
+        def emit() -> None:
+            coords, guard, width, axis = self.access(load, loaded, home)
+            moved = [c.substitute(here) for c in coords]
+            copy = t.Load(self.arguments[load.tensor], buffer, moved, guard.substitute(here), vector=width, axis=axis)
+            self.emit(copy, load)
+
+        spans = dict.fromkeys(c for late in self.postponed[op] for c in coords_of(late) if isinstance(c, Span))
+        edges = [s for s in spans if s not in self.scope.full and not self.inside(s)]
+        if not edges:
+            emit()
+            return Buffered(buffer, own, begin)
+        whole, cut, full = Block(), Block(), self.scope.full
+        self.scope.full = full | frozenset(edges)
+        with self.into(whole):
+            emit()
+        self.scope.full = full
+        with self.into(cut):
+            emit()
+        self.emit(t.If(all_of(s.origin + s.size <= s.stop for s in edges), Region(whole), Region(cut)), load)
         return Buffered(buffer, own, begin)
 
     def late_loads(self) -> dict[Operation, list[tile.Load]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from typing import ClassVar, Protocol
@@ -11,7 +11,6 @@ from typing import ClassVar, Protocol
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr
-from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.clusters import Cluster, Share
@@ -126,16 +125,6 @@ class RoleContext(Lowering, ABC):
         self, value: SSAValue, op: tile.Store | tile.ReduceAdd, first: int, count: int, *, alone: bool = False
     ) -> tuple[SSAValue, int]:
         """A buffer that holds registers ``first .. first + count`` of a value, and where in it they begin."""
-
-    @abstractmethod
-    def edges(self, op: tile.Store | tile.ReduceAdd, *, stored: bool = True) -> list[Span]:
-        """Ranges of what only a store loads, and where ``stored`` of its own, that may leave their domains."""
-
-    @abstractmethod
-    def where_whole(
-        self, op: Operation, spans: Sequence[Span], whole: Callable[[], None], cut: Callable[[], None], also: Expr = ...
-    ) -> None:
-        """``whole`` for programs for which ``also`` holds and ``spans`` lie in their domains; else ``cut``."""
 
     @abstractmethod
     def fetch_late(self, op: tile.Store | tile.ReduceAdd, first: int, count: int) -> None:

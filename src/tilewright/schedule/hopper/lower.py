@@ -496,6 +496,6 @@ class RoleLowering(PipelineLowering):
             plan.lower(self)
         elif self.chunked(op):
             self.prepare(op)
-            self.where_whole(op, self.edges(op), lambda: self.store_chunks(op), lambda: self.store_chunks(op))
+            self.store_chunks(op)
         else:
             super().store(op)

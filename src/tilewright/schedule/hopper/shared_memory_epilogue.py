@@ -6,6 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
+from xdsl.ir import Block, Region
+
 from tilewright.base.expr import TRUE, Expr, Sym, all_of, conjuncts, simplify
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
@@ -83,10 +85,16 @@ class TmaEpilogue:
         if whole == TRUE or lowering.configuration.whole_stores:
             lowering.require(whole)
             whole = TRUE
-        edges = lowering.edges(op, stored=False)
-        rows = RowEpilogue(self.tile, after_copies=self.interior != TRUE or bool(edges))
         condition = all_of([whole, self.interior])
-        lowering.where_whole(op, edges, lambda: self.copy_out(lowering), lambda: rows.lower(lowering), condition)
+        if condition == TRUE:
+            self.copy_out(lowering)
+            return
+        copied, by_rows = Block(), Block()
+        with lowering.into(copied):
+            self.copy_out(lowering)
+        with lowering.into(by_rows):
+            RowEpilogue(self.tile, after_copies=self.interior != TRUE).lower(lowering)
+        lowering.emit(t.If(condition, Region(copied), Region(by_rows)), op)
 
     def copy_out(self, lowering: RoleContext) -> None:
         """All panels, side by side."""
