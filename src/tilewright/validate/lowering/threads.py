@@ -347,7 +347,7 @@ class Threads:
                 atoms[form] = np.where(threshold < least, ALWAYS, threshold)
         return Bounds(bounds.mask, atoms)
 
-    def known(self, value: Value) -> Value:
+    def known(self, value: GuardedTerms) -> GuardedTerms:
         """A value without the needs that always hold here: it may be from before a branch that asked for them."""
         if not value.need:
             return value
