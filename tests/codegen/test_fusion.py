@@ -18,6 +18,7 @@ from tilewright.base.dtypes import f32
 from tilewright.base.expr import TRUE, Const, sym
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.fusion import feeds_only, late_loads
+from tilewright.lang.fns import AtomicFn
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -56,7 +57,10 @@ def nothing(x: SSAValue, y: SSAValue, buffer: SSAValue) -> list[Operation]:
 
 def store_to(place: str, *, add: bool = False) -> Between:
     def make(x: SSAValue, y: SSAValue, buffer: SSAValue) -> list[Operation]:
-        return [(t.ReduceAdd if add else t.Store)({"x": x, "y": y}[place], buffer, [R], R < M)]
+        tensor = {"x": x, "y": y}[place]
+        if add:
+            return [t.AtomicReduce(AtomicFn.ADD, tensor, buffer, [R], R < M)]
+        return [t.Store(tensor, buffer, [R], R < M)]
 
     return make
 

@@ -7,20 +7,24 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from xdsl.dialects.builtin import ArrayAttr
 
 import tilewright as tw
-from support.indexed import CASES
+from support.indexed import CASES, SHORT
+from support.lowered import lowered
 from tilewright.base.expr import all_of, sym
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.obligations import missing
 from tilewright.compiler.proofs.placed import PLACED, require_placed
 from tilewright.compiler.proofs.stores import certified, prove_stores
 from tilewright.diag import TilewrightError
+from tilewright.lang.fns import AtomicFn
 from tilewright.tile import dialect as tile
-from tilewright.tile.dialect import ExprAttr
+from tilewright.tile.dialect import AtomicFnAttr, ExprAttr
 from tilewright.transport import dialect as t
+from tilewright.validate.lowering.compare import compare
 
 
 def planned(kernel: tw.Kernel) -> PlannedKernel:
@@ -74,9 +78,9 @@ def test_the_certificate_counts_places_and_says_where_they_go(name: str) -> None
 @pytest.mark.parametrize("fault", ["shifted", "another divisor", "guard", "register", "twice", "dropped"])
 def test_a_fault_in_the_lowering_is_found(fault: str) -> None:
     variant = planned(CASES["sums_of_four"].kernel)
-    lowered = variant.transport.clone()
-    proved(variant.tile, lowered)
-    *_, add = (op for op in lowered.walk() if isinstance(op, t.ReduceAdd))
+    made = variant.transport.clone()
+    proved(variant.tile, made)
+    *_, add = (op for op in made.walk() if isinstance(op, t.AtomicReduce))
     (coord,), (at,) = (c.expr for c in add.coords), add.scattered.at
     match fault:
         case "shifted":
@@ -94,4 +98,19 @@ def test_a_fault_in_the_lowering_is_found(fault: str) -> None:
         case _:
             add.detach()
     with pytest.raises(TilewrightError, match=r"ACC00[1235]"):
-        proved(variant.tile, lowered)
+        proved(variant.tile, made)
+
+
+@pytest.mark.parametrize("name", ["reductions_of_columns", "extremes_at", "sums_of_four"])
+def test_another_function_is_found(name: str) -> None:
+    """By proofs and by the comparison of values, at boxes and at coordinates."""
+    case = CASES[name]
+    dtypes = {n: SHORT[a.dtype.name] for n, a in case.draw(np.random.default_rng(0)).items()}
+    source, made = list(lowered(case.kernel, dtypes).values())[-1]
+    proved(source, made)
+    assert compare(source, made) == ()
+    add = next(op for op in made.walk() if isinstance(op, t.AtomicReduce))
+    add.attributes["fn"] = AtomicFnAttr(AtomicFn.MIN if add.fn.data is AtomicFn.MAX else AtomicFn.MAX)
+    with pytest.raises(TilewrightError, match="ACC005"):
+        proved(source, made)
+    assert compare(source, made)

@@ -19,6 +19,7 @@ from tilewright.contract.access import AccessFault, AccessWitness, prove_accesse
 from tilewright.contract.access_report import diagnose
 from tilewright.diag import Location
 from tilewright.diag.catalogue import CATALOGUE
+from tilewright.lang.fns import AtomicFn
 from tilewright.protocol.access import IndexRole, LoopIndex, StoreDomain
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import dialect as t
@@ -321,7 +322,7 @@ def _sums(place: Expr, guard: Expr) -> t.Kernel:
 
     def build(x: SSAValue, y: SSAValue) -> list[Operation]:
         v = t.Registers("v", f32, 1)
-        body = [v, fill(1.0, v.buffer), t.ReduceAdd(y, v.buffer, [place], guard)]
+        body = [v, fill(1.0, v.buffer), t.AtomicReduce(AtomicFn.ADD, y, v.buffer, [place], guard)]
         return [programs(["p"], [M], body)]
 
     return kernel({"x": tensor("x", [M, N]), "y": tensor("y", [N])}, build, threads=128)

@@ -32,6 +32,13 @@ def column_sums(x: tw.Tensor["M", "N"], total: tw.Tensor["N"], *, bm=4):
 
 
 @tw.kernel
+def column_tops(x: tw.Tensor["M", "N"], top: tw.Tensor["N"], *, bm=4):
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=64)
+    tw.reduce_max(top, n, x[m, n].max(0))
+
+
+@tw.kernel
 def in_place(x: tw.Tensor["N"], *, bn=64):
     n = tw.grid(x, bn)
     x[n] += 1
@@ -73,6 +80,15 @@ def test_several_results_are_a_tuple_in_the_order_of_the_signature() -> None:
 
 def test_sums_begin_at_zero() -> None:
     np.testing.assert_allclose(column_sums(X), X.sum(0), rtol=1e-5)
+
+
+def test_what_extrema_begin_with_is_given() -> None:
+    """Of them a call leaves out none: zero would be one of the elements."""
+    with pytest.raises(TilewrightError, match="JIT001"):
+        column_tops(X)
+    top = np.full(X.shape[1], -np.inf, np.float32)
+    assert column_tops(X, top) is None
+    np.testing.assert_array_equal(top, X.max(0))
 
 
 def test_results_are_row_major_and_of_the_first_dtype() -> None:

@@ -468,6 +468,41 @@ def test_targets_of_reduce_add_are_nothing_else() -> None:
     refused(no_tensor, "LNG023")
 
 
+def test_a_tensor_is_reduced_into_by_one_function() -> None:
+    @tw.kernel
+    def by_two(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=8):
+        m = tw.grid(y, b)
+        tw.reduce_max(y, m, x[m])
+        tw.reduce_min(y, m, x[m])  # <-
+
+    @tw.kernel
+    def read(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=8):
+        m = tw.grid(y, b)
+        tw.reduce_max(y, m.index // 2, x[m] - y[m])  # <-
+
+    @tw.kernel
+    def twice(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=8):
+        m = tw.grid(y, b)
+        tw.reduce_max(y, m, x[m])
+        tw.reduce_max(y, m.index // 2, x[m])
+
+    refused(by_two, "LNG016")
+    refused(read, "LNG016")
+    traced(twice)
+
+
+@pytest.mark.parametrize("fn", ["max", "min", "and", "or"])
+def test_reductions_into_what_the_hardware_has_none_for(fn: str) -> None:
+    def reduced(x: Any, y: Any, m: Any, n: Any) -> None:
+        getattr(tw, f"reduce_{fn}")(y, (m, n), x[m, n])
+
+    for dtype in (tw.i32, tw.i64, tw.u32):
+        on(reduced, "LNG004", dtype=dtype, legal=True)
+    for dtype in (tw.bf16, tw.f16, tw.e4m3, tw.i8, tw.u16):
+        on(reduced, "LNG004", dtype=dtype)
+    on(reduced, "LNG004", dtype=tw.f32, legal=fn in ("max", "min"))
+
+
 def test_reduce_add_to_what_no_atomic_adds() -> None:
     def added(x: Any, y: Any, m: Any, n: Any) -> None:
         tw.reduce_add(y, (m, n), x[m, n])

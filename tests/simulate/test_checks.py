@@ -11,6 +11,7 @@ from tilewright import simulate
 from tilewright.base.dtypes import f32, i32
 from tilewright.base.expr import TRUE, Const, Expr, ceildiv, sym
 from tilewright.diag import TilewrightError
+from tilewright.lang.fns import AtomicFn
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import dialect as t
 
@@ -210,7 +211,7 @@ def test_nobody_else_reads_what_a_program_stores() -> None:
 def test_reduce_add_and_store_do_not_mix() -> None:
     def build(y):
         v = t.Registers("v", f32, 1)
-        add = t.ReduceAdd(y, v.buffer, [TID], TRUE)
+        add = t.AtomicReduce(AtomicFn.ADD, y, v.buffer, [TID], TRUE)
         return [v, fill(1.0, v.buffer), add, t.Store(y, v.buffer, [TID], TRUE)]
 
     _fails("SIM010", kernel({"y": tensor("y", [Const(32)])}, build), {"y": np.zeros(32, np.float32)})

@@ -27,6 +27,7 @@ from support.transport import (
 from tilewright import simulate
 from tilewright.base.dtypes import DTYPES, STORED, bf16, f16, f32, i32, i64
 from tilewright.base.expr import TRUE, Const, ceildiv, minimum, sym
+from tilewright.lang.fns import AtomicFn
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
@@ -216,7 +217,11 @@ def test_reduce_add_sums_over_programs() -> None:
     def build(x, y):
         v = t.Registers("v", f32, 2)
         coords = [P * 64 + TID * 2 + R]
-        ops = [v, t.Load(x, v.buffer, coords, coords[0] < M), t.ReduceAdd(y, v.buffer, [TID % 8], TRUE)]
+        ops = [
+            v,
+            t.Load(x, v.buffer, coords, coords[0] < M),
+            t.AtomicReduce(AtomicFn.ADD, y, v.buffer, [TID % 8], TRUE),
+        ]
         return [programs(["p"], [ceildiv(M, 64)], ops)]
 
     x = _rng().integers(-9, 9, 1000).astype(np.float32)
@@ -232,7 +237,7 @@ def test_sums_in_memory_take_subnormals_for_zeros() -> None:
 
     def build(x, y):
         v = t.Registers("v", f32, 1)
-        return [v, t.Load(x, v.buffer, [TID], TRUE), t.ReduceAdd(y, v.buffer, [TID], TRUE)]
+        return [v, t.Load(x, v.buffer, [TID], TRUE), t.AtomicReduce(AtomicFn.ADD, y, v.buffer, [TID], TRUE)]
 
     x, y = np.ones(32, np.float32), np.zeros(32, np.float32)
     x[:5] = 3e-40, -3e-40, 0.0, 2e-38, 1.5e-38

@@ -563,6 +563,117 @@ def dispatch(
     tw.reduce_add(count, 0, (place[t] >= 0).to(tw.i32).sum(1).sum(0))
 
 
+# -- other reductions into memory --------------------------------------------------------------------------------------
+def _reduced(ufunc: np.ufunc, target: np.ndarray, index: np.ndarray, values: np.ndarray) -> np.ndarray:
+    """``target`` after a reduction at places that may repeat, or lead outside."""
+    found, inside = target.copy(), (index >= 0) & (index < len(target))
+    ufunc.at(found, index[inside], values[inside])
+    return found
+
+
+def _with_extremes(values: np.ndarray) -> np.ndarray:
+    """Some of the values infinite, NaN, and zeros of both signs."""
+    values.reshape(-1)[:24:4] = [np.inf, -np.inf, np.nan, -np.nan, 0.0, -0.0]
+    return values
+
+
+@case(
+    lambda rng: {
+        "index": rng.integers(-3, 12, 97).astype(np.int64) << rng.integers(0, 2, 97) * 40,
+        "x": _with_extremes(floats(rng, 97, 70)),
+        "top": floats(rng, 9, 70),
+        "least": floats(rng, 9, 70),
+    },
+    lambda a: {
+        "top": _reduced(np.maximum, a["top"], a["index"], a["x"]),
+        "least": _reduced(np.minimum, a["least"], a["index"], a["x"]),
+    },
+)
+@tw.kernel
+def extremes_at(index: tw.Tensor["T"], x: tw.Tensor["T", "D"], top: tw.Tensor["V", "D"], least: tw.Tensor["V", "D"]):
+    """Extrema of f32: NaN where an element is."""
+    m, n = tw.grid(x, (16, 64))
+    tw.reduce_max(top, (index[m], n), x[m, n])
+    tw.reduce_min(least, (index[m], n), x[m, n])
+
+
+@case(
+    lambda rng: {
+        "x": rng.integers(-(2**62), 2**62, 203),
+        "top": rng.integers(-(2**62), 0, 60),
+        "least": rng.integers(0, 2**62, 60),
+    },
+    lambda a: {
+        "top": _reduced(np.maximum, a["top"], np.arange(203) // 4, np.append(np.full(3, -(2**63)), a["x"][:-3])),
+        "least": _reduced(np.minimum, a["least"], np.arange(203) // 4, np.append(np.full(3, 2**63 - 1), a["x"][:-3])),
+    },
+)
+@tw.kernel
+def extremes_of_four(x: tw.Tensor["M"], top: tw.Tensor["K"], least: tw.Tensor["K"]):
+    """Of i64; the first three elements are absent, and change nothing."""
+    m = tw.grid(x.shape[0], 64)
+    tw.reduce_max(top, m.index // 4, x[m.index - 3])
+    tw.reduce_min(least, m.index // 4, x[m.index - 3])
+
+
+@case(
+    lambda rng: {
+        "index": rng.integers(-2, 11, 61).astype(np.int32),
+        "x": rng.integers(0, 2**32, 61).astype(np.uint32),
+        **{n: rng.integers(0, 2**32, 9).astype(np.uint32) for n in ("least", "top", "every", "some")},
+    },
+    lambda a: {
+        "least": _reduced(np.minimum, a["least"], a["index"], a["x"]),
+        "top": _reduced(np.maximum, a["top"], a["index"], a["x"]),
+        "every": _reduced(np.bitwise_and, a["every"], a["index"], a["x"]),
+        "some": _reduced(np.bitwise_or, a["some"], a["index"], a["x"]),
+    },
+)
+@tw.kernel
+def reductions_unsigned(
+    index: tw.Tensor["T"],
+    x: tw.Tensor["T"],
+    least: tw.Tensor["V"],
+    top: tw.Tensor["V"],
+    every: tw.Tensor["V"],
+    some: tw.Tensor["V"],
+):
+    m = tw.grid(x, 16)
+    tw.reduce_min(least, index[m], x[m])
+    tw.reduce_max(top, index[m], x[m])
+    tw.reduce_and(every, index[m], x[m])
+    tw.reduce_or(some, index[m], x[m])
+
+
+@case(
+    lambda rng: {
+        "x": rng.integers(-(2**31), 2**31, (40, 70)).astype(np.int32),
+        "index": rng.integers(-2, 40, 40).astype(np.int32),
+        "top": np.full(70, -(2**31), np.int32),
+        "every": np.full(70, -1, np.int64),
+        "some": np.zeros(70, np.int32),
+    },
+    lambda a: {
+        "top": a["x"].max(0),
+        "every": np.bitwise_and.reduce(a["x"][a["index"][a["index"] >= 0]].astype(np.int64), 0),
+        "some": np.bitwise_or.reduce(a["x"], 0),
+    },
+)
+@tw.kernel
+def reductions_of_columns(
+    x: tw.Tensor["M", "N"],
+    index: tw.Tensor["M"],
+    top: tw.Tensor["N"],
+    every: tw.Tensor["N"],
+    some: tw.Tensor["N"],
+):
+    """Boxes of tensors that programs share; rows that there are not change nothing."""
+    m, n = tw.grid(x, (None, 64))
+    tw.reduce_max(top, n, x[m, n])
+    tw.reduce_and(every, n, x[index[m], n].to(tw.i64))
+    tw.reduce_or(some, n, x[m, n])
+
+
 # -- ragged grids ------------------------------------------------------------------------------------------------------
 OFFSETS = np.array([0, 5, 5, 5, 30, 33, 33])
 

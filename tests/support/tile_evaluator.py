@@ -155,7 +155,7 @@ class _Run:
                 inside = all(isinstance(at, slice) or at < n for at, n in zip(place, tensor.shape, strict=True))
                 shape = tuple(at.stop - at.start for at in place if isinstance(at, slice))
                 result = tensor[place].copy() if inside else np.zeros(shape, tensor.dtype)
-            case tile.Store() | tile.ReduceAdd():
+            case tile.Store() | tile.AtomicReduce():
                 place, value, name = (
                     self.where(op, env),
                     self.get(op.value),
@@ -165,13 +165,16 @@ class _Run:
                     self.get(op.tensor)[place] = value
                     self.stores[name][place] += 1
                 else:
-                    self.get(op.tensor)[place] += value
+                    target = self.get(op.tensor)
+                    if not target.ndim:
+                        target, place = target.reshape(1), (0,)
+                    target[place] = combined(op.fn.data, target[place], value)
                 return
             case tile.Gather():
                 coords, inside = self.places(op, op.result, env)
                 source = self.get(op.tensor)
                 result = np.where(inside, source[tuple(np.where(inside, c, 0) for c in coords)], 0).astype(source.dtype)
-            case tile.Scatter() | tile.ScatterAdd():
+            case tile.Scatter() | tile.ScatterReduce():
                 coords, inside = self.places(op, op.value, env)
                 name = tile.tensor_type(op.tensor).tensor_name.data
                 target, at = self.get(op.tensor), tuple(c[inside] for c in coords)
@@ -179,7 +182,10 @@ class _Run:
                     target[at] = self.get(op.value)[inside]
                     np.add.at(self.stores[name], at, 1)
                 else:
-                    np.add.at(target, at, self.get(op.value)[inside])
+                    moved = self.get(op.value)[inside]
+                    for k in range(len(moved)):
+                        here = tuple(a[k] for a in at)
+                        target[here] = combined(op.fn.data, target[here], moved[k])
                 return
             case tile.Bind():
                 env[op.symbol.data] = int(self.get(op.value))
@@ -304,7 +310,7 @@ class _Run:
         return [self.get(v) for v in last.operands]
 
     def places(
-        self, op: tile.Gather | tile.Scatter | tile.ScatterAdd, moved: SSAValue, env: dict[str, int]
+        self, op: tile.Gather | tile.Scatter | tile.ScatterReduce, moved: SSAValue, env: dict[str, int]
     ) -> tuple[list[np.ndarray], np.ndarray]:
         """The coordinates of each element, and whether they lie inside."""
         axes = tile.tile_type(moved).axes
@@ -322,7 +328,7 @@ class _Run:
         return coords, np.logical_and.reduce(tests)
 
     def where(
-        self, op: tile.Load | tile.Store | tile.ReduceAdd, env: dict[str, int], *, absent: bool = False
+        self, op: tile.Load | tile.Store | tile.AtomicReduce, env: dict[str, int], *, absent: bool = False
     ) -> tuple[Any, ...]:
         """The elements that an access is about; with ``absent`` a loaded integer may be the extent, where none is."""
         index = list[Any]()
@@ -338,6 +344,24 @@ class _Run:
                 assert 0 <= at <= most, f"{coord.expr} = {at} leaves an extent of {extent}"
                 index.append(at)
         return tuple(index)
+
+
+def combined(fn: str, old: Any, new: Any) -> Any:
+    """What a reduction into memory leaves of an element."""
+    match fn:
+        case "add":
+            return old + new
+        case "and":
+            return old & new
+        case "or":
+            return old | new
+        case _:
+            better = np.maximum if fn == "max" else np.minimum
+            found = better(old, new)
+            if np.asarray(old).dtype != np.float32:
+                return found
+            signs = np.signbit(old) & np.signbit(new) if fn == "max" else np.signbit(old) | np.signbit(new)
+            return np.where((found == 0) & (old == new), np.copysign(found, np.where(signs, -1, 1)), found).astype("f4")
 
 
 def domain(axis: tile.RangeAttr, env: Mapping[str, int]) -> tuple[int, int]:

@@ -41,8 +41,8 @@ def test_values_are_equal(name: str) -> None:
     assert compare(*both(name)) == ()
 
 
-def indexed(kernel: t.Kernel) -> list[t.Load | t.Store | t.ReduceAdd]:
-    return [op for op in kernel.walk() if isinstance(op, t.Load | t.Store | t.ReduceAdd) and op.within is not None]
+def indexed(kernel: t.Kernel) -> list[t.Load | t.Store | t.AtomicReduce]:
+    return [op for op in kernel.walk() if isinstance(op, t.Load | t.Store | t.AtomicReduce) and op.within is not None]
 
 
 def beside(kernel: t.Kernel) -> None:
@@ -157,6 +157,35 @@ def test_a_wrong_guard_or_place_of_a_loaded_coordinate_is_refused(name: str, wha
     pattern, other = GUARDS[what]
     if not re.search(pattern, compiled(name).kernels[0].ptx):
         pytest.skip("no such instruction")
+    assert differences(name, lambda ptx: re.sub(pattern, other, ptx))
+
+
+REDUCTIONS = {
+    "another function": (r"global\.max", r"global.min"),
+    "without a sign": (r"global\.max\.s", r"global.max.u"),
+    "with a sign": (r"global\.max\.u", r"global.max.s"),
+    "another bit": (r"global\.and", r"global.or"),
+    "another bound": (r"(setp\.lt\.s32 minus, %r\d+), 0;", r"\1, 1;"),
+    "the other way round": (r"@minus red", "@!minus red"),
+    "NaN as it is": (r"setp\.nan\.f32(\s+%p\d+), (%[rf]\d+), \S+;", r"setp.lt.f32\1, \2, \2;"),
+}
+
+
+@pytest.mark.parametrize(
+    ("name", "what"),
+    [
+        *(
+            ("extremes_at", what)
+            for what in ("another function", "another bound", "the other way round", "NaN as it is")
+        ),
+        *(("extremes_of_four", what) for what in ("another function", "without a sign")),
+        *(("reductions_unsigned", what) for what in ("another function", "with a sign", "another bit")),
+        *(("reductions_of_columns", what) for what in ("another function", "without a sign", "another bit")),
+    ],
+)
+def test_another_reduction_is_refused(name: str, what: str) -> None:
+    pattern, other = REDUCTIONS[what]
+    assert re.search(pattern, compiled(name).kernels[0].ptx)
     assert differences(name, lambda ptx: re.sub(pattern, other, ptx))
 
 

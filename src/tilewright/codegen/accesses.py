@@ -9,6 +9,7 @@ from xdsl.ir import SSAValue
 from tilewright.base.expr import TRUE, Compare, Const, Expr, Interval, Sym, all_of, any_of, conjuncts
 from tilewright.codegen.c_expr import c_type, identifier, local
 from tilewright.codegen.writer import Writer
+from tilewright.lang.fns import AtomicFn
 from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import tensor_type
 from tilewright.transport import dialect as t
@@ -56,10 +57,10 @@ class AccessWriter(Writer):
         self.bases[base] = f"const {memory}* {base} = {self.c(enough)} ? {name} : nothing({name});"
         return base
 
-    def global_access(self, op: t.Load | t.Store | t.ReduceAdd) -> None:
+    def global_access(self, op: t.Load | t.Store | t.AtomicReduce) -> None:
         self.access_elements(op, Const(0), self.storages[op.buffer].count)
 
-    def access_elements(self, op: t.Load | t.Store | t.ReduceAdd, first: Expr, count: int) -> None:
+    def access_elements(self, op: t.Load | t.Store | t.AtomicReduce, first: Expr, count: int) -> None:
         """The access for ``count`` registers from ``first``, in vectors where the guard holds for all of one."""
         width = op.vector.data
         guard = op.guard.expr
@@ -74,7 +75,7 @@ class AccessWriter(Writer):
             self._access_elements(op, first, count, whole, free=free)
 
     def _access_elements(
-        self, op: t.Load | t.Store | t.ReduceAdd, first: Expr, count: int, whole: Expr, *, free: bool
+        self, op: t.Load | t.Store | t.AtomicReduce, first: Expr, count: int, whole: Expr, *, free: bool
     ) -> None:
         width = op.vector.data
         if isinstance(op, t.Load) and width == 1 and self.storages[op.buffer].packed:
@@ -94,7 +95,7 @@ class AccessWriter(Writer):
                 with self.braces(f"else if ({self._touched(op.guard.expr, register, width)})"):
                     self._elements(op, register)
 
-    def _indices(self, op: t.Load | t.Store | t.ReduceAdd, register: Expr) -> None:
+    def _indices(self, op: t.Load | t.Store | t.AtomicReduce, register: Expr) -> None:
         """Declares the elements of the index buffers that belong to one vector."""
         for k, (index, read) in enumerate(zip(op.indices, op.reads, strict=True)):
             storage = self.storages[index]
@@ -104,7 +105,7 @@ class AccessWriter(Writer):
             self.line(f"const {kind} {identifier(index_symbol(k))} = {value};")
 
     def _place(
-        self, op: t.Load | t.Store | t.ReduceAdd, register: Expr, safe: str = "", *, inside: bool = True
+        self, op: t.Load | t.Store | t.AtomicReduce, register: Expr, safe: str = "", *, inside: bool = True
     ) -> None:
         """Declares the register and the address of one vector; ``safe`` is a condition for going there at all. One that
         is not surely ``inside`` the domain may begin outside, and then is not touched there."""
@@ -227,21 +228,21 @@ class AccessWriter(Writer):
                     self._place(op, register, inside=False)
                     self._elements(op, register)
 
-    def _write(self, op: t.Store | t.ReduceAdd) -> None:
+    def _write(self, op: t.Store | t.AtomicReduce) -> None:
         storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
         if isinstance(op, t.Store):
             for line in storage.vector_store(buffer, "r", width, "at"):
                 self.line(line)
             return
-        vectors = self.kernel.target.compute_capability >= (9, 0)
+        vectors = op.fn.data is AtomicFn.ADD and self.kernel.target.compute_capability >= (9, 0)
         added = storage.vector_add("at", buffer, "r", width) if vectors else ""
         if added:
             self.line(added)
             return
         for e in range(width):
-            self.line(f"{storage.atomic_add(f'at + {e}', buffer, f'(r + {e})')};")
+            self.line(f"{storage.atomic(op.fn.data, f'at + {e}', buffer, f'(r + {e})')};")
 
-    def _elements(self, op: t.Load | t.Store | t.ReduceAdd, register: Expr) -> None:
+    def _elements(self, op: t.Load | t.Store | t.AtomicReduce, register: Expr) -> None:
         """A vector at the edge of the domain, element by element; of a load the others are 0 already."""
         storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
         name = f"{self.symbols[op.tensor]}.stride{op.axis.data}"
@@ -255,8 +256,8 @@ class AccessWriter(Writer):
                         self.line(storage.put_bits(buffer, index, place))
                     case t.Store():
                         self.line(f"{place} = {storage.bits(buffer, index)};")
-                    case t.ReduceAdd():
-                        self.line(f"{storage.atomic_add(f'&{place}', buffer, index)};")
+                    case t.AtomicReduce():
+                        self.line(f"{storage.atomic(op.fn.data, f'&{place}', buffer, index)};")
 
     def shared_access(self, op: t.SharedWrite | t.SharedRead) -> None:
         storage, buffer, shared = self.storages[op.buffer], self.names[op.buffer], self.names[op.shared]

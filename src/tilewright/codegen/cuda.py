@@ -99,7 +99,7 @@ class Emitter(ElementWriter):
             case Kind.TENSOR:
                 arg = next(arg for arg, symbol in self.symbols.items() if symbol == parameter.symbol)
                 assert isinstance(arg.type, TensorType)
-                written = any(isinstance(use.operation, t.Store | t.ReduceAdd | CopyOut) for use in arg.uses)
+                written = any(isinstance(use.operation, t.Store | t.AtomicReduce | CopyOut) for use in arg.uses)
                 read = any(isinstance(use.operation, t.Load) for use in arg.uses)
                 element = Storage(arg.type.dtype.dtype, 1).memory
                 qualifiers = "" if written and read else "__restrict__ "
@@ -153,7 +153,7 @@ class Emitter(ElementWriter):
                 self.line(storage.declare(self.name(op.buffer, op.hint.data), zero=_left_open(op.buffer)))
             case t.Shared():
                 self.shared(op)
-            case t.Load() | t.Store() | t.ReduceAdd():
+            case t.Load() | t.Store() | t.AtomicReduce():
                 self.comment(op)
                 self.global_access(op)
             case t.Map():

@@ -65,7 +65,7 @@ def _written(op: Operation) -> Sequence[SSAValue]:
             return op.outputs
         case t.Load():
             return (op.buffer,)
-        case t.Store() | t.ReduceAdd():
+        case t.Store() | t.AtomicReduce():
             return ()
         case _:
             return op.operands

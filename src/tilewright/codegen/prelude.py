@@ -11,6 +11,7 @@ from tilewright.codegen.debug import FUNCTIONS as _DEBUG
 from tilewright.codegen.hopper_prelude import FUNCTIONS as _ASYNCHRONOUS
 from tilewright.codegen.trigonometry import FUNCTIONS as _TRIGONOMETRY
 from tilewright.hw.approximations import APPROXIMATIONS
+from tilewright.lang.fns import AtomicFn
 
 
 def _approximation(name: str, instruction: str) -> str:
@@ -29,6 +30,21 @@ def _narrow_of_f32(name: str, least: int, most: int) -> str:
     return f"""__device__ __forceinline__ int {name}_of_f32(float x) {{
   const int y = i32_of_f32(x);
   return y < {least} ? {least} : y > {most} ? {most} : y;
+}}"""
+
+
+def _extreme(fn: AtomicFn) -> str:
+    """An extremum of f32 in memory, which red has not (PTX ISA 9.1, 9.7.13.7): of bits without a sign as s32, of those
+    with one the other way round as u32, for there the greater number is the lesser float. Each NaN becomes the one that
+    is beyond all."""
+    turned = AtomicFn.MIN if fn is AtomicFn.MAX else AtomicFn.MAX
+    return f"""__device__ __forceinline__ void red_{fn}(float* at, float x) {{
+  const int bits = x != x ? (int)0x{fn.nan_bits:x}u : __float_as_int(x);
+  asm volatile(
+    "{{.reg .pred minus; setp.lt.s32 minus, %1, 0;\\n"
+    "@!minus red.global.{fn}.s32 [%0], %1;\\n"
+    "@minus red.global.{turned}.u32 [%0], %1;}}"
+    :: "l"(at), "r"(bits) : "memory");
 }}"""
 
 
@@ -215,6 +231,7 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   asm("max.NaN.f32 %0, %1, %2;" : "=f"(x) : "f"(a), "f"(b));
   return x;
 }""",
+    **{f"red_{fn}": _extreme(fn) for fn in (AtomicFn.MIN, AtomicFn.MAX)},
     "multiply_add": """__device__ __forceinline__ int multiply_add(int a, int b, int c) {  // no choice between two sums
   int x;
   asm("mad.lo.s32 %0, %1, %2, %3;" : "=r"(x) : "r"(a), "r"(b), "r"(c));

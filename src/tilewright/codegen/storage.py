@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import DType, DTypeKind
+from tilewright.lang.fns import AtomicFn
 
 _VECTORS = {4: ("unsigned", ""), 8: ("uint2", "xy"), 16: ("uint4", "xyzw")}
 
@@ -225,15 +226,20 @@ class Storage:
         operand = f"{{{places}}}" if words > 1 else places
         return f'asm volatile("red.global.add.{form} [%0], {operand};" :: "l"({pointer}), {values} : "memory");'
 
-    def atomic_add(self, pointer: str, name: str, index: str) -> str:
-        """Expression that adds element ``index`` to memory atomically, relaxed at gpu scope."""
+    def atomic(self, fn: AtomicFn, pointer: str, name: str, index: str) -> str:
+        """Expression that reduces element ``index`` into memory atomically, relaxed at gpu scope."""
+        called = f"atomic{fn.capitalize()}"
         match self.dtype.name:
+            case "f32" if fn is AtomicFn.MIN or fn is AtomicFn.MAX:
+                return f"red_{fn}({pointer}, {self.get(name, index)})"
             case "f32" | "i32" | "u32":
-                return f"atomicAdd({pointer}, {self.get(name, index)})"
+                return f"{called}({pointer}, {self.get(name, index)})"
+            case "i64" if fn is AtomicFn.MIN or fn is AtomicFn.MAX:
+                return f"{called}({pointer}, {self.get(name, index)})"
             case "i64":
-                return f"atomicAdd((unsigned long long*){pointer}, (unsigned long long){self.get(name, index)})"
+                return f"{called}((unsigned long long*){pointer}, (unsigned long long){self.get(name, index)})"
             case "bf16" | "f16":
                 op = f'"red.global.add.noftz.{self.dtype.name} [%0], %1;"'
                 return f'asm volatile({op} :: "l"({pointer}), "h"({self.bits(name, index)}))'
             case name_:
-                raise TypeError(f"no atomic add on {name_}")
+                raise TypeError(f"no atomic {fn} of {name_}")

@@ -80,7 +80,7 @@ def _check_vector(request: Request, lowered: transport.Kernel) -> None:
     """SCH002 if no access moves as many elements as pinned."""
     if request.schedule.vector is None:
         return
-    accesses = (transport.Load, transport.Store, transport.ReduceAdd)
+    accesses = (transport.Load, transport.Store, transport.AtomicReduce)
     widest = max((op.vector.data for op in lowered.walk() if isinstance(op, accesses)), default=1)
     if request.schedule.vector != widest:
         fail(

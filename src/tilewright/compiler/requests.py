@@ -99,7 +99,7 @@ def _parameter(name: str, arg: BlockArgument) -> TensorParam | ScalarParam:
         assert isinstance(arg.type, tile.TileType)
         return ScalarParam(name, arg.type.element.name)
     users = [use.operation for use in arg.uses]
-    reads = any(isinstance(op, tile.Load | tile.Gather | tile.ReduceAdd | tile.ScatterAdd) for op in users)
+    reads = any(isinstance(op, tile.Load | tile.Gather | tile.AtomicReduce | tile.ScatterReduce) for op in users)
     writes = any(isinstance(op, tile.WRITES) for op in users)
     access = AccessMode.READ_WRITE if reads and writes else AccessMode.WRITE if writes else AccessMode.READ
     return TensorParam(name, arg.type.element.name, tuple(d.expr for d in arg.type.dims), access)

@@ -117,7 +117,7 @@ def verdicts(
     made = _ways(lowered)
     found: list[AccessVerdict] = []
     for op in kernel.walk():
-        if not isinstance(op, tile.Load | tile.Store | tile.ReduceAdd):
+        if not isinstance(op, tile.Load | tile.Store | tile.AtomicReduce):
             continue
         extents = tuple(c.size if isinstance(c, Span) else None for c in coords_of(op))
         if op in operands:
@@ -165,7 +165,7 @@ def _ways(lowered: t.Kernel) -> list[tuple[str, str, str, str]]:
                 value, way = op.tensor, f"{CP_ASYNC}, {op.copy_bytes} bytes at a time"
             case a.LoadStore() | a.CopyOut():
                 value, way = op.tensor, f"{THREADS}, {op.copy_bytes} bytes at a time"
-            case t.Load() | t.Store() | t.ReduceAdd():
+            case t.Load() | t.Store() | t.AtomicReduce():
                 size = t.registers_of(op.buffer).dtype.dtype.bytes * op.vector.data
                 value, way = op.tensor, f"{THREADS}, {size} bytes at a time"
             case _:

@@ -17,6 +17,7 @@ from typing import Any
 from tilewright.base.dtypes import DType, dtype_named
 from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
+from tilewright.lang.fns import AtomicFn
 from tilewright.lang.params import KernelFunction, TensorParam
 
 
@@ -53,6 +54,9 @@ def uses_of(fn: Callable[..., None]) -> Uses | None:
                 reader.visit(statement)
             return Uses(*(frozenset(names) for names in (reader.read, reader.stored, reader.added, reader.unclear)))
     return None
+
+
+_REDUCTIONS = frozenset(f"reduce_{fn}" for fn in AtomicFn)
 
 
 class _BodyReader(ast.NodeVisitor):
@@ -95,10 +99,13 @@ class _BodyReader(ast.NodeVisitor):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         arguments = list(node.args)
         first = arguments[0] if arguments else None
-        if isinstance(first, ast.Name) and called in ("grid", "reduce_add"):
+        if isinstance(first, ast.Name) and called in ("grid", *_REDUCTIONS):
             del arguments[0]
             if called == "reduce_add" and first.id in self._names:
                 self.added.add(first.id)
+            elif called != "grid" and first.id in self._names:  # what it held counts, and is not known here
+                self.read.add(first.id)
+                self.stored.add(first.id)
         self.visit(node.func)
         for argument in (*arguments, *node.keywords):
             self.visit(argument)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from math import inf, nan
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, bf16, f16, f32, i32, i64, u32
 
 
 def _sigmoid(x: float) -> float:
@@ -139,8 +139,42 @@ class ReduceFn(StrEnum):
     ARGMAX = "argmax"
 
 
-def identity(fn: BinaryFn | ReduceFn | str, dtype: DType) -> float | int | bool:
-    """What a sum, a product or an extremum of ``dtype`` begins with: it changes none of them."""
+class AtomicFn(StrEnum):
+    """Reductions into memory, each element in one step of the hardware (PTX ISA 9.1, 9.7.13.7, red).
+
+    ``min``, ``max``, ``and`` and ``or`` give the same bits in any order, as sums of integers do. There is no red of f32
+    for ``min`` and ``max``: they are those of the bits as integers, in the order -0.0 < 0.0 of IEEE 754's totalOrder,
+    once each NaN has become the one of ``nan_bits``, which is beyond every number.
+    """
+
+    ADD = "add"
+    MIN = "min"
+    MAX = "max"
+    AND = "and"
+    OR = "or"
+
+    @property
+    def dtypes(self) -> tuple[DType, ...]:
+        """Element types that it is of: red has no min, max, and, or of f16 and bf16 alone, but of pairs only."""
+        match self:
+            case AtomicFn.ADD:
+                return (i32, i64, u32, bf16, f16, f32)
+            case AtomicFn.MIN | AtomicFn.MAX:
+                return (i32, i64, u32, f32)
+            case AtomicFn.AND | AtomicFn.OR:
+                return (i32, i64, u32)
+
+    @property
+    def nan_bits(self) -> int:
+        """What ``min`` and ``max`` of f32 make of every NaN."""
+        return 0x7FFFFFFF if self is AtomicFn.MAX else 0xFFFFFFFF
+
+
+def identity(fn: BinaryFn | ReduceFn | AtomicFn | str, dtype: DType) -> float | int | bool:
+    """What a sum, product, extremum, conjunction or disjunction of ``dtype`` begins with: it changes none of them."""
+    if fn in ("and", "or"):
+        every = True if dtype.is_bool else -1 if dtype.signed else dtype.integers[1]
+        return every if fn == "and" else type(every)(0)
     if fn in ("sum", "add", "mul", "prod"):
         number = int(fn in ("mul", "prod"))
         return float(number) if dtype.is_float else number

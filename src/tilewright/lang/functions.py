@@ -13,6 +13,7 @@ from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import operands_of, recorder_of
+from tilewright.lang.fns import AtomicFn
 from tilewright.lang.operators import number_of, operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import OpenStream, Recorder
@@ -260,14 +261,39 @@ def dot(a: Any, b: Any, *, accumulate: str = "fast") -> Tile:
 
 def reduce_add(tensor: Tensor, index: object, value: object) -> None:
     """Add ``value`` to ``tensor[index]``; programs may add to the same elements, in no particular order."""
+    _reduce_into(AtomicFn.ADD, tensor, index, value)
+
+
+def reduce_max(tensor: Tensor, index: object, value: object) -> None:
+    """Raise ``tensor[index]`` to ``value`` where that is greater; programs may meet, and the bits are the same in any
+    order. Of i32, i64, u32 and f32: NaN where an element is NaN, and 0.0 is greater than -0.0."""
+    _reduce_into(AtomicFn.MAX, tensor, index, value)
+
+
+def reduce_min(tensor: Tensor, index: object, value: object) -> None:
+    """Lower ``tensor[index]`` to ``value`` where that is less; otherwise as ``reduce_max``."""
+    _reduce_into(AtomicFn.MIN, tensor, index, value)
+
+
+def reduce_and(tensor: Tensor, index: object, value: object) -> None:
+    """Clear the bits of ``tensor[index]`` that ``value`` has not: of i32, i64 and u32, in any order."""
+    _reduce_into(AtomicFn.AND, tensor, index, value)
+
+
+def reduce_or(tensor: Tensor, index: object, value: object) -> None:
+    """Set the bits of ``tensor[index]`` that ``value`` has: of i32, i64 and u32, in any order."""
+    _reduce_into(AtomicFn.OR, tensor, index, value)
+
+
+def _reduce_into(fn: AtomicFn, tensor: Tensor, index: object, value: object) -> None:
     if not isinstance(cast(object, tensor), Tensor):
         refuse(
             "LNG023",
-            found=f"reduce_add to a {type(tensor).__name__}",
+            found=f"reduce_{fn} to a {type(tensor).__name__}",
             required="a tensor parameter, an index and a value",
-            help="tw.reduce_add(y, (m, n), tile)",
+            help=f"tw.reduce_{fn}(y, (m, n), tile)",
         )
-    tensor.write(index, value, add=True)
+    tensor.write(index, value, fn)
 
 
 _PRINT_HELP = (

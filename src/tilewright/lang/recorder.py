@@ -9,7 +9,7 @@ from typing import Protocol, TypeAlias
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.lang.axes import Axis, Coord, Span
-from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
+from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, UnaryFn
 
 
 # Plain classes: a dataclass takes a millisecond of the import.
@@ -66,7 +66,9 @@ class Recorder(Protocol):
 
     def load(self, array: Array, coords: Sequence[Coord]) -> Node: ...
     def store(self, array: Array, coords: Sequence[Coord], value: Node) -> None: ...
-    def reduce_add(self, array: Array, coords: Sequence[Coord], value: Node) -> None: ...
+    def reduce_into(self, fn: AtomicFn, array: Array, coords: Sequence[Coord], value: Node) -> None:
+        """Combine the tensor's elements with the value's; programs may meet."""
+        ...
 
     def reaches(self, array: Array, dimension: int, coord: Expr) -> bool:
         """Whether a scalar coordinate lies inside the tensor in every program, as dispatch may have to check."""
@@ -76,8 +78,8 @@ class Recorder(Protocol):
         """The elements at the coordinates: integers, or integer tiles whose axes are those of ``axes`` or units."""
         ...
 
-    def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, add: bool) -> None:
-        """Write, or add, the value's elements at coordinates like a gather's."""
+    def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, fn: AtomicFn | None) -> None:
+        """Write the value's elements at coordinates like a gather's, or combine them with the tensor's by ``fn``."""
         ...
 
     def ragged(

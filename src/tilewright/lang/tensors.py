@@ -7,20 +7,17 @@ from collections.abc import Sequence
 from enum import Enum
 from typing import Any, NoReturn, TypeAlias, cast
 
-from tilewright.base.dtypes import DType, bf16, f16, f32, i32, i64, u32
+from tilewright.base.dtypes import DType, f32
 from tilewright.base.expr import Const, Expr, Sym
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import UNIT, Axis, Coord, Span, Unit, axis_symbol, whole
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.fns import AtomicFn, BinaryFn
 from tilewright.lang.operators import operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Array, Node, Recorder
 from tilewright.lang.shapes import Shape
 from tilewright.lang.traced import Traced
 from tilewright.lang.values import Int, Range, Scalar, Tile, Value, integer_of, scalar_of, show_key
-
-ADDED_ATOMICALLY = (i32, i64, u32, bf16, f16, f32)
-"""Element types that the hardware adds to memory in one step (PTX ISA 9.1, red; CUDA C++ atomicAdd)."""
 
 
 class Promise(Enum):
@@ -102,17 +99,19 @@ class Tensor(Traced):
         return Tile(rec, node)
 
     def __setitem__(self, key: object, value: object) -> None:
-        self.write(key, value, add=False)
+        self.write(key, value)
 
-    def write(self, key: object, value: object, *, add: bool) -> None:
-        """Store, or add, a value converted to this dtype and broadcast to the coordinates' axes."""
+    def write(self, key: object, value: object, fn: AtomicFn | None = None) -> None:
+        """Store a value converted to this dtype and broadcast to the coordinates' axes, or reduce it into the elements
+        there by ``fn``."""
         rec = self._recorder
-        if add and self.dtype not in ADDED_ATOMICALLY:
+        if fn is not None and self.dtype not in fn.dtypes:
+            wider = f"reduce into a tensor of {f32 if self.dtype.is_float and f32 in fn.dtypes else fn.dtypes[0]}"
             refuse(
                 "LNG004",
-                found=f"reduce_add to {self._array.name} of {self.dtype}",
-                required=f"a tensor of {', '.join(map(str, ADDED_ATOMICALLY))}",
-                help="add to a tensor of one of these, and convert it in a kernel of its own",
+                found=f"reduce_{fn} to {self._array.name} of {self.dtype}",
+                required=f"a tensor of {', '.join(map(str, fn.dtypes))}: what the hardware reduces in one step",
+                help=f"{wider}, and convert it in a kernel of its own",
             )
         coords = self._coords(key)
         source = operand_of(value)
@@ -126,7 +125,7 @@ class Tensor(Traced):
         node = arithmetic.convert(rec, source, self.dtype)
         if any(isinstance(c, Node) for c in coords):
             places, axes = self._indirect(coords)
-            rec.scatter(self._array, places, arithmetic.broadcast(rec, node, axes), add=add)
+            rec.scatter(self._array, places, arithmetic.broadcast(rec, node, axes), fn=fn)
             return
         direct, squeezed = _direct(coords)
         axes = list[Span | Unit](c for c in direct if isinstance(c, Span))
@@ -135,7 +134,10 @@ class Tensor(Traced):
         node = arithmetic.broadcast(rec, node, tuple(axes))
         for position in reversed(squeezed):
             node = rec.drop(node, position)
-        (rec.reduce_add if add else rec.store)(self._array, direct, node)
+        if fn is None:
+            rec.store(self._array, direct, node)
+        else:
+            rec.reduce_into(fn, self._array, direct, node)
 
     def _coords(self, key: object) -> list[_Place]:
         """What stands for each dimension: a range, a whole unit axis, an integer, or a tile of coordinates."""

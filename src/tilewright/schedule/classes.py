@@ -118,7 +118,7 @@ def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]
             result = op.results[0]
             for i, operand in enumerate(op.operands):
                 yield i, [((operand, d), (result, d)) for d in range(rank_of(result))]
-        case tile.Gather() | tile.Scatter() | tile.ScatterAdd():
+        case tile.Gather() | tile.Scatter() | tile.ScatterReduce():
             for i, index in enumerate(op.operands):
                 if index in op.indices:
                     yield i, [((index, d), (op.moved, d)) for d in range(rank_of(index))]

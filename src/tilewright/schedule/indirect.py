@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import TypeVar
+
 from xdsl.ir import SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
@@ -17,6 +20,7 @@ from tilewright.tile.queries import Indirect, element, moved, spans_of
 from tilewright.transport import dialect as t
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
+_Moves = TypeVar("_Moves", t.Load, t.Store, t.Store | t.AtomicReduce)
 
 
 class Located:
@@ -59,9 +63,7 @@ class Located:
             self.vector = min(width, home.layout(axes).contiguous_registers(axis))
             self.axis = facts.unit_axis or 0
 
-    def access(
-        self, kind: type[t.Load | t.Store | t.ReduceAdd], buffer: SSAValue, owner: Expr = TRUE, live: Expr = TRUE
-    ) -> t.Load | t.Store | t.ReduceAdd:
+    def access(self, kind: Callable[..., _Moves], buffer: SSAValue, owner: Expr = TRUE, live: Expr = TRUE) -> _Moves:
         """The transport op, by the threads that ``owner`` holds for."""
         return kind(
             self.tensor,

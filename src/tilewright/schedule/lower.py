@@ -94,11 +94,11 @@ class Lowering(LoopLowering):
         match op:
             case tile.Load():
                 self.load(op)
-            case tile.Store() | tile.ReduceAdd():
+            case tile.Store() | tile.AtomicReduce():
                 self.store(op)
             case tile.Gather():
                 self.gather(op)
-            case tile.Scatter() | tile.ScatterAdd():
+            case tile.Scatter() | tile.ScatterReduce():
                 self.scatter(op)
             case tile.Fragment():
                 self.fragment(op)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 from xdsl.ir import Operation, SSAValue
 
@@ -87,7 +88,7 @@ class MoveLowering(ValueLowering):
             buffered = self.convert(buffered, axes, distribution, self.placement.home, value, op)
         self.scope.buffers[value] = buffered
 
-    def store(self, op: tile.Store | tile.ReduceAdd) -> None:
+    def store(self, op: tile.Store | tile.AtomicReduce) -> None:
         value = op.value
         distribution = self.placement.distribution_of(op)
         axes = self.axes_of[value]
@@ -98,7 +99,7 @@ class MoveLowering(ValueLowering):
         guard = all_of([distribution.layout(axes).owner_predicate(TID), guard])
         if self.warps_meet and self.read_by_others(op, distribution.layout(axes)):
             self.emit(t.Barrier(), op)
-        kind = t.Store if isinstance(op, tile.Store) else t.ReduceAdd
+        kind = t.Store if isinstance(op, tile.Store) else partial(t.AtomicReduce, op.fn.data)
         self.emit(kind(self.arguments[op.tensor], source.buffer, coords, guard, vector=width, axis=axis), op)
 
     def gather(self, op: tile.Gather) -> None:
@@ -109,13 +110,13 @@ class MoveLowering(ValueLowering):
         self.emit(at.access(t.Load, buffer, live=live), op)
         self.scope.buffers[value] = Buffered(buffer, self.axes_of[value])
 
-    def scatter(self, op: tile.Scatter | tile.ScatterAdd) -> None:
+    def scatter(self, op: tile.Scatter | tile.ScatterReduce) -> None:
         source = self.materialise(op.value, op)
         at = Located(self, op)
         layout = self.placement.home.layout(self.axes_of[op.value])
         if self.warps_meet and self.read_by_others(op, layout):
             self.emit(t.Barrier(), op)
-        kind = t.Store if isinstance(op, tile.Scatter) else t.ReduceAdd
+        kind = t.Store if isinstance(op, tile.Scatter) else partial(t.AtomicReduce, op.fn.data)
         self.emit(at.access(kind, source.buffer, layout.owner_predicate(TID)), op)
 
     def read_by_others(self, op: Access | Indirect, layout: RegisterLayout) -> bool:

@@ -42,7 +42,7 @@ def _of(op: Operation) -> float:
     match op:
         case t.Map():
             return op.count.data * sum(_scalar(o) for o in op.body.block.ops if not _decided(o))
-        case t.Load() | t.Store() | t.ReduceAdd():
+        case t.Load() | t.Store() | t.AtomicReduce():
             count, vector = _count(op.buffer), op.vector.data
             return _VECTOR * (count // vector) if op.guard.expr == TRUE else _GUARDED * count
         case t.SharedRead() | t.SharedWrite():

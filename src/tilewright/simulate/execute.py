@@ -33,6 +33,7 @@ from tilewright.simulate.symbols import Array, Symbols
 from tilewright.simulate.symbols import LaunchNumbers as SharedValues
 from tilewright.transport.asynchronous import WARPGROUP, Advance, CopyOut, Counter, Elected, Role, TensorMap, TmaStore
 from tilewright.transport.dialect import (
+    AtomicReduce,
     Barrier,
     Bind,
     Exchange,
@@ -46,7 +47,6 @@ from tilewright.transport.dialect import (
     Pin,
     Print,
     Programs,
-    ReduceAdd,
     Registers,
     Select,
     Shared,
@@ -233,7 +233,7 @@ class Walk:
                 buffers[op.buffer] = RegisterBuffer.declare(op, int(agent.rows[0]), len(agent.rows))
             case Shared():
                 self.cta.declare_shared(op)
-            case Load() | Store() | ReduceAdd():
+            case Load() | Store() | AtomicReduce():
                 buffer, tensor = buffers[op.buffer], self.launch.arguments.tensors[op.tensor]
                 indices = [buffers[v] for v in op.indices]
                 self.launch.memory.access(op, tensor, buffer, indices, self.symbols, agent.moment())
@@ -357,7 +357,7 @@ def _grid(kernel: Kernel, arguments: LaunchArguments, grid_size: int | None) -> 
 
 def _written(block: Block) -> Iterator[SSAValue]:
     for op in block.walk():
-        if isinstance(op, Store | ReduceAdd | CopyOut):
+        if isinstance(op, Store | AtomicReduce | CopyOut):
             yield op.tensor
         if isinstance(op, TmaStore) and isinstance(op.map.owner, TensorMap):
             yield op.map.owner.tensor

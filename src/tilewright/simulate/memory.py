@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from tilewright.lang.fns import AtomicFn
 from tilewright.simulate.arena import Arena, SharedConflict
 from tilewright.simulate.arguments import BoundTensor
 from tilewright.simulate.registers import RegisterBuffer, masked
@@ -18,8 +19,8 @@ from tilewright.simulate.symbols import Array, Symbols, Value
 from tilewright.simulate.values import memory_dtype, to_memory, to_registers
 from tilewright.tile.dialect import index_symbol
 from tilewright.transport.dialect import (
+    AtomicReduce,
     Load,
-    ReduceAdd,
     SharedCount,
     SharedRead,
     SharedType,
@@ -68,7 +69,7 @@ class GlobalMemory:
 
     def access(
         self,
-        op: Load | Store | ReduceAdd,
+        op: Load | Store | AtomicReduce,
         tensor: BoundTensor,
         buffer: RegisterBuffer,
         indices: Sequence[RegisterBuffer],
@@ -116,10 +117,10 @@ class GlobalMemory:
                 self.traffic.store(len(who), tensor.dtype.bytes)
                 values = buffer.data.ravel() if mask is None else buffer.data[mask]
                 array[where] = to_memory(values, tensor.dtype)
-            case ReduceAdd():
+            case AtomicReduce():
                 self.traffic.store(len(who), tensor.dtype.bytes)
                 values = buffer.data.ravel() if mask is None else buffer.data[mask]
-                _add(array, where, to_memory(values, tensor.dtype))
+                _reduce(op.fn.data, array, where, to_memory(values, tensor.dtype))
 
     def watch(
         self, op: TransportOp, tensor: BoundTensor, where: tuple[Array, ...], who: Array, at: Moment, kind: AccessWord
@@ -301,7 +302,7 @@ def _check_inside(op: TransportOp, tensor: BoundTensor, coords: list[Array], mas
 
 
 def _check_vectors(
-    op: Load | Store | ReduceAdd, tensor: BoundTensor, coords: list[Array], mask: Array | None, at: Moment
+    op: Load | Store | AtomicReduce, tensor: BoundTensor, coords: list[Array], mask: Array | None, at: Moment
 ) -> None:
     vector, axis = op.vector.data, op.axis.data
     steps = [_vectors(c, vector) for c in coords]
@@ -343,6 +344,46 @@ def _refuse_vectors(
 def _other(clash: AccessConflict) -> str:
     who = "several threads" if clash.other < 0 else f"thread {clash.other}"
     return f"{who}, which {'wrote' if clash.wrote else 'read'} it"
+
+
+_UFUNCS: dict[AtomicFn, np.ufunc] = {
+    AtomicFn.MIN: np.minimum,
+    AtomicFn.MAX: np.maximum,
+    AtomicFn.AND: np.bitwise_and,
+    AtomicFn.OR: np.bitwise_or,
+}
+
+
+def _reduce(fn: AtomicFn, array: Array, where: tuple[Array, ...], values: Array) -> None:
+    """Reductions in global memory, one element after another."""
+    if fn is AtomicFn.ADD:
+        _add(array, where, values)
+    elif array.dtype == np.float32:
+        _extremes(fn, array, where, values)
+    else:
+        _UFUNCS[fn].at(array, where, values)
+
+
+def _extremes(fn: AtomicFn, array: Array, where: tuple[Array, ...], values: Array) -> None:
+    """Extrema of f32: of bits, in the order of integers of sign and magnitude; a NaN that comes in is beyond all."""
+    coming = np.where(np.isnan(values), np.uint32(fn.nan_bits), values.view(np.uint32))
+    ranks = _ranks(array.view(np.uint32)[where])
+    # one rank for each element of the tensor that is reached, however often
+    places = np.ravel_multi_index(where, array.shape)
+    reached, first, slot = np.unique(places, return_index=True, return_inverse=True)
+    found = ranks[first]
+    _UFUNCS[fn].at(found, slot, _ranks(coming))
+    array[np.unravel_index(reached, array.shape)] = _bits_of(found).view(np.float32)
+
+
+def _ranks(bits: Array) -> Array:
+    """The place of an f32 in the order -NaN < -inf < .. < -0.0 < 0.0 < .. < inf < NaN, by its bits."""
+    magnitude = (bits & np.uint32(0x7FFFFFFF)).astype(np.int64)
+    return np.where(bits >> 31 != 0, -1 - magnitude, magnitude)
+
+
+def _bits_of(ranks: Array) -> Array:
+    return np.where(ranks < 0, (-1 - ranks) | 0x80000000, ranks).astype(np.uint32)
 
 
 def _add(array: Array, where: tuple[Array, ...], values: Array) -> None:

@@ -15,6 +15,7 @@ from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, FloorDiv, Interval, Max, Min, Mod, expr, own, simplify
 from tilewright.diag import Label, Location
 from tilewright.lang.axes import Axis, Coord, Span
+from tilewright.lang.fns import AtomicFn
 from tilewright.lang.places import here, refuse
 from tilewright.lang.recorder import Array
 from tilewright.tile.limits import Limits
@@ -27,6 +28,20 @@ class Use(Enum):
     LOAD = "loaded"
     STORE = "stored"
     ADD = "added to"
+    MIN = "reduced by min"
+    MAX = "reduced by max"
+    AND = "reduced by and"
+    OR = "reduced by or"
+
+    @staticmethod
+    def of(fn: AtomicFn) -> Use:
+        """What a reduction into memory does."""
+        return Use[fn.name]
+
+    @property
+    def reduces(self) -> bool:
+        """Programs meet, in any order: no other use of the tensor goes with it."""
+        return self not in (Use.LOAD, Use.STORE)
 
 
 @dataclass(frozen=True)
@@ -196,7 +211,7 @@ _I64 = (-(1 << 63), (1 << 63) - 1)
 
 def _apart(one: _Access, other: _Access) -> bool:
     """No element belongs to both, in whichever programs: along some dimension their coordinates never meet."""
-    if Use.ADD in (one.use, other.use):
+    if one.use.reduces or other.use.reduces:
         return False
     for (low, high), (below, above) in zip(one.ends, other.ends, strict=True):
         if (high is not None and below is not None and high < below) or (
@@ -242,14 +257,14 @@ def _agree(array: Array, earlier: _Access, later: _Access) -> None:
     labels = (Label(earlier.where, f"{earlier.use.value} here, at {_show(earlier.coords)}"),)
     found = f"{array.name} is {later.use.value} at {_show(later.coords)}"
     uses = {earlier.use, later.use}
-    if uses in ({Use.LOAD}, {Use.ADD}):
+    if len(uses) == 1 and earlier.use is not Use.STORE:
         return
-    if Use.ADD in uses:
+    if any(use.reduces for use in uses):
         refuse(
             "LNG016",
             found=found,
-            required="a tensor that is added to is neither loaded nor stored in the same kernel",
-            help="use a second tensor; clear the target before the launch",
+            required="a tensor reduced into is neither loaded nor stored in the same kernel, and by one function",
+            help="use a second tensor; fill the target before the launch",
             labels=labels,
         )
     if earlier.use is Use.STORE and later.use is Use.LOAD:

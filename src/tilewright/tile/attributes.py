@@ -17,7 +17,7 @@ from xdsl.printer import Printer
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.base.expr import Expr, ExprError, parse
 from tilewright.lang.axes import UNIT, Axis, Coord, Span
-from tilewright.lang.fns import BinaryFn, CompareFn, Numerics, ReduceFn, UnaryFn
+from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn, UnaryFn
 
 
 def _parse_expr(parser: AttrParser) -> Expr:
@@ -272,6 +272,14 @@ class ReduceFnAttr(_NameAttr[ReduceFn]):
 
     name = "tile.reduce_fn"
     members = ReduceFn
+
+
+@irdl_attr_definition
+class AtomicFnAttr(_NameAttr[AtomicFn]):
+    """A reduction into memory."""
+
+    name = "tile.atomic_fn"
+    members = AtomicFn
 
 
 @irdl_attr_definition

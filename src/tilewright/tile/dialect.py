@@ -1,8 +1,8 @@
 """The ``tile`` dialect: the operations of a kernel in the user's order, on values that carry their axes.
 
     tile.kernel  one kernel; block arguments are tensors, then runtime scalars
-      tile.load / store / reduce_add           between tensors and tiles; coordinates are ranges or scalars
-      tile.gather / scatter / scatter_add      the same at computed and loaded coordinates
+      tile.load / store / atomic_reduce        between tensors and tiles; coordinates are ranges or scalars
+      tile.gather / scatter / scatter_reduce   the same at computed and loaded coordinates
       tile.index / scalar / constant           integers and numbers as values
       tile.expand / broadcast / transpose      shapes; element-wise operands have identical axes
       tile.unary / binary / compare / select / cast / bitcast / reduce / dot
@@ -23,6 +23,7 @@ from __future__ import annotations
 from xdsl.ir import Dialect
 
 from tilewright.tile.attributes import (
+    AtomicFnAttr,
     AxisAttr,
     BinaryFnAttr,
     BoundAttr,
@@ -61,26 +62,28 @@ from tilewright.tile.elements import (
     Write,
 )
 from tilewright.tile.histograms import Histogram
-from tilewright.tile.indirect import Gather, Scatter, ScatterAdd, by_places, index_symbol, moves_along
+from tilewright.tile.indirect import Gather, Scatter, ScatterReduce, by_places, index_symbol, moves_along
 from tilewright.tile.ops import TileOp, begins_at, fragment_type, location_of, tensor_type, tile_type
 from tilewright.tile.scans import Scan
 from tilewright.tile.sorts import Sort
 from tilewright.tile.structure import (
+    AtomicReduce,
     Bind,
     Kernel,
     Load,
     Print,
-    ReduceAdd,
     Store,
     Stream,
     Yield,
 )
 
-WRITES = (Store, ReduceAdd, Scatter, ScatterAdd)
+WRITES = (Store, AtomicReduce, Scatter, ScatterReduce)
 """Ops that write to tensors."""
 
 __all__ = [  # the attributes are part of the dialect: its users import both from here
     "WRITES",
+    "AtomicFnAttr",
+    "AtomicReduce",
     "AxisAttr",
     "Binary",
     "BinaryFnAttr",
@@ -111,12 +114,11 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "RangeAttr",
     "Read",
     "Reduce",
-    "ReduceAdd",
     "ReduceFnAttr",
     "Scalar",
     "Scan",
     "Scatter",
-    "ScatterAdd",
+    "ScatterReduce",
     "Select",
     "Sort",
     "Store",
@@ -147,10 +149,10 @@ Tile = Dialect(
         Kernel,
         Load,
         Store,
-        ReduceAdd,
+        AtomicReduce,
         Gather,
         Scatter,
-        ScatterAdd,
+        ScatterReduce,
         Index,
         Scalar,
         Constant,
@@ -188,6 +190,7 @@ Tile = Dialect(
         BinaryFnAttr,
         CompareFnAttr,
         ReduceFnAttr,
+        AtomicFnAttr,
         NumericsAttr,
         TensorType,
         TileType,

@@ -10,7 +10,8 @@ from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def, var
 
 from tilewright.base.expr import Expr, own
 from tilewright.lang.axes import Axis, Span, axis_symbol
-from tilewright.tile.attributes import ExprAttr, TensorType, TileType, UnitAxisAttr
+from tilewright.lang.fns import AtomicFn
+from tilewright.tile.attributes import AtomicFnAttr, ExprAttr, TensorType, TileType, UnitAxisAttr
 from tilewright.tile.ops import TileOp, exprs, require, tensor_type, tile_type
 
 
@@ -94,18 +95,33 @@ class Scatter(_Scattering):
 
 
 @irdl_op_definition
-class ScatterAdd(_Scattering):
-    """Adds them; elements and programs may meet."""
+class ScatterReduce(_Scattering):
+    """Combines them with the tensor's by ``fn``; elements and programs may meet, in any order."""
 
-    name = "tile.scatter_add"
+    name = "tile.scatter_reduce"
+    fn = attr_def(AtomicFnAttr)
+    assembly_format = (
+        "$fn $value `,` $tensor $coords (`indices` $indices^ `:` type($indices))? attr-dict "
+        "`:` type($value) `,` type($tensor)"
+    )
+
+    def __init__(
+        self, fn: AtomicFn, value: SSAValue, tensor: SSAValue, coords: Sequence[Expr], indices: Sequence[SSAValue]
+    ):
+        super().__init__(value, tensor, coords, indices)
+        self.attributes["fn"] = AtomicFnAttr(fn)
+
+    def verify_(self) -> None:
+        super().verify_()
+        require(tile_type(self.value).element in self.fn.data.dtypes, f"no {self.fn.data} of this element in memory")
 
 
-def by_places(op: Scatter | ScatterAdd) -> bool:
+def by_places(op: Scatter | ScatterReduce) -> bool:
     """Whether what it writes is counted by places in its tile: elements may meet, or nobody knows that they don't."""
-    return isinstance(op, ScatterAdd) or bool(op.indices)
+    return isinstance(op, ScatterReduce) or bool(op.indices)
 
 
-def moves_along(op: Gather | Scatter | ScatterAdd, dimension: int) -> tuple[int, Expr] | None:
+def moves_along(op: Gather | Scatter | ScatterReduce, dimension: int) -> tuple[int, Expr] | None:
     """The axis of the tile along which coordinate ``dimension`` advances by 1 an element, with the rest of the
     coordinate: where no other coordinate or index follows that axis. None where there is no such axis."""
     coords = [c.expr for c in op.coords]
@@ -122,7 +138,7 @@ def moves_along(op: Gather | Scatter | ScatterAdd, dimension: int) -> tuple[int,
     return None
 
 
-def scatter_number(op: Scatter | ScatterAdd) -> int:
+def scatter_number(op: Scatter | ScatterReduce) -> int:
     """Which of the kernel's scatters it is, counted from 0."""
     root: Operation = op
     while (parent := root.parent_op()) is not None:

@@ -13,9 +13,9 @@ from tilewright.lang.axes import Coord, Span
 from tilewright.lang.fns import BinaryFn
 from tilewright.tile import dialect as tile
 
-Access: TypeAlias = tile.Load | tile.Store | tile.ReduceAdd
+Access: TypeAlias = tile.Load | tile.Store | tile.AtomicReduce
 """Ops that move a box of a tensor."""
-Indirect: TypeAlias = tile.Gather | tile.Scatter | tile.ScatterAdd
+Indirect: TypeAlias = tile.Gather | tile.Scatter | tile.ScatterReduce
 """Ops that move elements at computed and loaded coordinates."""
 
 
@@ -57,7 +57,7 @@ def contiguous_along(op: Access | Indirect, dimension: int | None) -> int | None
     """The axis of the moved tile along which neighbours are neighbours in the tensor's ``dimension``, if any is."""
     if dimension is None:
         return None
-    if isinstance(op, tile.Gather | tile.Scatter | tile.ScatterAdd):
+    if isinstance(op, tile.Gather | tile.Scatter | tile.ScatterReduce):
         found = tile.moves_along(op, dimension)
         return None if found is None else found[0]
     coords = coords_of(op)

@@ -22,8 +22,9 @@ from xdsl.traits import IsTerminator, NoTerminator
 
 from tilewright.base.expr import Expr
 from tilewright.lang.axes import Coord, Span
-from tilewright.lang.fns import Numerics
+from tilewright.lang.fns import AtomicFn, Numerics
 from tilewright.tile.attributes import (
+    AtomicFnAttr,
     AxisAttr,
     BoundAttr,
     CoordAttr,
@@ -198,10 +199,23 @@ class Store(_TensorWrite):
 
 
 @irdl_op_definition
-class ReduceAdd(_TensorWrite):
-    """Adds the tile's domain to the tensor; programs may overlap."""
+class AtomicReduce(_TensorWrite):
+    """Combines the tile's domain with the tensor's elements by ``fn``; programs may overlap, in any order."""
 
-    name = "tile.reduce_add"
+    name = "tile.atomic_reduce"
+    fn = attr_def(AtomicFnAttr)
+    value = operand_def(TileType)
+    assembly_format = "$fn $value `,` $tensor $coords attr-dict `:` type($value) `,` type($tensor)"
+
+    def __init__(self, fn: AtomicFn, value: SSAValue, tensor: SSAValue, coords: Sequence[Coord]):
+        super().__init__(
+            operands=[value, tensor],
+            attributes={"fn": AtomicFnAttr(fn), "coords": ArrayAttr([coord_attr(c) for c in coords])},
+        )
+
+    def verify_(self) -> None:
+        self._verify_tile(tile_type(self.value))
+        require(tile_type(self.value).element in self.fn.data.dtypes, f"no {self.fn.data} of this element in memory")
 
 
 @irdl_op_definition

@@ -17,7 +17,7 @@ from tilewright.base.expr import Const, Expr, Interval, ceildiv, maximum, minimu
 from tilewright.lang import arithmetic, elementwise, functions, random, scans, search, sorts
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import run_body
-from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
+from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.places import explaining, names_of, refuse, user_frame, within_stack
 from tilewright.lang.recorder import Array, Cell, Combine, Node, OpenStream
@@ -175,9 +175,9 @@ class Tracer(KernelBuilder):
             zeros = arithmetic.broadcast(self, zero, tuple(c for c in rest if isinstance(c, Span)))
             self._emit(dialect.Store(self._value(zeros), _tensor(array), rest))
 
-    def reduce_add(self, array: Array, coords: Sequence[Coord], value: Node) -> None:
-        self._record(Use.ADD, array, coords)
-        self._emit(dialect.ReduceAdd(self._value(self._zeroed(value)), _tensor(array), coords))
+    def reduce_into(self, fn: AtomicFn, array: Array, coords: Sequence[Coord], value: Node) -> None:
+        self._record(Use.of(fn), array, coords)
+        self._emit(dialect.AtomicReduce(fn, self._value(self._neutral(fn, value)), _tensor(array), coords))
 
     def _record(self, use: Use, array: Array, coords: Sequence[Coord]) -> None:
         self._keep_promise(use, array)
@@ -218,12 +218,15 @@ class Tracer(KernelBuilder):
         key = (tuple(forms), tuple(indices), tuple(dim for _, dim in inside), axes)
         return node.known_by(Presence(key, inside) if inside else None)
 
-    def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, add: bool) -> None:
+    def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, fn: AtomicFn | None) -> None:
         coords = [self._outside_where_absent(c) for c in coords]
-        forms, indices = self._indirect(Use.ADD if add else Use.STORE, array, coords, value.axes)
-        op = dialect.ScatterAdd if add else dialect.Scatter
-        scatter = op(self._value(self._zeroed(value)), _tensor(array), forms, indices)
-        if indices and isinstance(scatter, dialect.Scatter):
+        forms, indices = self._indirect(Use.STORE if fn is None else Use.of(fn), array, coords, value.axes)
+        if fn is not None:
+            moved = self._value(self._neutral(fn, value))
+            self._emit(dialect.ScatterReduce(fn, moved, _tensor(array), forms, indices))
+            return
+        scatter = dialect.Scatter(self._value(self._zeroed(value)), _tensor(array), forms, indices)
+        if indices:
             self._refuse_unpromised(scatter)
         self._emit(scatter)
 
@@ -351,6 +354,13 @@ class Tracer(KernelBuilder):
         if zero_where_absent(handle(x)):
             return x.known_by(None)
         return self._filled(x, False if x.dtype.is_bool else 0)
+
+    def _neutral(self, fn: AtomicFn, x: Node) -> Node:
+        """``x`` with what changes nothing for absent elements."""
+        none = identity(fn, x.dtype)
+        if x.presence is None or none == 0:
+            return self._zeroed(x)
+        return self._filled(x, none)
 
     def _filled(self, x: Node, number: bool | int | float) -> Node:
         return self.fill(x, arithmetic.convert(self, number, x.dtype))

@@ -38,6 +38,7 @@ from tilewright.transport.asynchronous import (
 from tilewright.transport.dialect import (
     REGISTER,
     THREAD,
+    AtomicReduce,
     Bind,
     For,
     If,
@@ -45,7 +46,6 @@ from tilewright.transport.dialect import (
     Let,
     Load,
     Programs,
-    ReduceAdd,
     Store,
     TransportOp,
     registers_of,
@@ -102,7 +102,7 @@ def scatter_name(tensor: str, number: int) -> str:
     return f"{tensor}, scatter {number}"
 
 
-def _loaded(op: Load | Store | ReduceAdd) -> tuple[Loaded, ...]:
+def _loaded(op: Load | Store | AtomicReduce) -> tuple[Loaded, ...]:
     """The elements of index buffers that stand in an access's coordinates."""
     dtypes = (registers_of(index).dtype.dtype for index in op.indices)
     return tuple(Loaded(index_symbol(k), *dtype.integers) for k, dtype in enumerate(dtypes))
@@ -113,7 +113,7 @@ class _Parts:
     """A value that is moved in parts of its registers, one op after another, the ``last``: one access. Of copies out
     ``registers`` counts the copies."""
 
-    last: Load | Store | ReduceAdd | CopyOut
+    last: Load | Store | AtomicReduce | CopyOut
     around: _Around
     coords: tuple[Expr, ...]
     guard: Expr
@@ -263,7 +263,7 @@ class _Collector:
         self._within(op.body.block, conditions=[_FIRST_THREAD])
 
     # -- accesses ------------------------------------------------------------------------------------------------------
-    def access(self, op: Load | Store | ReduceAdd) -> None:
+    def access(self, op: Load | Store | AtomicReduce) -> None:
         """Threads move registers."""
         coords = tuple(c.expr for c in op.coords)
         self._goes_on(_Parts(op, self.around, coords, op.guard.expr, registers_of(op.buffer).count.data))
@@ -312,7 +312,7 @@ class _Collector:
             case None:
                 pass
 
-    def _scatter(self, op: Load | Store | ReduceAdd, scattered: Scattered, around: _Around, registers: int) -> None:
+    def _scatter(self, op: Load | Store | AtomicReduce, scattered: Scattered, around: _Around, registers: int) -> None:
         """What is written at loaded coordinates, or added at any, by the places in its tile: equal ones have equal
         coordinates. Each is written once in each program; that no two programs meet is not to be seen here."""
         found = len(self.found)
@@ -436,11 +436,11 @@ _VISITS: dict[type[Operation], Callable[[_Collector, Any], None]] = {
     CopyOut: _Collector.copy_out,
     Load: _Collector.access,
     Store: _Collector.access,
-    ReduceAdd: _Collector.access,
+    AtomicReduce: _Collector.access,
 }
 _KINDS = {
     Load: AccessKind.READ,
     Store: AccessKind.WRITE,
     CopyOut: AccessKind.WRITE,
-    ReduceAdd: AccessKind.REDUCE,
+    AtomicReduce: AccessKind.REDUCE,
 }

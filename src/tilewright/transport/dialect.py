@@ -48,8 +48,8 @@ from tilewright.transport.elementwise import Predicate as Predicate
 from tilewright.transport.elementwise import Print as Print
 from tilewright.transport.elementwise import Shuffle as Shuffle
 from tilewright.transport.elementwise import Yield as Yield
+from tilewright.transport.memory import AtomicReduce as AtomicReduce
 from tilewright.transport.memory import Load as Load
-from tilewright.transport.memory import ReduceAdd as ReduceAdd
 from tilewright.transport.memory import Registers as Registers
 from tilewright.transport.memory import Scattered as Scattered
 from tilewright.transport.memory import Shared as Shared

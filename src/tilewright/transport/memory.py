@@ -19,7 +19,8 @@ from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.dtypes import DType, i32
 from tilewright.base.expr import TRUE, Expr
-from tilewright.tile.dialect import ExprAttr, TensorType
+from tilewright.lang.fns import AtomicFn
+from tilewright.tile.dialect import AtomicFnAttr, ExprAttr, TensorType
 from tilewright.tile.ops import integer, string
 from tilewright.transport.base import RegistersType, SharedType, TransportOp, exprs, registers_of, shared_of
 
@@ -160,10 +161,42 @@ class Store(_GlobalAccess):
 
 
 @irdl_op_definition
-class ReduceAdd(_GlobalAccess):
-    """Atomically adds registers to global memory, where the guard holds (relaxed, gpu scope)."""
+class AtomicReduce(_GlobalAccess):
+    """Atomically combines registers with global memory by ``fn``, where the guard holds (relaxed, gpu scope)."""
 
-    name = "transport.reduce_add"
+    name = "transport.atomic_reduce"
+    fn = attr_def(AtomicFnAttr)
+
+    def __init__(
+        self,
+        fn: AtomicFn,
+        tensor: SSAValue,
+        buffer: SSAValue,
+        coords: Sequence[Expr],
+        guard: Expr,
+        *,
+        vector: int = 1,
+        axis: int = 0,
+        live: Expr = TRUE,
+        indices: Sequence[SSAValue] = (),
+        reads: Sequence[Expr] = (),
+        within: Expr | None = None,
+        scattered: Scattered | None = None,
+    ):
+        super().__init__(
+            tensor,
+            buffer,
+            coords,
+            guard,
+            vector=vector,
+            axis=axis,
+            live=live,
+            indices=indices,
+            reads=reads,
+            within=within,
+            scattered=scattered,
+        )
+        self.attributes["fn"] = AtomicFnAttr(fn)
 
 
 class _SharedAccess(TransportOp):
@@ -214,5 +247,5 @@ class SharedCount(TransportOp):
             raise VerifyException("i32 are counted, in i32")
 
 
-OPS = [Registers, Shared, Load, Store, ReduceAdd, SharedWrite, SharedRead, SharedCount]
+OPS = [Registers, Shared, Load, Store, AtomicReduce, SharedWrite, SharedRead, SharedCount]
 """Registered by the ``Transport`` dialect."""

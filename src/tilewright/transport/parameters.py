@@ -89,7 +89,7 @@ def _used(kernel: t.Kernel) -> set[str]:
     return found - {symbol for fact in kernel.assumptions for symbol in _fixed(fact.expr)}
 
 
-_ACCESSES = (t.Load, t.Store, t.ReduceAdd, a.CpAsync, a.LoadStore, a.CopyOut, a.LoadCoordinate)
+_ACCESSES = (t.Load, t.Store, t.AtomicReduce, a.CpAsync, a.LoadStore, a.CopyOut, a.LoadCoordinate)
 """Ops by which threads touch tensors."""
 
 

@@ -224,7 +224,7 @@ _TRANSLATIONS: dict[type[Operation], Translation] = {
     t.Registers: lambda to, op, at: (),
     t.Load: _touching(_none, lambda op: (op.buffer,)),
     t.Store: _touching(lambda op: (op.buffer,), _none),
-    t.ReduceAdd: _touching(lambda op: (op.buffer,), _none),
+    t.AtomicReduce: _touching(lambda op: (op.buffer,), _none),
     t.Map: _touching(lambda op: op.inputs, lambda op: op.outputs),
     t.Fold: _touching(lambda op: op.sources, lambda op: op.targets),
     t.Shuffle: _touching(_none, lambda op: op.buffers),

@@ -231,7 +231,7 @@ _REGISTERS_ONLY = (
     t.Registers,
     t.Load,
     t.Store,
-    t.ReduceAdd,
+    t.AtomicReduce,
     t.Map,
     t.Fold,
     t.Shuffle,

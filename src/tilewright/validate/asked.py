@@ -172,7 +172,7 @@ def _symbols(attribute: Attribute) -> frozenset[str]:
 
 def _strides(op: Operation) -> set[str]:
     """The strides by which threads find the elements of an access: of every axis along which it may move."""
-    if not isinstance(op, t.Load | t.Store | t.ReduceAdd | a.CpAsync | a.LoadStore | a.CopyOut | a.LoadCoordinate):
+    if not isinstance(op, t.Load | t.Store | t.AtomicReduce | a.CpAsync | a.LoadStore | a.CopyOut | a.LoadCoordinate):
         return set()
     kind = op.tensor.type
     assert isinstance(kind, TensorType)
@@ -201,7 +201,7 @@ def touched_by(kernel: t.Kernel) -> tuple[set[str], set[str]]:
         for user in users:
             if not isinstance(user, _WRITES | a.TensorMap):
                 reads.add(name)
-            if isinstance(user, _WRITES | t.ReduceAdd):
+            if isinstance(user, _WRITES | t.AtomicReduce):
                 writes.add(name)
     return reads, writes
 
@@ -209,7 +209,7 @@ def touched_by(kernel: t.Kernel) -> tuple[set[str], set[str]]:
 def stored_or_loaded(kernel: t.Kernel) -> set[str]:
     """The tensors that a kernel touches otherwise than by additions."""
     pairs = zip((n.data for n in kernel.arg_names), kernel.body.block.args, strict=True)
-    return {name for name, arg in pairs if any(not isinstance(use.operation, t.ReduceAdd) for use in arg.uses)}
+    return {name for name, arg in pairs if any(not isinstance(use.operation, t.AtomicReduce) for use in arg.uses)}
 
 
 _WRITES = t.Store | a.CopyOut | a.TmaStore

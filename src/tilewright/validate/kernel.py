@@ -132,7 +132,7 @@ class _Comparison:
         for op in self.kernel.walk():
             if isinstance(op, t.Load | a.CpAsync | a.LoadStore | a.LoadCoordinate):
                 read.add(op.tensor)
-            elif isinstance(op, t.Store | t.ReduceAdd | a.CopyOut):
+            elif isinstance(op, t.Store | t.AtomicReduce | a.CopyOut):
                 written.add(op.tensor)
         return frozenset(name for name, arg in self.tensors.items() if arg in read & written) | {SHARED}
 

@@ -99,7 +99,7 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
             wanted = ("added",) if access.kind is AccessKind.REDUCE else ("once", "domain")
             found |= {f"{name} of {access.tensor}": None for name in wanted if (name, access.tensor) not in about}
     for op in operations(lowered):
-        if isinstance(op, t.Store | t.ReduceAdd) and op.scattered is not None:
+        if isinstance(op, t.Store | t.AtomicReduce) and op.scattered is not None:
             name = scatter_name(tile.tensor_type(op.tensor).tensor_name.data, op.scattered.number)
             found |= {} if (PLACED, name) in about else {f"{PLACED} of {name}": None}
     if shared_scratch(lowered) and OBLIGATION not in held:

@@ -1,8 +1,8 @@
 """Writes that are counted by places in their tile: each goes where the tile program says that its place goes.
 
 ``added`` shows that every place of a scatter is written once. Here coordinates and guards are compared: a place has the
-coordinates that the program gives it, and is written wherever these lie in the tensor. Which register an index comes
-from is the validator's question.
+coordinates that the program gives it, and is written wherever these lie in the tensor. What is reduced into a tensor is
+so by the program's function. Which register an index comes from is the validator's question.
 """
 
 from __future__ import annotations
@@ -25,12 +25,14 @@ PLACED = "placed"
 
 @timed("prove")
 def require_placed(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Obligation, ...]:
-    """One obligation for each scatter that is counted by places; ACC005 for one that goes elsewhere."""
-    scatters = [op for op in operations(kernel) if isinstance(op, tile.Scatter | tile.ScatterAdd)]
+    """One obligation for each scatter that is counted by places; ACC005 for one that goes elsewhere, or by another
+    function."""
+    _require_functions(kernel, lowered)
+    scatters = [op for op in operations(kernel) if isinstance(op, tile.Scatter | tile.ScatterReduce)]
     own = {scatter_number(op): op for op in scatters}
     found = dict[str, Obligation]()
     for op in operations(lowered):
-        if isinstance(op, t.Store | t.ReduceAdd) and op.scattered is not None:
+        if isinstance(op, t.Store | t.AtomicReduce) and op.scattered is not None:
             scatter = own[op.scattered.number]
             name = named(scatter)
             reason = _elsewhere(scatter, op, op.scattered)
@@ -41,12 +43,26 @@ def require_placed(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Obligation, 
     return tuple(found.values())
 
 
-def named(op: tile.Scatter | tile.ScatterAdd) -> str:
+def _require_functions(kernel: tile.Kernel, lowered: t.Kernel) -> None:
+    """A tensor is reduced into by one function (LNG016), which the lowered kernel has."""
+    reductions = (op for op in operations(kernel) if isinstance(op, tile.AtomicReduce | tile.ScatterReduce))
+    by_tensor = {tile.tensor_type(op.tensor).tensor_name.data: op for op in reductions}
+    for op in operations(lowered):
+        if isinstance(op, t.AtomicReduce):
+            name = tile.tensor_type(op.tensor).tensor_name.data
+            source = by_tensor[name]
+            if op.fn != source.fn:
+                found = f"{op.fn.data}, not {source.fn.data}"
+                answer = Unknown(f"{PLACED}: {name}", found, "", str(location_of(source) or ""))
+                raise TilewrightError((diagnose(answer, location_of(source)),))
+
+
+def named(op: tile.Scatter | tile.ScatterReduce) -> str:
     """What the elements of a scatter are called."""
     return scatter_name(tile.tensor_type(op.tensor).tensor_name.data, scatter_number(op))
 
 
-def _elsewhere(scatter: tile.Scatter | tile.ScatterAdd, op: t.Store | t.ReduceAdd, scattered: t.Scattered) -> str:
+def _elsewhere(scatter: tile.Scatter | tile.ScatterReduce, op: t.Store | t.AtomicReduce, scattered: t.Scattered) -> str:
     """Why the op is not seen to carry out its scatter; empty if it is."""
     at = {axis_symbol(d): place for d, place in enumerate(scattered.at)}
     coords = [c.expr.substitute(at) for c in scatter.coords]

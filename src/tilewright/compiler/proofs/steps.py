@@ -171,7 +171,7 @@ def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], kept: C
 
 _UNWRITTEN = "assuming index-tensors-not-written-during-launch"
 _STORES = (tile.Store, tile.Scatter)
-_ADDS = (tile.ReduceAdd, tile.ScatterAdd)
+_ADDS = (tile.AtomicReduce, tile.ScatterReduce)
 
 
 def _written(kernel: LaunchedKernel, ops: tuple[type[tile.TileOp], ...]) -> set[int]:

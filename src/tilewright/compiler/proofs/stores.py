@@ -153,8 +153,10 @@ def store_domains(kernel: tile.Kernel) -> tuple[StoreDomain, ...]:
         if not isinstance(op, tile.WRITES):
             continue
         indices = [*programs, *_counters(op)]
-        adds = isinstance(op, tile.ReduceAdd) or (isinstance(op, tile.Scatter | tile.ScatterAdd) and tile.by_places(op))
-        tensor, coords, guard, axes = _box(op) if isinstance(op, tile.Store | tile.ReduceAdd) else _scattered(op)
+        adds = isinstance(op, tile.AtomicReduce) or (
+            isinstance(op, tile.Scatter | tile.ScatterReduce) and tile.by_places(op)
+        )
+        tensor, coords, guard, axes = _box(op) if isinstance(op, tile.Store | tile.AtomicReduce) else _scattered(op)
         indices = [*_loaded(loads, [*coords, *guard, *(i.end for i in indices)], indices), *indices]
         instances = tuple(i.name for i in indices) if adds else ()
         found.append(StoreDomain(tensor, _location(op), (*indices, *axes), tuple(coords), all_of(guard), instances))
@@ -222,7 +224,7 @@ _Written: TypeAlias = tuple[str, list[Expr], list[Expr], list[LoopIndex]]
 """What is written, at which coordinates, where, over which positions in the tile."""
 
 
-def _box(op: tile.Store | tile.ReduceAdd) -> _Written:
+def _box(op: tile.Store | tile.AtomicReduce) -> _Written:
     """A box of a tensor."""
     coords: list[Expr] = []
     guard: list[Expr] = []
@@ -237,7 +239,7 @@ def _box(op: tile.Store | tile.ReduceAdd) -> _Written:
     return tensor_name(op), coords, guard, axes
 
 
-def _scattered(op: tile.Scatter | tile.ScatterAdd) -> _Written:
+def _scattered(op: tile.Scatter | tile.ScatterReduce) -> _Written:
     """The elements at computed coordinates that lie in the tensor; where these may meet, all of the tile, by their
     places."""
     places, guard, axes = _places(op)
@@ -250,7 +252,7 @@ def _scattered(op: tile.Scatter | tile.ScatterAdd) -> _Written:
     return name, coords, [*guard, *inside], axes
 
 
-def _places(op: tile.Scatter | tile.ScatterAdd) -> tuple[dict[str, Expr], list[Expr], list[LoopIndex]]:
+def _places(op: tile.Scatter | tile.ScatterReduce) -> tuple[dict[str, Expr], list[Expr], list[LoopIndex]]:
     """Coordinates along the axes of what is written, where they lie in its domain, and the indices they are over."""
     axes: list[LoopIndex] = []
     guard: list[Expr] = []

@@ -97,8 +97,8 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         id="LNG016",
-        title="the target of reduce_add is also loaded or stored",
-        why="Additions of other programs come before and after; a plain access would see some of them.",
+        title="the target of a reduction into memory is also used otherwise",
+        why="Reductions of other programs come before and after: a plain access, or another function, would meet some.",
         bad="y[m] = 0; tw.reduce_add(y, m, x[m])",
         good="tw.reduce_add(y, m, x[m])  # y cleared before the launch",
         source="Tilewright language rules, Domains",

@@ -190,7 +190,7 @@ def _contiguous(
     """Vector widths of the axes without products, and their order, those along which memory is contiguous first."""
     vectors: dict[ClassId, int] = {}
     for op in kernel.walk():
-        if not isinstance(op, tile.Load | tile.Store | tile.ReduceAdd):
+        if not isinstance(op, tile.Load | tile.Store | tile.AtomicReduce):
             continue
         coords, tensor = coords_of(op), tile.tensor_type(op.tensor)
         own = facts.of(tensor.tensor_name.data)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.expr import Const, Sym, all_of
@@ -28,11 +30,11 @@ class ChunkedStores(RoleContext):
         self.fetched: dict[tuple[tile.Load, int], Buffered] = {}
         """Parts of late loads that are on their way, by the first register of the chunk that they are for."""
 
-    def chunked(self, op: tile.Store | tile.ReduceAdd) -> bool:
+    def chunked(self, op: tile.Store | tile.AtomicReduce) -> bool:
         """The value has so many registers that it is better computed and stored part by part, or late loads feed it."""
         return op in self.postponed or self.placement.home.registers(self.axes_of[op.value]) > CHUNK_REGISTERS
 
-    def prepare(self, op: tile.Store | tile.ReduceAdd) -> None:
+    def prepare(self, op: tile.Store | tile.AtomicReduce) -> None:
         """Computes what has fewer axes than the stored value once, before its parts; not what late loads feed."""
         wanted = {c for c in self.axes_of[op.value] if c is not None}
         late: set[SSAValue] = {load.results[0] for load in self.postponed.get(op, ())}
@@ -48,12 +50,12 @@ class ChunkedStores(RoleContext):
             else:
                 pending += source.operands
 
-    def store_chunks(self, op: tile.Store | tile.ReduceAdd) -> None:
+    def store_chunks(self, op: tile.Store | tile.AtomicReduce) -> None:
         """Stores from registers, in parts."""
         value = op.value
         coords, guard, width, axis = self.access(op, value, self.placement.home)
         guard = all_of([self.placement.home.layout(self.axes_of[value]).owner_predicate(Sym(t.THREAD)), guard])
-        kind = t.Store if isinstance(op, tile.Store) else t.ReduceAdd
+        kind = t.Store if isinstance(op, tile.Store) else partial(t.AtomicReduce, op.fn.data)
         count = self.placement.home.registers(self.axes_of[value])
         for first in range(0, count, CHUNK_REGISTERS):
             source, at = self.chunk(value, op, first, min(CHUNK_REGISTERS, count - first), alone=True)
@@ -71,7 +73,7 @@ class ChunkedStores(RoleContext):
             )
 
     def chunk(
-        self, value: SSAValue, op: tile.Store | tile.ReduceAdd, first: int, count: int, *, alone: bool = False
+        self, value: SSAValue, op: tile.Store | tile.AtomicReduce, first: int, count: int, *, alone: bool = False
     ) -> tuple[SSAValue, int]:
         """A buffer that holds registers ``first .. first + count`` of a value, and where in it they begin.
 
@@ -142,7 +144,7 @@ class ChunkedStores(RoleContext):
                 or home.registers(self.axes_of[op.results[0]]) <= 8
             ):
                 continue
-            writes = [u.operation for u in op.tensor.uses if isinstance(u.operation, tile.Store | tile.ReduceAdd)]
+            writes = [u.operation for u in op.tensor.uses if isinstance(u.operation, tile.Store | tile.AtomicReduce)]
             if all(w is store for w in writes) and op.parent_block() is store.parent_block():
                 found.setdefault(store, []).append(op)
         return found
@@ -156,14 +158,14 @@ def feeds(sources: set[SSAValue], value: SSAValue) -> bool:
     return op is not None and is_elementwise(op) and any(feeds(sources, v) for v in op.operands)
 
 
-def sole_store(load: tile.Load) -> tile.Store | tile.ReduceAdd | None:
+def sole_store(load: tile.Load) -> tile.Store | tile.AtomicReduce | None:
     """The one store that a loaded tile goes to, through element-wise ops only."""
-    stores: set[tile.Store | tile.ReduceAdd] = set()
+    stores: set[tile.Store | tile.AtomicReduce] = set()
     pending = [load.results[0]]
     while pending:
         for use in pending.pop().uses:
             match use.operation:
-                case tile.Store() | tile.ReduceAdd():
+                case tile.Store() | tile.AtomicReduce():
                     stores.add(use.operation)
                 case op if is_elementwise(op):
                     pending.append(op.results[0])

@@ -117,12 +117,12 @@ class RoleContext(Lowering, ABC):
         """The kernel runs only where ``condition`` holds."""
 
     @abstractmethod
-    def prepare(self, op: tile.Store | tile.ReduceAdd) -> None:
+    def prepare(self, op: tile.Store | tile.AtomicReduce) -> None:
         """Computes what a store needs once for all its chunks."""
 
     @abstractmethod
     def chunk(
-        self, value: SSAValue, op: tile.Store | tile.ReduceAdd, first: int, count: int, *, alone: bool = False
+        self, value: SSAValue, op: tile.Store | tile.AtomicReduce, first: int, count: int, *, alone: bool = False
     ) -> tuple[SSAValue, int]:
         """A buffer that holds registers ``first .. first + count`` of a value, and where in it they begin."""
 

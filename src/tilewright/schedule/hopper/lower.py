@@ -476,7 +476,7 @@ class RoleLowering(PipelineLowering):
         return TRUE
 
     # -- stores ---------------------------------------------------------------------------------------------------
-    def store(self, op: tile.Store | tile.ReduceAdd) -> None:
+    def store(self, op: tile.Store | tile.AtomicReduce) -> None:
         """Constants go to tiles that may have no row, those of no group, behind the question whether they have any."""
         loaded = {bind.symbol.data for bind in self.loaded_bounds.binds}
         spans = (c for c in coords_of(op) if isinstance(c, Span))
@@ -489,7 +489,7 @@ class RoleLowering(PipelineLowering):
             self.store_tile(op)
         self.emit(t.If(some, Region(block), t.block()), op)
 
-    def store_tile(self, op: tile.Store | tile.ReduceAdd) -> None:
+    def store_tile(self, op: tile.Store | tile.AtomicReduce) -> None:
         """A store whose tile has elements."""
         plan = self.configuration.stores.get(op) if isinstance(op, tile.Store) else None
         if plan is not None:

@@ -386,7 +386,7 @@ _planned = lru_cache(maxsize=1024)(tma.plan)
 
 
 def tile_access(
-    access: tile.Load | tile.Gather | tile.Store | tile.ReduceAdd,
+    access: tile.Load | tile.Gather | tile.Store | tile.AtomicReduce,
     extents: Sequence[int | None],
     swizzles: tuple[Swizzle, ...],
     known: LegalFacts,
@@ -407,7 +407,7 @@ def tile_access(
     )
 
 
-def _coords(access: tile.Load | tile.Gather | tile.Store | tile.ReduceAdd) -> tuple[Coord, ...]:
+def _coords(access: tile.Load | tile.Gather | tile.Store | tile.AtomicReduce) -> tuple[Coord, ...]:
     """An access' coordinates; of a gather the ranges that it follows as they are, and expressions."""
     if not isinstance(access, tile.Gather):
         return coords_of(access)

@@ -215,10 +215,10 @@ def _joined(several: Sequence[tuple[int, dict[int, Numbers]]]) -> dict[int, Numb
 
 def _stored(wanted: Sequence[StoredElements], found: Sequence[StoredElements]) -> Iterator[Unlike]:
     """Each element that either side stores, compared."""
-    groups = dict.fromkeys((s.tensor, s.adds, s.around) for s in (*wanted, *found))
+    groups = dict.fromkeys((s.tensor, s.fn, s.around) for s in (*wanted, *found))
     for group in groups:
-        ours = [s for s in wanted if (s.tensor, s.adds, s.around) == group]
-        theirs = [s for s in found if (s.tensor, s.adds, s.around) == group]
+        ours = [s for s in wanted if (s.tensor, s.fn, s.around) == group]
+        theirs = [s for s in found if (s.tensor, s.fn, s.around) == group]
         if not ours or not theirs:
             yield Unlike((ours or theirs)[0].where, f"{group[0]} is stored in {'one loop' if group[2] else 'one'} only")
             continue

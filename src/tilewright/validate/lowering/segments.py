@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from tilewright.base.expr import Expr
+from tilewright.lang.fns import AtomicFn
 from tilewright.validate.lowering.integers import Bounds, Number
 from tilewright.validate.lowering.prints import key
 from tilewright.validate.lowering.values import GuardedTerms
@@ -45,7 +46,8 @@ class StoredElements:
     """Elements that one op writes: where, what, and under which bounds; ``around`` are the loops it is in."""
 
     tensor: str
-    adds: bool
+    fn: AtomicFn | None
+    """By what it is reduced into the tensor, if it is."""
     around: tuple[int, ...]
     coords: Sequence[Number]
     value: GuardedTerms

@@ -43,7 +43,7 @@ def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Pr
     return mix(total, key("element"))
 
 
-def guard_of(op: t.Load | t.Store | t.ReduceAdd) -> Expr:
+def guard_of(op: t.Load | t.Store | t.AtomicReduce) -> Expr:
     """The guard of an access; at computed and loaded coordinates without the tests that they lie in the tensor: there
     an element outside is 0, and is not written, in either IR."""
     if op.within is None:
@@ -491,21 +491,21 @@ class Threads:
         value = chosen(guard, GuardedTerms(terms, need=need), GuardedTerms(np.zeros((1, 1), np.uint64)))
         self.write(op.buffer, _wide(value, count), self.resolved(self.integers.bounds(op.live.expr)), 0, count)
 
-    def store(self, op: t.Store | t.ReduceAdd) -> None:
+    def store(self, op: t.Store | t.AtomicReduce) -> None:
         count = size_of(op.buffer)
         self.place(count)
         need = self.indexed(op)
-        tensor, adds = tensor_of(op.tensor), isinstance(op, t.ReduceAdd)
+        tensor, fn = tensor_of(op.tensor), op.fn.data if isinstance(op, t.AtomicReduce) else None
         if self.counts:
             coords = [self.integers(c.expr) for c in op.coords]
             bounds = self.resolved(self.integers.bounds(guard_of(op)))
             value = self.held[op.buffer]
             value = self.known(replace(value, need=merged(value.need, need)) if need else value)
             at = [] if op.scattered is None else [self.integers(e) for e in op.scattered.at]
-            self.stores.append(StoredElements(tensor, adds, self.around, [*coords, *at], value, bounds, place_of(op)))
+            self.stores.append(StoredElements(tensor, fn, self.around, [*coords, *at], value, bounds, place_of(op)))
         self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}
 
-    def indexed(self, op: t.Load | t.Store | t.ReduceAdd) -> Atoms:
+    def indexed(self, op: t.Load | t.Store | t.AtomicReduce) -> Atoms:
         """The elements of index buffers become coordinates; where they are these."""
         need: Atoms = {}
         for k, (buffer, read) in enumerate(zip(op.indices, op.reads, strict=True)):
@@ -673,7 +673,7 @@ WRITES: dict[type[Operation], Callable[[Any], Sequence[SSAValue]]] = {
 }
 _COPIES = {
     t.Store,
-    t.ReduceAdd,
+    t.AtomicReduce,
     t.Load,
     t.SharedWrite,
     a.TmaLoad,
@@ -698,7 +698,7 @@ VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     t.Shuffle: Threads.shuffle,
     t.Load: Threads.load,
     t.Store: Threads.store,
-    t.ReduceAdd: Threads.store,
+    t.AtomicReduce: Threads.store,
     t.SharedWrite: Threads.shared_write,
     t.SharedRead: Threads.shared_read,
     t.SharedCount: Threads.shared_count,

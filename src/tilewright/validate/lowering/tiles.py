@@ -335,7 +335,7 @@ class Tiles:
         self.held.update(zip(passed, finals[len(frags) :], strict=True))
 
     # -- tensors ------------------------------------------------------------------------------------------------------
-    def coords(self, op: tile.Load | tile.Store | tile.ReduceAdd) -> list[Number]:
+    def coords(self, op: tile.Load | tile.Store | tile.AtomicReduce) -> list[Number]:
         """The coordinates that an access moves, for each of its elements."""
         along = iter(self.places(op.spans))
         found: list[Number] = []
@@ -351,15 +351,16 @@ class Tiles:
         name = tile.tensor_type(op.tensor).tensor_name.data
         self.held[op.result] = loaded(name, self.written.get(name, frozenset()), self.coords(op))
 
-    def store(self, op: tile.Store | tile.ReduceAdd) -> None:
-        name, adds = tile.tensor_type(op.tensor).tensor_name.data, isinstance(op, tile.ReduceAdd)
+    def store(self, op: tile.Store | tile.AtomicReduce) -> None:
+        name = tile.tensor_type(op.tensor).tensor_name.data
+        fn = op.fn.data if isinstance(op, tile.AtomicReduce) else None
         if self.counts:
             value = GuardedTerms(np.broadcast_to(self.held[op.value], tile_type(op.value).shape))
             bounds = self.domain(op.spans, range(len(op.spans)))
-            self.stores.append(StoredElements(name, adds, self.around, self.coords(op), value, bounds, _where(op)))
+            self.stores.append(StoredElements(name, fn, self.around, self.coords(op), value, bounds, _where(op)))
         self.written[name] = self.written.get(name, frozenset()) | {_where(op)}
 
-    def reached(self, op: tile.Gather | tile.Scatter | tile.ScatterAdd) -> tuple[list[Number], list[Axis]]:
+    def reached(self, op: tile.Gather | tile.Scatter | tile.ScatterReduce) -> tuple[list[Number], list[Axis]]:
         """The coordinates that a gather or scatter finds, for each of its elements, and the tile's axes."""
         axes = list(tile_type(op.moved).axes_tuple)
         for axis, span in enumerate(axes):
@@ -376,8 +377,9 @@ class Tiles:
         coords, _ = self.reached(op)
         self.held[op.result] = loaded(name, self.written.get(name, frozenset()), coords)
 
-    def scatter(self, op: tile.Scatter | tile.ScatterAdd) -> None:
-        name, adds = tile.tensor_type(op.tensor).tensor_name.data, isinstance(op, tile.ScatterAdd)
+    def scatter(self, op: tile.Scatter | tile.ScatterReduce) -> None:
+        name = tile.tensor_type(op.tensor).tensor_name.data
+        fn = op.fn.data if isinstance(op, tile.ScatterReduce) else None
         if self.counts:
             coords, axes = self.reached(op)
             value = GuardedTerms(np.broadcast_to(self.held[op.value], tile_type(op.value).shape))
@@ -385,7 +387,7 @@ class Tiles:
             if tile.by_places(op):
                 alone = self.integers(Const(0))
                 coords += [self._place(d, a, len(axes)) if isinstance(a, Span) else alone for d, a in enumerate(axes)]
-            self.stores.append(StoredElements(name, adds, self.around, coords, value, bounds, _where(op)))
+            self.stores.append(StoredElements(name, fn, self.around, coords, value, bounds, _where(op)))
         self.written[name] = self.written.get(name, frozenset()) | {_where(op)}
 
     def bind(self, op: tile.Bind) -> None:
@@ -492,10 +494,10 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.Stream: Tiles.stream,
     tile.Load: Tiles.load,
     tile.Store: Tiles.store,
-    tile.ReduceAdd: Tiles.store,
+    tile.AtomicReduce: Tiles.store,
     tile.Gather: Tiles.gather,
     tile.Scatter: Tiles.scatter,
-    tile.ScatterAdd: Tiles.scatter,
+    tile.ScatterReduce: Tiles.scatter,
     tile.Bind: Tiles.bind,
     tile.Print: Tiles.skip,
     tile.Yield: Tiles.skip,

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 
 from xdsl.ir import Operation
 
+from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Sym, all_of
+from tilewright.lang.fns import AtomicFn
 from tilewright.tile.indirect import index_symbol
 from tilewright.tile.ops import tensor_type
 from tilewright.transport import asynchronous as a
@@ -28,7 +30,9 @@ def store_element(
         plan.memory.store(plan.region, holds, name, offset, size, value, plan.where(op), order, NOTHING, kind)
 
 
-def places(plan: Plan, op: t.Load | t.Store | t.ReduceAdd, register: int) -> list[tuple[Condition, Condition, Value]]:
+def places(
+    plan: Plan, op: t.Load | t.Store | t.AtomicReduce, register: int
+) -> list[tuple[Condition, Condition, Value]]:
     """Where the element of a register lies: for each way in which loaded coordinates are read as integers, where
     they are read so, the access's guard, and the offset."""
     ways: list[tuple[Condition, dict[str, Expr]]] = [(plan.cases.true, {})]
@@ -111,29 +115,66 @@ def store(plan: Plan, op: t.Store) -> None:
     plan.stored(plan.tensors[op.tensor], _written_to(plan, op, "st"))
 
 
-def reduce_add(plan: Plan, op: t.ReduceAdd) -> None:
-    """Atomic additions."""
-    dtype = t.registers_of(op.buffer).dtype.dtype
-    floats = {"f32": "add.f32", "bf16": "add.noftz.bf16", "f16": "add.noftz.f16"}
-    forms = floats | {"i32": "add.u32", "u32": "add.u32", "i64": "add.u64"}
-    plan.stored(plan.tensors[op.tensor], _written_to(plan, op, f"red.{forms[dtype.name]}"))
+def atomic_reduce(plan: Plan, op: t.AtomicReduce) -> None:
+    """Reductions into memory. Extrema of f32 are those of integers: of a number without a sign bit by its bits as an
+    s32, of others by their order turned round, as u32."""
+    dtype, fn = t.registers_of(op.buffer).dtype.dtype, op.fn.data
+    if dtype.is_float and fn is not AtomicFn.ADD:
+        _extremes(plan, op)
+        return
+    plan.stored(plan.tensors[op.tensor], _written_to(plan, op, f"red.{_form(fn, dtype)}"))
 
 
-def _written_to(plan: Plan, op: t.Store | t.ReduceAdd, kind: str) -> Condition:
-    """Each element, where its guard holds; where any is written."""
+def _form(fn: AtomicFn, dtype: DType) -> str:
+    """The operation and type of the instruction (PTX ISA 9.1, 9.7.13.7, red)."""
+    match fn:
+        case AtomicFn.ADD if dtype.is_int:
+            return f"add.u{dtype.bits}"
+        case AtomicFn.ADD:
+            return f"add.{dtype.name}" if dtype.bits == 32 else f"add.noftz.{dtype.name}"
+        case AtomicFn.MIN | AtomicFn.MAX:
+            return f"{fn}.{'s' if dtype.signed else 'u'}{dtype.bits}"
+        case AtomicFn.AND | AtomicFn.OR:
+            return f"{fn}.b{dtype.bits}"
+
+
+def _extremes(plan: Plan, op: t.AtomicReduce) -> None:
+    fn, arithmetic, zero = op.fn.data, plan.arithmetic, plan.word(0)
+    turned = AtomicFn.MIN if fn is AtomicFn.MAX else AtomicFn.MAX
+    words: list[Value] = []
+    for word in plan.buffers[op.buffer]:
+        nan = arithmetic.compare_floats("nan", word, word)
+        words.append(arithmetic.selected(nan, plan.word(fn.nan_bits), word))
+    signs = [arithmetic.compare("lt", "s32", word, zero) for word in words]
+    ways = ((f"red.{fn}.s32", [plan.cases.negate(s) for s in signs]), (f"red.{turned}.u32", signs))
+    some: Condition = 0
+    for kind, taken in ways:
+        some = plan.cases.either(some, _written_to(plan, op, kind, words, taken))
+    plan.stored(plan.tensors[op.tensor], some)
+
+
+def _written_to(
+    plan: Plan,
+    op: t.Store | t.AtomicReduce,
+    kind: str,
+    words: Sequence[Value] | None = None,
+    taken: Sequence[Condition] | None = None,
+) -> Condition:
+    """Each element, where its guard holds; where any is written. ``words`` are written instead of the buffer's, each
+    where ``taken`` holds."""
     buffer, name = plan.buffers[op.buffer], plan.tensors[op.tensor]
     order = plan.next()
     some: Condition = 0
-    for r, value in enumerate(buffer):
+    for r, value in enumerate(buffer if words is None else words):
         for read, guard, offset in places(plan, op, r):
-            here = plan.cases.all((plan.holds, read, guard))
+            here = plan.cases.all((plan.holds, read, guard, plan.cases.true if taken is None else taken[r]))
             _vector(plan, op, r, name, offset)
             store_element(plan, op, name, offset, value, here, order, kind)
             some = plan.cases.either(some, here)
     return some
 
 
-def _vector(plan: Plan, op: t.Load | t.Store | t.ReduceAdd, register: int, name: str, offset: Value) -> None:
+def _vector(plan: Plan, op: t.Load | t.Store | t.AtomicReduce, register: int, name: str, offset: Value) -> None:
     """Notes the vector that begins with a register."""
     if register % op.vector.data == 0:
         plan.moved(name, offset, op.vector.data * plan.memory.element_bytes[name])
@@ -206,7 +247,7 @@ OPS: dict[type[Operation], Callable[..., None]] = {
     t.Load: load,
     a.LoadCoordinate: load_coordinate,
     t.Store: store,
-    t.ReduceAdd: reduce_add,
+    t.AtomicReduce: atomic_reduce,
     t.SharedWrite: shared_write,
     t.SharedRead: shared_read,
     t.SharedCount: shared_count,
