@@ -265,7 +265,7 @@ class Kernel(KernelFunction):
     """
 
     def __init__(self, read: KernelFunction) -> None:
-        super().__init__(read.fn, read.name, read.params, read.numerics, read.where)
+        super().__init__(read.fn, read.name, read.params, read.numerics, read.where, read.on_out_of_range)
         names = ("__module__", "__name__", "__qualname__", "__doc__")
         self.__dict__.update({name: getattr(self.fn, name) for name in names}, __wrapped__=self.fn)
 
@@ -307,19 +307,22 @@ class Kernel(KernelFunction):
 @overload
 def kernel(fn: Callable[..., None]) -> Kernel: ...
 @overload
-def kernel(*, numerics: str = "accurate") -> Callable[[Callable[..., None]], Kernel]: ...
+def kernel(*, numerics: str = "accurate", on_out_of_range: str = "skip") -> Callable[[Callable[..., None]], Kernel]: ...
 def kernel(
-    fn: Callable[..., None] | None = None, *, numerics: str = "accurate"
+    fn: Callable[..., None] | None = None, *, numerics: str = "accurate", on_out_of_range: str = "skip"
 ) -> Kernel | Callable[[Callable[..., None]], Kernel]:
     """Decorate a function as a kernel. Its body is traced when it is first compiled, never called directly.
 
     ``numerics`` is the policy for float arithmetic: ``accurate`` rounds each operation as written, but computes
     exponentials of differences of computed values by base 2 within a written bound; ``strict`` not even those; ``fast``
     allows contraction and reciprocals.
+
+    ``on_out_of_range="trap"``: in the simulator and in debug builds a loaded coordinate that leads outside, and is not
+    -1, ends the launch with index, tensor and line (SIM022). Elsewhere, and by default, it is skipped.
     """
     scope = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - annotations may use the definer's names
 
     def decorate(function: Callable[..., None]) -> Kernel:
-        return Kernel(read_kernel(function, numerics, scope))
+        return Kernel(read_kernel(function, numerics, on_out_of_range, scope))
 
     return decorate if fn is None else decorate(fn)

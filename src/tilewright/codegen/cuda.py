@@ -172,7 +172,7 @@ class Emitter(ElementWriter):
                 self.shared_count(op)
             case t.Barrier():
                 self.line(self.asynchronous.cta_barrier())
-            case t.Print():
+            case t.Print() | t.Trap():
                 self.print(op)
             case _:
                 raise TypeError(f"no code for {op.name}")

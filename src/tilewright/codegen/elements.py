@@ -130,19 +130,28 @@ class ElementWriter(AccessWriter):
                 for line in shuffle_step(op.fn.data, buffers, distance.data):
                     self.line(line)
 
-    def print(self, op: t.Print) -> None:
-        values = [self.storages[b] for b in op.buffers]
-        with self.registers(op.count.data), self.braces(f"if ({self.c(op.guard.expr)})"):
-            args = [
-                self.storages[b].printable(self.storages[b].get(self.names[b], self.c(i.expr)))
-                for b, i in zip(op.buffers, op.indices, strict=True)
-            ]
-            formats = iter([s.print_format for s in values])
+    def print(self, op: t.Print | t.Trap) -> None:
+        """A trap prints where its first buffer is true, with the user's line, and ends the launch."""
+        traps, guard = isinstance(op, t.Trap), self.c(op.guard.expr)
+        storages = [self.storages[b] for b in op.buffers]
+        places = zip(storages, op.buffers, op.indices, strict=True)
+        values = [storage.get(self.names[b], self.c(i.expr)) for storage, b, i in places]
+        if traps:
+            guard = f"({guard}) && {values[0]}"
+            storages, values = storages[1:], values[1:]
+        with self.registers(op.count.data), self.braces(f"if ({guard})"):
+            args = [storage.printable(value) for storage, value in zip(storages, values, strict=True)]
+            formats = iter([storage.print_format for storage in storages])
             text = op.format.data.replace("%", "%%")
             while "{}" in text:
                 text = text.replace("{}", next(formats), 1)
+            if traps:
+                place = self.kernel.sym_name.data if op.loc is None else op.loc.data
+                text = f"tilewright: {text} ({place.replace('%', '%%')})"
             escaped = text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
             self.line(f'printf("{escaped}\\n"{"".join(", " + a for a in args)});')
+            if traps:
+                self.line('asm volatile("trap;");')
 
 
 def _predicates(op: t.Map) -> list[Expr]:

@@ -6,6 +6,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.hw.target import Target
+from tilewright.lang.fns import OutOfRange
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
@@ -18,7 +19,7 @@ __all__ = ["Facts", "Observed", "Request", "default_facts", "observe_facts"]
 class Request:
     """What to compile: the function, what it is specialised for, the facts of its class, target and pinned schedule.
 
-    A ``debug`` build bounds its waits and compares its roles.
+    A ``debug`` build bounds its waits, compares its roles, and traps where the kernel wants it.
     """
 
     function: KernelFunction
@@ -27,6 +28,11 @@ class Request:
     target: Target
     schedule: Schedule
     debug: bool = False
+
+    @property
+    def traps(self) -> bool:
+        """Loaded coordinates that lead outside end the launch."""
+        return self.debug and self.function.on_out_of_range is OutOfRange.TRAP
 
     @property
     def pins(self) -> str:

@@ -26,7 +26,8 @@ class Tracing:
         found = self._traced.get(key)
         if found is None:
             signature = self.request.signature.with_extents(whole, limits)
-            (found,) = trace(self.request.function, signature, verify=not self._traced).body.block.ops
+            made = trace(self.request.function, signature, verify=not self._traced, traps=self.request.traps)
+            (found,) = made.body.block.ops
             assert isinstance(found, tile.Kernel)
             self._traced[key] = found
         return found

@@ -94,7 +94,8 @@ class Kernel:
         ``dtypes`` per tensor (f32 where none is given); ``static`` extents fixed now, by dimension name; ``facts`` of
         the tensors (row-major, 16-byte aligned where none are given); ``keywords`` are the kernel's compile-time ones.
         ``bias=None`` compiles without the optional tensor ``bias``.
-        A ``debug`` build gives up waits that don't end, says which, and checks that the roles keep step.
+        A ``debug`` build gives up waits that don't end, says which, and checks that the roles keep step; kernels with
+        ``on_out_of_range="trap"`` trap there at indices that lead outside.
         Raises ``TilewrightError`` with the reason if the kernel can't be compiled or proved.
         """
         absent = self._absent(keywords)
@@ -371,6 +372,7 @@ class Kernel:
         request = self._request(
             SM90A, {n: t.dtype for n, t in seen.items()}, call.keywords, rooms.specialisation.observe_facts(seen)
         )
+        request = replace(request, debug=self.function.on_out_of_range == "trap")
         interface = rooms.requests.interface(request, self._planner(request).traces({}))
         self._note_uses(interface)
         symbols = rooms.runtime.check(interface, described, call.scalars)
@@ -481,7 +483,7 @@ class Kernel:
         told = {name: fingerprint_of(value) for name, value in request.signature.keywords}
         function, signature = self.function, replace(request.signature, keywords=tuple(told.items()))
         what = (
-            *(function.name, function.tensors, function.scalars, function.numerics),
+            *(function.name, function.tensors, function.scalars, function.numerics, function.on_out_of_range),
             *(signature, request.facts, request.target.name, str(request.schedule), request.debug),
         )
         return digest((compiler_identity(), code, *map(repr, what)))

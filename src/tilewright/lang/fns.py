@@ -186,6 +186,17 @@ def identity(fn: BinaryFn | ReduceFn | AtomicFn | str, dtype: DType) -> float | 
     return dtype.integers[0 if low else 1]
 
 
+class OutOfRange(StrEnum):
+    """What a loaded coordinate does that leads outside of its tensor.
+
+    ``skip``: the element is absent, or not written. ``trap``: a debug build, and the simulator, end the launch and
+    name index, tensor and line; other builds skip. -1 stands for nowhere in both.
+    """
+
+    SKIP = "skip"
+    TRAP = "trap"
+
+
 class Numerics(StrEnum):
     """What the compiler may do to float arithmetic.
 

@@ -12,7 +12,7 @@ from typing import Any, TypeAlias, TypeGuard
 
 from tilewright.base.dtypes import DType, f32, i32, u32
 from tilewright.diag import Location, shown
-from tilewright.lang.fns import Numerics
+from tilewright.lang.fns import Numerics, OutOfRange
 from tilewright.lang.places import refuse
 from tilewright.lang.tensors import Promise, Tensor, TensorSpec
 
@@ -73,6 +73,7 @@ class KernelFunction:
     params: tuple[Param, ...]
     numerics: Numerics
     where: Location
+    on_out_of_range: OutOfRange = OutOfRange.SKIP
 
     @property
     def tensors(self) -> tuple[TensorParam, ...]:
@@ -87,7 +88,7 @@ class KernelFunction:
     def without(self, absent: Collection[str]) -> KernelFunction:
         """The kernel without some of its optional tensors, whose names are None in its body."""
         params = tuple(KeywordParam(p.name, None) if p.name in absent else p for p in self.params)
-        return KernelFunction(self.fn, self.name, params, self.numerics, self.where)
+        return KernelFunction(self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range)
 
     @property
     def scalars(self) -> tuple[ScalarParam, ...]:
@@ -290,7 +291,9 @@ def _check_ascii(name: str, what: str, where: Location) -> None:
         )
 
 
-def read_kernel(fn: Callable[..., None], numerics: str, scope: FrameType | None) -> KernelFunction:
+def read_kernel(
+    fn: Callable[..., None], numerics: str, on_out_of_range: str, scope: FrameType | None
+) -> KernelFunction:
     """The kernel a function is; refuses parameters that say nothing."""
     code = fn.__code__
     where = Location(code.co_filename, code.co_firstlineno)
@@ -302,5 +305,14 @@ def read_kernel(fn: Callable[..., None], numerics: str, scope: FrameType | None)
             required=" or ".join(Numerics),
             help='"precise" is called "strict"' if numerics == "precise" else 'write @tw.kernel(numerics="fast")',
         )
+    if on_out_of_range not in tuple(OutOfRange):
+        refuse(
+            "LNG001",
+            where=where,
+            found=f"on_out_of_range={on_out_of_range!r}",
+            required=" or ".join(OutOfRange),
+            help='write @tw.kernel(on_out_of_range="trap")',
+        )
     _check_ascii(fn.__name__, "kernel", where)
-    return KernelFunction(fn, fn.__name__, read_parameters(fn, where, scope), Numerics(numerics), where)
+    params = read_parameters(fn, where, scope)
+    return KernelFunction(fn, fn.__name__, params, Numerics(numerics), where, OutOfRange(on_out_of_range))

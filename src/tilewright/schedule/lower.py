@@ -123,12 +123,12 @@ class Lowering(LoopLowering):
                 self.bind(op)
             case Relayout():
                 self.relayout(op)
-            case tile.Print():
+            case tile.Print() | tile.Trap():
                 self.print(op)
             case _:
                 pass  # element-wise: computed where it is needed
 
-    def print(self, op: tile.Print) -> None:
+    def print(self, op: tile.Print | tile.Trap) -> None:
         values = [self.materialise(v, op) for v in op.operands]
         shapes = [self.axes_of[v] for v in op.operands]
         axes = max(shapes, key=len, default=())
@@ -137,4 +137,5 @@ class Lowering(LoopLowering):
         layout = home.layout(axes)
         guard = all_of([layout.owner_predicate(TID), self.valid(axes, spans, home.coordinates(axes, TID, R))])
         indices = [home.register_of(v.axes, axes, R) for v in values]
-        self.emit(t.Print(op.format.data, [v.buffer for v in values], indices, guard, home.registers(axes)), op)
+        kind = t.Print if isinstance(op, tile.Print) else t.Trap
+        self.emit(kind(op.format.data, [v.buffer for v in values], indices, guard, home.registers(axes)), op)

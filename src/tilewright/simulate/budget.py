@@ -23,6 +23,7 @@ from tilewright.transport.dialect import (
     Registers,
     RegistersType,
     Shuffle,
+    Trap,
     registers_of,
 )
 
@@ -90,7 +91,7 @@ def _block(block: Block, bounds: dict[str, Interval]) -> int:
                 total += len(op.distances) * sum(registers_of(b).count.data for b in op.buffers)
             case Fold():
                 total += sum(registers_of(s).count.data for s in op.sources)
-            case Print():
+            case Print() | Trap():
                 total += op.count.data
             case Registers():
                 pass

@@ -16,6 +16,7 @@ from typing import Any
 import numpy as np
 from xdsl.ir import Block, SSAValue
 
+from tilewright.diag import fail
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.simulate.agent import Agent
 from tilewright.simulate.arguments import LaunchArguments
@@ -27,7 +28,7 @@ from tilewright.simulate.engines import check_finished, run_asynchronous
 from tilewright.simulate.launch import SimulatedLaunch
 from tilewright.simulate.memory import GlobalMemory
 from tilewright.simulate.registers import RegisterBuffer, masked
-from tilewright.simulate.report import SimulationReport, refuse
+from tilewright.simulate.report import SimulationReport, place, refuse
 from tilewright.simulate.shadow import GlobalShadow
 from tilewright.simulate.symbols import Array, Symbols
 from tilewright.simulate.symbols import LaunchNumbers as SharedValues
@@ -56,6 +57,7 @@ from tilewright.transport.dialect import (
     Shuffle,
     Store,
     TransportOp,
+    Trap,
     WarpBarrier,
     Yield,
 )
@@ -267,6 +269,8 @@ class Walk:
                 meet_in_warps(agent)
             case Print():
                 self._print(op)
+            case Trap():
+                self._trap(op)
             case Yield() | Pin():
                 pass
             case _:
@@ -274,20 +278,38 @@ class Walk:
         return True
 
     def _print(self, op: Print) -> None:
+        mask, columns = self._read(op)
+        for thread, register in product(range(len(self.agent.rows)), range(op.count.data)):
+            if mask is None or mask[thread, register]:
+                self.launch.printed.append(op.format.data.format(*(_shown(c[thread, register]) for c in columns)))
+
+    def _trap(self, op: Trap) -> None:
+        mask, (where, *columns) = self._read(op)
+        found = np.argwhere(where.astype(np.bool_) if mask is None else mask & where.astype(np.bool_))
+        if len(found):
+            thread, register = (int(x) for x in found[0])
+            fail(
+                "SIM022",
+                where=place(op),
+                found=op.format.data.format(*(_shown(c[thread, register]) for c in columns)),
+                required="an index inside, or -1, which stands for nowhere",
+                help='mend the index, or have such elements skipped: on_out_of_range="skip"',
+            )
+
+    def _read(self, op: Print | Trap) -> tuple[Array | None, list[Array]]:
+        """Where an op takes effect, and the elements of its buffers there."""
         count = op.count.data
         shape = (len(self.agent.rows), count)
         mask = masked(self.symbols.of(op.guard.expr, count), shape)
-        columns: list[Any] = []
+        columns: list[Array] = []
         for value, index in zip(op.buffers, op.indices, strict=True):
             buffer = self.agent.buffers[value]
             registers = np.broadcast_to(np.asarray(self.symbols.of(index.expr, count)), shape)
             buffer.touch(op)
             buffer.require(op, _scattered(mask, registers, buffer))
             columns.append(np.take_along_axis(buffer.data, registers, axis=1))
-        for thread, register in product(range(shape[0]), range(count)):
-            if mask is None or mask[thread, register]:
-                self.launch.printed.append(op.format.data.format(*(_shown(c[thread, register]) for c in columns)))
         self.agent.count(count)
+        return mask, columns
 
 
 def _scattered(mask: Array | None, registers: Array, buffer: RegisterBuffer) -> Array:

@@ -12,7 +12,7 @@
       tile.fragment / read / write             mutable tiles
       tile.stream                              a loop over ranges, body recorded once
       tile.bind                                a loaded integer as a symbol of bounds and coordinates
-      tile.print
+      tile.print / trap
 
 Elements outside a range's domain have no value: reductions and contractions skip them, stores don't write them.
 Every op holds the user's ``file:line`` in its ``loc`` attribute.
@@ -74,6 +74,7 @@ from tilewright.tile.structure import (
     Print,
     Store,
     Stream,
+    Trap,
     Yield,
 )
 
@@ -128,6 +129,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "TileOp",
     "TileType",
     "Transpose",
+    "Trap",
     "Unary",
     "UnaryFnAttr",
     "UnitAxisAttr",
@@ -178,6 +180,7 @@ Tile = Dialect(
         Bind,
         Yield,
         Print,
+        Trap,
     ],
     [
         ExprAttr,

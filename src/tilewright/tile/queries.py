@@ -151,7 +151,7 @@ def hint(value: SSAValue) -> str:
 def filled(stream: tile.Stream) -> tuple[Span, ...]:
     """The ranges along which everything lies that a stream leaves behind; none where it writes tensors or prints."""
     inside = list(stream.walk())
-    if any(isinstance(op, (*tile.WRITES, tile.Print)) for op in inside):
+    if any(isinstance(op, (*tile.WRITES, tile.Print, tile.Trap)) for op in inside):
         return ()
     left = dict.fromkeys(op.frag for op in inside if isinstance(op, tile.Write) and op.frag.owner not in inside)
     return tuple(s for s in spans_of(next(iter(left))) if s and all(s in spans_of(f) for f in left)) if left else ()

@@ -293,3 +293,22 @@ class Print(TileOp):
 
     def __init__(self, format: str, values: Sequence[SSAValue]):
         super().__init__(operands=[list(values)], attributes={"format": StringAttr(format)})
+
+
+@irdl_op_definition
+class Trap(TileOp):
+    """Ends the launch with an error where the first operand, of bools, is true in the domain of its axes: it prints
+    ``format`` with the elements of the others, tiles of the same axes."""
+
+    name = "tile.trap"
+    format = attr_def(StringAttr)
+    values = var_operand_def(TileType)
+    assembly_format = "$format `,` $values `:` type($values) attr-dict"
+
+    def __init__(self, format: str, values: Sequence[SSAValue]):
+        super().__init__(operands=[list(values)], attributes={"format": StringAttr(format)})
+
+    def verify_(self) -> None:
+        first, *others = map(tile_type, self.values)
+        require(first.element.is_bool, f"a trap where {first.element} is true")
+        require(all(v.axes == first.axes for v in others), "a trap of tiles of several axes")

@@ -45,9 +45,9 @@ _SEARCHED_BITS = (4, 8, 31)
 """How many bits a search for a group goes through, by how many groups there are: up to those of MAX_EXTENT."""
 
 
-def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) -> ModuleOp:
+def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True, traps: bool = False) -> ModuleOp:
     """Run the body of ``kernel`` once, specialised for ``signature``; ``verify`` the module (what a kernel leaves for
-    one choice of extents has the same ops for the next).
+    one choice of extents has the same ops for the next). ``traps``: where loaded coordinates lead outside, but for -1.
 
     Returns a module with one ``tile.kernel`` op. Raises ``TilewrightError`` with LNG codes at the user's line.
     """
@@ -62,7 +62,7 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True) 
     chosen = frozenset(dict(signature.extents).get(n, DEFAULT_EXTENT) for n in kernel.autos if n not in pinned)
     scalars = {p.name: p.dtype.integers for p in kernel.scalars if p.dtype.is_int}
     promises = {p.name: p.promise for p in kernel.tensors if p.promise is not None}
-    tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits), promises)
+    tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits), promises, traps=traps)
     arguments = _arguments(kernel, signature, tracer, block)
     absent = [p.name for p in kernel.keywords if p.default is None and not p.auto]
     with within_stack(kernel.where), explaining(absent, _function_of_the_language):
@@ -145,9 +145,12 @@ class Tracer(KernelBuilder):
         chosen_sizes: frozenset[int],
         limits: Mapping[Expr, int],
         promises: Mapping[str, Promise],
+        *,
+        traps: bool = False,
     ):
         super().__init__(block, dims, scalars, chosen_sizes, limits)
         self._promises = promises
+        self._traps = traps
         self._ragged = set[Coord]()  # tiles of rows of one group, and of rows in none
         self._rests = dict[Span, Span]()  # these beside those
         self._coordinates = Coordinates(self._accesses)
@@ -207,6 +210,7 @@ class Tracer(KernelBuilder):
         return self._accesses.reaches(array, dimension, coord)
 
     def gather(self, array: Array, coords: Sequence[Expr | Node], axes: tuple[Axis, ...]) -> Node:
+        self._trap_outside(array, coords)
         coords = [self._outside_where_absent(c) for c in coords]
         forms, indices = self._indirect(Use.LOAD, array, coords, axes)
         node = self._node(dialect.Gather(_tensor(array), forms, indices, axes))
@@ -219,6 +223,7 @@ class Tracer(KernelBuilder):
         return node.known_by(Presence(key, inside) if inside else None)
 
     def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, fn: AtomicFn | None) -> None:
+        self._trap_outside(array, coords)
         coords = [self._outside_where_absent(c) for c in coords]
         forms, indices = self._indirect(Use.STORE if fn is None else Use.of(fn), array, coords, value.axes)
         if fn is not None:
@@ -284,6 +289,27 @@ class Tracer(KernelBuilder):
         """An index operand, which may have been computed from a value of no axes."""
         missing = rank - dialect.tile_type(index).rank
         return handle(self.expand(_recorded(index), range(missing))) if missing else index
+
+    def _trap_outside(self, array: Array, coords: Sequence[Expr | Node]) -> None:
+        """In a build that traps: at coordinates made of what was loaded that lead outside, but for -1."""
+        if not self._traps:
+            return
+        for position, (coord, dim) in enumerate(zip(coords, array.dims, strict=True)):
+            if not isinstance(coord, Node) or not self._is_loaded(coord):
+                continue
+            at = arithmetic.cast(self, coord.known_by(None), i64)
+            above = arithmetic.compare(self, CompareFn.GE, at, dim)
+            outside = arithmetic.binary(self, BinaryFn.OR, arithmetic.compare(self, CompareFn.LT, at, -1), above)
+            if coord.presence is not None:
+                outside = arithmetic.binary(self, BinaryFn.AND, outside, self.present(coord))
+            extent = arithmetic.broadcast(self, self.scalar(dim, i64), at.axes)
+            text = f"index {{}} leads outside of {array.name}, dimension {position} of extent {{}}"
+            self._emit(dialect.Trap(text, [self._value(v) for v in (outside, at, extent)]))
+
+    def _is_loaded(self, coord: Node) -> bool:
+        """Whether a coordinate is made of what was loaded."""
+        form = self._coordinates.of(self._value(coord))
+        return not form.symbols.isdisjoint(self._coordinates.leaves)
 
     def _outside_where_absent(self, coord: Expr | Node) -> Expr | Node:
         """A coordinate that is itself absent leads nowhere."""

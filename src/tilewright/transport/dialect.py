@@ -47,6 +47,7 @@ from tilewright.transport.elementwise import Pin as Pin
 from tilewright.transport.elementwise import Predicate as Predicate
 from tilewright.transport.elementwise import Print as Print
 from tilewright.transport.elementwise import Shuffle as Shuffle
+from tilewright.transport.elementwise import Trap as Trap
 from tilewright.transport.elementwise import Yield as Yield
 from tilewright.transport.memory import AtomicReduce as AtomicReduce
 from tilewright.transport.memory import Load as Load

@@ -217,6 +217,30 @@ class Print(TransportOp):
 
 
 @irdl_op_definition
+class Trap(TransportOp):
+    """Ends the launch with an error at every (tid, r) whose guard holds and for which the first buffer, of bools, is
+    true: it prints ``format`` with one element of each of the others."""
+
+    name = "transport.trap"
+    buffers = var_operand_def(RegistersType)
+    format = attr_def(StringAttr)
+    indices = attr_def(ArrayAttr[ExprAttr])
+    guard = attr_def(ExprAttr)
+    count = attr_def(IntAttr)
+
+    def __init__(self, format: str, buffers: Sequence[SSAValue], indices: Sequence[Expr], guard: Expr, count: int):
+        super().__init__(
+            operands=[list(buffers)],
+            attributes={
+                "format": string(format),
+                "indices": exprs(indices),
+                "guard": ExprAttr.of(guard),
+                "count": integer(count),
+            },
+        )
+
+
+@irdl_op_definition
 class Yield(TransportOp):
     """Ends a map's body with the values of its outputs."""
 
@@ -228,5 +252,5 @@ class Yield(TransportOp):
         super().__init__(operands=[list(values)])
 
 
-OPS = [Map, Predicate, Fma, Approximate, Fold, Pin, Shuffle, Print, Yield]
+OPS = [Map, Predicate, Fma, Approximate, Fold, Pin, Shuffle, Print, Trap, Yield]
 """Registered by the ``Transport`` dialect."""

@@ -232,4 +232,5 @@ _TRANSLATIONS: dict[type[Operation], Translation] = {
     t.Exchange: _touching(lambda op: (op.source,), lambda op: (op.target,)),
     t.Pin: _touching(_none, lambda op: (op.buffer,)),
     t.Print: _touching(lambda op: op.buffers, _none),
+    t.Trap: _touching(lambda op: op.buffers, _none),
 }

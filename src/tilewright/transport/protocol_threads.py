@@ -239,5 +239,6 @@ _REGISTERS_ONLY = (
     t.Exchange,
     t.Pin,
     t.Print,
+    t.Trap,
 )
 """Ops that touch no shared memory."""

@@ -183,4 +183,13 @@ CODES: tuple[Code, ...] = (
         good="shared_write by thread 0; barrier; shared_read by all; bind",
         source="transport.bind",
     ),
+    Code(
+        id="SIM022",
+        title="an index leads outside of its tensor",
+        why="Elements that there are not are skipped: gathers find nothing there, scatters write nothing. A kernel "
+        'with on_out_of_range="trap" says that its indices lie inside, or are -1.',
+        bad="x[index[m]] with index = [3, 700] and 512 elements of x",
+        good="index = [3, -1], where the second has no element",
+        source="Tilewright language rules, Coordinates",
+    ),
 )

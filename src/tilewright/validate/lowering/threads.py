@@ -706,6 +706,7 @@ VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     t.Exchange: Threads.exchange,
     t.Pin: Threads.skip,
     t.Print: Threads.skip,
+    t.Trap: Threads.skip,
     t.Barrier: Threads.skip,
     t.WarpBarrier: Threads.skip,
     a.TensorMap: Threads.skip,

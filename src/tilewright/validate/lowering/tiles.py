@@ -500,5 +500,6 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.ScatterReduce: Tiles.scatter,
     tile.Bind: Tiles.bind,
     tile.Print: Tiles.skip,
+    tile.Trap: Tiles.skip,
     tile.Yield: Tiles.skip,
 }
