@@ -218,11 +218,11 @@ def check() -> None:
     runtime.promises.check()
 
 
-def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL) -> Any:
+def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL, *, unique: Any = False) -> Any:
     """Where rows go that are packed by bucket; see ``tilewright.ops.packing.plan.build_pack_plan``."""
     from tilewright.ops.packing import plan  # noqa: PLC0415 - its kernels load with it
 
-    return plan.build_pack_plan(indices, buckets, policy)
+    return plan.build_pack_plan(indices, buckets, policy, unique=unique)
 
 
 def pack(plan: Any, x: Any) -> Any:

@@ -191,6 +191,8 @@ ASSUMPTION = "assumption"
 """Method of what a kernel's author states and samples do not contradict."""
 CHECKED = "checked on the device"
 """Method of what steps of the program check on the device at each launch, before anything is stored."""
+CONSTRUCTED = "by construction"
+"""Method of what holds of a tensor because a plan of ours has made it, and a call gave the plan's handle."""
 ASSUMED = (
     "ptxas: the machine code does what the PTX says",
     "the driver: a launch is what its recipe says",
@@ -212,8 +214,9 @@ class Obligation:
     @property
     def standing(self) -> str:
         """``proved``, ``validated`` (compared, for all arguments), ``tested`` (executed, for a few), ``checked`` (at
-        each launch) or ``assumed``."""
+        each launch), ``constructed`` (by a plan) or ``assumed``."""
         others = {VALIDATION: "validated", EXECUTION: "tested", CHECKED: "checked", ASSUMPTION: "assumed"}
+        others |= {CONSTRUCTED: "constructed"}
         return others.get(self.method, "proved")
 
 

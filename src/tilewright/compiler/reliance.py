@@ -10,7 +10,7 @@ from math import prod
 from typing import TypeAlias
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import OWN, Const, Expr, simplify
+from tilewright.base.expr import OWN, Const, Expr, FloorDiv, Mod, Sym, simplify
 from tilewright.compiler.proofs.loaded import Ascending, offsets_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations
@@ -20,6 +20,9 @@ BROKEN = f"promises{OWN}broken"
 """What a gated kernel calls the tensor of an i32 a promise: 0 where it holds."""
 FAILED = f"promises{OWN}failed"
 """How many launches found each promise broken."""
+
+UNWRITTEN = "assuming index-tensors-not-written-during-launch"
+"""Named by every obligation that rests on integers in memory."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +48,33 @@ Relied: TypeAlias = Uniqueness | Ascending
 
 
 def promises_of(kernel: tile.Kernel) -> tuple[Relied, ...]:
-    """What a kernel relies on: offsets, then what its stores do in their order."""
+    """What a kernel relies on and a launch has to check: offsets, then what its stores do in their order."""
+    known = set(constructed_of(kernel))
+    return tuple(promise for promise in _all(kernel) if promise not in known)
+
+
+def constructed_of(kernel: tile.Kernel) -> tuple[Uniqueness, ...]:
+    """What holds by construction: of integers that a plan has made, where different ones reach different places."""
+    planned = set[str]() if kernel.planned is None else {name.data for name in kernel.planned}
+    unique = (promise for promise in _all(kernel) if isinstance(promise, Uniqueness))
+    return tuple(p for p in unique if len(p.tensors) == 1 and planned.issuperset(p.tensors) and _injective(p))
+
+
+def _all(kernel: tile.Kernel) -> tuple[Relied, ...]:
     found: dict[Relied, None] = dict.fromkeys(offsets_of(kernel))
     for op in operations(kernel):
         if isinstance(op, tile.Scatter) and op.indices:
             found[relied_on(op)] = None
     return tuple(found)
+
+
+def _injective(promise: Uniqueness) -> bool:
+    """Elements that differ have keys that differ: one is the element, or two are its quotient and remainder."""
+    element = Sym(promise.tensors[0])
+    if element in promise.keys:
+        return True
+    quotients = {key.denominator for key in promise.keys if isinstance(key, FloorDiv) and key.numerator == element}
+    return any(isinstance(k, Mod) and k.numerator == element and k.denominator in quotients for k in promise.keys)
 
 
 def relied_on(op: tile.Scatter) -> Uniqueness:

@@ -20,6 +20,7 @@ from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerpri
 from tilewright.jit.foretold import foretold
 from tilewright.jit.forms import CallForm, Pick, form_of
 from tilewright.jit.outputs import allocated, uses_of
+from tilewright.jit.planned import PlannedIndices, opened
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.places import within_stack
 from tilewright.lang.schedule import Schedule
@@ -67,6 +68,7 @@ class Kernel:
         self._picks: dict[tuple[Hashable, frozenset[str]], tuple[Kernel, Pick]] = {}
         self._optional = function.optional
         self._partial: dict[frozenset[str], Kernel] = {}
+        self._with_planned: dict[frozenset[str], Kernel] = {}
         self._programs: list[tuple[dict[str, Hashable], Program]] = []  # the latest first
         self._of_class: dict[Request, Program] = {}
         self._unwritten: set[str] = set()
@@ -173,6 +175,14 @@ class Kernel:
             partial = self._partial[absent] = Kernel(self.function.without(absent))
         return partial
 
+    def with_planned(self, names: frozenset[str]) -> Kernel:
+        """The kernel for calls in which plans have made these tensors: programs of their own, which no other call
+        finds."""
+        partial = self._with_planned.get(names)
+        if partial is None:
+            partial = self._with_planned[names] = Kernel(self.function.with_planned(names))
+        return partial
+
     def _ahead(
         self,
         target: str | Target,
@@ -214,6 +224,9 @@ class Kernel:
         """
         if self._launch_as_before(args, kwargs, stream):
             return None
+        if any(isinstance(value, PlannedIndices) for value in (*args, *kwargs.values())):
+            names, opened_ = opened(self.function, by_name(self.function, args, kwargs))
+            return self.with_planned(names)(stream=stream, budget=budget, **opened_)
         on_gpu = pytorch.first_on_gpu((*args, *kwargs.values()))
         allocator = None
         if on_gpu is not None:

@@ -6,7 +6,7 @@ import builtins
 import inspect
 import keyword
 from collections.abc import Callable, Collection
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, TypeAlias, TypeGuard
 
@@ -31,12 +31,14 @@ auto: Any = Auto()
 
 @dataclass(frozen=True)
 class TensorParam:
-    """``name: Tensor["M", 128]``; ``optional`` if a call may leave it out, and the body then finds None."""
+    """``name: Tensor["M", 128]``; ``optional`` if a call may leave it out, and the body then finds None; ``planned`` if
+    a plan of ours made its integers, so that they are unique by construction."""
 
     name: str
     dims: tuple[str | int, ...]
     optional: bool = False
     promise: Promise | None = None
+    planned: bool = False
 
 
 @dataclass(frozen=True)
@@ -88,6 +90,13 @@ class KernelFunction:
     def without(self, absent: Collection[str]) -> KernelFunction:
         """The kernel without some of its optional tensors, whose names are None in its body."""
         params = tuple(KeywordParam(p.name, None) if p.name in absent else p for p in self.params)
+        return KernelFunction(self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range)
+
+    def with_planned(self, names: Collection[str]) -> KernelFunction:
+        """The kernel for calls in which plans have made these tensors."""
+        params = tuple(
+            replace(p, planned=True) if isinstance(p, TensorParam) and p.name in names else p for p in self.params
+        )
         return KernelFunction(self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range)
 
     @property

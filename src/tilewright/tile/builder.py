@@ -79,6 +79,7 @@ class KernelBuilder:
             requires=tuple(self._accesses.requires),
             numerics=kernel.numerics,
             ascending=[t.name for t in kernel.tensors if t.promise is Promise.OFFSETS],
+            planned=[t.name for t in kernel.tensors if t.planned],
         )
         op.attributes["loc"] = string(f"{kernel.where.file}:{kernel.where.line}")
         return op

@@ -46,7 +46,8 @@ class Kernel(TileOp):
     ``grid[i]`` programs run along axis i, their coordinate is the symbol ``p<i>``. A launch holds only if every
     ``bounds`` extent is within its ``upto`` and every predicate of ``requires`` (over dims and scalars) is true; the
     tracer has put there what it could not decide about accesses staying inside their tensors. Of the tensors in
-    ``ascending`` it is promised that they are offsets. Where an element of the tensor ``gate`` is not 0, no program
+    ``ascending`` it is promised that they are offsets; the integers of those in ``planned`` a plan of ours has made, no
+    two of them equal and inside of a tensor. Where an element of the tensor ``gate`` is not 0, no program
     does anything.
     """
 
@@ -58,6 +59,7 @@ class Kernel(TileOp):
     requires = attr_def(ArrayAttr[ExprAttr])
     numerics = attr_def(NumericsAttr)
     ascending = opt_attr_def(ArrayAttr[StringAttr])
+    planned = opt_attr_def(ArrayAttr[StringAttr])
     gate = opt_attr_def(StringAttr)
     body = region_def("single_block")
 
@@ -74,10 +76,12 @@ class Kernel(TileOp):
         requires: Sequence[Expr] = (),
         numerics: Numerics = Numerics.STRICT,
         ascending: Sequence[str] = (),
+        planned: Sequence[str] = (),
     ):
         super().__init__(
             attributes={
                 "ascending": ArrayAttr([StringAttr(n) for n in ascending]) if ascending else None,
+                "planned": ArrayAttr([StringAttr(n) for n in planned]) if planned else None,
                 "sym_name": StringAttr(sym_name),
                 "arg_names": ArrayAttr([StringAttr(n) for n in arg_names]),
                 "grid": exprs(grid),

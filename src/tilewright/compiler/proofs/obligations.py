@@ -8,7 +8,7 @@ from pathlib import Path
 
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.artifact.schema import ASSUMPTION, Obligation
+from tilewright.artifact.schema import ASSUMPTION, CONSTRUCTED, Obligation
 from tilewright.base import verdict
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.proofs.copies import prove_copies
@@ -21,6 +21,7 @@ from tilewright.compiler.proofs.placed import PLACED
 from tilewright.compiler.proofs.shared_memory import OBLIGATION, shared_scratch
 from tilewright.compiler.proofs.stores import scatter_domains
 from tilewright.compiler.proofs.uniform import UNIFORM, bound_in
+from tilewright.compiler.reliance import UNWRITTEN, constructed_of
 from tilewright.compiler.timing import timed
 from tilewright.contract import check
 from tilewright.contract.access import inside_of
@@ -170,10 +171,12 @@ def _is_difference(x: SSAValue) -> bool:
 
 
 def assumed_of(kernel: tile.Kernel) -> tuple[Obligation, ...]:
-    """What a kernel's author says of it: that functions of scans are associative."""
+    """What a kernel's author says of it, that functions of scans are associative; and what plans have made."""
     scans = [op for op in operations(kernel) if isinstance(op, tile.Scan) and op.function is None]
     places = dict.fromkeys(Path(line_of(op)).name for op in scans)
-    return tuple(Obligation(ASSOCIATIVE, ASSUMPTION, f"the function of the scan at {at}") for at in places)
+    associative = (Obligation(ASSOCIATIVE, ASSUMPTION, f"the function of the scan at {at}") for at in places)
+    made = f"integers of a plan's handle, {UNWRITTEN}"
+    return (*associative, *(Obligation(f"{promise}", CONSTRUCTED, made) for promise in constructed_of(kernel)))
 
 
 def _not_distinct(certificate: Sequence[Obligation], kernel: tile.Kernel) -> tuple[str, ...]:

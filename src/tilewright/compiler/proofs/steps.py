@@ -28,7 +28,7 @@ from tilewright.artifact.schema import (
 from tilewright.base.expr import Const, Expr, Sym, ceildiv, conjuncts, own
 from tilewright.base.verdict import Proved
 from tilewright.compiler.proofs.stores import prove_domains
-from tilewright.compiler.reliance import Relied, promises_of
+from tilewright.compiler.reliance import UNWRITTEN, Relied, promises_of
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import fail
 from tilewright.legal.facts import Facts
@@ -135,7 +135,7 @@ def _checked(
         if promised.checks.broken not in promised.kernels[judge].workspaces.values():
             _refuse("unique", f"{promise} is judged, and its flag not set")
         yield Obligation(
-            f"{promise}", CHECKED, f"by step {judge + 1} of {len(launched)}, before any store, {_UNWRITTEN}"
+            f"{promise}", CHECKED, f"by step {judge + 1} of {len(launched)}, before any store, {UNWRITTEN}"
         )
 
 
@@ -169,7 +169,6 @@ def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], kept: C
     return writers
 
 
-_UNWRITTEN = "assuming index-tensors-not-written-during-launch"
 _STORES = (tile.Store, tile.Scatter)
 _ADDS = (tile.AtomicReduce, tile.ScatterReduce)
 

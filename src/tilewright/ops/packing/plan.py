@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import prod
 from typing import Any
 
@@ -10,6 +10,7 @@ from tilewright.base.dtypes import dtype_named, i32, i64
 from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
 from tilewright.jit.outputs import empty
+from tilewright.jit.planned import PlannedIndices, planned
 from tilewright.ops.packing import kernels
 from tilewright.ops.packing.policy import KEEP_ALL, MAX_BUCKETS, PackPolicy
 
@@ -36,6 +37,10 @@ class PackPlan:
     """(buckets + 1,): where the rows of each bucket begin; the last is where rows end."""
     kept: Any
     """(buckets,): how many pairs each bucket has; what follows them up to the next offset is padding."""
+    unique_slots: PlannedIndices | None = None
+    """``slots``, for a ``tw.Unique`` parameter; None unless asked for."""
+    unique_pairs: PlannedIndices | None = None
+    """``pairs``, likewise."""
 
     @property
     def tokens(self) -> int:
@@ -56,16 +61,27 @@ class PackPlan:
         return int(self.rows.shape[0])
 
 
-def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL) -> PackPlan:
+def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL, *, unique: bool = False) -> PackPlan:
     """Share pairs out to buckets: ``indices`` of (tokens,) or (tokens, choices), i32 or i64; those that are no bucket,
     -1 say, are dropped.
+
+    With ``unique`` the plan has ``unique_slots`` and ``unique_pairs`` besides, handles for ``tw.Unique`` parameters: a
+    launch that gets one leaves out the check. ``slots`` and ``pairs`` are copies then, of which a launch knows nothing.
 
     Ids in a GPU's memory are planned there, by four kernels that nobody waits for; ids in the host's memory by NumPy.
     Raises JIT012 for ids, buckets or policies that make no plan.
     """
     _check(indices, buckets, policy)
     on_host = rooms.is_array(indices) or pytorch.is_on_cpu(indices)
-    return (plan_on_host if on_host else plan_by_kernels)(indices, buckets, policy)
+    plan = (plan_on_host if on_host else plan_by_kernels)(indices, buckets, policy)
+    return _with_handles(plan) if unique else plan
+
+
+def _with_handles(plan: PackPlan) -> PackPlan:
+    """The plan with copies of what its handles own: their memory was written by the plan alone."""
+    made = {name: planned(getattr(plan, name), f"the {name} of a pack plan") for name in ("slots", "pairs")}
+    own = {name: handle.copy() for name, handle in made.items()}
+    return replace(plan, **own, unique_slots=made["slots"], unique_pairs=made["pairs"])
 
 
 def plan_by_kernels(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
