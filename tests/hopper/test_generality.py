@@ -43,6 +43,18 @@ def both_sums(
 
 
 @tw.kernel
+def extremes(
+    a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], index: tw.Tensor["M"], top: tw.Tensor["G", "N"], *, bm=64, bn=64
+):
+    """Maxima over rows of a group: from the accumulators of several programs, at loaded rows."""
+    m, n = tw.grid((a.shape[0], b.shape[0]), (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    tw.reduce_max(top, (index[m], n), acc)
+
+
+@tw.kernel
 def two_streams(
     a: tw.Tensor["M", "K"],
     b: tw.Tensor["N", "K"],
@@ -116,6 +128,15 @@ def test_sums_over_rows_and_columns(candidate: Candidate) -> None:
     whole = f64(a) @ f64(b).T
     close(rows, whole.sum(1), 1e-4)
     close(columns, whole.sum(0), 1e-4)
+
+
+@pytest.mark.parametrize("candidate", CANDIDATES, ids=["copies", "staged", "ordinary"])
+def test_maxima_at_loaded_rows(candidate: Candidate) -> None:
+    a, b, index = padded(70, 72), padded(68, 72), RNG.integers(-1, 5, 70).astype(np.int32)
+    top = np.full((5, 68), -np.inf, np.float32)
+    run(extremes, candidate, {"a": a, "b": b, "index": index, "top": top}, {"index": "i32", "top": "f32"})
+    whole = f64(a) @ f64(b).T
+    close(top, np.stack([whole[index == g].max(0) for g in range(5)]), 1e-4)
 
 
 @pytest.mark.parametrize("candidate", CANDIDATES, ids=["copies", "staged", "ordinary"])
