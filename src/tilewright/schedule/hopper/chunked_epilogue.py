@@ -92,12 +92,12 @@ class ChunkedStores(RoleContext):
         self.emit(builder.finish([result], [buffer]), op)
         return buffer, 0
 
-    def fetch_late(self, op: tile.Store | tile.ReduceAdd, first: int, count: int) -> None:
+    def fetch_late(self, op: tile.Store | tile.AtomicReduce, first: int, count: int) -> None:
         """Issues the late loads of the chunk of registers ``first .. first + count``, which is computed later."""
         for load in self.postponed.get(op, ()):
             self.fetched[load, first] = self.fetch_part(load, op, first, count)
 
-    def fetch_part(self, load: tile.Load, op: tile.Store | tile.ReduceAdd, first: int, count: int) -> Buffered:
+    def fetch_part(self, load: tile.Load, op: tile.Store | tile.AtomicReduce, first: int, count: int) -> Buffered:
         """Loads those elements of ``load`` that registers ``first .. first + count`` of the stored value need: without
         guards where all such tiles lie inside of their domains."""
         loaded, home = load.results[0], self.placement.home

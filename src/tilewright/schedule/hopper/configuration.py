@@ -127,7 +127,7 @@ class RoleContext(Lowering, ABC):
         """A buffer that holds registers ``first .. first + count`` of a value, and where in it they begin."""
 
     @abstractmethod
-    def fetch_late(self, op: tile.Store | tile.ReduceAdd, first: int, count: int) -> None:
+    def fetch_late(self, op: tile.Store | tile.AtomicReduce, first: int, count: int) -> None:
         """Issues the loads that only this store needs for such a chunk, which is computed later."""
 
     @abstractmethod
