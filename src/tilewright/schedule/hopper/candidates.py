@@ -20,7 +20,7 @@ from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.lower import RoleLowering
 from tilewright.schedule.hopper.memory import lay_out
 from tilewright.schedule.hopper.operands import ROWS, Analysis, AsyncOperand, DotPlan, RegisterOperand, TmaOperand
-from tilewright.schedule.hopper.ping_pong import equal_uses
+from tilewright.schedule.hopper.ping_pong import equal_uses, streams_in_turn
 from tilewright.schedule.hopper.shared_memory_epilogue import shared_memory_epilogues
 from tilewright.schedule.hopper.software_pipeline import reordered, software_pipelines
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, group
@@ -228,6 +228,7 @@ def configured(
         whole_stores=candidate.whole_stores,
         software_pipelines=pipelined_streams,
         whole_first_steps=candidate.whole_first_steps,
+        turns=streams_in_turn(kernel, dots) if candidate.ping_pong == 1 < candidate.warpgroups else frozenset(),
     )
 
 

@@ -67,7 +67,8 @@ class ScheduleConfiguration:
     ``warpgroups`` share a tile; ``ping_pong`` such sets alternate over a CTA's tiles. ``shares`` are each CTA's part of
     the tiles copied in a cluster. ``stores`` go through shared memory; with ``whole_stores`` tensor copies store for
     all extents (what that needs is asked at launch); with ``whole_first_steps`` the first steps of software-pipelined
-    streams lie inside of their domain (asked at launch too).
+    streams lie inside of their domain (asked at launch too). In each step of ``turns`` the warpgroups that share a tile
+    issue their products in turn.
     """
 
     dots: tuple[DotPlan, ...]
@@ -82,6 +83,12 @@ class ScheduleConfiguration:
         default_factory=dict[tile.Stream, SoftwarePipeline]
     )
     whole_first_steps: bool = False
+    turns: frozenset[tile.Stream] = frozenset()
+
+    @property
+    def takes_turns(self) -> bool:
+        """Warpgroups that share a tile wait for each other before some products."""
+        return self.warpgroups > 1 and bool(self.software_pipelines or self.turns)
 
     @property
     def consumers(self) -> int:

@@ -37,7 +37,7 @@ from tilewright.schedule.hopper.operands import (
     WidenedOperand,
     source_of,
 )
-from tilewright.schedule.hopper.ping_pong import PingPongOrder, order_arrive, uses_per_program
+from tilewright.schedule.hopper.ping_pong import PingPongOrder, order_arrive, order_wait, uses_per_program
 from tilewright.schedule.hopper.pipeline_lowering import PipelineLowering, counter
 from tilewright.schedule.hopper.predicates import leading_steps, lengthening
 from tilewright.schedule.hopper.products import issue
@@ -224,7 +224,7 @@ class RoleLowering(PipelineLowering):
         if self.ping_pong is not None and self.ping_pong.opens:
             self.emit(self.ping_pong.arrive())
         shared = self.configuration.warpgroups
-        if self.configuration.software_pipelines and shared > 1:
+        if self.configuration.takes_turns:
             last = Sym(a.WARPGROUP).eq(shared - 1)
             self.emit(t.If(last, t.block([order_arrive(Const(shared - 1), shared)]), t.block()))
 
@@ -334,11 +334,16 @@ class RoleLowering(PipelineLowering):
         if plan.write is not None and not flies:
             # Else the compiler behind us may move the sum's registers after the fence, and the assembler fences again.
             self.emit(t.Pin(buffer))
+        in_turn = plan.dot.parent_op() in self.configuration.turns
+        if in_turn:
+            self.emit(order_wait(Sym(a.WARPGROUP)))
         self.multiply(plan, buffer, left)
         if flies:
             self.in_flight[buffer] = Const(1)
             return
         self.emit(a.WgmmaCommit())
+        if in_turn:
+            self.emit(order_arrive(Sym(a.WARPGROUP), self.configuration.warpgroups))
         held = [buffer] + ([left[0]] if isinstance(plan.a, RegisterOperand) else [])
         self.emit(a.WgmmaWait(0, held))
         if isinstance(plan.a, StagedOperand) or isinstance(plan.b, StagedOperand):

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from xdsl.ir import Operation
 
 from tilewright.base.expr import Const, Expr
-from tilewright.schedule.hopper.operands import DotPlan
-from tilewright.schedule.hopper.tile_pipelines import TilePipeline, at_level
+from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand
+from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, at_level
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.transport import asynchronous as a
@@ -57,6 +57,23 @@ def order_wait(place: Expr) -> a.NamedBarrierSync:
 def order_arrive(place: Expr, count: int) -> a.NamedBarrierArrive:
     """The ``place``-th of ``count`` warpgroups lets the next one multiply."""
     return a.NamedBarrierArrive(ORDER_BARRIER + (place + 1) % count, 2 * a.WARPGROUP_THREADS)
+
+
+def streams_in_turn(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> frozenset[tile.Stream]:
+    """The streams whose only product is waited for in its own step, and computed with before the next one is issued.
+
+    Warpgroups that share a tile find its stage full at the same time: without an order the tensor cores take their
+    instructions in turn, both end together, and nobody multiplies while both compute.
+    """
+    found: set[tile.Stream] = set()
+    for plan in dots:
+        stream = plan.dot.parent_op()
+        if not isinstance(stream, tile.Stream) or accumulates(stream, dots):
+            continue
+        alone = all(other is plan or not stream.is_ancestor(other.dot) for other in dots)
+        if alone and isinstance(plan.a, AsyncOperand | RegisterOperand) and isinstance(plan.b, AsyncOperand):
+            found.add(stream)
+    return frozenset(found)
 
 
 def uses_per_program(pipeline: TilePipeline) -> Expr:
