@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
+import numpy as np
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
@@ -20,6 +21,7 @@ from tilewright.protocol.model import Barrier, Buffer, By
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.every_thread import values_at
 from tilewright.transport.protocol_scope import WalkScope
 from tilewright.transport.protocol_threads import NoProtocolError, writes_twice
 
@@ -112,6 +114,19 @@ class RoleAccesses:
             *(ops.Write(self.registers(value, scope)) for value in writes if value in self.tracked),
         )
 
+    def read(self, op: t.SharedRead, scope: WalkScope) -> ops.Region:
+        """The bytes that threads read: a stage, where offsets are its begin plus what depends on the thread, else the
+        whole buffer."""
+        offset = op.offset.expr
+        begin = offset.substitute({t.THREAD: Const(0), t.REGISTER: Const(0)})
+        inside = offset - begin
+        if not begin.symbols or not inside.symbols <= {t.THREAD, t.REGISTER}:
+            return self.whole(op.shared)
+        size = t.shared_of(op.shared).dtype.dtype.bytes
+        registers = t.registers_of(op.buffer).count.data
+        first, last = _extremes(inside, scope.threads, registers, op.vector.data)
+        return ops.Region(self.names[op.shared], scope.value((begin + first) * size), (last - first) * size)
+
     def written(self, op: t.SharedWrite, scope: WalkScope) -> tuple[ops.Write, ...]:
         """The bytes that the warpgroup writes, as intervals; all of the buffer where they depend on more than the
         thread, or where a role has one warpgroup, whose threads are ordered among themselves."""
@@ -160,6 +175,14 @@ def _intervals(offset: Expr, guard: Expr, warpgroup: int, registers: int, size: 
         else:
             runs.append((element * size, size))
     return tuple(runs)
+
+
+@cache
+def _extremes(inside: Expr, threads: int, registers: int, vector: int) -> tuple[int, int]:
+    """The first element that any thread and register name, and the one behind the last."""
+    thread, register = np.meshgrid(np.arange(threads), np.arange(0, registers, vector), indexing="ij")
+    places = values_at(inside, {t.THREAD: thread.ravel(), t.REGISTER: register.ravel()})
+    return int(places.min()), int(places.max()) + vector
 
 
 # -- what each op does -----------------------------------------------------------------------------------------------
@@ -219,7 +242,7 @@ _TRANSLATIONS: dict[type[Operation], Translation] = {
         *to.touched((), (op.buffer,), at),
     ),
     t.SharedWrite: lambda to, op, at: (*to.touched((op.buffer,), (), at), *to.written(op, at)),
-    t.SharedRead: lambda to, op, at: (ops.Read(to.whole(op.shared)), *to.touched((), (op.buffer,), at)),
+    t.SharedRead: lambda to, op, at: (ops.Read(to.read(op, at)), *to.touched((), (op.buffer,), at)),
     # and to registers
     t.Registers: lambda to, op, at: (),
     t.Load: _touching(_none, lambda op: (op.buffer,)),

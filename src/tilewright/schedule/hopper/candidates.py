@@ -23,6 +23,7 @@ from tilewright.schedule.hopper.operands import ROWS, Analysis, AsyncOperand, Do
 from tilewright.schedule.hopper.ping_pong import equal_uses, streams_in_turn
 from tilewright.schedule.hopper.shared_memory_epilogue import shared_memory_epilogues
 from tilewright.schedule.hopper.software_pipeline import reordered, software_pipelines
+from tilewright.schedule.hopper.stage_vectors import StageVector, named, stage_vectors
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, group
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.relayout import classified
@@ -237,7 +238,9 @@ def deepest(
 ) -> Scheduled | Refused:
     """The kernel lowered with the most stages, or those pinned, that fit into shared memory."""
     limit = placement.target.shared_per_cta_bytes
-    single = group(configuration.dots, 1)
+    single = tuple(
+        replace(r, vectors=vectors_of(r, kernel, facts, placement, configuration)) for r in group(configuration.dots, 1)
+    )
     streamed = [r for r in single if r.in_stream]
     if candidate.pipelined and not streamed:
         return Refused(f"no pipeline to have {candidate.stages} stages")
@@ -261,11 +264,30 @@ def deepest(
         if size <= limit:
             depth = ", ".join(f"{r.name}: {r.stages} x {r.stage_bytes} bytes" for r in pipelines)
             notes = (f"pipelines {depth or 'none'}; {size} bytes of shared memory",)
+            vectors = [vector for pipeline in pipelines for vector in pipeline.vectors]
+            notes += (f"in stages of their own, by cp.async: {named(vectors)}",) if vectors else ()
             return Scheduled(lowered, placement, notes, tuple(dict.fromkeys(lowering.guards)))
         reason = f"{stages} stages take {size} bytes of shared memory"
         if not pipelines:
             break
     return Refused(reason)
+
+
+def vectors_of(
+    pipeline: TilePipeline,
+    kernel: tile.Kernel,
+    facts: Facts,
+    placement: Placement,
+    configuration: ScheduleConfiguration,
+) -> tuple[StageVector, ...]:
+    """What is brought to a pipeline's stages beside its tiles: where warpgroups take turns. The barrier at which they
+    wait for theirs says that all of their threads have read what one of them gives back."""
+    stream = pipeline.block.parent_op()
+    if configuration.cluster is not None or stream not in configuration.turns:
+        return ()
+    assert isinstance(stream, tile.Stream)
+    own = [r for r in group(configuration.dots, 1) if r.block is pipeline.block]
+    return tuple(stage_vectors(stream, kernel, facts, placement)) if len(own) == 1 else ()
 
 
 def ping_pong_fits(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> bool:

@@ -291,6 +291,8 @@ class RoleLowering(PipelineLowering):
                 pass
             case tile.Load() | tile.Gather() if op in self.copied and not other_uses(op):
                 pass
+            case tile.Load() if op in self.steps:
+                pass  # read when its stage was full
             case tile.Gather() if self.only_names_pages(op):
                 pass
             case tile.Load() if any(op in loads for loads in self.postponed.values()):

@@ -8,7 +8,7 @@ from types import MappingProxyType
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import Const, Expr, Sym, all_of, conjuncts, maximum, own
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, conjuncts, maximum, own
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import Facts
@@ -22,8 +22,10 @@ from tilewright.schedule.hopper.operands import (
     map_axes,
 )
 from tilewright.schedule.hopper.register_staged import RegisterStagedOperands
+from tilewright.schedule.hopper.stage_vectors import StageVector, vector_copies
 from tilewright.schedule.hopper.thread_copy_producer import producer_copies
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline
+from tilewright.schedule.mapping import Buffered
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -41,6 +43,8 @@ class PipelineLowering(RegisterStagedOperands):
         self.data: dict[str, SSAValue] = {}
         self.full: dict[str, SSAValue] = {}
         self.empty: dict[str, SSAValue] = {}
+        self.steps: dict[tile.Load, SSAValue] = {}
+        """Shared memory of the vectors that are brought to stages."""
         self.maps: dict[tuple[Operation, tuple[int, ...]], SSAValue] = {}
         self.guards: list[Expr] = []
 
@@ -61,11 +65,16 @@ class PipelineLowering(RegisterStagedOperands):
             for slot in pipeline.slots:
                 if isinstance(slot.copied, TmaOperand):
                     self.tensor_map(slot.copied.load, self.map_of(slot.copied))
+            for vector in pipeline.vectors:
+                load = vector.load
+                stages = t.Shared(f"{tensor_name(load)}_steps", element(load.result), pipeline.stages * vector.size)
+                self.declarations.append(stages)
+                self.steps[load] = stages.buffer
 
     @property
     def thread_copied(self) -> bool:
-        """The producer's threads copy tiles, all of them: nothing of theirs is left to an elected one alone."""
-        return any(pipeline.thread_copied for pipeline in self.pipelines)
+        """The producer's threads copy something, all of them: nothing of theirs is left to an elected one alone."""
+        return any(pipeline.thread_copied or pipeline.vectors for pipeline in self.pipelines)
 
     def map_of(self, copied: TmaOperand) -> TensorMapPlan:
         """The map through which a CTA fetches its share of a tile."""
@@ -139,13 +148,17 @@ class PipelineLowering(RegisterStagedOperands):
             for op in list(block.ops):
                 op.detach()
                 self.block.add_op(op)
-        if pipeline.thread_copied:
+        if pipeline.thread_copied or pipeline.vectors:
             self.copy_by_threads(pipeline, use, at)
         self.emit(a.Advance(counter(pipeline)))
 
     def copy_by_threads(self, pipeline: TilePipeline, use: Expr, at: Mapping[str, Expr]) -> None:
         """The copies that all of the producer's threads make, and their arrivals once these are done."""
         full, index = self.full[pipeline.name], use % pipeline.stages
+        for vector in pipeline.vectors:
+            begin = index * (vector.size * element(vector.load.result).bytes)
+            tensor, shared = self.arguments[vector.load.tensor], self.steps[vector.load]
+            self.emit(vector_copies(vector, tensor, shared, begin), vector.load)
         for asynchronous in (True, False):
             for operand, place in ((s.copied, s.offset) for s in pipeline.thread_copied):
                 if isinstance(operand, ThreadCopiedOperand) and operand.asynchronous is asynchronous:
@@ -253,8 +266,20 @@ class PipelineLowering(RegisterStagedOperands):
         """The consumers' wait for the tiles of one use."""
         use = Sym(counter(pipeline))
         self.emit(a.MbarrierWait(self.full[pipeline.name], use % pipeline.stages, use // pipeline.stages % 2))
-        if pipeline.uses_cp_async:  # what cp.async wrote; who copied has not waited for it
+        if pipeline.cp_async_tiles:  # what cp.async wrote; who copied has not waited for it
             self.emit(a.FenceProxyAsync())
+        for vector in pipeline.vectors:
+            self.read_vector(pipeline, vector)
+
+    def read_vector(self, pipeline: TilePipeline, vector: StageVector) -> None:
+        """This step's elements to registers."""
+        load, home = vector.load, self.placement.home
+        axes = self.axes_of[load.result]
+        buffer = self.registers(tensor_name(load), element(load.result), home.registers(axes))
+        places = home.coordinates(axes, Sym(t.THREAD), Sym(t.REGISTER))
+        begin = Sym(counter(pipeline)) % pipeline.stages * vector.size
+        self.emit(t.SharedRead(self.steps[load], buffer, sum(places, begin), TRUE), load)
+        self.scope.buffers[load.result] = Buffered(buffer, axes)
 
     def release(self, pipeline: TilePipeline, use: Expr) -> None:
         """One thread of each consumer warpgroup gives the stage of ``use`` back."""

@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from xdsl.ir import Block, Operation
 
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, ThreadCopiedOperand, TmaOperand
+from tilewright.schedule.hopper.stage_vectors import StageVector
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import tensor_name
 from tilewright.transport.base import SHARED_BASE_ALIGN_BYTES
@@ -30,7 +31,8 @@ class StageTile:
 
 @dataclass(frozen=True)
 class TilePipeline:
-    """Stages of ``stage_bytes``; ``first`` and ``last`` are the ops of ``block`` that use it first and last."""
+    """Stages of ``stage_bytes``; ``first`` and ``last`` are the ops of ``block`` that use it first and last.
+    ``vectors`` have stages of their own, under the same barriers."""
 
     name: str
     block: Block
@@ -38,6 +40,7 @@ class TilePipeline:
     first: Operation
     last: Operation
     stages: int
+    vectors: tuple[StageVector, ...] = ()
 
     @property
     def stage_bytes(self) -> int:
@@ -64,9 +67,14 @@ class TilePipeline:
         return tuple(s for s in self.slots if isinstance(s.copied, ThreadCopiedOperand))
 
     @property
-    def uses_cp_async(self) -> bool:
+    def cp_async_tiles(self) -> bool:
         """Some of them by cp.async."""
         return any(isinstance(s.copied, ThreadCopiedOperand) and s.copied.asynchronous for s in self.slots)
+
+    @property
+    def uses_cp_async(self) -> bool:
+        """Tiles or vectors are copied by cp.async."""
+        return bool(self.vectors) or self.cp_async_tiles
 
     @property
     def uses_loads(self) -> bool:

@@ -1,0 +1,119 @@
+"""Vectors and single elements that a stream's body loads at each step, brought to the stages of its pipeline.
+
+The consumers would wait for them in every step; the producer's threads copy them stages ahead, with the same full
+barrier as the tiles::
+
+    producer    wait empty . copies of tiles . cp.async of vectors . arrive on full when these are done
+    consumers   wait full . vectors to registers . wait for the turn . product . arrive empty
+
+Scales of blocks are such vectors (e4m3, 8192^3, 1 x 128 and 128 x 128, H200: benchmarks/results/speed_cases.json).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from math import gcd
+
+from xdsl.ir import SSAValue
+
+from tilewright.base.expr import TRUE, Expr, Sym
+from tilewright.lang.axes import Span
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.plan import Placement, aligned
+from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of, element, loaded_tests, spans_of, tensor_name
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+from tilewright.transport.thread_copies import COPY_BYTES
+
+
+@dataclass(frozen=True)
+class StageVector:
+    """``size`` consecutive elements of a load, copied ``vector`` at a time along dimension ``axis`` of its tensor."""
+
+    load: tile.Load
+    size: int
+    vector: int
+    axis: int
+
+    @property
+    def count(self) -> int:
+        """Copies of each of the producer's threads."""
+        return -(-self.size // (self.vector * a.WARPGROUP_THREADS))
+
+    @property
+    def active(self) -> Expr:
+        """Whether a thread makes copy ``r``."""
+        whole = self.size == self.vector * a.WARPGROUP_THREADS * self.count
+        return TRUE if whole else self.first < self.size
+
+    @property
+    def first(self) -> Expr:
+        """The first element of copy ``r``."""
+        return (Sym(t.THREAD) + Sym(t.REGISTER) * a.WARPGROUP_THREADS) * self.vector
+
+
+def stage_vectors(stream: tile.Stream, kernel: tile.Kernel, facts: Facts, placement: Placement) -> list[StageVector]:
+    """The loads of a stream's body that the producer's threads can copy: of at most one axis, at a place that depends
+    on the step and on nothing that was loaded, from a tensor that nobody writes, in units of cp.async."""
+    if any(isinstance(op, tile.Bind) for op in kernel.walk()):
+        return []
+    found: list[StageVector] = []
+    for op in stream.body.block.ops:
+        if not isinstance(op, tile.Load) or len(spans_of(op.result)) > 1 or loaded_tests(op):
+            continue
+        read_only = all(isinstance(use.operation, tile.Load) for use in op.tensor.uses)
+        vector = _vector(op, facts, placement) if read_only and _moves(op, stream) else None
+        if vector is not None:
+            found.append(vector)
+    return found
+
+
+def _moves(op: tile.Load, stream: tile.Stream) -> bool:
+    places = (c.origin if isinstance(c, Span) else c for c in coords_of(op))
+    return any(stream.counter.data in place.symbols for place in places)
+
+
+def _vector(op: tile.Load, facts: Facts, placement: Placement) -> StageVector | None:
+    """The copies of a load, where a unit of them is one of cp.async's."""
+    coords, kind = coords_of(op), element(op.result)
+    runs = [(axis, c) for axis, c in enumerate(coords) if isinstance(c, Span)]
+    if not runs:
+        return StageVector(op, 1, 1, 0) if kind.bytes in COPY_BYTES and coords else None
+    ((axis, span),) = runs
+    (cls,) = placement.axes_of[op.result]
+    if cls is None or placement.home.by_class[cls].covered > span.size:
+        return None
+    known = facts.of(tensor_name(op))
+    width = gcd(aligned(known.vector(kind), span.origin), span.size) if known.unit_axis == axis else 1
+    width = min(width, max(COPY_BYTES) // kind.bytes)
+    return StageVector(op, span.size, width, axis) if width * kind.bytes in COPY_BYTES else None
+
+
+def vector_copies(vector: StageVector, tensor: SSAValue, shared: SSAValue, base: Expr) -> a.CpAsync:
+    """The copies of one step to byte ``base``. What lies outside of the load's domain arrives as zeros."""
+    coords = [c.origin if isinstance(c, Span) else c for c in coords_of(vector.load)]
+    spans = {axis: c for axis, c in enumerate(coords_of(vector.load)) if isinstance(c, Span)}
+    if spans:
+        coords[vector.axis] = coords[vector.axis] + vector.first
+    size = element(vector.load.result).bytes
+    return a.CpAsync(
+        tensor,
+        shared,
+        coords=coords,
+        axis=vector.axis,
+        stop=spans[vector.axis].stop if spans else coords[vector.axis] + 1,
+        guard=TRUE,
+        active=vector.active,
+        offset=base + vector.first * size,
+        vector=vector.vector,
+        count=vector.count,
+        base=base,
+        bytes=vector.size * size,
+    )
+
+
+def named(vectors: Sequence[StageVector]) -> str:
+    """The vectors' tensors, for a note."""
+    return ", ".join(dict.fromkeys(tensor_name(v.load) for v in vectors))
