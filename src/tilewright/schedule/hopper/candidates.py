@@ -30,6 +30,7 @@ from tilewright.schedule.relayout import classified
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import tensor_name
 from tilewright.transport import dialect as transport
+from tilewright.transport.asynchronous import WARPGROUP_THREADS
 
 STAGES = 5
 """Stages of a pipeline of large tiles: more have bought nothing on H200, they are some 3 microseconds of copies."""
@@ -286,8 +287,9 @@ def vectors_of(
     if configuration.cluster is not None or stream not in configuration.turns:
         return ()
     assert isinstance(stream, tile.Stream)
-    own = [r for r in group(configuration.dots, 1) if r.block is pipeline.block]
-    return tuple(stage_vectors(stream, kernel, facts, placement)) if len(own) == 1 else ()
+    if [r.block for r in group(configuration.dots, 1)].count(pipeline.block) > 1:
+        return ()
+    return tuple(stage_vectors(stream, kernel, facts, placement, configuration.warpgroups * WARPGROUP_THREADS))
 
 
 def ping_pong_fits(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> bool:

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from math import gcd
 
+import numpy as np
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import TRUE, Expr, Sym
@@ -25,6 +26,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, loaded_tests, spans_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.every_thread import values_at
 from tilewright.transport.thread_copies import COPY_BYTES
 
 
@@ -54,9 +56,12 @@ class StageVector:
         return (Sym(t.THREAD) + Sym(t.REGISTER) * a.WARPGROUP_THREADS) * self.vector
 
 
-def stage_vectors(stream: tile.Stream, kernel: tile.Kernel, facts: Facts, placement: Placement) -> list[StageVector]:
+def stage_vectors(
+    stream: tile.Stream, kernel: tile.Kernel, facts: Facts, placement: Placement, threads: int
+) -> list[StageVector]:
     """The loads of a stream's body that the producer's threads can copy: of at most one axis, at a place that depends
-    on the step and on nothing that was loaded, from a tensor that nobody writes, in units of cp.async."""
+    on the step and on nothing that was loaded, from a tensor that nobody writes, in units of cp.async. ``threads`` read
+    them."""
     if any(isinstance(op, tile.Bind) for op in kernel.walk()):
         return []
     found: list[StageVector] = []
@@ -64,7 +69,7 @@ def stage_vectors(stream: tile.Stream, kernel: tile.Kernel, facts: Facts, placem
         if not isinstance(op, tile.Load) or len(spans_of(op.result)) > 1 or loaded_tests(op):
             continue
         read_only = all(isinstance(use.operation, tile.Load) for use in op.tensor.uses)
-        vector = _vector(op, facts, placement) if read_only and _moves(op, stream) else None
+        vector = _vector(op, facts, placement, threads) if read_only and _moves(op, stream) else None
         if vector is not None:
             found.append(vector)
     return found
@@ -75,7 +80,7 @@ def _moves(op: tile.Load, stream: tile.Stream) -> bool:
     return any(stream.counter.data in place.symbols for place in places)
 
 
-def _vector(op: tile.Load, facts: Facts, placement: Placement) -> StageVector | None:
+def _vector(op: tile.Load, facts: Facts, placement: Placement, threads: int) -> StageVector | None:
     """The copies of a load, where a unit of them is one of cp.async's."""
     coords, kind = coords_of(op), element(op.result)
     runs = [(axis, c) for axis, c in enumerate(coords) if isinstance(c, Span)]
@@ -83,12 +88,20 @@ def _vector(op: tile.Load, facts: Facts, placement: Placement) -> StageVector | 
         return StageVector(op, 1, 1, 0) if kind.bytes in COPY_BYTES and coords else None
     ((axis, span),) = runs
     (cls,) = placement.axes_of[op.result]
-    if cls is None or placement.home.by_class[cls].covered > span.size:
+    if cls is None or _covered(placement, cls, threads) > span.size:
         return None
     known = facts.of(tensor_name(op))
     width = gcd(aligned(known.vector(kind), span.origin), span.size) if known.unit_axis == axis else 1
     width = min(width, max(COPY_BYTES) // kind.bytes)
     return StageVector(op, span.size, width, axis) if width * kind.bytes in COPY_BYTES else None
+
+
+def _covered(placement: Placement, cls: int, threads: int) -> int:
+    """How many elements of a class the consumers' threads and registers name."""
+    home = placement.home
+    (place,) = home.coordinates((cls,), Sym(t.THREAD), Sym(t.REGISTER))
+    thread, register = np.meshgrid(np.arange(threads), np.arange(home.registers((cls,))), indexing="ij")
+    return int(values_at(place, {t.THREAD: thread, t.REGISTER: register}).max()) + 1
 
 
 def vector_copies(vector: StageVector, tensor: SSAValue, shared: SSAValue, base: Expr) -> a.CpAsync:
