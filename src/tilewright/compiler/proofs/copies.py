@@ -12,7 +12,7 @@ Everything is read from the lowered kernel and compared with the tile program:
                hardware's copies of a domain that ends before its tensor stand behind the test that the tile is whole
 
 Landing follows the map's box order and swizzle (PTX ISA 9.1, 5.5.5), reading the canonical layouts of a descriptor's
-fields (9.7.15.5.1.2). Operands that threads stage element by element are compared in `staged_operands`.
+fields (9.7.15.5.1.2). Vectors of steps are compared in `stage_vectors`. Operands that threads stage element by element are compared in `staged_operands`.
 """
 
 from __future__ import annotations
@@ -42,6 +42,7 @@ from tilewright.compiler.proofs.epilogue_copies import (
 from tilewright.compiler.proofs.operand_domains import Ragged, ends_with_tensor, excluded
 from tilewright.compiler.proofs.page_tables import Pages, pages_of, row_of
 from tilewright.compiler.proofs.program import added_in_place, loaded_operand
+from tilewright.compiler.proofs.stage_vectors import read_vectors
 from tilewright.compiler.proofs.staged_operands import staged_operand
 from tilewright.compiler.proofs.thread_copies import place_copies
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS
@@ -70,12 +71,13 @@ def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
             _tensor(op, known)
         loads = _loads(kernel, program, inside)
         operands = sum(_product(kernel, inside, group, loads) for group in _products(inside))
+        vectors = read_vectors(program, inside)
         stores = [op for op in program if isinstance(op, tile.Store)]
         copied = [panel(stores, copy) for copy in inside if isinstance(copy, a.TmaStore)]
         panels = len(copied) + sum(rows_of_panel(stores, copies) for copies in inside if isinstance(copies, a.CopyOut))
     except WrongError as error:
         return Refuted("map", str(error))
-    subject = f"{len(maps)} tensors, {operands} operands, {panels} panels"
+    subject = f"{len(maps)} tensors, {operands} operands, {panels} panels" + (f", {vectors} vectors" * bool(vectors))
     interiors = dict.fromkeys(all_of(tests) for tests in copied if tests)
     whole = (Discharged(INTERIOR, "asked of every tile", f"copied where {tests}") for tests in interiors)
     return Proved((Discharged("map", "identity, enumerated", subject), *whole))

@@ -31,7 +31,7 @@ def place_copies(
     ``first_byte``; False where coordinates or zeros are not the load's, or bytes are none of those that the op names.
     """
     mn_axis, k_axis = axes
-    if not _zeros_outside(op, source, step):
+    if not zeros_outside(op, source, step):
         return False
     thread, copy = np.meshgrid(np.arange(a.WARPGROUP_THREADS), np.arange(op.count.data), indexing="ij")
     at = {t.THREAD: thread.ravel(), t.REGISTER: copy.ravel()}
@@ -62,7 +62,7 @@ def place_copies(
     return True
 
 
-def _zeros_outside(op: a.ThreadCopies, source: tile.Load, step: Mapping[str, Expr]) -> bool:
+def zeros_outside(op: a.ThreadCopies, source: tile.Load, step: Mapping[str, Expr]) -> bool:
     """Elements are read exactly where they lie in the load's domain: the guard has each bound, or it always holds."""
     stops: dict[int, Expr] = {}
     for axis, own in enumerate(coords_of(source)):

@@ -14,7 +14,7 @@ from tilewright.lang.axes import Span
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
-from tilewright.schedule.hopper.operands import COLUMNS, ROWS, source_of
+from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation, source_of
 from tilewright.schedule.hopper.predicates import leading_steps, lengthening, whole_first_step
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
 from tilewright.schedule.split_k import FEW, PARTS, NotSplitError, split
@@ -90,6 +90,12 @@ with heads of 64, 4 x 16 x 4096, H200: 485 TFLOP/s against 445; with 128 columns
 PIPELINED_COLUMNS = 256
 """Of the results of two products side by side, in tiles of 128 rows: with more registers spill."""
 
+AWAITED = 128
+AWAITED_PRICE = 141
+"""Columns of a tile whose products are awaited step by step, and the time of 192 rows of it in percent of that of 128:
+a warpgroup's sums and product leave registers for no more, and three take turns as two do (e4m3 with scales of blocks,
+8192^3, H200: 1253 TFLOP/s against 1175)."""
+
 TALL_STEPS = 40
 """Steps of the longest program, where programs have different numbers of them, from which tall tiles are faster: more
 steps of theirs ask for elements (causal attention, heads of 64, H200: of 4,096 keys 1.01 of the time of 128 rows, of
@@ -138,7 +144,7 @@ def product_variants(
         return [ProductVariant(TRUE, tuple(choices))]
     if sized.columns:
         return _by_width(choices, sized, trace, target, facts)
-    tall = [*_tall(choices, sized, trace, target)] if sized.rows else []
+    tall = [*_tall(choices, sized, trace, target), *_awaited(choices, sized, trace, target)] if sized.rows else []
     variants = (*tall, ProductVariant(TRUE, tuple(choices)))
     return [each for variant in variants for each in (*_whole_first_steps(variant, trace), variant)]
 
@@ -295,6 +301,21 @@ def _tall(
     many = _many_steps(kernel)
     if many is not None:
         yield ProductVariant(all_of([less, many]), (tall, *choices))
+
+
+def _awaited(
+    choices: list[dict[str, int]], sized: Sized, trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target
+) -> Iterator[ProductVariant]:
+    """Tall tiles of one product that is awaited in each step, where their whole waves of CTAs need less time."""
+    kernel = trace(choices[0])
+    dots = _dots(kernel)
+    if len(dots) != 1 or accumulation(dots[0]) is not None or tile.tile_type(dots[0].result).shape != (128, AWAITED):
+        return
+    if not all(isinstance(source_of(value)[0].owner, tile.Load) for value in (dots[0].a, dots[0].b)):
+        return
+    tall = {**choices[0], **dict.fromkeys(sized.rows, 3 * ROWS)}
+    less = _waves(trace(tall), (1, 1), target) * AWAITED_PRICE <= _waves(kernel, (1, 1), target) * 100
+    yield ProductVariant(less, (tall, *choices))
 
 
 def _many_steps(kernel: tile.Kernel) -> Expr | None:

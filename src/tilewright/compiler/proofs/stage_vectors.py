@@ -1,0 +1,102 @@
+"""Vectors and single elements that threads copy to a stage and read back: which element of a load lands at which byte.
+
+Read from the lowered ops alone, at every thread and copy. Every copy of a buffer brings all elements of one load of the
+tile program, one after the other, with zeros outside of the load's domain; reads begin where copies do and name no
+element beyond these. Which register an element belongs to is compared by ``validate.lowering``.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+
+import numpy as np
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.base.expr import Const
+from tilewright.compiler.proofs.epilogue_copies import WrongError, name_of, place_of
+from tilewright.compiler.proofs.thread_copies import zeros_outside
+from tilewright.lang.axes import Span
+from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of, line_of, tensor_name
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+from tilewright.transport.every_thread import values_at
+
+
+def read_vectors(program: Iterable[Operation], lowered: Sequence[Operation]) -> int:
+    """How many buffers hold vectors of steps; ``WrongError`` where one is not what the tile program loads."""
+    copies: dict[SSAValue, list[a.ThreadCopies]] = {}
+    for op in lowered:
+        if isinstance(op, a.ThreadCopies):
+            copies.setdefault(op.shared, []).append(op)
+    loads: dict[tuple[str, str], list[tile.Load]] = {}
+    for op in program:
+        if isinstance(op, tile.Load):
+            loads.setdefault((tensor_name(op), line_of(op)), []).append(op)
+    sizes: dict[SSAValue, int] = {}
+    for op in lowered:
+        if isinstance(op, t.SharedRead) and op.shared in copies:
+            if op.shared not in sizes:
+                sizes[op.shared] = _landed(copies[op.shared], loads)
+            _read(op, copies[op.shared], sizes[op.shared])
+    return len(sizes)
+
+
+def _landed(copies: Sequence[a.ThreadCopies], loads: Mapping[tuple[str, str], Sequence[tile.Load]]) -> int:
+    """How many elements every one of ``copies`` brings: all of the same load, of those on their line."""
+    wrong = WrongError(f"{place_of(copies[0])}: the program loads no such tile")
+    for source in loads.get((name_of(copies[0].tensor), place_of(copies[0])), ()):
+        try:
+            return [_elements(op, source) for op in copies][0]
+        except WrongError as error:
+            wrong = error
+    raise wrong
+
+
+def _elements(op: a.ThreadCopies, source: tile.Load) -> int:
+    where = f"copies of {name_of(op.tensor)} at {place_of(op)}"
+    spans = [c for c in coords_of(source) if isinstance(c, Span)]
+    size = spans[0].size if spans else 1
+    if len(spans) > 1 or not _domain(op, source, single=not spans):
+        raise WrongError(f"{where}: what is zero is not what lies outside of the domain")
+    thread, copy = np.meshgrid(np.arange(a.WARPGROUP_THREADS), np.arange(op.count.data), indexing="ij")
+    at = {t.THREAD: thread.ravel(), t.REGISTER: copy.ravel()}
+    made = values_at(op.active.expr, at).astype(np.bool_)
+    inside, unit = op.offset.expr - op.base.expr, op.copy_bytes // op.vector.data
+    steps = np.arange(op.vector.data)
+    known = {t.THREAD, t.REGISTER}
+    if not inside.symbols <= known:
+        raise WrongError(f"{where}: bytes by more than the thread")
+    bytes_ = values_at(inside, at)[made][:, None] + steps * unit
+    if sorted(bytes_.ravel()) != list(range(0, size * unit, unit)) or op.bytes.data != size * unit:
+        raise WrongError(f"{where}: not each of {size} elements once")
+    for axis, (coord, own) in enumerate(zip(op.coords, coords_of(source), strict=True)):
+        offset = coord.expr - (own.origin if isinstance(own, Span) else own)
+        if not offset.symbols <= known:
+            raise WrongError(f"{where}: coordinate {coord.expr}, not {own}")
+        place = values_at(offset, at)[made][:, None] + (steps if axis == op.axis.data else 0 * steps)
+        if (place != (bytes_ // unit if isinstance(own, Span) else 0)).any():
+            raise WrongError(f"{where}: an element of axis {axis} lies where another should")
+    return size
+
+
+def _domain(op: a.ThreadCopies, source: tile.Load, *, single: bool) -> bool:
+    if not single:
+        return zeros_outside(op, source, {})
+    return op.stop.expr - op.coords.data[op.axis.data].expr == Const(1) and op.guard.expr == Const(1)
+
+
+def _read(op: t.SharedRead, copies: Sequence[a.ThreadCopies], size: int) -> None:
+    """A read begins where the copies do, and stays inside."""
+    begin = op.offset.expr.substitute({t.THREAD: Const(0), t.REGISTER: Const(0)})
+    inside, unit = op.offset.expr - begin, t.shared_of(op.shared).dtype.dtype.bytes
+    role = a.role_of(op)
+    if role is None or not inside.symbols <= {t.THREAD, t.REGISTER}:
+        raise WrongError(f"read at {place_of(op)}: elements by more than the thread")
+    registers = range(0, t.registers_of(op.buffer).count.data, op.vector.data)
+    thread, register = np.meshgrid(np.arange(role.threads.data), np.array(registers), indexing="ij")
+    elements = values_at(inside, {t.THREAD: thread.ravel(), t.REGISTER: register.ravel()})
+    if elements.min() < 0 or elements.max() + op.vector.data > size:
+        raise WrongError(f"read at {place_of(op)}: element {elements.max()} of {size}")
+    if any(copy.base.expr != begin * unit for copy in copies):
+        raise WrongError(f"read at {place_of(op)}: from byte {begin * unit}, not {copies[0].base.expr}")
