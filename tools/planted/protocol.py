@@ -127,8 +127,8 @@ _RINGS = (
         "full parity",
         "consumers wait for the other phase of full barriers",
         "hopper/pipeline_lowering",
-        "use // pipeline.stages % 2))\n        if pipeline.uses_cp_async",
-        "(use // pipeline.stages + 1) % 2))\n        if pipeline.uses_cp_async",
+        "use // pipeline.stages % 2))\n        if pipeline.cp_async_tiles",
+        "(use // pipeline.stages + 1) % 2))\n        if pipeline.cp_async_tiles",
         "nt",
     ),
     _bug(
@@ -325,8 +325,8 @@ _RINGS = (
         "no fence after cp.async",
         "wgmma reads what cp.async wrote without a proxy fence",
         "hopper/pipeline_lowering",
-        "if pipeline.uses_cp_async:  # what",
-        "if pipeline.uses_cp_async < 0:  # what",
+        "if pipeline.cp_async_tiles:  # what",
+        "if pipeline.cp_async_tiles < 0:  # what",
         "fed",
     ),
 )

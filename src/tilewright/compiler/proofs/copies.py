@@ -12,7 +12,8 @@ Everything is read from the lowered kernel and compared with the tile program:
                hardware's copies of a domain that ends before its tensor stand behind the test that the tile is whole
 
 Landing follows the map's box order and swizzle (PTX ISA 9.1, 5.5.5), reading the canonical layouts of a descriptor's
-fields (9.7.15.5.1.2). Vectors of steps are compared in `stage_vectors`. Operands that threads stage element by element are compared in `staged_operands`.
+fields (9.7.15.5.1.2). Vectors of steps are compared in `stage_vectors`, operands that threads stage element by element
+in `staged_operands`.
 """
 
 from __future__ import annotations

@@ -47,7 +47,8 @@ def _landed(copies: Sequence[a.ThreadCopies], loads: Mapping[tuple[str, str], Se
     wrong = WrongError(f"{place_of(copies[0])}: the program loads no such tile")
     for source in loads.get((name_of(copies[0].tensor), place_of(copies[0])), ()):
         try:
-            return [_elements(op, source) for op in copies][0]
+            first, *_ = [_elements(op, source) for op in copies]
+            return first
         except WrongError as error:
             wrong = error
     raise wrong
