@@ -21,13 +21,16 @@ from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
 from tilewright.compiler import tested as beside
+from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.recipe import recipe
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
+from tilewright.hw.target import SM90A
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.extents import ProductVariant, product_variants
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -268,3 +271,24 @@ def test_awaited_products_are_issued_in_turn() -> None:
         assert np.linalg.norm(c - exact) < 1e-5 * np.linalg.norm(exact)
     for protocol in protocols_of(kernel):
         assert isinstance(check(protocol), Proved)
+
+
+def variants(kernel: tw.Kernel, columns: int) -> list[ProductVariant]:
+    """Those of free rows."""
+    facts = p.request(kernel, bn=columns).facts
+    return product_variants(("bm",), lambda e: traced(p.request(kernel, bn=columns, **e)), SM90A, facts)
+
+
+@pytest.mark.parametrize(
+    ("m", "n", "rows"),
+    [(8192, 8192, 192), (4096, 14336, 192), (4096, 4096, 128), (64, 8192, 128)],  # 21 waves of 192 rows, 32 of 128
+)
+def test_tall_tiles_where_waves_are_fewer(m: int, n: int, rows: int) -> None:
+    sizes = {"M": m, "N": n, "K": 4096, "KB": 64, "NB": n // 64}
+    variant = next(v for v in variants(by_blocks, 128) if v.predicate.evaluate(sizes))
+    assert variant.choices[0]["bm"] == rows
+
+
+def test_other_columns_and_sums_in_place_have_no_tall_tiles() -> None:
+    for kernel, columns in ((by_blocks, 64), (p.nt, 128)):
+        assert [v.choices[0]["bm"] for v in variants(kernel, columns)] == [128]

@@ -6,7 +6,7 @@ barrier as the tiles::
     producer    wait empty . copies of tiles . cp.async of vectors . arrive on full when these are done
     consumers   wait full . vectors to registers . wait for the turn . product . arrive empty
 
-Scales of blocks are such vectors (e4m3, 8192^3, 1 x 128 and 128 x 128, H200: benchmarks/results/speed_cases.json).
+Scales of blocks are such vectors (docs/measured.md, "Other layouts, 8-bit floats, batches, an epilogue").
 """
 
 from __future__ import annotations
