@@ -2,7 +2,7 @@
 
 # ruff: noqa: F821, UP037 - dimension names are strings
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# pyright: reportArgumentType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
 
 from __future__ import annotations
 
