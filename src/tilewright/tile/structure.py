@@ -182,9 +182,11 @@ class Load(_TensorAccess):
         self._verify_tile(tile_type(self.result))
 
 
-class _TensorWrite(_TensorAccess):
-    """Shared by the accesses that write a tile."""
+@irdl_op_definition
+class Store(_TensorAccess):
+    """Writes the tile's domain; each element is written by one program, once."""
 
+    name = "tile.store"
     value = operand_def(TileType)
     assembly_format = "$value `,` $tensor $coords attr-dict `:` type($value) `,` type($tensor)"
 
@@ -196,14 +198,7 @@ class _TensorWrite(_TensorAccess):
 
 
 @irdl_op_definition
-class Store(_TensorWrite):
-    """Writes the tile's domain; each element is written by one program, once."""
-
-    name = "tile.store"
-
-
-@irdl_op_definition
-class AtomicReduce(_TensorWrite):
+class AtomicReduce(_TensorAccess):
     """Combines the tile's domain with the tensor's elements by ``fn``; programs may overlap, in any order."""
 
     name = "tile.atomic_reduce"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Protocol
 
@@ -49,7 +49,7 @@ class ProgramState(Protocol):
     several: frozenset[str]
     """Registers that are written more than once."""
     environment: Environment
-    written: Sequence[Sequence[str]]
+    written: list[list[str]]
     """By instruction."""
     needs: dict[str, Needs]
     threads: int

@@ -253,7 +253,7 @@ class RoleThreads(Threads):
     ) -> None:
         if self.counts:
             self.stores.append(
-                StoredElements(tensor, False, self.around, coords, self.known(value), bounds, place_of(op))
+                StoredElements(tensor, None, self.around, coords, self.known(value), bounds, place_of(op))
             )
         self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}
 
