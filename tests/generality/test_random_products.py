@@ -18,7 +18,7 @@ from campaign.pool import in_processes  # noqa: E402
 from random_products import launch  # noqa: E402
 from random_products.draw import FORMS, KINDS, drawn  # noqa: E402
 
-SEEDS = (100, 102, 103, 107, 113, 116, 5000, 5001)
+SEEDS = (100, 102, 107, 113, 116, 5000, 5001)
 
 
 @pytest.mark.parametrize("seed", rest_slow(list(SEEDS), [100, 5001]))
