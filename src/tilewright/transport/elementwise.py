@@ -193,11 +193,9 @@ class Shuffle(TransportOp):
         )
 
 
-@irdl_op_definition
-class Print(TransportOp):
-    """Prints ``format`` with one element of each buffer, for every (tid, r) whose guard holds."""
+class _Printing(TransportOp):
+    """Shared by the ops that print ``format`` with one element of each of several buffers."""
 
-    name = "transport.print"
     buffers = var_operand_def(RegistersType)
     format = attr_def(StringAttr)
     indices = attr_def(ArrayAttr[ExprAttr])
@@ -217,27 +215,18 @@ class Print(TransportOp):
 
 
 @irdl_op_definition
-class Trap(TransportOp):
+class Print(_Printing):
+    """Prints ``format`` with one element of each buffer, for every (tid, r) whose guard holds."""
+
+    name = "transport.print"
+
+
+@irdl_op_definition
+class Trap(_Printing):
     """Ends the launch with an error at every (tid, r) whose guard holds and for which the first buffer, of bools, is
     true: it prints ``format`` with one element of each of the others."""
 
     name = "transport.trap"
-    buffers = var_operand_def(RegistersType)
-    format = attr_def(StringAttr)
-    indices = attr_def(ArrayAttr[ExprAttr])
-    guard = attr_def(ExprAttr)
-    count = attr_def(IntAttr)
-
-    def __init__(self, format: str, buffers: Sequence[SSAValue], indices: Sequence[Expr], guard: Expr, count: int):
-        super().__init__(
-            operands=[list(buffers)],
-            attributes={
-                "format": string(format),
-                "indices": exprs(indices),
-                "guard": ExprAttr.of(guard),
-                "count": integer(count),
-            },
-        )
 
 
 @irdl_op_definition
