@@ -1,7 +1,14 @@
 """Promises and loaded bounds on a real device: results, broken promises at a later call, CUDA graphs."""
 
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false
+# ruff: noqa: F821, UP037
+
 from __future__ import annotations
 
+import subprocess
+import sys
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -87,6 +94,60 @@ def test_a_graph_checks_its_promises_at_every_replay(scattered: tuple[Any, Any, 
         else:
             tw.check()
             assert torch.equal(y[rows.long()], x)
+
+
+@tw.kernel
+def send(slots: tw.Unique["T", 2], x: tw.Tensor["T", "D"], y: tw.Tensor["P", "D"]):
+    t = tw.grid(x.shape[0], 4)
+    for d in tw.stream(x.shape[1], 32):
+        y[slots[t], d] = x[t, d][:, None, :]
+
+
+@pytest.mark.parametrize("handle", [True, False])
+def test_slots_of_a_pack_plan_are_unique(handle: bool) -> None:
+    """As a handle, without a check of the launch; as the tensor that they are, with it."""
+    ids = torch.randint(-2, 9, (5000, 2), dtype=torch.int32, device="cuda")
+    x = torch.randn(5000, 20, device="cuda")
+    plan = tw.build_pack_plan(ids, 7, tw.PackPolicy(align=4), unique=True)
+    y = torch.full((plan.capacity, 20), -1.0, device="cuda")
+    send(plan.unique_slots if handle else plan.slots, x, y)
+    tw.check()
+    slots, wanted = plan.slots.long(), torch.full_like(y, -1.0)
+    kept = slots >= 0
+    assert int(kept.sum()) == int(((ids >= 0) & (ids < 7)).sum())
+    wanted[slots[kept]] = x[:, None].expand(-1, 2, -1)[kept]
+    assert torch.equal(y, wanted)
+
+
+TRAP = """
+import torch, tilewright as tw
+from tilewright.runtime import load
+
+@tw.kernel(on_out_of_range="trap")
+def gathered(index: tw.Tensor["T"], x: tw.Tensor["V", "D"], y: tw.Tensor["T", "D"]):
+    m, n = tw.grid(y, (4, 64))
+    y[m, n] = x[index[m], n]
+
+program = load(gathered.compile(dtypes={"index": tw.i64, "x": tw.f32, "y": tw.f32}, debug=True))
+x, y = torch.randn(9, 70, device="cuda"), torch.zeros(5, 70, device="cuda")
+for last in (7, 9):
+    index = torch.tensor([3, -1, 0, 8, last], device="cuda")
+    program.launch({"index": index, "x": x, "y": y})
+    try:
+        torch.cuda.synchronize()
+        print("done", bool((y[0] == x[3]).all()), flush=True)
+    except Exception as error:
+        print("stopped", flush=True)
+"""
+
+
+def test_a_debug_build_prints_an_index_that_leads_outside_and_traps(tmp_path: Path) -> None:
+    """In a process of its own: a trap ends its context."""
+    (tmp_path / "trap.py").write_text(TRAP)
+    ran = subprocess.run([sys.executable, tmp_path / "trap.py"], capture_output=True, text=True, check=False)
+    assert "done True" in ran.stdout, ran.stdout + ran.stderr
+    assert "stopped" in ran.stdout, ran.stdout + ran.stderr
+    assert "leads outside of x" in ran.stdout, ran.stdout + ran.stderr
 
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float16"])
