@@ -129,7 +129,7 @@ def gathered(index: tw.Tensor["T"], x: tw.Tensor["V", "D"], y: tw.Tensor["T", "D
     y[m, n] = x[index[m], n]
 
 program = load(gathered.compile(dtypes={"index": tw.i64, "x": tw.f32, "y": tw.f32}, debug=True))
-x, y = torch.randn(9, 70, device="cuda"), torch.zeros(5, 70, device="cuda")
+x, y = torch.randn(9, 64, device="cuda"), torch.zeros(5, 64, device="cuda")
 for last in (7, 9):
     index = torch.tensor([3, -1, 0, 8, last], device="cuda")
     program.launch({"index": index, "x": x, "y": y})
