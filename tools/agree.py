@@ -34,7 +34,7 @@ from tilewright.contract.parametric import prove
 from tilewright.contract.rules import Rule
 from tilewright.contract.runs.search import MAX_STATES, machine, search
 from tilewright.hw.spaces import Space
-from tilewright.protocol import Barrier, Buffer, By, Loop, Protocol, Role, Step, Symbol
+from tilewright.protocol import Buffer, By, Loop, MbarrierArray, Protocol, Role, Step, Symbol
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import apart
 
@@ -83,7 +83,7 @@ def protocol(first: Word, second: Word, slots: int) -> Protocol:
         "tiny",
         roles,
         (Buffer("x", Space.SHARED, BYTES * slots, initialised=True),),
-        (Barrier("full", slots, 1), Barrier("empty", slots, 1)),
+        (MbarrierArray("full", slots, 1), MbarrierArray("empty", slots, 1)),
         (Symbol("kt"),),
     )
 

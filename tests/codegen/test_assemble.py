@@ -17,7 +17,7 @@ from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.prelude import prelude
 from tilewright.jit import Kernel
 from tilewright.jit.kernel import Kernel as KernelObject
-from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.facts import CallFacts, TensorFacts
 
 FLOATS, INTEGERS = (tw.f32, tw.f16, tw.bf16), (tw.i8, tw.i32, tw.i64)
 STORED = (tw.e4m3, tw.e5m2)
@@ -168,13 +168,13 @@ def test_no_part_of_a_load_is_shorter_than_its_vectors() -> None:
     """Rows of few vectors, several to a warp: what is skipped is skipped by whole vectors."""
     align = {"x": 4, "hits": 2, "pick": 16, "y": 16}
     kernel = CASES["mixed_dtypes"].kernel
-    facts = Facts(tuple((t.name, TensorFacts(len(t.dims) - 1, align[t.name])) for t in kernel.tensors))
+    facts = CallFacts(tuple((t.name, TensorFacts(len(t.dims) - 1, align[t.name])) for t in kernel.tensors))
     for source in compiled(kernel, dtypes={"x": tw.f16, "pick": tw.i32, "hits": tw.bool}, facts=facts):
         assert not re.search(r"for \(int \w+ = 0; \w+ < 0;", source)
 
 
 def test_wide_offsets() -> None:
-    facts = Facts(tuple((t.name, TensorFacts(None, 4)) for t in float_ops.tensors), 64)
+    facts = CallFacts(tuple((t.name, TensorFacts(None, 4)) for t in float_ops.tensors), 64)
     for source in compiled(float_ops, facts=facts):
         strides = re.findall(r"const (\S+ ?\S*) stride\d_a", source)
         assert strides

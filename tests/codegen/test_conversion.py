@@ -29,7 +29,7 @@ def emitted(table: list[int], sources: int, elements: int, dtype: str) -> str:
     def build(x: SSAValue) -> list[Operation]:
         held, moved = t.Registers("held", kind, sources), t.Registers("turned", kind, len(table))
         picks = [((first,), Const(0)) for first in table[::elements]]
-        select = t.Select(held.buffer, moved.buffer, elements, picks)
+        select = t.RegisterSelect(held.buffer, moved.buffer, elements, picks)
         load = t.Load(x, held.buffer, [TID * sources + R], TRUE)
         return [held, moved, load, select, t.Store(x, moved.buffer, [TID * sources + R], TRUE)]
 

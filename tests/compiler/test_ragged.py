@@ -143,7 +143,7 @@ def test_other_tiles_are_not_proved(number: int) -> None:
         scalars = [
             op
             for op in kernel.walk()
-            if isinstance(op, tile.Scalar)
+            if isinstance(op, tile.ScalarExpr)
             and "$p0" in op.expr.expr.symbols
             and any(isinstance(n, Max | Min) for n in _nodes(op.expr.expr))
         ]
@@ -154,22 +154,22 @@ def test_other_tiles_are_not_proved(number: int) -> None:
         assert not isinstance(prove_stores(kernel, text), Proved)
 
 
-def counting(kernel: tile.Kernel) -> tuple[tile.Stream, dict[str, tile.Write]]:
+def counting(kernel: tile.Kernel) -> tuple[tile.Stream, dict[str, tile.FragmentWrite]]:
     """The stream that counts last tiles, and what it writes: the group, the number and the count."""
     streams = (op for op in kernel.walk() if isinstance(op, tile.Stream))
-    stream = next(op for op in streams if any(isinstance(inner, tile.Write) for inner in op.body.block.ops))
-    writes = [op for op in stream.body.block.ops if isinstance(op, tile.Write)]
+    stream = next(op for op in streams if any(isinstance(inner, tile.FragmentWrite) for inner in op.body.block.ops))
+    writes = [op for op in stream.body.block.ops if isinstance(op, tile.FragmentWrite)]
     return stream, dict(zip(("group", "number", "count"), writes, strict=True))
 
 
-def chosen(write: tile.Write) -> tile.Select:
+def chosen(write: tile.FragmentWrite) -> tile.Select:
     assert isinstance(write.value.owner, tile.Select)
     return write.value.owner
 
 
 def counts_by_program(kernel: tile.Kernel) -> None:
     stream, writes = counting(kernel)
-    program = tile.Scalar(Sym("$p0"), dtypes.i64)
+    program = tile.ScalarExpr(Sym("$p0"), dtypes.i64)
     stream.body.block.insert_op_before(program, stream.body.block.first_op)
     add = chosen(writes["count"]).a.owner
     add.operands[1] = program.result
@@ -177,7 +177,7 @@ def counts_by_program(kernel: tile.Kernel) -> None:
 
 def numbered_by_place(kernel: tile.Kernel) -> None:
     _, writes = counting(kernel)
-    place = next(op.result for op in kernel.walk() if isinstance(op, tile.Scalar) and "$p0" in op.expr.expr.symbols)
+    place = next(op.result for op in kernel.walk() if isinstance(op, tile.ScalarExpr) and "$p0" in op.expr.expr.symbols)
     chosen(writes["number"]).operands[1] = place
 
 
@@ -205,7 +205,7 @@ def counts_from_one(kernel: tile.Kernel) -> None:
 
 def one_block_more(kernel: tile.Kernel) -> None:
     tests = (op for op in kernel.walk() if isinstance(op, tile.Compare))
-    test = next(op for op in tests if isinstance(op.a.owner, tile.Scalar) and op.a.owner.expr.expr == Sym("$p0"))
+    test = next(op for op in tests if isinstance(op.a.owner, tile.ScalarExpr) and op.a.owner.expr.expr == Sym("$p0"))
     test.b.owner.attributes["expr"] = tile.ExprAttr.of(test.b.owner.expr.expr + 1)
 
 

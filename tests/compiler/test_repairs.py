@@ -19,11 +19,11 @@ from tilewright.compiler.proofs.descriptors import judge_kernel
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle
-from tilewright.legal.facts import Facts as Known
+from tilewright.legal.facts import Facts
 from tilewright.legal.remedy import Change
 from tilewright.legal.repairs import repairs_of
 from tilewright.legal.tma import TileAccess
-from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.simulate import run_steps
@@ -33,7 +33,7 @@ from tilewright.transport import dialect as t
 
 
 def planned(align: int, staged: bool | None = None, **extents: int) -> PlannedKernel:
-    facts = Facts(tuple((name, TensorFacts(1, align)) for name in "abc"))
+    facts = CallFacts(tuple((name, TensorFacts(1, align)) for name in "abc"))
     asked = replace(p.request(p.nt, **extents), facts=facts, schedule=tw.Schedule(staged=staged))
     return plan(asked).variants[0]
 
@@ -49,7 +49,7 @@ def agrees(variant: PlannedKernel, m: int, n: int, k: int) -> bool:
 
 def offered(tile: tuple[int, int], stride: int, swizzles: tuple[Swizzle, ...] = (Swizzle.B128,)) -> set[Change]:
     access = TileAccess(bf16, (4100, 4100), (stride, 1), 0, tile, swizzles=swizzles)
-    return {repair.fields.change for repair in repairs_of(access, Known())}
+    return {repair.fields.change for repair in repairs_of(access, Facts())}
 
 
 def test_padded_rows() -> None:
@@ -72,7 +72,7 @@ def test_loads_by_threads() -> None:
 
 def test_copies_by_threads_that_do_not_wait() -> None:
     access = TileAccess(bf16, (4100, 4100), (4100, 1), 0, (64, 64), swizzles=(Swizzle.B128,))
-    assert any(r.fields.change is Change.CP_ASYNC for r in repairs_of(access, Known()))
+    assert any(r.fields.change is Change.CP_ASYNC for r in repairs_of(access, Facts()))
     variant = planned(4, staged=False)
     assert {op.copy_bytes for op in variant.transport.walk() if isinstance(op, a.CpAsync)} == {4}
     assert agrees(variant, 65, 62, 102)

@@ -12,9 +12,9 @@ from tilewright.base.verdict import Illegal, Legal, Repairs
 from tilewright.compiler.program import plan
 from tilewright.hw.target import SM90A
 from tilewright.legal.remedy import Change
-from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.facts import CallFacts, TensorFacts
 
-ODD = Facts((("a", TensorFacts(1, 8)), ("b", TensorFacts(1, 16)), ("c", TensorFacts(1, 8))))
+ODD = CallFacts((("a", TensorFacts(1, 8)), ("b", TensorFacts(1, 16)), ("c", TensorFacts(1, 8))))
 
 
 def test_aligned_products() -> None:
@@ -69,7 +69,7 @@ def test_every_repair_that_was_not_taken_is_shown_with_its_reason() -> None:
 
 
 def test_rows_of_odd_elements_are_loaded_and_stored() -> None:
-    facts = Facts(tuple((name, TensorFacts(1, 2)) for name in "abc"))
+    facts = CallFacts(tuple((name, TensorFacts(1, 2)) for name in "abc"))
     a, *_ = plan(replace(p.request(p.nt), facts=facts, schedule=tw.Schedule(staged=False))).variants[0].verdicts(SM90A)
     assert a.made == ("threads, 2 bytes at a time",)
     assert a.taken is not None

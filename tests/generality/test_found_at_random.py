@@ -17,7 +17,7 @@ import tilewright as tw
 from support.ptx_driver import run_artifact
 from support.tile_evaluator import NUMPY
 from tilewright.base.dtypes import DTYPES
-from tilewright.compiler.requests import Facts, Observed, observe_facts
+from tilewright.compiler.requests import CallFacts, Observed, observe_facts
 
 RNG = np.random.default_rng(7)
 erf = np.vectorize(erf_of)
@@ -186,8 +186,8 @@ def least_of_eighths(x: tw.Tensor["N", "M"], w: tw.Tensor["M"], y: tw.Tensor["M"
     y[m] = least
 
 
-def observed(**arrays: np.ndarray) -> Facts:
-    """Facts of these very arrays, wherever they lie."""
+def observed(**arrays: np.ndarray) -> CallFacts:
+    """CallFacts of these very arrays, wherever they lie."""
     kinds = {d: DTYPES[kind] for kind, d in NUMPY.items()}
     return observe_facts(
         {

@@ -22,9 +22,9 @@ from tilewright.artifact.schema import (
     IntScalar,
     KernelImage,
     Launch,
-    ScalarParam,
+    ScalarArgument,
+    TensorArgument,
     TensorMapArg,
-    TensorParam,
     TensorPointer,
     Variant,
     WorkspacePointer,
@@ -100,8 +100,8 @@ def artifact(
     )
 
 
-def vector(name: str, access: AccessMode) -> TensorParam:
-    return TensorParam(name, "f32", (M,), access)
+def vector(name: str, access: AccessMode) -> TensorArgument:
+    return TensorArgument(name, "f32", (M,), access)
 
 
 def axpy() -> Artifact:
@@ -109,8 +109,8 @@ def axpy() -> Artifact:
     parameters = (
         vector("x", AccessMode.READ),
         vector("y", AccessMode.WRITE),
-        ScalarParam("alpha", "f32"),
-        ScalarParam("shift", "i32"),
+        ScalarArgument("alpha", "f32"),
+        ScalarArgument("shift", "i32"),
     )
     return artifact("axpy", AXPY, 128, parameters, Launch("axpy", (ceildiv(M, 128), ONE, ONE), args))
 
@@ -153,7 +153,7 @@ def test_workspace_fill_and_copy(driver: Driver) -> None:
             "accumulate",
             ACCUMULATE,
             64,
-            (vector("x", AccessMode.READ), TensorParam("out", "f32", (Const(4),), AccessMode.WRITE)),
+            (vector("x", AccessMode.READ), TensorArgument("out", "f32", (Const(4),), AccessMode.WRITE)),
             Fill(WorkspacePointer(0), 0, 4, Const(4)),
             Launch("accumulate", (ONE, ONE, ONE), args),
             Copy(WorkspacePointer(0), TensorPointer("out"), Const(16)),

@@ -10,14 +10,14 @@ from examples import matmul as example
 from support import products as p
 from tilewright.compiler.program import traced
 from tilewright.hw.target import SM80, SM90A
-from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.schedule.hopper.extents import ProductVariant, product_variants
 
 ALIGNED = p.request(example.matmul).facts
-UNALIGNED = Facts(tuple((name, TensorFacts(1, 2)) for name in "abc"))
+UNALIGNED = CallFacts(tuple((name, TensorFacts(1, 2)) for name in "abc"))
 
 
-def variants(facts: Facts = ALIGNED, kernel: tw.Kernel = example.matmul, autos: tuple[str, ...] = ("bm", "bn")):
+def variants(facts: CallFacts = ALIGNED, kernel: tw.Kernel = example.matmul, autos: tuple[str, ...] = ("bm", "bn")):
     return product_variants(autos, lambda extents: traced(p.request(kernel, **extents)), SM90A, facts)
 
 

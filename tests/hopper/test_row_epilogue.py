@@ -29,7 +29,7 @@ from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.conflicts import shared_uses
-from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, schedule
 from tilewright.tile.dialect import ExprAttr
@@ -60,7 +60,7 @@ def lowered(
     """The kernel with operands that tensor copies bring, and a first output whose rows begin at so many bytes."""
     asked = p.request(kernel, bm=rows, bn=columns)
     names = [tensor.name for tensor in kernel.tensors]
-    facts = Facts(tuple((name, TensorFacts(1, align if name == "c" else 16)) for name in names))
+    facts = CallFacts(tuple((name, TensorFacts(1, align if name == "c" else 16)) for name in names))
     asked = replace(asked, facts=facts)
     found = traced(asked)
     answer = schedule(found, facts, SM90A, candidate, assumptions_of(found, facts))

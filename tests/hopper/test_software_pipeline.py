@@ -171,6 +171,6 @@ def test_ops_on_the_late_fragment_stand_last() -> None:
     moved = reordered(found.tile)
     assert moved is not None
     (stream,) = [op for op in moved.walk() if isinstance(op, tile.Stream)]
-    writes = [op for op in stream.body.block.ops if isinstance(op, tile.Write)]
+    writes = [op for op in stream.body.block.ops if isinstance(op, tile.FragmentWrite)]
     late = writes[-1].frag
     assert [w.frag == late for w in writes] == [False, False, True, True]

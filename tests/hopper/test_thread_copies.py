@@ -33,7 +33,7 @@ from tilewright.contract.rules import Policy
 from tilewright.contract.runs.search import machine, search
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
-from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, Scheduled, schedule
 from tilewright.tile.attributes import ExprAttr
@@ -128,7 +128,7 @@ STRIDES = {
 @pytest.mark.parametrize("what", STRIDES)
 def test_tensors_of_any_strides(what: str) -> None:
     left, right, moved = STRIDES[what]
-    found = fed_from(Facts((("a", left), ("b", right), ("c", TensorFacts(1, 4)))))
+    found = fed_from(CallFacts((("a", left), ("b", right), ("c", TensorFacts(1, 4)))))
     assert moved in {op.copy_bytes for op in found.kernel.walk() if isinstance(op, a.ThreadCopies)}
     assert isinstance(check(protocol_of(found.kernel)), Proved)
     m, n, k = 67, 65, 136
@@ -147,12 +147,12 @@ def test_tensors_of_any_strides(what: str) -> None:
 
 def test_offsets_of_64_bits() -> None:
     own = tuple((name, TensorFacts(1, 8)) for name in "abc")
-    kernel = fed_from(Facts(own, index_bits=64)).kernel
+    kernel = fed_from(CallFacts(own, index_bits=64)).kernel
     emitted = emit_kernel(kernel)
     assert defects(assemble(emitted.source, "sm_90a", emitted.entry)) == ()
 
 
-def fed_from(facts: Facts) -> Scheduled:
+def fed_from(facts: CallFacts) -> Scheduled:
     asked = p.request(p.nt, "bf16", 16, {"c": "f32"})
     kernel = traced(asked)
     found = schedule(kernel, facts, SM90A, FED, assumptions_of(kernel, facts))

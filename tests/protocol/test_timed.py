@@ -12,7 +12,7 @@ from tilewright.base.expr import sym
 from tilewright.hw import engine_prices as engine
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Protocol
-from tilewright.protocol.model import Barrier, Buffer, By, Loop, Role, Step, Symbol
+from tilewright.protocol.model import Buffer, By, Loop, MbarrierArray, Role, Step, Symbol
 from tilewright.protocol.ops import ArriveExpectTx, Region, Slot, TmaLoad, Wait, Wgmma, WgmmaCommit, WgmmaWait
 from tilewright.protocol.prices import COPIES, PRODUCTS
 from tilewright.protocol.timed import Doing, TimedRun, run_timed
@@ -36,7 +36,7 @@ def copy_and_multiply(parity: int = 0) -> Protocol:
         "one",
         (Role("producer", 128, producer), Role("consumer", 128, consumer)),
         (Buffer("ab", Space.SHARED, STAGE), Buffer("acc", Space.REGISTER, 256)),
-        (Barrier("full", 1, 1),),
+        (MbarrierArray("full", 1, 1),),
         (Symbol("zero"),),
     )
 

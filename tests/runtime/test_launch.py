@@ -27,8 +27,8 @@ from tilewright.artifact.schema import (
     KernelImage,
     Launch,
     LeftOut,
-    ScalarParam,
-    TensorParam,
+    ScalarArgument,
+    TensorArgument,
     TensorPointer,
     Variant,
     WorkspacePointer,
@@ -135,7 +135,7 @@ def test_variants_may_ask_for_alignment() -> None:
 
 def test_addresses_that_are_passed_as_numbers_are_followed() -> None:
     step = Launch("k", (Const(1),) * 3, (IntScalar(sym("x.address") + 8, 64),))
-    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), AccessMode.READ),)))
+    p, fake = program(one_kernel(step, (TensorArgument("x", "bf16", (M,), AccessMode.READ),)))
     for address in (X, X + 6):
         p.launch((FakeTensor(address, (4,)),))
         assert fake.launches[-1].words(1) == [address + 8]
@@ -143,7 +143,7 @@ def test_addresses_that_are_passed_as_numbers_are_followed() -> None:
 
 def test_pointer_offsets_follow_the_tensor() -> None:
     step = Launch("k", (Const(1),) * 3, (TensorPointer("x", M * 2),))
-    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), AccessMode.READ),)))
+    p, fake = program(one_kernel(step, (TensorArgument("x", "bf16", (M,), AccessMode.READ),)))
     for address in (X, Y, X):
         p.launch((FakeTensor(address, (5,)),))
         assert fake.launches[-1].words(1) == [address + 10]
@@ -166,7 +166,7 @@ def test_pointer_offsets_follow_the_tensor() -> None:
 )
 def test_float_scalars(dtype: str, value: float, bits: int) -> None:
     step = Launch("k", (Const(1),) * 3, (FloatScalar("s"),))
-    p, fake = program(one_kernel(step, (ScalarParam("s", dtype),)))
+    p, fake = program(one_kernel(step, (ScalarArgument("s", dtype),)))
     p.launch((value,))
     size = 4 if dtype == "f32" else 2
     assert int.from_bytes(fake.launches[0].raw(0, size), "little") == bits
@@ -477,7 +477,7 @@ def test_scalars_at_the_edge() -> None:
 @pytest.mark.parametrize("dtype", ["i32", "i64", "bool"])
 def test_integer_scalars_at_and_beyond_their_range(dtype: str) -> None:
     step = Launch("k", (Const(1),) * 3, (IntScalar(sym("s"), 64 if dtype == "i64" else 32),))
-    p, fake = program(one_kernel(step, (ScalarParam("s", dtype),)))
+    p, fake = program(one_kernel(step, (ScalarArgument("s", dtype),)))
     low, high = {"i32": (-(2**31), 2**31 - 1), "i64": (-(2**63), 2**63 - 1), "bool": (0, 1)}[dtype]
     for value in (low, high):
         p.launch((value,))
@@ -570,7 +570,7 @@ def test_what_is_no_number(alpha: object) -> None:
 @pytest.mark.parametrize(("rows", "legal"), [(65535, True), (65536, False)])
 def test_grid_limit(rows: int, legal: bool) -> None:
     step = Launch("k", (Const(1), M, Const(1)), ())
-    p, fake = program(one_kernel(step, (TensorParam("x", "bf16", (M,), AccessMode.READ),)))
+    p, fake = program(one_kernel(step, (TensorArgument("x", "bf16", (M,), AccessMode.READ),)))
     if legal:
         p.launch((FakeTensor(X, (rows,)),))
         assert fake.launches[0].parameters == 0
@@ -582,7 +582,7 @@ def test_grid_limit(rows: int, legal: bool) -> None:
 @pytest.mark.parametrize("value", [M * 2**20, 7 // (M - 2048), M - M * 2**21])
 def test_integer_arguments_must_fit(value: Any) -> None:
     step = Launch("k", (Const(1),) * 3, (IntScalar(value),))
-    p, _ = program(one_kernel(step, (TensorParam("x", "bf16", (M,), AccessMode.READ),)))
+    p, _ = program(one_kernel(step, (TensorArgument("x", "bf16", (M,), AccessMode.READ),)))
     with refused("RUN017", "an integer argument"):
         p.launch((FakeTensor(X, (2048,)),))
 
@@ -703,7 +703,7 @@ def test_arrays_of_our_own_are_read_as_tensors_are(monkeypatch: pytest.MonkeyPat
     """A launch reads them directly: describing an argument costs more than the launch."""
     p, driver = program()
     array = DeviceArray(cast("Driver", driver), (8, 64), f32)
-    tensors = [array if isinstance(parameter, TensorParam) else 2 for parameter in p.artifact.parameters]
+    tensors = [array if isinstance(parameter, TensorArgument) else 2 for parameter in p.artifact.parameters]
 
     def described(*_: object) -> dict[str, Described]:
         raise AssertionError("described")

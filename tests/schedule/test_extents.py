@@ -22,7 +22,7 @@ from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.schedule.extents import ExtentChoice, bound_ladder, choose_extents, probe
-from tilewright.schedule.facts import Facts, Observed, observe_facts
+from tilewright.schedule.facts import CallFacts, Observed, observe_facts
 from tilewright.schedule.plan import default_threads
 
 M, N = Sym("M"), Sym("N")
@@ -73,23 +73,25 @@ def columns(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm=tw.auto, bn=tw.auto
     y[n] = total.to(y.dtype)
 
 
-def request(kernel: tw.Kernel, facts: Facts | None = None) -> Request:
+def request(kernel: tw.Kernel, facts: CallFacts | None = None) -> Request:
     function = kernel.compiled.function
     signature = Signature.of(dict.fromkeys((t.name for t in function.tensors), bf16))
     return Request(function, signature, facts or default_facts(function), SM90A, Schedule())
 
 
-def choices(kernel: tw.Kernel, facts: Facts | None = None, limits: dict[Sym, int] | None = None) -> list[ExtentChoice]:
+def choices(
+    kernel: tw.Kernel, facts: CallFacts | None = None, limits: dict[Sym, int] | None = None
+) -> list[ExtentChoice]:
     asked = request(kernel, facts)
     autos = kernel.compiled.function.autos
     return choose_extents(probe(autos, Tracing(asked), asked.facts), dict(limits or {}), SM90A)
 
 
-def extents(kernel: tw.Kernel, facts: Facts | None = None, limits: dict[Sym, int] | None = None) -> dict[str, int]:
+def extents(kernel: tw.Kernel, facts: CallFacts | None = None, limits: dict[Sym, int] | None = None) -> dict[str, int]:
     return dict(choices(kernel, facts, limits)[-1].extents)
 
 
-def unaligned(*names: str, shape: tuple[int, ...]) -> Facts:
+def unaligned(*names: str, shape: tuple[int, ...]) -> CallFacts:
     """All tensors at an odd address, so that none of their rows is aligned, each a peer of the first."""
     strides = (1,) if len(shape) == 1 else (shape[1], 1)
     return observe_facts({n: Observed(bf16, 2, shape, strides) for n in names})

@@ -25,7 +25,7 @@ from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
 from tilewright.schedule import plan as planning
 from tilewright.schedule.distribute import Digits, Distribution, InRegisters, InThreads, spread
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.relayout import classified
 from tilewright.schedule.shared_memory import place_shared
@@ -90,7 +90,7 @@ def dealt(rng: random.Random, sizes: dict[int, int], threads: int) -> Distributi
     return Distribution(threads, tuple(digits))
 
 
-def scheduled(keywords: dict[str, Any], facts: Facts) -> t.Kernel:
+def scheduled(keywords: dict[str, Any], facts: CallFacts) -> t.Kernel:
     """The kernel lowered and not proved."""
     signature = Signature.of(dict.fromkeys(("x", "a", "y", "h", "last"), tw.f32), keywords=keywords)
     request = Request(both, signature, facts, SM90A, tw.Schedule())

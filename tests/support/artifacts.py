@@ -19,9 +19,9 @@ from tilewright.artifact.schema import (
     Launch,
     Obligation,
     PromiseReport,
-    ScalarParam,
+    ScalarArgument,
+    TensorArgument,
     TensorMapArg,
-    TensorParam,
     TensorPointer,
     Toolchain,
     Variant,
@@ -48,10 +48,10 @@ def scale() -> Artifact:
         name="scale",
         target="sm_90a",
         parameters=(
-            TensorParam("x", "bf16", (M, N), AccessMode.READ),
-            TensorParam("y", "bf16", (M, N), AccessMode.WRITE),
-            ScalarParam("alpha", "f32"),
-            ScalarParam("n", "i32"),
+            TensorArgument("x", "bf16", (M, N), AccessMode.READ),
+            TensorArgument("y", "bf16", (M, N), AccessMode.WRITE),
+            ScalarArgument("alpha", "f32"),
+            ScalarArgument("n", "i32"),
         ),
         facts=(parse("x.stride1 == 1"), parse("x.address % 16 == 0")),
         bounds=(ArgumentBound("N", 4096),),
@@ -95,8 +95,8 @@ def staged() -> Artifact:
         name="staged",
         target="sm_90a",
         parameters=(
-            TensorParam("a", "bf16", (M, N), AccessMode.READ),
-            TensorParam("out", "f32", (M,), AccessMode.WRITE),
+            TensorArgument("a", "bf16", (M, N), AccessMode.READ),
+            TensorArgument("out", "f32", (M,), AccessMode.WRITE),
         ),
         variants=(
             Variant(
@@ -124,9 +124,9 @@ def promised() -> Artifact:
         name="promised",
         target="sm_90a",
         parameters=(
-            TensorParam("rows", "i32", (N,), AccessMode.READ),
-            TensorParam("offsets", "i64", (M + 1,), AccessMode.READ),
-            TensorParam("out", "f32", (N,), AccessMode.WRITE),
+            TensorArgument("rows", "i32", (N,), AccessMode.READ),
+            TensorArgument("offsets", "i64", (M + 1,), AccessMode.READ),
+            TensorArgument("out", "f32", (N,), AccessMode.WRITE),
         ),
         facts=(parse("rows.stride0 == 1"),),
         variants=(

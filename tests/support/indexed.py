@@ -16,7 +16,7 @@ import numpy as np
 
 import tilewright as tw
 from tilewright.base.dtypes import DTYPES
-from tilewright.schedule.facts import Facts, Observed, observe_facts
+from tilewright.schedule.facts import CallFacts, Observed, observe_facts
 
 Arrays = dict[str, np.ndarray]
 
@@ -64,7 +64,7 @@ SHORT = {
 }
 
 
-def facts_of(arrays: Arrays) -> Facts:
+def facts_of(arrays: Arrays) -> CallFacts:
     """Of tensors that begin at multiples of 16 bytes."""
     seen = {
         n: Observed(DTYPES[SHORT[a.dtype.name]], 0, a.shape, tuple(s // a.itemsize for s in a.strides))

@@ -16,7 +16,7 @@ from tilewright.compiler.requests import Request, assumptions_of, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
-from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, Scheduled, schedule
 from tilewright.tile import dialect as tile
@@ -159,7 +159,7 @@ def request(
     signature = Signature.of(found, static=None, keywords=keywords)  # pyright: ignore[reportArgumentType]
     facts = default_facts(kernel)
     if align != 16:
-        facts = Facts(tuple((t.name, TensorFacts(len(t.dims) - 1, align)) for t in kernel.tensors))
+        facts = CallFacts(tuple((t.name, TensorFacts(len(t.dims) - 1, align)) for t in kernel.tensors))
     return Request(kernel, signature, facts, SM90A, Schedule())
 
 

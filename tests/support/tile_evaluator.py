@@ -195,7 +195,7 @@ class _Run:
             case tile.Index():
                 first, last = domain(op.axis, env)
                 result = np.arange(first, last, dtype=np.int32)
-            case tile.Scalar():
+            case tile.ScalarExpr():
                 value = (op.expr.expr.evaluate(env) + 2**63) % 2**64 - 2**63  # integers wrap at 64 bits
                 result = np.asarray(value, np.int64).astype(dtype_of(op))
             case tile.Constant():
@@ -241,12 +241,12 @@ class _Run:
             case tile.Dot():
                 wide = np.int32 if dtype_of(op) == np.int32 else np.float32
                 result = self.get(op.a).astype(wide) @ self.get(op.b).astype(wide)
-            case tile.Fragment():
+            case tile.FragmentInit():
                 self.values[op.result] = [np.array(self.get(op.init))]
                 return
-            case tile.Read():
+            case tile.FragmentRead():
                 result = self.get(op.frag)[0].copy()
-            case tile.Write():
+            case tile.FragmentWrite():
                 self.get(op.frag)[0] = np.array(self.get(op.value))
                 return
             case tile.Stream():

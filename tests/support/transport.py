@@ -94,7 +94,7 @@ def fill(value: float | int | bool, target: SSAValue) -> t.Map:
 
 def index(node: Expr, target: SSAValue, count: int) -> t.Map:
     def body():
-        op = tile.Scalar(node, i32)
+        op = tile.ScalarExpr(node, i32)
         return [op], [op.result]
 
     return mapped([], [target], count, body)

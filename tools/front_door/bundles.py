@@ -16,7 +16,7 @@ from support.artifacts import promised, scale, staged
 from support.fake_driver import FakeDriver, FakeTensor
 from tilewright import runtime
 from tilewright.artifact import bundle
-from tilewright.artifact.schema import Artifact, TensorParam
+from tilewright.artifact.schema import Artifact, TensorArgument
 from tilewright.cli.show import ShownPart, lines
 from tilewright.diag import printable
 
@@ -84,7 +84,7 @@ def used(artifact: Artifact) -> str:
 
 
 def _argument(parameter: Any, position: int) -> object:
-    if not isinstance(parameter, TensorParam):
+    if not isinstance(parameter, TensorArgument):
         return 1
     shape = tuple(d.evaluate(dict.fromkeys(d.symbols, 8)) for d in parameter.dims)
     return FakeTensor(0x1000 + 0x9000_0000 * position, shape, dtype=parameter.dtype)

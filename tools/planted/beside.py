@@ -115,7 +115,7 @@ TRACING = (
         "a fragment's first value",
         "a read of a fragment is its initial value",
         _TRACER,
-        "return self._node(dialect.Read(self._value(cell)))",
+        "return self._node(dialect.FragmentRead(self._value(cell)))",
         "return Node(self._value(cell).owner.operands[0], cell.dtype, cell.axes)",
         "nt",
         "looped",

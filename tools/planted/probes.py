@@ -20,7 +20,7 @@ from tilewright.compiler.requests import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
-from tilewright.schedule.facts import Facts, TensorFacts
+from tilewright.schedule.facts import CallFacts, TensorFacts
 
 Arrays = dict[str, np.ndarray]
 NUMPY = {
@@ -78,7 +78,7 @@ class Probe:
         if self.align != 16:
             first = kernel.tensors[0].name if self.peers else ""
             own = ((t.name, t.name if t.name == first else first, len(t.dims) - 1) for t in kernel.tensors)
-            facts = Facts(tuple((n, TensorFacts(unit, self.align, "" if n == p else p)) for n, p, unit in own))
+            facts = CallFacts(tuple((n, TensorFacts(unit, self.align, "" if n == p else p)) for n, p, unit in own))
         signature = Signature.of(dtypes, static=None, keywords=self.keywords)
         return Request(kernel, signature, replace(facts, index_bits=self.index_bits), SM90A, self.schedule)
 

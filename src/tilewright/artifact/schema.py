@@ -57,7 +57,7 @@ class AccessMode(Enum):
 
 
 @dataclass(frozen=True)
-class TensorParam:
+class TensorArgument:
     """A tensor argument. ``dims`` holds a symbol (the dimension's name) or a constant per dimension.
 
     A symbol that occurs more than once, in one tensor or in several, states that those extents agree.
@@ -74,7 +74,7 @@ class TensorParam:
 
 
 @dataclass(frozen=True)
-class ScalarParam:
+class ScalarArgument:
     """A scalar argument of dtype ``i32``, ``i64``, ``u32``, ``bool``, ``f32``, ``f16`` or ``bf16``. Integers may
     appear in expressions by name."""
 
@@ -82,7 +82,7 @@ class ScalarParam:
     dtype: str
 
 
-Parameter: TypeAlias = TensorParam | ScalarParam
+Parameter: TypeAlias = TensorArgument | ScalarArgument
 
 
 @dataclass(frozen=True)
@@ -329,8 +329,8 @@ class Artifact:
         raise KeyError(symbol)
 
     @property
-    def tensors(self) -> tuple[TensorParam, ...]:
-        return tuple(p for p in self.parameters if isinstance(p, TensorParam))
+    def tensors(self) -> tuple[TensorArgument, ...]:
+        return tuple(p for p in self.parameters if isinstance(p, TensorArgument))
 
     @property
     def source(self) -> str:

@@ -23,9 +23,9 @@ from tilewright.artifact.schema import (
     KernelImage,
     Launch,
     Pointer,
-    ScalarParam,
+    ScalarArgument,
+    TensorArgument,
     TensorMapArg,
-    TensorParam,
     TensorPointer,
     Variant,
     WorkspacePointer,
@@ -78,7 +78,7 @@ def symbols_of(artifact: Artifact) -> frozenset[str]:
 
     def names() -> Iterator[str]:
         for p in artifact.parameters:
-            if isinstance(p, TensorParam):
+            if isinstance(p, TensorArgument):
                 yield f"{p.name}.address"
                 yield from (f"{p.name}.stride{i}" for i in range(p.rank))
                 yield from (name for d in p.dims for name in d.symbols)
@@ -88,11 +88,11 @@ def symbols_of(artifact: Artifact) -> frozenset[str]:
     return frozenset(names())
 
 
-def _check_parameter(parameter: TensorParam | ScalarParam) -> None:
+def _check_parameter(parameter: TensorArgument | ScalarArgument) -> None:
     where = f"parameters.{parameter.name}"
     if not _IDENTIFIER.fullmatch(parameter.name):
         _refuse(where, repr(parameter.name), "an identifier")
-    if isinstance(parameter, ScalarParam):
+    if isinstance(parameter, ScalarArgument):
         if parameter.dtype not in INT_SCALARS | FLOAT_SCALARS:
             _refuse(where, parameter.dtype, f"one of {', '.join(sorted(INT_SCALARS | FLOAT_SCALARS))}")
         return
@@ -136,7 +136,9 @@ class _VariantCheck:
         self.tensors = {p.name for p in artifact.tensors}
         self.outputs = {p.name for p in artifact.tensors if p.access.writes}
         self.offsets = frozenset(s for s in known if not s.endswith(".address"))
-        self.floats = {p.name for p in artifact.parameters if isinstance(p, ScalarParam) and p.dtype in FLOAT_SCALARS}
+        self.floats = {
+            p.name for p in artifact.parameters if isinstance(p, ScalarArgument) and p.dtype in FLOAT_SCALARS
+        }
         self.slots: set[int] = set()
 
     def run(self) -> None:

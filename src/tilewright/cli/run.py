@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, cast
 import typer
 
 from tilewright.artifact import bundle
-from tilewright.artifact.schema import MAX_EXTENT, Artifact, ScalarParam, TensorParam
+from tilewright.artifact.schema import MAX_EXTENT, Artifact, ScalarArgument, TensorArgument
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.base.expr import symbol_plus
 from tilewright.cli.options import by_name
@@ -107,7 +107,7 @@ def scalars_of(artifact: Artifact, given: Mapping[str, str]) -> dict[str, int | 
     """A value for every scalar parameter: given, or 1."""
     scalars: dict[str, int | float] = {}
     for p in artifact.parameters:
-        if isinstance(p, ScalarParam):
+        if isinstance(p, ScalarArgument):
             text = given.get(p.name, "1")
             try:
                 scalars[p.name] = float(text) if DTYPES[p.dtype].is_float else int(text)
@@ -116,7 +116,7 @@ def scalars_of(artifact: Artifact, given: Mapping[str, str]) -> dict[str, int | 
     return scalars
 
 
-def shape_of(parameter: TensorParam, extents: Mapping[str, int]) -> tuple[int, ...]:
+def shape_of(parameter: TensorArgument, extents: Mapping[str, int]) -> tuple[int, ...]:
     """The parameter's shape under ``extents``."""
     return tuple(int(d.evaluate(extents)) for d in parameter.dims)
 

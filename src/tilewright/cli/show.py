@@ -13,7 +13,7 @@ import typer
 from tilewright.artifact import bundle
 from tilewright.artifact.disassemble import sass
 from tilewright.artifact.sass_accesses import kernel_accesses
-from tilewright.artifact.schema import ASSUMED, Artifact, KernelImage, Obligation, ScalarParam, TensorParam
+from tilewright.artifact.schema import ASSUMED, Artifact, KernelImage, Obligation, ScalarArgument, TensorArgument
 from tilewright.base.expr import TRUE
 from tilewright.cli.group import group_with_default
 from tilewright.cli.terminal import echo
@@ -120,9 +120,9 @@ def _head(artifact: Artifact) -> Iterator[str]:
     yield "parameters"
     for p in artifact.parameters:
         match p:
-            case TensorParam(name, dtype, dims, access):
+            case TensorArgument(name, dtype, dims, access):
                 yield f"  {name}: {dtype}[{', '.join(map(str, dims))}], {access.value}"
-            case ScalarParam(name, dtype):
+            case ScalarArgument(name, dtype):
                 yield f"  {name}: {dtype}"
 
 

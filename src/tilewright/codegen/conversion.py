@@ -63,7 +63,7 @@ class ConversionEmitter:
         e = self.emitter
         e.comment(op)
         match op:
-            case t.Select():
+            case t.RegisterSelect():
                 self.select(op)
             case t.Exchange():
                 self.exchange(op)
@@ -75,7 +75,7 @@ class ConversionEmitter:
                 raise TypeError(f"no code for {op.name}")
 
     # -- registers ------------------------------------------------------------------------------------------------
-    def select(self, op: t.Select) -> None:
+    def select(self, op: t.RegisterSelect) -> None:
         """Register moves."""
         e, elements = self.emitter, op.elements.data
         storage, name = e.storages[op.source], e.names[op.source]

@@ -136,7 +136,7 @@ def _operation(
     match op:
         case tile.Constant():
             return literal(op.value.data, dtype), True
-        case tile.Scalar() | t.Predicate():
+        case tile.ScalarExpr() | t.Predicate():
             return integer(op.expr.expr), True
         case tile.Unary():
             row, x = op.fn.data.row, get(op.operands[0])

@@ -22,7 +22,7 @@ from tilewright.compiler.proofs.collapsed import certify_collapsed
 from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.proofs.rewritten import certify_rewritten
 from tilewright.compiler.proofs.steps import certify_steps
-from tilewright.compiler.recipe import Shape, declare_collapsed, declare_workspaces, recipe
+from tilewright.compiler.recipe import LaunchConfig, declare_collapsed, declare_workspaces, recipe
 from tilewright.compiler.requests import assume, interface
 from tilewright.compiler.timing import timed
 from tilewright.compiler.unsupported import UnsupportedClasses
@@ -197,7 +197,7 @@ def _validated(planned: PlannedKernel, assembled: Assembled) -> Validated:
     return checked
 
 
-def _image(kernel: _Kernel, shape: Shape) -> KernelImage:
+def _image(kernel: _Kernel, shape: LaunchConfig) -> KernelImage:
     planned, assembled = kernel.planned, kernel.assembled
     return KernelImage(
         symbol=kernel.emitted.entry,

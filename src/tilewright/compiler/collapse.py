@@ -16,7 +16,7 @@ from tilewright.compiler.proofs.collapsed import NotPointwiseError, dense, matri
 from tilewright.compiler.requests import Request, assumptions_of, tensors_of
 from tilewright.compiler.staging import residual
 from tilewright.schedule.extents import Structure, single_row
-from tilewright.schedule.facts import Facts, contiguous
+from tilewright.schedule.facts import CallFacts, contiguous
 from tilewright.tile import dialect as tile
 
 
@@ -27,7 +27,7 @@ class Collapse:
 
     choice: Mapping[str, int]
     extents: Mapping[str, Expr]
-    facts: Facts
+    facts: CallFacts
     predicate: Expr
 
 
@@ -42,7 +42,7 @@ def collapse(request: Request, kernel: tile.Kernel, structure: Structure) -> Col
     names = list(tensors_of(kernel))
     if choice is None or any(request.facts.of(name).unit_axis != 1 for name in names):
         return None
-    facts = Facts(tuple((name, contiguous(2)) for name in names), request.facts.index_bits)
+    facts = CallFacts(tuple((name, contiguous(2)) for name in names), request.facts.index_bits)
     extents = row_extents(rows, columns)
     needs = residual(assumptions_of(kernel, facts), extents)
     addresses = (

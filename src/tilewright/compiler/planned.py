@@ -16,7 +16,7 @@ from tilewright.compiler.verdicts import AccessVerdict, operand_verdicts, verdic
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.hw.target import TARGETS, Target
 from tilewright.schedule.conflicts import shared_uses
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.plan import Placement
 from tilewright.simulate.steps import LaunchStep, WorkspaceTensor
 from tilewright.tile import dialect as tile
@@ -34,7 +34,7 @@ class PlannedKernel:
     transport: transport.Kernel
     placement: Placement
     certificate: tuple[Obligation, ...]
-    facts: Facts
+    facts: CallFacts
     """Those of the arguments."""
     notes: tuple[str, ...] = ()
     later: Callable[[str], PlannedKernel] | None = None

@@ -36,7 +36,7 @@ from tilewright.lang.params import KernelFunction, KeywordParam, Param, TensorPa
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor
-from tilewright.schedule.facts import Facts, without_peers
+from tilewright.schedule.facts import CallFacts, without_peers
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP, operations, string
 
@@ -279,7 +279,7 @@ def _check(request: Request, body: Callable[..., None], name: str, rank: int, ar
     )
     signature = Signature.of({a.param.name: a.dtype for a in arguments})
     known = without_peers(request.facts)
-    facts = Facts(
+    facts = CallFacts(
         tuple((a.param.name, known.of(a.param.name) if a.item is None else staged_facts(a.item)) for a in arguments),
         index_bits=request.facts.index_bits,
     )

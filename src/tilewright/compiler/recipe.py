@@ -34,7 +34,7 @@ from tilewright.transport.parameters import Kind, Parameter, parameters_of
 
 
 @dataclass(frozen=True)
-class Shape:
+class LaunchConfig:
     """How many threads a kernel is launched with, and how much dynamic shared memory."""
 
     threads: int
@@ -46,7 +46,7 @@ class Shape:
 class Recipe:
     """What launches kernels in order: a shape for each, the steps, and bytes of each workspace."""
 
-    shapes: tuple[Shape, ...]
+    shapes: tuple[LaunchConfig, ...]
     steps: tuple[Step, ...]
     workspace: tuple[Expr, ...]
 
@@ -86,9 +86,9 @@ def declare_collapsed(kernel: transport.Kernel, extents: Mapping[str, Expr]) -> 
         kernel.attributes["collapsed"] = ArrayAttr(found)
 
 
-def _shape(kernel: transport.Kernel) -> Shape:
+def _shape(kernel: transport.Kernel) -> LaunchConfig:
     shared = 0 if kernel.shared_bytes is None else kernel.shared_bytes.data
-    return Shape(kernel.threads.data, (_cluster(kernel), 1, 1), shared)
+    return LaunchConfig(kernel.threads.data, (_cluster(kernel), 1, 1), shared)
 
 
 def _cluster(kernel: transport.Kernel) -> int:

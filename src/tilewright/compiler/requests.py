@@ -7,9 +7,9 @@ from typing import TypeAlias
 
 from xdsl.ir import BlockArgument
 
-from tilewright.artifact.schema import AccessMode, ArgumentBound, Artifact, ScalarParam, TensorParam
+from tilewright.artifact.schema import AccessMode, ArgumentBound, Artifact, ScalarArgument, TensorArgument
 from tilewright.base.expr import OWN, TRUE, Expr, Sym, conjuncts
-from tilewright.compiler.specialisation import Facts, Observed, Request, default_facts, observe_facts
+from tilewright.compiler.specialisation import CallFacts, Observed, Request, default_facts, observe_facts
 from tilewright.schedule.facts import offsets_fit, predicates
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
@@ -19,7 +19,7 @@ Limits: TypeAlias = tuple[tuple[Expr, int], ...]
 """Sizes of ``upto`` axes, by extent."""
 
 __all__ = [
-    "Facts",
+    "CallFacts",
     "Limits",
     "Observed",
     "Request",
@@ -39,7 +39,7 @@ def tensors_of(kernel: tile.Kernel) -> dict[str, tile.TensorType]:
     return {name: arg.type for name, arg in pairs if isinstance(arg.type, tile.TensorType)}
 
 
-def assumptions_of(kernel: tile.Kernel, facts: Facts, *, workspaces: bool = True) -> tuple[Expr, ...]:
+def assumptions_of(kernel: tile.Kernel, facts: CallFacts, *, workspaces: bool = True) -> tuple[Expr, ...]:
     """The predicates of the specialisation class, as the dispatcher will check them; with those about tensors in
     ``workspaces``, or without."""
     found: dict[Expr, None] = {}
@@ -94,12 +94,12 @@ def interface(request: Request, kernel: tile.Kernel, sizes: Limits = ()) -> Arti
     )
 
 
-def _parameter(name: str, arg: BlockArgument) -> TensorParam | ScalarParam:
+def _parameter(name: str, arg: BlockArgument) -> TensorArgument | ScalarArgument:
     if not isinstance(arg.type, tile.TensorType):
         assert isinstance(arg.type, tile.TileType)
-        return ScalarParam(name, arg.type.element.name)
+        return ScalarArgument(name, arg.type.element.name)
     users = [use.operation for use in arg.uses]
     reads = any(isinstance(op, tile.Load | tile.Gather | tile.AtomicReduce | tile.ScatterReduce) for op in users)
     writes = any(isinstance(op, tile.WRITES) for op in users)
     access = AccessMode.READ_WRITE if reads and writes else AccessMode.WRITE if writes else AccessMode.READ
-    return TensorParam(name, arg.type.element.name, tuple(d.expr for d in arg.type.dims), access)
+    return TensorArgument(name, arg.type.element.name, tuple(d.expr for d in arg.type.dims), access)

@@ -10,9 +10,9 @@ from tilewright.lang.fns import OutOfRange
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
-from tilewright.schedule.facts import Facts, Observed, contiguous, observe_facts
+from tilewright.schedule.facts import CallFacts, Observed, contiguous, observe_facts
 
-__all__ = ["Facts", "Observed", "Request", "default_facts", "observe_facts"]
+__all__ = ["CallFacts", "Observed", "Request", "default_facts", "observe_facts"]
 
 
 @dataclass(frozen=True)
@@ -24,7 +24,7 @@ class Request:
 
     function: KernelFunction
     signature: Signature
-    facts: Facts
+    facts: CallFacts
     target: Target
     schedule: Schedule
     debug: bool = False
@@ -41,6 +41,6 @@ class Request:
         return ", ".join(filter(None, (str(self.schedule), *extents)))
 
 
-def default_facts(function: KernelFunction) -> Facts:
+def default_facts(function: KernelFunction) -> CallFacts:
     """The class of row-major tensors with 16-byte aligned rows and 32-bit offsets."""
-    return Facts(tuple((t.name, contiguous(len(t.dims))) for t in function.tensors))
+    return CallFacts(tuple((t.name, contiguous(len(t.dims))) for t in function.tensors))

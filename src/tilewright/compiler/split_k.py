@@ -22,7 +22,7 @@ from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import TilewrightError, fail
 from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import choose_extents, probe
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.split_k import PARTS, NotSplitError, Split, split
 from tilewright.tile import dialect as tile
@@ -79,7 +79,7 @@ class SplitClass:
     def _own(self, items: Mapping[str, StagedTensor]) -> Request:
         """What the two kernels may assume: of the sums what their layout gives."""
         tensors = (*self.request.facts.tensors, *((name, staged_facts(item)) for name, item in items.items()))
-        return replace(self.request, facts=Facts(tensors, self.request.facts.index_bits))
+        return replace(self.request, facts=CallFacts(tensors, self.request.facts.index_bits))
 
     def _product(self, name: str, items: Mapping[str, StagedTensor]) -> PlannedKernel:
         own = self._own(items)

@@ -29,15 +29,15 @@ from tilewright.lang.params import KernelFunction, KeywordParam, TensorParam, au
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor
-from tilewright.legal.facts import Facts as Known
+from tilewright.legal.facts import Facts
 from tilewright.legal.wgmma import OperandRole
-from tilewright.schedule.facts import Facts, TensorFacts, without_peers
+from tilewright.schedule.facts import CallFacts, TensorFacts, without_peers
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, Analysis, source_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, tensor_name
 
 
-def staged_tensors(kernel: tile.Kernel, facts: Facts) -> tuple[StagedTensor, ...]:
+def staged_tensors(kernel: tile.Kernel, facts: CallFacts) -> tuple[StagedTensor, ...]:
     """The tensors whose tiles would reach wgmma through tensor copies if only they lay otherwise in memory."""
     uses: dict[str, list[tuple[tile.Load, SSAValue, OperandRole]]] = {}
     for load, value, role in _operands(kernel):
@@ -87,7 +87,7 @@ def staged_facts(item: StagedTensor) -> TensorFacts:
     return TensorFacts(item.unit_axis, MAX_VECTOR_BYTES)
 
 
-def with_staged(facts: Facts, found: Sequence[StagedTensor]) -> Facts:
+def with_staged(facts: CallFacts, found: Sequence[StagedTensor]) -> CallFacts:
     """The facts of a kernel that reads these tensors from their copies."""
     own = {s.name: staged_facts(s) for s in found}
     kept = ((name, replace(known, peer="") if known.peer in own else known) for name, known in facts.tensors)
@@ -125,7 +125,7 @@ def copy_request(request: Request, item: StagedTensor) -> Request:
     static = {n: v for n, v in request.signature.static if n in param.dims}
     signature = Signature.of(dict.fromkeys((item.name, item.copy_name), item.element), static=static)
     source = without_peers(request.facts).of(item.name)
-    facts = Facts(((item.name, source), (item.copy_name, staged_facts(item))), index_bits=request.facts.index_bits)
+    facts = CallFacts(((item.name, source), (item.copy_name, staged_facts(item))), index_bits=request.facts.index_bits)
     return Request(function, signature, facts, request.target, Schedule())
 
 
@@ -135,7 +135,7 @@ def residual(assumptions: Iterable[Expr], binding: Mapping[str, Expr]) -> Expr:
     from the workspace's layout and alignment is proved here and left out."""
     bound = [a.substitute(binding) for a in assumptions if not binding.keys().isdisjoint(a.symbols)]
     symbols = set[str]().union(*(a.symbols for a in bound))
-    known = Known(
+    known = Facts(
         bounds={name: (0, None) for name in symbols if "." not in name},
         divisors={name: WORKSPACE_ALIGN_BYTES for name in symbols if name.startswith(own("workspace"))},
     )

@@ -39,7 +39,7 @@ from tilewright.hw.spaces import WARP_THREADS
 from tilewright.hw.target import Target
 from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.legal.wgmma import OperandRole
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.operands import COLUMNS, Analysis, ThreadCopiedOperand, source_of
 from tilewright.schedule.plan import loaded_of, symbols_of
 from tilewright.tile import dialect as tile
@@ -51,7 +51,7 @@ _FEMTO = 10**15
 _SAMPLE_BYTES = 10**6
 
 
-def pays(kernel: tile.Kernel, facts: Facts, found: Sequence[StagedTensor], target: Target) -> Expr:
+def pays(kernel: tile.Kernel, facts: CallFacts, found: Sequence[StagedTensor], target: Target) -> Expr:
     """Whether copying ``found`` first takes less time; prices in femtoseconds."""
     per_cycle = round(_FEMTO / target.clock_hz)
     waves = ceildiv(_product(extent.expr for extent in kernel.grid), target.sm_count)
@@ -103,7 +103,7 @@ class _Block:
         return max(slot + copies, self.multiplied) + by_hand
 
 
-def _blocks(kernel: tile.Kernel, facts: Facts) -> Iterator[_Block]:
+def _blocks(kernel: tile.Kernel, facts: CallFacts) -> Iterator[_Block]:
     """The blocks of a kernel that multiply."""
     analysis = Analysis(kernel, facts, 1)
     dots = [op for op in kernel.walk() if isinstance(op, tile.Dot)]

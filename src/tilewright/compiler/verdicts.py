@@ -20,7 +20,7 @@ from tilewright.legal import tma
 from tilewright.legal.remedy import Change, Remedy
 from tilewright.legal.repairs import legalise
 from tilewright.legal.tma import TensorMapPlan
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.operands import SWIZZLES, legal_facts, source_of, tile_access
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, line_of, tensor_name
@@ -108,7 +108,7 @@ def _microseconds(repair: Repair[Remedy]) -> str:
 
 
 def verdicts(
-    kernel: tile.Kernel, lowered: t.Kernel, facts: Facts, staged: Collection[str], target: Target
+    kernel: tile.Kernel, lowered: t.Kernel, facts: CallFacts, staged: Collection[str], target: Target
 ) -> tuple[AccessVerdict, ...]:
     """A verdict for each access of ``kernel`` in order; ``facts`` are those of the arguments, ``staged`` the tensors
     that it reads from a workspace."""

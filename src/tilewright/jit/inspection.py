@@ -63,7 +63,7 @@ class Case:
 
 
 @dataclass(frozen=True)
-class TensorArgument:
+class InspectedTensor:
     """A tensor argument as text: ``f32``, ``64 x 1000``; ``size_bytes`` of all its elements."""
 
     name: str
@@ -148,7 +148,7 @@ class Inspection:
     name: str
     place: str
     source: str
-    arguments: tuple[TensorArgument, ...]
+    arguments: tuple[InspectedTensor, ...]
     predicate: Expr
     notes: tuple[str, ...]
     maps: tuple[TileMap, ...]
@@ -213,7 +213,7 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
         place=f"{case.kernel.where.file}:{case.kernel.where.line}" if case.kernel.where else "",
         source=source_of(case.kernel),
         arguments=tuple(
-            TensorArgument(n, d.dtype.name, d.shape, prod(d.shape) * d.dtype.bytes) for n, d in described.items()
+            InspectedTensor(n, d.dtype.name, d.shape, prod(d.shape) * d.dtype.bytes) for n, d in described.items()
         ),
         predicate=planned.predicate,
         notes=(*artifact.variants[0].plan.splitlines(), *again),

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from tilewright.runtime import Program
     from tilewright.runtime.allocator import Allocator
     from tilewright.runtime.program import Match
-    from tilewright.schedule.facts import Facts
+    from tilewright.schedule.facts import CallFacts
 
 _DEFAULT_SCHEDULE = Schedule()
 _UNSEEN: Any = object()
@@ -87,7 +87,7 @@ class Kernel:
         dtypes: Mapping[str, DType | str] | None = None,
         static: Mapping[str, int] | None = None,
         schedule: Schedule | None = None,
-        facts: Facts | None = None,
+        facts: CallFacts | None = None,
         debug: bool = False,
         **keywords: Hashable,
     ) -> Artifact:
@@ -116,7 +116,7 @@ class Kernel:
         target: str | Target = SM90A,
         *,
         dtypes: Mapping[str, DType | str],
-        facts: Facts | None = None,
+        facts: CallFacts | None = None,
         absent: Collection[str] = (),
         **keywords: Hashable,
     ) -> tuple[str, bool]:
@@ -142,7 +142,7 @@ class Kernel:
         dtypes: Mapping[str, DType | str] | None = None,
         static: Mapping[str, int] | None = None,
         schedule: Schedule | None = None,
-        facts: Facts | None = None,
+        facts: CallFacts | None = None,
         **keywords: Hashable,
     ) -> str:
         """The plan in words; takes the arguments of ``compile``."""
@@ -189,14 +189,14 @@ class Kernel:
         dtypes: Mapping[str, DType | str] | None,
         static: Mapping[str, int] | None,
         schedule: Schedule | None,
-        facts: Facts | None,
+        facts: CallFacts | None,
         keywords: Mapping[str, Hashable],
     ) -> Request:
         options: tuple[tuple[str, object, type], ...] = (
             ("dtypes", dtypes, Mapping),
             ("static", static, Mapping),
             ("schedule", schedule, Schedule),
-            ("facts", facts, rooms.specialisation.Facts),
+            ("facts", facts, rooms.specialisation.CallFacts),
         )
         for name, value, kind in options:
             if value is not None and not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
@@ -434,7 +434,7 @@ class Kernel:
         target: Target,
         dtypes: Mapping[str, DType],
         keywords: Mapping[str, Hashable],
-        facts: Facts | None = None,
+        facts: CallFacts | None = None,
         static: Mapping[str, int] | None = None,
         schedule: Schedule | None = None,
     ) -> Request:

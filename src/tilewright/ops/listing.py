@@ -25,7 +25,7 @@ from tilewright.ops.kernels import (
 )
 
 if TYPE_CHECKING:
-    from tilewright.compiler.specialisation import Facts
+    from tilewright.compiler.specialisation import CallFacts
 
 Shape = tuple[tuple[str, int], ...]
 """Extents by dimension, in order."""
@@ -59,7 +59,7 @@ class Ready:
         return {tensor.name: self.dtype for tensor in self.tensors} | dict(self.others)
 
     @property
-    def facts(self) -> Facts:
+    def facts(self) -> CallFacts:
         """What a call with such tensors, each allocated for itself, observes."""
         observed = rooms.specialisation.Observed
         extents = dict(self.extents)

@@ -19,16 +19,16 @@ from tilewright.ops.gradients import Backward, Gradients
 from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, torch, wants_gradient
 from tilewright.ops.signature import REQUIRED, OpSignature, read_signature
 
-_REGISTERED: dict[str, tuple[Op, Any]] = {}
+_REGISTERED: dict[str, tuple[TorchOp, Any]] = {}
 """Each operator and its library by its name, so that a cell of a notebook may define it again."""
 
 
-def operators() -> tuple[Op, ...]:
+def operators() -> tuple[TorchOp, ...]:
     """All that were made so far."""
     return tuple(op for op, _ in _REGISTERED.values())
 
 
-class Op:
+class TorchOp:
     """An operator of PyTorch. ``op(x, w, eps=1e-5)`` returns its results, ``op(x, w, out=y)`` writes them into ``y``.
 
     ``overload`` and ``out_overload`` are what ``torch.ops`` has of it.
@@ -39,7 +39,7 @@ class Op:
         name: str,
         signature: OpSignature,
         fallback: Fallback | None,
-        operators: tuple[Op, ...] = (),
+        operators: tuple[TorchOp, ...] = (),
         function: Backward | None = None,
     ) -> None:
         self.name = name
@@ -271,7 +271,7 @@ def _changed(tensors: tuple[Tensor, ...]) -> None:
 
 
 @overload
-def op(kernel: Kernel) -> Op: ...
+def op(kernel: Kernel) -> TorchOp: ...
 @overload
 def op(
     *,
@@ -281,7 +281,7 @@ def op(
     dtypes: Mapping[str, DType | str] | None = ...,
     backward: Any = ...,
     fallback: Fallback | None = ...,
-) -> Callable[[Kernel], Op]: ...
+) -> Callable[[Kernel], TorchOp]: ...
 def op(
     kernel: Kernel | None = None,
     *,
@@ -291,7 +291,7 @@ def op(
     dtypes: Mapping[str, DType | str] | None = None,
     backward: Any = None,
     fallback: Fallback | None = None,
-) -> Op | Callable[[Kernel], Op]:
+) -> TorchOp | Callable[[Kernel], TorchOp]:
     """Make a kernel an operator of PyTorch: ``y = op(x, w)``, also under autograd and ``torch.compile``.
 
     - ``outputs``: names of the tensors it returns; without, those that the body writes and never reads, optional ones
@@ -308,13 +308,13 @@ def op(
     Raises JIT009 for what has no schema or must be declared.
     """
 
-    def decorate(kernel: Kernel) -> Op:
+    def decorate(kernel: Kernel) -> TorchOp:
         if not isinstance(kernel, Kernel):  # pyright: ignore[reportUnnecessaryIsInstance]
             fail("JIT009", found=f"a {type(kernel).__name__}", required="a kernel: write @tw.op above @tw.kernel")
         signature = read_signature(kernel, outputs, mutates, dtypes or {})
         called = name or f"tilewright_ops::{kernel.fn.__module__}_{kernel.fn.__qualname__}"
         operators, function = _backward(backward)
-        return Op(_identifier(called), signature, fallback, operators, function)
+        return TorchOp(_identifier(called), signature, fallback, operators, function)
 
     return decorate if kernel is None else decorate(kernel)
 
@@ -325,10 +325,10 @@ def _identifier(name: str) -> str:
     return f"{namespace or 'tilewright_ops'}::{clean}"
 
 
-def _backward(given: Any) -> tuple[tuple[Op, ...], Backward | None]:
+def _backward(given: Any) -> tuple[tuple[TorchOp, ...], Backward | None]:
     """A backward as operators, which its kernels become, or as a function."""
     parts = as_tuple(given)
-    if all(isinstance(part, Kernel | Op) for part in parts):
+    if all(isinstance(part, Kernel | TorchOp) for part in parts):
         return tuple(op(part) if isinstance(part, Kernel) else part for part in parts), None
     if not callable(given):
         fail("JIT009", found=f"backward={given!r}", required="kernels, operators, or one function")

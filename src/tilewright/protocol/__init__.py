@@ -9,12 +9,12 @@ from __future__ import annotations
 from tilewright.protocol.build import Build, PipelineHandle, RoleBuilder
 from tilewright.protocol.lint import lints
 from tilewright.protocol.model import (
-    Barrier,
     Buffer,
     By,
     GlobalCounter,
     If,
     Loop,
+    MbarrierArray,
     Node,
     Pipeline,
     Protocol,
@@ -30,13 +30,13 @@ from tilewright.protocol.text import from_text, to_text
 from tilewright.protocol.validate import problems
 
 __all__ = [
-    "Barrier",
     "Buffer",
     "Build",
     "By",
     "GlobalCounter",
     "If",
     "Loop",
+    "MbarrierArray",
     "Node",
     "Op",
     "Pipeline",

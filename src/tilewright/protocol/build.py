@@ -28,12 +28,12 @@ from tilewright.diag import Location
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.model import (
-    Barrier,
     Buffer,
     By,
     GlobalCounter,
     If,
     Loop,
+    MbarrierArray,
     Node,
     Pipeline,
     Protocol,
@@ -65,7 +65,7 @@ class BufferHandle:
 class BarrierHandle:
     """A declared mbarrier array; ``full[i]`` is its i-th slot in the executing CTA."""
 
-    barrier: Barrier
+    barrier: MbarrierArray
 
     def __getitem__(self, index: ExprLike) -> ops.Slot:
         return ops.Slot(self.barrier.name, expr(index))
@@ -212,7 +212,7 @@ class Build:
     resident: int = 1
     _roles: list[RoleBuilder] = field(default_factory=list[RoleBuilder])
     _buffers: list[Buffer] = field(default_factory=list[Buffer])
-    _barriers: list[Barrier] = field(default_factory=list[Barrier])
+    _barriers: list[MbarrierArray] = field(default_factory=list[MbarrierArray])
     _symbols: list[Symbol] = field(default_factory=list[Symbol])
     _counters: list[GlobalCounter] = field(default_factory=list[GlobalCounter])
 
@@ -235,7 +235,7 @@ class Build:
 
     def mbarrier(self, name: str, slots: int = 1, count: int = 1) -> BarrierHandle:
         """An array of mbarriers."""
-        self._barriers.append(Barrier(name, slots, count))
+        self._barriers.append(MbarrierArray(name, slots, count))
         return BarrierHandle(self._barriers[-1])
 
     def counter(self, name: str, slots: int = 1, reset: bool = False) -> CounterHandle:

@@ -98,7 +98,7 @@ class Buffer:
 
 
 @dataclass(frozen=True)
-class Barrier:
+class MbarrierArray:
     """An array of mbarriers in shared memory, each initialised with ``count`` arrivals."""
 
     name: str
@@ -174,7 +174,7 @@ class Protocol:
     name: str
     roles: tuple[Role, ...]
     buffers: tuple[Buffer, ...] = ()
-    barriers: tuple[Barrier, ...] = ()
+    barriers: tuple[MbarrierArray, ...] = ()
     symbols: tuple[Symbol, ...] = ()
     cluster: int = 1
     registers_per_thread: int = 168
@@ -198,7 +198,7 @@ class Protocol:
         """The buffer ``name``."""
         return next(b for b in self.buffers if b.name == name)
 
-    def barrier(self, name: str) -> Barrier:
+    def barrier(self, name: str) -> MbarrierArray:
         """The barrier array ``name``."""
         return next(b for b in self.barriers if b.name == name)
 

@@ -20,7 +20,7 @@ from tilewright.base.expr import Expr
 from tilewright.base.once import once
 from tilewright.protocol import ops
 from tilewright.protocol.edit import rewritten
-from tilewright.protocol.model import Barrier, Pipeline, Protocol, Step
+from tilewright.protocol.model import MbarrierArray, Pipeline, Protocol, Step
 from tilewright.protocol.rewrite import with_operands
 
 
@@ -99,10 +99,10 @@ class Pipelines:
         return ops.Slot(barrier, slot_of(use, self.of_barrier[barrier].stages), cta)
 
 
-def barriers_of(pipeline: Pipeline) -> tuple[Barrier, Barrier]:
+def barriers_of(pipeline: Pipeline) -> tuple[MbarrierArray, MbarrierArray]:
     """The arrays of mbarriers that a pipeline declares: full and empty."""
-    full = Barrier(pipeline.full_name, pipeline.stages, pipeline.producers)
-    return full, Barrier(pipeline.empty_name, pipeline.stages, pipeline.consumers)
+    full = MbarrierArray(pipeline.full_name, pipeline.stages, pipeline.producers)
+    return full, MbarrierArray(pipeline.empty_name, pipeline.stages, pipeline.consumers)
 
 
 def expand(protocol: Protocol) -> Protocol:

@@ -16,7 +16,7 @@ from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Await, Signal
-from tilewright.protocol.model import Barrier, Buffer, Node, Pipeline, Protocol, Step, steps, with_bodies
+from tilewright.protocol.model import Buffer, MbarrierArray, Node, Pipeline, Protocol, Step, steps, with_bodies
 from tilewright.protocol.pipelines import Pipelines, barriers_of
 from tilewright.protocol.rewrite import with_operands
 
@@ -129,7 +129,7 @@ def _whole_laps(phase: Phase, slots: int) -> set[int]:
     return set() if rest else {laps % 2}
 
 
-def _paired(full: Barrier, empty: Barrier, users: Mapping[str, _Users]) -> bool:
+def _paired(full: MbarrierArray, empty: MbarrierArray, users: Mapping[str, _Users]) -> bool:
     """Whether producers wait for ``empty`` and fill, and consumers wait for ``full`` and release."""
     filled, freed = users[full.name], users[empty.name]
     directed = _stem(full, empty) != "" or (filled.laps == {0} and freed.laps == {1})
@@ -137,19 +137,19 @@ def _paired(full: Barrier, empty: Barrier, users: Mapping[str, _Users]) -> bool:
     return full is not empty and full.slots == empty.slots and directed and bool(to_and_fro)
 
 
-def _stem(full: Barrier, empty: Barrier) -> str:
+def _stem(full: MbarrierArray, empty: MbarrierArray) -> str:
     """What both names begin with, if they end as those of a pipeline do."""
     stem = full.name.removesuffix("_full")
     return stem if stem != full.name and empty.name == f"{stem}_empty" else ""
 
 
-def _pipeline(full: Barrier, empty: Barrier, data: tuple[str, ...]) -> Pipeline:
+def _pipeline(full: MbarrierArray, empty: MbarrierArray, data: tuple[str, ...]) -> Pipeline:
     stem = _stem(full, empty)
     named = {} if stem else {"full": full.name, "empty": empty.name}
     return Pipeline(stem or f"{full.name}_{empty.name}", full.slots, data, full.count, empty.count, **named)
 
 
-def _filled(protocol: Protocol, full: Barrier, empty: Barrier) -> Iterator[Buffer]:
+def _filled(protocol: Protocol, full: MbarrierArray, empty: MbarrierArray) -> Iterator[Buffer]:
     """The buffers whose stages are written by copies that complete on ``full``, or by threads whose last wait before
     was for ``empty``."""
     filled: set[str] = set()

@@ -38,12 +38,12 @@ from tilewright.base.expr import Const, Expr, ExprError, marked, parse, unmarked
 from tilewright.diag import fail
 from tilewright.protocol import ops
 from tilewright.protocol.model import (
-    Barrier,
     Buffer,
     By,
     GlobalCounter,
     If,
     Loop,
+    MbarrierArray,
     Node,
     Pipeline,
     Protocol,
@@ -86,7 +86,7 @@ def _lines(p: Protocol) -> Iterator[str]:
         rest = f", swizzle={b.swizzle})" if b.swizzle else ")"
         yield f'buffer("{b.name}", "{b.space.value}", {b.size}, offset={b.offset}, initialised={b.initialised}{rest}'
     for b in p.barriers:
-        yield "mbarrier" + _value(b).removeprefix("Barrier")
+        yield "mbarrier" + _value(b).removeprefix("MbarrierArray")
     for counter in p.global_counters:
         yield "counter" + _value(counter).removeprefix("GlobalCounter")
     for pipeline in p.pipelines:
@@ -188,7 +188,7 @@ class _Reader:
         head: dict[str, Any] = {}
         symbols: list[Symbol] = []
         buffers: list[Buffer] = []
-        barriers: list[Barrier] = []
+        barriers: list[MbarrierArray] = []
         pipelines: list[Pipeline] = []
         counters: list[GlobalCounter] = []
         roles: list[Role] = []
@@ -203,7 +203,7 @@ class _Reader:
                 case ast.Expr(value=ast.Call(func=ast.Name(id="symbol")) as call):
                     symbols.append(self.call(call, Symbol))
                 case ast.Expr(value=ast.Call(func=ast.Name(id="mbarrier")) as call):
-                    barriers.append(self.call(call, Barrier))
+                    barriers.append(self.call(call, MbarrierArray))
                     self.barriers.add(barriers[-1].name)
                 case ast.Expr(value=ast.Call(func=ast.Name(id="counter")) as call):
                     counters.append(self.call(call, GlobalCounter))

@@ -11,7 +11,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 
-from tilewright.artifact.schema import MAX_EXTENT, Artifact, TensorParam
+from tilewright.artifact.schema import MAX_EXTENT, Artifact, TensorArgument
 from tilewright.base.expr import Const, Expr, ExprError, symbol_plus
 from tilewright.diag import fail
 from tilewright.runtime.arguments import Described
@@ -66,7 +66,7 @@ def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[
     env: dict[str, int] = dict(scalars)
     owners: dict[str, str] = {}
     for parameter in artifact.parameters:
-        if isinstance(parameter, TensorParam):
+        if isinstance(parameter, TensorArgument):
             _bind_tensor(parameter, tensors[parameter.name], env, owners)
     for bound in artifact.bounds:
         if env[bound.symbol] > bound.limit:
@@ -120,7 +120,7 @@ def aliasing(artifact: Artifact, tensors: Mapping[str, Described]) -> Aliasing:
     return Aliasing(tuple(p.name for p in parameters), prints, pairs)
 
 
-def _bind_tensor(parameter: TensorParam, tensor: Described, env: dict[str, int], owners: dict[str, str]) -> None:
+def _bind_tensor(parameter: TensorArgument, tensor: Described, env: dict[str, int], owners: dict[str, str]) -> None:
     name = parameter.name
     declared = f"{name}: [{', '.join(map(str, parameter.dims))}]"
     if len(tensor.shape) != parameter.rank:
@@ -154,7 +154,7 @@ def _disagreement(symbol: str, env: Mapping[str, int], owners: Mapping[str, str]
     return f"{symbol} = {env[symbol]} ({owners.get(symbol, 'a scalar')}) and {symbol} = {extent} ({place})"
 
 
-def _check_output(parameter: TensorParam, tensor: Described) -> None:
+def _check_output(parameter: TensorArgument, tensor: Described) -> None:
     if tensor.read_only:
         fail("RUN019", found=f"{parameter.name} is read-only", required="memory that may be written")
     if overlaps_itself(_footprint(tensor)):

@@ -19,8 +19,8 @@ from tilewright.artifact.schema import (
     Launch,
     Parameter,
     Step,
+    TensorArgument,
     TensorMapArg,
-    TensorParam,
     TensorPointer,
     WorkspacePointer,
 )
@@ -31,7 +31,7 @@ from tilewright.runtime.scalars import CallScalar, in_call
 
 def call_scalar(artifact: Artifact, parameter: Parameter) -> CallScalar | None:
     """How to pass a scalar that is only handed to kernels; None for one that decides something (or a tensor)."""
-    if isinstance(parameter, TensorParam) or parameter.dtype == "bool":
+    if isinstance(parameter, TensorArgument) or parameter.dtype == "bool":
         return None
     if parameter.dtype in FLOAT_SCALARS:
         return in_call(parameter)

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, NoReturn, cast
 
 from tilewright.artifact import bundle
-from tilewright.artifact.schema import Artifact, KernelImage, ScalarParam, TensorParam, Variant
+from tilewright.artifact.schema import Artifact, KernelImage, ScalarArgument, TensorArgument, Variant
 from tilewright.artifact.validate import validate
 from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
@@ -86,11 +86,11 @@ class Program:
         self._tensors = [
             (i, p.name, address_modulus(artifact, p.name))
             for i, p in enumerate(parameters)
-            if isinstance(p, TensorParam)
+            if isinstance(p, TensorArgument)
         ]
         self._places = [(i, modulus) for i, _, modulus in self._tensors]
         self._pick = _picker([i for i, _ in self._places])
-        scalars = [(i, p) for i, p in enumerate(parameters) if isinstance(p, ScalarParam)]
+        scalars = [(i, p) for i, p in enumerate(parameters) if isinstance(p, ScalarArgument)]
         self._changing = [(i, s) for i, p in scalars if (s := call_scalar(artifact, p)) is not None]
         self._call_scalars = tuple(s for _, s in self._changing)
         changing = {i for i, _ in self._changing}

@@ -7,7 +7,7 @@ import struct
 from dataclasses import dataclass
 from typing import NoReturn, cast
 
-from tilewright.artifact.schema import ScalarParam
+from tilewright.artifact.schema import ScalarArgument
 from tilewright.base.number import number_of
 from tilewright.diag import fail, shown
 
@@ -19,7 +19,7 @@ class CallScalar:
     ``format`` packs it into 8 bytes. A value of exactly the type ``plain`` in [-limit, limit) is packed as it is.
     """
 
-    parameter: ScalarParam
+    parameter: ScalarArgument
     format: str
     plain: type | None
     limit: float
@@ -29,7 +29,7 @@ class CallScalar:
         return self.parameter.name
 
 
-def in_call(parameter: ScalarParam) -> CallScalar:
+def in_call(parameter: ScalarArgument) -> CallScalar:
     """How ``parameter`` is passed on without being part of a plan."""
     match parameter.dtype:
         case "i32":
@@ -63,7 +63,7 @@ _INT_RANGE = {
 }
 
 
-def int_scalar(parameter: ScalarParam, value: object) -> int:
+def int_scalar(parameter: ScalarArgument, value: object) -> int:
     """The value of an integer parameter; RUN016 for another type or beyond its range."""
     number = int(value) if isinstance(value, bool) else number_of(value)
     if not isinstance(number, int):
@@ -74,7 +74,7 @@ def int_scalar(parameter: ScalarParam, value: object) -> int:
     return number
 
 
-def float_scalar(parameter: ScalarParam, value: object) -> float:
+def float_scalar(parameter: ScalarArgument, value: object) -> float:
     """The value of a floating parameter; RUN016 for another type. A GPU tensor is refused: reading it would wait."""
     number = int(value) if isinstance(value, bool) else number_of(value)
     try:
@@ -83,7 +83,7 @@ def float_scalar(parameter: ScalarParam, value: object) -> float:
         _refuse_scalar(parameter, value, "a number")
 
 
-def _refuse_scalar(parameter: ScalarParam, value: object, required: str) -> NoReturn:
+def _refuse_scalar(parameter: ScalarArgument, value: object, required: str) -> NoReturn:
     fail(
         "RUN016",
         found=f"{parameter.name} = {shown(value)} of type {type(value).__name__}",

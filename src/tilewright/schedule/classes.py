@@ -122,9 +122,9 @@ def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]
             for i, index in enumerate(op.operands):
                 if index in op.indices:
                     yield i, [((index, d), (op.moved, d)) for d in range(rank_of(index))]
-        case tile.Fragment() | tile.Read():
+        case tile.FragmentInit() | tile.FragmentRead():
             yield 0, [((op.operands[0], d), (op.results[0], d)) for d in range(rank_of(op.results[0]))]
-        case tile.Write():
+        case tile.FragmentWrite():
             yield 1, [((op.value, d), (op.frag, d)) for d in range(rank_of(op.value))]
         case tile.Expand():
             kept = [d for d in range(rank_of(op.results[0])) if d not in {p.data for p in op.positions}]

@@ -14,7 +14,7 @@ from tilewright.base.expr import FALSE, TRUE, Expr
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.distribute import floor_power
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import Access, Indirect, contiguous_along, is_tile, moved, spans_of
 
@@ -79,7 +79,7 @@ class Structure:
     boundaries. Tiles along them start up to that many elements before the row (``schedule.skew``)."""
 
 
-def unaligned_ends(kernel: tile.Kernel, facts: Facts) -> dict[Expr, int]:
+def unaligned_ends(kernel: tile.Kernel, facts: CallFacts) -> dict[Expr, int]:
     """The extents of rows that do not start at multiples of 16 bytes, with the elements between two of those."""
     found: dict[Expr, int] = {}
     for arg in kernel.body.block.args:
@@ -126,7 +126,7 @@ def single_row(structure: Structure, columns: Expr) -> dict[str, int] | None:
     return {**dict.fromkeys(structure.autos, 1), along[0]: floor_power(_TILE_BYTES // structure.element_bytes)}
 
 
-def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], facts: Facts) -> Structure:
+def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], facts: CallFacts) -> Structure:
     """Finds out which axes each auto sizes, from two traces."""
     if not autos:
         return Structure({}, (), 1, False, {})
@@ -225,7 +225,7 @@ def _share(
     return result
 
 
-def _unit_classes(kernel: tile.Kernel, classes: Classes, facts: Facts, owners: Mapping[object, str]) -> set[object]:
+def _unit_classes(kernel: tile.Kernel, classes: Classes, facts: CallFacts, owners: Mapping[object, str]) -> set[object]:
     """Classes along which a tensor is contiguous that makes up a good part of the traffic."""
     found: list[tuple[int, object]] = []
     for op in kernel.walk():

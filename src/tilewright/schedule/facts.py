@@ -38,14 +38,14 @@ class TensorFacts:
 
 
 @dataclass(frozen=True)
-class Facts:
-    """Facts of one call: a ``TensorFacts`` per tensor name, and the width of element offsets in bits (32 or 64)."""
+class CallFacts:
+    """CallFacts of one call: a ``TensorFacts`` per tensor name, and the width of element offsets in bits (32 or 64)."""
 
     tensors: tuple[tuple[str, TensorFacts], ...]
     index_bits: int = 32
 
     def of(self, name: str) -> TensorFacts:
-        """Facts of tensor ``name``."""
+        """CallFacts of tensor ``name``."""
         return dict(self.tensors)[name]
 
 
@@ -82,7 +82,7 @@ class Observed:
         return not any(d % MAX_VECTOR_BYTES for d in (self.address - other.address, *moved))
 
 
-def observe_facts(tensors: Mapping[str, Observed]) -> Facts:
+def observe_facts(tensors: Mapping[str, Observed]) -> CallFacts:
     """The specialisation class that arguments belong to."""
     found: dict[str, TensorFacts] = {}
     for name, tensor in tensors.items():
@@ -94,11 +94,11 @@ def observe_facts(tensors: Mapping[str, Observed]) -> Facts:
         )
         found[name] = own if own.align_bytes == MAX_VECTOR_BYTES else replace(own, peer=next(alike, ""))
     wide = any(t.reach >= 2**31 for t in tensors.values())
-    return Facts(tuple(found.items()), 64 if wide else 32)
+    return CallFacts(tuple(found.items()), 64 if wide else 32)
 
 
 def contiguous(rank: int) -> TensorFacts:
-    """Facts of a freshly allocated row-major tensor whose rows start 16-byte aligned."""
+    """CallFacts of a freshly allocated row-major tensor whose rows start 16-byte aligned."""
     return TensorFacts(rank - 1 if rank else None, MAX_VECTOR_BYTES)
 
 
@@ -134,6 +134,6 @@ def offsets_fit(name: str, dims: tuple[Expr, ...]) -> Expr:
     return reach < expr(1 << 31)
 
 
-def without_peers(facts: Facts) -> Facts:
+def without_peers(facts: CallFacts) -> CallFacts:
     """The facts of kernels that don't compare the rows of tensors."""
     return replace(facts, tensors=tuple((name, replace(own, peer="")) for name, own in facts.tensors))

@@ -30,7 +30,7 @@ class LoopLowering(MoveLowering):
         """Lowers all ops of a block; ``split``: bodies are split further by domains."""
         raise NotImplementedError
 
-    def fragment(self, op: tile.Fragment) -> None:
+    def fragment(self, op: tile.FragmentInit) -> None:
         result = op.results[0]
         axes = self.axes_of[result]
         builder = self.mapping(axes, op.init)
@@ -39,7 +39,7 @@ class LoopLowering(MoveLowering):
         self.finish(builder, [value], [buffer], op, spans_of(result), constant=False)
         self.scope.buffers[result] = Buffered(buffer, axes)
 
-    def write(self, op: tile.Write) -> None:
+    def write(self, op: tile.FragmentWrite) -> None:
         fragment, value = op.frag, op.value
         target = self.scope.buffers[fragment]
         self.snapshot([fragment], op)
@@ -64,7 +64,7 @@ class LoopLowering(MoveLowering):
             buffer = self.scope.buffers[fragment]
             for use in list(fragment.uses):
                 read = use.operation
-                if not isinstance(read, tile.Read) or read in inner or self.order[read] > self.order[op]:
+                if not isinstance(read, tile.FragmentRead) or read in inner or self.order[read] > self.order[op]:
                     continue
                 if self.scope.buffers.get(read.results[0]) != buffer:
                     continue
@@ -112,10 +112,10 @@ class LoopLowering(MoveLowering):
         self.emit(t.Bind(op.symbol.data, given, None if op.most is None else op.most.expr), op)
 
     def stream(self, op: tile.Stream, *, split: bool) -> None:
-        written = dict.fromkeys(w.frag for w in op.walk() if isinstance(w, tile.Write))
+        written = dict.fromkeys(w.frag for w in op.walk() if isinstance(w, tile.FragmentWrite))
         self.snapshot([f for f in written if f in self.scope.buffers], op)
         self.hoist(op)
-        sunk = {w: r for w in op.body.block.ops if isinstance(w, tile.Write) and (r := sinkable(w, op))}
+        sunk = {w: r for w in op.body.block.ops if isinstance(w, tile.FragmentWrite) and (r := sinkable(w, op))}
         for reduction in sunk.values():
             self.partials[reduction] = Reduction(self, reduction).begin()
         self.sunk |= sunk.keys()
@@ -124,7 +124,7 @@ class LoopLowering(MoveLowering):
             self.combine(write, Reduction(self, reduction))
         self.sunk -= sunk.keys()
 
-    def combine(self, write: tile.Write, reduction: Reduction) -> None:
+    def combine(self, write: tile.FragmentWrite, reduction: Reduction) -> None:
         """After a stream: the threads' partial results are reduced and added to the fragment."""
         total = reduction.across(reduction.end(self.partials.pop(reduction.op)))[-1]
         target = self.scope.buffers[write.frag]
@@ -182,7 +182,7 @@ class LoopLowering(MoveLowering):
         op = value.owner
         if not isinstance(op, Operation):
             return True
-        if isinstance(op, tile.Constant | tile.Scalar | tile.Index):
+        if isinstance(op, tile.Constant | tile.ScalarExpr | tile.Index):
             return True
         return isinstance(op, tile.Expand | tile.Broadcast | tile.Transpose) and self.trivial(op.operands[0])
 
@@ -190,7 +190,7 @@ class LoopLowering(MoveLowering):
 _FOLDS = {"sum": "add", "max": "max", "min": "min"}
 
 
-def sinkable(write: tile.Write, stream: tile.Stream) -> tile.Reduce | None:
+def sinkable(write: tile.FragmentWrite, stream: tile.Stream) -> tile.Reduce | None:
     """The reduction that a stream only accumulates: ``f += x.sum(axis)``, with f untouched otherwise in its body.
 
     Its lanes and warps are then reduced once, after the stream. (The order of sums is free under every policy.)
@@ -200,7 +200,7 @@ def sinkable(write: tile.Write, stream: tile.Stream) -> tile.Reduce | None:
         return None
     uses = [u.operation for u in write.frag.uses if stream.is_ancestor(u.operation)]
     for read, value in ((update.a.owner, update.b.owner), (update.b.owner, update.a.owner)):
-        if not isinstance(read, tile.Read) or not isinstance(value, tile.Reduce) or read.frag != write.frag:
+        if not isinstance(read, tile.FragmentRead) or not isinstance(value, tile.Reduce) or read.frag != write.frag:
             continue
         alone = set(uses) == {write, read} and all(len(list(o.results[0].uses)) == 1 for o in (read, value, update))
         same = _FOLDS.get(value.fn.data.value) == update.fn.data.value and value.parent_op() is stream

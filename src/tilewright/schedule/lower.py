@@ -100,11 +100,11 @@ class Lowering(LoopLowering):
                 self.gather(op)
             case tile.Scatter() | tile.ScatterReduce():
                 self.scatter(op)
-            case tile.Fragment():
+            case tile.FragmentInit():
                 self.fragment(op)
-            case tile.Read():
+            case tile.FragmentRead():
                 self.scope.buffers[op.results[0]] = self.scope.buffers[op.operands[0]]
-            case tile.Write():
+            case tile.FragmentWrite():
                 if op not in self.sunk:
                     self.write(op)
             case tile.Reduce() if op in self.partials:

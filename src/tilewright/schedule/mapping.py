@@ -144,7 +144,7 @@ class MapBuilder:
 
     def integer(self, value: Expr, dtype: DType) -> SSAValue:
         """An integer expression of tid and r as a value."""
-        return self._append(tile.Scalar(value, dtype))
+        return self._append(tile.ScalarExpr(value, dtype))
 
     def constant(self, value: float | int | bool, dtype: DType) -> SSAValue:
         """A constant."""

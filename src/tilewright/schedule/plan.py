@@ -15,7 +15,7 @@ from tilewright.lang.axes import Span
 from tilewright.lang.schedule import Schedule
 from tilewright.schedule.classes import Classes
 from tilewright.schedule.distribute import Digits, Distribution, floor_power, spread
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.mapping import ClassId
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.skew import SYMBOL, Skew, find_skew
@@ -71,7 +71,7 @@ class _Weighed:
 def place(
     kernel: tile.Kernel,
     classes: Classes,
-    facts: Facts,
+    facts: CallFacts,
     pins: Schedule,
     assumptions: tuple[Expr, ...],
     target: Target,
@@ -214,7 +214,7 @@ def aligned(width: int, begin: Expr) -> int:
     return width
 
 
-def _weigh(op: Access | Indirect, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], facts: Facts) -> _Weighed:
+def _weigh(op: Access | Indirect, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], facts: CallFacts) -> _Weighed:
     value, tensor = moved(op), tile.tensor_type(op.tensor)
     own = facts.of(tensor.tensor_name.data)
     elements = prod(span.size for span in spans_of(value) if span is not None)
@@ -237,7 +237,7 @@ _MOST_SKEWED = 72
 
 
 def _skew(
-    accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int], facts: Facts, axis: ClassId, target: Target
+    accesses: Sequence[_Weighed], sizes: Mapping[ClassId, int], facts: CallFacts, axis: ClassId, target: Target
 ) -> Skew | None:
     """The skew of the axis that most traffic is contiguous along, if its heavy accesses share one."""
     heaviest = max((a.weight for a in accesses), default=0)

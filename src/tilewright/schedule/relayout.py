@@ -52,7 +52,7 @@ def _renewed(value: SSAValue) -> SSAValue:
     op = value.owner
     assert isinstance(op, Operation)
     match op:
-        case tile.Index() | tile.Constant() | tile.Scalar():
+        case tile.Index() | tile.Constant() | tile.ScalarExpr():
             again = op.clone()
             _block(op).insert_op_after(again, op)
             return again.results[0]

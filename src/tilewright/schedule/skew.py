@@ -19,7 +19,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Sym, own
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import Access, coords_of
 
@@ -42,7 +42,11 @@ class Skew:
 
 
 def find_skew(
-    accesses: Mapping[Access, int | None], heavy: Sequence[Access], sizes: Mapping[int, int], facts: Facts, axis: int
+    accesses: Mapping[Access, int | None],
+    heavy: Sequence[Access],
+    sizes: Mapping[int, int],
+    facts: CallFacts,
+    axis: int,
 ) -> Skew | None:
     """How the tiles along ``axis`` may be laid from boundaries, if they need that and every heavy access can.
 

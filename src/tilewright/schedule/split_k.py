@@ -54,7 +54,7 @@ class Split:
 
     kernel: tile.Kernel
     stream: tile.Stream
-    fragments: tuple[tile.Fragment, ...]
+    fragments: tuple[tile.FragmentInit, ...]
     many: bool
     """There are more than ``FEW`` parts."""
 
@@ -74,7 +74,7 @@ class Split:
         """Steps of a part."""
         return ceildiv(self.stream.trip.expr, PARTS)
 
-    def coords(self, fragment: tile.Fragment) -> list[Coord]:
+    def coords(self, fragment: tile.FragmentInit) -> list[Coord]:
         """Where in a part's sums those of a program lie."""
         beside, axes = _place(self.kernel, fragment)
         return [*(Sym(program_index(axis)) for axis in beside), *axes]
@@ -94,7 +94,7 @@ class Split:
             length = minimum(self.per, maximum(trip - PART * self.per, 0))
             copy.emit(tile.Stream(counter, span, self.stream.begin.expr, length, body), like=op)
         for fragment, tensor in zip(self.fragments, copy.tensors, strict=True):
-            total = copy.emit(tile.Read(copy.values[fragment.result]), like=self.stream).results[0]
+            total = copy.emit(tile.FragmentRead(copy.values[fragment.result]), like=self.stream).results[0]
             coords = [PART, *(renamed_coord(c, names) for c in self.coords(fragment))]
             copy.emit(tile.Store(total, tensor, coords), like=self.stream)
         return copy.kernel([PARTS, *(extent.expr.substitute(names) for extent in self.kernel.grid)], [PARTS >= 1])
@@ -122,9 +122,9 @@ class Split:
             ops: list[Operation] = [load]
             if self.many:
                 ops.append(tile.Reduce(ReduceFn.SUM, load.result, 0))
-            read = tile.Read(held)
+            read = tile.FragmentRead(held)
             total = tile.Binary(BinaryFn.ADD, read.result, ops[-1].results[0])
-            for op in (*ops, read, total, tile.Write(held, total.result)):
+            for op in (*ops, read, total, tile.FragmentWrite(held, total.result)):
                 copy.emit(op, like=self.stream, block=body)
         copy.emit(tile.Yield(), like=self.stream, block=body)
         trip = ceildiv(PARTS, together)
@@ -145,11 +145,15 @@ def split(kernel: tile.Kernel, *, many: bool) -> Split:
         raise NotSplitError("a stream whose steps depend on the program")
     if any(not op.results or op.regions for op in block[:at]):
         raise NotSplitError("what comes before the stream has an effect")
-    written = tuple(dict.fromkeys(_accumulated(op) for op in ops_in(stream.body.block) if isinstance(op, tile.Write)))
+    written = tuple(
+        dict.fromkeys(_accumulated(op) for op in ops_in(stream.body.block) if isinstance(op, tile.FragmentWrite))
+    )
     for op in ops_in(stream.body.block):
-        if isinstance(op, tile.Read) and op.frag.owner not in written:
+        if isinstance(op, tile.FragmentRead) and op.frag.owner not in written:
             raise NotSplitError("a stream that reads what it does not sum up")
-        if not isinstance(op, tile.Read | tile.Write | tile.Load | tile.Dot | tile.Yield) and not is_elementwise(op):
+        if not isinstance(
+            op, tile.FragmentRead | tile.FragmentWrite | tile.Load | tile.Dot | tile.Yield
+        ) and not is_elementwise(op):
             raise NotSplitError(f"a stream with {op.name}")
     found = Split(kernel, stream, written, many)
     for fragment in written:
@@ -157,14 +161,18 @@ def split(kernel: tile.Kernel, *, many: bool) -> Split:
     return found
 
 
-def _accumulated(write: tile.Write) -> tile.Fragment:
+def _accumulated(write: tile.FragmentWrite) -> tile.FragmentInit:
     """The fragment that ``f += X`` changes, from zero."""
     fragment, total = write.frag.owner, write.value.owner
-    if not isinstance(fragment, tile.Fragment) or element(fragment.result) is not f32 or not _is_zero(fragment.init):
+    if (
+        not isinstance(fragment, tile.FragmentInit)
+        or element(fragment.result) is not f32
+        or not _is_zero(fragment.init)
+    ):
         raise NotSplitError("a fragment that does not begin at zero, in f32")
     if not isinstance(total, tile.Binary) or total.fn.data is not BinaryFn.ADD:
         raise NotSplitError("a stream that does more with a fragment than to add to it")
-    reads = [v.owner for v in total.operands if isinstance(v.owner, tile.Read)]
+    reads = [v.owner for v in total.operands if isinstance(v.owner, tile.FragmentRead)]
     inside = [use.operation for use in fragment.result.uses if use.operation.parent_op() is write.parent_op()]
     alone = len(reads) == 1 and len(inside) == 2 and all(op in (write, reads[0]) for op in inside)
     if not alone or len(list(reads[0].result.uses)) != 1:
@@ -179,7 +187,7 @@ def _is_zero(value: SSAValue) -> bool:
     return isinstance(op, tile.Constant) and op.value.data == 0
 
 
-def _place(kernel: tile.Kernel, fragment: tile.Fragment) -> tuple[list[int], list[Span]]:
+def _place(kernel: tile.Kernel, fragment: tile.FragmentInit) -> tuple[list[int], list[Span]]:
     """The grid's axes that no axis of a fragment runs along, and its spans."""
     spans: list[Span] = []
     left = list(range(len(kernel.grid)))
@@ -212,7 +220,7 @@ def _needed(
             continue
         kept[op] = None
         if op is without:
-            used |= {inner.frag for inner in ops_in(op.regions[0].block) if isinstance(inner, tile.Write)}
+            used |= {inner.frag for inner in ops_in(op.regions[0].block) if isinstance(inner, tile.FragmentWrite)}
         else:
             used |= {operand for inner in op.walk() for operand in inner.operands}
     return [op for op in upto if op in kept]

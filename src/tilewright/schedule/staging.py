@@ -71,7 +71,7 @@ def _pick(pick: Pick) -> tuple[tuple[int, ...], Expr]:
 
 def _select(steps: RegisterPlan, source: SSAValue, count: int, room: Room) -> SSAValue:
     target = room.registers(count)
-    room.emit(t.Select(source, target, steps.elements, list(map(_pick, steps.results))))
+    room.emit(t.RegisterSelect(source, target, steps.elements, list(map(_pick, steps.results))))
     return target
 
 

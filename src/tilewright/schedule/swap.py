@@ -29,9 +29,9 @@ def swapped(kernel: tile.Kernel) -> tile.Kernel | None:
             if total is None:
                 return None
             sums.add(total)
-            turned |= {v.owner.frag for v in total.operands if isinstance(v.owner, tile.Read)}
+            turned |= {v.owner.frag for v in total.operands if isinstance(v.owner, tile.FragmentRead)}
     for fragment in turned:
-        writes = (use.operation for use in fragment.uses if isinstance(use.operation, tile.Write))
+        writes = (use.operation for use in fragment.uses if isinstance(use.operation, tile.FragmentWrite))
         if any(write.value.owner not in sums for write in writes):
             return None
     return _Swap(kernel, sums, turned).run() if turned else None
@@ -44,8 +44,8 @@ def _total(dot: tile.Dot) -> tile.Binary | None:
     if not isinstance(total, tile.Binary) or total.fn.data is not BinaryFn.ADD:
         return None
     after = [use.operation for use in total.result.uses]
-    reads = [v.owner for v in total.operands if isinstance(v.owner, tile.Read)]
-    if len(after) != 1 or len(reads) != 1 or not isinstance(after[0], tile.Write):
+    reads = [v.owner for v in total.operands if isinstance(v.owner, tile.FragmentRead)]
+    if len(after) != 1 or len(reads) != 1 or not isinstance(after[0], tile.FragmentWrite):
         return None
     alone = len(list(reads[0].result.uses)) == 1
     return total if alone and reads[0].frag is after[0].frag else None
@@ -71,12 +71,12 @@ class _Swap(Copier):
             case tile.Dot():
                 a, b = (turn(self.values[v]) for v in (op.a, op.b))
                 made = self.emit(tile.Dot(b, a, promoted=op.promoted is not None), like=op, block=block)
-            case tile.Fragment() if op.result in self._turned:
-                made = self.emit(tile.Fragment(turn(self.values[op.init])), like=op, block=block)
+            case tile.FragmentInit() if op.result in self._turned:
+                made = self.emit(tile.FragmentInit(turn(self.values[op.init])), like=op, block=block)
             case tile.Binary() if op in self._sums:
                 made = self.emit(tile.Binary(op.fn.data, *(self.values[v] for v in op.operands)), like=op, block=block)
-            case tile.Read() if op.frag in self._turned:
-                made = self.emit(tile.Read(self.values[op.frag]), like=op, block=block)
+            case tile.FragmentRead() if op.frag in self._turned:
+                made = self.emit(tile.FragmentRead(self.values[op.frag]), like=op, block=block)
                 if not any(use.operation in self._sums for use in op.result.uses):
                     self.values[op.result] = turn(made.results[0])
                     return

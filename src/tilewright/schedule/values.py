@@ -15,7 +15,7 @@ from tilewright.lang.axes import Span
 from tilewright.layout.plan import ConversionPlan
 from tilewright.layout.register import RegisterLayout
 from tilewright.schedule.distribute import Distribution, floor_power
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.relayout import Relayout
@@ -55,7 +55,7 @@ class ValueLowering:
     arguments: dict[SSAValue, SSAValue]
     """The lowered kernel's arguments by those of the tile program."""
 
-    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts):
+    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: CallFacts):
         self.kernel = kernel
         self.placement = placement
         self.facts = facts
@@ -286,7 +286,7 @@ class ValueLowering:
         while isinstance(op := owner(source), tile.Transpose | tile.Expand | tile.Broadcast):
             source = op.operands[0]
         held = self.scope.buffers.get(source)
-        if held is None or source == value or isinstance(owner(source), tile.Read) or held.window:
+        if held is None or source == value or isinstance(owner(source), tile.FragmentRead) or held.window:
             return None
         home = self.placement.home
         same = home.registers(held.axes) == home.registers(axes)

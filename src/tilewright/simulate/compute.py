@@ -84,7 +84,7 @@ def _scalar(
     match op:
         case tile.Constant():
             return rounded(np.asarray(op.value.data), dtype)
-        case tile.Scalar() | Predicate():
+        case tile.ScalarExpr() | Predicate():
             value = np.asarray(_wrapped(symbols.of(op.expr.expr, count)))
             if piece is not None and value.ndim == 2 and value.shape[1] == count:
                 value = value[:, piece]

@@ -12,12 +12,12 @@ from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array, Symbols
 from tilewright.simulate.values import to_memory, to_registers
 from tilewright.transport import asynchronous as a
-from tilewright.transport.dialect import Exchange, Select, TransportOp
+from tilewright.transport.dialect import Exchange, RegisterSelect, TransportOp
 
 _LANES = 32
 
 
-def run_select(op: Select, source: RegisterBuffer, target: RegisterBuffer, symbols: Symbols) -> None:
+def run_select(op: RegisterSelect, source: RegisterBuffer, target: RegisterBuffer, symbols: Symbols) -> None:
     """Every group of the target from its place in the source."""
     places = _places(op, op.choices, op.indices, symbols, len(source.data))
     _move(op, source, target, _spread(places, op.elements.data), np.arange(len(source.data)))

@@ -49,7 +49,7 @@ from tilewright.transport.dialect import (
     Print,
     Programs,
     Registers,
-    Select,
+    RegisterSelect,
     Shared,
     SharedCount,
     SharedRead,
@@ -259,7 +259,7 @@ class Walk:
             case Shuffle():
                 run_shuffle(op, [buffers[v] for v in op.buffers])
                 agent.count(len(op.distances) * sum(buffers[b].count for b in op.buffers))
-            case Select():
+            case RegisterSelect():
                 run_select(op, buffers[op.source], buffers[op.target], self.symbols)
                 agent.count(buffers[op.target].count)
             case Exchange():

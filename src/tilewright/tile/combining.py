@@ -19,7 +19,7 @@ from tilewright.lang import arithmetic
 from tilewright.lang.fns import BinaryFn, CompareFn, UnaryFn
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Combine, Node, Recorder
-from tilewright.tile.elements import Binary, Cast, Compare, Constant, Fma, Scalar, Select, Unary
+from tilewright.tile.elements import Binary, Cast, Compare, Constant, Fma, ScalarExpr, Select, Unary
 from tilewright.tile.ops import ops_in, tile_type
 from tilewright.tile.scans import COMBINES, Scan
 from tilewright.tile.structure import Yield
@@ -90,7 +90,9 @@ def counterexample(scan: Scan) -> tuple[State, State, State] | None:
     """
     ops, results = scan.combining
     known = {*scan.body.block.args, *(r for op in ops for r in op.results)}
-    if any(isinstance(op, Scalar) or not known.issuperset(op.operands) for op in ops) or not known.issuperset(results):
+    if any(isinstance(op, ScalarExpr) or not known.issuperset(op.operands) for op in ops) or not known.issuperset(
+        results
+    ):
         return None
     found = None
     for seed, (floats, integers) in enumerate((_POSITIVE, _SIGNED)):

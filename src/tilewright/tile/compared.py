@@ -28,7 +28,7 @@ from tilewright.tile.elements import (
     Dot,
     Expand,
     Index,
-    Scalar,
+    ScalarExpr,
     Select,
     Transpose,
 )
@@ -98,7 +98,7 @@ def _loaded(stream: Stream) -> Iterator[SSAValue]:
         sides = [list(terms(side)) for side in (compare.a, compare.b)]
         smaller = sides[0] if compare.fn.data in (CompareFn.LT, CompareFn.LE) else sides[1]
         if any(isinstance(v.owner, Index) and v.owner.axis == stream.axis for v in smaller):
-            numbers = (v for v in (*sides[0], *sides[1]) if not isinstance(v.owner, Block | Constant | Scalar))
+            numbers = (v for v in (*sides[0], *sides[1]) if not isinstance(v.owner, Block | Constant | ScalarExpr))
             yield from (v for v in numbers if tile_type(v).rank == 0 and tile_type(v).element.is_int)
 
 

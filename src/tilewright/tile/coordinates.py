@@ -60,7 +60,7 @@ class Coordinates:
         match value.owner:
             case elements.Index():
                 return Sym(axis_symbol(0))
-            case elements.Scalar() as op:
+            case elements.ScalarExpr() as op:
                 return op.expr.expr
             case elements.Constant() as op:
                 return expr(int(op.value.data))

@@ -55,7 +55,7 @@ class Index(TileOp):
 
 
 @irdl_op_definition
-class Scalar(TileOp):
+class ScalarExpr(TileOp):
     """An integer expression as a rank-0 value."""
 
     name = "tile.scalar"
@@ -374,7 +374,7 @@ class Dot(TileOp):
 
 
 @irdl_op_definition
-class Fragment(TileOp):
+class FragmentInit(TileOp):
     """A mutable tile, holding ``init`` at first."""
 
     name = "tile.fragment"
@@ -391,7 +391,7 @@ class Fragment(TileOp):
 
 
 @irdl_op_definition
-class Read(TileOp):
+class FragmentRead(TileOp):
     """The fragment's value at this point."""
 
     name = "tile.read"
@@ -408,7 +408,7 @@ class Read(TileOp):
 
 
 @irdl_op_definition
-class Write(TileOp):
+class FragmentWrite(TileOp):
     """Replaces the fragment's value."""
 
     name = "tile.write"

@@ -116,7 +116,7 @@ def is_arithmetic(op: Operation) -> bool:
 
 def is_elementwise(op: Operation) -> bool:
     """Computed where it is needed."""
-    shapes = tile.Expand | tile.Broadcast | tile.Transpose | tile.Index | tile.Scalar | tile.Constant
+    shapes = tile.Expand | tile.Broadcast | tile.Transpose | tile.Index | tile.ScalarExpr | tile.Constant
     return is_arithmetic(op) or isinstance(op, shapes)
 
 
@@ -153,7 +153,7 @@ def filled(stream: tile.Stream) -> tuple[Span, ...]:
     inside = list(stream.walk())
     if any(isinstance(op, (*tile.WRITES, tile.Print, tile.Trap)) for op in inside):
         return ()
-    left = dict.fromkeys(op.frag for op in inside if isinstance(op, tile.Write) and op.frag.owner not in inside)
+    left = dict.fromkeys(op.frag for op in inside if isinstance(op, tile.FragmentWrite) and op.frag.owner not in inside)
     return tuple(s for s in spans_of(next(iter(left))) if s and all(s in spans_of(f) for f in left)) if left else ()
 
 

@@ -21,7 +21,7 @@ from tilewright.base.dtypes import i64
 from tilewright.base.expr import Expr, Sym, own
 from tilewright.lang.axes import Coord, Span, axis_symbol
 from tilewright.lang.fns import BinaryFn, CompareFn
-from tilewright.tile.elements import Binary, Cast, Compare, Constant, Dot, Expand, Scalar, Select, Transpose
+from tilewright.tile.elements import Binary, Cast, Compare, Constant, Dot, Expand, ScalarExpr, Select, Transpose
 from tilewright.tile.indirect import Gather, index_symbol
 from tilewright.tile.ops import tensor_type, tile_type
 from tilewright.tile.structure import Bind, Kernel, Load, Stream
@@ -105,7 +105,7 @@ def _invariant(value: SSAValue, kernel: Kernel) -> list[Operation] | None:
     return sorted(found, key=lambda op: order[op])
 
 
-_PURE = (Load, Binary, Cast, Compare, Constant, Scalar, Select)
+_PURE = (Load, Binary, Cast, Compare, Constant, ScalarExpr, Select)
 
 
 def _of_streams(op: Operation) -> bool:
@@ -115,7 +115,7 @@ def _of_streams(op: Operation) -> bool:
         if op.spans:
             return True
         used = {s for c in op.coords if isinstance(c.data, Expr) for s in c.data.symbols}
-    elif isinstance(op, Scalar):
+    elif isinstance(op, ScalarExpr):
         used = set(op.expr.expr.symbols)
     around = op.parent_op()
     while isinstance(around, Stream):
@@ -173,7 +173,7 @@ def _bind(kernel: Kernel, before: Operation, ops: list[Operation], value: SSAVal
         made.append(op.clone(mapped))
     index = mapped.get(value, value)
     wide = Cast(index, i64) if tile_type(index).element != i64 else None
-    extent, zero = Scalar(dim, i64), Constant(0, i64)
+    extent, zero = ScalarExpr(dim, i64), Constant(0, i64)
     index = index if wide is None else wide.result
     negative = Compare(CompareFn.LT, index, zero.result)
     least = Binary(BinaryFn.MIN, index, extent.result)

@@ -11,11 +11,11 @@ from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, region_def, va
 from tilewright.base.dtypes import DType
 from tilewright.lang.fns import BinaryFn
 from tilewright.tile.attributes import TileType
-from tilewright.tile.elements import Binary, Cast, Compare, Constant, Scalar, Select, Unary
+from tilewright.tile.elements import Binary, Cast, Compare, Constant, ScalarExpr, Select, Unary
 from tilewright.tile.ops import TileOp, ops_in, require, tile_type
 from tilewright.tile.structure import Yield
 
-COMBINES = (Unary, Binary, Compare, Select, Cast, Constant, Scalar)
+COMBINES = (Unary, Binary, Compare, Select, Cast, Constant, ScalarExpr)
 """Ops that a scan's region may hold: element-wise ones, of rank 0."""
 
 GROUPS = (BinaryFn.ADD, BinaryFn.MUL, BinaryFn.MAX, BinaryFn.MIN)

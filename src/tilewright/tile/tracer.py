@@ -398,7 +398,7 @@ class Tracer(KernelBuilder):
 
     def scalar(self, value: Expr, dtype: DType) -> Node:
         self.use(value)
-        return self._node(dialect.Scalar(value, dtype))
+        return self._node(dialect.ScalarExpr(value, dtype))
 
     def constant(self, value: bool | int | float, dtype: DType) -> Node:
         return self._node(dialect.Constant(value, dtype))
@@ -524,12 +524,12 @@ class Tracer(KernelBuilder):
 
     # -- fragments ----------------------------------------------------------------------------------------------------
     def fragment(self, init: Node) -> Cell:
-        op = dialect.Fragment(self._value(self._zeroed(init)))
+        op = dialect.FragmentInit(self._value(self._zeroed(init)))
         self._emit(op)
         return Cell(op.result, init.dtype, init.axes)
 
     def read(self, cell: Cell) -> Node:
-        return self._node(dialect.Read(self._value(cell)))
+        return self._node(dialect.FragmentRead(self._value(cell)))
 
     def write(self, cell: Cell, value: Node, proxy: object) -> None:
         names = names_of(user_frame(), proxy)
@@ -542,7 +542,7 @@ class Tracer(KernelBuilder):
             )
         if value.presence is not None:
             value = self._chosen(value, self.read(cell))
-        self._emit(dialect.Write(self._value(cell), self._value(value)))
+        self._emit(dialect.FragmentWrite(self._value(cell), self._value(value)))
 
     def print(self, format: str, values: Sequence[Node]) -> None:
         self._emit(dialect.Print(format, [self._value(v) for v in values]))
@@ -687,7 +687,7 @@ class Tracer(KernelBuilder):
         self._emit(dialect.Stream(counter, Span(sym(counter), 1, trip), Const(0), trip, Region(body)))
         self._blocks.append(body)
         for cell, value in step(sym(counter)).items():
-            self._emit(dialect.Write(self._value(cell), self._value(value)))
+            self._emit(dialect.FragmentWrite(self._value(cell), self._value(value)))
         self._emit(dialect.Yield())
         self._blocks.pop()
         self._closed.add(counter)

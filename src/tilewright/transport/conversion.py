@@ -34,7 +34,7 @@ def _check(what: str, choices: ArrayAttr[ArrayAttr[IntAttr]], indices: ArrayAttr
 
 
 @irdl_op_definition
-class Select(TransportOp):
+class RegisterSelect(TransportOp):
     """``target[i * elements + e] = source[pick_i + e]`` for every pick i and e below ``elements``, all at once."""
 
     name = "transport.select"
@@ -117,4 +117,4 @@ class WarpBarrier(TransportOp):
         super().__init__()
 
 
-OPS = [Select, Exchange, WarpBarrier]
+OPS = [RegisterSelect, Exchange, WarpBarrier]

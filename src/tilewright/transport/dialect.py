@@ -37,7 +37,7 @@ from tilewright.transport.control import Programs as Programs
 from tilewright.transport.control import Workspace as Workspace
 from tilewright.transport.control import block as block
 from tilewright.transport.conversion import Exchange as Exchange
-from tilewright.transport.conversion import Select as Select
+from tilewright.transport.conversion import RegisterSelect as RegisterSelect
 from tilewright.transport.conversion import WarpBarrier as WarpBarrier
 from tilewright.transport.elementwise import Approximate as Approximate
 from tilewright.transport.elementwise import Fma as Fma

@@ -17,7 +17,7 @@ from tilewright.base.expr import Const, Expr
 from tilewright.hw.spaces import Space
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.protocol import ops
-from tilewright.protocol.model import Barrier, Buffer, By
+from tilewright.protocol.model import Buffer, By, MbarrierArray
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -36,7 +36,7 @@ class RoleAccesses:
     def __init__(self, inside: Iterable[Operation]):
         self.names: dict[SSAValue, str] = {}
         self.buffers: dict[str, Buffer] = {}
-        self.barriers: list[Barrier] = []
+        self.barriers: list[MbarrierArray] = []
         self.tracked = {
             value
             for op in inside
@@ -63,7 +63,7 @@ class RoleAccesses:
     def mbarriers(self, op: a.Mbarriers) -> None:
         """An array of barriers."""
         kind = a.mbarriers_of(op.bars)
-        self.barriers.append(Barrier(self._name(op.bars, op.hint.data), kind.slots.data, kind.count.data))
+        self.barriers.append(MbarrierArray(self._name(op.bars, op.hint.data), kind.slots.data, kind.count.data))
 
     def _declare(self, buffer: Buffer) -> None:
         self.buffers[buffer.name] = buffer
@@ -251,7 +251,7 @@ _TRANSLATIONS: dict[type[Operation], Translation] = {
     t.Map: _touching(lambda op: op.inputs, lambda op: op.outputs),
     t.Fold: _touching(lambda op: op.sources, lambda op: op.targets),
     t.Shuffle: _touching(_none, lambda op: op.buffers),
-    t.Select: _touching(lambda op: (op.source,), lambda op: (op.target,)),
+    t.RegisterSelect: _touching(lambda op: (op.source,), lambda op: (op.target,)),
     t.Exchange: _touching(lambda op: (op.source,), lambda op: (op.target,)),
     t.Pin: _touching(_none, lambda op: (op.buffer,)),
     t.Print: _touching(lambda op: op.buffers, _none),

@@ -28,7 +28,7 @@ from xdsl.ir import Operation
 from tilewright.base.expr import Const, Expr, conjuncts
 from tilewright.hw.spaces import WARP_THREADS, Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Barrier, Buffer
+from tilewright.protocol.model import Buffer, MbarrierArray
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at
 from tilewright.transport.protocol_scope import WalkScope
@@ -82,7 +82,7 @@ class ThreadAccesses:
     def __init__(self, kernel: t.Kernel, inside: Sequence[Operation], reach: Reach):
         self.reach = reach
         self.buffers: dict[str, Buffer] = {}
-        self.barriers: list[Barrier] = []
+        self.barriers: list[MbarrierArray] = []
         self._places = _places(inside)
         made = [_touched(op, kernel.threads.data) for op in inside if isinstance(op, _Access)]
         self._steps: dict[Operation, list[ops.Op]] = {each.op: [] for each in made}
@@ -235,7 +235,7 @@ _REGISTERS_ONLY = (
     t.Map,
     t.Fold,
     t.Shuffle,
-    t.Select,
+    t.RegisterSelect,
     t.Exchange,
     t.Pin,
     t.Print,

@@ -27,7 +27,7 @@ from tilewright.artifact.schema import (
     KernelImage,
     Launch,
     Step,
-    TensorParam,
+    TensorArgument,
     Variant,
 )
 from tilewright.base.expr import Const, Expr, Sym, conjuncts, divisor, maximum
@@ -299,10 +299,10 @@ class _Variant:
             parameter, kind = parameters.get(name), arg.type
             if isinstance(kind, TensorType):
                 wanted = (kind.element.name, tuple(d.expr for d in kind.dims))
-                found = (parameter.dtype, parameter.dims) if isinstance(parameter, TensorParam) else None
+                found = (parameter.dtype, parameter.dims) if isinstance(parameter, TensorArgument) else None
             else:
                 wanted = cast("TileType", kind).dtype.dtype.name
-                found = None if parameter is None or isinstance(parameter, TensorParam) else parameter.dtype
+                found = None if parameter is None or isinstance(parameter, TensorArgument) else parameter.dtype
             if found != wanted:
                 yield Fault(f"parameters.{name}", str(found), str(wanted))
 

@@ -133,7 +133,7 @@ class Scalars:
         match op:
             case tile.Constant():
                 return self.constant(op.value.data, dtype), True
-            case tile.Scalar():
+            case tile.ScalarExpr():
                 return self.values.resize(expression(op.expr.expr), width), True
             case t.Predicate():
                 return predicate(op.expr.expr), True

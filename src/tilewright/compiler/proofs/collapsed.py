@@ -127,7 +127,7 @@ class _Pointwise:
                     self.at(op, op.value)
                 case tile.Constant():
                     self.uniform.add(op.result)
-                case tile.Scalar() if op.expr.expr.symbols <= self.scalars:
+                case tile.ScalarExpr() if op.expr.expr.symbols <= self.scalars:
                     self.uniform.add(op.result)
                 case tile.Expand() | tile.Broadcast() if op.x in self.uniform:
                     self.uniform.add(op.result)

@@ -37,7 +37,7 @@ def numbers(group: SSAValue, number: SSAValue, blocks: Expr, offsets: str, group
         return False
     count = owner(beside.taken)
     begins = _begins_alike(found.first, place, found.stream.trip.expr, groups)
-    return begins and isinstance(count, tile.Read) and _counts(count, found.stream, offsets)
+    return begins and isinstance(count, tile.FragmentRead) and _counts(count, found.stream, offsets)
 
 
 @dataclass(frozen=True)
@@ -53,7 +53,7 @@ class _Walked:
 
 def _walked(value: SSAValue | None) -> _Walked | None:
     read = None if value is None else owner(value)
-    if not isinstance(read, tile.Read) or not isinstance(read.frag.owner, tile.Fragment):
+    if not isinstance(read, tile.FragmentRead) or not isinstance(read.frag.owner, tile.FragmentInit):
         return None
     first, write = _integer(read.frag.owner.init), _only_write(read.frag)
     stream = None if write is None else write.parent_op()
@@ -61,21 +61,21 @@ def _walked(value: SSAValue | None) -> _Walked | None:
         return None
     choice = owner(write.value)
     before = None if not isinstance(choice, tile.Select) else owner(choice.b)
-    if not isinstance(choice, tile.Select) or not isinstance(before, tile.Read) or before.frag != read.frag:
+    if not isinstance(choice, tile.Select) or not isinstance(before, tile.FragmentRead) or before.frag != read.frag:
         return None
     return _Walked(stream, first, choice.cond, choice.a) if _stands_before(before, write) else None
 
 
-def _stands_behind(read: tile.Read, stream: tile.Stream) -> bool:
+def _stands_behind(read: tile.FragmentRead, stream: tile.Stream) -> bool:
     return read.parent is stream.parent and stream.is_before_in_block(read)
 
 
-def _stands_before(read: tile.Read, write: tile.Write) -> bool:
+def _stands_before(read: tile.FragmentRead, write: tile.FragmentWrite) -> bool:
     return read.parent is write.parent and read.is_before_in_block(write)
 
 
-def _only_write(fragment: SSAValue) -> tile.Write | None:
-    writes = [use.operation for use in fragment.uses if isinstance(use.operation, tile.Write)]
+def _only_write(fragment: SSAValue) -> tile.FragmentWrite | None:
+    writes = [use.operation for use in fragment.uses if isinstance(use.operation, tile.FragmentWrite)]
     return writes[0] if len(writes) == 1 else None
 
 
@@ -108,10 +108,10 @@ def _nodes(node: Expr) -> list[Expr]:
     return [node, *(inner for child in node.children for inner in _nodes(child))]
 
 
-def _counts(read: tile.Read, stream: tile.Stream, offsets: str) -> bool:
+def _counts(read: tile.FragmentRead, stream: tile.Stream, offsets: str) -> bool:
     """What is read in a step begins with 0, and each step makes it anew from itself, the step and the offsets."""
     write, fragment = _only_write(read.frag), read.frag.owner
-    if write is None or not isinstance(fragment, tile.Fragment) or write.parent_op() is not stream:
+    if write is None or not isinstance(fragment, tile.FragmentInit) or write.parent_op() is not stream:
         return False
     if _integer(fragment.init) != Const(0) or not _stands_before(read, write):
         return False
@@ -124,13 +124,13 @@ def _counts(read: tile.Read, stream: tile.Stream, offsets: str) -> bool:
             continue
         seen.add(value)
         match op:
-            case tile.Read() if op.frag == read.frag and _stands_before(op, write):
+            case tile.FragmentRead() if op.frag == read.frag and _stands_before(op, write):
                 pass
             case tile.Gather() if tile.tensor_type(op.tensor).tensor_name.data == offsets and _placed(op) <= known:
                 pending += op.indices
-            case tile.Scalar() if op.expr.expr.symbols <= known:
+            case tile.ScalarExpr() if op.expr.expr.symbols <= known:
                 pass
-            case _ if op is not None and not isinstance(op, tile.Scalar) and is_elementwise(op):
+            case _ if op is not None and not isinstance(op, tile.ScalarExpr) and is_elementwise(op):
                 pending += op.operands
             case _:
                 return False
@@ -157,4 +157,4 @@ def _integer(value: SSAValue) -> Expr | None:
     op = owner(value)
     if isinstance(op, tile.Constant) and isinstance(op.value.data, int):
         return Const(op.value.data)
-    return op.expr.expr if isinstance(op, tile.Scalar) else None
+    return op.expr.expr if isinstance(op, tile.ScalarExpr) else None

@@ -113,7 +113,7 @@ def _computed(op: tile.Bind) -> tuple[Expr, Expr] | None:
     """An expression, and what it was clipped to."""
     clipped = _clipped(op.value)
     scalar = None if clipped is None else _widened(clipped[0]).owner
-    return (scalar.expr.expr, clipped[1]) if clipped is not None and isinstance(scalar, tile.Scalar) else None
+    return (scalar.expr.expr, clipped[1]) if clipped is not None and isinstance(scalar, tile.ScalarExpr) else None
 
 
 def _offset(op: tile.Bind, kernel: tile.Kernel) -> tuple[Ascending, Expr] | None:
@@ -164,7 +164,7 @@ def _integer(value: SSAValue) -> Expr | None:
     op = _widened(value).owner
     if isinstance(op, tile.Constant) and isinstance(op.value.data, int):
         return Const(op.value.data)
-    return op.expr.expr if isinstance(op, tile.Scalar) else None
+    return op.expr.expr if isinstance(op, tile.ScalarExpr) else None
 
 
 def _operand(value: SSAValue, fn: BinaryFn) -> tuple[SSAValue, SSAValue] | None:

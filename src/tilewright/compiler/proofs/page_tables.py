@@ -166,7 +166,7 @@ def _expression(value: SSAValue) -> Expr | None:
             return _expression(op.x)
         case tile.Index():
             return Sym(_ROW)
-        case tile.Scalar() if op.expr.expr.constant is not None or isinstance(op.expr.expr, Sym):
+        case tile.ScalarExpr() if op.expr.expr.constant is not None or isinstance(op.expr.expr, Sym):
             return op.expr.expr
         case tile.Constant():
             number = _integer(value)

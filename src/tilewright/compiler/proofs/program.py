@@ -40,15 +40,15 @@ def added_in_place(dot: tile.Dot) -> bool:
     if len(terms) != 1 or not all(_used_once(x) for x in (dot.result, terms[0], total.results[0])):
         return False
     read = terms[0].owner
-    if not isinstance(read, tile.Read) or read.frag is not write.frag or read not in place:
+    if not isinstance(read, tile.FragmentRead) or read.frag is not write.frag or read not in place:
         return False
     return place[read] > place[dot] or _next_write(ops, place[read]) is write
 
 
-def _next_write(ops: list[Operation], after: int) -> tile.Write | None:
+def _next_write(ops: list[Operation], after: int) -> tile.FragmentWrite | None:
     """The next op that may write a fragment, if it is no stream."""
-    found = next((op for op in ops[after + 1 :] if isinstance(op, tile.Write | tile.Stream)), None)
-    return found if isinstance(found, tile.Write) else None
+    found = next((op for op in ops[after + 1 :] if isinstance(op, tile.FragmentWrite | tile.Stream)), None)
+    return found if isinstance(found, tile.FragmentWrite) else None
 
 
 def _used_once(value: SSAValue) -> bool:

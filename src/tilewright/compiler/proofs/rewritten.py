@@ -119,13 +119,13 @@ def _product(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[tile.Te
     match.ops(left[:-1], right[:at])
     _stream_of_part(match, stream, right[at], parts)
     stores = [op for op in behind if isinstance(op, tile.Store)]
-    if len(stores) != len(fragments) or any(not isinstance(op, tile.Store | tile.Read) for op in behind):
+    if len(stores) != len(fragments) or any(not isinstance(op, tile.Store | tile.FragmentRead) for op in behind):
         raise UnlikeError("what a part does with its sums")
     part = Sym(program_index(0))
     for fragment, store in zip(fragments, stores, strict=True):
         read, turn = _behind(store.value)
         held = match.values[fragment.result]
-        if not isinstance(read.owner, tile.Read) or read.owner.frag is not held[0] or turn != _inverse(held[1]):
+        if not isinstance(read.owner, tile.FragmentRead) or read.owner.frag is not held[0] or turn != _inverse(held[1]):
             raise UnlikeError(f"{tensor_name(store)} is not stored the sum of a part")
         place = [_coord(c, names) for c in _place(whole, fragment)]
         if list(coords_of(store)) != [part, *place]:
@@ -154,18 +154,20 @@ def _combine(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[tile.Te
     (adding,) = [op for op in right if isinstance(op, tile.Stream) and match.is_new(op, whole)] or [None]
     if adding is None:
         raise UnlikeError("no stream over the parts")
-    rest = _live([op for op in right if op is not adding], kept=[op for op in right if isinstance(op, tile.Fragment)])
+    rest = _live(
+        [op for op in right if op is not adding], kept=[op for op in right if isinstance(op, tile.FragmentInit)]
+    )
     match.ops(left, rest)
     if not all(_precedes(match.made_of(fragment), adding) for fragment in fragments):
         raise UnlikeError("sums are added before there is a fragment")
     behind = right[: right.index(adding)]
-    if any(isinstance(op, tile.Read) or not op.results for op in behind):
+    if any(isinstance(op, tile.FragmentRead) or not op.results for op in behind):
         raise UnlikeError("something is done before the sums are added")
     return _added(match, whole, fragments, adding, parts)
 
 
 def _added(
-    match: _Match, whole: tile.Kernel, fragments: Sequence[tile.Fragment], adding: tile.Stream, parts: Expr
+    match: _Match, whole: tile.Kernel, fragments: Sequence[tile.FragmentInit], adding: tile.Stream, parts: Expr
 ) -> list[tile.TensorType]:
     span = adding.axis.data
     counter = Sym(adding.counter.data)
@@ -174,7 +176,7 @@ def _added(
     if adding.begin.expr != Const(0):
         raise UnlikeError(f"a stream over the parts from {adding.begin.expr}")
     body = ops_in(adding.body.block)
-    writes = [op for op in body if isinstance(op, tile.Write)]
+    writes = [op for op in body if isinstance(op, tile.FragmentWrite)]
     if len(writes) != len(fragments) or any(not op.results for op in body if op not in writes and op is not body[-1]):
         raise UnlikeError("what is done with the parts")
     found: list[tile.TensorType] = []
@@ -192,38 +194,38 @@ def _added(
     return found
 
 
-def _accumulating(whole: tile.Kernel) -> tuple[tile.Stream, list[tile.Fragment]]:
+def _accumulating(whole: tile.Kernel) -> tuple[tile.Stream, list[tile.FragmentInit]]:
     """The program's one stream, which only adds to fragments that begin at zero: terms that depend on none of them."""
     ops = ops_in(whole.body.block)
     streams = [op for op in ops if isinstance(op, tile.Stream)]
     if len(streams) != 1 or any(name.startswith(OWN) for name in streams[0].trip.expr.symbols):
         raise UnlikeError("not one stream of as many steps in every program")
     (stream,) = streams
-    if any(not op.results or isinstance(op, tile.Read) for op in ops[: ops.index(stream)]):
+    if any(not op.results or isinstance(op, tile.FragmentRead) for op in ops[: ops.index(stream)]):
         raise UnlikeError("an effect before the stream, or a fragment read")
     body = ops_in(stream.body.block)
-    writes = [op for op in body if isinstance(op, tile.Write)]
-    if any(op.regions or not (op.results or isinstance(op, tile.Write | tile.Yield)) for op in body):
+    writes = [op for op in body if isinstance(op, tile.FragmentWrite)]
+    if any(op.regions or not (op.results or isinstance(op, tile.FragmentWrite | tile.Yield)) for op in body):
         raise UnlikeError("a stream with effects of its own")
-    fragments: list[tile.Fragment] = []
+    fragments: list[tile.FragmentInit] = []
     for write in writes:
         _added_to(write)
         fragment = write.frag.owner
-        if not isinstance(fragment, tile.Fragment) or not _is_zero(fragment.init) or fragment in fragments:
+        if not isinstance(fragment, tile.FragmentInit) or not _is_zero(fragment.init) or fragment in fragments:
             raise UnlikeError("a fragment that does not begin at zero, or is added to twice")
         fragments.append(fragment)
-    if len([op for op in body if isinstance(op, tile.Read)]) != len(writes):
+    if len([op for op in body if isinstance(op, tile.FragmentRead)]) != len(writes):
         raise UnlikeError("a stream that reads a fragment twice")
     return stream, fragments
 
 
-def _added_to(write: tile.Write) -> Operation:
+def _added_to(write: tile.FragmentWrite) -> Operation:
     """What ``f += X`` adds: the op of X, if f is read for nothing else."""
     total = write.value.owner
     if not isinstance(total, tile.Binary) or total.fn.data is not BinaryFn.ADD:
         raise UnlikeError("a fragment that is not added to")
-    reads = [v.owner for v in total.operands if isinstance(v.owner, tile.Read)]
-    terms = [v.owner for v in total.operands if not isinstance(v.owner, tile.Read)]
+    reads = [v.owner for v in total.operands if isinstance(v.owner, tile.FragmentRead)]
+    terms = [v.owner for v in total.operands if not isinstance(v.owner, tile.FragmentRead)]
     if len(reads) != 1 or len(terms) != 1 or reads[0].frag is not write.frag or len(list(reads[0].result.uses)) != 1:
         raise UnlikeError("a fragment that is not added to")
     if len(list(total.result.uses)) != 1 or reads[0].parent_block() is not write.parent_block():
@@ -240,7 +242,7 @@ def _is_zero(value: SSAValue) -> bool:
     return isinstance(op, tile.Constant) and type(op.value.data) is float and str(op.value.data) == "0.0"
 
 
-def _place(whole: tile.Kernel, fragment: tile.Fragment) -> list[Coord]:
+def _place(whole: tile.Kernel, fragment: tile.FragmentInit) -> list[Coord]:
     """Where the sums of a program's fragment lie in those of all: its place along the grid's axes that no axis of the
     fragment runs along, then the fragment's spans."""
     axes = tile.fragment_type(fragment.result).axes_tuple
@@ -282,7 +284,7 @@ class _Match:
         counters = {op.counter for op in whole.walk() if isinstance(op, tile.Stream)}
         return stream.counter not in counters
 
-    def made_of(self, op: tile.Fragment) -> Operation:
+    def made_of(self, op: tile.FragmentInit) -> Operation:
         """The fragment of the second program."""
         made = self.values[op.result][0].owner
         assert isinstance(made, Operation)
@@ -323,7 +325,11 @@ class _Match:
             raise UnlikeError(f"another {x.name}")
         if any(not self.alike(x.attributes[name], y.attributes[name]) for name in attributes):
             raise UnlikeError(f"another {x.name}")
-        spread = turn if isinstance(x, tile.Dot | tile.Fragment | tile.Read | tile.Write) or is_arithmetic(x) else None
+        spread = (
+            turn
+            if isinstance(x, tile.Dot | tile.FragmentInit | tile.FragmentRead | tile.FragmentWrite) or is_arithmetic(x)
+            else None
+        )
         if not all(self._equal(a, b, spread) for a, b in operands):
             raise UnlikeError(f"{x.name} of other values")
         for a, b in zip(x.results, y.results, strict=True):
@@ -331,7 +337,7 @@ class _Match:
 
     def _turn(self, x: Operation, y: Operation) -> Turn:
         """How the second op's result lies: as the first's where their types say so."""
-        if isinstance(x, tile.Read | tile.Write):
+        if isinstance(x, tile.FragmentRead | tile.FragmentWrite):
             return self.values[x.frag][1]
         if not x.results:
             return ()

@@ -169,7 +169,7 @@ def _written(op: Operation) -> tuple[SSAValue, ...]:
             return tuple(op.targets)
         case t.Shuffle():
             return tuple(op.buffers)
-        case t.Select() | t.Exchange():
+        case t.RegisterSelect() | t.Exchange():
             return (op.target,)
         case a.Wgmma():
             return (op.accumulator,)
@@ -198,7 +198,7 @@ def _down(value: SSAValue, axes: Axes) -> Iterator[tuple[tile.Load | None, Axes]
         case tile.Load():
             spans = iter(axes)
             yield op, tuple(next(spans) if isinstance(c, Span) else None for c in coords_of(op))
-        case tile.Dot() | tile.Read():
+        case tile.Dot() | tile.FragmentRead():
             yield None, axes
         case tile.Transpose():
             own: list[int | None] = [None] * len(axes)

@@ -12,7 +12,7 @@ from tilewright.contract.runs.state import AgentState, RunState, Trip, TripKey
 from tilewright.contract.runs.values import FAR, Thunk, compiled, monotone_in, settled
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Barrier, Buffer, Loop, Node, Protocol, Step
+from tilewright.protocol.model import Buffer, Loop, MbarrierArray, Node, Protocol, Step
 
 
 @dataclass
@@ -74,7 +74,7 @@ class BarPlace(NamedTuple):
 
     cta: Thunk | None
     slot: Thunk
-    barrier: Barrier
+    barrier: MbarrierArray
     base: int
 
 
@@ -251,7 +251,7 @@ class Evaluation:
             raise Breach(Rule.SLOT_RANGE, agent.index, step, f"CTA rank {cta} of {self.protocol.ctas} CTAs")
         return cta
 
-    def barrier_of(self, index: int) -> Barrier:
+    def barrier_of(self, index: int) -> MbarrierArray:
         """The array of a barrier."""
         return self._arrays[index % self.slots_per_cta]
 

@@ -6,7 +6,7 @@ from typing import Any
 
 from tilewright.diag import fail
 from tilewright.ops.pytorch import Tensor, torch
-from tilewright.ops.registration import Op
+from tilewright.ops.registration import TorchOp
 
 COMPUTED = frozenset((torch.bfloat16, torch.float16, torch.float32))
 """Dtypes that the kernels have; tensors of others, such as float64, go to PyTorch's own operators."""
@@ -62,7 +62,7 @@ def stored(result: Tensor, out: Tensor | None) -> Tensor:
     return out.copy_(result)
 
 
-def on_rows(op: Op, tensors: tuple[Tensor, ...], *others: Any, out: Tensor | None) -> Tensor:
+def on_rows(op: TorchOp, tensors: tuple[Tensor, ...], *others: Any, out: Tensor | None) -> Tensor:
     """``op`` on the rows of ``tensors``, which have one shape; straight into ``out`` where that has rows, too."""
     x = tensors[0]
     if x.dim() == 2:
@@ -73,7 +73,7 @@ def on_rows(op: Op, tensors: tuple[Tensor, ...], *others: Any, out: Tensor | Non
     return stored(y, out)
 
 
-def note_rows(op: Op, rows: tuple[Any, ...], given: tuple[Any, ...], shape: tuple[int, ...]) -> None:
+def note_rows(op: TorchOp, rows: tuple[Any, ...], given: tuple[Any, ...], shape: tuple[int, ...]) -> None:
     """Let ``op.known`` serve calls like that with ``given``, of which ``rows`` was made."""
     if not torch.compiler.is_compiling():
         op.note_rows(rows, given, tuple(shape))

@@ -13,7 +13,7 @@ from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import stored, to_low_precision
 from tilewright.ops.functional.dispatched import define, differentiate
 from tilewright.ops.pytorch import Tensor, torch
-from tilewright.ops.registration import Op, op
+from tilewright.ops.registration import TorchOp, op
 
 _F = torch.nn.functional
 WIDTHS = (64, 128)
@@ -86,7 +86,7 @@ _rows = op(name="tilewright::attention_delta", outputs=("delta",), dtypes={"delt
 )
 
 
-def _backward_operators(width: int) -> tuple[Op, Op]:
+def _backward_operators(width: int) -> tuple[TorchOp, TorchOp]:
     """The gradient of queries, and those of keys and values, of heads of ``width``."""
     name = f"tilewright::attention_{width}"
     return (
@@ -131,7 +131,7 @@ def _gradient(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tenso
 
 
 @cache
-def _operator(width: int, *, lse: bool) -> Op:
+def _operator(width: int, *, lse: bool) -> TorchOp:
     """For heads of ``width``; with the logarithms of sums, which a gradient needs."""
     kernel = kernels.attention(width)
     if not lse:

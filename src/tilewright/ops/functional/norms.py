@@ -7,7 +7,7 @@ from typing import Any
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import is_served, like, note_rows, on_rows, rows, stored, to_float
 from tilewright.ops.pytorch import Tensor, torch
-from tilewright.ops.registration import Op, op
+from tilewright.ops.registration import TorchOp, op
 
 ONE_TILE = 16384
 """Longer rows are normalised by PyTorch."""
@@ -157,7 +157,7 @@ def add_rms_norm(
     return like(y, x), like(total, x)
 
 
-def _added(op: Op, x: Tensor, residual: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+def _added(op: TorchOp, x: Tensor, residual: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
     """Both results of ``op`` on rows."""
     flat = rows(x), rows(residual)
     found = op(*flat, *others)

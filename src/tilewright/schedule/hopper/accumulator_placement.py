@@ -23,7 +23,7 @@ from tilewright.schedule.distribute import (
     floor_power,
     spread,
 )
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, DotPlan, RegisterOperand, StagedOperand, WidenedOperand
 from tilewright.schedule.mapping import ClassId
 from tilewright.schedule.plan import Placement, program_spans, selected, symbols_of, tiles_of
@@ -47,7 +47,7 @@ def place_around(
     kernel: tile.Kernel,
     classes: Classes,
     dots: Sequence[DotPlan],
-    facts: Facts,
+    facts: CallFacts,
     warpgroups: int,
     assumptions: tuple[Expr, ...],
     target: Target,
@@ -183,7 +183,7 @@ def _meet_across_warps(
 def _contiguous(
     kernel: tile.Kernel,
     axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
-    facts: Facts,
+    facts: CallFacts,
     free: Sequence[ClassId],
     sizes: Mapping[ClassId, int],
 ) -> tuple[dict[ClassId, int], list[ClassId]]:
@@ -211,7 +211,7 @@ def fragment_words(kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Plac
         assert isinstance(value.type, tile.TileType | tile.FragmentType)
         return -(-placement.home.registers(placement.axes_of[value]) * value.type.element.bits // 32)
 
-    held = sum(words(op.results[0]) for op in kernel.walk() if isinstance(op, tile.Fragment))
+    held = sum(words(op.results[0]) for op in kernel.walk() if isinstance(op, tile.FragmentInit))
     return held + max((words(p.dot.result) for p in dots if p.write is None), default=0)
 
 

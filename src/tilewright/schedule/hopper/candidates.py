@@ -11,7 +11,7 @@ from tilewright.base.expr import Expr
 from tilewright.hw.target import Target
 from tilewright.lang.schedule import RoleMode, Schedule
 from tilewright.schedule.classes import Classes, classify
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.accumulator_placement import MAX_REGISTERS, Refused, fragment_words, place_around
 from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
@@ -151,7 +151,7 @@ def has_products(kernel: tile.Kernel) -> bool:
 
 
 def schedule(
-    kernel: tile.Kernel, facts: Facts, target: Target, candidate: Candidate, assumptions: tuple[Expr, ...]
+    kernel: tile.Kernel, facts: CallFacts, target: Target, candidate: Candidate, assumptions: tuple[Expr, ...]
 ) -> Scheduled | Refused:
     """The kernel under one candidate, with as many stages as shared memory holds; or why it can't be."""
     if not (candidate.ordinary or target.has_wgmma):
@@ -178,7 +178,7 @@ def placed(
     kernel: tile.Kernel,
     classes: Classes,
     dots: Sequence[DotPlan],
-    facts: Facts,
+    facts: CallFacts,
     target: Target,
     candidate: Candidate,
     assumptions: tuple[Expr, ...],
@@ -199,7 +199,7 @@ def placed(
 
 
 def configured(
-    kernel: tile.Kernel, dots: tuple[DotPlan, ...], facts: Facts, candidate: Candidate, placement: Placement
+    kernel: tile.Kernel, dots: tuple[DotPlan, ...], facts: CallFacts, candidate: Candidate, placement: Placement
 ) -> ScheduleConfiguration | Refused:
     """The candidate's cluster, ping-pong, stores and software-pipelined streams, its pipelines still empty; or what the
     kernel lacks."""
@@ -235,7 +235,11 @@ def configured(
 
 
 def deepest(
-    kernel: tile.Kernel, placement: Placement, facts: Facts, candidate: Candidate, configuration: ScheduleConfiguration
+    kernel: tile.Kernel,
+    placement: Placement,
+    facts: CallFacts,
+    candidate: Candidate,
+    configuration: ScheduleConfiguration,
 ) -> Scheduled | Refused:
     """The kernel lowered with the most stages, or those pinned, that fit into shared memory."""
     limit = placement.target.shared_per_cta_bytes
@@ -277,7 +281,7 @@ def deepest(
 def vectors_of(
     pipeline: TilePipeline,
     kernel: tile.Kernel,
-    facts: Facts,
+    facts: CallFacts,
     placement: Placement,
     configuration: ScheduleConfiguration,
 ) -> tuple[StageVector, ...]:

@@ -8,7 +8,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.expr import Const, Sym, all_of
 from tilewright.lang.axes import Span
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import RoleContext, ScheduleConfiguration
 from tilewright.schedule.mapping import Buffered, MapBuilder
 from tilewright.schedule.plan import Placement
@@ -23,7 +23,9 @@ CHUNK_REGISTERS = 32
 class ChunkedStores(RoleContext):
     """Lowers stores chunk by chunk; loads that one store alone needs are issued with its chunks."""
 
-    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
+    def __init__(
+        self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration
+    ):
         super().__init__(kernel, placement, facts, configuration)
         self.copied = {s.copied.load: (pipeline, s) for pipeline in configuration.pipelines for s in pipeline.slots}
         self.postponed = self.late_loads()

@@ -12,7 +12,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr
 from tilewright.legal.tma import TensorMapPlan
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.operands import DotPlan, Operand
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline
@@ -104,7 +104,9 @@ class ScheduleConfiguration:
 class RoleContext(Lowering, ABC):
     """The lowering of a kernel with roles, as what lowers single stores, streams, products and bounds uses it."""
 
-    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
+    def __init__(
+        self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration
+    ):
         super().__init__(kernel, placement, facts)
         self.configuration = configuration
         self.declarations: list[Operation] = []

@@ -11,7 +11,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, any_of, ceildiv, maximum, minimum, negate
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation, source_of
@@ -136,7 +136,7 @@ class _Family:
 
 
 def product_variants(
-    autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target, facts: Facts
+    autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target, facts: CallFacts
 ) -> list[ProductVariant]:
     """Tile widths and when each is used: that which needs least time for its whole waves of CTAs."""
     choices, sized = product_extents(autos, trace)
@@ -173,7 +173,7 @@ def _by_width(
     sized: Sized,
     trace: Callable[[Mapping[str, int]], tile.Kernel],
     target: Target,
-    facts: Facts,
+    facts: CallFacts,
 ) -> list[ProductVariant]:
     """Products of free columns, and mostly of free rows."""
     wide = choices[0]
@@ -364,7 +364,7 @@ def _tiles(kernel: tile.Kernel, cluster: tuple[int, int]) -> Expr:
     return _product(extent.expr if n == 1 else ceildiv(extent.expr, n) * n for extent, n in pairs)
 
 
-def _straddles(kernel: tile.Kernel, facts: Facts) -> Expr:
+def _straddles(kernel: tile.Kernel, facts: CallFacts) -> Expr:
     """Rows of an operand begin inside of an L2 line; false where tensor copies can't read one as it lies."""
     found: list[Expr] = []
     for value in (v for dot in _dots(kernel) for v in (dot.a, dot.b)):

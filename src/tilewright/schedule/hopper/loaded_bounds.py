@@ -112,7 +112,7 @@ class LoadedBounds:
 
 
 _LOADS = (tile.Load, tile.Gather)
-_ONE_BY_ONE = (*_LOADS, tile.Fragment, tile.Read, tile.Write, tile.Stream)
+_ONE_BY_ONE = (*_LOADS, tile.FragmentInit, tile.FragmentRead, tile.FragmentWrite, tile.Stream)
 """What one thread does as many would: element by element."""
 
 
@@ -128,8 +128,8 @@ def _sources(binds: Sequence[tile.Bind]) -> set[Operation]:
         if not is_elementwise(op):
             found.add(op)
         pending += [v for v in op.operands if not isinstance(v.owner, Block)]
-        if isinstance(op, tile.Fragment):
-            for write in (use.operation for use in op.result.uses if isinstance(use.operation, tile.Write)):
+        if isinstance(op, tile.FragmentInit):
+            for write in (use.operation for use in op.result.uses if isinstance(use.operation, tile.FragmentWrite)):
                 around = write.parent_op()
                 found |= {write, around} if isinstance(around, tile.Stream) else {write}
                 pending.append(write.value)

@@ -23,7 +23,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr, maximum, minimum, simplify
 from tilewright.lang.axes import Span
 from tilewright.schedule.contraction import contracted
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration, StepRange
 from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
 from tilewright.schedule.hopper.gate import Gate
@@ -76,7 +76,9 @@ class RoleLowering(PipelineLowering):
     matrices_move = True
     kept_registers = 128
 
-    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
+    def __init__(
+        self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration
+    ):
         super().__init__(kernel, placement, facts, configuration)
         self.dots = {p.dot: p for p in configuration.dots}
         self.by_write = {p.write: p for p in configuration.dots if p.write is not None}
@@ -301,7 +303,7 @@ class RoleLowering(PipelineLowering):
                 self.product(self.dots[op])
             case tile.Dot():
                 pass
-            case tile.Write() if op in self.by_write:
+            case tile.FragmentWrite() if op in self.by_write:
                 self.snapshot([op.frag], op)
                 self.product(self.by_write[op])
             case _:
@@ -387,7 +389,7 @@ class RoleLowering(PipelineLowering):
         if not self.accumulating(op):
             super().stream(op, split=split)
             return
-        written = dict.fromkeys(w.frag for w in op.walk() if isinstance(w, tile.Write))
+        written = dict.fromkeys(w.frag for w in op.walk() if isinstance(w, tile.FragmentWrite))
         self.snapshot([f for f in written if f in self.scope.buffers], op)
         pipelines = [r for r in self.pipelines if r.block is op.body.block]
         block = Block()

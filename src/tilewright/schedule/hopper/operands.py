@@ -26,15 +26,14 @@ from tilewright.hw.tensormap import PATTERNS, Direction, Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS
 from tilewright.lang.axes import Coord, Span, axis_symbol
 from tilewright.legal import tma, wgmma
-from tilewright.legal.facts import Facts as LegalFacts
-from tilewright.legal.facts import index_axis, index_symbol
+from tilewright.legal.facts import Facts, index_axis, index_symbol
 from tilewright.legal.remedy import Remedy, ThreadCopy
 from tilewright.legal.repairs import thread_copies
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
 from tilewright.legal.wgmma import OperandRole as OperandRole
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.operand_layouts import OperandRead, choose_layouts
 from tilewright.schedule.hopper.paged_tile import PagedTile, paged_tile
 from tilewright.schedule.hopper.register_operand import RegisterRows
@@ -145,7 +144,7 @@ class DotPlan:
     a: Operand
     b: Operand
     n: int
-    write: tile.Write | None
+    write: tile.FragmentWrite | None
 
     @property
     def dtype(self) -> DType:
@@ -159,7 +158,7 @@ class DotPlan:
         return rows, columns
 
 
-def legal_facts(kernel: tile.Kernel, facts: Facts) -> LegalFacts:
+def legal_facts(kernel: tile.Kernel, facts: CallFacts) -> Facts:
     """What the specialisation class says, as the legality rules ask for it."""
     bounds: dict[str, Interval] = {}
     divisors: dict[str, int] = {}
@@ -180,7 +179,7 @@ def legal_facts(kernel: tile.Kernel, facts: Facts) -> LegalFacts:
                 # of an axis with one element the map takes another stride (RoleLowering.tensor_map)
                 limit = INDEX_BOUND if facts.index_bits == 32 else None
                 bounds[f"{name}.stride{axis}"] = (1 if own.forward else None, limit)
-    return LegalFacts(bounds=bounds, divisors=divisors, equal=equal)
+    return Facts(bounds=bounds, divisors=divisors, equal=equal)
 
 
 @dataclass(frozen=True)
@@ -188,7 +187,7 @@ class Analysis:
     """Decides operands. ``copies`` allows tensor copies; ``bounds`` are those of the placement."""
 
     kernel: tile.Kernel
-    facts: Facts
+    facts: CallFacts
     warpgroups: int
     copies: bool = True
     ordinary: bool = False
@@ -331,7 +330,7 @@ class Analysis:
         yield from ((load, extents, swizzle, major) for swizzle in SWIZZLES)
 
     @cached_property
-    def known(self) -> LegalFacts:
+    def known(self) -> Facts:
         """What the class says, for the rules."""
         return legal_facts(self.kernel, self.facts)
 
@@ -366,7 +365,7 @@ def tensor_map(
     access: tile.Load | tile.Gather | tile.Store,
     extents: Sequence[int | None],
     swizzle: Swizzle,
-    known: LegalFacts,
+    known: Facts,
     *,
     padded: bool = False,
 ) -> TensorMapPlan | None:
@@ -389,7 +388,7 @@ def tile_access(
     access: tile.Load | tile.Gather | tile.Store | tile.AtomicReduce,
     extents: Sequence[int | None],
     swizzles: tuple[Swizzle, ...],
-    known: LegalFacts,
+    known: Facts,
 ) -> tma.TileAccess:
     """A box of ``extents`` (None: an index) of the accessed tensor, as the legality rules ask for it."""
     tensor = tile.tensor_type(access.tensor)
@@ -421,7 +420,7 @@ def about_strides(predicate: Expr) -> bool:
     return any("." in symbol for symbol in predicate.symbols)
 
 
-def _first_multiple(known: LegalFacts, coord: Coord, extent: int | None) -> int:
+def _first_multiple(known: Facts, coord: Coord, extent: int | None) -> int:
     """What the first index of a box is a multiple of (0: it is 0); a box of a part begins at a multiple of its own."""
     if not isinstance(coord, Span) or extent is None:
         return 1
@@ -464,7 +463,7 @@ def source_of(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]]:
     return value, perm
 
 
-def accumulation(dot: tile.Dot) -> tile.Write | None:
+def accumulation(dot: tile.Dot) -> tile.FragmentWrite | None:
     """The write of ``f += dot`` that tensor cores may do: nothing between the product and it changes a fragment."""
     if dot.promoted is not None:
         return None
@@ -474,7 +473,11 @@ def accumulation(dot: tile.Dot) -> tile.Write | None:
     add = uses[0]
     after = [u.operation for u in add.results[0].uses]
     other = add.b if add.a == dot.result else add.a
-    if len(after) != 1 or not isinstance(after[0], tile.Write) or not isinstance(other.owner, tile.Read):
+    if (
+        len(after) != 1
+        or not isinstance(after[0], tile.FragmentWrite)
+        or not isinstance(other.owner, tile.FragmentRead)
+    ):
         return None
     write, read = after[0], other.owner
     if read.frag != write.frag or write.parent_block() is not dot.parent_block() or len(list(other.uses)) != 1:
@@ -482,7 +485,7 @@ def accumulation(dot: tile.Dot) -> tile.Write | None:
     block = dot.parent_block()
     assert block is not None
     between = _between(min((dot, read), key=block.get_operation_index), write)
-    return None if any(isinstance(op, tile.Write | tile.Stream) for op in between) else write
+    return None if any(isinstance(op, tile.FragmentWrite | tile.Stream) for op in between) else write
 
 
 def _between(first: Operation, last: Operation) -> list[Operation]:

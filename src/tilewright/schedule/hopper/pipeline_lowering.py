@@ -11,7 +11,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, conjuncts, maximum, own
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.operands import (
     PagedOperand,
@@ -37,7 +37,9 @@ from tilewright.transport import dialect as t
 class PipelineLowering(RegisterStagedOperands):
     """Lowers both sides of pipelines."""
 
-    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
+    def __init__(
+        self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration
+    ):
         super().__init__(kernel, placement, facts, configuration)
         self.pipelines = configuration.pipelines
         self.data: dict[str, SSAValue] = {}

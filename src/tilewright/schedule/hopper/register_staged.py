@@ -12,7 +12,7 @@ from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
 from tilewright.layout.staging import SAMPLE, TARGET, quiet_tile
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.chunked_epilogue import ChunkedStores
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.operands import DotPlan, StagedOperand
@@ -29,7 +29,9 @@ class RegisterStagedOperands(ChunkedStores):
     """Stages values; ``staged`` are the shared buffers of those written before, which are used again; ``lined`` those
     of ordinary products, by how they lie."""
 
-    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
+    def __init__(
+        self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration
+    ):
         super().__init__(kernel, placement, facts, configuration)
         self.staged: dict[SSAValue, SSAValue] = {}
         self.lined: dict[tuple[SSAValue, SharedTile], SSAValue] = {}

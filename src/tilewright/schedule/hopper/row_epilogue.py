@@ -12,7 +12,7 @@ from typing import ClassVar
 from tilewright.base.expr import Expr, Sym, minimum
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.lang.axes import Span
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.schedule.hopper.epilogue_tiles import (
     TID,
@@ -40,7 +40,7 @@ class RowEpilogue:
     """Programs before may have stored by tensor copies, which still read the panels."""
 
     @staticmethod
-    def fits(facts: Facts, panels: AccumulatorTile) -> bool:
+    def fits(facts: CallFacts, panels: AccumulatorTile) -> bool:
         """Rows of the tile lie along rows of memory."""
         spans = [d for d, c in enumerate(coords_of(panels.op)) if isinstance(c, Span)]
         return facts.of(tensor_name(panels.op)).unit_axis == spans[1]

@@ -11,7 +11,7 @@ from xdsl.ir import Block, Region
 from tilewright.base.expr import TRUE, Expr, Sym, all_of, conjuncts, simplify
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import RoleContext, SharedMemoryEpilogue
 from tilewright.schedule.hopper.epilogue_tiles import (
     EPILOGUE_STAGES,
@@ -56,7 +56,7 @@ class TmaEpilogue:
 
     @staticmethod
     def plan(
-        kernel: tile.Kernel, facts: Facts, placement: Placement, warpgroups: int, panels: AccumulatorTile
+        kernel: tile.Kernel, facts: CallFacts, placement: Placement, warpgroups: int, panels: AccumulatorTile
     ) -> TmaEpilogue | None:
         """The store, if legal maps write exactly its domain, or what a tile has of it that lies inside."""
         op = panels.op
@@ -127,7 +127,7 @@ class TmaEpilogue:
 
 
 def shared_memory_epilogues(
-    kernel: tile.Kernel, facts: Facts, placement: Placement, warpgroups: int
+    kernel: tile.Kernel, facts: CallFacts, placement: Placement, warpgroups: int
 ) -> dict[tile.Store, SharedMemoryEpilogue]:
     """The stores of a kernel that go through panels: by tensor copies where legal, else by rows where rows are
     contiguous."""

@@ -72,7 +72,7 @@ def _touching(block: Block, fragment: SSAValue) -> list[Operation] | None:
     """Ops of a block on a fragment and what is computed from it, in order; None where it flows into anything else."""
     own: list[Operation] = []
     for op in block.ops:
-        mine = isinstance(op, tile.Read | tile.Write) and op.frag == fragment
+        mine = isinstance(op, tile.FragmentRead | tile.FragmentWrite) and op.frag == fragment
         if not mine and not any(v.owner in own for v in op.operands):
             continue
         if not (mine or is_elementwise(op)):

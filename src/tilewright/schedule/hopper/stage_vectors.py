@@ -20,7 +20,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.expr import TRUE, Expr, Sym
 from tilewright.lang.axes import Span
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.plan import Placement, aligned
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, loaded_tests, spans_of, tensor_name
@@ -57,7 +57,7 @@ class StageVector:
 
 
 def stage_vectors(
-    stream: tile.Stream, kernel: tile.Kernel, facts: Facts, placement: Placement, threads: int
+    stream: tile.Stream, kernel: tile.Kernel, facts: CallFacts, placement: Placement, threads: int
 ) -> list[StageVector]:
     """The loads of a stream's body that the producer's threads can copy: of at most one axis, at a place that depends
     on the step and on nothing that was loaded, from a tensor that nobody writes, in units of cp.async. ``threads`` read
@@ -80,7 +80,7 @@ def _moves(op: tile.Load, stream: tile.Stream) -> bool:
     return any(stream.counter.data in place.symbols for place in places)
 
 
-def _vector(op: tile.Load, facts: Facts, placement: Placement, threads: int) -> StageVector | None:
+def _vector(op: tile.Load, facts: CallFacts, placement: Placement, threads: int) -> StageVector | None:
     """The copies of a load, where a unit of them is one of cp.async's."""
     coords, kind = coords_of(op), element(op.result)
     runs = [(axis, c) for axis, c in enumerate(coords) if isinstance(c, Span)]

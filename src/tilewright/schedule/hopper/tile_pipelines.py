@@ -158,7 +158,7 @@ def accumulates(stream: tile.Stream, dots: Sequence[DotPlan]) -> bool:
         add = plan.write.value.owner
         assert isinstance(add, tile.Binary)
         pattern |= {plan.dot, plan.write, add}
-        pattern |= {o.owner for o in add.operands if isinstance(o.owner, tile.Read)}
+        pattern |= {o.owner for o in add.operands if isinstance(o.owner, tile.FragmentRead)}
     loads = set(copied_tiles(own.values()))
     written = [plan.write.frag for plan in own.values() if plan.write is not None]
     if len(set(written)) != len(written):

@@ -92,7 +92,7 @@ class Body:
         match op:
             case t.Predicate():
                 return self.resolved(self.integers.bounds(op.expr.expr))
-            case tile.Scalar():
+            case tile.ScalarExpr():
                 return GuardedTerms(self.integers(op.expr.expr).prints)
             case tile.Constant():
                 return GuardedTerms(constant_terms(op, 2))

@@ -570,7 +570,7 @@ class Threads:
         terms = old.terms + np.sum(images, dtype=np.uint64) * bins_of(size)
         self.held[op.shared] = GuardedTerms(terms, need=merged(old.need, need))
 
-    def select(self, op: t.Select) -> None:
+    def select(self, op: t.RegisterSelect) -> None:
         self.place(1)
         at = self._picks([[c.data for c in row] for row in op.choices], [i.expr for i in op.indices], op.elements.data)
         self.held[op.target] = self.held[op.source].at(lambda x: _picked(x, at, size_of(op.source)))
@@ -666,7 +666,7 @@ WRITES: dict[type[Operation], Callable[[Any], Sequence[SSAValue]]] = {
     t.SharedRead: lambda op: [op.buffer],
     t.SharedWrite: lambda op: [op.shared],
     t.SharedCount: lambda op: [op.shared],
-    t.Select: lambda op: [op.target],
+    t.RegisterSelect: lambda op: [op.target],
     t.Exchange: lambda op: [op.target],
     a.LoadMatrix: lambda op: [op.buffer],
     a.Wgmma: lambda op: [op.accumulator],
@@ -702,7 +702,7 @@ VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     t.SharedWrite: Threads.shared_write,
     t.SharedRead: Threads.shared_read,
     t.SharedCount: Threads.shared_count,
-    t.Select: Threads.select,
+    t.RegisterSelect: Threads.select,
     t.Exchange: Threads.exchange,
     t.Pin: Threads.skip,
     t.Print: Threads.skip,

@@ -78,7 +78,7 @@ class Tiles:
                 args = [self.held[v] for v in op.operands]
                 self.held[op.results[0]] = computed(self.arithmetic, op, args)
 
-    def view(self, op: tile.Expand | tile.Broadcast | tile.Transpose | tile.Read) -> None:
+    def view(self, op: tile.Expand | tile.Broadcast | tile.Transpose | tile.FragmentRead) -> None:
         """Other shapes of the same elements; an axis of extent 1 stands for any."""
         match op:
             case tile.Expand():
@@ -87,14 +87,14 @@ class Tiles:
                 result = self.held[op.x]
             case tile.Transpose():
                 result = np.transpose(self.held[op.x], [p.data for p in op.perm])
-            case tile.Read():
+            case tile.FragmentRead():
                 result = self.fragments[op.frag]
         self.held[op.result] = result
 
     def constant(self, op: tile.Constant) -> None:
         self.held[op.result] = constant_terms(op, 0)
 
-    def scalar(self, op: tile.Scalar) -> None:
+    def scalar(self, op: tile.ScalarExpr) -> None:
         self.held[op.result] = self.integers(op.expr.expr).prints.reshape(())
 
     def compare(self, op: tile.Compare) -> None:
@@ -233,10 +233,10 @@ class Tiles:
         self.held[op.result] = total.back(self.arithmetic.products(left, right.T, weights, a.element))
 
     # -- state --------------------------------------------------------------------------------------------------------
-    def fragment(self, op: tile.Fragment) -> None:
+    def fragment(self, op: tile.FragmentInit) -> None:
         self.fragments[op.result] = self.held[op.init]
 
-    def write(self, op: tile.Write) -> None:
+    def write(self, op: tile.FragmentWrite) -> None:
         self.fragments[op.frag] = self.held[op.value]
 
     def stream(self, op: tile.Stream) -> None:
@@ -301,7 +301,9 @@ class Tiles:
             self.at_step(part.counter, part.begin, ops)
             self.parts = outside
             return
-        frags = dict.fromkeys(o.frag for o in operations(op) if isinstance(o, tile.Write) and o.frag in self.fragments)
+        frags = dict.fromkeys(
+            o.frag for o in operations(op) if isinstance(o, tile.FragmentWrite) and o.frag in self.fragments
+        )
         passed = dict.fromkeys(v for o in late for v in o.operands if v.owner in ops)
         kinds = [_axes(v).element for v in (*frags, *passed)]
         shapes = [_axes(v).shape for v in (*frags, *passed)]
@@ -419,22 +421,28 @@ def rotation(op: tile.Stream) -> tuple[list[Operation], list[Operation]] | None:
     ops = ops_in(op.body.block)
     late: set[Operation] = set()
     for write in ops:
-        if not isinstance(write, tile.Write) or not isinstance(total := write.value.owner, tile.Binary):
+        if not isinstance(write, tile.FragmentWrite) or not isinstance(total := write.value.owner, tile.Binary):
             continue
         product = next((v.owner for v in total.operands if isinstance(v.owner, tile.Dot)), None)
-        read = next((v.owner for v in total.operands if isinstance(v.owner, tile.Read)), None)
+        read = next((v.owner for v in total.operands if isinstance(v.owner, tile.FragmentRead)), None)
         if product is None or read is None or read.frag != write.frag:
             continue
         late |= {write, total, product, read}
         for operand in product.operands:
             slice_ = _slice(operand, ops)
-            if not any(isinstance(o, tile.Read | tile.Dot | tile.Reduce | tile.Scan | tile.Sort) for o in slice_):
+            if not any(
+                isinstance(o, tile.FragmentRead | tile.Dot | tile.Reduce | tile.Scan | tile.Sort) for o in slice_
+            ):
                 late |= slice_
     first = [o for o in ops if o not in late]
     begun = False
     for o in ops:
-        begun = begun or (isinstance(o, tile.Read) and o in late)
-        if begun and o not in late and isinstance(o, (tile.Read, tile.Write, tile.Stream, *tile.WRITES)):
+        begun = begun or (isinstance(o, tile.FragmentRead) and o in late)
+        if (
+            begun
+            and o not in late
+            and isinstance(o, (tile.FragmentRead, tile.FragmentWrite, tile.Stream, *tile.WRITES))
+        ):
             return None
     users = {u.operation for o in late for r in o.results for u in r.uses}
     if not late or not users <= late:
@@ -478,9 +486,9 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.Expand: Tiles.view,
     tile.Broadcast: Tiles.view,
     tile.Transpose: Tiles.view,
-    tile.Read: Tiles.view,
+    tile.FragmentRead: Tiles.view,
     tile.Constant: Tiles.constant,
-    tile.Scalar: Tiles.scalar,
+    tile.ScalarExpr: Tiles.scalar,
     tile.Compare: Tiles.compare,
     tile.Select: Tiles.select,
     tile.Index: Tiles.index,
@@ -489,8 +497,8 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.Scan: Tiles.scan,
     tile.Sort: Tiles.sort,
     tile.Histogram: Tiles.histogram,
-    tile.Fragment: Tiles.fragment,
-    tile.Write: Tiles.write,
+    tile.FragmentInit: Tiles.fragment,
+    tile.FragmentWrite: Tiles.write,
     tile.Stream: Tiles.stream,
     tile.Load: Tiles.load,
     tile.Store: Tiles.store,

@@ -376,7 +376,7 @@ def _written(block: Block) -> dict[SSAValue, None]:
                 found |= dict.fromkeys(op.targets)
             case t.Shuffle():
                 found |= dict.fromkeys(op.buffers)
-            case t.Select() | t.Exchange():
+            case t.RegisterSelect() | t.Exchange():
                 found[op.target] = None
             case a.Wgmma():
                 found[op.accumulator] = None

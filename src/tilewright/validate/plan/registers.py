@@ -152,7 +152,7 @@ def picked(plan: Plan, choices: Sequence[int], index: Value, of: Callable[[int],
     return plan.values.choose([(plan.cases.threads_where(mask), of(choice)) for choice, mask in by.items()])
 
 
-def select_registers(plan: Plan, op: t.Select) -> None:
+def select_registers(plan: Plan, op: t.RegisterSelect) -> None:
     """Register moves."""
     source, target = plan.buffers[op.source], plan.buffers[op.target]
     elements = op.elements.data
@@ -222,6 +222,6 @@ OPS: dict[type[Operation], Callable[..., None]] = {
     t.Map: element_wise,
     t.Fold: fold,
     t.Shuffle: shuffle,
-    t.Select: select_registers,
+    t.RegisterSelect: select_registers,
     t.Exchange: exchange_lanes,
 }
