@@ -38,12 +38,12 @@ from tilewright.artifact.bundle import read, write_folder
 from tilewright.artifact.schema import Artifact, KernelImage, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.codegen.assemble import assemble
-from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.tested import tested
 from tilewright.diag import TilewrightError
 from tilewright.transport.asynchronous import Role
+from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.lowering.compare import compare as compare_lowering
 
@@ -84,7 +84,7 @@ def validations(request: Requested, artifact: Artifact, recompiles: int, *, test
 def _validation(
     request: Requested, artifact: Artifact, image: KernelImage, launch: Launch, recompiles: int
 ) -> Validation:
-    kernel, source = read_kernel(image.transport_ir), read_tile_kernel(image.tile_ir)
+    kernel, source = transport_kernel(image.transport_ir), tile_kernel(image.tile_ir)
     ptx, ptx_ms = _timed(lambda: compare(kernel, image.ptx, launch.args, launch.grid[0]))
     lowering, lowering_ms = _timed(lambda: compare_lowering(source, kernel))
     made, nvrtc_ms = _timed(lambda: assemble(image.source, artifact.target, image.symbol))
@@ -110,7 +110,7 @@ def _validation(
 
 def _executed(found: Validation, image: KernelImage) -> Validation:
     """Undecided PTX, executed beside its IR."""
-    kernel = read_kernel(image.transport_ir)
+    kernel = transport_kernel(image.transport_ir)
     outcome = tested(kernel, image.ptx, recipe([kernel]))
     if outcome.differences:
         return replace(found, ptx="refuted", ptx_why=outcome.differences[0].what[:400])

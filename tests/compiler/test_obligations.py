@@ -15,7 +15,7 @@ from tilewright.compiler.build import build
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.copies import prove_copies
-from tilewright.compiler.proofs.descriptors import judge_kernel, judge_text
+from tilewright.compiler.proofs.descriptors import judge_kernel
 from tilewright.compiler.proofs.obligations import missing, prove_descriptors
 from tilewright.compiler.tracing import Tracing
 from tilewright.contract.rules import Rule
@@ -25,6 +25,7 @@ from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.descriptor_attrs import OperandNumbers, TmaAttr, TmaNumbers, WgmmaOperandAttr
+from tilewright.transport.text import transport_kernel
 
 
 @pytest.fixture(scope="module")
@@ -119,11 +120,11 @@ DESCRIPTORS: dict[str, tuple[str, Callable[[t.Kernel], None]]] = {
 @pytest.mark.parametrize("name", DESCRIPTORS)
 def test_a_descriptor_that_is_not_legal_is_found_in_the_text(name: str, product: PlannedKernel) -> None:
     lowered = product.transport.clone()
-    assert judge_text(str(lowered)) == judge_kernel(lowered)
+    assert judge_kernel(transport_kernel(str(lowered))) == judge_kernel(lowered)
     assert judge_kernel(lowered).faults == ()
     word, change = DESCRIPTORS[name]
     change(lowered)
-    judged = judge_text(str(lowered))
+    judged = judge_kernel(transport_kernel(str(lowered)))
     assert any(fault.name.startswith(word) for fault in judged.faults), [str(f) for f in judged.faults]
     assert isinstance(prove_descriptors(judge_kernel(lowered)), Refuted)
 

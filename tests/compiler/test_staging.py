@@ -17,7 +17,6 @@ from tilewright.base.expr import TRUE, Const, parse, sym
 from tilewright.compiler.build import build
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan, traced
-from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.requests import Observed, Request, observe_facts
 from tilewright.compiler.staging import residual, staged_tensors
@@ -27,6 +26,7 @@ from tilewright.jit import Kernel
 from tilewright.lang.params import KernelFunction
 from tilewright.simulate import run_steps
 from tilewright.transport import dialect as transport
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 
 
@@ -201,7 +201,7 @@ def test_the_ptx_of_the_copies_and_of_the_product_validates(
     launches = [step for step in artifact.variants[0].steps if isinstance(step, Launch)]
     for launch in launches:
         image = artifact.kernel(launch.kernel)
-        assert compare(read_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0]) == ()
+        assert compare(transport_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0]) == ()
 
 
 def test_steps_of_the_artifact(large: tuple[PlannedKernel, Artifact, Request]) -> None:

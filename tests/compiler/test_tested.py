@@ -20,9 +20,9 @@ from tilewright.artifact.schema import Artifact, KernelImage
 from tilewright.base.dtypes import DTYPES
 from tilewright.compiler import tested as beside
 from tilewright.compiler.draws import drawn
-from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.compiler.recipe import recipe
 from tilewright.simulate.arguments import bind
+from tilewright.transport.text import transport_kernel
 
 
 @cache
@@ -32,7 +32,7 @@ def compiled(example: str, dtype: str) -> Artifact:
 
 
 def executed(image: KernelImage, edit: Callable[[str], str] = lambda ptx: ptx) -> beside.Tested:
-    kernel = read_kernel(image.transport_ir)
+    kernel = transport_kernel(image.transport_ir)
     return beside.tested(kernel, edit(image.ptx), recipe([kernel]))
 
 
@@ -53,7 +53,7 @@ def test_the_ptx_agrees_with_the_ir(example: str, dtype: str) -> None:
 @pytest.mark.parametrize(("example", "dtype"), KERNELS)
 def test_arguments_satisfy_the_class(example: str, dtype: str) -> None:
     for image in compiled(example, dtype).kernels[:2]:
-        kernel = read_kernel(image.transport_ir)
+        kernel = transport_kernel(image.transport_ir)
         given = [g for g in (drawn(kernel, seed) for seed in range(12)) if g is not None]
         assert len({str(g) for g in given}) > 2
         for g in given:
@@ -95,7 +95,7 @@ def least_seventh(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"]):
 def test_words_are_drawn_from_all_of_their_range() -> None:
     """In some launch both operands often have their upper bit, and the ends of the dtype are among the words."""
     (image, *_) = least_seventh.compile(dtypes=dict.fromkeys("xyz", "u32")).kernels
-    kernel = read_kernel(image.transport_ir)
+    kernel = transport_kernel(image.transport_ir)
     given = [g.tensors for seed in range(12) if (g := drawn(kernel, seed)) is not None]
     pairs = [(g["x"].view, g["y"].view) for g in given if g["x"].view.size]
     assert any((np.minimum(x, y) > 2**31).mean() > 0.1 for x, y in pairs)
@@ -105,7 +105,7 @@ def test_words_are_drawn_from_all_of_their_range() -> None:
 def test_what_lies_between_rows_is_compared() -> None:
     """A kernel whose rows begin at multiples of 16 bytes, and a store between two of them."""
     image = compiled("row_max", "f32").kernels[0]
-    kernel = read_kernel(image.transport_ir)
+    kernel = transport_kernel(image.transport_ir)
     given = next(g for seed in range(40) if (g := drawn(kernel, seed)) and g.tensors["x"].strides[0] > g.extents["N"])
     mine, other = given.tensors["x"].copied(), given.tensors["x"].copied()
     assert np.array_equal(mine.view, given.tensors["x"].view)

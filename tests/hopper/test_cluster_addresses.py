@@ -18,7 +18,7 @@ import tilewright as tw
 from support import products as p
 from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.compiler.proofs.descriptors import read_kernel
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 
 MASK = re.compile(r"(and\.b32\s+%r\d+, %r\d+), 261120;")
@@ -75,6 +75,6 @@ def test_validation_wants_the_address_without_the_rank(name: str) -> None:
     (image,) = compiled(name).kernels
     launch = compiled(name).variants[0].steps[-1]
     assert isinstance(launch, Launch)
-    kernel = read_kernel(image.transport_ir)
+    kernel = transport_kernel(image.transport_ir)
     assert not compare(kernel, image.ptx, launch.args, launch.grid[0])
     assert compare(kernel, unmasked(image.ptx), launch.args, launch.grid[0])

@@ -16,11 +16,11 @@ import pytest
 import tilewright as tw
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.compiler import tested as beside
-from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.compiler.recipe import recipe
 from tilewright.ptx.machine.matrices import accumulate_bytes
 from tilewright.simulate.tensor_core import fp8_product
 from tilewright.transport import asynchronous as a
+from tilewright.transport.text import transport_kernel
 
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 
@@ -83,7 +83,7 @@ def test_what_is_no_number(model: Any) -> None:
 def test_ptx_and_ir_are_executed_alike(accumulate: str) -> None:
     """Sums in the PTX machine and in the simulator are cut at the same places: no difference refutes a kernel."""
     image = product.compile(dtypes={"a": "e4m3", "b": "e4m3", "c": "f32"}, accumulate=accumulate).kernels[0]
-    kernel = read_kernel(image.transport_ir)
+    kernel = transport_kernel(image.transport_ir)
     found = beside.tested(kernel, image.ptx, recipe([kernel]))
     assert not found.differences
     assert found.launches

@@ -16,12 +16,12 @@ from tilewright.artifact.schema import MAX_EXTENT, Artifact
 from tilewright.base.expr import Const, Expr, Sym, maximum, parse
 from tilewright.compiler.build import build
 from tilewright.compiler.program import plan
-from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.counters import uncounted
 from tilewright.validate.recipe import recipe_faults
 
@@ -187,7 +187,7 @@ def artifact() -> Artifact:
 
 def test_an_artifact_asks_for_all_its_counters(artifact: Artifact) -> None:
     """Each fact of counters is needed: without it, or with a limit one higher, the recipe is refused."""
-    kernels = {image.symbol: read_kernel(image.transport_ir) for image in artifact.kernels}
+    kernels = {image.symbol: transport_kernel(image.transport_ir) for image in artifact.kernels}
     assert recipe_faults(artifact, kernels) == ()
     counted = [fact for fact in artifact.facts if str(fact).endswith(f"<= {MAX_EXTENT}")]
     assert len(counted) == 2
@@ -203,7 +203,7 @@ def test_an_artifact_asks_for_all_its_counters(artifact: Artifact) -> None:
 def test_an_artifact_whose_threads_take_turns_asks_for_theirs() -> None:
     request = replace(p.request(p.nt), schedule=tw.Schedule(mode="pingpong"))
     made = build(plan(request))
-    kernels = {image.symbol: read_kernel(image.transport_ir) for image in made.kernels}
+    kernels = {image.symbol: transport_kernel(image.transport_ir) for image in made.kernels}
     (walks,) = ({op.turns[1] for op in k.walk() if isinstance(op, t.Programs)} for k in kernels.values())
     assert 2 in walks
     assert recipe_faults(made, kernels) == ()

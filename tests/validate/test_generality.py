@@ -9,8 +9,8 @@ import pytest
 import tilewright as tw
 from support.generality import CASES
 from tilewright.artifact.schema import Launch
-from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.jit.arrays import describe
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 
 
@@ -23,7 +23,7 @@ def test_the_ptx_does_what_the_ir_says(name: str) -> None:
         launch = variant.steps[-1]
         assert isinstance(launch, Launch)
         image = artifact.kernel(launch.kernel)
-        assert compare(read_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0]) == ()
+        assert compare(transport_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0]) == ()
 
 
 @tw.kernel
@@ -42,5 +42,5 @@ def test_words_that_are_networks_are_compared(dtype: str) -> None:
     (image,), (variant,) = artifact.kernels, artifact.variants
     launch = variant.steps[-1]
     assert isinstance(launch, Launch)
-    found = compare(read_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0])
+    found = compare(transport_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0])
     assert not any(difference.refuted for difference in found)

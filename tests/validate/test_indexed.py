@@ -14,11 +14,11 @@ from support.lowered import lowered
 from support.slow import rest_slow
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import Const, Sym
-from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.tile import dialect as tile
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare
 from tilewright.validate.match import Difference
@@ -114,7 +114,7 @@ def differences(name: str, change: Callable[[str], str] = str) -> tuple[Differen
 def compared(artifact: Artifact, place: int, change: Callable[[str], str] = str) -> tuple[Difference, ...]:
     launch = [s for v in artifact.variants for s in v.steps if isinstance(s, Launch)][place]
     image = next(k for k in artifact.kernels if k.symbol == launch.kernel)
-    return compare_ptx(read_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0])
+    return compare_ptx(transport_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0])
 
 
 @pytest.mark.parametrize("name", sorted(CASES.keys() - PTX_UNDECIDED.keys()))

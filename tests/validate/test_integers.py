@@ -11,7 +11,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.artifact.schema import Launch
-from tilewright.compiler.proofs.descriptors import read_kernel
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 
 
@@ -50,7 +50,7 @@ def differences(name: str, pattern: str = "", to: str = "") -> tuple[str, ...]:
     image = artifact.kernel(launch.kernel)
     ptx, count = re.subn(pattern, to, image.ptx, count=1) if pattern else (image.ptx, 1)
     assert count == 1
-    return tuple(map(str, compare(read_kernel(image.transport_ir), ptx, launch.args, launch.grid[0])))
+    return tuple(map(str, compare(transport_kernel(image.transport_ir), ptx, launch.args, launch.grid[0])))
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -18,11 +18,11 @@ from support.example_cases import EXAMPLES_BY_NAME
 from support.generality import CASES
 from support.lowered import example, lowered
 from support.slow import rest_slow
-from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
 from tilewright.jit.arrays import describe
 from tilewright.ops import kernels
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
+from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.lowering.arithmetic import of_reals
 from tilewright.validate.lowering.compare import Unlike, compare
 
@@ -149,7 +149,7 @@ def replaced(text: str, old: str, new: str, place: int) -> str:
 def test_a_wrong_text_is_refused(name: str) -> None:
     kernel, variant, old, new, place = WRONG[name]
     source, transport = example(kernel, "bf16")[variant]
-    changed = read_kernel(replaced(str(transport), old, new, place))
+    changed = transport_kernel(replaced(str(transport), old, new, place))
     found = compare(source, changed)
     assert found
     assert all(isinstance(unlike, Unlike) for unlike in found)
@@ -188,14 +188,14 @@ CAUSAL = {
 @pytest.mark.parametrize("name", CAUSAL)
 def test_a_wrong_text_of_causal_attention_is_refused(name: str) -> None:
     source, transport = causal("attention")
-    changed = read_kernel(replaced(str(transport), *CAUSAL[name]))
+    changed = transport_kernel(replaced(str(transport), *CAUSAL[name]))
     assert compare(source, changed)
 
 
 def test_a_producer_that_copies_the_first_step_in_one_of_two_equal_loops_is_right() -> None:
     """The copies of a step are the same with comparisons and without."""
     source, transport = causal("attention")
-    assert compare(source, read_kernel(replaced(str(transport), "min($k0_full, 1)", "1", 0))) == ()
+    assert compare(source, transport_kernel(replaced(str(transport), "min($k0_full, 1)", "1", 0))) == ()
 
 
 @tw.kernel
@@ -211,12 +211,12 @@ def test_a_persons_own_reciprocals_are_compared_with_their_rounding() -> None:
     assert not of_reals(transport)
     assert compare(source, transport) == ()
     text = str(transport)
-    assert compare(source, read_kernel(text.replace("tile.binary <div>", "tile.binary <mul>", 1)))
+    assert compare(source, transport_kernel(text.replace("tile.binary <div>", "tile.binary <mul>", 1)))
 
 
 def test_the_users_line_is_named() -> None:
     source, transport = example("add", "bf16")["add"]
-    changed = read_kernel(str(transport).replace("tile.binary <add>", "tile.binary <mul>"))
+    changed = transport_kernel(str(transport).replace("tile.binary <add>", "tile.binary <mul>"))
     (unlike,) = compare(source, changed)
     assert unlike.where.endswith("add.py:14")
     assert "another value is stored to z" in str(unlike)
@@ -224,7 +224,7 @@ def test_the_users_line_is_named() -> None:
 
 def test_texts_are_read_back_as_they_were() -> None:
     for source, transport in example("attention", "bf16").values():
-        assert compare(read_tile_kernel(str(source)), read_kernel(str(transport))) == ()
+        assert compare(tile_kernel(str(source)), transport_kernel(str(transport))) == ()
 
 
 PLANTED = {

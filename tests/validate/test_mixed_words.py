@@ -17,7 +17,7 @@ from support.example_cases import load
 from support.indexed import SHORT
 from support.sorts import CASES as SORTS
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.compiler.proofs.descriptors import read_kernel
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
 
@@ -55,7 +55,7 @@ def differences(name: str, text: str) -> tuple[Difference, ...]:
     artifact = compiled(name)
     image = artifact.kernels[-1]
     launch = next(s for v in artifact.variants for s in v.steps if isinstance(s, Launch) and s.kernel == image.symbol)
-    return compare(read_kernel(image.transport_ir), text, launch.args, launch.grid[0])
+    return compare(transport_kernel(image.transport_ir), text, launch.args, launch.grid[0])
 
 
 DECIDED = ["bins", "masked", "dropout", "float16 ascending", "float32 ascending", "int8 descending",

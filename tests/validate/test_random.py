@@ -16,7 +16,7 @@ from random_programs import judge  # noqa: E402
 from random_programs.families import drawn  # noqa: E402
 from random_programs.text import source  # noqa: E402
 from tilewright.artifact.schema import Launch  # noqa: E402
-from tilewright.compiler.proofs.descriptors import read_kernel  # noqa: E402
+from tilewright.transport.text import transport_kernel  # noqa: E402
 from tilewright.validate.kernel import compare  # noqa: E402
 
 KERNELS = (
@@ -51,7 +51,7 @@ def differences(artifact: judge.Artifact, pattern: str = "", to: str = "") -> li
         image = artifact.kernel(launch.kernel)
         ptx, count = re.subn(pattern, to, image.ptx, count=1) if pattern else (image.ptx, 0)
         replaced += count
-        found += map(str, compare(read_kernel(image.transport_ir), ptx, launch.args, launch.grid[0]))
+        found += map(str, compare(transport_kernel(image.transport_ir), ptx, launch.args, launch.grid[0]))
     assert replaced or not pattern, pattern
     return found
 

@@ -38,7 +38,6 @@ from tilewright.base.verdict import Proved
 from tilewright.compiler import build as building
 from tilewright.compiler.build import build
 from tilewright.compiler.program import plan
-from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.requests import Observed, Request, default_facts, observe_facts
 from tilewright.diag import TilewrightError
@@ -50,6 +49,7 @@ from tilewright.lang.signature import Signature
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.equal import difference
 from tilewright.validate.recipe import recipe_faults, require_recipe
 
@@ -112,7 +112,7 @@ def texts(artifact: Artifact) -> Texts:
     return {image.symbol: _read(image.transport_ir) for image in artifact.kernels}
 
 
-_read = cache(read_kernel)
+_read = cache(transport_kernel)
 
 
 # -- what can be changed -----------------------------------------------------------------------------------------------

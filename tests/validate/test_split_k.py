@@ -11,7 +11,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.artifact.schema import KernelImage, Launch
-from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
+from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.lowering.compare import compare as compare_lowering
 
@@ -42,7 +42,7 @@ def ptx(kind: str, pattern: str = "", to: str = "", count: int = 0) -> int:
     image, launch = compiled()[kind]
     text = re.sub(pattern, to, image.ptx, count=count) if pattern else image.ptx
     assert not pattern or text != image.ptx
-    return len(compare(read_kernel(image.transport_ir), text, launch.args, launch.grid[0]))
+    return len(compare(transport_kernel(image.transport_ir), text, launch.args, launch.grid[0]))
 
 
 def lowering(kind: str, old: str = "", new: str = "") -> int:
@@ -50,7 +50,7 @@ def lowering(kind: str, old: str = "", new: str = "") -> int:
     image, _ = compiled()[kind]
     text = image.transport_ir.replace(old, new) if old else image.transport_ir
     assert not old or text != image.transport_ir
-    return len(compare_lowering(read_tile_kernel(image.tile_ir), read_kernel(text)))
+    return len(compare_lowering(tile_kernel(image.tile_ir), transport_kernel(text)))
 
 
 @pytest.mark.parametrize("kind", ["parts", "sums"])

@@ -15,7 +15,7 @@ import pytest
 import tilewright as tw
 from support.integers import CASES
 from tilewright.artifact.schema import Artifact, Launch
-from tilewright.compiler.proofs.descriptors import read_kernel
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import Difference, compare
 
 
@@ -61,7 +61,7 @@ def differences(name: str, change: Callable[[str], str] = str) -> tuple[Differen
     artifact = compiled(name)
     (image,) = artifact.kernels
     (launch,) = {s for v in artifact.variants for s in v.steps if isinstance(s, Launch)}
-    return compare(read_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0])
+    return compare(transport_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0])
 
 
 @pytest.mark.parametrize("name", KERNELS)

@@ -21,12 +21,12 @@ from tilewright.artifact.schema import Artifact, Launch
 from tilewright.compiler import program
 from tilewright.compiler.build import build
 from tilewright.compiler.products import CandidateSearch
-from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.tested import tested
 from tilewright.hw.tensormap import ELEMENT_BITS, DataType, Interleave, Swizzle
 from tilewright.ptx.machine import DecodedTensorMap
 from tilewright.runtime import driver as runtime_driver
+from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.lowering.compare import compare as compare_lowering
 
@@ -101,7 +101,7 @@ def differences(artifact: Artifact, symbols: set[str]) -> dict[str, str]:
     for symbol in sorted(symbols):
         image, launch = artifact.kernel(symbol), launches[symbol]
         try:
-            said = compare(read_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0])
+            said = compare(transport_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0])
             first = str(next(iter(said), ""))
         except (MemoryError, TooLongError):
             raise
@@ -117,7 +117,7 @@ def lowered_wrong(artifact: Artifact, symbols: set[str]) -> dict[str, str]:
     for symbol in sorted(symbols):
         image = artifact.kernel(symbol)
         try:
-            said = compare_lowering(read_tile_kernel(image.tile_ir), read_kernel(image.transport_ir))
+            said = compare_lowering(tile_kernel(image.tile_ir), transport_kernel(image.transport_ir))
             first = str(next(iter(said), ""))
         except (MemoryError, TooLongError):
             raise
@@ -132,7 +132,7 @@ def executed_wrong(artifact: Artifact, symbols: set[str]) -> str:
     """What the compiler finds that executes the PTX of kernels beside their Transport IR; empty if nothing."""
     for symbol in sorted(symbols):
         image = artifact.kernel(symbol)
-        kernel = read_kernel(image.transport_ir)
+        kernel = transport_kernel(image.transport_ir)
         for difference in tested(kernel, image.ptx, recipe([kernel])).differences:
             return " ".join(str(difference).split()).replace(f"{ROOT}/", "")[:160]
     return ""

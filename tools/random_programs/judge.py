@@ -24,7 +24,6 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.compiler.build import build
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.program import plan, traced
-from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.compiler.requests import Observed, Request, interface, observe_facts
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
@@ -34,6 +33,7 @@ from tilewright.runtime import check
 from tilewright.runtime.arguments import Described
 from tilewright.runtime.program import Program
 from tilewright.simulate import run_steps
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 
 SCHEDULES = 2
@@ -294,7 +294,7 @@ def compared(
 def _validate(found: Outcome) -> None:
     artifact = found.artifact
     assert artifact is not None
-    kernels = {image.symbol: read_kernel(image.transport_ir) for image in artifact.kernels}
+    kernels = {image.symbol: transport_kernel(image.transport_ir) for image in artifact.kernels}
     for variant in artifact.variants:
         for s in variant.steps:
             if isinstance(s, Launch) and s.kernel in kernels:

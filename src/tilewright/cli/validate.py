@@ -30,15 +30,15 @@ def validate(bundle: Annotated[Path, typer.Argument(help="a bundle, folder or fi
 def _validated(bundle: Path) -> int:
     from tilewright.artifact.bundle import read
     from tilewright.artifact.schema import Launch
-    from tilewright.compiler.proofs.descriptors import read_kernel, read_tile_kernel
     from tilewright.compiler.recipe import recipe
     from tilewright.compiler.tested import tested
+    from tilewright.transport.text import tile_kernel, transport_kernel
     from tilewright.validate.kernel import compare
     from tilewright.validate.lowering.compare import compare as compare_lowering
     from tilewright.validate.recipe import recipe_faults
 
     artifact = read(bundle)
-    kernels = {image.symbol: read_kernel(image.transport_ir) for image in artifact.kernels}
+    kernels = {image.symbol: transport_kernel(image.transport_ir) for image in artifact.kernels}
     faults = recipe_faults(artifact, kernels)
     for fault in faults:
         echo(f"recipe: {fault}")
@@ -60,7 +60,7 @@ def _validated(bundle: Path) -> int:
             for given in executed.launches:
                 echo(f"{name}: tested: PTX and Transport IR agree on {given}")
         text = artifact.kernel(name).tile_ir
-        unlike = compare_lowering(read_tile_kernel(text), kernels[name]) if text else ("the bundle has none of it",)
+        unlike = compare_lowering(tile_kernel(text), kernels[name]) if text else ("the bundle has none of it",)
         undecided += bool(unlike)
         echo(f"{name}: {'not shown to store' if unlike else 'stores'} what its Tile IR says")
         for place in unlike[:3]:

@@ -11,17 +11,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import lru_cache, reduce
 from math import gcd, prod
-from typing import TypeVar
 
-from xdsl.context import Context
-from xdsl.dialects.builtin import Builtin
 from xdsl.ir import SSAValue
-from xdsl.parser import Parser
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Interval, all_of, divisor, negate
 from tilewright.base.verdict import Illegal
-from tilewright.diag import fail
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Direction
 from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, INSTRUCTION_M
@@ -30,12 +25,10 @@ from tilewright.legal.domain import ShapeDomain, SymbolicMap
 from tilewright.legal.facts import Facts
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.symbolic import DecidedRules, decide_rules
-from tilewright.tile import dialect as tile
-from tilewright.tile.dialect import Tile
 from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.descriptor_attrs import LAYOUT_ATTRIBUTES, OperandNumbers
+from tilewright.transport.descriptor_attrs import OperandNumbers
 
 _DIMS: Interval = (1, 2**31 - 1)
 """Extents are 32-bit parameters of a kernel; the launch refuses others (RUN017), and encodes 1 for 0."""
@@ -62,38 +55,6 @@ class Judged:
     operands: int
     faults: tuple[DescriptorFault, ...]
     guard: Expr
-
-
-def judge_text(text: str) -> Judged:
-    """The descriptors of a kernel given as text."""
-    return judge_kernel(read_kernel(text))
-
-
-def read_kernel(text: str) -> t.Kernel:
-    """A kernel from its text; ART011 for any other text."""
-    return _read(text, t.Kernel)
-
-
-def read_tile_kernel(text: str) -> tile.Kernel:
-    """What a kernel computes, from its text; ART011 for any other text."""
-    return _read(text, tile.Kernel)
-
-
-K = TypeVar("K", t.Kernel, tile.Kernel)
-
-
-def _read(text: str, kind: type[K]) -> K:
-    context = Context()
-    for dialect in (Builtin, LAYOUT_ATTRIBUTES, Tile, t.Transport):
-        context.load_dialect(dialect)
-    try:
-        kernel = Parser(context, text).parse_op()
-        kernel.verify()
-    except Exception as error:  # whatever the parsers of attributes raise
-        fail("ART011", found=f"{type(error).__name__}: {str(error)[:500]}", required="the text of one kernel")
-    if not isinstance(kernel, kind):
-        fail("ART011", found=f"the operation {kernel.name}", required="the text of one kernel")
-    return kernel
 
 
 def judge_kernel(kernel: t.Kernel) -> Judged:
