@@ -100,15 +100,9 @@ class Kernel:
         ``on_out_of_range="trap"`` trap there at indices that lead outside.
         Raises ``TilewrightError`` with the reason if the kernel can't be compiled or proved.
         """
-        absent = self._absent(keywords)
-        if absent:
-            rest = {name: value for name, value in keywords.items() if name not in absent}
-            partial = self.without(absent)
-            return partial.compile(
-                target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, debug=debug, **rest
-            )
-        request = self._ahead(target, dtypes, static, schedule, facts, keywords)
-        return self._artifact(replace(request, debug=debug), ahead=True)
+        kernel, keywords = self._of_present(keywords)
+        request = kernel._ahead(target, dtypes, static, schedule, facts, keywords)
+        return kernel._artifact(replace(request, debug=debug), ahead=True)
 
     def ship(
         self,
@@ -122,17 +116,15 @@ class Kernel:
     ) -> tuple[str, bool]:
         """Compile into ``store`` what a call with these dtypes, facts and keywords looks up, unless it is there.
         Returns the key, and whether it was compiled. For kernels of this package, whose keys no Python changes."""
-        if absent:
-            partial = self.without(frozenset(absent))
-            return partial.ship(store, target, dtypes=dtypes, facts=facts, absent=(), **keywords)
-        request = self._ahead(target, dtypes, None, None, facts, keywords)
-        code = fingerprint(self.function.fn, dict(request.signature.keywords))
+        kernel = self.without(frozenset(absent))
+        request = kernel._ahead(target, dtypes, None, None, facts, keywords)
+        code = fingerprint(kernel.function.fn, dict(request.signature.keywords))
         assert code is not None, f"{self.function.name} reads what no key tells"
-        key = self._key(request, code)
+        key = kernel._key(request, code)
         if store.get(key) is not None:
             return key, False
         validate = Configuration.from_environment().validation is not False
-        store.put(key, self._built(self._plan(request), validate))
+        store.put(key, kernel._built(kernel._plan(request), validate))
         return key, True
 
     def explain(
@@ -146,14 +138,10 @@ class Kernel:
         **keywords: Hashable,
     ) -> str:
         """The plan in words; takes the arguments of ``compile``."""
-        absent = self._absent(keywords)
-        if absent:
-            rest = {name: value for name, value in keywords.items() if name not in absent}
-            partial = self.without(absent)
-            return partial.explain(target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, **rest)
-        request = self._ahead(target, dtypes, static, schedule, facts, keywords)
+        kernel, keywords = self._of_present(keywords)
+        request = kernel._ahead(target, dtypes, static, schedule, facts, keywords)
         lines = [f"{self.function.name} for {request.target.name}"]
-        program = self._plan(request)
+        program = kernel._plan(request)
         lines += [f"  left out: {left}" for left in program.left_out]
         lines.append(f"  {len(program.variants)} kernel(s); a launch takes the first whose condition holds")
         for variant in program.variants:
@@ -164,12 +152,15 @@ class Kernel:
             ]
         return "\n".join(lines)
 
-    def _absent(self, keywords: Mapping[str, Hashable]) -> frozenset[str]:
-        """The optional tensors that are given as None."""
-        return frozenset(name for name in self._optional if name in keywords and keywords[name] is None)
+    def _of_present(self, keywords: dict[str, Hashable]) -> tuple[Kernel, dict[str, Hashable]]:
+        """The kernel without the optional tensors that are given as None, and what else is given."""
+        absent = frozenset(name for name in self._optional if name in keywords and keywords[name] is None)
+        return self.without(absent), {name: value for name, value in keywords.items() if name not in absent}
 
     def without(self, absent: frozenset[str]) -> Kernel:
         """The kernel without these optional tensors: programs of their own."""
+        if not absent:
+            return self
         partial = self._partial.get(absent)
         if partial is None:
             partial = self._partial[absent] = Kernel(self.function.without(absent))
@@ -252,7 +243,7 @@ class Kernel:
         absent = form.absent(values)
         selected = self._picks.get((form_key, absent))
         if selected is None:
-            kernel = self.without(absent) if absent else self
+            kernel = self.without(absent)
             selected = self._picks[form_key, absent] = (kernel, form.pick(absent))
         kernel, pick = selected
         return kernel.launch_guarded(pick(values), form.compile_time(values), stream)

@@ -150,7 +150,7 @@ class Execution:
         without = {i for i, missing in zip(self._optional, absent, strict=True) if missing}
         left_out = frozenset(name for name, place in self._slots if place is None or place in without)
         kept = [place for _, place in self._slots if place is not None and place not in without]
-        kernel = self._kernel.without(left_out) if left_out else self._kernel
+        kernel = self._kernel.without(left_out)
         self._selections[absent] = selection = (kernel, picker((*kept, *self._scalars)))
         return selection
 

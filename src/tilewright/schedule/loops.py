@@ -143,18 +143,15 @@ class LoopLowering(MoveLowering):
             return
         begin = span.origin.substitute({counter: 0})
         whole = simplify(maximum(minimum(trip, (span.stop - begin) // span.size), 0), self.placement.bounds)
-        full = self.scope.full
-        self.scope.full = full | {span}
-        if simplify(whole - trip, self.placement.bounds) == Const(0):
-            self.loop(op, Const(0), trip, split=split)
-            self.scope.full = full
-            return
-        if whole != Const(0):
-            name = f"{counter}_full"
-            self.emit(t.Let(name, whole))
-            self.loop(op, Const(0), Sym(name), split=split)
-            whole = Sym(name)
-        self.scope.full = full
+        with self.within_domain([span]):
+            if simplify(whole - trip, self.placement.bounds) == Const(0):
+                self.loop(op, Const(0), trip, split=split)
+                return
+            if whole != Const(0):
+                name = f"{counter}_full"
+                self.emit(t.Let(name, whole))
+                self.loop(op, Const(0), Sym(name), split=split)
+                whole = Sym(name)
         self.loop(op, whole, trip, split=False)
 
     def loop(self, op: tile.Stream, begin: Expr, end: Expr, *, split: bool) -> None:

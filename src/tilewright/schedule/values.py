@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Sequence
+from collections.abc import Generator, Iterable, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from math import prod
@@ -100,6 +100,14 @@ class ValueLowering:
         buffers = dict(self.scope.buffers)
         yield
         self.block, self.scope.buffers = saved, buffers
+
+    @contextmanager
+    def within_domain(self, spans: Iterable[Span]) -> Generator[None]:
+        """The ranges ``spans`` are known to lie inside their domain."""
+        full = self.scope.full
+        self.scope.full = full | frozenset(spans)
+        yield
+        self.scope.full = full
 
     def registers(self, hint: str, dtype: DType, count: int) -> SSAValue:
         """A new register buffer."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import TypedDict, Unpack
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import SSAValue
@@ -63,6 +64,18 @@ class Scattered:
 
     number: int
     at: tuple[Expr, ...]
+
+
+class _AccessOptions(TypedDict, total=False):
+    """What an access to global memory need not say."""
+
+    vector: int
+    axis: int
+    live: Expr
+    indices: Sequence[SSAValue]
+    reads: Sequence[Expr]
+    within: Expr | None
+    scattered: Scattered | None
 
 
 class _GlobalAccess(TransportOp):
@@ -174,28 +187,9 @@ class AtomicReduce(_GlobalAccess):
         buffer: SSAValue,
         coords: Sequence[Expr],
         guard: Expr,
-        *,
-        vector: int = 1,
-        axis: int = 0,
-        live: Expr = TRUE,
-        indices: Sequence[SSAValue] = (),
-        reads: Sequence[Expr] = (),
-        within: Expr | None = None,
-        scattered: Scattered | None = None,
+        **options: Unpack[_AccessOptions],
     ):
-        super().__init__(
-            tensor,
-            buffer,
-            coords,
-            guard,
-            vector=vector,
-            axis=axis,
-            live=live,
-            indices=indices,
-            reads=reads,
-            within=within,
-            scattered=scattered,
-        )
+        super().__init__(tensor, buffer, coords, guard, **options)
         self.attributes["fn"] = AtomicFnAttr(fn)
 
 

@@ -121,11 +121,9 @@ class ChunkedStores(RoleContext):
         if not edges:
             emit()
             return Buffered(buffer, own, begin)
-        whole, cut, full = Block(), Block(), self.scope.full
-        self.scope.full = full | frozenset(edges)
-        with self.into(whole):
+        whole, cut = Block(), Block()
+        with self.within_domain(edges), self.into(whole):
             emit()
-        self.scope.full = full
         with self.into(cut):
             emit()
         self.emit(t.If(all_of(s.origin + s.size <= s.stop for s in edges), Region(whole), Region(cut)), load)

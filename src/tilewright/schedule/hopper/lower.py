@@ -438,11 +438,10 @@ class RoleLowering(PipelineLowering):
     @contextmanager
     def within_range(self, part: StepRange) -> Generator[None]:
         """What is known of every step of a part."""
-        full, holds = self.scope.full, self.holds
-        if part.whole:
-            self.scope.full, self.holds = full | {part.stream.axis.data}, holds | part.holds
-        yield
-        self.scope.full, self.holds = full, holds
+        holds, self.holds = self.holds, self.holds | part.holds
+        with self.within_domain([part.stream.axis.data] if part.whole else []):
+            yield
+        self.holds = holds
 
     def mapping(self, axes: tuple[ClassId | None, ...], *needed: SSAValue) -> MapBuilder:
         builder = super().mapping(axes, *needed)
