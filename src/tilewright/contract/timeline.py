@@ -62,15 +62,6 @@ class Timeline:
             events.append({"name": r.text, "cat": r.tone, "ph": "X", "ts": r.time, "dur": 1, "pid": 1, "tid": lane})
         return json.dumps({"traceEvents": events})
 
-    def html(self) -> str:
-        """A page with the drawing."""
-        at = ", ".join(f"{name} = {value}" for name, value in self.sizes)
-        lines = [f"{self.code}: {self.obligation}", *([f"at {at}"] if at else []), self.detail]
-        lines += [f"missing order: {self.missing}"] if self.missing else []
-        head = "".join(f"<p>{escape(x)}</p>" for x in lines)
-        style = "<style>:root{color-scheme:light dark}body{font-family:monospace}svg{max-width:100%}</style>"
-        return f"<!doctype html><html><head><meta charset='utf-8'>{style}</head><body>{head}{self.svg()}</body></html>"
-
     def svg(self) -> str:
         """A drawing: a lane per role, a box per event; colours follow the reader's light or dark setting."""
         lane, row, left, top = 210, 24, 44, 40

@@ -87,11 +87,6 @@ class CuteLayout:
         return len(self.shape) if isinstance(self.shape, tuple) else 1
 
     @property
-    def depth(self) -> int:
-        """Levels of nesting: 0 for a single integer."""
-        return _depth(self.shape)
-
-    @property
     def is_static(self) -> bool:
         """All extents and strides are numbers."""
         return all(isinstance(x, int) for x in (*leaves(self.shape), *leaves(self.stride)))
@@ -298,10 +293,6 @@ def _substituted(value: IntTuple, values: Mapping[str, int]) -> IntTuple:
     if isinstance(value, tuple):
         return tuple(_substituted(part, values) for part in value)
     return value.substitute(values) if isinstance(value, Expr) else value
-
-
-def _depth(shape: IntTuple) -> int:
-    return 1 + max(map(_depth, shape), default=0) if isinstance(shape, tuple) else 0
 
 
 def _slice(

@@ -110,9 +110,5 @@ class PaddedRows:
         """The byte address in the padded tile."""
         return address + address // self.row_bytes * self.pad_bytes
 
-    def apply(self, address: Leaf) -> Leaf:
-        """The padded byte address of a number or an expression."""
-        return address + address // self.row_bytes * self.pad_bytes
-
     def __str__(self) -> str:
         return f"rows of {self.row_bytes} B padded by {self.pad_bytes} B"

@@ -88,11 +88,6 @@ class DriverAgreement:
     """Rows the rules refuse and the driver accepted."""
     holds: dict[str, Flags]
 
-    @property
-    def agreement(self) -> float:
-        """Share of rows with equal answers."""
-        return 1.0 - (len(self.false_legal) + len(self.false_illegal)) / max(self.rows, 1)
-
     def broken(self, row: int) -> tuple[str, ...]:
         """Ids of the rules that refuse ``row``."""
         return tuple(id for id, holds in self.holds.items() if not holds[row])

@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field, replace
 from enum import Enum
 
-from tilewright.base.expr import Const, Expr
+from tilewright.base.expr import Expr
 from tilewright.diag import Location
 from tilewright.hw.spaces import Space
 from tilewright.protocol.ops import AtomAdd, Op
@@ -206,11 +206,6 @@ class Protocol:
         """The role ``name``."""
         return next(r for r in self.roles if r.name == name)
 
-    @property
-    def threads(self) -> int:
-        """Threads of one CTA (of rank 0, should roles differ by rank)."""
-        return sum(r.threads for r in self.roles if r.ctas is None or 0 in r.ctas)
-
 
 def body_of(node: Node) -> tuple[Node, ...]:
     """The nodes directly inside a node; of a branch those of ``then``, then those of ``otherwise``."""
@@ -262,8 +257,3 @@ def with_bodies(node: Node, change: Callable[[tuple[Node, ...]], tuple[Node, ...
             return replace(node, body=change(node.body))
         case If():
             return replace(node, then=change(node.then), otherwise=change(node.otherwise))
-
-
-def constant(value: int) -> Expr:
-    """An integer as an expression."""
-    return Const(value)

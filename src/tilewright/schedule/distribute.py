@@ -18,7 +18,7 @@ reductions need no data movement: a value without some class is replicated over 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 from typing import TypeAlias
@@ -169,10 +169,6 @@ class Distribution:
             return places
         skewed, before = self.skew
         return tuple(p - before if axis == skewed else p for axis, p in zip(axes, places, strict=True))
-
-    def reordered(self, first: int) -> Distribution:
-        """The same threads and elements with ``first`` fastest in the registers."""
-        return replace(self, digits=tuple(sorted(self.digits, key=lambda cd: cd[0] != first)))
 
     def registers(self, classes: Iterable[int | None]) -> int:
         """Elements per thread of a value with these classes."""

@@ -65,12 +65,6 @@ class OpFootprint:
             mine = self.signals[key] = Signals()
         mine.add(s)
 
-    def copy(self) -> OpFootprint:
-        """A footprint that grows on its own."""
-        new = OpFootprint()
-        new.add(self)
-        return new
-
 
 class Objects:
     """Bytes and other objects as bits of an integer."""

@@ -42,12 +42,6 @@ class Equations:
             self._users[i].append(variable)
         return variable
 
-    def constant(self, value: int) -> int:
-        """A variable that is ``value``."""
-        found = self.variable()
-        self.values[found] = value
-        return found
-
     def solve(self) -> None:
         """Evaluates until nothing changes."""
         values, users = self.values, self._users

@@ -306,16 +306,6 @@ class AffineLayout:
         outs = tuple((n, moduli.get(n, m)) for n, m in self.outs)
         return AffineLayout(self.ins, outs, self.columns, self.base)
 
-    def rename(self, ins: Mapping[str, str] | None = None, outs: Mapping[str, str] | None = None) -> AffineLayout:
-        """The same map under other axis names."""
-        into, out_of = ins or {}, outs or {}
-        return AffineLayout(
-            tuple((into.get(n, n), d) for n, d in self.ins),
-            tuple((out_of.get(n, n), m) for n, m in self.outs),
-            self.columns,
-            self.base,
-        )
-
     def substitute(self, values: Mapping[str, int]) -> AffineLayout:
         """Numbers for symbols."""
 

@@ -11,7 +11,7 @@ All answers are exact. They rest on two facts:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from math import gcd, prod
@@ -355,14 +355,3 @@ def _coarse(form: AffineLayout, digit: int, n: int) -> AffineLayout:
     columns = list(form.columns)
     columns[digit] = tuple(n * c for c in columns[digit])
     return AffineLayout(tuple(axes), form.outs, tuple(columns), form.base)
-
-
-def coordinates(layout: AffineLayout) -> Iterator[tuple[int, ...]]:
-    """All coordinates, one number per input axis, the first axis fastest: the order of ``AffineLayout.table``."""
-    sizes = [prod(e for e in digits if isinstance(e, int)) for _, digits in layout.ins]
-    for index in range(layout.size):
-        point: list[int] = []
-        for size in sizes:
-            index, x = divmod(index, size)
-            point.append(x)
-        yield tuple(point)

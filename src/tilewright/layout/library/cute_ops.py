@@ -11,7 +11,7 @@ from typing import NoReturn, TypeAlias
 from tilewright.diag import fail
 from tilewright.layout.checks import extent
 from tilewright.layout.cute import CuteLayout, static_modes, static_stride, symbolic
-from tilewright.layout.int_tuple import IntTuple, Leaf, leaves, prefix_product, product, unflatten
+from tilewright.layout.int_tuple import IntTuple, Leaf, leaves, product, unflatten
 from tilewright.layout.library.cute_algebra import complement, composition
 from tilewright.layout.library.cute_symbolic import quotient
 
@@ -297,8 +297,3 @@ def _flat(zipped: CuteLayout) -> CuteLayout:
 
 def _padded(layout: CuteLayout, rank: int) -> CuteLayout:
     return CuteLayout.of([*layout.modes, *(CuteLayout(1, 0) for _ in range(rank - layout.rank))])
-
-
-def compact(shape: IntTuple) -> CuteLayout:
-    """The compact layout, first mode fastest."""
-    return CuteLayout(shape, prefix_product(shape))

@@ -108,11 +108,6 @@ class Domain:
         """No coordinates, whatever the parameters."""
         return self.set.is_empty()
 
-    @property
-    def is_bounded(self) -> bool:
-        """Finite for all values of the parameters."""
-        return self.set.is_bounded()
-
     def subset(self, other: Domain) -> bool:
         """Every coordinate lies in ``other``, for all parameters."""
         return self.set.is_subset(self._aligned(other))

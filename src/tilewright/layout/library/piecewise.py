@@ -146,10 +146,6 @@ class PiecewiseLayout:
         kept = tuple(Piece(p.domain.intersect(domain), p.values) for p in self.pieces)
         return PiecewiseLayout(self.dims, self.outs, tuple(p for p in kept if not p.domain.is_empty))
 
-    def union(self, other: PiecewiseLayout) -> PiecewiseLayout:
-        """The pieces of both (LAY024 where they overlap)."""
-        return PiecewiseLayout(self.dims, self.outs, self.pieces + other.pieces)
-
     def compose(self, outer: PiecewiseLayout) -> PiecewiseLayout:
         """``x -> outer(self(x))`` on the coordinates that ``outer`` holds; ``outer``'s dimensions are this one's
         outputs, in order (LAY002)."""
