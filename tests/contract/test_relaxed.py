@@ -106,6 +106,27 @@ def test_what_a_phase_tracks_is_there_only_for_those_who_acquire(name: str) -> N
     assert isinstance(check(bad), Refuted)
 
 
+@pytest.mark.parametrize("fenced", [True, False])
+def test_a_relaxed_cluster_arrive_publishes_the_barriers_that_are_fenced(fenced: bool) -> None:
+    """PTX ISA 9.1, 9.7.13.4: fence.mbarrier_init orders the inits for a relaxed barrier.cluster.arrive."""
+    b = Build("started", cluster=2)
+    ready = b.mbarrier("ready", count=64)
+    with b.role("all", 32) as r:
+        r.one(o.MbarrierInit("ready"))
+        if fenced:
+            r.one(o.FenceMbarrierInit())
+        r.all(o.ClusterArrive(release=False))
+        r.all(o.ClusterWait())
+        r.all(o.Arrive(ready.of(0)))
+        r.all(o.Arrive(ready.of(1)))
+        r.all(o.Wait(ready[0], C(0)))
+        r.all(o.ClusterArrive())
+        r.all(o.ClusterWait())
+    protocol = b.protocol()
+    assert (exhaust(protocol, None).finding is None) == fenced
+    assert isinstance(check(protocol), Proved if fenced else Refuted)
+
+
 def test_a_test_that_returned_true_is_the_wait() -> None:
     """The wait behind it is skipped, so what it would have acquired the test must acquire."""
     assert isinstance(check(_copied(True, peek=True)), Proved)

@@ -16,6 +16,7 @@ from tilewright.base.expr import Expr, sym
 from tilewright.diag import TilewrightError
 from tilewright.layout import cute
 from tilewright.layout.cute import CuteLayout
+from tilewright.layout.int_tuple import shape_div
 from tilewright.layout.library import cute_algebra, cute_ops
 from tilewright.layout.library.cute_algebra import complement, composition, left_inverse, nullspace, right_inverse
 from tilewright.layout.library.swizzle_algebra import compose, right_inverse_of, swizzled
@@ -296,6 +297,8 @@ BAD: list[tuple[Any, str]] = [
     (lambda: left_inverse(CuteLayout((4, 4), (1, 0))), "LAY006"),
     (lambda: cute_ops.logical_divide(CuteLayout(6, 1), 4), "LAY009"),
     (lambda: cute_ops.tile_to_shape(CuteLayout((8, 8), (8, 1)), (12, 8)), "LAY009"),
+    (lambda: shape_div(4, 6), "LAY009"),
+    (lambda: shape_div((4, 3), 6), "LAY009"),
     (lambda: cute_ops.upcast(CuteLayout((3, 4), (1, 3)), 2), "LAY016"),
     (lambda: cute_ops.downcast(CuteLayout(4, 2), 2), "LAY016"),
     (lambda: cute_ops.recast(CuteLayout(4, 1), 16, 24), "LAY016"),

@@ -57,12 +57,13 @@ def unflatten(flat: Iterator[Leaf], profile: IntTuple) -> IntTuple:
     return next(flat)
 
 
-def prefix_product(shape: IntTuple, start: Leaf = 1) -> IntTuple:
+def prefix_product(shape: IntTuple) -> IntTuple:
     """Strides of the compact layout of ``shape``, first leaf fastest."""
     flat: list[Leaf] = []
+    stride: Leaf = 1
     for leaf in leaves(shape):
-        flat.append(start)
-        start = start * leaf
+        flat.append(stride)
+        stride = stride * leaf
     return unflatten(iter(flat), shape)
 
 

@@ -81,16 +81,14 @@ class BarPlace(NamedTuple):
 class Evaluation:
     """A protocol with its expressions compiled, and what a run knows of its trip counts."""
 
-    def __init__(self, protocol: Protocol, fixed: bool):
-        """``fixed``: trip symbols keep one value for the whole run even inside other symbolic loops."""
+    def __init__(self, protocol: Protocol):
         self.protocol = protocol
         self.symbols = {s.name: s for s in protocol.symbols}
         self.trip_names = frozenset(self.symbols)
         self.per = {s.name: s.per for s in protocol.symbols}
         self.relaxed: set[str] = set()
-        if not fixed:
-            for role in protocol.roles:
-                self._relax(role.body, ())
+        for role in protocol.roles:
+            self._relax(role.body, ())
         self.buffers = {b.name: b for b in protocol.buffers}
         self.barriers = {b.name: b for b in protocol.barriers}
         self.counters = {c.name: c for c in protocol.global_counters}

@@ -140,11 +140,10 @@ class Machine(Evaluation):
         transfers: Mapping[type[object], Transfer],
         turns: Callable[[Machine, RunState], None],
         policy: Policy,
-        fixed: bool,
     ):
         """``transfers`` say what each kind of effect does, ``turns`` who may go on when all wait for one another or
-        for their turn. ``fixed``: trip symbols keep one value for the whole run even inside other symbolic loops."""
-        super().__init__(protocol, fixed)
+        for their turn."""
+        super().__init__(protocol)
         self.transfers, self.turns = transfers, turns
         self.policy = policy
         self.agents = agents_of(protocol, self.trip_names)

@@ -56,9 +56,9 @@ class Search:
     warnings: dict[tuple[Rule, str], Breach] = field(default_factory=dict[tuple[Rule, str], Breach])
 
 
-def machine(protocol: Protocol, policy: Policy, fixed: bool = False) -> Machine:
+def machine(protocol: Protocol, policy: Policy) -> Machine:
     """A machine with the semantics of all ops."""
-    return Machine(with_reads(protocol), TRANSFERS, take_turns, policy, fixed)
+    return Machine(with_reads(protocol), TRANSFERS, take_turns, policy)
 
 
 def search(m: Machine, limit: int = MAX_STATES) -> Search:
