@@ -253,6 +253,29 @@ def test_every_rule_is_in_the_catalogue() -> None:
     assert {r.code for r in Rule} <= CATALOGUE.keys()
 
 
+@pytest.mark.parametrize("waits", [False, True])
+def test_a_count_that_is_the_same_in_all_tiles_is_shown_by_one_value(waits: bool) -> None:
+    """The proof search lets ``kt`` differ from tile to tile; what it finds so counts only if one value shows it."""
+    b = Build("tiles")
+    rows, kt = b.symbol("rows"), b.symbol("kt")
+    full, other = b.mbarrier("full"), b.mbarrier("other")
+    with b.role("producer", 1) as p:
+        b.init(p)
+        with p.loop("t", rows), p.loop("i", kt):
+            p.all(o.Arrive(other[0]))
+    with b.role("consumer", 1) as c:
+        b.sync(c)
+        with c.loop("t", rows) as t, c.when(t >= 1), c.loop("k", kt):
+            if waits:
+                c.all(o.Wait(full[0], o.Const(0)))
+    proof = check(b.protocol())
+    if waits:
+        assert isinstance(proof, Refuted)
+        assert proof.witness.sizes == (("kt", "1"), ("rows", "2"))
+    else:
+        assert isinstance(proof, Proved)
+
+
 def test_unbounded_index_is_unknown() -> None:
     """A counter that wanders through global memory has no recurrence."""
     b = Build("wander")
