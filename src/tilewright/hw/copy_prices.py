@@ -63,7 +63,7 @@ LAUNCH_SECONDS = 3.4e-6
 """One more kernel in the same stream (measured)."""
 
 
-def lines_of_row(row_bytes: int, align_bytes: int = LINE_BYTES) -> float:
+def lines_of_row(row_bytes: int, align_bytes: int) -> float:
     """Lines that a row touches on average, if rows begin anywhere at multiples of ``align_bytes``, which divides a
     line."""
     starts = range(0, LINE_BYTES, align_bytes)

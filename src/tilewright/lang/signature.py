@@ -47,7 +47,7 @@ class Signature:
             tuple(sorted((extents or {}).items())),
         )
 
-    def with_extents(self, extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...] = ()) -> Signature:
+    def with_extents(self, extents: Mapping[str, int], limits: tuple[tuple[Expr, int], ...]) -> Signature:
         """The same with the schedule's choice of tile extents, and of narrower tiles for ``upto`` axes."""
         return Signature(self.dtypes, self.static, self.keywords, tuple(sorted(extents.items())), limits)
 

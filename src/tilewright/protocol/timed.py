@@ -294,7 +294,7 @@ class _Run:
         self._span(agent, Doing.WAIT, f"{retired.queue.name}{read} groups, {retired.pending} left", agent.now, done)
         agent.now = max(agent.now, done)
 
-    def _occupy(self, agent: _Agent, doing: Doing, what: str, cost: Cost, delay: float = 0.0) -> float:
+    def _occupy(self, agent: _Agent, doing: Doing, what: str, cost: Cost, delay: float) -> float:
         """Takes the op's engine from the first moment it is free for as long as the work takes; when that ends."""
         begin = max(agent.now + delay, self.busy.get((cost.engine, agent.cta), 0.0))
         end = self.busy[cost.engine, agent.cta] = begin + cost.service

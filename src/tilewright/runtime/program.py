@@ -153,9 +153,7 @@ class Program:
                         return guarded, addresses
         return None
 
-    def launch_match(
-        self, found: Match, values: Sequence[object], handle: int, allocator: Allocator | None = None
-    ) -> None:
+    def launch_match(self, found: Match, values: Sequence[object], handle: int, allocator: Allocator | None) -> None:
         """Queue what ``match`` found for these values on the stream of a handle."""
         (_, _, plan, _, _), addresses = found
         if self._one_device and plan.only_launches and not promises.EVERY:

@@ -249,7 +249,7 @@ def _unit_classes(kernel: tile.Kernel, classes: Classes, facts: CallFacts, owner
 
 
 def bound_ladder(
-    bounds: Sequence[tuple[Expr, int]], unaligned: Mapping[Expr, int] | None = None
+    bounds: Sequence[tuple[Expr, int]], unaligned: Mapping[Expr, int]
 ) -> list[tuple[tuple[Expr, int], ...]]:
     """Sizes for which an ``upto`` axis gets a kernel of its own, smallest first.
 
@@ -257,7 +257,7 @@ def bound_ladder(
     """
     if not bounds:
         return [()]
-    reaches = {extent: vector - 1 for extent, vector in (unaligned or {}).items()}
+    reaches = {extent: vector - 1 for extent, vector in unaligned.items()}
     largest = max(upto for _, upto in bounds)
     ladder: list[tuple[tuple[Expr, int], ...]] = []
     for rung, reaching in sorted(_rungs(largest, skewed=any(extent in reaches for extent, _ in bounds))):

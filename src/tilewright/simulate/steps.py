@@ -73,9 +73,7 @@ def run_steps(
     scalars: Mapping[str, int | float] | None = None,
     *,
     symbols: Mapping[str, int],
-    grid_size: int | None = None,
     budget: float = DEFAULT_BUDGET,
-    seed: int = 0,
 ) -> tuple[SimulationReport, ...]:
     """Run kernels in order on arrays that they read and write in place; see ``run``.
 
@@ -95,5 +93,5 @@ def run_steps(
         numbers = {n: v for n, v in (scalars or {}).items() if n in names}
         arguments = bind(step.kernel, own, numbers)
         check_budget(step.kernel, arguments.symbols, budget)
-        reports.append(launch(step.kernel, arguments, grid_size, seed))
+        reports.append(launch(step.kernel, arguments, None, 0))
     return tuple(reports)

@@ -71,7 +71,7 @@ class Accesses:
         self._in_range = set[Expr]()
         self._loaded = set[str]()
 
-    def loaded_symbol(self, most: Expr | None = None) -> str:
+    def loaded_symbol(self, most: Expr | None) -> str:
         """A symbol for a loaded integer that was clipped to an extent, or to ``most``."""
         name = own(f"b{len(self._loaded)}")
         self._loaded.add(name)

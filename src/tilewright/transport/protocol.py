@@ -50,9 +50,9 @@ def has_roles(kernel: t.Kernel) -> bool:
     return any(isinstance(op, a.Role) for op in kernel.body.block.ops)
 
 
-def protocol_of(kernel: t.Kernel, decided: Mapping[Expr, bool] | None = None) -> Protocol:
-    """The protocol of a kernel with roles. ``decided`` says which way branches on extents go; others stay open."""
-    return _Extraction(kernel, RoleAccesses(operations(kernel)), decided or {}).run()
+def protocol_of(kernel: t.Kernel) -> Protocol:
+    """The protocol of a kernel with roles; branches on extents stay open."""
+    return _Extraction(kernel, RoleAccesses(operations(kernel)), {}).run()
 
 
 def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:

@@ -161,7 +161,7 @@ class _TransferFunctions:
     def _changed(self, after: int, before: int, change: Move) -> None:
         self.equations.define(after, [before], lambda values: change(values[before]))
 
-    def _hand(self, ref: Ref, memory: bool = True) -> _Hand:
+    def _hand(self, ref: Ref, memory: bool) -> _Hand:
         """What an arrival by an op hands on; one that releases nothing the schedule alone."""
         return self._handed(ref, self.k.releasable if memory else self.k.schedule)
 
