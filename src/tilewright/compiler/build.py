@@ -164,24 +164,28 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
                     raise
                 return replace(least, validated=_validated(least.planned, least.assembled)) if validate else least
             continue
-        name, threads = planned.transport.sym_name.data, planned.placement.home.threads
-        if planned.placement.min_ctas > 1:  # fewer CTAs per SM leave each thread more registers
-            alone = plan_kernel(request, planned.tile, planned.predicate, name, threads, 1)
-            planned = replace(alone, smaller=planned.smaller)
-            continue
-        if planned.smaller is not None:
-            planned = planned.smaller()
-            continue
-        threads *= 2
-        if request.schedule.threads is not None or threads > request.target.max_threads_per_cta:
-            fail(
-                "CGN002",
-                where=request.function.where,
-                found=f"{'; '.join(found)} with {planned.placement.home.threads} threads a CTA",
-                required="every value in registers",
-                help="use smaller tiles, or stream over the long axis with tw.stream",
-            )
-        planned = plan_kernel(request, planned.tile, planned.predicate, name, threads)
+        planned = _planned_again(planned, "; ".join(found))
+
+
+def _planned_again(planned: PlannedKernel, found: str) -> PlannedKernel:
+    """A kernel without roles that spills, planned for fewer CTAs per SM, else for smaller tiles, else for twice the
+    threads. CGN002, with what was ``found``, where nothing is left to try."""
+    request, threads = planned.request, planned.placement.home.threads
+    name = planned.transport.sym_name.data
+    if planned.placement.min_ctas > 1:  # fewer CTAs per SM leave each thread more registers
+        alone = plan_kernel(request, planned.tile, planned.predicate, name, threads, 1)
+        return replace(alone, smaller=planned.smaller)
+    if planned.smaller is not None:
+        return planned.smaller()
+    if request.schedule.threads is not None or 2 * threads > request.target.max_threads_per_cta:
+        fail(
+            "CGN002",
+            where=request.function.where,
+            found=f"{found} with {threads} threads a CTA",
+            required="every value in registers",
+            help="use smaller tiles, or stream over the long axis with tw.stream",
+        )
+    return plan_kernel(request, planned.tile, planned.predicate, name, 2 * threads)
 
 
 def _validated(planned: PlannedKernel, assembled: Assembled) -> Validated:

@@ -115,19 +115,20 @@ def place(
     home = spread(sizes, vectors, together, order, count, serial=serial, held=held)
     if skew is not None:
         home = replace(home, skew=(skew.axis, Sym(SYMBOL)))
-    foreign: dict[Operation, Distribution] = {}
-    for access in turned:
-        assert access.unit is not None
-        own = [access.unit, *(c for c in order if c != access.unit)]
-        widths = vectors | {access.unit: min(access.vector, floor_power(sizes[access.unit]))}
-        foreign[access.op] = spread(sizes, widths, together, own, count, held=held)
+
+    def along(unit: int | None, vector: int) -> Distribution:
+        """A distribution for an access whose unit-stride axis is not the home's fastest."""
+        assert unit is not None
+        widths = vectors | {unit: min(vector, floor_power(sizes[unit]))}
+        return spread(sizes, widths, together, [unit, *(c for c in order if c != unit)], count, held=held)
+
     return Placement(
         target=target,
         home=home,
         skew=skew,
         persistent=bool(pins.persistent),
         min_ctas=min_ctas if min_ctas is not None else _occupancy(kernel, home, axes_of, target),
-        foreign=foreign,
+        foreign={access.op: along(access.unit, access.vector) for access in turned},
         axes_of=axes_of,
         program_spans=program_spans(kernel),
         bounds=_bounds(kernel, count, skew),

@@ -229,16 +229,15 @@ class PtxProgram:
         self, parent: LoopBody, number: int, entry: Condition, start: Environment
     ) -> list[tuple[int, Condition, Environment]]:
         loop, flow = self.flow.loops[number], self.flow
-        outside = [e.target for b in loop.blocks for e in flow.blocks[b].out if e.target not in loop.blocks]
+        sources = [e for b in loop.blocks for e in flow.blocks[b].out if e.target not in loop.blocks]
         if number in self.registers.spins:
             wait = next(i for b in loop.blocks for i in flow.instructions(b) if i.opcode == "mbarrier")
             self.environment = dict(start)
             if self.slice is None:
                 self.instructions.evaluate(wait, entry, parent)
-            if len(set(outside)) != 1:
+            if len({e.target for e in sources}) != 1:
                 raise Undecided("a wait with two ways out", f"line {wait.line}")
-            return [(outside[0], entry, self.environment)]
-        sources = [e for b in loop.blocks for e in flow.blocks[b].out if e.target not in loop.blocks]
+            return [(sources[0].target, entry, self.environment)]
         if len(sources) != 1:
             raise Undecided("a loop with several exits", f"line {self._line(loop)}")
         top = sources[0].source == loop.header and loop.back[0].source != loop.header

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
@@ -261,39 +262,12 @@ def loop(
             raise Undecided(f"counter {c}")
         plan.bind(c, closed)
         plan.bounded(closed, 0, MAX_EXTENT)
-    # buffers and contents of memory are carried where the body writes them
-    written = _written(op.body.block)
-    before = {b: list(plan.buffers[b]) for b in written if b in plan.buffers}
-    states = dict(plan.states)
-    for buffer, elements in before.items():
-        label = len(region.carried)
-        plan.buffers[buffer] = [
-            terms.data(e.width, e.width, "carry", name, f"{label}.{k}") for k, e in enumerate(elements)
-        ]
-        for k, e in enumerate(elements):
-            region.carried[f"{label}.{k}"] = Carried(e)
-    for state in states:
-        plan.states[state] = terms.of(0, terms.atom("carry", name, f"@{state}", low=0))
-        region.carried[f"@{state}"] = Carried(states[state])
-    labels = {b: list(plan.buffers[b]) for b in before}
+    held = _CarriedState.carried(plan, region, _written(op.body.block))
     plan.region, plan.holds = region, cases.true
     plan.block(op.body.block)
     plan.region, plan.holds, plan.loops = outer, outer_holds, outer_loops
     last = terms.sub(plan.iterations.trips(name), terms.const(0, 1))
-    for buffer in before:
-        after: list[Value] = []
-        for atom, now, old in zip(labels[buffer], plan.buffers[buffer], before[buffer], strict=True):
-            carried = _carried_name(plan.terms, atom)
-            region.carried[carried].next = now
-            left = plan.iterations.left(now, name, last)
-            after.append(now if now is atom else values.select(runs, left, old))
-            if now is atom:
-                after[-1] = old
-        plan.buffers[buffer] = after
-    for state in states:
-        region.carried[f"@{state}"].next = plan.states[state]
-        left = plan.iterations.left(plan.states[state], name, last)
-        plan.states[state] = values.select(runs, left, states[state])
+    held.leave(plan, region, runs, last)
     outer.loops.append(region)
     for c, by in steps.items():
         if by is None:
@@ -302,6 +276,47 @@ def loop(
         saved[c] = values.select(runs, behind, starts[c])
         plan.bounded(behind, 0, MAX_EXTENT)
     plan.restore(saved)
+
+
+@dataclass(frozen=True)
+class _CarriedState:
+    """What buffers and memory hold where a loop begins, and at the start of an iteration."""
+
+    before: dict[SSAValue, list[Value]]
+    atoms: dict[SSAValue, list[Value]]
+    states: dict[str, Value]
+
+    @staticmethod
+    def carried(plan: Plan, region: LoopBody, written: Iterable[SSAValue]) -> _CarriedState:
+        """Buffers that the body writes and the contents of memory become values that iterations carry."""
+        terms = plan.terms
+        before = {b: list(plan.buffers[b]) for b in written if b in plan.buffers}
+        states = dict(plan.states)
+        for buffer, elements in before.items():
+            label = len(region.carried)
+            plan.buffers[buffer] = [
+                terms.data(e.width, e.width, "carry", region.name, f"{label}.{k}") for k, e in enumerate(elements)
+            ]
+            for k, e in enumerate(elements):
+                region.carried[f"{label}.{k}"] = Carried(e)
+        for state in states:
+            plan.states[state] = terms.of(0, terms.atom("carry", region.name, f"@{state}", low=0))
+            region.carried[f"@{state}"] = Carried(states[state])
+        return _CarriedState(before, {b: list(plan.buffers[b]) for b in before}, states)
+
+    def leave(self, plan: Plan, region: LoopBody, runs: Condition, last: Poly) -> None:
+        """Behind the loop, whose last iteration is ``last``: what iterations carry on, and what is left of it."""
+        select, left = plan.values.select, plan.iterations.left
+        for buffer, elements in self.before.items():
+            after: list[Value] = []
+            for atom, now, old in zip(self.atoms[buffer], plan.buffers[buffer], elements, strict=True):
+                region.carried[_carried_name(plan.terms, atom)].next = now
+                behind = left(now, region.name, last)
+                after.append(old if now is atom else select(runs, behind, old))
+            plan.buffers[buffer] = after
+        for state, old in self.states.items():
+            region.carried[f"@{state}"].next = plan.states[state]
+            plan.states[state] = select(runs, left(plan.states[state], region.name, last), old)
 
 
 def _closed_again(plan: Plan, name: str, start: Value, by: Value) -> Value:
