@@ -81,10 +81,6 @@ class TilePipeline:
         """Some of them by loads and stores."""
         return any(isinstance(s.copied, ThreadCopiedOperand) and not s.copied.asynchronous for s in self.slots)
 
-    def slot(self, load: tile.Load | tile.Gather) -> StageTile:
-        """The slot of a load."""
-        return next(s for s in self.slots if s.copied.load is load)
-
 
 def _aligned(size: int) -> int:
     return -(-size // STAGE_ALIGN_BYTES) * STAGE_ALIGN_BYTES
