@@ -7,6 +7,7 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Mapping
+from contextlib import nullcontext
 from functools import cache
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from support.ptx_driver import MachineDriver, executable, run_artifact
 from support.slow import rest_slow
 from tilewright.artifact.schema import Artifact
 from tilewright.base.dtypes import DTYPES, DType
+from tilewright.diag import TilewrightError
 from tilewright.ptx.machine import DeviceMemory, MachineLaunch, MachineReport, run
 from tilewright.ptx.reader import read
 
@@ -159,6 +161,10 @@ def test_broken_mbarriers(wait: str, arrive: str, expected: str) -> None:
 def test_faults(body: str, words: int, expected: set[str]) -> None:
     report, _ = execute(f"{TID} {body}", words=words)
     assert codes(report) == expected
+    refused = pytest.raises(TilewrightError) if expected else nullcontext()
+    with refused as raised:
+        report.require("k")
+    assert raised is None or {d.code for d in raised.value.diagnostics} == expected
 
 
 def test_a_result_that_depends_on_the_schedule_is_reported() -> None:
@@ -168,6 +174,8 @@ def test_a_result_that_depends_on_the_schedule_is_reported() -> None:
     wait: mbarrier.try_wait.parity.shared.b64 %p3, [%r5], 0; @!%p3 bra wait; shr.u32 %r6, %r0, 5; st.global.b32 [%rd0], %r6; ret;"""
     report, _ = execute(body, threads=256, schedules=8)
     assert report.differing == ("out",)
+    with pytest.raises(TilewrightError, match="PTX016"):
+        report.require("k")
 
 
 def test_atomics_count_every_thread() -> None:
