@@ -21,6 +21,7 @@ from tilewright.artifact.schema import Artifact
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.diag import TilewrightError
 from tilewright.ptx.machine import DeviceMemory, MachineLaunch, MachineReport, run
+from tilewright.ptx.machine.run import ExecutableEntry
 from tilewright.ptx.reader import read
 
 HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
@@ -56,6 +57,24 @@ def test_a_kernel_writes_what_it_computes() -> None:
     report, out = execute(f"{TID} mad.lo.u32 %r1, %r0, %r0, 7; st.global.b32 [%rd2], %r1; ret;")
     assert not report.faults
     assert (out == np.arange(64) ** 2 + 7).all()
+
+
+def test_a_limit_of_steps_is_reached_or_not() -> None:
+    """At a barrier, in a loop, behind the last step: a launch ends, or has the one fault that it did not."""
+    body = f"""{TID} mov.b32 %r1, 0; loop: add.u32 %r1, %r1, 1; bar.sync 0; setp.lt.u32 %p1, %r1, 3; @%p1 bra loop;
+    st.global.b32 [%rd2], %r1; ret;"""
+    module = read(f"{HEAD}.entry k(.param .u64 k_0) {{ {REGISTERS}\n{body}\n}}")
+
+    def launched(most: int) -> MachineReport:
+        memory = DeviceMemory()
+        address = memory.add("out", np.zeros(64, np.uint32))
+        return ExecutableEntry(module, "k").launch(
+            MachineLaunch((1, 1, 1), (64, 1, 1)), [address], memory, most_steps=most
+        )
+
+    needed = launched(10_000).steps
+    assert needed > 4
+    assert [codes(launched(n)) for n in range(1, needed + 2)] == [{"PTX018"}] * (needed - 1) + [set(), set()]
 
 
 def test_divergence_and_loops() -> None:

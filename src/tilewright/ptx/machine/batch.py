@@ -135,11 +135,11 @@ class Batch(Effects):
                     return
                 self._look_again()
                 continue
-            self._step(number)
-            self.report.steps += 1
-            if self.report.steps > self.most_steps:
+            if self.report.steps == self.most_steps:
                 self.complain("PTX018", np.flatnonzero(self.key == number), f"more than {self.most_steps} steps")
                 raise Stop
+            self._step(number)
+            self.report.steps += 1
 
     def _look_again(self) -> None:
         """Recompute which lanes may run, by the segment before which they stand."""
