@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from protocols import gemm
@@ -11,10 +12,11 @@ from campaign.variants import pipeline
 from tilewright.base.expr import Const, Expr, expr, maximum, minimum, sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.contract import check
-from tilewright.contract.fold import at_most, folded
+from tilewright.contract.fold import at_most, folded, hulled
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
-from tilewright.protocol.model import Loop, Node, Step
+from tilewright.protocol.model import Loop, Node, Step, steps
+from tilewright.protocol.operands import Region
 
 KT = sym("kt")
 
@@ -81,6 +83,81 @@ def test_loops_of_different_steps_stay_two() -> None:
     body[at] = replace(loop, body=(*loop.body, Step(o.FenceProxyAsync())))
     changed = replace(p, roles=(replace(p.roles[0], body=tuple(body)), *p.roles[1:]))
     assert folded(changed) == changed
+
+
+def _product(synchronised: bool = True, stride: int = 64, written: int = 2048) -> Protocol:
+    """Two streams, in each step of which all threads write a tile, then read it in 32 steps."""
+    b = Build("product")
+    data = b.buffer("x", 2048)
+    with b.role("all", 128) as r:
+        for trips in (b.symbol("kt"), b.symbol("nt")):
+            with r.loop("k", trips):
+                r.all(o.Write(data.at(0, written)))
+                r.all(o.BarSync(Const(8), 128))
+                with r.loop("d", Const(32)) as d:
+                    r.all(o.Read(data.at(d * stride, 64)))
+                if synchronised:
+                    r.all(o.BarSync(Const(8), 128))
+    return b.protocol()
+
+
+def _reads(p: Protocol) -> list[Region]:
+    return [n.op.region for r in p.roles for n in steps(r.body) if isinstance(n.op, o.Read)]
+
+
+def test_a_loop_that_only_reads_is_one_read() -> None:
+    found = hulled(_product())
+    assert _reads(found) == [Region("x", Const(0), 2048)] * 2
+    assert not any(isinstance(n, Loop) and n.counter == "d" for r in found.roles for m in r.body for n in m.body)  # pyright: ignore
+    assert isinstance(check(_product()), Proved)
+
+
+def test_reads_of_a_loop_that_are_not_synchronised_are_refuted() -> None:
+    """What is proved with hulls alone is still refuted without the barrier; and what no thread has written."""
+    assert isinstance(check(_product(synchronised=False)), Refuted)
+    assert isinstance(check(_product(written=2047)), Refuted)
+
+
+def test_hulls_that_reach_further_than_the_reads_refute_nothing() -> None:
+    """Nobody writes the bytes between: the hull is not provable, the reads are."""
+    b = Build("gaps")
+    data = b.buffer("x", 256)
+    with b.role("all", 128) as r:
+        r.all(o.Write(data.at(0, 64)))
+        r.all(o.Write(data.at(128, 64)))
+        r.all(o.BarSync(Const(8), 128))
+        with r.loop("d", Const(2)) as d:
+            r.all(o.Read(data.at(d * 128, 64)))
+    p = b.protocol()
+    assert _reads(hulled(p)) == [Region("x", Const(0), 192)]
+    assert isinstance(check(p), Proved)
+
+
+@pytest.mark.parametrize(
+    ("begin", "end", "at", "private"),
+    [
+        (0, 0, lambda d: d * 64, False),
+        (0, 4, lambda d: d * 64, True),
+        (0, 4, lambda d: (d % 2) * 64, False),
+    ],
+    ids=["never", "private", "not linear"],
+)  # fmt: skip
+def test_loops_without_a_hull_stay(begin: int, end: int, at: Any, private: bool) -> None:
+    b = Build("other")
+    data = b.buffer("x", 2048)
+    with b.role("all", 128) as r, r.loop("d", Const(end), Const(begin)) as d:
+        r.all(o.Read(data.at(at(d), 64), private))
+    p = b.protocol()
+    assert hulled(p) == p
+
+
+def test_the_hull_of_a_loop_downwards_and_of_steps() -> None:
+    b = Build("steps")
+    data = b.buffer("x", 2048)
+    with b.role("all", 128) as r:
+        with r.loop("d", Const(10), Const(1), step=4) as d:  # 1, 5, 9
+            r.all(o.Read(data.at(1024 - d * 64, 32)))
+    assert _reads(hulled(b.protocol())) == [Region("x", Const(1024 - 9 * 64), 8 * 64 + 32)]
 
 
 @pytest.mark.parametrize(

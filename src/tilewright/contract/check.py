@@ -12,7 +12,7 @@ from tilewright.base.once import once
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.program import Sizes
-from tilewright.contract.fold import folded
+from tilewright.contract.fold import folded, hulled
 from tilewright.contract.forms import declared
 from tilewright.contract.parametric import METHOD, prove
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
@@ -92,7 +92,7 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = 
     for rule, detail in declared(protocol):
         return _refused(protocol, rule, detail)
     form_of_proof = folded(protocol)
-    if isinstance(_by_event_graph(replace(form_of_proof, name="")), Proved):
+    if isinstance(_by_event_graph(replace(hulled(form_of_proof), name="")), Proved):
         return _proved(protocol, policy, METHOD, Search(0, 0))
     result = search(machine(apart(form_of_proof), policy))
     if result.failure is not None and not replay:

@@ -4,15 +4,15 @@
     for k in range(kt // 2, kt): body
 
 Both run the same steps in the same order. Only which threads make which part of a shared write might differ between the
-two places, so a body with such a write is left alone.
+two places, so a body with such a write is left alone. Loops that only read are one read of all that they may touch.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import replace
 
-from tilewright.base.expr import Const, Expr, FloorDiv, Interval, Max, Min, Sum, interval
+from tilewright.base.expr import Const, Expr, FloorDiv, Interval, Max, Min, Sum, interval, sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.model import By, Loop, Node, Protocol, Step, steps, with_bodies
@@ -23,6 +23,52 @@ def folded(protocol: Protocol) -> Protocol:
     bounds: dict[str, Interval] = {s.name: (s.least, s.most) for s in protocol.symbols}
     roles = tuple(replace(r, body=_folded(protocol, r.body, bounds)) for r in protocol.roles)
     return replace(protocol, roles=roles) if roles != protocol.roles else protocol
+
+
+def hulled(protocol: Protocol) -> Protocol:
+    """The protocol with each loop of constant bounds that only reads shared memory replaced by one read of the hull of
+    each of its regions.
+
+    Between the same two synchronisations it reads at least the same bytes, so that what is proved of it holds of the
+    protocol. A breach of it may be none of the protocol: only proofs may use it.
+
+        for d in range(0, 32):                        all(Read(Region("a", 0, 31 * 4 + 64)))
+            all(Read(Region("a", d * 4, 64)))
+    """
+
+    def hulls(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(n for node in nodes for n in _hull(protocol, with_bodies(node, hulls)))
+
+    roles = tuple(replace(r, body=hulls(r.body)) for r in protocol.roles)
+    return replace(protocol, roles=roles) if roles != protocol.roles else protocol
+
+
+def _hull(protocol: Protocol, node: Node) -> tuple[Node, ...]:
+    match node:
+        case Loop(counter, Const(begin), Const(end), step, body) if begin < end and step > 0:
+            last = end - 1 - (end - 1 - begin) % step
+            reads = [_hull_of_read(protocol, each, counter, begin, last) for each in body]
+            found = tuple(r for r in reads if r is not None)
+            return found if len(found) == len(reads) else (node,)
+        case _:
+            return (node,)
+
+
+def _hull_of_read(protocol: Protocol, node: Node, counter: str, first: int, last: int) -> Step | None:
+    """The read of all bytes from the least to the greatest that a read touches; None where there is no such read."""
+    match node:
+        case Step(ops.Read(region, private=False)) if protocol.buffer(region.buffer).space is Space.SHARED:
+            at: Callable[[int], Expr] = lambda value: region.begin.substitute({counter: value})
+            stride = (at(1) - at(0)).constant
+            if stride is None or region.begin != at(0) + sym(counter) * stride:
+                return None
+            if region.cta is not None and counter in region.cta.symbols:
+                return None
+            begin = at(first if stride >= 0 else last)
+            size = abs(stride) * (last - first) + region.size
+            return replace(node, op=ops.Read(replace(region, begin=begin, size=size)))
+        case _:
+            return None
 
 
 def _folded(protocol: Protocol, nodes: tuple[Node, ...], bounds: Mapping[str, Interval]) -> tuple[Node, ...]:
@@ -89,4 +135,4 @@ def _shared(body: tuple[Node, ...]) -> Iterator[ops.Write]:
             yield step.op
 
 
-__all__ = ["at_most", "folded"]
+__all__ = ["at_most", "folded", "hulled"]
