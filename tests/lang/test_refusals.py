@@ -202,6 +202,24 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
         lambda x, m, n: x[m - 1, n] + x[m + 1, n],
         lambda x, m, n: x[m - 1, n].fill(0.0) + x[m + 1, n],
     ),
+    (
+        "an element of a tile",
+        "LNG019",
+        lambda x, m, n: x[m, n][0, :][None, :],
+        lambda x, m, n: x[m, n].max(0, keepdims=True)[0, :][None, :],
+    ),
+    (
+        "the last element of a tile",
+        "LNG019",
+        lambda x, m, n: x[m, n].max(0, keepdims=True)[-1, :][None, :],
+        lambda x, m, n: x[m, n].max(1, keepdims=True)[..., 0][:, None],
+    ),
+    (
+        "more axes than there are",
+        "LNG002",
+        lambda x, m, n: x[m, n].max(0)[:, 0],
+        lambda x, m, n: x[m, n].max(0)[:, None][:, 0],
+    ),
     ("a tensor as a tile", "LNG023", lambda x, m, n: tw.exp(x), lambda x, m, n: tw.exp(x[m, n])),
     ("maybe a zero divisor", "LNG023", lambda x, m, n: 8 // m.start, lambda x, m, n: 8 // (m.start + 1)),
     ("zero divisor", "LNG023", lambda x, m, n: x.shape[0] % 0, lambda x, m, n: x.shape[0] % 1),
@@ -863,6 +881,24 @@ def test_what_is_stored_at_is_an_element_of_a_promised_tensor() -> None:
     for kernel in (clipped, moved, apart):
         refused(kernel, "LNG036", dtypes={"index": tw.i32})
     refused(through_another, "LNG036", dtypes={"index": tw.i32, "more": tw.i32})
+
+
+def test_what_is_computed_is_not_called_loaded() -> None:
+    @tw.kernel
+    def rolled(x: tw.Tensor["M"], y: tw.Tensor["M"], *, by: tw.i32):
+        m = tw.grid(x, 8)
+        y[(m + by) % x.shape[0]] = x[m]  # <-
+
+    @tw.kernel
+    def turned(x: tw.Tensor["M"], y: tw.Tensor["M"], *, by: tw.i32):
+        m = tw.grid(y, 8)
+        y[m] = x[(m.index - by) % x.shape[0]]
+
+    found = refused(rolled, "LNG036")
+    assert "loaded" not in found.found
+    assert found.help is not None
+    assert "load at computed coordinates" in found.help
+    traced(turned)
 
 
 def test_promised_integers_stay_as_they_are() -> None:

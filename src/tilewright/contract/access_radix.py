@@ -71,8 +71,10 @@ def radix_of(piece: AccessPiece) -> tuple[Radix, ...] | str:
         offset = Linear(coord.const, {v: c for v, c in coord.terms.items() if v not in piece.local})
         for variable in coord.terms.keys() & piece.local:
             stride, size = coord.terms[variable], piece.sizes.get(variable)
-            if variable not in piece.free or (stride < 0 and size is None):
+            if variable not in piece.free:
                 return f"coordinate {dim} is not linear in the indices"
+            if stride < 0 and size is None:
+                return f"coordinate {dim} falls while an index without a constant bound grows"
             if variable in used:
                 return f"coordinate {dim} shares an index with another"
             used.add(variable)

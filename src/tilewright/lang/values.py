@@ -233,26 +233,43 @@ class Value(_Recorded):
         return Tile(self._recorder, self._recorder.transpose(self._operand(), order))
 
     def __getitem__(self, key: object) -> Tile:
+        """``None`` inserts an axis of one element, 0 takes one away; ``:`` and ``...`` keep axes."""
         items: tuple[object, ...] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
-        kept = sum(_is_full(item) for item in items)
+        named = sum(_is_full(item) or _is_zero(item) for item in items)
         dots = sum(item is Ellipsis for item in items)
-        if any(not (item is None or item is Ellipsis or _is_full(item)) for item in items) or dots > 1:
-            refuse(
-                "LNG019",
-                found=f"a {type(self).__name__} indexed by {_show_key(items)}",
-                required="None, : and ... only",
-                help="take parts by indexing the tensor with Ranges; x[:, None] inserts an axis",
-            )
-        if kept > self.ndim:
-            refuse("LNG002", found=f"{kept} axes indexed", required=f"at most {self.ndim}", help="drop a `:`")
-        positions = list[int]()
-        at = 0
+        if (
+            any(not (item is None or item is Ellipsis or _is_full(item) or _is_zero(item)) for item in items)
+            or dots > 1
+        ):
+            self._refuse_key(items)
+        if named > self.ndim:
+            refuse("LNG002", found=f"{named} axes indexed", required=f"at most {self.ndim}", help="drop a `:`")
+        inserted, dropped = list[int](), list[int]()
+        at = of = 0
         for item in items:
             if item is None:
-                positions.append(at)
-            at += self.ndim - kept if item is Ellipsis else 1
+                inserted.append(at)
+                at += 1
+            elif _is_zero(item):
+                dropped.append(of)
+                of += 1
+            else:
+                passed = self.ndim - named if item is Ellipsis else 1
+                at, of = at + passed, of + passed
         node = self._operand()
-        return Tile(self._recorder, self._recorder.expand(node, positions) if positions else node)
+        if any(isinstance(self.axes[axis], Span) for axis in dropped):
+            self._refuse_key(items)
+        for axis in reversed(dropped):
+            node = self._recorder.drop(node, axis)
+        return Tile(self._recorder, self._recorder.expand(node, inserted) if inserted else node)
+
+    def _refuse_key(self, items: Sequence[object]) -> NoReturn:
+        refuse(
+            "LNG019",
+            found=f"a {type(self).__name__} of axes {show_axes(self.axes)} indexed by {_show_key(items)}",
+            required="None, :, ..., and 0 along an axis of one element",
+            help="index the tensor instead, x[m, 0] or x[m, :32]; tw.take(tile, index, axis) gives elements at places",
+        )
 
     def __setitem__(self, key: object, value: object) -> NoReturn:
         refuse(
@@ -531,6 +548,10 @@ def check_dtype(dtype: object) -> DType:
 
 def _is_full(item: object) -> bool:
     return isinstance(item, slice) and cast(object, item) == slice(None)
+
+
+def _is_zero(item: object) -> bool:
+    return isinstance(item, int) and not isinstance(item, bool) and item == 0
 
 
 def _show_key(items: Sequence[object]) -> str:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.base.dtypes import i64
 from tilewright.base.expr import Const, Expr, Sym, expr, own
 from tilewright.lang.axes import Axis, Span, axis_symbol
 from tilewright.lang.fns import BinaryFn, UnaryFn
@@ -84,6 +85,8 @@ class Coordinates:
 
     def _binary(self, op: elements.Binary) -> Expr | None:
         fn = op.fn.data
+        if fn in _OF_BITS:
+            return _of_bits(fn, self.of(op.a), self.of(op.b))
         combine = ON_INTEGERS.get(fn)
         if combine is None:
             return None
@@ -111,3 +114,21 @@ class Coordinates:
         if bottom is None or top is None:
             return False
         return self.accesses.require(Const(low) <= bottom) and self.accesses.require(top <= high)
+
+
+_OF_BITS = frozenset({BinaryFn.AND, BinaryFn.SHL, BinaryFn.SHR})
+
+
+def _of_bits(fn: BinaryFn, a: Expr, b: Expr) -> Expr | None:
+    """The low bits that a constant keeps, a shift by a constant: of integers in two's complement a remainder, a
+    quotient to minus infinity, a product."""
+    if fn is BinaryFn.AND and b.constant is None:
+        a, b = b, a
+    number = b.constant
+    if number is None or number < 0:
+        return None
+    if fn is BinaryFn.AND:
+        return a % (number + 1) if number & (number + 1) == 0 else None
+    if number >= i64.bits:
+        return None
+    return a * (1 << number) if fn is BinaryFn.SHL else a // (1 << number)

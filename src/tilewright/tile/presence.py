@@ -44,11 +44,18 @@ def joint(*nodes: Node) -> Presence | None:
     if len(found) > 1:
         refuse(
             "LNG035",
-            found=f"{len(found)} operands whose elements are absent at different places",
+            found=f"{len(found)} operands whose elements are absent at different places{_edges(found)}",
             required="operands that left their tensors at the same coordinates",
             help="say what stands for absent elements: x[t - 1].fill(0.0)",
         )
     return found[0] if found else None
+
+
+def _edges(found: Sequence[Presence]) -> str:
+    """The extents that the coordinates of each may leave, where these tell them apart."""
+    edges = [", ".join(dict.fromkeys(str(dim) for _, dim in p.inside)) for p in found]
+    told = all(edges) and len(set(edges)) == len(edges)
+    return f": outside of {'; of '.join(edges)}" if told else ""
 
 
 def zero_where_absent(value: SSAValue) -> bool:

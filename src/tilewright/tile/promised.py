@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.lang.axes import Span, axis_symbol
@@ -15,6 +15,10 @@ from tilewright.tile.elements import Binary, Broadcast, Cast, Constant, Expand, 
 from tilewright.tile.indirect import Gather, Scatter, index_symbol
 from tilewright.tile.ops import tensor_type, tile_type
 from tilewright.tile.structure import Load
+
+
+_LOADED = "coordinates computed from what was loaded, otherwise than by // and % of constants"
+_COMPUTED = "coordinates that are no sums, products, // and % by constants of positions"
 
 
 @dataclass(frozen=True)
@@ -50,7 +54,7 @@ def through(op: Scatter) -> Through | str:
         symbol = index_symbol(number)
         element = _element(index, alone=all(c == Sym(symbol) or symbol not in c.symbols for c in coords))
         if element is None:
-            return "coordinates computed from what was loaded, otherwise than by // and % of constants"
+            return _LOADED if _loads(index) else _COMPUTED
         elements[symbol] = element
     first, *others = elements.values()
     if any((more.dims, more.at) != (first.dims, first.at) for more in others):
@@ -67,6 +71,12 @@ def through(op: Scatter) -> Through | str:
             return "coordinates of what was loaded and of positions in the tile"
     names = tuple(dict.fromkeys(element.tensor for element in elements.values()))
     return Through(names, first.dims, first.at, keys, rest)
+
+
+def _loads(value: SSAValue) -> bool:
+    """Whether a tile of indices depends on an element of a tensor."""
+    owner = value.owner
+    return isinstance(owner, Load | Gather) or (isinstance(owner, Operation) and any(map(_loads, owner.operands)))
 
 
 def _simple(coord: Expr) -> bool:

@@ -247,9 +247,9 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         id="LNG036",
-        title="a plain store at loaded coordinates",
-        why="A store promises that each element is written once; loaded coordinates may repeat. A tensor annotated "
-        "tw.Unique is checked before the kernel runs.",
+        title="a plain store at coordinates that may repeat",
+        why="A store promises that each element is written once; loaded coordinates may repeat, as may remainders of "
+        "computed ones. A tensor annotated tw.Unique is checked before the kernel runs.",
         bad="y[rows[m]] = x[m]",
         good='rows: tw.Unique["M"], then y[rows[m]] = x[m]; or tw.reduce_add(y, rows[m], x[m])',
         source="Tilewright language rules, Promises",
