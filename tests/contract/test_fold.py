@@ -154,9 +154,8 @@ def test_loops_without_a_hull_stay(begin: int, end: int, at: Any, private: bool)
 def test_the_hull_of_a_loop_downwards_and_of_steps() -> None:
     b = Build("steps")
     data = b.buffer("x", 2048)
-    with b.role("all", 128) as r:
-        with r.loop("d", Const(10), Const(1), step=4) as d:  # 1, 5, 9
-            r.all(o.Read(data.at(1024 - d * 64, 32)))
+    with b.role("all", 128) as r, r.loop("d", Const(10), Const(1), step=4) as d:  # 1, 5, 9
+        r.all(o.Read(data.at(1024 - d * 64, 32)))
     assert _reads(hulled(b.protocol())) == [Region("x", Const(1024 - 9 * 64), 8 * 64 + 32)]
 
 

@@ -40,7 +40,7 @@ from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelA
 __all__ = ["AccessFault", "AccessWitness", "Point", "prove_accesses", "prove_cover", "prove_guards"]
 
 _LOADED = "walk groups of rows with tw.ragged_grid(offsets, x.shape[0], 64), offsets a tw.Offsets; or tw.reduce_add"
-_NOT_EXACT = "store at sums of indices times positive constants, and load at the others: y[m] = x[n - 1 - m] for y[n - 1 - m] = x[m]"
+_NOT_EXACT = "store at sums of indices times positive constants, and load at the others: y[m] = x[n - 1 - m]"
 
 
 def prove_accesses(kernel: KernelAccesses, domains: Sequence[StoreDomain]) -> Proof[AccessWitness]:

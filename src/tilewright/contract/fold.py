@@ -9,7 +9,7 @@ two places, so a body with such a write is left alone. Loops that only read are 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
 from tilewright.base.expr import Const, Expr, FloorDiv, Interval, Max, Min, Sum, interval, sym
@@ -58,13 +58,13 @@ def _hull_of_read(protocol: Protocol, node: Node, counter: str, first: int, last
     """The read of all bytes from the least to the greatest that a read touches; None where there is no such read."""
     match node:
         case Step(ops.Read(region, private=False)) if protocol.buffer(region.buffer).space is Space.SHARED:
-            at: Callable[[int], Expr] = lambda value: region.begin.substitute({counter: value})
-            stride = (at(1) - at(0)).constant
-            if stride is None or region.begin != at(0) + sym(counter) * stride:
+            of_zero, of_one = (region.begin.substitute({counter: value}) for value in (0, 1))
+            stride = (of_one - of_zero).constant
+            if stride is None or region.begin != of_zero + sym(counter) * stride:
                 return None
             if region.cta is not None and counter in region.cta.symbols:
                 return None
-            begin = at(first if stride >= 0 else last)
+            begin = of_zero + stride * (first if stride >= 0 else last)
             size = abs(stride) * (last - first) + region.size
             return replace(node, op=ops.Read(replace(region, begin=begin, size=size)))
         case _:

@@ -16,7 +16,6 @@ from tilewright.tile.indirect import Gather, Scatter, index_symbol
 from tilewright.tile.ops import tensor_type, tile_type
 from tilewright.tile.structure import Load
 
-
 _LOADED = "coordinates computed from what was loaded, otherwise than by // and % of constants"
 _COMPUTED = "coordinates that are no sums, products, // and % by constants of positions"
 

@@ -245,8 +245,8 @@ class Tracer(KernelBuilder):
                 "LNG036",
                 found=f"{name} stored at {reliance}",
                 required=required,
-                help="walk the elements of y, and load at computed coordinates: y[m] = x[m.index // n, m.index % n]; store "
-                "through elements of a tw.Unique tensor, rows of groups through tw.ragged_grid; or add with "
+                help=f"walk the elements of {name}, and load at computed coordinates: y[m] = x[m.index // n, m.index % n]; "
+                "store through elements of a tw.Unique tensor, rows of groups through tw.ragged_grid; or add with "
                 "tw.reduce_add(y, index, value)",
             )
         open_ = [t for t in reliance.tensors if self._promises.get(t) is not Promise.UNIQUE]
