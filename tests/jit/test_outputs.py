@@ -103,6 +103,8 @@ def test_results_are_row_major_and_of_the_first_dtype() -> None:
         (lambda: repeated(X[0]), "JIT007"),  # no tensor has P
         (lambda: handed_on(X[0]), "JIT001"),  # nothing shows that y is a result
         (lambda: both(FakeTensor(0x1000, (4, 4))), "JIT007"),  # of no library that we know
+        (lambda: both([[1.0, 2.0]]), "JIT002"),  # of none
+        (lambda: both(3.0), "JIT002"),
         (lambda: sometimes(X[0]), "JIT008"),  # z would come back as it was found
     ],
 )

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from support.pytorch import torch_or_skip
+from tilewright.diag import TilewrightError
 
 torch = torch_or_skip()
 
@@ -207,6 +208,19 @@ def test_linear(activation: str) -> None:
 
 def test_matmul_of_a_transposed_weight() -> None:
     check(ops.matmul, lambda a, b: a @ b, normal(9, 40, dtype=F16) / 6, normal(40, 24, dtype=F16))
+
+
+@pytest.mark.parametrize(
+    ("left", "right"),
+    [((3, 4, 5), (3, 5, 6)), ((4, 5), (3, 5, 6)), ((5,), (5, 6)), ((4, 5), (5,)), ((2, 1, 4, 5), (3, 5, 6))],
+)
+def test_matmul_of_batches_and_vectors(left: tuple[int, ...], right: tuple[int, ...]) -> None:
+    check(ops.matmul, torch.matmul, normal(*left), normal(*right, seed=1))
+    a, b, out = normal(*left), normal(*right, seed=1), torch.empty(())
+    bias = torch.tensor(0.5)
+    torch.testing.assert_close(ops.matmul(a, b, bias=bias, activation="relu"), F.relu(a @ b + 0.5))
+    with pytest.raises(TilewrightError, match=r"out=x.new_empty|the result"):
+        ops.matmul(a, b, out=out.new_empty(7, 7))
 
 
 @pytest.mark.parametrize(("causal", "group"), [(False, 1), (True, 2)])

@@ -11,6 +11,7 @@ import pytest
 
 import tilewright as tw
 from support.pytorch import torch_or_skip
+from tilewright.diag import TilewrightError
 
 torch = torch_or_skip()
 
@@ -282,6 +283,25 @@ def test_a_kernel_that_is_no_operator_returns_nothing_that_looks_differentiable(
     y = torch.empty_like(X)
     kernel(x, y)  # results that are given are the caller's
     torch.testing.assert_close(y, 2 * X)
+
+
+@pytest.mark.parametrize(
+    ("make", "found"),
+    [
+        (lambda: X.double(), "torch.float64"),
+        (lambda: X.to_sparse(), "torch.sparse_coo"),
+        (lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), "quantized"),
+        (lambda: torch.nested.nested_tensor([X[0], X[1]]), "nested"),
+    ],
+)
+@pytest.mark.filterwarnings("ignore")
+def test_tensors_that_no_kernel_reads_are_refused_by_name(make: Any, found: str) -> None:
+    kernel = scaled.signature.kernel
+    for results in ((), (torch.empty_like(X),)):
+        with pytest.raises(TilewrightError) as caught:
+            kernel(make(), *results)
+        assert caught.value.code == "JIT003"
+        assert found.removeprefix("torch.") in str(caught.value.diagnostics[0].found)
 
 
 def test_a_function_over_operators() -> None:

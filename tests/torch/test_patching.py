@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 from typing import Any
 
 import pytest
@@ -160,3 +162,24 @@ def test_a_compiled_model_is_left(model: Any) -> None:
     assert "0 of 1 modules" in str(report)
     with pytest.raises(TypeError):
         tw.patch("model")
+
+
+def test_a_patched_model_is_copied_and_pickled(model: Any) -> None:
+    """Copies compute by their own parameters, and the report takes nothing away from them."""
+    x = torch.randn(3, 20)
+    report = tw.patch(model)
+    expected = model(x)
+    copies = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
+    with torch.no_grad():
+        model.norm.weight.mul_(2)
+    for each in copies:
+        torch.testing.assert_close(each(x), expected)
+        assert not torch.allclose(model(x), expected)
+        with torch.no_grad():
+            each.norm.weight.mul_(2)
+        torch.testing.assert_close(each(x), model(x))
+    report.undo()
+    assert "forward" not in vars(model.norm)
+    assert "forward" in vars(copies[0].norm)
+    compiled = torch.compile(copies[0], backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(x), model(x))

@@ -28,6 +28,7 @@ from tilewright.base.dtypes import (
     u32,
 )
 from tilewright.diag import fail
+from tilewright.jit import pytorch
 from tilewright.runtime.arguments import Described, compact
 
 _PYTHON_TYPES: dict[DType, type[Any]] = {
@@ -64,6 +65,7 @@ def empty(like: Array, shape: tuple[int, ...], dtype: DType | None = None, *, ze
 def of_tensor(tensor: Any) -> Array:
     """The memory of PyTorch's tensor on the CPU as an array; NumPy itself has no bf16 and no 8-bit floats."""
     plain = tensor.detach()
+    pytorch.require_strided(plain)
     if plain.is_neg():
         fail(
             "JIT003",

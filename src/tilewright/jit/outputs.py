@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from tilewright.base.dtypes import DType, dtype_named
+from tilewright.base.dtypes import STORED, DType, dtype_named
 from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
 from tilewright.lang.fns import AtomicFn
@@ -138,6 +138,16 @@ def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, A
     missing = [t for t in function.tensors if t.name not in given and not t.optional]
     tensors = [given[t.name] for t in function.tensors if given.get(t.name) is not None]
     first = next((t for t in tensors if _of_floats(t)), next(iter(tensors), None))
+    for tensor in tensors:
+        if pytorch.is_tensor(tensor):
+            pytorch.require_strided(tensor)
+        elif not hasattr(tensor, "shape"):
+            fail(
+                "JIT002",
+                found=f"a {type(tensor).__name__} for a tensor",
+                required="arrays of NumPy, or tensors of PyTorch",
+                help="convert it: np.asarray(values, np.float32)",
+            )
     extents = solved(function.tensors, given)
     if missing and pytorch.wants_gradient(given.values()):
         fail(
@@ -175,6 +185,8 @@ def empty(like: Any, shape: tuple[Any, ...], dtype: DType | None = None, *, zero
     if rooms.is_array(like):
         return rooms.arrays.empty(like, shape, dtype, zero=zero)
     dtype = dtype or dtype_named(str(getattr(like, "dtype", "")))
+    if pytorch.is_tensor(like) and not isinstance(dtype, DType):
+        fail("JIT003", found=f"results beside a tensor of {like.dtype}", required=" ".join(map(str, STORED)))
     if not pytorch.is_tensor(like) or not isinstance(dtype, DType):
         fail(
             "JIT007",

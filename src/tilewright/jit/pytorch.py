@@ -10,6 +10,7 @@ from collections.abc import Iterable
 from functools import cache
 from typing import Any
 
+from tilewright.diag import fail
 from tilewright.runtime.allocator import LEGACY_STREAM, Allocator
 
 
@@ -48,6 +49,19 @@ def is_tensor(value: Any) -> bool:
     """The value is a tensor of PyTorch, wherever it lies."""
     tensor = getattr(sys.modules.get("torch"), "Tensor", None)
     return tensor is not None and isinstance(value, tensor)
+
+
+def require_strided(tensor: Any) -> None:
+    """JIT003 for a tensor of PyTorch whose memory is not its elements by strides."""
+    strided, quantized = sys.modules["torch"].strided, tensor.is_quantized
+    if tensor.layout is not strided or quantized or tensor.is_nested:
+        fail(
+            "JIT003",
+            title="a tensor whose memory is not its elements by strides",
+            found=f"a tensor that is {'nested' if tensor.is_nested else 'quantized' if quantized else tensor.layout}",
+            required="torch.strided",
+            help="pass x.to_dense(), x.dequantize(), or values and offsets as tensors of their own",
+        )
 
 
 def wants_gradient(values: Iterable[Any]) -> bool:

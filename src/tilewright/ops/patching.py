@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from types import MethodType
 from typing import Any
 
 from tilewright.ops import functional as ops
@@ -58,7 +57,7 @@ class Patched:
 
     def bind(self, module: Any, forward: Forward) -> None:
         """Compute this instance by ``forward``."""
-        module.forward = MethodType(forward, module)
+        module.forward = partial(forward, module)  # which is pickled and copied with the module, as no method of it is
         self._undo.append(partial(delattr, module, "forward"))
 
     def choose_attention(self, model: Any) -> None:

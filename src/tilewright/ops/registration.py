@@ -256,6 +256,19 @@ def _autograd_functions(compute: Callable[..., Any], gradients: Gradients, singl
         setup_context = staticmethod(save)
         backward = staticmethod(Eager.backward)
 
+        @staticmethod
+        def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
+            """A call for each element of the batch."""
+            if info.batch_size == 0:
+                fail("JIT010", found="a batch of no elements", required="torch.vmap over at least one")
+            calls = [
+                Transformed.apply(*(v if d is None else v.select(d, i) for v, d in zip(values, in_dims, strict=True)))
+                for i in range(info.batch_size)
+            ]
+            if single:
+                return torch.stack(calls), 0
+            return tuple(torch.stack(each) for each in zip(*calls, strict=True)), (0,) * len(calls[0])
+
     return Eager, Transformed
 
 

@@ -245,7 +245,7 @@ class Tracer(KernelBuilder):
                 "LNG036",
                 found=f"{name} stored at {reliance}",
                 required=required,
-                help=f"walk the elements of {name}, and load at computed coordinates: y[m] = x[m.index // n, m.index % n]; "
+                help=f"walk {name}, and load at computed coordinates: y[m] = x[m.index // n, m.index % n]; "
                 "store through elements of a tw.Unique tensor, rows of groups through tw.ragged_grid; or add with "
                 "tw.reduce_add(y, index, value)",
             )

@@ -56,7 +56,12 @@ def stored(result: Tensor, out: Tensor | None) -> Tensor:
         return result
     if out.shape != result.shape or out.dtype != result.dtype:
         found = f"out of {tuple(out.shape)}, {out.dtype}"
-        fail("JIT010", found=found, required=f"{tuple(result.shape)}, {result.dtype}, as the result")
+        fail(
+            "JIT010",
+            found=found,
+            required=f"{tuple(result.shape)}, {result.dtype}, as the result",
+            help=f"out=x.new_empty({tuple(result.shape)}), or leave it out: the result is allocated",
+        )
     if torch.is_grad_enabled() and (result.requires_grad or out.requires_grad):
         fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
     return out.copy_(result)

@@ -59,8 +59,7 @@ def linear(
     ``activation`` is none, relu, silu, gelu or gelu_tanh. bfloat16 and float16 run on the kernel's tensor cores,
     accumulated in float32; other dtypes on PyTorch's products. Under autocast in its dtype.
     """
-    if activation not in ACTIVATIONS:
-        fail("JIT010", found=f"activation={activation!r}", required=", ".join(ACTIVATIONS))
+    _check_activation(activation)
     if out is None:
         known = _linear.known(x, weight, bias, residual, activation)
         if known is not None:
@@ -83,6 +82,11 @@ def linear(
 _LOW = (torch.bfloat16, torch.float16)
 
 
+def _check_activation(activation: str) -> None:
+    if activation not in ACTIVATIONS:
+        fail("JIT010", found=f"activation={activation!r}", required=", ".join(ACTIVATIONS))
+
+
 def _is_kernels(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> bool:
     dtype = x.dtype
     if dtype not in _LOW or weight.dtype != dtype or weight.dim() != 2 or not x.numel():
@@ -99,5 +103,14 @@ def matmul(
     residual: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
-    """activation(a @ b + bias) + residual, for a of (..., k) and b of (k, n). See ``linear``."""
+    """activation(a @ b + bias) + residual, for a of (..., k) and b of (k, n). See ``linear``.
+
+    Batches of ``b``, and vectors, are PyTorch's products.
+    """
+    if b.dim() != 2 or a.dim() < 2:
+        _check_activation(activation)
+        a, b, bias, residual = to_low_precision(a, b, bias, residual)
+        z = a @ b
+        z = ACTIVATIONS[activation](z if bias is None else z + bias)
+        return stored(z if residual is None else z + residual, out)
     return linear(a, b.t(), bias, activation=activation, residual=residual, out=out)

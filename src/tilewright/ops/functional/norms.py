@@ -101,8 +101,9 @@ _gradients = op(name="tilewright::rms_norm_gradients", outputs=("dx",), mutates=
 
 
 def _dx_and_dw(x: Tensor, w: Tensor | None, dy: Tensor, after: Tensor | None, eps: float) -> Any:
-    """In one pass over rows that fit registers."""
-    if w is None or x.shape[1] > _IN_REGISTERS:
+    """In one pass over rows that fit registers; where autograd watches (``torch.func.grad``, ``create_graph``), by
+    operators that change no argument, whose own gradient is refused only when it is asked for."""
+    if w is None or x.shape[1] > _IN_REGISTERS or torch.is_grad_enabled():
         dx, rstd = _rms_backward(x, w, dy, after, eps=eps)
         return dx, None if w is None else _weight_gradients(x, dy, None, rstd, w, bias=False)[0]
     dw = x.new_empty((-(-x.shape[0] // _GROUP), x.shape[1]), dtype=torch.float32)
