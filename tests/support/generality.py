@@ -13,6 +13,7 @@ import ml_dtypes
 import numpy as np
 
 import tilewright as tw
+from support.arrangement import arranged
 
 Arrays = dict[str, np.ndarray]
 
@@ -474,3 +475,19 @@ CASES: dict[str, Case] = {
         Case(nested_state, ((1, 1, 1), (5, 9, 17), (4, 4, 8)), _normal(x="ABC"), _nested_state, {}),
     )
 }
+
+
+def agrees(case: Case, shape: tuple[int, ...], how: str, kernel: tw.Kernel) -> None:
+    """A launch in the simulator, of arguments laid out so, against the reference; nothing around them is touched."""
+    arrays, expected = case.arrays(shape)
+    outputs = "sliced" if how == "reversed" else how
+    placed = {n: arranged(a, outputs if n in expected else how) for n, a in arrays.items()}
+    kernel(**{n: p.view for n, p in placed.items()}, **case.scalars)
+    for name, value in expected.items():
+        got = placed[name].view
+        tolerance = max(case.tolerance, {2: 1e-3}.get(got.itemsize, 0) if got.dtype.kind not in "iub" else 0)
+        np.testing.assert_allclose(
+            got.astype(np.float64), value, rtol=tolerance, atol=tolerance, err_msg=f"{name} {shape} {how}"
+        )
+    for name, place in placed.items():
+        assert place.untouched(), f"{name}: {shape} {how}"

@@ -1,0 +1,37 @@
+"""Kernels as people bring them from Triton, CuPy and PyTorch: the simulator and the PTX machine agree with NumPy."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from support.arrangement import ARRANGEMENTS
+from support.generality import agrees
+from support.indexed import facts_of
+from support.newcomers import NEWCOMERS
+from support.ptx_driver import run_artifact
+from support.slow import rest_slow
+from tilewright.jit import Kernel
+
+QUICK_PTX = ["info_nce", "entropy", "unpack_words", "swapped_pairs", "loaded_bits", "conv_with_state"]
+"""What was refused before, or reads its coordinates from bits."""
+
+
+@pytest.mark.parametrize("name", NEWCOMERS)
+def test_simulator_agrees_with_numpy(name: str) -> None:
+    case = NEWCOMERS[name]
+    kernel = Kernel(case.kernel)
+    for i, shape in enumerate(case.shapes):
+        agrees(case, shape, "plain", kernel)
+        agrees(case, shape, ARRANGEMENTS[1 + (i + len(name)) % (len(ARRANGEMENTS) - 1)], kernel)
+
+
+@pytest.mark.parametrize("name", rest_slow(list(NEWCOMERS), QUICK_PTX))
+def test_ptx_machine_agrees_with_numpy(name: str) -> None:
+    case = NEWCOMERS[name]
+    arrays, expected = case.arrays(case.shapes[-1])
+    artifact = case.kernel.compile(dtypes={n: a.dtype.name for n, a in arrays.items()}, facts=facts_of(arrays))
+    driver = run_artifact(artifact, arrays, case.scalars, schedules=2)
+    assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
+    for result, value in expected.items():
+        np.testing.assert_allclose(arrays[result], value, rtol=case.tolerance, atol=case.tolerance, err_msg=result)
