@@ -27,6 +27,8 @@ _LOGIC = frozenset((BinaryFn.AND, BinaryFn.OR, BinaryFn.XOR))
 _SHIFTS = frozenset((BinaryFn.SHL, BinaryFn.SHR))
 _OF_FLOATS = frozenset((BinaryFn.DIV, BinaryFn.ATAN2, BinaryFn.HYPOT))
 """Of integers and bools they are those of f32."""
+_OF_ALL_BITS = _SHIFTS | {BinaryFn.MIN, BinaryFn.MAX, BinaryFn.FLOORDIV, BinaryFn.MOD}
+"""Whose results are not the same modulo 2^n where operands are."""
 _OF_NOTHING = {ReduceFn.MAX: BinaryFn.MAX, ReduceFn.MIN: BinaryFn.MIN}
 
 
@@ -58,6 +60,8 @@ def binary(rec: Recorder, fn: BinaryFn, a: Operand, b: Operand) -> Node:
         )
     if fn in _OF_FLOATS and not compute.is_float:
         compute = result = f32
+    if fn in _OF_ALL_BITS:
+        compute = _for_exact(rec, compute, a, b)
     left, right = align(rec, [_as(rec, a, compute), _as(rec, b, compute)])
     return cast(rec, rec.binary(fn, left, right), result)
 
@@ -81,7 +85,7 @@ def fma(rec: Recorder, a: Operand, b: Operand, c: Operand) -> Node:
 
 def compare(rec: Recorder, fn: CompareFn, a: Operand, b: Operand) -> Node:
     """A bool per element."""
-    compute, _ = _common(fn, a, b)
+    compute = _for_exact(rec, _common(fn, a, b)[0], a, b)
     left, right = align(rec, [_as(rec, a, compute), _as(rec, b, compute)])
     return rec.compare(fn, left, right)
 
@@ -240,6 +244,16 @@ def _with_weak(dtype: DType, weak: Operand) -> tuple[DType, DType]:
     # A 16-bit float meets a number that it can't represent: the number is not rounded, the result is.
     exact = isinstance(weak, (int, float)) and _exact(float_of(weak), dtype)
     return (dtype if exact else f32), dtype
+
+
+def _for_exact(rec: Recorder, dtype: DType, *operands: Operand) -> DType:
+    """The narrowest dtype that has all elements of ``dtype``, and what launches may give the integers among
+    ``operands``: for what depends on more than their low bits."""
+    given = [x for x in operands if isinstance(x, Expr) and x.constant is None]
+    if not dtype.is_int or not given:
+        return dtype
+    wider = (d for d in (dtype, i32) if promote(d, dtype) == d)
+    return next((d for d in wider if all(rec.holds(x, d) for x in given)), i64)
 
 
 def _as(rec: Recorder, x: Operand, dtype: DType) -> Node:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from types import FrameType
 from typing import Any, TypeAlias, TypeGuard
 
-from tilewright.base.dtypes import DType, f32, i32, u32
+from tilewright.base.dtypes import DType, f32, i32, i64, u32
 from tilewright.diag import Location, shown
 from tilewright.lang.fns import Numerics, OutOfRange
 from tilewright.lang.places import refuse
@@ -163,7 +163,7 @@ def _evaluated(annotation: object, names: _Names, where: Location) -> object:
             "LNG001",
             where=where,
             found=f"the annotation {annotation} can't be evaluated: {error}",
-            required='tw.Tensor["M", "N"], tw.f32, tw.i32 or tw.u32',
+            required='tw.Tensor["M", "N"], tw.f32, tw.i32, tw.u32 or tw.i64',
             help="import tilewright as tw, and write dimension names as strings",
         )
 
@@ -192,7 +192,7 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
         "LNG001",
         where=where,
         found=f"{name}: {'no annotation' if annotation is inspect.Parameter.empty else _shown(annotation)}",
-        required='tw.Tensor["M", ...] for a tensor, tw.f32, tw.i32 or tw.u32 for a runtime scalar',
+        required='tw.Tensor["M", ...] for a tensor, tw.f32, tw.i32, tw.u32 or tw.i64 for a runtime scalar',
         help=_annotated(name, annotation),
     )
 
@@ -212,9 +212,7 @@ def _annotated(name: str, annotation: object) -> str:
     if name in ("self", "cls") and annotation is inspect.Parameter.empty:
         return "a kernel is a function, no method: define it outside of the class, or put @staticmethod above it"
     if isinstance(annotation, DType):
-        return (
-            f"runtime scalars are {name}: tw.f32, {name}: tw.i32 or {name}: tw.u32; a tensor is {name}: tw.Tensor[...]"
-        )
+        return f"runtime scalars are {name}: tw.f32, tw.i32, tw.u32 or tw.i64; a tensor is {name}: tw.Tensor[...]"
     return f"annotate {name}, or put it after `*` to make it a compile-time keyword"
 
 
@@ -252,7 +250,7 @@ def _scalar_default(default: object, dtype: DType, name: str, where: Location) -
     refuse("LNG001", where=where, found=f"{name} = {default!r}", required=f"a number of {dtype}", help="give a number")
 
 
-RUNTIME_SCALARS = (f32, i32, u32)
+RUNTIME_SCALARS = (f32, i32, u32, i64)
 """Element types of numbers that a launch gives."""
 _OF_CALLS = frozenset(("stream", "budget"))
 _OF_COMPILE = frozenset(("target", "dtypes", "static", "schedule", "facts", "debug"))

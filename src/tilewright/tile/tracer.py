@@ -397,6 +397,10 @@ class Tracer(KernelBuilder):
         self._use_coords([span])
         return self._node(dialect.Index(span))
 
+    def holds(self, value: Expr, dtype: DType) -> bool:
+        (least, most), (low, high) = self._accesses.limits.range(value), dtype.integers
+        return least is not None and most is not None and low <= least and most <= high
+
     def scalar(self, value: Expr, dtype: DType) -> Node:
         self.use(value)
         return self._node(dialect.ScalarExpr(value, dtype))
