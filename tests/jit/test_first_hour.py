@@ -149,7 +149,7 @@ def test_parameters_that_say_nothing() -> None:
     def method(self, x: tw.Tensor["M"]):
         pass
 
-    def wide(x: tw.Tensor["M"], n: tw.i64):
+    def wide(x: tw.Tensor["M"], n: tw.i16):
         pass
 
     helps = [refusal(lambda fn=fn: tw.kernel(fn)).help for fn in (bare, method, wide)]

@@ -212,7 +212,7 @@ def _annotated(name: str, annotation: object) -> str:
     if name in ("self", "cls") and annotation is inspect.Parameter.empty:
         return "a kernel is a function, no method: define it outside of the class, or put @staticmethod above it"
     if isinstance(annotation, DType):
-        return f"runtime scalars are {name}: tw.f32, tw.i32, tw.u32 or tw.i64; a tensor is {name}: tw.Tensor[...]"
+        return f"runtime scalars are {name}: tw.i32, or tw.f32, tw.u32, tw.i64; a tensor is {name}: tw.Tensor[...]"
     return f"annotate {name}, or put it after `*` to make it a compile-time keyword"
 
 
