@@ -2,9 +2,12 @@
 
     python tools/ptx_mutants.py FOLDER [--kernel NAME]... [--each N] [--seed N] [--json FILE]
 
+    python tools/ptx_mutants.py FOLDER --forms [--kernel NAME]... [--json FILE]
+
 FOLDER holds bundles, such as ``tools/validation.py --bundles`` keeps. A mutant changes one instruction: another opcode
 or comparison, a constant one more, two operands exchanged, an offset moved, a guard negated, an instruction left out.
-What is accepted is printed: it computes the same (a dead instruction, say), or it is a hole in the validator.
+With ``--forms`` it changes what stands around them (``ptx_forms``), each once for every name of an instruction in a
+kernel. What is accepted is printed: it computes the same (a dead instruction, say), or it is a hole in the validator.
 """
 
 from __future__ import annotations
@@ -19,9 +22,11 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from pathlib import Path
 
+from ptx_forms import FORMS
 from tilewright.artifact.bundle import read
 from tilewright.artifact.schema import Launch
-from tilewright.transport.text import transport_kernel
+from tilewright.compiler.proofs.descriptors import read_kernel
+from tilewright.diag import TilewrightError
 from tilewright.validate.kernel import compare
 
 OTHER = {
@@ -69,10 +74,26 @@ def mutants(ptx: str) -> Iterator[Mutant]:
             yield Mutant("left out", number, line, "")
 
 
+def forms(ptx: str) -> Iterator[Mutant]:
+    """One mutant of every kind of ``FORMS`` for each text that a pattern finds in a text of PTX."""
+    seen: set[tuple[str, str]] = set()
+    for number, line in enumerate(ptx.split("\n")):
+        for pattern, others in FORMS:
+            found = re.search(pattern, line)
+            if found is None or line.lstrip().startswith("//"):
+                continue
+            for other in others:
+                if (key := (re.sub(r"\d+", "", found[0]) if "%" in found[0] else found[0], other)) not in seen:
+                    seen.add(key)
+                    after = line[: found.start()] + found.expand(other) + line[found.end() :]
+                    yield Mutant(f"form: {pattern}", number, line, after)
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("folder", type=Path)
     parser.add_argument("--kernel", action="append", required=True, help="BUNDLE:SYMBOL")
+    parser.add_argument("--forms", action="store_true", help="modifiers, directives, declarations instead")
     parser.add_argument("--each", type=int, default=60)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--json", type=Path)
@@ -85,15 +106,19 @@ def main() -> None:
         image = artifact.kernel(symbol)
         steps = (s for v in artifact.variants for s in v.steps if isinstance(s, Launch))
         launch = next(s for s in steps if s.kernel == symbol)
-        kernel = transport_kernel(image.transport_ir)
+        kernel = read_kernel(image.transport_ir)
         if compare(kernel, image.ptx, launch.args, launch.grid[0]):
-            raise SystemExit(f"{name} does not validate")
-        found = list(mutants(image.ptx))
+            print(f"{name} does not validate")
+            continue
+        found = list(forms(image.ptx) if args.forms else mutants(image.ptx))
         random.Random(args.seed).shuffle(found)
         lines = image.ptx.split("\n")
-        for mutant in found[: args.each]:
+        for mutant in found if args.forms else found[: args.each]:
             text = "\n".join([*lines[: mutant.line], mutant.after, *lines[mutant.line + 1 :]])
-            refused = bool(compare(kernel, text, launch.args, launch.grid[0]))
+            try:
+                refused = bool(compare(kernel, text, launch.args, launch.grid[0]))
+            except TilewrightError:  # no PTX
+                refused = True
             totals[f"{mutant.kind}, {'refused' if refused else 'accepted'}"] += 1
             if not refused:
                 accepted.append({"kernel": name, **asdict(mutant)})

@@ -3,49 +3,11 @@
 from __future__ import annotations
 
 import re
-from dataclasses import dataclass
-from functools import cache
 
 import pytest
 
-from support.example_cases import EXAMPLES_BY_NAME
+from support.compiled_examples import compiled
 from support.slow import rest_slow
-from tilewright.artifact.schema import KernelArg, Launch
-from tilewright.base.dtypes import DTYPES
-from tilewright.base.expr import Expr
-from tilewright.transport import dialect as t
-from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import compare
-
-
-@dataclass(frozen=True)
-class Compiled:
-    """A kernel as it is launched."""
-
-    kernel: t.Kernel
-    ptx: str
-    arguments: tuple[KernelArg, ...]
-    grid: Expr
-
-    def differences(self, ptx: str | None = None) -> list[str]:
-        """What the validator says of its PTX, or of another text."""
-        return [str(d) for d in compare(self.kernel, self.ptx if ptx is None else ptx, self.arguments, self.grid)]
-
-
-@cache
-def compiled(example: str, dtype: str = "bf16") -> dict[str, Compiled]:
-    """The kernels of an example, by variant."""
-    case = EXAMPLES_BY_NAME[example]
-    dtypes = {name: d.name for name, d in case.tensor_dtypes(DTYPES[dtype]).items()}
-    artifact = case.kernel.compile(dtypes=dtypes)
-    found: dict[str, Compiled] = {}
-    for variant in artifact.variants:
-        launch = variant.steps[-1]
-        assert isinstance(launch, Launch)
-        image = artifact.kernel(launch.kernel)
-        found[variant.name] = Compiled(transport_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0])
-    return found
-
 
 VALID = [
     *((name, name, "bf16") for name in ("add", "softmax_streamed", "transpose", "cross_entropy")),

@@ -20,12 +20,13 @@ from tilewright.artifact.schema import (
 from tilewright.base.expr import Expr, Min, Sym
 from tilewright.ptx.reader import read
 from tilewright.ptx.syntax import Module
-from tilewright.tile.dialect import TensorType
+from tilewright.tile.dialect import TensorType, TileType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.alignment import Alignment
 from tilewright.validate.asked import given_of, grid_of
 from tilewright.validate.cases import Cases, Condition
+from tilewright.validate.declared import constants_of, otherwise_declared
 from tilewright.validate.library import Library
 from tilewright.validate.match import Difference, Matcher
 from tilewright.validate.memory import SHARED
@@ -72,11 +73,7 @@ class _Comparison:
 
     def __init__(self, kernel: t.Kernel, module: Module, arguments: Sequence[KernelArg], grid: Expr):
         self.kernel, self.entry, self.arguments = kernel, module.entry(kernel.entry), arguments
-        self.constants = {
-            v.name: v.initial.ljust(v.bytes, b"\0")
-            for v in module.globals
-            if v.space in ("global", "const") and not v.references
-        }
+        self.module, self.constants = module, constants_of(module)
         self.first_slot = min((x.slot for x in arguments if isinstance(x, TensorMapArg)), default=0)
         self.given = {value: Sym(name) for name, value in given_of(kernel).items()}
         """The symbols of the text that arguments are, which a launch computes."""
@@ -95,9 +92,9 @@ class _Comparison:
 
     def run(self) -> tuple[Difference, ...]:
         """Evaluate both sides and compare."""
-        given = tuple(v for k, v in self.entry.directives.items() if k.lstrip(".") == "maxntid")
-        if not given or given[0][0] != self.kernel.threads.data:
-            return (Difference(self.entry.name, self.kernel.sym_name.data, "another number of threads"),)
+        odd = next(otherwise_declared(self.kernel, self.module, self.entry, self.arguments, self._scalar_bytes()), None)
+        if odd is not None:
+            return (Difference(self.entry.name, self.kernel.sym_name.data, odd),)
         element_bytes = self._element_bytes()
         versioned = self._versioned()
         ctas = self.terms.of(32, self.terms.atom("nctaid", low=1, high=self.most_ctas))
@@ -120,6 +117,10 @@ class _Comparison:
             return min(self._most(arg) for arg in grid.args)
         constant = grid.constant
         return (1 << 31) - 1 if constant is None else constant
+
+    def _scalar_bytes(self) -> dict[str, int]:
+        args = zip(self.kernel.arg_names, self.kernel.body.block.args, strict=True)
+        return {name.data: arg.type.dtype.dtype.bytes for name, arg in args if isinstance(arg.type, TileType)}
 
     def _element_bytes(self) -> dict[str, int]:
         found = {name: arg.type.dtype.dtype.bytes for name, arg in self.tensors.items()}  # pyright: ignore
@@ -156,8 +157,6 @@ class _Comparison:
 
     def _parameters(self, plan: Plan) -> Mapping[str, Value]:
         """What the entry's parameters are."""
-        if len(self.arguments) != len(self.entry.parameters):
-            raise Undecided(f"{len(self.entry.parameters)} parameters, {len(self.arguments)} arguments")
         found: dict[str, Value] = {}
         for declared, argument in zip(self.entry.parameters, self.arguments, strict=True):
             match argument:

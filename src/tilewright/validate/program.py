@@ -63,13 +63,14 @@ class PtxProgram:
         self.arithmetic = Arithmetic(values)
         self.iterations = Iterations(values)
         self.parameters, self.pair, self.bounds, self.constants = parameters, pair, bounds, constants
+        self.shared = frozenset(v.name for v in self.entry.shared)
         self.versioned = versioned
         self.fixed: dict[str, Value] = {}
         self.conditions: dict[str, Condition] = {}
         self.needs: dict[str, Needs] = {}
         self.environment: Environment = {}
         self.instructions = Instructions(self, ctas, element_bytes, OPCODES, PURE)
-        self.written, self.several = registers.written, registers.several
+        self.written, self.several, self.waits = registers.written, registers.several, registers.waits
         self.names: dict[int, str] = {}
         self.slice: set[int] | None = None
         self.pairing = True

@@ -29,6 +29,15 @@ class EntryRegisters:
         self.live = self._live()
         """Of every block, and of the end, what is read from its beginning on before it is written."""
         self.spins = frozenset(i for i, loop in enumerate(self.flow.loops) if self._spins(loop))
+        spinning = (self.flow.loops[loop] for loop in self.spins)
+        self.waits = frozenset(
+            i.index
+            for loop in spinning
+            for b in loop.blocks
+            for i in self.flow.instructions(b)
+            if i.opcode == "mbarrier"
+        )
+        """The waits of these loops: any other one may return before its phase is over."""
 
     def _several(self) -> frozenset[str]:
         """Registers whose value depends on the way taken: those that several instructions write, or a predicated one,

@@ -21,7 +21,7 @@ def _mbarrier(machine: Instructions, i: Instruction) -> None:
     match i.modifiers[0]:
         case "init":
             machine.event("mbarrier.init", shared_address(machine, i.operands[0]), machine.get(i.operands[1], 32))
-        case "try_wait" | "test_wait":
+        case "try_wait" | "test_wait" if i.index in machine.program.waits:
             machine.event("mbarrier.wait", shared_address(machine, i.operands[1]), machine.get(i.operands[2], 32))
             machine.synchronised()
         case "arrive":

@@ -22,6 +22,7 @@ from tilewright.ptx.syntax import (
 from tilewright.validate.arithmetic import Arithmetic, bits_of
 from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.cases import Cases, Condition
+from tilewright.validate.instructions.forms import is_read, space_of
 from tilewright.validate.memory import Memory
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING, Event, LoopBody, Needs
@@ -32,6 +33,9 @@ from tilewright.validate.values import Choice, Value, Values
 
 _OF_ANOTHER_FORM = (AssertionError, AttributeError, IndexError, KeyError, TypeError, ValueError)
 """What handlers end with where an instruction has more, fewer or other operands than it takes."""
+
+_ANY_WIDTH = frozenset(("ld", "st", "cvt"))
+"""Registers of these may be wider than what is moved (PTX ISA 9.1, 9.4.1); of others both sizes agree."""
 
 Environment = dict[str, "Value | int | object"]
 
@@ -46,9 +50,13 @@ class ProgramState(Protocol):
     bounds: BoundSequence
     parameters: Mapping[str, Value]
     constants: Mapping[str, bytes]
+    shared: frozenset[str]
+    """Variables in shared memory."""
     several: frozenset[str]
     """Registers that are written more than once."""
     environment: Environment
+    waits: frozenset[int]
+    """Instructions that are tried until they succeed."""
     written: list[list[str]]
     """By instruction."""
     needs: dict[str, Needs]
@@ -107,7 +115,7 @@ class Instructions:
         self.arithmetic.needs.clear()
         self.holds, self.region, self.instruction = holds, region, i
         handler = self.opcodes.get(i.opcode)
-        if handler is None:
+        if handler is None or not is_read(i):
             raise Undecided(f"{i.name} is not known", f"line {i.line}")
         self.results = set[str]()
         try:
@@ -134,6 +142,8 @@ class Instructions:
                 self.used |= self.program.needs.get(name, NOTHING)
                 found = self.values.among(self.program.value(name), self.program.threads)
                 found = self.values.within(found, self.holds)
+                if self.program.width(name) != width and self.instruction.opcode not in _ANY_WIDTH:
+                    raise Undecided(f"{self.instruction.name} of {name}", f"line {self.instruction.line}")
                 return found if found.width == width else self.values.field(found, 0, min(found.width, width), width)
             case Immediate(bits, _):
                 return self.terms.const(width, bits)
@@ -177,7 +187,13 @@ class Instructions:
         if name in self.program.constants:
             return self.terms.of(width, self.terms.atom("address", name, low=0))
         if name in self.program.parameters:
-            return self.values.resize(self.program.parameters[name], width)
+            found = self.program.parameters[name]
+            atom = self.terms.single(found) if isinstance(found, Poly) else None
+            if atom is None or atom.kind != "map":  # what a launch puts there is not where it lies
+                raise Undecided(f"the address of the parameter {name}", f"line {self.instruction.line}")
+            return self.values.resize(found, width)
+        if name not in self.program.shared:
+            raise Undecided(f"the address of {name}", f"line {self.instruction.line}")
         return self.values.resize(self.terms.shared_variable(name), width)
 
     def rests_on_half(self, target: Operand) -> None:
@@ -216,7 +232,9 @@ class Instructions:
         needs = self.used | self.when(frozenset(self.arithmetic.needs), self.holds)
         match operand:
             case Register(name):
-                if self.program.is_predicate(name) == isinstance(value, Poly | Choice):
+                of_bits = isinstance(value, Poly | Choice)
+                narrow = of_bits and self.program.width(name) != value.width
+                if self.program.is_predicate(name) == of_bits or narrow:
                     raise Undecided(f"{self.instruction.name} to {name}", f"line {self.instruction.line}")
                 self.results.add(name)
                 self.program.put(name, self.guarded(name, value), needs)
@@ -294,7 +312,20 @@ class Instructions:
             if len(met) < 2:  # elsewhere it does not run
                 met = [(condition, here, met[0][2] if met else base)]
             found += [(c, inside, *self.located(q)) for c, inside, q in met]
+            for _, inside, q in met:
+                if inside != 0:
+                    self._require_space(q)
         return found
+
+    def _require_space(self, address: Poly) -> None:
+        """An address lies in the state space that the instruction names; a generic one says in which it lies."""
+        atoms = [self.terms.atoms[m[0]] for m, c in self.terms.resize(address, 0).terms if len(m) == 1 and c == 1]
+        of_tensor = any(a.kind == "address" for a in atoms)
+        in_window = any(a.kind == "window" for a in atoms)
+        space = space_of(self.instruction)
+        wanted = {"global": (True, False), "shared": (False, False)}.get(space, (not in_window, in_window))
+        if (of_tensor, in_window) != wanted:
+            raise Undecided(f"{self.instruction.name} of another state space", f"line {self.instruction.line}")
 
     def located(self, address: Poly) -> tuple[str, Poly]:
         """The tensor, or ``shared``, that an address lies in, and the offset in bytes over the integers."""

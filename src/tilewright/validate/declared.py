@@ -1,0 +1,63 @@
+"""What a PTX module says before its instructions: target, limits of the launch, parameters, pragmas.
+
+Registers that ``setmaxnreg`` hands on are those that a launch gives, by the number of threads and the CTAs on an SM
+(PTX ISA 9.1, 9.7.19.5, 11.4), so that both limits are those of the IR and no other is there. A parameter has the bytes
+that a launch copies to it; a tensor map is 128 bytes at a multiple of 64 (CUDA Driver API, CUtensorMap).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from tilewright.artifact.schema import FloatScalar, IntScalar, KernelArg, TensorMapArg
+from tilewright.ptx.syntax import Entry, KernelParameter, Module
+from tilewright.transport import dialect as t
+
+_MAP_BYTES, _MAP_ALIGN_BYTES = 128, 64
+_POINTER_BYTES = 8
+_HARMLESS_PRAGMAS = frozenset(("nounroll",))
+"""Others say, for instance, which bytes of a load are used (PTX ISA 9.1, 11.5)."""
+
+
+def constants_of(module: Module) -> Mapping[str, bytes]:
+    """What variables in global memory hold that nothing writes; of external ones nothing is known."""
+    return {
+        v.name: v.initial.ljust(v.bytes, b"\0")
+        for v in module.globals
+        if v.space == "global" and not v.references and not v.external
+    }
+
+
+def otherwise_declared(
+    kernel: t.Kernel, module: Module, entry: Entry, arguments: Sequence[KernelArg], scalar_bytes: Mapping[str, int]
+) -> Iterator[str]:
+    """What is declared otherwise than the kernel asks; ``scalar_bytes`` of its floating scalars, by name."""
+    if module.target != (kernel.target_name.data,) or module.address_size != 64:
+        yield f"target {', '.join(module.target)}, addresses of {module.address_size} bits"
+    given = {name.lstrip("."): values for name, values in entry.directives.items()}
+    wanted = {"maxntid": (kernel.threads.data, 1, 1), "minnctapersm": (kernel.min_ctas.data,)}
+    if given.get("maxntid", (0,))[0] != kernel.threads.data:
+        yield "another number of threads"
+    elif given != wanted:
+        yield f"directives {', '.join(f'{name} {values}' for name, values in given.items())}"
+    odd = {p.text for p in entry.pragmas} - _HARMLESS_PRAGMAS
+    if odd:
+        yield f"pragma {min(odd)}"
+    if len(arguments) != len(entry.parameters):
+        yield f"{len(entry.parameters)} parameters, {len(arguments)} arguments"
+    for declared, argument in zip(entry.parameters, arguments, strict=False):
+        if not _holds(declared, argument, scalar_bytes):
+            yield f"parameter {declared.name} of {declared.bytes} bytes at multiples of {declared.align}"
+
+
+def _holds(declared: KernelParameter, argument: KernelArg, scalar_bytes: Mapping[str, int]) -> bool:
+    match argument:
+        case TensorMapArg():
+            return declared.array and declared.bytes == _MAP_BYTES and declared.align % _MAP_ALIGN_BYTES == 0
+        case IntScalar(_, bits):
+            size = bits // 8
+        case FloatScalar(name):
+            size = scalar_bytes[name]
+        case _:
+            size = _POINTER_BYTES
+    return declared.bytes == size and declared.align % size == 0
