@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ from typer.testing import CliRunner, Result
 
 from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.artifact.bundle import to_bytes
-from tilewright.artifact.schema import Artifact, Launch
+from tilewright.artifact.schema import Artifact, Launch, Obligation
 from tilewright.cli.commands import app
 
 
@@ -77,3 +78,45 @@ def test_another_grid_is_refuted(artifact: Artifact, tmp_path: Path) -> None:
     result = tilewright("validate", written(changed, tmp_path))
     assert result.exit_code == 1
     assert "grid" in result.output
+
+
+def test_one_byte_of_machine_code(artifact: Artifact, tmp_path: Path) -> None:
+    (image,) = artifact.kernels
+    at = image.cubin.index(b".text") + 4096
+    cubin = image.cubin[:at] + bytes([image.cubin[at] ^ 1]) + image.cubin[at + 1 :]
+    result = tilewright("validate", written(replace(artifact, kernels=(replace(image, cubin=cubin),)), tmp_path))
+    assert result.exit_code == 3
+    assert "makes other machine code of its PTX" in result.output
+
+
+def test_machine_code_of_another_kernel(artifact: Artifact, tmp_path: Path) -> None:
+    other = EXAMPLES_BY_NAME["axpy"].kernel.compile(dtypes=dict.fromkeys("xyz", "bf16")).kernels[0]
+    (image,) = artifact.kernels
+    result = tilewright("validate", written(replace(artifact, kernels=(replace(image, cubin=other.cubin),)), tmp_path))
+    assert result.exit_code == 3
+
+
+def test_text_that_ends_the_string_around_it(artifact: Artifact, tmp_path: Path) -> None:
+    """PTX goes through a compiler of C++: it must not become C++."""
+    (image,) = artifact.kernels
+    ptx = image.ptx.replace("ret;", '.pragma "\\"); } int other; void f() { asm(\\"";\n\tret;', 1)
+    result = tilewright("validate", written(replace(artifact, kernels=(replace(image, ptx=ptx),)), tmp_path))
+    assert result.exit_code in (2, 3)
+
+
+def test_an_ir_that_is_not_proved(artifact: Artifact, tmp_path: Path) -> None:
+    """Its loads have no guard."""
+    (image,) = artifact.kernels
+    text = re.sub(r'guard = #tile.expr<"[^"]*">', 'guard = #tile.expr<"1">', image.transport_ir)
+    result = tilewright("validate", written(replace(artifact, kernels=(replace(image, transport_ir=text),)), tmp_path))
+    assert result.exit_code == 3
+    assert "not proved" in result.output
+
+
+def test_a_claim_that_no_proof_makes(artifact: Artifact, tmp_path: Path) -> None:
+    (image,) = artifact.kernels
+    claim = Obligation("once", "radix", "the moon")
+    changed = replace(image, certificate=(*image.certificate, claim))
+    result = tilewright("validate", written(replace(artifact, kernels=(changed,)), tmp_path))
+    assert result.exit_code == 3
+    assert "once the moon, which is not proved" in result.output

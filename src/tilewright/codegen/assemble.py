@@ -37,19 +37,10 @@ def assemble(source: str, arch: str, name: str) -> Assembled:
 
     Nothing is contracted: what may be is an fma of the IR, under any policy.
     """
-    program = _program(source, name)
     try:
-        options = [f"--gpu-architecture={arch}".encode(), *_OPTIONS]
-        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
-        log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
-        if int(status) != 0 and (lacking := _LACKING.search(log)):
-            return Assembled("", b"", registers=0, spill_bytes=0, shared_bytes=0, log=lacking.group())
-        if int(status) != 0:
-            fail("CGN001", found=log.strip(), required="code that NVRTC compiles")
-        ptx = _read(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode()
-        cubin = _read(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, text=False)
-    finally:
-        nvrtc.nvrtcDestroyProgram(program)
+        ptx, cubin, log = compile_text(source, arch, name)
+    except LackingRegistersError as lacking:
+        return Assembled("", b"", registers=0, spill_bytes=0, shared_bytes=0, log=str(lacking))
 
     assert not (loose := unrounded(ptx)), f"{name}: {loose[0]} may still be fused"
     taken = _TAKEN.search(log)
@@ -67,6 +58,28 @@ def assemble(source: str, arch: str, name: str) -> Assembled:
         shared_bytes=number(r"(\d+) bytes smem"),
         log=log,
     )
+
+
+def compile_text(source: str, arch: str, name: str) -> tuple[str, bytes, str]:
+    """What NVRTC makes of CUDA C++: PTX, cubin and ptxas' log; CGN001 with its log if it doesn't compile.
+    ``LackingRegistersError`` where the registers of a thread don't suffice."""
+    program = _program(source, name)
+    try:
+        options = [f"--gpu-architecture={arch}".encode(), *_OPTIONS]
+        (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
+        log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
+        if int(status) != 0 and (lacking := _LACKING.search(log)):
+            raise LackingRegistersError(lacking.group())
+        if int(status) != 0:
+            fail("CGN001", found=log.strip(), required="code that NVRTC compiles")
+        ptx = _read(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode()
+        return ptx, _read(program, nvrtc.nvrtcGetCUBINSize, nvrtc.nvrtcGetCUBIN, text=False), log
+    finally:
+        nvrtc.nvrtcDestroyProgram(program)
+
+
+class LackingRegistersError(Exception):
+    """One instruction needs more registers than its threads have; with ptxas' line."""
 
 
 _OPTIONS = (b"--std=c++17", b"--ptxas-options=-v", b"--fmad=false", b"--no-cache")

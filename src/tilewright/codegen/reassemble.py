@@ -1,0 +1,49 @@
+"""PTX to machine code again, by the assembler that made it first: whether a cubin is what its PTX says.
+
+NVRTC assembles CUDA C++ only. The text of the PTX goes through it as inline assembly that ends the function around it
+and begins the kernel: what NVRTC then gives to ptxas is that text, behind a function that nobody calls and ptxas drops.
+So the cubin is the same, byte for byte, as where NVRTC printed the PTX itself (all variants of add, softmax, matmul and
+attention: ``tests/codegen/test_reassemble.py``). ptxas is not quite deterministic: of a few kernels with many registers
+it makes one of two cubins, so that it is asked several times.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from importlib.metadata import version
+
+from tilewright.codegen.assemble import LackingRegistersError, compile_text
+from tilewright.diag import TilewrightError
+
+TRIES = 12
+"""Of the PTX of ``matmul`` with tiles of 256 columns one try in four gives the rarer cubin."""
+
+_HEADER = re.compile(r"^\.(?:version \d+\.\d+|target \w+|address_size \d+)[ \t]*$", re.MULTILINE)
+"""Whole lines, so that nothing else leaves the text with them."""
+_LAST = re.compile(r"(?:\bret\s*;)?\s*\}\s*$")
+
+
+def machine_code_differs(ptx: str, cubin: bytes, arch: str) -> str:
+    """Why ``cubin`` is not shown to be the machine code of ``ptx``; empty where it is, byte for byte."""
+    headers = [line.strip() for line in _HEADER.findall(ptx)]
+    body = _HEADER.sub("", ptx)
+    end = _LAST.search(body)
+    if end is None or not ptx.isascii():
+        return "the PTX ends in no function"
+    text = f"ret;\n}}\n{body[: end.start()]}"
+    around = "static __attribute__((used)) __device__ __noinline__ void tilewright_around()"
+    source = f"{around} {{ asm volatile({json.dumps(text)}); }}\n"
+    tool = f"nvidia-cuda-nvrtc {version('nvidia-cuda-nvrtc')}"
+    for _ in range(TRIES):
+        try:
+            made, found, _ = compile_text(source, arch, "reassembled")
+        except LackingRegistersError as error:
+            return f"the assembler refuses the PTX: {error}"
+        except TilewrightError as error:
+            return f"the assembler refuses the PTX: {error.diagnostics[0].found[:300]}"
+        if headers != [line.strip() for line in _HEADER.findall(made)]:
+            return f"{tool} does not print {'; '.join(headers)}"
+        if found == cubin:
+            return ""
+    return f"{tool} makes other machine code of its PTX"
