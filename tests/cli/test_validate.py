@@ -11,7 +11,8 @@ from typer.testing import CliRunner, Result
 
 from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.artifact.bundle import to_bytes
-from tilewright.artifact.schema import Artifact, Launch, Obligation
+from tilewright.artifact.schema import AccessMode, Artifact, Launch, Obligation
+from tilewright.base.dtypes import DTYPES
 from tilewright.cli.commands import app
 
 
@@ -119,4 +120,42 @@ def test_a_claim_that_no_proof_makes(artifact: Artifact, tmp_path: Path) -> None
     changed = replace(image, certificate=(*image.certificate, claim))
     result = tilewright("validate", written(replace(artifact, kernels=(changed,)), tmp_path))
     assert result.exit_code == 3
-    assert "once the moon, which is not proved" in result.output
+    assert "once the moon by radix, which is not shown" in result.output
+
+
+@pytest.mark.parametrize("row", [0, -1])
+def test_a_row_by_another_method(artifact: Artifact, row: int, tmp_path: Path) -> None:
+    (image,) = artifact.kernels
+    rows = list(image.certificate)
+    rows[row] = replace(rows[row], method="induction")
+    changed = replace(image, certificate=tuple(rows))
+    result = tilewright("validate", written(replace(artifact, kernels=(changed,)), tmp_path))
+    assert result.exit_code == 3
+    assert "by induction, which is not shown" in result.output
+
+
+def test_parameters_in_another_order(artifact: Artifact, tmp_path: Path) -> None:
+    """A call by position would exchange its arguments."""
+    x, y, z = artifact.parameters
+    result = tilewright("validate", written(replace(artifact, parameters=(x, z, y)), tmp_path))
+    assert result.exit_code == 1
+    assert "parameters: x, z, y, not x, y, z" in result.output
+
+
+def test_an_output_that_is_read(tmp_path: Path) -> None:
+    """It may be left out of a call, and would hold anything."""
+    added = EXAMPLES_BY_NAME["index_add"].kernel
+    dtypes = {name: d.name for name, d in EXAMPLES_BY_NAME["index_add"].tensor_dtypes(DTYPES["f32"]).items()}
+    artifact = added.compile(dtypes=dtypes)
+    (updated,) = [p for p in artifact.tensors if p.access is AccessMode.READ_WRITE]
+    parameters = tuple(replace(p, access=AccessMode.WRITE) if p is updated else p for p in artifact.parameters)
+    result = tilewright("validate", written(replace(artifact, parameters=parameters), tmp_path))
+    assert result.exit_code == 1
+    assert f"parameters.{updated.name}: read, not write" in result.output
+
+
+def test_another_program_on_the_cover(artifact: Artifact, tmp_path: Path) -> None:
+    shown = artifact.tile_ir.replace("tile.binary <add>", "tile.binary <sub>")
+    result = tilewright("validate", written(replace(artifact, tile_ir=shown), tmp_path))
+    assert result.exit_code == 1
+    assert "tile_ir: the program of no kernel" in result.output

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from support.example_cases import EXAMPLES_BY_NAME
@@ -23,7 +25,7 @@ def image() -> KernelImage:
 @pytest.mark.parametrize("example", ["add", "row_max", "attention"])
 def test_the_same_bytes(example: str) -> None:
     for kernel in compiled(example).kernels:
-        assert machine_code_differs(kernel.ptx, kernel.cubin, "sm_90a") == ""
+        assert machine_code_differs(kernel, "sm_90a") == ""
 
 
 @pytest.mark.parametrize(
@@ -42,11 +44,16 @@ def test_the_same_bytes(example: str) -> None:
 def test_other_ptx(image: KernelImage, before: str, after: str) -> None:
     changed = image.ptx.replace(before, after)
     assert changed != image.ptx
-    assert machine_code_differs(changed, image.cubin, "sm_90a")
+    assert machine_code_differs(replace(image, ptx=changed), "sm_90a")
 
 
 @pytest.mark.parametrize("place", [0.2, 0.5, 0.8])
 def test_one_bit_of_the_code(image: KernelImage, place: float) -> None:
     at = int(place * len(image.cubin))
     cubin = image.cubin[:at] + bytes([image.cubin[at] ^ 4]) + image.cubin[at + 1 :]
-    assert "other machine code" in machine_code_differs(image.ptx, cubin, "sm_90a")
+    assert "other machine code" in machine_code_differs(replace(image, cubin=cubin), "sm_90a")
+
+
+@pytest.mark.parametrize("name", ["registers", "spill_bytes", "static_shared_bytes"])
+def test_what_a_kernel_takes(image: KernelImage, name: str) -> None:
+    assert "registers, spilled" in machine_code_differs(replace(image, **{name: getattr(image, name) + 1}), "sm_90a")

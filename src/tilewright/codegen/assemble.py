@@ -43,21 +43,21 @@ def assemble(source: str, arch: str, name: str) -> Assembled:
         return Assembled("", b"", registers=0, spill_bytes=0, shared_bytes=0, log=str(lacking))
 
     assert not (loose := unrounded(ptx)), f"{name}: {loose[0]} may still be fused"
+    registers, spill_bytes, shared_bytes = taken_of(log)
+    return Assembled(ptx, cubin, registers, spill_bytes, shared_bytes, log)
+
+
+def taken_of(log: str) -> tuple[int, int, int]:
+    """What ptxas says that one kernel takes: registers of a thread, bytes spilled, bytes of static shared memory."""
     taken = _TAKEN.search(log)
-    assert taken, f"{name}: ptxas does not say what it took, and what it spilled"
+    assert taken, "ptxas does not say what a kernel took, and what it spilled"
 
     def number(pattern: str) -> int:
         found = re.search(pattern, log)
         return int(found.group(1)) if found else 0
 
-    return Assembled(
-        ptx=ptx,
-        cubin=cubin,
-        registers=int(taken.group(1)),
-        spill_bytes=number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads"),
-        shared_bytes=number(r"(\d+) bytes smem"),
-        log=log,
-    )
+    spilled = number(r"(\d+) bytes spill stores") + number(r"(\d+) bytes spill loads")
+    return int(taken.group(1)), spilled, number(r"(\d+) bytes smem")
 
 
 def compile_text(source: str, arch: str, name: str) -> tuple[str, bytes, str]:

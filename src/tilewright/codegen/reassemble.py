@@ -13,7 +13,8 @@ import json
 import re
 from importlib.metadata import version
 
-from tilewright.codegen.assemble import LackingRegistersError, compile_text
+from tilewright.artifact.schema import KernelImage
+from tilewright.codegen.assemble import LackingRegistersError, compile_text, taken_of
 from tilewright.diag import TilewrightError
 
 TRIES = 12
@@ -24,8 +25,10 @@ _HEADER = re.compile(r"^\.(?:version \d+\.\d+|target \w+|address_size \d+)[ \t]*
 _LAST = re.compile(r"(?:\bret\s*;)?\s*\}\s*$")
 
 
-def machine_code_differs(ptx: str, cubin: bytes, arch: str) -> str:
-    """Why ``cubin`` is not shown to be the machine code of ``ptx``; empty where it is, byte for byte."""
+def machine_code_differs(image: KernelImage, arch: str) -> str:
+    """Why the machine code of ``image`` is not shown to be that of its PTX, byte for byte, or takes other registers,
+    spills or static shared memory than it says; empty where it is."""
+    ptx = image.ptx
     headers = [line.strip() for line in _HEADER.findall(ptx)]
     body = _HEADER.sub("", ptx)
     end = _LAST.search(body)
@@ -37,13 +40,14 @@ def machine_code_differs(ptx: str, cubin: bytes, arch: str) -> str:
     tool = f"nvidia-cuda-nvrtc {version('nvidia-cuda-nvrtc')}"
     for _ in range(TRIES):
         try:
-            made, found, _ = compile_text(source, arch, "reassembled")
+            made, found, log = compile_text(source, arch, "reassembled")
         except LackingRegistersError as error:
             return f"the assembler refuses the PTX: {error}"
         except TilewrightError as error:
             return f"the assembler refuses the PTX: {error.diagnostics[0].found[:300]}"
         if headers != [line.strip() for line in _HEADER.findall(made)]:
             return f"{tool} does not print {'; '.join(headers)}"
-        if found == cubin:
-            return ""
+        if found == image.cubin:
+            taken, said = taken_of(log), (image.registers, image.spill_bytes, image.static_shared_bytes)
+            return "" if taken == said else f"registers, spilled and shared bytes are {taken}, not {said}"
     return f"{tool} makes other machine code of its PTX"

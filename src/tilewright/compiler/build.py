@@ -52,7 +52,7 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     texts: dict[str, transport.Kernel] = {}
     variants: tuple[Variant, ...] = ()
     counted: tuple[Expr, ...] = ()
-    widest = program.variants[-1]
+    widest, shown = program.variants[-1], ""
     for planned, own in zip(program.variants, made[len(before) :], strict=True):
         with unsupported.trying(planned.predicate, planned.sizes):
             kernels = [_compiled(each) for each in (*(shared[same] for same, _ in planned.before), own)]
@@ -60,7 +60,7 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
             variants += (variant,)
             images |= {image.symbol: image for image in launched}
             texts |= {each.emitted.entry: each.planned.transport for each in kernels}
-            widest = planned
+            widest, shown = planned, launched[-1].tile_ir
             counted += counters_fit(kernels[-1].planned)
     unsupported.require_one(variants)
     found = interface(request, widest.tile, widest.sizes)
@@ -72,7 +72,7 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
         left_out=unsupported.left_out,
         toolchain=tuple(Toolchain(name, version(name)) for name in _TOOLS),
         plan=tuple(f"{v.name}: {line}" for v in variants for line in v.plan.splitlines()),
-        tile_ir=str(widest.tile),
+        tile_ir=shown,
     )
     with timed("validate"):
         require_recipe(artifact, texts)

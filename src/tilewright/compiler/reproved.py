@@ -3,23 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
-from tilewright.artifact.schema import Obligation
+from tilewright.artifact.schema import EXECUTION, Obligation
 from tilewright.base.expr import conjuncts
 from tilewright.compiler.products import prove
 from tilewright.compiler.proofs.descriptors import judge_kernel
 from tilewright.compiler.proofs.obligations import assumed_of, require
+from tilewright.compiler.validated import LOWERING, PTX
 from tilewright.diag import TilewrightError
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
-_BY_PROOF = ("proved", "checked")
-"""How obligations stand that proofs of the IR discharge; comparisons and executions are made again elsewhere."""
-
 
 def unproved(source: tile.Kernel, kernel: t.Kernel, claimed: Sequence[Obligation]) -> Iterator[str]:
-    """Why the kernel is not proved, if it is not; what ``claimed`` says and its proofs do not; and what they assume
-    that it does not say."""
+    """Why the kernel is not proved, if it is not; what ``claimed`` says and nothing shows; and what is assumed that it
+    does not say. Whether comparisons hold that it names is asked elsewhere."""
     judged = judge_kernel(kernel)
     found = prove(source, kernel, judged)
     if isinstance(found, str):
@@ -34,17 +33,16 @@ def unproved(source: tile.Kernel, kernel: t.Kernel, claimed: Sequence[Obligation
         if need.constant is None:
             yield f"{need} is asked by a tensor map, and not assumed"
     author = assumed_of(source)
-    known = {_statement(o) for o in (*found, *author)}
+    known = {_statement(o) for o in (*found, *author, LOWERING, PTX)}
     for o in claimed:
-        if o.standing in _BY_PROOF and _statement(o) not in known:
-            yield f"the certificate says {o.name} {o.detail}, which is not proved".replace("  ", " ")
-        if o.standing in ("assumed", "constructed") and o not in author:
-            yield f"the certificate says {o.name} {o.detail}, of which the program says nothing"
+        tested = (o.name, o.method) == (PTX.name, EXECUTION)
+        if not tested and _statement(o) not in known:
+            yield f"the certificate says {o.name} {o.detail} by {o.method}, which is not shown"
     for o in author:
         if o not in claimed:
             yield f"{o.name} {o.detail} is assumed, and the certificate does not say so"
 
 
-def _statement(o: Obligation) -> tuple[str, str]:
+def _statement(o: Obligation) -> Obligation:
     """What is said, without what descriptors asked before the kernel assumed it."""
-    return o.name, o.detail.partition(", where ")[0] if o.name == "descriptor" else o.detail
+    return replace(o, detail=o.detail.partition(", where ")[0]) if o.name == "descriptor" else o

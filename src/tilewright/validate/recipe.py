@@ -21,6 +21,7 @@ from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
     MAX_EXTENT,
     WORKSPACE_ALIGN_BYTES,
+    AccessMode,
     Artifact,
     EncodeTensorMap,
     IntScalar,
@@ -86,12 +87,25 @@ def recipe_faults(artifact: Artifact, kernels: Mapping[str, t.Kernel]) -> tuple[
     """Every field that differs from what ``kernels``, by symbol, ask for."""
     if set(kernels) != {image.symbol for image in artifact.kernels}:
         return (Fault("kernels", _names(i.symbol for i in artifact.kernels), _names(kernels)),)
-    found = [fault for image in artifact.kernels for fault in _image_faults(artifact, image, kernels[image.symbol])]
+    found = list(_interface_faults(artifact, kernels))
+    found += [fault for image in artifact.kernels for fault in _image_faults(artifact, image, kernels[image.symbol])]
     for variant in artifact.variants:
         found += _Variant(artifact, variant, kernels).faults()
     launched = {s.kernel for v in artifact.variants for s in v.steps if isinstance(s, Launch)}
     found += (Fault(f"kernels.{name}", "launched by no variant", "launched") for name in kernels.keys() - launched)
     return tuple(found)
+
+
+def _interface_faults(artifact: Artifact, kernels: Mapping[str, t.Kernel]) -> Iterator[Fault]:
+    """The program that the artifact shows is that of a kernel, whose arguments the parameters are, in their order."""
+    shown = next((image.symbol for image in artifact.kernels if image.tile_ir == artifact.tile_ir), None)
+    if shown is None:
+        yield Fault("tile_ir", "the program of no kernel", "that of one")
+        return
+    names = [parameter.name for parameter in artifact.parameters]
+    own = [n.data for n in kernels[shown].arg_names if n.data in names]
+    if own != names:
+        yield Fault("parameters", _names(names), f"{_names(own)}, as {shown} takes them")
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------
@@ -271,6 +285,7 @@ class _Variant:
         kept = {report.workspace for report in self.variant.reports}
         filled: set[int] = set(kept)
         written: set[str] = set()
+        read: set[str] = set()
         for kernel in self.kernels:
             placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
             reads, writes = touched_by(kernel)
@@ -284,7 +299,10 @@ class _Variant:
                     yield Fault(where, f"reads or stores to workspace {placed[name]}", "additions: it outlives a call")
             filled |= {placed[name] for name in writes & placed.keys()}
             written |= writes - placed.keys()
+            read |= reads - placed.keys()
         for parameter in self.artifact.tensors:
+            if parameter.access is AccessMode.WRITE and parameter.name in read:  # it may be left out of a call
+                yield Fault(f"parameters.{parameter.name}", "read", parameter.access.value)
             if parameter.access.writes != (parameter.name in written):
                 found = "not written" if parameter.access.writes else "written"
                 yield Fault(f"parameters.{parameter.name}", found, parameter.access.value)

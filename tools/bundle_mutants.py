@@ -1,0 +1,196 @@
+"""Bundles edited in one place, digests recomputed, and what ``tilewright validate`` answers.
+
+    python tools/bundle_mutants.py BUNDLE... [--variant NAME] [--only CLASS] [--each N] [--seed N] [--json FILE]
+
+Every field of the artifact in turn (``walked``): numbers one more, expressions one more or always true, enumerations
+the next member, names another one, lists one item less, one twice, two exchanged; texts by ``TEXTS``; one bit of the
+machine code; and texts of one kernel in another (``exchanged``). An edit that is answered 0 is printed: it changes
+nothing that a launch does or the certificate says, or it is a hole. ``--variant`` keeps one variant with its kernels.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import re
+import tempfile
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass, fields, is_dataclass, replace
+from datetime import date
+from enum import Enum
+from pathlib import Path
+from typing import Any
+
+from typer.testing import CliRunner
+
+from tilewright.artifact.bundle import read, to_bytes
+from tilewright.artifact.schema import Artifact, Launch
+from tilewright.base.expr import TRUE, Const, Expr
+from tilewright.cli.commands import app
+from tilewright.diag import TilewrightError
+
+TEXTS = {
+    "transport_ir": (
+        (r"(?<=[ *+(])(\d+)(?=[ *)])", lambda n: str(int(n) + 1)),
+        (r"(?<=builtin\.int<)(\d+)(?=>)", lambda n: str(int(n) + 1)),
+        (r'(?<=guard = #tile\.expr<)"[^"]*"', lambda n: '"1"'),
+        (r"<(add|mul|sub|max)>", lambda n: "min" if n != "min" else "max"),
+    ),
+    "tile_ir": (
+        (r"(?<=[ *+(])(\d+)(?=[ *)])", lambda n: str(int(n) + 1)),
+        (r"<(add|mul|sub|max)>", lambda n: "min"),
+        (r'(?<=constant <")([^"]*)', lambda n: "7.0"),
+        (r"#tile\.numerics<(\w+)>", lambda n: "strict" if n != "strict" else "fast"),
+    ),
+    "ptx": ((r"(?<=, )(\d+)(?=;)", lambda n: str(int(n) + 1)), (r"(?<=\+)(\d+)(?=\])", lambda n: str(int(n) + 2))),
+}
+"""What is replaced in the texts of a kernel: one match at a time of each pattern."""
+_TEXT_NAMES = ("cubin", "ptx", "transport_ir", "tile_ir")
+
+
+@dataclass(frozen=True)
+class Edit:
+    """``kind`` is the class it is counted in, ``place`` the path of the field and what was done."""
+
+    kind: str
+    place: str
+    artifact: Artifact
+
+
+def walked(value: Any, path: str = "artifact") -> Iterator[tuple[str, Any]]:
+    """(place, another value) for each field in ``value``, a schema dataclass, a tuple or a leaf."""
+    if isinstance(value, Expr):
+        yield f"{path} + 1", value + 1
+        yield (f"{path} true", TRUE) if value != TRUE else (f"{path} 0", Const(0))
+    elif isinstance(value, bool):
+        yield f"{path} not", not value
+    elif isinstance(value, Enum):
+        others = list(type(value))
+        yield f"{path} next", others[(others.index(value) + 1) % len(others)]
+    elif isinstance(value, int):
+        yield f"{path} + 1", value + 1
+    elif isinstance(value, str):
+        yield f"{path} renamed", value + "1"
+    elif isinstance(value, tuple):
+        for k, item in enumerate(value):
+            yield from ((where, (*value[:k], new, *value[k + 1 :])) for where, new in walked(item, f"{path}[{k}]"))
+            yield f"{path}[{k}] less", (*value[:k], *value[k + 1 :])
+            yield f"{path}[{k}] twice", (*value[:k], item, *value[k:])
+            if k and value[k - 1] != item:
+                yield f"{path}[{k}] before", (*value[: k - 1], item, value[k - 1], *value[k + 1 :])
+    elif is_dataclass(value):
+        for f in fields(value):
+            if "blob" not in f.metadata and f.name not in ("plan", "schedule", "toolchain"):
+                inner = walked(getattr(value, f.name), f"{path}.{f.name}")
+                yield from ((where, replace(value, **{f.name: new})) for where, new in inner)
+
+
+def exchanged(artifact: Artifact, chosen: random.Random) -> Iterator[Edit]:
+    """Texts and machine code: changed in one place, or those of the next kernel."""
+    for k, image in enumerate(artifact.kernels):
+
+        def put(new: Any, k: int = k) -> Artifact:
+            return replace(artifact, kernels=(*artifact.kernels[:k], new, *artifact.kernels[k + 1 :]))
+
+        for name, patterns in TEXTS.items():
+            text = getattr(image, name)
+            for pattern, change in patterns:
+                found = list(re.finditer(pattern, text))
+                for match in chosen.sample(found, min(6, len(found))):
+                    new = text[: match.start()] + change(match.group(match.lastindex or 0)) + text[match.end() :]
+                    if match.lastindex and match.span() != match.span(1):
+                        new = text[: match.start(1)] + change(match[1]) + text[match.end(1) :]
+                    line = text.count("\n", 0, match.start()) + 1
+                    yield Edit(
+                        f"text of {name}",
+                        f"{image.symbol} {name} line {line}: {pattern}",
+                        put(replace(image, **{name: new})),
+                    )
+        for place in (0.1, 0.3, 0.5, 0.7, 0.9):
+            at = int(place * len(image.cubin))
+            cubin = image.cubin[:at] + bytes([image.cubin[at] ^ 1]) + image.cubin[at + 1 :]
+            yield Edit("machine code", f"{image.symbol} byte {at}", put(replace(image, cubin=cubin)))
+        yield Edit(
+            "entry points",
+            f"{image.symbol} twice",
+            put(replace(image, ptx=image.ptx + image.ptx[image.ptx.index(".visible") :])),
+        )
+        other = artifact.kernels[(k + 1) % len(artifact.kernels)]
+        for name in _TEXT_NAMES if other is not image else ():
+            yield Edit(
+                "of another kernel", f"{image.symbol} {name}", put(replace(image, **{name: getattr(other, name)}))
+            )
+
+
+def kind_of(place: str) -> str:
+    """The class of an edit, by the field."""
+    parts = re.sub(r"\[\d+\]", "", place.split(" ")[0]).split(".")[1:]
+    return ".".join(parts[:3]) if parts[0] == "variants" else ".".join(parts[:2])
+
+
+def edits(artifact: Artifact, chosen: random.Random) -> Iterator[Edit]:
+    """All edits of an artifact."""
+    for place, new in walked(artifact):
+        yield Edit(kind_of(place), place.removeprefix("artifact."), new)
+    yield from exchanged(artifact, chosen)
+
+
+def answer(artifact: Artifact, folder: Path) -> tuple[str, str]:
+    """What ``tilewright validate`` ends with, and its last lines."""
+    file = folder / "edited.bundle"
+    try:
+        file.write_bytes(to_bytes(artifact))
+    except (TilewrightError, ValueError) as error:  # reading it would end so
+        return "2", str(error)
+    result = CliRunner().invoke(app, ["validate", str(file)])
+    return str(result.exit_code), result.output[-600:]
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("bundles", nargs="+", type=Path)
+    parser.add_argument("--variant")
+    parser.add_argument("--only", default="")
+    parser.add_argument("--each", type=int, default=0, help="at most so many edits of a class")
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--json", type=Path)
+    args = parser.parse_args()
+    totals: dict[str, Counter[str]] = {}
+    accepted: list[str] = []
+    for bundle in args.bundles:
+        artifact = read(bundle)
+        if args.variant:
+            kept = tuple(v for v in artifact.variants if v.name == args.variant)
+            launched = {s.kernel for v in kept for s in v.steps if isinstance(s, Launch)}
+            images = tuple(k for k in artifact.kernels if k.symbol in launched)
+            artifact = replace(artifact, variants=kept, kernels=images, tile_ir=images[-1].tile_ir)
+        chosen = random.Random(args.seed)
+        by_kind: dict[str, list[Edit]] = {}
+        for edit in edits(artifact, chosen):
+            by_kind.setdefault(edit.kind, []).append(edit)
+        with contextlib.ExitStack() as stack:
+            folder = Path(stack.enter_context(tempfile.TemporaryDirectory()))
+            status, said = answer(artifact, folder)
+            print(f"{bundle.name} as it is: {status}", "" if status == "0" else said, flush=True)
+            for kind, found in by_kind.items():
+                if args.only and args.only not in kind:
+                    continue
+                for edit in chosen.sample(found, min(args.each or len(found), len(found))):
+                    status, said = answer(edit.artifact, folder)
+                    totals.setdefault(kind, Counter())[status] += 1
+                    if status in ("0", "70") or (status == "1" and "failed" in said):
+                        accepted.append(f"{status} {bundle.name}: {edit.place}")
+                        print(accepted[-1], said.splitlines()[0] if status != "0" else "", flush=True)
+    for kind, counts in sorted(totals.items()):
+        print(f"{kind:32} {dict(sorted(counts.items()))}")
+    if args.json:
+        rows = {kind: dict(sorted(counts.items())) for kind, counts in sorted(totals.items())}
+        told = {"date": str(date.today()), "seed": args.seed, "answers": rows, "accepted": accepted}
+        args.json.write_text(json.dumps(told, indent=1) + "\n")
+
+
+if __name__ == "__main__":
+    main()
