@@ -25,8 +25,8 @@ from pathlib import Path
 from ptx_forms import FORMS
 from tilewright.artifact.bundle import read
 from tilewright.artifact.schema import Launch
-from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.diag import TilewrightError
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 
 OTHER = {
@@ -106,7 +106,7 @@ def main() -> None:
         image = artifact.kernel(symbol)
         steps = (s for v in artifact.variants for s in v.steps if isinstance(s, Launch))
         launch = next(s for s in steps if s.kernel == symbol)
-        kernel = read_kernel(image.transport_ir)
+        kernel = transport_kernel(image.transport_ir)
         if compare(kernel, image.ptx, launch.args, launch.grid[0]):
             print(f"{name} does not validate")
             continue

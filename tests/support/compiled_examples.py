@@ -9,8 +9,8 @@ from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.artifact.schema import KernelArg, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Expr
-from tilewright.compiler.proofs.descriptors import read_kernel
 from tilewright.transport import dialect as t
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 
 
@@ -39,5 +39,5 @@ def compiled(example: str, dtype: str = "bf16") -> dict[str, Compiled]:
         launch = variant.steps[-1]
         assert isinstance(launch, Launch)
         image = artifact.kernel(launch.kernel)
-        found[variant.name] = Compiled(read_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0])
+        found[variant.name] = Compiled(transport_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0])
     return found

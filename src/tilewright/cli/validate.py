@@ -33,11 +33,11 @@ def validate(bundle: Annotated[Path, typer.Argument(help="a bundle, folder or fi
 def _validated(bundle: Path) -> int:
     from tilewright.artifact.bundle import read
     from tilewright.artifact.schema import Launch
-    from tilewright.compiler.proofs.descriptors import read_kernel
+    from tilewright.transport.text import transport_kernel
     from tilewright.validate.recipe import recipe_faults
 
     artifact = read(bundle)
-    kernels = {image.symbol: read_kernel(image.transport_ir) for image in artifact.kernels}
+    kernels = {image.symbol: transport_kernel(image.transport_ir) for image in artifact.kernels}
     faults = recipe_faults(artifact, kernels)
     for fault in faults:
         echo(f"recipe: {fault}")
@@ -57,10 +57,10 @@ def _validated(bundle: Path) -> int:
 def _kernel_status(image: KernelImage, kernel: Kernel, launch: Launch, target: str) -> Status:
     """What is shown of one kernel, printed a line each."""
     from tilewright.codegen.reassemble import machine_code_differs
-    from tilewright.compiler.proofs.descriptors import read_tile_kernel
     from tilewright.compiler.recipe import recipe
     from tilewright.compiler.reproved import unproved
     from tilewright.compiler.tested import tested
+    from tilewright.transport.text import tile_kernel
     from tilewright.validate.kernel import compare
     from tilewright.validate.lowering.compare import compare as compare_lowering
 
@@ -81,7 +81,7 @@ def _kernel_status(image: KernelImage, kernel: Kernel, launch: Launch, target: s
     unlike: Sequence[object] = ("the bundle has none of it",)
     open_: Sequence[object] = ("nothing says what the kernel computes",)
     if image.tile_ir:
-        source = read_tile_kernel(image.tile_ir)
+        source = tile_kernel(image.tile_ir)
         unlike = _or_why(lambda: compare_lowering(source, kernel))
         open_ = _or_why(lambda: tuple(unproved(source, kernel, image.certificate)))
     echo(f"{name}: {'not shown to store' if unlike else 'stores'} what its Tile IR says")
