@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr
+from tilewright.base.expr import TRUE, Const, Expr, Sym
 from tilewright.codegen.accesses import AccessWriter
 from tilewright.codegen.scalars import CScalar, emit_scalar_body, fold_step, shuffle_step
 from tilewright.codegen.storage import Storage
@@ -28,7 +28,7 @@ class ElementWriter(AccessWriter):
         """The map for ``count`` registers from ``first``; pairs of 16-bit floats are converted and packed at once."""
         outputs = [(self.storages[o], self.names[o]) for o in op.outputs]
         pack = max((s.per_word for s, _ in outputs if s.packs_pairs), default=1)
-        if count % pack:
+        if count % pack or _in_order(op):
             pack = 1
 
         def emit(base: Expr, part: int) -> None:
@@ -152,6 +152,11 @@ class ElementWriter(AccessWriter):
             self.line(f'printf("{escaped}\\n"{"".join(", " + a for a in args)});')
             if traps:
                 self.line('asm volatile("trap;");')
+
+
+def _in_order(op: t.Map) -> bool:
+    """Some register reads what another one of the map has written."""
+    return any(b in op.outputs and read.expr != Sym(t.REGISTER) for b, read in zip(op.inputs, op.reads, strict=True))
 
 
 def _predicates(op: t.Map) -> list[Expr]:

@@ -86,7 +86,9 @@ def place(
     axes_of, sizes = classes.numbered(tiles_of(kernel))
     accesses = [_weigh(op, axes_of, facts) for op in kernel.walk() if isinstance(op, Access | Indirect)]
     together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
-    order = _order(accesses, sizes)
+    serial = _serial(kernel, axes_of, {a.unit for a in accesses})
+    summed = _summed(kernel, axes_of, serial)
+    order = sorted(_order(accesses, sizes), key=lambda c: c not in summed)
     vectors = _vectors(accesses, sizes)
     if pins.vector is not None:
         vectors = {c: min(v, floor_power(pins.vector)) for c, v in vectors.items()}
@@ -107,11 +109,11 @@ def place(
     count = threads or default_threads(largest, reduces=reduces)
     if turned and threads is None:
         count = max(32, min(1024, floor_power(largest // _BLOCK)))
-    serial = _serial(kernel, axes_of, {a.unit for a in accesses})
     held = selected(kernel, axes_of)
     vectors |= {c: min([floor_power(sizes[c]), *(a.vector for a in accesses if a.unit == c)]) for c in held}
     if serial and pins.vector is None:
-        vectors = _narrowed(vectors, sizes, [c for c in order if c not in serial], count)
+        least = {c: min(vectors[c], _SUMMED) for c in summed}
+        vectors = _narrowed(vectors, sizes, [c for c in order if c not in serial], count, least)
     home = spread(sizes, vectors, together, order, count, serial=serial, held=held)
     if skew is not None:
         home = replace(home, skew=(skew.axis, Sym(SYMBOL)))
@@ -282,6 +284,17 @@ def _serial(
     return frozenset(c for c in scanned if c is not None and c not in units)
 
 
+def _summed(
+    kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], serial: Iterable[ClassId]
+) -> frozenset[ClassId]:
+    """Classes along which scanned values are reduced, once for each element of a ``serial`` class: vectors of them, and
+    neighbouring lanes, spare shuffles and meetings of warps."""
+    reduces = (op for op in kernel.walk() if isinstance(op, tile.Reduce))
+    along = ((axes_of[op.x], op.axis.data) for op in reduces)
+    found = (axes[axis] for axes, axis in along if not set(serial).isdisjoint(axes))
+    return frozenset(c for c in found if c is not None and c not in serial)
+
+
 def selected(kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> frozenset[ClassId]:
     """Classes of the least elements that sorts find: every thread holds them all."""
     found = (op for op in kernel.walk() if isinstance(op, tile.Sort) and op.count is not None)
@@ -289,13 +302,23 @@ def selected(kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | Non
     return frozenset(c for c in classes if c is not None)
 
 
+_SUMMED = 4
+"""Elements of a class along which scanned values are reduced that a thread keeps: with fewer, loads and shuffles for each
+element cost more than sharing the scanned axis among threads (a selective scan, H200)."""
+
+
 def _narrowed(
-    vectors: Mapping[ClassId, int], sizes: Mapping[ClassId, int], order: Sequence[ClassId], threads: int
+    vectors: Mapping[ClassId, int],
+    sizes: Mapping[ClassId, int],
+    order: Sequence[ClassId],
+    threads: int,
+    least: Mapping[ClassId, int],
 ) -> dict[ClassId, int]:
-    """Vectors so narrow that the classes of ``order`` keep all threads busy, those of the last ones first."""
+    """Vectors so narrow that the classes of ``order`` keep all threads busy, those of the last ones first, but no
+    narrower than ``least``."""
     found = dict(vectors)
     for c in reversed(order):
-        while found[c] > 1 and prod(-(-sizes[o] // found[o]) for o in order) < threads:
+        while found[c] > least.get(c, 1) and prod(-(-sizes[o] // found[o]) for o in order) < threads:
             found[c] //= 2
     return found
 

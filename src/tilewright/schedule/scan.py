@@ -9,7 +9,9 @@ the group in the block::
     warps    totals go through shared memory; each thread combines all of them
     repeats  blocks of one thread are combined one by one
 
-At last every element is combined with its group's prefix. Beyond the domain is what changes no state; where nobody
+Groups are neighbours of the axis' first digit, whose running states a map computes in place, each register from the one
+before it; what a user's function combines is computed on the way, so that none of it waits in registers. A thread that
+has the whole axis begins with the state before it. At last every element is combined with its group's prefix. Beyond the domain is what changes no state; where nobody
 knows such a state, a block whose first element lies there is left out. In reverse, higher coordinates come before.
 """
 
@@ -24,7 +26,7 @@ from typing import TYPE_CHECKING, TypeAlias
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import DType, f32, i32
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, expr, negate, simplify
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, expr, minimum, negate, simplify
 from tilewright.lang.fns import identity
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
@@ -156,14 +158,19 @@ class ScanLowering:
     def lower(self) -> None:
         """The scan where it stands."""
         lowering, op = self.lowering, self.op
-        elements = View(tuple(self.masked(v) for v in op.elements), self.digits)
         before = [lowering.materialise(v, op).buffer for v in op.before]
         first = next((i for i, (mode, _) in enumerate(self.modes) if isinstance(mode, int)), len(self.modes))
         low = tuple(mode for mode, _ in self.modes[:first] if not isinstance(mode, int))
+        ascending = bool(low) and not self.reverse
+        low = low[:1] if ascending else low
+        rest = self.modes[len(low) :]
+        alone = ascending and not rest and bool(before)
         self.group = prod(count for _, count, _ in low)
-        local, total = self.grouped(elements, low)
         self.block = CoveredDigits(size=self.group)
-        rest = self.modes[first:]
+        if ascending:
+            local, total = self.neighbours(low[0], before if alone else [])
+        else:
+            local, total = self.grouped(View(tuple(self.masked(v) for v in op.elements), self.digits), low)
         while rest:
             mode, stride = rest[0]
             run = [m for m, _ in rest if isinstance(m, int) and m >= _LANE_BITS] if _is_warp(mode) else []
@@ -175,9 +182,67 @@ class ScanLowering:
             else:
                 total = self.repeats(total, mode)
             rest = rest[len(run) or 1 :]
-        if before:
+        if before and not alone:
             total = self.begun_with(before, total)
-        self.publish(local, low, total)
+        self.publish(local, low, total, before if alone else [])
+
+    def neighbours(self, digit: Digit, before: Sequence[SSAValue]) -> tuple[list[View], View]:
+        """The running states of each thread's groups, in place, and the groups' totals; ``before``, if it is known,
+        is the state before the first element of the only group."""
+        lowering, op = self.lowering, self.op
+        given = [self.masked(v) for v in op.elements] if op.function is not None else []
+        builder = lowering.mapping(self.axes, *([] if given else op.elements))
+        here = [builder.read_at(b, R, d) for b, d in zip(given, self.dtypes, strict=True)] if given else (
+            [builder.value(v) for v in op.elements]
+        )
+        running = self.begun_alike(before)
+        states = [builder.read_at(b, self.previous(digit), d) for b, d in zip(running, self.dtypes, strict=True)]
+        found = self.combined(builder, states, here)
+        valid = self.valid(builder.coordinate(self.cls))
+        if valid != TRUE:
+            test = builder.predicate(valid)
+            found = [builder.choose(test, a, b) for a, b in zip(found, states, strict=True)]
+        if not before:
+            follows = builder.predicate(self.follows(digit))
+            found = [builder.choose(follows, a, b) for a, b in zip(found, here, strict=True)]
+        lowering.emit(builder.finish(found, running, combines=self.function), op)
+        view = View(tuple(running), self.digits)
+        step = self.step([d for d in self.digits if d != digit])
+        (total,) = step.finish([step.read(view.fix(digit, digit[1] - 1))])
+        return [view], total
+
+    def previous(self, digit: Digit) -> Expr:
+        """The register of the neighbour before register r's; that itself for the first ones."""
+        stride = self.register_stride(digit)
+        return R - minimum(R // stride % digit[1], 1) * stride
+
+    def follows(self, digit: Digit) -> Expr:
+        """Register r is not the first one along a digit."""
+        return R // self.register_stride(digit) % digit[1] > 0
+
+    def register_stride(self, digit: Digit) -> int:
+        return prod(d[1] for d in self.digits[: self.digits.index(digit)])
+
+    def begun_alike(self, before: Sequence[SSAValue]) -> list[SSAValue]:
+        """Registers for running states, which hold the state before the first element if it is known."""
+        lowering = self.lowering
+        builder = lowering.mapping(self.axes)
+        values = [builder.read(Buffered(b, self.inner), d) for b, d in zip(before, self.dtypes, strict=False)] or [
+            builder.constant(False if d.is_bool else 0, d) for d in self.dtypes
+        ]
+        made = [lowering.registers("scan", d, builder.count) for d in self.dtypes]
+        lowering.emit(builder.finish(values, made), self.op)
+        return made
+
+    def combined(self, builder: MapBuilder, running: State, here: State) -> State:
+        """The next running state, in a map's body."""
+        ops, results = self.op.combining
+        arguments = self.op.body.block.args
+        values = dict(self.lowering.arguments) | dict(zip(arguments, (*running, *here), strict=True))
+        for op in ops:
+            operands = [values[v] for v in op.operands]
+            values[op.results[0]] = builder.emit(op, operands, element(op.results[0]))
+        return [values[v] for v in results]
 
     def masked(self, value: SSAValue) -> SSAValue:
         """A scanned value in registers; beyond the domain what changes no state, where there is such a number."""
@@ -403,31 +468,27 @@ class ScanLowering:
         whole = step.choose(self.valid(Const(0)), step.combine(first, step.read(total)), first)
         return self.finished(step, whole)
 
-    def publish(self, local: Sequence[View], low: Sequence[Digit], total: View) -> None:
-        """Every element with what comes before its group."""
+    def publish(self, local: Sequence[View], low: Sequence[Digit], total: View, begin: Sequence[SSAValue]) -> None:
+        """Every element with what comes before its group. The groups of one that has ``begin``, the state before the
+        first element, are combined with it already."""
         step = self.step(self.digits)
-        values = digits_of(self.digits)
-        places = [dict(zip(low, v[::-1], strict=True)) for v in product(*(range(d[1]) for d in low[::-1]))]
         begun = TRUE if self.op.before else self.begun(self.digits)
         keyed = [(key, view) for key, view in self.prefix.items() if view is not None]
         before = step.picked([(dict(key), view) for key, view in keyed]) if keyed else None
         if self.op.exclusive is None:
-            found = step.picked(list(zip(places, local, strict=True)))
+            places = [dict(zip(low, v[::-1], strict=True)) for v in product(*(range(d[1]) for d in low[::-1]))]
+            found = step.picked(list(zip(places, local, strict=False)))
             if before is not None:
                 found = step.choose(begun, step.combine(before, found), found)
         else:
+            if begin:
+                builder = step.builder
+                before = [builder.read(Buffered(b, self.inner), d) for b, d in zip(begin, self.dtypes, strict=True)]
             assert before is not None, "an exclusive scan has a state before the first element"
             found = before
-            shift = 1 if self.reverse else -1
-            pairs = [(places[i], local[i + shift]) for i in range(len(places)) if 0 <= i + shift < len(places)]
-            if pairs:
-                previous = step.combine(before, step.picked(pairs))
-                edge = places[-1 if self.reverse else 0]
-                inside = negate(all_of(values[d].eq(v) for d, v in edge.items()))
-                if self.reverse:
-                    at = sum((values[d] * d[2] for d in low), expr(0))
-                    inside = all_of([inside, self.valid(self.coordinate(self.digits, self.group) + at + 1)])
-                found = step.choose(inside, previous, found)
+            previous, inside = self.earlier(step, local, low)
+            if previous is not None:
+                found = step.choose(inside, previous if begin else step.combine(before, previous), before)
         (running,) = step.finish([found])
         buffers = self.lowering.scope.buffers
         for result, buffer in zip(self.op.running, running.buffers, strict=True):
@@ -437,6 +498,26 @@ class ScanLowering:
             (total,) = step.finish([step.read(total)])
         for result, buffer in zip(self.op.last, total.buffers, strict=True):
             buffers[result] = Buffered(buffer, self.inner)
+
+
+    def earlier(self, step: StateMap, local: Sequence[View], low: Sequence[Digit]) -> tuple[State | None, Expr]:
+        """The running state of the element before each one in its group, and whether there is such an element."""
+        if len(local) == 1 and low:
+            at = self.previous(low[0])
+            states = [step.builder.read_at(b, at, d) for b, d in zip(local[0].buffers, self.dtypes, strict=True)]
+            return states, self.follows(low[0])
+        values = digits_of(self.digits)
+        places = [dict(zip(low, v[::-1], strict=True)) for v in product(*(range(d[1]) for d in low[::-1]))]
+        shift = 1 if self.reverse else -1
+        pairs = [(places[i], local[i + shift]) for i in range(len(places)) if 0 <= i + shift < len(places)]
+        if not pairs:
+            return None, FALSE
+        edge = places[-1 if self.reverse else 0]
+        inside = negate(all_of(values[d].eq(v) for d, v in edge.items()))
+        if self.reverse:
+            at = sum((values[d] * d[2] for d in low), expr(0))
+            inside = all_of([inside, self.valid(self.coordinate(self.digits, self.group) + at + 1)])
+        return step.picked(pairs), inside
 
 
 @dataclass
@@ -475,13 +556,7 @@ class StateMap:
 
     def combine(self, running: State, here: State) -> State:
         """The next running state."""
-        ops, results = self.scan.op.combining
-        arguments = self.scan.op.body.block.args
-        values = dict(self.scan.lowering.arguments) | dict(zip(arguments, (*running, *here), strict=True))
-        for op in ops:
-            operands = [values[v] for v in op.operands]
-            values[op.results[0]] = self.builder.emit(op, operands, element(op.results[0]))
-        return [values[v] for v in results]
+        return self.scan.combined(self.builder, running, here)
 
     def choose(self, condition: Expr, then: State, otherwise: State) -> State:
         """One of two states."""

@@ -375,8 +375,18 @@ class Threads:
 
     # -- element-wise code and reductions -----------------------------------------------------------------------------
     def map(self, op: t.Map) -> None:
+        """All registers at once, but those that read what earlier ones write."""
         count = op.count.data
         self.place(count)
+        reads = [self.numbers(read.expr) for read, b in zip(op.reads, op.inputs, strict=True) if b in op.outputs]
+        if not any((at < np.arange(count)).any() for at in reads):
+            return self._mapped(op, 0, count)
+        for register in range(count):
+            self._mapped(op, register, 1)
+        return None
+
+    def _mapped(self, op: t.Map, first: int, count: int) -> None:
+        self.place(count, first)
         given = dict(self.scalars)
         for read, buffer, arg in zip(op.reads, op.inputs, op.body.block.args, strict=True):
             at = self.numbers(read.expr)
@@ -385,7 +395,7 @@ class Threads:
         live = self.resolved(self.integers.bounds(op.live.expr))
         results = Body(self.arithmetic, self.integers, self.resolved, contracts=self.inner).run(op, given)
         for buffer, value in zip(op.outputs, results, strict=True):
-            self.write(buffer, _wide(value, count), live, 0, count)
+            self.write(buffer, _wide(value, count), live, first, count)
 
     def fold(self, op: t.Fold) -> None:
         count, size = size_of(op.sources[0]), size_of(op.targets[0])
