@@ -9,17 +9,23 @@ import tilewright as tw
 
 
 @tw.kernel
-def histogram(keys: tw.Tensor["N"], counts: tw.Tensor[256], *, bn=8192):
-    """counts += torch.bincount(keys, minlength=256), of the keys from 0 to 255."""
-    n = tw.grid(keys.shape[0], bn)
-    tw.reduce_add(counts, tw.axis(256), tw.histogram(keys[n], 256))
+def histogram(keys: tw.Tensor["N"], counts: tw.Tensor[256], *, share=65536, bn=8192):
+    """counts += torch.bincount(keys, minlength=256), of the keys from 0 to 255; ``share`` of them are one program's."""
+    p = tw.grid((keys.shape[0] + share - 1) // share, None)
+    found = tw.zeros((tw.axis(256),), tw.i32)
+    for n in tw.stream(keys.shape[0], bn, start=p * share, until=(p + 1) * share):
+        found += tw.histogram(keys[n], 256)
+    tw.reduce_add(counts, tw.axis(256), found)
 
 
 @tw.kernel
-def many_bins(keys: tw.Tensor["N"], counts: tw.Tensor[2, 32768], *, bn=16384):
+def many_bins(keys: tw.Tensor["N"], counts: tw.Tensor[2, 32768], *, share=1 << 21, bn=8192):
     """The same of 65536 bins, more than shared memory has counters for: each half has programs of its own."""
-    half, n = tw.grid((2, keys.shape[0]), (None, bn))
-    tw.reduce_add(counts, (half, tw.axis(32768)), tw.histogram(keys[n] - 32768 * half, 32768))
+    half, p = tw.grid((2, (keys.shape[0] + share - 1) // share), (None, None))
+    found = tw.zeros((tw.axis(32768),), tw.i32)
+    for n in tw.stream(keys.shape[0], bn, start=p * share, until=(p + 1) * share):
+        found += tw.histogram(keys[n] - 32768 * half, 32768)
+    tw.reduce_add(counts, (half, tw.axis(32768)), found)
 
 
 @tw.kernel

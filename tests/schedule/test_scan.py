@@ -13,14 +13,16 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from support.indexed import facts_of
+from support.example_cases import load
+from support.indexed import SHORT, facts_of
 from support.lowered import lowered
-from support.scans import recurrence
+from support.ptx_driver import run_artifact
+from support.scans import BF16, recurrence
 from support.slow import rest_slow
 from tilewright.base.verdict import Proved
 from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.obligations import prove_protocols
-from tilewright.compiler.requests import Request, assumptions_of
+from tilewright.compiler.requests import Request, assumptions_of, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
 from tilewright.schedule import plan as planning
@@ -124,6 +126,48 @@ def test_any_distribution(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
         np.testing.assert_allclose(found, want, 1e-4, 1e-4)
 
 
+@pytest.mark.parametrize("order", ["fastest", "slowest"])
+@pytest.mark.parametrize("exclusive", [False, True])
+@pytest.mark.parametrize("length", [1, 63, 64])
+def test_a_thread_that_has_rows_alone(
+    length: int, exclusive: bool, order: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It begins with the state before them, if there is one: nothing is exchanged."""
+
+    def alone(sizes: Any, vectors: Any, together: Any, order_: Any, threads: int, **rest: Any) -> Distribution:
+        rows, few = Digits(64, (InRegisters(64),)), Digits(4, (InThreads(0), InRegisters(2)))
+        digits = [(c, rows if size == 64 else few) for c, size in sizes.items()]
+        return Distribution(threads, tuple(sorted(digits, key=lambda d: (d[1] is rows) is (order == "slowest"))))
+
+    monkeypatch.setattr(planning, "spread", alone)
+    draw = np.random.default_rng(length)
+    x, a = draw.standard_normal((7, length)).astype(np.float32), draw.uniform(0.5, 1, (7, length)).astype(np.float32)
+    y, h, last = np.full_like(x, 7), np.full_like(x, 7), np.full(7, 7, np.float32)
+    arrays = {"x": x, "a": a, "y": y, "h": h, "last": last}
+    kernel = scheduled({"exclusive": exclusive}, facts_of(arrays))
+    assert not [op for op in kernel.walk() if isinstance(op, t.Exchange | t.SharedWrite)]
+    run(kernel, arrays)
+    for found, want in zip((y, h, last), expected(x, a, reverse=False, exclusive=exclusive), strict=True):
+        np.testing.assert_allclose(found, want, 1e-4, 1e-4)
+
+
+@pytest.mark.parametrize("dtype", [BF16, np.dtype(np.float16)], ids=str)
+def test_states_of_16_bits_wait_for_the_ones_before(dtype: np.dtype[Any]) -> None:
+    """Two of them share a word: the second needs the first."""
+
+    @tw.kernel
+    def greatest(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n = tw.axis(x.shape[0], upto=16), tw.grid(x.shape[1], 64)
+        (y[m, n],) = tw.scan(lambda before, here: (tw.maximum(before[0], here[0]),), (x[m, n],), 0)
+
+    x = np.random.default_rng(0).standard_normal((16, 70)).astype(dtype)
+    arrays = {"x": x, "y": np.zeros_like(x)}
+    artifact = greatest.compile(dtypes=dict.fromkeys("xy", SHORT[dtype.name]), facts=facts_of(arrays))
+    driver = run_artifact(artifact, arrays, schedules=1)
+    assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
+    assert np.array_equal(arrays["y"], np.maximum.accumulate(x, 0))
+
+
 def test_the_distributions_differ() -> None:
     """Some have warps below lanes, some registers between bits of the thread index."""
     modes = [digits.modes for seed in range(24) for _, digits in dealt(random.Random(seed), {0: 4, 1: 64}, 128).digits]
@@ -158,6 +202,26 @@ def test_every_barrier_is_needed() -> None:
         kernel = made()
         barriers(kernel)[number].detach()
         assert not isinstance(prove_protocols(kernel), Proved)
+
+
+def test_what_is_summed_lies_in_vectors_and_lanes() -> None:
+    """A thread has 4 of the 16 states, and of 32 channels all steps; of 8 channels the steps are shared by warps."""
+    kernel = load("scan").selective_scan
+    digits = {}
+    for channels, steps in ((32, 32), (8, 64)):
+        signature = Signature.of(
+            {n: tw.f32 if n == "a" else tw.bf16 for n in ("x", "dt", "a", "b", "c", "y")},
+            keywords={"bd": channels, "bt": steps},
+        )
+        request = Request(kernel, signature, default_facts(kernel), SM90A, tw.Schedule())
+        apart, classes = classified(traced(request))
+        facts = request.facts
+        placement = planning.place(apart, classes, facts, tw.Schedule(), assumptions_of(apart, facts), SM90A)
+        assert placement.home.threads == 128
+        digits[channels] = {d.size: d for _, d in placement.home.digits}
+    assert [(d.vector, d.thread_bits) for d in (digits[32][16], digits[8][16])] == [(4, (0, 1))] * 2
+    states, channels, steps = digits[8][16], digits[8][8], digits[8][64]
+    assert (channels.thread_bits, steps.thread_bits, steps.vector, states.repeats) == ((2, 3, 4), (5, 6), 16, 1)
 
 
 def test_threads_scan_alone_what_memory_is_not_contiguous_along() -> None:

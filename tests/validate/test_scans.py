@@ -11,7 +11,7 @@ import pytest
 from support.indexed import SHORT
 from support.lowered import lowered
 from support.scans import CASES
-from tilewright.base.expr import FALSE, TRUE, Expr
+from tilewright.base.expr import FALSE, TRUE, Expr, Sym
 from tilewright.schedule.scan import ScanLowering, StateMap
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
@@ -104,6 +104,16 @@ def takes_all(patch: pytest.MonkeyPatch) -> None:
     patch.setattr(ScanLowering, "prefixed", all_of_them)
 
 
+def itself_before(patch: pytest.MonkeyPatch) -> None:
+    """Each element instead of the one before it."""
+    patch.setattr(ScanLowering, "previous", lambda *_: Sym(t.REGISTER))
+
+
+def none_follows(patch: pytest.MonkeyPatch) -> None:
+    """Each element begins a group."""
+    patch.setattr(ScanLowering, "follows", lambda *_: FALSE)
+
+
 PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (always_begun, "sums of 7 x 1000 along 1"),
     (never_begun, "sums of 7 x 1000 along 1"),
@@ -111,12 +121,15 @@ PLANTED: list[tuple[Callable[[pytest.MonkeyPatch], None], str]] = [
     (forgotten_chain, "sums of 7 x 1000 along 1"),
     (first_of_several, "sums of 7 x 1000 along 1"),
     (takes_all, "sums of 7 x 1000 along 1"),
+    (itself_before, "sums of 37 x 50 along 0"),
+    (itself_before, "sums of 7 x 1000 along 1"),
+    (none_follows, "sums of 7 x 1000 along 1"),
     (unmasked, "every of float32 reverse"),
     (shifted_validity, "long sums of 65"),
 ]
 
 
-@pytest.mark.parametrize(("plant", "name"), PLANTED, ids=[p.__name__ for p, _ in PLANTED])
+@pytest.mark.parametrize(("plant", "name"), PLANTED, ids=[f"{p.__name__}, {n}" for p, n in PLANTED])
 def test_planted_mistakes_are_seen(
     plant: Callable[[pytest.MonkeyPatch], None], name: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

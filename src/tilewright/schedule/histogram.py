@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from xdsl.ir import SSAValue
+
 from tilewright.base.dtypes import i32
-from tilewright.base.expr import TRUE, Sym, all_of
+from tilewright.base.expr import TRUE, Expr, Sym, all_of
 from tilewright.schedule.mapping import Buffered, MapBuilder
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import spans_of
@@ -18,28 +20,52 @@ TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 
 
 def lower_histogram(lowering: MoveLowering, op: tile.Histogram) -> None:
-    """Counters are cleared, counted in, and read by the threads that hold the bins."""
+    """A histogram where it stands."""
+    counters = cleared(lowering, op)
+    count(lowering, op, counters)
+    lowering.scope.buffers[op.result] = counted(lowering, op, counters)
+
+
+def cleared(lowering: MoveLowering, op: tile.Histogram) -> SSAValue:
+    """Counters that hold 0, for all threads."""
     home = lowering.placement.home
-    keys = lowering.materialise(op.x, op).buffer
-    axes, bins = lowering.axes_of[op.x], lowering.axes_of[op.result]
-    places = home.coordinates(axes, TID, R)
-    once = all_of([home.layout(axes).owner_predicate(TID), lowering.valid(axes, spans_of(op.x), places)])
-    (at,) = home.coordinates(bins, TID, R)
-    inside = at < op.bins if bins[0] is not None and home.by_class[bins[0]].covered > op.bins else TRUE
     counters = lowering.shared_buffer("bins", i32, op.bins)
-    builder = MapBuilder(home, bins, {}, {}, {})
+    builder = MapBuilder(home, lowering.axes_of[op.result], {}, {}, {})
     zeros = lowering.registers("zeros", i32, builder.count)
     lowering.emit(builder.finish([builder.constant(0, i32)], [zeros]), op)
     if lowering.loops or lowering.placement.persistent:
         lowering.emit(t.Barrier())
-    owns = all_of([home.layout(bins).owner_predicate(TID), inside])
+    at, inside = _bins(lowering, op)
+    owns = all_of([home.layout(lowering.axes_of[op.result]).owner_predicate(TID), inside])
     lowering.emit(t.SharedWrite(counters, zeros, at, owns), op)
     lowering.emit(t.Barrier())
+    return counters
+
+
+def count(lowering: MoveLowering, op: tile.Histogram, counters: SSAValue) -> None:
+    """Each key adds to its counter."""
+    home = lowering.placement.home
+    keys, axes = lowering.materialise(op.x, op).buffer, lowering.axes_of[op.x]
+    valid = lowering.valid(axes, spans_of(op.x), home.coordinates(axes, TID, R))
+    once = all_of([home.layout(axes).owner_predicate(TID), valid])
     lowering.emit(t.SharedCount(counters, keys, once), op)
+
+
+def counted(lowering: MoveLowering, op: tile.Histogram, counters: SSAValue) -> Buffered:
+    """What all threads have counted, in the registers of those that hold the bins."""
+    bins = lowering.axes_of[op.result]
+    at, inside = _bins(lowering, op)
     lowering.emit(t.Barrier())
+    builder = MapBuilder(lowering.placement.home, bins, {}, {}, {})
     found = lowering.registers("counts", i32, builder.count)
     if inside != TRUE:
-        cleared = MapBuilder(home, bins, {}, {}, {})
-        lowering.emit(cleared.finish([cleared.constant(0, i32)], [found]), op)
+        lowering.emit(builder.finish([builder.constant(0, i32)], [found]), op)
     lowering.emit(t.SharedRead(counters, found, at, inside), op)
-    lowering.scope.buffers[op.result] = Buffered(found, bins)
+    return Buffered(found, bins)
+
+
+def _bins(lowering: MoveLowering, op: tile.Histogram) -> tuple[Expr, Expr]:
+    """The bin of register r, and whether there is one."""
+    home, bins = lowering.placement.home, lowering.axes_of[op.result]
+    (at,) = home.coordinates(bins, TID, R)
+    return at, at < op.bins if bins[0] is not None and home.by_class[bins[0]].covered > op.bins else TRUE

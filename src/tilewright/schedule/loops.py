@@ -6,7 +6,9 @@ from collections.abc import Collection
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
+from tilewright.base.dtypes import i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum, simplify
+from tilewright.schedule.histogram import cleared, counted
 from tilewright.schedule.mapping import Buffered
 from tilewright.schedule.moves import MoveLowering
 from tilewright.schedule.reduce import Reduction, accumulator
@@ -116,21 +118,29 @@ class LoopLowering(MoveLowering):
         self.snapshot([f for f in written if f in self.scope.buffers], op)
         self.hoist(op)
         sunk = {w: r for w in op.body.block.ops if isinstance(w, tile.FragmentWrite) and (r := sinkable(w, op))}
-        for reduction in sunk.values():
-            self.partials[reduction] = Reduction(self, reduction).begin()
+        for summed in sunk.values():
+            histogram = isinstance(summed, tile.Histogram)
+            self.partials[summed] = [cleared(self, summed)] if histogram else Reduction(self, summed).begin()
         self.sunk |= sunk.keys()
         self.loops_of(op, split=split)
-        for write, reduction in sunk.items():
-            self.combine(write, Reduction(self, reduction))
+        for write, summed in sunk.items():
+            self.combine(write, self.total(summed))
         self.sunk -= sunk.keys()
 
-    def combine(self, write: tile.FragmentWrite, reduction: Reduction) -> None:
-        """After a stream: the threads' partial results are reduced and added to the fragment."""
-        total = reduction.across(reduction.end(self.partials.pop(reduction.op)))[-1]
+    def total(self, summed: tile.Reduce | tile.Histogram) -> Buffered:
+        """After a stream: the threads' partial results, reduced."""
+        partials = self.partials.pop(summed)
+        if isinstance(summed, tile.Histogram):
+            return counted(self, summed, partials[0])
+        reduction = Reduction(self, summed)
+        return Buffered(reduction.across(reduction.end(partials))[-1], reduction.inner)
+
+    def combine(self, write: tile.FragmentWrite, total: Buffered) -> None:
+        """After a stream: what it summed up is added to the fragment."""
         target = self.scope.buffers[write.frag]
         builder = self.mapping(target.axes)
         old = builder.read(target, element(write.frag))
-        new = builder.read(Buffered(total, reduction.inner), reduction.dtype)
+        new = builder.read(total, t.registers_of(total.buffer).dtype.dtype)
         result = builder.emit(defining(write.value), [old, new], element(write.frag))
         self.finish(builder, [result], [target.buffer], write, spans_of(write.frag), constant=False)
 
@@ -187,20 +197,26 @@ class LoopLowering(MoveLowering):
 _FOLDS = {"sum": "add", "max": "max", "min": "min"}
 
 
-def sinkable(write: tile.FragmentWrite, stream: tile.Stream) -> tile.Reduce | None:
-    """The reduction that a stream only accumulates: ``f += x.sum(axis)``, with f untouched otherwise in its body.
+def sinkable(write: tile.FragmentWrite, stream: tile.Stream) -> tile.Reduce | tile.Histogram | None:
+    """The reduction or histogram that a stream only accumulates: ``f += x.sum(axis)``, with f untouched otherwise in
+    its body.
 
-    Its lanes and warps are then reduced once, after the stream. (The order of sums is free under every policy.)
+    Lanes and warps are then reduced once, after the stream, and counters of bins are cleared before it and read after
+    it. (The order of sums is free under every policy.)
     """
     update = write.value.owner
     if not isinstance(update, tile.Binary) or write.parent_op() is not stream:
         return None
     uses = [u.operation for u in write.frag.uses if stream.is_ancestor(u.operation)]
     for read, value in ((update.a.owner, update.b.owner), (update.b.owner, update.a.owner)):
-        if not isinstance(read, tile.FragmentRead) or not isinstance(value, tile.Reduce) or read.frag != write.frag:
+        summed = isinstance(value, tile.Reduce | tile.Histogram)
+        if not isinstance(read, tile.FragmentRead) or not summed or read.frag != write.frag:
             continue
         alone = set(uses) == {write, read} and all(len(list(o.results[0].uses)) == 1 for o in (read, value, update))
-        same = _FOLDS.get(value.fn.data.value) == update.fn.data.value and value.parent_op() is stream
-        if alone and same and accumulator(element(value.x)) == element(write.frag):
+        fn, carried = ("add", i32) if isinstance(value, tile.Histogram) else (
+            _FOLDS.get(value.fn.data.value), accumulator(element(value.x))
+        )
+        same = fn == update.fn.data.value and value.parent_op() is stream
+        if alone and same and carried == element(write.frag):
             return value
     return None

@@ -13,7 +13,7 @@ from xdsl.ir import Block, Operation, Region
 
 from tilewright.base.expr import TRUE, Sym, all_of
 from tilewright.schedule.contraction import contracted
-from tilewright.schedule.histogram import lower_histogram
+from tilewright.schedule.histogram import count, lower_histogram
 from tilewright.schedule.loops import LoopLowering
 from tilewright.schedule.reduce import Reduction
 from tilewright.schedule.relayout import Relayout
@@ -115,6 +115,8 @@ class Lowering(LoopLowering):
                 ScanLowering(self, op).lower()
             case tile.Sort():
                 SortLowering(self, op).lower()
+            case tile.Histogram() if op in self.partials:
+                count(self, op, self.partials[op][0])
             case tile.Histogram():
                 lower_histogram(self, op)
             case tile.Stream():

@@ -482,8 +482,8 @@ class ScanLowering:
                 found = step.choose(begun, step.combine(before, found), found)
         else:
             if begin:
-                builder = step.builder
-                before = [builder.read(Buffered(b, self.inner), d) for b, d in zip(begin, self.dtypes, strict=True)]
+                at = self.home.register_of(self.inner, self.axes, R)
+                before = [step.builder.read_at(b, at, d) for b, d in zip(begin, self.dtypes, strict=True)]
             assert before is not None, "an exclusive scan has a state before the first element"
             found = before
             previous, inside = self.earlier(step, local, low)
