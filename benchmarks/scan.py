@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import argparse
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from harness import Timer, contiguous_facts, document, load, parser, relative_error, row_beside_copy, store, write
@@ -30,6 +30,8 @@ class Case:
     moved: int
     """Bytes that have to be read and written."""
     timed: bool = True
+    extents: dict[str, int] = field(default_factory=dict[str, int])
+    """Keywords of the kernel that differ from its own; with them its warps are pinned."""
 
 
 def _sums(rows: int, length: int, dtype: str) -> Case:
@@ -47,9 +49,8 @@ def _selective(steps: int, channels: int) -> Case:
     wide, states = (steps, channels), (steps, 16)
     shapes = {"x": wide, "dt": wide, "a": (channels, 16), "b": states, "c": states, "y": wide}
     dtypes = {n: "f32" if n == "a" else "bf16" for n in shapes}
-    return Case(
-        f"selective_scan {steps}x{channels}", "selective_scan", shapes, dtypes, steps * channels * 6, timed=False
-    )
+    moved, extents = steps * channels * 6, {"bd": 32, "bt": 32} if channels > 4096 else {"bd": 8, "bt": 64}
+    return Case(f"selective_scan {steps}x{channels}", "selective_scan", shapes, dtypes, moved, False, extents)
 
 
 CASES = (
@@ -71,11 +72,15 @@ def build(only: str) -> None:
     """Compile every case to an artifact."""
     import scan as examples
 
+    from tilewright import Schedule
+
     for case in CASES:
         if only not in case.name:
             continue
         kernel, facts = getattr(examples, case.kernel), contiguous_facts(case.shapes, case.dtypes)
-        artifact, seconds = store(name_of(case), kernel.compile, dtypes=case.dtypes, facts=facts)
+        pins = {"schedule": Schedule(warps=4)} if case.extents else {}
+        options = {"dtypes": case.dtypes, "facts": facts, **case.extents, **pins}
+        artifact, seconds = store(name_of(case), kernel.compile, **options)
         print(f"{case.name}: {seconds:.2f} s, {len(artifact.kernels)} kernels")
 
 

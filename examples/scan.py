@@ -7,12 +7,11 @@
 
 import tilewright as tw
 
-
 LOG2_E = 1.4426950408889634
 
 
 @tw.kernel
-def running_sums(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=1024):
+def running_sums(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
     """y = x.cumsum(1), over rows of any length."""
     m = tw.grid(x.shape[0], bm)
     total = tw.zeros((m,), tw.f32)
@@ -36,10 +35,9 @@ def selective_scan(
     y: tw.Tensor["T", "D"],
     *,
     bd=8,
-    bt=64,
+    bt=32,
 ):
-    """Mamba's recurrence: h[t] = exp(dt * a) * h[t - 1] + dt * x * b, y[t] = sum of c * h[t] over its 16 states. With
-    many channels tiles of 32 x 32 (``bd``, ``bt``) are faster: threads have whole steps alone."""
+    """Mamba's recurrence: h[t] = exp(dt * a) * h[t - 1] + dt * x * b, y[t] = sum of c * h[t] over its 16 states."""
     d = tw.grid(x.shape[1], bd)
     n = tw.axis(16)
     rate = a[d, n] * LOG2_E

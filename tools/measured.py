@@ -108,7 +108,7 @@ def gradients_of_attention() -> Iterator[str]:
 
 
 def indexed() -> Iterator[str]:
-    """Every kernel at computed or loaded coordinates, and every scan, beside PyTorch where that has been timed."""
+    """Kernels at computed or loaded coordinates, scans, histograms, beside PyTorch where that has been timed."""
     yield "| kernel | Tilewright, us | of copy | eager, us | torch.compile, us |"
     for case, row in indexed_rows().items():
         us = {name: f"{value:.1f}" for name, value in row["microseconds"].items()}
@@ -117,8 +117,8 @@ def indexed() -> Iterator[str]:
 
 
 def indexed_rows() -> dict[str, Any]:
-    """Of both runs."""
-    return by_case("indexed") | by_case("scan")
+    """Of all three runs."""
+    return by_case("indexed") | by_case("scan") | by_case("histograms")
 
 
 def grouped() -> Iterator[str]:
@@ -262,10 +262,10 @@ def pages() -> dict[Path, str]:
     for table in tables:
         measured = rewritten(measured, table)
     shown = ("memory_bound", "torch_ops", "indexed", "scan", "moe", "paged", "products", "gpu_correctness")
-    runs = ("memory_bound", "padding", "torch_ops", "attention_backward", "indexed", "scan", "grouped", "moe", "paged")
+    runs = ("memory_bound", "padding", "torch_ops", "attention_backward", "indexed", "scan", "histograms", "grouped")
     return {
         README: measured_so(readme, *shown),
-        PAGE: measured_so(measured, *runs, "varlen", "products"),
+        PAGE: measured_so(measured, *runs, "moe", "paged", "varlen", "products"),
     }
 
 

@@ -17,7 +17,7 @@ def drawn(*shape: int, dtype: type = np.float32) -> np.ndarray:
     return RNG.standard_normal(shape).astype(dtype)
 
 
-@pytest.mark.parametrize("length", [0, 1, 1023, 1024, 8192])
+@pytest.mark.parametrize("length", [0, 1, 1023, 1024, 8192, 16383, 16384, 40000])
 def test_running_sums(length: int) -> None:
     x, y = drawn(3, length), np.full((3, length), 7, np.float32)
     scan.running_sums(x, y)

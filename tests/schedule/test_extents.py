@@ -73,6 +73,21 @@ def columns(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm=tw.auto, bn=tw.auto
     y[n] = total.to(y.dtype)
 
 
+@tw.kernel
+def sums(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+    m = tw.grid(x.shape[0], bm)
+    total = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        y[m, n] = tw.cumsum(x[m, n], 1, carry=total)
+
+
+@tw.kernel
+def sums_of_steps(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+    m = tw.grid(x.shape[0], bm)
+    for n in tw.stream(x.shape[1], bn):
+        y[m, n] = tw.cumsum(x[m, n], 1)
+
+
 def request(kernel: tw.Kernel, facts: CallFacts | None = None) -> Request:
     function = kernel.compiled.function
     signature = Signature.of(dict.fromkeys((t.name for t in function.tensors), bf16))
@@ -124,6 +139,16 @@ def test_tiles_that_are_turned_over_have_whole_lines_along_both_axes() -> None:
 
 def test_a_tile_that_streams_down_its_columns_is_one_line_wide() -> None:
     assert extents(columns) == {"bn": 64, "bm": 512}
+
+
+def test_few_long_rows_are_scanned_in_long_steps() -> None:
+    """A step waits for the one before it, if it begins with its state."""
+    long, short = choices(sums)
+    assert (long.extents, short.predicate) == ({"bm": 1, "bn": 16384}, TRUE)
+    served = {shape: long.predicate.evaluate(dict(zip("MN", shape, strict=True)))
+              for shape in ((1, 16384), (1, 16383), (8 * 132, 16384), (8 * 132 + 1, 16384))}  # fmt: skip
+    assert list(map(bool, served.values())) == [True, False, True, False]
+    assert [c.predicate for c in choices(sums_of_steps)] == [TRUE]
 
 
 def test_columns_for_fewer_tiles_than_sms_are_half_a_line_wide() -> None:

@@ -216,8 +216,8 @@ def test_what_is_summed_lies_in_vectors_and_lanes() -> None:
         request = Request(kernel, signature, default_facts(kernel), SM90A, tw.Schedule())
         apart, classes = classified(traced(request))
         facts = request.facts
-        placement = planning.place(apart, classes, facts, tw.Schedule(), assumptions_of(apart, facts), SM90A)
-        assert placement.home.threads == 128
+        pins, assumptions = tw.Schedule(warps=4), assumptions_of(apart, facts)
+        placement = planning.place(apart, classes, facts, pins, assumptions, SM90A)
         digits[channels] = {d.size: d for _, d in placement.home.digits}
     assert [(d.vector, d.thread_bits) for d in (digits[32][16], digits[8][16])] == [(4, (0, 1))] * 2
     states, channels, steps = digits[8][16], digits[8][8], digits[8][64]

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from math import isqrt, prod
 
-from tilewright.base.expr import FALSE, TRUE, Expr
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.distribute import floor_power
@@ -37,6 +37,9 @@ _BARELY = (4096, 16384)
 """Sizes with a kernel for rows that are up to a quarter longer: in the kernel for twice the size they leave half of the
 threads idle, which hold registers (H200, rows of 4104 to 4224 bf16: 0.73 of the copy's speed, 0.91 so)."""
 _NOMINAL = 64
+_LONG_STEP, _FEW_ROWS = 16384, 8
+"""Elements of a step of a running sum, where an SM has up to so many rows (H200, of the copy's speed, beside steps of
+1,024: 132 rows of 131,072 f32 0.83 and 0.31, of 1,048,576 bf16 0.77 and 0.16; 1,056 of 131,072 bf16 0.75 and 0.72)."""
 
 
 _ROW_BYTES = 512
@@ -74,6 +77,8 @@ class Structure:
     values: tuple[tuple[tuple[str, ...], tuple[tuple[Expr, int], ...]], ...]
     element_bytes: int
     reduces: bool
+    carried: bool
+    """A scan begins with a state that a stream carries."""
     unaligned: Mapping[Expr, int]
     """Ends of axes along which a tensor is contiguous but its rows are not aligned: elements between 16-byte
     boundaries. Tiles along them start up to that many elements before the row (``schedule.skew``)."""
@@ -113,8 +118,21 @@ def choose_extents(structure: Structure, limits: Mapping[Expr, int], target: Tar
             few = FALSE if row.stop is None else row.stop <= half * target.sm_count
             if few != FALSE:
                 choices.insert(-1, ExtentChoice(few, _extents(structure, limits, half)))
+    if structure.carried and (long := _long_rows(structure, target)) is not None:
+        choices.insert(-1, long)
     known = [c for c in choices if c.predicate == TRUE]
     return known[:1] if len(known) > 1 else choices
+
+
+def _long_rows(structure: Structure, target: Target) -> ExtentChoice | None:
+    """Long steps for long rows that are scanned by one program each, where so few programs wait for memory together."""
+    steps = [a for a in structure.autos.values() if a.streams and a.contiguous]
+    rows = [a.stop for a in structure.autos.values() if not a.streams]
+    if len(steps) != 1 or steps[0].stop is None or None in rows:
+        return None
+    programs = prod((stop for stop in rows if stop is not None), start=Const(1))
+    few = all_of([steps[0].stop >= _LONG_STEP, programs <= _FEW_ROWS * target.sm_count])
+    return None if few == FALSE else ExtentChoice(few, {**dict.fromkeys(structure.autos, 1), steps[0].name: _LONG_STEP})
 
 
 def single_row(structure: Structure, columns: Expr) -> dict[str, int] | None:
@@ -129,7 +147,7 @@ def single_row(structure: Structure, columns: Expr) -> dict[str, int] | None:
 def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], facts: CallFacts) -> Structure:
     """Finds out which axes each auto sizes, from two traces."""
     if not autos:
-        return Structure({}, (), 1, False, {})
+        return Structure({}, (), 1, False, False, {})
     probes = dict(zip(autos, _PRIMES, strict=False))
     kernel = trace(probes)
     classes = classify(kernel)
@@ -163,7 +181,10 @@ def probe(autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel
     tensors = [a.type for a in kernel.body.block.args if isinstance(a.type, tile.TensorType)]
     smallest_bytes = min((t.element.bytes for t in tensors), default=4)
     reduces = any(isinstance(op, tile.Reduce | tile.Scan | tile.Sort) for op in kernel.walk())
-    return Structure(found, tuple(shapes), smallest_bytes, reduces, unaligned_ends(kernel, facts))
+    carried = any(
+        isinstance(op, tile.Scan) and op.before for s in kernel.walk() if isinstance(s, tile.Stream) for op in s.walk()
+    )
+    return Structure(found, tuple(shapes), smallest_bytes, reduces, carried, unaligned_ends(kernel, facts))
 
 
 def _extents(structure: Structure, limits: Mapping[Expr, int], narrow: int | None) -> dict[str, int]:

@@ -213,8 +213,10 @@ def sinkable(write: tile.FragmentWrite, stream: tile.Stream) -> tile.Reduce | ti
         if not isinstance(read, tile.FragmentRead) or not summed or read.frag != write.frag:
             continue
         alone = set(uses) == {write, read} and all(len(list(o.results[0].uses)) == 1 for o in (read, value, update))
-        fn, carried = ("add", i32) if isinstance(value, tile.Histogram) else (
-            _FOLDS.get(value.fn.data.value), accumulator(element(value.x))
+        fn, carried = (
+            ("add", i32)
+            if isinstance(value, tile.Histogram)
+            else (_FOLDS.get(value.fn.data.value), accumulator(element(value.x)))
         )
         same = fn == update.fn.data.value and value.parent_op() is stream
         if alone and same and carried == element(write.frag):

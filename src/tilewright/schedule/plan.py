@@ -106,16 +106,13 @@ def place(
         sizes[skew.axis] += skew.vector - 1
     largest = max((prod(sizes[c] for c in s) for s in together), default=1)
     reduces = any(isinstance(op, tile.Reduce | tile.Scan | tile.Sort) for op in kernel.walk())
-    least = {c: min(vectors[c], _SUMMED) for c in summed}
     count = threads or default_threads(largest, reduces=reduces)
-    if summed and threads is None:
-        alone = prod(-(-sizes[c] // least.get(c, 1)) for c in order if c not in serial)
-        count = min(count, max(_SERIAL_THREADS, floor_power(alone)))
     if turned and threads is None:
         count = max(32, min(1024, floor_power(largest // _BLOCK)))
     held = selected(kernel, axes_of)
     vectors |= {c: min([floor_power(sizes[c]), *(a.vector for a in accesses if a.unit == c)]) for c in held}
     if serial and pins.vector is None:
+        least = {c: min(vectors[c], _SUMMED) for c in summed}
         vectors = _narrowed(vectors, sizes, [c for c in order if c not in serial], count, least)
     home = spread(sizes, vectors, together, order, count, serial=serial, held=held)
     if skew is not None:
@@ -306,14 +303,9 @@ def selected(kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | Non
 
 
 _SUMMED = 4
-"""Elements of a class along which scanned values are reduced that a thread keeps: with fewer, loads and shuffles for each
-element cost more than sharing the scanned axis among threads (a selective scan, H200)."""
-
-
-_SERIAL_THREADS = 128
-"""Threads that share a scanned axis, if those that have it alone are fewer: with more of them, and as many elements
-fewer each, their meetings weigh more (a selective scan of 4096 x 2048, tiles of 64 x 8 x 16 on H200: 147 us, with 256
-threads 266)."""
+"""Elements of a class along which scanned values are reduced that a thread keeps: with fewer, loads and shuffles for
+each element cost more than sharing the scanned axis among threads (a selective scan of 4096 x 2048 on H200: 147 us with
+4, 324 with 2)."""
 
 
 def _narrowed(

@@ -11,8 +11,9 @@ the group in the block::
 
 Groups are neighbours of the axis' first digit, whose running states a map computes in place, each register from the one
 before it; what a user's function combines is computed on the way, so that none of it waits in registers. A thread that
-has the whole axis begins with the state before it. At last every element is combined with its group's prefix. Beyond the domain is what changes no state; where nobody
-knows such a state, a block whose first element lies there is left out. In reverse, higher coordinates come before.
+has the whole axis begins with the state before it. At last every element is combined with its group's prefix. Beyond
+the domain is what changes no state; where nobody knows such a state, a block whose first element lies there is left
+out. In reverse, higher coordinates come before, and groups are the elements of all digits below the first in threads.
 """
 
 from __future__ import annotations
@@ -190,11 +191,13 @@ class ScanLowering:
         """The running states of each thread's groups, in place, and the groups' totals; ``before``, if it is known,
         is the state before the first element of the only group."""
         lowering, op = self.lowering, self.op
-        given = [self.masked(v) for v in op.elements] if op.function is not None else []
-        builder = lowering.mapping(self.axes, *([] if given else op.elements))
-        here = [builder.read_at(b, R, d) for b, d in zip(given, self.dtypes, strict=True)] if given else (
-            [builder.value(v) for v in op.elements]
-        )
+        if op.function is None:
+            builder = lowering.mapping(self.axes, *op.elements)
+            here = [builder.value(v) for v in op.elements]
+        else:
+            masked = [self.masked(v) for v in op.elements]
+            builder = lowering.mapping(self.axes)
+            here = [builder.read_at(b, R, d) for b, d in zip(masked, self.dtypes, strict=True)]
         running = self.begun_alike(before)
         states = [builder.read_at(b, self.previous(digit), d) for b, d in zip(running, self.dtypes, strict=True)]
         found = self.combined(builder, states, here)
@@ -221,6 +224,7 @@ class ScanLowering:
         return R // self.register_stride(digit) % digit[1] > 0
 
     def register_stride(self, digit: Digit) -> int:
+        """The distance of two registers that differ by one in a digit."""
         return prod(d[1] for d in self.digits[: self.digits.index(digit)])
 
     def begun_alike(self, before: Sequence[SSAValue]) -> list[SSAValue]:
@@ -498,7 +502,6 @@ class ScanLowering:
             (total,) = step.finish([step.read(total)])
         for result, buffer in zip(self.op.last, total.buffers, strict=True):
             buffers[result] = Buffered(buffer, self.inner)
-
 
     def earlier(self, step: StateMap, local: Sequence[View], low: Sequence[Digit]) -> tuple[State | None, Expr]:
         """The running state of the element before each one in its group, and whether there is such an element."""
