@@ -119,8 +119,10 @@ class LoopLowering(MoveLowering):
         self.hoist(op)
         sunk = {w: r for w in op.body.block.ops if isinstance(w, tile.FragmentWrite) and (r := sinkable(w, op))}
         for summed in sunk.values():
-            histogram = isinstance(summed, tile.Histogram)
-            self.partials[summed] = [cleared(self, summed)] if histogram else Reduction(self, summed).begin()
+            if isinstance(summed, tile.Histogram):
+                self.partials[summed] = [cleared(self, summed)]
+            else:
+                self.partials[summed] = Reduction(self, summed).begin()
         self.sunk |= sunk.keys()
         self.loops_of(op, split=split)
         for write, summed in sunk.items():
