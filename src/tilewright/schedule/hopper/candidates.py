@@ -285,13 +285,16 @@ def vectors_of(
     placement: Placement,
     configuration: ScheduleConfiguration,
 ) -> tuple[StageVector, ...]:
-    """What is brought to a pipeline's stages beside its tiles: where warpgroups take turns. The barrier at which they
-    wait for theirs says that all of their threads have read what one of them gives back."""
+    """What is brought to a pipeline's stages beside its tiles, where warpgroups take turns or a step has several
+    products: of a stream's pipelines to the one that is awaited first."""
     stream = pipeline.block.parent_op()
-    if configuration.cluster is not None or stream not in configuration.turns:
+    if configuration.cluster is not None or configuration.ping_pong > 1 or not isinstance(stream, tile.Stream):
         return ()
-    assert isinstance(stream, tile.Stream)
-    if [r.block for r in group(configuration.dots, 1)].count(pipeline.block) > 1:
+    own = [r for r in group(configuration.dots, 1) if r.block is pipeline.block]
+    if pipeline.name != min(own, key=lambda r: r.block.get_operation_index(r.first)).name:
+        return ()
+    several = len([p for p in configuration.dots if stream.is_ancestor(p.dot)]) > 1
+    if len(own) > 1 if stream in configuration.turns else not several or stream in configuration.software_pipelines:
         return ()
     return tuple(stage_vectors(stream, kernel, facts, placement, configuration.warpgroups * WARPGROUP_THREADS))
 

@@ -294,7 +294,7 @@ class RoleLowering(PipelineLowering):
             case tile.Load() | tile.Gather() if op in self.copied and not other_uses(op):
                 pass
             case tile.Load() if op in self.steps:
-                pass  # read when its stage was full
+                self.read_step(op)
             case tile.Gather() if self.only_names_pages(op):
                 pass
             case tile.Load() if any(op in loads for loads in self.postponed.values()):
@@ -308,6 +308,13 @@ class RoleLowering(PipelineLowering):
                 self.product(self.by_write[op])
             case _:
                 super().op(op, split=split)
+
+    def read_step(self, op: tile.Load) -> None:
+        """A vector of a stage, unless it was read when the stage was full."""
+        for pipeline in self.pipelines:
+            for vector in pipeline.vectors:
+                if vector.load is op and self.read_in_place(pipeline, vector):
+                    self.read_vector(pipeline, vector)
 
     @staticmethod
     def within(pipeline: TilePipeline, op: tile.Stream) -> bool:

@@ -13,6 +13,7 @@ from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
+from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
 from tilewright.schedule.hopper.operands import (
     PagedOperand,
     ThreadCopiedOperand,
@@ -134,9 +135,14 @@ class PipelineLowering(RegisterStagedOperands):
         for slot in pipeline.slots:
             if isinstance(slot.copied, PagedOperand):
                 self.load_pages(pipeline, slot.copied, at)
-        self.emit(a.MbarrierWait(self.empty[pipeline.name], slot_index, (use // pipeline.stages + 1) % 2))
+        all_copy = bool(pipeline.thread_copied or pipeline.vectors)
+        waits = a.MbarrierWait(self.empty[pipeline.name], slot_index, (use // pipeline.stages + 1) % 2)
+        if all_copy:
+            self.emit(waits)
         block = Block()
         with self.into(block):
+            if not all_copy:  # threads that do not arrive on a full barrier could miss a phase of its empty one
+                self.emit(waits)
             if pipeline.tx_bytes:
                 self.emit(a.MbarrierArriveExpectTx(self.full[pipeline.name], slot_index, pipeline.tx_bytes))
             for slot in pipeline.slots:
@@ -150,7 +156,7 @@ class PipelineLowering(RegisterStagedOperands):
             for op in list(block.ops):
                 op.detach()
                 self.block.add_op(op)
-        if pipeline.thread_copied or pipeline.vectors:
+        if all_copy:
             self.copy_by_threads(pipeline, use, at)
         self.emit(a.Advance(counter(pipeline)))
 
@@ -271,7 +277,15 @@ class PipelineLowering(RegisterStagedOperands):
         if pipeline.cp_async_tiles:  # what cp.async wrote; who copied has not waited for it
             self.emit(a.FenceProxyAsync())
         for vector in pipeline.vectors:
-            self.read_vector(pipeline, vector)
+            if not self.read_in_place(pipeline, vector):
+                self.read_vector(pipeline, vector)
+
+    def read_in_place(self, pipeline: TilePipeline, vector: StageVector) -> bool:
+        """The vector is read where its load stands, between the first and the last product of its stage. Where
+        warpgroups take turns all is read before theirs."""
+        index = pipeline.block.get_operation_index
+        inside = index(pipeline.first) < index(vector.load) < index(pipeline.last)
+        return inside and pipeline.block.parent_op() not in self.configuration.turns
 
     def read_vector(self, pipeline: TilePipeline, vector: StageVector) -> None:
         """This step's elements to registers."""
@@ -284,7 +298,9 @@ class PipelineLowering(RegisterStagedOperands):
         self.scope.buffers[load.result] = Buffered(buffer, axes)
 
     def release(self, pipeline: TilePipeline, use: Expr) -> None:
-        """One thread of each consumer warpgroup gives the stage of ``use`` back."""
+        """One thread of each consumer warpgroup gives the stage of ``use`` back, once all have read its vectors."""
+        if pipeline.vectors and pipeline.block.parent_op() not in self.configuration.turns:
+            self.emit(warpgroup_barrier(self))
         self.emit(a.Elected(t.block(self.releases(pipeline, use))))
 
     def releases(self, pipeline: TilePipeline, use: Expr) -> list[Operation]:
