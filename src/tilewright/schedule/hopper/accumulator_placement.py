@@ -204,15 +204,16 @@ def _contiguous(
     return vectors, sorted(free, key=lambda c: (c not in vectors, c))
 
 
+def words_of(value: SSAValue, placement: Placement) -> int:
+    """Registers of a thread that a tile or fragment takes."""
+    assert isinstance(value.type, tile.TileType | tile.FragmentType)
+    return -(-placement.home.registers(placement.axes_of[value]) * value.type.element.bits // 32)
+
+
 def fragment_words(kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Placement) -> int:
     """Registers of a thread taken by all fragments and by the largest product that is no fragment's own."""
-
-    def words(value: SSAValue) -> int:
-        assert isinstance(value.type, tile.TileType | tile.FragmentType)
-        return -(-placement.home.registers(placement.axes_of[value]) * value.type.element.bits // 32)
-
-    held = sum(words(op.results[0]) for op in kernel.walk() if isinstance(op, tile.FragmentInit))
-    return held + max((words(p.dot.result) for p in dots if p.write is None), default=0)
+    held = sum(words_of(op.results[0], placement) for op in kernel.walk() if isinstance(op, tile.FragmentInit))
+    return held + max((words_of(p.dot.result, placement) for p in dots if p.write is None), default=0)
 
 
-__all__ = ["MAX_REGISTERS", "Refused", "fragment_words", "place_around"]
+__all__ = ["MAX_REGISTERS", "Refused", "fragment_words", "place_around", "words_of"]

@@ -21,6 +21,7 @@ from tilewright.schedule.hopper.lower import RoleLowering
 from tilewright.schedule.hopper.memory import lay_out
 from tilewright.schedule.hopper.operands import ROWS, Analysis, AsyncOperand, DotPlan, RegisterOperand, TmaOperand
 from tilewright.schedule.hopper.ping_pong import equal_uses, streams_in_turn
+from tilewright.schedule.hopper.products_in_flight import streams_in_flight
 from tilewright.schedule.hopper.shared_memory_epilogue import shared_memory_epilogues
 from tilewright.schedule.hopper.software_pipeline import reordered, software_pipelines
 from tilewright.schedule.hopper.stage_vectors import StageVector, named, stage_vectors
@@ -231,6 +232,9 @@ def configured(
         software_pipelines=pipelined_streams,
         whole_first_steps=candidate.whole_first_steps,
         turns=streams_in_turn(kernel, dots) if candidate.ping_pong == 1 < candidate.warpgroups else frozenset(),
+        in_flight=streams_in_flight(
+            kernel, dots, placement, MAX_REGISTERS[candidate.warpgroups * candidate.ping_pong], pipelined_streams
+        ),
     )
 
 

@@ -68,7 +68,7 @@ class ScheduleConfiguration:
     the tiles copied in a cluster. ``stores`` go through shared memory; with ``whole_stores`` tensor copies store for
     all extents (what that needs is asked at launch); with ``whole_first_steps`` the first steps of software-pipelined
     streams lie inside of their domain (asked at launch too). In each step of ``turns`` the warpgroups that share a tile
-    issue their products in turn.
+    issue their products in turn; in each step of ``in_flight`` the products stay in flight side by side.
     """
 
     dots: tuple[DotPlan, ...]
@@ -84,6 +84,7 @@ class ScheduleConfiguration:
     )
     whole_first_steps: bool = False
     turns: frozenset[tile.Stream] = frozenset()
+    in_flight: frozenset[tile.Stream] = frozenset()
 
     @property
     def takes_turns(self) -> bool:

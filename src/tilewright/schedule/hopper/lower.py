@@ -38,9 +38,10 @@ from tilewright.schedule.hopper.operands import (
     source_of,
 )
 from tilewright.schedule.hopper.ping_pong import PingPongOrder, order_arrive, order_wait, uses_per_program
-from tilewright.schedule.hopper.pipeline_lowering import PipelineLowering, counter
+from tilewright.schedule.hopper.pipeline_lowering import counter
 from tilewright.schedule.hopper.predicates import leading_steps, lengthening
 from tilewright.schedule.hopper.products import issue
+from tilewright.schedule.hopper.products_in_flight import ProductsInFlight
 from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, copied_tiles, other_uses
@@ -69,7 +70,7 @@ a round holds whole lengths. Causal attention, 4 x 16 heads of 128 (H200): bands
 alike 520 us for 4096 queries, 70 for 1024; one band of all heads and alternating rounds 494 and 53."""
 
 
-class RoleLowering(PipelineLowering):
+class RoleLowering(ProductsInFlight):
     """Lowers one kernel under one candidate schedule."""
 
     warps_meet = False
@@ -185,7 +186,8 @@ class RoleLowering(PipelineLowering):
     @property
     def register_shares(self) -> tuple[int, int]:
         """Registers of a producer's and of a consumer's thread."""
-        return (COPYING_REGISTERS if self.thread_copied else REGISTERS)[self.configuration.consumers]
+        few = not any(pipeline.thread_copied for pipeline in self.pipelines) and self.configuration.in_flight
+        return (COPYING_REGISTERS if self.thread_copied and not few else REGISTERS)[self.configuration.consumers]
 
     def consumers(self, first: int) -> list[a.Role]:
         """The warpgroups that multiply, and do everything else: one role, or one for each set that alternates."""
@@ -239,9 +241,11 @@ class RoleLowering(PipelineLowering):
 
     # -- walk -----------------------------------------------------------------------------------------------------
     def body(self, block: Block, *, split: bool) -> None:
-        for op in block.ops:
+        ops = self.walk_of(block)
+        users = {p.name: sorted(p.users, key=ops.index) for p in self.pipelines if p.block is block}
+        for op in ops:
             for pipeline in self.pipelines:
-                if pipeline.block is block and pipeline.first is op:
+                if pipeline.block is block and users[pipeline.name][0] is op:
                     self.fill(pipeline) if self.producing else self.await_full(pipeline)
             if self.ping_pong is not None and op is self.ping_pong.first:
                 self.emit(self.ping_pong.wait())
@@ -251,9 +255,10 @@ class RoleLowering(PipelineLowering):
             if not self.producing:
                 early = self.read_before_drain(op)
                 for pipeline in self.pipelines:
-                    ends = pipeline.block is block and pipeline.last is op
+                    ends = pipeline.block is block and users[pipeline.name][-1] is op
                     if ends and pipeline not in early and not self.deferred(pipeline):
-                        self.end_use(pipeline)
+                        self.ends_with_last(pipeline) if self.flights else self.end_use(pipeline)
+        self.land_all()
 
     def end_use(self, pipeline: TilePipeline) -> None:
         """The last product of a program that reads the pipeline's tiles has ended: the stage is given back."""
@@ -286,6 +291,8 @@ class RoleLowering(PipelineLowering):
             elif op in self.loaded_bounds.sources:
                 super().op(op, split=False)
             return
+        if self.flights and not (isinstance(op, tile.Load | tile.Dot | tile.Read) or op in self.by_write or is_elementwise(op)):
+            self.land_all()
         match op:
             case tile.Bind() if self.pipelines:
                 self.loaded_bounds.lower(self, op)
@@ -337,10 +344,14 @@ class RoleLowering(PipelineLowering):
         if isinstance(plan.a, WidenedOperand):
             self.ordinary_product(plan, buffer, fresh=plan.write is None)
             return
+        in_flight = self.keeps_in_flight(plan.dot.parent_op())
+        if in_flight and isinstance(plan.a, RegisterOperand):
+            self.work_ahead(plan.a.value)
         left = self.left(plan)
         flies = self.accumulating(plan.dot.parent_op())
         beyond = rows_beyond(plan)
         if beyond is not None and beyond not in self.scope.full and not self.inside(beyond):
+            self.land_all()
             clear_rows(self, plan, {})
         if plan.write is not None and not flies:
             # Else the compiler behind us may move the sum's registers after the fence, and the assembler fences again.
@@ -352,6 +363,9 @@ class RoleLowering(PipelineLowering):
         if flies:
             self.in_flight[buffer] = Const(1)
             return
+        if in_flight:
+            self.depart([buffer, *([left[0]] if isinstance(plan.a, RegisterOperand) else [])])
+            return
         self.emit(a.WgmmaCommit())
         if in_turn:
             self.emit(order_arrive(Sym(a.WARPGROUP), self.configuration.warpgroups))
@@ -359,6 +373,25 @@ class RoleLowering(PipelineLowering):
         self.emit(a.WgmmaWait(0, held))
         if isinstance(plan.a, StagedOperand) or isinstance(plan.b, StagedOperand):
             self.emit(t.Barrier())  # nobody writes the staged tiles again before all have multiplied
+
+    def keeps_in_flight(self, stream: Operation | None) -> bool:
+        """Products of this step are waited for where their results are needed. Those of steps with masks, for which no
+        registers are left, are waited for at once."""
+        if not isinstance(stream, tile.Stream) or stream not in self.configuration.in_flight:
+            return False
+        return stream.axis.data in self.scope.full or self.inside(stream.axis.data)
+
+    def walk_of(self, block: Block) -> list[Operation]:
+        """A block's ops in the order in which they are lowered: products in flight that need nothing but copied tiles
+        stand behind the first one."""
+        ops = list(block.ops)
+        if not self.keeps_in_flight(block.parent_op()):
+            return ops
+        own = [op for op in ops if isinstance(op, tile.Dot)]
+        ahead = [op for op in own[1:] if self.dots[op].write is None and isinstance(self.dots[op].a, AsyncOperand)]
+        rest = [op for op in ops if op not in ahead]
+        place = rest.index(own[0]) + 1
+        return [*rest[:place], *ahead, *rest[place:]]
 
     def accumulator(self, plan: DotPlan) -> SSAValue:
         """Registers that a product goes to: its fragment's, or new ones."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
+from math import gcd
 from types import MappingProxyType
 
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -33,6 +34,9 @@ from tilewright.tile.ops import program_index
 from tilewright.tile.queries import coords_of, element, spans_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+
+_READ_BYTES = 16
+"""The most that a thread reads of shared memory at once, where every buffer begins at a multiple of it."""
 
 
 class PipelineLowering(RegisterStagedOperands):
@@ -294,7 +298,9 @@ class PipelineLowering(RegisterStagedOperands):
         buffer = self.registers(tensor_name(load), element(load.result), home.registers(axes))
         places = home.coordinates(axes, Sym(t.THREAD), Sym(t.REGISTER))
         begin = Sym(counter(pipeline)) % pipeline.stages * vector.size
-        self.emit(t.SharedRead(self.steps[load], buffer, sum(places, begin), TRUE), load)
+        (together,) = [home.by_class[c].vector for c in axes if c is not None] or [1]
+        width = gcd(together, vector.size, _READ_BYTES // element(load.result).bytes)
+        self.emit(t.SharedRead(self.steps[load], buffer, sum(places, begin), TRUE, vector=width), load)
         self.scope.buffers[load.result] = Buffered(buffer, axes)
 
     def release(self, pipeline: TilePipeline, use: Expr) -> None:

@@ -20,7 +20,7 @@ from tilewright.schedule.hopper.products import staging_offset
 from tilewright.schedule.mapping import Buffered, ClassId
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import element, hint, spans_of
+from tilewright.tile.queries import element, hint, owner, spans_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -122,12 +122,18 @@ class RegisterStagedOperands(ChunkedStores):
         """``value`` in registers of its own, zero beyond the domain of ``axis``."""
         axes, spans = self.axes_of[value], spans_of(value)
         builder = self.mapping(axes, value)
-        result = builder.value(value)
         valid = self.valid([axes[axis]], [spans[axis]], [builder.coordinate(axes[axis])])
         if valid == TRUE and value in self.scope.buffers:
             return self.scope.buffers[value].buffer
-        if valid != TRUE:
-            result = builder.select(valid, result, builder.constant(0.0, element(value)))
+        cast = owner(value)
+        if valid != TRUE and isinstance(cast, tile.Cast) and value not in self.scope.buffers and _rounds(cast):
+            # zeros before it is rounded: two elements are rounded and packed by one instruction
+            result = builder.select(valid, builder.value(cast.x), builder.constant(0.0, element(cast.x)))
+            result = builder.cast(result, element(value))
+        else:
+            result = builder.value(value)
+            if valid != TRUE:
+                result = builder.select(valid, result, builder.constant(0.0, element(value)))
         buffer = self.registers(hint(value), element(value), builder.count)
         self.finish(builder, [result], [buffer], source, spans, constant=valid == TRUE)
         return buffer
@@ -157,3 +163,8 @@ class RegisterStagedOperands(ChunkedStores):
         self.emit(a.FenceProxyAsync())
         self.emit(t.Barrier())
         return self.staged[value]
+
+
+def _rounds(cast: tile.Cast) -> bool:
+    """From floats to floats: zero is the same in both."""
+    return element(cast.x).is_float and element(cast.result).is_float

@@ -41,6 +41,8 @@ class TilePipeline:
     last: Operation
     stages: int
     vectors: tuple[StageVector, ...] = ()
+    users: tuple[Operation, ...] = ()
+    """The ops of ``block`` that use it, in its order: ``first``, ``last`` and those between."""
 
     @property
     def stage_bytes(self) -> int:
@@ -101,6 +103,7 @@ def copied_tiles(
 def group(dots: Sequence[DotPlan], stages: int) -> tuple[TilePipeline, ...]:
     """The kernel's pipelines, ``stages`` deep in streams, one use per program outside."""
     groups: dict[tuple[Block, Operation, Operation], list[TmaOperand | ThreadCopiedOperand]] = {}
+    using: dict[tuple[Block, Operation, Operation], set[Operation]] = {}
     for load, uses in copied_tiles(dots).items():
         block = load.parent_block()
         assert block is not None
@@ -112,6 +115,7 @@ def group(dots: Sequence[DotPlan], stages: int) -> tuple[TilePipeline, ...]:
             first = min(products, key=block.get_operation_index)
             last = max(products, key=block.get_operation_index)
         groups.setdefault((block, first, last), []).append(uses[0][1])
+        using.setdefault((block, first, last), {first, last}).update(users)
     pipelines: list[TilePipeline] = []
     for (block, first, last), tiles in groups.items():
         offset, slots = 0, list[StageTile]()
@@ -121,7 +125,8 @@ def group(dots: Sequence[DotPlan], stages: int) -> tuple[TilePipeline, ...]:
         name = "_".join(tensor_name(s.copied.load) for s in slots)
         while any(r.name == name for r in pipelines):
             name += "_"
-        pipelines.append(TilePipeline(name, block, tuple(slots), first, last, 1).with_stages(stages))
+        users = tuple(sorted(using[block, first, last], key=block.get_operation_index))
+        pipelines.append(TilePipeline(name, block, tuple(slots), first, last, 1, users=users).with_stages(stages))
     return tuple(pipelines)
 
 

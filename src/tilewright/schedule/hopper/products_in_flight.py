@@ -1,0 +1,136 @@
+"""Products of one step that run side by side: each is waited for where its result is first touched.
+
+Where a step has several products that are not pipelined over steps, a wait behind each of them would leave the tensor
+cores idle while elements are computed. Instead every product is a group of its own, which stays in flight; what is
+computed from an earlier product runs under the later ones::
+
+    S = K Q^T . dP = V dO^T | wait for S | P = exp2(S) | dV += P dO | wait for dP | dS = P dP | dK += dS Q | wait for all
+
+Groups end in the order in which they were committed (PTX ISA, wgmma.wait_group), so that a stage is given back with the
+last product that reads it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass, field
+
+from xdsl.ir import Operation, SSAValue
+
+from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.accumulator_placement import words_of
+from tilewright.schedule.hopper.configuration import ScheduleConfiguration
+from tilewright.schedule.hopper.pipeline_lowering import PipelineLowering
+from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates
+from tilewright.schedule.plan import Placement
+from tilewright.tile import dialect as tile
+from tilewright.tile.queries import is_costly, is_elementwise, owner, spans_of
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+
+@dataclass(frozen=True)
+class Flight:
+    """One committed group: the registers it holds, and the pipelines whose stages end with it."""
+
+    held: frozenset[SSAValue]
+    ends: list[TilePipeline] = field(default_factory=list[TilePipeline])
+
+
+def streams_in_flight(
+    kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Placement, budget: int, others: Collection[tile.Stream]
+) -> frozenset[tile.Stream]:
+    """The streams of several products of copied tiles in a step, all of whose results have room in the ``budget``
+    registers of a thread; none of ``others``, which are scheduled in ways of their own."""
+    found: set[tile.Stream] = set()
+    for stream in [op for op in kernel.walk() if isinstance(op, tile.Stream)]:
+        own = [p for p in dots if p.dot.parent_op() is stream]
+        nested = any(isinstance(op, tile.Stream) for op in stream.walk() if op is not stream)
+        if len(own) < 2 or nested or stream in others or accumulates(stream, dots):
+            continue
+        if all(isinstance(p.a, AsyncOperand | RegisterOperand) and isinstance(p.b, AsyncOperand) for p in own):
+            if _words(kernel, stream, own, placement) <= budget:
+                found.add(stream)
+    return frozenset(found)
+
+
+def _words(kernel: tile.Kernel, stream: tile.Stream, own: Sequence[DotPlan], placement: Placement) -> int:
+    """Registers of a thread: the kernel's fragments, every product of a step, and beside them the largest of the
+    operands and of the vectors in registers."""
+    fragments = [op.results[0] for op in kernel.walk() if isinstance(op, tile.Fragment)]
+    fresh = [p.dot.result for p in own if p.write is None]
+    operands = [p.dot.a for p in own if isinstance(p.a, RegisterOperand)]
+    vectors = [op.result for op in stream.body.block.ops if isinstance(op, tile.Load) and len(spans_of(op.result)) == 1]
+    held = sum(words_of(value, placement) for value in (*fragments, *fresh))
+    return held + sum(max((words_of(value, placement) for value in each), default=0) for each in (operands, vectors))
+
+
+class ProductsInFlight(PipelineLowering):
+    """Keeps products in flight, and waits before an op that touches what they hold."""
+
+    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
+        super().__init__(kernel, placement, facts, configuration)
+        self.flights: list[Flight] = []
+
+    def emit(self, op: t.TransportOp, source: Operation | None = None) -> t.TransportOp:
+        if self.flights:
+            touched = {value for inner in op.walk() for value in inner.operands}
+            self.land(max((n for n, f in enumerate(self.flights, 1) if touched & f.held), default=0))
+        return super().emit(op, source)
+
+    def depart(self, held: Sequence[SSAValue]) -> None:
+        """The open group is committed, and stays in flight."""
+        super().emit(a.WgmmaCommit())
+        self.flights.append(Flight(frozenset(held)))
+
+    def ends_with_last(self, pipeline: TilePipeline) -> None:
+        """The pipeline's stage is given back when the group that was committed last has ended."""
+        self.flights[-1].ends.append(pipeline)
+
+    def land(self, count: int) -> None:
+        """Waits for the first ``count`` groups in flight, and gives back the stages that end with them."""
+        landed, self.flights = self.flights[:count], self.flights[count:]
+        if landed:
+            held = dict.fromkeys(value for flight in landed for value in sorted(flight.held, key=str))
+            super().emit(a.WgmmaWait(len(self.flights), list(held)))
+        for pipeline in (pipeline for flight in landed for pipeline in flight.ends):
+            self.end_use(pipeline)
+
+    def land_all(self) -> None:
+        """Waits for all groups, for those first whose stages can be given back."""
+        while self.flights:
+            self.land(next((n for n, f in enumerate(self.flights, 1) if f.ends), len(self.flights)))
+
+    def work_ahead(self, value: SSAValue) -> None:
+        """Computes the costly parts of ``value`` that need fewer of the groups in flight than the whole does."""
+        parts = sorted(self._parts(value), key=lambda part: part[0])
+        for _, part in parts:
+            self.materialise(part)
+
+    def _parts(self, value: SSAValue) -> Iterator[tuple[int, SSAValue]]:
+        """Operands on the way to ``value`` that need fewer groups than their users, with how many they need."""
+        op, whole = owner(value), self._needs(value)
+        if op is None or value in self.scope.buffers or not is_elementwise(op):
+            return
+        for operand in op.operands:
+            need = self._needs(operand)
+            if 0 < need < whole and operand not in self.scope.buffers:
+                if self._costly(operand):
+                    yield need, operand
+            else:
+                yield from self._parts(operand)
+
+    def _needs(self, value: SSAValue) -> int:
+        """How many of the groups in flight have to end before ``value`` can be computed."""
+        held = self.scope.buffers.get(value)
+        if held is not None:
+            return next((n for n, f in enumerate(self.flights, 1) if held.buffer in f.held), 0)
+        op = owner(value)
+        return max((self._needs(v) for v in op.operands), default=0) if op is not None and is_elementwise(op) else 0
+
+    def _costly(self, value: SSAValue) -> bool:
+        op = owner(value)
+        if op is None or value in self.scope.buffers or not is_elementwise(op):
+            return False
+        return is_costly(op) or any(self._costly(v) for v in op.operands)
