@@ -1,20 +1,24 @@
-"""Vectors and single elements that threads copy to a stage and read back: which element of a load lands at which byte.
+"""Vectors and single elements that are copied to a stage and read by threads: which element of a load lands at which byte.
 
 Read from the lowered ops alone, at every thread and copy. Every copy of a buffer brings all elements of one load of the
 tile program, one after the other, with zeros outside of the load's domain; reads begin where copies do and name no
-element beyond these. Which register an element belongs to is compared by ``validate.lowering``.
+element beyond these. The boxes of tensor copies are those of maps without swizzle, of loads whose domain ends where their
+tensor does, or inside of it. Which register an element belongs to is compared by ``validate.lowering``.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import TypeAlias
 
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Const
-from tilewright.compiler.proofs.epilogue_copies import WrongError, name_of, place_of
+from tilewright.compiler.proofs.epilogue_copies import WrongError, name_of, place_of, tensor_of
+from tilewright.compiler.proofs.operand_domains import ends_with_tensor
 from tilewright.compiler.proofs.thread_copies import zeros_outside
+from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, line_of, tensor_name
@@ -22,12 +26,14 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import values_at
 
+_Copy: TypeAlias = a.ThreadCopies | a.TmaLoad
+
 
 def read_vectors(program: Iterable[Operation], lowered: Sequence[Operation]) -> int:
     """How many buffers hold vectors of steps; ``WrongError`` where one is not what the tile program loads."""
-    copies: dict[SSAValue, list[a.ThreadCopies]] = {}
+    copies: dict[SSAValue, list[_Copy]] = {}
     for op in lowered:
-        if isinstance(op, a.ThreadCopies):
+        if isinstance(op, a.ThreadCopies | a.TmaLoad):
             copies.setdefault(op.shared, []).append(op)
     loads: dict[tuple[str, str], list[tile.Load]] = {}
     for op in program:
@@ -42,16 +48,45 @@ def read_vectors(program: Iterable[Operation], lowered: Sequence[Operation]) -> 
     return len(sizes)
 
 
-def _landed(copies: Sequence[a.ThreadCopies], loads: Mapping[tuple[str, str], Sequence[tile.Load]]) -> int:
+def _landed(copies: Sequence[_Copy], loads: Mapping[tuple[str, str], Sequence[tile.Load]]) -> int:
     """How many elements every one of ``copies`` brings: all of the same load, of those on their line."""
     wrong = WrongError(f"{place_of(copies[0])}: the program loads no such tile")
-    for source in loads.get((name_of(copies[0].tensor), place_of(copies[0])), ()):
+    first_copy = copies[0]
+    name = tensor_of(first_copy) if isinstance(first_copy, a.TmaLoad) else name_of(first_copy.tensor)
+    for source in loads.get((name, place_of(first_copy)), ()):
         try:
-            first, *_ = [_elements(op, source) for op in copies]
+            first, *_ = [_box(op, source) if isinstance(op, a.TmaLoad) else _elements(op, source) for op in copies]
             return first
         except WrongError as error:
             wrong = error
     raise wrong
+
+
+def _box(op: a.TmaLoad, source: tile.Load) -> int:
+    """One box is the whole load, element after element."""
+    where = f"tensor copy of {tensor_of(op)} at {place_of(op)}"
+    declared = op.map.owner
+    assert isinstance(declared, a.TensorMap)
+    numbers, own = declared.numbers, coords_of(source)
+    spans = [(axis, c) for axis, c in enumerate(own) if isinstance(c, Span)]
+    if len(spans) != 1 or numbers.swizzle is not Swizzle.NONE or op.ctas.data:
+        raise WrongError(f"{where}: not one vector of this CTA's own")
+    ((along, span),) = spans
+    dims = tile.tensor_type(source.tensor).dims.data
+    if not ends_with_tensor(span, dims[along].expr):
+        raise WrongError(f"{where}: elements from {span.stop} on are no zeros")
+    missing = set(range(len(own))) - set(numbers.axes)
+    if numbers.axes[0] != along or any(own[axis] != Const(0) or dims[axis].expr != Const(1) for axis in missing):
+        raise WrongError(f"{where}: axes {numbers.axes}, of which {along} should be the first")
+    for axis, extent, coord in zip(numbers.axes, numbers.box, op.coords, strict=True):
+        first = span.origin if axis == along else own[axis]
+        assert not isinstance(first, Span)
+        if coord.expr != first or extent != (span.size if axis == along else 1):
+            raise WrongError(f"{where}: {extent} from {coord.expr} along axis {axis}")
+    unit = t.shared_of(op.shared).dtype.dtype.bytes
+    if op.box_bytes.data != span.size * unit:
+        raise WrongError(f"{where}: {op.box_bytes.data} bytes of {span.size} elements")
+    return span.size
 
 
 def _elements(op: a.ThreadCopies, source: tile.Load) -> int:
@@ -87,7 +122,7 @@ def _domain(op: a.ThreadCopies, source: tile.Load, *, single: bool) -> bool:
     return op.stop.expr - op.coords.data[op.axis.data].expr == Const(1) and op.guard.expr == Const(1)
 
 
-def _read(op: t.SharedRead, copies: Sequence[a.ThreadCopies], size: int) -> None:
+def _read(op: t.SharedRead, copies: Sequence[_Copy], size: int) -> None:
     """A read begins where the copies do, and stays inside."""
     begin = op.offset.expr.substitute({t.THREAD: Const(0), t.REGISTER: Const(0)})
     inside, unit = op.offset.expr - begin, t.shared_of(op.shared).dtype.dtype.bytes
@@ -99,5 +134,7 @@ def _read(op: t.SharedRead, copies: Sequence[a.ThreadCopies], size: int) -> None
     elements = values_at(inside, {t.THREAD: thread.ravel(), t.REGISTER: register.ravel()})
     if elements.min() < 0 or elements.max() + op.vector.data > size:
         raise WrongError(f"read at {place_of(op)}: element {elements.max()} of {size}")
-    if any(copy.base.expr != begin * unit for copy in copies):
-        raise WrongError(f"read at {place_of(op)}: from byte {begin * unit}, not {copies[0].base.expr}")
+    for copy in copies:
+        base = copy.offset.expr if isinstance(copy, a.TmaLoad) else copy.base.expr
+        if base != begin * unit:
+            raise WrongError(f"read at {place_of(op)}: from byte {begin * unit}, not {base}")

@@ -24,7 +24,7 @@ from tilewright.schedule.hopper.ping_pong import equal_uses, streams_in_turn
 from tilewright.schedule.hopper.products_in_flight import streams_in_flight
 from tilewright.schedule.hopper.shared_memory_epilogue import shared_memory_epilogues
 from tilewright.schedule.hopper.software_pipeline import reordered, software_pipelines
-from tilewright.schedule.hopper.stage_vectors import StageVector, named, stage_vectors
+from tilewright.schedule.hopper.stage_vectors import StageVector, named, stage_vectors, through_map
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, group
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.relayout import classified
@@ -274,7 +274,9 @@ def deepest(
             depth = ", ".join(f"{r.name}: {r.stages} x {r.stage_bytes} bytes" for r in pipelines)
             notes = (f"pipelines {depth or 'none'}; {size} bytes of shared memory",)
             vectors = [vector for pipeline in pipelines for vector in pipeline.vectors]
-            notes += (f"in stages of their own, by cp.async: {named(vectors)}",) if vectors else ()
+            for way, those in (("cp.async", False), ("tensor copies", True)):
+                of = [v for v in vectors if (v.map is not None) == those]
+                notes += (f"in stages of their own, by {way}: {named(of)}",) if of else ()
             return Scheduled(lowered, placement, notes, tuple(dict.fromkeys(lowering.guards)))
         reason = f"{stages} stages take {size} bytes of shared memory"
         if not pipelines:
@@ -300,7 +302,11 @@ def vectors_of(
     several = len([p for p in configuration.dots if stream.is_ancestor(p.dot)]) > 1
     if len(own) > 1 if stream in configuration.turns else not several or stream in configuration.software_pipelines:
         return ()
-    return tuple(stage_vectors(stream, kernel, facts, placement, configuration.warpgroups * WARPGROUP_THREADS))
+    vectors = stage_vectors(stream, kernel, facts, placement, configuration.warpgroups * WARPGROUP_THREADS)
+    if stream in configuration.turns:
+        return tuple(vectors)
+    known = Analysis(kernel, facts, configuration.warpgroups).known
+    return tuple(through_map(vector, known) for vector in vectors)
 
 
 def ping_pong_fits(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> bool:

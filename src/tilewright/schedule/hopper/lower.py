@@ -345,8 +345,6 @@ class RoleLowering(ProductsInFlight):
             self.ordinary_product(plan, buffer, fresh=plan.write is None)
             return
         in_flight = self.keeps_in_flight(plan.dot.parent_op())
-        if in_flight and isinstance(plan.a, RegisterOperand):
-            self.work_ahead(plan.a.value)
         left = self.left(plan)
         flies = self.accumulating(plan.dot.parent_op())
         beyond = rows_beyond(plan)

@@ -74,14 +74,17 @@ class PipelineLowering(RegisterStagedOperands):
                     self.tensor_map(slot.copied.load, self.map_of(slot.copied))
             for vector in pipeline.vectors:
                 load = vector.load
-                stages = t.Shared(f"{tensor_name(load)}_steps", element(load.result), pipeline.stages * vector.size)
+                name, count = f"{tensor_name(load)}_steps", pipeline.stages * vector.size
+                stages = t.Shared(name, element(load.result), count, None if vector.map is None else 0)
                 self.declarations.append(stages)
                 self.steps[load] = stages.buffer
+                if vector.map is not None:
+                    self.tensor_map(load, vector.map)
 
     @property
     def thread_copied(self) -> bool:
         """The producer's threads copy something, all of them: nothing of theirs is left to an elected one alone."""
-        return any(pipeline.thread_copied or pipeline.vectors for pipeline in self.pipelines)
+        return any(pipeline.thread_copied or pipeline.copied_vectors for pipeline in self.pipelines)
 
     def map_of(self, copied: TmaOperand) -> TensorMapPlan:
         """The map through which a CTA fetches its share of a tile."""
@@ -139,7 +142,7 @@ class PipelineLowering(RegisterStagedOperands):
         for slot in pipeline.slots:
             if isinstance(slot.copied, PagedOperand):
                 self.load_pages(pipeline, slot.copied, at)
-        all_copy = bool(pipeline.thread_copied or pipeline.vectors)
+        all_copy = bool(pipeline.thread_copied or pipeline.copied_vectors)
         waits = a.MbarrierWait(self.empty[pipeline.name], slot_index, (use // pipeline.stages + 1) % 2)
         if all_copy:
             self.emit(waits)
@@ -154,6 +157,9 @@ class PipelineLowering(RegisterStagedOperands):
                     self.fetch_pages(pipeline, slot.copied, slot.offset, use, at)
                 elif isinstance(slot.copied, TmaOperand):
                     self.fetch(pipeline, slot.copied, slot.offset, use, at)
+            for vector in pipeline.vectors:
+                if vector.map is not None:
+                    self.fetch_vector(pipeline, vector, vector.map, use)
         if self.thread_copied and block.ops:
             self.emit(a.Elected(Region(block)))
         else:
@@ -167,7 +173,7 @@ class PipelineLowering(RegisterStagedOperands):
     def copy_by_threads(self, pipeline: TilePipeline, use: Expr, at: Mapping[str, Expr]) -> None:
         """The copies that all of the producer's threads make, and their arrivals once these are done."""
         full, index = self.full[pipeline.name], use % pipeline.stages
-        for vector in pipeline.vectors:
+        for vector in pipeline.copied_vectors:
             begin = index * (vector.size * element(vector.load.result).bytes)
             tensor, shared = self.arguments[vector.load.tensor], self.steps[vector.load]
             self.emit(vector_copies(vector, tensor, shared, begin), vector.load)
@@ -194,11 +200,20 @@ class PipelineLowering(RegisterStagedOperands):
         if share is not None and share.parts > 1:
             first[1] = first[1] + share.place * share.rows
             offset = offset + share.place * share.bytes
-        self.copy_boxes(pipeline, load, plan, first, offset, use, share.receivers if share is not None else ())
+        ctas = share.receivers if share is not None else ()
+        self.copy_boxes(pipeline, self.data[pipeline.name], load, plan, first, offset, use, ctas)
+
+    def fetch_vector(self, pipeline: TilePipeline, vector: StageVector, plan: TensorMapPlan, use: Expr) -> None:
+        """The tensor copies of one vector into the stage of ``use``."""
+        load = vector.load
+        first = [index_value(c, coords_of(load)) for c in plan.coordinates]
+        begin = use % pipeline.stages * (vector.size * element(load.result).bytes)
+        self.copy_boxes(pipeline, self.steps[load], load, plan, first, begin, use)
 
     def copy_boxes(
         self,
         pipeline: TilePipeline,
+        shared: SSAValue,
         load: tile.Load | tile.Gather,
         plan: TensorMapPlan,
         first: Sequence[Expr],
@@ -206,11 +221,11 @@ class PipelineLowering(RegisterStagedOperands):
         use: Expr,
         ctas: Sequence[Expr] = (),
     ) -> None:
-        """The copies of a map's boxes, the first of which begins at ``first``, to byte ``offset`` of a pipeline."""
+        """The copies of a map's boxes, the first of which begins at ``first``, to byte ``offset`` of ``shared``."""
         for box in plan.boxes:
             copy = a.TmaLoad(
                 self.maps[load, plan.box],
-                self.data[pipeline.name],
+                shared,
                 self.full[pipeline.name],
                 coords=[c + s for c, s in zip(first, box.start, strict=True)],
                 offset=offset + box.shared_offset_bytes,
@@ -272,7 +287,7 @@ class PipelineLowering(RegisterStagedOperands):
             begins = [panel * held.panel_bytes + number * pages.rows * held.row_bytes + rest for panel, rest in panels]
             boxes = tuple(replace(b, shared_offset_bytes=begin) for b, begin in zip(plan.boxes, begins, strict=True))
             offset = self.stage(pipeline, use) + place
-            self.copy_boxes(pipeline, copied.load, replace(plan, boxes=boxes), first, offset, use)
+            self.copy_boxes(pipeline, self.data[pipeline.name], copied.load, replace(plan, boxes=boxes), first, offset, use)
 
     def await_full(self, pipeline: TilePipeline) -> None:
         """The consumers' wait for the tiles of one use."""
@@ -306,6 +321,8 @@ class PipelineLowering(RegisterStagedOperands):
     def release(self, pipeline: TilePipeline, use: Expr) -> None:
         """One thread of each consumer warpgroup gives the stage of ``use`` back, once all have read its vectors."""
         if pipeline.vectors and pipeline.block.parent_op() not in self.configuration.turns:
+            if any(vector.map is not None for vector in pipeline.vectors):
+                self.emit(a.FenceProxyAsync())  # what threads have read is overwritten by tensor copies
             self.emit(warpgroup_barrier(self))
         self.emit(a.Elected(t.block(self.releases(pipeline, use))))
 

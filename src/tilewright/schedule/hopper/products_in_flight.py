@@ -1,6 +1,6 @@
 """Products of one step that run side by side: each is waited for where its result is first touched.
 
-Where a step has several products that are not pipelined over steps, a wait behind each of them would leave the tensor
+Where a step adds several products to fragments, a wait behind each of them would leave the tensor
 cores idle while elements are computed. Instead every product is a group of its own, which stays in flight; what is
 computed from an earlier product runs under the later ones::
 
@@ -12,7 +12,7 @@ last product that reads it.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
@@ -25,7 +25,7 @@ from tilewright.schedule.hopper.pipeline_lowering import PipelineLowering
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import is_costly, is_elementwise, owner, spans_of
+from tilewright.tile.queries import spans_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -41,13 +41,16 @@ class Flight:
 def streams_in_flight(
     kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Placement, budget: int, others: Collection[tile.Stream]
 ) -> frozenset[tile.Stream]:
-    """The streams of several products of copied tiles in a step, all of whose results have room in the ``budget``
-    registers of a thread; none of ``others``, which are scheduled in ways of their own."""
+    """The streams whose steps add several products to fragments, so that one of these runs while the operand of the next
+    is computed, and whose results have room in the ``budget`` registers of a thread; none of ``others``, which are
+    scheduled in ways of their own. With one such product, the last, nothing is computed under it (docs/measured.md,
+    "Gradients of attention")."""
     found: set[tile.Stream] = set()
     for stream in [op for op in kernel.walk() if isinstance(op, tile.Stream)]:
         own = [p for p in dots if p.dot.parent_op() is stream]
         nested = any(isinstance(op, tile.Stream) for op in stream.walk() if op is not stream)
-        if len(own) < 2 or nested or stream in others or accumulates(stream, dots):
+        sums = sum(p.write is not None for p in own)
+        if sums < 2 or sums == len(own) or nested or stream in others or accumulates(stream, dots):
             continue
         if all(isinstance(p.a, AsyncOperand | RegisterOperand) and isinstance(p.b, AsyncOperand) for p in own):
             if _words(kernel, stream, own, placement) <= budget:
@@ -101,36 +104,3 @@ class ProductsInFlight(PipelineLowering):
         """Waits for all groups, for those first whose stages can be given back."""
         while self.flights:
             self.land(next((n for n, f in enumerate(self.flights, 1) if f.ends), len(self.flights)))
-
-    def work_ahead(self, value: SSAValue) -> None:
-        """Computes the costly parts of ``value`` that need fewer of the groups in flight than the whole does."""
-        parts = sorted(self._parts(value), key=lambda part: part[0])
-        for _, part in parts:
-            self.materialise(part)
-
-    def _parts(self, value: SSAValue) -> Iterator[tuple[int, SSAValue]]:
-        """Operands on the way to ``value`` that need fewer groups than their users, with how many they need."""
-        op, whole = owner(value), self._needs(value)
-        if op is None or value in self.scope.buffers or not is_elementwise(op):
-            return
-        for operand in op.operands:
-            need = self._needs(operand)
-            if 0 < need < whole and operand not in self.scope.buffers:
-                if self._costly(operand):
-                    yield need, operand
-            else:
-                yield from self._parts(operand)
-
-    def _needs(self, value: SSAValue) -> int:
-        """How many of the groups in flight have to end before ``value`` can be computed."""
-        held = self.scope.buffers.get(value)
-        if held is not None:
-            return next((n for n, f in enumerate(self.flights, 1) if held.buffer in f.held), 0)
-        op = owner(value)
-        return max((self._needs(v) for v in op.operands), default=0) if op is not None and is_elementwise(op) else 0
-
-    def _costly(self, value: SSAValue) -> bool:
-        op = owner(value)
-        if op is None or value in self.scope.buffers or not is_elementwise(op):
-            return False
-        return is_costly(op) or any(self._costly(v) for v in op.operands)

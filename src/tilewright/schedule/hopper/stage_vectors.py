@@ -1,26 +1,31 @@
 """Vectors and single elements that a stream's body loads at each step, brought to the stages of its pipeline.
 
-The consumers would wait for them in every step; the producer's threads copy them stages ahead, with the same full
-barrier as the tiles::
+The consumers would wait for them in every step; the producer copies them stages ahead, with the same full barrier as
+the tiles: its one thread by tensor copies where these are legal, else all of its threads by cp.async::
 
     producer    wait empty . copies of tiles . cp.async of vectors . arrive on full when these are done
     consumers   wait full . vectors to registers . wait for the turn . product . arrive empty
 
-Scales of blocks are such vectors (docs/measured.md, "Other layouts, 8-bit floats, batches, an epilogue").
+Scales of blocks are such vectors (docs/measured.md, "Other layouts, 8-bit floats, batches, an epilogue"), and the sums
+of rows in the gradients of attention (the same, "Gradients of attention").
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from math import gcd
 
 import numpy as np
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import TRUE, Expr, Sym
+from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
-from tilewright.schedule.facts import CallFacts
+from tilewright.legal.facts import Facts as LegalFacts
+from tilewright.legal.tma import TensorMapPlan
+from tilewright.schedule.facts import Facts
+from tilewright.schedule.hopper.operands import reaches_edge, tensor_map
 from tilewright.schedule.plan import Placement, aligned
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, loaded_tests, spans_of, tensor_name
@@ -29,15 +34,25 @@ from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import values_at
 from tilewright.transport.thread_copies import COPY_BYTES
 
+DESTINATION_ALIGN_BYTES = 128
+"""Where a tensor copy may begin in shared memory (PTX ISA 9.1, 9.7.9.25.5.2)."""
+
 
 @dataclass(frozen=True)
 class StageVector:
-    """``size`` consecutive elements of a load, copied ``vector`` at a time along dimension ``axis`` of its tensor."""
+    """``size`` consecutive elements of a load along dimension ``axis`` of its tensor, copied through ``map``; without
+    one ``vector`` at a time by threads."""
 
     load: tile.Load
     size: int
     vector: int
     axis: int
+    map: TensorMapPlan | None = None
+
+    @property
+    def tx_bytes(self) -> int:
+        """Bytes that tensor copies bring to a stage."""
+        return 0 if self.map is None else self.map.tx_bytes
 
     @property
     def count(self) -> int:
@@ -125,6 +140,17 @@ def vector_copies(vector: StageVector, tensor: SSAValue, shared: SSAValue, base:
         base=base,
         bytes=vector.size * size,
     )
+
+
+def through_map(vector: StageVector, known: LegalFacts) -> StageVector:
+    """The vector as tensor copies bring it, where the rules allow a map for it and zeros arrive beyond its domain."""
+    coords = coords_of(vector.load)
+    if not any(isinstance(c, Span) for c in coords) or not reaches_edge(vector.load, 0):
+        return vector
+    if vector.size * element(vector.load.result).bytes % DESTINATION_ALIGN_BYTES:
+        return vector
+    extents = [c.size if isinstance(c, Span) else None for c in coords]
+    return replace(vector, map=tensor_map(vector.load, extents, Swizzle.NONE, known))
 
 
 def named(vectors: Sequence[StageVector]) -> str:

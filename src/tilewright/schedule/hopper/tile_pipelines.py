@@ -52,7 +52,8 @@ class TilePipeline:
     @property
     def tx_bytes(self) -> int:
         """Bytes that tensor copies bring to one stage."""
-        return sum(s.copied.tx_bytes for s in self.slots if isinstance(s.copied, TmaOperand))
+        tiles = sum(s.copied.tx_bytes for s in self.slots if isinstance(s.copied, TmaOperand))
+        return tiles + sum(vector.tx_bytes for vector in self.vectors)
 
     @property
     def in_stream(self) -> bool:
@@ -69,6 +70,11 @@ class TilePipeline:
         return tuple(s for s in self.slots if isinstance(s.copied, ThreadCopiedOperand))
 
     @property
+    def copied_vectors(self) -> tuple[StageVector, ...]:
+        """The vectors that threads copy."""
+        return tuple(vector for vector in self.vectors if vector.map is None)
+
+    @property
     def cp_async_tiles(self) -> bool:
         """Some of them by cp.async."""
         return any(isinstance(s.copied, ThreadCopiedOperand) and s.copied.asynchronous for s in self.slots)
@@ -76,7 +82,7 @@ class TilePipeline:
     @property
     def uses_cp_async(self) -> bool:
         """Tiles or vectors are copied by cp.async."""
-        return bool(self.vectors) or self.cp_async_tiles
+        return bool(self.copied_vectors) or self.cp_async_tiles
 
     @property
     def uses_loads(self) -> bool:
