@@ -1,9 +1,10 @@
-"""Vectors and single elements that are copied to a stage and read by threads: which element of a load lands at which byte.
+"""Vectors and single elements that are copied to a stage, and read by threads: which element of a load lands at which
+byte.
 
 Read from the lowered ops alone, at every thread and copy. Every copy of a buffer brings all elements of one load of the
 tile program, one after the other, with zeros outside of the load's domain; reads begin where copies do and name no
-element beyond these. The boxes of tensor copies are those of maps without swizzle, of loads whose domain ends where their
-tensor does, or inside of it. Which register an element belongs to is compared by ``validate.lowering``.
+element beyond these. A tensor copy brings a box of a map without swizzle, of a load whose domain ends where its tensor
+does or is never left. Which register an element belongs to is compared by ``validate.lowering``.
 """
 
 from __future__ import annotations

@@ -186,7 +186,8 @@ class RoleLowering(ProductsInFlight):
     @property
     def register_shares(self) -> tuple[int, int]:
         """Registers of a producer's and of a consumer's thread."""
-        few = not any(pipeline.thread_copied for pipeline in self.pipelines) and self.configuration.in_flight
+        vectors_alone = not any(pipeline.thread_copied for pipeline in self.pipelines)
+        few = vectors_alone and bool(self.configuration.in_flight)
         return (COPYING_REGISTERS if self.thread_copied and not few else REGISTERS)[self.configuration.consumers]
 
     def consumers(self, first: int) -> list[a.Role]:
@@ -291,7 +292,9 @@ class RoleLowering(ProductsInFlight):
             elif op in self.loaded_bounds.sources:
                 super().op(op, split=False)
             return
-        if self.flights and not (isinstance(op, tile.Load | tile.Dot | tile.Read) or op in self.by_write or is_elementwise(op)):
+        if self.flights and not (
+            isinstance(op, tile.Load | tile.Dot | tile.Read) or op in self.by_write or is_elementwise(op)
+        ):
             self.land_all()
         match op:
             case tile.Bind() if self.pipelines:

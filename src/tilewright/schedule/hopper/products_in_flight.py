@@ -4,7 +4,7 @@ Where a step adds several products to fragments, a wait behind each of them woul
 cores idle while elements are computed. Instead every product is a group of its own, which stays in flight; what is
 computed from an earlier product runs under the later ones::
 
-    S = K Q^T . dP = V dO^T | wait for S | P = exp2(S) | dV += P dO | wait for dP | dS = P dP | dK += dS Q | wait for all
+    S = K Q^T . dP = V dO^T | wait for S | P | dV += P dO | wait for dP | dS | dK += dS Q | wait for both sums
 
 Groups end in the order in which they were committed (PTX ISA, wgmma.wait_group), so that a stage is given back with the
 last product that reads it.
@@ -17,10 +17,10 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand
 from tilewright.schedule.facts import Facts
 from tilewright.schedule.hopper.accumulator_placement import words_of
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
+from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand
 from tilewright.schedule.hopper.pipeline_lowering import PipelineLowering
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates
 from tilewright.schedule.plan import Placement
@@ -41,10 +41,10 @@ class Flight:
 def streams_in_flight(
     kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Placement, budget: int, others: Collection[tile.Stream]
 ) -> frozenset[tile.Stream]:
-    """The streams whose steps add several products to fragments, so that one of these runs while the operand of the next
-    is computed, and whose results have room in the ``budget`` registers of a thread; none of ``others``, which are
-    scheduled in ways of their own. With one such product, the last, nothing is computed under it (docs/measured.md,
-    "Gradients of attention")."""
+    """The streams whose steps add several products to fragments, so that one of these runs while the operand of the
+    next is computed, and whose results have room in the ``budget`` registers of a thread; none of ``others``, which
+    are scheduled in ways of their own. With one such product, the last, nothing is computed under it
+    (docs/measured.md, "Gradients of attention")."""
     found: set[tile.Stream] = set()
     for stream in [op for op in kernel.walk() if isinstance(op, tile.Stream)]:
         own = [p for p in dots if p.dot.parent_op() is stream]
@@ -52,9 +52,9 @@ def streams_in_flight(
         sums = sum(p.write is not None for p in own)
         if sums < 2 or sums == len(own) or nested or stream in others or accumulates(stream, dots):
             continue
-        if all(isinstance(p.a, AsyncOperand | RegisterOperand) and isinstance(p.b, AsyncOperand) for p in own):
-            if _words(kernel, stream, own, placement) <= budget:
-                found.add(stream)
+        ready = all(isinstance(p.a, AsyncOperand | RegisterOperand) and isinstance(p.b, AsyncOperand) for p in own)
+        if ready and _words(kernel, stream, own, placement) <= budget:
+            found.add(stream)
     return frozenset(found)
 
 
