@@ -318,13 +318,13 @@ class PipelineLowering(RegisterStagedOperands):
         (together,) = [home.by_class[c].vector for c in axes if c is not None] or [1]
         width = gcd(together, vector.size, _READ_BYTES // element(load.result).bytes)
         self.emit(t.SharedRead(self.steps[load], buffer, sum(places, begin), TRUE, vector=width), load)
-        if vector.map is not None:
-            self.emit(a.FenceProxyAsync())  # what threads have read is overwritten by tensor copies
         self.scope.buffers[load.result] = Buffered(buffer, axes)
 
     def release(self, pipeline: TilePipeline, use: Expr) -> None:
         """One thread of each consumer warpgroup gives the stage of ``use`` back, once all have read its vectors."""
         if pipeline.vectors and pipeline.block.parent_op() not in self.configuration.turns:
+            if any(vector.map is not None for vector in pipeline.vectors):
+                self.emit(a.FenceProxyAsync())  # what threads have read is overwritten by tensor copies
             self.emit(warpgroup_barrier(self))
         self.emit(a.Elected(t.block(self.releases(pipeline, use))))
 
