@@ -143,13 +143,12 @@ class PipelineLowering(RegisterStagedOperands):
             if isinstance(slot.copied, PagedOperand):
                 self.load_pages(pipeline, slot.copied, at)
         all_copy = bool(pipeline.thread_copied or pipeline.copied_vectors)
-        waits = a.MbarrierWait(self.empty[pipeline.name], slot_index, (use // pipeline.stages + 1) % 2)
         if all_copy:
-            self.emit(waits)
+            self.await_empty(pipeline)
         block = Block()
         with self.into(block):
             if not all_copy:  # threads that do not arrive on a full barrier could miss a phase of its empty one
-                self.emit(waits)
+                self.await_empty(pipeline)
             if pipeline.tx_bytes:
                 self.emit(a.MbarrierArriveExpectTx(self.full[pipeline.name], slot_index, pipeline.tx_bytes))
             for slot in pipeline.slots:
@@ -169,6 +168,12 @@ class PipelineLowering(RegisterStagedOperands):
         if all_copy:
             self.copy_by_threads(pipeline, use, at)
         self.emit(a.Advance(counter(pipeline)))
+
+    def await_empty(self, pipeline: TilePipeline) -> None:
+        """The producer's wait for a stage that was given back."""
+        use = Sym(counter(pipeline))
+        slot_index = use % pipeline.stages
+        self.emit(a.MbarrierWait(self.empty[pipeline.name], slot_index, (use // pipeline.stages + 1) % 2))
 
     def copy_by_threads(self, pipeline: TilePipeline, use: Expr, at: Mapping[str, Expr]) -> None:
         """The copies that all of the producer's threads make, and their arrivals once these are done."""
