@@ -177,8 +177,8 @@ _ASYNCHRONOUS = (
         "warpgroups of two warps",
         "the warpgroup's number counts pairs of warps",
         "hopper",
-        "warps = WARPGROUP_THREADS // WARP_THREADS",
-        "warps = WARPGROUP_THREADS // WARP_THREADS // 2",
+        "= tid >> 7;",
+        "= tid >> 6;",
         "tall",
     ),
     _bug(

@@ -293,7 +293,7 @@ class RoleLowering(ProductsInFlight):
                 super().op(op, split=False)
             return
         if self.flights and not (
-            isinstance(op, tile.Load | tile.Dot | tile.Read) or op in self.by_write or is_elementwise(op)
+            isinstance(op, tile.Load | tile.Dot | tile.FragmentRead) or op in self.by_write or is_elementwise(op)
         ):
             self.land_all()
         match op:

@@ -61,7 +61,7 @@ def streams_in_flight(
 def _words(kernel: tile.Kernel, stream: tile.Stream, own: Sequence[DotPlan], placement: Placement) -> int:
     """Registers of a thread: the kernel's fragments, every product of a step, and beside them the largest of the
     operands and of the vectors in registers."""
-    fragments = [op.results[0] for op in kernel.walk() if isinstance(op, tile.Fragment)]
+    fragments = [op.results[0] for op in kernel.walk() if isinstance(op, tile.FragmentInit)]
     fresh = [p.dot.result for p in own if p.write is None]
     operands = [p.dot.a for p in own if isinstance(p.a, RegisterOperand)]
     vectors = [op.result for op in stream.body.block.ops if isinstance(op, tile.Load) and len(spans_of(op.result)) == 1]

@@ -22,9 +22,9 @@ from xdsl.ir import SSAValue
 from tilewright.base.expr import TRUE, Expr, Sym
 from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
-from tilewright.legal.facts import Facts as LegalFacts
+from tilewright.legal.facts import Facts
 from tilewright.legal.tma import TensorMapPlan
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.operands import reaches_edge, tensor_map
 from tilewright.schedule.plan import Placement, aligned
 from tilewright.tile import dialect as tile
@@ -142,7 +142,7 @@ def vector_copies(vector: StageVector, tensor: SSAValue, shared: SSAValue, base:
     )
 
 
-def through_map(vector: StageVector, known: LegalFacts) -> StageVector:
+def through_map(vector: StageVector, known: Facts) -> StageVector:
     """The vector as tensor copies bring it, where the rules allow a map for it and zeros arrive beyond its domain."""
     coords = coords_of(vector.load)
     if not any(isinstance(c, Span) for c in coords) or not reaches_edge(vector.load, 0):
