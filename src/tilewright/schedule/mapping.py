@@ -53,6 +53,7 @@ class MapBuilder:
         self.arguments = arguments
         first, self.count = window if window is not None else (0, distribution.registers(axes))
         self.register = Sym(t.REGISTER) + first
+        self.moved: Expr = Const(0)  # registers by which all buffers have moved down: r holds what lay in r + moved
         self.holds: frozenset[SSAValue] = frozenset()  # conditions that are true for every element
         self.block = Block()
         self.inputs: list[SSAValue] = []
@@ -66,7 +67,7 @@ class MapBuilder:
         if axis is None:
             return Const(0)
         places = self.distribution.coordinates(self.axes, Sym(t.THREAD), Sym(t.REGISTER))
-        return places[self.axes.index(axis)].substitute({t.REGISTER: self.register})
+        return places[self.axes.index(axis)].substitute({t.REGISTER: self.register + self.moved})
 
     def read(self, source: Buffered, dtype: DType) -> SSAValue:
         """The element of a buffer that belongs to register r of the result."""

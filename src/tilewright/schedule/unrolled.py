@@ -41,7 +41,7 @@ def is_long(kernel: t.Kernel) -> bool:
 def _of(op: Operation) -> float:
     match op:
         case t.Map():
-            return op.count.data * sum(_scalar(o) for o in op.body.block.ops if not _decided(o))
+            return op.count.data * sum(scalar_instructions(o) for o in op.body.block.ops if not _decided(o))
         case t.Load() | t.Store() | t.AtomicReduce():
             count, vector = _count(op.buffer), op.vector.data
             return _VECTOR * (count // vector) if op.guard.expr == TRUE else _GUARDED * count
@@ -69,8 +69,8 @@ def _decided(op: Operation) -> bool:
     return test.expr.expr.symbols <= {t.REGISTER}
 
 
-def _scalar(op: Operation) -> float:
-    """One operation of a map's body."""
+def scalar_instructions(op: Operation) -> float:
+    """One element-wise operation, for one element."""
     result = op.results[0].type if op.results else None
     if not isinstance(result, tile.TileType) or isinstance(op, tile.Constant):
         return 0

@@ -13,7 +13,7 @@ from typing import TypeAlias
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import TRUE, Expr, all_of, conjuncts, negate, simplify
+from tilewright.base.expr import TRUE, Expr, all_of, conjuncts, interval, negate, simplify
 from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_M as ROWS
 from tilewright.lang.axes import Span
@@ -173,14 +173,32 @@ def box_bytes(inner: int, outer: int, size: int, swizzle: Swizzle, begin: int = 
 
 
 def _stored_at(store: a.TmaStore, axes: Sequence[int], source: tile.Store, warpgroup: int) -> bool:
-    """The box begins at the store's coordinates plus constants, and at its own index along the other axes."""
+    """The box begins at the store's coordinates plus constants, and at its own index along the other axes; in a loop
+    over panels in each of its steps."""
+    steps = _steps_around(store)
     for axis, coordinate in zip(axes, store.coords, strict=True):
         own = coords_of(source)[axis]
         first = own.origin if isinstance(own, Span) else own
-        offset = (coordinate.expr.substitute({a.WARPGROUP: warpgroup}) - first).constant
-        if offset is None or not 0 <= int(offset) < (own.size if isinstance(own, Span) else 1):
+        offset = coordinate.expr.substitute({a.WARPGROUP: warpgroup}) - first
+        low, high = interval(offset, steps)
+        if not offset.symbols <= steps.keys() or low is None or high is None:
+            return False
+        if low < 0 or high >= (own.size if isinstance(own, Span) else 1):
             return False
     return True
+
+
+def _steps_around(op: Operation) -> dict[str, tuple[int, int]]:
+    """Counters of the loops around an op whose bounds are constants, with their least and greatest values."""
+    found: dict[str, tuple[int, int]] = {}
+    around = op.parent_op()
+    while around is not None:
+        if isinstance(around, t.For):
+            begin, end = around.begin.expr.constant, around.end.expr.constant
+            if begin is not None and end is not None and around.step.expr.constant == 1:
+                found[around.counter.data] = int(begin), int(end) - 1
+        around = around.parent_op()
+    return found
 
 
 def _matrices(copied: Operation, shared: SSAValue, base: Expr) -> _Matrices:

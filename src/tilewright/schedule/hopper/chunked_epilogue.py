@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import partial
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.expr import Const, Sym, all_of
+from tilewright.base.expr import Const, Expr, Sym, all_of
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import RoleContext, ScheduleConfiguration
@@ -100,18 +101,23 @@ class ChunkedStores(RoleContext):
             self.fetched[load, first] = self.fetch_part(load, op, first, count)
 
     def fetch_part(self, load: tile.Load, op: tile.Store | tile.AtomicReduce, first: int, count: int) -> Buffered:
-        """Loads those elements of ``load`` that registers ``first .. first + count`` of the stored value need: without
-        guards where all such tiles lie inside of their domains."""
+        """Loads those elements of ``load`` that registers ``first .. first + count`` of the stored value need."""
         loaded, home = load.results[0], self.placement.home
         own = self.axes_of[loaded]
         places = [home.register_of(own, self.axes_of[op.value], Const(r)).constant for r in range(first, first + count)]
         begin = int(min(r for r in places if r is not None))
         size = int(max(r for r in places if r is not None)) + 1 - begin
         buffer = self.registers(hint(loaded), element(loaded), size)
+        self.load_part(load, op, buffer, Const(begin))
+        return Buffered(buffer, own, begin)
+
+    def load_part(self, load: tile.Load, op: tile.Store | tile.AtomicReduce, buffer: SSAValue, begin: Expr) -> None:
+        """Loads registers from ``begin`` on of a late load into ``buffer``: without guards where all tiles that the
+        store needs lie inside of their domains."""
         here = {t.REGISTER: Sym(t.REGISTER) + begin}
 
         def emit() -> None:
-            coords, guard, width, axis = self.access(load, loaded, home)
+            coords, guard, width, axis = self.access(load, load.results[0], self.placement.home)
             moved = [c.substitute(here) for c in coords]
             copy = t.Load(self.arguments[load.tensor], buffer, moved, guard.substitute(here), vector=width, axis=axis)
             self.emit(copy, load)
@@ -120,14 +126,17 @@ class ChunkedStores(RoleContext):
         edges = [s for s in spans if s not in self.scope.full and not self.inside(s)]
         if not edges:
             emit()
-            return Buffered(buffer, own, begin)
+            return
         whole, cut = Block(), Block()
         with self.within_domain(edges), self.into(whole):
             emit()
         with self.into(cut):
             emit()
         self.emit(t.If(all_of(s.origin + s.size <= s.stop for s in edges), Region(whole), Region(cut)), load)
-        return Buffered(buffer, own, begin)
+
+    def late_loads_of(self, op: tile.Store) -> Sequence[tile.Load]:
+        """Loads that only this store needs."""
+        return self.postponed.get(op, ())
 
     def late_loads(self) -> dict[Operation, list[tile.Load]]:
         """Loads that one store alone needs, elementwise and in its own axes, with nothing written in between."""

@@ -141,6 +141,14 @@ class RoleContext(Lowering, ABC):
         """Issues the loads that only this store needs for such a chunk, which is computed later."""
 
     @abstractmethod
+    def load_part(self, load: tile.Load, op: tile.Store | tile.AtomicReduce, buffer: SSAValue, begin: Expr) -> None:
+        """Loads registers from ``begin`` on of a load that only this store needs into ``buffer``."""
+
+    @abstractmethod
+    def late_loads_of(self, op: tile.Store) -> Sequence[tile.Load]:
+        """Loads that only this store needs."""
+
+    @abstractmethod
     def tensor_map(self, op: tile.Load | tile.Gather | tile.Store, plan: TensorMapPlan) -> SSAValue:
         """The tensor map through which an access copies boxes of one size."""
 

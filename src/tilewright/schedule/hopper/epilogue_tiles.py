@@ -108,10 +108,10 @@ class AccumulatorTile:
                 lowering.fetch_late(self.op, *self.registers(following))
             yield number, panel
 
-    def fill(self, lowering: RoleContext, panel: EpilogueTile, base: Expr) -> None:
-        """Computes a panel's part of the tile and writes it at byte ``base``. A thread has two registers of each of the
-        matrices."""
-        source, at = lowering.chunk(self.op.value, self.op, *self.registers(panel))
+    def fill(self, lowering: RoleContext, panel: EpilogueTile, base: Expr, computed: SSAValue | None = None) -> None:
+        """Writes a panel's part of the tile at byte ``base``; computes it first unless ``computed`` holds it. A thread
+        has two registers of each of the matrices."""
+        source, at = (computed, 0) if computed else lowering.chunk(self.op.value, self.op, *self.registers(panel))
         shared = epilogue_buffer(lowering, self.op)
         for register, matrices, offset in _matrices(panel.width):
             lowering.emit(
@@ -153,7 +153,7 @@ def epilogue_bytes(warpgroups: int) -> int:
     return EPILOGUE_STAGES * EPILOGUE_STAGE_BYTES * warpgroups
 
 
-def stage_offset(lowering: RoleContext, number: int) -> Expr:
+def stage_offset(lowering: RoleContext, number: Expr | int) -> Expr:
     """Byte of the warpgroup's ``number``-th panel: two places, in turn."""
     return (lowering.number * EPILOGUE_STAGES + number % EPILOGUE_STAGES) * EPILOGUE_STAGE_BYTES
 

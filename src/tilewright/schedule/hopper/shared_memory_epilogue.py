@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
-from xdsl.ir import Block, Region
+from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.base.expr import TRUE, Expr, Sym, all_of, conjuncts, simplify
 from tilewright.lang.axes import Span
@@ -30,6 +30,7 @@ from tilewright.schedule.hopper.operands import (
     reaches_edge,
     tensor_map,
 )
+from tilewright.schedule.hopper.panel_loop import PanelLoop
 from tilewright.schedule.hopper.row_epilogue import RowEpilogue
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
@@ -100,25 +101,50 @@ class TmaEpilogue:
         """All panels, side by side."""
         coords = coords_of(self.tile.op)
         first = [index_value(c, coords) for c in next(iter(self.maps.values())).coordinates]
+        loop = self.loop(lowering)
+        if loop is not None:
+            lowering.emit(a.Elected(t.block([a.BulkWait(0, read=True)])))
+            panel = next(self.tile.side_by_side)
+            loop.lower(lowering, lambda number, filled: self.copy_panel(lowering, panel, number, filled, first))
+            return
         for number, panel in self.tile.ahead(lowering, tuple(self.tile.side_by_side)):
-            self.copy_panel(lowering, panel, number, first)
+            self.copy_panel(lowering, panel, number, None, first)
 
-    def copy_panel(self, lowering: RoleContext, panel: EpilogueTile, number: int, first: Sequence[Expr]) -> None:
+    def loop(self, lowering: RoleContext) -> PanelLoop | None:
+        """Panels that are computed in a loop."""
+        panels = tuple(self.tile.side_by_side)
+        if self.tile.blocks > 1 or len(self.maps) > 1:
+            return None
+        op, count = self.tile.op, self.tile.registers(panels[0])[1]
+        return PanelLoop.of(lowering, op, len(panels), count, lowering.late_loads_of(op))
+
+    def copy_panel(
+        self,
+        lowering: RoleContext,
+        panel: EpilogueTile,
+        number: Expr | int,
+        computed: SSAValue | None,
+        first: Sequence[Expr],
+    ) -> None:
         """One panel of the tile at ``first``: wait until its bytes have been read, fill them, copy them out.
 
         The first of a store waits for all copies of stores before: they were issued a whole tile ago.
         """
         op, base, plan = self.tile.op, stage_offset(lowering, number), self.maps[panel.width]
-        lowering.emit(a.Elected(t.block([a.BulkWait(EPILOGUE_STAGES - 1 if number else 0, read=True)])))
+        lowering.emit(a.Elected(t.block([a.BulkWait(0 if number == 0 else EPILOGUE_STAGES - 1, read=True)])))
         lowering.emit(warpgroup_barrier(lowering), op)
-        self.tile.fill(lowering, panel, base)
+        self.tile.fill(lowering, panel, base, computed)
         lowering.emit(a.FenceProxyAsync())
         lowering.emit(warpgroup_barrier(lowering))
         above = (Sym(a.WARPGROUP) + panel.block * lowering.configuration.warpgroups) * ROWS
         copy = a.TmaStore(
             lowering.tensor_map(op, plan),
             epilogue_buffer(lowering, op),
-            coords=[first[0] + panel.start, first[1] + above, *first[2:]],
+            coords=[
+                first[0] + (panel.start if computed is None else panel.width * number),
+                first[1] + above,
+                *first[2:],
+            ],
             offset=base,
             box_bytes=plan.box_bytes,
         )

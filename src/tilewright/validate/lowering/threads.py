@@ -267,11 +267,11 @@ class Threads:
         self.left(op)
 
     def unrolled(self, op: t.For) -> None:
-        """A loop that is no part of a stream: all of its steps."""
+        """A loop that is no part of a stream: all of its steps, of an epilogue's panels or of a product."""
         begin, end = self.integers(op.begin.expr), self.integers(op.end.expr)
         if not begin.known or not end.known or int(end.number.flat[0]) - int(begin.number.flat[0]) > MOST_STEPS:
             raise Undecided("a loop that is no part of a stream", place_of(op))
-        outer, self.inner = self.inner, True
+        outer, self.inner = self.inner, not any(isinstance(o, a.StoreMatrix) for o in operations(op))
         for step in range(int(begin.number.flat[0]), int(end.number.flat[0])):
             self.integers.bind(op.counter.data, self.integers(Const(step)))
             self.block(op.body.block)
