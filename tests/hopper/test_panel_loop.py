@@ -20,7 +20,7 @@ from tilewright import simulate
 from tilewright.artifact.schema import Launch
 from tilewright.base.expr import Const, Sym
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.compiler.proofs.descriptors import read_kernel
+from tilewright.transport.text import transport_kernel
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
@@ -166,7 +166,7 @@ def test_its_ptx_is_validated_and_computes_the_same(residual: bool) -> None:
     assert isinstance(launch, Launch)
     image = artifact.kernel(launch.kernel)
     assert "$panel" in image.transport_ir
-    assert compare_ptx(read_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0]) == ()
+    assert compare_ptx(transport_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0]) == ()
     arrays = drawn(130, 200)
     run_artifact(artifact, arrays, schedules=1)
     assert agrees(arrays, expected(arrays, residual=residual))
