@@ -20,13 +20,13 @@ from tilewright import simulate
 from tilewright.artifact.schema import Launch
 from tilewright.base.expr import Const, Sym
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.transport.text import transport_kernel
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare
 
