@@ -17,7 +17,7 @@ from dataclasses import dataclass, field
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.schedule.facts import Facts
+from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.accumulator_placement import words_of
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand
@@ -72,7 +72,7 @@ def _words(kernel: tile.Kernel, stream: tile.Stream, own: Sequence[DotPlan], pla
 class ProductsInFlight(PipelineLowering):
     """Keeps products in flight, and waits before an op that touches what they hold."""
 
-    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: Facts, configuration: ScheduleConfiguration):
+    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration):
         super().__init__(kernel, placement, facts, configuration)
         self.flights: list[Flight] = []
 
