@@ -72,7 +72,9 @@ def _words(kernel: tile.Kernel, stream: tile.Stream, own: Sequence[DotPlan], pla
 class ProductsInFlight(PipelineLowering):
     """Keeps products in flight, and waits before an op that touches what they hold."""
 
-    def __init__(self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration):
+    def __init__(
+        self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration
+    ):
         super().__init__(kernel, placement, facts, configuration)
         self.flights: list[Flight] = []
 
