@@ -43,6 +43,6 @@ def test_long_products_end_undecided() -> None:
     """n products of sums of two terms are a sum of 2**n terms."""
     terms = Terms(32)
     pairs = ((terms.data(32, 8, "word", n), terms.data(32, 1, "sign", n)) for n in range(64))
-    sums = (terms.sub(word, terms.scale(sign, 256)) for word, sign in pairs)
+    sums = (terms.sub(word, terms.scale(sign, 257)) for word, sign in pairs)
     with pytest.raises(Undecided, match="more than"):
         reduce(terms.mul, sums, terms.const(32, 1))

@@ -88,6 +88,11 @@ class DriverAgreement:
     """Rows the rules refuse and the driver accepted."""
     holds: dict[str, Flags]
 
+    @property
+    def agreement(self) -> float:
+        """Share of rows on which rules and driver agree; 1 without rows."""
+        return 1 - (len(self.false_legal) + len(self.false_illegal)) / max(self.rows, 1)
+
     def broken(self, row: int) -> tuple[str, ...]:
         """Ids of the rules that refuse ``row``."""
         return tuple(id for id, holds in self.holds.items() if not holds[row])

@@ -531,8 +531,9 @@ class Equality:
             return False
         carried = region.carried[label]
         assert carried.next is not None
-        if isinstance(carried.next, Poly) and self.terms.single(carried.next) is a:  # no step changes it
-            return self._equal_in(carried.initial, q, care, care)
+        kept = isinstance(carried.next, Poly) and self.terms.single(carried.next) is a  # no step changes it
+        if kept and self._equal_in(carried.initial, q, care, care):
+            return True
         body = self.cases.both(self.care[name], region.again)
         initial, after = self._beside(other)
         one = self.terms.add(self.iterations.count(name), self.terms.const(0, 1))
