@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from functools import partial
 
 from xdsl.ir import Block, Operation, Region, SSAValue
@@ -84,16 +84,28 @@ class ChunkedStores(RoleContext):
         """
         if value in self.scope.buffers and not alone:
             return self.scope.buffers[value].buffer, first
-        axes = self.axes_of[value]
         buffers = dict(self.scope.buffers)
-        home = self.placement.home
         for load in self.postponed.get(op, ()):
             buffers[load.results[0]] = self.fetched.pop((load, first), None) or self.fetch_part(load, op, first, count)
-        builder = MapBuilder(home, axes, buffers, self.axes_of, self.arguments, (first, count))
+        return self.computed_chunk(op, buffers, first, count, Const(0)), 0
+
+    def computed_chunk(
+        self,
+        op: tile.Store | tile.AtomicReduce,
+        buffers: Mapping[SSAValue, Buffered],
+        first: int,
+        count: int,
+        moved: Expr,
+    ) -> SSAValue:
+        """Registers ``first .. first + count`` of the stored value, computed from ``buffers`` into a new buffer; all of
+        them have ``moved`` down by so many registers."""
+        value, home = op.value, self.placement.home
+        builder = MapBuilder(home, self.axes_of[value], buffers, self.axes_of, self.arguments, (first, count))
+        builder.moved = moved
         result = builder.value(value)
         buffer = self.registers(hint(value), element(value), count)
         self.emit(builder.finish([result], [buffer]), op)
-        return buffer, 0
+        return buffer
 
     def fetch_late(self, op: tile.Store | tile.AtomicReduce, first: int, count: int) -> None:
         """Issues the late loads of the chunk of registers ``first .. first + count``, which is computed later."""

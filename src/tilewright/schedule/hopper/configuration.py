@@ -17,6 +17,7 @@ from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.operands import DotPlan, Operand
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline
 from tilewright.schedule.lower import Lowering
+from tilewright.schedule.mapping import Buffered
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 
@@ -139,6 +140,18 @@ class RoleContext(Lowering, ABC):
     @abstractmethod
     def fetch_late(self, op: tile.Store | tile.AtomicReduce, first: int, count: int) -> None:
         """Issues the loads that only this store needs for such a chunk, which is computed later."""
+
+    @abstractmethod
+    def computed_chunk(
+        self,
+        op: tile.Store | tile.AtomicReduce,
+        buffers: Mapping[SSAValue, Buffered],
+        first: int,
+        count: int,
+        moved: Expr,
+    ) -> SSAValue:
+        """A new buffer of registers ``first .. first + count`` of the stored value, computed from buffers that have
+        ``moved`` down by so many registers."""
 
     @abstractmethod
     def load_part(self, load: tile.Load, op: tile.Store | tile.AtomicReduce, buffer: SSAValue, begin: Expr) -> None:

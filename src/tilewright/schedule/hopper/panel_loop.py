@@ -15,7 +15,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.base.expr import Const, Expr, Sym
 from tilewright.schedule.hopper.configuration import RoleContext
-from tilewright.schedule.mapping import Buffered, MapBuilder
+from tilewright.schedule.mapping import Buffered
 from tilewright.schedule.unrolled import scalar_instructions
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, hint, is_elementwise, owner
@@ -108,14 +108,10 @@ class PanelLoop:
         self, lowering: RoleContext, ahead: dict[tile.Load, SSAValue], store: Callable[[Expr, SSAValue], None]
     ) -> None:
         """One panel: its loads were issued while the one before was stored."""
-        value, home, axes = self.op.value, lowering.placement.home, lowering.axes_of
+        axes = lowering.axes_of
         fetched = {load.results[0]: Buffered(buffer, axes[load.results[0]]) for load, buffer in ahead.items()}
         buffers = {**lowering.scope.buffers, **fetched}
-        builder = MapBuilder(home, axes[value], buffers, axes, lowering.arguments, (0, self.count))
-        builder.moved = self.counter * self.count
-        result = builder.value(value)
-        computed = lowering.registers(hint(value), element(value), self.count)
-        lowering.emit(builder.finish([result], [computed]), self.op)
+        computed = lowering.computed_chunk(self.op, buffers, 0, self.count, self.counter * self.count)
         following = Block()
         with lowering.into(following):
             for load, buffer in ahead.items():

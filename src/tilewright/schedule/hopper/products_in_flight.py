@@ -1,8 +1,8 @@
 """Products of one step that run side by side: each is waited for where its result is first touched.
 
-Where a step adds several products to fragments, a wait behind each of them would leave the tensor
-cores idle while elements are computed. Instead every product is a group of its own, which stays in flight; what is
-computed from an earlier product runs under the later ones::
+Where a step adds several products to fragments, a wait behind each of them would leave the tensor cores idle while
+elements are computed. Instead every product is a group of its own, which stays in flight; what is computed from an
+earlier product runs under the later ones::
 
     S = K Q^T . dP = V dO^T | wait for S | P | dV += P dO | wait for dP | dS | dK += dS Q | wait for both sums
 
