@@ -197,7 +197,7 @@ class HopperEmitter:
             if threads == a.WARPGROUP_THREADS:
                 e.constants[a.WARPGROUP] = Const(0)
             else:
-                e.line(f"const int {identifier(a.WARPGROUP)} = tid >> 7;")
+                e.line(f"const int {identifier(a.WARPGROUP)} = warp_of(tid) >> 2;")
             self.block(op.body.block)
             self.leave(op.body.block)
         e.constants = constants

@@ -104,6 +104,12 @@ def attention_query_gradient(width: int) -> tw.Kernel:
     return attention_query_gradient
 
 
+def _queries_of_step(width: int, causal: bool) -> int:
+    """How many queries a step of ``attention_key_gradients`` takes: both accumulators of 128 keys leave no registers for
+    more, nor for 128 of 64 elements with a mask (180 bytes spill: 715 us of 4 x 16 x 4096 x 64, H200, 629 with 96)."""
+    return 96 if causal and width == 64 else 8192 // width
+
+
 @cache
 def attention_key_gradients(width: int) -> tw.Kernel:
     """The gradients ``dk`` and ``dv`` of ``attention(width)``, for each head of queries: a stream over queries, of four
@@ -123,13 +129,13 @@ def attention_key_gradients(width: int) -> tw.Kernel:
         scale: tw.f32,
         causal: bool = False,
         group: int = 1,
-        bq: int = 8192 // width,  # both accumulators of 128 keys leave no registers for longer steps
+        bq: int | None = None,
         bk: int = 128,
     ):
         b, h, t = tw.grid(dk, (None, None, bk))
         kt, vt = k[b, h // group, t], v[b, h // group, t]
         keys, values = tw.zeros((t, width), tw.f32), tw.zeros((t, width), tw.f32)
-        for s in tw.stream(q.shape[2], bq, start=t.start if causal else None):
+        for s in tw.stream(q.shape[2], bq or _queries_of_step(width, causal), start=t.start if causal else None):
             qs, ds = q[b, h, s], do[b, h, s]
             p = tw.exp(tw.dot(kt, qs.T) * scale - lse[b, h, s][None, :])
             if causal:

@@ -85,6 +85,9 @@ TALL_PRICE = 140
 """Rows and chained columns of a tile for three warpgroups, where the second product's result has so few columns that
 each holds its share in 160 registers a thread; the time of such a tile in percent of one of 128 rows (attention
 with heads of 64, 4 x 16 x 4096, H200: 485 TFLOP/s against 445; with 128 columns instead of 112 registers spill)."""
+TALL_EVEN_COLUMNS = 96
+"""The same where streams get longer with the program, as under a causal mask: two steps are as long as the tile is tall,
+so that the mask's edge lies in two of them (heads of 64, 32 of 4,096 keys, batch 4, H200: 651 us; with 112 columns 673)."""
 
 
 PIPELINED_COLUMNS = 256
@@ -96,10 +99,10 @@ AWAITED_PRICE = 141
 a warpgroup's sums and product leave registers for no more, and three take turns as two do (e4m3 with scales of blocks,
 8192^3, H200: 1253 TFLOP/s against 1175)."""
 
-TALL_STEPS = 40
-"""Steps of the longest program, where programs have different numbers of them, from which tall tiles are faster: more
-steps of theirs ask for elements (causal attention, heads of 64, H200: of 4,096 keys 1.01 of the time of 128 rows, of
-5,121, 8,192 and 16,384 0.90, 0.96 and 0.89)."""
+TALL_STEPS = 24
+"""Steps of the longest program, where programs have different numbers of them, from which tall tiles are faster: a larger
+share of theirs is masked (causal attention, heads of 64, H200: of 2,048 keys 1.00 of the time of 128 rows, of 3,072,
+4,096, 5,121, 8,192 and 16,384 0.93, 0.96, 0.86, 0.93 and 0.87)."""
 
 
 @dataclass(frozen=True)
@@ -296,7 +299,8 @@ def _tall(
     narrow = len(dots) == 2 and tile.tile_type(dots[-1].result).shape[1] <= TALL_COLUMNS
     if not narrow or not sized.chained:
         return
-    tall = {**choices[0], **dict.fromkeys(sized.rows, TALL[0]), **dict.fromkeys(sized.chained, TALL[1])}
+    columns = TALL[1] if lengthening(kernel) is None else TALL_EVEN_COLUMNS
+    tall = {**choices[0], **dict.fromkeys(sized.rows, TALL[0]), **dict.fromkeys(sized.chained, columns)}
     less = _waves(trace(tall), (1, 1), target) * TALL_PRICE <= _waves(kernel, (1, 1), target) * 100
     many = _many_steps(kernel)
     if many is not None:
