@@ -2,10 +2,7 @@
 
 The width of a head is fixed when the kernel is written: it sizes the registers."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
@@ -15,16 +12,16 @@ def forward(width: int, numerics: str = "accurate") -> tw.Kernel:
 
     @tw.kernel(numerics=numerics)
     def attention(
-        q: tw.Tensor["B", "H", "S", width],
-        k: tw.Tensor["B", "G", "T", width],
-        v: tw.Tensor["B", "G", "T", width],
-        o: tw.Tensor["B", "H", "S", width],
+        q: Annotated[tw.Tensor, "B", "H", "S", width],
+        k: Annotated[tw.Tensor, "B", "G", "T", width],
+        v: Annotated[tw.Tensor, "B", "G", "T", width],
+        o: Annotated[tw.Tensor, "B", "H", "S", width],
         *,
-        scale: tw.f32,
+        scale: Annotated[float, tw.f32],
         causal: bool = False,
         group: int = 1,
-        bq=tw.auto,
-        bk=tw.auto,
+        bq: int = tw.auto,
+        bk: int = tw.auto,
     ):
         b, h, s = tw.grid(q, (None, None, bq))
         qt = q[b, h, s]

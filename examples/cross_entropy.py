@@ -1,15 +1,19 @@
 """Cross-entropy over rows of logits, forward: -log softmax(x)[target]."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
 
 @tw.kernel
-def cross_entropy(x: tw.Tensor["M", "N"], target: tw.Tensor["M"], loss: tw.Tensor["M"], *, bm=tw.auto, bn=tw.auto):
+def cross_entropy(
+    x: Annotated[tw.Tensor, "M", "N"],
+    target: Annotated[tw.Tensor, "M"],
+    loss: Annotated[tw.Tensor, "M"],
+    *,
+    bm: int = tw.auto,
+    bn: int = tw.auto,
+):
     m = tw.grid(loss, bm)
     wanted = target[m].to(tw.i32)
     top = tw.full(m, -tw.inf, tw.f32)

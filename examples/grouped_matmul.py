@@ -4,24 +4,21 @@ that of the dense product, over a grid of the groups' tiles.
 Group g has the rows offsets[g] .. offsets[g + 1]; empty groups do nothing, rows in no group become 0. Offsets that do
 not ascend from 0 to at most as many rows as there are keep the whole launch from storing, and are reported (RUN023)."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
 
 @tw.kernel
 def grouped_matmul(
-    offsets: tw.Offsets["G + 1"],
-    a: tw.Tensor["M", "K"],
-    b: tw.Tensor["G", "N", "K"],
-    c: tw.Tensor["M", "N"],
+    offsets: Annotated[tw.Offsets, "G + 1"],
+    a: Annotated[tw.Tensor, "M", "K"],
+    b: Annotated[tw.Tensor, "G", "N", "K"],
+    c: Annotated[tw.Tensor, "M", "N"],
     *,
-    bm=tw.auto,
-    bn=tw.auto,
-    bk=64,
+    bm: int = tw.auto,
+    bn: int = tw.auto,
+    bk: int = 64,
 ):
     g, m, n = tw.ragged_grid(offsets, c.shape, (bm, bn))
     acc = tw.zeros((m, n), tw.f32)

@@ -1,15 +1,14 @@
 """Histograms of integer keys: counters in shared memory, then one addition to memory for each program and bin."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
 
 @tw.kernel
-def histogram(keys: tw.Tensor["N"], counts: tw.Tensor[256], *, share=65536, bn=8192):
+def histogram(
+    keys: Annotated[tw.Tensor, "N"], counts: Annotated[tw.Tensor, 256], *, share: int = 65536, bn: int = 8192
+):
     """counts += torch.bincount(keys, minlength=256), of the keys from 0 to 255; ``share`` of them are one program's."""
     p = tw.grid((keys.shape[0] + share - 1) // share, None)
     found = tw.zeros((tw.axis(256),), tw.i32)
@@ -19,7 +18,9 @@ def histogram(keys: tw.Tensor["N"], counts: tw.Tensor[256], *, share=65536, bn=8
 
 
 @tw.kernel
-def many_bins(keys: tw.Tensor["N"], counts: tw.Tensor[2, 32768], *, share=1 << 21, bn=8192):
+def many_bins(
+    keys: Annotated[tw.Tensor, "N"], counts: Annotated[tw.Tensor, 2, 32768], *, share: int = 1 << 21, bn: int = 8192
+):
     """The same of 65536 bins, more than shared memory has counters for: each half has programs of its own."""
     half, p = tw.grid((2, (keys.shape[0] + share - 1) // share), (None, None))
     found = tw.zeros((tw.axis(32768),), tw.i32)
@@ -29,7 +30,7 @@ def many_bins(keys: tw.Tensor["N"], counts: tw.Tensor[2, 32768], *, share=1 << 2
 
 
 @tw.kernel
-def by_row(x: tw.Tensor["M", "N"], counts: tw.Tensor["M", 16], *, bn=1024):
+def by_row(x: Annotated[tw.Tensor, "M", "N"], counts: Annotated[tw.Tensor, "M", 16], *, bn: int = 1024):
     """A histogram of each row, which may be long."""
     m = tw.grid(x.shape[0], None)
     found = tw.zeros((tw.axis(16),), tw.i32)

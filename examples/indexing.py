@@ -1,30 +1,48 @@
 """Computed and loaded coordinates: rows of a table, sums by index, a convolution, rotary embedding, labels, rows that
 are stored where an index says, groups of rows."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
 
 @tw.kernel
-def embedding(index: tw.Tensor["T"], table: tw.Tensor["V", "D"], y: tw.Tensor["T", "D"], *, bt=tw.auto, bd=tw.auto):
+def embedding(
+    index: Annotated[tw.Tensor, "T"],
+    table: Annotated[tw.Tensor, "V", "D"],
+    y: Annotated[tw.Tensor, "T", "D"],
+    *,
+    bt: int = tw.auto,
+    bd: int = tw.auto,
+):
     """y = table[index]; rows of indices outside the table are 0."""
     t, d = tw.grid(y, (bt, bd))
     y[t, d] = table[index[t], d]
 
 
 @tw.kernel
-def index_add(index: tw.Tensor["T"], x: tw.Tensor["T", "D"], y: tw.Tensor["V", "D"], *, bt=tw.auto, bd=tw.auto):
+def index_add(
+    index: Annotated[tw.Tensor, "T"],
+    x: Annotated[tw.Tensor, "T", "D"],
+    y: Annotated[tw.Tensor, "V", "D"],
+    *,
+    bt: int = tw.auto,
+    bd: int = tw.auto,
+):
     """y.index_add_(0, index, x), the gradient of an embedding: indices may repeat, those outside add nothing."""
     t, d = tw.grid(x, (bt, bd))
     tw.reduce_add(y, (index[t], d), x[t, d])
 
 
 @tw.kernel
-def causal_conv1d(x: tw.Tensor["T", "D"], w: tw.Tensor[4, "D"], y: tw.Tensor["T", "D"], *, bt=tw.auto, bd=tw.auto):
+def causal_conv1d(
+    x: Annotated[tw.Tensor, "T", "D"],
+    w: Annotated[tw.Tensor, 4, "D"],
+    y: Annotated[tw.Tensor, "T", "D"],
+    *,
+    bt: int = tw.auto,
+    bd: int = tw.auto,
+):
     """y[t] = sum over j of w[j] * x[t - j]: steps before the first count as nothing."""
     t, d = tw.grid(y, (bt, bd))
     total = tw.zeros((t, d), tw.f32)
@@ -35,12 +53,12 @@ def causal_conv1d(x: tw.Tensor["T", "D"], w: tw.Tensor[4, "D"], y: tw.Tensor["T"
 
 @tw.kernel
 def rotate_halves(
-    x: tw.Tensor["T", "H", 128],
-    cos: tw.Tensor["T", 64],
-    sin: tw.Tensor["T", 64],
-    y: tw.Tensor["T", "H", 128],
+    x: Annotated[tw.Tensor, "T", "H", 128],
+    cos: Annotated[tw.Tensor, "T", 64],
+    sin: Annotated[tw.Tensor, "T", 64],
+    y: Annotated[tw.Tensor, "T", "H", 128],
     *,
-    bt=tw.auto,
+    bt: int = tw.auto,
 ):
     """Rotary embedding of the halves of a head, from tables of angles."""
     t, h = tw.grid((x.shape[0], x.shape[1]), (bt, None))
@@ -50,7 +68,13 @@ def rotate_halves(
 
 
 @tw.kernel
-def label_loss(logits: tw.Tensor["M", "N"], label: tw.Tensor["M"], loss: tw.Tensor["M"], *, bm=tw.auto):
+def label_loss(
+    logits: Annotated[tw.Tensor, "M", "N"],
+    label: Annotated[tw.Tensor, "M"],
+    loss: Annotated[tw.Tensor, "M"],
+    *,
+    bm: int = tw.auto,
+):
     """Cross-entropy by label; a label outside the row, -100 say, has a loss of 0."""
     m = tw.grid(loss, bm)
     n = tw.axis(logits.shape[1], upto=65536)
@@ -62,7 +86,11 @@ def label_loss(logits: tw.Tensor["M", "N"], label: tw.Tensor["M"], loss: tw.Tens
 
 @tw.kernel
 def append_to_pages(
-    slots: tw.Unique["T"], k: tw.Tensor["T", "H", 128], pool: tw.Tensor["P", 64, "H", 128], *, bt=tw.auto
+    slots: Annotated[tw.Unique, "T"],
+    k: Annotated[tw.Tensor, "T", "H", 128],
+    pool: Annotated[tw.Tensor, "P", 64, "H", 128],
+    *,
+    bt: int = tw.auto,
 ):
     """Keys of new tokens to their slots of a paged cache, a page and a place in it; a slot of -1 is stored nowhere."""
     t, h = tw.grid(k, (bt, None))
@@ -72,7 +100,12 @@ def append_to_pages(
 
 @tw.kernel
 def grouped_rmsnorm(
-    offsets: tw.Offsets["G + 1"], x: tw.Tensor["T", "D"], w: tw.Tensor["G", "D"], y: tw.Tensor["T", "D"], *, bt=4
+    offsets: Annotated[tw.Offsets, "G + 1"],
+    x: Annotated[tw.Tensor, "T", "D"],
+    w: Annotated[tw.Tensor, "G", "D"],
+    y: Annotated[tw.Tensor, "T", "D"],
+    *,
+    bt: int = 4,
 ):
     """RMS norm of rows, with weights of their group: rows offsets[g] to offsets[g + 1]; rows in no group are 0."""
     g, t = tw.ragged_grid(offsets, x.shape[0], bt)

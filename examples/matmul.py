@@ -1,15 +1,20 @@
 """C = A B^T: both operands stored with k contiguous, accumulated in f32."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
 
 @tw.kernel
-def matmul(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto, bk=64):
+def matmul(
+    a: Annotated[tw.Tensor, "M", "K"],
+    b: Annotated[tw.Tensor, "N", "K"],
+    c: Annotated[tw.Tensor, "M", "N"],
+    *,
+    bm: int = tw.auto,
+    bn: int = tw.auto,
+    bk: int = 64,
+):
     m, n = tw.grid(c, (bm, bn))
     acc = tw.zeros((m, n), tw.f32)
     for k in tw.stream(a.shape[1], bk):

@@ -1,21 +1,18 @@
 """RMSNorm, LayerNorm, and RMSNorm fused with the residual that precedes it."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
 
 @tw.kernel(numerics="fast")
 def rms_norm(
-    x: tw.Tensor["M", "N"],
-    w: tw.Tensor["N"],
-    y: tw.Tensor["M", "N"],
+    x: Annotated[tw.Tensor, "M", "N"],
+    w: Annotated[tw.Tensor, "N"],
+    y: Annotated[tw.Tensor, "M", "N"],
     *,
-    eps: tw.f32 = 1e-6,
-    bm=tw.auto,
+    eps: Annotated[float, tw.f32] = 1e-6,
+    bm: int = tw.auto,
     upto: int = 16384,
 ):
     m = tw.grid(x.shape[0], bm)
@@ -27,13 +24,13 @@ def rms_norm(
 
 @tw.kernel(numerics="fast")
 def layer_norm(
-    x: tw.Tensor["M", "N"],
-    w: tw.Tensor["N"],
-    b: tw.Tensor["N"],
-    y: tw.Tensor["M", "N"],
+    x: Annotated[tw.Tensor, "M", "N"],
+    w: Annotated[tw.Tensor, "N"],
+    b: Annotated[tw.Tensor, "N"],
+    y: Annotated[tw.Tensor, "M", "N"],
     *,
-    eps: tw.f32 = 1e-5,
-    bm=tw.auto,
+    eps: Annotated[float, tw.f32] = 1e-5,
+    bm: int = tw.auto,
     upto: int = 16384,
 ):
     m = tw.grid(x.shape[0], bm)
@@ -46,14 +43,14 @@ def layer_norm(
 
 @tw.kernel(numerics="fast")
 def residual_rms_norm(
-    x: tw.Tensor["M", "N"],
-    residual: tw.Tensor["M", "N"],
-    w: tw.Tensor["N"],
-    total: tw.Tensor["M", "N"],
-    y: tw.Tensor["M", "N"],
+    x: Annotated[tw.Tensor, "M", "N"],
+    residual: Annotated[tw.Tensor, "M", "N"],
+    w: Annotated[tw.Tensor, "N"],
+    total: Annotated[tw.Tensor, "M", "N"],
+    y: Annotated[tw.Tensor, "M", "N"],
     *,
-    eps: tw.f32 = 1e-6,
-    bm=tw.auto,
+    eps: Annotated[float, tw.f32] = 1e-6,
+    bm: int = tw.auto,
     upto: int = 16384,
 ):
     m = tw.grid(x.shape[0], bm)

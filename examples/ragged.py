@@ -2,25 +2,22 @@
 
 What memory holds beyond a length takes no part, NaN neither: the rows of an unused cache need not be cleared."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
 
 @tw.kernel
 def attention_over_lengths(
-    lengths: tw.Tensor["B"],
-    q: tw.Tensor["B", "M", 128],
-    k: tw.Tensor["B", "T", 128],
-    v: tw.Tensor["B", "T", 128],
-    o: tw.Tensor["B", "M", 128],
+    lengths: Annotated[tw.Tensor, "B"],
+    q: Annotated[tw.Tensor, "B", "M", 128],
+    k: Annotated[tw.Tensor, "B", "T", 128],
+    v: Annotated[tw.Tensor, "B", "T", 128],
+    o: Annotated[tw.Tensor, "B", "M", 128],
     *,
-    scale: tw.f32,
-    bq=tw.auto,
-    bk=tw.auto,
+    scale: Annotated[float, tw.f32],
+    bq: int = tw.auto,
+    bk: int = tw.auto,
 ):
     """Queries of a sequence (the heads of a group, say) over as many keys of a cache as it has; none gives zeros."""
     b, m = tw.grid(q, (None, bq))
@@ -40,14 +37,14 @@ def attention_over_lengths(
 
 @tw.kernel
 def grouped_weight_gradient(
-    offsets: tw.Tensor["E"],
-    x: tw.Tensor["T", "M"],
-    y: tw.Tensor["T", "N"],
-    w: tw.Tensor["G", "M", "N"],
+    offsets: Annotated[tw.Tensor, "E"],
+    x: Annotated[tw.Tensor, "T", "M"],
+    y: Annotated[tw.Tensor, "T", "N"],
+    w: Annotated[tw.Tensor, "G", "M", "N"],
     *,
-    bm=tw.auto,
-    bn=tw.auto,
-    bk=64,
+    bm: int = tw.auto,
+    bn: int = tw.auto,
+    bk: int = 64,
 ):
     """w[g] = x[rows].T @ y[rows] for the rows offsets[g] .. offsets[g + 1]; a group of no rows gives zeros."""
     g, m, n = tw.grid(w, (None, bm, bn))

@@ -1,15 +1,16 @@
 """Reductions over rows and columns of a matrix: sum, max, argmax."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
+Matrix = Annotated[tw.Tensor, "M", "N"]
+Rows = Annotated[tw.Tensor, "M"]
+Columns = Annotated[tw.Tensor, "N"]
+
 
 @tw.kernel
-def row_sum(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bm=tw.auto, bn=tw.auto):
+def row_sum(x: Matrix, y: Rows, *, bm: int = tw.auto, bn: int = tw.auto):
     m = tw.grid(y, bm)
     total = tw.zeros(m, tw.f32)
     for n in tw.stream(x.shape[1], bn):
@@ -18,7 +19,7 @@ def row_sum(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bm=tw.auto, bn=tw.auto
 
 
 @tw.kernel
-def row_max(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bm=tw.auto, bn=tw.auto):
+def row_max(x: Matrix, y: Rows, *, bm: int = tw.auto, bn: int = tw.auto):
     m = tw.grid(y, bm)
     top = tw.full(m, -tw.inf, tw.f32)
     for n in tw.stream(x.shape[1], bn):
@@ -27,7 +28,7 @@ def row_max(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bm=tw.auto, bn=tw.auto
 
 
 @tw.kernel
-def column_sum(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm=tw.auto, bn=tw.auto):
+def column_sum(x: Matrix, y: Columns, *, bm: int = tw.auto, bn: int = tw.auto):
     n = tw.grid(y, bn)
     total = tw.zeros(n, tw.f32)
     for m in tw.stream(x.shape[0], bm):
@@ -36,7 +37,7 @@ def column_sum(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm=tw.auto, bn=tw.a
 
 
 @tw.kernel
-def column_max(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm=tw.auto, bn=tw.auto):
+def column_max(x: Matrix, y: Columns, *, bm: int = tw.auto, bn: int = tw.auto):
     n = tw.grid(y, bn)
     top = tw.full(n, -tw.inf, tw.f32)
     for m in tw.stream(x.shape[0], bm):
@@ -45,7 +46,7 @@ def column_max(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm=tw.auto, bn=tw.a
 
 
 @tw.kernel
-def argmax(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bm=tw.auto, bn=tw.auto):
+def argmax(x: Matrix, y: Rows, *, bm: int = tw.auto, bn: int = tw.auto):
     """The first of equals, the first NaN if there is one."""
     m = tw.grid(y, bm)
     top = tw.full(m, -tw.inf, tw.f32)

@@ -1,22 +1,19 @@
 """Rotary embedding over heads whose halves are an axis of their own: x of (tokens, heads, 2, half)."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
 
 @tw.kernel
 def rotary(
-    x: tw.Tensor["T", "H", 2, "D"],
-    cos: tw.Tensor["T", "D"],
-    sin: tw.Tensor["T", "D"],
-    y: tw.Tensor["T", "H", 2, "D"],
+    x: Annotated[tw.Tensor, "T", "H", 2, "D"],
+    cos: Annotated[tw.Tensor, "T", "D"],
+    sin: Annotated[tw.Tensor, "T", "D"],
+    y: Annotated[tw.Tensor, "T", "H", 2, "D"],
     *,
-    bt=tw.auto,
-    bd=tw.auto,
+    bt: int = tw.auto,
+    bd: int = tw.auto,
 ):
     t, h, d = tw.grid((x.shape[0], x.shape[1], x.shape[3]), (bt, None, bd))
     first, second = x[t, h, 0, d].to(tw.f32), x[t, h, 1, d].to(tw.f32)

@@ -1,17 +1,17 @@
 """Scans: running sums of long rows, a selective scan, sums by segment, ranks within bins, elements packed together."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
 LOG2_E = 1.4426950408889634
+Pair = tuple[tw.Tile, tw.Tile]
 
 
 @tw.kernel
-def running_sums(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+def running_sums(
+    x: Annotated[tw.Tensor, "M", "N"], y: Annotated[tw.Tensor, "M", "N"], *, bm: int = tw.auto, bn: int = tw.auto
+):
     """y = x.cumsum(1), over rows of any length."""
     m = tw.grid(x.shape[0], bm)
     total = tw.zeros((m,), tw.f32)
@@ -19,7 +19,7 @@ def running_sums(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, 
         y[m, n] = tw.cumsum(x[m, n], 1, carry=total)
 
 
-def step(before, here):
+def step(before: Pair, here: Pair) -> Pair:
     """h = a * h + b: maps that are applied one after the other."""
     (a, b), (c, d) = before, here
     return a * c, b * c + d
@@ -27,15 +27,15 @@ def step(before, here):
 
 @tw.kernel(numerics="fast")
 def selective_scan(
-    x: tw.Tensor["T", "D"],
-    dt: tw.Tensor["T", "D"],
-    a: tw.Tensor["D", 16],
-    b: tw.Tensor["T", 16],
-    c: tw.Tensor["T", 16],
-    y: tw.Tensor["T", "D"],
+    x: Annotated[tw.Tensor, "T", "D"],
+    dt: Annotated[tw.Tensor, "T", "D"],
+    a: Annotated[tw.Tensor, "D", 16],
+    b: Annotated[tw.Tensor, "T", 16],
+    c: Annotated[tw.Tensor, "T", 16],
+    y: Annotated[tw.Tensor, "T", "D"],
     *,
-    bd=8,
-    bt=32,
+    bd: int = 8,
+    bt: int = 32,
 ):
     """Mamba's recurrence: h[t] = exp(dt * a) * h[t - 1] + dt * x * b, y[t] = sum of c * h[t] over its 16 states."""
     d = tw.grid(x.shape[1], bd)
@@ -51,10 +51,10 @@ def selective_scan(
 
 
 @tw.kernel
-def segment_sums(x: tw.Tensor["N"], begins: tw.Tensor["N"], y: tw.Tensor["N"]):
+def segment_sums(x: Annotated[tw.Tensor, "N"], begins: Annotated[tw.Tensor, "N"], y: Annotated[tw.Tensor, "N"]):
     """Running sums that begin again where ``begins`` is true."""
 
-    def add(before, here):
+    def add(before: Pair, here: Pair) -> Pair:
         (begun, total), (begins, x) = before, here
         return begun | begins, tw.where(begins, x, total + x)
 
@@ -64,7 +64,7 @@ def segment_sums(x: tw.Tensor["N"], begins: tw.Tensor["N"], y: tw.Tensor["N"]):
 
 
 @tw.kernel
-def rank_in_bin(bins: tw.Tensor["T"], rank: tw.Tensor["T"], counts: tw.Tensor[8]):
+def rank_in_bin(bins: Annotated[tw.Tensor, "T"], rank: Annotated[tw.Tensor, "T"], counts: Annotated[tw.Tensor, 8]):
     """How many earlier elements are in the same of 8 bins (tokens of an expert, say), and how many each has."""
     e = tw.axis(8)
     seen = tw.zeros((e,), tw.i32)
@@ -76,7 +76,7 @@ def rank_in_bin(bins: tw.Tensor["T"], rank: tw.Tensor["T"], counts: tw.Tensor[8]
 
 
 @tw.kernel
-def pack(x: tw.Tensor["T"], y: tw.Tensor["T"], count: tw.Tensor[1]):
+def pack(x: Annotated[tw.Tensor, "T"], y: Annotated[tw.Tensor, "T"], count: Annotated[tw.Tensor, 1]):
     """The positive elements side by side at the front of y, which is 0 behind them."""
     place = tw.zeros((), tw.i64)
     for t in tw.stream(x.shape[0], 1024):

@@ -1,15 +1,14 @@
 """Row softmax: a whole row in one tile, and a row streamed in two passes."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
+Matrix = Annotated[tw.Tensor, "M", "N"]
+
 
 @tw.kernel(numerics="fast")
-def softmax(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, upto: int = 65536):
+def softmax(x: Matrix, y: Matrix, *, bm: int = tw.auto, upto: int = 65536):
     m = tw.grid(x.shape[0], bm)
     n = tw.axis(x.shape[1], upto=upto)
     row = x[m, n].to(tw.f32)
@@ -18,7 +17,7 @@ def softmax(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, upto:
 
 
 @tw.kernel(numerics="fast")
-def softmax_streamed(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+def softmax_streamed(x: Matrix, y: Matrix, *, bm: int = tw.auto, bn: int = tw.auto):
     m = tw.grid(x.shape[0], bm)
     top = tw.full(m, -tw.inf, tw.f32)
     total = tw.zeros(m, tw.f32)

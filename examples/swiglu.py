@@ -1,15 +1,14 @@
 """SwiGLU: the product of a gate through SiLU and a linear part."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
+Matrix = Annotated[tw.Tensor, "M", "N"]
+
 
 @tw.kernel
-def swiglu(gate: tw.Tensor["M", "N"], up: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+def swiglu(gate: Matrix, up: Matrix, y: Matrix, *, bm: int = tw.auto, bn: int = tw.auto):
     m, n = tw.grid(y, (bm, bn))
     g = gate[m, n].to(tw.f32)
     y[m, n] = g * tw.sigmoid(g) * up[m, n].to(tw.f32)

@@ -1,15 +1,19 @@
 """Sorts: a router that sends each token to its 8 best experts, rows in order, the median of each row."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
 
 @tw.kernel
-def topk(x: tw.Tensor["T", "E"], values: tw.Tensor["T", 8], places: tw.Tensor["T", 8], *, bt=tw.auto, most=256):
+def topk(
+    x: Annotated[tw.Tensor, "T", "E"],
+    values: Annotated[tw.Tensor, "T", 8],
+    places: Annotated[tw.Tensor, "T", 8],
+    *,
+    bt: int = tw.auto,
+    most: int = 256,
+):
     """values, places = torch.topk(x, 8)."""
     t = tw.grid(x.shape[0], bt)
     e = tw.axis(x.shape[1], upto=most)
@@ -17,7 +21,14 @@ def topk(x: tw.Tensor["T", "E"], values: tw.Tensor["T", 8], places: tw.Tensor["T
 
 
 @tw.kernel
-def route(logits: tw.Tensor["T", "E"], weight: tw.Tensor["T", 8], expert: tw.Tensor["T", 8], *, bt=tw.auto, most=256):
+def route(
+    logits: Annotated[tw.Tensor, "T", "E"],
+    weight: Annotated[tw.Tensor, "T", 8],
+    expert: Annotated[tw.Tensor, "T", 8],
+    *,
+    bt: int = tw.auto,
+    most: int = 256,
+):
     """The 8 experts of each token, weighed by the softmax over all, so that their weights add up to 1."""
     t = tw.grid(logits.shape[0], bt)
     e = tw.axis(logits.shape[1], upto=most)
@@ -28,7 +39,14 @@ def route(logits: tw.Tensor["T", "E"], weight: tw.Tensor["T", 8], expert: tw.Ten
 
 
 @tw.kernel
-def sort_rows(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], order: tw.Tensor["M", "N"], *, bm=tw.auto, most=1024):
+def sort_rows(
+    x: Annotated[tw.Tensor, "M", "N"],
+    y: Annotated[tw.Tensor, "M", "N"],
+    order: Annotated[tw.Tensor, "M", "N"],
+    *,
+    bm: int = tw.auto,
+    most: int = 1024,
+):
     """y, order = torch.sort(x, stable=True)."""
     m = tw.grid(x.shape[0], bm)
     n = tw.axis(x.shape[1], upto=most)
@@ -36,7 +54,7 @@ def sort_rows(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], order: tw.Tensor["
 
 
 @tw.kernel
-def median(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bm=tw.auto, most=1024):
+def median(x: Annotated[tw.Tensor, "M", "N"], y: Annotated[tw.Tensor, "M"], *, bm: int = tw.auto, most: int = 1024):
     """The lower median of each row, as torch.median gives."""
     m = tw.grid(x.shape[0], bm)
     n = tw.axis(x.shape[1], upto=most)

@@ -5,10 +5,7 @@ k_offsets[b + 1] of ``k`` and ``v``; nothing is padded. Causal attention is alig
 FlashAttention has it: its last query sees all keys. A query that sees none has a result of zeros, and -inf for ``lse``.
 ``tilewright.ops.varlen_attention`` is the same as an operator of PyTorch."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 
@@ -18,20 +15,20 @@ def forward(width: int, numerics: str = "accurate") -> tw.Kernel:
 
     @tw.kernel(numerics=numerics)
     def varlen_attention(
-        q_offsets: tw.Offsets["B + 1"],
-        k_offsets: tw.Offsets["B + 1"],
-        q: tw.Tensor["M", "H", width],
-        k: tw.Tensor["N", "G", width],
-        v: tw.Tensor["N", "G", width],
-        o: tw.Tensor["M", "H", width],
-        lse: tw.Tensor["H", "M"] | None = None,
+        q_offsets: Annotated[tw.Offsets, "B + 1"],
+        k_offsets: Annotated[tw.Offsets, "B + 1"],
+        q: Annotated[tw.Tensor, "M", "H", width],
+        k: Annotated[tw.Tensor, "N", "G", width],
+        v: Annotated[tw.Tensor, "N", "G", width],
+        o: Annotated[tw.Tensor, "M", "H", width],
+        lse: Annotated[tw.Tensor, "H", "M"] | None = None,
         *,
-        scale: tw.f32,
+        scale: Annotated[float, tw.f32],
         causal: bool = False,
         window: int | None = None,
         group: int = 1,
-        bq=tw.auto,
-        bk=tw.auto,
+        bq: int = tw.auto,
+        bk: int = tw.auto,
     ):
         b, s, h = tw.ragged_grid(q_offsets, (q.shape[0], q.shape[1]), (bq, None))
         qt = q[s, h]

@@ -7,8 +7,8 @@ import inspect
 import keyword
 from collections.abc import Callable, Collection
 from dataclasses import dataclass, replace
-from types import FrameType
-from typing import Any, TypeAlias, TypeGuard
+from types import FrameType, NoneType, UnionType
+from typing import Annotated, Any, TypeAlias, TypeGuard, Union, get_args, get_origin
 
 from tilewright.base.dtypes import DType, f32, i32, i64, u32
 from tilewright.diag import Location, shown
@@ -168,8 +168,22 @@ def _evaluated(annotation: object, names: _Names, where: Location) -> object:
         )
 
 
+def _plain(annotation: object) -> object:
+    """``Annotated[Tensor, "M", 128]`` as ``Tensor["M", 128]``, ``Annotated[float, f32]`` as ``f32``, with ``| None`` too:
+    what type checkers, which know no names of dimensions, accept."""
+    union = get_origin(annotation) in (Union, UnionType)
+    members = [m for m in (get_args(annotation) if union else (annotation,)) if m is not NoneType]
+    if len(members) != 1 or get_origin(members[0]) is not Annotated:
+        return annotation
+    of, *metadata = get_args(members[0])
+    if _is_tensor(of):
+        spec = of[tuple(metadata)]
+        return spec | None if union else spec
+    return metadata[0] if not union and len(metadata) == 1 and isinstance(metadata[0], DType) else annotation
+
+
 def _read(parameter: inspect.Parameter, where: Location) -> Param:
-    annotation: Any = parameter.annotation
+    annotation: Any = _plain(parameter.annotation)
     name, default = parameter.name, parameter.default
     missing = default is inspect.Parameter.empty
     if parameter.kind in (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD):
