@@ -59,6 +59,14 @@ def test_a_kernel_writes_what_it_computes() -> None:
     assert (out == np.arange(64) ** 2 + 7).all()
 
 
+def test_bytes_of_a_load_that_are_not_used_may_be_anything() -> None:
+    load = "ld.shared.v2.b32 {%r3, %r4}, [s]; add.u32 %r3, %r3, %r4; st.global.b32 [%rd2], %r3; ret;"
+    stored = f"{TID} mov.b32 %r1, 5; mov.b32 %r2, 6; st.shared.v2.b32 [s], {{%r1, %r2}}; bar.sync 0;"
+    for mask, right in (("0xff", True), ("0x0f", False), ("0x7f", False)):
+        _, out = execute(f'{stored} .pragma "used_bytes_mask {mask}"; {load}')
+        assert (out == 11).all() == right
+
+
 def test_a_limit_of_steps_is_reached_or_not() -> None:
     """At a barrier, in a loop, behind the last step: a launch ends, or has the one fault that it did not."""
     body = f"""{TID} mov.b32 %r1, 0; loop: add.u32 %r1, %r1, 1; bar.sync 0; setp.lt.u32 %p1, %r1, 3; @%p1 bra loop;

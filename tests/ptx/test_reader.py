@@ -99,6 +99,14 @@ def test_guards_labels_and_lines() -> None:
     assert k.registers["%p1"] == "pred"
 
 
+def test_bytes_of_a_load_that_are_used() -> None:
+    load = "ld.global.v2.b32 {%r1, %r2}, [%rd1];"
+    k = entry(f'.pragma "nounroll", "used_bytes_mask 0xf7";\n{load}\n.pragma "used_bytes_mask 15";\n{load}\n{load}')
+    assert [p.text for p in k.pragmas] == ["nounroll", "used_bytes_mask 0xf7", "used_bytes_mask 15"]
+    assert [i.used_bytes for i in k.body] == [0xF7, 15, None]
+    assert [[i.defines(k, 4) for k in (0, 1)] for i in k.body] == [[False, True], [True, False], [True, True]]
+
+
 def test_scopes_rename_what_they_declare() -> None:
     wait = "{ .reg .pred p; .reg .b32 %r1; WAIT: mov.b32 %r1, 1; @p bra WAIT; }\n"
     k = entry(f"mov.b32 %r1, 0; {wait}{wait} mov.b32 %r1, 0; /* comment ; */ // another ;")

@@ -37,6 +37,8 @@ CASES = [
     (SUM, r"\.target sm_90a", ".target sm_80"),
     (SUM, r"\.global \.align 16 \.b8 no_elements\[16\][^;]*;", ".extern .global .align 16 .b8 no_elements[16];"),
     (SUM, r"(\n\s*ld\.global)", r'\n\t.pragma "used_bytes_mask 0x1";\1'),
+    (SUM, r"(\n\s*ld\.global)", r'\n\t.pragma "nounroll", "used_bytes_mask 0xfff0";\1'),
+    (SUM, r"(\n\s*st\.global)", r'\n\t.pragma "used_bytes_mask 0xffff";\1'),
     # what a parameter holds, and where it lies
     (SUM, r"ld.param.u64 (\s*%rd\d+), \[(\w+)\]", r"mov.u64 \1, \2"),
     # arithmetic
@@ -74,6 +76,7 @@ def test_a_modifier_or_declaration_is_not_overlooked(example: tuple[str, str, st
         (SUM, r"ld.global.nc", "ld.weak.global"),
         (SUM, r"ld.global.nc", "ld"),
         (SUM, r"st.global", "st.weak.global"),
+        (SUM, r"(\n\s*ld\.global)", r'\n\t.pragma "used_bytes_mask 0xffff";\1'),
         (PRODUCT, r"mbarrier.try_wait", "mbarrier.test_wait"),
         (PRODUCT, r"bar.sync", "barrier.sync.aligned"),
     ],

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from functools import reduce
 from itertools import islice
+from operator import and_
 
 from tilewright.ptx.constants import constant, signed
 from tilewright.ptx.declarations import number, variables
@@ -33,6 +36,7 @@ from tilewright.ptx.tokens import NAME, NUMBER, Tokens
 
 _DEEPEST = 64
 _LISTS = (".branchtargets", ".calltargets")
+_USED_BYTES = re.compile(r"used_bytes_mask (\d+|0x[0-9a-fA-F]+)")
 
 
 class BodyReader:
@@ -137,7 +141,8 @@ class BodyReader:
             return self._source_line(at)
         if token == ".pragma":
             end = self._end(at)
-            self.pragmas.append(Pragma(len(self.instructions), self.tokens.text[at + 1].strip('"')))
+            texts = (text.strip('"') for text in self.tokens.text[at + 1 : end] if text != ",")
+            self.pragmas += [Pragma(len(self.instructions), text) for text in texts]
             return end + 1
         if token.partition("::")[0] in (".shared", ".local", ".param", ".global", ".const"):
             return self._variables(at)
@@ -223,9 +228,17 @@ class BodyReader:
             opcode = self._opcode(at)
         operands, at = self._operands(at + 1, ";")
         self.instructions.append(
-            Instruction(len(self.instructions), opcode[0], opcode[1], operands, guard, self._location, line)
+            Instruction(
+                len(self.instructions), opcode[0], opcode[1], operands, guard, self._location, line, self._used_bytes()
+            )
         )
         return at
+
+    def _used_bytes(self) -> int | None:
+        """What pragmas before this instruction say of the bytes that it loads."""
+        here = [p.text for p in self.pragmas if p.index == len(self.instructions)] if self.pragmas else []
+        masks = [int(mask.group(1), 0) for text in here if (mask := _USED_BYTES.fullmatch(text)) is not None]
+        return reduce(and_, masks) if masks else None
 
     def _opcode(self, at: int) -> tuple[str, tuple[str, ...]]:
         token = self.tokens.text[at]

@@ -104,7 +104,8 @@ class Loc:
 class Instruction:
     """One instruction: ``opcode`` is the root (``ld``), ``modifiers`` the rest (``global``, ``v4``, ``b32``).
 
-    ``index`` counts from 0 in the body, ``line`` from 1 in the text.
+    ``index`` counts from 0 in the body, ``line`` from 1 in the text. ``used_bytes``: of a load behind the pragma
+    ``used_bytes_mask``, a bit for each byte whose value is used; others may be anything (PTX ISA 9.1, 11.5).
     """
 
     index: int
@@ -114,6 +115,12 @@ class Instruction:
     guard: Guard | None
     location: Loc | None
     line: int
+    used_bytes: int | None = None
+
+    def defines(self, element: int, size: int) -> bool:
+        """Whether a load gives every byte of an element of ``size`` bytes."""
+        wanted = (1 << size) - 1
+        return self.used_bytes is None or self.used_bytes >> (element * size) & wanted == wanted
 
     @property
     def name(self) -> str:

@@ -10,13 +10,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.artifact.schema import FloatScalar, IntScalar, KernelArg, TensorMapArg
-from tilewright.ptx.syntax import Entry, KernelParameter, Module
+from tilewright.ptx.syntax import Entry, KernelParameter, Module, Pragma
 from tilewright.transport import dialect as t
 
 _MAP_BYTES, _MAP_ALIGN_BYTES = 128, 64
 _POINTER_BYTES = 8
-_HARMLESS_PRAGMAS = frozenset(("nounroll",))
-"""Others say, for instance, which bytes of a load are used (PTX ISA 9.1, 11.5)."""
 
 
 def constants_of(module: Module) -> Mapping[str, bytes]:
@@ -40,7 +38,7 @@ def otherwise_declared(
         yield "another number of threads"
     elif given != wanted:
         yield f"directives {', '.join(f'{name} {values}' for name, values in given.items())}"
-    odd = {p.text for p in entry.pragmas} - _HARMLESS_PRAGMAS
+    odd = [p.text for p in entry.pragmas if not _is_read(entry, p)]
     if odd:
         yield f"pragma {min(odd)}"
     if len(arguments) != len(entry.parameters):
@@ -48,6 +46,15 @@ def otherwise_declared(
     for declared, argument in zip(entry.parameters, arguments, strict=False):
         if not _holds(declared, argument, scalar_bytes):
             yield f"parameter {declared.name} of {declared.bytes} bytes at multiples of {declared.align}"
+
+
+def _is_read(entry: Entry, pragma: Pragma) -> bool:
+    """It changes nothing, or says which bytes of the load behind it are used (PTX ISA 9.1, 11.5)."""
+    behind = entry.body[pragma.index] if pragma.index < len(entry.body) else None
+    of_a_load = behind is not None and behind.opcode == "ld" and "param" not in behind.modifiers
+    return pragma.text == "nounroll" or (
+        of_a_load and behind.used_bytes is not None and pragma.text.startswith("used_bytes_mask ")
+    )
 
 
 def _holds(declared: KernelParameter, argument: KernelArg, scalar_bytes: Mapping[str, int]) -> bool:

@@ -90,6 +90,8 @@ class Effects(State):
         found = self.spaces.load(_space(i), lanes, given[0], count, size)
         target = i.operands[0]
         names = target.items if isinstance(target, Vector) else (target,)
+        if i.used_bytes is not None:
+            found = [f if i.defines(k, size) else ~f for k, f in enumerate(found)]
         if is_signed(type):  # a register wider than the element takes its sign along
             return [f.view(unsigned(type)) for f in found]
         return found[: len(names)]

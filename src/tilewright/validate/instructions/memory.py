@@ -34,6 +34,7 @@ def _ld(machine: Instructions, i: Instruction) -> None:
         _loaded(machine, machine.values.add(address, machine.terms.const(address.width, k * size)), size, order)
         for k in range(len(targets))
     ]
+    words = [word if i.defines(k, size) else machine.values.undefined(8 * size) for k, word in enumerate(words)]
     _vector(machine, address, len(targets) * size)
     machine.used = NOTHING  # what the address rests on is proved of the load
     machine.arithmetic.needs.clear()
