@@ -1,6 +1,6 @@
-"""Parameters as type checkers accept them: ``Annotated[tw.Tensor, "M", 128]`` says what ``tw.Tensor["M", 128]`` does."""
+"""Parameters as type checkers accept them: ``Annotated[tw.Tensor, "M", 128]`` is ``tw.Tensor["M", 128]``."""
 
-# ruff: noqa: F821 - dimension names
+# ruff: noqa: F821, UP037 - dimension names
 
 from __future__ import annotations
 

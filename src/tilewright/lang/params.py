@@ -169,8 +169,8 @@ def _evaluated(annotation: object, names: _Names, where: Location) -> object:
 
 
 def _plain(annotation: object) -> object:
-    """``Annotated[Tensor, "M", 128]`` as ``Tensor["M", 128]``, ``Annotated[float, f32]`` as ``f32``, with ``| None`` too:
-    what type checkers, which know no names of dimensions, accept."""
+    """``Annotated[Tensor, "M", 128]`` as ``Tensor["M", 128]``, also with ``| None``, and ``Annotated[float, f32]`` as
+    ``f32``: what type checkers, which know no names of dimensions, accept."""
     union = get_origin(annotation) in (Union, UnionType)
     members = [m for m in (get_args(annotation) if union else (annotation,)) if m is not NoneType]
     if len(members) != 1 or get_origin(members[0]) is not Annotated:

@@ -6,9 +6,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import reduce
 from itertools import islice
-from operator import and_
 
 from tilewright.ptx.constants import constant, signed
 from tilewright.ptx.declarations import number, variables
@@ -236,9 +234,14 @@ class BodyReader:
 
     def _used_bytes(self) -> int | None:
         """What pragmas before this instruction say of the bytes that it loads."""
-        here = [p.text for p in self.pragmas if p.index == len(self.instructions)] if self.pragmas else []
-        masks = [int(mask.group(1), 0) for text in here if (mask := _USED_BYTES.fullmatch(text)) is not None]
-        return reduce(and_, masks) if masks else None
+        used: int | None = None
+        for pragma in reversed(self.pragmas):
+            if pragma.index != len(self.instructions):
+                break
+            mask = _USED_BYTES.fullmatch(pragma.text)
+            if mask is not None:
+                used = int(mask.group(1), 0) & (-1 if used is None else used)
+        return used
 
     def _opcode(self, at: int) -> tuple[str, tuple[str, ...]]:
         token = self.tokens.text[at]

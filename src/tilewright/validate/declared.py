@@ -50,11 +50,11 @@ def otherwise_declared(
 
 def _is_read(entry: Entry, pragma: Pragma) -> bool:
     """It changes nothing, or says which bytes of the load behind it are used (PTX ISA 9.1, 11.5)."""
-    behind = entry.body[pragma.index] if pragma.index < len(entry.body) else None
-    of_a_load = behind is not None and behind.opcode == "ld" and "param" not in behind.modifiers
-    return pragma.text == "nounroll" or (
-        of_a_load and behind.used_bytes is not None and pragma.text.startswith("used_bytes_mask ")
-    )
+    if pragma.text == "nounroll":
+        return True
+    behind = entry.body[pragma.index : pragma.index + 1]
+    masked = any(i.opcode == "ld" and "param" not in i.modifiers and i.used_bytes is not None for i in behind)
+    return masked and pragma.text.startswith("used_bytes_mask ")
 
 
 def _holds(declared: KernelParameter, argument: KernelArg, scalar_bytes: Mapping[str, int]) -> bool:

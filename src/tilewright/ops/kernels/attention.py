@@ -105,8 +105,9 @@ def attention_query_gradient(width: int) -> tw.Kernel:
 
 
 def _queries_of_step(width: int, causal: bool) -> int:
-    """How many queries a step of ``attention_key_gradients`` takes: both accumulators of 128 keys leave no registers for
-    more, nor for 128 of 64 elements with a mask (180 bytes spill: 715 us of 4 x 16 x 4096 x 64, H200, 629 with 96)."""
+    """How many queries a step of ``attention_key_gradients`` takes: both accumulators of 128 keys leave no registers
+    for more, nor for 128 of 64 elements with a mask (180 bytes spill: 4 x 16 x 4096 x 64 takes 715 us, H200, with 96
+    queries 629)."""
     return 96 if causal and width == 64 else 8192 // width
 
 

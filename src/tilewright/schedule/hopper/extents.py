@@ -86,8 +86,8 @@ TALL_PRICE = 140
 each holds its share in 160 registers a thread; the time of such a tile in percent of one of 128 rows (attention
 with heads of 64, 4 x 16 x 4096, H200: 485 TFLOP/s against 445; with 128 columns instead of 112 registers spill)."""
 TALL_EVEN_COLUMNS = 96
-"""The same where streams get longer with the program, as under a causal mask: two steps are as long as the tile is tall,
-so that the mask's edge lies in two of them (heads of 64, 32 of 4,096 keys, batch 4, H200: 651 us; with 112 columns 673)."""
+"""The same where streams get longer with the program, as under a causal mask: two steps are as long as the tile is
+tall, so that the mask's edge lies in two of them (4 x 32 x 4096 x 64, H200: 651 us; with 112 columns 673)."""
 
 
 PIPELINED_COLUMNS = 256
@@ -100,8 +100,8 @@ a warpgroup's sums and product leave registers for no more, and three take turns
 8192^3, H200: 1253 TFLOP/s against 1175)."""
 
 TALL_STEPS = 24
-"""Steps of the longest program, where programs have different numbers of them, from which tall tiles are faster: a larger
-share of theirs is masked (causal attention, heads of 64, H200: of 2,048 keys 1.00 of the time of 128 rows, of 3,072,
+"""Steps of the longest program, where programs have different numbers of them, from which tall tiles are faster: a
+larger share of theirs is masked (causal attention, heads of 64, H200: of 2,048 keys 1.00 of the time of 128 rows, of 3,072,
 4,096, 5,121, 8,192 and 16,384 0.93, 0.96, 0.86, 0.93 and 0.87)."""
 
 
