@@ -130,7 +130,7 @@ def attention_key_gradients(width: int) -> tw.Kernel:
         scale: tw.f32,
         causal: bool = False,
         group: int = 1,
-        bq: int | None = None,
+        bq: int = 0,  # as many as registers last for
         bk: int = 128,
     ):
         b, h, t = tw.grid(dk, (None, None, bk))

@@ -101,8 +101,8 @@ a warpgroup's sums and product leave registers for no more, and three take turns
 
 TALL_STEPS = 24
 """Steps of the longest program, where programs have different numbers of them, from which tall tiles are faster: a
-larger share of theirs is masked (causal attention, heads of 64, H200: of 2,048 keys 1.00 of the time of 128 rows, of 3,072,
-4,096, 5,121, 8,192 and 16,384 0.93, 0.96, 0.86, 0.93 and 0.87)."""
+larger share of theirs is masked (causal attention, heads of 64, H200: of 2,048 keys 1.00 of the time of 128 rows, of
+3,072, 4,096, 5,121, 8,192 and 16,384 0.93, 0.96, 0.86, 0.93 and 0.87)."""
 
 
 @dataclass(frozen=True)

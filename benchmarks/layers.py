@@ -1,0 +1,322 @@
+"""A layer of a language model beside torch.compile: Llama 3 8B and Qwen3 30B A3B by their shapes, random weights, bf16.
+
+    python benchmarks/layers.py run --json benchmarks/results/layers.json
+
+One text for all: ``Layer`` is written over functions of PyTorch (attention of cuDNN, experts by ``torch._grouped_mm``)
+or of ``tilewright.ops``. PyTorch's is compiled, ours is taken as it is and compiled too. Timed as
+``memory_bound.py`` says; decoding is a CUDA graph in all. Keys and values of decoding lie in a contiguous cache for
+PyTorch, in pages of 64 dealt at random for ours; both write the new token's first. Kernels are compiled by their first
+call. Gradients of the dense layer are compared with float64; of experts with each other, as both choose their own.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from harness import Timer, document, parser, relative_error, write
+
+os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")
+
+PAGE = 64
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Width of the model, heads of queries, heads of keys, width of a head, inner width, experts, experts of a token;
+    whether heads are normalised."""
+
+    name: str
+    model: int
+    heads: int
+    groups: int
+    width: int
+    inner: int
+    experts: int = 0
+    chosen: int = 0
+    head_norms: bool = False
+
+
+LLAMA = Shape("Llama 3 8B", 4096, 32, 8, 128, 14336)
+QWEN = Shape("Qwen3 30B A3B", 2048, 32, 4, 128, 768, 128, 8, head_norms=True)
+PREFILL, TRAINING, DECODING = "prefill", "training", "decoding"
+CASES = (
+    (LLAMA, PREFILL, 1, 4096, 0.0),
+    (LLAMA, TRAINING, 2, 4096, 1.0),
+    (LLAMA, DECODING, 64, 4096, 1.05),
+    (QWEN, PREFILL, 1, 4096, 1.5),
+    (QWEN, TRAINING, 2, 4096, 1.15),
+    (QWEN, DECODING, 64, 4096, 1.15),
+)
+"""Shape, what is done, batch, tokens (of decoding: of each sequence's cache), and the goal as a share of the peer."""
+
+
+# -- what a layer is made of ------------------------------------------------------------------------------------------
+class OfPyTorch:
+    """Functions of PyTorch."""
+
+    def __init__(self, torch: Any) -> None:
+        self.torch, self.f = torch, torch.nn.functional
+
+    def norm(self, x: Any, w: Any) -> Any:
+        return self.f.rms_norm(x, (x.shape[-1],), w, 1e-6)
+
+    def add_norm(self, x: Any, residual: Any, w: Any) -> Any:
+        total = x + residual
+        return self.norm(total, w), total
+
+    def rotary(self, x: Any, cos: Any, sin: Any) -> Any:
+        first, second = x.chunk(2, -1)
+        c, s = cos[:, None], sin[:, None]
+        return self.torch.cat((first * c - second * s, second * c + first * s), -1)
+
+    def attention(self, q: Any, k: Any, v: Any) -> Any:
+        with self.torch.nn.attention.sdpa_kernel(self.torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+            return self.f.scaled_dot_product_attention(q, k, v, is_causal=True, enable_gqa=True)
+
+    def decode(self, q: Any, cache: Cache) -> Any:
+        with self.torch.nn.attention.sdpa_kernel(self.torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+            return self.f.scaled_dot_product_attention(q[:, :, None], cache.k, cache.v, enable_gqa=True)[:, :, 0]
+
+    def gated(self, gate: Any, up: Any) -> Any:
+        return self.f.silu(gate) * up
+
+    def moe(self, x: Any, router: Any, gate_up: Any, down: Any, k: int) -> Any:
+        torch, flat = self.torch, x.view(-1, x.shape[-1])
+        weights, ids = torch.softmax((flat @ router.t()).float(), -1).topk(k, -1)
+        weights = weights / weights.sum(-1, keepdim=True)
+        pairs = ids.view(-1)
+        order = pairs.argsort(stable=True)
+        ends = torch.bincount(pairs, minlength=router.shape[0]).cumsum(0).to(torch.int32)
+        gate, up = torch._grouped_mm(flat[order // k], gate_up.transpose(1, 2), offs=ends).chunk(2, 1)
+        out = torch._grouped_mm(self.f.silu(gate) * up, down.transpose(1, 2), offs=ends)
+        back = torch.empty_like(order)
+        back[order] = torch.arange(order.numel(), device=order.device)
+        return (out[back].view(-1, k, out.shape[1]) * weights.to(out.dtype)[..., None]).sum(1).view(x.shape)
+
+
+class OfTilewright:
+    """The same by ``tilewright.ops``; aligned products stay those of cuBLAS, as ``tw.patch`` leaves them."""
+
+    def __init__(self, torch: Any) -> None:
+        from tilewright import ops
+
+        self.ops, self.norm, self.add_norm = ops, ops.rms_norm, ops.add_rms_norm
+        self.rotary, self.gated = ops.rotary, ops.swiglu
+        self.attention = partial(ops.attention, causal=True)
+
+    def decode(self, q: Any, cache: Cache) -> Any:
+        return self.ops.paged_decode(q, cache.k_pages, cache.v_pages, cache.table, cache.lengths)
+
+    def moe(self, x: Any, router: Any, gate_up: Any, down: Any, k: int) -> Any:
+        return self.ops.moe(x, router, gate_up, down, k=k)
+
+
+class Cache:
+    """Keys and values of ``batch`` sequences, contiguous (batch, groups, tokens, width) and in pages."""
+
+    def __init__(self, torch: Any, shape: Shape, batch: int, tokens: int) -> None:
+        def made(*of: int) -> Any:
+            return torch.randn(of, device="cuda", dtype=torch.bfloat16)
+
+        self.k, self.v = (made(batch, shape.groups, tokens, shape.width) for _ in range(2))
+        pages = batch * tokens // PAGE
+        order = torch.randperm(pages, device="cuda").to(torch.int32)
+        self.table = order.view(batch, tokens // PAGE)
+        self.k_pages, self.v_pages = (made(pages, PAGE, shape.groups, shape.width) for _ in range(2))
+        for pages_of, of in ((self.k_pages, self.k), (self.v_pages, self.v)):
+            pages_of[order.long()] = of.transpose(1, 2).reshape(pages, PAGE, shape.groups, shape.width)
+        self.lengths = torch.full((batch,), tokens, device="cuda", dtype=torch.int32)
+        self.last = self.table[:, -1].long()
+
+    def append(self, k: Any, v: Any, *, paged: bool) -> None:
+        """The last token's, (batch, groups, width)."""
+        if paged:
+            self.k_pages[self.last, PAGE - 1], self.v_pages[self.last, PAGE - 1] = k, v
+        else:
+            self.k[:, :, -1], self.v[:, :, -1] = k, v
+
+
+class Layer:
+    """Weights of a layer, and what it computes by some pieces."""
+
+    def __init__(self, torch: Any, shape: Shape) -> None:
+        def weight(*of: int) -> Any:
+            return (torch.randn(of, device="cuda") * of[-1] ** -0.5).bfloat16()
+
+        s, self.torch, self.shape = shape, torch, shape
+        self.weights = {
+            "norm": torch.ones(s.model, device="cuda", dtype=torch.bfloat16),
+            "norm2": torch.ones(s.model, device="cuda", dtype=torch.bfloat16),
+            "qkv": weight((s.heads + 2 * s.groups) * s.width, s.model),
+            "o": weight(s.model, s.heads * s.width),
+        }
+        if s.head_norms:
+            self.weights |= {n: torch.ones(s.width, device="cuda", dtype=torch.bfloat16) for n in ("q_norm", "k_norm")}
+        if s.experts:
+            self.weights["router"] = weight(s.experts, s.model)
+            self.weights["gate_up"] = weight(s.experts, 2 * s.inner, s.model)
+            self.weights["down"] = weight(s.experts, s.model, s.inner)
+        else:
+            self.weights |= {"gate": weight(s.inner, s.model), "up": weight(s.inner, s.model)}
+            self.weights["down"] = weight(s.model, s.inner)
+
+    def angles(self, tokens: int, first: int = 0) -> tuple[Any, Any]:
+        """Cosines and sines of rotary embedding, (tokens, width / 2)."""
+        torch, half = self.torch, self.shape.width // 2
+        rate = 5e5 ** (-torch.arange(half, device="cuda") / half)
+        turns = torch.arange(first, first + tokens, device="cuda")[:, None] * rate
+        return turns.cos().bfloat16(), turns.sin().bfloat16()
+
+    def forward(self, pieces: Any, x: Any, cos: Any, sin: Any, w: dict[str, Any], cache: Cache | None = None) -> Any:
+        """x of (batch, tokens, model); with a cache its one token of each sequence is decoded."""
+        s, linear = self.shape, self.torch.nn.functional.linear
+        batch, tokens, _ = x.shape
+        qkv = linear(pieces.norm(x, w["norm"]), w["qkv"]).view(batch, tokens, -1, s.width)
+        q, k, v = qkv.split((s.heads, s.groups, s.groups), 2)
+        if s.head_norms:
+            q, k = pieces.norm(q, w["q_norm"]), pieces.norm(k, w["k_norm"])
+        q, k = pieces.rotary(q, cos, sin), pieces.rotary(k, cos, sin)
+        if cache is None:
+            y = pieces.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
+        else:
+            cache.append(k[:, 0], v[:, 0], paged=isinstance(pieces, OfTilewright))
+            y = pieces.decode(q[:, 0], cache)
+        y, x = pieces.add_norm(linear(y.reshape(batch, tokens, -1), w["o"]), x, w["norm2"])
+        if s.experts:
+            return x + pieces.moe(y, w["router"], w["gate_up"], w["down"], s.chosen)
+        return x + linear(pieces.gated(linear(y, w["gate"]), linear(y, w["up"])), w["down"])
+
+
+# -- cases ------------------------------------------------------------------------------------------------------------
+class Case:
+    """A layer, its input, and what is timed."""
+
+    def __init__(self, torch: Any, shape: Shape, kind: str, batch: int, tokens: int) -> None:
+        torch.manual_seed(0)
+        self.torch, self.kind, self.layer = torch, kind, Layer(torch, shape)
+        self.cache = Cache(torch, shape, batch, tokens) if kind == DECODING else None
+        rows = 1 if kind == DECODING else tokens
+        self.x = torch.randn(batch, rows, shape.model, device="cuda", dtype=torch.bfloat16)
+        self.dy = torch.randn_like(self.x)
+        self.angles = self.layer.angles(rows, tokens - rows)
+
+    def call(self, pieces: Any, compiled: bool) -> Callable[[], Any]:
+        """The result, or of training the gradients of the input and of every weight."""
+        torch = self.torch
+        forward = partial(self.layer.forward, pieces)
+        forward = torch.compile(forward) if compiled else forward
+        if self.kind != TRAINING:
+            given = (self.x, *self.angles, self.layer.weights)
+            run = torch.no_grad()(lambda: forward(*given, cache=self.cache))
+            return self._captured(run) if self.kind == DECODING else run
+        x = self.x.clone().requires_grad_()
+        weights = {n: w.clone().requires_grad_() for n, w in self.layer.weights.items()}
+        leaves = [x, *weights.values()]
+        return lambda: torch.autograd.grad(forward(x, *self.angles, weights), leaves, self.dy)
+
+    def _captured(self, run: Callable[[], Any]) -> Callable[[], Any]:
+        torch, stream = self.torch, self.torch.cuda.Stream()
+        with torch.cuda.stream(stream):
+            for _ in range(3):
+                run()
+        torch.cuda.synchronize()
+        graph = torch.cuda.CUDAGraph()
+        with torch.cuda.graph(graph):
+            result = run()
+
+        def replay() -> Any:
+            graph.replay()
+            return result
+
+        return replay
+
+    def exact(self) -> Any:
+        """Of the dense layer, the same in float64; a head of attention at a time."""
+        torch, layer = self.torch, self.layer
+        pieces = OfPyTorch(torch)
+
+        def attention(q: Any, k: Any, v: Any) -> Any:
+            group = q.shape[1] // k.shape[1]
+            heads = [_plain(torch, q[:, h], k[:, h // group], v[:, h // group]) for h in range(q.shape[1])]
+            return torch.stack(heads, 1)
+
+        pieces.attention = attention  # type: ignore[method-assign]
+        x = self.x.double().requires_grad_()
+        weights = {n: w.double().requires_grad_() for n, w in layer.weights.items()}
+        y = layer.forward(pieces, x, *(a.double() for a in self.angles), weights)
+        return torch.autograd.grad(y, [x, *weights.values()], self.dy.double()) if self.kind == TRAINING else y.detach()
+
+
+def _plain(torch: Any, q: Any, k: Any, v: Any) -> Any:
+    """Causal attention of a head, computed again in the backward."""
+
+    def head(q: Any, k: Any, v: Any) -> Any:
+        x = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5
+        mask = torch.ones(x.shape[-2:], dtype=torch.bool, device="cuda").tril()
+        return x.masked_fill(~mask, float("-inf")).softmax(-1) @ v
+
+    return torch.utils.checkpoint.checkpoint(head, q, k, v, use_reentrant=False)
+
+
+def _apart(found: Any, exact: Any) -> float:
+    """The greatest relative error of the results."""
+    both = zip(found, exact, strict=True) if isinstance(found, tuple) else ((found, exact),)
+    return max(relative_error(a, b) for a, b in both)
+
+
+def run(args: argparse.Namespace, torch: Any) -> None:
+    """Check and time every case; print a table and write JSON."""
+    timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
+    pieces = {"pytorch": OfPyTorch(torch), "ours": OfTilewright(torch)}
+    for shape, kind, batch, tokens, goal in CASES:
+        name = f"{shape.name} {kind} {batch}x{tokens}"
+        if args.only not in name:
+            continue
+        torch._dynamo.reset()
+        case = Case(torch, shape, kind, batch, tokens)
+        calls = {
+            "pytorch, compiled": case.call(pieces["pytorch"], True),
+            "ours": case.call(pieces["ours"], False),
+            "ours, compiled": case.call(pieces["ours"], True),
+        }
+        results = {n: call() for n, call in calls.items()}
+        if shape.experts or kind == DECODING:
+            errors = {
+                f"{n} beside PyTorch": _apart(r, _double(results["pytorch, compiled"])) for n, r in results.items()
+            }
+        else:
+            exact = case.exact()
+            errors = {n: _apart(r, exact) for n, r in results.items()}
+            del exact
+        del results
+        torch.cuda.empty_cache()
+        seconds = timer.medians(calls)
+        rows.append({
+            "case": name,
+            "microseconds": {n: round(s * 1e6, 1) for n, s in seconds.items()},
+            "of_peer": {n: round(seconds["pytorch, compiled"] / s, 3) for n, s in seconds.items()},
+            "goal": goal,
+            "errors": errors,
+        })  # fmt: skip
+        print(rows[-1], flush=True)
+        write(document(torch, **timer.conditions(), rows=rows), args.json)
+        del case, calls
+        torch.cuda.empty_cache()
+
+
+def _double(found: Any) -> Any:
+    return tuple(t.double() for t in found) if isinstance(found, tuple) else found.double()
+
+
+if __name__ == "__main__":
+    given = parser(__doc__, "cases whose name contains this").parse_args()
+    if given.what == "build":
+        raise SystemExit("nothing to build: kernels are compiled by their first call")
+    import torch
+
+    run(given, torch)
