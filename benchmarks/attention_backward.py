@@ -63,7 +63,7 @@ class Case:
         aten, self.scale = torch.ops.aten, shape[-1] ** -0.5
         o, lse = aten._scaled_dot_product_flash_attention(q, k, v, 0.0, causal, scale=self.scale)[:2]
         self.lse, self.delta = lse[..., : shape[2]].contiguous(), torch.empty(shape[:3], device="cuda")
-        self.results = tuple(torch.full_like(x, float("nan")) for x in self.inputs)
+        self.results = tuple(torch.full_like(x.transpose(1, 2).contiguous(), float("nan")) for x in self.inputs)
         given = {"do": do, "q": q, "k": k, "v": v, "lse": self.lse, "delta": self.delta, "scale": self.scale}
         dq, dk, dv = self.results
         self.calls = (
@@ -111,7 +111,7 @@ def run(args: Any) -> None:
             exact, found = small.exact(), tuple(x.clone() for x in small.results)
             small.ours()
             same = all(torch.equal(a, b) for a, b in zip(found, small.results, strict=True))
-            errors = {"ours": found, "cudnn": small.theirs(backend.CUDNN_ATTENTION)()}
+            errors = {"ours": [x.transpose(1, 2) for x in found], "cudnn": small.theirs(backend.CUDNN_ATTENTION)()}
             errors = {n: [relative_error(x, e) for x, e in zip(g, exact, strict=True)] for n, g in errors.items()}
             print(kind, "errors", errors, "the same bits again" if same else "OTHER BITS")
             for shape in CASES:

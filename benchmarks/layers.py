@@ -85,13 +85,17 @@ class OfPyTorch:
     def gated(self, gate: Any, up: Any) -> Any:
         return self.f.silu(gate) * up
 
+    def add_linear(self, x: Any, w: Any, residual: Any) -> Any:
+        return residual + self.f.linear(x, w)
+
     def moe(self, x: Any, router: Any, gate_up: Any, down: Any, k: int) -> Any:
         torch, flat = self.torch, x.view(-1, x.shape[-1])
         weights, ids = torch.softmax((flat @ router.t()).float(), -1).topk(k, -1)
         weights = weights / weights.sum(-1, keepdim=True)
         pairs = ids.view(-1)
         order = pairs.argsort(stable=True)
-        ends = torch.bincount(pairs, minlength=router.shape[0]).cumsum(0).to(torch.int32)
+        experts = torch.arange(1, router.shape[0] + 1, device=pairs.device)
+        ends = torch.searchsorted(pairs[order], experts).to(torch.int32)  # bincount waits for the device
         gate, up = torch._grouped_mm(flat[order // k], gate_up.transpose(1, 2), offs=ends).chunk(2, 1)
         out = torch._grouped_mm(self.f.silu(gate) * up, down.transpose(1, 2), offs=ends)
         back = torch.empty_like(order)
@@ -110,7 +114,11 @@ class OfTilewright:
         self.attention = partial(ops.attention, causal=True)
 
     def decode(self, q: Any, cache: Cache) -> Any:
-        return self.ops.paged_decode(q, cache.k_pages, cache.v_pages, cache.table, cache.lengths)
+        k, v = cache.k_rows.view(cache.paged), cache.v_rows.view(cache.paged)
+        return self.ops.paged_decode(q, k, v, cache.table, cache.lengths)
+
+    def add_linear(self, x: Any, w: Any, residual: Any) -> Any:
+        return self.ops.linear(x, w, residual=residual)
 
     def moe(self, x: Any, router: Any, gate_up: Any, down: Any, k: int) -> Any:
         return self.ops.moe(x, router, gate_up, down, k=k)
@@ -127,16 +135,18 @@ class Cache:
         pages = batch * tokens // PAGE
         order = torch.randperm(pages, device="cuda").to(torch.int32)
         self.table = order.view(batch, tokens // PAGE)
-        self.k_pages, self.v_pages = (made(pages, PAGE, shape.groups, shape.width) for _ in range(2))
-        for pages_of, of in ((self.k_pages, self.k), (self.v_pages, self.v)):
-            pages_of[order.long()] = of.transpose(1, 2).reshape(pages, PAGE, shape.groups, shape.width)
+        self.paged = (pages, PAGE, shape.groups, shape.width)
+        self.k_rows, self.v_rows = (made(pages * PAGE, shape.groups, shape.width) for _ in range(2))
+        for rows, of in ((self.k_rows, self.k), (self.v_rows, self.v)):
+            rows.view(self.paged)[order.long()] = of.transpose(1, 2).reshape(self.paged)
         self.lengths = torch.full((batch,), tokens, device="cuda", dtype=torch.int32)
-        self.last = self.table[:, -1].long()
+        self.slots = self.table[:, -1].long() * PAGE + PAGE - 1
 
     def append(self, k: Any, v: Any, *, paged: bool) -> None:
         """The last token's, (batch, groups, width)."""
         if paged:
-            self.k_pages[self.last, PAGE - 1], self.v_pages[self.last, PAGE - 1] = k, v
+            self.k_rows.index_copy_(0, self.slots, k)
+            self.v_rows.index_copy_(0, self.slots, v)
         else:
             self.k[:, :, -1], self.v[:, :, -1] = k, v
 
@@ -152,7 +162,9 @@ class Layer:
         self.weights = {
             "norm": torch.ones(s.model, device="cuda", dtype=torch.bfloat16),
             "norm2": torch.ones(s.model, device="cuda", dtype=torch.bfloat16),
-            "qkv": weight((s.heads + 2 * s.groups) * s.width, s.model),
+            "q": weight(s.heads * s.width, s.model),
+            "k": weight(s.groups * s.width, s.model),
+            "v": weight(s.groups * s.width, s.model),
             "o": weight(s.model, s.heads * s.width),
         }
         if s.head_norms:
@@ -162,34 +174,34 @@ class Layer:
             self.weights["gate_up"] = weight(s.experts, 2 * s.inner, s.model)
             self.weights["down"] = weight(s.experts, s.model, s.inner)
         else:
-            self.weights |= {"gate": weight(s.inner, s.model), "up": weight(s.inner, s.model)}
-            self.weights["down"] = weight(s.model, s.inner)
+            self.weights |= {"gate_up": weight(2 * s.inner, s.model), "down": weight(s.model, s.inner)}
 
-    def angles(self, tokens: int, first: int = 0) -> tuple[Any, Any]:
+    def angles(self, tokens: int) -> tuple[Any, Any]:
         """Cosines and sines of rotary embedding, (tokens, width / 2)."""
         torch, half = self.torch, self.shape.width // 2
         rate = 5e5 ** (-torch.arange(half, device="cuda") / half)
-        turns = torch.arange(first, first + tokens, device="cuda")[:, None] * rate
+        turns = torch.arange(tokens, device="cuda")[:, None] * rate
         return turns.cos().bfloat16(), turns.sin().bfloat16()
 
     def forward(self, pieces: Any, x: Any, cos: Any, sin: Any, w: dict[str, Any], cache: Cache | None = None) -> Any:
-        """x of (batch, tokens, model); with a cache its one token of each sequence is decoded."""
+        """x of (batch, tokens, model); with a cache each token is the next one of a sequence."""
         s, linear = self.shape, self.torch.nn.functional.linear
         batch, tokens, _ = x.shape
-        qkv = linear(pieces.norm(x, w["norm"]), w["qkv"]).view(batch, tokens, -1, s.width)
-        q, k, v = qkv.split((s.heads, s.groups, s.groups), 2)
+        y = pieces.norm(x, w["norm"])
+        q, k, v = (linear(y, w[name]).view(batch, tokens, -1, s.width) for name in "qkv")
         if s.head_norms:
             q, k = pieces.norm(q, w["q_norm"]), pieces.norm(k, w["k_norm"])
         q, k = pieces.rotary(q, cos, sin), pieces.rotary(k, cos, sin)
         if cache is None:
             y = pieces.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
         else:
-            cache.append(k[:, 0], v[:, 0], paged=isinstance(pieces, OfTilewright))
-            y = pieces.decode(q[:, 0], cache)
+            cache.append(k[0], v[0], paged=isinstance(pieces, OfTilewright))
+            y = pieces.decode(q[0], cache)
         y, x = pieces.add_norm(linear(y.reshape(batch, tokens, -1), w["o"]), x, w["norm2"])
         if s.experts:
             return x + pieces.moe(y, w["router"], w["gate_up"], w["down"], s.chosen)
-        return x + linear(pieces.gated(linear(y, w["gate"]), linear(y, w["up"])), w["down"])
+        gate, up = linear(y, w["gate_up"]).chunk(2, -1)
+        return pieces.add_linear(pieces.gated(gate, up), w["down"], x)
 
 
 # -- cases ------------------------------------------------------------------------------------------------------------
@@ -200,10 +212,10 @@ class Case:
         torch.manual_seed(0)
         self.torch, self.kind, self.layer = torch, kind, Layer(torch, shape)
         self.cache = Cache(torch, shape, batch, tokens) if kind == DECODING else None
-        rows = 1 if kind == DECODING else tokens
-        self.x = torch.randn(batch, rows, shape.model, device="cuda", dtype=torch.bfloat16)
+        rows = (1, batch) if kind == DECODING else (batch, tokens)
+        self.x = torch.randn(*rows, shape.model, device="cuda", dtype=torch.bfloat16)
         self.dy = torch.randn_like(self.x)
-        self.angles = self.layer.angles(rows, tokens - rows)
+        self.angles = self.layer.angles(rows[1])
 
     def call(self, pieces: Any, compiled: bool) -> Callable[[], Any]:
         """The result, or of training the gradients of the input and of every weight."""

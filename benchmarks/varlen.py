@@ -86,7 +86,8 @@ def dense(torch: Any, given: dict[str, Any], sequences: list[int]) -> dict[str, 
     if len(set(sequences)) > 1:
         return {}
     shape = (len(sequences), sequences[0], HEADS, WIDTH)
-    tensors = {n: given[n].view(shape).transpose(1, 2).contiguous() for n in ("q", "k", "v", "o")}
+    tensors = {n: given[n].view(shape).transpose(1, 2).contiguous() for n in ("q", "k", "v")}
+    tensors["o"] = given["o"].view(shape)
     return {"dense": launch(load("varlen_dense"), {**tensors, "scale": SCALE})}
 
 

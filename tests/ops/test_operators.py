@@ -80,7 +80,7 @@ def test_attention(width: int, causal: bool, group: int) -> None:
     agrees(
         "bf16",
         kernels.attention(width),
-        lambda q, k, v: attention(q, k, v, causal),
+        lambda q, k, v: attention(q, k, v, causal).swapaxes(1, 2),
         *(q, k, v),
         scale=width**-0.5,
         causal=causal,
@@ -111,6 +111,7 @@ def test_gradients_of_attention(width: int, causal: bool, group: int, queries: i
     lse, delta, *exact = gradients(*(t.astype(np.float64) for t in (do, q, k, v)), causal)
     given = {"scale": width**-0.5, "causal": causal, "group": group}
     sums = lse.astype(np.float32), delta.astype(np.float32)
+    exact = [t.swapaxes(1, 2) for t in exact]
     found = [np.full(t.shape, np.nan, ml_dtypes.bfloat16) for t in exact]
     kernels.attention_query_gradient(width)(do, q, k, v, *sums, found[0], **given)
     kernels.attention_key_gradients(width)(do, q, k, v, *sums, *found[1:], **given)

@@ -34,7 +34,8 @@ def _repeated(t: Any, group: int) -> Any:
 
 
 def _attended(q: Any, k: Any, v: Any, scale: float, causal: bool, group: int, bq: Any, bk: Any) -> Any:
-    return _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=group > 1)
+    y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=scale, enable_gqa=group > 1)
+    return y.transpose(1, 2).contiguous()
 
 
 def _attended_with_lse(q: Any, k: Any, v: Any, scale: float, causal: bool, group: int, bq: Any, bk: Any) -> Any:
@@ -46,12 +47,14 @@ def _attended_with_lse(q: Any, k: Any, v: Any, scale: float, causal: bool, group
 
 
 def _by_kernels(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool) -> Any:
-    """By three kernels, in one order of sums: the same bits every time."""
+    """By three kernels, in one order of sums: the same bits every time. ``o`` has heads before tokens, as ``do``; so
+    have the results, which lie in memory the other way round."""
     queries, keys = _backwards[q.shape[-1]]
     options = {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]}
     rows = _rows(do, o, width=q.shape[-1])
     dk, dv = keys(do, q, k, v, lse, rows, **options)
-    return queries(do, q, k, v, lse, rows, **options), _summed(dk, k), _summed(dv, v)
+    dq = queries(do, q, k, v, lse, rows, **options)
+    return tuple(t.transpose(1, 2) for t in (dq, _summed(dk, k.shape[1], k.dtype), _summed(dv, v.shape[1], v.dtype)))
 
 
 def _delta(do: Any, o: Any, bs: int, width: int) -> Any:
@@ -62,7 +65,7 @@ def _query_gradient(
     do: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, scale: float, causal: bool, group: int, bq: int, bk: int
 ) -> Any:
     _, ds = _of_scores(do, q, k, v, lse, delta, scale, causal, group)
-    return (ds @ _repeated(k, group).float()).to(q.dtype).contiguous()
+    return (ds @ _repeated(k, group).float()).to(q.dtype).transpose(1, 2).contiguous()
 
 
 def _key_gradients(
@@ -70,7 +73,7 @@ def _key_gradients(
 ) -> Any:
     p, ds = _of_scores(do, q, k, v, lse, delta, scale, causal, group)
     found = ds.transpose(-1, -2) @ q.float(), p.transpose(-1, -2) @ do.float()
-    return tuple(x.to(q.dtype).contiguous() for x in found)
+    return tuple(x.to(q.dtype).transpose(1, 2).contiguous() for x in found)
 
 
 def _of_scores(
@@ -102,15 +105,15 @@ def _backward_operators(width: int) -> tuple[TorchOp, TorchOp]:
 _backwards = {width: _backward_operators(width) for width in WIDTHS}
 
 
-def _summed(grad: Any, of: Any) -> Any:
-    """Of the heads of queries that share a head of keys."""
-    if grad.shape[1] != of.shape[1]:
-        grad = grad.unflatten(1, (of.shape[1], -1)).sum(2, dtype=torch.float32)
-    return grad.to(of.dtype).contiguous()
+def _summed(grad: Any, groups: int, dtype: Any) -> Any:
+    """Of (batch, tokens, heads, width), the sum of the heads of queries that share one of ``groups`` heads of keys."""
+    if grad.shape[2] != groups:
+        grad = grad.unflatten(2, (groups, -1)).sum(3, dtype=torch.float32)
+    return grad.to(dtype).contiguous()
 
 
 def _fake(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool) -> Any:
-    return tuple(t.new_empty(t.shape) for t in (q, k, v))
+    return tuple(t.new_empty((t.shape[0], t.shape[2], t.shape[1], t.shape[3])).transpose(1, 2) for t in (q, k, v))
 
 
 def _no_second(ctx: Any, *grads: Any) -> Any:
@@ -127,7 +130,7 @@ differentiate("attention_backward", _no_second)
 
 
 def _gradient(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, scale: float, causal: bool) -> Any:
-    return torch.ops.tilewright.attention_backward(do, q, k, v, o, lse, scale, causal)
+    return torch.ops.tilewright.attention_backward(do.transpose(1, 2), q, k, v, o.transpose(1, 2), lse, scale, causal)
 
 
 @cache
@@ -165,7 +168,8 @@ def attention(
 
     ``groups`` divides heads. ``causal``: query i sees keys up to i. ``scale`` is 1 / sqrt(width) if not given. Heads of
     64 or 128 elements of bfloat16 or float16 run on kernels, forward and backward, others on PyTorch's attention.
-    Under autocast in its dtype.
+    Under autocast in its dtype. The result lies in memory as (batch, tokens, heads, width), as that of PyTorch's flash
+    attention, so that to join the heads of a token moves nothing; so do gradients.
     """
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
@@ -194,8 +198,15 @@ def attention_with_lse(
 
 
 def _run(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, *, lse: bool, out: Any = None) -> Any:
-    operator = _operators[q.shape[-1], lse]
-    return operator(q, k, v, scale=scale, causal=causal, group=q.shape[1] // k.shape[1], out=out)
+    operator, options = (
+        _operators[q.shape[-1], lse],
+        {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]},
+    )
+    if out is not None:
+        operator(q, k, v, **options, out=out.transpose(1, 2))
+        return out
+    found = operator(q, k, v, **options)
+    return (found[0].transpose(1, 2), found[1]) if lse else found.transpose(1, 2)
 
 
 _operators = {(width, lse): _operator(width, lse=lse) for width in WIDTHS for lse in (False, True)}

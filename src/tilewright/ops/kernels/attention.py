@@ -1,4 +1,7 @@
-"""Attention and its gradients, for heads of a width that is fixed when the kernel is made: it sizes the registers."""
+"""Attention and its gradients, for heads of a width that is fixed when the kernel is made: it sizes the registers.
+
+What is read has heads before tokens, what is written tokens before heads, as the layers around attention have them.
+"""
 
 # Dimension names are strings in annotations, which type checkers take for forward references.
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
@@ -21,7 +24,7 @@ def attention(width: int) -> tw.Kernel:
         q: tw.Tensor["B", "H", "S", width],
         k: tw.Tensor["B", "G", "T", width],
         v: tw.Tensor["B", "G", "T", width],
-        o: tw.Tensor["B", "H", "S", width],
+        o: tw.Tensor["B", "S", "H", width],
         lse: tw.Tensor["B", "H", "S"] | None,
         *,
         scale: tw.f32,
@@ -45,7 +48,7 @@ def attention(width: int) -> tw.Kernel:
             acc.set(acc * fix[:, None])
             top.set(new)
             acc += tw.dot(p.to(q.dtype), v[b, h // group, t])
-        o[b, h, s] = acc / total[:, None]
+        o[b, s, h] = acc / total[:, None]
         if lse is not None:
             lse[b, h, s] = top * scale + tw.log(total)
 
@@ -80,7 +83,7 @@ def attention_query_gradient(width: int) -> tw.Kernel:
         v: tw.Tensor["B", "G", "T", width],
         lse: tw.Tensor["B", "H", "S"],
         delta: tw.Tensor["B", "H", "S"],
-        dq: tw.Tensor["B", "H", "S", width],
+        dq: tw.Tensor["B", "S", "H", width],
         *,
         scale: tw.f32,
         causal: bool = False,
@@ -99,7 +102,7 @@ def attention_query_gradient(width: int) -> tw.Kernel:
                 p = tw.where(s.index[:, None] >= t.index[None, :], p, 0.0)
             dp = tw.dot(dt, v[b, h // group, t].T)
             acc += tw.dot((p * (dp - mean[:, None])).to(q.dtype), kt)
-        dq[b, h, s] = acc * scale
+        dq[b, s, h] = acc * scale
 
     return attention_query_gradient
 
@@ -124,8 +127,8 @@ def attention_key_gradients(width: int) -> tw.Kernel:
         v: tw.Tensor["B", "G", "T", width],
         lse: tw.Tensor["B", "H", "S"],
         delta: tw.Tensor["B", "H", "S"],
-        dk: tw.Tensor["B", "H", "T", width],
-        dv: tw.Tensor["B", "H", "T", width],
+        dk: tw.Tensor["B", "T", "H", width],
+        dv: tw.Tensor["B", "T", "H", width],
         *,
         scale: tw.f32,
         causal: bool = False,
@@ -133,7 +136,7 @@ def attention_key_gradients(width: int) -> tw.Kernel:
         bq: int = 0,  # as many as registers last for
         bk: int = 128,
     ):
-        b, h, t = tw.grid(dk, (None, None, bk))
+        b, h, t = tw.grid((q.shape[0], q.shape[1], k.shape[2]), (None, None, bk))
         kt, vt = k[b, h // group, t], v[b, h // group, t]
         keys, values = tw.zeros((t, width), tw.f32), tw.zeros((t, width), tw.f32)
         for s in tw.stream(q.shape[2], bq or _queries_of_step(width, causal), start=t.start if causal else None):
@@ -144,7 +147,7 @@ def attention_key_gradients(width: int) -> tw.Kernel:
             values += tw.dot(p.to(q.dtype), ds)
             dp = tw.dot(vt, ds.T)
             keys += tw.dot((p * (dp - delta[b, h, s][None, :])).to(q.dtype), qs)
-        dk[b, h, t] = keys * scale
-        dv[b, h, t] = values
+        dk[b, t, h] = keys * scale
+        dv[b, t, h] = values
 
     return attention_key_gradients
