@@ -228,14 +228,15 @@ def spread(
     fixed: Mapping[int, Digits] | None = None,
     serial: Iterable[int] = (),
     held: Iterable[int] = (),
+    fat: Mapping[int, int] | None = None,
 ) -> Distribution:
     """Gives the classes thread bits in ``order`` (most contiguous first).
 
     ``vectors`` are the consecutive elements per thread; ``together`` the sets of classes that occur in one value, whose
     thread bits must differ; classes that never meet may share bits. ``fixed`` classes, not in ``order``, have theirs.
     The first class gets no more threads than it needs to have at most ``FAT`` elements in each, but a warp's worth if
-    it can use them, so that short rows are reduced inside a warp; what is left over after the others goes back to the
-    front. ``serial`` classes get what all others left; a thread's elements along one are neighbours, where their number
+    it can use them, so that short rows are reduced inside a warp; of a class in ``fat`` each has as many elements as it
+    says, however few lanes that makes. What is left over after the others goes back to the front. ``serial`` classes get what all others left; a thread's elements along one are neighbours, where their number
     is a power of two. Of ``held`` classes every thread has all elements.
     """
     sets = [s for s in together if s]
@@ -253,8 +254,8 @@ def spread(
     serial = tuple(serial)
     useful |= dict.fromkeys(held, 0)
     for c in (c for c in order if c not in serial):
-        slim = max(0, (-(-sizes[c] // FAT) - 1).bit_length())
-        take(c, min(useful[c], max(slim, lane_bits)))
+        each, least = (fat[c], 0) if fat is not None and c in fat else (FAT, lane_bits)
+        take(c, min(useful[c], max(0, (-(-sizes[c] // each) - 1).bit_length(), least)))
     for c in (*(c for c in order if c not in serial), *(c for c in order if c in serial)):
         take(c, useful[c])
     for c in serial:

@@ -13,6 +13,7 @@ from tilewright.base.expr import Expr, Interval, Sym, divisor
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.lang.schedule import Schedule
+from tilewright.layout.register import LANES
 from tilewright.schedule.classes import Classes
 from tilewright.schedule.distribute import Digits, Distribution, floor_power, spread
 from tilewright.schedule.facts import CallFacts
@@ -110,11 +111,15 @@ def place(
     if turned and threads is None:
         count = max(32, min(1024, floor_power(largest // _BLOCK)))
     held = selected(kernel, axes_of)
+    searched = _searched(kernel, axes_of)
+    if searched and threads is None:
+        count = min(count, max(LANES, floor_power(largest // _SEARCHED)))
     vectors |= {c: min([floor_power(sizes[c]), *(a.vector for a in accesses if a.unit == c)]) for c in held}
     if serial and pins.vector is None:
         least = {c: min(vectors[c], _SUMMED) for c in summed}
         vectors = _narrowed(vectors, sizes, [c for c in order if c not in serial], count, least)
-    home = spread(sizes, vectors, together, order, count, serial=serial, held=held)
+    fat = dict.fromkeys(searched, _SEARCHED)
+    home = spread(sizes, vectors, together, order, count, serial=serial, held=held, fat=fat)
     if skew is not None:
         home = replace(home, skew=(skew.axis, Sym(SYMBOL)))
 
@@ -301,6 +306,17 @@ def selected(kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | Non
     classes = (axes_of[op.result][op.axis.data] for op in found)
     return frozenset(c for c in classes if c is not None)
 
+
+def _searched(kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> frozenset[ClassId]:
+    """Classes along which sorts look for the least elements."""
+    found = (op for op in kernel.walk() if isinstance(op, tile.Sort) and op.count is not None)
+    classes = (axes_of[op.x][op.axis.data] for op in found)
+    return frozenset(c for c in classes if c is not None)
+
+
+_SEARCHED = 32
+"""Elements of a thread of an axis along which the least are looked for: their runs are joined in registers, where one
+instruction does for 32 rows what it does for one where a row is spread over the lanes."""
 
 _SUMMED = 4
 """Elements of a class along which scanned values are reduced that a thread keeps: with fewer, loads and shuffles for
