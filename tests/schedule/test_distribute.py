@@ -122,3 +122,14 @@ def test_transposes_of_whole_tiles_meet_in_no_bank(name: str, rows: int, columns
         for warp, first in product(range(threads // 32), range(0, access.registers, vector)):
             places = [{"$tid": 32 * warp + lane, "$r": first} for lane in range(32)]
             assert passes([access.offset.evaluate(p) * size for p in places], 16) == 1
+
+
+@pytest.mark.parametrize(
+    ("rows", "columns", "threads", "lanes"),
+    [(8, 256, 64, 8), (64, 128, 256, 4), (8, 32, 8, 1), (1, 256, 64, 64), (2, 128, 32, 16)],
+)
+def test_a_class_of_which_threads_hold_many_elements(rows: int, columns: int, threads: int, lanes: int) -> None:
+    """Lanes that no other class uses are its own still."""
+    made = spread({0: rows, 1: columns}, {1: 4}, [frozenset((0, 1))], [1, 0], threads, fat={1: 32}).by_class
+    assert 1 << len(made[1].thread_bits) == min(lanes, columns // 4)
+    assert 1 << len(made[0].thread_bits) == min(rows, threads // lanes)

@@ -253,10 +253,11 @@ def spread(
     lane_bits = LANES.bit_length() - 1
     serial = tuple(serial)
     useful |= dict.fromkeys(held, 0)
+    fat = fat or {}
     for c in (c for c in order if c not in serial):
-        each, least = (fat[c], 0) if fat is not None and c in fat else (FAT, lane_bits)
+        each, least = (fat[c], 0) if c in fat else (FAT, lane_bits)
         take(c, min(useful[c], max(0, (-(-sizes[c] // each) - 1).bit_length(), least)))
-    for c in (*(c for c in order if c not in serial), *(c for c in order if c in serial)):
+    for c in sorted(order, key=lambda c: (c in serial, c in fat)):
         take(c, useful[c])
     for c in serial:
         each = -(-sizes[c] >> len(taken[c]))
