@@ -236,8 +236,9 @@ def spread(
     thread bits must differ; classes that never meet may share bits. ``fixed`` classes, not in ``order``, have theirs.
     The first class gets no more threads than it needs to have at most ``FAT`` elements in each, but a warp's worth if
     it can use them, so that short rows are reduced inside a warp; of a class in ``fat`` each has as many elements as it
-    says, however few lanes that makes. What is left over after the others goes back to the front. ``serial`` classes get what all others left; a thread's elements along one are neighbours, where their number
-    is a power of two. Of ``held`` classes every thread has all elements.
+    says, however few lanes that makes. What is left over after the others goes back to the front. ``serial`` classes
+    get what all others left; a thread's elements along one are neighbours, where their number is a power of two. Of
+    ``held`` classes every thread has all elements.
     """
     sets = [s for s in together if s]
     total = threads.bit_length() - 1
