@@ -206,6 +206,16 @@ def highlights() -> Iterator[str]:
     yield f"| a call from Python | {ours:.1f} us | {peer:.1f} us | `torch.add` with `out=` |"
 
 
+def layers() -> Iterator[str]:
+    """Layers of language models beside torch.compile."""
+    yield "| layer | torch.compile | ours | ours, compiled | the better / torch.compile | goal |"
+    for case, row in by_case("layers").items():
+        us, of_peer = row["microseconds"], row["of_peer"]
+        times = " | ".join(f"{us[name]:.0f}" for name in ("pytorch, compiled", "ours", "ours, compiled"))
+        best = max(of_peer[name] for name in ("ours", "ours, compiled"))
+        yield f"| {case} | {times} | {best:.2f} | {row['goal'] or ''} |"
+
+
 # -- pages ------------------------------------------------------------------------------------------------------------
 def rewritten(text: str, table: Iterator[str]) -> str:
     """The page with the rows of a table, found by its header, in place of those that it has."""
@@ -250,6 +260,7 @@ def pages() -> dict[Path, str]:
         memory_bound(),
         padding(),
         operators(),
+        layers(),
         gradients_of_attention(),
         indexed(),
         grouped(),

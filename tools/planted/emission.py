@@ -177,8 +177,8 @@ _ASYNCHRONOUS = (
         "warpgroups of two warps",
         "the warpgroup's number counts pairs of warps",
         "hopper",
-        "= tid >> 7;",
-        "= tid >> 6;",
+        "warp_of(tid) >> 2;",
+        "warp_of(tid) >> 1;",
         "tall",
     ),
     _bug(
