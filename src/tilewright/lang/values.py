@@ -12,7 +12,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 from tilewright.base.dtypes import DType, dtype_named, f32
 from tilewright.base.expr import Expr, expr, maximum, minimum
 from tilewright.diag import shown
-from tilewright.lang import arithmetic
+from tilewright.lang import arithmetic, regroup
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Span, show_axes
 from tilewright.lang.fns import BinaryFn, ReduceFn
@@ -231,6 +231,21 @@ class Value(_Recorded):
                 help="name every axis: x.transpose(1, 0)",
             )
         return Tile(self._recorder, self._recorder.transpose(self._operand(), order))
+
+    def reshape(self, *shape: Any) -> Tile:
+        """The elements in row-major order along other axes: extents, one of which may be -1, and Ranges, which say
+        what an axis runs along. An axis whose elements stay together keeps its Range.
+
+        Elements outside of the domain become absent ones. Behind the first of the axes that are split or merged
+        extents are powers of 2 (LNG043).
+        """
+        return Tile(self._recorder, regroup.reshape(self._recorder, self._operand(), _shape_of(shape)))
+
+    def split(self, sections: int, axis: int = -1) -> tuple[Tile, ...]:
+        """The parts along an axis, of equal extents, as ``numpy.split`` gives them: ``a, b = x.split(2, axis=1)``."""
+        (at,) = self._positions(axis)
+        parts = regroup.split(self._recorder, self._operand(), sections, at)
+        return tuple(Tile(self._recorder, part) for part in parts)
 
     def __getitem__(self, key: object) -> Tile:
         """``None`` inserts an axis of one element, 0 takes one away; ``:`` and ``...`` keep axes."""
@@ -544,6 +559,32 @@ def check_dtype(dtype: object) -> DType:
         help = f"write tw.{named}" if named is not None else "use tw.f32, tw.bf16, x.dtype ..."
         refuse("LNG004", found=shown(dtype), required="a dtype such as tw.f32", help=help)
     return dtype
+
+
+def _shape_of(shape: Sequence[object]) -> list[int | Span]:
+    """The axes that ``reshape`` is asked for, as several arguments or as one tuple."""
+    given = cast("Sequence[object]", shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+    found: list[int | Span] = []
+    for item in given:
+        if isinstance(item, Range):
+            found.append(item.span)
+            continue
+        extent = number_of(item)
+        if not isinstance(extent, int):
+            unknown = isinstance(item, Scalar)
+            refuse(
+                "LNG043",
+                found=f"an extent that is known at launch: {item.expr}" if unknown else f"the extent {_shown(item)}",
+                required="extents of tiles: ints, or Ranges",
+                help="of a Range n use n.size // 32; a tensor's view has extents known at launch: "
+                "x.reshape(M, N // 32, 32)[m, g, :]",
+            )
+        found.append(extent)
+    return found
+
+
+def _shown(item: object) -> str:
+    return f"a {type(item).__name__}" if isinstance(item, Traced) else shown(item)
 
 
 def _is_full(item: object) -> bool:

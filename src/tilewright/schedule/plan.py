@@ -17,6 +17,7 @@ from tilewright.schedule.classes import Classes
 from tilewright.schedule.distribute import Digits, Distribution, floor_power, spread
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.mapping import ClassId
+from tilewright.schedule.regroup import Parts, parts_of, whole_of, with_parts
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.skew import SYMBOL, Skew, find_skew
 from tilewright.tile import dialect as tile
@@ -85,20 +86,25 @@ def place(
     threads = threads or pins.threads
     axes_of, sizes = classes.numbered(tiles_of(kernel))
     accesses = [_weigh(op, axes_of, facts) for op in kernel.walk() if isinstance(op, Access | Indirect)]
-    together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
     serial = _serial(kernel, axes_of, {a.unit for a in accesses})
     summed = _summed(kernel, axes_of, serial)
+    held = selected(kernel, axes_of)
+    parts = parts_of(kernel, axes_of, {a.unit for a in accesses}, {*serial, *summed, *held})
+    whole = whole_of(parts)
+    accesses = [replace(a, unit=whole.get(a.unit, a.unit)) if a.unit is not None else a for a in accesses]
+    together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
     order = sorted(_order(accesses, sizes), key=lambda c: c not in summed)
     vectors = _vectors(accesses, sizes)
     if pins.vector is not None:
         vectors = {c: min(v, floor_power(pins.vector)) for c, v in vectors.items()}
-    turned = [a for a in accesses if _is_foreign(a, order, axes_of)]
+    places = {v: tuple(c if c is None else whole.get(c, c) for c in axes) for v, axes in axes_of.items()}
+    turned = [a for a in accesses if _is_foreign(a, [c for c in order if c not in whole], places)]
     stays = (
         skewed
         and pins.vector is None
         and order
         and not turned
-        and not any(isinstance(op, Relayout | tile.Scan | tile.Sort) for op in kernel.walk())
+        and not any(isinstance(op, Relayout | tile.Reshape | tile.Scan | tile.Sort) for op in kernel.walk())
     )
     skew = _skew(accesses, sizes, facts, order[0], target) if stays else None
     if skew is not None:
@@ -109,12 +115,22 @@ def place(
     count = threads or default_threads(largest, reduces=reduces)
     if turned and threads is None:
         count = max(32, min(1024, floor_power(largest // _BLOCK)))
-    held = selected(kernel, axes_of)
     vectors |= {c: min([floor_power(sizes[c]), *(a.vector for a in accesses if a.unit == c)]) for c in held}
     if serial and pins.vector is None:
         least = {c: min(vectors[c], _SUMMED) for c in summed}
         vectors = _narrowed(vectors, sizes, [c for c in order if c not in serial], count, least)
-    home = spread(sizes, vectors, together, order, count, serial=serial, held=held)
+
+    def spread_in(order: Sequence[ClassId], widths: Mapping[ClassId, int], last: Iterable[ClassId]) -> Distribution:
+        """The wholes of parts are spread in their stead."""
+
+        def spread_wholes(parts: Parts) -> Distribution:
+            whole = whole_of(parts)
+            sets = {frozenset(whole.get(c, c) for c in s) for s in together}
+            return spread(sizes, widths, sets, [c for c in order if c not in whole], count, serial=last, held=held)
+
+        return with_parts(parts, sizes, spread_wholes)
+
+    home = spread_in(order, vectors, serial)
     if skew is not None:
         home = replace(home, skew=(skew.axis, Sym(SYMBOL)))
 
@@ -122,7 +138,7 @@ def place(
         """A distribution for an access whose unit-stride axis is not the home's fastest."""
         assert unit is not None
         widths = vectors | {unit: min(vector, floor_power(sizes[unit]))}
-        return spread(sizes, widths, together, [unit, *(c for c in order if c != unit)], count, held=held)
+        return spread_in([unit, *(c for c in order if c != unit)], widths, ())
 
     return Placement(
         target=target,

@@ -32,6 +32,12 @@ class Presence:
         return replace(self, shapes=(*self.shapes, (name, tuple(positions))))
 
 
+@dataclass(frozen=True)
+class Reshaped(Presence):
+    """That of a reshaped tile, of which some elements come from outside of a domain; ``key``: the axes that it had, and
+    those that it has."""
+
+
 def presence_of(node: Node) -> Presence | None:
     """What a trace has noted of a value."""
     assert node.presence is None or isinstance(node.presence, Presence)

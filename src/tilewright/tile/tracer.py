@@ -21,6 +21,7 @@ from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, UnaryFn
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.places import explaining, names_of, refuse, user_frame, within_stack
 from tilewright.lang.recorder import Array, Cell, Combine, Node, OpenStream
+from tilewright.lang.regroup import regrouped
 from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
 from tilewright.lang.tensors import Promise, Tensor
 from tilewright.lang.values import Fragment, Range, Scalar, Tile, Value
@@ -32,7 +33,7 @@ from tilewright.tile.compared import bind_shifts
 from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
-from tilewright.tile.presence import Presence, joint, presence_of, zero_where_absent
+from tilewright.tile.presence import Presence, Reshaped, joint, presence_of, zero_where_absent
 from tilewright.tile.promised import through
 from tilewright.tile.queries import chained, filled
 from tilewright.tile.scalar_coordinates import bind_coordinates
@@ -428,6 +429,56 @@ class Tracer(KernelBuilder):
         presence = presence_of(x)
         shaped = presence and presence.shaped("transpose", perm)
         return self._node(dialect.Transpose(self._value(x), perm), shaped)
+
+    def reshape(self, x: Node, axes: tuple[Axis, ...]) -> Node:
+        node = self._node(dialect.Reshape(self._value(x), axes))
+        before = presence_of(x)
+        if isinstance(before, Reshaped) and before.key == (axes, x.axes) and not before.shapes:
+            return node  # the domain of its axes says again which elements there are
+        inside = self._left_of_domain(x.axes, node.axes)
+        if before is None:
+            return node.known_by(Reshaped((x.axes, node.axes), inside) if inside else None)
+        there = self._node(dialect.Reshape(self._value(self.present(x)), axes))
+        if inside:
+            there = arithmetic.binary(self, BinaryFn.AND, there, self._inside(Presence((), inside)))
+        return self.present_where(node, there)
+
+    def _left_of_domain(self, before: tuple[Axis, ...], after: tuple[Axis, ...]) -> tuple[tuple[Node, Expr], ...]:
+        """Coordinates of a reshaped tile's elements along axes that have lost their range, each with where it ends: of
+        those that reach beyond."""
+        found: list[tuple[Node, Expr]] = []
+        for sources, targets in regrouped([a.size for a in before], [a.size for a in after]):
+            inner = 1
+            for d in reversed(sources):
+                axis = before[d]
+                if isinstance(axis, Span) and axis not in [after[t] for t in targets] and not self._is_full(axis):
+                    found.append((self._coordinate(axis, inner, after, targets), axis.stop))
+                inner *= axis.size
+        return tuple(found)
+
+    def _is_full(self, span: Span) -> bool:
+        """No coordinate of the span lies outside of its domain."""
+        one = span.size == 1 and bool(span.origin.symbols)
+        return one or self._accesses.limits.at_least(span.stop, span.origin + span.size)
+
+    def _coordinate(self, span: Span, inner: int, after: tuple[Axis, ...], targets: Sequence[int]) -> Node:
+        """Where a reshaped tile's elements lay along ``span``, which has ``inner`` elements behind each of its own."""
+        place: Node | None = None
+        stride = 1
+        for d in reversed(targets):
+            axis = after[d]
+            if isinstance(axis, Span):
+                along = arithmetic.binary(self, BinaryFn.SUB, self.index(axis), axis.origin)
+                scaled = arithmetic.binary(self, BinaryFn.MUL, along, stride)
+                part = self.expand(scaled, [t for t in range(len(after)) if t != d]) if len(after) > 1 else scaled
+                place = part if place is None else arithmetic.binary(self, BinaryFn.ADD, place, part)
+            stride *= axis.size
+        assert place is not None
+        if inner > 1:
+            place = arithmetic.binary(self, BinaryFn.FLOORDIV, place, inner)
+        if stride // inner > span.size:
+            place = arithmetic.binary(self, BinaryFn.MOD, place, span.size)
+        return arithmetic.binary(self, BinaryFn.ADD, place, span.origin)
 
     # -- computing ----------------------------------------------------------------------------------------------------
     def unary(self, fn: UnaryFn, x: Node) -> Node:
