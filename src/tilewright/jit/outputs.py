@@ -60,25 +60,48 @@ _REDUCTIONS = frozenset(f"reduce_{fn}" for fn in AtomicFn)
 
 
 class _BodyReader(ast.NodeVisitor):
-    """Sorts the parameters that are subscripted; any use that is neither that, nor of an attribute, is unclear."""
+    """Sorts the parameters that are subscripted, themselves or their views (``xs = x.reshape(M, -1, 32)``); any use that
+    is neither that, nor of an attribute, is unclear."""
 
     def __init__(self, names: frozenset[str]) -> None:
-        self._names = names
+        self._names = {name: name for name in names}  # and views' names, by the parameters that they are of
         self.read: set[str] = set()
         self.stored: set[str] = set()
         self.added: set[str] = set()
         self.unclear: set[str] = set()
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
+        viewed = self._viewed(node.value)
         if isinstance(node.value, ast.Name):
             self._subscripted(node.value.id, node.ctx)
+        elif viewed is not None:
+            self._subscripted(viewed, node.ctx)
         else:
             self.visit(node.value)
         self.visit(node.slice)
 
     def _subscripted(self, name: str, context: ast.expr_context) -> None:
         if name in self._names:
-            (self.read if isinstance(context, ast.Load) else self.stored).add(name)
+            (self.read if isinstance(context, ast.Load) else self.stored).add(self._names[name])
+
+    def _viewed(self, node: ast.expr) -> str | None:
+        """The name of which ``x.reshape(...)`` makes a view."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "reshape":
+            tensor = node.func.value
+            return tensor.id if isinstance(tensor, ast.Name) and tensor.id in self._names else None
+        return None
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        target, value = node.targets[0], node.value
+        several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts)
+        pairs = zip(target.elts, value.elts, strict=True) if several else [(target, value)]
+        for to, source in pairs:
+            viewed = self._viewed(source)
+            if viewed is not None and isinstance(to, ast.Name) and len(node.targets) == 1:
+                parameter = self._names[viewed]
+                if self._names.setdefault(to.id, parameter) != parameter:  # one name of two
+                    self.unclear |= {parameter, self._names[to.id]}
+        self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Subscript) and isinstance(node.target.value, ast.Name):
@@ -102,17 +125,17 @@ class _BodyReader(ast.NodeVisitor):
         if isinstance(first, ast.Name) and called in ("grid", *_REDUCTIONS):
             del arguments[0]
             if called == "reduce_add" and first.id in self._names:
-                self.added.add(first.id)
+                self.added.add(self._names[first.id])
             elif called != "grid" and first.id in self._names:  # what it held counts, and is not known here
-                self.read.add(first.id)
-                self.stored.add(first.id)
+                self.read.add(self._names[first.id])
+                self.stored.add(self._names[first.id])
         self.visit(node.func)
         for argument in (*arguments, *node.keywords):
             self.visit(argument)
 
     def visit_Name(self, node: ast.Name) -> None:
-        if node.id in self._names:
-            self.unclear.add(node.id)
+        if isinstance(node.ctx, ast.Load) and node.id in self._names:
+            self.unclear.add(self._names[node.id])
 
 
 def solved(params: Iterable[TensorParam], given: Mapping[str, Any]) -> dict[str, Any]:

@@ -128,8 +128,9 @@ class Recorder(Protocol):
 
     def broadcast(self, x: Node, axes: tuple[Axis, ...]) -> Node: ...
     def transpose(self, x: Node, perm: Sequence[int]) -> Node: ...
-    def reshape(self, x: Node, axes: tuple[Axis, ...]) -> Node:
-        """The elements of ``x`` in row-major order along other axes; those that are outside of a domain are absent."""
+    def reshape(self, x: Node, axes: tuple[Axis, ...], *, whole: bool = False) -> Node:
+        """The elements of ``x`` in row-major order along other axes; those that are outside of a domain are absent,
+        unless they are so on both sides (``whole``)."""
         ...
 
     def unary(self, fn: UnaryFn, x: Node) -> Node: ...
@@ -188,6 +189,10 @@ class Recorder(Protocol):
 
     def bound(self, extent: Expr, upto: int) -> int:
         """Refuse launches where ``extent > upto``; returns the tile extent, which the schedule may have narrowed."""
+        ...
+
+    def require(self, predicate: Expr) -> bool:
+        """Ask a predicate over extents and scalars of each launch; False if none can meet it."""
         ...
 
     def use(self, value: Expr) -> None:

@@ -228,6 +228,7 @@ def spread(
     fixed: Mapping[int, Digits] | None = None,
     serial: Iterable[int] = (),
     held: Iterable[int] = (),
+    kept: Mapping[int, int] | None = None,
 ) -> Distribution:
     """Gives the classes thread bits in ``order`` (most contiguous first).
 
@@ -236,12 +237,14 @@ def spread(
     The first class gets no more threads than it needs to have at most ``FAT`` elements in each, but a warp's worth if
     it can use them, so that short rows are reduced inside a warp; what is left over after the others goes back to the
     front. ``serial`` classes get what all others left; a thread's elements along one are neighbours, where their number
-    is a power of two. Of ``held`` classes every thread has all elements.
+    is a power of two. Of ``held`` classes every thread has all elements, of ``kept`` ones an element of each of so many
+    equal parts.
     """
     sets = [s for s in together if s]
     total = threads.bit_length() - 1
     vector = {c: vectors.get(c, 1) for c in order}
-    useful = {c: max(0, (-(-sizes[c] // vector[c]) - 1).bit_length()) for c in order}
+    dealt = {c: -(-sizes[c] // (kept or {}).get(c, 1)) for c in order}
+    useful = {c: max(0, (-(-dealt[c] // vector[c]) - 1).bit_length()) for c in order}
     taken: dict[int, list[int]] = {c: [] for c in order} | {c: [*d.thread_bits] for c, d in (fixed or {}).items()}
 
     def take(c: int, most: int) -> None:

@@ -17,7 +17,7 @@ from tilewright.schedule.classes import Classes
 from tilewright.schedule.distribute import Digits, Distribution, floor_power, spread
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.mapping import ClassId
-from tilewright.schedule.regroup import Parts, parts_of, whole_of, with_parts
+from tilewright.schedule.regroup import Parts, kept_of, parts_of, unit_of, whole_of, with_parts
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.skew import SYMBOL, Skew, find_skew
 from tilewright.tile import dialect as tile
@@ -89,9 +89,11 @@ def place(
     serial = _serial(kernel, axes_of, {a.unit for a in accesses})
     summed = _summed(kernel, axes_of, serial)
     held = selected(kernel, axes_of)
-    parts = parts_of(kernel, axes_of, {a.unit for a in accesses}, {*serial, *summed, *held})
+    heaviest = max((a.weight for a in accesses), default=0)
+    heavy = {a.unit for a in accesses if a.weight * _HEAVY >= heaviest}
+    parts = parts_of(kernel, axes_of, sizes, heavy, {*serial, *summed, *held})
     whole = whole_of(parts)
-    accesses = [replace(a, unit=whole.get(a.unit, a.unit)) if a.unit is not None else a for a in accesses]
+    accesses = [_of_whole(a, parts, sizes) for a in accesses]
     together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
     order = sorted(_order(accesses, sizes), key=lambda c: c not in summed)
     vectors = _vectors(accesses, sizes)
@@ -126,7 +128,9 @@ def place(
         def spread_wholes(parts: Parts) -> Distribution:
             whole = whole_of(parts)
             sets = {frozenset(whole.get(c, c) for c in s) for s in together}
-            return spread(sizes, widths, sets, [c for c in order if c not in whole], count, serial=last, held=held)
+            wholes = [c for c in order if c not in whole]
+            kept = kept_of(kernel, axes_of, parts, sizes)
+            return spread(sizes, widths, sets, wholes, count, serial=last, held=held, kept=kept)
 
         return with_parts(parts, sizes, spread_wholes)
 
@@ -249,6 +253,12 @@ def _weigh(op: Access | Indirect, axes_of: Mapping[SSAValue, tuple[ClassId | Non
         vector = 1 if found is None else aligned(vector, found[1])
     weight = elements * tensor.element.bytes * _LOOP_WEIGHT**depth
     return _Weighed(op, unit, vector, weight, elements)
+
+
+def _of_whole(access: _Weighed, parts: Parts, sizes: Mapping[ClassId, int]) -> _Weighed:
+    """An access along a part of an axis as one along the whole."""
+    unit, inner = unit_of(parts, sizes, access.unit)
+    return replace(access, unit=unit, vector=access.vector * inner)
 
 
 _MOST_SKEWED = 72

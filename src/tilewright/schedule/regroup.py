@@ -16,14 +16,19 @@ Parts = Mapping[ClassId, tuple[ClassId, ...]]
 """Classes by the one that they are the parts of, the slowest first."""
 
 
+_KEPT = 8
+"""The most parts of an axis that a thread has an element of each."""
+
+
 def parts_of(
     kernel: tile.Kernel,
     axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
+    sizes: Mapping[ClassId, int],
     units: Iterable[ClassId | None],
     apart: Iterable[ClassId],
 ) -> Parts:
     """The classes that reshapes make of one other. A class is part of one whole, and no part is a whole; not those
-    ``apart``, nor such that memory is contiguous along (``units``) unless they are the fastest."""
+    ``apart``, nor such that memory is contiguous along (``units``) and more than a vector lies behind each element."""
     found: dict[ClassId, tuple[ClassId, ...]] = {}
     units, refused = set(units), set(apart)
     for op in kernel.walk():
@@ -40,7 +45,8 @@ def parts_of(
             taken = {c for w, p in found.items() for c in (w, *p)}
             if not taken.isdisjoint((*whole, *parts)) or not refused.isdisjoint((*whole, *parts)):
                 continue
-            if units.isdisjoint(parts[:-1]):
+            inner = [prod(sizes[p] for p in parts[i + 1 :]) for i in range(len(parts))]
+            if not any(p in units and n > _KEPT for p, n in zip(parts, inner, strict=True)):
                 found[whole[0]] = tuple(parts)
     return found
 
@@ -48,6 +54,25 @@ def parts_of(
 def whole_of(parts: Parts) -> dict[ClassId, ClassId]:
     """The whole of each part."""
     return {part: whole for whole, found in parts.items() for part in found}
+
+
+def kept_of(
+    kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], parts: Parts, sizes: Mapping[ClassId, int]
+) -> dict[ClassId, int]:
+    """Wholes of which each thread has an element in all parts, a few that are reduced: with how many there are."""
+    along = {axes_of[op.x][op.axis.data] for op in kernel.walk() if isinstance(op, tile.Reduce)}
+    slowest = {whole: found[0] for whole, found in parts.items()}
+    return {w: sizes[p] for w, p in slowest.items() if p in along and sizes[p] <= _KEPT}
+
+
+def unit_of(parts: Parts, sizes: Mapping[ClassId, int], unit: ClassId | None) -> tuple[ClassId | None, int]:
+    """The class that is spread in the stead of one that an access is contiguous along, and the elements of it for each
+    of the other: the whole, where a thread has all of the faster parts."""
+    for whole, found in parts.items():
+        if unit in found:
+            inner = prod(sizes[p] for p in found[found.index(unit) + 1 :])
+            return (whole, inner) if inner <= _KEPT else (None, 1)
+    return unit, 1
 
 
 def with_parts(

@@ -430,12 +430,15 @@ class Tracer(KernelBuilder):
         shaped = presence and presence.shaped("transpose", perm)
         return self._node(dialect.Transpose(self._value(x), perm), shaped)
 
-    def reshape(self, x: Node, axes: tuple[Axis, ...]) -> Node:
+    def require(self, predicate: Expr) -> bool:
+        return self._accesses.require(predicate)
+
+    def reshape(self, x: Node, axes: tuple[Axis, ...], *, whole: bool = False) -> Node:
         node = self._node(dialect.Reshape(self._value(x), axes))
         before = presence_of(x)
         if isinstance(before, Reshaped) and before.key == (axes, x.axes) and not before.shapes:
             return node  # the domain of its axes says again which elements there are
-        inside = self._left_of_domain(x.axes, node.axes)
+        inside = () if whole else self._left_of_domain(x.axes, node.axes)
         if before is None:
             return node.known_by(Reshaped((x.axes, node.axes), inside) if inside else None)
         there = self._node(dialect.Reshape(self._value(self.present(x)), axes))

@@ -1,0 +1,164 @@
+"""Views of tensors in other axes: ``x.reshape(M, N // 128, 128)`` splits and merges dimensions, and moves nothing."""
+
+from __future__ import annotations
+
+import functools
+import operator
+from collections.abc import Iterable, Sequence
+from math import prod
+from typing import NoReturn, TypeAlias
+
+from tilewright.base.expr import Const, Expr, expr
+from tilewright.lang import arithmetic
+from tilewright.lang.axes import Axis, Coord, Span, axis_symbol
+from tilewright.lang.fns import BinaryFn
+from tilewright.lang.places import refuse
+from tilewright.lang.recorder import Array, Node, Recorder
+from tilewright.lang.regroup import Group, regrouped
+
+Place: TypeAlias = Expr | Node
+"""A coordinate, of which ``axis_symbol``s stand for places along axes, or a tile of coordinates."""
+
+_PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
+
+
+class View:
+    """The dimensions of ``array`` as ``dims``; what has the same elements in both is asked of each launch."""
+
+    __slots__ = ("array", "base", "groups")
+
+    def __init__(self, rec: Recorder, base: Array, dims: Sequence[Expr | None]):
+        found = _without_open(base, dims)
+        sizes = [_samples(found_dims) for found_dims in (base.dims, found)]
+        if prod(sizes[0]) != prod(sizes[1]):
+            _refuse(base, found)
+        self.base = base
+        self.array = Array(base.handle, base.name, base.dtype, tuple(found))
+        self.groups: list[Group] = regrouped(*sizes)
+        for old, new in self.groups:
+            same = _product(base.dims[d] for d in old).eq(_product(found[d] for d in new))
+            if not rec.require(same):
+                _refuse(base, found)
+
+    def box(self, coords: Sequence[Coord]) -> list[Coord] | None:
+        """Coordinates of the tensor where each dimension is accessed along a range of neighbours, or at one place."""
+        found: list[Coord] = []
+        for old, new in self.groups:
+            given = [coords[d] for d in new]
+            place = self._joined(given, [self.array.dims[d] for d in new]) if len(old) == 1 else None
+            if place is None:
+                return None
+            found.append(place)
+        return found
+
+    def _joined(self, given: Sequence[Coord], dims: Sequence[Expr]) -> Coord | None:
+        """The elements of a dimension that those of its parts are; None where they are not all between two of them."""
+        if len(given) == 1:
+            return given[0]
+        origin: Expr = Const(0)
+        size, stop = 1, None
+        for coord, dim in zip(given, dims, strict=True):
+            extent = dim.constant
+            origin = origin * dim
+            if not isinstance(coord, Span):
+                if stop is not None:
+                    return None
+                origin = origin + coord
+            elif stop is None:
+                stop = origin + coord.stop
+                origin, size = origin + coord.origin, coord.size
+            elif extent is None or extent & (extent - 1) or coord != Span(Const(0), extent, dim):
+                return None
+            else:
+                size, stop = size * extent, stop * extent
+        return origin if stop is None else Span(origin, size, stop)
+
+    def places(self, rec: Recorder, coords: Sequence[Place], axes: tuple[Axis, ...]) -> list[Place]:
+        """Coordinates of the tensor for those of the view, which have ``axes``."""
+        found: list[Place] = []
+        for old, new in self.groups:
+            if len(old) == len(new) == 1:
+                found.append(coords[new[0]])
+                continue
+            given = [_tile(rec, coords[d], axes) for d in new]
+            place = functools.reduce(
+                lambda a, b: _apply(rec, BinaryFn.ADD, _apply(rec, BinaryFn.MUL, a, b[1]), b[0]),
+                zip(given[1:], (self.array.dims[d] for d in new[1:]), strict=True),
+                given[0],
+            )
+            inner = [_product(self.base.dims[d] for d in old[i + 1 :]) for i in range(len(old))]
+            for i, (d, behind) in enumerate(zip(old, inner, strict=True)):
+                at = place if behind == Const(1) else _apply(rec, BinaryFn.FLOORDIV, place, behind)
+                found.append(at if i == 0 else _apply(rec, BinaryFn.MOD, at, self.base.dims[d]))
+        return found
+
+
+def _tile(rec: Recorder, coord: Place, axes: tuple[Axis, ...]) -> Place:
+    """A coordinate along an axis as a tile of coordinates."""
+    if isinstance(coord, Node):
+        return coord
+    along = next((d for d in range(len(axes)) if axis_symbol(d) in coord.symbols), None)
+    if along is None:
+        return coord
+    span = axes[along]
+    assert isinstance(span, Span)
+    index, others = rec.index(span), [d for d in range(len(axes)) if d != along]
+    return rec.expand(index, others) if others else index
+
+
+_ON_EXPRESSIONS = {
+    BinaryFn.ADD: operator.add,
+    BinaryFn.MUL: operator.mul,
+    BinaryFn.FLOORDIV: operator.floordiv,
+    BinaryFn.MOD: operator.mod,
+}
+
+
+def _apply(rec: Recorder, fn: BinaryFn, a: Place, b: Place) -> Place:
+    if isinstance(a, Node) or isinstance(b, Node):
+        return arithmetic.binary(rec, fn, a, b)
+    return _ON_EXPRESSIONS[fn](a, b)
+
+
+def _product(factors: Iterable[Expr]) -> Expr:
+    return functools.reduce(operator.mul, factors, expr(1))
+
+
+def _samples(dims: Sequence[Expr]) -> list[int]:
+    """Extents for numbers that quotients by small ones leave whole: equal products of these are equal products."""
+    names = sorted({s for dim in dims for s in dim.symbols})
+    values = {name: 2**14 * 3**4 * 5**2 * 7 * _PRIMES[i % len(_PRIMES)] ** 3 for i, name in enumerate(names)}
+    return [int(dim.evaluate(values)) for dim in dims]
+
+
+def _without_open(base: Array, dims: Sequence[Expr | None]) -> list[Expr]:
+    """The extents, that of -1 worked out from its neighbours in the tensor."""
+    known = [d for d in dims if d is not None]
+    if len(known) == len(dims):
+        return known
+    at = list(dims).index(None)
+    sizes, whole = _samples([*known, *base.dims]), len(known)
+    rest, left = divmod(prod(sizes[whole:]), max(prod(sizes[:whole]), 1))
+    if left or len(known) < len(dims) - 1:
+        _refuse(base, dims)
+    given = [*sizes[:at], rest, *sizes[at:whole]]
+    old, new = next(g for g in regrouped(sizes[whole:], given) if at in g[1])
+    beside = _product(d for i, d in enumerate(dims) if d is not None and i in new)
+    total = _product(base.dims[d] for d in old)
+    made = list(dims)
+    made[at] = total if beside == Const(1) else total // beside
+    return [d for d in made if d is not None]
+
+
+def _refuse(base: Array, dims: Sequence[Expr | None]) -> NoReturn:
+    refuse(
+        "LNG043",
+        title="a tensor has no such view",
+        found=f"{base.name} of {_shown(base.dims)} as {_shown(dims)}",
+        required="the same number of elements in every launch, and at most one extent of -1",
+        help=f"split one dimension, or merge neighbours: {base.name}.reshape(M, -1, 128)",
+    )
+
+
+def _shown(dims: Sequence[Expr | None]) -> str:
+    return " x ".join("-1" if d is None else f"({d})" if " " in str(d) else str(d) for d in dims)
