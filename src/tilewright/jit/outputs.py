@@ -60,8 +60,8 @@ _REDUCTIONS = frozenset(f"reduce_{fn}" for fn in AtomicFn)
 
 
 class _BodyReader(ast.NodeVisitor):
-    """Sorts the parameters that are subscripted, themselves or their views (``xs = x.reshape(M, -1, 32)``); any use that
-    is neither that, nor of an attribute, is unclear."""
+    """Sorts the parameters that are subscripted, themselves or their views (``xs = x.reshape(M, -1, 32)``); any use
+    that is neither that, nor of an attribute, is unclear."""
 
     def __init__(self, names: frozenset[str]) -> None:
         self._names = {name: name for name in names}  # and views' names, by the parameters that they are of

@@ -74,6 +74,14 @@ class Recorder(Protocol):
         """Whether a scalar coordinate lies inside the tensor in every program, as dispatch may have to check."""
         ...
 
+    def stays_inside(self, array: Array, dimension: int, coord: Coord) -> None:
+        """Ask of each launch that a coordinate of an access lies inside in every program; refuses one that can't."""
+        ...
+
+    def known_inside_of(self, coord: Node, dim: Expr) -> bool:
+        """Whether a tile of coordinates lies in ``0 .. dim`` in every program of every launch."""
+        ...
+
     def gather(self, array: Array, coords: Sequence[Expr | Node], axes: tuple[Axis, ...]) -> Node:
         """The elements at the coordinates: integers, or integer tiles whose axes are those of ``axes`` or units."""
         ...

@@ -8,7 +8,7 @@ from typing import NoReturn, TypeAlias
 
 from tilewright.base.dtypes import i8, i32
 from tilewright.lang import arithmetic
-from tilewright.lang.axes import UNIT, Axis, Span, show_axes, whole
+from tilewright.lang.axes import Axis, Span, show_axes, whole
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, identity
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node, Recorder
@@ -69,7 +69,7 @@ def _extents(x: Node, shape: Sequence[int | Span]) -> list[int]:
 
 
 def _check_inner(x: Node, after: Sequence[int], *inner: Sequence[int]) -> None:
-    """Refuse (LNG043) axes that threads and registers can't be told apart along: their bits are those of powers of 2."""
+    """Refuse (LNG043) axes along which threads and registers can't be told apart: their bits are of powers of 2."""
     for extent in (n for sizes in inner for n in sizes):
         if extent & (extent - 1):
             _refuse(x, after, f"powers of 2 behind the first of the axes that are split or merged, not {extent}")

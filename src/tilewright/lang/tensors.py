@@ -17,8 +17,8 @@ from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Array, Node, Recorder
 from tilewright.lang.shapes import Shape
 from tilewright.lang.traced import Traced
-from tilewright.lang.views import View
 from tilewright.lang.values import Int, Range, Scalar, Tile, Value, integer_of, scalar_of, show_key
+from tilewright.lang.views import View
 
 
 class Promise(Enum):
@@ -180,15 +180,25 @@ class Tensor(Traced):
 
     def _viewed(self, view: View, coords: Sequence[_Place]) -> Node:
         """What a view has at coordinates: a box of the tensor with its axes split, or its elements one by one."""
-        rec, box = self._recorder, _box(view, coords)
+        rec, box, computed = self._recorder, _box(view, coords), self._computed(coords)
         if box is None:
             places, axes = self._indirect(coords)
-            return rec.gather(view.base, view.places(rec, places, axes), axes)
+            found = rec.gather(view.base, view.places(rec, places, axes), axes)
+            return found if computed else found.known_by(None)
         axes = tuple(c for c in coords if isinstance(c, Span))
         return rec.reshape(rec.load(view.base, box), axes, whole=True)
 
+    def _computed(self, coords: Sequence[_Place]) -> bool:
+        """Whether some coordinate of the view is a tile; that the others lie inside is asked of the launch."""
+        for position, coord in enumerate(coords):
+            if isinstance(coord, Span | Expr):
+                self._recorder.stays_inside(self._array, position, coord)
+        return any(isinstance(c, Node) for c in coords)
+
     def _write_viewed(self, view: View, coords: Sequence[_Place], node: Node, fn: AtomicFn | None) -> None:
         rec, box = self._recorder, _box(view, coords)
+        view.check_stored()
+        self._computed(coords)
         if box is None:
             places, axes = self._indirect(coords)
             rec.scatter(view.base, view.places(rec, places, axes), arithmetic.broadcast(rec, node, axes), fn=fn)

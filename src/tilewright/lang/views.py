@@ -11,7 +11,7 @@ from typing import NoReturn, TypeAlias
 from tilewright.base.expr import Const, Expr, expr
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Coord, Span, axis_symbol
-from tilewright.lang.fns import BinaryFn
+from tilewright.lang.fns import BinaryFn, CompareFn
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Array, Node, Recorder
 from tilewright.lang.regroup import Group, regrouped
@@ -22,6 +22,21 @@ Place: TypeAlias = Expr | Node
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 
 
+def _check_split(base: Array, dimension: int, dims: Sequence[Expr]) -> None:
+    """Refuse (LNG043) to split a dimension in parts of extents known at launch only: a place in them would be a product
+    of an index and an extent, of which nothing is proved."""
+    unknown = next((dim for dim in dims[1:] if dim.constant is None), None)
+    if unknown is not None:
+        refuse(
+            "LNG043",
+            title="a dimension is not split in parts of an extent that is known at launch only",
+            found=f"dimension {dimension} of {base.name}, {base.dims[dimension]}, as {_shown(dims)}",
+            required=f"numbers behind the first of its parts, and not {unknown}",
+            help=f"give the extent in the annotation of {base.name} as a number; or reshape the tensor before the "
+            "call, and annotate it as it is then",
+        )
+
+
 class View:
     """The dimensions of ``array`` as ``dims``; what has the same elements in both is asked of each launch."""
 
@@ -29,16 +44,41 @@ class View:
 
     def __init__(self, rec: Recorder, base: Array, dims: Sequence[Expr | None]):
         found = _without_open(base, dims)
-        sizes = [_samples(found_dims) for found_dims in (base.dims, found)]
-        if prod(sizes[0]) != prod(sizes[1]):
-            _refuse(base, found)
         self.base = base
         self.array = Array(base.handle, base.name, base.dtype, tuple(found))
-        self.groups: list[Group] = regrouped(*sizes)
+        self.groups = _grouped(base.dims, found)
         for old, new in self.groups:
             same = _product(base.dims[d] for d in old).eq(_product(found[d] for d in new))
             if not rec.require(same):
                 _refuse(base, found)
+            if len(old) == 1:
+                _check_split(base, old[0], [found[d] for d in new])
+
+    def _outside_of_parts(self, rec: Recorder, place: Place, parts: Sequence[tuple[Place, Expr]]) -> Place:
+        """``place``, or nowhere where a computed or loaded coordinate leaves its part: it would be of another."""
+        for coord, dim in parts:
+            if isinstance(coord, Node) and not rec.known_inside_of(coord, dim):
+                above = arithmetic.compare(rec, CompareFn.GE, coord, 0)
+                inside = arithmetic.binary(rec, BinaryFn.AND, above, arithmetic.compare(rec, CompareFn.LT, coord, dim))
+                assert isinstance(place, Node)
+                place = arithmetic.select(rec, inside, place, -1)
+        return place
+
+    def check_stored(self) -> None:
+        """Refuse (LNG043) stores to dimensions that are merged by extents known at launch only: that no two elements of
+        the view are one is proved of sums, and of quotients by constants."""
+        for old, new in self.groups:
+            if len(old) > 1 and any(self.base.dims[d].constant is None for d in old[1:]):
+                merged = _shown([self.base.dims[d] for d in old])
+                refuse(
+                    "LNG043",
+                    title="a tensor is not stored to in merged dimensions",
+                    found=f"{self.base.name} stored to as {_shown(self.array.dims)}, where {merged} is "
+                    + _shown([self.array.dims[d] for d in new]),
+                    required="extents behind the first of the merged dimensions that the annotation gives as numbers",
+                    help=f"store to {self.base.name} in its own dimensions; or reshape the tensor before the call, and "
+                    "annotate it as it is then",
+                )
 
     def box(self, coords: Sequence[Coord]) -> list[Coord] | None:
         """Coordinates of the tensor where each dimension is accessed along a range of neighbours, or at one place."""
@@ -86,6 +126,7 @@ class View:
                 zip(given[1:], (self.array.dims[d] for d in new[1:]), strict=True),
                 given[0],
             )
+            place = self._outside_of_parts(rec, place, [(coords[d], self.array.dims[d]) for d in new])
             inner = [_product(self.base.dims[d] for d in old[i + 1 :]) for i in range(len(old))]
             for i, (d, behind) in enumerate(zip(old, inner, strict=True)):
                 at = place if behind == Const(1) else _apply(rec, BinaryFn.FLOORDIV, place, behind)
@@ -129,6 +170,26 @@ def _samples(dims: Sequence[Expr]) -> list[int]:
     names = sorted({s for dim in dims for s in dim.symbols})
     values = {name: 2**14 * 3**4 * 5**2 * 7 * _PRIMES[i % len(_PRIMES)] ** 3 for i, name in enumerate(names)}
     return [int(dim.evaluate(values)) for dim in dims]
+
+
+def _grouped(before: Sequence[Expr], after: Sequence[Expr]) -> list[Group]:
+    """Dimensions that have the same elements in both: by their extents, and what is left between those that both sides
+    begin and end with, where extents are others' symbols."""
+    sizes = _samples([*before, *after])
+    old, new = sizes[: len(before)], sizes[len(before) :]
+    if prod(old) == prod(new):
+        return regrouped(old, new)
+    pairs = list(zip(before, after, strict=False))
+    first = next((i for i, (a, b) in enumerate(pairs) if a != b), len(pairs))
+    backwards = list(zip(reversed(before[first:]), reversed(after[first:]), strict=False))
+    last = next((i for i, (a, b) in enumerate(backwards) if a != b), len(backwards))
+    middle = (tuple(range(first, len(before) - last)), tuple(range(first, len(after) - last)))
+    beside = range(last, 0, -1)
+    return [
+        *(((i,), (i,)) for i in range(first)),
+        middle,
+        *(((len(before) - i,), (len(after) - i,)) for i in beside),
+    ]
 
 
 def _without_open(base: Array, dims: Sequence[Expr | None]) -> list[Expr]:

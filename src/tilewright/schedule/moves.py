@@ -171,7 +171,8 @@ class MoveLowering(ValueLowering):
         op: Operation,
     ) -> Buffered:
         """The same elements as ``axes`` in another distribution."""
-        return Buffered(self.converted(source.buffer, old.layout(source.axes), new.layout(axes), value, op), axes)
+        before, after = old.layout(source.axes), new.layout(axes)
+        return Buffered(self.converted(source.buffer, before, after, value, op), axes)
 
     def converted(
         self, buffer: SSAValue, before: RegisterLayout, after: RegisterLayout, value: SSAValue, op: Operation

@@ -57,7 +57,10 @@ def whole_of(parts: Parts) -> dict[ClassId, ClassId]:
 
 
 def kept_of(
-    kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], parts: Parts, sizes: Mapping[ClassId, int]
+    kernel: tile.Kernel,
+    axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
+    parts: Parts,
+    sizes: Mapping[ClassId, int],
 ) -> dict[ClassId, int]:
     """Wholes of which each thread has an element in all parts, a few that are reduced: with how many there are."""
     along = {axes_of[op.x][op.axis.data] for op in kernel.walk() if isinstance(op, tile.Reduce)}

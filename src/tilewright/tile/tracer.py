@@ -210,6 +210,13 @@ class Tracer(KernelBuilder):
         self.use(coord)
         return self._accesses.reaches(array, dimension, coord)
 
+    def stays_inside(self, array: Array, dimension: int, coord: Coord) -> None:
+        self._use_coords([coord])
+        self._accesses.stays_inside(array, dimension, coord)
+
+    def known_inside_of(self, coord: Node, dim: Expr) -> bool:
+        return coord.presence is None and self.known_inside(self._placed(coord), dim)
+
     def gather(self, array: Array, coords: Sequence[Expr | Node], axes: tuple[Axis, ...]) -> Node:
         self._trap_outside(array, coords)
         coords = [self._outside_where_absent(c) for c in coords]
