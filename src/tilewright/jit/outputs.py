@@ -15,10 +15,11 @@ from functools import cache
 from typing import Any
 
 from tilewright.base.dtypes import STORED, DType, dtype_named
+from tilewright.base.expr import solved_for
 from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
 from tilewright.lang.fns import AtomicFn
-from tilewright.lang.params import KernelFunction, TensorParam
+from tilewright.lang.params import KernelFunction, TensorParam, extent_of
 
 
 @dataclass(frozen=True)
@@ -93,8 +94,9 @@ class _BodyReader(ast.NodeVisitor):
 
     def visit_Assign(self, node: ast.Assign) -> None:
         target, value = node.targets[0], node.value
-        several = isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple) and len(target.elts) == len(value.elts)
-        pairs = zip(target.elts, value.elts, strict=True) if several else [(target, value)]
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs = list(zip(target.elts, value.elts, strict=False))
         for to, source in pairs:
             viewed = self._viewed(source)
             if viewed is not None and isinstance(to, ast.Name) and len(node.targets) == 1:
@@ -139,17 +141,18 @@ class _BodyReader(ast.NodeVisitor):
 
 
 def solved(params: Iterable[TensorParam], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The extent of each symbolic dimension, by the first tensor in ``given`` that has it."""
+    """The extent of each symbol, by the first tensors in ``given`` that have it."""
+    pairs = [
+        (extent_of(dim), extent)
+        for param in params
+        if (tensor := given.get(param.name)) is not None and len(tensor.shape) == len(param.dims)
+        for dim, extent in zip(param.dims, tensor.shape, strict=True)
+        if isinstance(dim, str)
+    ]
     extents: dict[str, Any] = {}
-    for param in params:
-        tensor = given.get(param.name)
-        if tensor is not None and len(tensor.shape) == len(param.dims):
-            for dim, extent in zip(param.dims, tensor.shape, strict=True):
-                if isinstance(dim, str):
-                    extents.setdefault(dim, extent)
-                    symbol, plus, more = dim.partition(" + ")
-                    if plus:
-                        extents.setdefault(symbol, extent - int(more))
+    while found := [s for dim, n in pairs if not dim.symbols <= extents.keys() and (s := solved_for(dim, n, extents))]:
+        for symbol, extent in found:
+            extents.setdefault(symbol, extent)
     return extents
 
 
@@ -183,7 +186,7 @@ def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, A
     for param in missing:
         if uses is None or first is None or param.name not in uses.results:
             fail("JIT001", found=f"no tensor {param.name}", required=", ".join(t.name for t in function.tensors))
-        shape = tuple(d if isinstance(d, int) else extents.get(d) for d in param.dims)
+        shape = tuple(_extent(d, extents) for d in param.dims)
         if None in shape:
             unknown = param.dims[shape.index(None)]
             fail(
@@ -194,6 +197,12 @@ def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, A
             )
         made[param.name] = empty(first, shape, zero=param.name in uses.added)
     return made
+
+
+def _extent(dim: str | int, extents: Mapping[str, Any]) -> Any:
+    """A dimension of a result; None where no tensor of the call says what it is."""
+    wanted = extent_of(dim)
+    return wanted.evaluate(extents) if wanted.symbols <= extents.keys() else None
 
 
 def _of_floats(tensor: Any) -> bool:

@@ -15,6 +15,7 @@ from tilewright.lang.fns import BinaryFn, CompareFn
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Array, Node, Recorder
 from tilewright.lang.regroup import Group, regrouped
+from tilewright.lang.values import ON_INTEGERS
 
 Place: TypeAlias = Expr | Node
 """A coordinate, of which ``axis_symbol``s stand for places along axes, or a tile of coordinates."""
@@ -147,18 +148,10 @@ def _tile(rec: Recorder, coord: Place, axes: tuple[Axis, ...]) -> Place:
     return rec.expand(index, others) if others else index
 
 
-_ON_EXPRESSIONS = {
-    BinaryFn.ADD: operator.add,
-    BinaryFn.MUL: operator.mul,
-    BinaryFn.FLOORDIV: operator.floordiv,
-    BinaryFn.MOD: operator.mod,
-}
-
-
 def _apply(rec: Recorder, fn: BinaryFn, a: Place, b: Place) -> Place:
     if isinstance(a, Node) or isinstance(b, Node):
         return arithmetic.binary(rec, fn, a, b)
-    return _ON_EXPRESSIONS[fn](a, b)
+    return ON_INTEGERS[fn](a, b)
 
 
 def _product(factors: Iterable[Expr]) -> Expr:

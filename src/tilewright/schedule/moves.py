@@ -151,10 +151,10 @@ class MoveLowering(ValueLowering):
             )
         moved = self.converted(source.buffer, old, home.layout(self.axes_of[op.result]), op.x, op)
         if moved is source.buffer and isinstance(owner(op.x), tile.FragmentRead):  # may be written while this is used
-            moved = self.copied(source, op)
+            moved = self.duplicate(source, op)
         self.scope.buffers[op.result] = Buffered(moved, self.axes_of[op.result])
 
-    def copied(self, source: Buffered, op: tile.Reshape) -> SSAValue:
+    def duplicate(self, source: Buffered, op: tile.Reshape) -> SSAValue:
         """The elements of a buffer in registers of their own."""
         copy = self.mapping(source.axes)
         fresh = self.registers(hint(op.x), element(op.x), copy.count)
