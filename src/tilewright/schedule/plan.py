@@ -10,6 +10,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Expr, Interval, Sym, divisor
+from tilewright.base.readable import arithmetic
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.lang.schedule import Schedule
@@ -155,13 +156,18 @@ def place(
         program_spans=program_spans(kernel),
         bounds=_bounds(kernel, count, skew),
         assumptions=assumptions,
-        notes=tuple(_notes(home, turned, skew)),
+        notes=tuple(_notes(home, axes_of, turned, skew)),
     )
 
 
-def _notes(home: Distribution, turned: Sequence[_Weighed], skew: Skew | None) -> Iterator[str]:
+def _notes(
+    home: Distribution,
+    axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
+    turned: Sequence[_Weighed],
+    skew: Skew | None,
+) -> Iterator[str]:
     """What the plan says of a placement."""
-    yield f"{home.threads} threads a CTA; {_describe(home)}"
+    yield f"{home.threads} threads a CTA; {_describe(home, axes_of)}"
     for access in turned:
         yield f"{access.op.name} of {tensor_name(access.op)} is contiguous along another axis: through shared"
     if skew is not None:
@@ -384,9 +390,20 @@ def symbols_of(kernel: tile.Kernel) -> set[str]:
     return names
 
 
-def _describe(home: Distribution) -> str:
-    parts = [
-        f"axis {c}: {d.size} = {d.vector} a vector x {1 << len(d.thread_bits)} threads x {d.repeats}"
-        for c, d in home.digits
-    ]
-    return "; ".join(parts) or "one element"
+def _describe(home: Distribution, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> str:
+    """Each axis by the extent that its range ends at, with how its elements are dealt to threads."""
+    names: dict[ClassId, str] = {}
+    for value, axes in axes_of.items():
+        for c, span in zip(axes, spans_of(value), strict=True):
+            if c is not None and span is not None:
+                names.setdefault(c, arithmetic(span.stop))
+    return "; ".join(_dealt(d, names.get(c, "")) for c, d in home.digits) or "one element"
+
+
+def _dealt(digits: Digits, along: str) -> str:
+    named = f"{digits.size} of {along}" if along and along != str(digits.size) else f"{digits.size}"
+    parts = [f"vectors of {digits.vector}"] if digits.vector > 1 else []
+    threads = 1 << len(digits.thread_bits)
+    parts.append(f"{threads} threads" if threads > 1 else "1 thread")
+    parts += [f"{digits.repeats} times"] if digits.repeats > 1 else []
+    return f"{named}: {', '.join(parts)}"
