@@ -124,7 +124,8 @@ def _thirds(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
 
 @tw.kernel
 def _inner_symbol(x: tw.Tensor["B", "C"], y: tw.Tensor["B", "C"], *, groups: int = 4):
-    y[0, 0] = x.reshape(x.shape[0], groups, x.shape[1] // groups)[0, 0, 0]
+    b, g = tw.grid((x.shape[0], groups), (None, None))
+    y[b, g] = x.reshape(x.shape[0], groups, x.shape[1] // groups)[b, g, 0]
 
 
 @tw.kernel

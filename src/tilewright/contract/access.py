@@ -19,7 +19,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
-from tilewright.base.expr import Const
+from tilewright.base.expr import OWN, Const
 from tilewright.base.verdict import Discharged, Proof, Proved, Refuted, Unknown
 from tilewright.contract.access_linear import (
     Either,
@@ -40,6 +40,10 @@ from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelA
 __all__ = ["AccessFault", "AccessWitness", "Point", "prove_accesses", "prove_cover", "prove_guards"]
 
 _LOADED = "walk groups of rows with tw.ragged_grid(offsets, x.shape[0], 64), offsets a tw.Offsets; or tw.reduce_add"
+_MULTIPLIED = (
+    'give the extent that is multiplied as a number, y: tw.Tensor["T", "H*64"], or its part of the tensor a dimension '
+    'of its own, y: tw.Tensor["T", "H", "D"], by a reshape before the call'
+)
 _NOT_EXACT = "store at sums of indices times positive constants, and load at the others: y[m] = x[n - 1 - m]"
 
 
@@ -141,8 +145,10 @@ class _Proof:
 
     def doubt(self, obligation: str, reason: str = "") -> Unknown:
         """The solver found a point that the original expressions don't confirm, or gave up."""
-        inexact = ", ".join(dict.fromkeys(self.launch.variables.inexact))
-        return Unknown(obligation, reason or f"not linear in the parameters: {inexact}", _NOT_EXACT, self.place)
+        if reason:
+            return Unknown(obligation, reason, _NOT_EXACT, self.place)
+        inexact = ", ".join(dict.fromkeys(text.replace(OWN, "") for text in self.launch.variables.inexact))
+        return Unknown(obligation, f"products and quotients of symbols: {inexact}", _MULTIPLIED, self.place)
 
 
 def inside_of(access: AccessMap) -> str:
@@ -249,6 +255,8 @@ class _Cover:
         self.instances = sorted({i for d in domains for i in d.instances})
         self.fixed: dict[str, Linear] = {}
         """The instance whose promise it is, as variables."""
+        self.falling: frozenset[int] = frozenset()
+        """Coordinates that fall while indices without a bound grow, in all accesses: elements are counted backwards."""
 
     def meet(self) -> Proof[AccessWitness] | None:
         """Why two points of the accesses may be one element; None if each is another."""
@@ -273,6 +281,8 @@ class _Cover:
     def _placed(self, sources: Sequence[AccessMap]) -> tuple[list[PlacedPiece], list[tuple[Radix, ...] | str], Known]:
         """The accesses over the plane, their mixed-radix forms, and what is known of the plane's digits."""
         pieces = [self._piece(a) for a in sources]
+        self.falling = _falling(pieces)
+        pieces = [self._counted(p) for p in pieces]
         radixes = [self._radix(p) for p in pieces]
         rank = len(self.domains[0].coords)
         plane = Plane(self.launch.variables, rank, [r for r in radixes if not isinstance(r, str)])
@@ -293,6 +303,13 @@ class _Cover:
 
     def _piece(self, access: AccessMap) -> AccessPiece:
         return self.launch.another(access, self.fixed) if self.fixed else self.launch.piece(access)
+
+    def _counted(self, piece: AccessPiece) -> AccessPiece:
+        """The piece with falling coordinates negated, which is one element for one element in all pieces alike."""
+        if not self.falling:
+            return piece
+        coords = tuple(c.times(-1) if d in self.falling else c for d, c in enumerate(piece.coords))
+        return replace(piece, coords=coords)
 
     def _radix(self, piece: AccessPiece) -> tuple[Radix, ...] | str:
         """The piece's mixed-radix form, if its points fulfil what that requires."""
@@ -325,7 +342,7 @@ class _Cover:
         """No two points of one op have the same coordinates; mixed-radix numbers have it by construction."""
         if not isinstance(radix, str):
             return None
-        one, other = store.piece, self.launch.another(store.piece.source, self.fixed)
+        one, other = store.piece, self._counted(self.launch.another(store.piece.source, self.fixed))
         same = [equal(a, b) for a, b in zip(one.coords, other.coords, strict=True)]
         pairs = zip(one.free, other.free, strict=True)
         differ = Either(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
@@ -392,6 +409,16 @@ class _Cover:
             source = self.accesses[0] if self.accesses else member.piece.source
             return Refuted(obligation, replay.witness(fault, source, element, points, member.piece.source.location))
         return None
+
+
+def _falling(pieces: Sequence[AccessPiece]) -> frozenset[int]:
+    """Coordinates in which indices without a constant bound have negative factors only."""
+    found: set[int] = set()
+    for dim in range(min((len(p.coords) for p in pieces), default=0)):
+        unbounded = [c for p in pieces for v, c in p.coords[dim].terms.items() if v in p.free and p.sizes[v] is None]
+        if unbounded and all(c < 0 for c in unbounded):
+            found.add(dim)
+    return frozenset(found)
 
 
 def _ways_to_differ(one: AccessPiece, other: AccessPiece, differ: Formula) -> Iterator[list[Formula]]:

@@ -190,6 +190,8 @@ class Tensor(Traced):
 
     def _computed(self, coords: Sequence[_Place]) -> bool:
         """Whether some coordinate of the view is a tile; that the others lie inside is asked of the launch."""
+        assert self._view is not None
+        self._view.check_split([c.at if isinstance(c, _Kept) else c for c in coords])
         for position, coord in enumerate(coords):
             if isinstance(coord, Span | Expr):
                 self._recorder.stays_inside(self._array, position, coord)

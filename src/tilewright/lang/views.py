@@ -23,16 +23,19 @@ Place: TypeAlias = Expr | Node
 _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 71, 73, 79, 83, 89, 97)
 
 
-def _check_split(base: Array, dimension: int, dims: Sequence[Expr]) -> None:
-    """Refuse (LNG043) to split a dimension in parts of extents known at launch only: a place in them would be a product
-    of an index and an extent, of which nothing is proved."""
-    unknown = next((dim for dim in dims[1:] if dim.constant is None), None)
+def _check_split(base: Array, dimension: int, dims: Sequence[Expr], coords: Sequence[Coord | Node]) -> None:
+    """Refuse (LNG043) places in parts of extents known at launch only, but for the numbered parts: they would be
+    products of an index and an extent, of which nothing is proved."""
+    numbered = 0
+    while numbered < len(coords) - 1 and isinstance(c := coords[numbered], Expr) and c.constant is not None:
+        numbered += 1
+    unknown = next((dim for dim in dims[numbered + 1 :] if dim.constant is None), None)
     if unknown is not None:
         refuse(
             "LNG043",
             title="a dimension is not split in parts of an extent that is known at launch only",
             found=f"dimension {dimension} of {base.name}, {base.dims[dimension]}, as {_shown(dims)}",
-            required=f"numbers behind the first of its parts, and not {unknown}",
+            required=f"numbers behind the first of its parts, and not {unknown}; or the first by its number: [0, n]",
             help=f"give the extent in the annotation of {base.name} as a number; or reshape the tensor before the "
             "call, and annotate it as it is then",
         )
@@ -52,8 +55,6 @@ class View:
             same = _product(base.dims[d] for d in old).eq(_product(found[d] for d in new))
             if not rec.require(same):
                 _refuse(base, found)
-            if len(old) == 1:
-                _check_split(base, old[0], [found[d] for d in new])
 
     def _outside_of_parts(self, rec: Recorder, place: Place, parts: Sequence[tuple[Place, Expr]]) -> Place:
         """``place``, or nowhere where a computed or loaded coordinate leaves its part: it would be of another."""
@@ -64,6 +65,12 @@ class View:
                 assert isinstance(place, Node)
                 place = arithmetic.select(rec, inside, place, -1)
         return place
+
+    def check_split(self, coords: Sequence[Coord | Node]) -> None:
+        """Refuse coordinates in parts whose places are no sums of indices times numbers."""
+        for old, new in self.groups:
+            if len(old) == 1 and len(new) > 1:
+                _check_split(self.base, old[0], [self.array.dims[d] for d in new], [coords[d] for d in new])
 
     def check_stored(self) -> None:
         """Refuse (LNG043) stores to dimensions that are merged by extents known at launch only: that no two elements of
