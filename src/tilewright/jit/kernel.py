@@ -489,6 +489,7 @@ class Kernel:
         function, signature = self.function, replace(request.signature, keywords=tuple(told.items()))
         what = (
             *(function.name, function.tensors, function.scalars, function.numerics, function.on_out_of_range),
+            function.sentinel,
             *(signature, request.facts, request.target.name, str(request.schedule), request.debug),
         )
         return digest((compiler_identity(), code, *map(repr, what)))

@@ -90,6 +90,8 @@ class KernelFunction:
     numerics: Numerics
     where: Location
     on_out_of_range: OutOfRange = OutOfRange.SKIP
+    sentinel: int = -1
+    """The loaded index that stands for nowhere, and never traps."""
 
     @property
     def tensors(self) -> tuple[TensorParam, ...]:
@@ -104,14 +106,18 @@ class KernelFunction:
     def without(self, absent: Collection[str]) -> KernelFunction:
         """The kernel without some of its optional tensors, whose names are None in its body."""
         params = tuple(KeywordParam(p.name, None) if p.name in absent else p for p in self.params)
-        return KernelFunction(self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range)
+        return KernelFunction(
+            self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range, self.sentinel
+        )
 
     def with_planned(self, names: Collection[str]) -> KernelFunction:
         """The kernel for calls in which plans have made these tensors."""
         params = tuple(
             replace(p, planned=True) if isinstance(p, TensorParam) and p.name in names else p for p in self.params
         )
-        return KernelFunction(self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range)
+        return KernelFunction(
+            self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range, self.sentinel
+        )
 
     @property
     def scalars(self) -> tuple[ScalarParam, ...]:
@@ -376,7 +382,7 @@ def _check_ascii(name: str, what: str, where: Location) -> None:
 
 
 def read_kernel(
-    fn: Callable[..., None], numerics: str, on_out_of_range: str, scope: FrameType | None
+    fn: Callable[..., None], numerics: str, on_out_of_range: str, sentinel: int, scope: FrameType | None
 ) -> KernelFunction:
     """The kernel a function is; refuses parameters that say nothing."""
     code = fn.__code__
@@ -397,6 +403,14 @@ def read_kernel(
             required=" or ".join(OutOfRange),
             help='write @tw.kernel(on_out_of_range="trap")',
         )
+    if type(sentinel) is not int or not -(2**63) <= sentinel < 0:
+        refuse(
+            "LNG001",
+            where=where,
+            found=f"sentinel={sentinel!r}",
+            required="a negative integer: the index that stands for nowhere lies outside of every tensor",
+            help='write @tw.kernel(on_out_of_range="trap", sentinel=-100)',
+        )
     _check_ascii(fn.__name__, "kernel", where)
     params = read_parameters(fn, where, scope)
-    return KernelFunction(fn, fn.__name__, params, Numerics(numerics), where, OutOfRange(on_out_of_range))
+    return KernelFunction(fn, fn.__name__, params, Numerics(numerics), where, OutOfRange(on_out_of_range), sentinel)

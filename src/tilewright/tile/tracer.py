@@ -64,6 +64,7 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True, 
     scalars = {p.name: p.dtype.integers for p in kernel.scalars if p.dtype.is_int}
     promises = {p.name: p.promise for p in kernel.tensors if p.promise is not None}
     tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits), promises, traps=traps)
+    tracer.sentinel = kernel.sentinel
     arguments = _arguments(kernel, signature, tracer, block)
     absent = [p.name for p in kernel.keywords if p.default is None and not p.auto]
     with within_stack(kernel.where), explaining(absent, _function_of_the_language):
@@ -152,6 +153,7 @@ class Tracer(KernelBuilder):
         super().__init__(block, dims, scalars, chosen_sizes, limits)
         self._promises = promises
         self._traps = traps
+        self.sentinel = -1
         self._ragged = set[Coord]()  # tiles of rows of one group, and of rows in none
         self._rests = dict[Span, Span]()  # these beside those
         self._coordinates = Coordinates(self._accesses)
@@ -300,7 +302,7 @@ class Tracer(KernelBuilder):
         return handle(self.expand(_recorded(index), range(missing))) if missing else index
 
     def _trap_outside(self, array: Array, coords: Sequence[Expr | Node]) -> None:
-        """In a build that traps: at coordinates made of what was loaded that lead outside, but for -1."""
+        """In a build that traps: at coordinates made of what was loaded that lead outside, but for the sentinel."""
         if not self._traps:
             return
         for position, (coord, dim) in enumerate(zip(coords, array.dims, strict=True)):
@@ -308,7 +310,11 @@ class Tracer(KernelBuilder):
                 continue
             at = arithmetic.cast(self, coord.known_by(None), i64)
             above = arithmetic.compare(self, CompareFn.GE, at, dim)
-            outside = arithmetic.binary(self, BinaryFn.OR, arithmetic.compare(self, CompareFn.LT, at, -1), above)
+            least = -1 if self.sentinel == -1 else 0
+            outside = arithmetic.binary(self, BinaryFn.OR, arithmetic.compare(self, CompareFn.LT, at, least), above)
+            if self.sentinel != -1:
+                other = arithmetic.compare(self, CompareFn.NE, at, self.sentinel)
+                outside = arithmetic.binary(self, BinaryFn.AND, outside, other)
             if coord.presence is not None:
                 outside = arithmetic.binary(self, BinaryFn.AND, outside, self.present(coord))
             extent = arithmetic.broadcast(self, self.scalar(dim, i64), at.axes)
