@@ -169,6 +169,16 @@ def test_a_tile_that_is_stored_reshaped_is_told_to_take_its_ranges_back() -> Non
         forgotten.compile(dtypes={"x": "float32", "y": "float32"})
 
 
+def test_a_place_of_an_axis_that_may_end_before_it_is_refused() -> None:
+    @tw.kernel
+    def third(x: tw.Tensor["M", "N"], y: tw.Tensor["M"]):
+        m, n = tw.grid(x, (4, 64))
+        y[m] = x[m, n][:, 3]
+
+    with pytest.raises(tw.TilewrightError, match="numbers along axes of known extent"):
+        third.compile(dtypes={"x": "float32", "y": "float32"})
+
+
 def test_a_launch_that_the_view_does_not_divide_is_refused() -> None:
     kernel = RESHAPES["quantise_views"].kernel
     with pytest.raises(tw.TilewrightError, match="N = 130"):

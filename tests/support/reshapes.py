@@ -37,8 +37,8 @@ def normalise_blocks(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=4, bn
 def rotate_pairs(x: tw.Tensor["T", 64], angle: tw.Tensor["T", 32], y: tw.Tensor["T", 64], *, bt=8):
     """Neighbours as an axis of 2, taken apart."""
     t, n, h = tw.grid(x.shape[0], bt), tw.axis(64), tw.axis(32)
-    a, b = x[t, n].reshape(t, h, 2).split(2, axis=2)
-    a, b = a[:, :, 0], b[:, :, 0]
+    pairs = x[t, n].reshape(t, h, 2)
+    a, b = pairs[..., 0], pairs[:, :, -1]
     c, s = tw.cos(angle[t, h]), tw.sin(angle[t, h])
     y[t, 2 * h], y[t, 2 * h + 1] = a * c - b * s, a * s + b * c
 
@@ -136,6 +136,14 @@ def neighbours_in_blocks(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
     xs, ys = x.reshape(x.shape[0], -1, 32), y.reshape(y.shape[0], -1, 32)
     m, g = tw.grid(xs.shape[:2], (2, 2))
     ys[m, g, :] = xs[m, g, tw.axis(32) + 1].fill(-7.0)
+
+
+@tw.kernel
+def blocks_from_the_end(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+    """Blocks of 3 x 5 in the other order: their extents are not those of threads."""
+    xs, ys = x.reshape(x.shape[0], -1, 3, 5), y.reshape(y.shape[0], -1, 3, 5)
+    m, g = tw.grid(xs.shape[:2], (2, 4))
+    ys[m, ys.shape[1] - 1 - g, :, :] = xs[m, g, :, :]
 
 
 @tw.kernel
@@ -318,6 +326,14 @@ RESHAPES: dict[str, Case] = {
             ((1, 1), (5, 3)),
             lambda rng, m, g: _normal(rng, ("x", (m, 32 * g))),
             _neighbours,
+            {},
+            tolerance=0,
+        ),
+        Case(
+            blocks_from_the_end,
+            ((1, 1), (5, 7)),
+            lambda rng, m, g: _normal(rng, ("x", (m, 15 * g))),
+            lambda x: {"y": x.reshape(len(x), -1, 3, 5)[:, ::-1].reshape(x.shape)},
             {},
             tolerance=0,
         ),

@@ -167,9 +167,7 @@ def _any(e: Any_) -> str:
     short = [p for p in e.args if isinstance(p, Compare) and p.op == "<=" and p.rhs == Const(1)]
     asked = [p for p in e.args if p not in short]
     if short and len(asked) == 1 and any(_STRIDE.fullmatch(s) for s in asked[0].symbols):
-        return (
-            f"{_one(asked[0])} (if {' and '.join(f'{arithmetic(p.lhs)} > 1' for p in short if isinstance(p, Compare))})"
-        )
+        return f"{_one(asked[0])} (if {' and '.join(f'{arithmetic(p.lhs)} > 1' for p in short)})"
     return " or ".join(_one(p) for p in e.args)
 
 

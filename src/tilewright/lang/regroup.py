@@ -100,10 +100,10 @@ def split(rec: Recorder, x: Node, sections: int, axis: int) -> list[Node]:
         return [x]
     shape = [a if isinstance(a, Span) else a.size for a in x.axes]
     parts = reshape(rec, x, [*shape[:axis], sections, extent // sections, *shape[axis + 1 :]])
-    return [_part(rec, parts, axis, place) for place in range(sections)]
+    return [part(rec, parts, axis, place) for place in range(sections)]
 
 
-def _part(rec: Recorder, x: Node, axis: int, place: int) -> Node:
+def part(rec: Recorder, x: Node, axis: int, place: int) -> Node:
     """The elements at one place of an axis: a reduction that takes no other into account."""
     bits = x.dtype.is_float and x.dtype.bits == 8  # -inf is not among them
     held = arithmetic.bitcast(rec, x, i8) if bits else arithmetic.cast(rec, x, i32) if x.dtype.is_bool else x
