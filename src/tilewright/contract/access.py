@@ -19,7 +19,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
-from tilewright.base.expr import OWN, Const
+from tilewright.base.expr import OWN, Const, Sym
 from tilewright.base.verdict import Discharged, Proof, Proved, Refuted, Unknown
 from tilewright.contract.access_linear import (
     Either,
@@ -34,6 +34,7 @@ from tilewright.contract.access_linear import (
 from tilewright.contract.access_pieces import AccessPiece, piece_of
 from tilewright.contract.access_radix import PlacedPiece, Plane, Radix, are_apart, ends_of, radix_of
 from tilewright.contract.access_solve import GaveUpError, Known, Solver
+from tilewright.contract.access_split import split_by_extents
 from tilewright.contract.access_witness import AccessFault, AccessWitness, Point, Replay
 from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
 
@@ -115,6 +116,17 @@ class _Launch:
     def another(self, access: AccessMap, fixed: Mapping[str, Linear] | None = None) -> AccessPiece:
         """An access over fresh index variables; ``fixed`` indices are taken as given."""
         return piece_of(access, self.variables, self.outer, fixed or {})
+
+    def inside(self, access: AccessMap, place: int, extent: str) -> bool:
+        """Whether a coordinate lies in ``0 .. extent``, one of the parameters, at every point of an access."""
+        if extent not in {p.name for p in self.kernel.parameters}:
+            return False
+        alone = self.branch()
+        piece = alone.another(access)
+        coord, end = piece.coords[place], alone.outer.form(Sym(extent))
+        solver, known = Solver(self.variables, self.parameters), alone.known([piece.points])
+        outside = (coord.times(-1).shifted(-1), coord.plus(end, -1))
+        return all(solver.find(known, [beyond]) is None for beyond in outside)
 
     def known(self, formulas: Iterable[Formula] = ()) -> Known:
         """What holds for every launch, and ``formulas``."""
@@ -220,6 +232,7 @@ def _cover(
         return Unknown(f"domain: stores to {tensor}", reason, "", accesses[0].location)
     added = kinds == {AccessKind.REDUCE}
     try:
+        accesses, domains = split_by_extents(accesses, domains, launch.inside)
         if not added and accesses and any(d.instances for d in domains):
             # each instance writes what it promises; that no two write one element is left to the promises
             promised = [replace(d, instances=()) for d in domains]
