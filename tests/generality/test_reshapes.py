@@ -146,7 +146,7 @@ def _no_view(x: tw.Tensor["M", 100], y: tw.Tensor["M", 100]):
         (_threes, "powers of 2 behind the first of the axes"),
         (_other_count, "as many elements as the tile has: 256"),
         (_thirds, "parts of equal extents"),
-        (_inner_symbol, "numbers behind the first of its parts, and not C // 4"),
+        (_inner_symbol, "numbers and dimensions behind the first of its parts, and not C // 4"),
         (_merged_store, "y stored to as M*N, where M x N is M*N"),
         (_no_view, "x of M x 100 as M x 3 x 32"),
     ],

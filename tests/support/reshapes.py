@@ -108,6 +108,26 @@ def group_norm(x: tw.Tensor["B", 12, "S"], y: tw.Tensor["B", 12, "S"], w: tw.Ten
 
 
 @tw.kernel
+def group_norm_of_any_channels(x: tw.Tensor["B", "G*C", "S"], w: tw.Tensor["G", "C"], y: tw.Tensor["B", "G*C", "S"]):
+    """Parts whose extents are dimensions: places in them are products of indices and extents."""
+    (batch, _, size), (groups, channels) = x.shape, w.shape
+    xs, ys = x.reshape(batch, groups, channels, size), y.reshape(batch, groups, channels, size)
+    b, g = tw.grid((batch, groups), (None, None))
+    c, s = tw.axis(channels, upto=16), tw.axis(size, upto=64)
+    block = xs[b, g, c, s]
+    off = block - block.mean()
+    ys[b, g, c, s] = off * tw.rsqrt((off * off).mean() + 1e-5) * w[g, c][:, None]
+
+
+@tw.kernel
+def distances(x: tw.Tensor["N", "D"], y: tw.Tensor["N*N"]):
+    i, j = tw.grid((x.shape[0], x.shape[0]), (8, 8))
+    d = tw.axis(x.shape[1], upto=16)
+    off = x[i, d][:, None, :] - x[j, d][None, :, :]
+    y.reshape(x.shape[0], x.shape[0])[i, j] = (off * off).sum(2)
+
+
+@tw.kernel
 def split_heads(x: tw.Tensor["T", "E"], y: tw.Tensor["H", "T", 16]):
     """Where the number of heads is another tensor's extent."""
     h, t = tw.grid(y.shape[:2], (2, 4))
@@ -215,6 +235,13 @@ def _group_norm(x: np.ndarray, w: np.ndarray) -> Arrays:
     return {"y": (off / np.sqrt((off * off).mean(-1, keepdims=True) + 1e-5)).reshape(x.shape) * w[:, None]}
 
 
+def _group_norm_of_any(x: np.ndarray, w: np.ndarray) -> Arrays:
+    groups = x.reshape(len(x), *w.shape, -1)
+    off = groups - groups.mean((2, 3), keepdims=True)
+    scaled = off / np.sqrt((off * off).mean((2, 3), keepdims=True) + 1e-5) * w[:, :, None]
+    return {"y": scaled.reshape(x.shape)}
+
+
 def _neighbours(x: np.ndarray) -> Arrays:
     y = np.full((len(x), x.shape[1] // 32, 32), -7.0)
     y[:, :, :-1] = x.reshape(y.shape)[:, :, 1:]
@@ -297,6 +324,21 @@ RESHAPES: dict[str, Case] = {
             _group_norm,
             {},
             tolerance=1e-4,
+        ),
+        Case(
+            group_norm_of_any_channels,
+            ((1, 1, 2, 1), (2, 3, 5, 33)),
+            lambda rng, b, g, c, s: _normal(rng, ("x", (b, g * c, s)), ("w", (g, c))),
+            _group_norm_of_any,
+            {},
+            tolerance=1e-4,
+        ),
+        Case(
+            distances,
+            ((1, 1), (11, 5)),
+            lambda rng, n, d: _normal(rng, ("x", (n, d))),
+            lambda x: {"y": ((x[:, None] - x[None]) ** 2).sum(2).ravel()},
+            {},
         ),
         Case(
             split_heads,

@@ -52,8 +52,9 @@ def _terms(coord: Expr) -> list[tuple[Expr, int]]:
     return list(coord.terms) if isinstance(coord, Sum) else [(coord, 1)]
 
 
-def _digits(coord: Expr, extent: str) -> tuple[Expr, Expr] | None:
-    """``coord`` as the first of ``first*extent + second``, and the second; None where the extent stands elsewhere."""
+def _digits(coord: Expr, extent: str, *, squares: bool = False) -> tuple[Expr, Expr] | None:
+    """``coord`` as the first of ``first*extent + second``, and the second; None where the extent stands elsewhere, in
+    the first but for ``squares``."""
     first: Expr = Const(0)
     second: Expr = Const(coord.offset if isinstance(coord, Sum) else 0)
     for term, factor in _terms(coord):
@@ -67,7 +68,7 @@ def _digits(coord: Expr, extent: str) -> tuple[Expr, Expr] | None:
         rest: Expr = Const(factor)
         for other in others:
             rest = rest * other
-        if extent in rest.symbols:
+        if extent in rest.symbols and not squares:
             return None
         first = first + rest
     return first, second
@@ -95,6 +96,6 @@ def _bound(condition: Expr, coord: Expr, first: Expr, extent: str) -> Expr | Non
     if condition == (coord >= 0):
         return first >= 0
     if isinstance(condition, Compare) and condition.op == "<" and condition.lhs == coord:
-        end = _digits(condition.rhs, extent)
+        end = _digits(condition.rhs, extent, squares=True)
         return first < end[0] if end is not None and end[1] == Const(0) else None
     return None

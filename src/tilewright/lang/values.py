@@ -596,7 +596,7 @@ def _is_full(item: object) -> bool:
 
 
 def _is_place(item: object) -> bool:
-    return isinstance(item, numbers.Integral) and not isinstance(item, bool)
+    return isinstance(item, numbers.Integral) and type(item) is not bool
 
 
 def _is_known_place(axis: Axis, place: int) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Sequence
 from math import prod
 from typing import NoReturn, TypeAlias
 
-from tilewright.base.expr import Const, Expr, expr
+from tilewright.base.expr import Const, Expr, Sym, expr
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Coord, Span, axis_symbol
 from tilewright.lang.fns import BinaryFn, CompareFn
@@ -24,20 +24,20 @@ _PRIMES = (3, 5, 7, 11, 13, 17, 19, 23, 29, 31, 37, 41, 43, 47, 53, 59, 61, 67, 
 
 
 def _check_split(base: Array, dimension: int, dims: Sequence[Expr], coords: Sequence[Coord | Node]) -> None:
-    """Refuse (LNG043) places in parts of extents known at launch only, but for the numbered parts: they would be
-    products of an index and an extent, of which nothing is proved."""
+    """Refuse (LNG043) places in parts whose extents are expressions, but for the numbered parts: they would be products
+    of an index and that, of which nothing is proved."""
     numbered = 0
     while numbered < len(coords) - 1 and isinstance(c := coords[numbered], Expr) and c.constant is not None:
         numbered += 1
-    unknown = next((dim for dim in dims[numbered + 1 :] if dim.constant is None), None)
+    unknown = next((d for d in dims[numbered + 1 :] if d.constant is None and not isinstance(d, Sym)), None)
     if unknown is not None:
         refuse(
             "LNG043",
-            title="a dimension is not split in parts of an extent that is known at launch only",
+            title="a dimension is not split in parts of a computed extent",
             found=f"dimension {dimension} of {base.name}, {base.dims[dimension]}, as {_shown(dims)}",
-            required=f"numbers behind the first of its parts, and not {unknown}; or the first by its number: [0, n]",
-            help=f"give the extent in the annotation of {base.name} as a number; or reshape the tensor before the "
-            "call, and annotate it as it is then",
+            required=f"numbers and dimensions behind the first of its parts, and not {unknown}",
+            help=f'name the part in the annotation: {base.name}: tw.Tensor["M", "G*C"], and let another tensor have C; '
+            "or take the first by its number, [0, n]",
         )
 
 
@@ -107,6 +107,8 @@ class View:
         size, stop = 1, None
         for coord, dim in zip(given, dims, strict=True):
             extent = dim.constant
+            if extent is None and origin.constant is None:
+                return None
             origin = origin * dim
             if not isinstance(coord, Span):
                 if stop is not None:
