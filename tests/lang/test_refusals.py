@@ -215,9 +215,9 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
         lambda x, m, n: x[m, n].max(0, keepdims=True)[0, :][None, :],
     ),
     (
-        "the last element of a tile",
+        "an element behind the last of an axis",
         "LNG019",
-        lambda x, m, n: x[m, n].max(0, keepdims=True)[-1, :][None, :],
+        lambda x, m, n: x[m, n].max(0, keepdims=True)[1, :][None, :],
         lambda x, m, n: x[m, n].max(1, keepdims=True)[..., 0][:, None],
     ),
     (

@@ -596,7 +596,7 @@ def _is_full(item: object) -> bool:
 
 
 def _is_place(item: object) -> bool:
-    return isinstance(item, numbers.Integral) and type(item) is not bool
+    return not isinstance(item, bool) and isinstance(item, numbers.Integral)
 
 
 def _is_known_place(axis: Axis, place: int) -> bool:
