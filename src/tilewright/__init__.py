@@ -265,7 +265,9 @@ class Kernel(KernelFunction):
     """
 
     def __init__(self, read: KernelFunction) -> None:
-        super().__init__(read.fn, read.name, read.params, read.numerics, read.where, read.on_out_of_range)
+        super().__init__(
+            read.fn, read.name, read.params, read.numerics, read.where, read.on_out_of_range, read.sentinel
+        )
         names = ("__module__", "__name__", "__qualname__", "__doc__")
         self.__dict__.update({name: getattr(self.fn, name) for name in names}, __wrapped__=self.fn)
 
@@ -307,9 +309,15 @@ class Kernel(KernelFunction):
 @overload
 def kernel(fn: Callable[..., None]) -> Kernel: ...
 @overload
-def kernel(*, numerics: str = "accurate", on_out_of_range: str = "skip") -> Callable[[Callable[..., None]], Kernel]: ...
 def kernel(
-    fn: Callable[..., None] | None = None, *, numerics: str = "accurate", on_out_of_range: str = "skip"
+    *, numerics: str = "accurate", on_out_of_range: str = "skip", sentinel: int = -1
+) -> Callable[[Callable[..., None]], Kernel]: ...
+def kernel(
+    fn: Callable[..., None] | None = None,
+    *,
+    numerics: str = "accurate",
+    on_out_of_range: str = "skip",
+    sentinel: int = -1,
 ) -> Kernel | Callable[[Callable[..., None]], Kernel]:
     """Decorate a function as a kernel. Its body is traced when it is first compiled, never called directly.
 
@@ -318,11 +326,11 @@ def kernel(
     allows contraction and reciprocals.
 
     ``on_out_of_range="trap"``: in the simulator and in debug builds a loaded coordinate that leads outside, and is not
-    -1, ends the launch with index, tensor and line (SIM022). Elsewhere, and by default, it is skipped.
+    the ``sentinel``, ends the launch with index, tensor and line (SIM022). Elsewhere, and by default, it is skipped.
     """
     scope = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - annotations may use the definer's names
 
     def decorate(function: Callable[..., None]) -> Kernel:
-        return Kernel(read_kernel(function, numerics, on_out_of_range, scope))
+        return Kernel(read_kernel(function, numerics, on_out_of_range, sentinel, scope))
 
     return decorate if fn is None else decorate(fn)

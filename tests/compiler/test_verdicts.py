@@ -28,7 +28,8 @@ def test_aligned_products() -> None:
     assert [v.place.rpartition(":")[2] for v in (a, b, c)] == [str(line + n) for n in (5, 5, 6)]
     remarks = "\n".join(variant.remarks("sm_90a"))
     assert "load of a [64 x 64] legal for tensor copies; by tensor copies" in remarks
-    assert "left operand of wgmma legal as wgmma_operand<K, 64 x 64, B128 : leading 16, stride 1024>" in remarks
+    operand = "K-major, 64 x 64, 128-byte swizzle, leading offset 16 and stride offset 1024 bytes"
+    assert f"left operand of wgmma in shared memory: {operand}" in remarks
 
 
 def test_a_staged_operand_shows_the_rule_and_the_repair() -> None:

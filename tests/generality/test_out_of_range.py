@@ -141,3 +141,35 @@ def test_another_word_is_refused() -> None:
         def clamped(x: tw.Tensor["T"], y: tw.Tensor["T"]):
             t = tw.grid(y, 16)
             y[t] = x[t]
+
+
+@tw.kernel(on_out_of_range="trap", sentinel=-100)
+def with_sentinel(index: tw.Tensor["T"], x: tw.Tensor["V", "D"], y: tw.Tensor["T", "D"]):
+    m, n = tw.grid(y, (4, 64))
+    y[m, n] = x[index[m], n]
+
+
+def test_a_declared_sentinel_stands_for_nowhere_in_the_place_of_minus_1() -> None:
+    given = arrays(with_sentinel, [3, -100, 0, 8, -100])
+    with_sentinel(**given)
+    np.testing.assert_array_equal(given["y"][[0, 2, 3]], given["x"][[3, 0, 8]])
+    assert not given["y"][[1, 4]].any()
+    for index in (-1, 9, -99, -(2**40)):
+        with pytest.raises(tw.TilewrightError, match=f"index {index} leads outside of x"):
+            with_sentinel(**arrays(with_sentinel, [3, -100, 0, index, 7]))
+
+
+def test_a_debug_build_knows_the_sentinel() -> None:
+    for index, faults in ((-100, set[str]()), (-1, {"PTX019"})):
+        given = arrays(with_sentinel, [3, index, 0, 8, 7])
+        dtypes = {n: SHORT[a.dtype.name] for n, a in given.items()}
+        driver = run_artifact(
+            with_sentinel.compile(dtypes=dtypes, facts=facts_of(given), debug=True), given, schedules=1
+        )
+        assert {fault.code for _, report in driver.reports for fault in report.faults} == faults
+
+
+@pytest.mark.parametrize("sentinel", [0, 7, True, "x", -(2**63) - 1])
+def test_a_sentinel_lies_outside_of_every_tensor(sentinel: Any) -> None:
+    with pytest.raises(tw.TilewrightError, match="sentinel="):
+        tw.kernel(sentinel=sentinel)(skipping.fn)

@@ -69,6 +69,12 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
         lambda x, m, n: tw.topk(x[m, n], 0, 1)[0].sum(1)[:, None],
         lambda x, m, n: tw.topk(x[m, n], 1, 1)[0].sum(1)[:, None],
     ),
+    (
+        "a reshape by an extent of the launch",
+        "LNG043",
+        lambda x, m, n: x[m, n].reshape(m, x.shape[1] // 2, 2).sum(2).sum(1)[:, None],
+        lambda x, m, n: x[m, n].reshape(m, -1, 2).sum(2).sum(1)[:, None],
+    ),
     ("None as an operand", "LNG023", lambda x, m, n: x[m, n] + None, lambda x, m, n: x[m, n] + 1),
     ("text as an operand", "LNG023", lambda x, m, n: "a" + x[m, n], lambda x, m, n: 2 * x[m, n]),
     ("an axis of text", "LNG025", lambda x, m, n: x[m, n].sum("a"), lambda x, m, n: x[m, n].sum((0, 1))),
@@ -209,9 +215,9 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
         lambda x, m, n: x[m, n].max(0, keepdims=True)[0, :][None, :],
     ),
     (
-        "the last element of a tile",
+        "an element behind the last of an axis",
         "LNG019",
-        lambda x, m, n: x[m, n].max(0, keepdims=True)[-1, :][None, :],
+        lambda x, m, n: x[m, n].max(0, keepdims=True)[1, :][None, :],
         lambda x, m, n: x[m, n].max(1, keepdims=True)[..., 0][:, None],
     ),
     (

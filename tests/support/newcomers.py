@@ -5,6 +5,8 @@
 
 from __future__ import annotations
 
+from math import erf
+
 import ml_dtypes
 import numpy as np
 
@@ -235,6 +237,109 @@ def log_cumsum_exp(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
         y[m, n] = top + tw.log(total)
 
 
+# -- axes that are split, flipped and chosen from ---------------------------------------------------------------------
+@tw.kernel
+def int4_with_groups(
+    w: tw.Tensor["N", "4 * G"], s: tw.Tensor["N", "G"], z: tw.Tensor["N", "G"], y: tw.Tensor["N", "32 * G"]
+):
+    """Extents that divide by the annotation, so that no element is absent."""
+    n, k = tw.grid(y, (4, 64))
+    code = (w[n, k // 8] >> (4 * (k.index % 8))[None, :]) & 0xF
+    y[n, k] = (code - z[n, k // 32]).to(tw.f32) * s[n, k // 32]
+
+
+@tw.kernel
+def fft16(
+    re: tw.Tensor["B", 16], im: tw.Tensor["B", 16], yr: tw.Tensor["B", 16], yi: tw.Tensor["B", 16], *, bb: int = 4
+):
+    """Butterflies between halves of parts, decimated in frequency."""
+    b, n = tw.grid(re.shape[0], bb), tw.axis(16)
+    r, i = re[b, n], im[b, n]
+    for half in (8, 4, 2, 1):
+        r0, r1 = r.reshape(bb, -1, 2, half).split(2, axis=2)
+        i0, i1 = i.reshape(bb, -1, 2, half).split(2, axis=2)
+        c, s = 1.0, 0.0
+        if half > 1:
+            angle = tw.axis(half).index.to(tw.f32) * (-np.pi / half)
+            c, s = tw.cos(angle), tw.sin(angle)
+        dr, di = r0 - r1, i0 - i1
+        upper = tw.axis(2).index[:, None] == 0
+        r = tw.where(upper, r0 + r1, dr * c - di * s).reshape(b, n)
+        i = tw.where(upper, i0 + i1, dr * s + di * c).reshape(b, n)
+    yr[b, n], yi[b, n] = r, i
+
+
+@tw.kernel
+def hadamard(x: tw.Tensor["M", 128], y: tw.Tensor["M", 128], *, bm: int = 4):
+    m = tw.grid(x.shape[0], bm)
+    v, h = x[m, :].to(tw.f32), 1
+    while h < 128:
+        a, b = v.reshape(bm, 128 // (2 * h), 2, h).split(2, axis=2)
+        v = tw.where(tw.axis(2).index[:, None] == 0, a + b, a - b).reshape(m, 128)
+        h *= 2
+    y[m, :] = v * 128**-0.5
+
+
+@tw.kernel
+def gelu_halves(x: tw.Tensor["M", "2 * N"], y: tw.Tensor["M", "N"]):
+    """Halves of an extent known at launch, by their numbers."""
+    m, n = tw.grid(y, (4, 64))
+    halves = x.reshape(y.shape[0], 2, y.shape[1])
+    a, g = halves[m, 0, n], halves[m, 1, n]
+    y[m, n] = a * 0.5 * g * (1 + tw.erf(g * 0.5**0.5))
+
+
+@tw.kernel
+def split_projections(
+    x: tw.Tensor["T", "3*H*D"], q: tw.Tensor["H", "T", "D"], k: tw.Tensor["H", "T", "D"], v: tw.Tensor["H", "T", "D"]
+):
+    """Loads at products of symbols: each is asked whether it lies inside."""
+    heads, rows, width = q.shape
+    h, t = tw.grid((heads, rows), (None, 8))
+    d = tw.axis(width, upto=32)
+    for part, out in enumerate((q, k, v)):
+        out[h, t, d] = x[t, part * heads * width + h * width + d]
+
+
+@tw.kernel
+def sample_top_p(logits: tw.Tensor["B", "V"], u: tw.Tensor["B"], token: tw.Tensor["B"], p: tw.f32):
+    """A place for each row, taken from its sorted row."""
+    b, v = tw.grid(logits.shape[0], 2), tw.axis(logits.shape[1], upto=128)
+    x = logits[b, v]
+    e = tw.exp(x - x.max(1, keepdims=True))
+    prob = e / e.sum(1, keepdims=True)
+    order, ordered = tw.argsort(prob, 1, descending=True), tw.sort(prob, 1, descending=True)
+    kept = tw.where(tw.cumsum(ordered, 1) - ordered < p, ordered, 0.0)
+    rank = (tw.cumsum(kept, 1) < u[b][:, None] * kept.sum(1, keepdims=True)).to(tw.i32).sum(1)
+    token[b] = tw.take(order, rank, 1).fill(0)
+
+
+@tw.kernel
+def sobel(x: tw.Tensor["H", "W"], y: tw.Tensor["H", "W"]):
+    """Coordinates clamped to the edge lie inside, whatever the extents."""
+    h, w = tw.grid(y, (8, 16))
+
+    def pixel(i, j):
+        return x[tw.clamp(h.index + i, 0, x.shape[0] - 1), tw.clamp(w.index + j, 0, x.shape[1] - 1)]
+
+    gx = pixel(-1, 1) + 2 * pixel(0, 1) + pixel(1, 1) - pixel(-1, -1) - 2 * pixel(0, -1) - pixel(1, -1)
+    gy = pixel(1, -1) + 2 * pixel(1, 0) + pixel(1, 1) - pixel(-1, -1) - 2 * pixel(-1, 0) - pixel(-1, 1)
+    y[h, w] = tw.sqrt(gx * gx + gy * gy)
+
+
+@tw.kernel
+def flipped(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+    """Stored from the end on."""
+    m, n = tw.grid(x, (4, 32))
+    y[m, y.shape[1] - 1 - n] = x[m, n]
+
+
+@tw.kernel
+def turned_by_90(x: tw.Tensor["H", "W"], y: tw.Tensor["W", "H"]):
+    h, w = tw.grid(x, (8, 16))
+    y[x.shape[1] - 1 - w, h] = x[h, w].T
+
+
 # -- references -----------------------------------------------------------------------------------------------------
 def _log_softmax(x: np.ndarray) -> np.ndarray:
     return x - np.log(np.exp(x).sum(1, keepdims=True))
@@ -316,6 +421,46 @@ def _upsampled(x: np.ndarray, y: np.ndarray) -> Arrays:
         part = np.expand_dims(at - low, 1 - axis)
         x = x.take(low, axis) * (1 - part) + x.take(np.minimum(low + 1, x.shape[axis] - 1), axis) * part
     return {"y": x}
+
+
+def _int4_groups(w: np.ndarray, s: np.ndarray, z: np.ndarray) -> Arrays:
+    codes = ((w.astype(np.int64)[:, :, None] >> np.arange(0, 32, 4)) & 15).reshape(len(w), -1)
+    return {"y": (codes - np.repeat(z, 32, 1)) * np.repeat(s, 32, 1)}
+
+
+def _fft(re: np.ndarray, im: np.ndarray) -> Arrays:
+    found = np.fft.fft(re + 1j * im)[:, [int(f"{k:04b}"[::-1], 2) for k in range(16)]]
+    return {"yr": found.real, "yi": found.imag}
+
+
+def _hadamard(x: np.ndarray) -> Arrays:
+    matrix = np.ones((1, 1))
+    for _ in range(7):
+        matrix = np.block([[matrix, matrix], [matrix, -matrix]])
+    return {"y": x @ matrix / 128**0.5}
+
+
+def _gelu_halves(x: np.ndarray) -> Arrays:
+    a, g = np.split(x, 2, 1)
+    return {"y": a * 0.5 * g * (1 + np.vectorize(erf)(g * 0.5**0.5))}
+
+
+def _sampled(logits: np.ndarray, u: np.ndarray, p: float) -> Arrays:
+    tokens = []
+    for row, threshold in zip(np.exp(_log_softmax(logits)), u, strict=True):
+        order = np.argsort(-row, kind="stable")
+        ordered = row[order]
+        kept = np.where(np.cumsum(ordered) - ordered < p, ordered, 0)
+        tokens.append(order[(np.cumsum(kept) < threshold * kept.sum()).sum()])
+    return {"token": np.array(tokens)}
+
+
+def _sobel(x: np.ndarray) -> Arrays:
+    padded = np.pad(x, 1, mode="edge")
+    smooth, across = np.array([1, 2, 1]), np.array([-1, 0, 1])
+    windows = np.lib.stride_tricks.sliding_window_view(padded, (3, 3))
+    gx, gy = np.einsum("hwij,i,j", windows, smooth, across), np.einsum("hwij,i,j", windows, across, smooth)
+    return {"y": np.hypot(gx, gy)}
 
 
 def _csr(rng: np.random.Generator, m: int, n: int, d: int) -> Arrays:
@@ -471,5 +616,46 @@ NEWCOMERS: dict[str, Case] = {
             {"x": _F16},
             tolerance=1e-5,
         ),
+        Case(
+            int4_with_groups,
+            ((1, 1), (5, 4)),
+            lambda rng, n, g: {
+                "w": rng.integers(-(2**31), 2**31, (n, 4 * g)),
+                "s": rng.normal(size=(n, g)),
+                "z": rng.integers(0, 16, (n, g)),
+            },
+            _int4_groups,
+            {"w": _I32, "z": _I32},
+        ),
+        Case(fft16, ((1,), (7,)), _draw(re="A 16", im="A 16"), _fft, {}, tolerance=1e-4),
+        Case(hadamard, ((1,), (5,)), _draw(x="A 128"), _hadamard, {}, tolerance=1e-4),
+        Case(
+            gelu_halves,
+            ((1, 1), (5, 33)),
+            lambda rng, m, n: {"x": rng.normal(size=(m, 2 * n))},
+            _gelu_halves,
+            {},
+            tolerance=1e-5,
+        ),
+        Case(
+            split_projections,
+            ((1, 1, 1), (9, 2, 12)),
+            lambda rng, t, h, d: {"x": rng.normal(size=(t, 3 * h * d)), "q": np.zeros((h, t, d))},
+            lambda x, q: dict(zip("qkv", x.reshape(len(x), 3, len(q), q.shape[2]).transpose(1, 2, 0, 3), strict=True)),
+            {},
+            tolerance=0,
+        ),
+        Case(
+            sample_top_p,
+            ((1, 1), (5, 100)),
+            lambda rng, b, v: {"logits": rng.normal(size=(b, v)), "u": rng.random(b)},
+            _sampled,
+            {"token": _I32},
+            {"p": 0.8},
+            tolerance=0,
+        ),
+        Case(sobel, ((1, 1), (13, 21)), _draw(x="A B"), _sobel, {}, tolerance=1e-4),
+        Case(flipped, ((1, 1), (5, 77)), _draw(x="A B"), lambda x: {"y": x[:, ::-1]}, {}, tolerance=0),
+        Case(turned_by_90, ((1, 1), (11, 20)), _draw(x="A B"), lambda x: {"y": np.rot90(x)}, {}, tolerance=0),
     )
 }

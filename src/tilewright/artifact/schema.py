@@ -22,6 +22,7 @@ from typing import TypeAlias
 
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.base.expr import Const, Expr, own
+from tilewright.base.readable import condition
 
 SCHEMA_VERSION = 5
 """Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
@@ -258,7 +259,7 @@ class LeftOut:
     help: str
 
     def __str__(self) -> str:
-        return f"no kernel for {self.predicate}: {self.reason}"
+        return f"no kernel if {condition(self.predicate)}: {self.reason}"
 
 
 # -- kernels --------------------------------------------------------------------------------------------------------

@@ -32,7 +32,7 @@ from tilewright.artifact.schema import (
     workspace_address,
 )
 from tilewright.base.dtypes import DTYPES
-from tilewright.base.expr import Const, Expr, symbol_plus
+from tilewright.base.expr import Const, Expr, unsolved
 from tilewright.diag import fail
 from tilewright.hw.target import TARGETS, Target
 
@@ -59,6 +59,9 @@ def validate(artifact: Artifact) -> None:
     known = symbols_of(artifact)
     for i, fact in enumerate(artifact.facts):
         _check_expr(f"facts[{i}]", fact, known)
+    unknown = sorted(unsolved(d for p in artifact.tensors for d in p.dims))
+    if unknown:
+        _refuse("parameters", f"the symbol {unknown[0]}", "symbols whose values the extents of tensors give")
     dimensions = {name for p in artifact.tensors for d in p.dims for name in d.symbols}
     for bound in artifact.bounds:
         if bound.symbol not in dimensions:
@@ -104,12 +107,10 @@ def _check_parameter(parameter: TensorArgument | ScalarArgument) -> None:
         match dim:
             case Const(value) if value >= 0:
                 pass
-            case _ if (symbol := symbol_plus(dim)) is not None and _IDENTIFIER.fullmatch(symbol[0]):
+            case _ if dim.symbols and all(map(_IDENTIFIER.fullmatch, dim.symbols)):
                 pass
             case _:
-                _refuse(
-                    where, f"the extent {dim}", "a symbol, a symbol and a number, or a constant that is not negative"
-                )
+                _refuse(where, f"the extent {dim}", "an expression of symbols, or a constant that is not negative")
 
 
 def _check_kernel(kernel: KernelImage, target: Target) -> None:

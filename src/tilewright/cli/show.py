@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Iterator
 from enum import StrEnum
@@ -14,7 +15,7 @@ from tilewright.artifact import bundle
 from tilewright.artifact.disassemble import sass
 from tilewright.artifact.sass_accesses import kernel_accesses
 from tilewright.artifact.schema import ASSUMED, Artifact, KernelImage, Obligation, ScalarArgument, TensorArgument
-from tilewright.base.expr import TRUE
+from tilewright.base.readable import conditions, when
 from tilewright.cli.group import group_with_default
 from tilewright.cli.terminal import echo
 
@@ -128,14 +129,17 @@ def _head(artifact: Artifact) -> Iterator[str]:
 
 def _plan(artifact: Artifact) -> Iterator[str]:
     yield from _head(artifact)
-    conditions = [*map(str, artifact.facts), *map(str, artifact.bounds)]
-    if conditions:
-        yield "serves arguments with"
-        yield from (f"  {c}" for c in conditions)
+    asked = [*conditions(artifact.facts), *map(str, artifact.bounds)]
+    if asked:
+        yield "serves arguments of which"
+        yield from (f"  {c}" for c in asked)
     yield "variants, the first that holds"
+    told = set[str]()
     for v in artifact.variants:
-        when = "always" if v.predicate == TRUE else f"if {v.predicate}"
-        yield f"  {v.name} {when}: {len(v.steps)} step(s)" + (f", {v.plan}" if v.plan else "")
+        yield f"  {v.name} {when(v.predicate)}: {len(v.steps)} step(s)"
+        for line in v.plan.splitlines():
+            told.add(f"{v.name}: {line}")
+            yield f"    {_PATH.sub('', line)}"
     if artifact.left_out:
         yield "left out"
         yield from (f"  {left}" for left in artifact.left_out)
@@ -143,7 +147,11 @@ def _plan(artifact: Artifact) -> Iterator[str]:
     yield from (f"  {_resources(image)}" for image in artifact.kernels)
     if artifact.schedule:
         yield f"schedule: {artifact.schedule}"
-    yield from artifact.plan
+    yield from (line for line in artifact.plan if line not in told)
+
+
+_PATH = re.compile(r"(?<![^\s:])\S*/(?=[^/\s]+\.py:\d)")
+"""The folders of a place in a source file."""
 
 
 def _resources(image: KernelImage) -> str:

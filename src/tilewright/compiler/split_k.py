@@ -66,7 +66,8 @@ class SplitClass:
             *(count.substitute(product.binding) for count in counters_fit(product)),
         ]
         predicate = all_of([self.predicate, *needs])
-        notes = (f"split-K: {self.parts} parts, added in order", *product.notes, *combine.notes)
+        many = "as many parts as there are SMs for each tile" if self.parts.constant is None else f"{self.parts} parts"
+        notes = (f"split-K: {many}, added in order", *product.notes, *combine.notes)
         return replace(combine, predicate=predicate, notes=notes, product=product)
 
     def _split(self, kernel: tile.Kernel) -> Split:

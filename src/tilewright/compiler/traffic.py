@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from xdsl.ir import Operation
 
 from tilewright.base.expr import Const, Expr
+from tilewright.base.readable import arithmetic
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -27,7 +28,9 @@ class LaunchTraffic:
     needed: Expr
 
     def __str__(self) -> str:
-        return f"moves {self.moved} bytes, its tensors have {self.needed}"
+        if self.moved == self.needed:
+            return f"moves {arithmetic(self.moved)} bytes, each element of its tensors once"
+        return f"moves {arithmetic(self.moved)} bytes, its tensors have {arithmetic(self.needed)}"
 
 
 def traffic(kernel: tile.Kernel) -> LaunchTraffic | None:

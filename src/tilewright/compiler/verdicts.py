@@ -13,8 +13,10 @@ from functools import lru_cache
 from typing import TypeAlias
 
 from tilewright.base.expr import TRUE, Expr
+from tilewright.base.readable import condition
 from tilewright.base.verdict import Illegal, Legal, Repair, Repairs, Violation
 from tilewright.hw.target import Target
+from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
 from tilewright.legal import tma
 from tilewright.legal.remedy import Change, Remedy
@@ -26,7 +28,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, line_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.descriptor_attrs import WgmmaOperandAttr
+from tilewright.transport.descriptor_attrs import MAJORS, OperandNumbers, WgmmaOperandAttr
 
 CP_ASYNC, THREADS = "cp.async", "threads"
 Answer: TypeAlias = Legal[TensorMapPlan] | Repairs[Remedy] | Illegal
@@ -76,7 +78,7 @@ class AccessVerdict:
 
     def __str__(self) -> str:
         extents = " x ".join("1" if n is None else str(n) for n in self.tile)
-        verdict = "legal for tensor copies" + (f" where {self.condition}" if self.condition != TRUE else "")
+        verdict = "legal for tensor copies" + (f" where {condition(self.condition)}" if self.condition != TRUE else "")
         if self.core:
             verdict = f"not legal for tensor copies: {', '.join(v.rule for v in self.core)} ({self.core[0].found})"
         price = f" ({_microseconds(self.taken)})" if self.taken is not None else ""
@@ -186,6 +188,15 @@ def operand_verdicts(lowered: t.Kernel) -> tuple[str, ...]:
             read |= {(where, "left", op.a_operand): None, (where, "right", op.b_operand): None}
     found: list[str] = []
     for where, side, operand in read:
-        held = "in registers" if operand is None else f"legal as {str(operand).removeprefix('#layout.')}"
+        held = "in registers" if operand is None else _operand(operand.data)
         found.append(f"{where}: {side} operand of wgmma {held}")
     return tuple(found)
+
+
+def _operand(d: OperandNumbers) -> str:
+    """A descriptor in words."""
+    swizzle = "no swizzle" if d.swizzle is Swizzle.NONE else f"{d.swizzle.name.removeprefix('B')}-byte swizzle"
+    return (
+        f"in shared memory: {MAJORS[d.major]}-major, {d.mn} x {d.k}, {swizzle}, leading offset {d.leading_bytes} and "
+        f"stride offset {d.stride_bytes} bytes"
+    )

@@ -19,7 +19,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
-from tilewright.base.expr import Const
+from tilewright.base.expr import OWN, Const, Sym
 from tilewright.base.verdict import Discharged, Proof, Proved, Refuted, Unknown
 from tilewright.contract.access_linear import (
     Either,
@@ -34,12 +34,17 @@ from tilewright.contract.access_linear import (
 from tilewright.contract.access_pieces import AccessPiece, piece_of
 from tilewright.contract.access_radix import PlacedPiece, Plane, Radix, are_apart, ends_of, radix_of
 from tilewright.contract.access_solve import GaveUpError, Known, Solver
+from tilewright.contract.access_split import split_by_extents
 from tilewright.contract.access_witness import AccessFault, AccessWitness, Point, Replay
 from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
 
 __all__ = ["AccessFault", "AccessWitness", "Point", "prove_accesses", "prove_cover", "prove_guards"]
 
 _LOADED = "walk groups of rows with tw.ragged_grid(offsets, x.shape[0], 64), offsets a tw.Offsets; or tw.reduce_add"
+_MULTIPLIED = (
+    'give the extent that is multiplied as a number, y: tw.Tensor["T", "H*64"], or its part of the tensor a dimension '
+    'of its own, y: tw.Tensor["T", "H", "D"], by a reshape before the call'
+)
 _NOT_EXACT = "store at sums of indices times positive constants, and load at the others: y[m] = x[n - 1 - m]"
 
 
@@ -112,6 +117,17 @@ class _Launch:
         """An access over fresh index variables; ``fixed`` indices are taken as given."""
         return piece_of(access, self.variables, self.outer, fixed or {})
 
+    def inside(self, access: AccessMap, place: int, extent: str) -> bool:
+        """Whether a coordinate lies in ``0 .. extent``, one of the parameters, at every point of an access."""
+        if extent not in {p.name for p in self.kernel.parameters}:
+            return False
+        alone = self.branch()
+        piece = alone.another(access)
+        coord, end = piece.coords[place], alone.outer.form(Sym(extent))
+        solver, known = Solver(self.variables, self.parameters), alone.known([piece.points])
+        outside = (coord.times(-1).shifted(-1), coord.plus(end, -1))
+        return all(solver.find(known, [beyond]) is None for beyond in outside)
+
     def known(self, formulas: Iterable[Formula] = ()) -> Known:
         """What holds for every launch, and ``formulas``."""
         definitions, self._told = self.outer.facts[self._told :], len(self.outer.facts)
@@ -141,8 +157,10 @@ class _Proof:
 
     def doubt(self, obligation: str, reason: str = "") -> Unknown:
         """The solver found a point that the original expressions don't confirm, or gave up."""
-        inexact = ", ".join(dict.fromkeys(self.launch.variables.inexact))
-        return Unknown(obligation, reason or f"not linear in the parameters: {inexact}", _NOT_EXACT, self.place)
+        if reason:
+            return Unknown(obligation, reason, _NOT_EXACT, self.place)
+        inexact = ", ".join(dict.fromkeys(text.replace(OWN, "") for text in self.launch.variables.inexact))
+        return Unknown(obligation, f"products and quotients of symbols: {inexact}", _MULTIPLIED, self.place)
 
 
 def inside_of(access: AccessMap) -> str:
@@ -214,6 +232,7 @@ def _cover(
         return Unknown(f"domain: stores to {tensor}", reason, "", accesses[0].location)
     added = kinds == {AccessKind.REDUCE}
     try:
+        accesses, domains = split_by_extents(accesses, domains, launch.inside)
         if not added and accesses and any(d.instances for d in domains):
             # each instance writes what it promises; that no two write one element is left to the promises
             promised = [replace(d, instances=()) for d in domains]
@@ -249,6 +268,8 @@ class _Cover:
         self.instances = sorted({i for d in domains for i in d.instances})
         self.fixed: dict[str, Linear] = {}
         """The instance whose promise it is, as variables."""
+        self.falling: frozenset[int] = frozenset()
+        """Coordinates that fall while indices without a bound grow, in all accesses: elements are counted backwards."""
 
     def meet(self) -> Proof[AccessWitness] | None:
         """Why two points of the accesses may be one element; None if each is another."""
@@ -273,6 +294,8 @@ class _Cover:
     def _placed(self, sources: Sequence[AccessMap]) -> tuple[list[PlacedPiece], list[tuple[Radix, ...] | str], Known]:
         """The accesses over the plane, their mixed-radix forms, and what is known of the plane's digits."""
         pieces = [self._piece(a) for a in sources]
+        self.falling = _falling(pieces)
+        pieces = [self._counted(p) for p in pieces]
         radixes = [self._radix(p) for p in pieces]
         rank = len(self.domains[0].coords)
         plane = Plane(self.launch.variables, rank, [r for r in radixes if not isinstance(r, str)])
@@ -293,6 +316,13 @@ class _Cover:
 
     def _piece(self, access: AccessMap) -> AccessPiece:
         return self.launch.another(access, self.fixed) if self.fixed else self.launch.piece(access)
+
+    def _counted(self, piece: AccessPiece) -> AccessPiece:
+        """The piece with falling coordinates negated, which is one element for one element in all pieces alike."""
+        if not self.falling:
+            return piece
+        coords = tuple(c.times(-1) if d in self.falling else c for d, c in enumerate(piece.coords))
+        return replace(piece, coords=coords)
 
     def _radix(self, piece: AccessPiece) -> tuple[Radix, ...] | str:
         """The piece's mixed-radix form, if its points fulfil what that requires."""
@@ -325,7 +355,7 @@ class _Cover:
         """No two points of one op have the same coordinates; mixed-radix numbers have it by construction."""
         if not isinstance(radix, str):
             return None
-        one, other = store.piece, self.launch.another(store.piece.source, self.fixed)
+        one, other = store.piece, self._counted(self.launch.another(store.piece.source, self.fixed))
         same = [equal(a, b) for a, b in zip(one.coords, other.coords, strict=True)]
         pairs = zip(one.free, other.free, strict=True)
         differ = Either(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
@@ -392,6 +422,16 @@ class _Cover:
             source = self.accesses[0] if self.accesses else member.piece.source
             return Refuted(obligation, replay.witness(fault, source, element, points, member.piece.source.location))
         return None
+
+
+def _falling(pieces: Sequence[AccessPiece]) -> frozenset[int]:
+    """Coordinates in which indices without a constant bound have negative factors only."""
+    found: set[int] = set()
+    for dim in range(min((len(p.coords) for p in pieces), default=0)):
+        unbounded = [c for p in pieces for v, c in p.coords[dim].terms.items() if v in p.free and p.sizes[v] is None]
+        if unbounded and all(c < 0 for c in unbounded):
+            found.add(dim)
+    return frozenset(found)
 
 
 def _ways_to_differ(one: AccessPiece, other: AccessPiece, differ: Formula) -> Iterator[list[Formula]]:

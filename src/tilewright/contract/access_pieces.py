@@ -37,12 +37,14 @@ class AccessPiece:
 
     ``indices`` gives every index of the map as a form over ``free`` variables; ``definitions`` fix what is not linear
     and are satisfiable wherever the ranges hold. ``sizes`` holds the extent of each free variable before the predicate
-    narrowed it, None where it depends on parameters; ``local`` all variables that differ from point to point.
+    narrowed it, None where it depends on parameters; ``narrowed`` what is left of it; ``local`` all variables that
+    differ from point to point.
     """
 
     source: AccessMap
     free: tuple[int, ...]
     sizes: Mapping[int, int | None]
+    narrowed: Mapping[int, int | None]
     indices: Mapping[str, Linear]
     ranges: Formula
     definitions: Formula
@@ -79,6 +81,7 @@ def piece_of(source: AccessMap, variables: Variables, outer: Linearisation, fixe
         source=source,
         free=tuple(v for v in builder.free if v not in pinned),
         sizes={v: None if high is None else high + 1 for v, high in highs.items()},
+        narrowed={v: None if (high := variables.bounds[v][1]) is None else high + 1 for v in builder.free},
         indices={name: form.replaced(pinned) for name, form in builder.indices.items()},
         ranges=both((*narrowed, *(rewritten(f, pinned) for f in builder.ranges))),
         definitions=both(rewritten(f, pinned) for f in local.facts),

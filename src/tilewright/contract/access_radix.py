@@ -75,6 +75,8 @@ def radix_of(piece: AccessPiece) -> tuple[Radix, ...] | str:
                 return f"coordinate {dim} is not linear in the indices"
             if stride < 0 and size is None:
                 return f"coordinate {dim} falls while an index without a constant bound grows"
+            if stride < 0:  # counted from its last value, which has to be one
+                size = piece.narrowed.get(variable) or size
             if variable in used:
                 return f"coordinate {dim} shares an index with another"
             used.add(variable)

@@ -11,6 +11,7 @@ from tilewright.artifact.schema import Artifact
 from tilewright.artifact.store import ArtifactStore, Shipped, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32, i32
 from tilewright.base.number import number_of
+from tilewright.base.readable import when
 from tilewright.diag import TilewrightError, fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A, TARGETS, Target
@@ -145,7 +146,7 @@ class Kernel:
         lines += [f"  left out: {left}" for left in program.left_out]
         lines.append(f"  {len(program.variants)} kernel(s); a launch takes the first whose condition holds")
         for variant in program.variants:
-            lines.append(f"  {variant.transport.sym_name.data}: if {variant.predicate}")
+            lines.append(f"  {variant.transport.sym_name.data}: {when(variant.predicate)}")
             lines += [f"    {note}" for note in variant.remarks(request.target.name)]
             lines += [
                 f"    proved {o.name}: {o.method}" + f" ({o.detail})" * bool(o.detail) for o in variant.certificate
@@ -488,6 +489,7 @@ class Kernel:
         function, signature = self.function, replace(request.signature, keywords=tuple(told.items()))
         what = (
             *(function.name, function.tensors, function.scalars, function.numerics, function.on_out_of_range),
+            function.sentinel,
             *(signature, request.facts, request.target.name, str(request.schedule), request.debug),
         )
         return digest((compiler_identity(), code, *map(repr, what)))

@@ -15,10 +15,11 @@ from functools import cache
 from typing import Any
 
 from tilewright.base.dtypes import STORED, DType, dtype_named
+from tilewright.base.expr import solved_for
 from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
 from tilewright.lang.fns import AtomicFn
-from tilewright.lang.params import KernelFunction, TensorParam
+from tilewright.lang.params import KernelFunction, TensorParam, extent_of
 
 
 @dataclass(frozen=True)
@@ -60,25 +61,49 @@ _REDUCTIONS = frozenset(f"reduce_{fn}" for fn in AtomicFn)
 
 
 class _BodyReader(ast.NodeVisitor):
-    """Sorts the parameters that are subscripted; any use that is neither that, nor of an attribute, is unclear."""
+    """Sorts the parameters that are subscripted, themselves or their views (``xs = x.reshape(M, -1, 32)``); any use
+    that is neither that, nor of an attribute, is unclear."""
 
     def __init__(self, names: frozenset[str]) -> None:
-        self._names = names
+        self._names = {name: name for name in names}  # and views' names, by the parameters that they are of
         self.read: set[str] = set()
         self.stored: set[str] = set()
         self.added: set[str] = set()
         self.unclear: set[str] = set()
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
+        viewed = self._viewed(node.value)
         if isinstance(node.value, ast.Name):
             self._subscripted(node.value.id, node.ctx)
+        elif viewed is not None:
+            self._subscripted(viewed, node.ctx)
         else:
             self.visit(node.value)
         self.visit(node.slice)
 
     def _subscripted(self, name: str, context: ast.expr_context) -> None:
         if name in self._names:
-            (self.read if isinstance(context, ast.Load) else self.stored).add(name)
+            (self.read if isinstance(context, ast.Load) else self.stored).add(self._names[name])
+
+    def _viewed(self, node: ast.expr) -> str | None:
+        """The name of which ``x.reshape(...)`` makes a view."""
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "reshape":
+            tensor = node.func.value
+            return tensor.id if isinstance(tensor, ast.Name) and tensor.id in self._names else None
+        return None
+
+    def visit_Assign(self, node: ast.Assign) -> None:
+        target, value = node.targets[0], node.value
+        pairs = [(target, value)]
+        if isinstance(target, ast.Tuple) and isinstance(value, ast.Tuple):
+            pairs = list(zip(target.elts, value.elts, strict=False))
+        for to, source in pairs:
+            viewed = self._viewed(source)
+            if viewed is not None and isinstance(to, ast.Name) and len(node.targets) == 1:
+                parameter = self._names[viewed]
+                if self._names.setdefault(to.id, parameter) != parameter:  # one name of two
+                    self.unclear |= {parameter, self._names[to.id]}
+        self.generic_visit(node)
 
     def visit_AugAssign(self, node: ast.AugAssign) -> None:
         if isinstance(node.target, ast.Subscript) and isinstance(node.target.value, ast.Name):
@@ -102,31 +127,32 @@ class _BodyReader(ast.NodeVisitor):
         if isinstance(first, ast.Name) and called in ("grid", *_REDUCTIONS):
             del arguments[0]
             if called == "reduce_add" and first.id in self._names:
-                self.added.add(first.id)
+                self.added.add(self._names[first.id])
             elif called != "grid" and first.id in self._names:  # what it held counts, and is not known here
-                self.read.add(first.id)
-                self.stored.add(first.id)
+                self.read.add(self._names[first.id])
+                self.stored.add(self._names[first.id])
         self.visit(node.func)
         for argument in (*arguments, *node.keywords):
             self.visit(argument)
 
     def visit_Name(self, node: ast.Name) -> None:
-        if node.id in self._names:
-            self.unclear.add(node.id)
+        if isinstance(node.ctx, ast.Load) and node.id in self._names:
+            self.unclear.add(self._names[node.id])
 
 
 def solved(params: Iterable[TensorParam], given: Mapping[str, Any]) -> dict[str, Any]:
-    """The extent of each symbolic dimension, by the first tensor in ``given`` that has it."""
+    """The extent of each symbol, by the first tensors in ``given`` that have it."""
+    pairs = [
+        (extent_of(dim), extent)
+        for param in params
+        if (tensor := given.get(param.name)) is not None and len(tensor.shape) == len(param.dims)
+        for dim, extent in zip(param.dims, tensor.shape, strict=True)
+        if isinstance(dim, str)
+    ]
     extents: dict[str, Any] = {}
-    for param in params:
-        tensor = given.get(param.name)
-        if tensor is not None and len(tensor.shape) == len(param.dims):
-            for dim, extent in zip(param.dims, tensor.shape, strict=True):
-                if isinstance(dim, str):
-                    extents.setdefault(dim, extent)
-                    symbol, plus, more = dim.partition(" + ")
-                    if plus:
-                        extents.setdefault(symbol, extent - int(more))
+    while found := [s for dim, n in pairs if not dim.symbols <= extents.keys() and (s := solved_for(dim, n, extents))]:
+        for symbol, extent in found:
+            extents.setdefault(symbol, extent)
     return extents
 
 
@@ -160,7 +186,7 @@ def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, A
     for param in missing:
         if uses is None or first is None or param.name not in uses.results:
             fail("JIT001", found=f"no tensor {param.name}", required=", ".join(t.name for t in function.tensors))
-        shape = tuple(d if isinstance(d, int) else extents.get(d) for d in param.dims)
+        shape = tuple(_extent(d, extents) for d in param.dims)
         if None in shape:
             unknown = param.dims[shape.index(None)]
             fail(
@@ -171,6 +197,12 @@ def allocated(function: KernelFunction, given: Mapping[str, Any]) -> dict[str, A
             )
         made[param.name] = empty(first, shape, zero=param.name in uses.added)
     return made
+
+
+def _extent(dim: str | int, extents: Mapping[str, Any]) -> Any:
+    """A dimension of a result; None where no tensor of the call says what it is."""
+    wanted = extent_of(dim)
+    return wanted.evaluate(extents) if wanted.symbols <= extents.keys() else None
 
 
 def _of_floats(tensor: Any) -> bool:

@@ -180,7 +180,9 @@ def broadcast(rec: Recorder, x: Node, axes: tuple[Axis, ...]) -> Node:
             "LNG017",
             found=f"axes {show_axes(x.axes)}",
             required=f"axes that broadcast to {show_axes(axes)}",
-            help=_HELP_RANGES,
+            help=_HELP_RESHAPED
+            if math.prod(a.size for a in x.axes) == math.prod(a.size for a in axes) > 1
+            else _HELP_RANGES,
         )
     squeezed = [i for i, a in enumerate(x.axes) if isinstance(a, Span) and a.size == 1 and a != axes[missing + i]]
     for position in reversed(squeezed):
@@ -191,6 +193,7 @@ def broadcast(rec: Recorder, x: Node, axes: tuple[Axis, ...]) -> Node:
     return x if x.axes == axes else rec.broadcast(x, axes)
 
 
+_HELP_RESHAPED = "give a reshaped tile its Ranges back: x.reshape(m, n); else load both with the same Ranges"
 _HELP_RANGES = (
     "element-wise operations pair coordinates, so both operands need the same Range: load both with the same one, "
     "or insert an axis with None"

@@ -201,7 +201,7 @@ def _not_one_axis(tensor: Tensor) -> NoReturn:
 
 def _extents(over: Extent | tuple[Extent, ...]) -> list[Expr]:
     if isinstance(over, Tensor):
-        return list(over.array.dims)
+        return list(over.dims)
     parts = over if isinstance(over, tuple) else (over,)
     return [integer_of(part, "an extent", code="LNG021") for part in parts]
 

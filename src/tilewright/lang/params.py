@@ -5,12 +5,26 @@ from __future__ import annotations
 import builtins
 import inspect
 import keyword
-from collections.abc import Callable, Collection
+import re
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
 from types import FrameType, NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeGuard, Union, get_args, get_origin
 
 from tilewright.base.dtypes import DType, f32, i32, i64, u32
+from tilewright.base.expr import (
+    FALSE,
+    Const,
+    Expr,
+    ExprError,
+    FloorDiv,
+    Mod,
+    Product,
+    Sum,
+    Sym,
+    parse,
+    unsolved,
+)
 from tilewright.diag import Location, shown
 from tilewright.lang.fns import Numerics, OutOfRange
 from tilewright.lang.places import refuse
@@ -76,6 +90,8 @@ class KernelFunction:
     numerics: Numerics
     where: Location
     on_out_of_range: OutOfRange = OutOfRange.SKIP
+    sentinel: int = -1
+    """The loaded index that stands for nowhere, and never traps."""
 
     @property
     def tensors(self) -> tuple[TensorParam, ...]:
@@ -90,14 +106,18 @@ class KernelFunction:
     def without(self, absent: Collection[str]) -> KernelFunction:
         """The kernel without some of its optional tensors, whose names are None in its body."""
         params = tuple(KeywordParam(p.name, None) if p.name in absent else p for p in self.params)
-        return KernelFunction(self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range)
+        return KernelFunction(
+            self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range, self.sentinel
+        )
 
     def with_planned(self, names: Collection[str]) -> KernelFunction:
         """The kernel for calls in which plans have made these tensors."""
         params = tuple(
             replace(p, planned=True) if isinstance(p, TensorParam) and p.name in names else p for p in self.params
         )
-        return KernelFunction(self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range)
+        return KernelFunction(
+            self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range, self.sentinel
+        )
 
     @property
     def scalars(self) -> tuple[ScalarParam, ...]:
@@ -117,16 +137,42 @@ class KernelFunction:
     @property
     def dims(self) -> tuple[str, ...]:
         """Names of the symbolic dimensions, in order of appearance."""
-        return tuple(dict.fromkeys(symbol_of(d) for t in self.tensors for d in t.dims if isinstance(d, str)))
+        return tuple(dict.fromkeys(s for t in self.tensors for d in t.dims for s in symbols_of(d)))
 
 
 class _Dimension(str):
-    """The name of a dimension without quotes, to which a number may be added: ``Offsets[G + 1]``."""
+    """The name of a dimension without quotes, and what is computed of it: ``Offsets[G + 1]``, ``Tensor[2 * N]``."""
 
     __slots__ = ()
 
-    def __add__(self, more: object) -> Any:
-        return f"{self} + {more}" if isinstance(more, int) else NotImplemented
+    def _joined(self, left: object, sign: str, right: object) -> Any:
+        sides = [f"({x})" if isinstance(x, _Dimension) else str(x) for x in (left, right)]
+        numbers = isinstance(left, int | str) and isinstance(right, int | str)
+        return _Dimension(f"{sides[0]} {sign} {sides[1]}") if numbers else NotImplemented
+
+    def __add__(self, other: object) -> Any:
+        return self._joined(self, "+", other)
+
+    def __radd__(self, other: object) -> Any:
+        return self._joined(other, "+", self)
+
+    def __sub__(self, other: object) -> Any:
+        return self._joined(self, "-", other)
+
+    def __rsub__(self, other: object) -> Any:
+        return self._joined(other, "-", self)
+
+    def __mul__(self, other: object) -> Any:
+        return self._joined(self, "*", other)
+
+    def __rmul__(self, other: object) -> Any:
+        return self._joined(other, "*", self)
+
+    def __floordiv__(self, other: object) -> Any:
+        return self._joined(self, "//", other)
+
+    def __neg__(self) -> Any:
+        return self._joined(0, "-", self)
 
 
 class _Names(dict[str, object]):
@@ -150,6 +196,7 @@ def read_parameters(fn: Callable[..., None], where: Location, scope: FrameType |
         parameters = [p.replace(annotation=_evaluated(p.annotation, names, where)) for p in parameters]
     params = tuple(_read(p, where) for p in parameters)
     _check_names(params, where)
+    _check_solved(params, where)
     return params
 
 
@@ -230,32 +277,68 @@ def _annotated(name: str, annotation: object) -> str:
     return f"annotate {name}, or put it after `*` to make it a compile-time keyword"
 
 
-def symbol_of(dim: str) -> str:
-    """The symbol of an extent, which may be ``"G"`` or ``"G + 1"``."""
-    return parts_of(dim)[0]
+def extent_of(dim: str | int) -> Expr:
+    """The extent that an annotation names: ``"N"``, ``"G + 1"``, ``"2*N"``, ``"H*D"``, ``"K // 8"``."""
+    return Const(dim) if isinstance(dim, int) else parse(dim)
 
 
-def parts_of(dim: str) -> tuple[str, int]:
-    """The symbol of an extent, and what is added to it."""
-    symbol, plus, more = dim.partition("+")
-    return symbol.strip(), int(more) if plus else 0
+def symbols_of(dim: str | int) -> tuple[str, ...]:
+    """The symbols of an extent, in the order of their names where it has several."""
+    return tuple(sorted(extent_of(dim).symbols))
+
+
+_WORDS = re.compile(r"[A-Za-z_]\w*")
 
 
 def _dim(dim: object, name: str, where: Location) -> str | int:
+    """An extent as text: of an expression that of the compiler."""
     if isinstance(dim, int) and not isinstance(dim, bool) and dim >= 1:
         return dim
-    if isinstance(dim, str) and dim.isascii():
-        symbol, plus, more = (part.strip() for part in dim.partition("+"))
-        known = symbol.isidentifier() and not keyword.iskeyword(symbol)
-        if known and (not plus or (more.isdecimal() and len(more) < 10 and int(more) > 0)):
-            return f"{symbol} + {int(more)}" if plus else symbol
+    if isinstance(dim, str) and dim.isascii() and not any(map(keyword.iskeyword, _WORDS.findall(dim))):
+        try:
+            extent = parse(dim)
+        except ExprError:
+            extent = FALSE
+        divides = [e.denominator.constant for e in _inside(extent) if isinstance(e, FloorDiv | Mod)]
+        plain = all(isinstance(e, Sym | Const | Sum | Product | FloorDiv | Mod) for e in _inside(extent))
+        if plain and extent.symbols and all(s.isidentifier() for s in extent.symbols) and None not in divides:
+            return str(extent)
+        if plain and extent.constant is not None and extent.constant >= 1:
+            return int(extent.constant)
     refuse(
         "LNG001",
         where=where,
         found=f"dimension {dim!r} of {name}",
-        required='an extent of at least 1, an identifier in ASCII, or one and a number: "G + 1"',
+        required="an extent of at least 1, an identifier in ASCII, or sums, products and quotients of these: "
+        '"G + 1", "2*N", "H*D", "K // 8"',
         help='write tw.Tensor["M", 128]',
     )
+
+
+def _inside(extent: Expr) -> Iterator[Expr]:
+    """An expression and all that it is made of."""
+    yield extent
+    for child in extent.children:
+        yield from _inside(child)
+
+
+def _check_solved(params: tuple[Param, ...], where: Location) -> None:
+    """Refuse (LNG001) dimensions that the extents of no tensors give: a quotient is that of several numbers."""
+    tensors = [p for p in params if isinstance(p, TensorParam)]
+    unknown = sorted(unsolved(extent_of(d) for t in tensors if not t.optional for d in t.dims))
+    for symbol in unknown:
+        found = [(t, d) for t in tensors for d in t.dims if symbol in extent_of(d).symbols]
+        required = [(t, d) for t, d in found if not t.optional]
+        if not required or (found != required and not unsolved(extent_of(d) for t in tensors for d in t.dims)):
+            continue  # given by tensors that a call may leave out, then with all that has it
+        tensor, dim = required[0]
+        refuse(
+            "LNG001",
+            where=where,
+            found=f"dimension {dim!r} of {tensor.name}, which does not say what {symbol} is",
+            required=f"a tensor with the dimension {symbol}, or a multiple of it",
+            help=f'name {symbol} where a tensor has it: x: tw.Tensor["M", "{symbol}"]; or give this extent a name',
+        )
 
 
 def _scalar_default(default: object, dtype: DType, name: str, where: Location) -> float | int:
@@ -271,7 +354,7 @@ _OF_COMPILE = frozenset(("target", "dtypes", "static", "schedule", "facts", "deb
 
 
 def _check_names(params: tuple[Param, ...], where: Location) -> None:
-    dims = {symbol_of(d) for p in params if isinstance(p, TensorParam) for d in p.dims if isinstance(d, str)}
+    dims = {s for p in params if isinstance(p, TensorParam) for d in p.dims for s in symbols_of(d)}
     for param in params:
         if param.name in dims:
             refuse(
@@ -313,7 +396,7 @@ def _check_ascii(name: str, what: str, where: Location) -> None:
 
 
 def read_kernel(
-    fn: Callable[..., None], numerics: str, on_out_of_range: str, scope: FrameType | None
+    fn: Callable[..., None], numerics: str, on_out_of_range: str, sentinel: int, scope: FrameType | None
 ) -> KernelFunction:
     """The kernel a function is; refuses parameters that say nothing."""
     code = fn.__code__
@@ -334,6 +417,14 @@ def read_kernel(
             required=" or ".join(OutOfRange),
             help='write @tw.kernel(on_out_of_range="trap")',
         )
+    if type(sentinel) is not int or not -(2**63) <= sentinel < 0:
+        refuse(
+            "LNG001",
+            where=where,
+            found=f"sentinel={sentinel!r}",
+            required="a negative integer: the index that stands for nowhere lies outside of every tensor",
+            help='write @tw.kernel(on_out_of_range="trap", sentinel=-100)',
+        )
     _check_ascii(fn.__name__, "kernel", where)
     params = read_parameters(fn, where, scope)
-    return KernelFunction(fn, fn.__name__, params, Numerics(numerics), where, OutOfRange(on_out_of_range))
+    return KernelFunction(fn, fn.__name__, params, Numerics(numerics), where, OutOfRange(on_out_of_range), sentinel)

@@ -74,6 +74,14 @@ class Recorder(Protocol):
         """Whether a scalar coordinate lies inside the tensor in every program, as dispatch may have to check."""
         ...
 
+    def stays_inside(self, array: Array, dimension: int, coord: Coord) -> None:
+        """Ask of each launch that a coordinate of an access lies inside in every program; refuses one that can't."""
+        ...
+
+    def known_inside_of(self, coord: Node, dim: Expr) -> bool:
+        """Whether a tile of coordinates lies in ``0 .. dim`` in every program of every launch."""
+        ...
+
     def gather(self, array: Array, coords: Sequence[Expr | Node], axes: tuple[Axis, ...]) -> Node:
         """The elements at the coordinates: integers, or integer tiles whose axes are those of ``axes`` or units."""
         ...
@@ -128,6 +136,10 @@ class Recorder(Protocol):
 
     def broadcast(self, x: Node, axes: tuple[Axis, ...]) -> Node: ...
     def transpose(self, x: Node, perm: Sequence[int]) -> Node: ...
+    def reshape(self, x: Node, axes: tuple[Axis, ...], *, whole: bool = False) -> Node:
+        """The elements of ``x`` in row-major order along other axes; those that are outside of a domain are absent,
+        unless they are so on both sides (``whole``)."""
+        ...
 
     def unary(self, fn: UnaryFn, x: Node) -> Node: ...
     def binary(self, fn: BinaryFn, a: Node, b: Node) -> Node: ...
@@ -185,6 +197,10 @@ class Recorder(Protocol):
 
     def bound(self, extent: Expr, upto: int) -> int:
         """Refuse launches where ``extent > upto``; returns the tile extent, which the schedule may have narrowed."""
+        ...
+
+    def require(self, predicate: Expr) -> bool:
+        """Ask a predicate over extents and scalars of each launch; False if none can meet it."""
         ...
 
     def use(self, value: Expr) -> None:

@@ -26,8 +26,9 @@ _PLACES = 31
 def take(x: object, index: object, axis: int | None = None) -> Tile:
     """The elements of a tile at places along an axis, counted from the tile's start; absent where there is none.
 
-    ``index``, an integer tile, has one axis, any axes where ``x`` has one, or the axes of ``x`` but for ``axis``. Its
-    axes stand where ``axis`` did. All places of the axis are compared for each result.
+    ``index``, an integer tile, has the axes of ``x`` without ``axis``, so that each of the others has one place; the
+    axes of ``x`` with another one for ``axis``; one other axis; or any axes where ``x`` has one. Its axes stand where
+    ``axis`` did. All places of the axis are compared for each result.
     """
     tile = tile_of(x)
     rec, node = tile.recorder, tile.node
@@ -43,6 +44,9 @@ def take(x: object, index: object, axis: int | None = None) -> Tile:
 
 
 def _taken(rec: Recorder, x: Node, places: Node, at: int) -> Node:
+    beside = x.axes[:at] + x.axes[at + 1 :]
+    if beside == places.axes and any(isinstance(a, Span) for a in beside):  # one place for each of the others
+        return rec.drop(_taken(rec, x, rec.expand(places, [at]), at), at)
     count = len(places.axes)
     if count == len(x.axes) > 1 and _same_beside(x.axes, places.axes, at):
         count, many = 1, rec.expand(places, [at])

@@ -12,12 +12,13 @@ from tilewright.base.expr import Const, Expr, Sym
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import UNIT, Axis, Coord, Span, Unit, axis_symbol, whole
 from tilewright.lang.fns import AtomicFn, BinaryFn
-from tilewright.lang.operators import operand_of
+from tilewright.lang.operators import number_of, operand_of
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Array, Node, Recorder
 from tilewright.lang.shapes import Shape
 from tilewright.lang.traced import Traced
 from tilewright.lang.values import Int, Range, Scalar, Tile, Value, integer_of, scalar_of, show_key
+from tilewright.lang.views import View
 
 
 class Promise(Enum):
@@ -55,12 +56,13 @@ class Tensor(Traced):
     As an annotation, ``Tensor["M", 128]`` names each dimension or fixes its extent.
     """
 
-    __slots__ = ("_array", "_recorder")
+    __slots__ = ("_array", "_recorder", "_view")
     _methods_of_loaded = frozenset(name for name in dir(Tile) if not name.startswith("_"))
 
-    def __init__(self, recorder: Recorder, array: Array):
+    def __init__(self, recorder: Recorder, array: Array, view: View | None = None):
         self._recorder = recorder
         self._array = array
+        self._view = view
 
     def __class_getitem__(cls, dims: Any) -> TensorSpec:
         return TensorSpec(_dims(dims))
@@ -71,7 +73,21 @@ class Tensor(Traced):
 
     @property
     def array(self) -> Array:
+        """The parameter itself: no view of it."""
+        if self._view is not None:
+            refuse(
+                "LNG043",
+                title="a view of a tensor stands where a tensor has to",
+                found=f"{self._array.name} in other dimensions",
+                required="a parameter of the kernel",
+                help=f"pass {self._array.name} as it is",
+            )
         return self._array
+
+    @property
+    def dims(self) -> tuple[Expr, ...]:
+        """The extents as expressions."""
+        return self._array.dims
 
     @property
     def dtype(self) -> DType:
@@ -87,9 +103,29 @@ class Tensor(Traced):
     def ndim(self) -> int:
         return len(self._array.dims)
 
+    def reshape(self, *shape: Any) -> Tensor:
+        """The same elements in row-major order in other dimensions: ints and integers of extents, one of them -1.
+
+        Moves nothing: what is loaded from the view and stored to it are elements of this tensor. A launch for which
+        the numbers of elements differ is refused.
+        """
+        base = self.array
+        given = cast("Sequence[object]", shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+        dims = [
+            None if number_of(item) == -1 else integer_of(item, f"extent {d} of the view")
+            for d, item in enumerate(given)
+        ]
+        for dim in dims:
+            if dim is not None:
+                self._recorder.use(dim)
+        view = View(self._recorder, base, dims)
+        return Tensor(self._recorder, view.array, view)
+
     def __getitem__(self, key: object) -> Tile:
         rec = self._recorder
         coords = self._coords(key)
+        if self._view is not None:
+            return Tile(rec, self._viewed(self._view, coords))
         if any(isinstance(c, Node) for c in coords):
             return Tile(rec, rec.gather(self._array, *self._indirect(coords)))
         direct, squeezed = _direct(coords)
@@ -123,6 +159,9 @@ class Tensor(Traced):
                 help="load tensors by indexing them first: y[m] = x[m]",
             )
         node = arithmetic.convert(rec, source, self.dtype)
+        if self._view is not None:
+            self._write_viewed(self._view, coords, node, fn)
+            return
         if any(isinstance(c, Node) for c in coords):
             places, axes = self._indirect(coords)
             rec.scatter(self._array, places, arithmetic.broadcast(rec, node, axes), fn=fn)
@@ -138,6 +177,40 @@ class Tensor(Traced):
             rec.store(self._array, direct, node)
         else:
             rec.reduce_into(fn, self._array, direct, node)
+
+    def _viewed(self, view: View, coords: Sequence[_Place]) -> Node:
+        """What a view has at coordinates: a box of the tensor with its axes split, or its elements one by one."""
+        rec, box, computed = self._recorder, _box(view, coords), self._computed(coords)
+        if box is None:
+            places, axes = self._indirect(coords)
+            found = rec.gather(view.base, view.places(rec, places, axes), axes)
+            return found if computed else found.known_by(None)
+        axes = tuple(c for c in coords if isinstance(c, Span))
+        return rec.reshape(rec.load(view.base, box), axes, whole=True)
+
+    def _computed(self, coords: Sequence[_Place]) -> bool:
+        """Whether some coordinate of the view is a tile; that the others lie inside is asked of the launch."""
+        assert self._view is not None
+        self._view.check_split([c.at if isinstance(c, _Kept) else c for c in coords])
+        for position, coord in enumerate(coords):
+            if isinstance(coord, Span | Expr):
+                self._recorder.stays_inside(self._array, position, coord)
+        return any(isinstance(c, Node) for c in coords)
+
+    def _write_viewed(self, view: View, coords: Sequence[_Place], node: Node, fn: AtomicFn | None) -> None:
+        rec, box = self._recorder, _box(view, coords)
+        view.check_stored()
+        self._computed(coords)
+        if box is None:
+            places, axes = self._indirect(coords)
+            rec.scatter(view.base, view.places(rec, places, axes), arithmetic.broadcast(rec, node, axes), fn=fn)
+            return
+        node = arithmetic.broadcast(rec, node, tuple(c for c in coords if isinstance(c, Span)))
+        moved = rec.reshape(node, tuple(c for c in box if isinstance(c, Span)), whole=True)
+        if fn is None:
+            rec.store(view.base, box, moved)
+        else:
+            rec.reduce_into(fn, view.base, box, moved)
 
     def _coords(self, key: object) -> list[_Place]:
         """What stands for each dimension: a range, a whole unit axis, an integer, or a tile of coordinates."""
@@ -319,6 +392,12 @@ class _Kept:
 
 _Place: TypeAlias = Coord | _Kept | Node
 """How a dimension is accessed: by a range, at an integer, or at the elements of an integer tile."""
+
+
+def _box(view: View, coords: Sequence[_Place]) -> list[Coord] | None:
+    """Coordinates of a view as those of a box of its tensor, where they are."""
+    given = [c for c in coords if not isinstance(c, Node | _Kept)]
+    return view.box(given) if len(given) == len(coords) else None
 
 
 def _direct(coords: Sequence[_Place]) -> tuple[list[Coord], list[int]]:

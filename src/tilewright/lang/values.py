@@ -12,9 +12,9 @@ from typing import Any, NoReturn, TypeAlias, cast
 from tilewright.base.dtypes import DType, dtype_named, f32
 from tilewright.base.expr import Expr, expr, maximum, minimum
 from tilewright.diag import shown
-from tilewright.lang import arithmetic
+from tilewright.lang import arithmetic, regroup
 from tilewright.lang.arithmetic import Operand
-from tilewright.lang.axes import Axis, Span, show_axes
+from tilewright.lang.axes import Axis, Span, show_axes, whole
 from tilewright.lang.fns import BinaryFn, ReduceFn
 from tilewright.lang.operators import Operators, number_of, operand_of
 from tilewright.lang.places import refuse
@@ -232,42 +232,61 @@ class Value(_Recorded):
             )
         return Tile(self._recorder, self._recorder.transpose(self._operand(), order))
 
+    def reshape(self, *shape: Any) -> Tile:
+        """The elements in row-major order along other axes: extents, one of which may be -1, and Ranges, which say
+        what an axis runs along. An axis whose elements stay together keeps its Range.
+
+        Elements outside of the domain become absent ones. Behind the first of the axes that are split or merged
+        extents are powers of 2 (LNG043).
+        """
+        return Tile(self._recorder, regroup.reshape(self._recorder, self._operand(), _shape_of(shape)))
+
+    def split(self, sections: int, axis: int = -1) -> tuple[Tile, ...]:
+        """The parts along an axis, of equal extents, as ``numpy.split`` gives them: ``a, b = x.split(2, axis=1)``."""
+        (at,) = self._positions(axis)
+        parts = regroup.split(self._recorder, self._operand(), sections, at)
+        return tuple(Tile(self._recorder, part) for part in parts)
+
     def __getitem__(self, key: object) -> Tile:
-        """``None`` inserts an axis of one element, 0 takes one away; ``:`` and ``...`` keep axes."""
+        """``None`` inserts an axis of one element, ``:`` and ``...`` keep axes, an int takes the elements at a place of
+        an axis whose extent is known: ``pairs[:, :, 0]`` of an axis of 2."""
         items: tuple[object, ...] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
-        named = sum(_is_full(item) or _is_zero(item) for item in items)
+        named = sum(_is_full(item) or _is_place(item) for item in items)
         dots = sum(item is Ellipsis for item in items)
         if (
-            any(not (item is None or item is Ellipsis or _is_full(item) or _is_zero(item)) for item in items)
+            any(not (item is None or item is Ellipsis or _is_full(item) or _is_place(item)) for item in items)
             or dots > 1
         ):
             self._refuse_key(items)
         if named > self.ndim:
             refuse("LNG002", found=f"{named} axes indexed", required=f"at most {self.ndim}", help="drop a `:`")
-        inserted, dropped = list[int](), list[int]()
+        inserted, places = list[int](), dict[int, int]()
         at = of = 0
         for item in items:
             if item is None:
                 inserted.append(at)
                 at += 1
-            elif _is_zero(item):
-                dropped.append(of)
+            elif _is_place(item):
+                places[of] = operator.index(cast("int", item))
                 of += 1
             else:
                 passed = self.ndim - named if item is Ellipsis else 1
                 at, of = at + passed, of + passed
-        node = self._operand()
-        if any(isinstance(self.axes[axis], Span) for axis in dropped):
+        node, axes = self._operand(), self.axes
+        if not all(_is_known_place(axes[axis], place) for axis, place in places.items()):
             self._refuse_key(items)
-        for axis in reversed(dropped):
-            node = self._recorder.drop(node, axis)
+        for axis, place in reversed(places.items()):
+            if isinstance(axes[axis], Span):
+                node = regroup.part(self._recorder, node, axis, place % axes[axis].size)
+            else:
+                node = self._recorder.drop(node, axis)
         return Tile(self._recorder, self._recorder.expand(node, inserted) if inserted else node)
 
     def _refuse_key(self, items: Sequence[object]) -> NoReturn:
         refuse(
             "LNG019",
             found=f"a {type(self).__name__} of axes {show_axes(self.axes)} indexed by {_show_key(items)}",
-            required="None, :, ..., and 0 along an axis of one element",
+            required="None, :, ..., and numbers along axes of known extent",
             help="index the tensor instead, x[m, 0] or x[m, :32]; tw.take(tile, index, axis) gives elements at places",
         )
 
@@ -546,12 +565,43 @@ def check_dtype(dtype: object) -> DType:
     return dtype
 
 
+def _shape_of(shape: Sequence[object]) -> list[int | Span]:
+    """The axes that ``reshape`` is asked for, as several arguments or as one tuple."""
+    given = cast("Sequence[object]", shape[0]) if len(shape) == 1 and isinstance(shape[0], tuple | list) else shape
+    found: list[int | Span] = []
+    for item in given:
+        if isinstance(item, Range):
+            found.append(item.span)
+            continue
+        extent = number_of(item)
+        if not isinstance(extent, int):
+            unknown = isinstance(item, Scalar)
+            refuse(
+                "LNG043",
+                found=f"an extent that is known at launch: {item.expr}" if unknown else f"the extent {_shown(item)}",
+                required="extents of tiles: ints, or Ranges",
+                help="of a Range n use n.size // 32; a tensor's view has extents known at launch: "
+                "x.reshape(M, N // 32, 32)[m, g, :]",
+            )
+        found.append(extent)
+    return found
+
+
+def _shown(item: object) -> str:
+    return f"a {type(item).__name__}" if isinstance(item, Traced) else shown(item)
+
+
 def _is_full(item: object) -> bool:
     return isinstance(item, slice) and cast(object, item) == slice(None)
 
 
-def _is_zero(item: object) -> bool:
-    return isinstance(item, int) and not isinstance(item, bool) and item == 0
+def _is_place(item: object) -> bool:
+    return not isinstance(item, bool) and isinstance(item, numbers.Integral)
+
+
+def _is_known_place(axis: Axis, place: int) -> bool:
+    """Whether an axis has an element at a place, whatever the launch."""
+    return -axis.size <= place < axis.size and (not isinstance(axis, Span) or axis == whole(axis.size))
 
 
 def _show_key(items: Sequence[object]) -> str:

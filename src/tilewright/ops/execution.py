@@ -11,9 +11,10 @@ from typing import Any
 from tilewright import jit
 from tilewright.artifact.store import ArtifactStore
 from tilewright.base.dtypes import DTYPES, DType, dtype_named
+from tilewright.base.expr import symbol_plus
 from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
-from tilewright.lang.params import parts_of, symbol_of
+from tilewright.lang.params import extent_of
 from tilewright.ops.pytorch import Tensor, as_tuple, torch
 from tilewright.ops.routes import Launching, Routes, made_as, picker
 from tilewright.ops.signature import REQUIRED, OpSignature, SchemaType
@@ -109,12 +110,17 @@ class Execution:
         if self._alike == _ONE:
             return (_empty_like(values[self.signature.results[0].like], memory_format=_ROW_MAJOR),)
         made: list[Tensor] = []
-        for result, alike, origins in zip(self.signature.results, self._alike, self._extents, strict=True):
+        for i, (result, alike, origins) in enumerate(
+            zip(self.signature.results, self._alike, self._extents, strict=True)
+        ):
             source = values[result.like]
             if alike:  # of another rank, the launch refuses it
                 made.append(_empty_like(source, memory_format=_ROW_MAJOR))
                 continue
-            shape = [o if isinstance(o, int) else _extent(self.signature, values, *o) for o in origins]
+            if origins is None:
+                shape = list(self.signature.described(values)[i][0])
+            else:
+                shape = [o if isinstance(o, int) else _extent(self.signature, values, *o) for o in origins]
             if result.dtype is None and not result.zero:
                 made.append(source.new_empty(shape))
                 continue
@@ -221,17 +227,25 @@ Origin = int | tuple[int, int, int]
 """An extent, or where it is read: an argument's position, the axis, and what is added to that."""
 
 
-def _origins(signature: OpSignature, dims: tuple[str | int, ...]) -> tuple[Origin, ...]:
-    def origin(dim: str) -> Origin:
-        symbol, more = parts_of(dim)
-        return next(
-            (i, axis, more - parts_of(of)[1])
-            for i, a in enumerate(signature.arguments)
-            for axis, of in enumerate(a.dims)
-            if a.kind in (SchemaType.TENSOR, SchemaType.MUTATED) and isinstance(of, str) and symbol_of(of) == symbol
-        )
+def _origins(signature: OpSignature, dims: tuple[str | int, ...]) -> tuple[Origin, ...] | None:
+    """Of a result's dimensions; None where one is no dimension of an argument and a number."""
 
-    return tuple(d if isinstance(d, int) else origin(d) for d in dims)
+    def origin(dim: str) -> Origin | None:
+        wanted = extent_of(dim)
+        known = symbol_plus(wanted)
+        places = (
+            (i, axis, known[1] - of[1])
+            for i, a in enumerate(signature.arguments)
+            for axis, held in enumerate(a.dims)
+            if a.kind in (SchemaType.TENSOR, SchemaType.MUTATED)
+            and known is not None
+            and (of := symbol_plus(extent_of(held))) is not None
+            and of[0] == known[0]
+        )
+        return next(places, None)
+
+    found = [d if isinstance(d, int) else origin(d) for d in dims]
+    return tuple(o for o in found if o is not None) if None not in found else None
 
 
 def _extent(signature: OpSignature, values: tuple[Any, ...], position: int, axis: int, more: int) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import partial
@@ -11,10 +11,11 @@ from typing import Any, NoReturn
 
 from tilewright import Kernel
 from tilewright.base.dtypes import DType, dtype_named
+from tilewright.base.expr import solved_for, unsolved
 from tilewright.diag import fail
 from tilewright.jit.outputs import Uses, uses_of
 from tilewright.jit.pytorch import DTYPE_NAMES
-from tilewright.lang.params import KeywordParam, ScalarParam, TensorParam, parts_of, symbol_of
+from tilewright.lang.params import KeywordParam, ScalarParam, TensorParam, extent_of
 from tilewright.ops.pytorch import torch
 
 
@@ -99,7 +100,15 @@ class OpSignature:
         extents: dict[str, Any] = {}
         for argument, value in zip(self.arguments, values, strict=True):
             if value is not None and argument.kind.is_tensor:
-                _agree(argument, tuple(value.shape), extents)
+                _check_rank(argument, tuple(value.shape))
+        given = [
+            (a, tuple(v.shape))
+            for a, v in zip(self.arguments, values, strict=True)
+            if v is not None and a.kind.is_tensor
+        ]
+        _solve([pair for a, shape in given for pair in zip(a.dims, shape, strict=True)], extents)
+        for argument, shape in given:
+            _agree(argument, shape, extents)
         return tuple(
             (tuple(d if isinstance(d, int) else _sum(extents, d) for d in r.dims), r.dtype or values[r.like].dtype)
             for r in self.results
@@ -107,20 +116,30 @@ class OpSignature:
 
 
 def _sum(extents: Mapping[str, Any], dim: str) -> Any:
-    symbol, more = parts_of(dim)
-    return extents[symbol] + more
+    return extent_of(dim).evaluate(extents)
 
 
-def _agree(argument: Argument, shape: tuple[Any, ...], extents: dict[str, Any]) -> None:
-    declared = f"{argument.name}[{', '.join(map(str, argument.dims))}]"
+def _solve(pairs: Sequence[tuple[str | int, Any]], extents: dict[str, Any]) -> None:
+    """Gives each symbol the value that the first extents say."""
+    named = [(extent_of(dim), extent) for dim, extent in pairs if isinstance(dim, str)]
+    while found := [s for dim, n in named if not dim.symbols <= extents.keys() and (s := solved_for(dim, n, extents))]:
+        for symbol, extent in found:
+            extents.setdefault(symbol, extent)
+
+
+def _declared(argument: Argument) -> str:
+    return f"{argument.name}[{', '.join(map(str, argument.dims))}]"
+
+
+def _check_rank(argument: Argument, shape: tuple[int, ...]) -> None:
     if len(shape) != len(argument.dims):
-        fail(
-            "JIT010", found=f"{argument.name} of shape {shape}", required=f"{len(argument.dims)} dimensions: {declared}"
-        )
+        found = f"{argument.name} of shape {shape}"
+        fail("JIT010", found=found, required=f"{len(argument.dims)} dimensions: {_declared(argument)}")
+
+
+def _agree(argument: Argument, shape: tuple[Any, ...], extents: Mapping[str, Any]) -> None:
+    declared = _declared(argument)
     for dim, extent in zip(argument.dims, shape, strict=True):
-        if isinstance(dim, str):
-            symbol, more = parts_of(dim)
-            extents.setdefault(symbol, extent - more)
         known = dim if isinstance(dim, int) else _sum(extents, dim)
         if isinstance(known, int) and isinstance(extent, int):
             if known != extent:
@@ -242,8 +261,9 @@ def _result(signature: OpSignature, param: TensorParam, uses: Uses, dtypes: Mapp
     integers, unless declared."""
     kernel, arguments = signature.kernel, signature.arguments
     tensors = [a for a in arguments if a.kind in (SchemaType.TENSOR, SchemaType.MUTATED)]
-    known = {symbol_of(d) for a in tensors for d in a.dims if isinstance(d, str)}
-    unknown = [d for d in param.dims if isinstance(d, str) and symbol_of(d) not in known]
+    given = [extent_of(d) for a in tensors for d in a.dims]
+    known = {s for extent in given for s in extent.symbols} - unsolved(given)
+    unknown = [d for d in param.dims if not extent_of(d).symbols <= known]
     if unknown:
         _refuse(
             kernel, f"{param.name} has {unknown[0]}, which no argument has", "results with the arguments' dimensions"

@@ -7,12 +7,13 @@ addresses beyond that; ``Aliasing`` is its remainder for every call.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from typing import NamedTuple
 
 from tilewright.artifact.schema import MAX_EXTENT, Artifact, TensorArgument
-from tilewright.base.expr import Const, Expr, ExprError, symbol_plus
+from tilewright.base.expr import Const, Expr, ExprError, solved_for, symbol_plus
 from tilewright.diag import fail
 from tilewright.runtime.arguments import Described
 from tilewright.runtime.overlap import MemoryFootprint, footprint, overlap, overlaps_itself
@@ -65,9 +66,11 @@ def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[
     """Values of all symbols; refuses arguments the program does not serve (RUN003 to RUN009, RUN019, RUN022)."""
     env: dict[str, int] = dict(scalars)
     owners: dict[str, str] = {}
+    open_: list[_Open] = []
     for parameter in artifact.parameters:
         if isinstance(parameter, TensorArgument):
-            _bind_tensor(parameter, tensors[parameter.name], env, owners)
+            open_ += _bind_tensor(parameter, tensors[parameter.name], env, owners)
+    _solve(open_, env, owners)
     for bound in artifact.bounds:
         if env[bound.symbol] > bound.limit:
             found, required = f"{bound.symbol} = {env[bound.symbol]} ({owners[bound.symbol]})", str(bound)
@@ -120,7 +123,44 @@ def aliasing(artifact: Artifact, tensors: Mapping[str, Described]) -> Aliasing:
     return Aliasing(tuple(p.name for p in parameters), prints, pairs)
 
 
-def _bind_tensor(parameter: TensorArgument, tensor: Described, env: dict[str, int], owners: dict[str, str]) -> None:
+class _Open(NamedTuple):
+    """A dimension whose extent is an expression, and what it is in this call."""
+
+    dim: Expr
+    extent: int
+    place: str
+    declared: str
+
+
+def _solve(open_: Sequence[_Open], env: dict[str, int], owners: dict[str, str]) -> None:
+    """Gives symbols their values by extents such as ``2*N`` and ``H*D``, and checks all of these (RUN006)."""
+    pending = [item for item in open_ if not item.dim.symbols <= env.keys()]
+    while pending:
+        found = [(item, solved_for(item.dim, item.extent, env)) for item in pending]
+        item, solution = next(pair for pair in found if pair[1] is not None)
+        assert solution is not None
+        symbol, value = solution
+        if not 0 <= value <= MAX_EXTENT:
+            fail(
+                "RUN006",
+                found=f"{item.place} is {item.extent}, so that {symbol} would be {value}",
+                required=f"{symbol} from 0 to {MAX_EXTENT}, by {item.declared}",
+            )
+        env[symbol], owners[symbol] = value, item.place
+        pending = [item for item in pending if not item.dim.symbols <= env.keys()]
+    for dim, extent, place, declared in open_:
+        value = dim.evaluate(env)
+        if value != extent:
+            given = f"{dim} = {value} where {_values(dim, env)}"
+            fail("RUN006", found=f"{place} is {extent}", required=f"{given}, by {declared}")
+
+
+def _bind_tensor(
+    parameter: TensorArgument, tensor: Described, env: dict[str, int], owners: dict[str, str]
+) -> list[_Open]:
+    """Symbols of one tensor: its address, strides, and the extents that are a symbol or one and a number; the other
+    dimensions are returned."""
+    open_: list[_Open] = []
     name = parameter.name
     declared = f"{name}: [{', '.join(map(str, parameter.dims))}]"
     if len(tensor.shape) != parameter.rank:
@@ -137,7 +177,9 @@ def _bind_tensor(parameter: TensorArgument, tensor: Described, env: dict[str, in
                     fail("RUN006", found=f"{place} is {extent}", required=f"{value}, by {declared}")
             case _:
                 known = symbol_plus(dim)
-                assert known is not None, f"validated artifact with the extent {dim}"
+                if known is None:
+                    open_.append(_Open(dim, extent, place, declared))
+                    continue
                 symbol, more = known
                 if extent < more:
                     fail("RUN006", found=f"{place} is {extent}", required=f"at least {more}, by {declared}")
@@ -148,6 +190,7 @@ def _bind_tensor(parameter: TensorArgument, tensor: Described, env: dict[str, in
     env[f"{name}.address"] = tensor.address
     for i, stride in enumerate(tensor.strides):
         env[f"{name}.stride{i}"] = stride
+    return open_
 
 
 def _disagreement(symbol: str, env: Mapping[str, int], owners: Mapping[str, str], place: str, extent: int) -> str:

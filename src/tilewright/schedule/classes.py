@@ -26,6 +26,7 @@ class Classes:
     members: dict[Position, dict[SSAValue, int]] = field(default_factory=dict[Position, dict[SSAValue, int]])
     size: dict[Position, int] = field(default_factory=dict[Position, int])
     converts: set[tuple[Operation, int]] = field(default_factory=set[tuple[Operation, int]])
+    split: list[tuple[Position, list[Position]]] = field(default_factory=list[tuple[Position, list[Position]]])
 
     def add(self, value: SSAValue) -> None:
         """Positions of a tile or fragment, each its own class at first."""
@@ -108,7 +109,29 @@ def classify(kernel: tile.Kernel) -> Classes:
         for index, pairs in _edges(op):
             if not classes.join(pairs):
                 classes.converts.add((op, index))
+    _join_reshaped(classes, [op for op in inside if isinstance(op, tile.Reshape)])
     return classes
+
+
+def _join_reshaped(classes: Classes, reshapes: Iterable[tile.Reshape]) -> None:
+    """Axes that are split into the same parts, or merged of them, are one class, and so are the parts of one axis:
+    what is split and merged again is where it was."""
+    for op in reshapes:
+        for old, new in op.groups:
+            sides = [
+                [(v, d) for d in dims if (v, d) in classes.parent]
+                for v, dims in ((op.x, old), (op.result, new))
+            ]  # fmt: skip
+            whole, parts = sides if len(sides[0]) == 1 else reversed(sides)
+            if len(whole) != 1 or len(parts) < 2:
+                continue
+            for other, others in classes.split:
+                same_parts = [classes.find(p) for p in parts] == [classes.find(p) for p in others]
+                same = classes.find(whole[0]) == classes.find(other)
+                extents = [classes.size[p] for p in parts] == [classes.size[p] for p in others]
+                if same_parts or (same and extents):
+                    classes.join([(whole[0], other), *zip(parts, others, strict=True)])
+            classes.split.append((whole[0], parts))
 
 
 def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]]]:
@@ -131,6 +154,9 @@ def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]
             yield 0, [((op.operands[0], i), (op.results[0], d)) for i, d in enumerate(kept)]
         case tile.Transpose():
             yield 0, [((op.operands[0], p), (op.results[0], d)) for d, p in enumerate([p.data for p in op.perm])]
+        case tile.Reshape():
+            alike = [(old[0], new[0]) for old, new in op.groups if len(old) == len(new) == 1]
+            yield 0, [((op.x, a), (op.result, b)) for a, b in alike]
         case tile.Scan():
             kept = [d for d in range(rank_of(op.elements[0])) if d != op.axis.data]
             for i, operand in enumerate(op.elements):

@@ -229,6 +229,7 @@ def spread(
     serial: Iterable[int] = (),
     held: Iterable[int] = (),
     fat: Mapping[int, int] | None = None,
+    kept: Mapping[int, int] | None = None,
 ) -> Distribution:
     """Gives the classes thread bits in ``order`` (most contiguous first).
 
@@ -238,12 +239,13 @@ def spread(
     it can use them, so that short rows are reduced inside a warp; of a class in ``fat`` each has as many elements as it
     says, however few lanes that makes. What is left over after the others goes back to the front. ``serial`` classes
     get what all others left; a thread's elements along one are neighbours, where their number is a power of two. Of
-    ``held`` classes every thread has all elements.
+    ``held`` classes every thread has all elements, of ``kept`` ones an element of each of so many equal parts.
     """
     sets = [s for s in together if s]
     total = threads.bit_length() - 1
     vector = {c: vectors.get(c, 1) for c in order}
-    useful = {c: max(0, (-(-sizes[c] // vector[c]) - 1).bit_length()) for c in order}
+    dealt = {c: -(-sizes[c] // (kept or {}).get(c, 1)) for c in order}
+    useful = {c: max(0, (-(-dealt[c] // vector[c]) - 1).bit_length()) for c in order}
     taken: dict[int, list[int]] = {c: [] for c in order} | {c: [*d.thread_bits] for c, d in (fixed or {}).items()}
 
     def take(c: int, most: int) -> None:

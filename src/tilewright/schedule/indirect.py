@@ -8,7 +8,7 @@ from typing import TypeVar
 from xdsl.ir import SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of
+from tilewright.base.expr import TRUE, Const, Expr, Product, Sym, all_of
 from tilewright.lang.axes import axis_symbol
 from tilewright.schedule.plan import aligned, loaded_of
 from tilewright.schedule.values import ValueLowering
@@ -98,6 +98,14 @@ def _limits(kernel: tile.Kernel) -> Limits:
 
 
 def _tests(limits: Limits, coord: Expr, dim: Expr) -> list[Expr]:
-    """What has to be asked for a coordinate to lie in a dimension."""
+    """What has to be asked for a coordinate to lie in a dimension: of products of symbols the proof knows only what is
+    asked of them."""
+    if _multiplies(coord) or _multiplies(dim):
+        return [coord >= 0, coord < dim]
     low = [] if limits.at_least(coord, Const(0)) else [coord >= 0]
     return low if limits.at_least(dim - 1, coord) else [*low, coord < dim]
+
+
+def _multiplies(e: Expr) -> bool:
+    """Symbols are multiplied with each other."""
+    return isinstance(e, Product) or any(map(_multiplies, e.children))

@@ -125,6 +125,8 @@ class Lowering(LoopLowering):
                 self.bind(op)
             case Relayout():
                 self.relayout(op)
+            case tile.Reshape():
+                self.reshape(op)
             case tile.Print() | tile.Trap():
                 self.print(op)
             case _:

@@ -8,9 +8,11 @@ from functools import partial
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Expr, Sym, all_of
+from tilewright.diag import fail
 from tilewright.lang.axes import Span
 from tilewright.layout.conversion import conversion_plan
 from tilewright.layout.register import RegisterLayout
+from tilewright.layout.regroup import regrouped
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.indirect import Located
 from tilewright.schedule.mapping import Buffered, ClassId
@@ -26,6 +28,7 @@ from tilewright.tile.queries import (
     element,
     hint,
     loaded_tests,
+    owner,
     spans_of,
 )
 from tilewright.transport import dialect as t
@@ -134,6 +137,30 @@ class MoveLowering(ValueLowering):
         home, source = self.placement.home, self.materialise(op.x, op)
         self.scope.buffers[op.result] = self.convert(source, self.axes_of[op.result], home, home, op.x, op)
 
+    def reshape(self, op: tile.Reshape) -> None:
+        """The same registers where the axes are spread as parts of each other, else moved."""
+        home, source = self.placement.home, self.materialise(op.x, op)
+        before, after = ([axis.size for axis in tile.tile_type(v).axes_tuple] for v in (op.x, op.result))
+        old = regrouped(home.layout(source.axes), before, op.groups, after)
+        if old is None:
+            fail(
+                "SCH001",
+                found=f"a tile of {before} reshaped to {after}, which the schedule spreads over more than it has",
+                required="extents that products cover exactly behind the first of the axes that are merged",
+                help="use tiles of multiples of 64 x 8 elements",
+            )
+        moved = self.converted(source.buffer, old, home.layout(self.axes_of[op.result]), op.x, op)
+        if moved is source.buffer and isinstance(owner(op.x), tile.FragmentRead):  # may be written while this is used
+            moved = self.duplicate(source, op)
+        self.scope.buffers[op.result] = Buffered(moved, self.axes_of[op.result])
+
+    def duplicate(self, source: Buffered, op: tile.Reshape) -> SSAValue:
+        """The elements of a buffer in registers of their own."""
+        copy = self.mapping(source.axes)
+        fresh = self.registers(hint(op.x), element(op.x), copy.count)
+        self.finish(copy, [copy.read(source, element(op.x))], [fresh], op, spans_of(op.x))
+        return fresh
+
     def convert(
         self,
         source: Buffered,
@@ -144,8 +171,14 @@ class MoveLowering(ValueLowering):
         op: Operation,
     ) -> Buffered:
         """The same elements as ``axes`` in another distribution."""
-        dtype = t.registers_of(source.buffer).dtype.dtype
         before, after = old.layout(source.axes), new.layout(axes)
+        return Buffered(self.converted(source.buffer, before, after, value, op), axes)
+
+    def converted(
+        self, buffer: SSAValue, before: RegisterLayout, after: RegisterLayout, value: SSAValue, op: Operation
+    ) -> SSAValue:
+        """The elements of ``value`` in another layout."""
+        dtype = t.registers_of(buffer).dtype.dtype
         key = (before, after, dtype.bytes)
         if key not in self.conversions:
             self.conversions[key] = conversion_plan(
@@ -165,5 +198,4 @@ class MoveLowering(ValueLowering):
             again=bool(self.loops) or self.placement.persistent,
             warps=self.warps_meet,
         )
-        moved = convert(self.conversions[key], source.buffer, after.registers, dtype, room)
-        return Buffered(moved, axes)
+        return convert(self.conversions[key], buffer, after.registers, dtype, room)

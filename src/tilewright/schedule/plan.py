@@ -10,6 +10,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Expr, Interval, Sym, divisor
+from tilewright.base.readable import arithmetic
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.lang.schedule import Schedule
@@ -18,6 +19,7 @@ from tilewright.schedule.classes import Classes
 from tilewright.schedule.distribute import Digits, Distribution, floor_power, spread
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.mapping import ClassId
+from tilewright.schedule.regroup import Parts, kept_of, parts_of, unit_of, whole_of, with_parts
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.skew import SYMBOL, Skew, find_skew
 from tilewright.tile import dialect as tile
@@ -86,20 +88,27 @@ def place(
     threads = threads or pins.threads
     axes_of, sizes = classes.numbered(tiles_of(kernel))
     accesses = [_weigh(op, axes_of, facts) for op in kernel.walk() if isinstance(op, Access | Indirect)]
-    together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
     serial = _serial(kernel, axes_of, {a.unit for a in accesses})
     summed = _summed(kernel, axes_of, serial)
+    held = selected(kernel, axes_of)
+    heaviest = max((a.weight for a in accesses), default=0)
+    heavy = {a.unit for a in accesses if a.weight * _HEAVY >= heaviest}
+    parts = parts_of(kernel, axes_of, sizes, heavy, {*serial, *summed, *held})
+    whole = whole_of(parts)
+    accesses = [_of_whole(a, parts, sizes) for a in accesses]
+    together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
     order = sorted(_order(accesses, sizes), key=lambda c: c not in summed)
     vectors = _vectors(accesses, sizes)
     if pins.vector is not None:
         vectors = {c: min(v, floor_power(pins.vector)) for c, v in vectors.items()}
-    turned = [a for a in accesses if _is_foreign(a, order, axes_of)]
+    places = {v: tuple(c if c is None else whole.get(c, c) for c in axes) for v, axes in axes_of.items()}
+    turned = [a for a in accesses if _is_foreign(a, [c for c in order if c not in whole], places)]
     stays = (
         skewed
         and pins.vector is None
         and order
         and not turned
-        and not any(isinstance(op, Relayout | tile.Scan | tile.Sort) for op in kernel.walk())
+        and not any(isinstance(op, Relayout | tile.Reshape | tile.Scan | tile.Sort) for op in kernel.walk())
     )
     skew = _skew(accesses, sizes, facts, order[0], target) if stays else None
     if skew is not None:
@@ -110,7 +119,6 @@ def place(
     count = threads or default_threads(largest, reduces=reduces)
     if turned and threads is None:
         count = max(32, min(1024, floor_power(largest // _BLOCK)))
-    held = selected(kernel, axes_of)
     searched = _searched(kernel, axes_of)
     if searched and threads is None:
         count = min(count, max(LANES, floor_power(largest // _SEARCHED)))
@@ -119,7 +127,20 @@ def place(
         least = {c: min(vectors[c], _SUMMED) for c in summed}
         vectors = _narrowed(vectors, sizes, [c for c in order if c not in serial], count, least)
     fat = dict.fromkeys(searched, _SEARCHED)
-    home = spread(sizes, vectors, together, order, count, serial=serial, held=held, fat=fat)
+
+    def spread_in(order: Sequence[ClassId], widths: Mapping[ClassId, int], last: Iterable[ClassId]) -> Distribution:
+        """The wholes of parts are spread in their stead."""
+
+        def spread_wholes(parts: Parts) -> Distribution:
+            whole = whole_of(parts)
+            sets = {frozenset(whole.get(c, c) for c in s) for s in together}
+            wholes = [c for c in order if c not in whole]
+            kept = kept_of(kernel, axes_of, parts, sizes)
+            return spread(sizes, widths, sets, wholes, count, serial=last, held=held, kept=kept, fat=fat)
+
+        return with_parts(parts, sizes, spread_wholes)
+
+    home = spread_in(order, vectors, serial)
     if skew is not None:
         home = replace(home, skew=(skew.axis, Sym(SYMBOL)))
 
@@ -127,7 +148,7 @@ def place(
         """A distribution for an access whose unit-stride axis is not the home's fastest."""
         assert unit is not None
         widths = vectors | {unit: min(vector, floor_power(sizes[unit]))}
-        return spread(sizes, widths, together, [unit, *(c for c in order if c != unit)], count, held=held)
+        return spread_in([unit, *(c for c in order if c != unit)], widths, ())
 
     return Placement(
         target=target,
@@ -140,13 +161,18 @@ def place(
         program_spans=program_spans(kernel),
         bounds=_bounds(kernel, count, skew),
         assumptions=assumptions,
-        notes=tuple(_notes(home, turned, skew)),
+        notes=tuple(_notes(home, axes_of, turned, skew)),
     )
 
 
-def _notes(home: Distribution, turned: Sequence[_Weighed], skew: Skew | None) -> Iterator[str]:
+def _notes(
+    home: Distribution,
+    axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
+    turned: Sequence[_Weighed],
+    skew: Skew | None,
+) -> Iterator[str]:
     """What the plan says of a placement."""
-    yield f"{home.threads} threads a CTA; {_describe(home)}"
+    yield f"{home.threads} threads a CTA; {_describe(home, axes_of)}"
     for access in turned:
         yield f"{access.op.name} of {tensor_name(access.op)} is contiguous along another axis: through shared"
     if skew is not None:
@@ -238,6 +264,12 @@ def _weigh(op: Access | Indirect, axes_of: Mapping[SSAValue, tuple[ClassId | Non
         vector = 1 if found is None else aligned(vector, found[1])
     weight = elements * tensor.element.bytes * _LOOP_WEIGHT**depth
     return _Weighed(op, unit, vector, weight, elements)
+
+
+def _of_whole(access: _Weighed, parts: Parts, sizes: Mapping[ClassId, int]) -> _Weighed:
+    """An access along a part of an axis as one along the whole."""
+    unit, inner = unit_of(parts, sizes, access.unit)
+    return replace(access, unit=unit, vector=access.vector * inner)
 
 
 _MOST_SKEWED = 72
@@ -374,9 +406,20 @@ def symbols_of(kernel: tile.Kernel) -> set[str]:
     return names
 
 
-def _describe(home: Distribution) -> str:
-    parts = [
-        f"axis {c}: {d.size} = {d.vector} a vector x {1 << len(d.thread_bits)} threads x {d.repeats}"
-        for c, d in home.digits
-    ]
-    return "; ".join(parts) or "one element"
+def _describe(home: Distribution, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> str:
+    """Each axis by the extent that its range ends at, with how its elements are dealt to threads."""
+    names: dict[ClassId, str] = {}
+    for value, axes in axes_of.items():
+        for c, span in zip(axes, spans_of(value), strict=True):
+            if c is not None and span is not None:
+                names.setdefault(c, arithmetic(span.stop))
+    return "; ".join(_dealt(d, names.get(c, "")) for c, d in home.digits) or "one element"
+
+
+def _dealt(digits: Digits, along: str) -> str:
+    named = f"{digits.size} of {along}" if along and along != str(digits.size) else f"{digits.size}"
+    parts = [f"vectors of {digits.vector}"] if digits.vector > 1 else []
+    threads = 1 << len(digits.thread_bits)
+    parts.append(f"{threads} threads" if threads > 1 else "1 thread")
+    parts += [f"{digits.repeats} times"] if digits.repeats > 1 else []
+    return f"{named}: {', '.join(parts)}"

@@ -70,7 +70,7 @@ class ValueLowering:
         self.partials: dict[Operation, list[SSAValue]] = {}
         self.sunk: set[Operation] = set()
         self.moves = bool(placement.foreign) or any(
-            isinstance(op, Relayout | tile.Scan | tile.Sort) for op in kernel.walk()
+            isinstance(op, Relayout | tile.Reshape | tile.Scan | tile.Sort) for op in kernel.walk()
         )
         self.scans = any(isinstance(op, tile.Scan | tile.Sort) for op in kernel.walk())
         self.order = {op: i for i, op in enumerate(kernel.walk())}

@@ -11,7 +11,7 @@ import numpy as np
 from xdsl.ir import SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import ExprError, symbol_plus
+from tilewright.base.expr import ExprError, solved_for, symbol_plus
 from tilewright.simulate.elementwise import cast
 from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array
@@ -65,6 +65,7 @@ def bind(kernel: Kernel, tensors: Mapping[str, Array], scalars: Mapping[str, int
     for name in scalars:
         if name not in names:
             refuse(kernel, "SIM007", found=f"no argument {name!r}", required=f"arguments named {', '.join(names)}")
+    _solve_dims(bound, symbols)
     _check_dims(kernel, bound, symbols)
     for assumption in kernel.assumptions:
         try:
@@ -111,6 +112,20 @@ def _bind_tensor(kernel: Kernel, name: str, kind: TensorType, array: Array, symb
     for i, stride in enumerate(strides):
         symbols[f"{name}.stride{i}"] = stride
     return BoundTensor(name, dtype, array, strides)
+
+
+def _solve_dims(bound: dict[SSAValue, BoundTensor], symbols: dict[str, int]) -> None:
+    """Symbols that only expressions of several terms have, such as ``2*N`` and ``H*D``."""
+    pairs = [
+        (dim.expr, extent)
+        for argument, tensor in bound.items()
+        if isinstance(argument.type, TensorType)
+        for dim, extent in zip(argument.type.dims, tensor.array.shape, strict=True)
+    ]
+    while any(not dim.symbols <= symbols.keys() for dim, _ in pairs):
+        found = (solved_for(dim, extent, symbols) for dim, extent in pairs if not dim.symbols <= symbols.keys())
+        symbol, value = next(solution for solution in found if solution is not None)
+        symbols[symbol] = value
 
 
 def _check_dims(kernel: Kernel, bound: dict[SSAValue, BoundTensor], symbols: dict[str, int]) -> None:

@@ -82,8 +82,8 @@ class Accesses:
 
     def record(self, use: Use, array: Array, coords: Sequence[Coord], varying: Sequence[str]) -> None:
         """Check an access and remember it; ``varying`` are the symbols a plain store has to depend on."""
-        for position, (coord, dim) in enumerate(zip(coords, array.dims, strict=True)):
-            self._stay_inside(array, position, coord, dim)
+        for position, coord in enumerate(coords):
+            self.stays_inside(array, position, coord)
         self._remember(array, _Access(use, tuple(coords), here()), varying)
 
     def record_indirect(
@@ -186,7 +186,9 @@ class Accesses:
                     help="divide by an extent or a scalar of the launch; tw.maximum(divisor, 1) is always positive",
                 )
 
-    def _stay_inside(self, array: Array, position: int, coord: Coord, dim: Expr) -> None:
+    def stays_inside(self, array: Array, position: int, coord: Coord) -> None:
+        """Refuse (LNG020) a coordinate that may lie outside; what depends on the launch dispatch is asked."""
+        dim = array.dims[position]
         first = coord.origin if isinstance(coord, Span) else coord
         last = coord.stop if isinstance(coord, Span) else coord + 1
         low = self.limits.lower(first)

@@ -4,7 +4,7 @@
       tile.load / store / atomic_reduce        between tensors and tiles; coordinates are ranges or scalars
       tile.gather / scatter / scatter_reduce   the same at computed and loaded coordinates
       tile.index / scalar / constant           integers and numbers as values
-      tile.expand / broadcast / transpose      shapes; element-wise operands have identical axes
+      tile.expand / broadcast / transpose / reshape   shapes; element-wise operands have identical axes
       tile.unary / binary / compare / select / cast / bitcast / reduce / dot
       tile.scan                                running values along an axis, by a region that combines two
       tile.sort                                integers along an axis in ascending order, all or the least
@@ -56,6 +56,7 @@ from tilewright.tile.elements import (
     FragmentWrite,
     Index,
     Reduce,
+    Reshape,
     ScalarExpr,
     Select,
     Transpose,
@@ -117,6 +118,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "RangeAttr",
     "Reduce",
     "ReduceFnAttr",
+    "Reshape",
     "ScalarExpr",
     "Scan",
     "Scatter",
@@ -161,6 +163,7 @@ Tile = Dialect(
         Expand,
         Broadcast,
         Transpose,
+        Reshape,
         Unary,
         Binary,
         Compare,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import prod
 from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, UnitAttr
@@ -21,6 +22,7 @@ from tilewright.base.dtypes import DType, bool_, f32, i8, i32, i64, tf32
 from tilewright.base.expr import Expr
 from tilewright.lang.axes import UNIT, Axis, Span
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn
+from tilewright.lang.regroup import Group, regrouped
 from tilewright.tile.attributes import (
     BinaryFnAttr,
     CompareFnAttr,
@@ -171,6 +173,30 @@ class Transpose(TileOp):
             target == TileType(source.dtype, ArrayAttr([source.axes.data[p] for p in perm])),
             "axes follow the permutation",
         )
+
+
+@irdl_op_definition
+class Reshape(TileOp):
+    """The elements in row-major order along other axes. Those that the operand has outside of its domain are nowhere
+    in the result: what stands there is not specified."""
+
+    name = "tile.reshape"
+    x = operand_def(TileType)
+    result = result_def(TileType)
+    assembly_format = "$x attr-dict `:` type($x) `->` type($result)"
+
+    def __init__(self, x: SSAValue, axes: Sequence[Axis]):
+        super().__init__(operands=[x], result_types=[TileType.of(tile_type(x).element, axes)])
+
+    @property
+    def groups(self) -> list[Group]:
+        """Axes of the operand and of the result that have the same elements."""
+        return regrouped(*([a.size for a in tile_type(v).axes_tuple] for v in (self.x, self.result)))
+
+    def verify_(self) -> None:
+        source, target = tile_type(self.x), tile_type(self.result)
+        sizes = [prod(a.size for a in kind.axes_tuple) for kind in (source, target)]
+        require(source.element == target.element and sizes[0] == sizes[1], f"{source} reshaped to {target}")
 
 
 @irdl_op_definition

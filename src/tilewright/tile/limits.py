@@ -17,6 +17,7 @@ from tilewright.base.expr import (
     Mod,
     Product,
     Sum,
+    Sym,
     interval,
     maximum,
     minimum,
@@ -55,13 +56,32 @@ class Limits:
             self._walked[begin] = top - 1
 
     def inside(self, coord: Expr, dim: Expr) -> bool:
-        """Whether ``0 <= coord < dim`` in every program of every launch."""
-        return self.at_least(coord, Const(0)) and self.at_least(dim - 1, coord)
+        """Whether ``0 <= coord < dim`` in every program of every launch. Where there is a coordinate, the ranges that
+        it is made of have an element: their extents are at least 1."""
+        known = self.known
+        extents = (top + 1 for s in coord.symbols if (top := self._greatest.get(s)) is not None)
+        filled = {e.name for e in extents if isinstance(e, Sym)} & known.keys()
+        self.known = {**known, **{name: (max(1, known[name][0] or 0), known[name][1]) for name in filled}}
+        found = self.at_least(coord, Const(0)) and self.at_least(dim - 1, coord)
+        self.known = known
+        return found
 
     def at_least(self, high: Expr, low: Expr) -> bool:
         """Whether ``high`` is never less than ``low``."""
         slack = self.lower(high - low)
-        return slack is not None and simplify(slack >= 0, self.known) == TRUE
+        if slack is not None and simplify(slack >= 0, self.known) == TRUE:
+            return True
+        match high, low:
+            case Min(), _:
+                return all(self.at_least(part, low) for part in high.args)
+            case _, Max():
+                return all(self.at_least(high, part) for part in low.args)
+            case Max(), _ if any(self.at_least(part, low) for part in high.args):
+                return True
+            case _, Min():
+                return any(self.at_least(high, part) for part in low.args)
+            case _:
+                return False
 
     def upper(self, e: Expr) -> Expr | None:
         """An expression of launch-time values that is never less than ``e``; None if none is found."""

@@ -32,6 +32,12 @@ class Presence:
         return replace(self, shapes=(*self.shapes, (name, tuple(positions))))
 
 
+@dataclass(frozen=True)
+class Reshaped(Presence):
+    """That of a reshaped tile, of which some elements come from outside of a domain; ``key``: the axes that it had, and
+    those that it has."""
+
+
 def presence_of(node: Node) -> Presence | None:
     """What a trace has noted of a value."""
     assert node.presence is None or isinstance(node.presence, Presence)
@@ -46,9 +52,15 @@ def joint(*nodes: Node) -> Presence | None:
             "LNG035",
             found=f"{len(found)} operands whose elements are absent at different places{_edges(found)}",
             required="operands that left their tensors at the same coordinates",
-            help="say what stands for absent elements: x[t - 1].fill(0.0)",
+            help="say what stands for absent elements: x[t - 1].fill(0.0)" + _divided(found),
         )
     return found[0] if found else None
+
+
+def _divided(found: Sequence[Presence]) -> str:
+    """What else helps where extents are quotients: elements are absent where these are rounded down."""
+    rounded = any("//" in str(dim) for p in found for _, dim in p.inside)
+    return '; or annotate extents that divide: "G" and "32*G" in the place of "K // 32" and "K"' if rounded else ""
 
 
 def _edges(found: Sequence[Presence]) -> str:

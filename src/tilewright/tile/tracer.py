@@ -21,6 +21,7 @@ from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, UnaryFn
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.places import explaining, names_of, refuse, user_frame, within_stack
 from tilewright.lang.recorder import Array, Cell, Combine, Node, OpenStream
+from tilewright.lang.regroup import regrouped
 from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
 from tilewright.lang.tensors import Promise, Tensor
 from tilewright.lang.values import Fragment, Range, Scalar, Tile, Value
@@ -32,7 +33,7 @@ from tilewright.tile.compared import bind_shifts
 from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
-from tilewright.tile.presence import Presence, joint, presence_of, zero_where_absent
+from tilewright.tile.presence import Presence, Reshaped, joint, presence_of, zero_where_absent
 from tilewright.tile.promised import through
 from tilewright.tile.queries import chained, filled
 from tilewright.tile.scalar_coordinates import bind_coordinates
@@ -63,6 +64,7 @@ def trace(kernel: KernelFunction, signature: Signature, *, verify: bool = True, 
     scalars = {p.name: p.dtype.integers for p in kernel.scalars if p.dtype.is_int}
     promises = {p.name: p.promise for p in kernel.tensors if p.promise is not None}
     tracer = Tracer(block, frozenset(kernel.dims), scalars, chosen, dict(signature.limits), promises, traps=traps)
+    tracer.sentinel = kernel.sentinel
     arguments = _arguments(kernel, signature, tracer, block)
     absent = [p.name for p in kernel.keywords if p.default is None and not p.auto]
     with within_stack(kernel.where), explaining(absent, _function_of_the_language):
@@ -151,6 +153,7 @@ class Tracer(KernelBuilder):
         super().__init__(block, dims, scalars, chosen_sizes, limits)
         self._promises = promises
         self._traps = traps
+        self.sentinel = -1
         self._ragged = set[Coord]()  # tiles of rows of one group, and of rows in none
         self._rests = dict[Span, Span]()  # these beside those
         self._coordinates = Coordinates(self._accesses)
@@ -208,6 +211,13 @@ class Tracer(KernelBuilder):
     def reaches(self, array: Array, dimension: int, coord: Expr) -> bool:
         self.use(coord)
         return self._accesses.reaches(array, dimension, coord)
+
+    def stays_inside(self, array: Array, dimension: int, coord: Coord) -> None:
+        self._use_coords([coord])
+        self._accesses.stays_inside(array, dimension, coord)
+
+    def known_inside_of(self, coord: Node, dim: Expr) -> bool:
+        return coord.presence is None and self.known_inside(self._placed(coord), dim)
 
     def gather(self, array: Array, coords: Sequence[Expr | Node], axes: tuple[Axis, ...]) -> Node:
         self._trap_outside(array, coords)
@@ -292,7 +302,7 @@ class Tracer(KernelBuilder):
         return handle(self.expand(_recorded(index), range(missing))) if missing else index
 
     def _trap_outside(self, array: Array, coords: Sequence[Expr | Node]) -> None:
-        """In a build that traps: at coordinates made of what was loaded that lead outside, but for -1."""
+        """In a build that traps: at coordinates made of what was loaded that lead outside, but for the sentinel."""
         if not self._traps:
             return
         for position, (coord, dim) in enumerate(zip(coords, array.dims, strict=True)):
@@ -300,7 +310,11 @@ class Tracer(KernelBuilder):
                 continue
             at = arithmetic.cast(self, coord.known_by(None), i64)
             above = arithmetic.compare(self, CompareFn.GE, at, dim)
-            outside = arithmetic.binary(self, BinaryFn.OR, arithmetic.compare(self, CompareFn.LT, at, -1), above)
+            least = -1 if self.sentinel == -1 else 0
+            outside = arithmetic.binary(self, BinaryFn.OR, arithmetic.compare(self, CompareFn.LT, at, least), above)
+            if self.sentinel != -1:
+                other = arithmetic.compare(self, CompareFn.NE, at, self.sentinel)
+                outside = arithmetic.binary(self, BinaryFn.AND, outside, other)
             if coord.presence is not None:
                 outside = arithmetic.binary(self, BinaryFn.AND, outside, self.present(coord))
             extent = arithmetic.broadcast(self, self.scalar(dim, i64), at.axes)
@@ -428,6 +442,59 @@ class Tracer(KernelBuilder):
         presence = presence_of(x)
         shaped = presence and presence.shaped("transpose", perm)
         return self._node(dialect.Transpose(self._value(x), perm), shaped)
+
+    def require(self, predicate: Expr) -> bool:
+        return self._accesses.require(predicate)
+
+    def reshape(self, x: Node, axes: tuple[Axis, ...], *, whole: bool = False) -> Node:
+        node = self._node(dialect.Reshape(self._value(x), axes))
+        before = presence_of(x)
+        if isinstance(before, Reshaped) and before.key == (axes, x.axes) and not before.shapes:
+            return node  # the domain of its axes says again which elements there are
+        inside = () if whole else self._left_of_domain(x.axes, node.axes)
+        if before is None:
+            return node.known_by(Reshaped((x.axes, node.axes), inside) if inside else None)
+        there = self._node(dialect.Reshape(self._value(self.present(x)), axes))
+        if inside:
+            there = arithmetic.binary(self, BinaryFn.AND, there, self._inside(Presence((), inside)))
+        return self.present_where(node, there)
+
+    def _left_of_domain(self, before: tuple[Axis, ...], after: tuple[Axis, ...]) -> tuple[tuple[Node, Expr], ...]:
+        """Coordinates of a reshaped tile's elements along axes that have lost their range, each with where it ends: of
+        those that reach beyond."""
+        found: list[tuple[Node, Expr]] = []
+        for sources, targets in regrouped([a.size for a in before], [a.size for a in after]):
+            inner = 1
+            for d in reversed(sources):
+                axis = before[d]
+                if isinstance(axis, Span) and axis not in [after[t] for t in targets] and not self._is_full(axis):
+                    found.append((self._coordinate(axis, inner, after, targets), axis.stop))
+                inner *= axis.size
+        return tuple(found)
+
+    def _is_full(self, span: Span) -> bool:
+        """No coordinate of the span lies outside of its domain."""
+        one = span.size == 1 and bool(span.origin.symbols)
+        return one or self._accesses.limits.at_least(span.stop, span.origin + span.size)
+
+    def _coordinate(self, span: Span, inner: int, after: tuple[Axis, ...], targets: Sequence[int]) -> Node:
+        """Where a reshaped tile's elements lay along ``span``, which has ``inner`` elements behind each of its own."""
+        place: Node | None = None
+        stride = 1
+        for d in reversed(targets):
+            axis = after[d]
+            if isinstance(axis, Span):
+                along = arithmetic.binary(self, BinaryFn.SUB, self.index(axis), axis.origin)
+                scaled = arithmetic.binary(self, BinaryFn.MUL, along, stride)
+                part = self.expand(scaled, [t for t in range(len(after)) if t != d]) if len(after) > 1 else scaled
+                place = part if place is None else arithmetic.binary(self, BinaryFn.ADD, place, part)
+            stride *= axis.size
+        assert place is not None
+        if inner > 1:
+            place = arithmetic.binary(self, BinaryFn.FLOORDIV, place, inner)
+        if stride // inner > span.size:
+            place = arithmetic.binary(self, BinaryFn.MOD, place, span.size)
+        return arithmetic.binary(self, BinaryFn.ADD, place, span.origin)
 
     # -- computing ----------------------------------------------------------------------------------------------------
     def unary(self, fn: UnaryFn, x: Node) -> Node:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 from html import escape
 
 from tilewright.artifact.schema import ASSUMED, KernelImage, Obligation
-from tilewright.base.expr import TRUE
+from tilewright.base.readable import conditions, when
 from tilewright.jit.inspection import Agreement, Inspection, Launched, NotLaunched, RefusedKernel, TileMap
 from tilewright.viz.report_code import cuda_html, python_html
 from tilewright.viz.report_map import corner_picture, corner_words, warp_picture
@@ -117,18 +117,18 @@ def _cards(r: Inspection, image: KernelImage) -> Iterator[str]:
 
 def _plan(r: Inspection, image: KernelImage) -> Iterator[str]:
     shared = image.shared_bytes + image.static_shared_bytes
-    when = "always" if r.predicate == TRUE else f"when <code>{escape(str(r.predicate))}</code>"
+    asked = when(r.predicate)
     cluster = "" if image.cluster == (1, 1, 1) else f", clusters of {' x '.join(map(str, image.cluster))}"
     yield "<h3>The plan, and why</h3>\n<ul>"
-    yield f"<li>This variant runs {when}.</li>"
+    yield f"<li>This variant runs {escape(asked)}.</li>"
     yield f"<li>{image.threads} threads a CTA{cluster}, {shared} bytes of shared memory.</li>"
     yield from (f"<li>{escape(note)}</li>" for note in r.notes)
     yield "</ul>"
     if r.artifact.schedule:
         yield f"<p>Pinned schedule: <code>{escape(r.artifact.schedule)}</code></p>"
-    conditions = [*map(str, r.artifact.facts), *(f"{b.symbol} <= {b.limit}" for b in r.artifact.bounds)]
-    yield f"<details><summary>The class of arguments it serves: {len(conditions)} conditions</summary>\n<ul>"
-    yield from (f"<li><code>{escape(c)}</code></li>" for c in conditions)
+    served = [*conditions(r.artifact.facts), *(f"{b.symbol} <= {b.limit}" for b in r.artifact.bounds)]
+    yield f"<details><summary>The class of arguments it serves: {len(served)} conditions</summary>\n<ul>"
+    yield from (f"<li>{escape(c)}</li>" for c in served)
     yield "</ul></details>"
 
 

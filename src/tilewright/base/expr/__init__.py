@@ -51,8 +51,10 @@ from tilewright.base.expr.nodes import (
     minimum,
     negate,
     own,
+    solved_for,
     sym,
     symbol_plus,
+    unsolved,
 )
 from tilewright.base.expr.text import marked, parse, unmarked
 
@@ -92,7 +94,9 @@ __all__ = [
     "own",
     "parse",
     "simplify",
+    "solved_for",
     "sym",
     "symbol_plus",
     "unmarked",
+    "unsolved",
 ]

@@ -307,4 +307,14 @@ CODES: tuple[Code, ...] = (
         good="top, places = tw.topk(x[m, n], 8, 1)",
         source="Tilewright language rules, Sorts; Histograms",
     ),
+    Code(
+        id="LNG043",
+        title="a tile can't be reshaped or split so",
+        why="The elements of a tile are spread over threads and registers by the bits of their places, so that what is "
+        "reshaped keeps its number of elements, and extents behind the first of the axes that are split or merged are "
+        "powers of 2. Extents of tiles are known when the kernel is compiled; those of tensors at launch.",
+        bad="groups = x[m, n].reshape(m, N // 128, 128)  # N = x.shape[1]",
+        good="groups = x[m, n].reshape(m, -1, 128)",
+        source="Tilewright language rules, Other axes",
+    ),
 )

@@ -56,12 +56,13 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         "RUN006",
-        "a dimension differs from its fixed extent",
-        "An integer in the annotation, or a dimension compiled with --static, is a constant in the kernel.",
+        "a dimension differs from the extent that the annotation gives",
+        "An integer in the annotation, or a dimension compiled with --static, is a constant in the kernel; of an "
+        'expression such as "2*N" or "H*D" other dimensions give the value.',
         bad='q: tw.Tensor["S", 128] with q of (512, 64)',
         good='q: tw.Tensor["S", 64]',
         source=_RULES,
-        help="pass a tensor of that extent, or compile the kernel for this one",
+        help="pass a tensor of that extent, or annotate the one that it has",
     ),
     Code(
         "RUN007",

@@ -114,6 +114,11 @@ class Tiles:
     def index(self, op: tile.Index) -> None:
         self.held[op.result] = self.places([op.axis.data])[0].prints
 
+    def reshape(self, op: tile.Reshape) -> None:
+        """The same elements in row-major order."""
+        before, after = ([a.size for a in tile_type(v).axes_tuple] for v in (op.x, op.result))
+        self.held[op.result] = np.broadcast_to(self.held[op.x], before).reshape(after)
+
     # -- ranges -------------------------------------------------------------------------------------------------------
     def places(self, spans: Sequence[Axis]) -> list[Number]:
         """The coordinates of a tile's elements along each axis."""
@@ -486,6 +491,7 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.Expand: Tiles.view,
     tile.Broadcast: Tiles.view,
     tile.Transpose: Tiles.view,
+    tile.Reshape: Tiles.reshape,
     tile.FragmentRead: Tiles.view,
     tile.Constant: Tiles.constant,
     tile.ScalarExpr: Tiles.scalar,
