@@ -12,7 +12,7 @@ from tilewright.base.once import once
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.program import Sizes
-from tilewright.contract.fold import folded, hulled
+from tilewright.contract.fold import folded, hulled, parts_by_all
 from tilewright.contract.forms import declared
 from tilewright.contract.parametric import METHOD, prove
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
@@ -88,7 +88,7 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = 
     if form:
         found = Unknown("form", form[0].found, "write the protocol as its form requires")
         return Judgement(found, None, form, 0)
-    protocol = expand(protocol)
+    protocol = parts_by_all(expand(protocol))
     for rule, detail in declared(protocol):
         return _refused(protocol, rule, detail)
     form_of_proof = folded(protocol)
