@@ -43,7 +43,9 @@ def _as_text(path: Path) -> Status:
     steps = bundle.recipe()
     for fault in steps.refuted:
         echo(f"recipe: {fault}")
-    answers = [steps.answer]
+    variants = bundle.variants()
+    _print_variants(variants)
+    answers = [steps.answer, variants.answer]
     for found in bundle.each():
         _print_kernel(found)
         answers.append(found.answer)
@@ -52,6 +54,15 @@ def _as_text(path: Path) -> Status:
 
 
 _STATUSES = {"decided": Status.YES, "refuted": Status.NO, "undecided": Status.UNKNOWN}
+
+
+def _print_variants(found: PartVerdict) -> None:
+    for difference in found.refuted:
+        echo(f"variants: refuted: {difference}")
+    for launch in found.shown:
+        echo(f"variants: tested: agree: {launch.detail}")
+    for reason in found.open:
+        echo(f"variants: {reason}")
 
 
 def _print_kernel(found: KernelVerdict) -> None:
@@ -86,9 +97,9 @@ def _as_json(path: Path) -> Status:
     except (TilewrightError, OSError) as error:
         _print_document(path, Status.USAGE, {"reasons": [str(error)]})
         raise
-    steps, kernels = bundle.recipe(), list(bundle.each())
-    status = _STATUSES[worst([steps.answer, *(found.answer for found in kernels)]).value]
-    _print_document(path, status, as_dict(bundle.artifact, steps, kernels))
+    steps, variants, kernels = bundle.recipe(), bundle.variants(), list(bundle.each())
+    status = _STATUSES[worst([steps.answer, variants.answer, *(found.answer for found in kernels)]).value]
+    _print_document(path, status, as_dict(bundle.artifact, steps, variants, kernels))
     return status
 
 

@@ -21,6 +21,7 @@ from tilewright.compiler.recipe import recipe
 from tilewright.compiler.reproved import reproved
 from tilewright.compiler.tested import tested
 from tilewright.compiler.validated import LOWERING, PTX
+from tilewright.compiler.variants_agree import Agreement, agreement
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
@@ -31,7 +32,7 @@ from tilewright.validate.recipe import recipe_faults
 MACHINE_CODE = Obligation("machine code", VALIDATION, "PTX and cubin, byte for byte")
 """The machine code is what the assembler makes of the PTX."""
 
-NOT_COMPARED = ("programs of variants with each other or with Python", "what certificates say of steps")
+NOT_COMPARED = ("programs with Python", "what certificates say of steps")
 """What of a bundle nothing here looks at."""
 
 
@@ -115,6 +116,18 @@ class ReadBundle:
         """Whether the launch recipes are those of the kernels."""
         return PartVerdict(refuted=tuple(map(str, recipe_faults(self.artifact, self.kernels))))
 
+    def variants(self) -> PartVerdict:
+        """Whether all variants compute one program, as far as launches tell; of a single one there is no question."""
+        agreed: list[Agreement] = []
+
+        def alone() -> Sequence[str]:
+            agreed.append(agreement(self.artifact, self.kernels, self.programs))
+            return [f"{name} was executed on no arguments that the others take" for name in agreed[0].alone]
+
+        unlike = _or_why(alone)
+        tested = (Obligation("variants", EXECUTION, launch) for found in agreed for launch in found.launches)
+        return PartVerdict(unlike, agreed[0].differences if agreed else (), tuple(tested))
+
     def each(self) -> Iterator[KernelVerdict]:
         """The verdict on every kernel that a variant launches, one after another: each takes seconds."""
         launches = {s.kernel: s for v in self.artifact.variants for s in v.steps if isinstance(s, Launch)}
@@ -172,12 +185,15 @@ def _or_why(comparison: Callable[[], Sequence[object]]) -> tuple[str, ...]:
         return (f"the texts can't be compared: {type(error).__name__} {error}"[:300],)
 
 
-def as_dict(artifact: Artifact, steps: PartVerdict, kernels: Sequence[KernelVerdict]) -> dict[str, object]:
+def as_dict(
+    artifact: Artifact, steps: PartVerdict, variants: PartVerdict, kernels: Sequence[KernelVerdict]
+) -> dict[str, object]:
     """The verdict as plain data: of each question the answer and its reasons, of each kernel what was shown."""
     return {
         "name": artifact.name,
         "target": artifact.target,
         "recipe": _part(steps),
+        "variants": {**_part(variants), "tested": [o.detail for o in variants.shown]},
         "kernels": [_kernel(found) for found in kernels],
         "assumed": list(ASSUMED),
         "not_compared": list(NOT_COMPARED),
