@@ -76,7 +76,8 @@ def agreement(artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Map
     groups = {v.name: {v.name} for v in variants}
     told: list[str] = []
     for least, budget in ((_LEAST_ELEMENTS, _BUDGETS[0]), (_LEAST_ELEMENTS, _BUDGETS[1]), (1, _BUDGETS[0])):
-        for own, given in _launches(artifact, variants, least):
+        left = variants if budget == _BUDGETS[0] and least > 1 else _outside(variants, groups, programs)
+        for own, given in _launches(artifact, left, least):
             if len(groups[own.name]) == len(variants):
                 break
             others = [v for v in variants if v.name not in groups[own.name]]
@@ -90,10 +91,18 @@ def agreement(artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Map
                 told.append(f"{', '.join(v.name for v in variants if v.name in joined)} on {_shown(artifact, given)}")
                 whole = set[str]().union(*(groups[name] for name in joined))
                 groups |= dict.fromkeys(whole, whole)
-    largest = max(groups.values(), key=len)
-    rests = {v.name for v in variants if v.name not in largest and _is_rest(v, variants, largest, programs)}
-    told += (f"{name}, which is another one without its streams, by its program" for name in sorted(rests))
-    return Agreement((), tuple(v.name for v in variants if v.name not in largest | rests), tuple(told))
+    alone = [v.name for v in _outside(variants, groups, programs)]
+    rests = (v.name for v in variants if v.name not in max(groups.values(), key=len) and v.name not in alone)
+    told += (f"{name}, which is another one without its streams, by its program" for name in rests)
+    return Agreement((), tuple(alone), tuple(told))
+
+
+def _outside(
+    variants: Sequence[_RunnableVariant], groups: Mapping[str, set[str]], programs: Mapping[str, tile.Kernel]
+) -> list[_RunnableVariant]:
+    """The variants that are neither in the largest group nor one of its without streams."""
+    known = max(groups.values(), key=len)
+    return [v for v in variants if v.name not in known and not _is_rest(v, variants, known, programs)]
 
 
 def _is_rest(
