@@ -232,3 +232,12 @@ def test_a_misspelt_name_of_the_builder_is_guessed(line: str, meant: str, tmp_pa
     assert result.exit_code == 2
     assert f"{file}:6" in result.output
     assert f"help: did you mean {meant}?" in result.output
+
+
+def test_a_huge_file_is_not_read(tmp_path: Path) -> None:
+    file = tmp_path / "huge"
+    with file.open("wb") as huge:
+        huge.truncate(1 << 36)
+    result = tilewright("check", file)
+    assert result.exit_code == 2
+    assert "has more than" in result.output

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import re
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from typer.testing import CliRunner, Result
@@ -12,7 +14,7 @@ from typer.testing import CliRunner, Result
 from support.example_cases import EXAMPLES_BY_NAME
 from support.generality import in_place
 from tilewright.artifact.bundle import to_bytes
-from tilewright.artifact.schema import AccessMode, Artifact, Launch, Obligation
+from tilewright.artifact.schema import ASSUMED, AccessMode, Artifact, Launch, Obligation
 from tilewright.cli.commands import app
 
 
@@ -36,6 +38,64 @@ def test_a_bundle_as_compiled(artifact: Artifact, tmp_path: Path) -> None:
     assert result.exit_code == 0, result.output
     assert "kernel_add: validated" in result.output
     assert "kernel_add: stores what its Tile IR says" in result.output
+
+
+def document(result: Result) -> dict[str, Any]:
+    """The one JSON document that a command has printed."""
+    found = json.loads(result.stdout)
+    assert found["exit_status"] == result.exit_code
+    return found
+
+
+def test_json_of_a_bundle_as_compiled(artifact: Artifact, tmp_path: Path) -> None:
+    file = written(artifact, tmp_path)
+    told = document(tilewright("validate", file, "--json"))
+    assert (told["bundle"], told["verdict"], told["exit_status"]) == (str(file), "validated", 0)
+    assert told["recipe"] == {"answer": "decided", "reasons": []}
+    assert told["variants"] == {"answer": "decided", "reasons": [], "tested": []}
+    (kernel,) = told["kernels"]
+    assert (kernel["kernel"], kernel["answer"]) == ("kernel_add", "decided")
+    for part in ("ptx", "machine_code", "tile_ir", "proofs"):
+        assert kernel[part] == {"answer": "decided", "reasons": []}
+    assert {o["name"] for o in kernel["validated"]} == {"ptx", "lowering", "machine code"}
+    (image,) = artifact.kernels
+    proved = {(o.name, o.method, o.detail) for o in image.certificate if o.standing == "proved"}
+    assert {(o["name"], o["method"], o["detail"]) for o in kernel["proved"]} == proved
+    assert kernel["tested"] == []
+    assert told["assumed"] == list(ASSUMED)
+    assert told["not_compared"]
+
+
+def test_json_of_ptx_that_is_not_validated(artifact: Artifact, tmp_path: Path) -> None:
+    (image,) = artifact.kernels
+    changed = replace(image, ptx=image.ptx.replace("add.rn.f32", "sub.rn.f32", 1))
+    told = document(tilewright("validate", written(replace(artifact, kernels=(changed,)), tmp_path), "--json"))
+    assert told["verdict"] == told["kernels"][0]["answer"] == "undecided"
+    assert told["kernels"][0]["ptx"]["answer"] == told["kernels"][0]["machine_code"]["answer"] == "undecided"
+    assert told["kernels"][0]["tile_ir"]["answer"] == told["kernels"][0]["proofs"]["answer"] == "decided"
+    assert "ptx" not in {o["name"] for o in told["kernels"][0]["validated"]}
+
+
+def test_json_of_another_grid(artifact: Artifact, tmp_path: Path) -> None:
+    (variant,) = artifact.variants
+    launch = variant.steps[-1]
+    assert isinstance(launch, Launch)
+    short = replace(launch, grid=(launch.grid[0] - 1, *launch.grid[1:]))
+    changed = replace(artifact, variants=(replace(variant, steps=(*variant.steps[:-1], short)),))
+    told = document(tilewright("validate", written(changed, tmp_path), "--json"))
+    assert (told["verdict"], told["recipe"]["answer"]) == ("refuted", "refuted")
+    assert any("grid" in reason for reason in told["recipe"]["reasons"])
+
+
+@pytest.mark.parametrize("content", [None, b"", b"\xff\x00 no bundle"])
+def test_json_of_no_bundle(content: bytes | None, tmp_path: Path) -> None:
+    """Also of a name that JSON must escape."""
+    file = tmp_path / "\x7f\n.bundle"
+    if content is not None:
+        file.write_bytes(content)
+    told = document(tilewright("validate", file, "--json"))
+    assert (told["bundle"], told["verdict"], told["exit_status"]) == (str(file), "unreadable", 2)
+    assert told["reasons"]
 
 
 def test_other_ptx_is_not_validated(artifact: Artifact, tmp_path: Path) -> None:

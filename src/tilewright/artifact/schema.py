@@ -221,6 +221,10 @@ class Obligation:
         return others.get(self.method, "proved")
 
 
+STANDINGS = ("proved", "validated", "tested", "checked", "constructed", "assumed")
+"""What ``Obligation.standing`` may be, the strongest first."""
+
+
 @dataclass(frozen=True)
 class PromiseReport:
     """Counters of broken promises, in workspace ``workspace``, which outlives a call: an i32 per promise, zero at

@@ -20,6 +20,10 @@ if TYPE_CHECKING:
     from tilewright.protocol import Protocol
 
 
+MOST_CHARACTERS = 1 << 23
+"""Of a protocol's text; the largest here has 30,000."""
+
+
 class PolicyName(Enum):
     """How strictly the proxy rules are read."""
 
@@ -142,7 +146,12 @@ def find_protocol(name: str) -> Protocol:
         fail("CMD006", found=f"{path} is no file", required="protocol text, or FILE.py:NAME")
     if path.suffix != ".py":
         try:
-            return from_text(path.read_text())
+            with path.open(encoding="utf-8") as text:
+                found = text.read(MOST_CHARACTERS + 1)
+            if len(found) > MOST_CHARACTERS:
+                required = f"protocol text of at most {MOST_CHARACTERS} characters"
+                fail("CMD006", found=f"{path} has more than {MOST_CHARACTERS} characters", required=required)
+            return from_text(found)
         except (OSError, UnicodeDecodeError) as error:
             fail("CMD006", found=f"{path}: {error}", required="protocol text in UTF-8, or FILE.py:NAME")
     required = "a function that returns a Protocol"

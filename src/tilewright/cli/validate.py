@@ -3,7 +3,7 @@ its Transport IR, whether that stores what its Tile IR specifies, and whether it
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -11,10 +11,12 @@ import typer
 
 from tilewright.cli.ending import Status, answering
 from tilewright.cli.terminal import echo
+from tilewright.diag import TilewrightError
 
 if TYPE_CHECKING:
-    from tilewright.artifact.schema import KernelImage, Launch
-    from tilewright.transport.dialect import Kernel
+    from tilewright.compiler.bundle_verdict import KernelVerdict, PartVerdict
+
+_MOST = 3
 
 
 def register(app: typer.Typer) -> None:
@@ -22,82 +24,90 @@ def register(app: typer.Typer) -> None:
     app.command("validate", help=told)(validate)
 
 
-def validate(bundle: Annotated[Path, typer.Argument(help="a bundle, folder or file")]) -> None:
+def validate(
+    bundle: Annotated[Path, typer.Argument(help="a bundle, folder or file")],
+    as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+) -> None:
     """Exit status 0: every kernel is validated, proved again, and its machine code is what the assembler makes of its
     PTX; 1: a recipe or a kernel's PTX is refuted; 2: no bundle; 3: something of this is undecided, or tested only.
     """
     with answering():
-        raise typer.Exit(_validated(bundle))
+        raise typer.Exit(_as_json(bundle) if as_json else _as_text(bundle))
 
 
-def _validated(bundle: Path) -> int:
+def _as_text(path: Path) -> Status:
     from tilewright.artifact.bundle import read
-    from tilewright.artifact.schema import Launch
-    from tilewright.transport.text import transport_kernel
-    from tilewright.validate.recipe import recipe_faults
+    from tilewright.compiler.bundle_verdict import NOT_COMPARED, ReadBundle, worst
 
-    artifact = read(bundle)
-    kernels = {image.symbol: transport_kernel(image.transport_ir) for image in artifact.kernels}
-    faults = recipe_faults(artifact, kernels)
-    for fault in faults:
+    bundle = ReadBundle.of(read(path))
+    steps = bundle.recipe()
+    for fault in steps.refuted:
         echo(f"recipe: {fault}")
-    launches = {
-        s.kernel: s for v in artifact.variants for s in v.steps if isinstance(s, Launch) and s.kernel in kernels
-    }
-    found = [
-        _kernel_status(artifact.kernel(name), kernels[name], launch, artifact.target)
-        for name, launch in launches.items()
-    ]
-    echo("not compared: programs of variants with each other or with Python, what certificates say of steps")
-    if faults or Status.NO in found:
-        return Status.NO
-    return Status.UNKNOWN if Status.UNKNOWN in found else Status.YES
+    variants = bundle.variants()
+    _print_variants(variants)
+    answers = [steps.answer, variants.answer]
+    for found in bundle.each():
+        _print_kernel(found)
+        answers.append(found.answer)
+    echo(f"not compared: {', '.join(NOT_COMPARED)}")
+    return _STATUSES[worst(answers).value]
 
 
-def _kernel_status(image: KernelImage, kernel: Kernel, launch: Launch, target: str) -> Status:
-    """What is shown of one kernel, printed a line each."""
-    from tilewright.codegen.reassemble import machine_code_differs
-    from tilewright.compiler.recipe import recipe
-    from tilewright.compiler.reproved import unproved
-    from tilewright.compiler.tested import tested
-    from tilewright.transport.text import tile_kernel
-    from tilewright.validate.kernel import compare
-    from tilewright.validate.lowering.compare import compare as compare_lowering
+_STATUSES = {"decided": Status.YES, "refuted": Status.NO, "undecided": Status.UNKNOWN}
 
-    name, refuted = image.symbol, False
-    found = _or_why(lambda: compare(kernel, image.ptx, launch.args, launch.grid[0]))
-    echo(f"{name}: {f'{len(found)} differences or open questions' if found else 'validated'}")
-    for difference in found[:3]:
-        echo(f"  {difference}")
-    if found:
-        executed = tested(kernel, image.ptx, recipe([kernel]))
-        refuted = bool(executed.differences)
-        for difference in executed.differences:
-            echo(f"{name}: refuted: {difference}")
-        for given in executed.launches:
-            echo(f"{name}: tested: PTX and Transport IR agree on {given}")
-    other = machine_code_differs(image, target)
+
+def _print_variants(found: PartVerdict) -> None:
+    for difference in found.refuted:
+        echo(f"variants: refuted: {difference}")
+    for launch in found.shown:
+        echo(f"variants: tested: agree: {launch.detail}")
+    for reason in found.open:
+        echo(f"variants: {reason}")
+
+
+def _print_kernel(found: KernelVerdict) -> None:
+    """What is shown of one kernel, a line each."""
+    name, ptx = found.symbol, found.ptx
+    echo(f"{name}: {f'{len(ptx.open)} differences or open questions' if ptx.open else 'validated'}")
+    _print_open(ptx)
+    for difference in ptx.refuted:
+        echo(f"{name}: refuted: {difference}")
+    for launch in (o for o in ptx.shown if o.standing == "tested"):
+        echo(f"{name}: tested: PTX and Transport IR agree on {launch.detail}")
+    other = "".join(found.machine_code.open)
     echo(f"{name}: {f'machine code not shown to be that of its PTX: {other}' if other else 'machine code of its PTX'}")
-    unlike: Sequence[object] = ("the bundle has none of it",)
-    open_: Sequence[object] = ("nothing says what the kernel computes",)
-    if image.tile_ir:
-        source = tile_kernel(image.tile_ir)
-        unlike = _or_why(lambda: compare_lowering(source, kernel))
-        open_ = _or_why(lambda: tuple(unproved(source, kernel, image.certificate)))
-    echo(f"{name}: {'not shown to store' if unlike else 'stores'} what its Tile IR says")
-    for place in unlike[:3]:
-        echo(f"  {place}")
-    echo(f"{name}: {'not proved' if open_ else 'proved again'}")
-    for why in open_[:3]:
-        echo(f"  {why}")
-    if refuted:
-        return Status.NO
-    return Status.UNKNOWN if found or other or unlike or open_ else Status.YES
+    echo(f"{name}: {'not shown to store' if found.tile_ir.open else 'stores'} what its Tile IR says")
+    _print_open(found.tile_ir)
+    echo(f"{name}: {'not proved' if found.proofs.open else 'proved again'}")
+    _print_open(found.proofs)
 
 
-def _or_why(comparison: Callable[[], Sequence[object]]) -> Sequence[object]:
-    """What a comparison finds; where a text is such as no compiler of ours writes and it ends in an error, that."""
+def _print_open(part: PartVerdict) -> None:
+    for reason in part.open[:_MOST]:
+        echo(f"  {reason}")
+
+
+def _as_json(path: Path) -> Status:
+    """One document, for a bundle that can't be read, too."""
+    from tilewright.artifact.bundle import read
+    from tilewright.compiler.bundle_verdict import ReadBundle, as_dict, worst
+
     try:
-        return comparison()
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-        return (f"the texts can't be compared: {type(error).__name__} {error}"[:300],)
+        bundle = ReadBundle.of(read(path))
+    except (TilewrightError, OSError) as error:
+        _print_document(path, Status.USAGE, {"reasons": [str(error)]})
+        raise
+    steps, variants, kernels = bundle.recipe(), bundle.variants(), list(bundle.each())
+    status = _STATUSES[worst([steps.answer, variants.answer, *(found.answer for found in kernels)]).value]
+    _print_document(path, status, as_dict(bundle.artifact, steps, variants, kernels))
+    return status
+
+
+_VERDICTS = {Status.YES: "validated", Status.NO: "refuted", Status.UNKNOWN: "undecided", Status.USAGE: "unreadable"}
+
+
+def _print_document(path: Path, status: Status, told: dict[str, object]) -> None:
+    head = {"bundle": str(path), "verdict": _VERDICTS[status], "exit_status": int(status)}
+    echo(
+        json.dumps({**head, **told}, indent=2).replace("\x7f", "\\u007f")
+    )  # the only control character that JSON lets through

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias
 
@@ -69,17 +69,18 @@ class DrawnArguments:
         return ", ".join(f"{name} = {value}" for name, value in named.items()) or "no extents"
 
 
-def drawn(kernel: t.Kernel, seed: int) -> DrawnArguments | None:
-    """Arguments that satisfy all that the kernel assumes; None where none are found."""
+def drawn(kernel: t.Kernel, seed: int, also: Sequence[Expr] = ()) -> DrawnArguments | None:
+    """Arguments that satisfy all that the kernel assumes, and ``also``; None where none are found."""
+    facts = [*_facts(kernel), *also]
     rng = random.Random(seed)
     least = _LARGE if seed % 3 == 0 else 0
     for _ in range(_TRIES):
         scalars = _scalars(kernel, rng)
-        extents = _extents(kernel, {n: v for n, v in scalars.items() if isinstance(v, int)}, least, rng)
+        extents = _extents(kernel, facts, {n: v for n, v in scalars.items() if isinstance(v, int)}, least, rng)
         if extents is None:
             return None
         for pitch in _PITCHES:
-            tensors = _tensors(kernel, extents, pitch, np.random.default_rng(seed))
+            tensors = _tensors(kernel, facts, extents, pitch, np.random.default_rng(seed))
             if tensors is not None:
                 sizes = {n: v for n, v in extents.items() if n not in scalars}
                 return DrawnArguments(tensors, scalars, sizes)
@@ -106,10 +107,12 @@ def _scalars(kernel: t.Kernel, rng: random.Random) -> dict[str, int | float]:
     return found
 
 
-def _extents(kernel: t.Kernel, known: Symbols, least: int, rng: random.Random) -> Symbols | None:
+def _extents(
+    kernel: t.Kernel, known_facts: Sequence[Expr], known: Symbols, least: int, rng: random.Random
+) -> Symbols | None:
     """Numbers for all extents, of which the facts about extents alone hold; from ``least`` on where there are such."""
     names = {s for _, kind in _kinds(kernel) if isinstance(kind, TensorType) for d in kind.dims for s in d.expr.symbols}
-    facts = [fact for fact in _facts(kernel) if fact.symbols and fact.symbols <= names | known.keys()]
+    facts = [fact for fact in known_facts if fact.symbols and fact.symbols <= names | known.keys()]
     given = _given(kernel)
     names -= given.keys()
     pools: dict[str, list[int]] = {}
@@ -158,7 +161,9 @@ def _holds(fact: Expr, symbols: Mapping[str, int]) -> bool:
         return True  # about a symbol that is not given here
 
 
-def _tensors(kernel: t.Kernel, extents: Symbols, pitch: int, rng: np.random.Generator) -> dict[str, DrawnTensor] | None:
+def _tensors(
+    kernel: t.Kernel, facts: Sequence[Expr], extents: Symbols, pitch: int, rng: np.random.Generator
+) -> dict[str, DrawnTensor] | None:
     """All tensors with rows rounded up to ``pitch`` elements; None where the class has other strides."""
     symbols = dict(extents)
     placed = {w.tensor.data: tuple(s.expr for s in w.strides) for w in kernel.workspaces or ()}
@@ -173,7 +178,7 @@ def _tensors(kernel: t.Kernel, extents: Symbols, pitch: int, rng: np.random.Gene
         strides = (
             tuple(int(s.evaluate(extents)) for s in placed[name])
             if name in placed
-            else _strides(kernel, name, shape, pitch)
+            else _strides(facts, name, shape, pitch)
         )
         dtype = memory_dtype(kind.dtype.dtype)
         last = sum(max(n - 1, 0) * s for n, s in zip(shape, strides, strict=True))
@@ -186,13 +191,13 @@ def _tensors(kernel: t.Kernel, extents: Symbols, pitch: int, rng: np.random.Gene
         )
         symbols[f"{name}.address"] = int(block.__array_interface__["data"][0])
         symbols |= {f"{name}.stride{i}": s for i, s in enumerate(strides)}
-    return found if all(_holds(fact, symbols) for fact in _facts(kernel)) else None
+    return found if all(_holds(fact, symbols) for fact in facts) else None
 
 
-def _strides(kernel: t.Kernel, name: str, shape: tuple[int, ...], pitch: int) -> tuple[int, ...]:
+def _strides(facts: Sequence[Expr], name: str, shape: tuple[int, ...], pitch: int) -> tuple[int, ...]:
     """The axis of stride 1 innermost, where the class says one; else the last; the others around it in order."""
     fixed: dict[int, int] = {}
-    for fact in _facts(kernel):
+    for fact in facts:
         match fact:
             case Compare("==", Sym(symbol), Const(value)) | Compare("==", Const(value), Sym(symbol)):
                 tensor, _, axis = symbol.rpartition(".stride")

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from tilewright.artifact.schema import EXECUTION, Obligation
 from tilewright.base.expr import conjuncts
 from tilewright.compiler.products import prove
-from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.descriptors import Judged, judge_kernel
 from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.validated import LOWERING, PTX
 from tilewright.diag import TilewrightError
@@ -16,14 +16,28 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
 
-def unproved(source: tile.Kernel, kernel: t.Kernel, claimed: Sequence[Obligation]) -> Iterator[str]:
-    """Why the kernel is not proved, if it is not; what ``claimed`` says and nothing shows; and what is assumed that it
-    does not say. Whether comparisons hold that it names is asked elsewhere."""
+@dataclass(frozen=True)
+class Reproved:
+    """The obligations that proofs have shown again, with what the kernel's author assumes, and what is left open."""
+
+    shown: tuple[Obligation, ...]
+    open: tuple[str, ...]
+
+
+def reproved(source: tile.Kernel, kernel: t.Kernel, claimed: Sequence[Obligation]) -> Reproved:
+    """Prove a kernel from its texts. Open is why it is not proved, if it is not; what ``claimed`` says and nothing
+    shows; and what is assumed that it does not say. Whether comparisons hold that it names is asked elsewhere."""
     judged = judge_kernel(kernel)
     found = prove(source, kernel, judged)
     if isinstance(found, str):
-        yield found
-        return
+        return Reproved((), (found,))
+    author = assumed_of(source)
+    return Reproved((*found, *author), tuple(_open(source, kernel, judged, found, claimed)))
+
+
+def _open(
+    source: tile.Kernel, kernel: t.Kernel, judged: Judged, found: Sequence[Obligation], claimed: Sequence[Obligation]
+) -> Iterator[str]:
     try:
         require(found, source, kernel)
     except TilewrightError as error:

@@ -165,7 +165,7 @@ def _map(step: EncodeTensorMap, symbols: dict[str, int]) -> machine.DecodedTenso
 def _compared(kernel: t.Kernel, ours: Mapping[str, DrawnTensor], theirs: Mapping[str, DrawnTensor]) -> _Outcome:
     """Every tensor, and the bytes between its elements. Where functions are approximated, floats may differ a little,
     and what is decided by floats shows nothing where it differs."""
-    exact = _exact(kernel)
+    exact = exactly_rounded(kernel)
     for name, mine in ours.items():
         if mine.view.size and not same_around(mine, theirs[name]):
             return _Outcome(wrong=[f"the PTX writes between the elements of {name}"])
@@ -204,7 +204,7 @@ def apart(a: Array, b: Array, *, exact: bool) -> Array:
         return ~((x == y) | (np.isnan(x) & np.isnan(y)) | (np.abs(x - y) <= np.where(np.isfinite(room), room, 0)))
 
 
-def _exact(kernel: t.Kernel) -> bool:
+def exactly_rounded(kernel: t.Kernel) -> bool:
     """All that the kernel computes is rounded as IEEE 754 says: no library functions, no approximations."""
     for op in kernel.walk():
         if isinstance(op, t.Approximate) or (isinstance(op, tile.Unary) and op.fn.data not in _EXACT):

@@ -12,8 +12,9 @@ from tilewright.base.once import once
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.program import Sizes
-from tilewright.contract.fold import folded, hulled
+from tilewright.contract.fold import folded, hulled, parts_by_all
 from tilewright.contract.forms import declared
+from tilewright.contract.loops import otherwise_written
 from tilewright.contract.parametric import METHOD, prove
 from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
 from tilewright.contract.runs.search import Failure, Search, machine, search
@@ -33,6 +34,9 @@ REPLAY_TOTAL = 60_000
 
 FIXED_TOTAL = 4_000
 """Decision points of all searches at fixed trip counts."""
+
+MOST_STATES_OTHERWISE = 400
+"""Decision points visited in a form of a protocol that is not its own."""
 
 MAX_FIXED = 40
 """Values tried for a trip count that is the same in all tiles, when only a varying one was refuted."""
@@ -88,12 +92,18 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = 
     if form:
         found = Unknown("form", form[0].found, "write the protocol as its form requires")
         return Judgement(found, None, form, 0)
-    protocol = expand(protocol)
+    protocol = parts_by_all(expand(protocol))
     for rule, detail in declared(protocol):
         return _refused(protocol, rule, detail)
     form_of_proof = folded(protocol)
     if isinstance(_by_event_graph(replace(hulled(form_of_proof), name="")), Proved):
         return _proved(protocol, policy, METHOD, Search(0, 0))
+    for other in otherwise_written(form_of_proof):
+        if isinstance(_by_event_graph(replace(hulled(other), name="")), Proved):
+            return _proved(protocol, policy, METHOD, Search(0, 0))
+        found = search(machine(apart(other), policy), MOST_STATES_OTHERWISE)
+        if found.failure is None and not found.reason:
+            return _proved(protocol, policy, _method(protocol, found), found)
     result = search(machine(apart(form_of_proof), policy))
     if result.failure is not None and not replay:
         return _open(result, result.failure, "not replayed")
@@ -102,9 +112,12 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = 
     if result.reason:
         unknown = Unknown("termination of the proof search", result.reason, "bound the counters used as indices")
         return Judgement(unknown, None, (_unknown_diagnostic(unknown),), result.states)
+    return _proved(protocol, policy, _method(protocol, result), result)
+
+
+def _method(protocol: Protocol, found: Search) -> str:
     of = f", {protocol.grid} CTAs, all orders of strong operations" if protocol.global_counters else ""
-    method = f"canonical runs to state recurrence ({result.states} states, {result.ends} endings, all trip counts{of})"
-    return _proved(protocol, policy, method, result)
+    return f"canonical runs to state recurrence ({found.states} states, {found.ends} endings, all trip counts{of})"
 
 
 @lru_cache(maxsize=128)  # kernels that differ in what no protocol tells, such as types, are one question

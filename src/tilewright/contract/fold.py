@@ -25,6 +25,24 @@ def folded(protocol: Protocol) -> Protocol:
     return replace(protocol, roles=roles) if roles != protocol.roles else protocol
 
 
+def parts_by_all(protocol: Protocol) -> Protocol:
+    """The protocol with private accesses left to steps that all threads of a role execute: where some do, those that
+    do not have no part, and an access is plain."""
+
+    def plain(nodes: tuple[Node, ...]) -> tuple[Node, ...]:
+        return tuple(map(of, nodes))
+
+    def of(node: Node) -> Node:
+        match node:
+            case Step(ops.Read(private=True) | ops.Write(private=True) as op) if node.by is not By.ALL:
+                return replace(node, op=replace(op, private=False))
+            case _:
+                return with_bodies(node, plain)
+
+    roles = tuple(replace(r, body=plain(r.body)) if r.threads > 1 else r for r in protocol.roles)
+    return replace(protocol, roles=roles) if roles != protocol.roles else protocol
+
+
 def hulled(protocol: Protocol) -> Protocol:
     """The protocol with each loop of constant bounds that only reads shared memory replaced by one read of the hull of
     each of its regions.
@@ -135,4 +153,4 @@ def _shared(body: tuple[Node, ...]) -> Iterator[ops.Write]:
             yield step.op
 
 
-__all__ = ["at_most", "folded", "hulled"]
+__all__ = ["at_most", "folded", "hulled", "parts_by_all"]

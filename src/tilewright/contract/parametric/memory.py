@@ -118,7 +118,12 @@ def _written(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> 
 
 
 def _comes_first(order: AccessOrder, w: ClassAccess, y: ClassAccess) -> bool:
-    return order.before(w, y, 0) and order.facts.passed({w.ref.s}, y.ref.s)
+    return order.written(w, y) and order.facts.passed({w.ref.s}, y.ref.s)
+
+
+def _speaks(order: AccessOrder, w: ClassAccess, y: ClassAccess) -> bool:
+    """Whether a write by one class tells of all that ``y`` reads: of its threads' own parts they have to write."""
+    return w.ref.c is y.ref.c if order.unasked(w, y) else w.ref.c.group.primary
 
 
 def _by_turns(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> bool:
@@ -126,8 +131,8 @@ def _by_turns(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) ->
     left = [(y.place.begin, y.place.end)]
     alike = [w for w in writers if same_stages(w.place, y.place)]
     for begin, end in dict.fromkeys((w.place.begin, w.place.end) for w in alike):
-        group = [w for w in alike if (w.place.begin, w.place.end) == (begin, end) and w.ref.c.group.primary]
-        if all(order.before(w, y, 0) for w in group) and _everywhere(order.facts, group):
+        group = [w for w in alike if (w.place.begin, w.place.end) == (begin, end) and _speaks(order, w, y)]
+        if all(order.written(w, y) for w in group) and _everywhere(order.facts, group):
             left = _without(left, begin, end)
     return not left
 
@@ -137,7 +142,7 @@ def _beside(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> b
     left = [(y.place.begin, y.place.end)]
     for w in writers:
         beside = w.ref.s == y.ref.s and w.place.index == y.place.index and same_stages(w.place, y.place)
-        if left and beside and w.ref.c.group.primary and order.before(w, y, 0):
+        if left and beside and _speaks(order, w, y) and order.written(w, y):
             left = _without(left, w.place.begin, w.place.end)
     return not left
 
@@ -153,7 +158,7 @@ def _each_turn(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -
         and w.place.index == index
         and same_stages(w.place, y.place)
         and (w.place.begin, w.place.end) == (y.place.begin, y.place.end)
-        and order.before(w, y, 0)
+        and order.written(w, y)
     }
     if not passed:
         return False

@@ -32,14 +32,35 @@ class AccessOrder:
         """At ``y`` every execution of ``x`` on its bytes is done that comes before: with ``laps`` 0 that of the same
         use (or turn) too, with 1 those of earlier ones. A class forgets nothing within a block, so what holds at one
         access of a series holds at the later ones."""
+        question = self._question(x, y, laps)
+        return self._synchronous(x, y, question) if x.generic else self._asynchronous(x, y, question)
+
+    def written(self, x: ClassAccess, y: ClassAccess) -> bool:
+        """At the read ``y`` the write ``x`` of the same use (or turn) is done: in time, where ``before`` asks for no
+        order, too."""
+        if not self.before(x, y, 0):
+            return False
+        if not self.unasked(x, y):
+            return True
+        return x.ref.c is y.ref.c and self._question(x, y, 0).holds(self.facts.mine(y.ref, x.ref))
+
+    def unasked(self, x: ClassAccess, y: ClassAccess) -> bool:
+        """Whether ``before`` holds either way: threads keep to their own parts, warps to their own lanes, or a queue
+        to its order."""
+        if x.generic:
+            return x.private and y.private and x.ref.c.party == y.ref.c.party and not y.reaches
+        if x.queue is None or y.queue is None:
+            return False
+        if x.queue is y.queue and x.queue.in_order and x.ref.c is y.ref.c:
+            return True
+        lanes = x.queue.tensor_memory and y.queue.tensor_memory
+        return lanes and x.ref.c is not y.ref.c and x.ref.c.role == y.ref.c.role
+
+    def _question(self, x: ClassAccess, y: ClassAccess, laps: int) -> Question:
         one, two = x.place.index, y.place.index
         if one is not None and two is not None and same_stages(x.place, y.place):
-            question = self.facts.upto(one.iv, one.offset - two.offset + laps * x.place.stages)
-        elif laps == 0 and x.ref.s == y.ref.s:
-            question = self.k.levels.past
-        else:
-            question = self.k.levels.earlier
-        return self._synchronous(x, y, question) if x.generic else self._asynchronous(x, y, question)
+            return self.facts.upto(one.iv, one.offset - two.offset + laps * x.place.stages)
+        return self.k.levels.past if laps == 0 and x.ref.s == y.ref.s else self.k.levels.earlier
 
     def _asynchronous(self, x: ClassAccess, y: ClassAccess, question: Question) -> bool:
         if x.frees:

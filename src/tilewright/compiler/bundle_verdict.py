@@ -1,0 +1,212 @@
+"""What is shown of a bundle that somebody else may have written: recipe, PTX, machine code, Tile IR and proofs."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+
+from tilewright.artifact.schema import (
+    ASSUMED,
+    EXECUTION,
+    STANDINGS,
+    VALIDATION,
+    Artifact,
+    KernelImage,
+    Launch,
+    Obligation,
+)
+from tilewright.codegen.reassemble import machine_code_differs
+from tilewright.compiler.recipe import recipe
+from tilewright.compiler.reproved import reproved
+from tilewright.compiler.tested import tested
+from tilewright.compiler.validated import LOWERING, PTX
+from tilewright.compiler.variants_agree import Agreement, agreement
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+from tilewright.transport.text import tile_kernel, transport_kernel
+from tilewright.validate.kernel import compare
+from tilewright.validate.lowering.compare import compare as compare_lowering
+from tilewright.validate.recipe import recipe_faults
+
+MACHINE_CODE = Obligation("machine code", VALIDATION, "PTX and cubin, byte for byte")
+"""The machine code is what the assembler makes of the PTX."""
+
+NOT_COMPARED = ("programs with Python", "what certificates say of steps")
+"""What of a bundle nothing here looks at."""
+
+
+class Answer(StrEnum):
+    """How far a question about a bundle is answered."""
+
+    DECIDED = "decided"
+    UNDECIDED = "undecided"
+    REFUTED = "refuted"
+
+
+@dataclass(frozen=True)
+class PartVerdict:
+    """One question about a bundle: ``open`` is why it is undecided, ``refuted`` what shows the contrary; ``shown`` are
+    the obligations that were shown on the way."""
+
+    open: tuple[str, ...] = ()
+    refuted: tuple[str, ...] = ()
+    shown: tuple[Obligation, ...] = ()
+
+    @property
+    def answer(self) -> Answer:
+        if self.refuted:
+            return Answer.REFUTED
+        return Answer.UNDECIDED if self.open else Answer.DECIDED
+
+
+@dataclass(frozen=True)
+class KernelVerdict:
+    """The four questions about a kernel: does its PTX do what its Transport IR says, is its machine code that of the
+    PTX, does the Transport IR store what the Tile IR says, and is it proved?"""
+
+    symbol: str
+    ptx: PartVerdict
+    machine_code: PartVerdict
+    tile_ir: PartVerdict
+    proofs: PartVerdict
+
+    @property
+    def parts(self) -> dict[str, PartVerdict]:
+        """The questions by name."""
+        return {
+            "ptx": self.ptx,
+            "machine_code": self.machine_code,
+            "tile_ir": self.tile_ir,
+            "proofs": self.proofs,
+        }
+
+    @property
+    def answer(self) -> Answer:
+        return worst(part.answer for part in self.parts.values())
+
+    @property
+    def shown(self) -> tuple[Obligation, ...]:
+        """What was shown, each once."""
+        return tuple(dict.fromkeys(o for part in self.parts.values() for o in part.shown))
+
+
+def worst(answers: Iterable[Answer]) -> Answer:
+    """That of a whole: refuted where a part is, else undecided where one is."""
+    found = set(answers)
+    return next((a for a in (Answer.REFUTED, Answer.UNDECIDED) if a in found), Answer.DECIDED)
+
+
+@dataclass(frozen=True)
+class ReadBundle:
+    """An artifact and the texts of its kernels, by symbol; of ``programs`` a kernel may have none."""
+
+    artifact: Artifact
+    kernels: Mapping[str, t.Kernel]
+    programs: Mapping[str, tile.Kernel]
+
+    @staticmethod
+    def of(artifact: Artifact) -> ReadBundle:
+        """Read the texts; ART011 for one that is none."""
+        kernels = {image.symbol: transport_kernel(image.transport_ir) for image in artifact.kernels}
+        programs = {image.symbol: tile_kernel(image.tile_ir) for image in artifact.kernels if image.tile_ir}
+        return ReadBundle(artifact, kernels, programs)
+
+    def recipe(self) -> PartVerdict:
+        """Whether the launch recipes are those of the kernels."""
+        return PartVerdict(refuted=tuple(map(str, recipe_faults(self.artifact, self.kernels))))
+
+    def variants(self) -> PartVerdict:
+        """Whether all variants compute one program, as far as launches tell; of a single one there is no question."""
+        agreed: list[Agreement] = []
+
+        def alone() -> Sequence[str]:
+            agreed.append(agreement(self.artifact, self.kernels, self.programs))
+            return [f"{name} was executed on no arguments that the others take" for name in agreed[0].alone]
+
+        unlike = _or_why(alone)
+        tested = (Obligation("variants", EXECUTION, launch) for found in agreed for launch in found.launches)
+        return PartVerdict(unlike, agreed[0].differences if agreed else (), tuple(tested))
+
+    def each(self) -> Iterator[KernelVerdict]:
+        """The verdict on every kernel that a variant launches, one after another: each takes seconds."""
+        launches = {s.kernel: s for v in self.artifact.variants for s in v.steps if isinstance(s, Launch)}
+        for name, launch in launches.items():
+            if name in self.kernels:
+                yield self._kernel(self.artifact.kernel(name), self.kernels[name], launch)
+
+    def _kernel(self, image: KernelImage, kernel: t.Kernel, launch: Launch) -> KernelVerdict:
+        source = self.programs.get(image.symbol)
+        if source is None:
+            tile_ir = PartVerdict(open=("the bundle has none of it",))
+            proofs = PartVerdict(open=("nothing says what the kernel computes",))
+        else:
+            tile_ir, proofs = _lowering(source, kernel), _proofs(source, kernel, image)
+        ptx, code = _ptx(image, kernel, launch), _machine_code(image, self.artifact.target)
+        return KernelVerdict(image.symbol, ptx, code, tile_ir, proofs)
+
+
+def _ptx(image: KernelImage, kernel: t.Kernel, launch: Launch) -> PartVerdict:
+    """The PTX against the Transport IR; executed beside it where that is undecided."""
+    found = _or_why(lambda: compare(kernel, image.ptx, launch.args, launch.grid[0]))
+    if not found:
+        return PartVerdict(shown=(PTX,))
+    executed = tested(kernel, image.ptx, recipe([kernel]))
+    launches = tuple(Obligation(PTX.name, EXECUTION, given) for given in executed.launches)
+    return PartVerdict(found, tuple(map(str, executed.differences)), launches)
+
+
+def _machine_code(image: KernelImage, target: str) -> PartVerdict:
+    other = machine_code_differs(image, target)
+    return PartVerdict(open=(other,)) if other else PartVerdict(shown=(MACHINE_CODE,))
+
+
+def _lowering(source: tile.Kernel, kernel: t.Kernel) -> PartVerdict:
+    unlike = _or_why(lambda: compare_lowering(source, kernel))
+    return PartVerdict(unlike, shown=() if unlike else (LOWERING,))
+
+
+def _proofs(source: tile.Kernel, kernel: t.Kernel, image: KernelImage) -> PartVerdict:
+    shown: list[Obligation] = []
+
+    def still_open() -> Sequence[str]:
+        found = reproved(source, kernel, image.certificate)
+        shown.extend(found.shown)
+        return found.open
+
+    return PartVerdict(_or_why(still_open), shown=tuple(shown))
+
+
+def _or_why(comparison: Callable[[], Sequence[object]]) -> tuple[str, ...]:
+    """What a comparison finds; where a text is such as no compiler of ours writes and it ends in an error, that."""
+    try:
+        return tuple(map(str, comparison()))
+    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+        return (f"the texts can't be compared: {type(error).__name__} {error}"[:300],)
+
+
+def as_dict(
+    artifact: Artifact, steps: PartVerdict, variants: PartVerdict, kernels: Sequence[KernelVerdict]
+) -> dict[str, object]:
+    """The verdict as plain data: of each question the answer and its reasons, of each kernel what was shown."""
+    return {
+        "name": artifact.name,
+        "target": artifact.target,
+        "recipe": _part(steps),
+        "variants": {**_part(variants), "tested": [o.detail for o in variants.shown]},
+        "kernels": [_kernel(found) for found in kernels],
+        "assumed": list(ASSUMED),
+        "not_compared": list(NOT_COMPARED),
+    }
+
+
+def _part(part: PartVerdict) -> dict[str, object]:
+    return {"answer": part.answer.value, "reasons": [*part.refuted, *part.open]}
+
+
+def _kernel(found: KernelVerdict) -> dict[str, object]:
+    parts = {name: _part(part) for name, part in found.parts.items()}
+    shown: dict[str, list[dict[str, str]]] = {s: [] for s in STANDINGS}
+    for o in found.shown:
+        shown[o.standing].append({"name": o.name, "method": o.method, "detail": o.detail})
+    return {"kernel": found.symbol, "answer": found.answer.value, **parts, **shown}

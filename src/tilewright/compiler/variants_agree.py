@@ -1,0 +1,223 @@
+"""Whether the variants of a bundle compute one program: executed by the simulator on the same drawn arguments.
+
+Each variant's kernels are compared with their own Tile IR, which holds the extents that were chosen for them, or is one
+of several that work together. So the variants are executed beside each other, with all their steps, where the class of
+one of them takes arguments that others take too. A difference refutes the bundle; what agrees is tested, no more.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import product
+
+import numpy as np
+
+from tilewright.artifact.schema import Artifact, EncodeTensorMap, Launch, Variant
+from tilewright.base.dtypes import DTYPES
+from tilewright.base.expr import Expr, ExprError, conjuncts
+from tilewright.compiler.draws import Array, DrawnArguments, drawn
+from tilewright.compiler.empty_streams import is_rest
+from tilewright.compiler.tested import exactly_rounded
+from tilewright.diag import TilewrightError
+from tilewright.simulate import LaunchStep, WorkspaceTensor, run_steps
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+from tilewright.validate.asked import workspaces_of
+
+_DRAWS = 9
+"""Arguments that are drawn for each variant's class."""
+_LEAST_ELEMENTS = 64
+"""Of what variants write; smaller launches are tried where no others join variants."""
+_BUDGETS = (4e6, 3e7)
+"""Operations of threads on registers that the simulator may take for a step: at first, and where variants are left."""
+
+
+@dataclass(frozen=True)
+class Agreement:
+    """``differences`` in words, on which arguments; ``alone`` are variants that no launch compared with the others;
+    ``launches`` say which variants agreed on what."""
+
+    differences: tuple[str, ...] = ()
+    alone: tuple[str, ...] = ()
+    launches: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _RunnableVariant:
+    """A variant with its kernels, in order, and the workspaces between them."""
+
+    name: str
+    symbol: str
+    """The last kernel's."""
+    predicate: Expr
+    kernels: tuple[t.Kernel, ...]
+    steps: tuple[LaunchStep, ...]
+    scratch: tuple[WorkspaceTensor, ...]
+
+    def takes(self, given: DrawnArguments) -> bool:
+        """Whether dispatch may choose it for the arguments."""
+        symbols = {**given.extents, **{n: v for n, v in given.scalars.items() if isinstance(v, int)}}
+        for name, placed in given.tensors.items():
+            symbols[f"{name}.address"] = int(placed.block.__array_interface__["data"][0])
+            symbols |= {f"{name}.stride{i}": s for i, s in enumerate(placed.strides)}
+        try:
+            return bool(self.predicate.evaluate(symbols))
+        except ExprError:
+            return False
+
+
+def agreement(artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Mapping[str, tile.Kernel]) -> Agreement:
+    """Execute the variants of an artifact, of whose kernels ``kernels`` are the texts by symbol, ``programs`` those of
+    their Tile IR. Nothing else takes tensors for which no stream has a step: that variant's program is compared."""
+    variants = [_runnable(v, kernels) for v in artifact.variants]
+    if len(variants) < 2:
+        return Agreement()
+    groups = {v.name: {v.name} for v in variants}
+    told: list[str] = []
+    for least, budget in ((_LEAST_ELEMENTS, _BUDGETS[0]), (_LEAST_ELEMENTS, _BUDGETS[1]), (1, _BUDGETS[0])):
+        left = variants if budget == _BUDGETS[0] and least > 1 else _outside(variants, groups, programs)
+        for own, given in _launches(artifact, left, least):
+            if len(groups[own.name]) == len(variants):
+                break
+            others = [v for v in variants if v.name not in groups[own.name]]
+            joined = {own.name}
+            for other, difference in _compared(artifact, own, others, given, budget):
+                if not difference:
+                    joined.add(other.name)
+                elif own.takes(given) and other.takes(given):
+                    return Agreement((f"{difference}, of {_shown(artifact, given)}",))
+            if len(joined) > 1:
+                told.append(f"{', '.join(v.name for v in variants if v.name in joined)} on {_shown(artifact, given)}")
+                whole = set[str]().union(*(groups[name] for name in joined))
+                groups |= dict.fromkeys(whole, whole)
+    alone = [v.name for v in _outside(variants, groups, programs)]
+    rests = (v.name for v in variants if v.name not in max(groups.values(), key=len) and v.name not in alone)
+    told += (f"{name}, which is another one without its streams, by its program" for name in rests)
+    return Agreement((), tuple(alone), tuple(told))
+
+
+def _outside(
+    variants: Sequence[_RunnableVariant], groups: Mapping[str, set[str]], programs: Mapping[str, tile.Kernel]
+) -> list[_RunnableVariant]:
+    """The variants that are neither in the largest group nor one of its without streams."""
+    known = max(groups.values(), key=len)
+    return [v for v in variants if v.name not in known and not _is_rest(v, variants, known, programs)]
+
+
+def _is_rest(
+    variant: _RunnableVariant, others: Sequence[_RunnableVariant], known: set[str], programs: Mapping[str, tile.Kernel]
+) -> bool:
+    """Whether a variant is one of the known ones without its streams."""
+    own = programs.get(variant.symbol)
+    whole = (programs.get(v.symbol) for v in others if v.name in known)
+    return own is not None and any(w is not None and is_rest(own, w, variant.predicate) for w in whole)
+
+
+def _launches(
+    artifact: Artifact, variants: Sequence[_RunnableVariant], least: int
+) -> Iterator[tuple[_RunnableVariant, DrawnArguments]]:
+    """Arguments for which dispatch may choose each variant, and others of its kernels' class; of what is written each
+    tensor has so many elements."""
+    for variant, (chosen, seed) in product(variants, product((True, False), range(_DRAWS))):
+        if not variant.kernels:
+            continue
+        given = drawn(variant.kernels[-1], seed, conjuncts(variant.predicate) if chosen else ())
+        if given is not None and {p.name for p in artifact.tensors} <= given.tensors.keys():
+            written = (given.tensors[p.name].view.size for p in artifact.tensors if p.access.writes)
+            if min(written, default=0) >= least:
+                yield variant, given
+
+
+def _runnable(variant: Variant, kernels: Mapping[str, t.Kernel]) -> _RunnableVariant:
+    """A variant for the simulator; one whose steps are not all launches never runs."""
+    known = all(isinstance(s, Launch | EncodeTensorMap) for s in variant.steps)
+    symbols = [s.kernel for s in variant.steps if isinstance(s, Launch) and s.kernel in kernels]
+    own = tuple(kernels[symbol] for symbol in symbols)
+    kept = {report.workspace for report in variant.reports}
+    scratch: dict[int, WorkspaceTensor] = {}
+    for kernel in own:
+        for index, placed in workspaces_of(kernel):
+            element = DTYPES[placed.element]
+            scratch[index] = WorkspaceTensor(
+                _workspace(index), element, placed.dims, placed.strides, placed.size_bytes, kept=index in kept
+            )
+    steps = tuple(map(_step, own)) if known else ()
+    last = symbols[-1] if symbols else ""
+    return _RunnableVariant(variant.name, last, variant.predicate, own, steps, tuple(scratch.values()))
+
+
+def _step(kernel: t.Kernel) -> LaunchStep:
+    buffers = {w.tensor.data: _workspace(w.index.data) for w in kernel.workspaces or ()}
+    return LaunchStep(kernel, buffers, {c.symbol.data: c.value.expr for c in kernel.collapsed or ()})
+
+
+def _workspace(index: int) -> str:
+    return f"$workspace{index}"
+
+
+def _compared(
+    artifact: Artifact,
+    own: _RunnableVariant,
+    others: Sequence[_RunnableVariant],
+    given: DrawnArguments,
+    budget: float,
+) -> Iterator[tuple[_RunnableVariant, str]]:
+    """The other variants that run on the arguments, each with what it leaves otherwise than ``own``."""
+    mine = _results(artifact, own, given, budget)
+    if mine is None or not any(np.isfinite(a.astype(np.float64)).any() for a in mine.values()):
+        return
+    for other in others:
+        theirs = _results(artifact, other, given, budget)
+        if theirs is not None:
+            yield other, _difference((own, other), mine, theirs)
+
+
+def _results(
+    artifact: Artifact, variant: _RunnableVariant, given: DrawnArguments, budget: float
+) -> dict[str, Array] | None:
+    """What a variant leaves in the tensors that are written; None where its kernels assume something else of their
+    arguments, or it is too much to simulate."""
+    if not variant.steps:
+        return None
+    tensors = {p.name: given.tensors[p.name].copied().view for p in artifact.tensors}
+    scalars = {p.name: given.scalars[p.name] for p in artifact.parameters if p.name in given.scalars}
+    symbols = {**given.extents, **{n: v for n, v in scalars.items() if isinstance(v, int)}}
+    try:
+        run_steps(variant.steps, variant.scratch, tensors, scalars, symbols=symbols, budget=budget)
+    except (TilewrightError, ExprError):
+        return None
+    return {p.name: tensors[p.name] for p in artifact.tensors if p.access.writes}
+
+
+def _difference(
+    variants: tuple[_RunnableVariant, _RunnableVariant], left: Mapping[str, Array], right: Mapping[str, Array]
+) -> str:
+    """The first element that two variants leave otherwise, in words. Floats may differ by the order of sums and by
+    what is rounded on the way; what they decide shows nothing where functions are approximated."""
+    one, other = variants
+    exact = all(exactly_rounded(kernel) for v in variants for kernel in v.kernels)
+    for name, a in left.items():
+        b = right[name]
+        floats = a.dtype.kind in "fV"
+        differ = _apart(a, b) if floats else a != b
+        if differ.any() and (floats or exact):
+            at = tuple(int(x) for x in np.argwhere(differ)[0])
+            return f"{name}[{', '.join(map(str, at))}] is {a[at]} in {one.name} and {b[at]} in {other.name}"
+    return ""
+
+
+def _apart(a: Array, b: Array) -> Array:
+    x, y = a.astype(np.float64), b.astype(np.float64)
+    largest = np.abs(x[np.isfinite(x)]).max(initial=0)
+    digits = 2 if a.dtype.itemsize == 1 else 6
+    with np.errstate(invalid="ignore"):
+        room = np.maximum(np.abs(x), np.abs(y)) * 2.0**-digits + largest * 2.0**-8
+        close = np.abs(x - y) <= np.where(np.isfinite(room), room, 0)
+        return ~((x == y) | (np.isnan(x) & np.isnan(y)) | close)
+
+
+def _shown(artifact: Artifact, given: DrawnArguments) -> str:
+    own = {s for p in artifact.tensors for d in p.dims for s in d.symbols} | {p.name for p in artifact.parameters}
+    named = {n: v for n, v in {**given.extents, **given.scalars}.items() if n in own}
+    return ", ".join(f"{name} = {value}" for name, value in named.items()) or "no extents"

@@ -1,0 +1,169 @@
+"""Loops whose counts roles write otherwise: from one symbol to another, as sums of counts, by groups of iterations."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+from gallery.entry import multiply
+
+from support.pipeline_roles import load
+from tilewright.base.expr import Expr
+from tilewright.base.verdict import Proved, Refuted
+from tilewright.contract import check
+from tilewright.contract.explore import exhaust
+from tilewright.contract.loops import counted_from_zero, divided, otherwise_written, unrolled
+from tilewright.hw.spaces import Space
+from tilewright.protocol import Build, Protocol, RoleBuilder
+from tilewright.protocol import ops as o
+
+
+def _use(c: RoleBuilder, use: Expr, stages: int = 3, late: bool = False) -> None:
+    """Multiplies a stage and gives it back; ``late``: before the product has read it."""
+    slot, stage = use % stages, o.Region("ab", use % stages * 1024, 1024)
+    c.all(o.Wait(o.Slot("ab_full", slot), use // stages % 2))
+    multiply(c, o.Region("acc", o.ZERO, 64), stage, pending=int(late))
+    c.one(o.Arrive(o.Slot("ab_empty", slot)))
+
+
+def between_two_symbols(wrong: bool) -> Protocol:
+    """A part of a sum, from ``lo`` to ``hi``; wrong: the consumer begins at 0."""
+    b = Build("between two symbols")
+    lo, hi = b.symbol("lo"), b.symbol("hi")
+    ring = b.pipeline("ab", 3, 1024, consumers=1)
+    b.buffer("acc", 64, Space.REGISTER)
+    with b.role("producer", 128) as q:
+        b.init(q)
+        g = q.counter("g")
+        with q.loop("k", hi, begin=lo):
+            load(q, ring, g)
+            q.advance(g)
+    with b.role("consumer", 128) as c:
+        b.sync(c)
+        with c.loop("k", hi, begin=0 if wrong else lo) as k:
+            _use(c, k if wrong else k - lo)
+    return b.protocol()
+
+
+def _masked_first(wrong: bool, carried: bool) -> Protocol:
+    b = Build("masked first")
+    masked, plain = b.symbol("masked"), b.symbol("plain")
+    ring = b.pipeline("ab", 3, 1024, consumers=1)
+    acc = b.buffer("acc", 64, Space.REGISTER)
+    with b.role("producer", 128) as q:
+        b.init(q)
+        g = q.counter("g")
+        with q.loop("k", masked + plain) as k:
+            load(q, ring, g if carried else k)
+            q.advance(g)
+    with b.role("consumer", 128) as c:
+        b.sync(c)
+        g = c.counter("g")
+        for end in (masked, plain):
+            with c.loop("j", end):
+                _use(c, g, late=wrong and end is plain)
+                if end is masked:
+                    c.all(o.WgmmaWait(0))
+                    c.all(o.Read(acc.whole))
+                c.advance(g)
+        c.all(o.WgmmaWait(0))
+    return b.protocol()
+
+
+def masked_first(wrong: bool) -> Protocol:
+    """Some turns are masked, the others are not, and one producer serves both; wrong: stages are given back early."""
+    return _masked_first(wrong, carried=True)
+
+
+def masked_first_by_counter(wrong: bool) -> Protocol:
+    """The same with stages by the producer's loop counter."""
+    return _masked_first(wrong, carried=False)
+
+
+def two_stages_a_turn(wrong: bool) -> Protocol:
+    """A product of two stages in each turn, which the producer fills one by one; wrong: one wait for both."""
+    b = Build("two stages a turn")
+    n = b.symbol("n")
+    ring = b.pipeline("ab", 4, 1024, consumers=1)
+    acc = b.buffer("acc", 64, Space.REGISTER)
+    with b.role("producer", 128) as q:
+        b.init(q)
+        with q.loop("k", n * 2) as k:
+            load(q, ring, k)
+    with b.role("consumer", 128) as c:
+        b.sync(c)
+        with c.loop("k", n) as k:
+            for i in (0,) if wrong else (0, 1):
+                c.all(ring.consumer_wait(k * 2 + i))
+            multiply(c, acc.whole, ring.stage(k * 2), ring.stage(k * 2 + 1))
+            for i in range(2):
+                c.one(ring.consumer_release(k * 2 + i))
+    return b.protocol()
+
+
+FORMS = (between_two_symbols, masked_first, masked_first_by_counter, two_stages_a_turn)
+
+
+@pytest.mark.parametrize("build", FORMS, ids=lambda f: f.__name__)
+def test_right_forms_are_proved(build: Callable[[bool], Protocol]) -> None:
+    p = build(False)
+    assert any(otherwise_written(p))
+    assert isinstance(check(p), Proved)
+
+
+@pytest.mark.parametrize("build", FORMS, ids=lambda f: f.__name__)
+def test_wrong_forms_are_refuted(build: Callable[[bool], Protocol]) -> None:
+    assert isinstance(check(build(True)), Refuted)
+
+
+@pytest.mark.parametrize("build", FORMS, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("wrong", [False, True])
+def test_other_forms_are_as_good(build: Callable[[bool], Protocol], wrong: bool) -> None:
+    """By the explorer, at few iterations."""
+    p = build(wrong)
+    for count in (0, 1, 3):
+        found = _harm(p, count)
+        assert all(_harm(other, count) >= found for other in otherwise_written(p))
+
+
+def _harm(p: Protocol, count: int) -> bool:
+    """Whether the explorer finds harm where loops have so many iterations."""
+    return exhaust(p, lambda name, _: count * (name != "lo")).finding is not None
+
+
+def test_bounds_that_are_asked_for_elsewhere_stay() -> None:
+    """How often the loop runs is not all that counts."""
+    b = Build("asked elsewhere")
+    lo, hi = b.symbol("lo"), b.symbol("hi")
+    x = b.buffer("x", 64)
+    with b.role("all", 32) as r:
+        with r.loop("k", hi, begin=lo):
+            r.all(o.Write(x.whole, private=True))
+        with r.when(lo > 0):
+            r.all(o.Read(x.whole, private=True))
+    assert counted_from_zero(b.protocol()) == b.protocol()
+
+
+def test_counts_that_may_be_negative_are_no_parts() -> None:
+    b = Build("negative")
+    one, two = b.symbol("one", least=-2), b.symbol("two")
+    x = b.buffer("x", 64)
+    with b.role("a", 32) as r, r.loop("k", one + two):
+        r.all(o.Read(x.whole))
+    with b.role("b", 32) as r:
+        for end in (one, two):
+            with r.loop("k", end):
+                r.all(o.Read(x.whole))
+    assert divided(b.protocol()) == b.protocol()
+
+
+def test_loops_that_symbols_vary_with_stay() -> None:
+    b = Build("varies")
+    n = b.symbol("n")
+    m = b.symbol("m", per="k")
+    x = b.buffer("x", 64)
+    with b.role("a", 32) as r, r.loop("k", n * 2), r.loop("j", m):
+        r.all(o.Read(x.whole))
+    with b.role("b", 32) as r, r.loop("i", n):
+        r.all(o.Read(x.whole))
+    assert unrolled(b.protocol()) == b.protocol()
