@@ -383,7 +383,7 @@ def _written(block: Block) -> dict[SSAValue, None]:
         match op:
             case t.Registers():
                 declared.add(op.buffer)
-            case t.Load() | t.SharedRead() | a.LoadMatrix():
+            case t.Load() | t.SharedRead() | t.ClusterRead() | a.LoadMatrix():
                 found[op.buffer] = None
             case t.Map():
                 found |= dict.fromkeys(op.outputs)
