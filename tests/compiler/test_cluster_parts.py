@@ -36,6 +36,7 @@ from tilewright.tile.attributes import ExprAttr, coord_attr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocol_of
+from tilewright.validate.lowering.compare import Unlike, compare
 
 BF16 = ml_dtypes.bfloat16
 
@@ -161,6 +162,50 @@ def test_the_ptx_does_what_the_kernel_says() -> None:
     found = executed(kernel, made.ptx, recipe([kernel]))
     assert found.launches
     assert not found.differences
+
+
+def lowering_of(kernel: tw.Kernel, parts: int, change: Callable[[t.Kernel], None] | None = None) -> tuple[Unlike, ...]:
+    """Where the lowered kernel is not shown to be the program; after a change of it."""
+    low = lowered(kernel, parts)
+    if change is not None:
+        change(low)
+    return compare(programs(kernel, parts)[2], low)
+
+
+@pytest.mark.parametrize(("kernel", "parts"), [(p.nt, 4), (p.biased, 2), (p.gated, 2), (batched, 2)])
+def test_the_lowered_kernel_is_the_program(kernel: tw.Kernel, parts: int) -> None:
+    assert lowering_of(kernel, parts) == ()
+
+
+def other_share(kernel: t.Kernel) -> None:
+    (read,) = [op for op in kernel.walk() if isinstance(op, t.ClusterRead)]
+    read.attributes["offset"] = ExprAttr(read.offset.expr.substitute({a.CTA_RANK: 1 - Sym(a.CTA_RANK)}))
+
+
+def own_part_twice(kernel: t.Kernel) -> None:
+    (read,) = [op for op in kernel.walk() if isinstance(op, t.ClusterRead)]
+    read.attributes["cta"] = ExprAttr(Sym(a.CTA_RANK))
+
+
+def other_columns(kernel: t.Kernel) -> None:
+    (read,) = [op for op in kernel.walk() if isinstance(op, t.ClusterRead)]
+    read.attributes["offset"] = ExprAttr(read.offset.expr.substitute({t.THREAD: Sym(t.THREAD) ^ 1}))
+
+
+def one_part_twice(kernel: t.Kernel) -> None:
+    (adding,) = [op for op in kernel.walk() if isinstance(op, t.Map) and op.note is not None and op.note.data == NOTE]
+    first, *_ = adding.reads.data
+    adding.attributes["reads"] = ArrayAttr([first] * len(adding.reads))
+
+
+NOTE = "tile.program_sum"
+
+
+@pytest.mark.parametrize("change", [other_share, own_part_twice, other_columns, one_part_twice])
+def test_another_lowering_is_seen(change: Callable[[t.Kernel], None]) -> None:
+    found = lowering_of(p.nt, 2, change)
+    assert found
+    assert all("undecided" not in str(each) for each in found)
 
 
 # -- programs that are not cut so --------------------------------------------------------------------------------------
