@@ -4,6 +4,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 
 import ml_dtypes
@@ -14,6 +15,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr
 import tilewright as tw
 from support import products as p
 from tilewright import simulate
+from tilewright.artifact.schema import Launch
 from tilewright.base.expr import Const, Expr, Sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.codegen.assemble import assemble, defects
@@ -36,6 +38,7 @@ from tilewright.tile.attributes import ExprAttr, coord_attr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocol_of
+from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import Unlike, compare
 
 BF16 = ml_dtypes.bfloat16
@@ -76,11 +79,11 @@ def programs(
     return whole, shares, split(whole, many=False).clustered(shares, parts)
 
 
-def lowered(kernel: tw.Kernel, parts: int, *, bm: int = 64, bn: int = 64) -> t.Kernel:
+def lowered(kernel: tw.Kernel, parts: int, *, bm: int = 64, bn: int = 64, stages: int = 2) -> t.Kernel:
     request = p.request(kernel, bm=bm, bn=bn)
     whole, shares, made = programs(kernel, parts, bm=bm, bn=bn)
     certify_clustered(whole, shares, made)
-    candidate = Candidate(bm // 64, stages=2, matrix_stores=False, cluster=(1, parts))
+    candidate = Candidate(bm // 64, stages=stages, matrix_stores=False, cluster=(1, parts))
     found = schedule(made, request.facts, SM90A, candidate, assumptions_of(made, request.facts))
     assert not isinstance(found, Refused), found.reason
     found.kernel.verify()
@@ -206,6 +209,37 @@ def test_another_lowering_is_seen(change: Callable[[t.Kernel], None]) -> None:
     found = lowering_of(p.nt, 2, change)
     assert found
     assert all("undecided" not in str(each) for each in found)
+
+
+def compared(kernel: t.Kernel, source: str) -> tuple[object, ...]:
+    """Where the PTX of a text is not shown to be that of the kernel."""
+    made = assemble(source, SM90A.name, kernel.entry)
+    launch = recipe([kernel]).steps[-1]
+    assert isinstance(launch, Launch)
+    return compare_ptx(kernel, made.ptx, launch.args, launch.grid[0])
+
+
+@pytest.mark.parametrize(("kernel", "parts"), [(p.nt, 4), (p.gated, 2)])
+def test_the_ptx_is_that_of_the_kernel(kernel: tw.Kernel, parts: int) -> None:
+    low = lowered(kernel, parts, stages=4)
+    assert compared(low, emit_kernel(low).source) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        (r"(cluster_load_16\(.*), (\(v .*\))\);", r"\1, \2 ^ 1);"),  # another rank
+        (r"cluster_load_16\(shared_base", "cluster_load_16(16 + shared_base"),  # other columns
+        (r"__fadd_rn\(x0, x1\)", "__fadd_rn(x0, x0)"),
+        (r'asm volatile\("barrier.cluster.(arrive.release|wait.acquire);" ::: "memory"\);\n      ', ""),  # no barrier
+    ],
+)
+def test_another_ptx_is_seen(old: str, new: str) -> None:
+    low = lowered(p.nt, 2, stages=4)
+    source = emit_kernel(low).source
+    changed_ = re.sub(old, new, source)
+    assert changed_ != source
+    assert compared(low, changed_)
 
 
 # -- programs that are not cut so --------------------------------------------------------------------------------------
