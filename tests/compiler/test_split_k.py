@@ -131,25 +131,31 @@ def served(m: int, n: int, k: int) -> PlannedKernel:
 
 
 @pytest.mark.parametrize(
-    ("size", "parts", "turned"),
+    ("size", "how"),
     [
-        ((128, 128, 65536), True, False),
-        ((256, 4096, 11008), True, False),
-        ((8, 1024, 65536), True, False),  # 16 swapped tiles leave most SMs without
-        ((16, 8192, 8192), False, True),
-        ((4096, 4096, 4096), False, False),
-        ((128, 8192, 8192), False, False),  # bound by what it reads
+        ((128, 128, 65536), "two kernels"),
+        ((512, 512, 16384), "two kernels"),
+        ((256, 4096, 11008), "two kernels"),
+        ((384, 384, 4096), "a cluster"),
+        ((256, 1024, 4096), "a cluster"),
+        ((512, 512, 512), "as it is"),
+        ((8, 1024, 65536), "two kernels"),  # 16 swapped tiles leave most SMs without
+        ((16, 8192, 8192), "swapped"),
+        ((4096, 4096, 4096), "as it is"),
+        ((128, 8192, 8192), "as it is"),  # bound by what it reads
+        ((1024, 1024, 1024), "as it is"),  # so few steps that adding takes longer
     ],
 )
-def test_few_tiles_of_many_steps_are_cut(size: tuple[int, int, int], parts: bool, turned: bool) -> None:
+def test_few_tiles_of_many_steps_are_cut(size: tuple[int, int, int], how: str) -> None:
     variant = served(*size)
-    assert (variant.product is not None, variant.whole is not None and variant.product is None) == (parts, turned)
+    ways = {1: "swapped", 2: "a cluster"}
+    assert how == ("two kernels" if variant.product is not None else ways.get(len(variant.wholes), "as it is"))
 
 
 def test_swapped_operands_give_the_same_product() -> None:
     m, n, k = 9, 136, 200
     variant = served(m, n, k)
-    assert variant.whole is not None
+    assert len(variant.wholes) == 1
     got = ran(variant, {"a": (m, k), "b": (n, k), "c": (m, n)}, {"M": m, "N": n, "K": k})
     assert off(got["c"], got["a"].astype(np.float64) @ got["b"].astype(np.float64).T) < 3e-3
 

@@ -30,7 +30,8 @@ from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.extents import ProductVariant, product_variants
+from tilewright.schedule.hopper.extents import product_variants
+from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t

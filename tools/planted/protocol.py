@@ -455,7 +455,7 @@ _TOGETHER = (
         "ends before its peer",
         "a CTA of a cluster ends while its peer may arrive at its barriers",
         "hopper/pipeline_lowering",
-        "return [] if self.configuration.cluster is None else self.rendezvous()",
+        "return [] if self.configuration.cluster is None else [a.ClusterArrive(), a.ClusterWait()]",
         "return []",
         "cluster",
     ),

@@ -168,6 +168,8 @@ class Emitter(ElementWriter):
                 self.shuffle(op)
             case t.SharedWrite() | t.SharedRead():
                 self.shared_access(op)
+            case t.ClusterRead():
+                self.asynchronous.cluster_read(op)
             case t.SharedCount():
                 self.shared_count(op)
             case t.Barrier():
@@ -335,7 +337,7 @@ def _left_open(buffer: SSAValue) -> bool:
         match use.operation:
             case t.Load(live=live) if live.expr != TRUE:
                 return True
-            case t.SharedRead(guard=guard) if guard.expr != TRUE:
+            case t.SharedRead(guard=guard) | t.ClusterRead(guard=guard) if guard.expr != TRUE:
                 return True
             case t.Map() as op if op.live.expr != TRUE and buffer in op.outputs:
                 return True

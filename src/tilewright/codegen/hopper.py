@@ -246,6 +246,19 @@ class HopperEmitter:
             case _:
                 raise TypeError(f"no code for {op.name}")
 
+    def cluster_read(self, op: t.ClusterRead) -> None:
+        """Vectors of the shared memory of any CTA of the cluster to registers."""
+        e = self.emitter
+        storage, name, width = e.storages[op.buffer], e.names[op.buffer], op.vector.data
+        size = storage.dtype.bytes
+        with e.vectors(storage.count, width) as register:
+            at = {t.REGISTER: register}
+            guard, cta = op.guard.expr.substitute(at), e.c(op.cta.expr.substitute(at))
+            with e.braces("" if e.holds(guard) else f"if ({e.c(guard)})"):
+                place = self.addresses.address(op.shared, op.offset.expr.substitute(at) * size)
+                for line in storage.vector_read(name, "r", width, f"cluster_load_{width * size}({place}, {cta})"):
+                    e.line(line)
+
     def load_coordinate(self, op: a.LoadCoordinate) -> None:
         """An integer, compared in a type that holds all of its dtype."""
         e, name = self.emitter, identifier(op.symbol.data)

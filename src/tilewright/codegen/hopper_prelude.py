@@ -52,6 +52,20 @@ def _thread_copy(size: int) -> str:
     )
 
 
+def _cluster_load(size: int) -> str:
+    """``size`` bytes of shared memory, at the address that ``from`` is in CTA ``cta`` of the cluster."""
+    vector, lanes = {4: ("unsigned", ""), 8: ("uint2", "xy"), 16: ("uint4", "xyzw")}[size]
+    words = [f"word.{lane}" for lane in lanes] or ["word"]
+    form = f"v{len(words)}.u32 {{{', '.join(f'%{i}' for i in range(len(words)))}}}" if lanes else "u32 %0"
+    given = ", ".join(f'"=r"({word})' for word in words)
+    mapped = f"mapa.shared::cluster.u32 there, %{len(words)}, %{len(words) + 1};"
+    return (
+        f"__device__ __forceinline__ {vector} cluster_load_{size}(unsigned from, int cta) {{\n  {vector} word;\n"
+        f'  asm volatile("{{\\n.reg .b32 there;\\n{mapped}\\nld.shared::cluster.{form}, [there];\\n}}"\n'
+        f'    : {given} : "r"(from), "r"(cta) : "memory");\n  return word;\n}}'
+    )
+
+
 FUNCTIONS: dict[str, str] = {
     "elect_one": """__device__ __forceinline__ bool elect_one() {
   unsigned mine;
@@ -98,6 +112,7 @@ template <class T> __device__ __forceinline__ void opaque(T*& value) { asm volat
   asm volatile("cp.async.mbarrier.arrive.noinc.shared::cta.b64 [%0];" :: "r"(bar) : "memory");
 }""",
     **{f"cp_async_{size}": _thread_copy(size) for size in (4, 8, 16)},
+    **{f"cluster_load_{size}": _cluster_load(size) for size in (4, 8, 16)},
     **{f"tma_load_{rank}d": _load(rank) for rank in range(1, 6)},
     **{f"tma_multicast_{rank}d": _load(rank, multicast=True) for rank in range(1, 6)},
     **{f"tma_store_{rank}d": _store(rank) for rank in range(1, 6)},

@@ -162,9 +162,14 @@ class Storage:
         size = count * self.dtype.bytes
         if size < 4:
             return self._narrow(name, first, count, pointer, load=True)
-        vector, lanes = _VECTORS[size]
-        lines = [f"const {vector} word = *reinterpret_cast<const {vector}*>({pointer});"]
-        return lines + [f"{w};" for w in self._words(name, first, size, lanes, load=True)]
+        vector = _VECTORS[size][0]
+        return self.vector_read(name, first, count, f"*reinterpret_cast<const {vector}*>({pointer})")
+
+    def vector_read(self, name: str, first: str, count: int, value: str) -> list[str]:
+        """Statements that put ``count`` consecutive elements into registers, which ``value`` holds as one vector."""
+        vector, lanes = _VECTORS[count * self.dtype.bytes]
+        words = self._words(name, first, count * self.dtype.bytes, lanes, load=True)
+        return [f"const {vector} word = {value};", *(f"{w};" for w in words)]
 
     def vector_store(self, name: str, first: str, count: int, pointer: str) -> list[str]:
         """Statements that move ``count`` consecutive elements to memory with one access."""

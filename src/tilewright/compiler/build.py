@@ -125,11 +125,10 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
     schedules with roles that all spill the one that does least is kept."""
     least: _Kernel | None = None
     request, workspaces, sizes, promises = planned.request, planned.workspaces, planned.sizes, planned.promises
-    whole, collapsed, notes = planned.whole, planned.collapsed, planned.notes
+    wholes, collapsed, notes = planned.wholes, planned.collapsed, planned.notes
     while True:
-        if planned.whole is not None:
-            whole = planned.whole
-        planned = replace(planned, workspaces=workspaces, sizes=sizes, promises=promises, whole=whole)
+        wholes = planned.wholes or wholes
+        planned = replace(planned, workspaces=workspaces, sizes=sizes, promises=promises, wholes=wholes)
         if collapsed:
             planned = replace(planned, collapsed=collapsed, notes=notes)
         declare_workspaces(planned.transport, workspaces)

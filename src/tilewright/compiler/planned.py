@@ -49,8 +49,8 @@ class PlannedKernel:
     """What it relies on, with the kernels that check it before."""
     sizes: Limits = ()
     """What its ``upto`` axes are narrowed to."""
-    whole: tile.Kernel | None = None
-    """The program at the same extents, where it was rewritten before it was scheduled."""
+    wholes: tuple[tile.Kernel, ...] = ()
+    """The program, where it was rewritten before it was scheduled: at the same extents, then at those of its shares."""
     collapsed: Mapping[str, Expr] = field(default_factory=dict[str, Expr])
     """What a launch passes for the extents of matrices that are taken for single rows."""
     product: PlannedKernel | None = None

@@ -19,7 +19,7 @@ from tilewright.compiler.planned import PlannedKernel, PlannedProgram, Promised,
 from tilewright.compiler.products import Found, search_products
 from tilewright.compiler.promises import Checks, checks_of, gated, gated_roles
 from tilewright.compiler.requests import Limits, Request, assume, assumptions_of
-from tilewright.compiler.split_k import Remade, SplitClass
+from tilewright.compiler.split_k import Remade, SplitClass, Wholes, added_in_cluster
 from tilewright.compiler.staging import copy_request, residual, staged_facts, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays
 from tilewright.compiler.tracing import Tracing
@@ -30,7 +30,8 @@ from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.hopper.candidates import Candidate, has_products, pinned
-from tilewright.schedule.hopper.extents import ProductVariant, product_variants
+from tilewright.schedule.hopper.extents import product_variants
+from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.split_k import FEW
 from tilewright.schedule.swap import swapped
 from tilewright.schedule.unrolled import instructions, is_long
@@ -127,6 +128,8 @@ class _Choice:
     """Into how many the stream of its products is cut; None: it is not."""
     many: bool = False
     """These are added as many are."""
+    narrow: Mapping[str, int] | None = None
+    """The extents of a share, where the CTAs of a cluster add the parts."""
     swapped: bool = False
     collapsed: Collapse | None = None
     """Its matrices are taken for single rows."""
@@ -136,7 +139,8 @@ class _Choice:
         """Choices of one request with equal keys are one."""
         extents = tuple(tuple(sorted(choice.items())) for choice in self.choices)
         copies = tuple(copy.item for copy in self.copies)
-        rewritten = self.parts, self.many, self.swapped, self.collapsed is not None
+        narrow = None if self.narrow is None else tuple(sorted(self.narrow.items()))
+        rewritten = self.parts, self.many, narrow, self.swapped, self.collapsed is not None
         return self.predicate, self.sizes, extents, self.candidates, copies, *rewritten
 
 
@@ -191,7 +195,7 @@ class _Classes:
                     plain = _Choice(
                         predicate, sizes, variant.choices, resized, variant.candidates, promised=self.promised
                     )
-                    if variant.parts is not None or variant.swapped or self._pinned_parts is not None:
+                    if variant.rewritten or self._pinned_parts is not None:
                         yield from self._rewritten(plain, variant)
                         continue
                     staged = self._staged(plain, resized(variant.choices[0]))
@@ -218,19 +222,21 @@ class _Classes:
         nothing copied unless it is asked for."""
         pinned = self._pinned_parts
         if pinned is not None:
-            if variant.parts is None and not variant.swapped:
+            if not variant.rewritten:
                 yield replace(plain, parts=pinned, many=pinned.value > FEW)
             return
         kernel = plain.remade(variant.choices[0])
         if plain.promised is not None or staged_tensors(kernel, self.request.facts):
             return
-        if variant.parts is None or self.request.schedule.split_k is None:
-            yield replace(plain, parts=variant.parts, many=variant.many, swapped=variant.swapped)
+        if variant.swapped or self.request.schedule.split_k is None:
+            yield replace(plain, parts=variant.parts, many=variant.many, narrow=variant.narrow, swapped=variant.swapped)
 
     def _excluded(self, variant: ProductVariant) -> bool:
-        """A variant whose first steps are whole differs by its candidates alone, which a pin may exclude."""
-        whole = [candidate for candidate in variant.candidates if candidate.whole_first_steps]
-        return bool(whole) and all(pinned(candidate, self.request.schedule) is None for candidate in whole)
+        """A variant whose first steps are whole, or whose parts a cluster adds, is served by its candidates alone,
+        which a pin may exclude."""
+        own = [each for each in variant.candidates if each.whole_first_steps or variant.narrow is not None]
+        kept = [(candidate, pinned(candidate, self.request.schedule)) for candidate in own]
+        return bool(own) and all(found is None or found.cluster != each.cluster for each, found in kept)
 
     def _take(self, predicate: Expr) -> bool:
         """Whether a class is wanted; not one of strides or addresses of which nothing is known."""
@@ -331,9 +337,11 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     if choice.parts is not None:
         return _split(request, choice, choice.parts, name)
     remade, promised = choice.remade, choice.promised
-    wholes: dict[tile.Kernel, tile.Kernel] = {}
+    wholes: Wholes = {}
     if choice.swapped:
         remade = _swapped(remade, wholes)
+    if choice.narrow is not None:
+        remade = added_in_cluster(remade, choice.narrow, choice.candidates[0].cluster[1], wholes)
     if promised is not None:
         request = _with_flags(request, promised)
         remade = _gated_roles(remade, len(promised.checks.promises))
@@ -355,7 +363,7 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
             lambda why: planned(search.next(why)),
             workspaces={copy.item.name: copy.item for copy in choice.copies},
             copies=choice.copies,
-            whole=wholes.get(found.tile),
+            wholes=wholes.get(found.tile, ()),
         )
         if promised is not None:
             kernel = _checked(kernel, promised)
@@ -380,14 +388,14 @@ def _split(request: Request, choice: _Choice, parts: Expr, name: str) -> Planned
     ).plan(name)
 
 
-def _swapped(remade: Remade, wholes: dict[tile.Kernel, tile.Kernel]) -> Remade:
+def _swapped(remade: Remade, wholes: Wholes) -> Remade:
     """The tile program at extents with swapped operands; ``wholes`` keeps the one that it was made of."""
 
     def made(extents: Mapping[str, int]) -> tile.Kernel:
         whole = remade(extents)
         found = swapped(whole)
         assert found is not None, "a class is only offered where operands can be swapped"
-        wholes[found] = whole
+        wholes[found] = (whole,)
         return found
 
     return made

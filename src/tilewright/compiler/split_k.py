@@ -29,6 +29,20 @@ from tilewright.tile import dialect as tile
 
 Remade = Callable[[Mapping[str, int]], tile.Kernel]
 """A class's tile program with other extents for its autos."""
+Wholes = dict[tile.Kernel, tuple[tile.Kernel, ...]]
+"""Of a rewritten program those that it was made of."""
+
+
+def added_in_cluster(remade: Remade, narrow: Mapping[str, int], parts: int, wholes: Wholes) -> Remade:
+    """The tile program at extents whose parts the CTAs of a cluster add, for a share each, of extents ``narrow``."""
+
+    def made(extents: Mapping[str, int]) -> tile.Kernel:
+        whole, shares = remade(extents), remade(narrow)
+        found = split(whole, many=False).clustered(shares, parts)
+        wholes[found] = (whole, shares)
+        return found
+
+    return made
 
 
 @dataclass(frozen=True)
@@ -109,7 +123,7 @@ class SplitClass:
                 found.scheduled.notes,
                 lambda why: planned(search.next(why)),
                 workspaces=items,
-                whole=wholes[found.tile],
+                wholes=(wholes[found.tile],),
             )
 
         return planned(search.next())
@@ -139,7 +153,7 @@ class SplitClass:
                 raise
             return halved()
         planned.transport.attributes["sym_name"] = StringAttr(name)
-        return replace(planned, workspaces=items, whole=whole, smaller=halved)
+        return replace(planned, workspaces=items, wholes=(whole,), smaller=halved)
 
 
 def _needs(kernel: PlannedKernel) -> Iterator[Expr]:

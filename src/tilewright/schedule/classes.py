@@ -167,6 +167,8 @@ def _edges(op: Operation) -> Iterator[tuple[int, list[tuple[Position, Position]]
         case tile.Sort():
             kept = [d for d in range(rank_of(op.x)) if op.count is None or d != op.axis.data]
             yield 0, [((op.x, d), (op.result, d)) for d in kept]
+        case tile.ProgramSum():
+            yield 0, [((op.x, d), (op.result, d)) for d in range(rank_of(op.x) - 1)]
         case tile.Reduce():
             rank = rank_of(op.operands[0])
             kept = [d for d in range(rank) if d != op.axis.data]

@@ -23,7 +23,7 @@ from tilewright.lang.fns import BinaryFn, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.copying import Copier, Names, renamed_coord, renamed_span
 from tilewright.tile.ops import COUNTER, ops_in, program_index
-from tilewright.tile.queries import element, is_elementwise
+from tilewright.tile.queries import coords_of, element, is_elementwise, spans_of
 
 PART = Sym(program_index(0))
 """The part that a program of the product sums up."""
@@ -108,6 +108,62 @@ class Split:
             else:
                 copy.add(op, {})
         return copy.kernel([extent.expr for extent in self.kernel.grid], [PARTS >= 1])
+
+    def clustered(self, narrow: tile.Kernel, parts: int) -> tile.Kernel:
+        """The kernel whose programs along a last axis sum up ``parts``, and each do the rest for a share of the
+        columns, which is what a program of ``narrow``, the kernel in tiles of so many columns, has."""
+        rest = split(narrow, many=False)
+        axis = len(self.kernel.grid)
+        part, columns = Sym(program_index(axis)), program_index(axis - 1)
+        if len(rest.fragments) != len(self.fragments) or not self.ends_with_zeros():
+            raise NotSplitError("steps beyond the last that add something")
+        per, counter = ceildiv(self.stream.trip.expr, parts), self.stream.counter.data
+        copy = Copier(self.kernel)
+        for op in _needed(ops_in(self.kernel.body.block), last=self.stream):
+            if op is not self.stream:
+                copy.add(op, {})
+                continue
+            within = {counter: part * per + Sym(counter)}
+            body = Region(copy.copied(self.stream.body.block, within))
+            span = renamed_span(self.stream.axis.data, within)
+            copy.emit(tile.Stream(counter, span, self.stream.begin.expr, per, body), like=op)
+        copy.values.update(zip(narrow.body.block.args, copy.block.args, strict=True))
+        totals: dict[SSAValue, SSAValue] = {}
+        for fragment, own in zip(self.fragments, rest.fragments, strict=True):
+            read = copy.emit(tile.FragmentRead(copy.values[fragment.result]), like=self.stream).results[0]
+            total = copy.emit(tile.ProgramSum(read, axis, parts), like=self.stream).results[0]
+            totals[own.result] = total
+        for op in rest.behind(columns):
+            if isinstance(op, tile.FragmentRead) and op.frag in totals:
+                copy.values[op.result] = totals[op.frag]
+            else:
+                copy.add(op, {columns: Sym(columns) * parts + part})
+        return copy.kernel([*(extent.expr for extent in self.kernel.grid), Const(parts)])
+
+    def ends_with_zeros(self) -> bool:
+        """Whether steps beyond the last would add products over no elements."""
+        span, counter = self.stream.axis.data, Sym(self.stream.counter.data)
+        if span.origin != counter * span.size or self.stream.trip.expr != ceildiv(span.stop, span.size):
+            return False
+        writes = [op for op in ops_in(self.stream.body.block) if isinstance(op, tile.FragmentWrite)]
+        terms = [v.owner for w in writes for v in w.value.owner.operands if not isinstance(v.owner, tile.FragmentRead)]  # pyright: ignore
+        return all(isinstance(term, tile.Dot) and spans_of(term.a)[1] == span for term in terms)
+
+    def behind(self, columns: str) -> list[Operation]:
+        """What the kernel does but for the stream, of whose fragments it only reads the sums. All that it stores lies
+        in the program's ``columns``."""
+        sums = {fragment.result for fragment in self.fragments}
+        ops = [op for op in ops_in(self.kernel.body.block) if op is not self.stream and op not in self.fragments]
+        for op in ops:
+            spans = [c for c in coords_of(op) if isinstance(c, Span)] if isinstance(op, tile.Store) else []
+            if not op.results and not any(columns in span.origin.symbols for span in spans):
+                raise NotSplitError(f"{op.name} by programs without columns")
+        for op in [inner for outer in ops for inner in outer.walk()]:
+            if not isinstance(op, tile.FragmentRead) and not sums.isdisjoint(op.operands):
+                raise NotSplitError("what follows the stream changes its sums")
+            if isinstance(op, tile.FragmentRead) and op.frag in sums and op.parent_op() is not self.kernel:
+                raise NotSplitError("what follows the stream reads its sums inside of another")
+        return _needed(ops)
 
     def _copier(self) -> Copier:
         return Copier(self.kernel, [tile.TensorType.of(x.element, x.dims, x.name) for x in self.sums])

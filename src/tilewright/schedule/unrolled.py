@@ -45,7 +45,7 @@ def _of(op: Operation) -> float:
         case t.Load() | t.Store() | t.AtomicReduce():
             count, vector = _count(op.buffer), op.vector.data
             return _VECTOR * (count // vector) if op.guard.expr == TRUE else _GUARDED * count
-        case t.SharedRead() | t.SharedWrite():
+        case t.SharedRead() | t.SharedWrite() | t.ClusterRead():
             return _SHARED * (_count(op.buffer) // op.vector.data)
         case t.SharedCount():
             return _GUARDED * _count(op.buffer)

@@ -161,7 +161,7 @@ class Cta:
     def declare_shared(self, op: Shared) -> None:
         """The buffer of a declaration."""
         self.shared[op.buffer] = SharedBuffer(
-            op.hint.data, shared_of(op.buffer), self.arena, self.plan.offsets[op.buffer]
+            op.hint.data, shared_of(op.buffer), self.arena, self.plan.offsets[op.buffer], self.rank
         )
 
     def declare_mbarriers(self, op: Mbarriers) -> None:

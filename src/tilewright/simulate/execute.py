@@ -37,6 +37,7 @@ from tilewright.transport.dialect import (
     AtomicReduce,
     Barrier,
     Bind,
+    ClusterRead,
     Exchange,
     Fold,
     For,
@@ -244,6 +245,8 @@ class Walk:
                 buffer = buffers[op.buffer]
                 self.cta.shared[op.shared].access(op, buffer, self.symbols, agent.moment())
                 agent.count(buffer.count)
+            case ClusterRead():
+                self._cluster_read(op, buffers[op.buffer])
             case SharedCount():
                 buffer = buffers[op.buffer]
                 self.cta.shared[op.shared].count(op, buffer, self.symbols, agent.moment())
@@ -276,6 +279,18 @@ class Walk:
             case _:
                 return False
         return True
+
+    def _cluster_read(self, op: ClusterRead, buffer: RegisterBuffer) -> None:
+        ctas, ranks = self.cta.cluster.ctas, np.unique(self.symbols.of(op.cta.expr, buffer.count))
+        for rank in map(int, ranks):
+            if not 0 <= rank < len(ctas):
+                refuse(op, "SIM011", found=f"CTA {rank} of {len(ctas)}", required=f"0 <= rank < {len(ctas)}")
+            if op.shared not in ctas[rank].shared or not ctas[rank].running:
+                found = f"an access to CTA {rank} of the cluster, which does not run"
+                required = "cluster barriers before the first access and behind the last"
+                refuse(op, "SIM018", found=found, required=required)
+            ctas[rank].shared[op.shared].access(op, buffer, self.symbols, self.agent.moment())
+        self.agent.count(buffer.count)
 
     def _print(self, op: Print) -> None:
         mask, columns = self._read(op)

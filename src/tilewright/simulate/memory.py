@@ -20,6 +20,7 @@ from tilewright.simulate.values import memory_dtype, to_memory, to_registers
 from tilewright.tile.dialect import index_symbol
 from tilewright.transport.dialect import (
     AtomicReduce,
+    ClusterRead,
     Load,
     SharedCount,
     SharedRead,
@@ -147,19 +148,24 @@ class GlobalMemory:
 
 
 class SharedBuffer:
-    """One shared buffer of a CTA, at byte ``offset`` of its arena."""
+    """One shared buffer of the CTA of rank ``rank``, at byte ``offset`` of its arena."""
 
-    def __init__(self, hint: str, kind: SharedType, arena: Arena, offset: int):
-        self.hint, self.dtype, self.arena, self.offset = hint, kind.dtype.dtype, arena, offset
+    def __init__(self, hint: str, kind: SharedType, arena: Arena, offset: int, rank: int):
+        self.hint, self.dtype, self.arena, self.offset, self.rank = hint, kind.dtype.dtype, arena, offset, rank
         self.size = memory_dtype(self.dtype).itemsize
         self.nbytes = kind.count.data * self.size
         self.data = arena.bytes[offset : offset + self.nbytes].view(memory_dtype(self.dtype))
 
-    def access(self, op: SharedRead | SharedWrite, buffer: RegisterBuffer, symbols: Symbols, at: Moment) -> None:
-        """Run one shared access for all threads and registers."""
+    def access(
+        self, op: SharedRead | SharedWrite | ClusterRead, buffer: RegisterBuffer, symbols: Symbols, at: Moment
+    ) -> None:
+        """Run one shared access for all threads and registers; of a read of several CTAs what is read of this one."""
         shape = buffer.data.shape
         offset = _spread(symbols.of(op.offset.expr, buffer.count), shape)
         mask = masked(symbols.of(op.guard.expr, buffer.count), (shape[0], shape[1]))
+        if isinstance(op, ClusterRead):
+            here = np.broadcast_to(symbols.of(op.cta.expr, buffer.count) == self.rank, shape)
+            mask = here if mask is None else here & mask
         self._check(op, offset, mask, at)
         buffer.touch(op)
         where = offset.ravel() if mask is None else offset[mask]
@@ -248,7 +254,7 @@ class SharedBuffer:
             found = f"byte {int(places[missing.argmax()])} of {self.hint!r}"
             refuse(op, "SIM004", found=found, required="a write before the first read")
 
-    def _check(self, op: SharedRead | SharedWrite, offset: Array, mask: Array | None, at: Moment) -> None:
+    def _check(self, op: SharedRead | SharedWrite | ClusterRead, offset: Array, mask: Array | None, at: Moment) -> None:
         if offset.size and (offset.min() < 0 or offset.max() >= len(self.data)):
             self._refuse_outside(op, offset, mask, at)
         vector = op.vector.data
@@ -261,7 +267,9 @@ class SharedBuffer:
 
             _refuse_vectors(op, wrong, mask, vector, at, found)
 
-    def _refuse_outside(self, op: SharedRead | SharedWrite, offset: Array, mask: Array | None, at: Moment) -> None:
+    def _refuse_outside(
+        self, op: SharedRead | SharedWrite | ClusterRead, offset: Array, mask: Array | None, at: Moment
+    ) -> None:
         outside = (offset < 0) | (offset >= len(self.data))
         if mask is not None:
             outside = outside & mask

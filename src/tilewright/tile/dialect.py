@@ -65,6 +65,7 @@ from tilewright.tile.elements import (
 from tilewright.tile.histograms import Histogram
 from tilewright.tile.indirect import Gather, Scatter, ScatterReduce, by_places, index_symbol, moves_along
 from tilewright.tile.ops import TileOp, begins_at, fragment_type, location_of, tensor_type, tile_type
+from tilewright.tile.program_sums import ProgramSum
 from tilewright.tile.scans import Scan
 from tilewright.tile.sorts import Sort
 from tilewright.tile.structure import (
@@ -115,6 +116,7 @@ __all__ = [  # the attributes are part of the dialect: its users import both fro
     "NumberAttr",
     "NumericsAttr",
     "Print",
+    "ProgramSum",
     "RangeAttr",
     "Reduce",
     "ReduceFnAttr",
@@ -175,6 +177,7 @@ Tile = Dialect(
         Scan,
         Sort,
         Histogram,
+        ProgramSum,
         Dot,
         FragmentInit,
         FragmentRead,

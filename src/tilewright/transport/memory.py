@@ -224,6 +224,19 @@ class SharedRead(_SharedAccess):
 
 
 @irdl_op_definition
+class ClusterRead(_SharedAccess):
+    """Shared memory of the cluster's CTAs to registers: of each register that of rank ``cta``, an expression of r that
+    is the same for all elements of a vector. Registers whose guard is false keep their value."""
+
+    name = "transport.cluster_read"
+    cta = attr_def(ExprAttr)
+
+    def __init__(self, shared: SSAValue, buffer: SSAValue, offset: Expr, guard: Expr, *, cta: Expr, vector: int = 1):
+        super().__init__(shared, buffer, offset, guard, vector=vector)
+        self.attributes["cta"] = ExprAttr.of(cta)
+
+
+@irdl_op_definition
 class SharedCount(TransportOp):
     """Atomically adds 1 to the element of shared memory that each register names, where the guard holds (relaxed, CTA
     scope). A number that names no element is skipped."""
@@ -241,5 +254,5 @@ class SharedCount(TransportOp):
             raise VerifyException("i32 are counted, in i32")
 
 
-OPS = [Registers, Shared, Load, Store, AtomicReduce, SharedWrite, SharedRead, SharedCount]
+OPS = [Registers, Shared, Load, Store, AtomicReduce, SharedWrite, SharedRead, ClusterRead, SharedCount]
 """Registered by the ``Transport`` dialect."""

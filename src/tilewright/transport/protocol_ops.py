@@ -5,7 +5,7 @@ Register buffers appear where wgmma touches them. ``RoleAccesses`` also collects
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cache
 from typing import Any, TypeAlias
 
@@ -13,7 +13,7 @@ import numpy as np
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.expr import Const, Expr
+from tilewright.base.expr import Const, Expr, Sym
 from tilewright.hw.spaces import Space
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.protocol import ops
@@ -127,6 +127,21 @@ class RoleAccesses:
         first, last = _extremes(inside, scope.threads, registers, op.vector.data)
         return ops.Region(self.names[op.shared], scope.value((begin + first) * size), (last - first) * size)
 
+    def read_of_cluster(self, op: t.ClusterRead, scope: WalkScope) -> tuple[ops.Read, ...]:
+        """The bytes that threads read of each CTA."""
+        size = t.shared_of(op.shared).dtype.dtype.bytes
+        found: list[ops.Read] = []
+        for rank, registers in _by_rank(op):
+            own = op.offset.expr.substitute({t.REGISTER: Sym(t.REGISTER) + registers.start})
+            begin = own.substitute({t.THREAD: Const(0), t.REGISTER: Const(0)})
+            inside = own - begin
+            if not inside.symbols <= {t.THREAD, t.REGISTER}:
+                raise NoProtocolError(f"{op.name} at {op.offset.expr}")
+            first, last = _extremes(inside, scope.threads, len(registers) * registers.step, op.vector.data)
+            at = scope.value((begin + first) * size)
+            found.append(ops.Read(ops.Region(self.names[op.shared], at, (last - first) * size, Const(rank))))
+        return tuple(found)
+
     def written(self, op: t.SharedWrite, scope: WalkScope) -> tuple[ops.Write, ...]:
         """The bytes that the warpgroup writes, as intervals; all of the buffer where they depend on more than the
         thread, or where a role has one warpgroup, whose threads are ordered among themselves."""
@@ -156,6 +171,20 @@ class RoleAccesses:
             left = self.region(op.a, op.a_region, op.a_bytes, scope)
         row_bytes = INSTRUCTION_K_BITS // 8
         return ops.Wgmma(accumulator, (left, b), (INSTRUCTION_M * row_bytes, op.n.data * row_bytes))
+
+
+def _by_rank(op: t.ClusterRead) -> Iterator[tuple[int, range]]:
+    """The ranks that are read, and the first registers of the vectors read of each: runs, one after the other."""
+    vector, count = op.vector.data, t.registers_of(op.buffer).count.data
+    begin, rank = 0, None
+    for register in range(0, count + vector, vector):
+        own = op.cta.expr.substitute({t.REGISTER: Const(register)}).constant if register < count else None
+        if register < count and own is None:
+            raise NoProtocolError(f"{op.name} of the CTA of rank {op.cta.expr}")
+        if own != rank and rank is not None:
+            yield rank, range(begin, register, vector)
+        if own != rank:
+            begin, rank = register, own
 
 
 @cache
@@ -243,6 +272,7 @@ _TRANSLATIONS: dict[type[Operation], Translation] = {
     ),
     t.SharedWrite: lambda to, op, at: (*to.touched((op.buffer,), (), at), *to.written(op, at)),
     t.SharedRead: lambda to, op, at: (ops.Read(to.read(op, at)), *to.touched((), (op.buffer,), at)),
+    t.ClusterRead: lambda to, op, at: (*to.read_of_cluster(op, at), *to.touched((), (op.buffer,), at)),
     # and to registers
     t.Registers: lambda to, op, at: (),
     t.Load: _touching(_none, lambda op: (op.buffer,)),

@@ -5,6 +5,8 @@
                the other one adds the parts, and does the rest. With ``per = ceil(T / parts)`` and ``parts >= 1`` every
                i below T is ``s * per + j`` of one part and one j below ``min(per, T - s * per)``; the order of sums is
                free (docs/language.md). That all sums are there when they are read, ``proofs.steps`` proves.
+    clustered  the same in one kernel, each of whose programs s sums up a part of as many steps, adds its share of the
+               columns of all parts, and does the rest for it. Steps from T on add products over no elements.
 
 Both sides are walked together, ops that nothing uses left out.
 """
@@ -37,12 +39,13 @@ class UnlikeError(Exception):
 
 
 class RewrittenKernel(Protocol):
-    """A kernel that a step launches, and the program that it came from, at its extents, where it is another one."""
+    """A kernel that a step launches, and the program that it came from where it is another one: at its extents, and at
+    those of its shares."""
 
     @property
     def tile(self) -> tile.Kernel: ...
     @property
-    def whole(self) -> tile.Kernel | None: ...
+    def wholes(self) -> tuple[tile.Kernel, ...]: ...
     @property
     def binding(self) -> Mapping[str, Expr]: ...
 
@@ -50,13 +53,15 @@ class RewrittenKernel(Protocol):
 def certify_rewritten(kernels: Sequence[RewrittenKernel]) -> tuple[Obligation, ...]:
     """The obligations of a variant's kernels, in order, of which the last may be rewritten, or the last two together;
     CRT003 for one that does not hold."""
-    found = [(kernel.whole, kernel.tile, kernel.binding) for kernel in kernels if kernel.whole is not None]
+    found = [(kernel.wholes, kernel.tile, kernel.binding) for kernel in kernels if kernel.wholes]
     match found:
         case []:
             return ()
-        case [(whole, made, _)]:
+        case [((whole,), made, _)]:
             return (certify_swapped(whole, made),)
-        case [(whole, product, given), (same, combine, other)]:
+        case [((whole, shares), made, _)]:
+            return (certify_clustered(whole, shares, made),)
+        case [((whole,), product, given), ((same,), combine, other)]:
             if given != other:
                 _refuse("split", "two kernels that are told of other parts")
             return (certify_split((whole, same), product, combine, given),)
@@ -99,6 +104,109 @@ def certify_split(
     except UnlikeError as why:
         _refuse("split", str(why))
     return Obligation("split", "identity", f"{count} parts, each step in one of them")
+
+
+def certify_clustered(whole: tile.Kernel, shares: tile.Kernel, made: tile.Kernel) -> Obligation:
+    """The obligation of a stream in parts that one kernel sums up and adds; CRT003 where it is not the program.
+
+    ``whole`` is the program at the extents of a part's tiles, ``shares`` at those of what is added of them.
+    """
+    try:
+        parts = made.grid.data[-1].expr.constant
+        if parts is None or parts < 1:
+            raise UnlikeError("programs that are no parts")
+        totals, rest = _parts_in_cluster(whole, made, int(parts))
+        _rest_of_shares(shares, made, int(parts), totals, rest)
+    except UnlikeError as why:
+        _refuse("clustered", f"{made.sym_name.data}: {why}")
+    return Obligation("clustered", "identity", f"{parts} parts, each step in one of them, each column in one share")
+
+
+# -- the one kernel of a split -----------------------------------------------------------------------------------------
+def _parts_in_cluster(
+    whole: tile.Kernel, made: tile.Kernel, parts: int
+) -> tuple[list[tile.ProgramSum], list[Operation]]:
+    """Compares the stream; returns the sums over programs, one a fragment in order, and the ops behind them."""
+    axis = len(whole.grid)
+    _same_frame(whole, made, [*(extent.expr for extent in whole.grid), Const(parts)])
+    match = _Match({})
+    match.arguments(whole, made)
+    stream, fragments = _accumulating(whole)
+    before = ops_in(whole.body.block)
+    left = _live(before[: before.index(stream) + 1])
+    right = _live(ops_in(made.body.block))
+    if len(right) < len(left):
+        raise UnlikeError(f"{len(right)} ops")
+    at = len(left) - 1
+    match.ops(left[:-1], right[:at])
+    own, counter, part = right[at], stream.counter.data, Sym(program_index(axis))
+    per = ceildiv(stream.trip.expr, parts)
+    if not isinstance(own, tile.Stream) or own.counter != stream.counter or own.trip.expr != per:
+        raise UnlikeError("no stream of a part's steps")
+    match.within({counter: part * per + Sym(counter)}).stream(stream, own)
+    _nothing_beyond(stream)
+    behind = right[len(left) :]
+    sums = [op for op in behind if isinstance(op, tile.ProgramSum)]
+    if len(sums) != len(fragments):
+        raise UnlikeError(f"{len(sums)} sums over programs")
+    for fragment, total in zip(fragments, sums, strict=True):
+        read, turn = _behind(total.x)
+        held = match.values[fragment.result]
+        if not isinstance(read.owner, tile.FragmentRead) or read.owner.frag is not held[0] or turn != _ALIKE:
+            raise UnlikeError("a sum over programs that is not of a part")
+        if (total.axis.data, total.parts.data) != (axis, parts) or not _precedes(own, read.owner):
+            raise UnlikeError("a sum over other programs")
+    reads = {_behind(total.x)[0].owner for total in sums}
+    return sums, [op for op in behind if op not in sums and op not in reads]
+
+
+def _nothing_beyond(stream: tile.Stream) -> None:
+    """Steps beyond the last are over no elements, and what they add are products over these."""
+    span, counter = stream.axis.data, Sym(stream.counter.data)
+    if span.origin != counter * span.size or stream.trip.expr != ceildiv(span.stop, span.size):
+        raise UnlikeError(f"a stream over {span} in {stream.trip.expr} steps")
+    for op in ops_in(stream.body.block):
+        if isinstance(op, tile.FragmentWrite):
+            term = _added_to(op)
+            if not isinstance(term, tile.Dot) or tile.tile_type(term.a).axes.data[1] != stream.axis:
+                raise UnlikeError("a step that adds more than a product over its elements")
+
+
+def _rest_of_shares(
+    shares: tile.Kernel, made: tile.Kernel, parts: int, totals: Sequence[tile.ProgramSum], rest: Sequence[Operation]
+) -> None:
+    """Compares what is done with a share. Programs beyond the columns store nothing: each store is of some."""
+    axis = len(shares.grid) - 1
+    column, part = program_index(axis), Sym(program_index(axis + 1))
+    names = {column: Sym(column) * parts + part}
+    stream, fragments = _accumulating(shares)
+    if len(fragments) != len(totals):
+        raise UnlikeError(f"{len(totals)} sums for {len(fragments)} fragments")
+    match = _Match(names)
+    match.arguments(shares, made)
+    for fragment, total in zip(fragments, totals, strict=True):
+        axes = tile.fragment_type(fragment.result).axes_tuple
+        if [_axis(own, names) for own in axes] != list(tile.tile_type(total.result).axes_tuple):
+            raise UnlikeError("a share of other columns")
+        span = axes[-1]
+        if not isinstance(span, Span) or span.origin != Sym(column) * span.size:
+            raise UnlikeError("a share that is not the grid's last axis")
+        if shares.grid.data[-1].expr != ceildiv(span.stop, span.size):
+            raise UnlikeError("other programs than there are shares")
+        match.values |= {
+            op.result: (total.result, _ALIKE)
+            for op in ops_in(shares.body.block)
+            if isinstance(op, tile.FragmentRead) and op.frag is fragment.result
+        }
+    ops = [op for op in ops_in(shares.body.block) if op is not stream and op not in fragments]
+    left = [op for op in _live(ops) if not isinstance(op, tile.FragmentRead)]
+    for op in left:
+        stores = isinstance(op, tile.Store) and any(
+            isinstance(c, Span) and column in c.origin.symbols for c in coords_of(op)
+        )
+        if not op.results and not stores:
+            raise UnlikeError(f"{op.name} by programs without columns")
+    match.ops(left, rest)
 
 
 # -- the two kernels of a split ----------------------------------------------------------------------------------------

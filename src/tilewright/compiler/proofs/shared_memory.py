@@ -1,8 +1,9 @@
 """Shared memory in which threads leave elements for each other: none is read that was not written.
 
 Read from the lowered kernel alone: the offset and guard of every shared access, at every thread and register. A write
-counts for a read if it comes before, and is executed whenever the read is; that barriers stand between them is not
-asked here. Buffers that tensor copies, matrices or copies by threads fill too are left to ``compiler.proofs.copies``.
+counts for a read if it comes before, and is executed whenever the read is; for a read of other CTAs, if it is executed
+in any. That barriers stand between them is not asked here. Buffers that tensor copies, matrices or copies by threads
+fill too are left to ``compiler.proofs.copies``.
 """
 
 from __future__ import annotations
@@ -35,14 +36,15 @@ _ALWAYS = (t.Kernel, t.Programs, a.Role, a.Elected)
 """Bodies that are executed whenever what is around them is; a loop without programs has no reads either. Of an elected
 thread only what any thread would do counts."""
 Mask: TypeAlias = npt.NDArray[np.bool_]
+_Access: TypeAlias = t.SharedWrite | t.SharedRead | t.ClusterRead | t.SharedCount
 
 
-def shared_scratch(lowered: t.Kernel) -> dict[SSAValue, list[t.SharedWrite | t.SharedRead | t.SharedCount]]:
+def shared_scratch(lowered: t.Kernel) -> dict[SSAValue, list[_Access]]:
     """The buffers that threads alone access, one element or vector at a time, with these accesses in order."""
-    found: dict[SSAValue, list[t.SharedWrite | t.SharedRead | t.SharedCount]] = {}
+    found: dict[SSAValue, list[_Access]] = {}
     others: set[SSAValue] = set()
     for op in operations(lowered):
-        if isinstance(op, t.SharedWrite | t.SharedRead | t.SharedCount):
+        if isinstance(op, _Access):
             found.setdefault(op.shared, []).append(op)
         else:
             others.update(op.operands)
@@ -94,16 +96,18 @@ class _RoleAccess:
     """One op, the role whose threads execute it, what around it may be skipped, and the loops whose iterations are
     known. Blocks may be skipped; so may loops, by their end, which is one for all roles of a launch."""
 
-    op: t.SharedWrite | t.SharedRead | t.SharedCount
+    op: _Access
     role: Operation
     threads: int
     perhaps: tuple[Block | Expr, ...]
     loops: dict[str, range]
     elected: bool
     """One thread executes it, any."""
+    ranks: int
+    """CTAs of a cluster."""
 
     @classmethod
-    def of(cls, op: t.SharedWrite | t.SharedRead | t.SharedCount, lowered: t.Kernel) -> _RoleAccess:
+    def of(cls, op: _Access, lowered: t.Kernel) -> _RoleAccess:
         role: Operation = lowered
         threads = lowered.threads.data
         perhaps: list[Block | Expr] = []
@@ -118,7 +122,8 @@ class _RoleAccess:
                 perhaps.insert(0, trip)
             elif not isinstance(parent, _ALWAYS):
                 perhaps.insert(0, block)
-        return cls(op, role, threads, tuple(perhaps), loops, elected)
+        ranks = 1 if lowered.cluster is None else lowered.cluster.data
+        return cls(op, role, threads, tuple(perhaps), loops, elected, ranks)
 
     @property
     def writes(self) -> bool:
@@ -127,26 +132,42 @@ class _RoleAccess:
 
     def made_whenever(self, read: _RoleAccess) -> bool:
         """Whether this write is executed when ``read`` is, all of it: not one part an iteration of a loop around
-        both."""
+        both. In another CTA it is only if it is in any."""
         assert isinstance(self.op, t.SharedWrite)
+        if isinstance(read.op, t.ClusterRead) and self.perhaps:
+            return False
         together = self.loops.keys() & read.loops.keys() & self.op.offset.expr.symbols
         return read.perhaps[: len(self.perhaps)] == self.perhaps and not together
 
     def elements(self, *, assumed: bool) -> Mask | None:
         """The elements of the buffer that are accessed; where a guard asks for more than thread and register tell,
-        ``assumed`` is the answer. None if the offset does."""
+        ``assumed`` is the answer. None if the offset does, or if a CTA is read that the cluster has not."""
         if isinstance(self.op, t.SharedCount):  # it may add to any
             return np.ones(t.shared_of(self.op.shared).count.data, np.bool_)
-        known = {t.REGISTER, *self.loops} if self.elected else {t.THREAD, t.REGISTER, a.WARPGROUP, *self.loops}
+        own = self.loops
+        if isinstance(self.op, t.ClusterRead):
+            if not self._reads_ranks(self.op):
+                return None
+            own = {**own, a.CTA_RANK: range(self.ranks)}
+        known = {t.REGISTER, *own} if self.elected else {t.THREAD, t.REGISTER, a.WARPGROUP, *own}
         guard = conjuncts(self.op.guard.expr)
         told = tuple(g for g in guard if g.symbols <= known)
         if not self.op.offset.expr.symbols <= known or (len(told) < len(guard) and not assumed):
             return None
         used = self.op.offset.expr.symbols.union(*(g.symbols for g in told))
         registers = range(0, t.registers_of(self.op.buffer).count.data, self.op.vector.data)
-        loops = tuple((name, values) for name, values in self.loops.items() if name in used)
+        loops = tuple((name, values) for name, values in own.items() if name in used)
         size = t.shared_of(self.op.shared).count.data
         return _elements(self.op.offset.expr, told, self.threads, registers, self.op.vector.data, loops, size)
+
+    def _reads_ranks(self, op: t.ClusterRead) -> bool:
+        """Whether the CTA of every register is one of the cluster's, the same for all elements of a vector."""
+        if not op.cta.expr.symbols <= {t.REGISTER}:
+            return False
+        ranks = [int(op.cta.expr.evaluate({t.REGISTER: r})) for r in range(t.registers_of(op.buffer).count.data)]
+        vector = op.vector.data
+        alike = all(ranks[r] == ranks[r // vector * vector] for r in range(len(ranks)))
+        return alike and all(0 <= rank < self.ranks for rank in ranks)
 
 
 def _around(op: Operation) -> Iterator[tuple[Block, Operation]]:

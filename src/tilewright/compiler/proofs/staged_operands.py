@@ -161,7 +161,7 @@ def _before(op: Operation) -> Iterator[Operation]:
 
 def _written(op: Operation) -> tuple[SSAValue, ...]:
     match op:
-        case t.Load() | t.SharedRead() | a.LoadMatrix():
+        case t.Load() | t.SharedRead() | t.ClusterRead() | a.LoadMatrix():
             return (op.buffer,)
         case t.Map():
             return tuple(op.outputs)

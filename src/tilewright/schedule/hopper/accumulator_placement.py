@@ -64,7 +64,8 @@ def place_around(
         if cls is None:
             return Refused("an operand with an axis of one element")
         sizes[cls] = max(sizes[cls], padded)
-    fixed = _fixed(dots, axes_of, sizes, warpgroups)
+    summed = [op.result for op in kernel.walk() if isinstance(op, tile.ProgramSum)]
+    fixed = _fixed(dots, summed, axes_of, sizes, warpgroups)
     if isinstance(fixed, Refused):
         return fixed
     threads = WARPGROUP_THREADS * warpgroups
@@ -142,11 +143,12 @@ def paddings(dots: Sequence[DotPlan]) -> list[tuple[SSAValue, int, int]]:
 
 def _fixed(
     dots: Sequence[DotPlan],
+    summed: Sequence[SSAValue],
     axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
     sizes: Mapping[ClassId, int],
     warpgroups: int,
 ) -> dict[ClassId, Digits] | Refused:
-    """Digits of all axes that products impose."""
+    """Digits of all axes that products impose, and shares of their sums over programs."""
     rows: set[ClassId] = set()
     columns: set[ClassId] = set()
     for plan in dots:
@@ -162,6 +164,11 @@ def _fixed(
             if k is None:
                 return Refused("a product over one element")
             columns.add(k)
+    for share in summed:
+        *_, n = axes_of[share]
+        if n is None or sizes[n] % COLUMNS:
+            return Refused(f"a program's share of a sum is not a multiple of {COLUMNS} columns")
+        columns.add(n)
     if rows & columns:
         return Refused("one axis is the rows of one product and the columns of another")
     if warpgroups != floor_power(warpgroups) and any(sizes[c] != ROWS * warpgroups for c in rows):

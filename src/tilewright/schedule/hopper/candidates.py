@@ -22,6 +22,7 @@ from tilewright.schedule.hopper.memory import lay_out
 from tilewright.schedule.hopper.operands import ROWS, Analysis, AsyncOperand, DotPlan, RegisterOperand, TmaOperand
 from tilewright.schedule.hopper.ping_pong import equal_uses, streams_in_turn
 from tilewright.schedule.hopper.products_in_flight import streams_in_flight
+from tilewright.schedule.hopper.program_sums import program_sums, summed_alike
 from tilewright.schedule.hopper.shared_memory_epilogue import shared_memory_epilogues
 from tilewright.schedule.hopper.software_pipeline import reordered, software_pipelines
 from tilewright.schedule.hopper.stage_vectors import StageVector, named, stage_vectors, through_map
@@ -190,9 +191,15 @@ def placed(
         return Refused(f"no rows for {candidate.warpgroups} warpgroups")
     if candidate.ordinary and any(count % candidate.warpgroups for count in blocks):
         return Refused(f"{candidate.warpgroups} warpgroups take tiles of {ROWS * candidate.warpgroups} rows")
-    placement = place_around(kernel, classes, dots, facts, candidate.warpgroups, assumptions, target, persistent=True)
+    sums = program_sums(kernel)
+    placement = place_around(
+        kernel, classes, dots, facts, candidate.warpgroups, assumptions, target, persistent=not sums
+    )
     if isinstance(placement, Refused):
         return placement
+    for op in sums:
+        if (refused := summed_alike(op, placement)) is not None:
+            return refused
     words = fragment_words(kernel, dots, placement)
     if words > MAX_REGISTERS[candidate.warpgroups * candidate.ping_pong]:
         return Refused(f"accumulators take {words} registers of each thread")
@@ -205,6 +212,9 @@ def configured(
     """The candidate's cluster, ping-pong, stores and software-pipelined streams, its pipelines still empty; or what the
     kernel lacks."""
     cluster = None
+    for op in program_sums(kernel):
+        if candidate.cluster != (1, op.parts.data) or op.axis.data != len(kernel.grid) - 1:
+            return Refused("parts are added up by the CTAs of a cluster along the grid's last axis")
     if candidate.cluster != (1, 1):
         cluster = clustered(kernel, dots, candidate.cluster)
         if isinstance(cluster, Refused):
@@ -253,7 +263,8 @@ def deepest(
     streamed = [r for r in single if r.in_stream]
     if candidate.pipelined and not streamed:
         return Refused(f"no pipeline to have {candidate.stages} stages")
-    shares = {} if configuration.cluster is None else shared_tiles(configuration.cluster, single)
+    adds_up = bool(program_sums(kernel))
+    shares = {} if configuration.cluster is None else shared_tiles(configuration.cluster, single, adds_up=adds_up)
     if isinstance(shares, Refused):
         return shares
     most = max(STAGES, IN_FLIGHT_BYTES // max(1, sum(r.stage_bytes for r in streamed)))
@@ -330,8 +341,10 @@ def clustered(kernel: tile.Kernel, dots: Sequence[DotPlan], shape: tuple[int, in
     return cluster
 
 
-def shared_tiles(cluster: Cluster, pipelines: Sequence[TilePipeline]) -> dict[tile.Load | tile.Gather, Share] | Refused:
-    """Each CTA's share of every copied tile."""
+def shared_tiles(
+    cluster: Cluster, pipelines: Sequence[TilePipeline], *, adds_up: bool
+) -> dict[tile.Load | tile.Gather, Share] | Refused:
+    """Each CTA's share of every copied tile. A cluster that ``adds_up`` parts need share none."""
     found: dict[tile.Load | tile.Gather, Share] = {}
     for slot in (slot for pipeline in pipelines for slot in pipeline.slots):
         copied, load = slot.copied, slot.copied.load
@@ -341,6 +354,6 @@ def shared_tiles(cluster: Cluster, pipelines: Sequence[TilePipeline]) -> dict[ti
         if share is None:
             return Refused(f"a tile of {tensor_name(slot.copied.load)} can't be cut into parts for a cluster")
         found[slot.copied.load] = share
-    if not any(share.receivers for share in found.values()):
+    if not adds_up and not any(share.receivers for share in found.values()):
         return Refused("no tile is the same for the CTAs of a cluster")
     return found

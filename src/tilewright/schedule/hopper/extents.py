@@ -2,13 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
-from xdsl.ir import SSAValue
-
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, any_of, ceildiv, maximum, minimum, negate
+from tilewright.base.expr import FALSE, TRUE, Expr, Sym, all_of, any_of, ceildiv, minimum, negate
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import CallFacts
@@ -16,8 +14,9 @@ from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation, source_of
 from tilewright.schedule.hopper.predicates import leading_steps, lengthening, whole_first_step
+from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
-from tilewright.schedule.split_k import FEW, PARTS, NotSplitError, split
+from tilewright.schedule.hopper.split_extents import product_of, split_variants
 from tilewright.schedule.swap import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -66,19 +65,6 @@ SWAPPED = {16: 4000, 32: 4500}
 byte of the right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and
 16 rows, H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
 
-SPLIT_WIDTH = 128
-SPLIT_STEPS = 16
-"""Columns of a tile whose stream is cut into parts, and the steps of 128 bytes that a part has at least (128 x 128 x
-65536, H200: 32, 64 and 128 parts 22, 17 and 18 us)."""
-_MICROSECOND = 38_000
-"""In units of prices: a step of 128 x 256 is 25,600."""
-_READ = _MICROSECOND, 3_300_000
-_SUMMED = 2 * _MICROSECOND, 4_000_000
-_ADDING = 2 * _MICROSECOND
-"""Prices and bytes: of what is read at least, of what parts write and read again; and of the second kernel (8 to 34 MB
-of sums, H200: 3.9 to 10.6 us)."""
-
-
 TALL = (192, 112)
 TALL_COLUMNS = 64
 TALL_PRICE = 140
@@ -103,22 +89,6 @@ TALL_STEPS = 24
 """Steps of the longest program, where programs have different numbers of them, from which tall tiles are faster: a
 larger share of theirs is masked (causal attention, heads of 64, H200: of 2,048 keys 1.00 of the time of 128 rows, of
 3,072, 4,096, 5,121, 8,192 and 16,384 0.93, 0.96, 0.86, 0.93 and 0.87)."""
-
-
-@dataclass(frozen=True)
-class ProductVariant:
-    """Choices of extents, best first, for the launches in which ``predicate`` holds; candidates to try with the first
-    of them before all others. ``applies`` is the predicate without what decides between tiles of different widths."""
-
-    predicate: Expr
-    choices: tuple[dict[str, int], ...]
-    candidates: tuple[Candidate, ...] = ()
-    applies: Expr = TRUE
-    parts: Expr | None = None
-    """Into how many the stream is cut; None: it is not."""
-    many: bool = False
-    """These are more than ``split_k.FEW``."""
-    swapped: bool = False
 
 
 @dataclass(frozen=True)
@@ -190,12 +160,13 @@ def _by_width(
 
     def ways(families: Sequence[_Family]) -> list[_Way]:
         return [
-            _Way(family, extents, _waves(trace(extents), family.cluster, target), width * percent)
+            _Way(family, extents, _waves(made, family.cluster, target), width * percent, made.grid.data[-2].expr)
             for family in families
             if family.applies != FALSE
             for width, percent in family.widths.items()
             for own in (width if family.extents == skinny else width // beside // COLUMNS * COLUMNS,)
             for extents in ({**family.extents, **dict.fromkeys(sized.columns, own)},)
+            for made in (trace(extents),)
         ]
 
     alone = TRUE if LoadedBounds(kernel).binds else FALSE
@@ -215,8 +186,10 @@ def _by_width(
         many,
     )
     turned = list(_swapped(wide, choices, sized, trace, target))
-    others = (*fewer, *large, *rivals[0], *(way for _, way in turned))
-    found = [*_split(wide, choices, sized, trace, target, others), *(variant for variant, _ in turned)]
+    few_rows = (*rivals[0], *(way for _, way in turned))
+    step = minimum(*(way.time for way in (*fewer, *large)), *(way.time * way.row_tiles for way in few_rows))
+    parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, step)
+    found = [*parts, *(variant for variant, _ in turned)]
     for group in rivals:
         for i, way in enumerate(group):
             family = way.family
@@ -239,55 +212,10 @@ def _swapped(
         kernel = trace(extents)
         if swapped(kernel) is None:
             return
-        few = kernel.grid.data[-2].expr <= 1
-        way = _Way(_Family(extents, {}), extents, _waves(kernel, (1, 1), target), price)
+        row_tiles = kernel.grid.data[-2].expr
+        few = row_tiles <= 1
+        way = _Way(_Family(extents, {}), extents, _waves(kernel, (1, 1), target), price, row_tiles)
         yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
-
-
-def _split(
-    wide: Mapping[str, int],
-    choices: Sequence[dict[str, int]],
-    sized: Sized,
-    trace: Callable[[Mapping[str, int]], tile.Kernel],
-    target: Target,
-    others: Sequence[_Way],
-) -> Iterator[ProductVariant]:
-    """A stream in parts, where tiles leave SMs without and the sums cost less than the time that they save."""
-    extents = {**wide, **dict.fromkeys(sized.columns, SPLIT_WIDTH)}
-    kernel = trace(extents)
-    tiles = _tiles(kernel, (1, 1))
-    try:
-        found = split(kernel, many=False)
-    except NotSplitError:
-        return
-    steps = found.stream.trip.expr
-    parts = minimum(maximum(target.sm_count // maximum(tiles, 1), 1), maximum(steps // SPLIT_STEPS, 1))
-    loads = {op.tensor: op for op in found.stream.walk() if isinstance(op, tile.Load)}
-    read = sum((_bytes(op.tensor) for op in loads.values()), Const(0)) * _READ[0] // _READ[1]
-    sums = (
-        sum((_product(x.dims) * x.element.bytes for x in found.sums), Const(0)).substitute({PARTS.name: parts})
-        * _SUMMED[0]
-        // _SUMMED[1]
-    )
-    waves = ceildiv(tiles * parts, target.sm_count)
-    time = maximum(waves * ceildiv(steps, parts) * SPLIT_WIDTH * NARROW_WIDTHS[SPLIT_WIDTH], read) + sums + _ADDING
-    whole = maximum(minimum(*(other.time for other in others)) * steps, read)
-    few = all_of([parts > 1, parts <= FEW, time <= whole])
-    yield ProductVariant(few, (extents, *choices), parts=parts)
-    yield ProductVariant(all_of([parts > FEW, time <= whole]), (extents, *choices), parts=parts, many=True)
-
-
-def _bytes(tensor: SSAValue) -> Expr:
-    """Of a whole tensor."""
-    kind = tile.tensor_type(tensor)
-    return _product(d.expr for d in kind.dims) * kind.element.bytes
-
-
-def _product(factors: Iterable[Expr]) -> Expr:
-    result: Expr = Const(1)
-    for factor in factors:
-        result = result * factor
-    return result
 
 
 def _tall(
@@ -344,6 +272,8 @@ class _Way:
     extents: dict[str, int]
     waves: Expr
     price: int
+    row_tiles: Expr
+    """Where a way is for one row of tiles alone, it is that much slower with several."""
 
     @property
     def time(self) -> Expr:
@@ -365,7 +295,7 @@ def _tiles(kernel: tile.Kernel, cluster: tuple[int, int]) -> Expr:
     """Tiles of a launch, in whole clusters."""
     shape = (*(1 for _ in kernel.grid.data[2:]), *cluster)
     pairs = zip(kernel.grid, shape, strict=True)
-    return _product(extent.expr if n == 1 else ceildiv(extent.expr, n) * n for extent, n in pairs)
+    return product_of(extent.expr if n == 1 else ceildiv(extent.expr, n) * n for extent, n in pairs)
 
 
 def _straddles(kernel: tile.Kernel, facts: CallFacts) -> Expr:

@@ -42,6 +42,7 @@ from tilewright.schedule.hopper.pipeline_lowering import counter
 from tilewright.schedule.hopper.predicates import leading_steps, lengthening
 from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.products_in_flight import ProductsInFlight
+from tilewright.schedule.hopper.program_sums import lower_program_sum, meet_in_sums, program_sums
 from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, copied_tiles, other_uses
@@ -147,6 +148,8 @@ class RoleLowering(ProductsInFlight):
             group = self.placement.target.sm_count // SHARERS
         if cluster is not None:
             grid, group, shape = cluster.extents(grid), max(1, GROUP // cluster.rows), cluster.shape
+        if program_sums(self.kernel):
+            group = None  # the last axis is the cluster's alone
         walk = t.Programs(
             [program_index(i) for i in range(len(grid))],
             grid,
@@ -170,6 +173,7 @@ class RoleLowering(ProductsInFlight):
             body.add_op(a.SetMaxRegisters(self.register_shares[0]))
         walk = [*self.counters(), self.programs(inner)]
         body.add_ops(walk if self.thread_copied else [a.Elected(t.block(walk))])
+        body.add_ops(meet_in_sums(self.kernel))
         body.add_ops(self.role_end())
         return a.Role("producer", 0, a.WARPGROUP_THREADS, Region(body))
 
@@ -313,6 +317,8 @@ class RoleLowering(ProductsInFlight):
                 self.product(self.dots[op])
             case tile.Dot():
                 pass
+            case tile.ProgramSum():
+                lower_program_sum(self, op)
             case tile.FragmentWrite() if op in self.by_write:
                 self.snapshot([op.frag], op)
                 self.product(self.by_write[op])

@@ -123,12 +123,14 @@ class PipelineLowering(RegisterStagedOperands):
         return declared.map
 
     def rendezvous(self) -> list[Operation]:
-        """A barrier of all threads that share mbarriers: those of the CTA, or of the cluster."""
-        return [t.Barrier()] if self.configuration.cluster is None else [a.ClusterArrive(), a.ClusterWait()]
+        """A barrier of all threads that share mbarriers: those of the CTA, or of a cluster that shares tiles."""
+        shared = any(share.receivers for share in self.configuration.shares.values())
+        return [a.ClusterArrive(), a.ClusterWait()] if shared else [t.Barrier()]
 
     def role_end(self) -> list[Operation]:
-        """The end of a role: in a cluster no CTA ends while others may still arrive at its barriers."""
-        return [] if self.configuration.cluster is None else self.rendezvous()
+        """The end of a role: in a cluster no CTA ends while others may still arrive at its barriers, or read its shared
+        memory."""
+        return [] if self.configuration.cluster is None else [a.ClusterArrive(), a.ClusterWait()]
 
     # -- stages ---------------------------------------------------------------------------------------------------
     def stage(self, pipeline: TilePipeline, use: Expr) -> Expr:

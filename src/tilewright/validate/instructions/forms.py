@@ -48,7 +48,7 @@ _FORMS: Mapping[str, str] = {
     "max": rf"{_INTEGER}|(\w+\.)*f32|{_NARROW}",
     **dict.fromkeys(("ex2", "rcp", "sqrt", "rsqrt", "lg2", "sin", "cos", "tanh"), r"(\w+\.)+\w+"),
     "cvt": r"rn\.f16x2\.e(4m3|5m2)x2|(\w+\.)*\w+\.(?!e\dm\dx\d$)\w+",
-    "ld": rf"(param|(weak\.)?(global(\.nc)?|shared|shared::cta))\.{_MEMORY}|{_MEMORY}",
+    "ld": rf"(param|(weak\.)?(global(\.nc)?|shared|shared::cta))\.{_MEMORY}|shared::cluster\.(v[24]\.)?u32|{_MEMORY}",
     "st": rf"(weak\.)?(global|shared|shared::cta)\.{_MEMORY}|{_MEMORY}",
     "red": r"(relaxed\.gpu\.)?((global|shared|shared::cta)\.)?\w+(\.noftz)?(\.v[248])?\.\w+",
     "atom": r"(relaxed\.gpu\.)?((global|shared|shared::cta)\.)?\w+(\.noftz)?\.\w+",

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
-from tilewright.ptx.syntax import Address, Identifier, Instruction, Vector
+from tilewright.ptx.syntax import Address, Identifier, Instruction, Operand, Vector
 from tilewright.validate.arithmetic import bits_of
 from tilewright.validate.bounds import Reading
 from tilewright.validate.cases import Condition
+from tilewright.validate.instructions.copies import shared_address
 from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.memory import SHARED
 from tilewright.validate.polynomials import Poly
@@ -26,8 +27,11 @@ def _ld(machine: Instructions, i: Instruction) -> None:
             raise Undecided("a part of a parameter", f"line {i.line}")
         machine.result(target, machine.values.resize(machine.program.parameters[source.base.name], bits_of(kind)))
         return
-    address, _ = machine.address(source)
     targets = target.items if isinstance(target, Vector) else (target,)
+    if "shared::cluster" in i.modifiers:
+        _of_cluster(machine, source, targets)
+        return
+    address, _ = machine.address(source)
     size = bits_of(kind) // 8
     order = machine.next()
     words = [
@@ -43,6 +47,19 @@ def _ld(machine: Instructions, i: Instruction) -> None:
         if kind[0] == "s" and width > 8 * size:
             value = _extended(machine, value, 8 * size, width)
         machine.result(item, machine.values.field(value, 0, 8 * size, width))
+
+
+def _of_cluster(machine: Instructions, source: Address, targets: Sequence[Operand]) -> None:
+    """Words of the shared memory of another CTA, at an address that ``mapa`` has given."""
+    address = shared_address(machine, source)
+    mapped = machine.terms.single(address) if isinstance(address, Poly) else None
+    if mapped is None or mapped.kind != "mapa":
+        raise Undecided("an address in a cluster", f"line {machine.instruction.line}")
+    at, rank = mapped.args
+    state = machine.state(SHARED)
+    machine.event("ld.shared::cluster", len(targets), at, rank, state)  # pyright: ignore[reportArgumentType]
+    for k, word in enumerate(targets):
+        machine.result(word, machine.terms.data(32, 32, "of cluster", len(targets), k, at, rank, state))
 
 
 def _vector(machine: Instructions, address: Value, size: int) -> None:

@@ -97,9 +97,10 @@ def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path
 def _against(source: tile.Kernel, lowered: t.Kernel, threads: Sequence[Threads]) -> Iterator[Unlike]:
     """What threads store together, against what a program stores."""
     first, reals = threads[0], of_reals(lowered)
+    rank = first.rank if isinstance(first, RoleThreads) and first.adds else None
     found: list[Unlike] = []
     for rotated in (True, False) if any(part.single for part in first.parts) else (False,):
-        tiles = Tiles(source, first.facts, first.parts, first.integers, reals=reals, rotated=rotated)
+        tiles = Tiles(source, first.facts, first.parts, first.integers, reals=reals, rotated=rotated, rank=rank)
         tiles.run()
         claims = Claims()
         for side in (tiles, *threads):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -11,7 +12,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, Min, Not, Sym, divisor, maximum
 from tilewright.tile.attributes import TensorType
-from tilewright.tile.ops import ops_in
+from tilewright.tile.ops import operations, ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.descriptor_attrs import OperandNumbers
@@ -45,6 +46,10 @@ _SWIZZLE_PERIOD = 1024
 _MATRIX = 8
 
 
+class _ReachedError(Exception):
+    """The walk has come to the op at which it ends."""
+
+
 @dataclass(frozen=True)
 class Counts:
     """A counter of a role: what it is at its first program, and what a program adds; ``turn`` as in ``Programs``."""
@@ -67,9 +72,14 @@ class RoleThreads(Threads):
         path: Path,
         memory: SharedFills,
         rank: int,
+        until: t.ClusterRead | None = None,
     ):
+        """``until`` is an op at which the walk ends."""
         super().__init__(kernel, streams, facts, path, role.threads.data)
-        self.memory, self.rank = memory, rank
+        self.memory, self.rank, self.until = memory, rank, until
+        self.launched = facts
+        self.adds = any(isinstance(op, t.ClusterRead) for op in operations(kernel))
+        """The CTAs of a cluster read each other's shared memory."""
         self.integers.forms = memory.forms
         self.integers.place(None, {a.WARPGROUP: self.tid // a.WARPGROUP_THREADS})
         self.integers.bind(a.CTA_RANK, self.integers(Const(rank)))
@@ -95,6 +105,11 @@ class RoleThreads(Threads):
     def programs(self, op: t.Programs) -> None:
         """One program; the counters begin where those before left them."""
         self.turn, self.cluster, self.names = op.turns, op.cluster_shape, [n.data for n in op.names]
+        if self.adds:
+            columns = self.cluster[1]
+            if self.cluster != (1, columns) or op.extents.data[-1].expr != Const(columns) or op.persistent.data:
+                raise Undecided("CTAs that read each other's memory in several programs", place_of(op))
+            self.integers.bind(self.names[-1], self.integers(Const(self.rank)))
         first = dict(self.counters)
         for name in first:
             self.hold(name, Sym(f"{name}.program"))
@@ -317,7 +332,7 @@ class RoleThreads(Threads):
         self._stored(op, tensor_of(op.tensor), coords, value, bounds)
 
     # -- the threads' own accesses to shared memory -------------------------------------------------------------------
-    def _shared(self, op: t.SharedWrite | t.SharedRead) -> tuple[Number, Numbers, tuple[int, int]]:
+    def _shared(self, op: t.SharedWrite | t.SharedRead | t.ClusterRead) -> tuple[Number, Numbers, tuple[int, int]]:
         count = size_of(op.buffer)
         self.place(count)
         guard = self.integers.bounds(op.guard.expr)
@@ -340,6 +355,33 @@ class RoleThreads(Threads):
         at = replace(place, number=np.where(mask, place.number, place.number[mask].flat[0] if mask.any() else 0))
         value = self.memory.read(op.shared, at, kind_of(op.shared).bytes, self.around)
         self.held[op.buffer] = where(mask, value, self.held[op.buffer])
+
+    def cluster_read(self, op: t.ClusterRead) -> None:
+        """What the CTAs of the cluster have written up to here: that they have, and not ended, the protocol's proof
+        says."""
+        if op is self.until:
+            raise _ReachedError
+        if self.around:
+            raise Undecided("a read of other CTAs' memory in a loop", place_of(op))
+        place, mask, shape = self._shared(op)
+        ranks = np.broadcast_to(self.integers(op.cta.expr).number, shape)
+        for rank in map(int, np.unique(ranks[mask])):
+            here = mask & (ranks == rank)
+            memory = self.memory if rank == self.rank else self._of_peer(op, rank)
+            at = replace(place, number=np.where(here, place.number, place.number[here].flat[0]))
+            value = memory.read(op.shared, at, kind_of(op.shared).bytes, self.around)
+            self.held[op.buffer] = where(here, value, self.held[op.buffer])
+
+    def _of_peer(self, op: t.ClusterRead, rank: int) -> SharedFills:
+        """The shared memory of another CTA when its threads come to an op."""
+        memory = SharedFills()
+        for role in roles(self.kernel):
+            own = RoleThreads(self.kernel, role, self.streams, self.launched, self.path, memory, rank, op)
+            with suppress(_ReachedError):
+                own.block(role.body.block)
+            self.claims.add(own.claims)
+        self.memory.forms |= memory.forms
+        return memory
 
     def _matrices(self, op: a.MatrixAccess) -> tuple[Number, Numbers, Numbers]:
         """Of every warp, matrix, row and column: the byte, the thread and the register."""
@@ -508,6 +550,7 @@ _VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     a.CopyOut: RoleThreads.copy_out,
     t.SharedWrite: RoleThreads.shared_write,
     t.SharedRead: RoleThreads.shared_read,
+    t.ClusterRead: RoleThreads.cluster_read,
     a.StoreMatrix: RoleThreads.store_matrix,
     a.LoadMatrix: RoleThreads.load_matrix,
     a.Wgmma: RoleThreads.wgmma,

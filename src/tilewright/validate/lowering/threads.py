@@ -674,6 +674,7 @@ WRITES: dict[type[Operation], Callable[[Any], Sequence[SSAValue]]] = {
     t.Shuffle: lambda op: op.buffers,
     t.Load: lambda op: [op.buffer],
     t.SharedRead: lambda op: [op.buffer],
+    t.ClusterRead: lambda op: [op.buffer],
     t.SharedWrite: lambda op: [op.shared],
     t.SharedCount: lambda op: [op.shared],
     t.RegisterSelect: lambda op: [op.target],

@@ -13,7 +13,7 @@ from tilewright.lang.axes import Axis, Span, axis_symbol
 from tilewright.lang.fns import ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import FragmentType, TileType
-from tilewright.tile.ops import location_of, operations, ops_in, tile_type
+from tilewright.tile.ops import location_of, operations, ops_in, program_index, tile_type
 from tilewright.validate.lowering.arithmetic import Combined, ElementFunctions
 from tilewright.validate.lowering.facts import SymbolFacts
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Integers, Number, Numbers
@@ -39,10 +39,17 @@ class Tiles:
         *,
         reals: bool,
         rotated: bool,
+        rank: int | None = None,
     ):
+        """``rank`` is the program's place along an axis over which programs add up parts."""
         self.kernel, self.facts, self.parts = kernel, facts, list(parts)
         self.integers = Integers({})
         self.integers.forms = values.forms
+        self._of_part = lambda part: Tiles(kernel, facts, parts, values, reals=reals, rotated=rotated, rank=part)
+        self.rank = rank
+        if rank is not None:
+            (axis,) = {op.axis.data for op in operations(kernel) if isinstance(op, tile.ProgramSum)}
+            self.integers.bind(program_index(axis), self.integers(Const(rank)))
         self.arithmetic = ElementFunctions(reals=reals)
         self.held: dict[SSAValue, Prints] = {}
         self.fragments: dict[SSAValue, Prints] = {}
@@ -57,12 +64,16 @@ class Tiles:
 
     def run(self) -> None:
         """The whole body."""
-        for name, arg in zip(self.kernel.arg_names, self.kernel.body.block.args, strict=True):
-            if isinstance(arg.type, tile.TileType):
-                self.held[arg] = prints(key("symbol", name.data))[0:1].reshape(())
+        self.opening()
         self.block(self.kernel.body.block)
         if self.parts:
             raise Undecided(f"a loop over {self.parts[0].counter} that no stream has")
+
+    def opening(self) -> None:
+        """The runtime scalars."""
+        for name, arg in zip(self.kernel.arg_names, self.kernel.body.block.args, strict=True):
+            if isinstance(arg.type, tile.TileType):
+                self.held[arg] = prints(key("symbol", name.data))[0:1].reshape(())
 
     def block(self, block: Block) -> None:
         """The ops of a block, in order."""
@@ -218,6 +229,24 @@ class Tiles:
             order = range((spans[axis].size - 1).bit_length()) if op.network is None else [b.data for b in op.network]
             found = network.least(keys, op.count.data, order)
         self.held[op.result] = np.moveaxis(found, -1, axis)
+
+    def program_sum(self, op: tile.ProgramSum) -> None:
+        """What the programs along the axis hold there, added in their order; of it the program's share."""
+        if self.rank is None or self.around or op.parent_block() is not self.kernel.body.block:
+            raise Undecided("a sum over programs that are not a cluster", _where(op))
+        kind, width = tile_type(op.x), tile_type(op.result).shape[-1]
+        before = [o for o in ops_in(self.kernel.body.block) if o.is_before_in_block(op)]
+        total: Prints | None = None
+        for part in range(op.parts.data):
+            own = self if part == self.rank else self._of_part(part)
+            if own is not self:
+                own.opening()
+                own.ops(before)
+                self.claims.add(own.claims)
+            value = np.broadcast_to(own.held[op.x], kind.shape)[..., self.rank * width : (self.rank + 1) * width]
+            total = value if total is None else self.arithmetic.binary("add", total, value, kind.element)
+        assert total is not None
+        self.held[op.result] = total
 
     def histogram(self, op: tile.Histogram) -> None:
         """What all elements of the domain are together, for each bin."""
@@ -503,6 +532,7 @@ _VISITS: dict[type[Operation], Callable[[Tiles, Any], None]] = {
     tile.Scan: Tiles.scan,
     tile.Sort: Tiles.sort,
     tile.Histogram: Tiles.histogram,
+    tile.ProgramSum: Tiles.program_sum,
     tile.FragmentInit: Tiles.fragment,
     tile.FragmentWrite: Tiles.write,
     tile.Stream: Tiles.stream,

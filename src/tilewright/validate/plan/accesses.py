@@ -224,6 +224,22 @@ def shared_read(plan: Plan, op: t.SharedRead) -> None:
             buffer[r] = plan.terms.resize(value, 8 * dtype.bytes)
 
 
+def cluster_read(plan: Plan, op: t.ClusterRead) -> None:
+    """Shared memory of other CTAs to registers, a vector at a time."""
+    buffer, dtype, width = plan.buffers[op.buffer], t.shared_of(op.shared).dtype.dtype, op.vector.data
+    if dtype.bits != 32:
+        raise Undecided(f"{op.name} of {dtype.name}", plan.where(op))
+    state = plan.states.get(SHARED)
+    for first in range(0, len(buffer), width):
+        if plan.predicate(op.guard.expr, first) != plan.cases.true:
+            raise Undecided(f"{op.name} under a condition", plan.where(op))
+        at = plan.place(op.shared, plan.values.scale(plan.expr(op.offset.expr, first), dtype.bytes))
+        rank = plan.expr(op.cta.expr, first)
+        plan.event(op, "ld.shared::cluster", width, at, rank, state)
+        for k in range(width):
+            buffer[first + k] = plan.terms.data(32, 32, "of cluster", width, k, at, rank, state)
+
+
 def shared_count(plan: Plan, op: t.SharedCount) -> None:
     """Atomic additions of 1 to the elements that registers name; a number that names none is skipped."""
     buffer, kind, where = plan.buffers[op.buffer], t.shared_of(op.shared), plan.where(op)
@@ -250,5 +266,6 @@ OPS: dict[type[Operation], Callable[..., None]] = {
     t.AtomicReduce: atomic_reduce,
     t.SharedWrite: shared_write,
     t.SharedRead: shared_read,
+    t.ClusterRead: cluster_read,
     t.SharedCount: shared_count,
 }

@@ -164,7 +164,9 @@ def _name_coordinates(
     if op.cluster is not None:
         rank = plan.terms.of(0, plan.terms.atom("cta_rank", low=0, high=15))
         plan.bind(a.CTA_RANK, rank)
-        row = plan.terms.floordiv(rank, op.cluster_shape[1])
+        ctas = plan.kernel.cluster
+        whole = ctas is not None and ctas.data == op.cluster_shape[1]  # a launch has no other ranks
+        row = plan.terms.const(0, 0) if whole else plan.terms.floordiv(rank, op.cluster_shape[1])
         column = plan.terms.sub(rank, plan.terms.scale(row, op.cluster_shape[1]))
         for i, size, at in ((-2, op.cluster_shape[0], row), (-1, op.cluster_shape[1], column)):
             found[i] = values.add(values.scale(found[i], size), at)
@@ -383,7 +385,7 @@ def _written(block: Block) -> dict[SSAValue, None]:
         match op:
             case t.Registers():
                 declared.add(op.buffer)
-            case t.Load() | t.SharedRead() | a.LoadMatrix():
+            case t.Load() | t.SharedRead() | t.ClusterRead() | a.LoadMatrix():
                 found[op.buffer] = None
             case t.Map():
                 found |= dict.fromkeys(op.outputs)

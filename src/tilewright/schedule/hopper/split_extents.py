@@ -1,0 +1,141 @@
+"""Streams in parts: for which launches, in which tiles, and who adds the parts.
+
+Where a product has few tiles and a long stream, its parts keep the SMs busy that tiles leave idle. Up to 4 parts are
+added by the CTAs of a cluster, in one kernel; more by a second kernel, from workspaces.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from xdsl.ir import SSAValue
+
+from tilewright.base.expr import Const, Expr, all_of, any_of, ceildiv, maximum, minimum
+from tilewright.hw.target import Target
+from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.operands import COLUMNS, ROWS
+from tilewright.schedule.hopper.product_variant import ProductVariant
+from tilewright.schedule.split_k import FEW, PARTS, NotSplitError, Split, split
+from tilewright.tile import dialect as tile
+
+WIDTH, PRICE = 128, 16_000
+"""Columns of a tile of 128 rows whose parts a second kernel adds, and the time of its step."""
+STEPS = 16
+"""Steps of 128 bytes that such a part has at least (128 x 128 x 65536, H200: 32, 64 and 128 parts 22, 17 and 18 us)."""
+MICROSECOND = 38_000
+"""In units of prices: a step of 128 x 256 is 25,600."""
+_READ = MICROSECOND, 3_300_000
+_SUMMED = 2 * MICROSECOND, 4_000_000
+_ADDING = 5 * MICROSECOND
+"""Prices and bytes: of what is read at least, of what parts write and read again; and of the second kernel (in one
+kernel 384 x 384 x 4096 takes its steps and 1 us, 1024 x 1024 x 1024 3.9; in two kernels 8 us more than steps and sums,
+H200)."""
+
+CLUSTERED = ((64, 64, 4, 8_960), (64, 96, 4, 11_000), (64, 64, 2, 8_960), (64, 96, 2, 11_000))
+"""Tiles whose parts a cluster adds: rows, columns, parts, the time of a step. With 128 x 128 in 2 parts 256 x 4096 x
+11008 took 48 us, in two kernels 50; 1024 x 1024 x 4096 22, without parts 21."""
+CLUSTERED_CTAS = {2: 132, 4: 120}
+"""CTAs that run at one time, by those of a cluster (H200, cuOccupancyMaxActiveClusters; 128 in clusters of 4 took two
+turns)."""
+_MEETING = 3 * MICROSECOND
+"""What a cluster's launch, its barriers and the additions take more than a kernel without parts, where prices of steps
+have a share of its start (64 x 64 in 2 parts, H200: 6.8 us and .18 a step, without parts 4.2 to 5.3 and .18)."""
+
+Trace = Callable[[Mapping[str, int]], tile.Kernel]
+
+
+def tiles_of_grid(kernel: tile.Kernel) -> Expr:
+    """Programs of a launch."""
+    return product_of(extent.expr for extent in kernel.grid)
+
+
+def product_of(factors: Iterable[Expr]) -> Expr:
+    """The product of expressions."""
+    result: Expr = Const(1)
+    for factor in factors:
+        result = result * factor
+    return result
+
+
+def split_variants(
+    wide: Mapping[str, int],
+    rows: Sequence[str],
+    columns: Sequence[str],
+    choices: Sequence[Mapping[str, int]],
+    trace: Trace,
+    target: Target,
+    whole: Expr,
+) -> Iterator[ProductVariant]:
+    """A stream in parts, where tiles leave SMs without and the parts cost less than the time that they save. ``whole``
+    is the time of a step of the kernel in one piece."""
+    extents = {**wide, **dict.fromkeys(columns, WIDTH)}
+    kernel = trace(extents)
+    try:
+        found = split(kernel, many=False)
+    except NotSplitError:
+        return
+    steps, read = found.stream.trip.expr, _read(found)
+    tiles = tiles_of_grid(kernel)
+    parts = minimum(maximum(target.sm_count // maximum(tiles, 1), 1), maximum(steps // STEPS, 1))
+    waves = ceildiv(tiles * parts, target.sm_count)
+    by_kernel = maximum(waves * ceildiv(steps, parts) * PRICE, read) + _sums(found, parts) + _ADDING
+    alone = maximum(whole * steps, read)
+    for own in _clustered(wide, rows, columns, trace):
+        time = maximum(ceildiv(steps, own.parts) * own.price, read) + _MEETING
+        fits = own.tiles * own.parts <= CLUSTERED_CTAS[own.parts]
+        best = all_of([fits, time <= alone, any_of([parts <= 1, time <= by_kernel])])
+        cluster = Candidate(own.rows // ROWS, matrix_stores=False, cluster=(1, own.parts))
+        yield ProductVariant(best, (own.extents,), (cluster,), narrow=own.narrow)
+    few = all_of([parts > 1, parts <= FEW, by_kernel <= alone])
+    yield ProductVariant(few, (extents, *choices), parts=parts)
+    yield ProductVariant(all_of([parts > FEW, by_kernel <= alone]), (extents, *choices), parts=parts, many=True)
+
+
+@dataclass(frozen=True)
+class _Clustered:
+    """Tiles whose parts a cluster adds. ``narrow`` are the extents of a share, ``tiles`` those of a launch."""
+
+    rows: int
+    extents: Mapping[str, int]
+    narrow: Mapping[str, int]
+    parts: int
+    price: int
+    tiles: Expr
+
+
+def _clustered(
+    wide: Mapping[str, int], rows: Sequence[str], columns: Sequence[str], trace: Trace
+) -> Iterator[_Clustered]:
+    """Those of ``CLUSTERED``; of several products side by side each has its share of the columns."""
+    beside = sum(isinstance(op, tile.Dot) for op in trace(wide).walk())
+    for height, width, parts, price in CLUSTERED:
+        own = width // beside
+        if own % (parts * COLUMNS):
+            continue
+        extents = {**wide, **dict.fromkeys(rows, height), **dict.fromkeys(columns, own)}
+        narrow = {**extents, **dict.fromkeys(columns, own // parts)}
+        kernel = trace(extents)
+        try:
+            split(kernel, many=False).clustered(trace(narrow), parts)
+        except NotSplitError:
+            continue
+        yield _Clustered(height, extents, narrow, parts, price, tiles_of_grid(kernel))
+
+
+def _read(found: Split) -> Expr:
+    """The time in which everything that the stream loads is read once."""
+    loads = {op.tensor: op for op in found.stream.walk() if isinstance(op, tile.Load)}
+    return sum((_bytes(op.tensor) for op in loads.values()), Const(0)) * _READ[0] // _READ[1]
+
+
+def _sums(found: Split, parts: Expr) -> Expr:
+    """The time in which parts are written and read."""
+    sums = sum((product_of(x.dims) * x.element.bytes for x in found.sums), Const(0))
+    return sums.substitute({PARTS.name: parts}) * _SUMMED[0] // _SUMMED[1]
+
+
+def _bytes(tensor: SSAValue) -> Expr:
+    """Of a whole tensor."""
+    kind = tile.tensor_type(tensor)
+    return product_of(d.expr for d in kind.dims) * kind.element.bytes
