@@ -89,6 +89,10 @@ ARGUMENTS: dict[str, tuple[Any, Callable[[], tuple[Any, ...]]]] = {
         losses._backward,
         lambda: (normal(6, 10), TARGET, normal(6), normal(6), -100, 0.1, None, None),
     ),
+    "cross_entropy_with_gradient": (
+        losses._rows_with_gradient,
+        lambda: (normal(6, 10), TARGET, normal(6), -100, 0.1, True, None, None),
+    ),
     "rotary": (
         rotaries._rotary,
         lambda: (normal(1, 5, 3, 2, 4, grad=True), normal(5, 4), normal(5, 4), False, None, None),
@@ -128,7 +132,22 @@ def test_opcheck_of_forms_with_out(name: str) -> None:
 @pytest.mark.parametrize(
     ("op", "arguments"),
     [
-        ("linear_cross_entropy", lambda: (normal(6, 8, grad=True), normal(10, 8), TARGET, -100, 4, True, False)),
+        (
+            "linear_cross_entropy_rows",
+            lambda: (normal(6, 8, grad=True), normal(10, 8, grad=True), None, TARGET, -100, 0.1, 0),
+        ),
+        (
+            "linear_cross_entropy_gradients",
+            lambda: (normal(6), normal(6, 8), normal(10, 8), normal(10), TARGET, -100, 0.0, 4, True, True, True),
+        ),
+        (
+            "linear_cross_entropy_reduced",
+            lambda: (normal(6, 8, grad=True), normal(10, 8), None, TARGET, -100, 0.0, 4, True, True, False, False),
+        ),
+        (
+            "linear_cross_entropy_scaled",
+            lambda: (normal(), normal(6, 8), normal(0), normal(10), normal(6, 8), normal(10, 8), normal(10)),
+        ),
         (
             "attention_backward",
             lambda: (*(normal(1, 2, 6, 64) for _ in range(5)), normal(1, 2, 6), 0.1, True),
@@ -300,7 +319,11 @@ X = torch.zeros(6, 10)
         lambda: ops.add_rms_norm(X, X[:5], torch.zeros(10)),
         lambda: ops.cross_entropy(X, TARGET[:5]),
         lambda: ops.cross_entropy(X, TARGET, reduction="most"),
-        lambda: ops.linear_cross_entropy(X, X, TARGET, reduction="none"),
+        lambda: ops.linear_cross_entropy(X, X, TARGET, reduction="most"),
+        lambda: ops.linear_cross_entropy(X, X, TARGET, label_smoothing=1.5),
+        lambda: ops.linear_cross_entropy(X, X, TARGET, chunk=0),
+        lambda: ops.linear_cross_entropy(X, X[:, :9], TARGET),
+        lambda: ops.linear_cross_entropy(X, X, TARGET, bias=X[0]),
         lambda: ops.linear_cross_entropy(X, X, TARGET[:3]),
         lambda: ops.linear(X, X, activation="swish"),
         lambda: ops.linear(X.bfloat16(), torch.zeros(4, 9, dtype=BF16)),
