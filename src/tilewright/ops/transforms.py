@@ -25,8 +25,12 @@ def transformable(
 
         @staticmethod
         def jvp(ctx: Any, *tangents: Any) -> NoReturn:
-            required = "gradients by reverse mode: backward(), torch.func.grad, vjp or jacrev"
-            fail("JIT011", found=f"a tangent of forward mode through {name}", required=required)
+            fail(
+                "JIT011",
+                found=f"a tangent of forward mode through {name}",
+                required="gradients by reverse mode",
+                help="torch.func.vjp for jvp, jacrev for jacfwd, or backward()",
+            )
 
         @staticmethod
         def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
