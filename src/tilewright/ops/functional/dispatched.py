@@ -14,6 +14,12 @@ from tilewright.ops.transforms import transformable
 
 _library = torch.library.Library("tilewright", "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+_DEFINED: list[Composition] = []
+
+
+def compositions() -> tuple[Composition, ...]:
+    """All that were made so far."""
+    return tuple(_DEFINED)
 
 
 class Composition:
@@ -28,7 +34,8 @@ class Composition:
         gradient: Callable[..., Any] | None = None,
         save: Callable[..., None] | None = None,
     ) -> None:
-        self.name = schema.partition("(")[0]
+        self.name, self.compute = schema.partition("(")[0], compute
+        _DEFINED.append(self)
         _define(schema, compute, fake)
         self.overload = getattr(torch.ops.tilewright, self.name).default
         kept, derived = save or _keep_nothing, gradient or self._refuse_gradient
