@@ -86,6 +86,7 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
             losses._rows_with_gradient,
             lambda: (n(6, 10), TARGET, n(6), -100, 0.1, True, None, None),
         ),
+        "scaled": (losses._scale, lambda: (n(60), n(1), None)),
         "rotary": (rotaries._rotary, lambda: (g(1, 5, 3, 2, 4), n(5, 4), n(5, 4), False, None, None)),
         "linear": (
             linears._linear,

@@ -46,6 +46,7 @@ def _route_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> N
     x, router, _, ctx.normalise = inputs
     ctx.save_for_backward(x, router, *output)
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
 
 
 def _route_gradient(ctx: Any, dweights: Any, _: Any) -> Any:
@@ -95,6 +96,7 @@ def _experts_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
     _, _, weights, gate_up, down, ctx.capacity, _ = inputs
     ctx.save_for_backward(weights, gate_up, down, *output[1:])
     ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
 
 
 def _experts_gradient(ctx: Any, dy: Any, *_: Any) -> Any:

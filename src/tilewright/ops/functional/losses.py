@@ -96,8 +96,8 @@ def _reduced(loss: Tensor, target: Tensor, ignored: int, reduction: str) -> Tens
 
 # -- of a linear layer ----------------------------------------------------------------------------------------------
 
-_LOGIT_ROWS = 1024
-"""Rows whose logits exist at a time: enough tiles of the product for every multiprocessor."""
+_LOGIT_ROWS = 2048
+"""Rows whose logits exist at a time: enough tiles of the product for every multiprocessor, several times."""
 _WIDE_PRODUCTS = hasattr(torch.ops.aten.addmm, "dtype_out")
 """Products of 16-bit tensors are added to a float32 one as they are made (PyTorch 2.8)."""
 
@@ -131,17 +131,20 @@ def _gradients(
     """The loss of each row, and the gradients of sum(loss * dloss) that are wanted, the others empty.
 
     The gradient of a chunk of logits is held for the products with it. One chunk of all rows gives the weight's
-    gradient at once, several are added up in float32."""
+    gradient at once, in whose memory logits may lie before; several are added up in float32."""
     count = x.shape[0]
     step = _chunk(count, x.shape[1]) if chunk == _BY_MEMORY else chunk
     loss = torch.empty(count, dtype=torch.float32, device=x.device)
-    grad_x = x.new_empty(x.shape if dx else 0)
+    at_once = max(_LOGIT_ROWS, x.shape[1]) if step >= count else _LOGIT_ROWS
+    grad_x = x.new_empty(x.shape if dx and not count else 0)
     grad_w = w.new_zeros(w.shape if dw and not count else 0)
     grad_b = torch.zeros(w.shape[0] if db else 0, dtype=torch.float32, device=w.device)
     for begin in range(0, count, step):
         rows = slice(begin, begin + step)
-        d = _of_logits(dloss[rows].contiguous(), x[rows], w, bias, target[rows], ignored, smoothing, loss[rows])
+        given = dloss[rows].contiguous(), x[rows], w, bias, target[rows], loss[rows]
+        d = _of_logits(*given, ignored, smoothing, at_once)
         if dx:
+            grad_x = grad_x if begin else x.new_empty(x.shape)
             torch.mm(d, w, out=grad_x[rows])
         if dw:
             grad_w = d.t() @ x if step >= count else _add_product(grad_w if begin else None, d.t(), x[rows])
@@ -161,13 +164,14 @@ def _chunk(rows: int, width: int) -> int:
 
 
 def _of_logits(
-    dloss: Any, x: Any, w: Any, bias: Any, target: Any, ignored: int, smoothing: float, loss: Any
-) -> Any:  # fmt: skip
-    """The gradient of the logits of these rows, in the dtype of x; their losses go into ``loss``."""
+    dloss: Any, x: Any, w: Any, bias: Any, target: Any, loss: Any, ignored: int, smoothing: float, at_once: int
+) -> Any:
+    """The gradient of the logits of these rows, in the dtype of x; their losses go into ``loss``. Logits of so many
+    rows exist ``at_once``."""
     d = x.new_empty((x.shape[0], w.shape[0]))
     options = {"ignored": ignored, "smoothing": smoothing, "smoothed": smoothing != 0.0}
-    for begin in range(0, x.shape[0], _LOGIT_ROWS):
-        part = slice(begin, begin + _LOGIT_ROWS)
+    for begin in range(0, x.shape[0], at_once):
+        part = slice(begin, begin + at_once)
         given = _F.linear(x[part], w, bias), target[part], dloss[part]
         _rows_with_gradient(*given, **options, out=(loss[part], d[part]))
         del given  # before the next logits are allocated
@@ -244,6 +248,7 @@ def _reduced_fake(x: Any, w: Any, bias: Any, *others: Any) -> Any:
 def _reduced_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
     ctx.save_for_backward(*output[1:], *inputs[:3])
     ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)  # of these, as large as they are
     ctx.wanted = inputs[-3:]
 
 
@@ -257,8 +262,23 @@ def _reduced_gradient(ctx: Any, dtotal: Any, *_: Any) -> Any:
     return *(g if wanted else None for g, wanted in zip(grads, ctx.wanted, strict=True)), *[None] * 8
 
 
-def _scaled(dtotal: Any, dx: Any, dw: Any, db: Any, *_: Any) -> Any:
-    return dx * dtotal, dw * dtotal, db * dtotal
+_scale = op(name="tilewright::scaled", dtypes={"y": "x"}, fallback=lambda x, factor, bn: (x * factor).to(x.dtype))(
+    kernels.scaled
+)
+
+
+def _scaled(dtotal: Any, *grads: Any) -> Any:
+    """By a kernel: PyTorch's product with one element of the device reaches a quarter of the memory's speed."""
+    factor = dtotal.reshape(1)
+    return tuple(_scale(g.reshape(-1), factor).view(g.shape) if g.numel() else torch.empty_like(g) for g in grads)
+
+
+def _scaled_apart(dtotal: Any, dx: Any, dw: Any, db: Any, x: Any, w: Any, bias: Any) -> Any:
+    return _scaled(dtotal, dx, dw, db)
+
+
+def _scaled_fake(dtotal: Any, dx: Any, dw: Any, db: Any, x: Any, w: Any, bias: Any) -> Any:
+    return tuple(g.new_empty(g.shape) for g in (dx, dw, db))
 
 
 _reduced_with_gradients = Composition(
@@ -268,7 +288,7 @@ _reduced_with_gradients = Composition(
 _scaled_once = Composition(
     "linear_cross_entropy_scaled(Tensor dtotal, Tensor dx, Tensor dw, Tensor db, Tensor x, Tensor w, Tensor? bias)"
     " -> (Tensor, Tensor, Tensor)",
-    _scaled, _scaled,
+    _scaled_apart, _scaled_fake,
 )  # fmt: skip
 
 
@@ -286,10 +306,10 @@ def linear_cross_entropy(
     """The cross-entropy of ``x @ weight.T + bias`` for x of (..., width), weight of (classes, width), bias of
     (classes,): the loss is float32, of logits in the dtype of x; under autocast in its dtype.
 
-    Logits exist for 1,024 rows at a time. Of a loss that is reduced by mean or sum the gradients are computed with them
+    Logits exist for 2,048 rows at a time. Of a loss that is reduced by mean or sum the gradients are computed with them
     and kept in the dtypes of x and weight; with ``reduction="none"`` the backward computes the logits again. ``chunk``
     rows of the logits' gradient are held for the products with it: if None, all of up to 2 width rows, else up to
-    width. With these, all that is held beside x's gradient and 1,024 rows of logits is 6 bytes for each element of a
+    width. With these, all that is held beside x's gradient and 2,048 rows of logits is 6 bytes for each element of a
     16-bit weight, whatever the rows. The same bits in every run; a gradient of a gradient is refused (JIT011).
     """
     x, weight, bias = to_low_precision(x, weight, bias)

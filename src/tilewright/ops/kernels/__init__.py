@@ -12,7 +12,7 @@ from tilewright.ops.kernels.attention import (
     attention_key_gradients,
     attention_query_gradient,
 )
-from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, swiglu, swiglu_backward
+from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, scaled, swiglu, swiglu_backward
 from tilewright.ops.kernels.experts import (
     down_experts,
     expert_weight_gradient,
@@ -75,6 +75,7 @@ __all__ = [
     "rms_norm_gradients",
     "rotary",
     "route",
+    "scaled",
     "sequence_places",
     "softmax",
     "softmax_backward",
