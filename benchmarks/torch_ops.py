@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 from harness import ARTIFACTS, Timer, document, parser, write
@@ -35,7 +36,12 @@ except ModuleNotFoundError:
     parser(__doc__, ONLY).parse_args()  # what it does is told without PyTorch
     raise SystemExit("PyTorch is not installed: pip install 'tilewright[torch]'") from None
 
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+from torch.utils._python_dispatch import TorchDispatchMode  # noqa: E402
+
 from tilewright import ops  # noqa: E402
+from tilewright.ops import registration  # noqa: E402
+from tilewright.ops.functional.dispatched import compositions  # noqa: E402
 
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 ALLOWED = 3.0
@@ -178,7 +184,7 @@ OPERATORS = (
     ),
     Operator(
         "linear_cross_entropy",
-        lambda x, w: ops.linear_cross_entropy(x, w, _targets(x.shape[0], w.shape[0], x.device), chunk=1024),
+        lambda x, w: ops.linear_cross_entropy(x, w, _targets(x.shape[0], w.shape[0], x.device)),
         lambda x, w: F.cross_entropy((x @ w.t()).to(_wide(x)), _targets(x.shape[0], w.shape[0], x.device)),
         lambda m, n, k: [(m, k), (n, k)],
         ((100, 1000, 64),),
@@ -265,43 +271,55 @@ def _forward_and_backward(run: Callable[..., Any], inputs: list[Any], weights: t
 
 
 # -- build ------------------------------------------------------------------------------------------------------------
+class Building(TorchDispatchMode):
+    """Within it, and in a ``FakeTensorMode``, every call of an operator's kernel compiles what it looks up into a
+    store. A refusal is printed, and ends nothing."""
+
+    def __init__(self, store: Path) -> None:
+        super().__init__()
+        self.store, self.made, self.refused = store, set[str](), 0
+        self._known = {op.overload: op for op in registration.operators()}
+        self._into = {op.out_overload: op for op in registration.operators() if op.out_overload is not None}
+        self._composed = {c.overload: c for c in compositions()}
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        results = func(*args, **(kwargs or {}))
+        if func in self._known:
+            self._compile(self._known[func], args, _outputs(results))
+        elif func in self._into:
+            op = self._into[func]
+            count = len(op.signature.arguments)
+            self._compile(op, args[:count], args[count:])
+        elif func in self._composed:
+            with self, torch.no_grad():
+                self._composed[func].compute(*args)
+        return results
+
+    def _compile(self, op: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        begin = time.perf_counter()
+        try:
+            key = op.compile_for(values, results, self.store)
+        except Exception as error:
+            self.refused += 1
+            print(f"  refused: {op.name}: {error}", flush=True)
+        else:
+            if key not in self.made:
+                self.made.add(key)
+                print(f"  {op.name}: {time.perf_counter() - begin:.1f} s", flush=True)
+
+
 def build(only: str) -> None:
-    """Compile what the calls of all cases look up. A refusal is printed, and ends nothing."""
-    from torch._subclasses.fake_tensor import FakeTensorMode
-    from torch.utils._python_dispatch import TorchDispatchMode
-
-    from tilewright.ops import registration
-
-    known = {op.overload: op for op in registration.operators()}
-    made, refused = set[str](), 0
-
-    class Building(TorchDispatchMode):
-        def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-            nonlocal refused
-            results = func(*args, **(kwargs or {}))
-            op = known.get(func)
-            if op is not None:
-                begin = time.perf_counter()
-                try:
-                    key = op.compile_for(args, _outputs(results), STORE)
-                except Exception as error:
-                    refused += 1
-                    print(f"  refused: {op.name}: {error}", flush=True)
-                else:
-                    if key not in made:
-                        made.add(key)
-                        print(f"  {op.name}: {time.perf_counter() - begin:.1f} s", flush=True)
-            return results
-
+    """Compile what the calls of all cases look up."""
+    building = Building(STORE)
     cases = list(dict.fromkeys((*checked(only), *timed(only))))
     for number, case in enumerate(cases):
         print(f"[{number + 1}/{len(cases)}] {case}", flush=True)
-        with FakeTensorMode(), Building():
+        with FakeTensorMode(), building:
             inputs = case.inputs("fake")
             case.operator.ours(*inputs)
             if case.operator.gradients:
                 _forward_and_backward(case.operator.ours, inputs)
-    print(f"{len(made)} artifacts in {STORE}, {refused} refused")
+    print(f"{len(building.made)} artifacts in {STORE}, {building.refused} refused")
 
 
 # -- run --------------------------------------------------------------------------------------------------------------

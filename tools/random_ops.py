@@ -2,6 +2,7 @@
 
     python tools/random_ops.py --op rms_norm --cases 0:20                      # kernels in the simulator
     python tools/random_ops.py --device cuda --jobs 16 --cases 0:1000 --json FILE   # all, each in a process of its own
+    python tools/random_ops.py --build --store DIR --cases 0:1000   # only compiles what these cases look up
 
 A case draws extents, dtypes and how tensors lie (row-major, in longer rows, transposed, from an odd element); what lies
 around them is NaN. Results may have three times PyTorch's own error in the same dtype. Packed attention and products of
@@ -32,6 +33,7 @@ sys.path[:0] = [str(ROOT / p) for p in ("src", "tests", "examples", "benchmarks"
 import torch  # noqa: E402
 import torch_ops  # noqa: E402
 from grouped_matmul import grouped_matmul  # noqa: E402
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch_ops import ALLOWED, BF16, F16, FLOOR, OPERATORS, Operator  # noqa: E402
 
 import tilewright as tw  # noqa: E402
@@ -79,22 +81,56 @@ def laid(whole: Any, how: str, rng: Random) -> Any:
     return view
 
 
+@dataclass
+class Call:
+    """A call of an operator: tensors of random elements, and whether its gradients are asked for."""
+
+    operator: Operator
+    seed: int
+    device: str
+    inputs: list[Any] = field(init=False)
+    backward: bool = field(init=False)
+    about: str = field(init=False)
+
+    def __post_init__(self) -> None:
+        rng = Random(f"{self.operator.name} {self.seed}")
+        self.dtype, extents = rng.choice(self.operator.dtypes), extents_of(self.operator, rng)
+        self.generator = torch.Generator().manual_seed(self.seed)
+        layouts = [rng.choice(LAYOUTS) for _ in self.operator.shapes(*extents)]
+        self.inputs = [
+            laid(self.random(s).to(self.dtype).to(self.device), how, rng)
+            for s, how in zip(self.operator.shapes(*extents), layouts, strict=True)
+        ]
+        self.backward = self.operator.gradients and rng.random() < 0.3
+        how = " backward" if self.backward else ""
+        self.about = f"{'x'.join(map(str, extents))} {str(self.dtype)[6:]} {layouts}{how}"
+
+    def random(self, shape: tuple[int, ...]) -> Any:
+        return torch.randn(shape, generator=self.generator)
+
+
+def build(operator: Operator, cases: range, store: Path) -> None:
+    """Compile what the cases of an operator look up."""
+    building = torch_ops.Building(store)
+    for seed in cases:
+        with FakeTensorMode(), building:
+            call = Call(operator, seed, "cpu")
+            if call.backward:
+                torch_ops._forward_and_backward(operator.ours, call.inputs)
+            else:
+                operator.ours(*call.inputs)
+    print(f"{operator.name}: {len(building.made)} artifacts, {building.refused} refused", flush=True)
+
+
 def of_operator(operator: Operator, seed: int, device: str) -> str:
     """One call of an operator; what is wrong, or empty."""
-    rng = Random(f"{operator.name} {seed}")
-    dtype, extents = rng.choice(operator.dtypes), extents_of(operator, rng)
-    generator = torch.Generator().manual_seed(seed)
-    layouts = [rng.choice(LAYOUTS) for _ in operator.shapes(*extents)]
-    inputs = [
-        laid(torch.randn(s, generator=generator).to(dtype).to(device), how, rng)
-        for s, how in zip(operator.shapes(*extents), layouts, strict=True)
-    ]
+    call = Call(operator, seed, device)
+    inputs, dtype = call.inputs, call.dtype
     wide = [t.double() for t in inputs]
-    backward = operator.gradients and rng.random() < 0.3
-    if backward:
+    if call.backward:
         with torch.no_grad():
             shapes = [e.shape for e in torch_ops._outputs(operator.theirs(*wide))]
-        weights = tuple(torch.randn(s, generator=generator).to(device) for s in shapes)
+        weights = tuple(call.random(s).to(device) for s in shapes)
         runs = [(operator.theirs, wide), (operator.ours, inputs), (operator.theirs, inputs)]
         exact, got, peer = (
             [*results, *grads]
@@ -105,11 +141,10 @@ def of_operator(operator: Operator, seed: int, device: str) -> str:
             torch_ops._outputs(run(*given))
             for run, given in ((operator.theirs, wide), (operator.ours, inputs), (operator.theirs, inputs))
         )
-    about = f"{'x'.join(map(str, extents))} {str(dtype)[6:]} {layouts}{' backward' if backward else ''}"
     for i, (x, y, z) in enumerate(zip(got, exact, peer, strict=True)):
         ours, theirs = (off(found, y) for found in (x, z))
         if not ours <= max(FLOOR[dtype], ALLOWED * theirs):  # where PyTorch's is NaN, the floor
-            return f"{about}: result {i} is off by {ours:.3g}, PyTorch's by {theirs:.3g}"
+            return f"{call.about}: result {i} is off by {ours:.3g}, PyTorch's by {theirs:.3g}"
     return ""
 
 
@@ -262,9 +297,9 @@ class Found:
     seconds: float = 0.0
 
 
-def begin(cases: range, device: str, seconds: float) -> Callable[[int], Found]:
+def begin(cases: range, device: str, seconds: float, store: Path | None) -> Callable[[int], Found]:
     """The judge of a process, of operators by number."""
-    os.environ["TILEWRIGHT_STORE"] = tempfile.mkdtemp()
+    os.environ["TILEWRIGHT_STORE"] = str(store or tempfile.mkdtemp())
 
     def judge(number: int) -> Found:
         name = NAMES[number % len(NAMES)]
@@ -316,14 +351,22 @@ def main() -> None:
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0, help="of each operator; 0: all cases")
     parser.add_argument("--json", type=Path)
+    parser.add_argument("--store", type=Path, help="where artifacts are kept; else each process has its own folder")
+    parser.add_argument("--build", action="store_true", help="compile what the cases look up into --store, run nothing")
     args = parser.parse_args()
+    if args.build and not args.store:
+        parser.error("--build takes --store")
     cases = range(*map(int, args.cases.split(":")))
     names = [n for n in NAMES if args.op in ("", n)]
+    if args.build:
+        for operator in (o for o in OPERATORS if o.name in names):
+            build(operator, cases, args.store)
+        return
     numbers = [NAMES.index(n) + i * len(NAMES) for n in names for i in range(parts_of(n) if args.jobs > 1 else 1)]
     if args.jobs > 1:
         patience = args.seconds + PATIENCE_SECONDS if args.seconds else 1e9
         answers = list[Found]()
-        for i, a in in_processes(begin, (cases, args.device, args.seconds), numbers, args.jobs, patience):
+        for i, a in in_processes(begin, (cases, args.device, args.seconds, args.store), numbers, args.jobs, patience):
             answers.append(a if isinstance(a, Found) else Found(NAMES[i % len(NAMES)], wrong={-1: a}))
             print(f"{answers[-1].name}: {answers[-1].run} run, {len(answers[-1].wrong)} wrong", flush=True)
     else:

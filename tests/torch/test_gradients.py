@@ -164,17 +164,47 @@ def test_a_target_that_is_no_class_gives_nan() -> None:
     assert loss.isnan().tolist() == [True, False, True]
 
 
-@pytest.mark.parametrize("reduction", ["mean", "sum"])
-def test_linear_cross_entropy_in_chunks(reduction: str) -> None:
+@pytest.mark.parametrize("chunk", [None, 3])
+@pytest.mark.parametrize(("smoothing", "biased"), [(0.0, False), (0.1, True)])
+@pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
+def test_linear_cross_entropy(
+    reduction: str, smoothing: float, biased: bool, chunk: int | None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("tilewright.ops.functional.losses._LOGIT_ROWS", 2)
+    target = torch.tensor([3, 0, -100, 29, 7, 1, 2])
+    how = {"reduction": reduction, "label_smoothing": smoothing}
+
+    def theirs(x: Any, w: Any, b: Any) -> Any:
+        return F.cross_entropy(F.linear(x, w, b), target, **how)
+
+    def ours(x: Any, w: Any, b: Any) -> Any:
+        return ops.linear_cross_entropy(x, w, target, bias=b, chunk=chunk, **how)
+
+    check(ours, theirs, normal(7, 16), normal(30, 16), normal(30) if biased else None)
+
+
+@pytest.mark.parametrize("wanted", ["x", "weight", "bias"])
+@pytest.mark.parametrize("dtype", [BF16, F16])
+def test_one_gradient_of_linear_cross_entropy(wanted: str, dtype: Any) -> None:
+    given = {"x": normal(7, 16, dtype=dtype), "weight": normal(30, 16, dtype=dtype), "bias": normal(30, dtype=dtype)}
     target = torch.tensor([3, 0, -100, 29, 7, 1, 2])
 
-    def theirs(x: Any, w: Any) -> Any:
-        return F.cross_entropy(x @ w.t(), target, reduction=reduction)
+    def gradient(run: Any, tensors: dict[str, Any]) -> Any:
+        leaf = tensors[wanted].clone().requires_grad_()
+        return torch.autograd.grad(run(**tensors | {wanted: leaf}), leaf)[0]
 
-    def ours(x: Any, w: Any) -> Any:
-        return ops.linear_cross_entropy(x, w, target, reduction=reduction, chunk=3)
+    with ops.simulated():
+        got = gradient(lambda **t: ops.linear_cross_entropy(target=target, **t), given)
+    wide = {name: t.double() for name, t in given.items()}
+    expected = gradient(lambda x, weight, bias: F.cross_entropy(F.linear(x, weight, bias), target), wide)
+    assert got.dtype == dtype
+    torch.testing.assert_close(got.double(), expected, rtol=2e-2, atol=2e-3)
 
-    check(ours, theirs, normal(7, 16), normal(30, 16))
+
+def test_a_chunk_of_logits_takes_no_more_than_the_sum_that_it_saves() -> None:
+    from tilewright.ops.functional.losses import _chunk  # noqa: PLC0415
+
+    assert [_chunk(rows, 4096) for rows in (0, 1, 8192, 8193, 12289)] == [1, 1, 8192, 2731, 3073]
 
 
 @pytest.mark.parametrize("heads_first", [False, True])

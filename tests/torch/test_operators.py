@@ -16,9 +16,10 @@ torch = torch_or_skip()
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
+from support import operators  # noqa: E402
+from support.operators import TARGET  # noqa: E402
 from tilewright import ops  # noqa: E402
-from tilewright.ops import registration  # noqa: E402
-from tilewright.ops.functional import attentions, gated, linears, losses, norms, rotaries, softmaxes  # noqa: E402
+from tilewright.ops.functional import rotaries  # noqa: E402
 
 F = torch.nn.functional
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -31,118 +32,13 @@ def normal(*shape: int, dtype: Any = F32, grad: bool = False, device: str = "cpu
     return torch.randn(shape, generator=random).to(dtype).requires_grad_(grad)
 
 
-def backward_of_attention() -> tuple[Any, ...]:
-    """(do, q, k, v, lse, delta, scale, causal, group) of a small case."""
-    return (*(normal(1, 2, 6, 64) for _ in range(4)), *(normal(1, 2, 6) for _ in range(2)), 0.1, True, 1)
-
-
-TARGET = torch.tensor([3, 0, -100, 7, 1, 2])
-ARGUMENTS: dict[str, tuple[Any, Callable[[], tuple[Any, ...]]]] = {
-    "softmax": (softmaxes._softmax, lambda: (normal(6, 10, grad=True), None, 65536)),
-    "log_softmax": (softmaxes._log_softmax, lambda: (normal(6, 10, grad=True), None, 65536)),
-    "softmax_long": (softmaxes._softmax_long, lambda: (normal(6, 10, grad=True), True, None, None)),
-    "softmax_backward": (softmaxes._softmax_backward, lambda: (normal(6, 10), normal(6, 10), None, None)),
-    "log_softmax_backward": (softmaxes._log_softmax_backward, lambda: (normal(6, 10), normal(6, 10), None, None)),
-    "rms_norm": (norms._rms_norm, lambda: (normal(6, 10, grad=True), normal(10, grad=True), 1e-6, None, 16384)),
-    "rms_norm_bare": (norms._rms_norm, lambda: (normal(6, 10, grad=True), None, 1e-6, None, 16384)),
-    "add_rms_norm": (
-        norms._add_rms_norm,
-        lambda: (normal(6, 10, grad=True), normal(6, 10), normal(10, grad=True), 1e-6, None, 16384),
-    ),
-    "rms_norm_backward": (
-        norms._rms_backward,
-        lambda: (normal(6, 10), normal(10), normal(6, 10), None, 1e-6, None, None),
-    ),
-    "rms_norm_gradients": (
-        norms._gradients,
-        lambda: (normal(6, 10), normal(10), normal(6, 10), None, normal(2, 10), 1e-6, 3, None, 8192),
-    ),
-    "layer_norm": (
-        norms._layer_norm,
-        lambda: (normal(6, 10, grad=True), normal(10, grad=True), normal(10, grad=True), 1e-5, None, 16384),
-    ),
-    "add_layer_norm": (
-        norms._add_layer_norm,
-        lambda: (normal(6, 10, grad=True), normal(6, 10), normal(10), None, 1e-5, None, 16384),
-    ),
-    "layer_norm_backward": (
-        norms._layer_backward,
-        lambda: (normal(6, 10), normal(10), normal(6, 10), normal(6, 10), 1e-5, None, 16384),
-    ),
-    "norm_weight_backward": (
-        norms._weight_backward,
-        lambda: (normal(2, 3, 10), normal(2, 3, 10), None, normal(2, 3), None, None),
-    ),
-    "norm_weights_backward": (
-        norms._weights_backward,
-        lambda: (normal(2, 3, 10), normal(2, 3, 10), normal(2, 3), normal(2, 3), None, None),
-    ),
-    "swiglu": (gated._swiglu, lambda: (normal(6, 10, grad=True), normal(6, 10), None, None)),
-    "swiglu_backward": (gated._swiglu_backward, lambda: (normal(6, 10), normal(6, 10), normal(6, 10), None, None)),
-    "geglu": (gated._geglu, lambda: (normal(6, 10, grad=True), normal(6, 10), True, None, None)),
-    "geglu_backward": (
-        gated._geglu_backward,
-        lambda: (normal(6, 10), normal(6, 10), normal(6, 10), False, None, None),
-    ),
-    "cross_entropy": (losses._rows, lambda: (normal(6, 10, grad=True), TARGET, -100, 0.1, True, None, None)),
-    "cross_entropy_backward": (
-        losses._backward,
-        lambda: (normal(6, 10), TARGET, normal(6), normal(6), -100, 0.1, None, None),
-    ),
-    "rotary": (
-        rotaries._rotary,
-        lambda: (normal(1, 5, 3, 2, 4, grad=True), normal(5, 4), normal(5, 4), False, None, None),
-    ),
-    "linear": (
-        linears._linear,
-        lambda: (normal(6, 10, grad=True), normal(4, 10), normal(4), normal(6, 4), "gelu", None, None, 64),
-    ),
-    "attention": (
-        attentions._operator(64, lse=False),
-        lambda: (*(normal(1, 2, 6, 64) for _ in "qkv"), 0.1, True, 1, None, None),
-    ),
-    "attention_lse": (
-        attentions._operator(64, lse=True),
-        lambda: (normal(1, 2, 6, 64, grad=True), *(normal(1, 2, 6, 64) for _ in "kv"), 0.1, True, 1, None, None),
-    ),
-    "attention_delta": (attentions._rows, lambda: (normal(1, 2, 6, 64), normal(1, 2, 6, 64), 16, 64)),
-    "attention_query_gradient": (attentions._backwards[64][0], lambda: (*backward_of_attention(), 64, 64)),
-    "attention_key_gradients": (attentions._backwards[64][1], lambda: (*backward_of_attention(), 64, 64)),
-}
-
-
-@pytest.mark.parametrize("name", ARGUMENTS)
+@pytest.mark.parametrize("name", operators.CALLS)
 def test_opcheck(name: str) -> None:
-    op, arguments = ARGUMENTS[name]
-    torch.library.opcheck(op.overload, arguments())
-
-
-@pytest.mark.parametrize("name", ["softmax", "rms_norm", "norm_weights_backward", "linear"])
-def test_opcheck_of_forms_with_out(name: str) -> None:
-    op, arguments = ARGUMENTS[name]
-    values = tuple(v.detach() if isinstance(v, torch.Tensor) else v for v in arguments())
-    outs = tuple(torch.empty(shape, dtype=dtype) for shape, dtype in op.signature.described(values))
-    torch.library.opcheck(op.out_overload, (*values, *outs))
-
-
-@pytest.mark.parametrize(
-    ("op", "arguments"),
-    [
-        ("linear_cross_entropy", lambda: (normal(6, 8, grad=True), normal(10, 8), TARGET, -100, 4, True, False)),
-        (
-            "attention_backward",
-            lambda: (*(normal(1, 2, 6, 64) for _ in range(5)), normal(1, 2, 6), 0.1, True),
-        ),
-    ],
-)
-def test_opcheck_of_compositions(op: str, arguments: Callable[[], tuple[Any, ...]]) -> None:
-    torch.library.opcheck(getattr(torch.ops.tilewright, op).default, arguments())
+    operators.opcheck(name)
 
 
 def test_every_operator_is_checked() -> None:
-    checked = {op.name for op, _ in ARGUMENTS.values()}
-    ours = {op.name for op in registration.operators() if op.name.startswith("tilewright::")}
-    assert ours - checked == {name.replace("_64", "_128") for name in checked if "_64" in name}
+    assert not operators.unchecked()
 
 
 CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -300,7 +196,11 @@ X = torch.zeros(6, 10)
         lambda: ops.add_rms_norm(X, X[:5], torch.zeros(10)),
         lambda: ops.cross_entropy(X, TARGET[:5]),
         lambda: ops.cross_entropy(X, TARGET, reduction="most"),
-        lambda: ops.linear_cross_entropy(X, X, TARGET, reduction="none"),
+        lambda: ops.linear_cross_entropy(X, X, TARGET, reduction="most"),
+        lambda: ops.linear_cross_entropy(X, X, TARGET, label_smoothing=1.5),
+        lambda: ops.linear_cross_entropy(X, X, TARGET, chunk=0),
+        lambda: ops.linear_cross_entropy(X, X[:, :9], TARGET),
+        lambda: ops.linear_cross_entropy(X, X, TARGET, bias=X[0]),
         lambda: ops.linear_cross_entropy(X, X, TARGET[:3]),
         lambda: ops.linear(X, X, activation="swish"),
         lambda: ops.linear(X.bfloat16(), torch.zeros(4, 9, dtype=BF16)),

@@ -21,6 +21,10 @@ TARGET = torch.tensor([3, 0, -100, 11, 1])
 COS, SIN = torch.cos(torch.arange(30.0).view(5, 6)), torch.sin(torch.arange(30.0).view(5, 6))
 
 
+WIDE = torch.linspace(-1, 1, 180).view(15, 12).cos()
+CHOICES = torch.tensor([[0, 1], [3, 2], [1, 0], [0, 3], [2, 1]])
+
+
 def rms(x: Any, w: Any) -> Any:
     return F.rms_norm(x, (12,), w, 1e-6)
 
@@ -40,6 +44,18 @@ CASES: dict[str, tuple[Callable[[Any], Any], Callable[[Any], Any]]] = {
     "swiglu": (lambda x: ops.swiglu(x, x + 1), lambda x: F.silu(x) * (x + 1)),
     "geglu": (lambda x: ops.geglu(x, x + 1), lambda x: F.gelu(x) * (x + 1)),
     "cross_entropy": (lambda x: ops.cross_entropy(x, TARGET), lambda x: F.cross_entropy(x, TARGET)),
+    "linear_cross_entropy": (
+        lambda x: ops.linear_cross_entropy(x, WIDE, TARGET),
+        lambda x: F.cross_entropy(x @ WIDE.t(), TARGET),
+    ),
+    "linear_cross_entropy of rows": (
+        lambda x: ops.linear_cross_entropy(x, x.repeat(3, 1), TARGET, reduction="none"),
+        lambda x: F.cross_entropy(x @ x.repeat(3, 1).t(), TARGET, reduction="none"),
+    ),
+    "unpermute": (
+        lambda x: ops.unpermute((packed := ops.permute(x, CHOICES, 4))[0], packed[1], x[:, :2]),
+        lambda x: x * x[:, :2].sum(1, keepdim=True),
+    ),
     "linear": (lambda x: ops.linear(x, W[None], activation="silu"), lambda x: F.silu(F.linear(x, W[None]))),
     "rotary": (lambda x: ops.rotary(x[None, :, None], COS, SIN)[0, :, 0], rotated),
 }
@@ -70,7 +86,33 @@ def test_what_is_not_batched_is_shared_and_nothing_is_refused() -> None:
         torch.vmap(lambda v: ops.softmax(v))(X[:0])
 
 
-@pytest.mark.parametrize("name", ["rms_norm of its own weight", "layer_norm", "softmax"])
+def test_attention() -> None:
+    q = torch.randn(2, 1, 2, 6, 64, generator=torch.Generator().manual_seed(0)).bfloat16()
+
+    def gradient(f: Callable[..., Any]) -> Callable[[Any], Any]:
+        return torch.func.grad(lambda q: (f(q, q, q) * 1.5).sum())
+
+    found, expected = (torch.vmap(gradient(f))(q) for f in (ops.attention, F.scaled_dot_product_attention))
+    torch.testing.assert_close(found, expected, rtol=5e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize("name", sorted(CASES.keys() - {"linear"}))  # of float32 it is PyTorch's
+def test_forward_mode_is_refused_and_not_zero(name: str) -> None:
+    x = X[0].clone()
+    for attempt in (lambda: torch.func.jvp(CASES[name][0], (x,), (x,)), lambda: dual(CASES[name][0], x)):
+        with pytest.raises(TilewrightError, match="JIT011"):
+            attempt()
+
+
+def dual(f: Callable[[Any], Any], x: Any) -> Any:
+    with torch.autograd.forward_ad.dual_level():
+        return f(torch.autograd.forward_ad.make_dual(x, x))
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["rms_norm of its own weight", "layer_norm", "softmax", "linear_cross_entropy", "linear_cross_entropy of rows"],
+)
 def test_a_gradient_of_a_gradient_is_refused_when_it_is_asked_for(name: str) -> None:
     x = X[0].clone().requires_grad_()
     (gradient,) = torch.autograd.grad(CASES[name][0](x).square().sum(), x, create_graph=True)

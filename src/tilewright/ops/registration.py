@@ -18,6 +18,7 @@ from tilewright.ops.execution import Execution, Fallback
 from tilewright.ops.gradients import Backward, Gradients
 from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, torch, wants_gradient
 from tilewright.ops.signature import REQUIRED, OpSignature, read_signature
+from tilewright.ops.transforms import transformable
 
 _REGISTERED: dict[str, tuple[TorchOp, Any]] = {}
 """Each operator and its library by its name, so that a cell of a notebook may define it again."""
@@ -57,7 +58,9 @@ class TorchOp:
         self._single = len(signature.results) == 1
         self._mutates = bool(signature.mutated)
         self.overload, self.out_overload = self._register()
-        self._eager, self._transformed = _autograd_functions(self._forward, self._gradients, self._single)
+        self._eager, self._transformed = _autograd_functions(
+            self.__name__, self._forward, self._gradients, self._single
+        )
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature.schema}>"
@@ -232,10 +235,10 @@ class TorchOp:
         fail("JIT011", found=f"a gradient of {self.__name__}, {why}", required=required)
 
 
-def _autograd_functions(compute: Callable[..., Any], gradients: Gradients, single: bool) -> tuple[Any, Any]:
+def _autograd_functions(name: str, compute: Callable[..., Any], gradients: Gradients, single: bool) -> tuple[Any, Any]:
     """The same gradients without the dispatcher, a third of what registered ones cost a call: for eager calls, and for
-    the transforms of ``torch.func``, which do not know registered ones. These want ``setup_context``, for which PyTorch
-    reads the signature of ``forward`` at every call."""
+    the transforms of ``torch.func``. These want ``setup_context``, for which PyTorch reads the signature of ``forward``
+    at every call."""
 
     def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
         gradients.save(ctx, inputs, (output,) if single else output)
@@ -251,25 +254,7 @@ def _autograd_functions(compute: Callable[..., Any], gradients: Gradients, singl
         def backward(ctx: Any, *grads: Any) -> Any:
             return gradients.compute(ctx, grads)
 
-    class Transformed(torch.autograd.Function):
-        forward = staticmethod(compute)
-        setup_context = staticmethod(save)
-        backward = staticmethod(Eager.backward)
-
-        @staticmethod
-        def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
-            """A call for each element of the batch."""
-            if info.batch_size == 0:
-                fail("JIT010", found="a batch of no elements", required="torch.vmap over at least one")
-            calls = [
-                Transformed.apply(*(v if d is None else v.select(d, i) for v, d in zip(values, in_dims, strict=True)))
-                for i in range(info.batch_size)
-            ]
-            if single:
-                return torch.stack(calls), 0
-            return tuple(torch.stack(each) for each in zip(*calls, strict=True)), (0,) * len(calls[0])
-
-    return Eager, Transformed
+    return Eager, transformable(name, compute, save, Eager.backward)
 
 
 def _returns_nothing(*values: Any) -> None:

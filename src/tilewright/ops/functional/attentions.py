@@ -11,7 +11,7 @@ from typing import Any
 from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import stored, to_low_precision
-from tilewright.ops.functional.dispatched import define, differentiate
+from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import TorchOp, op
 
@@ -116,21 +116,16 @@ def _fake(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causa
     return tuple(t.new_empty((t.shape[0], t.shape[2], t.shape[1], t.shape[3])).transpose(1, 2) for t in (q, k, v))
 
 
-def _no_second(ctx: Any, *grads: Any) -> Any:
-    fail("JIT011", found="a second gradient of attention", required="attention differentiated once")
-
-
-define(
+_attention_backward = Composition(
     "attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor o, Tensor lse, float scale, bool causal)"
     " -> (Tensor, Tensor, Tensor)",
     _by_kernels,
     _fake,
 )
-differentiate("attention_backward", _no_second)
 
 
 def _gradient(q: Tensor, k: Tensor, v: Tensor, o: Tensor, lse: Tensor, do: Tensor, scale: float, causal: bool) -> Any:
-    return torch.ops.tilewright.attention_backward(do.transpose(1, 2), q, k, v, o.transpose(1, 2), lse, scale, causal)
+    return _attention_backward(do.transpose(1, 2), q, k, v, o.transpose(1, 2), lse, scale, causal)
 
 
 @cache

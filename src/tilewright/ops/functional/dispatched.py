@@ -9,24 +9,54 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tilewright.diag import fail
-from tilewright.ops.pytorch import torch
+from tilewright.ops.pytorch import is_transformed, torch
+from tilewright.ops.transforms import transformable
 
 _library = torch.library.Library("tilewright", "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
+_DEFINED: list[Composition] = []
 
 
-def define(schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
-    """The operator ``tilewright::`` of ``schema``: what it computes, and the empty results of fake tensors."""
+def compositions() -> tuple[Composition, ...]:
+    """All that were made so far."""
+    return tuple(_DEFINED)
+
+
+class Composition:
+    """The operator ``tilewright::`` of ``schema``: what it computes, the empty results of fake tensors, and its
+    gradient (JIT011 without one), for which ``save`` keeps of a call what it needs."""
+
+    def __init__(
+        self,
+        schema: str,
+        compute: Callable[..., Any],
+        fake: Callable[..., Any],
+        gradient: Callable[..., Any] | None = None,
+        save: Callable[..., None] | None = None,
+    ) -> None:
+        self.name, self.compute = schema.partition("(")[0], compute
+        _DEFINED.append(self)
+        _define(schema, compute, fake)
+        self.overload = getattr(torch.ops.tilewright, self.name).default
+        kept, derived = save or _keep_nothing, gradient or self._refuse_gradient
+        torch.library.register_autograd(f"tilewright::{self.name}", derived, setup_context=kept, lib=_library)
+        self._transformed = transformable(self.name, self.overload, kept, derived)
+
+    def __call__(self, *values: Any) -> Any:
+        """The results of a call with all arguments, in order."""
+        return (self._transformed.apply if is_transformed() else self.overload)(*values)
+
+    def _refuse_gradient(self, *_: Any) -> NoReturn:
+        required = "tensors that need no gradient, or what comes before it differentiated once"
+        fail("JIT011", found=f"a gradient of {self.name}", required=required)
+
+
+def _define(schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
     name = schema.partition("(")[0]
     _library.define(schema, tags=_TAGS)
     for key in ("CPU", "CUDA"):
         _library.impl(name, torch.no_grad()(compute), key)
     torch.library.register_fake(f"tilewright::{name}", fake, lib=_library)
-
-
-def differentiate(name: str, gradient: Callable[..., Any], save: Callable[..., None] | None = None) -> None:
-    """The gradient of an operator that is defined; ``save`` keeps of a call what it needs."""
-    torch.library.register_autograd(f"tilewright::{name}", gradient, setup_context=save, lib=_library)
 
 
 class AttentionPair:
@@ -37,9 +67,9 @@ class AttentionPair:
         self, name: str, formals: str, write: Callable[..., None], empty: Callable[..., tuple[Any, Any]], why: str
     ) -> None:
         self._name, self._write, self._empty, self._why = name, write, empty, why
-        define(f"{name}({formals}) -> (Tensor, Tensor)", self.compute, empty)
-        define(f"{name}_out({formals}, Tensor(a!) out, Tensor(b!) lse) -> ()", write, _nothing)
-        differentiate(name, self.refuse_gradient)
+        schema = f"{name}({formals}) -> (Tensor, Tensor)"
+        self.operator = Composition(schema, self.compute, empty, self.refuse_gradient)
+        _define(f"{name}_out({formals}, Tensor(a!) out, Tensor(b!) lse) -> ()", write, _nothing)
 
     def compute(self, *given: Any) -> tuple[Any, Any]:
         """Both results, past the dispatcher."""
@@ -51,6 +81,10 @@ class AttentionPair:
         """JIT011."""
         required = f"tensors that need no gradient, or torch.no_grad(): {self._why}"
         fail("JIT011", found=f"a gradient of {self._name}", required=required)
+
+
+def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    """What a gradient that is refused needs."""
 
 
 def _nothing(*_: Any) -> None:

@@ -11,7 +11,7 @@ from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import rows, to_low_precision
-from tilewright.ops.functional.dispatched import define, differentiate
+from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.gated import swiglu
 from tilewright.ops.functional.linears import linear
 from tilewright.ops.packing.moving import pack, unpack
@@ -46,6 +46,7 @@ def _route_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> N
     x, router, _, ctx.normalise = inputs
     ctx.save_for_backward(x, router, *output)
     ctx.mark_non_differentiable(output[1])
+    ctx.set_materialize_grads(False)
 
 
 def _route_gradient(ctx: Any, dweights: Any, _: Any) -> Any:
@@ -95,10 +96,11 @@ def _experts_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) ->
     _, _, weights, gate_up, down, ctx.capacity, _ = inputs
     ctx.save_for_backward(weights, gate_up, down, *output[1:])
     ctx.mark_non_differentiable(*output[1:])
+    ctx.set_materialize_grads(False)
 
 
 def _experts_gradient(ctx: Any, dy: Any, *_: Any) -> Any:
-    dx, dweights, dgate_up, ddown = torch.ops.tilewright.experts_backward(dy, *ctx.saved_tensors, ctx.capacity)
+    dx, dweights, dgate_up, ddown = _experts_backward(dy, *ctx.saved_tensors, ctx.capacity)
     return dx, None, dweights, dgate_up, ddown, None, None
 
 
@@ -134,15 +136,16 @@ def _in_blocks(x: Any) -> Any:
     return x.view(-1, _TILE_ROWS // 2, x.shape[1])
 
 
-define("route(Tensor x, Tensor router, int k, bool normalise) -> (Tensor, Tensor)", _route, _route_fake)
-differentiate("route", _route_gradient, _route_save)
-define(
+_router = Composition(
+    "route(Tensor x, Tensor router, int k, bool normalise) -> (Tensor, Tensor)",
+    _route, _route_fake, _route_gradient, _route_save,
+)  # fmt: skip
+_packed_experts = Composition(
     "experts(Tensor x, Tensor ids, Tensor weights, Tensor gate_up, Tensor down, int capacity, bool keep) -> ("
     + ", ".join(["Tensor"] * 9) + ")",
-    _experts, _experts_fake,
+    _experts, _experts_fake, _experts_gradient, _experts_save,
 )  # fmt: skip
-differentiate("experts", _experts_gradient, _experts_save)
-define(
+_experts_backward = Composition(
     "experts_backward(Tensor dy, Tensor weights, Tensor gate_up, Tensor down, Tensor slots, Tensor rows, "
     "Tensor pairs, Tensor blocks, Tensor offsets, Tensor kept, Tensor packed, Tensor halves, int capacity)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
@@ -171,7 +174,7 @@ def experts(
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (flat, scaled, gate_up, down))
     limit = _UNLIMITED if capacity is None else capacity
     small = chosen if chosen.dtype in (torch.int32, torch.int64) else chosen.long()
-    return torch.ops.tilewright.experts(flat, small, scaled, gate_up, down, limit, keep)[0].view(x.shape)
+    return _packed_experts(flat, small, scaled, gate_up, down, limit, keep)[0].view(x.shape)
 
 
 def moe(
@@ -200,7 +203,7 @@ def moe(
     flat = rows(x)
     ours = bias is None and scores == "softmax" and router.shape[0] <= _MOST_ROUTED and _is_served(flat, router)
     if ours:
-        weights, ids = torch.ops.tilewright.route(flat, router, k, normalise)
+        weights, ids = _router(flat, router, k, normalise)
     else:
         weights, ids = _routed_by_pytorch(flat, router, k, normalise, scores, bias)
     y = experts(flat, ids, weights, gate_up, down, capacity=capacity)

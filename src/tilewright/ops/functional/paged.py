@@ -285,7 +285,7 @@ def _decoded(
         _decode.refuse_gradient()
     options = (_scale(q, scale), window, split)
     if out is None and not is_plain(given):
-        y, lse = torch.ops.tilewright.paged_decode(*given, *options)
+        y, lse = _decode.operator(*given, *options)
     elif out is None and q.is_cuda and _is_served(given[0], k, options[0]):
         y, lse = _note((*tensors, options[0], layout, window, split), given, window, split)
     elif out is None:

@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.diag import fail
 from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import COMPUTED, rows
-from tilewright.ops.functional.dispatched import define, differentiate
+from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.packing import moving
 from tilewright.ops.packing.plan import PackPlan, build_pack_plan, plan_by_kernels
 from tilewright.ops.packing.policy import KEEP_ALL, MAX_BUCKETS, PackPolicy
@@ -64,7 +64,7 @@ def _pack_save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 
 
 def _pack_gradient(ctx: Any, dy: Any) -> Any:
-    return torch.ops.tilewright.unpack_rows(dy, *ctx.saved_tensors, None), None, None, None
+    return _unpacks(dy, *ctx.saved_tensors, None), None, None, None
 
 
 def _unpack(y: Any, slots: Any, own: Any, pairs: Any, weights: Any) -> Any:
@@ -92,9 +92,9 @@ def _unpack_save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
 def _unpack_gradient(ctx: Any, dout: Any) -> Any:
     """A packed row has the gradient of its token, times its weight; a weight that of both rows' product."""
     if not ctx.weighed:
-        return torch.ops.tilewright.pack_rows(dout, *ctx.saved_tensors), None, None, None, None
+        return _packs(dout, *ctx.saved_tensors), None, None, None, None
     y, slots, own, pairs, weights = ctx.saved_tensors
-    packed = torch.ops.tilewright.pack_rows(dout, slots, own, pairs)
+    packed = _packs(dout, slots, own, pairs)
     dy = dweights = None
     if ctx.needs_input_grad[0]:
         flat = weights.reshape(-1)
@@ -107,17 +107,25 @@ def _unpack_gradient(ctx: Any, dout: Any) -> Any:
     return dy, None, None, None, dweights
 
 
-define(
+_plans = Composition(
     "pack_plan(Tensor ids, int buckets, int align, int capacity) -> (" + ", ".join(["Tensor"] * 6) + ")",
     _plan,
     _plan_fake,
 )
-define("pack_rows(Tensor x, Tensor slots, Tensor rows, Tensor pairs) -> Tensor", _pack, _pack_fake)
-differentiate("pack_rows", _pack_gradient, _pack_save)
-define(
-    "unpack_rows(Tensor y, Tensor slots, Tensor rows, Tensor pairs, Tensor? weights) -> Tensor", _unpack, _unpack_fake
+_packs = Composition(
+    "pack_rows(Tensor x, Tensor slots, Tensor rows, Tensor pairs) -> Tensor",
+    _pack,
+    _pack_fake,
+    _pack_gradient,
+    _pack_save,
 )
-differentiate("unpack_rows", _unpack_gradient, _unpack_save)
+_unpacks = Composition(
+    "unpack_rows(Tensor y, Tensor slots, Tensor rows, Tensor pairs, Tensor? weights) -> Tensor",
+    _unpack,
+    _unpack_fake,
+    _unpack_gradient,
+    _unpack_save,
+)
 
 
 # -- what users call --------------------------------------------------------------------------------------------------
@@ -152,9 +160,9 @@ def permute(
     if expert_map is not None:
         chosen = _mapped(chosen, expert_map)
     limit = _UNLIMITED if capacity is None else capacity
-    arrays = torch.ops.tilewright.pack_plan(chosen, experts, align, limit)
+    arrays = _plans(chosen, experts, align, limit)
     plan = PackPlan(PackPolicy(align, capacity), *arrays)
-    return torch.ops.tilewright.pack_rows(rows(x), plan.slots, plan.rows, plan.pairs), plan
+    return _packs(rows(x), plan.slots, plan.rows, plan.pairs), plan
 
 
 def _mapped(ids: Any, expert_map: Any) -> Any:
@@ -182,4 +190,4 @@ def unpermute(y: Tensor, plan: PackPlan, weights: Tensor | None = None) -> Tenso
         required = f"({plan.capacity}, width) and floats of ({plan.tokens}, {plan.choices}), as the plan has them"
         fail("JIT010", found=f"unpermute: y, weights of {given[0]}, {given[1]}", required=required)
     flat = None if weights is None else weights.reshape(-1, plan.choices)
-    return torch.ops.tilewright.unpack_rows(y, plan.slots, plan.rows, plan.pairs, flat)
+    return _unpacks(y, plan.slots, plan.rows, plan.pairs, flat)

@@ -178,7 +178,7 @@ def _attended(
     options = (factor, bool(causal), window, None if softcap is None else float(softcap), bool(packed))
     if out is None:
         plain = is_plain(tuple(t for t in given if t is not None))
-        run: Any = _attention.compute if plain else torch.ops.tilewright.varlen_attention
+        run: Any = _attention.compute if plain else _attention.operator
         return run(*given, *options)
     if (out.shape, out.dtype, out.device) != (q.shape, q.dtype, q.device) or not out.is_contiguous():
         found = f"out of {tuple(out.shape)}, {out.dtype}, strides {out.stride()}"

@@ -12,7 +12,7 @@ from tilewright.ops.kernels.attention import (
     attention_key_gradients,
     attention_query_gradient,
 )
-from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, swiglu, swiglu_backward
+from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, scaled, swiglu, swiglu_backward
 from tilewright.ops.kernels.experts import (
     down_experts,
     expert_weight_gradient,
@@ -20,7 +20,7 @@ from tilewright.ops.kernels.experts import (
     gated_experts_backward,
     route,
 )
-from tilewright.ops.kernels.losses import cross_entropy, cross_entropy_backward
+from tilewright.ops.kernels.losses import cross_entropy, cross_entropy_backward, cross_entropy_with_gradient
 from tilewright.ops.kernels.norms import (
     add_layer_norm,
     add_rms_norm,
@@ -53,6 +53,7 @@ __all__ = [
     "attention_query_gradient",
     "cross_entropy",
     "cross_entropy_backward",
+    "cross_entropy_with_gradient",
     "down_experts",
     "expert_weight_gradient",
     "gated_experts",
@@ -74,6 +75,7 @@ __all__ = [
     "rms_norm_gradients",
     "rotary",
     "route",
+    "scaled",
     "sequence_places",
     "softmax",
     "softmax_backward",

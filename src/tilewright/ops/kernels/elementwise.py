@@ -16,6 +16,13 @@ def add(x: tw.Tensor["N"], y: tw.Tensor["N"], z: tw.Tensor["N"], *, block=tw.aut
 
 
 @tw.kernel
+def scaled(x: tw.Tensor["N"], factor: tw.Tensor[1], y: tw.Tensor["N"], *, bn=tw.auto):
+    """y = x * factor, a number that the device has."""
+    n = tw.grid(y, bn)
+    y[n] = x[n].to(tw.f32) * factor[0].to(tw.f32)
+
+
+@tw.kernel
 def swiglu(gate: tw.Tensor["M", "N"], up: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
     """y = silu(gate) * up."""
     m, n = tw.grid(y, (bm, bn))
