@@ -214,15 +214,15 @@ class _Classes:
         return None if parts in (None, 1) else Const(parts)
 
     def _rewritten(self, plain: _Choice, variant: ProductVariant) -> Iterator[_Choice]:
-        """A variant whose program is cut into parts or has its operands swapped; no promise is checked before one, and
-        nothing copied unless it is asked for."""
+        """A variant whose program is cut into parts or has its operands swapped; no promise is checked before one that is
+        cut, and nothing copied unless it is asked for."""
         pinned = self._pinned_parts
         if pinned is not None:
             if variant.parts is None and not variant.swapped:
                 yield replace(plain, parts=pinned, many=pinned.value > FEW)
             return
-        kernel = plain.remade(variant.choices[0])
-        if plain.promised is not None or staged_tensors(kernel, self.request.facts):
+        cut = plain.promised is not None and not variant.swapped
+        if cut or staged_tensors(plain.remade(variant.choices[0]), self.request.facts):
             return
         if variant.parts is None or self.request.schedule.split_k is None:
             yield replace(plain, parts=variant.parts, many=variant.many, swapped=variant.swapped)
@@ -332,11 +332,11 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
         return _split(request, choice, choice.parts, name)
     remade, promised = choice.remade, choice.promised
     wholes: dict[tile.Kernel, tile.Kernel] = {}
-    if choice.swapped:
-        remade = _swapped(remade, wholes)
     if promised is not None:
         request = _with_flags(request, promised)
         remade = _gated_roles(remade, len(promised.checks.promises))
+    if choice.swapped:
+        remade = _swapped(remade, wholes)
     own = replace(request, facts=with_staged(request.facts, [c.item for c in choice.copies]))
     search = search_products(own, choice.choices, remade, name, choice.candidates)
 
