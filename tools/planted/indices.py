@@ -221,7 +221,7 @@ INDICES = (
         "copies of what is not there",
         "threads copy rows of an index that leads outside",
         "schedule/hopper/thread_copy_producer.py",
-        ", *loaded_tests(operand.load)])",
+        ", *loaded_tests(load)])",
         "])",
         "experts_by_threads",
         kind=Kind.SCHEDULE,

@@ -192,7 +192,10 @@ class _Classes:
                         predicate, sizes, variant.choices, resized, variant.candidates, promised=self.promised
                     )
                     if variant.parts is not None or variant.swapped or self._pinned_parts is not None:
-                        yield from self._rewritten(plain, variant)
+                        rewritten = list(self._rewritten(plain, variant))
+                        yield from rewritten
+                        if rewritten and variant.predicate == TRUE:
+                            break
                         continue
                     staged = self._staged(plain, resized(variant.choices[0]))
                     yield plain if staged is None else staged
@@ -214,8 +217,8 @@ class _Classes:
         return None if parts in (None, 1) else Const(parts)
 
     def _rewritten(self, plain: _Choice, variant: ProductVariant) -> Iterator[_Choice]:
-        """A variant whose program is cut into parts or has its operands swapped; no promise is checked before one that is
-        cut, and nothing copied unless it is asked for."""
+        """A variant whose program is cut into parts or has its operands swapped; no promise is checked before one that
+        is cut, and nothing copied unless it is asked for."""
         pinned = self._pinned_parts
         if pinned is not None:
             if variant.parts is None and not variant.swapped:

@@ -151,7 +151,7 @@ def product_variants(
     if sized.columns:
         return _by_width(choices, sized, trace, target, facts)
     tall = [*_tall(choices, sized, trace, target), *_awaited(choices, sized, trace, target)] if sized.rows else []
-    variants = (*tall, ProductVariant(TRUE, tuple(choices)))
+    variants = (*tall, *_flat(choices, trace), ProductVariant(TRUE, tuple(choices)))
     return [each for variant in variants for each in (*_whole_first_steps(variant, trace), variant)]
 
 
@@ -248,6 +248,16 @@ def _swapped(
         few = kernel.grid.data[-2].expr <= 1
         way = _Way(_Family(extents, {}), extents, _waves(kernel, (1, 1), target), price)
         yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
+
+
+def _flat(choices: Sequence[dict[str, int]], trace: Callable[[Mapping[str, int]], tile.Kernel]) -> Iterator[ProductVariant]:
+    """Swapped operands, where tiles have fewer rows than an instruction and columns enough."""
+    kernel = trace(choices[0])
+    shapes = [tile.tile_type(dot.result).shape for dot in _dots(kernel)]
+    narrow = all(_bits(element(dot.a)) <= 16 for dot in _dots(kernel))
+    flat = all(rows < ROWS and columns % ROWS == 0 for rows, columns in shapes)
+    if narrow and flat and swapped(kernel) is not None:
+        yield ProductVariant(TRUE, tuple(choices), swapped=True)
 
 
 def _swapped_groups(
