@@ -1,5 +1,5 @@
-"""Products of rows that lie where loaded integers say: copied into the pipeline by the producer's threads, right for every
-integer, proved, and refuted when changed."""
+"""Products of rows that lie where loaded integers say: copied into the pipeline by the producer's threads, right for
+every integer, proved, and refuted when changed."""
 
 # ruff: noqa: F821, UP037 - dimension names are strings
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false

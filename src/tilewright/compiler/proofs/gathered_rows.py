@@ -171,7 +171,7 @@ def _zero_outside(op: a.ThreadCopies, rows: Rows, place: Expr, read: Expr, step:
     known = {t.THREAD: (0, a.WARPGROUP_THREADS - 1), t.REGISTER: (0, op.count.data - 1)}
     row = place.substitute({t.REGISTER: read})
     domain = simplify((rows.span.origin + row < rows.span.stop).substitute(step), known)
-    needed = {domain, _INTEGER >= 0, _INTEGER < dims[rows.dimension]} - {TRUE}
+    needed = {domain, _INTEGER >= 0, dims[rows.dimension] > _INTEGER} - {TRUE}
     others = {
         test.substitute(step)
         for d, (c, dim) in enumerate(zip(rows.coords, dims, strict=True))

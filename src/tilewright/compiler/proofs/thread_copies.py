@@ -46,9 +46,7 @@ def place_copies(
         if named is None:
             return False
         place[source.dimension] = named[made][:, None] + 0 * steps
-    for axis, (coord, own) in enumerate(
-        zip(op.coords, source.coords if gathered else coords_of(source), strict=True)
-    ):
+    for axis, (coord, own) in enumerate(zip(op.coords, source.coords if gathered else coords_of(source), strict=True)):
         if axis in place:
             continue
         begin = (own.origin if isinstance(own, Span) else own).substitute(step)

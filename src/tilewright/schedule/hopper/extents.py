@@ -250,7 +250,9 @@ def _swapped(
         yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
-def _flat(choices: Sequence[dict[str, int]], trace: Callable[[Mapping[str, int]], tile.Kernel]) -> Iterator[ProductVariant]:
+def _flat(
+    choices: Sequence[dict[str, int]], trace: Callable[[Mapping[str, int]], tile.Kernel]
+) -> Iterator[ProductVariant]:
     """Swapped operands, where tiles have fewer rows than an instruction and columns enough."""
     kernel = trace(choices[0])
     shapes = [tile.tile_type(dot.result).shape for dot in _dots(kernel)]
