@@ -7,8 +7,8 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
 
 Timed as ``memory_bound.py`` says. Peers are the same layer around ``torch._grouped_mm``, eager and compiled; logits are
 normal, less s * log(rank of the expert). Sixteen tokens are compared with float64. ``weights_gb_per_s`` is how fast
-both products read the weights of chosen experts. ``the other way`` is the layer with rows packed before the first product
-where ours gathers them in it, and gathered where ours packs. Gradients of the routing are in neither backward.
+both products read the weights of chosen experts. ``the other way`` is the layer with rows packed before the first
+product where ours gathers them in it, and gathered where ours packs. Gradients of the routing are in neither backward.
 """
 
 from __future__ import annotations

@@ -39,8 +39,8 @@ def gated(
     bm=128,
     bn=128,
 ):
-    """h = silu(x gate[e]^T) * (x up[e]^T) of the tokens ``rows``, both products in one kernel; e is the expert of a block
-    of rows. The producer copies each token's row into the pipeline from where it lies."""
+    """h = silu(x gate[e]^T) * (x up[e]^T) of the tokens ``rows``, both products in one kernel; e is the expert of a
+    block of rows. The producer copies each token's row into the pipeline from where it lies."""
     m, n = tw.grid(h, (bm, bn))
     e = blocks[m.start // bm]
     a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)

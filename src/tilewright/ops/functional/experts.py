@@ -24,15 +24,15 @@ _LOW = (torch.bfloat16, torch.float16)
 _TILE_ROWS = 128
 """Rows of a block where experts have many; half of it where they have few."""
 _FEW_ROWS = 16
-"""Rows of a block, tiles of swapped operands, where experts have a quarter of them on average (8 of 128 experts, 2048 x
-768, H200: both products of 64 tokens 173 us, in blocks of 64 rows 185; of 128 tokens 212 and 210; of 512 383 and 298)."""
+"""Rows of a block, tiles of swapped operands, where experts have a quarter of them on average (8 of 128 experts, 2048
+x 768, H200: both products of 64 tokens 173 us, in blocks of 64 rows 185; of 128 tokens 212 and 210, of 512 383, 298)."""
 _MOST_GATHERED = 8192
-"""Inner width up to which the first product gathers its rows instead of reading packed ones. Gathering takes time by its
-operations, packing by its bytes: 19 us against 126 (65,536 rows, 2048 x 768, H200), 79 against 69 (16,384, 4096 x
+"""Inner width up to which the first product gathers its rows instead of reading packed ones. Gathering takes time by
+its operations, packing by its bytes: 19 us against 126 (65,536 rows, 2048 x 768, H200), 79 against 69 (16,384, 4096 x
 14336)."""
 _FEW_TOKENS = 4096
-"""Tokens up to which logits have a kernel of their own (128 experts, width 2048, H200: 13 us instead of 31 for 64 tokens,
-24 and 31 for 4096, 37 and 36 for 8192)."""
+"""Tokens up to which logits have a kernel of their own (128 experts, width 2048, H200: 13 us instead of 31 for 64
+tokens, 24 and 31 for 4096, 37 and 36 for 8192)."""
 _MOST_ROUTED = 256
 """Experts of which one program holds the logits."""
 _UNLIMITED = -1

@@ -2,8 +2,8 @@
 
 TmaOperand            a loaded tile (perhaps transposed) that a legal tensor map delivers in a layout wgmma reads
 PagedOperand          one whose rows lie in pages that a table names: a tensor copy for each page
-ThreadCopiedOperand   a loaded tile that no map delivers, or one of rows where loaded integers say: the producer's threads
-                      copy it into the same layout
+ThreadCopiedOperand   a loaded tile that no map delivers, or one of rows where loaded integers say: the producer's
+                      threads copy it into the same layout
 RegisterOperand       a 16-bit left operand whose registers are those of an accumulator already
 StagedOperand         any other value: written to shared memory in the swizzled layout by the threads that hold it
 WidenedOperand        a value in shared memory in the accumulator's type, for products without wgmma
