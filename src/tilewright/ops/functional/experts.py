@@ -25,7 +25,7 @@ _TILE_ROWS = 128
 """Rows of a block where experts have many; half of it where they have few."""
 _FEW_ROWS = 16
 """Rows of a block, tiles of swapped operands, where experts have a quarter of them on average (8 of 128 experts, 2048
-x 768, H200: both products of 64 tokens 173 us, in blocks of 64 rows 185; of 128 tokens 212 and 210, of 512 383, 298)."""
+x 768, H200: both products of 64 tokens 173 us, in blocks of 64 rows 185; of 128 tokens 212 and 210)."""
 _MOST_GATHERED = 8192
 """Inner width up to which the first product gathers its rows instead of reading packed ones. Gathering takes time by
 its operations, packing by its bytes: 19 us against 126 (65,536 rows, 2048 x 768, H200), 79 against 69 (16,384, 4096 x
