@@ -7,6 +7,7 @@ every integer, proved, and refuted when changed."""
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
@@ -89,6 +90,24 @@ def side_by_side(
         one += tw.dot(rows, w[0, n, k].T)
         other += tw.dot(rows, w[1, n, k].T)
     c[m, n] = one * other
+
+
+@tw.kernel
+def of_groups(
+    offsets: tw.Offsets["G + 1"],
+    idx: tw.Tensor["P"],
+    x: tw.Tensor["T", "K"],
+    w: tw.Tensor["G", "N", "K"],
+    c: tw.Tensor["P", "N"],
+    *,
+    bm=64,
+    bn=64,
+):
+    g, m, n = tw.ragged_grid(offsets, c.shape, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], 64):
+        acc += tw.dot(x[idx[m], k], w[g, n, k].T)
+    c[m, n] = acc
 
 
 INTEGERS = {"idx": "i32"}
@@ -183,6 +202,28 @@ def test_rows_of_heads() -> None:
     simulate.run(found.scheduled.kernel, arrays)
     for h, part in enumerate(parts):
         np.testing.assert_allclose(arrays["c"][h].astype(np.float64), exact({**part, "w": w}), atol=0.2)
+
+
+@pytest.mark.parametrize("rows", [64, 16], ids=("rows", "swapped"))
+def test_rows_of_groups(rows: int) -> None:
+    """Groups of rows whose lengths only the device knows, each with a weight of its own, in the simulator and as PTX."""
+    offsets = [0, 0, 5, 70, 70, 131]
+    dtypes = {"offsets": "i32", "idx": "i32", "x": "bf16", "w": "bf16", "c": "bf16"}
+    artifact = of_groups.compile(dtypes=dtypes, bm=rows)
+    assert any("rows gathered by cp.async: x" in note for note in artifact.plan)
+    drawn_ = drawn(hostile(seed=7))
+    weights = np.random.default_rng(3).normal(size=(5, N, K)).astype(BF16)
+    simulated = {**drawn_, "offsets": np.array(offsets, np.int32), "w": weights}
+    executed = {**simulated, "c": simulated["c"].copy()}
+    expected = np.zeros(simulated["c"].shape)
+    for g, (low, high) in enumerate(pairwise(offsets)):
+        expected[low:high] = exact({"idx": simulated["idx"][low:high], "x": simulated["x"], "w": weights[g]})
+    of_groups(**simulated, bm=rows)
+    tw.check()
+    np.testing.assert_allclose(simulated["c"].astype(np.float64), expected, atol=0.2)
+    driver = run_artifact(artifact, executed)
+    assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
+    np.testing.assert_array_equal(executed["c"].view(np.uint16), simulated["c"].view(np.uint16))
 
 
 @pytest.fixture(scope="module")

@@ -157,7 +157,8 @@ def _sources(kernel: tile.Kernel, program: Sequence[Operation]) -> list[_Source]
     gathers = [op for op in program if isinstance(op, tile.Gather)]
     pages = {op: found for op in gathers if (found := pages_of(op, kernel)) is not None}
     rows = {op: found for op in gathers if (found := rows_of(op)) is not None}
-    dims = {op: found.dims for op, found in (*pages.items(), *rows.items())}
+    dims: dict[tile.Gather, tuple[int, int]] = {op: (p.dims[0], p.dims[1]) for op, p in pages.items()}
+    dims |= {op: found.dims for op, found in rows.items()}
     for dot in program:
         if isinstance(dot, tile.Dot):
             for side, operand, mn, k in (("a", dot.a, 0, 1), ("b", dot.b, 1, 0)):

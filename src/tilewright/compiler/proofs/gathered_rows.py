@@ -174,7 +174,7 @@ def _zero_outside(op: a.ThreadCopies, rows: Rows, place: Expr, read: Expr, step:
     needed = {domain, _INTEGER >= 0, dims[rows.dimension] > _INTEGER} - {TRUE}
     others = {
         test.substitute(step)
-        for d, (c, dim) in enumerate(zip(rows.coords, dims, strict=True))
+        for c, dim in zip(rows.coords, dims, strict=True)
         if not isinstance(c, Span)
         for test in (c >= 0, c < dim)
     }

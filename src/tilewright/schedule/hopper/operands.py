@@ -319,7 +319,9 @@ class Analysis:
         """The operand copied row by row from where loaded integers say, by cp.async, if wgmma reads where it lands."""
         source, perm = source_of(value)
         gather = source.owner
-        rows = gathered_rows(gather) if self.copies and isinstance(gather, tile.Gather) else None
+        if not self.copies or not isinstance(gather, tile.Gather):
+            return None
+        rows = gathered_rows(gather)
         if rows is None or self.facts.of(tensor_name(gather)).unit_axis != rows.columns:
             return None
         if rows.axis == perm[1 if role is OperandRole.A else 0]:
