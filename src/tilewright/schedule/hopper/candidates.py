@@ -286,7 +286,9 @@ def deepest(
                 of = [v for v in vectors if (v.map is not None) == those]
                 notes += (f"in stages of their own, by {way}: {named(of)}",) if of else ()
             copied = [slot.copied for pipeline in pipelines for slot in pipeline.thread_copied]
-            gathered = [tensor_name(x.load) for x in copied if isinstance(x, ThreadCopiedOperand) and x.rows is not None]
+            gathered = [
+                tensor_name(x.load) for x in copied if isinstance(x, ThreadCopiedOperand) and x.rows is not None
+            ]
             notes += (f"rows gathered by cp.async: {', '.join(gathered)}",) if gathered else ()
             return Scheduled(lowered, placement, notes, tuple(dict.fromkeys(lowering.guards)))
         reason = f"{stages} stages take {size} bytes of shared memory"
