@@ -206,7 +206,7 @@ def test_rows_of_heads() -> None:
 
 @pytest.mark.parametrize("rows", [64, 16], ids=("rows", "swapped"))
 def test_rows_of_groups(rows: int) -> None:
-    """Groups of rows whose lengths only the device knows, each with a weight of its own, in the simulator and as PTX."""
+    """Groups whose lengths only the device knows, each with a weight of its own, in the simulator and as PTX."""
     offsets = [0, 0, 5, 70, 70, 131]
     dtypes = {"offsets": "i32", "idx": "i32", "x": "bf16", "w": "bf16", "c": "bf16"}
     artifact = of_groups.compile(dtypes=dtypes, bm=rows)
