@@ -7,7 +7,8 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
 
 Timed as ``memory_bound.py`` says. Peers are the same layer around ``torch._grouped_mm``, eager and compiled; logits are
 normal, less s * log(rank of the expert). Sixteen tokens are compared with float64. ``weights_gb_per_s`` is how fast
-both products read the weights of chosen experts. Gradients of the routing are in neither backward.
+both products read the weights of chosen experts. ``the other way`` is the layer with rows packed before the first
+product where ours gathers them in it, and gathered where ours packs. Gradients of the routing are in neither backward.
 """
 
 from __future__ import annotations
@@ -54,7 +55,7 @@ BACKWARD = (CASES[0], CASES[2], CASES[4])
 # -- artifacts --------------------------------------------------------------------------------------------------------
 def build(only: str) -> None:
     """Compile each kernel for row-major tensors like those of the cases."""
-    from tilewright.ops.kernels import experts
+    from tilewright.ops.kernels import experts, matmul
     from tilewright.ops.packing import kernels
 
     programs: dict[str, tuple[Any, dict[str, Any], dict[str, int]]] = {
@@ -63,28 +64,32 @@ def build(only: str) -> None:
         "pack": (kernels.pack_rows, {}, {}),
         "weights": (experts.expert_weight_gradient, {}, {}),
         "gated_backward": (experts.gated_experts_backward, {}, {}),
+        "score": (matmul, {}, {}),
     }
     for k in (2, 6, 8):
         programs[f"route{k}"] = (experts.route, {"k": k}, {"K": k})
+        programs[f"choose{k}"] = (experts.choose, {"k": k}, {"K": k})
         programs[f"unpack{k}"] = (kernels.unpack_rows, {"choices": k, "added": None}, {"K": k})
         programs[f"add{k}"] = (kernels.unpack_rows, {"choices": k, "added": None, "weights": None}, {"K": k})
-    for bm in (64, 128):
+    for bm in (16, 64, 128):
         programs[f"lay_out{bm}"] = (kernels.lay_out_buckets, {"align": bm}, {})
         programs[f"clear{bm}"] = (kernels.clear_rows, {"align": bm}, {"A": bm})
         programs[f"gated{bm}"] = (experts.gated_experts, {"bm": bm, "halves": None}, {})
+        programs[f"gathered{bm}"] = (experts.gated_tokens, {"bm": bm}, {})
         programs[f"kept{bm}"] = (experts.gated_experts, {"bm": bm}, {})
-        programs[f"down{bm}"] = (experts.down_experts, {"bm": bm}, {})
+        programs[f"down{bm}"] = (experts.down_experts, {"bm": bm, "bn": 256 if bm > 16 else 128}, {})
         programs[f"inputs{bm}"] = (experts.down_experts, {"bm": bm}, {"transposed": 1})
     for name, (kernel, keywords, sizes) in programs.items():
         if only in name:
-            dtypes = {t.name: _dtype(t.name) for t in kernel.tensors if keywords.get(t.name, "") is not None}
+            given = (t.name for t in kernel.tensors if keywords.get(t.name, "") is not None)
+            dtypes = {x: "f32" if (name, x) == ("score", "c") else _dtype(x) for x in given}
             facts = _facts(kernel, dtypes, sizes)
             artifact, seconds = store(f"moe_{name}", kernel.compile, dtypes=dtypes, facts=facts, **keywords)
             print(f"{name}: {seconds:.1f} s, {len(artifact.kernels)} kernels", flush=True)
 
 
-_F32 = ("weights", "dweights")
-_BF16 = ("x", "y", "h", "dh", "dw", "out", "down", "gate_up", "halves", "dhalves", "router")
+_F32 = ("weights", "dweights", "logits")
+_BF16 = ("x", "y", "h", "dh", "dw", "out", "down", "gate_up", "halves", "dhalves", "router", "a", "b")
 
 
 def _dtype(name: str) -> str:
@@ -122,7 +127,8 @@ class Layer:
         self.x[:, :e] = torch.randn(t, e, device="cuda") - case.skew * torch.arange(1, e + 1, device="cuda").log()
         self.gate_up = torch.randn(e, 2 * i, d, device="cuda", dtype=torch.bfloat16) * d**-0.5
         self.down = torch.randn(e, d, i, device="cuda", dtype=torch.bfloat16) * i**-0.5
-        self.align = 128 if t * k >= 96 * e else 64  # as tilewright.ops.experts
+        self.align = 128 if t * k >= 96 * e else 64 if t * k > 4 * e else 16  # as tilewright.ops.experts
+        self.gathers, self.apart = i <= 8192, t <= 4096  # likewise
         self.pairs = t * k
         filled = min(e, self.pairs)
         self.blocks = filled + (self.pairs - filled) // self.align
@@ -135,6 +141,7 @@ class Layer:
         return lambda: self._program(name).launch(values)
 
     def _forward(self) -> Steps:
+        """Every step, of which a forward takes some (``steps_of``)."""
         case, empty, at = self.case, self._empty, self._launch
         t, e, k, d, i = case.tokens, case.experts, case.choices, case.width, case.inner
         packed = self.blocks * self.align
@@ -145,20 +152,29 @@ class Layer:
         self.block, self.slots = empty(self.blocks, dtype="int32"), empty(t, k, dtype="int32")
         self.packed, self.h, self.out = empty(packed, d), empty(packed, i), empty(packed, d)
         self.y, align = empty(t, d), self.align
-        self.halves = self.gate_up.view(e, 2, i, d)
+        self.halves, self.logits = self.gate_up.view(e, 2, i, d), empty(t, e, dtype="float32")
         flat = self.ids.view(-1)
         place = (flat, before, self.offsets, self.slots.view(-1), self.rows.view(-1), self.pair.view(-1), UNLIMITED, k)
         return {
             "route": at(f"route{k}", self.x, self.router, self.weights, self.ids),
+            "score": at("score", self.x, self.router, self.logits),
+            "choose": at(f"choose{k}", self.logits, self.weights, self.ids),
             "count": at("count", flat, counts),
             "lay_out": at(f"lay_out{align}", counts, before, self.kept, self.offsets, UNLIMITED),
             "clear": at(f"clear{align}", self.offsets, self.rows, self.pair, self.block),
             "place": at("place", *place),
             "pack": at("pack", self.rows.view(-1), self.x, self.packed),
             "gated": at(f"gated{align}", self.block, self.packed, self.halves, self.h),
+            "gathered": at(f"gathered{align}", self.block, self.rows.view(-1), self.x, self.halves, self.h),
             "down": at(f"down{align}", self.block, self.h, self.down, self.out),
             "unpack": at(f"unpack{k}", self.slots, self.out, self.weights, self.y),
         }
+
+    def steps_of(self, *, gathers: bool) -> list[Callable[[], object]]:
+        """A forward, by its way to the first product's rows."""
+        left_out = {"route"} if self.apart else {"score", "choose"}
+        left_out |= {"pack", "gated"} if gathers else {"gathered"}
+        return [step for name, step in self.forward.items() if name not in left_out]
 
     def backward(self) -> Steps:
         """Gradients of x, gate_up, down and the weights by row, behind a forward that kept both halves."""
@@ -233,13 +249,16 @@ def run(args: argparse.Namespace, torch: Any) -> None:
 
 def _measured(torch: Any, timer: Timer, layer: Layer, compiled: bool) -> dict[str, Any]:
     case, steps = layer.case, layer.forward
-    forward = lambda: [step() for step in steps.values()]  # noqa: E731
+    ways = [layer.steps_of(gathers=gathers) for gathers in (layer.gathers, not layer.gathers)]
+    forward, other = (lambda: [step() for step in ways[0]]), (lambda: [step() for step in ways[1]])
     plan = lambda: [steps[name]() for name in ("count", "lay_out", "clear", "place")]  # noqa: E731
+    layer.y.fill_(float("nan"))
     forward()
     tokens = torch.randperm(case.tokens, device="cuda")[:16]
     exact, given = layer.exact(tokens), (layer.x, layer.gate_up, layer.down)
     error, theirs = (relative_error(y[tokens], exact) for y in (layer.y, layer.by_pytorch(*given)))
-    variants: Steps = {"ours": forward, "plan": plan, "eager": lambda: layer.by_pytorch(*given), **steps}
+    variants: Steps = {"ours": forward, "the other way": other, "plan": plan, **steps}
+    variants["eager"] = lambda: layer.by_pytorch(*given)
     if compiled:
         torch._dynamo.reset()
         quick = torch.compile(layer.by_pytorch)
@@ -247,7 +266,8 @@ def _measured(torch: Any, timer: Timer, layer: Layer, compiled: bool) -> dict[st
     times = timer.medians(variants)
     peer = min(times[name] for name in ("eager", "compiled") if name in times)
     active = int((layer.kept > 0).sum())
-    read = active * 3 * case.width * case.inner * 2 / (times["gated"] + times["down"])
+    first = times["gathered" if layer.gathers else "gated"]
+    read = active * 3 * case.width * case.inner * 2 / (first + times["down"])
     row: dict[str, Any] = {
         "case": str(case),
         "microseconds": _micro(times),
@@ -264,6 +284,7 @@ def _measured(torch: Any, timer: Timer, layer: Layer, compiled: bool) -> dict[st
 
 def _backward(torch: Any, timer: Timer, layer: Layer) -> dict[str, Any]:
     steps = layer.backward()
+    layer.forward["pack"]()
     layer.keep()
     ours = lambda: [step() for step in steps.values()]  # noqa: E731
     ours()

@@ -1,4 +1,5 @@
-"""A mixture of experts: route, plan, pack, two products over packed rows, and a weighted sum by token.
+"""A mixture of experts: route, plan, two products over packed rows, of which the first gathers them, and a weighted sum
+by token.
 
 Buckets begin at multiples of a tile's rows, so that a tile has one expert and the products are dense ones whose weight
 is chosen by a loaded integer. Nothing waits for the host, and the same ids give the same bits."""
@@ -29,7 +30,8 @@ def route(
 @tw.kernel
 def gated(
     blocks: tw.Tensor["Q"],
-    x: tw.Tensor["P", "D"],
+    rows: tw.Tensor["P"],
+    x: tw.Tensor["T", "D"],
     gate: tw.Tensor["E", "I", "D"],
     up: tw.Tensor["E", "I", "D"],
     h: tw.Tensor["P", "I"],
@@ -37,15 +39,16 @@ def gated(
     bm=128,
     bn=128,
 ):
-    """h = silu(x gate[e]^T) * (x up[e]^T), both products in one kernel; e is the expert of a block of rows."""
+    """h = silu(x gate[e]^T) * (x up[e]^T) of the tokens ``rows``, both products in one kernel; e is the expert of a
+    block of rows. The producer copies each token's row into the pipeline from where it lies."""
     m, n = tw.grid(h, (bm, bn))
     e = blocks[m.start // bm]
     a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
     for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):  # blocks behind the last row are left out
         for k in tw.stream(x.shape[1], 64):
-            rows = x[m, k]
-            a += tw.dot(rows, gate[e, n, k].T)
-            b += tw.dot(rows, up[e, n, k].T)
+            tokens = x[rows[m], k]
+            a += tw.dot(tokens, gate[e, n, k].T)
+            b += tw.dot(tokens, up[e, n, k].T)
     h[m, n] = a * tw.sigmoid(a) * b
 
 
@@ -73,5 +76,5 @@ def mixture(x, router, gate_weights, up_weights, down_weights, weight, expert, *
     """The layer on arrays or tensors; ``weight`` of f32 and ``expert`` of i32, (tokens, 2), receive the routing."""
     route(x, router, weight, expert)
     plan = tw.build_pack_plan(expert, router.shape[0], tw.PackPolicy(align=bm))
-    h = gated(plan.blocks, tw.pack(plan, x), gate_weights, up_weights, bm=bm)
+    h = gated(plan.blocks, plan.rows, x, gate_weights, up_weights, bm=bm)
     return tw.unpack(plan, down(plan.blocks, h, down_weights, bm=bm), weight)

@@ -192,6 +192,56 @@ def test_offsets_of_64_bits() -> None:
     assert (arrays["c"][:200].astype(np.float64) == before[:200]).all()
 
 
+# -- few rows a group --------------------------------------------------------------------------------------------------
+@tw.kernel
+def sized(
+    offsets: tw.Offsets["G + 1"],
+    a: tw.Tensor["T", "K"],
+    b: tw.Tensor["G", "N", "K"],
+    c: tw.Tensor["T", "N"],
+    *,
+    bm=tw.auto,
+    bn=tw.auto,
+):
+    g, m, n = tw.ragged_grid(offsets, c.shape, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[g, n, k].T)
+    c[m, n] = acc
+
+
+@pytest.fixture(scope="module")
+def sized_artifact() -> Artifact:
+    return sized.compile(dtypes=DTYPES)
+
+
+@pytest.mark.parametrize(("rows", "swapped"), [(32 * 7, True), (32 * 7 + 1, False)])
+def test_few_rows_a_group_swap_operands(rows: int, swapped: bool, sized_artifact: Artifact) -> None:
+    few, *others = sized_artifact.variants
+    assert bool(few.predicate.evaluate({"T": rows, "G": 7, "N": 256, "K": 64})) is swapped
+    assert "swapped" in {o.name for o in few.certificate}
+    assert all("swapped" not in {o.name for o in other.certificate} for other in others)
+
+
+@pytest.mark.parametrize("offsets", [[0, 0, 5, 40, 40, 75, 80, 113, 205], [0, *[210] * 9]], ids=("several", "one"))
+def test_groups_of_few_rows(offsets: list[int], sized_artifact: Artifact) -> None:
+    simulated, executed = drawn(offsets), drawn(offsets)
+    sized(**simulated)
+    tw.check()
+    np.testing.assert_allclose(simulated["c"].astype(np.float64), exact(simulated), atol=0.15)
+    driver = run_artifact(sized_artifact, executed)
+    assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
+    np.testing.assert_array_equal(executed["c"].view(np.uint16), simulated["c"].view(np.uint16))
+
+
+def test_broken_offsets_of_few_rows_store_nothing(sized_artifact: Artifact) -> None:
+    arrays = drawn([0, 5, 4, 40, 40, 75, 80, 113, 205])
+    run_artifact(sized_artifact, arrays)
+    with pytest.raises(tw.TilewrightError, match="RUN023"):
+        tw.check()
+    assert np.isnan(arrays["c"].astype(np.float32)).all()
+
+
 # -- what the proofs of the gate rest on -------------------------------------------------------------------------------
 def refused(kernel: tile.Kernel, text: t.Kernel) -> str:
     with pytest.raises(tw.TilewrightError) as caught:

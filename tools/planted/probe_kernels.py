@@ -405,6 +405,23 @@ def experts(
 
 
 @tw.kernel
+def gathered_product(
+    rows: tw.Tensor["P"],
+    x: tw.Tensor["T", "K"],
+    w: tw.Tensor["N", "K"],
+    y: tw.Tensor["P", "N"],
+    *,
+    bm=64,
+    bn=64,
+):
+    m, n = tw.grid(y, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], 64):
+        acc += tw.dot(x[rows[m], k], w[n, k].T)
+    y[m, n] = acc
+
+
+@tw.kernel
 def unsigned(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
     m = tw.grid(x, bm)
     a, b = x[m], y[m]

@@ -18,6 +18,11 @@ def experts(expert: np.ndarray, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     return x @ w[np.where(inside, expert, 0)].transpose(0, 2, 1) * inside[:, None, None]
 
 
+def gathered_product(rows: np.ndarray, x: np.ndarray, w: np.ndarray) -> np.ndarray:
+    inside = (rows >= 0) & (rows < len(x))
+    return x[np.where(inside, rows, 0)] @ w.T * inside[:, None]
+
+
 def over_lengths(lengths: np.ndarray, q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
     p = np.exp(q @ k.transpose(0, 2, 1) * 0.01) * (np.arange(k.shape[1]) < lengths[:, None])[:, None]
     return p @ v / np.maximum(p.sum(2), 1)[:, :, None]

@@ -198,6 +198,14 @@ PROBES: dict[str, Probe] = {
         unlowered=True,
         undecidable=True,
     ),
+    "gathered_product": Probe(
+        kernels.gathered_product,
+        references.gathered_product,
+        ({"P": 150, "T": 9, "N": 72, "K": 136},),
+        dtypes={"rows": "i32"},
+        given={"rows": (2, -1, 8, 9, 0, 2**31 - 1, 5)},
+        undecidable=True,
+    ),
     "experts_by_threads": Probe(
         kernels.experts,
         references.experts,

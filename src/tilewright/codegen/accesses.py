@@ -12,6 +12,7 @@ from tilewright.codegen.writer import Writer
 from tilewright.lang.fns import AtomicFn
 from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import tensor_type
+from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.base import registers_of
 
@@ -86,7 +87,7 @@ class AccessWriter(Writer):
             return
         with self.unrolled("v", count // width) as step:
             register = first + step * width
-            self._indices(op, register)
+            self.index_elements(op, register)
             here = TRUE if free else self.simplified(whole.substitute({t.REGISTER: register}))
             self._place(op, register, inside=here == TRUE)
             with self.braces("" if here == TRUE else f"if ({self.text(here)})"):
@@ -95,7 +96,7 @@ class AccessWriter(Writer):
                 with self.braces(f"else if ({self._touched(op.guard.expr, register, width)})"):
                     self._elements(op, register)
 
-    def _indices(self, op: t.Load | t.Store | t.AtomicReduce, register: Expr) -> None:
+    def index_elements(self, op: t.Load | t.Store | t.AtomicReduce | a.ThreadCopies, register: Expr) -> None:
         """Declares the elements of the index buffers that belong to one vector."""
         for k, (index, read) in enumerate(zip(op.indices, op.reads, strict=True)):
             storage = self.storages[index]
@@ -133,7 +134,7 @@ class AccessWriter(Writer):
         def load(base: Expr, part: int) -> None:
             here = TRUE if guard in self.assumed else whole
             with self.unrolled("v", part // width) as step:
-                self._indices(op, base + step * width)
+                self.index_elements(op, base + step * width)
                 self._load_vector(op, base + step * width, here)
                 if not together and here != TRUE and not (op.indices and self._alike(guard, width)):
                     self._mend(op, base + step * width, here)
@@ -141,7 +142,7 @@ class AccessWriter(Writer):
         def mend(base: Expr, part: int) -> None:
             if guard not in self.assumed:
                 with self.unrolled("v", part // width) as step:
-                    self._indices(op, base + step * width)
+                    self.index_elements(op, base + step * width)
                     self._mend(op, base + step * width, whole)
 
         self.parts(live, uniform, first, count, load, width)
@@ -182,7 +183,7 @@ class AccessWriter(Writer):
 
             def emit(base: Expr, part: int) -> None:
                 with self.unrolled("v", part) as step:
-                    self._indices(op, base + step)
+                    self.index_elements(op, base + step)
                     here = guard.substitute({t.REGISTER: base + step})
                     place = f"raw[{self.c(base + step - start)}]"
                     if free or guard in self.assumed or self.holds(here):

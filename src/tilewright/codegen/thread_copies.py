@@ -15,6 +15,7 @@ from tilewright.base.expr import Compare, Const, Expr, Interval, Sym, maximum, m
 from tilewright.codegen.elements import ElementWriter
 from tilewright.codegen.shared_addresses import SharedAddresses
 from tilewright.codegen.storage import Storage
+from tilewright.tile.indirect import index_symbol
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -39,7 +40,7 @@ class CopyWriter:
         self.memory = Storage(t.shared_of(op.shared).dtype.dtype, 1).memory
         steps = [_step(c) for c in self.coords]
         self.steps = [s for s in steps if s is not None]
-        self.walks = op.count.data > 1 and len(self.steps) == len(steps)
+        self.walks = op.count.data > 1 and len(self.steps) == len(steps) and not op.indices
         """Coordinates advance by constants from copy to copy."""
 
     def begin(self) -> None:
@@ -106,11 +107,15 @@ class ThreadCopyWriter(CopyWriter):
     def write(self) -> None:
         e, count = self.emitter, self.op.count.data
         e.comment(self.op)
-        with e.braces(""), e.binding({t.REGISTER: (0, count - 1)}):
+        indices: dict[str, Interval] = {
+            index_symbol(k): t.registers_of(index).dtype.dtype.integers for k, index in enumerate(self.op.indices)
+        }
+        with e.braces(""), e.binding({t.REGISTER: (0, count - 1), **indices}):
             self.begin()
             read = self.read()
             if isinstance(self.op, a.CpAsync):
                 with e.registers(count):
+                    e.index_elements(self.op, _COPY)
                     self.copy(read)
                     self.advance()
             else:

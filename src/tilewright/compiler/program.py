@@ -196,7 +196,10 @@ class _Classes:
                         predicate, sizes, variant.choices, resized, variant.candidates, promised=self.promised
                     )
                     if variant.rewritten or self._pinned_parts is not None:
-                        yield from self._rewritten(plain, variant)
+                        rewritten = list(self._rewritten(plain, variant))
+                        yield from rewritten
+                        if rewritten and variant.predicate == TRUE:
+                            break
                         continue
                     staged = self._staged(plain, resized(variant.choices[0]))
                     yield plain if staged is None else staged
@@ -218,15 +221,15 @@ class _Classes:
         return None if parts in (None, 1) else Const(parts)
 
     def _rewritten(self, plain: _Choice, variant: ProductVariant) -> Iterator[_Choice]:
-        """A variant whose program is cut into parts or has its operands swapped; no promise is checked before one, and
-        nothing copied unless it is asked for."""
+        """A variant whose program is cut into parts or has its operands swapped; no promise is checked before one that
+        is cut, and nothing copied unless it is asked for."""
         pinned = self._pinned_parts
         if pinned is not None:
             if not variant.rewritten:
                 yield replace(plain, parts=pinned, many=pinned.value > FEW)
             return
-        kernel = plain.remade(variant.choices[0])
-        if plain.promised is not None or staged_tensors(kernel, self.request.facts):
+        cut = plain.promised is not None and not variant.swapped
+        if cut or staged_tensors(plain.remade(variant.choices[0]), self.request.facts):
             return
         if variant.swapped or self.request.schedule.split_k is None:
             yield replace(plain, parts=variant.parts, many=variant.many, narrow=variant.narrow, swapped=variant.swapped)
@@ -338,13 +341,13 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
         return _split(request, choice, choice.parts, name)
     remade, promised = choice.remade, choice.promised
     wholes: Wholes = {}
+    if promised is not None:
+        request = _with_flags(request, promised)
+        remade = _gated_roles(remade, len(promised.checks.promises))
     if choice.swapped:
         remade = _swapped(remade, wholes)
     if choice.narrow is not None:
         remade = added_in_cluster(remade, choice.narrow, choice.candidates[0].cluster[1], wholes)
-    if promised is not None:
-        request = _with_flags(request, promised)
-        remade = _gated_roles(remade, len(promised.checks.promises))
     own = replace(request, facts=with_staged(request.facts, [c.item for c in choice.copies]))
     search = search_products(own, choice.choices, remade, name, choice.candidates)
 

@@ -20,11 +20,12 @@ from tilewright.simulate.barriers import SimulatedMbarrier
 from tilewright.simulate.clocks import Clock
 from tilewright.simulate.cta import WarpCopies
 from tilewright.simulate.memory import SharedBuffer
-from tilewright.simulate.registers import masked
+from tilewright.simulate.registers import RegisterBuffer, masked
 from tilewright.simulate.report import refuse
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.tensor_copy import address_of
 from tilewright.tile.attributes import ExprAttr
+from tilewright.tile.indirect import index_symbol
 from tilewright.transport import asynchronous as a
 
 _SIZES = (4, 8, 16)  # PTX ISA, cp.async: cp-size
@@ -46,6 +47,7 @@ class _ThreadCopies:
     def of(op: a.ThreadCopies | a.CopyOut, agent: Agent, tensor: BoundTensor) -> _ThreadCopies:
         count, symbols = op.count.data, agent.symbols
         shape = (len(agent.rows), count)
+        held = _indices(op, agent)
 
         def values(node: ExprAttr) -> Array:
             return np.broadcast_to(np.asarray(symbols.of(node.expr, count)), shape)
@@ -58,13 +60,27 @@ class _ThreadCopies:
         made, axis = holds(op.active), op.axis.data
         coords = [np.repeat(values(c)[:, :, None], len(steps), axis=2) for c in op.coords]
         coords[axis] = coords[axis] + steps
-        read = (made & holds(op.guard))[:, :, None] & (coords[axis] < values(op.stop)[:, :, None])
+        asked = made & holds(op.guard)
+        for index, registers in held:
+            index.require(op, asked, registers)
+        read = asked[:, :, None] & (coords[axis] < values(op.stop)[:, :, None])
         return _ThreadCopies(made, tuple(coords), read, values(op.offset)[:, :, None] + steps * size, size)
 
     def of_rows(self, rows: Array) -> _ThreadCopies:
         """Those of some of the threads."""
         coords = tuple(c[rows] for c in self.coords)
         return _ThreadCopies(self.made[rows], coords, self.read[rows], self.places[rows], self.element_bytes)
+
+
+def _indices(op: a.ThreadCopies | a.CopyOut, agent: Agent) -> list[tuple[RegisterBuffer, Array]]:
+    """The index buffers with the registers that copies name, whose integers take their place in coordinates."""
+    found: list[tuple[RegisterBuffer, Array]] = []
+    for k, (buffer, read) in enumerate(zip(op.indices, op.reads, strict=True)):
+        index, registers = agent.buffers[buffer], agent.symbols.index(read, op.count.data).registers
+        index.touch(op)
+        agent.symbols.bind_elements(index_symbol(k), index.data[:, registers].astype(np.int64))
+        found.append((index, registers))
+    return found
 
 
 def start_copies(op: a.CpAsync, agent: Agent) -> None:

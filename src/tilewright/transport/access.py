@@ -102,7 +102,7 @@ def scatter_name(tensor: str, number: int) -> str:
     return f"{tensor}, scatter {number}"
 
 
-def _loaded(op: Load | Store | AtomicReduce) -> tuple[Loaded, ...]:
+def _loaded(op: Load | Store | AtomicReduce | ThreadCopies) -> tuple[Loaded, ...]:
     """The elements of index buffers that stand in an access's coordinates."""
     dtypes = (registers_of(index).dtype.dtype for index in op.indices)
     return tuple(Loaded(index_symbol(k), *dtype.integers) for k, dtype in enumerate(dtypes))
@@ -279,7 +279,8 @@ class _Collector:
         """Threads read what they copy."""
         self._settle()
         coords, read = _elements(op, [c.expr for c in op.coords], _made(op))
-        self._found(op, op.tensor, AccessKind.READ, self.around, op.count.data * op.vector.data, coords, read)
+        count = op.count.data * op.vector.data
+        self._found(op, op.tensor, AccessKind.READ, self.around, count, coords, read, _loaded(op))
 
     def copy_out(self, op: CopyOut) -> None:
         """Threads write what they copy."""

@@ -11,14 +11,14 @@ from collections.abc import Sequence
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr
 from xdsl.ir import SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import TRUE, Expr
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.tile.dialect import ExprAttr, TensorType
 from tilewright.tile.ops import integer
-from tilewright.transport.base import SharedType, TransportOp, exprs, shared_of
+from tilewright.transport.base import RegistersType, SharedType, TransportOp, exprs, shared_of
 from tilewright.transport.mbarriers import MbarriersType
 
 COPY_BYTES = (4, 8, 16)
@@ -32,10 +32,17 @@ class _Copies(TransportOp):
     ``offset`` of the shared buffer. Where ``guard`` is false, and from coordinate ``stop`` along ``axis`` on, the
     tensor is not touched. All bytes of the buffer lie in ``bytes`` bytes from ``base`` on. Copies for which ``active``
     is false are not made.
+
+    In coordinates and guard ``index_symbol(k)`` is the integer that index buffer k holds in register ``reads[k]``, an
+    expression of the copy. With index buffers the elements are those ``within`` the tile's domain; the guard has
+    besides only tests that the coordinates lie in the tensor.
     """
 
     tensor = operand_def(TensorType)
     shared = operand_def(SharedType)
+    indices = var_operand_def(RegistersType)
+    index_registers = opt_attr_def(ArrayAttr[ExprAttr])
+    within = opt_attr_def(ExprAttr)
     coords = attr_def(ArrayAttr[ExprAttr])
     axis = attr_def(IntAttr)
     stop = attr_def(ExprAttr)
@@ -62,9 +69,12 @@ class _Copies(TransportOp):
         base: Expr,
         bytes: int,
         active: Expr = TRUE,
+        indices: Sequence[SSAValue] = (),
+        reads: Sequence[Expr] = (),
+        within: Expr | None = None,
     ):
         super().__init__(
-            operands=[tensor, shared],
+            operands=[tensor, shared, list(indices)],
             attributes={
                 "coords": exprs(coords),
                 "axis": integer(axis),
@@ -76,8 +86,15 @@ class _Copies(TransportOp):
                 "count": integer(count),
                 "base": ExprAttr.of(base),
                 "bytes": integer(bytes),
+                "index_registers": exprs(reads) if indices else None,
+                "within": None if within is None else ExprAttr.of(within),
             },
         )
+
+    @property
+    def reads(self) -> tuple[Expr, ...]:
+        """The register of each index buffer."""
+        return () if self.index_registers is None else tuple(r.expr for r in self.index_registers)
 
     @property
     def copy_bytes(self) -> int:
@@ -95,6 +112,8 @@ class _Copies(TransportOp):
             raise VerifyException(f"elements of {tensor.element} copied to {shared_of(self.shared).dtype.dtype}")
         if self.count.data < 1:
             raise VerifyException(f"{self.count.data} copies")
+        if len(self.indices) != len(self.reads) or bool(self.indices) != (self.within is not None):
+            raise VerifyException(f"{len(self.reads)} registers of {len(self.indices)} index buffers, or no domain")
 
 
 class ThreadCopies(_Copies):

@@ -40,6 +40,7 @@ from tilewright.compiler.proofs.epilogue_copies import (
     swizzled,
     tensor_of,
 )
+from tilewright.compiler.proofs.gathered_rows import Rows, rows_of
 from tilewright.compiler.proofs.operand_domains import Ragged, ends_with_tensor, excluded
 from tilewright.compiler.proofs.page_tables import Pages, pages_of, row_of
 from tilewright.compiler.proofs.program import added_in_place, loaded_operand
@@ -139,19 +140,25 @@ _Reader: TypeAlias = tuple[str, str]
 
 @dataclass(frozen=True, eq=False)
 class _Source:
-    """A load of the tile program, or a gather from pages, and the tensor axes that are mn and k for those who read it.
-    Of a gather the range along its pages stands in place of the coordinate in a page."""
+    """A load of the tile program, or a gather from pages or of rows, and the tensor axes that are mn and k for those
+    who read it. Of a gather the range along its pages stands in place of the coordinate in a page, that of its rows in
+    place of the integer."""
 
     load: tile.Load | tile.Gather
     where: tuple[str, str]
     coords: tuple[Coord, ...]
     axes: Mapping[_Reader, Sequence[tuple[int, int]]]
     pages: Pages | None = None
+    rows: Rows | None = None
 
 
 def _sources(kernel: tile.Kernel, program: Sequence[Operation]) -> list[_Source]:
     axes: dict[Operation, dict[_Reader, list[tuple[int, int]]]] = {}
-    pages = {op: found for op in program if isinstance(op, tile.Gather) and (found := pages_of(op, kernel)) is not None}
+    gathers = [op for op in program if isinstance(op, tile.Gather)]
+    pages = {op: found for op in gathers if (found := pages_of(op, kernel)) is not None}
+    rows = {op: found for op in gathers if (found := rows_of(op)) is not None}
+    dims: dict[tile.Gather, tuple[int, int]] = {op: (p.dims[0], p.dims[1]) for op, p in pages.items()}
+    dims |= {op: found.dims for op, found in rows.items()}
     for dot in program:
         if isinstance(dot, tile.Dot):
             for side, operand, mn, k in (("a", dot.a, 0, 1), ("b", dot.b, 1, 0)):
@@ -159,25 +166,32 @@ def _sources(kernel: tile.Kernel, program: Sequence[Operation]) -> list[_Source]
                 if found is not None:
                     load, of = found
                     axes.setdefault(load, {}).setdefault((side, line_of(dot)), []).append((of[mn], of[k]))
-                elif (gather := _gathered(operand, pages)) is not None:
+                elif (gather := _gathered(operand, dims)) is not None:
                     op, of = gather
                     axes.setdefault(op, {}).setdefault((side, line_of(dot)), []).append((of[mn], of[k]))
     loads = (op for op in program if isinstance(op, tile.Load))
     return [
         *(_Source(x, (tensor_name(x), line_of(x)), coords_of(x), axes.get(x, {})) for x in loads),
         *(_Source(x, (tensor_name(x), line_of(x)), found.coords, axes.get(x, {}), found) for x, found in pages.items()),
+        *(
+            _Source(x, (tensor_name(x), line_of(x)), found.coords, axes.get(x, {}), rows=found)
+            for x, found in rows.items()
+        ),
     ]
 
 
-def _gathered(operand: SSAValue, pages: Mapping[tile.Gather, Pages]) -> tuple[tile.Gather, tuple[int, int]] | None:
-    """The gather from pages that an operand is, with the tensor axes that are the operand's axes 0 and 1."""
+def _gathered(
+    operand: SSAValue, dims: Mapping[tile.Gather, tuple[int, int]]
+) -> tuple[tile.Gather, tuple[int, int]] | None:
+    """The gather from pages or of rows that an operand is, with the tensor axes that are the operand's axes 0 and 1;
+    ``dims`` are those of each gather's axes."""
     flips, op = 0, operand.owner
     while isinstance(op, tile.Transpose):
         flips += [p.data for p in op.perm] == [1, 0]
         op = op.x.owner
-    if not isinstance(op, tile.Gather) or op not in pages:
+    if not isinstance(op, tile.Gather) or op not in dims:
         return None
-    first, second = pages[op].dims
+    first, second = dims[op]
     return op, (second, first) if flips % 2 else (first, second)
 
 
@@ -469,11 +483,12 @@ def _place(
 ) -> bool:
     """Writes the bytes of one copy's elements; False where its coordinates are not the load's."""
     if isinstance(copy.op, a.ThreadCopies):
-        return isinstance(source.load, tile.Load) and place_copies(landed, at, copy.op, source.load, step, axes)
+        load = source.rows or source.load
+        return not isinstance(load, tile.Gather) and place_copies(landed, at, copy.op, load, step, axes)
     declared = copy.op.map.owner
     assert isinstance(declared, a.TensorMap)
     numbers, (mn_axis, k_axis) = declared.numbers, axes
-    if numbers.swizzle is not reading.numbers.swizzle:
+    if numbers.swizzle is not reading.numbers.swizzle or source.rows is not None:
         return False
     first: dict[int, int] = {}
     if source.pages is not None:

@@ -11,6 +11,7 @@ from collections.abc import Mapping
 import numpy as np
 
 from tilewright.base.expr import TRUE, Expr, conjuncts, simplify
+from tilewright.compiler.proofs.gathered_rows import Rows, row_places
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of
@@ -23,22 +24,31 @@ def place_copies(
     landed: Ints,
     first_byte: int,
     op: a.ThreadCopies,
-    source: tile.Load,
+    source: tile.Load | Rows,
     step: Mapping[str, Expr],
     axes: tuple[int, int],
 ) -> bool:
     """Writes the byte of every element (of axes mn and k), from the tile's begin, of a part that begins at
-    ``first_byte``; False where coordinates or zeros are not the load's, or bytes are none of those that the op names.
+    ``first_byte``; False where coordinates or zeros are not those of the load, or of the gather whose rows are named,
+    or bytes are none of those that the op names.
     """
     mn_axis, k_axis = axes
-    if not zeros_outside(op, source, step):
+    gathered = isinstance(source, Rows)
+    if bool(op.indices) is not gathered or (not gathered and not zeros_outside(op, source, step)):
         return False
     thread, copy = np.meshgrid(np.arange(a.WARPGROUP_THREADS), np.arange(op.count.data), indexing="ij")
     at = {t.THREAD: thread.ravel(), t.REGISTER: copy.ravel()}
     made = values_at(op.active.expr, at).astype(np.bool_)
     steps = np.arange(op.vector.data)
     place: dict[int, Ints] = {}
-    for axis, (coord, own) in enumerate(zip(op.coords, coords_of(source), strict=True)):
+    if gathered:
+        named = row_places(op, source, step, at)
+        if named is None:
+            return False
+        place[source.dimension] = named[made][:, None] + 0 * steps
+    for axis, (coord, own) in enumerate(zip(op.coords, source.coords if gathered else coords_of(source), strict=True)):
+        if axis in place:
+            continue
         begin = (own.origin if isinstance(own, Span) else own).substitute(step)
         offset = coord.expr - begin
         if not offset.symbols <= {t.THREAD, t.REGISTER}:

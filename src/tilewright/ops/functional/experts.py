@@ -23,6 +23,16 @@ _F = torch.nn.functional
 _LOW = (torch.bfloat16, torch.float16)
 _TILE_ROWS = 128
 """Rows of a block where experts have many; half of it where they have few."""
+_FEW_ROWS = 16
+"""Rows of a block, tiles of swapped operands, where experts have a quarter of them on average (8 of 128 experts, 2048
+x 768, H200: both products of 64 tokens 173 us, in blocks of 64 rows 185; of 128 tokens 212 and 210)."""
+_MOST_GATHERED = 8192
+"""Inner width up to which the first product gathers its rows instead of reading packed ones. Gathering takes time by
+its operations, packing by its bytes: 19 us against 126 (65,536 rows, 2048 x 768, H200), 79 against 69 (16,384, 4096 x
+14336)."""
+_FEW_TOKENS = 4096
+"""Tokens up to which logits have a kernel of their own (128 experts, width 2048, H200: 13 us instead of 31 for 64
+tokens, 24 and 31 for 4096, 37 and 36 for 8192)."""
 _MOST_ROUTED = 256
 """Experts of which one program holds the logits."""
 _UNLIMITED = -1
@@ -33,7 +43,12 @@ def _route(x: Any, router: Any, k: int, normalise: bool) -> Any:
     weights = torch.empty(x.shape[0], k, dtype=torch.float32, device=x.device)
     experts = torch.empty(x.shape[0], k, dtype=torch.int32, device=x.device)
     most = max(16, 1 << (router.shape[0] - 1).bit_length())
-    kernels.route(x, router, weights, experts, k=k, normalise=normalise, most=most)
+    if x.shape[0] > _FEW_TOKENS:
+        kernels.route(x, router, weights, experts, k=k, normalise=normalise, most=most)
+    else:
+        logits = torch.empty(x.shape[0], router.shape[0], dtype=torch.float32, device=x.device)
+        kernels.matmul(x, router, logits)
+        kernels.choose(logits, weights, experts, k=k, normalise=normalise, most=most)
     return weights, experts
 
 
@@ -64,26 +79,35 @@ def _route_gradient(ctx: Any, dweights: Any, _: Any) -> Any:
 
 
 # -- experts ----------------------------------------------------------------------------------------------------------
-def _policy(pairs: int, buckets: int, capacity: int) -> PackPolicy:
-    """Whole tiles of one expert: of half the rows where padding would outweigh what is multiplied."""
+def _policy(pairs: int, buckets: int, capacity: int, keep: bool) -> PackPolicy:
+    """Whole tiles of one expert: of half the rows where padding would outweigh what is multiplied, of few where the
+    weights' bytes do. Gradients of weights add up blocks of half the rows."""
     align = _TILE_ROWS if pairs * 4 >= 3 * _TILE_ROWS * buckets else _TILE_ROWS // 2
+    if not keep and pairs * 4 <= _FEW_ROWS * buckets:
+        align = _FEW_ROWS
     return PackPolicy(align, None if capacity == _UNLIMITED else capacity)
 
 
 def _experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int, keep: bool) -> Any:
     """The result, and what the gradients take: the plan, packed rows, and both halves of the first product."""
-    plan = plan_by_kernels(ids, down.shape[0], _policy(ids.numel(), down.shape[0], capacity))
-    bm, packed, inner = plan.policy.align, pack(plan, x), down.shape[2]
-    halves = x.new_empty(plan.capacity, 2, inner) if keep else None
-    h = kernels.gated_experts(plan.blocks, packed, _in_halves(gate_up), halves, bm=bm)
-    y = unpack(plan, kernels.down_experts(plan.blocks, h, down, bm=bm), weights)
-    kept = (packed, halves) if keep else (x.new_empty(0), x.new_empty(0))
+    plan = plan_by_kernels(ids, down.shape[0], _policy(ids.numel(), down.shape[0], capacity, keep))
+    bm, inner, both = plan.policy.align, down.shape[2], _in_halves(gate_up)
+    kept = (x.new_empty(0), x.new_empty(0))
+    if keep:
+        kept = pack(plan, x), x.new_empty(plan.capacity, 2, inner)
+        h = kernels.gated_experts(plan.blocks, kept[0], both, kept[1], bm=bm)
+    elif inner > _MOST_GATHERED:
+        h = kernels.gated_experts(plan.blocks, pack(plan, x), both, None, bm=bm)
+    else:
+        h = kernels.gated_tokens(plan.blocks, plan.rows, x, both, bm=bm)
+    out = kernels.down_experts(plan.blocks, h, down, bm=bm, bn=256 if bm >= _TILE_ROWS // 2 else 128)
+    y = unpack(plan, out, weights)
     return y, plan.slots, plan.rows, plan.pairs, plan.blocks, plan.offsets, plan.kept, *kept
 
 
 def _experts_fake(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int, keep: bool) -> Any:
     buckets = down.shape[0]
-    policy = _policy(ids.numel(), buckets, capacity)
+    policy = _policy(ids.numel(), buckets, capacity, keep)
     blocks = policy.block_count(ids.numel(), buckets)
     packed = blocks * policy.align
     integers = (ids.shape, (packed,), (packed,), (blocks,), (buckets + 1,), (buckets,))
@@ -109,7 +133,7 @@ def _backward(
     kept: Any, packed: Any, halves: Any, capacity: int,
 ) -> Any:  # fmt: skip
     """Of the sum over choices each row has the gradient of its token; its weight is applied behind the product."""
-    policy = _policy(slots.numel(), down.shape[0], capacity)
+    policy = _policy(slots.numel(), down.shape[0], capacity, keep=True)
     plan, bm = PackPlan(policy, slots, rows, pairs, blocks, offsets, kept), policy.align
     dpacked = pack(plan, dy)
     dh = kernels.down_experts(blocks, dpacked, down.transpose(1, 2), bm=bm)

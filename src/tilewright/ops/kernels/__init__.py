@@ -14,10 +14,12 @@ from tilewright.ops.kernels.attention import (
 )
 from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, scaled, swiglu, swiglu_backward
 from tilewright.ops.kernels.experts import (
+    choose,
     down_experts,
     expert_weight_gradient,
     gated_experts,
     gated_experts_backward,
+    gated_tokens,
     route,
 )
 from tilewright.ops.kernels.losses import cross_entropy, cross_entropy_backward, cross_entropy_with_gradient
@@ -51,6 +53,7 @@ __all__ = [
     "attention_delta",
     "attention_key_gradients",
     "attention_query_gradient",
+    "choose",
     "cross_entropy",
     "cross_entropy_backward",
     "cross_entropy_with_gradient",
@@ -58,6 +61,7 @@ __all__ = [
     "expert_weight_gradient",
     "gated_experts",
     "gated_experts_backward",
+    "gated_tokens",
     "geglu",
     "geglu_backward",
     "layer_norm",

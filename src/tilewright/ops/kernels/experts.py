@@ -36,6 +36,27 @@ def route(
     weights[t, j] = best / best.sum(1, keepdims=True) if normalise else best
 
 
+@tw.kernel
+def choose(
+    logits: tw.Tensor["T", "E"],
+    weights: tw.Tensor["T", "K"],
+    experts: tw.Tensor["T", "K"],
+    *,
+    k: int,
+    normalise: bool = True,
+    most: int = 128,
+    bt: int = 4,
+):
+    """``route`` of logits that are there: with few tokens, products by many programs and choices by many more."""
+    t = tw.grid(logits.shape[0], bt)
+    e, j = tw.axis(logits.shape[1], upto=most), tw.axis(k)
+    score = logits[t, e]
+    p = tw.exp(score - score.max(1, keepdims=True))
+    best, chosen = tw.topk(p / p.sum(1, keepdims=True), k, 1)
+    experts[t, j] = chosen
+    weights[t, j] = best / best.sum(1, keepdims=True) if normalise else best
+
+
 @tw.kernel(numerics="fast")
 def gated_experts(
     blocks: tw.Tensor["Q"],
@@ -61,6 +82,30 @@ def gated_experts(
     if halves is not None:
         halves[m, 0, n] = a
         halves[m, 1, n] = b
+    h[m, n] = a * tw.sigmoid(a) * b
+
+
+@tw.kernel(numerics="fast")
+def gated_tokens(
+    blocks: tw.Tensor["Q"],
+    rows: tw.Tensor["P"],
+    x: tw.Tensor["T", "D"],
+    gate_up: tw.Tensor["E", 2, "I", "D"],
+    h: tw.Tensor["P", "I"],
+    *,
+    bm: int = 128,
+    bn: int = 128,
+    bk: int = 64,
+):
+    """``gated_experts`` of tokens where they lie: packed row p is token ``rows[p]``, and 0 where there is none."""
+    m, n = tw.grid(h, (bm, bn))
+    e = blocks[m.start // bm]
+    a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
+    for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):
+        for k in tw.stream(x.shape[1], bk):
+            own = x[rows[m], k]
+            a += tw.dot(own, gate_up[e, 0, n, k].T)
+            b += tw.dot(own, gate_up[e, 1, n, k].T)
     h[m, n] = a * tw.sigmoid(a) * b
 
 

@@ -19,7 +19,7 @@ def count_buckets(ids: tw.Tensor["N"], counts: tw.Tensor["B", "E"], *, be: int =
     """How many of each block's pairs chose each bucket; ids that are no bucket count nowhere."""
     b, e = tw.grid(counts, (None, be))
     found = tw.zeros((e,), tw.i32)
-    for n in tw.stream(ids.shape[0], 64, start=b * block, until=b * block + block):
+    for n in tw.stream(ids.shape[0], block // 2, start=b * block, until=b * block + block):
         found += (ids[n][:, None] == e.index).to(tw.i32).sum(0).to(tw.i32)
     counts[b, e] = found
 
@@ -39,7 +39,7 @@ def lay_out_buckets(
     tw.grid(1, None)
     e = tw.axis(counts.shape[1], upto=most)
     seen = tw.zeros((e,), tw.i64)
-    for b in tw.stream(counts.shape[0], max(2, 2048 // most)):
+    for b in tw.stream(counts.shape[0], max(2, 4096 // most)):
         before[b, e] = tw.cumsum(counts[b, e], 0, exclusive=True, carry=seen)
     rows = tw.minimum(seen, capacity)
     kept[e] = rows
@@ -80,7 +80,7 @@ def place_pairs(
     capacity: tw.i32,
     choices: tw.i32,
     block: int = BLOCK,
-    bn: int = 128,
+    bn: int = 64,
 ):
     """The packed row of each pair, -1 where it has none; and of each packed row its token and its pair, which are -1
     before. No two pairs share a row, so each sum has one term."""

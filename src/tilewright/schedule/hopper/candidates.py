@@ -19,7 +19,15 @@ from tilewright.schedule.hopper.epilogue_tiles import epilogue_bytes
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.lower import RoleLowering
 from tilewright.schedule.hopper.memory import lay_out
-from tilewright.schedule.hopper.operands import ROWS, Analysis, AsyncOperand, DotPlan, RegisterOperand, TmaOperand
+from tilewright.schedule.hopper.operands import (
+    ROWS,
+    Analysis,
+    AsyncOperand,
+    DotPlan,
+    RegisterOperand,
+    ThreadCopiedOperand,
+    TmaOperand,
+)
 from tilewright.schedule.hopper.ping_pong import equal_uses, streams_in_turn
 from tilewright.schedule.hopper.products_in_flight import streams_in_flight
 from tilewright.schedule.hopper.program_sums import program_sums, summed_alike
@@ -288,6 +296,11 @@ def deepest(
             for way, those in (("cp.async", False), ("tensor copies", True)):
                 of = [v for v in vectors if (v.map is not None) == those]
                 notes += (f"in stages of their own, by {way}: {named(of)}",) if of else ()
+            copied = [slot.copied for pipeline in pipelines for slot in pipeline.thread_copied]
+            gathered = [
+                tensor_name(x.load) for x in copied if isinstance(x, ThreadCopiedOperand) and x.rows is not None
+            ]
+            notes += (f"rows gathered by cp.async: {', '.join(gathered)}",) if gathered else ()
             return Scheduled(lowered, placement, notes, tuple(dict.fromkeys(lowering.guards)))
         reason = f"{stages} stages take {size} bytes of shared memory"
         if not pipelines:

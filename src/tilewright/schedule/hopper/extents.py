@@ -65,6 +65,13 @@ SWAPPED = {16: 4000, 32: 4500}
 byte of the right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and
 16 rows, H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
 
+SWAPPED_GROUPS = 32, 128
+SWAPPED_GROUPS_PRICE = 20_000
+"""Rows and columns of a tile with swapped operands, where groups of rows have at most as many on average and each reads
+a weight of its own, and the time of its step: that of the weight's bytes (1024 rows in 128 groups, 1536 x 2048, H200:
+215 us, with tiles of 64 x 128 222, of 128 x 128 234, 16 x 128 217; 64 rows in 8, 14336 x 4096: 243, 252, 344, 245)."""
+
+
 TALL = (192, 112)
 TALL_COLUMNS = 64
 TALL_PRICE = 140
@@ -118,7 +125,7 @@ def product_variants(
     if sized.columns:
         return _by_width(choices, sized, trace, target, facts)
     tall = [*_tall(choices, sized, trace, target), *_awaited(choices, sized, trace, target)] if sized.rows else []
-    variants = (*tall, ProductVariant(TRUE, tuple(choices)))
+    variants = (*tall, *_flat(choices, trace), ProductVariant(TRUE, tuple(choices)))
     return [each for variant in variants for each in (*_whole_first_steps(variant, trace), variant)]
 
 
@@ -206,7 +213,10 @@ def _swapped(
     trace: Callable[[Mapping[str, int]], tile.Kernel],
     target: Target,
 ) -> Iterator[tuple[ProductVariant, _Way]]:
-    """Swapped operands, for products of few rows."""
+    """Swapped operands, for products of few rows, in all or in each group."""
+    if LoadedBounds(trace(wide)).binds:
+        yield from _swapped_groups(wide, choices, sized, trace, target)
+        return
     for rows, price in SWAPPED.items():
         extents = {**wide, **dict.fromkeys(sized.rows, rows), **dict.fromkeys(sized.columns, SWAPPED_COLUMNS)}
         kernel = trace(extents)
@@ -216,6 +226,39 @@ def _swapped(
         few = row_tiles <= 1
         way = _Way(_Family(extents, {}), extents, _waves(kernel, (1, 1), target), price, row_tiles)
         yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
+
+
+def _flat(
+    choices: Sequence[dict[str, int]], trace: Callable[[Mapping[str, int]], tile.Kernel]
+) -> Iterator[ProductVariant]:
+    """Swapped operands, where tiles have fewer rows than an instruction and columns enough."""
+    kernel = trace(choices[0])
+    shapes = [tile.tile_type(dot.result).shape for dot in _dots(kernel)]
+    narrow = all(_bits(element(dot.a)) <= 16 for dot in _dots(kernel))
+    flat = all(rows < ROWS and columns % ROWS == 0 for rows, columns in shapes)
+    if narrow and flat and swapped(kernel) is not None:
+        yield ProductVariant(TRUE, tuple(choices), swapped=True)
+
+
+def _swapped_groups(
+    wide: Mapping[str, int],
+    choices: Sequence[dict[str, int]],
+    sized: Sized,
+    trace: Callable[[Mapping[str, int]], tile.Kernel],
+    target: Target,
+) -> Iterator[tuple[ProductVariant, _Way]]:
+    """Swapped operands, where twice as many rows would spare less than a quarter of the tiles: these are the groups'
+    only ones."""
+    rows, columns = SWAPPED_GROUPS
+    extents = {**wide, **dict.fromkeys(sized.rows, rows), **dict.fromkeys(sized.columns, columns)}
+    kernel, taller = trace(extents), trace({**extents, **dict.fromkeys(sized.rows, 2 * rows)})
+    if swapped(kernel) is None:
+        return
+    few = kernel.grid.data[-2].expr * 3 <= taller.grid.data[-2].expr * 4
+    way = _Way(
+        _Family(extents, {}), extents, _waves(kernel, (1, 1), target), SWAPPED_GROUPS_PRICE, kernel.grid.data[-2].expr
+    )
+    yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
 def _tall(

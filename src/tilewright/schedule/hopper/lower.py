@@ -45,7 +45,7 @@ from tilewright.schedule.hopper.products_in_flight import ProductsInFlight
 from tilewright.schedule.hopper.program_sums import lower_program_sum, meet_in_sums, program_sums
 from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
-from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, copied_tiles, other_uses
+from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, copied_tiles, only_places, other_uses
 from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
@@ -249,6 +249,8 @@ class RoleLowering(ProductsInFlight):
         ops = self.walk_of(block)
         users = {p.name: sorted(p.users, key=ops.index) for p in self.pipelines if p.block is block}
         for op in ops:
+            if self.producing and block is self.kernel.body.block:
+                self.load_rows(op)
             for pipeline in self.pipelines:
                 if pipeline.block is block and users[pipeline.name][0] is op:
                     self.fill(pipeline) if self.producing else self.await_full(pipeline)
@@ -309,7 +311,7 @@ class RoleLowering(ProductsInFlight):
                 pass
             case tile.Load() if op in self.steps:
                 self.read_step(op)
-            case tile.Gather() if self.only_names_pages(op):
+            case tile.Load() | tile.Gather() if only_places(op, self.copied):
                 pass
             case tile.Load() if any(op in loads for loads in self.postponed.values()):
                 pass
@@ -515,16 +517,6 @@ class RoleLowering(ProductsInFlight):
         if isinstance(load, tile.Load | tile.Gather) and load in self.copied and not other_uses(load):
             return True
         return super().trivial(value)
-
-    def only_names_pages(self, op: tile.Gather) -> bool:
-        """Nothing but places of tiles that the producer copies is computed from what a gather gives."""
-        users, pending = list[Operation](), [op]
-        while pending:
-            found = [use.operation for result in pending.pop().results for use in result.uses]
-            users += found
-            pending += [user for user in found if is_elementwise(user)]
-        ends = [user for user in users if not is_elementwise(user)]
-        return bool(ends) and all(isinstance(u, tile.Gather) and u in self.copied and not other_uses(u) for u in ends)
 
     def live(self, axes: Sequence[ClassId | None], spans: Sequence[Span | None]) -> Expr:
         """Every register is computed: accumulators are spread over all rows and columns of a tile."""

@@ -2,7 +2,8 @@
 
 TmaOperand            a loaded tile (perhaps transposed) that a legal tensor map delivers in a layout wgmma reads
 PagedOperand          one whose rows lie in pages that a table names: a tensor copy for each page
-ThreadCopiedOperand   a loaded tile that no map delivers: the producer's threads copy it into the same layout
+ThreadCopiedOperand   a loaded tile that no map delivers, or one of rows where loaded integers say: the producer's
+                      threads copy it into the same layout
 RegisterOperand       a 16-bit left operand whose registers are those of an accumulator already
 StagedOperand         any other value: written to shared memory in the swizzled layout by the threads that hold it
 WidenedOperand        a value in shared memory in the accumulator's type, for products without wgmma
@@ -34,6 +35,7 @@ from tilewright.legal.tma import TensorMapPlan
 from tilewright.legal.wgmma import Major, WgmmaOperand, WgmmaOperandPlan
 from tilewright.legal.wgmma import OperandRole as OperandRole
 from tilewright.schedule.facts import CallFacts
+from tilewright.schedule.hopper.gathered_rows import GatheredRows, gathered_rows, rows_in_turn
 from tilewright.schedule.hopper.operand_layouts import OperandRead, choose_layouts
 from tilewright.schedule.hopper.paged_tile import PagedTile, paged_tile
 from tilewright.schedule.hopper.register_operand import RegisterRows
@@ -87,10 +89,11 @@ class PagedOperand(TmaOperand):
 
 @dataclass(frozen=True)
 class ThreadCopiedOperand(AsyncOperand):
-    """A tile brought by threads; ``remedy`` is what the legality rules offered where they allow no map."""
+    """A tile brought by threads; ``remedy`` is what the legality rules offered where they allow no map. Of a gather
+    ``rows`` says where its rows lie."""
 
-    load: tile.Load
     remedy: Remedy
+    rows: GatheredRows | None = None
 
     @property
     def copies(self) -> ThreadCopy:
@@ -239,8 +242,8 @@ class Analysis:
 
     def asynchronous(self, op: tile.Dot, role: OperandRole, n: int) -> TmaOperand | ThreadCopiedOperand | None:
         """The operand as tensor copies bring it, else as threads do that copy without waiting."""
-        found = self.chosen_layouts.get((op, role))
-        return self.thread_copied(op.a if role is OperandRole.A else op.b, role, n) if found is None else found
+        value, found = op.a if role is OperandRole.A else op.b, self.chosen_layouts.get((op, role))
+        return found or self.thread_copied(value, role, n) or self.gathered(value, role, n)
 
     @cached_property
     def chosen_layouts(self) -> Mapping[tuple[tile.Dot, OperandRole], TmaOperand]:
@@ -310,6 +313,29 @@ class Analysis:
                 answer = wgmma.plan(WgmmaOperand(role, element(load.result), copies.shared, major, n, "f32"))
                 if isinstance(answer, Legal):
                     return ThreadCopiedOperand(load, answer.fields, remedy)
+        return None
+
+    def gathered(self, value: SSAValue, role: OperandRole, n: int) -> ThreadCopiedOperand | None:
+        """The operand copied row by row from where loaded integers say, by cp.async, if wgmma reads where it lands."""
+        source, perm = source_of(value)
+        gather = source.owner
+        if not self.copies or not isinstance(gather, tile.Gather):
+            return None
+        rows = gathered_rows(gather)
+        if rows is None or self.facts.of(tensor_name(gather)).unit_axis != rows.columns:
+            return None
+        if rows.axis == perm[1 if role is OperandRole.A else 0]:
+            return None  # they would be rows of k
+        extents = [c.size if isinstance(c, Span) else None for c in rows.coords]
+        extents[rows.dimension] = rows.span.size
+        for swizzle in SWIZZLES:
+            for remedy in thread_copies(tile_access(gather, extents, (swizzle,), self.known), self.known):
+                copies = remedy.threads
+                if copies is None or copies.method is not CopyMethod.CP_ASYNC or copies.shared.shared_tile is None:
+                    continue
+                answer = wgmma.plan(WgmmaOperand(role, element(gather.result), copies.shared, Major.K, n, "f32"))
+                if isinstance(answer, Legal) and rows_in_turn(copies):
+                    return ThreadCopiedOperand(gather, answer.fields, remedy, rows)
         return None
 
     def layouts(

@@ -25,7 +25,7 @@ from tilewright.schedule.hopper.operands import (
 )
 from tilewright.schedule.hopper.register_staged import RegisterStagedOperands
 from tilewright.schedule.hopper.stage_vectors import StageVector, vector_copies
-from tilewright.schedule.hopper.thread_copy_producer import producer_copies
+from tilewright.schedule.hopper.thread_copy_producer import gathered_copies, producer_copies, row_count, row_integers
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline
 from tilewright.schedule.mapping import Buffered
 from tilewright.schedule.plan import Placement
@@ -52,6 +52,8 @@ class PipelineLowering(RegisterStagedOperands):
         self.empty: dict[str, SSAValue] = {}
         self.steps: dict[tile.Load, SSAValue] = {}
         """Shared memory of the vectors that are brought to stages."""
+        self.rows: dict[tile.Gather, SSAValue] = {}
+        """Registers of the producer's threads that hold where the rows of gathered tiles lie."""
         self.maps: dict[tuple[Operation, tuple[int, ...]], SSAValue] = {}
         self.guards: list[Expr] = []
 
@@ -187,16 +189,39 @@ class PipelineLowering(RegisterStagedOperands):
         for asynchronous in (True, False):
             for operand, place in ((s.copied, s.offset) for s in pipeline.thread_copied):
                 if isinstance(operand, ThreadCopiedOperand) and operand.asynchronous is asynchronous:
-                    tensor, begin = self.arguments[operand.load.tensor], self.stage(pipeline, use) + place
-                    for copies in producer_copies(
-                        operand, tensor, self.data[pipeline.name], begin, at, self.placement.bounds
-                    ):
+                    for copies in self.tile_copies(pipeline, operand, self.stage(pipeline, use) + place, at):
                         self.emit(copies, operand.load)
             if asynchronous and pipeline.uses_cp_async:
                 self.emit(a.CpAsyncMbarrierArrive(full, index))
         if pipeline.uses_loads:  # generic writes, which wgmma reads through the asynchronous proxy
             self.emit(a.FenceProxyAsync())
             self.emit(a.MbarrierArrive(full, index))
+
+    def tile_copies(
+        self, pipeline: TilePipeline, operand: ThreadCopiedOperand, begin: Expr, at: Mapping[str, Expr]
+    ) -> Iterator[a.ThreadCopies]:
+        """The copies of one tile to byte ``begin`` of a pipeline's buffer."""
+        tensor, shared, rows = self.arguments[operand.load.tensor], self.data[pipeline.name], operand.rows
+        if rows is None:
+            return producer_copies(operand, tensor, shared, begin, at, self.placement.bounds)
+        dims = (d.expr for d in tile.tensor_type(rows.gather.tensor).dims)
+        others = [
+            (c.substitute(at), dim)
+            for d, (c, dim) in enumerate(zip(rows.coords, dims, strict=True))
+            if not isinstance(c, Span) and d != rows.dimension
+        ]
+        inside = [test for c, dim in others if not self.is_below(c, dim) for test in (Const(0) <= c, c < dim)]
+        return gathered_copies(operand, tensor, shared, self.rows[rows.gather], begin, at, inside)
+
+    def load_rows(self, op: Operation) -> None:
+        """The integers that name the rows of the tiles that are copied at ``op``, or inside of it."""
+        for operand in (slot.copied for pipeline in self.pipelines for slot in pipeline.thread_copied):
+            rows = operand.rows if isinstance(operand, ThreadCopiedOperand) else None
+            if isinstance(operand, ThreadCopiedOperand) and rows is not None and op.is_ancestor(rows.gather):
+                kind, name = element(rows.load.result), tensor_name(rows.load)
+                buffer = self.registers(name, kind, row_count(operand))
+                self.emit(row_integers(operand, self.arguments[rows.load.tensor], buffer), rows.load)
+                self.rows[rows.gather] = buffer
 
     def fetch(self, pipeline: TilePipeline, copied: TmaOperand, place: int, use: Expr, at: Mapping[str, Expr]) -> None:
         """The tensor copies of one tile into the stage of ``use``, or of this CTA's share of it."""

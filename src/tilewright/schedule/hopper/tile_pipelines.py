@@ -6,7 +6,7 @@ accumulates takes all its tiles as one stage. A tile loaded outside of streams h
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from xdsl.ir import Block, Operation
@@ -14,7 +14,7 @@ from xdsl.ir import Block, Operation
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, ThreadCopiedOperand, TmaOperand
 from tilewright.schedule.hopper.stage_vectors import StageVector
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import tensor_name
+from tilewright.tile.queries import is_elementwise, tensor_name
 from tilewright.transport.base import SHARED_BASE_ALIGN_BYTES
 
 STAGE_ALIGN_BYTES = SHARED_BASE_ALIGN_BYTES
@@ -173,13 +173,25 @@ def accumulates(stream: tile.Stream, dots: Sequence[DotPlan]) -> bool:
     for op in stream.body.block.ops:
         if op in pattern or isinstance(op, tile.Transpose | tile.Yield):
             continue
-        if not (isinstance(op, tile.Load) and op in loads and _only_multiplied(op)):
+        if only_places(op, loads):
+            continue
+        if not (isinstance(op, tile.Load | tile.Gather) and op in loads and not other_uses(op)):
             return False
     return bool(own)
 
 
-def _only_multiplied(load: tile.Load) -> bool:
-    return not other_uses(load)
+def only_places(op: Operation, copied: Collection[Operation]) -> bool:
+    """Nothing but places of copied tiles, which nothing but products uses, is computed from what is loaded or
+    computed."""
+    if not (isinstance(op, tile.Load | tile.Gather) or is_elementwise(op)):
+        return False
+    users, pending = list[Operation](), [op]
+    while pending:
+        found = [use.operation for result in pending.pop().results for use in result.uses]
+        users += found
+        pending += [user for user in found if is_elementwise(user)]
+    ends = [user for user in users if not is_elementwise(user)]
+    return bool(ends) and all(isinstance(u, tile.Gather) and u in copied and not other_uses(u) for u in ends)
 
 
 def other_uses(load: tile.Load | tile.Gather) -> bool:

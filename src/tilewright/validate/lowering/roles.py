@@ -33,6 +33,7 @@ from tilewright.validate.lowering.threads import (
     VISITS,
     Path,
     Threads,
+    guard_of,
     kind_of,
     loaded,
     place_of,
@@ -287,7 +288,7 @@ class RoleThreads(Threads):
         along = np.tile(np.arange(vector), count).reshape(1, -1)
         coords = [each(self.integers(c.expr)) for c in op.coords]
         coords[axis] = replace(coords[axis], number=coords[axis].number + along)
-        guard, active = (self.integers.bounds(e.expr) for e in (op.guard, op.active))
+        guard, active = (self.integers.bounds(e) for e in (guard_of(op), op.active.expr))
         guard = Bounds(_each(guard.mask, count, vector), {f: _each(c, count, vector) for f, c in guard.atoms.items()})
         stop = op.stop.expr
         for end in stop.args if isinstance(stop, Min) else (stop,):
@@ -300,11 +301,14 @@ class RoleThreads(Threads):
         return coords, self.resolved(guard), _each(active.mask, count, vector), place
 
     def copies_in(self, op: a.CpAsync | a.LoadStore) -> None:
+        self.place(op.count.data)
+        need = self.indexed(op)
         coords, bounds, active, place = self._copies(op)
         tensor = tensor_of(op.tensor)
         terms = loaded(tensor, self.written.get(tensor, frozenset()), coords)
-        value = chosen(bounds, GuardedTerms(terms), GuardedTerms(np.zeros((1, 1), np.uint64)))
         shape = (self.count, op.count.data * op.vector.data)
+        need = {form: _each(c, op.count.data, op.vector.data) for form, c in need.items()}
+        value = chosen(bounds, GuardedTerms(terms, need=need), GuardedTerms(np.zeros((1, 1), np.uint64)))
         mask = np.broadcast_to(active, shape)
         flat = value.at(lambda x: np.broadcast_to(x, shape)[mask])
         at = replace(place, number=np.broadcast_to(place.number, shape)[mask])

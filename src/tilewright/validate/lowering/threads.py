@@ -43,7 +43,7 @@ def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Pr
     return mix(total, key("element"))
 
 
-def guard_of(op: t.Load | t.Store | t.AtomicReduce) -> Expr:
+def guard_of(op: t.Load | t.Store | t.AtomicReduce | a.ThreadCopies | a.CopyOut) -> Expr:
     """The guard of an access; at computed and loaded coordinates without the tests that they lie in the tensor: there
     an element outside is 0, and is not written, in either IR."""
     if op.within is None:
@@ -515,7 +515,7 @@ class Threads:
             self.stores.append(StoredElements(tensor, fn, self.around, [*coords, *at], value, bounds, place_of(op)))
         self.written[tensor] = self.written.get(tensor, frozenset()) | {place_of(op)}
 
-    def indexed(self, op: t.Load | t.Store | t.AtomicReduce) -> Atoms:
+    def indexed(self, op: t.Load | t.Store | t.AtomicReduce | a.ThreadCopies) -> Atoms:
         """The elements of index buffers become coordinates; where they are these."""
         need: Atoms = {}
         for k, (buffer, read) in enumerate(zip(op.indices, op.reads, strict=True)):

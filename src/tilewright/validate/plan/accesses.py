@@ -35,26 +35,34 @@ def places(
 ) -> list[tuple[Condition, Condition, Value]]:
     """Where the element of a register lies: for each way in which loaded coordinates are read as integers, where
     they are read so, the access's guard, and the offset."""
+    found: list[tuple[Condition, Condition, Value]] = []
+    for holds, names in readings(plan, op, register):
+        guard = plan.predicate(op.guard.expr.substitute(names) if names else op.guard.expr, register)
+        if plan.cases.both(holds, guard) != 0:
+            coords = [plan.expr(c.expr.substitute(names) if names else c.expr, register) for c in op.coords]
+            found.append((holds, guard, plan.offset(op.tensor, coords)))
+    return found
+
+
+def readings(
+    plan: Plan, op: t.Load | t.Store | t.AtomicReduce | a.ThreadCopies, register: int
+) -> list[tuple[Condition, dict[str, Expr]]]:
+    """The ways in which the loaded coordinates of a register's element are read as integers: when, and names of the
+    integers."""
     ways: list[tuple[Condition, dict[str, Expr]]] = [(plan.cases.true, {})]
     for k, (buffer, read) in enumerate(zip(op.indices, op.reads, strict=True)):
         place = plan.values.number(plan.expr(read, register))
         if place is None:
             raise Undecided("a register that varies", plan.where(op))
         signed = t.registers_of(buffer).dtype.dtype.signed
-        readings = list(_integers(plan, plan.buffers[buffer][place], plan.where(op), signed=signed))
+        words = list(_integers(plan, plan.buffers[buffer][place], plan.where(op), signed=signed))
         ways = [
             (both, {**names, index_symbol(k): _named_word(plan, p)})
             for holds, names in ways
-            for c, p in readings
+            for c, p in words
             if (both := plan.cases.both(holds, c)) != 0
         ]
-    found: list[tuple[Condition, Condition, Value]] = []
-    for holds, names in ways:
-        guard = plan.predicate(op.guard.expr.substitute(names) if names else op.guard.expr, register)
-        if plan.cases.both(holds, guard) != 0:
-            coords = [plan.expr(c.expr.substitute(names) if names else c.expr, register) for c in op.coords]
-            found.append((holds, guard, plan.offset(op.tensor, coords)))
-    return found
+    return ways
 
 
 def _integers(plan: Plan, word: Value, where: str, *, signed: bool = True) -> Iterator[tuple[Condition, Poly]]:

@@ -7,8 +7,9 @@ from collections.abc import Callable
 from xdsl.ir import Operation
 
 from tilewright.transport import asynchronous as a
+from tilewright.validate.cases import Condition
 from tilewright.validate.memory import SHARED
-from tilewright.validate.plan.accesses import store_element
+from tilewright.validate.plan.accesses import readings, store_element
 from tilewright.validate.plan.plan import Plan
 from tilewright.validate.regions import NOTHING
 from tilewright.validate.values import Value
@@ -57,8 +58,7 @@ def thread_copies(plan: Plan, op: a.CpAsync | a.LoadStore) -> None:
     order = plan.next()
     for r in range(op.count.data):
         active = plan.cases.both(plan.holds, plan.predicate(op.active.expr, r))
-        guard = plan.predicate(op.guard.expr, r)
-        offset = plan.offset(op.tensor, [plan.expr(c.expr, r) for c in op.coords])
+        guard, offset = _source(plan, op, r)
         left = plan.values.sub(plan.expr(op.stop.expr), plan.expr(op.coords.data[op.axis.data].expr, r))
         to = plan.place(op.shared, plan.expr(op.offset.expr, r))
         if isinstance(op, a.CpAsync):
@@ -81,6 +81,19 @@ def thread_copies(plan: Plan, op: a.CpAsync | a.LoadStore) -> None:
         plan.memory.store(plan.region, active, SHARED, to, size, word, where, plan.next(), NOTHING)
     if loaded:
         plan.stored(SHARED, plan.holds)
+
+
+def _source(plan: Plan, op: a.CpAsync | a.LoadStore, copy: int) -> tuple[Condition, Value]:
+    """Whether a copy reads its tensor, and where it begins."""
+    guard: Condition = 0
+    offset: Value | None = None
+    for holds, names in readings(plan, op, copy):
+        here = plan.predicate(op.guard.expr.substitute(names), copy)
+        at = plan.offset(op.tensor, [plan.expr(c.expr.substitute(names), copy) for c in op.coords])
+        guard = plan.cases.either(guard, plan.cases.both(holds, here))
+        offset = at if offset is None else plan.values.select(holds, at, offset)
+    assert offset is not None, "a loaded integer is read in some way"
+    return guard, offset
 
 
 def _read_bytes(plan: Plan, left: Value, vector: int, element: int) -> Value:

@@ -1,0 +1,107 @@
+"""Tiles whose rows lie where loaded integers say: gathers which the producer's threads copy, 16 bytes at a time.
+
+    rows[m]              loaded once a program, by the threads that copy those rows     7   2   -1   9
+    x[rows[m], k]        cp.async into the pipeline's stage, in each step               x7  x2  0    x9
+
+Nothing is read for rows whose integer leads outside: they arrive as zeros.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from xdsl.ir import SSAValue
+
+from tilewright.base.expr import Sym
+from tilewright.lang.axes import Coord, Span, axis_symbol
+from tilewright.legal.remedy import ThreadCopy
+from tilewright.tile import dialect as tile
+from tilewright.tile.queries import coords_of, element, spans_of
+from tilewright.transport.asynchronous import WARPGROUP_THREADS
+
+
+@dataclass(frozen=True)
+class GatheredRows:
+    """A gather along whose dimension ``dimension`` the rows of its tile's axis ``axis`` lie where ``load`` says, as
+    they are loaded; ``columns`` is the dimension along which its other axis runs."""
+
+    gather: tile.Gather
+    load: tile.Load
+    axis: int
+    dimension: int
+    columns: int
+
+    @property
+    def span(self) -> Span:
+        """The range of the tile's rows."""
+        return _span(self.gather, self.axis)
+
+    @property
+    def coords(self) -> tuple[Coord, ...]:
+        """The gather's coordinates, with the range of the columns; of the rows what stands for a loaded integer."""
+        across = {self.columns: _span(self.gather, 1 - self.axis)}
+        return tuple(across.get(d, c.expr) for d, c in enumerate(self.gather.coords))
+
+
+def _span(gather: tile.Gather, axis: int) -> Span:
+    found = spans_of(gather.result)[axis]
+    assert found is not None
+    return found
+
+
+def gathered_rows(gather: tile.Gather) -> GatheredRows | None:
+    """How the rows of a gather are named; None where it is another, or what names them differs from step to step."""
+    axes, coords = tile.tile_type(gather.result).axes_tuple, [c.expr for c in gather.coords]
+    if len(gather.indices) != 1 or len(axes) != 2:
+        return None
+    (index,) = gather.indices
+    along = [d for d, kind in enumerate(tile.tile_type(index).axes_tuple) if isinstance(kind, Span)]
+    load = _loaded(index)
+    if len(along) != 1 or load is None:
+        return None
+    (axis,) = along
+    dimension = [d for d, c in enumerate(coords) if c == Sym(tile.index_symbol(0))]
+    columns = [d for d, c in enumerate(coords) if c == Sym(axis_symbol(1 - axis))]
+    named = {tile.index_symbol(0), *(axis_symbol(d) for d in range(2))}
+    others = [c for d, c in enumerate(coords) if d not in (*dimension, *columns)]
+    if len(dimension) != 1 or len(columns) != 1 or any(not named.isdisjoint(c.symbols) for c in others):
+        return None
+    span = axes[1 - axis]
+    dim = tile.tensor_type(gather.tensor).dims.data[columns[0]].expr
+    if not isinstance(axes[axis], Span) or not isinstance(span, Span) or span.stop != dim:
+        return None
+    return GatheredRows(gather, load, axis, dimension[0], columns[0])
+
+
+def _loaded(value: SSAValue) -> tile.Load | None:
+    """The load along one axis that an index is, if it is the same in every step and nobody writes its tensor."""
+    op = value.owner
+    match op:
+        case tile.Expand() | tile.Broadcast():
+            return _loaded(op.x)
+        case tile.Cast() if element(op.x).is_int and op.dtype.is_int and op.dtype.holds(element(op.x)):
+            return _loaded(op.x)
+        case tile.Load() if tile.tile_type(op.result).rank == 1 and _steady(op):
+            return op
+        case _:
+            return None
+
+
+def _steady(load: tile.Load) -> bool:
+    around = load.parent_op()
+    counters = set[str]()
+    while isinstance(around, tile.Stream):
+        counters.add(around.counter.data)
+        around = around.parent_op()
+    ends = (e for c in coords_of(load) for e in ((c.origin, c.stop) if isinstance(c, Span) else (c,)))
+    read_only = all(isinstance(use.operation, tile.Load | tile.Gather) for use in load.tensor.uses)
+    return read_only and all(counters.isdisjoint(e.symbols) for e in ends)
+
+
+def rows_in_turn(copies: ThreadCopy) -> bool:
+    """Each copy of a thread is of one row, whichever panel it is of: as many integers as copies of a panel."""
+    held = copies.shared.shared_tile
+    if held is None:
+        return False
+    lanes = held.panel * held.element_bytes // copies.vector_bytes
+    return held.panels == 1 or held.rows % (WARPGROUP_THREADS // lanes) == 0
