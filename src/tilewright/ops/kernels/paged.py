@@ -28,8 +28,9 @@ def paged_decode(width: int, tokens: int = 1, page: int | None = None, numerics:
     """Attention of the last ``tokens`` tokens of each sequence over its cache of heads of ``width`` elements, which
     lies in pages of ``page`` keys or is contiguous. Program c of a sequence takes the keys from c * chunk * bk to
     (c + 1) * chunk * bk and leaves a state, which ``merge_states`` joins: a quotient and the logarithm of its
-    denominator."""
-    packed = 1 << (tokens - 1).bit_length()  # tokens of one head among the rows: tiles hold whole ones
+    denominator. A cache of 8-bit floats holds keys and values divided by ``k_scale`` and ``v_scale`` of their head,
+    which are above 0."""
+    packed = _packed(tokens)
 
     @tw.kernel(numerics=numerics)
     def paged_decode(
@@ -40,6 +41,8 @@ def paged_decode(width: int, tokens: int = 1, page: int | None = None, numerics:
         v: tw.Tensor["N", page or "T", "G", width],
         o: tw.Tensor["C", "B", tokens, "G", "R", width],
         lse: tw.Tensor["C", "B", tokens, "G", "R"],
+        k_scale: tw.Tensor["G"] | None = None,
+        v_scale: tw.Tensor["G"] | None = None,
         *,
         scale: tw.f32,
         chunk: tw.i32,
@@ -51,31 +54,190 @@ def paged_decode(width: int, tokens: int = 1, page: int | None = None, numerics:
         share = tw.maximum(chunk, 0) * bk
         token = r.index % packed
         row = (b, 0, g, r) if tokens == 1 else (b, token, g, r.index // packed)
-        query = q[*row]
-        acc, total = tw.zeros((r, width), tw.f32), tw.zeros((r,), tw.f32)
-        top = tw.full((r,), _LEAST, tw.f32)
-        cached = k.shape[1] if page is None else pages.shape[1] * page
         last = lengths[b] - tokens + token
         end = tw.minimum(lengths[b], (c + 1) * share)
         if window is not None:  # parts before the first query's window have no steps
             end = tw.where((c + 1) * share > lengths[b] - tokens - window + 1, end, 0)
-        for t in tw.stream(cached, bk, start=c * share, until=end):
-            place = (b, t) if page is None else (pages[b, t.index // page], t.index % page)
-            x = tw.dot(query, k[*place, g].T)
-            if tokens > 1:
-                x = tw.where(t.index[None, :] <= last[:, None], x, -tw.inf)
-            if window is not None:
-                x = tw.where(t.index[None, :] > last[:, None] - window, x, -tw.inf)
-            new = tw.maximum(top, x.max(1))
-            p, fix = tw.exp((x - new[:, None]) * scale), tw.exp((top - new) * scale)
-            total.set(total * fix + p.sum(1))
-            acc.set(acc * fix[:, None])
-            top.set(new)
-            acc += tw.dot(p.to(q.dtype), v[*place, g])
-        o[c, *row] = acc * (1.0 / tw.where(total > 0, total, 1.0))[:, None]
-        lse[c, *row] = tw.where(total > 0, top * scale + tw.log(total), -tw.inf)
+        steps = tw.stream(k.shape[1] if page is None else pages.shape[1] * page, bk, start=c * share, until=end)
+        places = (b, g, page, pages)
+        shift = scale if k_scale is None else scale * k_scale[g]
+        acc, total, top = _attended(steps, places, q[*row], (k, v), r, last, tokens, shift, window)
+        whole = tw.where(total > 0, total, 1.0)
+        o[c, *row] = acc * ((1.0 if v_scale is None else v_scale[g]) / whole)[:, None]
+        lse[c, *row] = tw.where(total > 0, top * shift + tw.log(total), -tw.inf)
 
     return paged_decode
+
+
+@cache
+def paged_decode_parts(width: int, tokens: int = 1, page: int | None = None, numerics: str = "accurate") -> tw.Kernel:
+    """The same with a program for each part that ``decode_parts`` lists, which leaves its state in its row of ``o`` and
+    ``lse``: the steps ``begin[p]`` .. ``until[p]`` of sequence ``owner[p]``. ``merge_parts`` joins them."""
+    packed = _packed(tokens)
+
+    @tw.kernel(numerics=numerics)
+    def paged_decode_parts(
+        owner: tw.Tensor["W"],
+        begin: tw.Tensor["W"],
+        until: tw.Tensor["W"],
+        lengths: tw.Tensor["B"],
+        pages: tw.Tensor["B", "P"] | None,
+        q: tw.Tensor["B", tokens, "G", "R", width],
+        k: tw.Tensor["N", page or "T", "G", width],
+        v: tw.Tensor["N", page or "T", "G", width],
+        o: tw.Tensor["W", tokens, "G", "R", width],
+        lse: tw.Tensor["W", tokens, "G", "R"],
+        k_scale: tw.Tensor["G"] | None = None,
+        v_scale: tw.Tensor["G"] | None = None,
+        *,
+        scale: tw.f32,
+        window: int | None = None,
+        br=ROWS,
+        bk=STEP,
+    ):
+        p, g, r = tw.grid((o.shape[0], q.shape[2], q.shape[3] * packed), (None, None, br))
+        b, cached = tw.clipped(owner[p], q.shape[0]), k.shape[1] if page is None else pages.shape[1] * page
+        first = tw.clipped(begin[p], cached + 1)
+        token = r.index % packed
+        row = (0, g, r) if tokens == 1 else (token, g, r.index // packed)
+        last = lengths[b] - tokens + token
+        steps = tw.stream(cached, bk, start=first * bk, until=tw.minimum(lengths[b], until[p] * bk))
+        places = (b, g, page, pages)
+        shift = scale if k_scale is None else scale * k_scale[g]
+        acc, total, top = _attended(steps, places, q[b, *row], (k, v), r, last, tokens, shift, window)
+        whole = tw.where(total > 0, total, 1.0)
+        o[p, *row] = acc * ((1.0 if v_scale is None else v_scale[g]) / whole)[:, None]
+        lse[p, *row] = tw.where(total > 0, top * shift + tw.log(total), -tw.inf)
+
+    return paged_decode_parts
+
+
+def _packed(tokens: int) -> int:
+    """Tokens of one head among the rows: tiles hold whole ones."""
+    return 1 << (tokens - 1).bit_length()
+
+
+def _attended(steps, places, query, cache, r, last, tokens, scale, window):
+    """(products with values, sum of weights, greatest score) of queries ``r`` over the keys that ``steps`` walks;
+    ``last`` is the key that each of them sees as its last."""
+    (b, g, page, pages), (k, v) = places, cache
+    acc, total = tw.zeros((r, query.shape[1]), tw.f32), tw.zeros((r,), tw.f32)
+    top = tw.full((r,), _LEAST, tw.f32)
+    for t in steps:
+        place = (b, t) if page is None else (pages[b, t.index // page], t.index % page)
+        x = tw.dot(query, k[*place, g].to(query.dtype).T)
+        if tokens > 1:
+            x = tw.where(t.index[None, :] <= last[:, None], x, -tw.inf)
+        if window is not None:
+            x = tw.where(t.index[None, :] > last[:, None] - window, x, -tw.inf)
+        new = tw.maximum(top, x.max(1))
+        p, fix = tw.exp((x - new[:, None]) * scale), tw.exp((top - new) * scale)
+        total.set(total * fix + p.sum(1))
+        acc.set(acc * fix[:, None])
+        top.set(new)
+        acc += tw.dot(p.to(query.dtype), v[*place, g].to(query.dtype))
+    return acc, total, top
+
+
+@cache
+def decode_parts(sequences: int) -> tw.Kernel:
+    """Cuts up to ``sequences`` sequences into at most W parts of ``chunk`` steps; the last part of a sequence may have
+    fewer. ``chunk`` is the least number with which W parts suffice, where W is at least the number of sequences, and at
+    least ``least``.
+
+    Whole parts come first, then the others by falling length, so that programs dealt in turn have alike to do. Part p
+    has the steps ``begin[p]`` .. ``until[p]`` of sequence ``owner[p]``; behind the last part they are empty. Entry b of
+    the other arrays is about sequence b: ``whole[b]`` whole parts from part ``first[b]`` on, and part ``rest[b]``, -1
+    where there is none. What lies before the windows of all of the last ``tokens`` tokens is in no part."""
+
+    @tw.kernel
+    def decode_parts(
+        lengths: tw.Tensor["B"],
+        owner: tw.Tensor["W"],
+        begin: tw.Tensor["W"],
+        until: tw.Tensor["W"],
+        first: tw.Tensor["W"],
+        whole: tw.Tensor["W"],
+        rest: tw.Tensor["W"],
+        *,
+        columns: tw.i32,
+        least: tw.i32,
+        bits: tw.i32,
+        tokens: int = 1,
+        window: int | None = None,
+        bp=64,
+        bk=STEP,
+    ):
+        """``columns``: the steps that the cache has room for, less than 2^bits; with no bits ``chunk`` is ``least``."""
+        p, b = tw.grid(owner.shape[0], bp), tw.axis(lengths.shape[0], upto=sequences)
+        length = tw.clamp(lengths[b], 0, columns * bk).to(tw.i32)
+        before = 0 if window is None else tw.maximum(length - (tokens + window - 1), 0) // bk
+        steps = (length + (bk - 1)) // bk - before
+        few, bit = tw.zeros((), tw.i32), tw.full((), 1, tw.i32)
+        for _ in tw.stream(bits, None):
+            bit *= 2
+        for _ in tw.stream(bits, None):  # few: the most steps of a part with which there are too many parts
+            bit.set(bit // 2)
+            more = few + bit
+            few.set(tw.where(((steps + (more - 1)) // more).sum(0) > owner.shape[0], more, few))
+        chunk = tw.maximum(few + 1, least)
+        full = steps // chunk
+        left = steps - full * chunk
+        order = tw.argsort(left, 0, descending=True)
+        behind, count, ends = tw.cumsum(full, 0).to(tw.i32), full.sum(0).to(tw.i32), (left > 0).sum(0).to(tw.i32)
+        start, rank = behind - full, tw.argsort(order, 0)
+
+        is_whole, is_rest = p.index < count, (p.index >= count) & (p.index < count + ends)
+        its = tw.where(is_whole, tw.searchsorted(behind, p.index, right=True), _taken(order, p.index - count))
+        at = tw.where(is_whole, p.index - _taken(start, its), _taken(full, its)) * chunk
+        at = at if window is None else at + _taken(before, its)
+        size = tw.where(is_whole, chunk, tw.where(is_rest, _taken(left, its), 0))
+        owner[p], begin[p], until[p] = its, at, at + size
+        first[p], whole[p] = _taken(start, p.index), _taken(full, p.index)
+        rest[p] = tw.where(_taken(left, p.index) > 0, count + _taken(rank, p.index), -1)
+
+    return decode_parts
+
+
+def _taken(x, index):
+    """Elements of a tile, 0 where there is none."""
+    return tw.take(x, index, 0).fill(0)
+
+
+@tw.kernel
+def merge_parts(
+    first: tw.Tensor["W"],
+    whole: tw.Tensor["W"],
+    rest: tw.Tensor["W"],
+    o: tw.Tensor["W", "M", "D"],
+    lse: tw.Tensor["W", "M"],
+    y: tw.Tensor["B", "M", "D"],
+    sums: tw.Tensor["B", "M"] | None = None,
+    *,
+    bm=tw.auto,
+    bc=8,
+):
+    """What ``merge_states`` gives, for each sequence of the parts that ``decode_parts`` lists."""
+    b, m = tw.grid((y.shape[0], y.shape[1]), (None, bm))
+    d = tw.axis(y.shape[2], upto=512)
+    acc, total = tw.zeros((m, d), tw.f32), tw.zeros((m,), tw.f32)
+    top = tw.full((m,), _LEAST, tw.f32)
+    for c in tw.stream(o.shape[0], bc, start=first[b], until=first[b] + whole[b]):
+        state = lse[c, m]
+        new = tw.maximum(top, state.max(0))
+        weight, fix = tw.exp(state - new[None, :]), tw.exp(top - new)
+        total.set(total * fix + weight.sum(0))
+        acc.set(acc * fix[:, None] + (o[c, m, d] * weight[:, :, None]).sum(0))
+        top.set(new)
+    last = rest[b]
+    state = lse[last, m].fill(-tw.inf)
+    new = tw.maximum(top, state)
+    weight, fix = tw.exp(state - new), tw.exp(top - new)
+    total.set(total * fix + weight)
+    acc.set(acc * fix[:, None] + o[last, m, d].fill(0) * weight[:, None])
+    y[b, m, d] = acc / tw.where(total > 0, total, 1.0)[:, None]
+    if sums is not None:
+        sums[b, m] = tw.where(total > 0, new + tw.log(total), -tw.inf)
 
 
 @tw.kernel
