@@ -141,9 +141,8 @@ def _attended(steps, places, query, cache, r, last, tokens, scale, window):
 
 @cache
 def decode_parts(sequences: int) -> tw.Kernel:
-    """Cuts up to ``sequences`` sequences into at most W parts of ``chunk`` steps; the last part of a sequence may have
-    fewer. ``chunk`` is the least number with which W parts suffice, where W is at least the number of sequences, and at
-    least ``least``.
+    """Cuts up to ``sequences`` sequences into parts of ``chunk`` steps, of which the last of a sequence may have fewer:
+    as few steps as W parts surely suffice for, and at least ``least``. W is greater than the number of sequences.
 
     Whole parts come first, then the others by falling length, so that programs dealt in turn have alike to do. Part p
     has the steps ``begin[p]`` .. ``until[p]`` of sequence ``owner[p]``; behind the last part they are empty. Entry b of
@@ -162,82 +161,84 @@ def decode_parts(sequences: int) -> tw.Kernel:
         *,
         columns: tw.i32,
         least: tw.i32,
-        bits: tw.i32,
         tokens: int = 1,
         window: int | None = None,
-        bp=64,
+        bp=8,
         bk=STEP,
     ):
-        """``columns``: the steps that the cache has room for, less than 2^bits; with no bits ``chunk`` is ``least``."""
-        p, b = tw.grid(owner.shape[0], bp), tw.axis(lengths.shape[0], upto=sequences)
-        length = tw.clamp(lengths[b], 0, columns * bk).to(tw.i32)
-        before = 0 if window is None else tw.maximum(length - (tokens + window - 1), 0) // bk
-        steps = (length + (bk - 1)) // bk - before
-        few, bit = tw.zeros((), tw.i32), tw.full((), 1, tw.i32)
-        for _ in tw.stream(bits, None):
-            bit *= 2
-        for _ in tw.stream(bits, None):  # few: the most steps of a part with which there are too many parts
-            bit.set(bit // 2)
-            more = few + bit
-            few.set(tw.where(((steps + (more - 1)) // more).sum(0) > owner.shape[0], more, few))
-        chunk = tw.maximum(few + 1, least)
-        full = steps // chunk
-        left = steps - full * chunk
-        order = tw.argsort(left, 0, descending=True)
-        behind, count, ends = tw.cumsum(full, 0).to(tw.i32), full.sum(0).to(tw.i32), (left > 0).sum(0).to(tw.i32)
-        start, rank = behind - full, tw.argsort(order, 0)
+        """``columns``: the steps that the cache has room for."""
 
-        is_whole, is_rest = p.index < count, (p.index >= count) & (p.index < count + ends)
-        its = tw.where(is_whole, tw.searchsorted(behind, p.index, right=True), _taken(order, p.index - count))
-        at = tw.where(is_whole, p.index - _taken(start, its), _taken(full, its)) * chunk
-        at = at if window is None else at + _taken(before, its)
-        size = tw.where(is_whole, chunk, tw.where(is_rest, _taken(left, its), 0))
-        owner[p], begin[p], until[p] = its, at, at + size
-        first[p], whole[p] = _taken(start, p.index), _taken(full, p.index)
-        rest[p] = tw.where(_taken(left, p.index) > 0, count + _taken(rank, p.index), -1)
+        def steps_of(b):
+            length = tw.clamp(lengths[b], 0, columns * bk).to(tw.i32)
+            before = tw.maximum(length - (tokens + (window or 0) - 1), 0) // bk * (window is not None)
+            return (length + (bk - 1)) // bk - before, before
+
+        p = tw.grid(owner.shape[0], bp)
+        b, other = (tw.axis(lengths.shape[0], upto=sequences) for _ in range(2))
+        (steps, before), (others, _) = steps_of(b), steps_of(other)
+        room = owner.shape[0] - lengths.shape[0]
+        chunk = tw.maximum((steps.sum(0).to(tw.i32) + (room - 1)) // room, least)
+        full, left, its = steps // chunk, steps % chunk, others % chunk
+        later = (its[None, :] > left[:, None]) | ((its[None, :] == left[:, None]) & (other.index[None, :] < b.index[:, None]))
+        rank, count, ends = later.sum(1).to(tw.i32), full.sum(0).to(tw.i32), (left > 0).sum(0)
+        behind = tw.cumsum(full, 0).to(tw.i32)
+        start = behind - full
+
+        i, place = p.index[:, None], count + rank
+        is_whole = (i >= start[None, :]) & (i < behind[None, :])
+        is_rest = (i == place[None, :]) & (left > 0)[None, :]
+
+        def found(x, of=is_whole | is_rest):
+            return tw.where(of, x, 0).max(1)
+
+        at = tw.where(is_whole, i - start[None, :], full[None, :]) * chunk + before[None, :]
+        owner[p], begin[p] = found(b.index[None, :]), found(at)
+        until[p] = found(at + tw.where(is_whole, chunk, left[None, :]))
+        own = i == b.index[None, :]
+        first[p], whole[p] = found(start[None, :], own), found(full[None, :], own)
+        rest[p] = found(tw.where(left > 0, place + 1, 0)[None, :], own) - 1
 
     return decode_parts
 
 
-def _taken(x, index):
-    """Elements of a tile, 0 where there is none."""
-    return tw.take(x, index, 0).fill(0)
-
-
-@tw.kernel
-def merge_parts(
-    first: tw.Tensor["W"],
-    whole: tw.Tensor["W"],
-    rest: tw.Tensor["W"],
-    o: tw.Tensor["W", "M", "D"],
-    lse: tw.Tensor["W", "M"],
-    y: tw.Tensor["B", "M", "D"],
-    sums: tw.Tensor["B", "M"] | None = None,
-    *,
-    bm=tw.auto,
-    bc=8,
-):
+@cache
+def merge_parts(width: int) -> tw.Kernel:
     """What ``merge_states`` gives, for each sequence of the parts that ``decode_parts`` lists."""
-    b, m = tw.grid((y.shape[0], y.shape[1]), (None, bm))
-    d = tw.axis(y.shape[2], upto=512)
-    acc, total = tw.zeros((m, d), tw.f32), tw.zeros((m,), tw.f32)
-    top = tw.full((m,), _LEAST, tw.f32)
-    for c in tw.stream(o.shape[0], bc, start=first[b], until=first[b] + whole[b]):
-        state = lse[c, m]
-        new = tw.maximum(top, state.max(0))
-        weight, fix = tw.exp(state - new[None, :]), tw.exp(top - new)
-        total.set(total * fix + weight.sum(0))
-        acc.set(acc * fix[:, None] + (o[c, m, d] * weight[:, :, None]).sum(0))
-        top.set(new)
-    last = rest[b]
-    state = lse[last, m].fill(-tw.inf)
-    new = tw.maximum(top, state)
-    weight, fix = tw.exp(state - new), tw.exp(top - new)
-    total.set(total * fix + weight)
-    acc.set(acc * fix[:, None] + o[last, m, d].fill(0) * weight[:, None])
-    y[b, m, d] = acc / tw.where(total > 0, total, 1.0)[:, None]
-    if sums is not None:
-        sums[b, m] = tw.where(total > 0, new + tw.log(total), -tw.inf)
+
+    @tw.kernel
+    def merge_parts(
+        first: tw.Tensor["W"],
+        whole: tw.Tensor["W"],
+        rest: tw.Tensor["W"],
+        o: tw.Tensor["W", "M", width],
+        lse: tw.Tensor["W", "M"],
+        y: tw.Tensor["B", "M", width],
+        sums: tw.Tensor["B", "M"] | None = None,
+        *,
+        bm=1,
+        bc=8,
+    ):
+        b, m = tw.grid((y.shape[0], y.shape[1]), (None, bm))
+        acc, total = tw.zeros((m, width), tw.f32), tw.zeros((m,), tw.f32)
+        top = tw.full((m,), _LEAST, tw.f32)
+        for c in tw.stream(o.shape[0], bc, start=first[b], until=first[b] + whole[b]):
+            state = lse[c, m]
+            new = tw.maximum(top, state.max(0))
+            weight, fix = tw.exp(state - new[None, :]), tw.exp(top - new)
+            total.set(total * fix + weight.sum(0))
+            acc.set(acc * fix[:, None] + (o[c, m] * weight[:, :, None]).sum(0))
+            top.set(new)
+        last = rest[b]
+        state = lse[last, m].fill(-tw.inf)
+        new = tw.maximum(top, state)
+        weight, fix = tw.exp(state - new), tw.exp(top - new)
+        total.set(total * fix + weight)
+        acc.set(acc * fix[:, None] + o[last, m].fill(0) * weight[:, None])
+        y[b, m] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        if sums is not None:
+            sums[b, m] = tw.where(total > 0, new + tw.log(total), -tw.inf)
+
+    return merge_parts
 
 
 @tw.kernel
