@@ -557,7 +557,9 @@ class Tracer(KernelBuilder):
 
     def clipped(self, x: Node, extent: Expr) -> Expr:
         if not self._accesses.require(Const(1) <= extent):
-            refuse("LNG020", found=f"an index of {extent} elements", required="an element", help="give an extent above 0")
+            refuse(
+                "LNG020", found=f"an index of {extent} elements", required="an element", help="give an extent above 0"
+            )
         return self._bound(x, extent - 1, extent - 1)
 
     def _bound(self, x: Node, most: Expr, known: Expr | None) -> Expr:

@@ -179,7 +179,9 @@ def decode_parts(sequences: int) -> tw.Kernel:
         room = owner.shape[0] - lengths.shape[0]
         chunk = tw.maximum((steps.sum(0).to(tw.i32) + (room - 1)) // room, least)
         full, left, its = steps // chunk, steps % chunk, others % chunk
-        later = (its[None, :] > left[:, None]) | ((its[None, :] == left[:, None]) & (other.index[None, :] < b.index[:, None]))
+        later = (its[None, :] > left[:, None]) | (
+            (its[None, :] == left[:, None]) & (other.index[None, :] < b.index[:, None])
+        )
         rank, count, ends = later.sum(1).to(tw.i32), full.sum(0).to(tw.i32), (left > 0).sum(0)
         behind = tw.cumsum(full, 0).to(tw.i32)
         start = behind - full

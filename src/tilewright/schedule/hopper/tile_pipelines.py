@@ -11,7 +11,15 @@ from dataclasses import dataclass, replace
 
 from xdsl.ir import Block, Operation
 
-from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, ThreadCopiedOperand, TmaOperand
+from tilewright.schedule.hopper.operands import (
+    AsyncOperand,
+    ConvertedOperand,
+    DotPlan,
+    RegisterOperand,
+    ThreadCopiedOperand,
+    TmaOperand,
+    is_conversion,
+)
 from tilewright.schedule.hopper.stage_vectors import StageVector
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import tensor_name
@@ -101,8 +109,9 @@ def copied_tiles(
     found: dict[tile.Load | tile.Gather, list[tuple[DotPlan, TmaOperand | ThreadCopiedOperand]]] = {}
     for plan in dots:
         for operand in (plan.a, plan.b):
-            if isinstance(operand, AsyncOperand):
-                found.setdefault(operand.load, []).append((plan, operand))
+            copied = operand.source if isinstance(operand, ConvertedOperand) else operand
+            if isinstance(copied, AsyncOperand):
+                found.setdefault(copied.load, []).append((plan, copied))
     return found
 
 
@@ -183,12 +192,13 @@ def _only_multiplied(load: tile.Load) -> bool:
 
 
 def other_uses(load: tile.Load | tile.Gather) -> bool:
-    """The loaded tile is used by something else than products, views apart."""
+    """The copied tile is used by something else than products, views and a conversion apart."""
     pending = [load.results[0]]
     while pending:
         for use in pending.pop().uses:
-            if isinstance(use.operation, tile.Transpose):
-                pending.append(use.operation.results[0])
-            elif not isinstance(use.operation, tile.Dot):
+            op = use.operation
+            if isinstance(op, tile.Transpose):
+                pending.append(op.results[0])
+            elif not isinstance(op, tile.Dot) and not is_conversion(op):
                 return True
     return False
