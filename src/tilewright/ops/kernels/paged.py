@@ -182,7 +182,7 @@ def decode_parts(sequences: int) -> tw.Kernel:
         later = (its[None, :] > left[:, None]) | (
             (its[None, :] == left[:, None]) & (other.index[None, :] < b.index[:, None])
         )
-        rank, count, ends = later.sum(1).to(tw.i32), full.sum(0).to(tw.i32), (left > 0).sum(0)
+        rank, count = later.sum(1).to(tw.i32), full.sum(0).to(tw.i32)
         behind = tw.cumsum(full, 0).to(tw.i32)
         start = behind - full
 
