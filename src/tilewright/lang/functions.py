@@ -137,7 +137,7 @@ def ragged_grid(offsets: Tensor, extent: Int | tuple[Int, ...], block: Any, *, r
     return (scalar_of(rec, group), Range(rec, span), *(_coordinate(rec, c) for c in beside))
 
 
-def clipped(x: Tile | Fragment, extent: Int) -> Scalar:
+def clipped(x: Tile | Fragment, extent: Int) -> Int:
     """One loaded integer as an index of an axis of ``extent`` elements, clipped to 0 .. extent - 1: a Scalar, so that
     ``table[clipped(owner[p], table.shape[0]), n]`` is a row that a program chooses by what it loads."""
     rec = recorder_of((x, extent))

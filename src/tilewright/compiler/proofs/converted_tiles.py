@@ -121,9 +121,9 @@ def _read_before(cast: t.Map) -> t.SharedRead | None:
     if len(inputs) != 1 or [r.expr for r in cast.reads] != [Sym(t.REGISTER)] or cast.live.expr != TRUE:
         return None
     op: Operation | None = next((op for op in ops_before(cast) if inputs[0] in op.operands), None)
-    same = isinstance(op, t.SharedRead) and op.parent is cast.parent
-    brought = same and any(isinstance(use.operation, a.TmaLoad) for use in op.shared.uses)
-    return op if isinstance(op, t.SharedRead) and brought else None
+    if not isinstance(op, t.SharedRead) or op.parent is not cast.parent:
+        return None
+    return op if any(isinstance(use.operation, a.TmaLoad) for use in op.shared.uses) else None
 
 
 def _cast(cast: t.Map) -> Expr | None:

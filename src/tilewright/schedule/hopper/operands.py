@@ -334,15 +334,16 @@ class Analysis:
         pages = paged_tile(load) if isinstance(load, tile.Gather) else None
         coords = _coords(load)
         axes = pages.axes if pages is not None else _axes_of(coords)
-        if unit is None or axes[unit] is None or (pages is None and isinstance(load, tile.Gather)):
+        across, (_, perm) = None if unit is None else axes[unit], source_of(op.b, casts=True)
+        if across is None or (pages is None and isinstance(load, tile.Gather)):
             return None
-        across, (_, perm) = axes[unit], source_of(op.b, casts=True)
         spans = spans_of(load.result)
         inner, rows = spans[across], spans[1 - across]
         if inner is None or rows is None or (pages is not None and across == pages.axis):
             return None
         k_major = perm[0] == across
-        if not ends_with_tensor(cast.x, across if k_major else 1 - across) and k_major:
+        whole = ends_with_tensor(load.results[0], across if k_major else 1 - across)
+        if k_major and not whole:
             return None
         sizes = {across: inner.size, 1 - across: rows.size if pages is None else pages.rows}
         map_plan = tensor_map(load, [None if d is None else sizes[d] for d in axes], Swizzle.NONE, self.known)
@@ -352,14 +353,12 @@ class Analysis:
         plan = self.converted_plan(element(op.b), landing, Major.K if k_major else Major.MN, n)
         if plan is None or landing.panels != 1:
             return None
-        found = {"landing": landing}
         source = (
-            TmaOperand(load, plan, map_plan, **found)
+            TmaOperand(load, plan, map_plan, landing=landing)
             if pages is None
-            else PagedOperand(load, plan, map_plan, pages, **found)
+            else PagedOperand(load, plan, map_plan, pages, landing=landing)
         )
-        clean = k_major or ends_with_tensor(cast.x, 1 - across)
-        return ConvertedOperand(source, plan, cast, None if clean else rows)
+        return ConvertedOperand(source, plan, cast, None if whole else rows)
 
     def converted_plan(self, dtype: DType, landing: SmemTile, major: Major, n: int) -> WgmmaOperandPlan | None:
         """How wgmma reads a converted tile, whose rows are those of the stage."""
