@@ -64,6 +64,7 @@ from tilewright.lang.elementwise import pow_ as pow
 from tilewright.lang.elementwise import round_ as round
 from tilewright.lang.functions import (
     axis,
+    clipped,
     dot,
     full,
     grid,
@@ -124,6 +125,7 @@ __all__ = [
     "ceil",
     "check",
     "clamp",
+    "clipped",
     "cos",
     "cosh",
     "cummax",

@@ -14,6 +14,7 @@ from support.pytorch import torch_or_skip
 torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
+from tilewright.ops.kernels import decode_parts  # noqa: E402
 
 BF16 = torch.bfloat16
 FAR = -(2**31)
@@ -205,7 +206,7 @@ def test_pytorch_serves_other_dtypes_widths_and_pages() -> None:
 
 def arguments(**options: Any) -> tuple[Any, ...]:
     case = drawn([40, 9], 16, tokens=2)
-    return (*case.tensors, 0.125, options.get("window"), options.get("split"))
+    return (*case.tensors, None, None, 0.125, options.get("window"), options.get("split"), None)
 
 
 @pytest.mark.parametrize("options", [{}, {"window": 5, "split": 64}])
@@ -266,12 +267,129 @@ def test_arguments_that_do_not_fit(call: Callable[[], Any], found: str) -> None:
 
 def test_there_is_no_gradient() -> None:
     q = Q.clone().requires_grad_()
+    rest = (K, V, TABLE, LENGTHS, None, None, 0.1, None, None, None)
     for call in (
         lambda: ops.paged_decode(q, K, V, TABLE, LENGTHS),
         lambda: ops.paged_decode(Q, K, V, TABLE, LENGTHS, out=q),
-        lambda: torch.ops.tilewright.paged_decode(q, K, V, TABLE, LENGTHS, 0.1, None, None)[0].sum().backward(),
+        lambda: torch.ops.tilewright.paged_decode(q, *rest)[0].sum().backward(),
     ):
         with pytest.raises(tw.TilewrightError, match="JIT011"):
             call()
     with torch.no_grad():
         assert torch.equal(ops.paged_decode(q, K, V, TABLE, LENGTHS), ops.paged_decode(*CASE.tensors))
+
+
+# -- parts that are listed --------------------------------------------------------------------------------------------
+@pytest.mark.parametrize(
+    ("lengths", "tokens", "window"),
+    [
+        ([0, 1, 640, 64, 65, 0], 1, None),
+        ([640, 640, 640], 1, None),
+        ([0, 0], 1, None),
+        ([3, 500, 129], 3, None),
+        ([640, 0, 300, 41], 2, 40),
+    ],
+)
+def test_listed_parts_agree(lengths: list[int], tokens: int, window: int | None) -> None:
+    case = drawn(lengths, 16, tokens=tokens)
+    if not case.table.shape[1]:
+        case = replace(case, table=torch.zeros((len(lengths), 40), dtype=torch.int32))
+    with ops.simulated():
+        agree(ops.paged_decode_with_lse(*case.tensors, window=window, balanced=True), case, window)
+
+
+@pytest.mark.parametrize("room", [1, 3, 17])
+def test_every_step_is_in_one_part_and_long_parts_come_first(room: int) -> None:
+    random = torch.Generator().manual_seed(room)
+    lengths = torch.randint(-70, 2000, (40,), generator=random).int()
+    lengths[:2] = torch.tensor([2**31 - 1, -(2**31)])
+    owner, begin, until, first, whole, rest = found = [torch.full((40 + room,), -7).int() for _ in range(6)]
+    with ops.simulated():
+        decode_parts(64)(lengths, *found, columns=25, least=1)
+    steps = -(-lengths.long().clamp(0, 25 * 64) // 64)
+    sizes = until - begin
+    assert sorted(zip(owner[sizes > 0].tolist(), begin[sizes > 0].tolist(), strict=True)) == sorted(
+        (b, int(sizes.max()) * i) for b in range(40) for i in range(-(-int(steps[b]) // int(sizes.max())))
+    )
+    assert torch.equal(sizes, sizes.sort(descending=True).values)
+    assert torch.equal(torch.zeros(40).long().index_add_(0, owner.long(), sizes.long()), steps)
+    for b in range(40):
+        rows = [*range(int(first[b]), int(first[b] + whole[b])), *([int(rest[b])] if rest[b] >= 0 else [])]
+        assert [(int(owner[p]), int(sizes[p])) for p in rows[:-1]] == [(b, int(sizes.max()))] * len(rows[:-1])
+        assert sum(int(sizes[p]) for p in rows) == steps[b]
+
+
+def test_hostile_lengths_and_tables_are_listed_too() -> None:
+    case = drawn([200, 90, 300], 16)
+    case.lengths[:] = torch.tensor([-5, 2**31 - 1, 90])
+    case.table[1:] = torch.tensor([FAR, 2**31 - 1])[torch.arange(case.table.shape[1]) % 2]
+    with ops.simulated():
+        y, lse = ops.paged_decode_with_lse(*case.tensors, balanced=True)
+    assert (lse[0] == -torch.inf).all()
+    assert not y.any()  # pages outside count as zeros
+    assert torch.allclose(lse[1:], torch.tensor([case.table.shape[1] * 16, 90.0]).log()[:, None, None], atol=1e-2)
+
+
+# -- caches of 8-bit floats -------------------------------------------------------------------------------------------
+def in_eight_bits(case: Case, dtype: Any, scales: tuple[Any, Any]) -> Case:
+    """The case with its caches divided by scales, and rounded; NaN stays NaN."""
+    k, v = ((x.float() / s[:, None]).to(dtype) for x, s in zip((case.k, case.v), scales, strict=True))
+    return replace(case, k=k, v=v)
+
+
+def scaled(case: Case, scales: tuple[Any, Any]) -> Case:
+    """What the caches mean."""
+    k, v = (x.float() * s[:, None] for x, s in zip((case.k, case.v), scales, strict=True))
+    return replace(case, k=k, v=v)
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("dtype", [torch.float8_e4m3fn, torch.float8_e5m2])
+@pytest.mark.parametrize("page", [1, 16, 64])
+def test_a_cache_of_8_bits_with_a_scale_for_each_head(page: int, dtype: Any) -> None:
+    scales = torch.tensor([0.02, 0.5]), torch.tensor([1.5, 0.01])
+    case = in_eight_bits(drawn([0, 1, 64, 130], page), dtype, scales)
+    found = ops.paged_decode_with_lse(*case.tensors, k_scale=scales[0], v_scale=scales[1])
+    agree(found, scaled(case, scales))
+
+
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("q_dtype", [BF16, torch.float16])
+def test_a_cache_of_8_bits_with_one_scale_or_none(q_dtype: Any) -> None:
+    scales = torch.full((2,), 0.25), torch.ones(2)
+    case = in_eight_bits(drawn([3, 200], 16, tokens=2, dtype=q_dtype), torch.float8_e4m3fn, scales)
+    wanted = ops.paged_decode_with_lse(*case.tensors, k_scale=0.25)
+    agree(wanted, scaled(case, scales))
+    for k_scale in (torch.tensor(0.25), torch.tensor([0.25])):
+        assert torch.equal(ops.paged_decode(*case.tensors, k_scale=k_scale), wanted[0])
+
+
+def test_a_cache_of_8_bits_with_listed_parts_and_a_window() -> None:
+    scales = torch.tensor([0.02, 0.5]), torch.tensor([1.5, 0.01])
+    case = in_eight_bits(drawn([0, 500, 64, 130], 16), torch.float8_e4m3fn, scales)
+    with ops.simulated():
+        found = ops.paged_decode_with_lse(
+            *case.tensors, k_scale=scales[0], v_scale=scales[1], window=100, balanced=True
+        )
+    agree(found, scaled(case, scales), 100)
+
+
+@pytest.mark.parametrize(
+    ("options", "found"),
+    [
+        ({"k_scale": 2.0}, "k_scale with a cache of torch.bfloat16"),
+        ({"balanced": True, "split": 64}, "balanced=True, split=64"),
+        ({"balanced": 3}, "balanced=3"),
+    ],
+)
+def test_scales_and_parts_that_do_not_fit(options: dict[str, Any], found: str) -> None:
+    with pytest.raises(tw.TilewrightError, match=found) as error:
+        ops.paged_decode(*drawn([3, 200], 16).tensors, **options)
+    assert error.value.code == "JIT010"
+
+
+def test_scales_of_another_shape() -> None:
+    case = in_eight_bits(drawn([3], 16), torch.float8_e5m2, (torch.ones(2), torch.ones(2)))
+    for scale in (torch.ones(3), torch.ones(2).double()):
+        with pytest.raises(tw.TilewrightError, match="v_scale of"):
+            ops.paged_decode(*case.tensors, v_scale=scale)

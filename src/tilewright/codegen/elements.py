@@ -6,10 +6,12 @@ from collections.abc import Sequence
 
 from xdsl.ir import Operation, SSAValue
 
+from tilewright.base.dtypes import e4m3, e5m2, f16
 from tilewright.base.expr import TRUE, Const, Expr, Sym
 from tilewright.codegen.accesses import AccessWriter
 from tilewright.codegen.scalars import CScalar, emit_scalar_body, fold_step, shuffle_step
 from tilewright.codegen.storage import Storage
+from tilewright.tile import dialect as tile
 from tilewright.tile.dialect import TensorType
 from tilewright.tile.ops import ops_in
 from tilewright.transport import dialect as t
@@ -31,12 +33,29 @@ class ElementWriter(AccessWriter):
         if count % pack or _in_order(op):
             pack = 1
 
+        widened = self._widened(op) if pack == 2 else None
+
         def emit(base: Expr, part: int) -> None:
             width = pack if part % pack == 0 else 1
             with self.unrolled("i", part // width) as step:
-                self._map_pack(op, base + step * width, width, outputs)
+                if widened is not None and width == pack:
+                    start = base + step * width
+                    word, half = self.c(start // widened.per_word), self.c(start % widened.per_word // 2)
+                    pair = f"{widened.dtype.name}_pair({self.names[op.inputs[0]]}[{word}], {half})"
+                    self.line(f"{outputs[0][1]}[{self.c(start // 2)}] = {pair};")
+                else:
+                    self._map_pack(op, base + step * width, width, outputs)
 
         self.parts(op.live.expr, _predicates(op), first, count, emit)
+
+    def _widened(self, op: t.Map) -> Storage | None:
+        """Where the 8-bit floats lie whose values as f16 are all that a map gives, each in its register's place."""
+        ops = list(op.body.block.ops)
+        whole = len(op.inputs) == len(op.outputs) == 1 and [r.expr for r in op.reads] == [Sym(t.REGISTER)]
+        if not whole or len(ops) != 2 or not isinstance(ops[0], tile.Cast) or ops[0].dtype != f16:
+            return None
+        source = self.storages[op.inputs[0]]
+        return source if source.dtype in (e4m3, e5m2) and source.packed and not source.count % 4 else None
 
     def _map_pack(self, op: t.Map, start: Expr, pack: int, outputs: Sequence[tuple[Storage, str]]) -> None:
         if pack == 1:

@@ -154,6 +154,20 @@ __device__ __forceinline__ long long shift_right(long long a, long long n) {
     "e5m2_get": """__device__ __forceinline__ float e5m2_get(unsigned word, int part) {
   return f16_get((word >> (8 * part) << 8) & 0xff00u, 0);
 }""",
+    # both of a half word at once: every 8-bit float is an f16
+    "e4m3_pair": """__device__ __forceinline__ unsigned e4m3_pair(unsigned word, int half) {
+#if __CUDA_ARCH__ >= 890
+  unsigned pair;
+  asm("cvt.rn.f16x2.e4m3x2 %0, %1;" : "=r"(pair) : "h"((unsigned short)(word >> (16 * half))));
+  return pair;
+#else
+  return f16_pack(e4m3_get(word, 2 * half), e4m3_get(word, 2 * half + 1));
+#endif
+}""",
+    "e5m2_pair": """__device__ __forceinline__ unsigned e5m2_pair(unsigned word, int half) {
+  const unsigned both = word >> (16 * half);
+  return ((both << 8) & 0xff00u) | ((both << 16) & 0xff000000u);
+}""",
     "float8_bits": """__device__ __forceinline__
 unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   // to nearest even: below the least normal number by adding one whose last place is theirs

@@ -9,6 +9,7 @@ from typing import Any, NoReturn, TypeAlias, cast
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr
 from tilewright.base.expr import minimum as least
+from tilewright.diag import shown
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Coord, Span, whole
@@ -16,7 +17,7 @@ from tilewright.lang.calls import operands_of, recorder_of
 from tilewright.lang.fns import AtomicFn
 from tilewright.lang.operators import number_of, operand_of
 from tilewright.lang.places import refuse
-from tilewright.lang.recorder import OpenStream, Recorder
+from tilewright.lang.recorder import Node, OpenStream, Recorder
 from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import Fragment, Int, Range, Scalar, Tile, check_dtype, integer_of, scalar_of
 
@@ -136,20 +137,36 @@ def ragged_grid(offsets: Tensor, extent: Int | tuple[Int, ...], block: Any, *, r
     return (scalar_of(rec, group), Range(rec, span), *(_coordinate(rec, c) for c in beside))
 
 
+def clipped(x: Tile | Fragment, extent: Int) -> Int:
+    """One loaded integer as an index of an axis of ``extent`` elements, clipped to 0 .. extent - 1: a Scalar, so that
+    ``table[clipped(owner[p], table.shape[0]), n]`` is a row that a program chooses by what it loads."""
+    rec = recorder_of((x, extent))
+    stop = integer_of(extent, "the extent")
+    rec.use(stop)
+    operand = _one_integer(x, "an index", "load one: tw.clipped(owner[p], q.shape[0])")
+    return scalar_of(rec, rec.clipped(operand, stop))
+
+
 def _bound(rec: Recorder, value: object, what: str, extent: Expr) -> Expr:
     """Where an axis begins or ends; what was loaded is clipped to ``0 .. extent``."""
     if value is None:
         return Const(0)
     if not isinstance(value, Tile | Fragment):
         return integer_of(value, what)
-    if value.ndim or not value.dtype.is_int:
+    return rec.bind(_one_integer(value, what, "load one: until=lengths[b], where b is an index of the grid"), extent)
+
+
+def _one_integer(value: object, what: str, help: str) -> Node:
+    """The operand of a loaded integer of rank 0."""
+    if not isinstance(value, Tile | Fragment) or value.ndim or not value.dtype.is_int:
+        kind = f"{value.dtype} of {value.ndim} axes" if isinstance(value, Tile | Fragment) else shown(value)
         refuse(
             "LNG022",
-            found=f"{what} is {value.dtype} of {value.ndim} axes",
+            found=f"{what} is {kind}",
             required="an int, an integer of extents, program indices and scalars, or one loaded integer",
-            help="load one: until=lengths[b], where b is an index of the grid",
+            help=help,
         )
-    return rec.bind(value._operand(), extent)  # pyright: ignore[reportPrivateUsage] - proxies are this room's
+    return value._operand()  # pyright: ignore[reportPrivateUsage] - proxies are this room's
 
 
 class _Stream:

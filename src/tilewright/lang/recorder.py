@@ -109,6 +109,11 @@ class Recorder(Protocol):
         whole program."""
         ...
 
+    def clipped(self, x: Node, extent: Expr) -> Expr:
+        """The same clipped to ``0 .. extent - 1``: an index of an axis, which has an element at least (asked at
+        launch; LNG020 where it never has one)."""
+        ...
+
     def present(self, x: Node) -> Node:
         """Which elements of ``x`` there are, a bool each."""
         ...

@@ -622,6 +622,13 @@ class Tracer(KernelBuilder):
     def bind(self, x: Node, most: Expr) -> Expr:
         return self._bound(x, most, None)
 
+    def clipped(self, x: Node, extent: Expr) -> Expr:
+        if not self._accesses.require(Const(1) <= extent):
+            refuse(
+                "LNG020", found=f"an index of {extent} elements", required="an element", help="give an extent above 0"
+            )
+        return self._bound(x, extent - 1, extent - 1)
+
     def _bound(self, x: Node, most: Expr, known: Expr | None) -> Expr:
         """``x`` clipped to ``0 .. most``, as a symbol; ``known`` is ``most`` where what follows relies on it."""
         self.use(most)

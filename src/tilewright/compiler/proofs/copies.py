@@ -5,7 +5,7 @@ Everything is read from the lowered kernel and compared with the tile program:
     tensors    a map's address, extents and strides are the tensor's, for all arguments of the class
     loads      every element of an operand's tile lands where the product's instructions read it: the boxes' coordinates
                are the load's plus constants (as polynomials), the bytes inside the tile are compared one by one; those
-               of pages are what `page_tables` says
+               of pages are what `page_tables` says; those of tiles that threads convert in between, `converted_tiles`
     products   the instructions pair the same k of both operands, and each row, column and k once; the first along k of
                a product that adds to nothing ignores what its registers held, all others add
     stores     every element of a panel lies where a copy to global memory looks for it, the hardware's or threads'; the
@@ -19,7 +19,7 @@ in `staged_operands`.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -28,6 +28,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Any_, Compare, Const, Expr, Sym, all_of, maximum
 from tilewright.base.verdict import Discharged, Proof, Proved, Refuted
+from tilewright.compiler.proofs.converted_tiles import conversion, converted_side, excludes
 from tilewright.compiler.proofs.epilogue_copies import (
     INTERIOR,
     Ints,
@@ -43,11 +44,11 @@ from tilewright.compiler.proofs.epilogue_copies import (
 from tilewright.compiler.proofs.gathered_rows import Rows, rows_of
 from tilewright.compiler.proofs.operand_domains import Ragged, ends_with_tensor, excluded
 from tilewright.compiler.proofs.page_tables import Pages, pages_of, row_of
-from tilewright.compiler.proofs.program import added_in_place, loaded_operand
+from tilewright.compiler.proofs.program import added_in_place, casts_on_the_way, loaded_operand
 from tilewright.compiler.proofs.stage_vectors import read_vectors
 from tilewright.compiler.proofs.staged_operands import staged_operand
 from tilewright.compiler.proofs.thread_copies import place_copies
-from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS
+from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, Swizzle
 from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS, INSTRUCTION_M
 from tilewright.lang.axes import Coord, Span
 from tilewright.legal.domain import ShapeDomain
@@ -72,8 +73,9 @@ def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
         for op in maps:
             _tensor(op, known)
         loads = _loads(kernel, program, inside)
-        operands = sum(_product(kernel, inside, group, loads) for group in _products(inside))
-        vectors = read_vectors(program, inside)
+        converted = set[Operation]()
+        operands = sum(_product(kernel, inside, group, loads, converted) for group in _products(inside))
+        vectors = read_vectors(program, [op for op in inside if op not in converted])
         stores = [op for op in program if isinstance(op, tile.Store)]
         copied = [panel(stores, copy) for copy in inside if isinstance(copy, a.TmaStore)]
         panels = len(copied) + sum(rows_of_panel(stores, copies) for copies in inside if isinstance(copies, a.CopyOut))
@@ -162,13 +164,11 @@ def _sources(kernel: tile.Kernel, program: Sequence[Operation]) -> list[_Source]
     for dot in program:
         if isinstance(dot, tile.Dot):
             for side, operand, mn, k in (("a", dot.a, 0, 1), ("b", dot.b, 1, 0)):
-                found = loaded_operand(operand)
+                reader = (side if not casts_on_the_way(operand) else converted_side(side), line_of(dot))
+                found = loaded_operand(operand) or _gathered(operand, dims)
                 if found is not None:
                     load, of = found
-                    axes.setdefault(load, {}).setdefault((side, line_of(dot)), []).append((of[mn], of[k]))
-                elif (gather := _gathered(operand, dims)) is not None:
-                    op, of = gather
-                    axes.setdefault(op, {}).setdefault((side, line_of(dot)), []).append((of[mn], of[k]))
+                    axes.setdefault(load, {}).setdefault(reader, []).append((of[mn], of[k]))
     loads = (op for op in program if isinstance(op, tile.Load))
     return [
         *(_Source(x, (tensor_name(x), line_of(x)), coords_of(x), axes.get(x, {})) for x in loads),
@@ -186,8 +186,8 @@ def _gathered(
     """The gather from pages or of rows that an operand is, with the tensor axes that are the operand's axes 0 and 1;
     ``dims`` are those of each gather's axes."""
     flips, op = 0, operand.owner
-    while isinstance(op, tile.Transpose):
-        flips += [p.data for p in op.perm] == [1, 0]
+    while isinstance(op, tile.Transpose | tile.Cast):
+        flips += isinstance(op, tile.Transpose) and [p.data for p in op.perm] == [1, 0]
         op = op.x.owner
     if not isinstance(op, tile.Gather) or op not in dims:
         return None
@@ -261,9 +261,14 @@ def _products(lowered: Sequence[Operation]) -> Iterator[list[a.Wgmma]]:
 
 
 def _product(
-    kernel: tile.Kernel, lowered: Sequence[Operation], group: Sequence[a.Wgmma], loads: dict[SSAValue, list[_Load]]
+    kernel: tile.Kernel,
+    lowered: Sequence[Operation],
+    group: Sequence[a.Wgmma],
+    loads: dict[SSAValue, list[_Load]],
+    converted: set[Operation],
 ) -> int:
-    """Both operands of a product, and the pairing of its instructions; returns how many operands were compared."""
+    """Both operands of a product, and the pairing of its instructions; returns how many operands were compared. Reads
+    of stages whose elements are converted are added to ``converted``."""
     first = group[0]
     bits = first.dtype.dtype.bits
     step = INSTRUCTION_K_BITS // bits
@@ -275,6 +280,10 @@ def _product(
     for side, reading in (("a", left), ("b", right)):
         copies = loads.get(first.a if side == "a" else first.b, [])
         if reading is None:
+            continue
+        if not copies and (read := _converted(group, side, reading, loads)) is not None:
+            converted.add(read)
+            compared += 1
             continue
         if not copies:
             staged_operand(kernel, lowered, first, side, reading.swizzled, reading.bytes)
@@ -311,17 +320,42 @@ def _product(
     return compared
 
 
-def _excluded(group: Sequence[a.Wgmma], side: str, brought: Iterable[_Brought], reading: _Reading) -> None:
-    """What lies outside of an operand's domain along k, but in its tensor, takes no part in a product."""
-    buffer, region = (group[0].a, group[0].a_region) if side == "a" else (group[0].b, group[0].b_region)
+def _converted(
+    group: Sequence[a.Wgmma], side: str, reading: _Reading, loads: Mapping[SSAValue, Sequence[_Load]]
+) -> t.SharedRead | None:
+    """The read of the stage that an operand was converted from, whose copies bring what the program converts; None for
+    an operand that was made otherwise."""
+    first = group[0]
+    found = conversion(first, side, reading.swizzled, reading.bytes)
+    if found is None:
+        return None
+    numbers = replace(reading.numbers, swizzle=Swizzle.NONE)
+    landed = _Reading(numbers, t.shared_of(found.read.shared).dtype.dtype.bytes, found.bytes, found.bytes)
+    reader = (converted_side(side), place_of(first))
+    brought = _lands(landed, loads.get(found.read.shared, ()), found.begin, reader)
+    if not brought:
+        raise WrongError(f"operand {side} of {place_of(first)}: its stage holds another tile than is converted")
+    for span, ragged in _ragged(brought, landed):
+        if not excludes(found, first, ragged):
+            raise WrongError(f"operand {side} of {place_of(first)}: elements from {span.stop} on are multiplied")
+    return found.read
+
+
+def _ragged(brought: Iterable[_Brought], reading: _Reading) -> Iterator[tuple[Span, Ragged]]:
+    """The domains along k that may end inside of their tensor."""
     for source, k_axis in dict.fromkeys((source, axes[1]) for source, axes in brought):
         extents, span = tile.tensor_type(source.load.tensor).dims.data, source.coords[k_axis]
         assert isinstance(span, Span)
         paged = source.pages is not None and k_axis == source.pages.slot
-        if not paged and ends_with_tensor(span, extents[k_axis].expr):
-            continue
-        stream = source.load.parent_op()
-        ragged = Ragged(span, stream if isinstance(stream, tile.Stream) else None, reading.swizzled)
+        if paged or not ends_with_tensor(span, extents[k_axis].expr):
+            stream = source.load.parent_op()
+            yield span, Ragged(span, stream if isinstance(stream, tile.Stream) else None, reading.swizzled)
+
+
+def _excluded(group: Sequence[a.Wgmma], side: str, brought: Iterable[_Brought], reading: _Reading) -> None:
+    """What lies outside of an operand's domain along k, but in its tensor, takes no part in a product."""
+    buffer, region = (group[0].a, group[0].a_region) if side == "a" else (group[0].b, group[0].b_region)
+    for span, ragged in _ragged(brought, reading):
         if not excluded(group[0], buffer, region.expr, ragged):
             raise WrongError(f"operand {side} of {place_of(group[0])}: elements from {span.stop} on are multiplied")
 

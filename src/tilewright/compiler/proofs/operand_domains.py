@@ -60,6 +60,11 @@ def excluded(product: a.Wgmma, buffer: SSAValue, region: Expr, ragged: Ragged) -
     )
 
 
+def whole_steps(product: Operation, ragged: Ragged) -> bool:
+    """Every step of a loop around a product lies in the operand's domain."""
+    return any(_whole(loop, ragged) for loop in _loops(product, ragged))
+
+
 def _loops(op: Operation, ragged: Ragged) -> Iterator[t.For]:
     """The loops around an op over the steps of the operand's stream."""
     parent = op.parent_op()

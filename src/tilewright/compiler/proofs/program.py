@@ -10,18 +10,30 @@ from tilewright.tile.queries import coords_of
 
 
 def loaded_operand(operand: SSAValue) -> tuple[tile.Load, tuple[int, int]] | None:
-    """The load that an operand is, perhaps transposed, with the tensor axes that are the operand's axes 0 and 1."""
+    """The load that an operand is, perhaps transposed and converted, with the tensor axes that are the operand's axes 0
+    and 1."""
     labels = [0, 1]
     op = operand.owner
-    while isinstance(op, tile.Transpose):
-        below = [0] * len(labels)
-        for label, source in zip(labels, op.perm, strict=True):
-            below[source.data] = label
-        labels, op = below, op.x.owner
+    while isinstance(op, tile.Transpose | tile.Cast):
+        if isinstance(op, tile.Transpose):
+            below = [0] * len(labels)
+            for label, source in zip(labels, op.perm, strict=True):
+                below[source.data] = label
+            labels = below
+        op = op.x.owner
     if not isinstance(op, tile.Load):
         return None
     spans = [axis for axis, coord in enumerate(coords_of(op)) if isinstance(coord, Span)]
     return op, (spans[labels.index(0)], spans[labels.index(1)])
+
+
+def casts_on_the_way(operand: SSAValue) -> int:
+    """How often what an operand is loaded from is converted, as far as ``loaded_operand`` follows it."""
+    casts, op = 0, operand.owner
+    while isinstance(op, tile.Transpose | tile.Cast):
+        casts += isinstance(op, tile.Cast)
+        op = op.x.owner
+    return casts
 
 
 def added_in_place(dot: tile.Dot) -> bool:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeAlias
 
 from tilewright.diag import fail, shown
 from tilewright.ops import kernels
@@ -24,38 +24,60 @@ WIDTHS = (64, 128, 256)
 PAGES = tuple(2**i for i in range(9))
 """Widths of a head and tokens of a page that kernels are made for; others go to PyTorch."""
 _LOW = (torch.bfloat16, torch.float16)
+_EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
+"""Dtypes of caches with scales."""
 _INDICES = (torch.int32, torch.int64)
 _MERGED_STATES = 16
+
+
+Scale: TypeAlias = float | Tensor
 
 
 # -- by kernels -------------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
 class _Launches:
-    """A decode by kernels: one launch of whole sequences (``count`` 1), or of parts, whose states another merges."""
+    """A decode by kernels: one launch of whole sequences (``count`` 1), or of parts, whose states another merges.
+    With ``listed`` above 0 the parts are listed on the device, at most so many."""
 
     kernel: Any
     chunk: int
     count: int
     window: int | None
+    listed: int = 0
 
     @property
     def keywords(self) -> dict[str, Any]:
         return {} if self.window is None else {"window": self.window}
 
 
-def _launches(q: Any, k: Any, table: Any, window: int | None, split: int | None) -> _Launches:
+def _launches(q: Any, k: Any, table: Any, window: int | None, split: int | None, balanced: bool | None) -> _Launches:
     chunk, count = _parts(q, k, table, window, split)
-    return _Launches(kernels.paged_decode(q.shape[-1], q.shape[1], k.shape[1]), chunk, count, window)
+    shape = (q.shape[-1], q.shape[1], k.shape[1])
+    listed = _listed(q, k, table, window) if split is None else 0
+    if listed and (balanced if balanced is not None else _is_worth_a_list(q, k, table)):
+        return _Launches(kernels.paged_decode_parts(*shape), chunk, count, window, listed)
+    return _Launches(kernels.paged_decode(*shape), chunk, count, window)
 
 
 def _by_kernels(
-    q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, launches: _Launches, y: Any, lse: Any
+    q: Any,
+    k: Any,
+    v: Any,
+    table: Any,
+    lengths: Any,
+    scales: dict[str, Any],
+    scale: float,
+    launches: _Launches,
+    y: Any,
+    lse: Any,
 ) -> tuple[Any, ...]:
     """Into ``y`` and ``lse``; the workspaces: parts of sequences leave their states in f32."""
     (batch, tokens, heads, width), groups, count = q.shape, k.shape[2], launches.count
     by_group = (batch, tokens, groups, heads // groups)
     given = (lengths, table, q.view(*by_group, width), k, v)
-    kernel, options = launches.kernel, launches.keywords | {"scale": scale, "chunk": launches.chunk}
+    if launches.listed:
+        return _by_listed_parts(given, scales, scale, launches, y, lse)
+    kernel, options = launches.kernel, launches.keywords | scales | {"scale": scale, "chunk": launches.chunk}
     if count == 1:
         kernel(*given, y.view(1, *by_group, width), lse.view(1, *by_group), **options)
         return ()
@@ -68,20 +90,66 @@ def _by_kernels(
     return parts, states
 
 
+def _by_listed_parts(
+    given: tuple[Any, ...], scales: dict[str, Any], scale: float, launches: _Launches, y: Any, lse: Any
+) -> tuple[Any, ...]:
+    """The parts that have keys, listed from the lengths on the device, and what they join to."""
+    lengths, table, q, k, _ = given
+    batch, rows, width = q.shape[0], q.shape[1] * q.shape[2] * q.shape[3], q.shape[-1]
+    owner, begin, until, *of_sequences = q.new_empty((6, launches.listed), dtype=torch.int32)
+    options = {} if launches.window is None else {"window": launches.window, "tokens": q.shape[1]}
+    columns = -(-table.shape[1] * k.shape[1] // STEP)
+    make_list = kernels.decode_parts(next(n for n in SEQUENCES if batch <= n))
+    make_list(lengths, owner, begin, until, *of_sequences, columns=columns, least=1, **options)
+    parts = q.new_empty((launches.listed, *q.shape[1:]), dtype=torch.float32)
+    states = q.new_empty(parts.shape[:-1], dtype=torch.float32)
+    launches.kernel(owner, begin, until, *given, parts, states, **launches.keywords, **scales, scale=scale)
+    merged = (parts.view(-1, rows, width), states.view(-1, rows), y.view(batch, rows, width), lse.view(batch, rows))
+    kernels.merge_parts(width)(*of_sequences, *merged)
+    return parts, states
+
+
 _MERGED: dict[str, Any] = {"bm": 1, "bc": _MERGED_STATES}
 
 
 def _parts(q: Any, k: Any, table: Any, window: int | None, split: int | None) -> tuple[int, int]:
     """(steps of a part, parts of a sequence)."""
-    batch, tokens, heads, _ = q.shape
-    groups, steps = k.shape[2], -(-table.shape[1] * k.shape[1] // STEP)
+    tokens, steps = q.shape[1], -(-table.shape[1] * k.shape[1] // STEP)
     if split is not None:
         chunk = split // STEP
     else:
         busy = steps if window is None else min(steps, -(-(window + tokens) // STEP) + 1)
-        programs = batch * groups * -(-(heads // groups) * tokens // ROWS)
-        chunk = max(steps_of_a_part(programs, busy, _processors(q)), -(-steps // MAX_PARTS))
+        chunk = max(steps_of_a_part(q.shape[0] * _programs(q, k), busy, _processors(q)), -(-steps // MAX_PARTS))
     return chunk, max(1, -(-steps // chunk))
+
+
+SEQUENCES = (64, 128)
+"""How many sequences kernels list the parts of."""
+_PARTS_A_PROCESSOR = 8
+"""How many parts of a list are there for each SM, besides one for each sequence."""
+_WORTH_A_LIST = 64
+"""Steps of an SM, at the greatest length, from which on a list costs less than lengths that differ."""
+
+
+def _listed(q: Any, k: Any, table: Any, window: int | None) -> int:
+    """How many parts a list has room for; 0 where none is made."""
+    batch, columns = q.shape[0], -(-table.shape[1] * k.shape[1] // STEP)
+    if not 1 < batch <= SEQUENCES[-1] or columns < 2:
+        return 0
+    return -(-(batch - (-_PARTS_A_PROCESSOR * _processors(q) // _programs(q, k))) // 4) * 4
+
+
+def _is_worth_a_list(q: Any, k: Any, table: Any) -> bool:
+    """Sequences are few for the SMs, and long: lengths that differ would leave many of these idle."""
+    programs, processors = q.shape[0] * _programs(q, k), _processors(q)
+    steps = -(-table.shape[1] * k.shape[1] // STEP)
+    return programs < _PARTS_A_PROCESSOR * processors and programs * steps >= _WORTH_A_LIST * processors
+
+
+def _programs(q: Any, k: Any) -> int:
+    """Programs of a part."""
+    (_, tokens, heads, _), groups = q.shape, k.shape[2]
+    return groups * -(-(heads // groups) * tokens // ROWS)
 
 
 def _processors(q: Any) -> int:
@@ -92,7 +160,16 @@ def _processors(q: Any) -> int:
 
 # -- by PyTorch -------------------------------------------------------------------------------------------------------
 def _by_pytorch(
-    q: Any, k: Any, v: Any, table: Any, lengths: Any, scale: float, window: int | None, y: Any, lse: Any
+    q: Any,
+    k: Any,
+    v: Any,
+    table: Any,
+    lengths: Any,
+    scales: tuple[Any, Any],
+    scale: float,
+    window: int | None,
+    y: Any,
+    lse: Any,
 ) -> None:
     """A sequence at a time. As in the kernels, entries that lead outside are pages of zeros."""
     (batch, tokens, heads, width), (count, page, groups, _) = q.shape, k.shape
@@ -102,7 +179,7 @@ def _by_pytorch(
         last = lengths[b].long() - tokens + torch.arange(tokens, device=q.device)
         entries = table[b].long()
         held = ((entries >= 0) & (entries < count)).repeat_interleave(page) & (place < lengths[b])
-        keys, values = (_rows(x, entries, held).to(exact) for x in (k, v))
+        keys, values = (_rows(x, entries, held, s, exact) for x, s in zip((k, v), scales, strict=True))
         seen = (place <= last[:, None]) & (place < lengths[b])
         if window is not None:
             seen &= place > last[:, None] - window
@@ -114,11 +191,14 @@ def _by_pytorch(
         lse[b] = denominator.reshape(tokens, heads)
 
 
-def _rows(cache: Any, entries: Any, held: Any) -> Any:
+def _rows(cache: Any, entries: Any, held: Any, scale: Any, dtype: Any) -> Any:
     """Keys or values of one sequence, (tokens, groups, width), zeros where it holds none."""
     if not len(cache):
-        return cache.new_zeros((len(held), *cache.shape[2:]))
-    return cache[entries.clamp(0, len(cache) - 1)].flatten(0, 1).masked_fill(~held[:, None, None], 0)
+        return cache.new_zeros((len(held), *cache.shape[2:]), dtype=dtype)
+    stored = cache.view(torch.uint8) if cache.dtype in _EIGHT_BITS else cache
+    rows = stored[entries.clamp(0, len(cache) - 1)].view(cache.dtype).to(dtype).flatten(0, 1)
+    rows = rows if scale is None else rows * scale.to(dtype)[:, None]
+    return rows.masked_fill(~held[:, None, None], 0)
 
 
 # -- the operator -----------------------------------------------------------------------------------------------------
@@ -128,16 +208,21 @@ def _run_into(
     v: Any,
     table: Any,
     lengths: Any,
+    k_scale: Any,
+    v_scale: Any,
     scale: float,
     window: int | None,
     split: int | None,
+    balanced: bool | None,
     y: Any,
     lse: Any,
 ) -> None:
     if _is_served(q, k, scale):
-        _by_kernels(q, k, v, table, lengths, scale, _launches(q, k, table, window, split), y, lse)
+        scales = {n: s for n, s in (("k_scale", k_scale), ("v_scale", v_scale)) if s is not None}
+        launches = _launches(q, k, table, window, split, balanced)
+        _by_kernels(q, k, v, table, lengths, scales, scale, launches, y, lse)
     else:
-        _by_pytorch(q, k, v, table, lengths, scale, window, y, lse)
+        _by_pytorch(q, k, v, table, lengths, (k_scale, v_scale), scale, window, y, lse)
 
 
 def _empty(q: Any, *_: Any) -> tuple[Any, Any]:
@@ -152,8 +237,8 @@ def _is_served(q: Any, k: Any, scale: float) -> bool:
 
 
 _FORMALS = (
-    "Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor seq_lens, float scale, int? window, "
-    "int? split"
+    "Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor seq_lens, Tensor? k_scale, Tensor? v_scale, "
+    "float scale, int? window, int? split, bool? balanced"
 )
 _decode = AttentionPair("paged_decode", _FORMALS, _run_into, _empty, "decode reads a cache that others wrote")
 
@@ -170,6 +255,9 @@ def paged_decode(
     layout: str = "NHD",
     window: int | None = None,
     split: int | None = None,
+    k_scale: Scale | None = None,
+    v_scale: Scale | None = None,
+    balanced: bool | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """Attention of the last tokens of each sequence over its keys and values in pages, as vLLM and FlashInfer lay them.
@@ -180,18 +268,24 @@ def paged_decode(
     (batch), which count the new tokens too, are int32 or int64 on the device. ``window``: a token sees itself and the
     window - 1 before it. ``scale`` is 1 / sqrt(width) if not given.
 
+    Caches of float8_e4m3fn or float8_e5m2 hold keys and values divided by ``k_scale`` and ``v_scale``: numbers above 0,
+    or float32 tensors of one element or of (groups); 1 if not given. ``q`` is bfloat16 or float16 then, its elements
+    within float16's range.
+
     Nobody waits for the lengths. No key behind one is read, nor a table entry behind its last page; an entry that is no
     page counts as zeros, a sequence of length 0 gives zeros. How sequences are split is chosen from the shapes, so let
-    the table have the columns in use: ``block_table[:, :columns]``. ``split``, a multiple of 64 keys, fixes it: a
-    sequence has the same bits then whatever its batch. Kernels for bfloat16 and float16, widths 64, 128 and 256, pages
+    the table have the columns in use: ``block_table[:, :columns]``. Where sequences are few for the SMs, and long, the
+    parts that have keys are listed on the device first, so that lengths may differ: two short launches more, which
+    ``balanced=False`` saves where lengths are alike. ``split``, a multiple of 64 keys, fixes the parts: a sequence has
+    the same bits then whatever its batch. Kernels for bfloat16 and float16, widths 64, 128 and 256, pages
     of 1 to 256 tokens (powers of two); others, and the CPU, by PyTorch. No gradient (JIT011); JIT010 for arguments that
     do not fit.
     """
-    tensors = (q, k_cache, v_cache, block_table, seq_lens)
+    tensors, scales = (q, k_cache, v_cache, block_table, seq_lens), (k_scale, v_scale)
     if out is not None:
-        return _decoded(tensors, scale, layout, window, split, out)[0]
-    known = _known(tensors, scale, layout, window, split)
-    return _decoded(tensors, scale, layout, window, split, None)[0] if known is None else known[0]
+        return _decoded(tensors, scales, scale, layout, window, split, balanced, out)[0]
+    known = _known(tensors, scales, scale, layout, window, split, balanced)
+    return (known or _decoded(tensors, scales, scale, layout, window, split, balanced, None))[0]
 
 
 def paged_decode_with_lse(
@@ -205,25 +299,36 @@ def paged_decode_with_lse(
     layout: str = "NHD",
     window: int | None = None,
     split: int | None = None,
+    k_scale: Scale | None = None,
+    v_scale: Scale | None = None,
+    balanced: bool | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(paged_decode, the natural logarithm of each row's sum of exponentials in float32, of the shape of ``q`` without
     its last axis; -inf where no key is seen)."""
-    tensors = (q, k_cache, v_cache, block_table, seq_lens)
-    known = _known(tensors, scale, layout, window, split)
-    return _decoded(tensors, scale, layout, window, split, None) if known is None else known
+    tensors, scales = (q, k_cache, v_cache, block_table, seq_lens), (k_scale, v_scale)
+    known = _known(tensors, scales, scale, layout, window, split, balanced)
+    return known or _decoded(tensors, scales, scale, layout, window, split, balanced, None)
 
 
 # -- calls such as were served before ---------------------------------------------------------------------------------
 _SCALE = 5
-"""Where the scale is among the values of a call: the tensors, the scale, layout, window and split."""
-_routes = Routes(_SCALE, picker((6, 7, 8)))
+"""Where the scale is among the values of a call: the tensors, the scale, layout, window, split and balanced."""
+_routes = Routes(_SCALE, picker((6, 7, 8, 9)))
 
 
 def _known(
-    tensors: tuple[Tensor, ...], scale: float | None, layout: str, window: int | None, split: int | None
+    tensors: tuple[Tensor, ...],
+    scales: tuple[Scale | None, Scale | None],
+    scale: float | None,
+    layout: str,
+    window: int | None,
+    split: int | None,
+    balanced: bool | None,
 ) -> tuple[Tensor, ...] | None:
     """Both results, if PyTorch's guards tell that such a call was served by kernels before."""
-    values = (*tensors, _scale(tensors[0], scale), layout, window, split)
+    if scales != (None, None):
+        return None
+    values = (*tensors, _scale(tensors[0], scale), layout, window, split, balanced)
     route = _routes.find(values)
     if route is None or (route.with_gradient and torch.is_grad_enabled()):
         return None
@@ -234,12 +339,11 @@ def _scale(q: Tensor, scale: float | None) -> float:
     return q.shape[-1] ** -0.5 if scale is None else float(scale)
 
 
-def _note(values: tuple[Any, ...], given: tuple[Any, ...], window: int | None, split: int | None) -> Any:
+def _note(values: tuple[Any, ...], given: tuple[Any, ...], launches: _Launches) -> Any:
     """Results of a plain call by kernels, whose ``values`` are as users give them, ``given`` as kernels take them."""
     q, k, v, table, lengths = given
-    launches = _launches(q, k, table, window, split)
     y, lse = _empty(q)
-    spaces = _by_kernels(q, k, v, table, lengths, values[_SCALE], launches, y, lse)
+    spaces = _by_kernels(q, k, v, table, lengths, {}, values[_SCALE], launches, y, lse)
     count = len(values)
     outs = (count, count + 1) if not spaces else (count + 2, count + 3)
     places = (4, 3, 0, 1, 2, *outs, _SCALE, count + 2 + len(spaces))
@@ -270,7 +374,14 @@ def _note(values: tuple[Any, ...], given: tuple[Any, ...], window: int | None, s
 
 
 def _decoded(
-    tensors: tuple[Tensor, ...], scale: float | None, layout: str, window: int | None, split: int | None, out: Any
+    tensors: tuple[Tensor, ...],
+    scales: tuple[Scale | None, Scale | None],
+    scale: float | None,
+    layout: str,
+    window: int | None,
+    split: int | None,
+    balanced: bool | None,
+    out: Any,
 ) -> tuple[Tensor, Tensor]:
     q, k, v = to_low_precision(*tensors[:3])
     if layout not in _LAYOUTS:
@@ -280,19 +391,45 @@ def _decoded(
     single = q.dim() == 3
     given = (q[:, None] if single else q, k, v, *tensors[3:])
     _check(*given)
-    _check_options(window, split)
+    _check_options(window, split, balanced)
     if wants_gradient(given):
         _decode.refuse_gradient()
-    options = (_scale(q, scale), window, split)
+    shift = _scale(q, scale)
+    options = (*_scales(scales, k), shift, window, split, balanced)
     if out is None and not is_plain(given):
         y, lse = _decode.operator(*given, *options)
-    elif out is None and q.is_cuda and _is_served(given[0], k, options[0]):
-        y, lse = _note((*tensors, options[0], layout, window, split), given, window, split)
+    elif out is None and q.is_cuda and _is_served(given[0], k, shift) and (launches := _routed(given, options)):
+        y, lse = _note((*tensors, shift, layout, window, split, balanced), given, launches)
     elif out is None:
         y, lse = _decode.compute(*given, *options)
     else:
         y, lse = _into(given, options, out[:, None] if single and out.dim() == 3 else out)
     return (y[:, 0] if out is None else out, lse[:, 0]) if single else (y, lse)
+
+
+def _routed(given: tuple[Tensor, ...], options: tuple[Any, ...]) -> _Launches | None:
+    """The launches of a call that a route can repeat: without scales and a list."""
+    *scales, _, window, split, balanced = options
+    launches = _launches(given[0], given[1], given[3], window, split, balanced)
+    return None if launches.listed or scales != [None, None] else launches
+
+
+def _scales(scales: tuple[Scale | None, Scale | None], k: Tensor) -> tuple[Tensor | None, Tensor | None]:
+    """One factor of each head of the cache, in float32."""
+    groups = k.shape[2]
+    found: list[Tensor | None] = []
+    for name, scale in zip(("k_scale", "v_scale"), scales, strict=True):
+        if scale is not None and k.dtype not in _EIGHT_BITS:
+            _misfit(f"{name} with a cache of {k.dtype}", "a cache of float8_e4m3fn or float8_e5m2")
+        if isinstance(scale, int | float):
+            scale = torch.full((groups,), scale, dtype=torch.float32, device=k.device)
+        elif scale is not None:
+            if scale.dtype != torch.float32 or scale.device != k.device or scale.numel() not in (1, groups):
+                found_ = f"{name} of {tuple(scale.shape)}, {scale.dtype}, on {scale.device}"
+                _misfit(found_, f"a number, or float32 of one element or ({groups},) on {k.device}")
+            scale = scale.reshape(-1).expand(groups)
+        found.append(scale)
+    return found[0], found[1]
 
 
 _LAYOUTS = ("NHD", "HND")
@@ -335,8 +472,9 @@ def _check(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lengths: Tensor) -> N
         _misfit(
             f"{heads} heads of queries, {groups} of keys, pages of {page} tokens", "groups that divide heads, pages"
         )
-    if not (q.dtype == k.dtype == v.dtype and q.dtype.is_floating_point):
-        _misfit(f"q of {q.dtype}, caches of {k.dtype} and {v.dtype}", "one floating-point dtype")
+    eight = k.dtype in _EIGHT_BITS and q.dtype in (*_LOW, torch.float32, torch.float64)
+    if not (k.dtype == v.dtype and (eight or q.dtype == k.dtype) and q.dtype.is_floating_point):
+        _misfit(f"q of {q.dtype}, caches of {k.dtype} and {v.dtype}", "one floating-point dtype, or caches of float8")
     for name, indices in (("block_table", table), ("seq_lens", lengths)):
         if indices.dtype not in _INDICES:
             _misfit(f"{name} of {indices.dtype}", "int32 or int64")
@@ -344,7 +482,9 @@ def _check(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lengths: Tensor) -> N
         _misfit(f"tensors on {', '.join(str(t.device) for t in (q, k, v, table, lengths))}", "one device")
 
 
-def _check_options(window: int | None, split: int | None) -> None:
+def _check_options(window: int | None, split: int | None, balanced: bool | None) -> None:
+    if balanced not in (None, False, True) or (balanced and split is not None):
+        _misfit(f"balanced={shown(balanced)}, split={shown(split)}", "None or a bool; True without split")
     if window is not None and (isinstance(window, bool) or not isinstance(window, int) or window < 1):  # pyright: ignore[reportUnnecessaryIsInstance]
         _misfit(f"window={shown(window)}", "None, or an integer of at least 1")
     if split is not None and (isinstance(split, bool) or not isinstance(split, int) or split < 1 or split % STEP):  # pyright: ignore[reportUnnecessaryIsInstance]

@@ -33,7 +33,7 @@ from tilewright.ops.kernels.norms import (
     rms_norm_backward,
     rms_norm_gradients,
 )
-from tilewright.ops.kernels.paged import merge_states, paged_decode
+from tilewright.ops.kernels.paged import decode_parts, merge_parts, merge_states, paged_decode, paged_decode_parts
 from tilewright.ops.kernels.products import linear, matmul
 from tilewright.ops.kernels.rotaries import rotary
 from tilewright.ops.kernels.softmaxes import (
@@ -57,6 +57,7 @@ __all__ = [
     "cross_entropy",
     "cross_entropy_backward",
     "cross_entropy_with_gradient",
+    "decode_parts",
     "down_experts",
     "expert_weight_gradient",
     "gated_experts",
@@ -70,10 +71,12 @@ __all__ = [
     "log_softmax",
     "log_softmax_backward",
     "matmul",
+    "merge_parts",
     "merge_states",
     "norm_weight_backward",
     "packed_attention",
     "paged_decode",
+    "paged_decode_parts",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_gradients",

@@ -28,8 +28,9 @@ def paged_decode(width: int, tokens: int = 1, page: int | None = None, numerics:
     """Attention of the last ``tokens`` tokens of each sequence over its cache of heads of ``width`` elements, which
     lies in pages of ``page`` keys or is contiguous. Program c of a sequence takes the keys from c * chunk * bk to
     (c + 1) * chunk * bk and leaves a state, which ``merge_states`` joins: a quotient and the logarithm of its
-    denominator."""
-    packed = 1 << (tokens - 1).bit_length()  # tokens of one head among the rows: tiles hold whole ones
+    denominator. A cache of 8-bit floats holds keys and values divided by ``k_scale`` and ``v_scale`` of their head,
+    which are above 0."""
+    packed = _packed(tokens)
 
     @tw.kernel(numerics=numerics)
     def paged_decode(
@@ -40,6 +41,8 @@ def paged_decode(width: int, tokens: int = 1, page: int | None = None, numerics:
         v: tw.Tensor["N", page or "T", "G", width],
         o: tw.Tensor["C", "B", tokens, "G", "R", width],
         lse: tw.Tensor["C", "B", tokens, "G", "R"],
+        k_scale: tw.Tensor["G"] | None = None,
+        v_scale: tw.Tensor["G"] | None = None,
         *,
         scale: tw.f32,
         chunk: tw.i32,
@@ -51,31 +54,199 @@ def paged_decode(width: int, tokens: int = 1, page: int | None = None, numerics:
         share = tw.maximum(chunk, 0) * bk
         token = r.index % packed
         row = (b, 0, g, r) if tokens == 1 else (b, token, g, r.index // packed)
-        query = q[*row]
-        acc, total = tw.zeros((r, width), tw.f32), tw.zeros((r,), tw.f32)
-        top = tw.full((r,), _LEAST, tw.f32)
-        cached = k.shape[1] if page is None else pages.shape[1] * page
         last = lengths[b] - tokens + token
         end = tw.minimum(lengths[b], (c + 1) * share)
         if window is not None:  # parts before the first query's window have no steps
             end = tw.where((c + 1) * share > lengths[b] - tokens - window + 1, end, 0)
-        for t in tw.stream(cached, bk, start=c * share, until=end):
-            place = (b, t) if page is None else (pages[b, t.index // page], t.index % page)
-            x = tw.dot(query, k[*place, g].T)
-            if tokens > 1:
-                x = tw.where(t.index[None, :] <= last[:, None], x, -tw.inf)
-            if window is not None:
-                x = tw.where(t.index[None, :] > last[:, None] - window, x, -tw.inf)
-            new = tw.maximum(top, x.max(1))
-            p, fix = tw.exp((x - new[:, None]) * scale), tw.exp((top - new) * scale)
-            total.set(total * fix + p.sum(1))
-            acc.set(acc * fix[:, None])
-            top.set(new)
-            acc += tw.dot(p.to(q.dtype), v[*place, g])
-        o[c, *row] = acc * (1.0 / tw.where(total > 0, total, 1.0))[:, None]
-        lse[c, *row] = tw.where(total > 0, top * scale + tw.log(total), -tw.inf)
+        steps = tw.stream(k.shape[1] if page is None else pages.shape[1] * page, bk, start=c * share, until=end)
+        places = (b, g, page, pages)
+        shift = scale if k_scale is None else scale * k_scale[g]
+        acc, total, top = _attended(steps, places, q[*row], (k, v), r, last, tokens, shift, window)
+        whole = tw.where(total > 0, total, 1.0)
+        o[c, *row] = acc * ((1.0 if v_scale is None else v_scale[g]) / whole)[:, None]
+        lse[c, *row] = tw.where(total > 0, top * shift + tw.log(total), -tw.inf)
 
     return paged_decode
+
+
+@cache
+def paged_decode_parts(width: int, tokens: int = 1, page: int | None = None, numerics: str = "accurate") -> tw.Kernel:
+    """The same with a program for each part that ``decode_parts`` lists, which leaves its state in its row of ``o`` and
+    ``lse``: the steps ``begin[p]`` .. ``until[p]`` of sequence ``owner[p]``. ``merge_parts`` joins them."""
+    packed = _packed(tokens)
+
+    @tw.kernel(numerics=numerics)
+    def paged_decode_parts(
+        owner: tw.Tensor["W"],
+        begin: tw.Tensor["W"],
+        until: tw.Tensor["W"],
+        lengths: tw.Tensor["B"],
+        pages: tw.Tensor["B", "P"] | None,
+        q: tw.Tensor["B", tokens, "G", "R", width],
+        k: tw.Tensor["N", page or "T", "G", width],
+        v: tw.Tensor["N", page or "T", "G", width],
+        o: tw.Tensor["W", tokens, "G", "R", width],
+        lse: tw.Tensor["W", tokens, "G", "R"],
+        k_scale: tw.Tensor["G"] | None = None,
+        v_scale: tw.Tensor["G"] | None = None,
+        *,
+        scale: tw.f32,
+        window: int | None = None,
+        br=ROWS,
+        bk=STEP,
+    ):
+        p, g, r = tw.grid((o.shape[0], q.shape[2], q.shape[3] * packed), (None, None, br))
+        b, cached = tw.clipped(owner[p], q.shape[0]), k.shape[1] if page is None else pages.shape[1] * page
+        first = tw.clipped(begin[p], cached + 1)
+        token = r.index % packed
+        row = (0, g, r) if tokens == 1 else (token, g, r.index // packed)
+        last = lengths[b] - tokens + token
+        steps = tw.stream(cached, bk, start=first * bk, until=tw.minimum(lengths[b], until[p] * bk))
+        places = (b, g, page, pages)
+        shift = scale if k_scale is None else scale * k_scale[g]
+        acc, total, top = _attended(steps, places, q[b, *row], (k, v), r, last, tokens, shift, window)
+        whole = tw.where(total > 0, total, 1.0)
+        o[p, *row] = acc * ((1.0 if v_scale is None else v_scale[g]) / whole)[:, None]
+        lse[p, *row] = tw.where(total > 0, top * shift + tw.log(total), -tw.inf)
+
+    return paged_decode_parts
+
+
+def _packed(tokens: int) -> int:
+    """Tokens of one head among the rows: tiles hold whole ones."""
+    return 1 << (tokens - 1).bit_length()
+
+
+def _multiplied(query, cached):
+    """The dtype of the products: all 8-bit floats are float16, too, which they become in one instruction."""
+    return tw.f16 if cached in (tw.e4m3, tw.e5m2) else query
+
+
+def _attended(steps, places, query, cache, r, last, tokens, scale, window):
+    """(products with values, sum of weights, greatest score) of queries ``r`` over the keys that ``steps`` walks;
+    ``last`` is the key that each of them sees as its last."""
+    (b, g, page, pages), (k, v) = places, cache
+    query = query.to(_multiplied(query.dtype, k.dtype))
+    acc, total = tw.zeros((r, query.shape[1]), tw.f32), tw.zeros((r,), tw.f32)
+    top = tw.full((r,), _LEAST, tw.f32)
+    for t in steps:
+        place = (b, t) if page is None else (pages[b, t.index // page], t.index % page)
+        x = tw.dot(query, k[*place, g].to(query.dtype).T)
+        if tokens > 1:
+            x = tw.where(t.index[None, :] <= last[:, None], x, -tw.inf)
+        if window is not None:
+            x = tw.where(t.index[None, :] > last[:, None] - window, x, -tw.inf)
+        new = tw.maximum(top, x.max(1))
+        p, fix = tw.exp((x - new[:, None]) * scale), tw.exp((top - new) * scale)
+        total.set(total * fix + p.sum(1))
+        acc.set(acc * fix[:, None])
+        top.set(new)
+        acc += tw.dot(p.to(query.dtype), v[*place, g].to(query.dtype))
+    return acc, total, top
+
+
+@cache
+def decode_parts(sequences: int) -> tw.Kernel:
+    """Cuts up to ``sequences`` sequences into parts of ``chunk`` steps, of which the last of a sequence may have fewer:
+    as few steps as W parts surely suffice for, and at least ``least``. W is greater than the number of sequences.
+
+    Whole parts come first, then the others by falling length, so that programs dealt in turn have alike to do. Part p
+    has the steps ``begin[p]`` .. ``until[p]`` of sequence ``owner[p]``; behind the last part they are empty. Entry b of
+    the other arrays is about sequence b: ``whole[b]`` whole parts from part ``first[b]`` on, and part ``rest[b]``, -1
+    where there is none. What lies before the windows of all of the last ``tokens`` tokens is in no part."""
+
+    @tw.kernel
+    def decode_parts(
+        lengths: tw.Tensor["B"],
+        owner: tw.Tensor["W"],
+        begin: tw.Tensor["W"],
+        until: tw.Tensor["W"],
+        first: tw.Tensor["W"],
+        whole: tw.Tensor["W"],
+        rest: tw.Tensor["W"],
+        *,
+        columns: tw.i32,
+        least: tw.i32,
+        tokens: int = 1,
+        window: int | None = None,
+        bp=8,
+        bk=STEP,
+    ):
+        """``columns``: the steps that the cache has room for."""
+
+        def steps_of(b):
+            length = tw.clamp(lengths[b], 0, columns * bk).to(tw.i32)
+            before = tw.maximum(length - (tokens + (window or 0) - 1), 0) // bk * (window is not None)
+            return (length + (bk - 1)) // bk - before, before
+
+        p = tw.grid(owner.shape[0], bp)
+        b, other = (tw.axis(lengths.shape[0], upto=sequences) for _ in range(2))
+        (steps, before), (others, _) = steps_of(b), steps_of(other)
+        room = owner.shape[0] - lengths.shape[0]
+        chunk = tw.maximum((steps.sum(0).to(tw.i32) + (room - 1)) // room, least)
+        full, left, its = steps // chunk, steps % chunk, others % chunk
+        later = (its[None, :] > left[:, None]) | (
+            (its[None, :] == left[:, None]) & (other.index[None, :] < b.index[:, None])
+        )
+        rank, count = later.sum(1).to(tw.i32), full.sum(0).to(tw.i32)
+        behind = tw.cumsum(full, 0).to(tw.i32)
+        start = behind - full
+
+        i, place = p.index[:, None], count + rank
+        is_whole = (i >= start[None, :]) & (i < behind[None, :])
+        is_rest = (i == place[None, :]) & (left > 0)[None, :]
+
+        def found(x, of=is_whole | is_rest):
+            return tw.where(of, x, 0).max(1)
+
+        at = tw.where(is_whole, i - start[None, :], full[None, :]) * chunk + before[None, :]
+        owner[p], begin[p] = found(b.index[None, :]), found(at)
+        until[p] = found(at + tw.where(is_whole, chunk, left[None, :]))
+        own = i == b.index[None, :]
+        first[p], whole[p] = found(start[None, :], own), found(full[None, :], own)
+        rest[p] = found(tw.where(left > 0, place + 1, 0)[None, :], own) - 1
+
+    return decode_parts
+
+
+@cache
+def merge_parts(width: int) -> tw.Kernel:
+    """What ``merge_states`` gives, for each sequence of the parts that ``decode_parts`` lists."""
+
+    @tw.kernel
+    def merge_parts(
+        first: tw.Tensor["W"],
+        whole: tw.Tensor["W"],
+        rest: tw.Tensor["W"],
+        o: tw.Tensor["W", "M", width],
+        lse: tw.Tensor["W", "M"],
+        y: tw.Tensor["B", "M", width],
+        sums: tw.Tensor["B", "M"] | None = None,
+        *,
+        bm=1,
+        bc=8,
+    ):
+        b, m = tw.grid((y.shape[0], y.shape[1]), (None, bm))
+        acc, total = tw.zeros((m, width), tw.f32), tw.zeros((m,), tw.f32)
+        top = tw.full((m,), _LEAST, tw.f32)
+        for c in tw.stream(o.shape[0], bc, start=first[b], until=first[b] + whole[b]):
+            state = lse[c, m]
+            new = tw.maximum(top, state.max(0))
+            weight, fix = tw.exp(state - new[None, :]), tw.exp(top - new)
+            total.set(total * fix + weight.sum(0))
+            acc.set(acc * fix[:, None] + (o[c, m] * weight[:, :, None]).sum(0))
+            top.set(new)
+        last = rest[b]
+        state = lse[last, m].fill(-tw.inf)
+        new = tw.maximum(top, state)
+        weight, fix = tw.exp(state - new), tw.exp(top - new)
+        total.set(total * fix + weight)
+        acc.set(acc * fix[:, None] + o[last, m].fill(0) * weight[:, None])
+        y[b, m] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        if sums is not None:
+            sums[b, m] = tw.where(total > 0, new + tw.log(total), -tw.inf)
+
+    return merge_parts
 
 
 @tw.kernel

@@ -14,7 +14,7 @@ from tilewright.base.expr import Const, Expr
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.clusters import Cluster, Share
-from tilewright.schedule.hopper.operands import DotPlan, Operand
+from tilewright.schedule.hopper.operands import ConvertedOperand, DotPlan, Operand
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline
 from tilewright.schedule.lower import Lowering
 from tilewright.schedule.mapping import Buffered
@@ -113,6 +113,8 @@ class RoleContext(Lowering, ABC):
         self.configuration = configuration
         self.declarations: list[Operation] = []
         self.producing = False
+        self.converted: dict[ConvertedOperand, SSAValue] = {}
+        """Shared memory of converted operands."""
         self.panels: SSAValue | None = None
         """Shared memory of the epilogue tiles, once there is any."""
         self.number: Expr = Const(0)

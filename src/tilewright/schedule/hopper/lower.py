@@ -25,11 +25,13 @@ from tilewright.lang.axes import Span
 from tilewright.schedule.contraction import contracted
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration, StepRange
+from tilewright.schedule.hopper.converted_operand import convert_tile
 from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
 from tilewright.schedule.hopper.gate import Gate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.operands import (
     AsyncOperand,
+    ConvertedOperand,
     DotPlan,
     Operand,
     RegisterOperand,
@@ -313,6 +315,8 @@ class RoleLowering(ProductsInFlight):
                 self.read_step(op)
             case tile.Load() | tile.Gather() if only_places(op, self.copied):
                 pass
+            case tile.Cast() if self.is_converted(op):
+                pass
             case tile.Load() if any(op in loads for loads in self.postponed.values()):
                 pass
             case tile.Dot() if self.dots[op].write is None:
@@ -380,7 +384,7 @@ class RoleLowering(ProductsInFlight):
             self.emit(order_arrive(Sym(a.WARPGROUP), self.configuration.warpgroups))
         held = [buffer] + ([left[0]] if isinstance(plan.a, RegisterOperand) else [])
         self.emit(a.WgmmaWait(0, held))
-        if isinstance(plan.a, StagedOperand) or isinstance(plan.b, StagedOperand):
+        if isinstance(plan.a, StagedOperand) or isinstance(plan.b, StagedOperand | ConvertedOperand):
             self.emit(t.Barrier())  # nobody writes the staged tiles again before all have multiplied
 
     def keeps_in_flight(self, stream: Operation | None) -> bool:
@@ -430,6 +434,9 @@ class RoleLowering(ProductsInFlight):
         if isinstance(operand, AsyncOperand):
             pipeline, slot = self.copied[operand.load]
             return self.data[pipeline.name], self.stage(pipeline, Sym(counter(pipeline))) + slot.offset
+        if isinstance(operand, ConvertedOperand):
+            convert_tile(self, operand, dot, self.shared_operand(operand.source, dot))
+            return self.converted[operand], Const(0)
         assert isinstance(operand, StagedOperand)
         return self.stage_value(operand, dot), Const(0)
 
@@ -516,7 +523,13 @@ class RoleLowering(ProductsInFlight):
         load = owner(source)
         if isinstance(load, tile.Load | tile.Gather) and load in self.copied and not other_uses(load):
             return True
+        if isinstance(load, tile.Cast) and self.is_converted(load):
+            return True
         return super().trivial(value)
+
+    def is_converted(self, op: tile.Cast) -> bool:
+        """The cast of a tile that is converted in shared memory."""
+        return any(operand.cast is op for operand in self.converted)
 
     def live(self, axes: Sequence[ClassId | None], spans: Sequence[Span | None]) -> Expr:
         """Every register is computed: accumulators are spread over all rows and columns of a tile."""

@@ -4,6 +4,7 @@ TmaOperand            a loaded tile (perhaps transposed) that a legal tensor map
 PagedOperand          one whose rows lie in pages that a table names: a tensor copy for each page
 ThreadCopiedOperand   a loaded tile that no map delivers, or one of rows where loaded integers say: the producer's
                       threads copy it into the same layout
+ConvertedOperand      an 8-bit tile that tensor copies bring, multiplied in 16 bits: threads convert it in between
 RegisterOperand       a 16-bit left operand whose registers are those of an accumulator already
 StagedOperand         any other value: written to shared memory in the swizzled layout by the threads that hold it
 WidenedOperand        a value in shared memory in the accumulator's type, for products without wgmma
@@ -12,7 +13,7 @@ WidenedOperand        a value in shared memory in the accumulator's type, for pr
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import cached_property, lru_cache, partial
 from math import gcd
 from typing import TypeAlias
@@ -23,6 +24,8 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Expr, Interval, Sym, divisor, simplify
 from tilewright.base.verdict import Legal
 from tilewright.hw.copy_prices import CopyMethod
+from tilewright.hw.spaces import WARPGROUP_THREADS
+from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.hw.tensormap import PATTERNS, Direction, Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS
 from tilewright.lang.axes import Coord, Span, axis_symbol
@@ -68,6 +71,13 @@ class TmaOperand(AsyncOperand):
     """A tile brought by tensor copies."""
 
     map: TensorMapPlan
+    landing: SmemTile | None = field(default=None, kw_only=True)
+    """Where it lands if threads read it there, and not wgmma."""
+
+    @property
+    def shared(self) -> SmemTile:
+        """Where its elements lie."""
+        return self.plan.shared if self.landing is None else self.landing
 
     @property
     def tx_bytes(self) -> int:
@@ -112,6 +122,17 @@ class ThreadCopiedOperand(AsyncOperand):
         return self.copies.vector_bytes // self.shared.element_bytes if self.asynchronous else 1
 
 
+@dataclass(frozen=True, eq=False)
+class ConvertedOperand:
+    """The ``cast`` of a tile that tensor copies bring to a stage, in shared memory of its own. Of ``rows`` those beyond
+    the domain have to be zeros; None where none is."""
+
+    source: TmaOperand
+    plan: WgmmaOperandPlan
+    cast: tile.Cast
+    rows: Span | None
+
+
 @dataclass(frozen=True)
 class RegisterOperand:
     """A left operand in registers."""
@@ -136,7 +157,9 @@ class WidenedOperand:
     value: SSAValue
 
 
-Operand: TypeAlias = TmaOperand | ThreadCopiedOperand | RegisterOperand | StagedOperand | WidenedOperand
+Operand: TypeAlias = (
+    TmaOperand | ThreadCopiedOperand | ConvertedOperand | RegisterOperand | StagedOperand | WidenedOperand
+)
 
 
 @dataclass(frozen=True)
@@ -227,7 +250,7 @@ class Analysis:
             left = RegisterOperand(op.a)
         else:
             left = self.staged(op.a, OperandRole.A, n)
-        right: Operand = b if b is not None else self.staged(op.b, OperandRole.B, n)
+        right: Operand = b or self.converted(op, n) or self.staged(op.b, OperandRole.B, n)
         return DotPlan(op, left, right, n, accumulation(op))
 
     # -- operands -------------------------------------------------------------------------------------------------
@@ -302,6 +325,56 @@ class Analysis:
             answer = wgmma.plan(WgmmaOperand(role, element(gather.result), shared, major, n, "f32"))
             if isinstance(answer, Legal):
                 yield PagedOperand(gather, answer.fields, map_plan, pages)
+
+    def converted(self, op: tile.Dot, n: int) -> ConvertedOperand | None:
+        """The right operand as tensor copies bring it in 8 bits, row after row, if threads share it evenly."""
+        cast = conversion_of(op)
+        if cast is None or not self.copies or element(cast.x).bits != 8 or element(op.b).bits != 16:
+            return None
+        load = source_of(cast.x)[0].owner
+        assert isinstance(load, tile.Load | tile.Gather)
+        unit = self.facts.of(tensor_name(load)).unit_axis
+        pages = paged_tile(load) if isinstance(load, tile.Gather) else None
+        coords = _coords(load)
+        axes = pages.axes if pages is not None else _axes_of(coords)
+        across, (_, perm) = None if unit is None else axes[unit], source_of(op.b, casts=True)
+        if across is None or (pages is None and isinstance(load, tile.Gather)):
+            return None
+        spans = spans_of(load.result)
+        inner, rows = spans[across], spans[1 - across]
+        if inner is None or rows is None or (pages is not None and across == pages.axis):
+            return None
+        k_major = perm[0] == across
+        whole = ends_with_tensor(load.results[0], across if k_major else 1 - across)
+        if k_major and not whole:
+            return None
+        sizes = {across: inner.size, 1 - across: rows.size if pages is None else pages.rows}
+        map_plan = tensor_map(load, [None if d is None else sizes[d] for d in axes], Swizzle.NONE, self.known)
+        if map_plan is None or len(map_plan.boxes) != 1 or map_plan.shared.shared_tile is None:
+            return None
+        landing = replace(map_plan.shared, extents=(inner.size, rows.size))
+        plan = self.converted_plan(element(op.b), landing, Major.K if k_major else Major.MN, n)
+        if plan is None or landing.panels != 1:
+            return None
+        source = (
+            TmaOperand(load, plan, map_plan, landing=landing)
+            if pages is None
+            else PagedOperand(load, plan, map_plan, pages, landing=landing)
+        )
+        return ConvertedOperand(source, plan, cast, None if whole else rows)
+
+    def converted_plan(self, dtype: DType, landing: SmemTile, major: Major, n: int) -> WgmmaOperandPlan | None:
+        """How wgmma reads a converted tile, whose rows are those of the stage."""
+        width, rows = landing.extents
+        vectors = MAX_VECTOR_BYTES // dtype.bytes * WARPGROUP_THREADS * self.warpgroups
+        for swizzle in SWIZZLES:
+            panel = PATTERNS[swizzle].span_bytes // dtype.bytes
+            if width % panel == 0 and width * rows % vectors == 0:
+                shared = SmemTile((width, rows), panel, dtype.bytes, swizzle)
+                answer = wgmma.plan(WgmmaOperand(OperandRole.B, dtype, shared, major, n, "f32"))
+                if isinstance(answer, Legal) and shared.shared_tile is not None:
+                    return answer.fields
+        return None
 
     def thread_copied(self, value: SSAValue, role: OperandRole, n: int) -> ThreadCopiedOperand | None:
         """The operand copied by threads, if wgmma reads where they put it: by cp.async before loads and stores."""
@@ -479,14 +552,47 @@ def ends_with_tensor(value: SSAValue, axis: int) -> bool:
     return reaches_edge(load, perm[axis])
 
 
-def source_of(value: SSAValue) -> tuple[SSAValue, tuple[int, ...]]:
-    """What a value is a transposed view of, and for each of its axes the source's."""
+def source_of(value: SSAValue, *, casts: bool = False) -> tuple[SSAValue, tuple[int, ...]]:
+    """What a value is a transposed view of, and for each of its axes the source's; with ``casts`` in another dtype."""
     perm = tuple(range(tile.tile_type(value).rank))
-    while isinstance(value.owner, tile.Transpose):
-        inner = tuple(p.data for p in value.owner.perm)
-        perm = tuple(inner[p] for p in perm)
+    while isinstance(value.owner, tile.Transpose) or (casts and isinstance(value.owner, tile.Cast)):
+        if isinstance(value.owner, tile.Transpose):
+            inner = tuple(p.data for p in value.owner.perm)
+            perm = tuple(inner[p] for p in perm)
         value = value.owner.x
     return value, perm
+
+
+def conversion_of(dot: tile.Dot) -> tile.Cast | None:
+    """The cast of a loaded tile that a product's right operand is, where neither has another use."""
+    cast = source_of(dot.b)[0].owner
+    if not isinstance(cast, tile.Cast) or not _only_user(cast, dot):
+        return None
+    load = source_of(cast.x)[0].owner
+    return cast if isinstance(load, tile.Load | tile.Gather) and _only_user(load, cast) else None
+
+
+def is_conversion(op: Operation) -> bool:
+    """A cast that one product's right operand alone is, of a tile that has no other use."""
+    uses = list(op.results[0].uses) if isinstance(op, tile.Cast) else []
+    while len(uses) == 1 and isinstance(uses[0].operation, tile.Transpose):
+        uses = list(uses[0].operation.results[0].uses)
+    user = uses[0].operation if len(uses) == 1 else None
+    return isinstance(user, tile.Dot) and conversion_of(user) is op
+
+
+def _only_user(op: tile.Load | tile.Gather | tile.Cast, user: Operation) -> bool:
+    """Nothing but ``user`` reads an op's result, perhaps transposed, once."""
+    uses = list(op.results[0].uses)
+    while len(uses) == 1 and isinstance(uses[0].operation, tile.Transpose):
+        uses = list(uses[0].operation.results[0].uses)
+    return len(uses) == 1 and uses[0].operation is user
+
+
+def _axes_of(coords: Sequence[Coord]) -> tuple[int | None, ...]:
+    """The tile's axis along each dimension of a load."""
+    axes = iter(range(len(coords)))
+    return tuple(next(axes) if isinstance(c, Span) else None for c in coords)
 
 
 def accumulation(dot: tile.Dot) -> tile.FragmentWrite | None:

@@ -16,6 +16,7 @@ from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
 from tilewright.schedule.hopper.operands import (
+    ConvertedOperand,
     PagedOperand,
     ThreadCopiedOperand,
     TmaOperand,
@@ -82,6 +83,12 @@ class PipelineLowering(RegisterStagedOperands):
                 self.steps[load] = stages.buffer
                 if vector.map is not None:
                     self.tensor_map(load, vector.map)
+
+        for operand in (plan.b for plan in self.configuration.dots if isinstance(plan.b, ConvertedOperand)):
+            kind, held = element(operand.cast.result), operand.plan.shared
+            tile_ = t.Shared(f"{tensor_name(operand.source.load)}_tile", kind, held.size_bytes // kind.bytes, 0)
+            self.declarations.append(tile_)
+            self.converted[operand] = tile_.buffer
 
     @property
     def thread_copied(self) -> bool:

@@ -11,10 +11,19 @@ from dataclasses import dataclass, replace
 
 from xdsl.ir import Block, Operation
 
-from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, ThreadCopiedOperand, TmaOperand
+from tilewright.base.dtypes import DType
+from tilewright.schedule.hopper.operands import (
+    AsyncOperand,
+    ConvertedOperand,
+    DotPlan,
+    RegisterOperand,
+    ThreadCopiedOperand,
+    TmaOperand,
+    is_conversion,
+)
 from tilewright.schedule.hopper.stage_vectors import StageVector
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import is_elementwise, tensor_name
+from tilewright.tile.queries import element, is_elementwise, tensor_name
 from tilewright.transport.base import SHARED_BASE_ALIGN_BYTES
 
 STAGE_ALIGN_BYTES = SHARED_BASE_ALIGN_BYTES
@@ -101,15 +110,16 @@ def copied_tiles(
     found: dict[tile.Load | tile.Gather, list[tuple[DotPlan, TmaOperand | ThreadCopiedOperand]]] = {}
     for plan in dots:
         for operand in (plan.a, plan.b):
-            if isinstance(operand, AsyncOperand):
-                found.setdefault(operand.load, []).append((plan, operand))
+            copied = operand.source if isinstance(operand, ConvertedOperand) else operand
+            if isinstance(copied, AsyncOperand):
+                found.setdefault(copied.load, []).append((plan, copied))
     return found
 
 
 def group(dots: Sequence[DotPlan], stages: int) -> tuple[TilePipeline, ...]:
     """The kernel's pipelines, ``stages`` deep in streams, one use per program outside."""
-    groups: dict[tuple[Block, Operation, Operation], list[TmaOperand | ThreadCopiedOperand]] = {}
-    using: dict[tuple[Block, Operation, Operation], set[Operation]] = {}
+    groups: dict[tuple[Block, Operation, Operation, DType | None], list[TmaOperand | ThreadCopiedOperand]] = {}
+    using: dict[tuple[Block, Operation, Operation, DType | None], set[Operation]] = {}
     for load, uses in copied_tiles(dots).items():
         block = load.parent_block()
         assert block is not None
@@ -120,10 +130,11 @@ def group(dots: Sequence[DotPlan], stages: int) -> tuple[TilePipeline, ...]:
             products = [at_level(block, _user(p)) for p in dots if stream.is_ancestor(p.dot)]
             first = min(products, key=block.get_operation_index)
             last = max(products, key=block.get_operation_index)
-        groups.setdefault((block, first, last), []).append(uses[0][1])
-        using.setdefault((block, first, last), {first, last}).update(users)
+        kind = element(load.result) if _is_read_by_threads(uses[0][1]) else None  # stages have one dtype
+        groups.setdefault((block, first, last, kind), []).append(uses[0][1])
+        using.setdefault((block, first, last, kind), {first, last}).update(users)
     pipelines: list[TilePipeline] = []
-    for (block, first, last), tiles in groups.items():
+    for (block, first, last, kind), tiles in groups.items():
         offset, slots = 0, list[StageTile]()
         for copied in tiles:
             slots.append(StageTile(copied, offset))
@@ -131,9 +142,13 @@ def group(dots: Sequence[DotPlan], stages: int) -> tuple[TilePipeline, ...]:
         name = "_".join(tensor_name(s.copied.load) for s in slots)
         while any(r.name == name for r in pipelines):
             name += "_"
-        users = tuple(sorted(using[block, first, last], key=block.get_operation_index))
+        users = tuple(sorted(using[block, first, last, kind], key=block.get_operation_index))
         pipelines.append(TilePipeline(name, block, tuple(slots), first, last, 1, users=users).with_stages(stages))
     return tuple(pipelines)
+
+
+def _is_read_by_threads(copied: TmaOperand | ThreadCopiedOperand) -> bool:
+    return isinstance(copied, TmaOperand) and copied.landing is not None
 
 
 def _user(plan: DotPlan) -> Operation:
@@ -195,12 +210,13 @@ def only_places(op: Operation, copied: Collection[Operation]) -> bool:
 
 
 def other_uses(load: tile.Load | tile.Gather) -> bool:
-    """The loaded tile is used by something else than products, views apart."""
+    """The copied tile is used by something else than products, views and a conversion apart."""
     pending = [load.results[0]]
     while pending:
         for use in pending.pop().uses:
-            if isinstance(use.operation, tile.Transpose):
-                pending.append(use.operation.results[0])
-            elif not isinstance(use.operation, tile.Dot):
+            op = use.operation
+            if isinstance(op, tile.Transpose):
+                pending.append(op.results[0])
+            elif not isinstance(op, tile.Dot) and not is_conversion(op):
                 return True
     return False

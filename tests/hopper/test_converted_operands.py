@@ -1,0 +1,167 @@
+"""Right operands of 8 bits that threads convert to 16 on their way from a stage to the product, and what would be wrong
+with that is refused."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import ml_dtypes
+import numpy as np
+import pytest
+
+import tilewright as tw
+from support import products as p
+from tilewright import simulate
+from tilewright.base.expr import Sym
+from tilewright.base.verdict import Proved, Refuted
+from tilewright.compiler.products import prove
+from tilewright.compiler.proofs.copies import prove_copies
+from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.schedule.hopper.accumulator_placement import Refused
+from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import ExprAttr
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+from tilewright.transport.base import exprs
+
+BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
+TYPES = {"w": "e4m3", "length": "i32"}
+
+
+@tw.kernel
+def rows_of_k(
+    length: tw.Tensor[1],
+    x: tw.Tensor["M", "K"],
+    w: tw.Tensor["K", 128],
+    y: tw.Tensor["M", 128],
+    *,
+    bm: int = 64,
+    bk: int = 64,
+):
+    """y = x w over the first rows of w, which lie along its columns."""
+    m = tw.grid(y.shape[0], bm)
+    acc = tw.zeros((m, 128), tw.f32)
+    for k in tw.stream(x.shape[1], bk, until=length[0]):
+        acc += tw.dot(tw.exp(x[m, k]).to(x.dtype), w[k, :].to(x.dtype))
+    y[m, :] = acc
+
+
+@tw.kernel
+def columns_of_k(x: tw.Tensor["M", "K"], w: tw.Tensor["N", "K"], y: tw.Tensor["M", "N"], *, bm: int = 64, bk: int = 64):
+    """y = x w^T, whose k lies along the memory of w."""
+    m, n = tw.grid(y, (bm, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], bk):
+        acc += tw.dot(x[m, k], w[n, k].to(x.dtype).T)
+    y[m, n] = acc
+
+
+def lowered(kernel: tw.Kernel = rows_of_k, warpgroups: int = 1, **keywords: int) -> p.Lowered:
+    types = {name: kind for name, kind in TYPES.items() if name == "w" or kernel is rows_of_k}
+    found = p.lower(kernel, Candidate(warpgroups), dtypes=types, **keywords)
+    assert not isinstance(found, Refused), found.reason
+    found.scheduled.kernel.verify()
+    return found
+
+
+def tile_reads(found: p.Lowered) -> list[t.SharedRead]:
+    """Reads of what tensor copies brought."""
+    every = [op for op in found.scheduled.kernel.walk() if isinstance(op, t.SharedRead)]
+    return [op for op in every if any(isinstance(use.operation, a.TmaLoad) for use in op.shared.uses)]
+
+
+def conversions(found: p.Lowered) -> list[t.Map]:
+    return [op for op in found.scheduled.kernel.walk() if isinstance(op, t.Map) and _reads(op, tile_reads(found))]
+
+
+def _reads(op: t.Map, reads: list[t.SharedRead]) -> bool:
+    return any(read.buffer in op.inputs for read in reads)
+
+
+def writes(found: p.Lowered) -> list[t.SharedWrite]:
+    outputs = [out for op in conversions(found) for out in op.outputs]
+    return [op for op in found.scheduled.kernel.walk() if isinstance(op, t.SharedWrite) and op.buffer in outputs]
+
+
+@pytest.mark.parametrize("kernel", [rows_of_k, columns_of_k])
+@pytest.mark.parametrize("warpgroups", [1, 2])
+def test_the_tile_is_brought_in_8_bits_and_the_kernel_is_proved(kernel: tw.Kernel, warpgroups: int) -> None:
+    found = lowered(kernel, warpgroups, bm=64 * warpgroups)
+    assert tile_reads(found)
+    assert len(tile_reads(found)) == len(conversions(found)) == len(writes(found))
+    assert {op.vector.data for op in (*tile_reads(found), *writes(found))} == {8}
+    certificate = prove(found.tile, found.scheduled.kernel, judge_kernel(found.scheduled.kernel))
+    assert not isinstance(certificate, str), certificate
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 100, 192, 1000])
+def test_rows_beyond_the_domain_take_no_part(length: int) -> None:
+    rng = np.random.default_rng(length)
+    x, w = rng.normal(size=(70, 192)).astype(BF16), rng.normal(size=(192, 128)).astype(E4M3)
+    exact = np.exp(x.astype(np.float64))[:, :length] @ w.astype(np.float64)[:length]
+    w[length:] = np.nan
+    y = np.full((70, 128), 7, BF16)
+    given = {"length": np.int32([length]), "x": x, "w": w, "y": y}
+    simulate.run(lowered().scheduled.kernel, given, {}, seed=length)
+    assert np.abs(y.astype(np.float64) - exact).max() <= 0.02 * (1 + np.abs(exact).max())
+
+
+@pytest.mark.parametrize("k", [16, 64, 144])
+def test_k_along_the_memory_of_the_operand(k: int) -> None:
+    rng = np.random.default_rng(k)
+    x, w = rng.normal(size=(70, k)).astype(BF16), rng.normal(size=(96, k)).astype(E4M3)
+    y = np.full((70, 96), 7, BF16)
+    simulate.run(lowered(columns_of_k).scheduled.kernel, {"x": x, "w": w, "y": y}, {}, seed=k)
+    exact = x.astype(np.float64) @ w.astype(np.float64).T
+    assert np.abs(y.astype(np.float64) - exact).max() <= 0.02 * (1 + np.abs(exact).max())
+
+
+def moved(op: t.SharedRead | t.SharedWrite, by: int) -> None:
+    op.attributes["offset"] = ExprAttr.of(op.offset.expr + by)
+
+
+def predicate(found: p.Lowered) -> t.Predicate:
+    """The comparison by which a conversion clears rows."""
+    return next(op for each in conversions(found) for op in each.body.block.ops if isinstance(op, t.Predicate))
+
+
+def swapped(found: p.Lowered) -> None:
+    """Zeros where the rows are, and what lies beyond them as it is."""
+    select = next(op for each in conversions(found) for op in each.body.block.ops if isinstance(op, tile.Select))
+    select.operands[1], select.operands[2] = select.operands[2], select.operands[1]
+
+
+WRONG: dict[str, Callable[[p.Lowered], object]] = {
+    "the next element of the stage": lambda f: moved(tile_reads(f)[0], 1),
+    "the next row of the stage": lambda f: moved(tile_reads(f)[-1], 128),
+    "the next element of the operand": lambda f: moved(writes(f)[0], 1),
+    "rows in another order": lambda f: tile_reads(f)[0].attributes.update(
+        offset=ExprAttr.of(tile_reads(f)[0].offset.expr + Sym(t.THREAD) % 2 * 128)
+    ),
+    "a neighbour's register": lambda f: conversions(f)[0].attributes.update(
+        reads=exprs([(Sym(t.REGISTER) + 1) % t.registers_of(conversions(f)[0].inputs[0]).count.data])
+    ),
+    "one row too many": lambda f: predicate(f).attributes.update(
+        expr=ExprAttr.of(predicate(f).expr.expr.lhs <= predicate(f).expr.expr.rhs)
+    ),
+    "no row": swapped,
+}
+
+
+@pytest.mark.parametrize("name", WRONG)
+def test_what_is_wrong_is_refused(name: str) -> None:
+    found = lowered()
+    assert isinstance(prove_copies(found.tile, found.scheduled.kernel), Proved)
+    WRONG[name](found)
+    assert isinstance(prove_copies(found.tile, found.scheduled.kernel), Refuted)
+
+
+def test_a_tile_of_another_load_is_refused() -> None:
+    found = lowered()
+    copy = next(op for op in found.scheduled.kernel.walk() if isinstance(op, a.TmaLoad))
+    copy.attributes["coords"] = exprs([c.expr + 64 for c in copy.coords])
+    assert isinstance(prove_copies(found.tile, found.scheduled.kernel), Refuted)
