@@ -74,7 +74,7 @@ MISTAKES = {
     "a later wait": ("matmul_9", r"wgmma\.wait_group\.sync\.aligned 0;", "wgmma.wait_group.sync.aligned 1;"),
     "an earlier read of the epilogue": ("matmul_9", r"cp\.async\.bulk\.wait_group\.read 0;", ""),
     "words exchanged": ("matmul_9", r"(stmatrix.*?\{)(%r\d+), (%r\d+)", r"\1\3, \2"),
-    "another map": ("matmul_9", r"(mov\.b64\s+%rd\d+, kernel_matmul_5_param_)2;", r"\g<1>1;"),
+    "another map": ("matmul_9", r"(mov\.b64\s+%rd\d+, kernel_matmul_9_param_)2;", r"\g<1>1;"),
     "a step more": ("matmul_9", r"setp\.lt\.s32(\s+%p\d+, %r\d+, %r\d+);", r"setp.le.s32\1;"),
     "another stride": ("softmax_2", r"ld\.param\.u32(\s+%r\d+, \[\S+_param_)4\]", r"ld.param.u32\g<1>5]"),
     "another distance": ("softmax_2", r"(shfl\.sync\.bfly\.b32\s+%r\d+\|%p\d+, %r\d+, )(%r\d+|\d+)", r"\g<1>3"),
