@@ -479,8 +479,8 @@ _TOGETHER = (
         "CTAs meet alone",
         "the CTAs of a cluster do not wait for each other's barriers",
         "hopper/pipeline_lowering",
-        "return [t.Barrier()] if self.configuration.cluster is None else",
-        "return [t.Barrier()] if True else",
+        "if shared else [t.Barrier()]",
+        "if False else [t.Barrier()]",
         "cluster",
     ),
     _bug(

@@ -146,7 +146,7 @@ class Split:
         if span.origin != counter * span.size or self.stream.trip.expr != ceildiv(span.stop, span.size):
             return False
         writes = [op for op in ops_in(self.stream.body.block) if isinstance(op, tile.FragmentWrite)]
-        terms = [v.owner for w in writes for v in w.value.owner.operands if not isinstance(v.owner, tile.FragmentRead)]  # pyright: ignore
+        terms = [v.owner for w in writes for v in _operands(w.value) if not isinstance(v.owner, tile.FragmentRead)]
         return all(isinstance(term, tile.Dot) and spans_of(term.a)[1] == span for term in terms)
 
     def behind(self, columns: str) -> list[Operation]:
@@ -234,6 +234,10 @@ def _accumulated(write: tile.FragmentWrite) -> tile.FragmentInit:
     if not alone or len(list(reads[0].result.uses)) != 1:
         raise NotSplitError("a stream that does more with a fragment than to add to it")
     return fragment
+
+
+def _operands(value: SSAValue) -> Sequence[SSAValue]:
+    return value.owner.operands if isinstance(value.owner, Operation) else ()
 
 
 def _is_zero(value: SSAValue) -> bool:

@@ -45,7 +45,9 @@ class Tiles:
         self.kernel, self.facts, self.parts = kernel, facts, list(parts)
         self.integers = Integers({})
         self.integers.forms = values.forms
-        self._of_part = lambda part: Tiles(kernel, facts, parts, values, reals=reals, rotated=rotated, rank=part)
+        self._of_part: Callable[[int], Tiles] = lambda part: Tiles(
+            kernel, facts, parts, values, reals=reals, rotated=rotated, rank=part
+        )
         self.rank = rank
         if rank is not None:
             (axis,) = {op.axis.data for op in operations(kernel) if isinstance(op, tile.ProgramSum)}
