@@ -198,7 +198,8 @@ def _geglu_tanh_forward(self: Any, x: Tensor) -> Tensor:
 
 def _experts(module: Any) -> _Proposal | None:
     """Weights of all experts in two tensors, as transformers has them from 5.0: called with rows, ids and weights."""
-    both, down, act = (getattr(module, name, None) for name in ("gate_up_proj", "down_proj", "act_fn"))
+    parts: list[Any] = [getattr(module, name, None) for name in ("gate_up_proj", "down_proj", "act_fn")]
+    both, down, act = parts
     if not all(isinstance(t, torch.Tensor) and t.dim() == 3 for t in (both, down)):
         return None
     count, width, inner = down.shape
@@ -225,7 +226,8 @@ def _experts_forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_
     """By kernels; where these do not run, by the module's own way."""
     if is_of_kernels(hidden_states, self.gate_up_proj, self.down_proj):
         return _experts_trial(self, hidden_states, top_k_index, top_k_weights)
-    return type(self).forward(self, hidden_states, top_k_index, top_k_weights)
+    own: Any = type(self).forward
+    return own(self, hidden_states, top_k_index, top_k_weights)
 
 
 def _linear(module: Any) -> _Proposal | None:

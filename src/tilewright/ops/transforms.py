@@ -36,7 +36,7 @@ def transformable(
         def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
             if info.batch_size == 0:
                 fail("JIT010", found="a batch of no elements", required="torch.vmap over at least one")
-            calls = [
+            calls: list[Any] = [
                 Transformed.apply(*(v if d is None else v.select(d, i) for v, d in zip(values, in_dims, strict=True)))
                 for i in range(info.batch_size)
             ]
