@@ -222,12 +222,15 @@ def _experts_trial(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_
     return ops.experts(hidden_states, top_k_index, top_k_weights, self.gate_up_proj, self.down_proj)
 
 
+def _own_forward(module: Any) -> Any:
+    return type(module).forward
+
+
 def _experts_forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
     """By kernels; where these do not run, by the module's own way."""
     if is_of_kernels(hidden_states, self.gate_up_proj, self.down_proj):
         return _experts_trial(self, hidden_states, top_k_index, top_k_weights)
-    own: Any = type(self).forward
-    return own(self, hidden_states, top_k_index, top_k_weights)
+    return _own_forward(self)(self, hidden_states, top_k_index, top_k_weights)
 
 
 def _linear(module: Any) -> _Proposal | None:

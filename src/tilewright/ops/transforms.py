@@ -42,6 +42,7 @@ def transformable(
             ]
             if not isinstance(calls[0], tuple):
                 return torch.stack(calls), 0
-            return tuple(torch.stack(each) for each in zip(*calls, strict=True)), (0,) * len(calls[0])
+            stacked = tuple(torch.stack(each) for each in zip(*calls, strict=True))
+            return stacked, (0,) * len(stacked)
 
     return Transformed

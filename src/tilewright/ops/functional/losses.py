@@ -262,9 +262,11 @@ def _reduced_gradient(ctx: Any, dtotal: Any, *_: Any) -> Any:
     return *(g if wanted else None for g, wanted in zip(grads, ctx.wanted, strict=True)), *[None] * 8
 
 
-_scale = op(name="tilewright::scaled", dtypes={"y": "x"}, fallback=lambda x, factor, bn: (x * factor).to(x.dtype))(
-    kernels.scaled
-)
+def _scaled_by_pytorch(x: Any, factor: Any, bn: Any) -> Any:
+    return (x * factor).to(x.dtype)
+
+
+_scale = op(name="tilewright::scaled", dtypes={"y": "x"}, fallback=_scaled_by_pytorch)(kernels.scaled)
 
 
 def _scaled(dtotal: Any, *grads: Any) -> Any:
