@@ -223,7 +223,8 @@ def _experts_trial(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_
 
 
 def _own_forward(module: Any) -> Any:
-    return type(module).forward
+    kind: Any = type(module)
+    return kind.forward
 
 
 def _experts_forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
