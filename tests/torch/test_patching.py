@@ -183,3 +183,64 @@ def test_a_patched_model_is_copied_and_pickled(model: Any) -> None:
     assert "forward" in vars(copies[0].norm)
     compiled = torch.compile(copies[0], backend="aot_eager", fullgraph=True)
     torch.testing.assert_close(compiled(x), model(x))
+
+
+class GELUTanh(nn.Module):
+    """Of transformers."""
+
+    def forward(self, x: Any) -> Any:
+        return torch.nn.functional.gelu(x, approximate="tanh")
+
+
+class Experts(nn.Module):
+    """As models of transformers have them from 5.0: the weights of all experts in two tensors."""
+
+    def __init__(self, act: Any, *, interleaved: bool = False, has_bias: bool = False) -> None:
+        super().__init__()
+        self.gate_up_proj = nn.Parameter(torch.randn(4, 80, 64) / 8)
+        self.down_proj = nn.Parameter(torch.randn(4, 64, 40) / 6)
+        self.act_fn, self.has_bias, self.interleaved = act, has_bias, interleaved
+
+    def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        y = torch.zeros_like(hidden_states)
+        for expert in range(4):
+            token, choice = torch.where(top_k_index == expert)
+            both = hidden_states[token] @ self.gate_up_proj[expert].t()
+            gate, up = (both[:, ::2], both[:, 1::2]) if self.interleaved else both.chunk(2, -1)
+            found = (self.act_fn(gate) * up) @ self.down_proj[expert].t()
+            y = y.index_add(0, token, found * top_k_weights[token, choice, None])
+        return y
+
+
+def test_experts_by_kernels_where_these_run() -> None:
+    torch.manual_seed(0)
+    module = Experts(nn.SiLU()).bfloat16()
+    x, ids = torch.randn(9, 64).bfloat16(), torch.randint(0, 4, (9, 2))
+    weights = torch.rand(9, 2).bfloat16()
+    expected = module(x, ids, weights)
+    report = tw.patch(module)
+    assert [e.operator for e in report.entries] == ["ops.experts"]
+    torch.testing.assert_close(module(x, ids, weights), expected, rtol=0, atol=0)  # its own way, on the CPU
+    with ops.simulated():
+        kernels = module(x, ids, weights)
+        assert not torch.equal(kernels, expected)
+        torch.testing.assert_close(kernels, expected, rtol=5e-2, atol=5e-2)
+
+
+@pytest.mark.parametrize(
+    ("options", "reason"),
+    [
+        ({"has_bias": True}, "biases"),
+        ({"act": nn.ReLU()}, "an activation that is not SiLU"),
+        ({"interleaved": True}, "results differ"),
+    ],
+)
+def test_experts_of_another_kind_are_left(options: dict[str, Any], reason: str) -> None:
+    (entry,) = tw.patch(Experts(**{"act": nn.SiLU()} | options)).entries
+    assert not entry.operator
+    assert reason in entry.reason
+
+
+def test_an_activation_of_transformers_is_known_by_its_name() -> None:
+    report = tw.patch(MLP(GELUTanh()))
+    assert [e.operator for e in report.replaced] == ["ops.geglu"]

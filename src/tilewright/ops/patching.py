@@ -13,6 +13,7 @@ from typing import Any
 
 from tilewright.ops import functional as ops
 from tilewright.ops.functional.arguments import COMPUTED
+from tilewright.ops.functional.experts import is_of_kernels
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registries import choose_attention
 
@@ -80,17 +81,20 @@ Forward = Callable[..., Any]
 
 @dataclass(frozen=True)
 class _Proposal:
-    """How to compute a module, and the width of the input that it is tried on; or why not."""
+    """How to compute a module, and the width of the input that it is tried on; or why not. ``trial`` is what is tried
+    where that is not ``forward``; ``experts``, among which the rows of the input choose two."""
 
     operator: str = ""
     forward: Forward | None = None
     width: int = 0
     reason: str = ""
+    trial: Forward | None = None
+    experts: int = 0
 
 
 def patch(model: Any, *, check: bool = True) -> Patched:
-    """Replace the norms, gated MLPs and unaligned linear layers of ``model``, and, in a model of transformers whose
-    attention is ``sdpa``, that; returns the report, with ``undo()``.
+    """Replace the norms, gated MLPs, experts and unaligned linear layers of ``model``, and, in a model of transformers
+    whose attention is ``sdpa``, that; returns the report, with ``undo()``.
 
     Modules with hooks, of dtypes that no kernel has, or already bound are left. With ``check`` each replacement is
     compared with the original on random rows, where the module lies, and left if they disagree. A model that is
@@ -121,7 +125,7 @@ def patch(model: Any, *, check: bool = True) -> Patched:
 
 def _propose(module: Any) -> _Proposal | None:
     """Of modules of a known kind; None of others."""
-    for rule in (_norm, _mlp, _linear, _attention):
+    for rule in (_norm, _mlp, _experts, _linear, _attention):
         found = rule(module)
         if found is not None:
             return found
@@ -163,12 +167,21 @@ def _mlp(module: Any) -> _Proposal | None:
     if not all(isinstance(part, _nn.Linear) for part in parts[:3]):
         return _Proposal(reason="its projections are no torch.nn.Linear")
     act = parts[3]
-    if isinstance(act, _nn.SiLU) or type(act).__name__ in ("SiLU", "SiLUActivation") or act is _nn.functional.silu:
+    if _is_silu(act):
         return _Proposal("ops.swiglu", _swiglu_forward, parts[0].in_features)
-    if isinstance(act, _nn.GELU):
-        forward = _geglu_tanh_forward if act.approximate == "tanh" else _geglu_forward
-        return _Proposal("ops.geglu", forward, parts[0].in_features)
+    name = type(act).__name__
+    if isinstance(act, _nn.GELU) or name in (*_TANH, "GELUActivation"):
+        tanh = getattr(act, "approximate", "") == "tanh" or name in _TANH
+        return _Proposal("ops.geglu", _geglu_tanh_forward if tanh else _geglu_forward, parts[0].in_features)
     return _Proposal(reason=f"its activation {type(act).__name__} is neither SiLU nor GELU")
+
+
+_TANH = ("GELUTanh", "PytorchGELUTanh", "NewGELUActivation")
+"""What transformers calls them; its ``GELUActivation`` is the exact one."""
+
+
+def _is_silu(act: Any) -> bool:
+    return isinstance(act, _nn.SiLU) or type(act).__name__ in ("SiLU", "SiLUActivation") or act is _nn.functional.silu
 
 
 def _swiglu_forward(self: Any, x: Tensor) -> Tensor:
@@ -181,6 +194,44 @@ def _geglu_forward(self: Any, x: Tensor) -> Tensor:
 
 def _geglu_tanh_forward(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x), approximate="tanh"))
+
+
+def _experts(module: Any) -> _Proposal | None:
+    """Weights of all experts in two tensors, as transformers has them from 5.0: called with rows, ids and weights."""
+    parts: list[Any] = [getattr(module, name, None) for name in ("gate_up_proj", "down_proj", "act_fn")]
+    both, down, act = parts
+    if not all(isinstance(t, torch.Tensor) and t.dim() == 3 for t in (both, down)):
+        return None
+    count, width, inner = down.shape
+    asks = {
+        "has_bias": "biases",
+        "is_transposed": "transposed weights",
+        "has_post_expert_norm": "a norm of each expert",
+    }
+    found = [told for name, told in asks.items() if getattr(module, name, False)]
+    if not getattr(module, "is_concatenated", True) or tuple(both.shape) != (count, 2 * inner, width):
+        found.append("gates that do not lie before the other half")
+    if not _is_silu(act):
+        found.append("an activation that is not SiLU")
+    if found:
+        return _Proposal(reason=f"its experts have {', '.join(found)}")
+    return _Proposal("ops.experts", _experts_forward, width, trial=_experts_trial, experts=count)
+
+
+def _experts_trial(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+    return ops.experts(hidden_states, top_k_index, top_k_weights, self.gate_up_proj, self.down_proj)
+
+
+def _own_forward(module: Any) -> Any:
+    kind: Any = type(module)
+    return kind.forward
+
+
+def _experts_forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
+    """By kernels; where these do not run, by the module's own way."""
+    if is_of_kernels(hidden_states, self.gate_up_proj, self.down_proj):
+        return _experts_trial(self, hidden_states, top_k_index, top_k_weights)
+    return _own_forward(self)(self, hidden_states, top_k_index, top_k_weights)
 
 
 def _linear(module: Any) -> _Proposal | None:
@@ -233,13 +284,24 @@ def _disagreement(module: Any, proposal: _Proposal) -> str:
     if str(device) == "meta":
         return "its parameters are on the meta device: patch the model when it is loaded"
     generator = torch.Generator().manual_seed(0)
-    x = torch.randn((3, 5, proposal.width), generator=generator).to(device=device, dtype=dtype)
     try:
         with torch.no_grad():
-            expected, got = module(x).float(), proposal.forward(module, x).float()
+            given = [t.to(device) for t in _example(proposal, dtype, generator)]
+            expected, got = (
+                run(*given).float() for run in (module, partial(proposal.trial or proposal.forward, module))
+            )
     except Exception as error:  # of a stranger's module
         return f"trying it failed: {error!r:.120}"
     tolerance = _TOLERANCE[dtype]
     if expected.shape != got.shape or not torch.allclose(expected, got, rtol=tolerance, atol=tolerance):
         return "results differ from its own"
     return ""
+
+
+def _example(proposal: _Proposal, dtype: Any, generator: Any) -> list[Tensor]:
+    """A few random rows, and where experts are chosen, ids and weights."""
+    x = torch.randn((3, 5, proposal.width), generator=generator).to(dtype)
+    if not proposal.experts:
+        return [x]
+    ids = torch.randint(0, proposal.experts, (15, 2), generator=generator)
+    return [x.flatten(0, 1), ids, torch.rand((15, 2), generator=generator).to(dtype)]

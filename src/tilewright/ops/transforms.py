@@ -36,12 +36,13 @@ def transformable(
         def vmap(info: Any, in_dims: tuple[Any, ...], *values: Any) -> Any:
             if info.batch_size == 0:
                 fail("JIT010", found="a batch of no elements", required="torch.vmap over at least one")
-            calls = [
+            calls: list[Any] = [
                 Transformed.apply(*(v if d is None else v.select(d, i) for v, d in zip(values, in_dims, strict=True)))
                 for i in range(info.batch_size)
             ]
             if not isinstance(calls[0], tuple):
                 return torch.stack(calls), 0
-            return tuple(torch.stack(each) for each in zip(*calls, strict=True)), (0,) * len(calls[0])
+            stacked = tuple(torch.stack(each) for each in zip(*calls, strict=True))
+            return stacked, (0,) * len(stacked)
 
     return Transformed

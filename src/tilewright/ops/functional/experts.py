@@ -193,7 +193,7 @@ def experts(
     _check(x, ids, weights, gate_up, down, capacity)
     flat, chosen = rows(x), ids.reshape(-1, ids.shape[-1])
     scaled = weights.reshape(-1, ids.shape[-1]).float()
-    if not _is_served(flat, gate_up, down):
+    if not is_of_kernels(flat, gate_up, down):
         return _by_pytorch(flat, chosen, scaled, gate_up, down, capacity).view(x.shape)
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (flat, scaled, gate_up, down))
     limit = _UNLIMITED if capacity is None else capacity
@@ -225,7 +225,7 @@ def moe(
         fail("JIT010", found=found, required=required)
     x, router = to_low_precision(x, router)
     flat = rows(x)
-    ours = bias is None and scores == "softmax" and router.shape[0] <= _MOST_ROUTED and _is_served(flat, router)
+    ours = bias is None and scores == "softmax" and router.shape[0] <= _MOST_ROUTED and is_of_kernels(flat, router)
     if ours:
         weights, ids = _router(flat, router, k, normalise)
     else:
@@ -257,7 +257,8 @@ def _by_pytorch(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacit
     return y.to(x.dtype)
 
 
-def _is_served(*tensors: Any) -> bool:
+def is_of_kernels(*tensors: Any) -> bool:
+    """Kernels run on tensors like these: of one 16-bit dtype, on a GPU or in the simulator."""
     first = tensors[0]
     return (
         first.dtype in _LOW

@@ -262,9 +262,11 @@ def _reduced_gradient(ctx: Any, dtotal: Any, *_: Any) -> Any:
     return *(g if wanted else None for g, wanted in zip(grads, ctx.wanted, strict=True)), *[None] * 8
 
 
-_scale = op(name="tilewright::scaled", dtypes={"y": "x"}, fallback=lambda x, factor, bn: (x * factor).to(x.dtype))(
-    kernels.scaled
-)
+def _scaled_by_pytorch(x: Any, factor: Any, bn: Any) -> Any:
+    return (x * factor).to(x.dtype)
+
+
+_scale = op(name="tilewright::scaled", dtypes={"y": "x"}, fallback=_scaled_by_pytorch)(kernels.scaled)
 
 
 def _scaled(dtotal: Any, *grads: Any) -> Any:
@@ -344,7 +346,7 @@ def _by_pytorch(
 def _check(
     x: Any, w: Any, bias: Any, target: Any, reduction: str, smoothing: float, chunk: int | None
 ) -> None:  # fmt: skip
-    found = ""
+    found = required = ""
     if w.dim() != 2 or w.shape[1] != x.shape[-1] or (bias is not None and bias.shape != w.shape[:1]):
         found = f"x of {tuple(x.shape)}, weight of {tuple(w.shape)}"
         found += "" if bias is None else f", bias of {tuple(bias.shape)}"
