@@ -113,7 +113,7 @@ class RoleContext(Lowering, ABC):
         self.configuration = configuration
         self.declarations: list[Operation] = []
         self.producing = False
-        self.converted: dict[ConvertedOperand, SSAValue] = {}
+        self.converted_tiles: dict[ConvertedOperand, SSAValue] = {}
         """Shared memory of converted operands."""
         self.panels: SSAValue | None = None
         """Shared memory of the epilogue tiles, once there is any."""

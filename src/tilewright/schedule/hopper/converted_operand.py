@@ -60,7 +60,7 @@ def convert_tile(lowering: RoleContext, operand: ConvertedOperand, dot: tile.Dot
     lowering.emit(builder.finish([result], [converted]), operand.cast)
     shared = operand.plan.shared
     place = staging_offset(shared, column, row)
-    lowering.emit(t.SharedWrite(lowering.converted[operand], converted, place, TRUE, vector=shares.vector), dot)
+    lowering.emit(t.SharedWrite(lowering.converted_tiles[operand], converted, place, TRUE, vector=shares.vector), dot)
     lowering.emit(a.FenceProxyAsync())
     lowering.emit(t.Barrier())
 

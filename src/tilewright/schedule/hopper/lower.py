@@ -436,7 +436,7 @@ class RoleLowering(ProductsInFlight):
             return self.data[pipeline.name], self.stage(pipeline, Sym(counter(pipeline))) + slot.offset
         if isinstance(operand, ConvertedOperand):
             convert_tile(self, operand, dot, self.shared_operand(operand.source, dot))
-            return self.converted[operand], Const(0)
+            return self.converted_tiles[operand], Const(0)
         assert isinstance(operand, StagedOperand)
         return self.stage_value(operand, dot), Const(0)
 
@@ -529,7 +529,7 @@ class RoleLowering(ProductsInFlight):
 
     def is_converted(self, op: tile.Cast) -> bool:
         """The cast of a tile that is converted in shared memory."""
-        return any(operand.cast is op for operand in self.converted)
+        return any(operand.cast is op for operand in self.converted_tiles)
 
     def live(self, axes: Sequence[ClassId | None], spans: Sequence[Span | None]) -> Expr:
         """Every register is computed: accumulators are spread over all rows and columns of a tile."""

@@ -88,7 +88,7 @@ class PipelineLowering(RegisterStagedOperands):
             kind, held = element(operand.cast.result), operand.plan.shared
             tile_ = t.Shared(f"{tensor_name(operand.source.load)}_tile", kind, held.size_bytes // kind.bytes, 0)
             self.declarations.append(tile_)
-            self.converted[operand] = tile_.buffer
+            self.converted_tiles[operand] = tile_.buffer
 
     @property
     def thread_copied(self) -> bool:
