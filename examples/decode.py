@@ -6,10 +6,11 @@ Runs on a GPU where PyTorch finds one, else in the simulator on NumPy. Prompts t
 they have in common; a request that ends gives its pages back. tests/examples/test_decode.py compares the tokens with
 those of a dense float64 model without a cache."""
 
-# pyright: reportUnknownVariableType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
-# pyright: reportUnknownParameterType=false, reportMissingParameterType=false, reportMissingImports=false
-
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from importlib.util import find_spec
+from pkgutil import resolve_name
+from typing import Any
 
 import numpy as np
 from paged_attention import append, decode, merge, prefill
@@ -18,28 +19,24 @@ from tilewright import pages
 from tilewright.ops import kernels
 from tilewright.ops.splitting import steps_of_a_part
 
-try:
-    import torch
-except ModuleNotFoundError:
-    torch = None
-
-GPU = torch is not None and torch.cuda.is_available()
+torch: Any = resolve_name("torch") if find_spec("torch") is not None else None  # which has no types that checkers read
+GPU: bool = torch is not None and torch.cuda.is_available()
 LAYERS, HEADS, GROUPS, WIDTH, INNER, VOCABULARY = 2, 2, 1, 64, 128, 64
 PAGE, PAGES, BATCH = 16, 32, 3
 GROUP, MODEL, SCALE = HEADS // GROUPS, HEADS * WIDTH, WIDTH**-0.5
 append_rotated, prefill_pages, decode_pages = append(WIDTH, PAGE), prefill(WIDTH, PAGE), decode(WIDTH, page=PAGE)
 
 
-def on_device(array):
+def on_device(array: Any) -> Any:
     """For kernels: a tensor of the GPU, or the array itself."""
     return torch.from_numpy(array).cuda() if torch is not None and GPU else array
 
 
-def on_host(array):
+def on_host(array: Any) -> Any:
     return array.cpu().numpy() if GPU else array
 
 
-def angles(positions):
+def angles(positions: Any) -> tuple[Any, Any]:
     """cos and sin of rotary embedding, (tokens, WIDTH / 2)."""
     turns = positions[:, None] * 1e4 ** (-np.arange(WIDTH // 2) / (WIDTH // 2))
     return np.cos(turns).astype(np.float32), np.sin(turns).astype(np.float32)
@@ -48,12 +45,12 @@ def angles(positions):
 class Transformer:
     """Random weights in float16, and a cache for each layer: (pages, tokens, groups, width)."""
 
-    def __init__(self, seed=0):
+    def __init__(self, seed: int = 0) -> None:
         random = np.random.default_rng(seed)
         shapes = {"out": (MODEL, MODEL), "gate": (INNER, MODEL), "up": (INNER, MODEL), "down": (MODEL, INNER)}
         shapes["qkv"] = ((HEADS + 2 * GROUPS) * WIDTH, MODEL)
 
-        def weight(rows, columns):
+        def weight(rows: int, columns: int) -> Any:
             return (random.standard_normal((rows, columns)) * columns**-0.5).astype(np.float16)
 
         self.layers = [{name: weight(*shape) for name, shape in shapes.items()} for _ in range(LAYERS)]
@@ -63,7 +60,7 @@ class Transformer:
         # nobody may read what nobody wrote
         self.cache = on_device(np.full((LAYERS, 2, PAGES, PAGE, GROUPS, WIDTH), np.nan, np.float16))
 
-    def forward(self, tokens, positions, slots, attend):
+    def forward(self, tokens: Any, positions: Any, slots: Any, attend: Callable[[Any, Any, Any], Any]) -> Any:
         """Logits of packed tokens, whose keys and values go to ``slots``; ``attend(q, k, v)`` is their attention."""
         count = len(tokens)
         cos, sin = map(on_device, angles(positions))
@@ -88,11 +85,11 @@ class Request:
     prompt: list[int]
     wanted: int
     arrival: int = 0
-    tokens: list[int] = field(default_factory=list)
-    sequence: pages.PageSequence | None = None
+    tokens: list[int] = field(default_factory=list[int])
+    sequence: pages.PageSequence = field(init=False)
 
 
-def step(model, requests, prompts):
+def step(model: Transformer, requests: Sequence[Request], prompts: bool) -> None:
     """One token more for each: behind what is cached of ``prompts``, or behind the last token."""
     sequences = [r.sequence for r in requests]
     texts = [r.prompt[r.sequence.length :] if prompts else r.tokens[-1:] for r in requests]
@@ -102,11 +99,11 @@ def step(model, requests, prompts):
     places, lengths = on_device(table.block_table), on_device(table.seq_lens)
     ends = np.cumsum(counts)
 
-    def attend_prompts(q, k, v):
+    def attend_prompts(q: Any, k: Any, v: Any) -> Any:
         offsets = on_device(np.array([0, *ends], np.int32))
         return prefill_pages(offsets, lengths, places, q, k, v, scale=SCALE, group=GROUP)
 
-    def attend_last(q, k, v):
+    def attend_last(q: Any, k: Any, v: Any) -> Any:
         steps = -(-table.block_table.shape[1] * PAGE // 64)
         chunk = steps_of_a_part(len(sequences) * GROUPS, steps)
         rows = (len(sequences), 1, GROUPS, GROUP)
@@ -123,10 +120,10 @@ def step(model, requests, prompts):
         request.tokens.append(int(logits[end - 1].argmax()))
 
 
-def serve(model, requests):
+def serve(model: Transformer, requests: Sequence[Request]) -> tuple[pages.PagePool, list[int]]:
     """Until each request has its tokens; at most BATCH at a time. Returns the pool and how many ran at each step."""
     pool = pages.PagePool(PAGES, page_tokens=PAGE)
-    waiting, running, sizes = list(requests), [], []
+    waiting, running, sizes = list(requests), list[Request](), list[int]()
     while waiting or running:
         arrived = [r for r in waiting if r.arrival <= len(sizes)][: BATCH - len(running)]
         for request in arrived:
@@ -146,7 +143,7 @@ def serve(model, requests):
     return pool, sizes
 
 
-def workload(seed=12):
+def workload(seed: int = 12) -> list[Request]:
     """Prompts of several lengths that come at several steps; some begin alike."""
     random = np.random.default_rng(seed)
     common = random.integers(0, VOCABULARY, 36).tolist()

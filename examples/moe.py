@@ -4,17 +4,19 @@ by token.
 Buckets begin at multiples of a tile's rows, so that a tile has one expert and the products are dense ones whose weight
 is chosen by a loaded integer. Nothing waits for the host, and the same ids give the same bits."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated, Any
 
 import tilewright as tw
 
 
 @tw.kernel
 def route(
-    x: tw.Tensor["T", "D"], router: tw.Tensor["E", "D"], weight: tw.Tensor["T", 2], expert: tw.Tensor["T", 2], *, bt=64
+    x: Annotated[tw.Tensor, "T", "D"],
+    router: Annotated[tw.Tensor, "E", "D"],
+    weight: Annotated[tw.Tensor, "T", 2],
+    expert: Annotated[tw.Tensor, "T", 2],
+    *,
+    bt: int = 64,
 ):
     """The 2 experts of each token, weighed by the softmax of their logits."""
     t = tw.grid(x.shape[0], bt)
@@ -29,15 +31,15 @@ def route(
 
 @tw.kernel
 def gated(
-    blocks: tw.Tensor["Q"],
-    rows: tw.Tensor["P"],
-    x: tw.Tensor["T", "D"],
-    gate: tw.Tensor["E", "I", "D"],
-    up: tw.Tensor["E", "I", "D"],
-    h: tw.Tensor["P", "I"],
+    blocks: Annotated[tw.Tensor, "Q"],
+    rows: Annotated[tw.Tensor, "P"],
+    x: Annotated[tw.Tensor, "T", "D"],
+    gate: Annotated[tw.Tensor, "E", "I", "D"],
+    up: Annotated[tw.Tensor, "E", "I", "D"],
+    h: Annotated[tw.Tensor, "P", "I"],
     *,
-    bm=128,
-    bn=128,
+    bm: int = 128,
+    bn: int = 128,
 ):
     """h = silu(x gate[e]^T) * (x up[e]^T) of the tokens ``rows``, both products in one kernel; e is the expert of a
     block of rows. The producer copies each token's row into the pipeline from where it lies."""
@@ -54,13 +56,13 @@ def gated(
 
 @tw.kernel
 def down(
-    blocks: tw.Tensor["Q"],
-    h: tw.Tensor["P", "I"],
-    w: tw.Tensor["E", "D", "I"],
-    y: tw.Tensor["P", "D"],
+    blocks: Annotated[tw.Tensor, "Q"],
+    h: Annotated[tw.Tensor, "P", "I"],
+    w: Annotated[tw.Tensor, "E", "D", "I"],
+    y: Annotated[tw.Tensor, "P", "D"],
     *,
-    bm=128,
-    bn=256,
+    bm: int = 128,
+    bn: int = 256,
 ):
     """y = h w[e]^T."""
     m, n = tw.grid(y, (bm, bn))
@@ -72,7 +74,17 @@ def down(
     y[m, n] = acc
 
 
-def mixture(x, router, gate_weights, up_weights, down_weights, weight, expert, *, bm=128):
+def mixture(
+    x: Any,
+    router: Any,
+    gate_weights: Any,
+    up_weights: Any,
+    down_weights: Any,
+    weight: Any,
+    expert: Any,
+    *,
+    bm: int = 128,
+):
     """The layer on arrays or tensors; ``weight`` of f32 and ``expert`` of i32, (tokens, 2), receive the routing."""
     route(x, router, weight, expert)
     plan = tw.build_pack_plan(expert, router.shape[0], tw.PackPolicy(align=bm))

@@ -8,11 +8,7 @@ A sequence's cache is as long as ``lengths`` says, and what memory holds beyond 
 and one that leads outside of the pool counts as zeros. The heads of queries that share a head of keys are the rows of
 a product, those of all new tokens together."""
 
-# Dimension names are strings in annotations, which type checkers take for forward references.
-# pyright: reportUndefinedVariable=false, reportOptionalMemberAccess=false, reportOptionalSubscript=false
-# pyright: reportInvalidTypeForm=false, reportUnknownVariableType=false
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
-# ruff: noqa: F821
+from typing import Annotated
 
 import tilewright as tw
 from tilewright.ops.kernels import merge_states as merge
@@ -30,18 +26,18 @@ def prefill(width: int, page: int, numerics: str = "accurate") -> tw.Kernel:
 
     @tw.kernel(numerics=numerics)
     def prefill(
-        offsets: tw.Offsets["B + 1"],
-        lengths: tw.Tensor["B"],
-        pages: tw.Tensor["B", "P"],
-        q: tw.Tensor["M", "H", width],
-        k: tw.Tensor["N", page, "G", width],
-        v: tw.Tensor["N", page, "G", width],
-        o: tw.Tensor["M", "H", width],
+        offsets: Annotated[tw.Offsets, "B + 1"],
+        lengths: Annotated[tw.Tensor, "B"],
+        pages: Annotated[tw.Tensor, "B", "P"],
+        q: Annotated[tw.Tensor, "M", "H", width],
+        k: Annotated[tw.Tensor, "N", page, "G", width],
+        v: Annotated[tw.Tensor, "N", page, "G", width],
+        o: Annotated[tw.Tensor, "M", "H", width],
         *,
-        scale: tw.f32,
+        scale: Annotated[float, tw.f32],
         group: int = 1,
-        bq=128,
-        bk=64,
+        bq: int = 128,
+        bk: int = 64,
     ):
         b, s, h = tw.ragged_grid(offsets, (q.shape[0], q.shape[1]), (bq, None))
         query = q[s, h]
@@ -67,7 +63,13 @@ def slots(page: int) -> tw.Kernel:
     """Where the S tokens behind each sequence's length lie in pages of ``page``: -1 where the table has no page."""
 
     @tw.kernel
-    def slots(lengths: tw.Tensor["B"], pages: tw.Tensor["B", "P"], slot: tw.Tensor["B", "S"], *, bs=tw.auto):
+    def slots(
+        lengths: Annotated[tw.Tensor, "B"],
+        pages: Annotated[tw.Tensor, "B", "P"],
+        slot: Annotated[tw.Tensor, "B", "S"],
+        *,
+        bs: int = tw.auto,
+    ):
         b, s = tw.grid(slot, (None, bs))
         t = lengths[b] + s.index
         entry = pages[b, t // page]
@@ -82,15 +84,15 @@ def append(width: int, page: int) -> tw.Kernel:
 
     @tw.kernel
     def append(
-        slots: tw.Unique["M"],
-        cos: tw.Tensor["M", half],
-        sin: tw.Tensor["M", half],
-        key: tw.Tensor["M", "G", width],
-        value: tw.Tensor["M", "G", width],
-        k: tw.Tensor["N", page, "G", width],
-        v: tw.Tensor["N", page, "G", width],
+        slots: Annotated[tw.Unique, "M"],
+        cos: Annotated[tw.Tensor, "M", half],
+        sin: Annotated[tw.Tensor, "M", half],
+        key: Annotated[tw.Tensor, "M", "G", width],
+        value: Annotated[tw.Tensor, "M", "G", width],
+        k: Annotated[tw.Tensor, "N", page, "G", width],
+        v: Annotated[tw.Tensor, "N", page, "G", width],
         *,
-        bm=tw.auto,
+        bm: int = tw.auto,
     ):
         m, g = tw.grid((key.shape[0], key.shape[1]), (bm, None))
         slot = slots[m]

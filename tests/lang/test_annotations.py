@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
 from typing import Annotated, Optional, Union
 
 import numpy as np
@@ -12,6 +14,7 @@ import pytest
 import tilewright as tw
 from tilewright.diag import TilewrightError
 
+EXAMPLES = sorted((Path(__file__).parents[2] / "examples").glob("*.py"))
 Matrix = Annotated[tw.Tensor, "M", 128]
 
 
@@ -81,3 +84,8 @@ def test_what_says_nothing_is_refused(annotation: object) -> None:
     kernel.__annotations__ = {"x": Matrix, "y": annotation}
     with pytest.raises(TilewrightError, match="LNG001"):
         tw.kernel(kernel)
+
+
+@pytest.mark.parametrize("example", EXAMPLES, ids=lambda path: path.stem)
+def test_examples_need_no_suppressed_rules(example: Path) -> None:
+    assert not re.search(r"#\s*(pyright|type|ruff|noqa)\b", example.read_text())

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from tilewright.ops import functional as ops
 from tilewright.ops.functional.arguments import COMPUTED
@@ -223,8 +223,7 @@ def _experts_trial(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_
 
 
 def _own_forward(module: Any) -> Any:
-    kind: Any = type(module)
-    return kind.forward
+    return cast("Any", type(module)).forward
 
 
 def _experts_forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
