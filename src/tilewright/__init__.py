@@ -303,6 +303,10 @@ class Kernel(KernelFunction):
         """Compile without running; see ``tilewright.jit.Kernel.compile``."""
         return self.compiled.compile(*args, **options)
 
+    def plan(self, *args: Any, **options: Any) -> Any:
+        """The variants before code is generated; see ``tilewright.jit.Kernel.plan``."""
+        return self.compiled.plan(*args, **options)
+
     def explain(self, *args: Any, **options: Any) -> Any:
         """The plan with its reasons; see ``tilewright.jit.Kernel.explain``."""
         return self.compiled.explain(*args, **options)

@@ -172,7 +172,6 @@ def test_their_operands_come_by_tensor_copies(case: tuple[Any, ...]) -> None:
     kernel, _, inputs, outputs = case
     kinds = [*(["bf16"] * len(inputs)), *("bf16" if dtype is BF else "f32" for _, dtype in outputs)]
     dtypes = dict(zip((tensor.name for tensor in kernel.tensors), kinds, strict=True))
-    compiled = Kernel(kernel)
-    (variant,) = compiled._plan(compiled._ahead("sm_90a", dtypes, None, None, None, {})).variants
+    (variant,) = Kernel(kernel).plan(dtypes=dtypes).variants
     assert "tensor copies in pipelines where legal" in variant.notes[0]
     assert "pipelines none" not in variant.notes[1]

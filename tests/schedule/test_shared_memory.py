@@ -23,8 +23,7 @@ def turned(x: tw.Tensor["M", "N"], y: tw.Tensor["N", "M"], *, bm: int = 128, bn:
 
 
 def planned(bm: int, bn: int) -> PlannedKernel:
-    kernel = turned.compiled
-    (variant,) = kernel._plan(kernel._ahead("sm_90a", None, None, None, None, {"bm": bm, "bn": bn})).variants
+    (variant,) = turned.plan(bm=bm, bn=bn).variants
     return variant
 
 

@@ -149,8 +149,7 @@ def test_products_written_at_each_step() -> None:
 
 
 def planned(kernel: tw.Kernel) -> PlannedKernel:
-    compiled = kernel.compiled
-    return compiled._plan(compiled._ahead("sm_90a", None, None, None, None, {})).variants[-1]
+    return kernel.plan().variants[-1]
 
 
 @pytest.mark.parametrize("kernel", [lower, window, running])

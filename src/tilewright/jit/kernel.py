@@ -128,6 +128,21 @@ class Kernel:
         store.put(key, kernel._built(kernel._plan(request), validate))
         return key, True
 
+    def plan(
+        self,
+        target: str | Target = SM90A,
+        *,
+        dtypes: Mapping[str, DType | str] | None = None,
+        static: Mapping[str, int] | None = None,
+        schedule: Schedule | None = None,
+        facts: CallFacts | None = None,
+        **keywords: Hashable,
+    ) -> PlannedProgram:
+        """The variants in the order in which a launch tries their predicates, before code is generated: both IRs,
+        certificate and notes of each, and the classes that are left out. Takes the arguments of ``compile``."""
+        kernel, keywords = self._of_present(keywords)
+        return kernel._plan(kernel._ahead(target, dtypes, static, schedule, facts, keywords))
+
     def explain(
         self,
         target: str | Target = SM90A,
@@ -139,15 +154,14 @@ class Kernel:
         **keywords: Hashable,
     ) -> str:
         """The plan in words; takes the arguments of ``compile``."""
-        kernel, keywords = self._of_present(keywords)
-        request = kernel._ahead(target, dtypes, static, schedule, facts, keywords)
-        lines = [f"{self.function.name} for {request.target.name}"]
-        program = kernel._plan(request)
+        program = self.plan(target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, **keywords)
+        on = program.request.target.name
+        lines = [f"{self.function.name} for {on}"]
         lines += [f"  left out: {left}" for left in program.left_out]
         lines.append(f"  {len(program.variants)} kernel(s); a launch takes the first whose condition holds")
         for variant in program.variants:
             lines.append(f"  {variant.transport.sym_name.data}: {when(variant.predicate)}")
-            lines += [f"    {note}" for note in variant.remarks(request.target.name)]
+            lines += [f"    {note}" for note in variant.remarks(on)]
             lines += [
                 f"    proved {o.name}: {o.method}" + f" ({o.detail})" * bool(o.detail) for o in variant.certificate
             ]
