@@ -113,7 +113,7 @@ def test_another_program_is_not_what_the_ir_stores(artifact: Artifact, tmp_path:
     result = tilewright("validate", written(other, tmp_path))
     assert result.exit_code == 3
     assert "kernel_add: not shown to store what its Tile IR says" in result.output
-    assert "add.py:14: another value is stored to z" in result.output
+    assert "add.py:13: another value is stored to z" in result.output
 
 
 def test_a_bundle_without_tile_ir_is_undecided(artifact: Artifact, tmp_path: Path) -> None:

@@ -102,7 +102,7 @@ def test_the_widest_class_is_left_out_and_the_bound_is_lowered(monkeypatch: pyte
     assert any(v.predicate.evaluate(symbols) for v in artifact.variants)
     with pytest.raises(TilewrightError, match="RUN021") as caught:
         check(artifact, tensors(artifact, 3, 513), {})
-    for words in ("N = 513", "N <= 512", "no kernel for N <= 1024: 96 bytes spilled", "tw.stream"):
+    for words in ("N = 513", "N <= 512", "no kernel if N <= 1024: 96 bytes spilled", "tw.stream"):
         assert words in str(caught.value)
     with pytest.raises(TilewrightError, match="RUN007"):  # so many were never asked for
         check(artifact, tensors(artifact, 3, 1025), {})
@@ -208,8 +208,8 @@ def test_the_command_says_what_is_left_out(monkeypatch: pytest.MonkeyPatch, tmp_
     file, out = str(EXAMPLES / "softmax.py"), str(tmp_path / "out")
     result = CliRunner().invoke(app, ["compile", f"{file}:softmax", "--set", "upto=1024", "--out", out])
     assert result.exit_code == 0
-    assert "left out: no kernel for N <= 1024: 96 bytes spilled" in result.output
+    assert "left out: no kernel if N <= 1024: 96 bytes spilled" in result.output
     assert "2 kernel(s)" in result.output
     shown = CliRunner().invoke(app, ["show", "bundle", out, "--part", "plan"])
-    assert "left out\n  no kernel for N <= 1024" in shown.output
+    assert "left out\n  no kernel if N <= 1024" in shown.output
     assert "  N <= 512\n" in shown.output

@@ -66,11 +66,11 @@ def errors(kernel: t.Kernel, queries: int, keys: int, width: int = 64, *, causal
     exact = ds.swapaxes(2, 3) @ wide[1], weights.swapaxes(2, 3) @ wide[0]
     sums = [np.full((1, 2, -(-queries // 4) * 4 + 64), np.nan, np.float32)[:, :, :queries] for _ in range(2)]
     sums[0][...], sums[1][...] = lse, delta
-    found = [np.full((1, 2, keys, width), np.nan, ml_dtypes.bfloat16) for _ in range(2)]
+    found = [np.full((1, keys, 2, width), np.nan, ml_dtypes.bfloat16) for _ in range(2)]
     named = {"do": do, "q": q, "k": k, "v": v, "lse": sums[0], "delta": sums[1], "dk": found[0], "dv": found[1]}
     simulate.run(kernel, named, {"scale": width**-0.5}, seed=seed, grid_size=1 + seed % 2)
     whole = np.linalg.norm(exact)  # of both: the gradient of a single key is 0
-    return float(np.linalg.norm(np.array(found).astype(np.float64) - np.array(exact)) / whole)
+    return float(np.linalg.norm(np.array(found).astype(np.float64).swapaxes(2, 3) - np.array(exact)) / whole)
 
 
 @pytest.mark.parametrize("causal", [False, True])

@@ -283,7 +283,7 @@ def test_a_known_decode_launches_what_an_ordinary_one_does(
     driver: FakeDriver, monkeypatch: pytest.MonkeyPatch, split: int, layout: str
 ) -> None:
     monkeypatch.setattr(paged, "_processors", lambda q: 132)
-    monkeypatch.setattr(paged, "_routes", routes.Routes(5, routes.picker((6, 7, 8))))
+    monkeypatch.setattr(paged, "_routes", routes.Routes(5, routes.picker((6, 7, 8, 9))))
     q = aligned(4, 8, 128, dtype=torch.bfloat16)
     shape = (32, 16, 2, 128) if layout == "NHD" else (32, 2, 16, 128)
     k, v = (aligned(*shape, dtype=torch.bfloat16) for _ in range(2))
@@ -305,9 +305,9 @@ def test_a_known_decode_launches_what_an_ordinary_one_does(
     for _ in range(6):
         again = launched()
         assert again == ordinary
-    values = (q, k, v, table, lengths, 128**-0.5, layout, None, split)
+    values = (q, k, v, table, lengths, 128**-0.5, layout, None, split, None)
     assert paged._routes.find(values) is not None
-    assert paged._routes.find((*values[:8], 128)) is None
+    assert paged._routes.find((*values[:8], 128, None)) is None
 
 
 # -- raw kernels ------------------------------------------------------------------------------------------------------

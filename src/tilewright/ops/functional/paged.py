@@ -361,7 +361,10 @@ def _note(values: tuple[Any, ...], given: tuple[Any, ...], launches: _Launches) 
             lse.view(rows),
         )
         launched.append((kernels.merge_states, merged, _MERGED, (count + 2, count + 3, count, count + 1), 4))
-    found = [kernel.compiled.match(values, keywords) for kernel, values, keywords, _, _ in launched]
+    found = [
+        kernel.compiled.without(frozenset(kernel.optional) - {"pages"}).match(values, keywords)
+        for kernel, values, keywords, _, _ in launched
+    ]
     if all(found):
         steps = (
             Launching(program, guarded, picker(places), tensors)
