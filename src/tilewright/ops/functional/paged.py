@@ -314,6 +314,8 @@ def paged_decode_with_lse(
 _SCALE = 5
 """Where the scale is among the values of a call: the tensors, the scale, layout, window, split and balanced."""
 _routes = Routes(_SCALE, picker((6, 7, 8, 9)))
+_SCALES = frozenset(("k_scale", "v_scale"))
+"""Tensors that calls with routes have not."""
 
 
 def _known(
@@ -362,7 +364,7 @@ def _note(values: tuple[Any, ...], given: tuple[Any, ...], launches: _Launches) 
         )
         launched.append((kernels.merge_states, merged, _MERGED, (count + 2, count + 3, count, count + 1), 4))
     found = [
-        kernel.compiled.without(frozenset(kernel.optional) - {"pages"}).match(values, keywords)
+        kernel.compiled.without(_SCALES & set(kernel.optional)).match(values, keywords)
         for kernel, values, keywords, _, _ in launched
     ]
     if all(found):
