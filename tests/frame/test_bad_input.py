@@ -157,6 +157,7 @@ WRONG: dict[str, tuple[str, Callable[[], object]]] = {
     "wrong rank of an argument": ("RUN003", lambda: copy(matrix(8), matrix())),
     "dimensions that disagree": ("RUN005", lambda: copy(matrix(), matrix(8, 9))),
     "unsupported dtype": ("JIT003", lambda: copy(np.zeros((8, 8)), matrix())),
+    "an extent that no launch has": ("LNG029", lambda: copy.plan(static={"N": 10**20})),
     "one dtype for all": ("LNG029", lambda: copy.compile(dtypes="bf16")),  # pyright: ignore[reportArgumentType]
     "unsupported dtype by name": ("JIT003", lambda: copy.compile(dtypes={"x": "f64"})),
     "tile too large": ("LNG005", _large),

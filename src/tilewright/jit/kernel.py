@@ -7,7 +7,7 @@ from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from tilewright.artifact.schema import Artifact
+from tilewright.artifact.schema import MAX_EXTENT, Artifact
 from tilewright.artifact.store import ArtifactStore, Shipped, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32, i32
 from tilewright.base.number import number_of
@@ -207,6 +207,14 @@ class Kernel:
         for name, value, kind in options:
             if value is not None and not isinstance(value, kind):  # pyright: ignore[reportUnnecessaryIsInstance]
                 fail("LNG029", found=f"{name}={shown(value)}", required=f"a {kind.__name__}", help=_AS_WRITTEN[name])
+        for name, extent in (static or {}).items():
+            if isinstance(extent, int) and extent > MAX_EXTENT:  # pyright: ignore[reportUnnecessaryIsInstance]
+                fail(
+                    "LNG029",
+                    found=f"{name} = {extent}",
+                    required=f"an extent of at most {MAX_EXTENT}, which is all that a launch serves",
+                    help="leave it out: extents that are not static are those of a call",
+                )
         for name, value in keywords.items():
             if not is_hashable(value):
                 fail(
