@@ -83,10 +83,16 @@ def conditions(facts: Iterable[Expr]) -> list[str]:
     return short
 
 
+def asked(e: Expr) -> str:
+    """What a predicate asks, in one line: ``M > 0``, or ``always``."""
+    parts = conditions([e])
+    return " and ".join(f"({p})" if " or " in p and len(parts) > 1 else p for p in parts) or "always"
+
+
 def when(e: Expr) -> str:
     """The same behind a name: ``if M > 0``, or ``always``."""
-    parts = conditions([e])
-    return "if " + " and ".join(f"({p})" if " or " in p and len(parts) > 1 else p for p in parts) if parts else "always"
+    text = asked(e)
+    return text if text == "always" else f"if {text}"
 
 
 def _fits(e: Expr) -> bool:

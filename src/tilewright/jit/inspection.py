@@ -23,6 +23,7 @@ from tilewright.artifact.disassemble import sass
 from tilewright.artifact.sass_accesses import KernelSassAccesses, kernel_accesses
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import Expr
+from tilewright.base.readable import asked
 from tilewright.compiler.build import build
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.program import plan, traced
@@ -234,8 +235,9 @@ def _serving(program: PlannedProgram, symbols: Mapping[str, int]) -> PlannedKern
     for variant in program.variants:
         if variant.predicate.evaluate(symbols):
             return variant
-    tried = "; ".join(str(v.predicate) for v in program.variants)
-    fail("RUN015", found=", ".join(f"{n} = {v}" for n, v in symbols.items()), required=f"one of {tried}")
+    tried = "; ".join(asked(v.predicate) for v in program.variants)
+    found = ", ".join(f"{n} = {v}" for n, v in symbols.items() if "." not in n)
+    fail("RUN015", found=found, required=f"one of {tried}")
 
 
 def source_of(kernel: KernelFunction) -> str:

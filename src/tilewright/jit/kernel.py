@@ -11,7 +11,7 @@ from tilewright.artifact.schema import MAX_EXTENT, Artifact
 from tilewright.artifact.store import ArtifactStore, Shipped, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32, i32
 from tilewright.base.number import number_of
-from tilewright.base.readable import when
+from tilewright.base.readable import asked, when
 from tilewright.diag import TilewrightError, fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A, TARGETS, Target
@@ -438,8 +438,8 @@ class Kernel:
             for variant in program.variants:
                 if variant.predicate.evaluate(symbols):
                     return program, variant
-        tried = "; ".join(str(variant.predicate) for variant in self._plan(request).variants)
-        found = ", ".join(f"{n} = {v}" for n, v in symbols.items())
+        tried = "; ".join(asked(variant.predicate) for variant in self._plan(request).variants)
+        found = ", ".join(f"{n} = {v}" for n, v in symbols.items() if "." not in n)
         fail("RUN015", where=self.function.where, found=found, required=f"one of {tried}")
 
     # -- requests -------------------------------------------------------------------------------------------------
