@@ -23,16 +23,16 @@ from tilewright.artifact.disassemble import sass
 from tilewright.artifact.sass_accesses import KernelSassAccesses, kernel_accesses
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import Expr
-from tilewright.base.readable import asked
 from tilewright.compiler.build import build
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.program import plan, traced
 from tilewright.compiler.requests import Observed, Request, interface, observe_facts
 from tilewright.compiler.timing import Stopwatch, watch
-from tilewright.diag import TilewrightError, fail
+from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
 from tilewright.jit import arrays
 from tilewright.jit.calls import bind
+from tilewright.jit.kernel import refuse_uncovered
 from tilewright.jit.pipeline import PipelineTimeline, pipeline_of
 from tilewright.lang.params import KernelFunction
 from tilewright.lang.schedule import Schedule
@@ -231,13 +231,11 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
 
 
 def _serving(program: PlannedProgram, symbols: Mapping[str, int]) -> PlannedKernel:
-    """The variant that a launch would pick; RUN015 as the runtime says it."""
+    """The variant that a launch would pick."""
     for variant in program.variants:
         if variant.predicate.evaluate(symbols):
             return variant
-    tried = "; ".join(asked(v.predicate) for v in program.variants)
-    found = ", ".join(f"{n} = {v}" for n, v in symbols.items() if "." not in n)
-    fail("RUN015", found=found, required=f"one of {tried}")
+    refuse_uncovered(program, symbols)
 
 
 def source_of(kernel: KernelFunction) -> str:

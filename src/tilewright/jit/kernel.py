@@ -5,14 +5,14 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Hashable, Iterable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.artifact.schema import MAX_EXTENT, Artifact
 from tilewright.artifact.store import ArtifactStore, Shipped, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32, i32
 from tilewright.base.number import number_of
 from tilewright.base.readable import asked, when
-from tilewright.diag import TilewrightError, fail, shown
+from tilewright.diag import Location, TilewrightError, fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A, TARGETS, Target
 from tilewright.jit import pytorch, rooms
@@ -56,6 +56,13 @@ def _keep(store: ArtifactStore, key: str, artifact: Artifact) -> None:
         if error.code != "ART008":
             raise
         warnings.warn(f"{error}\nthe kernel runs; it is compiled again next time", RuntimeWarning, stacklevel=2)
+
+
+def refuse_uncovered(program: PlannedProgram, symbols: Mapping[str, int], where: Location | None = None) -> NoReturn:
+    """Arguments that no variant of a program serves (RUN015), as the runtime says it of an artifact."""
+    tried = "; ".join(asked(variant.predicate) for variant in program.variants)
+    found = ", ".join(f"{name} = {value}" for name, value in symbols.items() if "." not in name)
+    fail("RUN015", where=where, found=found, required=f"one of {tried}")
 
 
 class Kernel:
@@ -438,9 +445,7 @@ class Kernel:
             for variant in program.variants:
                 if variant.predicate.evaluate(symbols):
                     return program, variant
-        tried = "; ".join(asked(variant.predicate) for variant in self._plan(request).variants)
-        found = ", ".join(f"{n} = {v}" for n, v in symbols.items() if "." not in n)
-        fail("RUN015", where=self.function.where, found=found, required=f"one of {tried}")
+        refuse_uncovered(self._plan(request), symbols, self.function.where)
 
     # -- requests -------------------------------------------------------------------------------------------------
     def _request(

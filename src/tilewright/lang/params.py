@@ -106,15 +106,17 @@ class KernelFunction:
     def without(self, absent: Collection[str]) -> KernelFunction:
         """The kernel without some of its optional tensors, whose names are None in its body."""
         params = tuple(KeywordParam(p.name, None) if p.name in absent else p for p in self.params)
-        return KernelFunction(
-            self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range, self.sentinel
-        )
+        return self._with(params)
 
     def with_planned(self, names: Collection[str]) -> KernelFunction:
         """The kernel for calls in which plans have made these tensors."""
         params = tuple(
             replace(p, planned=True) if isinstance(p, TensorParam) and p.name in names else p for p in self.params
         )
+        return self._with(params)
+
+    def _with(self, params: tuple[Param, ...]) -> KernelFunction:
+        """The function with other parameters; of a subclass, which is made of one, a plain one."""
         return KernelFunction(
             self.fn, self.name, params, self.numerics, self.where, self.on_out_of_range, self.sentinel
         )

@@ -334,21 +334,24 @@ def _summed(
 
 def selected(kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> frozenset[ClassId]:
     """Classes of the least elements that sorts find: every thread holds them all."""
-    found = (op for op in kernel.walk() if isinstance(op, tile.Sort) and op.count is not None)
-    classes = (axes_of[op.result][op.axis.data] for op in found)
+    classes = (axes_of[op.result][op.axis.data] for op in _selections(kernel))
     return frozenset(c for c in classes if c is not None)
 
 
 def _searched(kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]]) -> frozenset[ClassId]:
     """Classes along which sorts look for the least elements."""
-    found = (op for op in kernel.walk() if isinstance(op, tile.Sort) and op.count is not None)
-    classes = (axes_of[op.x][op.axis.data] for op in found)
+    classes = (axes_of[op.x][op.axis.data] for op in _selections(kernel))
     return frozenset(c for c in classes if c is not None)
 
 
+def _selections(kernel: tile.Kernel) -> Iterator[tile.Sort]:
+    """Sorts that keep the least elements alone."""
+    return (op for op in kernel.walk() if isinstance(op, tile.Sort) and op.count is not None)
+
+
 _SEARCHED = 32
-"""Elements of a thread of an axis along which the least are looked for: their runs are joined in registers, where one
-instruction does for 32 rows what it does for one where a row is spread over the lanes."""
+"""Elements of a thread of an axis along which the least are looked for: a thread joins its own runs in registers, and a
+row lies in so few lanes that those of a warp join several rows at once (docs/measured.md, top-8 of 256)."""
 
 _SUMMED = 4
 """Elements of a class along which scanned values are reduced that a thread keeps: with fewer, loads and shuffles for
