@@ -25,6 +25,7 @@ from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.predicates import leading_steps, lengthening
 from tilewright.tile import dialect as tile
 from tilewright.tile.compared import HALF, shifts
+from tilewright.tile.queries import filled
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -105,6 +106,19 @@ def test_what_holds_only_from_some_step_on_is_not_bound() -> None:
     stream = stream_of(shifted(far=True))
     assert shifts(stream) == {}
     assert leading_steps(stream) is None
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_a_tile_without_rows_has_no_step(causal: bool) -> None:
+    """Of 32 sequences of 1,024 rows a ninth of the programs have none; each once took the steps of a whole sequence."""
+    stream = stream_of(request(attention, causal=causal))
+    (rows,) = filled(stream)
+    (origin,) = rows.origin.symbols
+    (stop,) = rows.stop.symbols - {"M"}
+    (first,) = stream.axis.data.origin.symbols - {stream.counter.data}
+    all_keys = {symbol: 1024 for symbol in stream.trip.expr.symbols} | {first: 0, stop: 1024}
+    assert stream.trip.expr.evaluate(all_keys | {origin: 1023}) == 1024 // stream.axis.data.size
+    assert stream.trip.expr.evaluate(all_keys | {origin: 1024}) == 0
 
 
 def test_programs_of_a_ragged_grid_alternate_where_their_lengths_are_loaded() -> None:

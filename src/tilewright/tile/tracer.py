@@ -35,7 +35,7 @@ from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
 from tilewright.tile.presence import Presence, Reshaped, joint, presence_of, zero_where_absent
 from tilewright.tile.promised import through
-from tilewright.tile.queries import chained, filled
+from tilewright.tile.queries import filled
 from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block
 
@@ -641,14 +641,13 @@ class Tracer(KernelBuilder):
 
     # -- ragged grids -------------------------------------------------------------------------------------------------
     def close_stream(self, stream: OpenStream, loop_value: object, frame: FrameType) -> None:
-        """A stream that leaves nothing but elements of a tile's rows has no step where the tile has no row: but for
-        those of chained products, which schedules take apart."""
+        """A stream that leaves nothing but elements of a tile's rows has no step where the tile has no row."""
         super().close_stream(stream, loop_value, frame)
         op = cast("dialect.Stream", stream.handle)
         rows = next((span for span in filled(op) if span in self._ragged), None) if not self._loops else None
-        if rows is not None and not chained(op):
+        if rows is not None:
             some = minimum(maximum(rows.stop - rows.origin, 0), 1)
-            op.attributes["trip"] = dialect.ExprAttr(minimum(op.trip.expr, some * MAX_EXTENT))
+            op.attributes["trip"] = dialect.ExprAttr(op.trip.expr * some)
 
     def ragged(
         self,

@@ -8,8 +8,8 @@ launch is asked for, or be small whatever it is.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Iterable, Iterator, Mapping
+from heapq import heappop, heappush
 from math import gcd
 
 from xdsl.ir import Operation
@@ -80,14 +80,16 @@ def _is_limit(e: Expr) -> bool:
 
 
 def _not_negative(e: Expr, known: Mapping[str, Interval]) -> bool:
-    """0 <= e: by intervals, or as something smaller is not negative; nearest first."""
-    waiting, seen = deque([e]), {e}
+    """0 <= e: by intervals, or as something smaller is not negative; of the fewest terms first."""
+    waiting, seen = [(len(_terms(e)), 0, e)], {e}
     while waiting and len(seen) < _MOST_TRIED:
-        tried = waiting.popleft()
+        _, _, tried = heappop(waiting)
         if simplify(tried >= 0, known).constant == 1:
             return True
-        waiting.extend(x for x in _smaller(tried, known) if x not in seen)
-        seen.update(waiting)
+        for smaller in _smaller(tried, known):
+            if smaller not in seen:
+                heappush(waiting, (len(_terms(smaller)), len(seen), smaller))
+                seen.add(smaller)
     return False
 
 
