@@ -116,7 +116,7 @@ def test_a_tile_without_rows_has_no_step(causal: bool) -> None:
     (origin,) = rows.origin.symbols
     (stop,) = rows.stop.symbols - {"M"}
     (first,) = stream.axis.data.origin.symbols - {stream.counter.data}
-    all_keys = {symbol: 1024 for symbol in stream.trip.expr.symbols} | {first: 0, stop: 1024}
+    all_keys = dict.fromkeys(stream.trip.expr.symbols, 1024) | {first: 0, stop: 1024}
     assert stream.trip.expr.evaluate(all_keys | {origin: 1023}) == 1024 // stream.axis.data.size
     assert stream.trip.expr.evaluate(all_keys | {origin: 1024}) == 0
 
