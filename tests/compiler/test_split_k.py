@@ -42,6 +42,19 @@ def sized(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]
 
 
 @tw.kernel
+def moments(x: tw.Tensor["M", "N"], mean: tw.Tensor["N"], power: tw.Tensor["N"], *, bm=tw.auto, bn=tw.auto):
+    n = tw.grid(mean, bn)
+    total, squares = tw.zeros(n, tw.f32), tw.zeros(n, tw.f32)
+    for m in tw.stream(x.shape[0], bm):
+        part = x[m, n].to(tw.f32)
+        total += part.sum(0)
+        squares += (part * part).sum(0)
+    count = tw.maximum(x.shape[0], 1).to(tw.f32)
+    mean[n] = total / count
+    power[n] = squares / count
+
+
+@tw.kernel
 def batched(a: tw.Tensor["B", "M", "K"], b: tw.Tensor["B", "N", "K"], c: tw.Tensor["B", "M", "N"], *, bm=64, bn=64):
     i, m, n = tw.grid(c, (None, bm, bn))
     acc = tw.zeros((m, n), tw.f32)
@@ -200,8 +213,8 @@ def test_scaled_products_are_not_swapped() -> None:
 THREE = {PARTS.name: Const(3)}
 
 
-def kernels(*, many: bool = True) -> tuple[tile.Kernel, tile.Kernel, tile.Kernel]:
-    whole = traced(p.request(p.gated))
+def kernels(kernel: tw.Kernel = p.gated, *, many: bool = True) -> tuple[tile.Kernel, tile.Kernel, tile.Kernel]:
+    whole = traced(p.request(kernel))
     made = split(whole, many=many)
     return whole, made.product(), made.combine()
 
@@ -265,6 +278,7 @@ def wider_grid(kernel: tile.Kernel) -> None:
 
 
 @pytest.mark.parametrize("many", [False, True])
+@pytest.mark.parametrize("kernel", [p.gated, moments], ids=lambda kernel: kernel.name)
 @pytest.mark.parametrize(
     ("which", "change"),
     [
@@ -282,8 +296,10 @@ def wider_grid(kernel: tile.Kernel) -> None:
         ("combine", turned_sums),
     ],
 )
-def test_what_is_changed_is_seen(which: str, change: Callable[[tile.Kernel], None], *, many: bool) -> None:
-    whole, product, combine = kernels(many=many)
+def test_what_is_changed_is_seen(
+    which: str, change: Callable[[tile.Kernel], None], kernel: tw.Kernel, *, many: bool
+) -> None:
+    whole, product, combine = kernels(kernel, many=many)
     certify_split((whole, whole), product, combine, THREE)
     change({"product": product, "combine": combine}[which])
     with pytest.raises(TilewrightError, match=r"(?s)CRT003.*split"):

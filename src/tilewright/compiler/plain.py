@@ -92,8 +92,9 @@ def _check_vector(request: Request, lowered: transport.Kernel) -> None:
         )
 
 
-def refuse_pins(request: Request) -> None:
-    """SCH002 for decisions that kernels without matrix products do not have."""
+def refuse_pins(request: Request, *, sums: bool) -> None:
+    """SCH002 for decisions that kernels without matrix products do not have; ``sums`` says whether its stream only adds
+    to fragments."""
     pins = request.schedule
     found = [
         f"{name}={value}"
@@ -102,7 +103,7 @@ def refuse_pins(request: Request) -> None:
             ("consumers", pins.consumers),
             ("cluster", pins.cluster),
             ("staged", pins.staged or None),
-            ("split_k", pins.split_k),
+            ("split_k", None if sums else pins.split_k),
             ("mode", None if pins.mode is RoleMode.PLAIN else pins.mode),
         )
         if value is not None
@@ -112,6 +113,7 @@ def refuse_pins(request: Request) -> None:
             "SCH002",
             where=request.function.where,
             found=", ".join(found),
-            required="warps, persistent, vector or extents: this kernel multiplies no matrices",
+            required="warps, persistent, vector or extents: this kernel multiplies no matrices"
+            + ("" if sums else ", and has no stream that only adds to fragments"),
             help="leave the pin out",
         )

@@ -33,6 +33,7 @@ from tilewright.schedule.hopper.candidates import Candidate, has_products, pinne
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.split_k import FEW
+from tilewright.schedule.split_sums import parts_of_sums
 from tilewright.schedule.swap import swapped
 from tilewright.schedule.unrolled import instructions, is_long
 from tilewright.tile import dialect as tile
@@ -171,15 +172,28 @@ class _Classes:
 
     def _plain(self) -> Iterator[_Choice]:
         """By whether matrices are single rows, by the sizes of the ``upto`` axes and by the width of rows."""
-        refuse_pins(self.request)
+        refuse_pins(self.request, sums=parts_of_sums(self.traces({}), self.request.target) is not None)
         structure = probe(self.autos, self.traces, self.request.facts)
         row = None if self.promised is not None else collapse(self.request, self.traces({}), structure)
         if row is not None and self._take(row.predicate):
             yield _Choice(row.predicate, self.ladder[-1], [row.choice], self.traces, collapsed=row)
         for sizes, fits, resized in self._rungs():
-            for choice in choose_extents(structure, dict(sizes), self.request.target):
+            choices = choose_extents(structure, dict(sizes), self.request.target)
+            yield from self._summed_in_parts(_Choice(fits, sizes, [choices[-1].extents], resized))
+            for choice in choices if self._pinned_parts is None else ():
                 predicate = all_of([fits, choice.predicate])
                 yield _Choice(predicate, sizes, [choice.extents], resized, promised=self.promised)
+
+    def _summed_in_parts(self, whole: _Choice) -> Iterator[_Choice]:
+        """Sums whose programs leave SMs idle; promises are checked before none of them."""
+        pinned = self._pinned_parts
+        if pinned is not None:
+            yield replace(whole, parts=pinned, many=pinned.value > FEW)
+        elif self.request.schedule.split_k is None and self.promised is None:
+            cut = parts_of_sums(whole.remade(whole.choices[0]), self.request.target)
+            predicate = FALSE if cut is None else all_of([whole.predicate, cut.predicate])
+            if cut is not None and predicate != FALSE and self._take(predicate):
+                yield replace(whole, predicate=predicate, parts=cut.parts, many=True)
 
     def _with_products(self) -> Iterator[_Choice]:
         """By the sizes of the ``upto`` axes, by which tile fills its waves better, by whether copying first pays."""
@@ -269,6 +283,8 @@ _SINGLE_ROW = "every matrix is dense: one row of all its elements"
 def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     """A kernel without products at the extents of ``choice``, or at smaller ones where a CTA has not the memory or its
     text is long."""
+    if choice.parts is not None:
+        return _split(request, choice, choice.parts, name)
     asked = request
     (chosen,) = choice.choices
     largest = max(chosen, key=lambda auto: chosen[auto], default=None)

@@ -1,7 +1,7 @@
-"""Split-K: a class whose products are summed up in parts by one kernel, and added up by the next.
+"""Split-K: a class whose products or other sums are summed up in parts by one kernel, and added up by the next.
 
 The last kernel of the class is the one that adds (``schedule.split_k``), a plain kernel of its own small tiles; the
-products run before it, and hand their sums on in workspaces. ``proofs.rewritten`` compares both with the program.
+parts run before it, and hand their sums on in workspaces. ``proofs.rewritten`` compares both with the program.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from tilewright.diag import TilewrightError, fail
 from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import choose_extents, probe
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.schedule.hopper.candidates import Candidate, has_products
 from tilewright.schedule.split_k import PARTS, NotSplitError, Split, split
 from tilewright.tile import dialect as tile
 
@@ -89,7 +89,7 @@ class SplitClass:
             return split(kernel, many=self.many)
         except NotSplitError as why:
             where = self.request.function.where
-            fail("SCH001", where=where, found=str(why), required="a stream that only adds products to fragments")
+            fail("SCH001", where=where, found=str(why), required="one stream, which only adds to fragments")
 
     def _own(self, items: Mapping[str, StagedTensor]) -> Request:
         """What the two kernels may assume: of the sums what their layout gives."""
@@ -98,6 +98,13 @@ class SplitClass:
 
     def _product(self, name: str, items: Mapping[str, StagedTensor]) -> PlannedKernel:
         own = self._own(items)
+        if not has_products(self.remade(self.choices[0])):
+            own = replace(own, schedule=Schedule())
+            return self._plain(own, name, items, self.remade, self.choices[0], Split.product)
+        return self._multiplied(own, name, items)
+
+    def _multiplied(self, own: Request, name: str, items: Mapping[str, StagedTensor]) -> PlannedKernel:
+        """The parts of products, by the best schedule that is proved."""
         wholes: dict[tile.Kernel, tile.Kernel] = {}
 
         def parts(extents: Mapping[str, int]) -> tile.Kernel:
@@ -129,25 +136,33 @@ class SplitClass:
         return planned(search.next())
 
     def _combine(self, name: str, items: Mapping[str, StagedTensor]) -> PlannedKernel:
-        """The adding kernel at the extents that kernels without products take, halved until a CTA has the memory."""
+        """The adding kernel at the extents that kernels without products take."""
         own = replace(self._own(items), schedule=Schedule())
 
         def traced(extents: Mapping[str, int]) -> tile.Kernel:
             return self._split(self.free(extents)).combine()
 
-        extents = dict(choose_extents(probe(self.autos, traced, own.facts), {}, own.target)[-1].extents)
-        return self._combined(own, name, items, extents)
+        extents = choose_extents(probe(self.autos, traced, own.facts), {}, own.target)[-1].extents
+        return self._plain(own, name, items, self.free, extents, Split.combine)
 
-    def _combined(
-        self, own: Request, name: str, items: Mapping[str, StagedTensor], extents: Mapping[str, int]
+    def _plain(
+        self,
+        own: Request,
+        name: str,
+        items: Mapping[str, StagedTensor],
+        remade: Remade,
+        extents: Mapping[str, int],
+        kernel: Callable[[Split], tile.Kernel],
     ) -> PlannedKernel:
-        whole = self.free(extents)
+        """One of the two kernels where it has no products: at ``extents``, halved until a CTA has the memory."""
+        whole = remade(extents)
         largest = max(extents, key=lambda auto: extents[auto], default=None)
         halved: Callable[[], PlannedKernel] | None = None
         if largest is not None and extents[largest] > 1:
-            halved = lambda: self._combined(own, name, items, {**extents, largest: extents[largest] // 2})  # noqa: E731
+            smaller = {**extents, largest: extents[largest] // 2}
+            halved = lambda: self._plain(own, name, items, remade, smaller, kernel)  # noqa: E731
         try:
-            planned = plan_kernel(own, self._split(whole).combine(), TRUE, name)
+            planned = plan_kernel(own, kernel(self._split(whole)), TRUE, name)
         except TilewrightError as error:
             if halved is None or error.code != "CGN003":
                 raise

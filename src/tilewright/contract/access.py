@@ -19,7 +19,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from itertools import combinations, product
 
-from tilewright.base.expr import OWN, Const, Sym
+from tilewright.base.expr import OWN, Compare, Const, Expr, Sym, conjuncts
 from tilewright.base.verdict import Discharged, Proof, Proved, Refuted, Unknown
 from tilewright.contract.access_linear import (
     Either,
@@ -94,11 +94,23 @@ class _Launch:
         self.kernel = kernel
         self.variables = Variables()
         env = {p.name: Linear(0, {self.variables.new(p.name, p.low, p.high): 1}) for p in kernel.parameters}
+        for assumption in kernel.assumptions:
+            for condition in conjuncts(assumption):
+                self._narrow(env, condition)
         self.parameters = range(len(env))
         self.outer = Linearisation(self.variables, env)
         self._known = Known(self.variables, None, [self.outer.formula(a) for a in kernel.assumptions])
         self._told = 0  # how many of the definitions are among what is known
         self._pieces: dict[int, AccessPiece] = {}
+
+    def _narrow(self, env: Mapping[str, Linear], condition: Expr) -> None:
+        """A parameter's least value, where ``condition`` says it: a quotient by the parameter has bounds then."""
+        match condition:
+            case Compare("<=", Const(low), Sym(name)) if name in env:
+                (variable,) = env[name].terms
+                self.variables.narrow(variable, low, None)
+            case _:
+                pass
 
     def branch(self) -> _Launch:
         """The same launch, for a question whose definitions are nothing to others."""

@@ -1,6 +1,7 @@
 """Split-K: the steps of an accumulating stream dealt out to several programs, whose sums another kernel adds in order.
 
-A kernel whose tile is ``f += X`` over a stream, then an epilogue, becomes two that run one after another::
+A kernel whose tile is ``f += X`` over a stream, then an epilogue, becomes two that run one after another. X is a product,
+or any other value of the step, such as the sum of its rows::
 
     product    for program (s, ...):  f over the steps s * per .. (s + 1) * per;   sums[s, ...] = f
     combine    for program (...):     f = sums[0, ...] + sums[1, ...] + ...;       the epilogue
@@ -33,6 +34,12 @@ PART_COUNTER = f"{COUNTER}part"
 FEW = 8
 """Parts that a program adds one after the other. Of more it loads so many at once: 64 parts of 128 x 128 took 16 us one
 after the other, and 7 in eights; 2 parts in eights, of which six are not there, 5 us more than by themselves (H200)."""
+
+
+OF_SUMS = 64
+"""Parts that are loaded at once where no products are summed up: there are as many as a GPU has CTAs at one time."""
+_STEP = tile.FragmentRead | tile.FragmentWrite | tile.Load | tile.Dot | tile.Reduce | tile.Yield
+"""What a step does besides computing element by element."""
 
 
 class NotSplitError(Exception):
@@ -68,6 +75,12 @@ class Split:
             dims = (PARTS, *extents, *(span.stop for span in axes))
             found.append(Sums(f"split{OWN}sums{number}", element(fragment.result), dims))
         return tuple(found)
+
+    @property
+    def together(self) -> int:
+        """Parts that are loaded at once."""
+        products = any(isinstance(op, tile.Dot) for op in self.stream.walk())
+        return (FEW if products else OF_SUMS) if self.many else 1
 
     @property
     def per(self) -> Expr:
@@ -170,13 +183,13 @@ class Split:
 
     def _add_parts(self, copy: Copier) -> None:
         body = Block()
-        together = FEW if self.many else 1
+        together = self.together
         span = Span(Sym(PART_COUNTER) * together, together, PARTS)
         for fragment, tensor in zip(self.fragments, copy.tensors, strict=True):
             held = copy.values[fragment.result]
-            load = tile.Load(tensor, [span if self.many else span.origin, *self.coords(fragment)])
+            load = tile.Load(tensor, [span if together > 1 else span.origin, *self.coords(fragment)])
             ops: list[Operation] = [load]
-            if self.many:
+            if together > 1:
                 ops.append(tile.Reduce(ReduceFn.SUM, load.result, 0))
             read = tile.FragmentRead(held)
             total = tile.Binary(BinaryFn.ADD, read.result, ops[-1].results[0])
@@ -191,8 +204,8 @@ def split(kernel: tile.Kernel, *, many: bool) -> Split:
     """The kernel's stream in parts, ``many`` of them or few; NotSplitError where that would not be the same program."""
     block = ops_in(kernel.body.block)
     streams = [op for op in block if isinstance(op, tile.Stream)]
-    if len(streams) != 1 or not any(isinstance(op, tile.Dot) for op in ops_in(streams[0].body.block)):
-        raise NotSplitError("no stream of products that is the only one")
+    if len(streams) != 1:
+        raise NotSplitError("no stream that is the only one")
     (stream,) = streams
     at = block.index(stream)
     if any(isinstance(op, tile.Dot) for op in block) or kernel.gate is not None or kernel.ascending is not None:
@@ -207,9 +220,7 @@ def split(kernel: tile.Kernel, *, many: bool) -> Split:
     for op in ops_in(stream.body.block):
         if isinstance(op, tile.FragmentRead) and op.frag.owner not in written:
             raise NotSplitError("a stream that reads what it does not sum up")
-        if not isinstance(
-            op, tile.FragmentRead | tile.FragmentWrite | tile.Load | tile.Dot | tile.Yield
-        ) and not is_elementwise(op):
+        if not isinstance(op, _STEP) and not is_elementwise(op):
             raise NotSplitError(f"a stream with {op.name}")
     found = Split(kernel, stream, written, many)
     for fragment in written:

@@ -1,0 +1,55 @@
+"""Sums of kernels without products in parts: for which launches, and in how many.
+
+A sum over the rows of a narrow matrix, or of a whole tensor, has a program for a few results and many steps for each: most
+SMs are idle. Its stream is cut as one of products is (``schedule.split_k``), and another kernel adds the parts.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from math import prod
+
+from tilewright.base.expr import Const, Expr, all_of, ceildiv, maximum, minimum
+from tilewright.hw.target import Target
+from tilewright.schedule.split_k import NotSplitError, Split, split
+from tilewright.tile import dialect as tile
+from tilewright.tile.queries import spans_of
+
+_BYTES_OF_AN_SM = 65536
+"""What the CTAs of an SM have in flight."""
+_LEAST = 4
+"""Steps of a part at least."""
+_ADDING = 8
+"""Steps that have to be saved: the second kernel takes as long."""
+
+
+@dataclass(frozen=True)
+class SumsInParts:
+    """The launches of a kernel whose sums are cut, and into how many parts."""
+
+    predicate: Expr
+    parts: Expr
+
+
+def parts_of_sums(kernel: tile.Kernel, target: Target) -> SumsInParts | None:
+    """None where the kernel does anything else than to sum up."""
+    try:
+        found = split(kernel, many=True)
+    except NotSplitError:
+        return None
+    step = _bytes_of_a_step(found)
+    if step == 0:
+        return None
+    programs = prod((extent.expr for extent in kernel.grid), start=Const(1))
+    steps = found.stream.trip.expr
+    busy = target.sm_count * max(1, _BYTES_OF_AN_SM // step)
+    parts = minimum(maximum(busy // maximum(programs, 1), 1), maximum(steps // _LEAST, 1))
+    return SumsInParts(all_of([parts >= 2, steps - ceildiv(steps, parts) >= _ADDING]), parts)
+
+
+def _bytes_of_a_step(found: Split) -> int:
+    loads = [op for op in found.stream.walk() if isinstance(op, tile.Load)]
+    return sum(
+        prod(span.size for span in spans_of(op.result) if span is not None) * tile.tensor_type(op.tensor).element.bytes
+        for op in loads
+    )
