@@ -1,7 +1,7 @@
 """Split-K: the steps of an accumulating stream dealt out to several programs, whose sums another kernel adds in order.
 
-A kernel whose tile is ``f += X`` over a stream, then an epilogue, becomes two that run one after another. X is a product,
-or any other value of the step, such as the sum of its rows::
+A kernel whose tile is ``f += X`` over a stream, then an epilogue, becomes two that run one after another. X is a
+product, or any other value of the step, such as the sum of its rows::
 
     product    for program (s, ...):  f over the steps s * per .. (s + 1) * per;   sums[s, ...] = f
     combine    for program (...):     f = sums[0, ...] + sums[1, ...] + ...;       the epilogue

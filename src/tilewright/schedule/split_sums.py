@@ -1,7 +1,7 @@
 """Sums of kernels without products in parts: for which launches, and in how many.
 
-A sum over the rows of a narrow matrix, or of a whole tensor, has a program for a few results and many steps for each: most
-SMs are idle. Its stream is cut as one of products is (``schedule.split_k``), and another kernel adds the parts.
+A sum over the rows of a narrow matrix, or of a whole tensor, has few programs of many steps: most SMs are idle. Its
+stream is cut as one of products is (``schedule.split_k``), and another kernel adds the parts.
 """
 
 from __future__ import annotations
