@@ -23,6 +23,7 @@ from tilewright.compiler.program import plan, traced
 from tilewright.compiler.proofs.rewritten import certify_split, certify_swapped
 from tilewright.compiler.requests import Request
 from tilewright.diag import TilewrightError
+from tilewright.lang.fns import BinaryFn
 from tilewright.schedule.split_k import PARTS, NotSplitError, split
 from tilewright.schedule.swap import swapped
 from tilewright.simulate import run_steps
@@ -272,6 +273,19 @@ def turned_sums(kernel: tile.Kernel) -> None:
     )
 
 
+def folded_otherwise(kernel: tile.Kernel) -> None:
+    """What is added is the greatest instead."""
+    total = first(kernel, tile.FragmentWrite).value.owner
+    assert isinstance(total, tile.Binary)
+    assert total.fn.data is BinaryFn.ADD
+    total.attributes["fn"] = type(total.fn)(BinaryFn.MAX)
+
+
+def begun_at_one(kernel: tile.Kernel) -> None:
+    zero = next(op for op in kernel.walk() if isinstance(op, tile.Constant) and op.value.data == 0)
+    zero.attributes["value"] = type(zero.value)(1.0)
+
+
 def wider_grid(kernel: tile.Kernel) -> None:
     parts, *rest = kernel.grid.data
     kernel.attributes["grid"] = ArrayAttr([ExprAttr(parts.expr + 1), *rest])
@@ -285,6 +299,10 @@ def wider_grid(kernel: tile.Kernel) -> None:
         ("product", trip(-1)),
         ("product", trip(1)),
         ("product", wider_grid),
+        ("product", folded_otherwise),
+        ("product", begun_at_one),
+        ("combine", folded_otherwise),
+        ("combine", begun_at_one),
         ("product", shifted(tile.Load, 0)),
         ("product", shifted(tile.Store, 1)),
         ("product", exchanged(tile.Store)),

@@ -1,7 +1,7 @@
 """Split-K: the steps of an accumulating stream dealt out to several programs, whose sums another kernel adds in order.
 
 A kernel whose tile is ``f += X`` over a stream, then an epilogue, becomes two that run one after another. X is a
-product, or any other value of the step, such as the sum of its rows::
+product, or any other value of the step, such as the sum of its rows; ``f = max(f, X)`` and ``min`` are cut alike::
 
     product    for program (s, ...):  f over the steps s * per .. (s + 1) * per;   sums[s, ...] = f
     combine    for program (...):     f = sums[0, ...] + sums[1, ...] + ...;       the epilogue
@@ -17,14 +17,14 @@ from dataclasses import dataclass
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
-from tilewright.base.dtypes import DType, f32
+from tilewright.base.dtypes import DType, f32, i32, i64
 from tilewright.base.expr import OWN, Const, Expr, Sym, ceildiv, maximum, minimum
 from tilewright.lang.axes import Coord, Span
 from tilewright.lang.fns import BinaryFn, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.copying import Copier, Names, renamed_coord, renamed_span
 from tilewright.tile.ops import COUNTER, ops_in, program_index
-from tilewright.tile.queries import coords_of, element, is_elementwise, spans_of
+from tilewright.tile.queries import coords_of, element, is_constant, is_elementwise, spans_of
 
 PART = Sym(program_index(0))
 """The part that a program of the product sums up."""
@@ -36,6 +36,8 @@ FEW = 8
 after the other, and 7 in eights; 2 parts in eights, of which six are not there, 5 us more than by themselves (H200)."""
 
 
+FOLDS = {BinaryFn.ADD: ReduceFn.SUM, BinaryFn.MAX: ReduceFn.MAX, BinaryFn.MIN: ReduceFn.MIN}
+"""How a fragment may take in what steps give, and parts of it: in any order."""
 OF_SUMS = 64
 """Parts that are loaded at once where no products are summed up: there are as many as a GPU has CTAs at one time."""
 _STEP = tile.FragmentRead | tile.FragmentWrite | tile.Load | tile.Dot | tile.Reduce | tile.Yield
@@ -158,6 +160,8 @@ class Split:
         span, counter = self.stream.axis.data, Sym(self.stream.counter.data)
         if span.origin != counter * span.size or self.stream.trip.expr != ceildiv(span.stop, span.size):
             return False
+        if any(fold_of(fragment) is not BinaryFn.ADD for fragment in self.fragments):
+            return False
         writes = [op for op in ops_in(self.stream.body.block) if isinstance(op, tile.FragmentWrite)]
         terms = [v.owner for w in writes for v in _operands(w.value) if not isinstance(v.owner, tile.FragmentRead)]
         return all(isinstance(term, tile.Dot) and spans_of(term.a)[1] == span for term in terms)
@@ -186,13 +190,13 @@ class Split:
         together = self.together
         span = Span(Sym(PART_COUNTER) * together, together, PARTS)
         for fragment, tensor in zip(self.fragments, copy.tensors, strict=True):
-            held = copy.values[fragment.result]
+            held, fold = copy.values[fragment.result], fold_of(fragment)
             load = tile.Load(tensor, [span if together > 1 else span.origin, *self.coords(fragment)])
             ops: list[Operation] = [load]
             if together > 1:
-                ops.append(tile.Reduce(ReduceFn.SUM, load.result, 0))
+                ops.append(tile.Reduce(FOLDS[fold], load.result, 0))
             read = tile.FragmentRead(held)
-            total = tile.Binary(BinaryFn.ADD, read.result, ops[-1].results[0])
+            total = tile.Binary(fold, read.result, ops[-1].results[0])
             for op in (*ops, read, total, tile.FragmentWrite(held, total.result)):
                 copy.emit(op, like=self.stream, block=body)
         copy.emit(tile.Yield(), like=self.stream, block=body)
@@ -228,17 +232,26 @@ def split(kernel: tile.Kernel, *, many: bool) -> Split:
     return found
 
 
+def fold_of(fragment: tile.FragmentInit) -> BinaryFn:
+    """How the stream changes a fragment of ``Split.fragments``."""
+    writes = [use.operation for use in fragment.result.uses if isinstance(use.operation, tile.FragmentWrite)]
+    folds = [total.fn.data for write in writes if isinstance(total := write.value.owner, tile.Binary)]
+    return next(fold for fold in folds if fold in FOLDS)
+
+
 def _accumulated(write: tile.FragmentWrite) -> tile.FragmentInit:
-    """The fragment that ``f += X`` changes, from zero."""
+    """The fragment that ``f += X`` changes, from zero; ``max`` and ``min``, which a number may be given to twice, from
+    any."""
     fragment, total = write.frag.owner, write.value.owner
+    if not isinstance(total, tile.Binary) or total.fn.data not in FOLDS:
+        raise NotSplitError("a stream that does more with a fragment than to add to it")
+    begins = _is_zero if total.fn.data is BinaryFn.ADD else is_constant
     if (
         not isinstance(fragment, tile.FragmentInit)
-        or element(fragment.result) is not f32
-        or not _is_zero(fragment.init)
+        or element(fragment.result) not in (f32, i32, i64)
+        or not begins(fragment.init)
     ):
         raise NotSplitError("a fragment that does not begin at zero, in f32")
-    if not isinstance(total, tile.Binary) or total.fn.data is not BinaryFn.ADD:
-        raise NotSplitError("a stream that does more with a fragment than to add to it")
     reads = [v.owner for v in total.operands if isinstance(v.owner, tile.FragmentRead)]
     inside = [use.operation for use in fragment.result.uses if use.operation.parent_op() is write.parent_op()]
     alone = len(reads) == 1 and len(inside) == 2 and all(op in (write, reads[0]) for op in inside)

@@ -2,7 +2,8 @@
 
     swapped    op by op the kernel's own, where a value may be held transposed: ``(a b)^T = b^T a^T``
     split      of ``f = 0; for i < T: f += X(i); rest`` one kernel sums ``X(s * per + j)`` over ``j`` for each part s,
-               the other one adds the parts, and does the rest. With ``per = ceil(T / parts)`` and ``parts >= 1`` every
+               the other one adds the parts, and does the rest; so too of ``f = max(f, X(i))`` and ``min``, from any
+               number, which each part begins with. With ``per = ceil(T / parts)`` and ``parts >= 1`` every
                i below T is ``s * per + j`` of one part and one j below ``min(per, T - s * per)``; the order of sums is
                free (docs/language.md). That all sums are there when they are read, ``proofs.steps`` proves.
     clustered  the same in one kernel, each of whose programs s sums up a part of as many steps, adds its share of the
@@ -32,6 +33,8 @@ from tilewright.tile.queries import coords_of, is_arithmetic, tensor_name
 Names = Mapping[str, Expr]
 Turn = tuple[int, ...]
 _ALIKE, _TURNED = (0, 1), (1, 0)
+_FOLDS = {BinaryFn.ADD: ReduceFn.SUM, BinaryFn.MAX: ReduceFn.MAX, BinaryFn.MIN: ReduceFn.MIN}
+"""What may be taken in in any order; all but sums as often as one likes."""
 
 
 class UnlikeError(Exception):
@@ -150,6 +153,8 @@ def _parts_in_cluster(
     if len(sums) != len(fragments):
         raise UnlikeError(f"{len(sums)} sums over programs")
     for fragment, total in zip(fragments, sums, strict=True):
+        if _fold(_write_of(fragment)) is not BinaryFn.ADD:
+            raise UnlikeError("a sum over programs of what steps do not add")
         read, turn = _behind(total.x)
         held = match.values[fragment.result]
         if not isinstance(read.owner, tile.FragmentRead) or read.owner.frag is not held[0] or turn != _ALIKE:
@@ -289,8 +294,10 @@ def _added(
         raise UnlikeError("what is done with the parts")
     found: list[tile.TensorType] = []
     for fragment, write in zip(fragments, writes, strict=True):
-        term = _added_to(write)
-        some = isinstance(term, tile.Reduce) and term.fn.data is ReduceFn.SUM and term.axis.data == 0
+        term, fold = _added_to(write), _fold(write)
+        some = isinstance(term, tile.Reduce) and term.fn.data is _FOLDS[fold] and term.axis.data == 0
+        if fold is not _fold(_write_of(fragment)):
+            raise UnlikeError("parts that are put together otherwise than steps are")
         load = term.x.owner if isinstance(term, tile.Reduce) and some else term
         if write.frag is not match.values[fragment.result][0] or not isinstance(load, tile.Load):
             raise UnlikeError("a fragment that is not added its parts")
@@ -319,7 +326,8 @@ def _accumulating(whole: tile.Kernel) -> tuple[tile.Stream, list[tile.FragmentIn
     for write in writes:
         _added_to(write)
         fragment = write.frag.owner
-        if not isinstance(fragment, tile.FragmentInit) or not _is_zero(fragment.init) or fragment in fragments:
+        begins = _is_zero if _fold(write) is BinaryFn.ADD else _is_constant
+        if not isinstance(fragment, tile.FragmentInit) or not begins(fragment.init) or fragment in fragments:
             raise UnlikeError("a fragment that does not begin at zero, or is added to twice")
         fragments.append(fragment)
     if len([op for op in body if isinstance(op, tile.FragmentRead)]) != len(writes):
@@ -330,7 +338,7 @@ def _accumulating(whole: tile.Kernel) -> tuple[tile.Stream, list[tile.FragmentIn
 def _added_to(write: tile.FragmentWrite) -> Operation:
     """What ``f += X`` adds: the op of X, if f is read for nothing else."""
     total = write.value.owner
-    if not isinstance(total, tile.Binary) or total.fn.data is not BinaryFn.ADD:
+    if not isinstance(total, tile.Binary) or total.fn.data not in _FOLDS:
         raise UnlikeError("a fragment that is not added to")
     reads = [v.owner for v in total.operands if isinstance(v.owner, tile.FragmentRead)]
     terms = [v.owner for v in total.operands if not isinstance(v.owner, tile.FragmentRead)]
@@ -343,11 +351,33 @@ def _added_to(write: tile.FragmentWrite) -> Operation:
     return term
 
 
+def _fold(write: tile.FragmentWrite) -> BinaryFn:
+    """How a fragment takes in a term (``_added_to``)."""
+    total = write.value.owner
+    assert isinstance(total, tile.Binary)
+    return total.fn.data
+
+
+def _write_of(fragment: tile.FragmentInit) -> tile.FragmentWrite:
+    """The one of the program's stream."""
+    uses = [use.operation for use in fragment.result.uses]
+    (write,) = (op for op in uses if isinstance(op, tile.FragmentWrite))
+    return write
+
+
 def _is_zero(value: SSAValue) -> bool:
+    return str(_constant(value)) in ("0.0", "0")
+
+
+def _is_constant(value: SSAValue) -> bool:
+    return _constant(value) is not None
+
+
+def _constant(value: SSAValue) -> object:
     op = value.owner
     while isinstance(op, tile.Expand | tile.Broadcast | tile.Transpose):
         op = op.operands[0].owner
-    return isinstance(op, tile.Constant) and type(op.value.data) is float and str(op.value.data) == "0.0"
+    return op.value.data if isinstance(op, tile.Constant) else None
 
 
 def _place(whole: tile.Kernel, fragment: tile.FragmentInit) -> list[Coord]:
