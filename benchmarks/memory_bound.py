@@ -38,6 +38,11 @@ def _rows(name: str, kernel: str, m: int, n: int, goal: float, extra: tuple[str,
     return Case(f"{name} {m}x{n}", kernel, shapes, dict.fromkeys(shapes, "bf16"), ("y",), goal)
 
 
+def _sums(name: str, m: int, n: int) -> Case:
+    shapes = {"x": (m, n), "y": (n if name == "column_sum" else m,)}
+    return Case(f"{name} {m}x{n}", f"reductions.{name}", shapes, {"x": "bf16", "y": "f32"}, ("y",), 0.80)
+
+
 CASES = (
     Case("add 2^27", "add.add", dict.fromkeys("xyz", (2**27,)), dict.fromkeys("xyz", "bf16"), ("z",), 0.90),
     _rows("rms_norm", "norms.rms_norm", 8192, 8192, 0.90, ("w",)),
@@ -64,14 +69,12 @@ CASES = (
     _rows("softmax", "softmax.softmax", 4096, 65536, 0.80),
     _rows("layer_norm", "norms.layer_norm", 8192, 128, 0.80, ("w", "b")),
     _rows("layer_norm", "norms.layer_norm", 1024, 12288, 0.80, ("w", "b")),
-    Case(
-        "column_sum 16384x8192",
-        "reductions.column_sum",
-        {"x": (16384, 8192), "y": (8192,)},
-        {"x": "bf16", "y": "f32"},
-        ("y",),
-        0.80,
-    ),
+    _sums("column_sum", 16384, 8192),
+    _sums("column_sum", 65536, 1024),
+    _sums("column_sum", 65536, 64),
+    _sums("row_sum", 64, 65536),
+    _sums("row_sum", 8, 2**21),
+    _sums("row_sum", 1, 2**24),
 )
 
 
@@ -83,9 +86,10 @@ OTHER_SCHEDULES = {
         "warps8": "warps=8",
         "persistent": "persistent=True",
         "persistent_rows8": "persistent=True, @bm=8",
-    }
+    },
+    **{case.name: {"whole": "split_k=1"} for case in CASES if case.kernel.startswith("reductions.")},
 }
-"""Pinned schedules that are timed beside the compiler's own, for rows of up to 1024 elements."""
+"""Pinned schedules that are timed beside the compiler's own: for rows of up to 1024 elements, and sums in one part."""
 
 
 def name_of(case: Case) -> str:
@@ -109,7 +113,8 @@ def build(only: str) -> None:
         artifact, seconds = store(name_of(case), kernel.compile, **options)
         print(f"{case.name}: {seconds:.2f} s, {len(artifact.kernels)} kernels")
         for label, pins in OTHER_SCHEDULES.get(case.name, {}).items():
-            store(f"{name_of(case)}@{label}", kernel.compile, **options, schedule=Schedule.parse(pins), upto=1024)
+            bound = {"upto": 1024} if case.kernel == "softmax.softmax" else {}
+            store(f"{name_of(case)}@{label}", kernel.compile, **options, schedule=Schedule.parse(pins), **bound)
 
 
 # -- run --------------------------------------------------------------------------------------------------------------
@@ -125,6 +130,7 @@ def references(torch: Any) -> dict[str, Callable[..., Any]]:
         "transpose.transpose": lambda x: x.t().contiguous(),
         "transpose.permute": lambda x: x.permute(0, 2, 1, 3).contiguous(),
         "reductions.column_sum": lambda x: x.sum(0, dtype=x.dtype if x.dtype == torch.float64 else torch.float32),
+        "reductions.row_sum": lambda x: x.sum(1, dtype=x.dtype if x.dtype == torch.float64 else torch.float32),
     }
 
 

@@ -32,7 +32,7 @@ class Schedule:
     ``warps`` per CTA (1 to 32; consumers' and producers' together), ``stages`` of a ring, ``consumers`` warpgroups,
     ``mode`` of warp roles, ``cluster`` CTAs along the grid's last two axes, ``persistent`` CTAs that walk the programs,
     ``vector`` elements per access, ``staged`` operands of products: read from aligned copies wherever tensor copies
-    can't bring them, or never; ``split_k`` parts of the stream that sums up products, each with programs of its own
+    can't bring them, or never; ``split_k`` parts of the stream that only sums up, each with programs of its own
     (1: never); ``extents`` of the ``tw.auto`` keywords.
 
     Text: ``str(schedule)`` is ``stages=4, mode=pingpong, cluster=2x1, @bm=128``, read back by ``Schedule.parse``.

@@ -17,8 +17,11 @@ from tilewright.tile.queries import spans_of
 
 _BYTES_OF_AN_SM = 65536
 """What the CTAs of an SM have in flight."""
-_LEAST = 4
-"""Steps of a part at least."""
+_LEAST, _MOST = 4, 128
+"""Steps of a part at least, and parts at most (1 x 2^24 bf16, H200: 32, 64, 128, 256 and 1024 parts 81, 51, 38, 37 and
+76 us)."""
+_FEWEST = 3
+"""Parts that pay: with 2 of 16384 x 4096 bf16 48 us, without parts in tiles of half the width 46 (H200)."""
 _ADDING = 8
 """Steps that have to be saved: the second kernel takes as long."""
 
@@ -43,8 +46,8 @@ def parts_of_sums(kernel: tile.Kernel, target: Target) -> SumsInParts | None:
     programs = prod((extent.expr for extent in kernel.grid), start=Const(1))
     steps = found.stream.trip.expr
     busy = target.sm_count * max(1, _BYTES_OF_AN_SM // step)
-    parts = minimum(maximum(busy // maximum(programs, 1), 1), maximum(steps // _LEAST, 1))
-    return SumsInParts(all_of([parts >= 2, steps - ceildiv(steps, parts) >= _ADDING]), parts)
+    parts = minimum(maximum(busy // maximum(programs, 1), 1), maximum(steps // _LEAST, 1), _MOST)
+    return SumsInParts(all_of([parts >= _FEWEST, steps - ceildiv(steps, parts) >= _ADDING]), parts)
 
 
 def _bytes_of_a_step(found: Split) -> int:
