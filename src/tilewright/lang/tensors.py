@@ -224,7 +224,22 @@ class Tensor(Traced):
                 help="one index per dimension; trailing dimensions of known extent may be left out",
             )
         items += (slice(None),) * (len(dims) - len(items))
-        return [self._coord(item, dim, at) for at, (item, dim) in enumerate(zip(items, dims, strict=True))]
+        coords = [self._coord(item, dim, at) for at, (item, dim) in enumerate(zip(items, dims, strict=True))]
+        return self._paired(items, coords) if any(isinstance(c, Node) for c in coords) else coords
+
+    def _paired(self, items: Sequence[object], coords: Sequence[_Place]) -> list[_Place]:
+        """The same where a Range that is an axis of an index tile is one, too: its coordinates along that axis. That
+        Ranges beside index tiles lie inside is asked of the launch."""
+        rec, paired = self._recorder, list(coords)
+        behind = {a: d for c in coords if isinstance(c, Node) for d, a in enumerate(reversed(c.axes))}
+        for position, (item, coord) in enumerate(zip(items, coords, strict=True)):
+            if isinstance(item, Range):
+                assert isinstance(coord, Span)
+                rec.stays_inside(self._array, position, coord)
+                if coord in behind:
+                    index, units = rec.index(coord), range(1, 1 + behind[coord])
+                    paired[position] = rec.expand(index, units) if units else index
+        return paired
 
     def _coord(self, item: object, dim: Expr, position: int) -> _Place:
         match item:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from types import FrameType
 from typing import cast
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
@@ -33,8 +33,8 @@ from tilewright.tile.compared import bind_shifts
 from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
-from tilewright.tile.presence import Presence, Reshaped, joint, presence_of, zero_where_absent
-from tilewright.tile.promised import through
+from tilewright.tile.presence import Presence, Reshaped, expanded_from, joint, presence_of, zero_where_absent
+from tilewright.tile.promised import through, told_apart
 from tilewright.tile.queries import chained, filled
 from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block
@@ -229,7 +229,7 @@ class Tracer(KernelBuilder):
             for coord, dim in zip(coords, array.dims, strict=True)
             if isinstance(coord, Node) and not self._accesses.limits.inside(self._placed(coord), dim)
         )
-        key = (tuple(forms), tuple(indices), tuple(dim for _, dim in inside), axes)
+        key = (tuple(forms), tuple(map(expanded_from, indices)), tuple(dim for _, dim in inside), axes)
         return node.known_by(Presence(key, inside) if inside else None)
 
     def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, fn: AtomicFn | None) -> None:
@@ -241,7 +241,9 @@ class Tracer(KernelBuilder):
             self._emit(dialect.ScatterReduce(fn, moved, _tensor(array), forms, indices))
             return
         scatter = dialect.Scatter(self._value(self._zeroed(value)), _tensor(array), forms, indices)
-        if indices:
+        if indices and told_apart(scatter, self._varying()):
+            scatter.attributes["apart"] = UnitAttr()
+        elif indices:
             self._refuse_unpromised(scatter)
         self._emit(scatter)
 
@@ -511,8 +513,9 @@ class Tracer(KernelBuilder):
 
     def select(self, cond: Node, a: Node, b: Node) -> Node:
         node = self._node(dialect.Select(self._value(cond), self._value(a), self._value(b)))
-        if presence_of(a) == presence_of(b):
-            return node.known_by(joint(cond, a))
+        sides = {presence_of(a), presence_of(b)}
+        if len(sides) == 1 or sides == {None, presence_of(cond)}:  # all are there where the condition is
+            return node.known_by(joint(cond, a, b))
         chosen = self.select(cond.known_by(None), self.present(a), self.present(b))
         return node.known_by(joint(cond, self.present_where(node, chosen)))
 
