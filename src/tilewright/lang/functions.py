@@ -79,9 +79,7 @@ def axis(extent: Int, upto: int | None = None, start: Bound | None = None, until
     return Range(rec, Span(begin, limit if known is None else known, end))
 
 
-def stream(
-    extent: Extent, step: int | None = None, start: Bound | None = None, until: Bound | None = None
-) -> _Stream:
+def stream(extent: Extent, step: int | None = None, start: Bound | None = None, until: Bound | None = None) -> _Stream:
     """A loop over an axis in tiles of ``step``, from ``start`` or 0 to the extent or ``until``, whichever comes first.
 
     The body is recorded once. With ``step`` None the loop variable is a scalar index. A bound may be loaded,

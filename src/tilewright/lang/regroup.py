@@ -126,7 +126,9 @@ def sliced(rec: Recorder, x: Node, axis: int, places: range) -> Node:
     assert isinstance(along, Span) and isinstance(new, Span)
     wanted = arithmetic.binary(rec, BinaryFn.MUL, rec.index(new), step)
     wanted = arithmetic.binary(rec, BinaryFn.ADD, wanted, places.start)
-    columns = (rec.expand(t, [d for d in range(rank) if d != at]) for t, at in ((rec.index(along), axis), (wanted, axis + 1)))
+    columns = (
+        rec.expand(t, [d for d in range(rank) if d != at]) for t, at in ((rec.index(along), axis), (wanted, axis + 1))
+    )
     match = arithmetic.compare(rec, CompareFn.EQ, *columns)
     return _picked(rec, rec.expand(x, [axis + 1]), axis, match)
 

@@ -612,7 +612,10 @@ def _taken_of(axis: Axis, item: object) -> int | range | None:
         place = operator.index(cast("int", item))
         return place % axis.size if -axis.size <= place < axis.size else None
     bounds = cast("slice[Any, Any, Any]", item)
-    if not all(part is None or _is_place(part) for part in (bounds.start, bounds.stop, bounds.step)) or bounds.step == 0:
+    if (
+        not all(part is None or _is_place(part) for part in (bounds.start, bounds.stop, bounds.step))
+        or bounds.step == 0
+    ):
         return None
     return range(*bounds.indices(axis.size)) or None
 

@@ -216,7 +216,9 @@ class Accesses:
         if not isinstance(coord, Span) and coord.constant is not None and coord.constant < 0:
             help = f"count from the end with {array.name}.shape[{position}] - {-coord.constant}"
         elif _multiplied(first):
-            help = "give the extent that is multiplied as a number, group: int = 4, or its part of the tensor a dimension"
+            help = (
+                "give the extent that is multiplied as a number, group: int = 4, or its part of the tensor a dimension"
+            )
         else:
             help = "use a Range over this dimension's extent, or an index that is bounded by it"
         refuse(
@@ -269,7 +271,10 @@ def _depends_on(array: Array, access: _Access, varying: Sequence[str], loaded: C
         if loop:
             help = "store after the stream, or tw.reduce_add(y, index, value)"
         elif not symbols.isdisjoint(loaded):
-            help = "walk groups of rows with g, m = tw.ragged_grid(offsets, x.shape[0], 64), offsets a tw.Offsets"
+            help = (
+                "walk groups of rows with g, m = tw.ragged_grid(offsets, x.shape[0], 64), or each in one program, with "
+            )
+            help += "start=offsets[g], until=offsets[g + 1], offsets a tw.Offsets"
         refuse(
             "LNG015",
             found=f"the coordinates of this store to {array.name} don't depend on "

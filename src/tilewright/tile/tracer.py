@@ -35,7 +35,7 @@ from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
 from tilewright.tile.presence import Presence, Reshaped, expanded_from, joint, presence_of, zero_where_absent
 from tilewright.tile.promised import through, told_apart
-from tilewright.tile.queries import chained, filled
+from tilewright.tile.queries import chained, coords_of, filled, tensor_name
 from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block
 
@@ -158,6 +158,7 @@ class Tracer(KernelBuilder):
         self._rests = dict[Span, Span]()  # these beside those
         self._coordinates = Coordinates(self._accesses)
         self._presences = dict[Presence, Node]()
+        self._offsets = dict[str, Coord]()  # symbols of loaded offsets, with their places
 
     # -- memory -------------------------------------------------------------------------------------------------------
     def load(self, array: Array, coords: Sequence[Coord]) -> Node:
@@ -191,6 +192,9 @@ class Tracer(KernelBuilder):
         varying = self._varying()
         if not self._ragged.isdisjoint(coords):  # tiles of programs differ, which their place does not show
             varying = [v for v in varying if v != program_index(0)]
+        begins = (c.origin if isinstance(c, Span) else c for c in coords)
+        groups = {self._offsets[s] for begin in begins for s in begin.symbols & self._offsets.keys()}
+        varying = [v for v in varying if sym(v) not in groups]  # and groups of programs do
         self._accesses.record(use, array, coords, varying)
 
     def _keep_promise(self, use: Use, array: Array) -> None:
@@ -623,7 +627,11 @@ class Tracer(KernelBuilder):
         self._emit(dialect.Print(format, [self._value(v) for v in values]))
 
     def bind(self, x: Node, most: Expr) -> Expr:
-        return self._bound(x, most, None)
+        bound = self._bound(x, most, None)
+        load = handle(x).owner
+        if isinstance(load, dialect.Load) and self._promises.get(tensor_name(load)) is Promise.OFFSETS:
+            self._offsets[bound.text] = coords_of(load)[0]
+        return bound
 
     def clipped(self, x: Node, extent: Expr) -> Expr:
         if not self._accesses.require(Const(1) <= extent):
