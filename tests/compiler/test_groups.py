@@ -21,7 +21,6 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, tensor_name
 from tilewright.transport import dialect as t
 
-
 DTYPES = {"offsets": "i32", "x": "f32", "y": "f32"}
 
 

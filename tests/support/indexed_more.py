@@ -24,7 +24,7 @@ def _places(rng: np.random.Generator, extent: int, *shape: int) -> np.ndarray:
     return rng.integers(-2, extent + 2, shape).astype(np.int32)
 
 
-# -- a Range beside an index tile that has it ---------------------------------------------------------------------------
+# -- a Range beside an index tile that has it --------------------------------------------------------------------------
 @case(
     lambda rng: {"x": floats(rng, 9, 30), "index": _places(rng, 30, 9, 21), "y": stale(9, 21)},
     lambda a: {"y": np.stack([rows_at(row, at) for row, at in zip(a["x"], a["index"], strict=True)])},
@@ -74,7 +74,7 @@ def added_to_columns(x: tw.Tensor["M", "K"], index: tw.Tensor["M", "K"], y: tw.T
     tw.reduce_add(y, (m, index[m, k]), x[m, k])
 
 
-# -- stores that positions alone tell apart -----------------------------------------------------------------------------
+# -- stores that positions alone tell apart ----------------------------------------------------------------------------
 def _appended(a: Arrays) -> Mapping[str, np.ndarray]:
     cache = a["cache"].copy()
     for b, at in enumerate(a["lengths"]):
@@ -108,7 +108,7 @@ def one_of_each_row(index: tw.Tensor["M"], x: tw.Tensor["M"], cache: tw.Tensor["
     cache[m, index[m]] = x[m]
 
 
-# -- a program for each group of offsets --------------------------------------------------------------------------------
+# -- a program for each group of offsets -------------------------------------------------------------------------------
 def _of_groups(a: Arrays, group: Callable[[np.ndarray], np.ndarray]) -> Mapping[str, np.ndarray]:
     """Rows in no group stay as they were."""
     y = a["y"].copy()
@@ -173,7 +173,7 @@ def centred_groups(offsets: tw.Offsets["G + 1"], x: tw.Tensor["T"], y: tw.Tensor
     y[t] = x[t] - x[t].mean()
 
 
-# -- slices of tiles ----------------------------------------------------------------------------------------------------
+# -- slices of tiles ---------------------------------------------------------------------------------------------------
 def _turned(a: Arrays) -> Mapping[str, np.ndarray]:
     cos, sin = (rows_at(a[n], a["position"])[:, None] for n in ("cos", "sin"))
     first, second = a["x"][..., :32], a["x"][..., 32:]
@@ -230,7 +230,7 @@ def sliced(
     d[m] = twice[:, -40:-10:7]
 
 
-# -- absent where the condition is --------------------------------------------------------------------------------------
+# -- absent where the condition is -------------------------------------------------------------------------------------
 def _pooled(a: Arrays) -> Mapping[str, np.ndarray]:
     x = np.pad(a["x"], ((1, 1), (1, 1)), constant_values=-np.inf)
     height, width = a["y"].shape
@@ -260,7 +260,7 @@ def pooled_with_places(x: tw.Tensor["H", "W"], y: tw.Tensor["P", "Q"], place: tw
     y[p, q], place[p, q] = best, found
 
 
-# -- neighbours of these families ---------------------------------------------------------------------------------------
+# -- neighbours of these families --------------------------------------------------------------------------------------
 @case(
     lambda rng: {
         "offsets": np.array([0, 5, 5, 40, 99], np.int32),
@@ -308,11 +308,11 @@ def _latest_first(a: Arrays) -> Mapping[str, np.ndarray]:
 def ring_in_order(
     position: tw.Tensor["B"], new: tw.Tensor["B", "D"], buffer: tw.Tensor["B", "L", "D"], y: tw.Tensor["B", "L", "D"]
 ):
-    b, l, d = tw.grid(buffer, (None, 8, 16))
+    b, age, d = tw.grid(buffer, (None, 8, 16))
     length = buffer.shape[1]
     last = position[b] % length
-    at = (last + 1 + l.index) % length
-    y[b, l, d] = tw.where((at == last)[:, None], new[b, d], buffer[b, at, d])
+    at = (last + 1 + age.index) % length
+    y[b, age, d] = tw.where((at == last)[:, None], new[b, d], buffer[b, at, d])
 
 
 __all__ = ["CASES"]

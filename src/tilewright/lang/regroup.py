@@ -123,7 +123,8 @@ def sliced(rec: Recorder, x: Node, axis: int, places: range) -> Node:
     if _divides(step, size) and count * step == size:
         return part(rec, _parted(rec, x, shape, axis, [count, step]), axis + 1, places.start)
     along, new, rank = x.axes[axis], whole(count), len(x.axes) + 1
-    assert isinstance(along, Span) and isinstance(new, Span)
+    assert isinstance(along, Span)
+    assert isinstance(new, Span)
     wanted = arithmetic.binary(rec, BinaryFn.MUL, rec.index(new), step)
     wanted = arithmetic.binary(rec, BinaryFn.ADD, wanted, places.start)
     columns = (

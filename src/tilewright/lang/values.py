@@ -289,7 +289,7 @@ class Value(_Recorded):
         refuse(
             "LNG019",
             found=f"a {type(self).__name__} of axes {show_axes(self.axes)} indexed by {_show_key(items)}",
-            required="None, :, ..., and numbers and slices of numbers along axes of known extent, of at least one element",
+            required="None, :, ..., and numbers and slices that take an element along axes of known extent",
             help="index the tensor instead, x[m, 0] or x[m, :32]; tw.take(tile, index, axis) gives elements at places",
         )
 

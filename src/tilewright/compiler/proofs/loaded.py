@@ -32,7 +32,7 @@ class Ascending:
 
 
 def tiles_of(kernel: tile.Kernel) -> dict[str, RaggedTiles]:
-    """The integers at which tiles of ragged grids begin, and groups of programs, read from the ops that compute them."""
+    """The integers at which tiles of ragged grids and groups of programs begin, read from the ops that compute them."""
     binds = [op for op in operations(kernel) if isinstance(op, tile.Bind)]
     loads = {op.symbol.data: load for op in binds if (load := _offset(op, kernel)) is not None}
     computed = {op.symbol.data: form for op in binds if (form := _computed(op)) is not None}
