@@ -55,6 +55,17 @@ def beams(parent: tw.Tensor["B", "K"], tokens: tw.Tensor["B", "K", "T"], new: tw
     new[b, k, t] = tokens[b, parent[b, k], t]
 
 
+@case(
+    lambda rng: {"x": floats(rng, 5, 10, 20), "index": _places(rng, 20, 7, 5), "y": stale(5, 10, 7)},
+    lambda a: {"y": np.stack([rows_at(x.T, at).T for x, at in zip(a["x"], a["index"].T, strict=True)])},
+)
+@tw.kernel
+def columns_of_batches(x: tw.Tensor["B", "C", "N"], index: tw.Tensor["K", "B"], y: tw.Tensor["B", "C", "K"]):
+    """Axes stand where they come first: that of b before those of c and k."""
+    b, c, k = tw.grid(y, (2, 8, 4))
+    y[b, c, k] = x[b, c, index[k, b]]
+
+
 def _added_to_columns(a: Arrays) -> Mapping[str, np.ndarray]:
     y = a["y"].copy()
     for (m, k), n in np.ndenumerate(a["index"]):
