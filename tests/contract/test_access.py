@@ -464,7 +464,9 @@ def test_stores_at_constants_are_not_compared_in_pairs(count: int, monkeypatch: 
 )
 def test_quotients_by_an_extent_lie_between_0_and_what_they_are_of(coord: Expr, dim: Expr, off: Expr) -> None:
     def inside(dim: Expr, *known: Expr) -> bool:
-        read = AccessMap("load x", "user.py:9", "", "x", AccessKind.READ, (dim,), (program("p", N),), (), TRUE, (coord,))
+        read = AccessMap(
+            "load x", "user.py:9", "", "x", AccessKind.READ, (dim,), (program("p", N),), (), TRUE, (coord,)
+        )
         launch = KernelAccesses("k", (LaunchParameter("N", 0), LaunchParameter("M", 0)), known, (read,))
         return isinstance(prove_guards(launch)[0], Proved)
 
