@@ -397,7 +397,7 @@ class Linearisation:
 
 
 def _beside(node: Expr, forms: Sequence[Linear], found: Linear) -> list[Formula]:
-    """Of a quotient ``0 <= found <= a``, of a remainder ``0 <= found < b``, where ``b > 0``, and ``a >= 0`` of the former."""
+    """Of a quotient ``0 <= found <= a``, of a remainder ``0 <= found < b``: where ``b > 0``, the former of ``a >= 0``."""
     if not isinstance(node, FloorDiv | Mod):
         return []
     a, b = forms

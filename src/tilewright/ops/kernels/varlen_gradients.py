@@ -30,8 +30,8 @@ def _below(p, dp, mean, slope):
 
 @cache
 def varlen_query_gradient(width: int) -> tw.Kernel:
-    """The gradient ``dq`` of ``varlen_attention(width)``, from the results' ``do`` and ``lse`` and the sums ``delta`` of
-    do * o over each row."""
+    """The gradient ``dq`` of ``varlen_attention(width)``, from the results' ``do`` and ``lse`` and the sums ``delta``
+    of do * o over each row."""
 
     @tw.kernel(numerics="fast")
     def varlen_query_gradient(
