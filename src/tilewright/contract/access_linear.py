@@ -397,7 +397,7 @@ class Linearisation:
 
 
 def _beside(node: Expr, forms: Sequence[Linear], found: Linear) -> list[Formula]:
-    """Of a quotient ``0 <= found <= a``, of a remainder ``0 <= found < b``: where ``b > 0``, the former of ``a >= 0``."""
+    """Of a quotient of ``a >= 0``: ``0 <= found <= a``; of a remainder: ``0 <= found < b``; both where ``b > 0``."""
     if not isinstance(node, FloorDiv | Mod):
         return []
     a, b = forms

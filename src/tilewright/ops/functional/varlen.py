@@ -240,8 +240,8 @@ def varlen_attention(
 
     Offsets that do not begin with 0, ascend and end within the rows are reported (RUN023) by a later call of any
     kernel, or by ``tw.check()``, and no result is written, or zeros; PyTorch's path refuses them (JIT010). Kernels
-    for bfloat16 and float16, widths 64, 128 and 256; others, and the CPU, by PyTorch. q, k, v and sinks have gradients, by
-    kernels for widths 64 and 128; what writes to ``out`` has none (JIT011). JIT010 for arguments that do not fit.
+    for bfloat16 and float16, widths 64, 128 and 256; others, and the CPU, by PyTorch. q, k, v and sinks have gradients,
+    by kernels for widths 64 and 128; what writes to ``out`` has none (JIT011). JIT010 for arguments that do not fit.
     """
     return _attended((q, k, v, cu_seqlens_q, cu_seqlens_k, sinks), scale, causal, window, softcap, packed, out)[0]
 
