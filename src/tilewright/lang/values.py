@@ -6,11 +6,12 @@ import numbers
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from math import prod
 from types import EllipsisType
 from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.base.dtypes import DType, dtype_named, f32
-from tilewright.base.expr import Expr, expr, maximum, minimum
+from tilewright.base.expr import Expr, Product, Sum, expr, maximum, minimum
 from tilewright.diag import shown
 from tilewright.lang import arithmetic, regroup
 from tilewright.lang.arithmetic import Operand
@@ -65,6 +66,9 @@ class Scalar(_Recorded):
                 required="a divisor that is not 0",
                 help="divide by another number",
             )
+        whole = _other_factor(left, right) if fn is BinaryFn.FLOORDIV else None
+        if whole is not None and self._recorder.require(expr(0) < right):
+            return scalar_of(self._recorder, whole)
         return scalar_of(self._recorder, combine(left, right))
 
     def _power(self, other: object, *, swapped: bool = False) -> Any:
@@ -98,6 +102,23 @@ def _not_indexed(value: Scalar | Range, key: object) -> NoReturn:
         required="a tensor, which is loaded from, or a tile, which axes are inserted into",
         help="index a tensor with it: x[m, n]; its coordinates as a tile are m.index, as a column m.index[:, None]",
     )
+
+
+def _other_factor(value: Expr, factor: Expr) -> Expr | None:
+    """What is multiplied by a symbol's ``factor``; None where that is no factor of the value as it is written."""
+    match value:
+        case _ if value == factor:
+            return expr(1)
+        case Product(factors) if factor in factors:
+            rest = list(factors)
+            rest.remove(factor)
+            return prod(rest, start=expr(1))
+        case Sum(0, terms):
+            parts = [(_other_factor(term, factor), c) for term, c in terms]
+            known = [part * c for part, c in parts if part is not None]
+            return sum(known, expr(0)) if len(known) == len(parts) else None
+        case _:
+            return None
 
 
 ON_INTEGERS: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
