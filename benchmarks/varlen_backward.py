@@ -164,8 +164,8 @@ def run(args: Any) -> None:
         row["deterministic"] = all(torch.equal(found[n], case.results[n]) for n in ROWS)
         if name == "checked":
             exact, theirs = case.exact(), variants["varlen_attn"]()
-            row["error"] = {"ours": [relative_error(found[n], e) for n, e in zip(ROWS, exact, strict=True)],
-                            "varlen_attn": [relative_error(x, e) for x, e in zip(theirs, exact, strict=True)]}  # fmt: skip
+            made = {"ours": [found[n] for n in ROWS], "varlen_attn": theirs}
+            row["error"] = {n: [relative_error(*x) for x in zip(g, exact, strict=True)] for n, g in made.items()}
         else:
             if len(set(sequences)) == 1:
                 variants["dense"] = launched(case.dense())

@@ -216,9 +216,8 @@ class Accesses:
         if not isinstance(coord, Span) and coord.constant is not None and coord.constant < 0:
             help = f"count from the end with {array.name}.shape[{position}] - {-coord.constant}"
         elif _multiplied(first):
-            help = (
-                "give the extent that is multiplied as a number, group: int = 4, or its part of the tensor a dimension"
-            )
+            help = "give the extent that is multiplied as a number, group: int = 4, or annotate factors, "
+            help += '"G*R", and index a view: x.reshape(B, G, R)[b, g, r]'
         else:
             help = "use a Range over this dimension's extent, or an index that is bounded by it"
         refuse(
