@@ -34,7 +34,8 @@ os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")
 import tilewright as tw  # noqa: E402
 from campaign.pool import in_processes  # noqa: E402
 from random_kernels_device import View  # noqa: E402
-from support.indexed import CASES, SHORT, Arrays, facts_of  # noqa: E402
+from support.indexed import SHORT, Arrays, facts_of  # noqa: E402
+from support.indexed_more import CASES  # noqa: E402
 from support.ptx_driver import run_artifact  # noqa: E402
 from tilewright import runtime  # noqa: E402
 from tilewright.base.dtypes import DTYPES  # noqa: E402

@@ -11,12 +11,15 @@ from typing import Any
 import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import ArrayAttr
 
 import tilewright as tw
 from support.indexed import CASES, Arrays, facts_of
+from support.indexed_more import CASES as MORE
 from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, Launch
 from tilewright.base.dtypes import DTYPES
+from tilewright.base.expr import Const
 from tilewright.compiler.draws import drawn as arguments
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.distinct import DISTINCT, require_distinct
@@ -28,6 +31,7 @@ from tilewright.compiler.specialisation import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
 from tilewright.runtime import promises
+from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous
 from tilewright.transport import dialect as t
 
@@ -189,6 +193,31 @@ def test_places_that_take_one_entry_must_differ_elsewhere() -> None:
 
     for kernel in (halves, by_two, over_and_over):
         assert "error[ACC" in error_of(lambda kernel=kernel: planned(kernel, rows="i32"))
+
+
+def test_places_that_differ_by_position_need_no_promise() -> None:
+    variant = planned(MORE["appended"].kernel, lengths="i64")
+    assert variant.before == ()
+    distinct = [o.method for o in variant.certificate if o.name == DISTINCT]
+    assert ["unique" in method for method in distinct] == [False]
+    shared = variant.tile.clone()
+    (scatter,) = (op for op in shared.walk() if isinstance(op, tile.Scatter))
+    _, *others = scatter.coords.data
+    scatter.attributes["coords"] = ArrayAttr([tile.ExprAttr.of(Const(0)), *others])
+    assert "ACC" in error_of(lambda: require_distinct(shared, variant.transport))
+
+    @tw.kernel
+    def of_pairs(column: tw.Tensor[T], x: tw.Tensor[T], y: tw.Tensor[U, V]):
+        m = tw.grid(x, 8)
+        y[m // 2, column[m]] = x[m]
+
+    @tw.kernel
+    def of_every_program(column: tw.Tensor[T], x: tw.Tensor[T, D], y: tw.Tensor[D, V]):
+        m, d = tw.grid(x, (None, 8))
+        y[d, column[m]] = x[m, d]
+
+    for kernel in (of_pairs, of_every_program):
+        assert "LNG036" in error_of(lambda kernel=kernel: planned(kernel, column="i32"))
 
 
 def test_entries_read_beside_their_tensor_lead_nowhere() -> None:

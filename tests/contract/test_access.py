@@ -20,7 +20,15 @@ from tilewright.contract.access_report import diagnose
 from tilewright.diag import Location
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.lang.fns import AtomicFn
-from tilewright.protocol.access import IndexRole, LoopIndex, StoreDomain
+from tilewright.protocol.access import (
+    AccessKind,
+    AccessMap,
+    IndexRole,
+    KernelAccesses,
+    LaunchParameter,
+    LoopIndex,
+    StoreDomain,
+)
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
@@ -447,3 +455,21 @@ def test_stores_at_constants_are_not_compared_in_pairs(count: int, monkeypatch: 
     proved(columns(), *domains)
     assert len(asked) <= 6 * count
     assert refuted(AccessFault.MISSED, columns(skipped=3), *domains).element[1] == 3
+
+
+@pytest.mark.parametrize(
+    ("coord", "dim", "off"),
+    [(P // M, N, N - 1), (P % M, M, M - 1), (P // M + 1, N + 1, N), (4 * (P % M) + 3, 4 * M, 4 * M - 1)],
+    ids=str,
+)
+def test_quotients_by_an_extent_lie_between_0_and_what_they_are_of(coord: Expr, dim: Expr, off: Expr) -> None:
+    def inside(dim: Expr, *known: Expr) -> bool:
+        read = AccessMap(
+            "load x", "user.py:9", "", "x", AccessKind.READ, (dim,), (program("p", N),), (), TRUE, (coord,)
+        )
+        launch = KernelAccesses("k", (LaunchParameter("N", 0), LaunchParameter("M", 0)), known, (read,))
+        return isinstance(prove_guards(launch)[0], Proved)
+
+    assert inside(dim, M >= 1)
+    assert not inside(off, M >= 1)
+    assert not inside(dim)

@@ -8,7 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from support.indexed import CASES, Arrays, Indexed, facts_of
+from support.indexed import Arrays, Indexed, facts_of
+from support.indexed_more import CASES
 from support.ptx_driver import run_artifact
 from support.slow import rest_slow
 

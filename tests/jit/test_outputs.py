@@ -82,6 +82,17 @@ def test_sums_begin_at_zero() -> None:
     np.testing.assert_allclose(column_sums(X), X.sum(0), rtol=1e-5)
 
 
+def test_sums_into_a_view_begin_at_zero() -> None:
+    @tw.kernel
+    def by_lanes(x: tw.Tensor["M", "N"], lane: tw.Tensor["N"], total: tw.Tensor["4*N"], *, bm=4):
+        m, n = tw.grid(x, (bm, 32))
+        tw.reduce_add(total.reshape(lane.shape[0], 4), (n, lane[n]), x[m, n].sum(0))
+
+    lane = np.arange(20, dtype=np.int32) % 5  # 4 is no lane
+    total = by_lanes(X, lane).reshape(20, 4)
+    np.testing.assert_allclose(total.sum(1), np.where(lane < 4, X.sum(0), 0), rtol=1e-5)
+
+
 def test_what_extrema_begin_with_is_given() -> None:
     """Of them a call leaves out none: zero would be one of the elements."""
     with pytest.raises(TilewrightError, match="JIT001"):

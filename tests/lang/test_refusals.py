@@ -54,7 +54,7 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
     ("not a dtype", "LNG004", lambda x, m, n: x[m, n].to("f32"), lambda x, m, n: x[m, n].to(tw.f32)),
     ("a method of PyTorch", "LNG034", lambda x, m, n: x[m, n].sort(1), lambda x, m, n: x[m, n].cumsum(1)),
     ("a function of Triton", "LNG034", lambda x, m, n: tw.cdiv(4, 2), lambda x, m, n: -(-4 // 2)),
-    ("no step", "LNG041", lambda x, m, n: tw.stream(x.shape[1]), lambda x, m, n: 0),
+    ("no extent", "LNG041", lambda x, m, n: tw.stream(), lambda x, m, n: 0),
     ("a method without its dtype", "LNG041", lambda x, m, n: x[m, n].to(), lambda x, m, n: x[m, n].to(tw.f32)),
     (
         "PyTorch's dim",

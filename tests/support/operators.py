@@ -132,6 +132,12 @@ def _sequences() -> tuple[Any, ...]:
     return (*rows, offsets, offsets, normal(4), 0.125, True, 5, 2.0, False)
 
 
+def _of_sequences_backward() -> tuple[Any, ...]:
+    q, k, v, cu_q, cu_k, sinks, *options, _ = _sequences()
+    rows = normal(6, 4, 64, dtype=BF16), q, k, v
+    return (*rows, cu_q, cu_k, sinks, normal(6, 4, 64, dtype=BF16), normal(4, 6), *options)
+
+
 def _pages() -> tuple[Any, ...]:
     q, k, v = (normal(*s, dtype=BF16) for s in ((2, 2, 4, 64), (8, 16, 2, 64), (8, 16, 2, 64)))
     table = torch.tensor([[3, 1, 4], [5, -1, -1]], dtype=torch.int32)
@@ -161,6 +167,7 @@ def _of_compositions() -> dict[str, Arguments]:
         "route": lambda: (*(normal(*s, dtype=BF16, grad=True) for s in ((6, 64), (3, 64))), 2, True),
         "unpack_rows": lambda: (*_packed(), g(6, 2)),
         "varlen_attention": _sequences,
+        "varlen_attention_backward": _of_sequences_backward,
         "varlen_attention_out": lambda: (*_sequences(), normal(6, 4, 64, dtype=BF16), n(4, 6)),
     }
 

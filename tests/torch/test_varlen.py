@@ -210,13 +210,104 @@ def test_arguments_that_do_not_fit(call: Callable[[], Any], found: str) -> None:
     assert found in str(caught.value)
 
 
-def test_there_is_no_gradient() -> None:
+# -- gradients --------------------------------------------------------------------------------------------------------
+def attended(tensors: tuple[Any, ...], causal: bool, window: int | None, softcap: float | None, sinks: Any) -> Any:
+    """Attention in the dtype of its rows, by operations that PyTorch differentiates, of all scores at once."""
+    q, k, v, cu_q, cu_k = tensors
+    rows = [torch.arange(len(x)) for x in (q, k)]
+    own = [torch.searchsorted(cu, at, right=True) for cu, at in zip((cu_q, cu_k), rows, strict=True)]
+    left = [
+        torch.cat([cu, cu.new_zeros(1)])[of] - at for cu, of, at in zip((cu_q, cu_k), own, rows, strict=True)
+    ]  # how many rows of its sequence there are from each on
+    seen = own[0][:, None] == own[1]
+    if causal:
+        seen &= left[1] >= left[0][:, None]
+    if window is not None:
+        seen &= left[1] < left[0][:, None] + window
+    seen &= (rows[0] < cu_q[-1])[:, None] & (rows[1] < cu_k[-1])
+    group = q.shape[1] // k.shape[1]
+    x = torch.einsum("shd,thd->hst", q, k.repeat_interleave(group, 1)) * q.shape[-1] ** -0.5
+    if softcap is not None:
+        x = softcap * torch.tanh(x / softcap)
+    weights = torch.where(seen, x.exp(), 0.0)
+    total = weights.sum(-1) + (0.0 if sinks is None else sinks.exp()[:, None])
+    y = torch.einsum("hst,thd->shd", weights, v.repeat_interleave(group, 1))
+    return y / torch.where(total > 0, total, 1.0).T[..., None]
+
+
+@pytest.mark.parametrize("name", rest_slow(OPTIONS, ("all keys", "a window", "soft scores and sinks")))
+@pytest.mark.parametrize("case", [UNEVEN, EVEN], ids=["uneven", "even"])
+def test_gradients_agree_with_float64(road: None, case: Case, name: str) -> None:
+    options, (*rows, cu_q, cu_k) = dict(OPTIONS[name]), case.tensors
+    sinks = torch.linspace(-2, 2, case.heads) if options.pop("sinks", False) else None
+    do = torch.randn(rows[0].shape, generator=torch.Generator().manual_seed(1)).to(case.dtype)
+    leaves = [x.clone().requires_grad_() for x in (*rows, *([] if sinks is None else [sinks]))]
+    given = {"sinks": leaves[3]} if sinks is not None else {}
+    y, lse = ops.varlen_attention_with_lse(*leaves[:3], cu_q, cu_k, **options, **given)
+    assert not lse.requires_grad
+    y.backward(do)
+    wide = [x.detach().double().requires_grad_() for x in leaves]
+    wanted = attended(
+        (*wide[:3], cu_q, cu_k),
+        options.get("causal", False),
+        options.get("window"),
+        options.get("softcap"),
+        None if sinks is None else wide[3],
+    )
+    wanted.backward(do.double())
+    for leaf, exact_ in zip(leaves, wide, strict=True):
+        assert leaf.grad.dtype == leaf.dtype
+        scale = max(1.0, float(exact_.grad.abs().max()))
+        assert float((leaf.grad.double() - exact_.grad).abs().max()) < 0.02 * scale
+    assert not leaves[0].grad[int(cu_q[-1]) :].any()
+
+
+def test_gradients_of_tiles_of_several_sequences() -> None:
+    q, k, v, offsets, _ = Case((3, 70, 1, 60), (3, 70, 1, 60), rest=0).tensors
+    found = []
+    for packed in (False, True):
+        leaves = [x.clone().requires_grad_() for x in (q, k, v)]
+        with ops.simulated():
+            ops.varlen_attention(
+                *leaves, offsets, offsets, causal=True, packed=packed
+            ).float().square().sum().backward()
+        found.append([x.grad.float() for x in leaves])
+    for one, other in zip(*found, strict=True):
+        torch.testing.assert_close(one, other, rtol=0, atol=0.05)
+
+
+def test_gradients_of_other_dtypes_and_widths() -> None:
+    case = Case((5, 9, 0), (7, 9, 2), width=12, dtype=torch.float64, index=torch.int64)
+    *rows, cu_q, cu_k = case.tensors
+    leaves = [x.requires_grad_() for x in (*rows, torch.linspace(-1, 1, case.heads, dtype=torch.float64))]
+
+    def attention(q: Any, k: Any, v: Any, sinks: Any) -> Any:
+        return ops.varlen_attention(q, k, v, cu_q, cu_k, causal=True, window=4, softcap=2.0, sinks=sinks)
+
+    assert torch.autograd.gradcheck(attention, leaves)
+
+
+def test_gradients_in_one_compiled_graph() -> None:
+    *rows, cu_q, cu_k = UNEVEN.tensors
+
+    def loss(q: Any, k: Any, v: Any) -> Any:
+        return ops.varlen_attention(q, k, v, cu_q, cu_k, causal=True).float().square().sum()
+
+    found = []
+    for run in (loss, torch.compile(loss, backend="aot_eager", fullgraph=True)):
+        leaves = [x.clone().requires_grad_() for x in rows]
+        run(*leaves).backward()
+        found.append([x.grad for x in leaves])
+    assert all(map(torch.equal, *found))
+
+
+def test_what_has_no_gradient() -> None:
     q = Q.clone().requires_grad_()
-    options = (0.1, False, None, None, False)
+    once = torch.autograd.grad(ops.varlen_attention(q, K, V, CU_Q, CU_K).sum(), q, create_graph=True)[0]
     for call in (
-        lambda: ops.varlen_attention(q, K, V, CU_Q, CU_K),
+        lambda: ops.varlen_attention(q, K, V, CU_Q, CU_K, out=torch.empty_like(Q)),
         lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, out=q),
-        lambda: torch.ops.tilewright.varlen_attention(q, K, V, CU_Q, CU_K, None, *options)[0].sum().backward(),
+        lambda: once.sum().backward(),
     ):
         with pytest.raises(tw.TilewrightError, match="JIT011"):
             call()

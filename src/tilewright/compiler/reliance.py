@@ -63,7 +63,7 @@ def constructed_of(kernel: tile.Kernel) -> tuple[Uniqueness, ...]:
 def _all(kernel: tile.Kernel) -> tuple[Relied, ...]:
     found: dict[Relied, None] = dict.fromkeys(offsets_of(kernel))
     for op in operations(kernel):
-        if isinstance(op, tile.Scatter) and op.indices:
+        if isinstance(op, tile.Scatter) and op.indices and op.apart is None:
             found[relied_on(op)] = None
     return tuple(found)
 

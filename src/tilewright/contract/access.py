@@ -484,7 +484,7 @@ def _tiles_apart(one: AccessPiece, other: AccessPiece) -> Iterator[Formula]:
     whose tiles are not empty: in one group, lo and hi are the same; p' may be the one program not below hi // size, p
     is below, so that i' > i and begin' >= begin + size. In groups g < g' the offsets ascend, so that end = hi <= lo' <=
     begin'; where g > g' likewise. Rows in no group begin at the last offset. Clipping to the rows there are moves a
-    begin to where every end lies before it.
+    begin to where every end lies before it. Where program p has group p, of two whole groups one ends before the other.
     """
     for (mine, begin, end), (its, its_begin, its_end) in product(_tiles(one), _tiles(other)):
         if mine.grid != its.grid:
@@ -492,13 +492,7 @@ def _tiles_apart(one: AccessPiece, other: AccessPiece) -> Iterator[Formula]:
         if mine.rest != its.rest:
             yield its_begin.plus(end, -1) if its.rest else begin.plus(its_end, -1)
             continue
-        size = mine.size
-        yield Either(
-            (
-                equal(one.indices[mine.program], other.indices[its.program]),
-                its_begin.plus(begin, -1).shifted(-size),
-                its_begin.plus(end, -1),
-                begin.plus(its_begin, -1).shifted(-size),
-                begin.plus(its_end, -1),
-            )
-        )
+        apart = [its_begin.plus(end, -1), begin.plus(its_end, -1)]
+        if mine.size is not None:
+            apart += [b.plus(a, -1).shifted(-mine.size) for a, b in ((begin, its_begin), (its_begin, begin))]
+        yield Either((equal(one.indices[mine.program], other.indices[its.program]), *apart))

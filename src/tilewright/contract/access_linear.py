@@ -8,7 +8,7 @@ under the latter, while a counterexample may not exist: ``Variables.inexact`` sa
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 from math import gcd
@@ -381,17 +381,29 @@ class Linearisation:
         return Linear(scale) if not rest else self._opaque(node, rest).times(scale)
 
     def _opaque(self, node: Expr, forms: Iterable[Linear]) -> Linear:
-        """A variable of which only an interval is known."""
+        """A variable of which only an interval is known, and how a quotient and a remainder lie to what they are of."""
         forms = list(forms)
 
         def make(home: Linearisation) -> Linear:
             low, high = _bounds(node, [home.variables.interval(f) for f in forms])
             home.variables.inexact.append(str(node))
-            return Linear(0, {home.variables.new(f"({node})", low, high): 1})
+            found = Linear(0, {home.variables.new(f"({node})", low, high): 1})
+            home.facts += _beside(node, forms, found)
+            return found
 
         kind = type(node).__name__
         keys = [f.key for f in forms]
         return self._define((kind, tuple(sorted(keys) if kind in ("Product", "Xor") else keys)), forms, make)
+
+
+def _beside(node: Expr, forms: Sequence[Linear], found: Linear) -> list[Formula]:
+    """Of a quotient of ``a >= 0``: ``0 <= found <= a``; of a remainder: ``0 <= found < b``; both where ``b > 0``."""
+    if not isinstance(node, FloorDiv | Mod):
+        return []
+    a, b = forms
+    unless = [b.times(-1), *([a.times(-1).shifted(-1)] if isinstance(node, FloorDiv) else [])]
+    most = a if isinstance(node, FloorDiv) else b.shifted(-1)
+    return [Either((*unless, found)), Either((*unless, most.plus(found, -1)))]
 
 
 def _bounds(node: Expr, parts: list[Interval]) -> Interval:

@@ -124,13 +124,15 @@ class _BodyReader(ast.NodeVisitor):
         called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
         arguments = list(node.args)
         first = arguments[0] if arguments else None
-        if isinstance(first, ast.Name) and called in ("grid", *_REDUCTIONS):
-            del arguments[0]
-            if called == "reduce_add" and first.id in self._names:
-                self.added.add(self._names[first.id])
-            elif called != "grid" and first.id in self._names:  # what it held counts, and is not known here
-                self.read.add(self._names[first.id])
-                self.stored.add(self._names[first.id])
+        name = first.id if isinstance(first, ast.Name) else None if first is None else self._viewed(first)
+        if name is not None and called in ("grid", *_REDUCTIONS):
+            if isinstance(first, ast.Name):
+                del arguments[0]
+            if called == "reduce_add" and name in self._names:
+                self.added.add(self._names[name])
+            elif called != "grid" and name in self._names:  # what it held counts, and is not known here
+                self.read.add(self._names[name])
+                self.stored.add(self._names[name])
         self.visit(node.func)
         for argument in (*arguments, *node.keywords):
             self.visit(argument)

@@ -26,16 +26,16 @@ Bound: TypeAlias = Int | Tile | Fragment
 
 
 # -- places -----------------------------------------------------------------------------------------------------------
-def grid(over: Extent | Sequence[Extent], blocks: int | Sequence[int | None] | None) -> Any:
+def grid(over: Extent | Sequence[Extent], blocks: int | Sequence[int | None] | None = None) -> Any:
     """One program per block of a tensor's leading dimensions, or of the given extents; once per kernel.
 
     An int n gives a ``Range`` of n coordinates, None a scalar index. A tuple or list of blocks gives as many values; a
-    single block its one value.
+    single block its one value. Without blocks there is a scalar index for each extent.
     """
     parts = tuple(over) if isinstance(over, tuple | list) else (cast("Extent", over),)
     rec = recorder_of(parts)
     extents = _extents(over if isinstance(over, Tensor) else parts)
-    sizes = tuple(blocks) if isinstance(blocks, tuple | list) else (blocks,)
+    sizes = tuple(blocks) if isinstance(blocks, tuple | list) else (blocks,) * (len(parts) if blocks is None else 1)
     if isinstance(over, Tensor):
         extents = extents[: len(sizes)]
     if len(sizes) != len(extents) or not extents:
@@ -79,7 +79,7 @@ def axis(extent: Int, upto: int | None = None, start: Bound | None = None, until
     return Range(rec, Span(begin, limit if known is None else known, end))
 
 
-def stream(extent: Extent, step: int | None, start: Bound | None = None, until: Bound | None = None) -> _Stream:
+def stream(extent: Extent, step: int | None = None, start: Bound | None = None, until: Bound | None = None) -> _Stream:
     """A loop over an axis in tiles of ``step``, from ``start`` or 0 to the extent or ``until``, whichever comes first.
 
     The body is recorded once. With ``step`` None the loop variable is a scalar index. A bound may be loaded,

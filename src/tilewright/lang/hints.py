@@ -60,7 +60,7 @@ FUNCTIONS: dict[str, str] = {
     "prod": "x.prod(axis)",
     "any": "x.any(axis)",
     "all": "x.all(axis)",
-    "gather": "index the tensor with an integer tile: x[index[m], n], or x[m.index, index[m]] for one element a row",
+    "gather": "index the tensor with an integer tile: x[index[m], n], or x[m, index[m]] for one element a row",
     "take_along_axis": "tw.take(x, index, axis)",
     "take_along_dim": "tw.take(x, index, axis)",
     "bucketize": "tw.searchsorted(edges, x)",

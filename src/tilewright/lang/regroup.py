@@ -99,18 +99,54 @@ def split(rec: Recorder, x: Node, sections: int, axis: int) -> list[Node]:
     if sections == 1:
         return [x]
     shape = [a if isinstance(a, Span) else a.size for a in x.axes]
-    parts = reshape(rec, x, [*shape[:axis], sections, extent // sections, *shape[axis + 1 :]])
+    parts = _parted(rec, x, shape, axis, [sections, extent // sections])
     return [part(rec, parts, axis, place) for place in range(sections)]
 
 
 def part(rec: Recorder, x: Node, axis: int, place: int) -> Node:
-    """The elements at one place of an axis: a reduction that takes no other into account."""
-    bits = x.dtype.is_float and x.dtype.bits == 8  # -inf is not among them
-    held = arithmetic.bitcast(rec, x, i8) if bits else arithmetic.cast(rec, x, i32) if x.dtype.is_bool else x
+    """The elements at one place of an axis."""
     along = x.axes[axis]
     assert isinstance(along, Span)
     here = arithmetic.compare(rec, CompareFn.EQ, rec.index(along), place)
-    match = rec.expand(here, [d for d in range(len(x.axes)) if d != axis])
+    return _picked(rec, x, axis, rec.expand(here, [d for d in range(len(x.axes)) if d != axis]))
+
+
+def sliced(rec: Recorder, x: Node, axis: int, places: range) -> Node:
+    """The elements at ``places`` of an axis, along one of as many. Equal parts, and every n-th element, are parts of
+    the axis; others are compared with all places."""
+    size, count, step = x.axes[axis].size, len(places), places.step
+    if count == 1:
+        return rec.expand(part(rec, x, axis, places[0]), [axis])
+    shape = [a if isinstance(a, Span) else a.size for a in x.axes]
+    if step == 1 and _divides(count, size) and places.start % count == 0:
+        return part(rec, _parted(rec, x, shape, axis, [size // count, count]), axis, places.start // count)
+    if _divides(step, size) and count * step == size:
+        return part(rec, _parted(rec, x, shape, axis, [count, step]), axis + 1, places.start)
+    along, new, rank = x.axes[axis], whole(count), len(x.axes) + 1
+    assert isinstance(along, Span)
+    assert isinstance(new, Span)
+    wanted = arithmetic.binary(rec, BinaryFn.MUL, rec.index(new), step)
+    wanted = arithmetic.binary(rec, BinaryFn.ADD, wanted, places.start)
+    columns = (
+        rec.expand(t, [d for d in range(rank) if d != at]) for t, at in ((rec.index(along), axis), (wanted, axis + 1))
+    )
+    match = arithmetic.compare(rec, CompareFn.EQ, *columns)
+    return _picked(rec, rec.expand(x, [axis + 1]), axis, match)
+
+
+def _divides(part: int, size: int) -> bool:
+    """Whether an axis is split in parts of so many elements."""
+    return part > 1 and part & (part - 1) == 0 and size % part == 0
+
+
+def _parted(rec: Recorder, x: Node, shape: Sequence[int | Span], axis: int, parts: Sequence[int]) -> Node:
+    return reshape(rec, x, [*shape[:axis], *parts, *shape[axis + 1 :]])
+
+
+def _picked(rec: Recorder, x: Node, axis: int, match: Node) -> Node:
+    """The element along an axis that matches: a reduction that takes no other into account."""
+    bits = x.dtype.is_float and x.dtype.bits == 8  # -inf is not among them
+    held = arithmetic.bitcast(rec, x, i8) if bits else arithmetic.cast(rec, x, i32) if x.dtype.is_bool else x
     least = arithmetic.convert(rec, identity(ReduceFn.MAX, held.dtype), held.dtype)
     chosen = rec.select(*arithmetic.align(rec, [match, held.known_by(None), least]))
     found = arithmetic.reduce(rec, ReduceFn.MAX, chosen, [axis], keepdims=False)

@@ -191,7 +191,8 @@ class Tensor(Traced):
     def _computed(self, coords: Sequence[_Place]) -> bool:
         """Whether some coordinate of the view is a tile; that the others lie inside is asked of the launch."""
         assert self._view is not None
-        self._view.check_split([c.at if isinstance(c, _Kept) else c for c in coords])
+        unwrapped = [c.at if isinstance(c, _Kept) else c.span if isinstance(c, _Shared) else c for c in coords]
+        self._view.check_split(unwrapped)
         for position, coord in enumerate(coords):
             if isinstance(coord, Span | Expr):
                 self._recorder.stays_inside(self._array, position, coord)
@@ -224,7 +225,19 @@ class Tensor(Traced):
                 help="one index per dimension; trailing dimensions of known extent may be left out",
             )
         items += (slice(None),) * (len(dims) - len(items))
-        return [self._coord(item, dim, at) for at, (item, dim) in enumerate(zip(items, dims, strict=True))]
+        coords = [self._coord(item, dim, at) for at, (item, dim) in enumerate(zip(items, dims, strict=True))]
+        return self._paired(items, coords) if any(isinstance(c, Node) for c in coords) else coords
+
+    def _paired(self, items: Sequence[object], coords: Sequence[_Place]) -> list[_Place]:
+        """The same beside index tiles: a Range that is an axis of one is shared with it. That Ranges lie inside is
+        asked of the launch."""
+        paired = list(coords)
+        along = {axis for c in coords if isinstance(c, Node) for axis in c.axes}
+        for position, (item, coord) in enumerate(zip(items, coords, strict=True)):
+            if isinstance(item, Range):
+                self._recorder.stays_inside(self._array, position, item.span)
+                paired[position] = _Shared(item.span) if item.span in along else coord
+        return paired
 
     def _coord(self, item: object, dim: Expr, position: int) -> _Place:
         match item:
@@ -297,37 +310,50 @@ class Tensor(Traced):
         """Coordinates of a gather or scatter, and the axes of what it moves, in the order of the subscript.
 
         Index tiles of at most one axis each stand where the first over their Range does; others are broadcast to each
-        other and stand where the first of them does.
+        other and stand where the first of them does. A Range that they share stands where it, or they, come first.
         """
         rec = self._recorder
         tiles = [c for c in coords if isinstance(c, Node)]
         apart = all(len(tile.axes) <= 1 for tile in tiles)
         pending = iter(tiles if apart else arithmetic.align(rec, tiles))
-        places: list[Expr | tuple[Node, range]] = []
+        places: list[Expr | tuple[Node, list[int]]] = []
         axes: list[Axis] = []
-        blocks: dict[object, range] = {}
+        blocks: dict[object, list[int]] = {}
+        shared = {c.span: -1 for c in coords if isinstance(c, _Shared)}
+
+        def stands(axis: Axis) -> int:
+            """The place of an axis of an index tile."""
+            if not isinstance(axis, Span) or shared.get(axis, -1) < 0:
+                axes.append(axis)
+                if isinstance(axis, Span) and axis in shared:
+                    shared[axis] = len(axes) - 1
+                return len(axes) - 1
+            return shared[axis]
+
         for coord in coords:
             match coord:
                 case Span():
                     places.append(Sym(axis_symbol(len(axes))))
                     axes.append(coord)
+                case _Shared(span):
+                    places.append(Sym(axis_symbol(stands(span))))
                 case _Kept(at):
                     places.append(at)
                     axes.append(UNIT)
                 case Node():
                     tile = next(pending)
-                    block = blocks.get(tile.axes)
-                    if block is None:
-                        block = blocks[tile.axes] = range(len(axes), len(axes) + len(tile.axes))
-                        axes += tile.axes
-                    places.append((tile, block))
+                    if tile.axes not in blocks:
+                        blocks[tile.axes] = [stands(axis) for axis in tile.axes]
+                    places.append((tile, blocks[tile.axes]))
                 case _:
                     places.append(coord)
         return [self._spread(p, len(axes)) if isinstance(p, tuple) else p for p in places], tuple(axes)
 
-    def _spread(self, place: tuple[Node, range], rank: int) -> Node:
+    def _spread(self, place: tuple[Node, list[int]], rank: int) -> Node:
         """An index tile over ``rank`` axes, its own where ``place`` says."""
         tile, own = place
+        if own != sorted(own):
+            tile = self._recorder.transpose(tile, sorted(range(len(own)), key=own.__getitem__))
         others = [d for d in range(rank) if d not in own]
         return self._recorder.expand(tile, others) if others else tile
 
@@ -390,13 +416,23 @@ class _Kept:
         self.at = at
 
 
-_Place: TypeAlias = Coord | _Kept | Node
+class _Shared:
+    """A range that is an axis of an index tile, too."""
+
+    __slots__ = ("span",)
+    __match_args__ = ("span",)
+
+    def __init__(self, span: Span):
+        self.span = span
+
+
+_Place: TypeAlias = Coord | _Kept | _Shared | Node
 """How a dimension is accessed: by a range, at an integer, or at the elements of an integer tile."""
 
 
 def _box(view: View, coords: Sequence[_Place]) -> list[Coord] | None:
     """Coordinates of a view as those of a box of its tensor, where they are."""
-    given = [c for c in coords if not isinstance(c, Node | _Kept)]
+    given = [c for c in coords if not isinstance(c, Node | _Kept | _Shared)]
     return view.box(given) if len(given) == len(coords) else None
 
 
@@ -406,7 +442,7 @@ def _direct(coords: Sequence[_Place]) -> tuple[list[Coord], list[int]]:
     units: list[int] = []
     kept = 0
     for coord in coords:
-        assert not isinstance(coord, Node)
+        assert not isinstance(coord, Node | _Shared)
         if isinstance(coord, _Kept):
             units.append(kept)
         found.append(coord.at if isinstance(coord, _Kept) else coord)

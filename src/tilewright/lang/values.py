@@ -6,11 +6,12 @@ import numbers
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Sequence
+from math import prod
 from types import EllipsisType
 from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.base.dtypes import DType, dtype_named, f32
-from tilewright.base.expr import Expr, expr, maximum, minimum
+from tilewright.base.expr import Expr, Product, Sum, expr, maximum, minimum
 from tilewright.diag import shown
 from tilewright.lang import arithmetic, regroup
 from tilewright.lang.arithmetic import Operand
@@ -65,6 +66,9 @@ class Scalar(_Recorded):
                 required="a divisor that is not 0",
                 help="divide by another number",
             )
+        whole = _other_factor(left, right) if fn is BinaryFn.FLOORDIV else None
+        if whole is not None and self._recorder.require(expr(0) < right):
+            return scalar_of(self._recorder, whole)
         return scalar_of(self._recorder, combine(left, right))
 
     def _power(self, other: object, *, swapped: bool = False) -> Any:
@@ -98,6 +102,23 @@ def _not_indexed(value: Scalar | Range, key: object) -> NoReturn:
         required="a tensor, which is loaded from, or a tile, which axes are inserted into",
         help="index a tensor with it: x[m, n]; its coordinates as a tile are m.index, as a column m.index[:, None]",
     )
+
+
+def _other_factor(value: Expr, factor: Expr) -> Expr | None:
+    """What is multiplied by a symbol's ``factor``; None where that is no factor of the value as it is written."""
+    match value:
+        case _ if value == factor:
+            return expr(1)
+        case Product(factors) if factor in factors:
+            rest = list(factors)
+            rest.remove(factor)
+            return prod(rest, start=expr(1))
+        case Sum(0, terms):
+            parts = [(_other_factor(term, factor), c) for term, c in terms]
+            known = [part * c for part, c in parts if part is not None]
+            return sum(known, expr(0)) if len(known) == len(parts) else None
+        case _:
+            return None
 
 
 ON_INTEGERS: dict[BinaryFn, Callable[[Expr, Expr], Expr]] = {
@@ -248,36 +269,39 @@ class Value(_Recorded):
         return tuple(Tile(self._recorder, part) for part in parts)
 
     def __getitem__(self, key: object) -> Tile:
-        """``None`` inserts an axis of one element, ``:`` and ``...`` keep axes, an int takes the elements at a place of
-        an axis whose extent is known: ``pairs[:, :, 0]`` of an axis of 2."""
+        """``None`` inserts an axis of one element, ``:`` and ``...`` keep axes. Of an axis whose extent is known an int
+        takes the elements at a place, ``pairs[:, :, 0]``, a slice those at several: ``x[:, :32]``, ``x[:, ::2]``."""
         items: tuple[object, ...] = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
-        named = sum(_is_full(item) or _is_place(item) for item in items)
+        named = sum(isinstance(item, slice) or _is_place(item) for item in items)
         dots = sum(item is Ellipsis for item in items)
         if (
-            any(not (item is None or item is Ellipsis or _is_full(item) or _is_place(item)) for item in items)
+            any(not (item is None or item is Ellipsis or isinstance(item, slice) or _is_place(item)) for item in items)
             or dots > 1
         ):
             self._refuse_key(items)
         if named > self.ndim:
             refuse("LNG002", found=f"{named} axes indexed", required=f"at most {self.ndim}", help="drop a `:`")
-        inserted, places = list[int](), dict[int, int]()
+        inserted, chosen = list[int](), dict[int, int | range]()
         at = of = 0
         for item in items:
             if item is None:
                 inserted.append(at)
                 at += 1
-            elif _is_place(item):
-                places[of] = operator.index(cast("int", item))
-                of += 1
+            elif item is Ellipsis:
+                at, of = at + self.ndim - named, of + self.ndim - named
             else:
-                passed = self.ndim - named if item is Ellipsis else 1
-                at, of = at + passed, of + passed
-        node, axes = self._operand(), self.axes
-        if not all(_is_known_place(axes[axis], place) for axis, place in places.items()):
-            self._refuse_key(items)
-        for axis, place in reversed(places.items()):
-            if isinstance(axes[axis], Span):
-                node = regroup.part(self._recorder, node, axis, place % axes[axis].size)
+                taken = _taken_of(self.axes[of], item)
+                if taken is None:
+                    self._refuse_key(items)
+                if taken != range(self.axes[of].size):
+                    chosen[of] = taken
+                at, of = at + (not isinstance(taken, int)), of + 1
+        node = self._operand()
+        for axis, taken in reversed(chosen.items()):
+            if isinstance(taken, range):
+                node = regroup.sliced(self._recorder, node, axis, taken)
+            elif isinstance(node.axes[axis], Span):
+                node = regroup.part(self._recorder, node, axis, taken)
             else:
                 node = self._recorder.drop(node, axis)
         return Tile(self._recorder, self._recorder.expand(node, inserted) if inserted else node)
@@ -286,7 +310,7 @@ class Value(_Recorded):
         refuse(
             "LNG019",
             found=f"a {type(self).__name__} of axes {show_axes(self.axes)} indexed by {_show_key(items)}",
-            required="None, :, ..., and numbers along axes of known extent",
+            required="None, :, ..., and numbers and slices that take an element along axes of known extent",
             help="index the tensor instead, x[m, 0] or x[m, :32]; tw.take(tile, index, axis) gives elements at places",
         )
 
@@ -599,9 +623,22 @@ def _is_place(item: object) -> bool:
     return not isinstance(item, bool) and isinstance(item, numbers.Integral)
 
 
-def _is_known_place(axis: Axis, place: int) -> bool:
-    """Whether an axis has an element at a place, whatever the launch."""
-    return -axis.size <= place < axis.size and (not isinstance(axis, Span) or axis == whole(axis.size))
+def _taken_of(axis: Axis, item: object) -> int | range | None:
+    """The place, or places, of an axis that an index takes, whatever the launch; None where there are none."""
+    if _is_full(item):
+        return range(axis.size)
+    if isinstance(axis, Span) and axis != whole(axis.size):
+        return None
+    if not isinstance(item, slice):
+        place = operator.index(cast("int", item))
+        return place % axis.size if -axis.size <= place < axis.size else None
+    bounds = cast("slice[Any, Any, Any]", item)
+    if (
+        not all(part is None or _is_place(part) for part in (bounds.start, bounds.stop, bounds.step))
+        or bounds.step == 0
+    ):
+        return None
+    return range(*bounds.indices(axis.size)) or None
 
 
 def _show_key(items: Sequence[object]) -> str:

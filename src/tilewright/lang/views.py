@@ -36,8 +36,9 @@ def _check_split(base: Array, dimension: int, dims: Sequence[Expr], coords: Sequ
             title="a dimension is not split in parts of a computed extent",
             found=f"dimension {dimension} of {base.name}, {base.dims[dimension]}, as {_shown(dims)}",
             required=f"numbers and dimensions behind the first of its parts, and not {unknown}",
-            help=f'name the part in the annotation: {base.name}: tw.Tensor["M", "G*C"], and let another tensor have C; '
-            "or take the first by its number, [0, n]",
+            help=f'name the part in the annotation: {base.name}: tw.Tensor["M", '
+            + ('"G*C"], and let another tensor have C' if dims[0].constant is None else f'"{dims[0]}*C"]')
+            + "; or take the first by its number, [0, n]",
         )
 
 

@@ -51,12 +51,13 @@ class LaunchParameter:
 @dataclass(frozen=True)
 class RaggedTiles:
     """What tiles of a ``grid`` (the offsets and the size) an integer is the begin of: the tile of a ``program`` ends
-    behind ``size`` rows, or at ``end``. ``rest``: of the rows in no group."""
+    behind ``size`` rows, or at ``end``; without a size at ``end``, where it has a whole group. ``rest``: of the rows in
+    no group."""
 
     grid: str
     program: str
     end: str
-    size: int
+    size: int | None
     rest: bool
 
 

@@ -12,7 +12,21 @@ from enum import Enum
 from types import MappingProxyType
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, FloorDiv, Interval, Max, Min, Mod, expr, own, simplify
+from tilewright.base.expr import (
+    FALSE,
+    TRUE,
+    Const,
+    Expr,
+    FloorDiv,
+    Interval,
+    Max,
+    Min,
+    Mod,
+    Product,
+    expr,
+    own,
+    simplify,
+)
 from tilewright.diag import Label, Location
 from tilewright.lang.axes import Axis, Coord, Span
 from tilewright.lang.fns import AtomicFn
@@ -198,14 +212,25 @@ class Accesses:
             self._refuse(array, position, coord, dim)
 
     def _refuse(self, array: Array, position: int, coord: Coord, dim: Expr) -> None:
+        first = coord.origin if isinstance(coord, Span) else coord
+        if not isinstance(coord, Span) and coord.constant is not None and coord.constant < 0:
+            help = f"count from the end with {array.name}.shape[{position}] - {-coord.constant}"
+        elif _multiplied(first):
+            help = "give the extent that is multiplied as a number, group: int = 4, or annotate factors, "
+            help += '"G*R", and index a view: x.reshape(B, G, R)[b, g, r]'
+        else:
+            help = "use a Range over this dimension's extent, or an index that is bounded by it"
         refuse(
             "LNG020",
             found=f"coordinate {coord} on dimension {position} of {array.name}",
             required=f"0 <= coordinate < {dim} in every program",
-            help=f"count from the end with {array.name}.shape[{position}] - {-coord.constant}"
-            if not isinstance(coord, Span) and coord.constant is not None and coord.constant < 0
-            else "use a Range over this dimension's extent, or an index that is bounded by it",
+            help=help,
         )
+
+
+def _multiplied(e: Expr) -> bool:
+    """A product of symbols is part of an expression."""
+    return isinstance(e, Product) or any(map(_multiplied, e.children))
 
 
 _I64 = (-(1 << 63), (1 << 63) - 1)
@@ -245,7 +270,10 @@ def _depends_on(array: Array, access: _Access, varying: Sequence[str], loaded: C
         if loop:
             help = "store after the stream, or tw.reduce_add(y, index, value)"
         elif not symbols.isdisjoint(loaded):
-            help = "walk groups of rows with g, m = tw.ragged_grid(offsets, x.shape[0], 64), offsets a tw.Offsets"
+            help = (
+                "walk groups of rows with g, m = tw.ragged_grid(offsets, x.shape[0], 64), or each in one program, with "
+            )
+            help += "start=offsets[g], until=offsets[g + 1], offsets a tw.Offsets"
         refuse(
             "LNG015",
             found=f"the coordinates of this store to {array.name} don't depend on "

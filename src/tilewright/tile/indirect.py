@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import ArrayAttr
+from xdsl.dialects.builtin import ArrayAttr, UnitAttr
 from xdsl.ir import Operation, SSAValue
-from xdsl.irdl import attr_def, irdl_op_definition, operand_def, result_def, var_operand_def
+from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, result_def, var_operand_def
 
 from tilewright.base.expr import Expr, own
 from tilewright.lang.axes import Axis, Span, axis_symbol
@@ -89,9 +89,11 @@ class _Scattering(_Indirect):
 
 @irdl_op_definition
 class Scatter(_Scattering):
-    """Writes the tile's elements whose coordinates lie in the tensor; each element is written by one program, once."""
+    """Writes the tile's elements whose coordinates lie in the tensor; each element is written by one program, once:
+    those at loaded coordinates by a promise, or, of one ``apart``, because its other coordinates differ."""
 
     name = "tile.scatter"
+    apart = opt_attr_def(UnitAttr)
 
 
 @irdl_op_definition

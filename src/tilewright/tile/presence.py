@@ -70,6 +70,15 @@ def _edges(found: Sequence[Presence]) -> str:
     return f": outside of {'; of '.join(edges)}" if told else ""
 
 
+def expanded_from(value: SSAValue) -> tuple[object, ...]:
+    """An index tile by the value whose axes it has, and the axes of one element that were inserted into these."""
+    inserted: list[object] = []
+    while isinstance(value.owner, dialect.Expand):
+        inserted.append(value.owner.positions)
+        value = value.owner.x
+    return (value, *inserted)
+
+
 def zero_where_absent(value: SSAValue) -> bool:
     """Absent elements hold 0 already: what a gather leaves, as it is or in another shape or dtype."""
     while isinstance(value, OpResult):

@@ -25,7 +25,8 @@ class Through:
     """A scatter whose loaded coordinates are functions of elements of index tensors alone.
 
     Place ``axis_symbol``s of its tile takes the element at ``element`` of each of the ``tensors``, of the same extents
-    ``dims``. ``keys`` are the loaded coordinates by dimension, over the tensors' names; ``rest`` the others.
+    ``dims``. ``keys`` are the loaded coordinates by dimension, over the tensors' names; ``rest`` the others. Of a
+    scatter that is told apart by these alone there are no tensors.
     """
 
     tensors: tuple[str, ...]
@@ -47,6 +48,8 @@ class _Element:
 
 def through(op: Scatter) -> Through | str:
     """What a scatter at loaded coordinates relies on; a phrase for the coordinates where it cannot be told."""
+    if op.apart is not None:
+        return Through((), (), (), {}, _positions(op))
     elements: dict[str, _Element] = {}
     coords = [c.expr for c in op.coords]
     for number, index in enumerate(op.indices):
@@ -70,6 +73,24 @@ def through(op: Scatter) -> Through | str:
             return "coordinates of what was loaded and of positions in the tile"
     names = tuple(dict.fromkeys(element.tensor for element in elements.values()))
     return Through(names, first.dims, first.at, keys, rest)
+
+
+def told_apart(op: Scatter, varying: Sequence[str]) -> bool:
+    """Whether positions alone seem to tell a scatter's elements apart, of programs and steps ``varying`` too: each axis
+    of its tile, and each of these, is a coordinate of its own. ``distinct`` proves it."""
+    axes = {axis_symbol(d): a for d, a in enumerate(tile_type(op.value).axes_tuple) if isinstance(a, Span)}
+    told: set[str] = set()
+    for coord in _positions(op).values():
+        name = next((n for n in coord.symbols if (coord - Sym(n)).constant is not None), None)
+        if name is not None:
+            told |= {name} | (axes[name].origin.symbols if name in axes else set())
+    return told >= axes.keys() | set(varying)
+
+
+def _positions(op: Scatter) -> dict[int, Expr]:
+    """The coordinates that are not loaded, by dimension."""
+    loaded = {index_symbol(number) for number in range(len(op.indices))}
+    return {d: c.expr for d, c in enumerate(op.coords) if loaded.isdisjoint(c.expr.symbols)}
 
 
 def _loads(value: SSAValue) -> bool:

@@ -8,7 +8,7 @@ from itertools import pairwise
 from types import FrameType
 from typing import cast
 
-from xdsl.dialects.builtin import ModuleOp
+from xdsl.dialects.builtin import ModuleOp, UnitAttr
 from xdsl.ir import Attribute, Block, Region, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
@@ -33,9 +33,9 @@ from tilewright.tile.compared import bind_shifts
 from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
-from tilewright.tile.presence import Presence, Reshaped, joint, presence_of, zero_where_absent
-from tilewright.tile.promised import through
-from tilewright.tile.queries import filled
+from tilewright.tile.presence import Presence, Reshaped, expanded_from, joint, presence_of, zero_where_absent
+from tilewright.tile.promised import through, told_apart
+from tilewright.tile.queries import coords_of, filled, tensor_name
 from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block
 
@@ -158,6 +158,7 @@ class Tracer(KernelBuilder):
         self._rests = dict[Span, Span]()  # these beside those
         self._coordinates = Coordinates(self._accesses)
         self._presences = dict[Presence, Node]()
+        self._offsets = dict[str, Coord]()  # symbols of loaded offsets, with their places
 
     # -- memory -------------------------------------------------------------------------------------------------------
     def load(self, array: Array, coords: Sequence[Coord]) -> Node:
@@ -191,6 +192,9 @@ class Tracer(KernelBuilder):
         varying = self._varying()
         if not self._ragged.isdisjoint(coords):  # tiles of programs differ, which their place does not show
             varying = [v for v in varying if v != program_index(0)]
+        begins = (c.origin if isinstance(c, Span) else c for c in coords)
+        groups = {self._offsets[s] for begin in begins for s in begin.symbols & self._offsets.keys()}
+        varying = [v for v in varying if sym(v) not in groups]  # and groups of programs do
         self._accesses.record(use, array, coords, varying)
 
     def _keep_promise(self, use: Use, array: Array) -> None:
@@ -229,7 +233,7 @@ class Tracer(KernelBuilder):
             for coord, dim in zip(coords, array.dims, strict=True)
             if isinstance(coord, Node) and not self._accesses.limits.inside(self._placed(coord), dim)
         )
-        key = (tuple(forms), tuple(indices), tuple(dim for _, dim in inside), axes)
+        key = (tuple(forms), tuple(map(expanded_from, indices)), tuple(dim for _, dim in inside), axes)
         return node.known_by(Presence(key, inside) if inside else None)
 
     def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, fn: AtomicFn | None) -> None:
@@ -241,7 +245,9 @@ class Tracer(KernelBuilder):
             self._emit(dialect.ScatterReduce(fn, moved, _tensor(array), forms, indices))
             return
         scatter = dialect.Scatter(self._value(self._zeroed(value)), _tensor(array), forms, indices)
-        if indices:
+        if indices and told_apart(scatter, self._varying()):
+            scatter.attributes["apart"] = UnitAttr()
+        elif indices:
             self._refuse_unpromised(scatter)
         self._emit(scatter)
 
@@ -511,8 +517,9 @@ class Tracer(KernelBuilder):
 
     def select(self, cond: Node, a: Node, b: Node) -> Node:
         node = self._node(dialect.Select(self._value(cond), self._value(a), self._value(b)))
-        if presence_of(a) == presence_of(b):
-            return node.known_by(joint(cond, a))
+        sides = {presence_of(a), presence_of(b)}
+        if len(sides) == 1 or sides == {None, presence_of(cond)}:  # all are there where the condition is
+            return node.known_by(joint(cond, a, b))
         chosen = self.select(cond.known_by(None), self.present(a), self.present(b))
         return node.known_by(joint(cond, self.present_where(node, chosen)))
 
@@ -620,7 +627,11 @@ class Tracer(KernelBuilder):
         self._emit(dialect.Print(format, [self._value(v) for v in values]))
 
     def bind(self, x: Node, most: Expr) -> Expr:
-        return self._bound(x, most, None)
+        bound = self._bound(x, most, None)
+        load = handle(x).owner
+        if isinstance(load, dialect.Load) and self._promises.get(tensor_name(load)) is Promise.OFFSETS:
+            self._offsets[bound.text] = coords_of(load)[0]
+        return bound
 
     def clipped(self, x: Node, extent: Expr) -> Expr:
         if not self._accesses.require(Const(1) <= extent):

@@ -51,4 +51,5 @@ def _distinct(domain: ScatterDomain, lowered: t.Kernel) -> Obligation:
     if not isinstance(answer, Proved):
         raise TilewrightError((diagnose(answer, location_of(op)),))
     (once,) = answer.obligations
-    return Obligation(DISTINCT, f"{once.method}, by {relied_on(op)}", name)
+    by = f", by {relied_on(op)}" if reliance.tensors else ""
+    return Obligation(DISTINCT, f"{once.method}{by}", name)

@@ -32,16 +32,22 @@ class Ascending:
 
 
 def tiles_of(kernel: tile.Kernel) -> dict[str, RaggedTiles]:
-    """The integers at which tiles of ragged grids begin, read from the ops that compute them."""
+    """The integers at which tiles of ragged grids and groups of programs begin, read from the ops that compute them."""
     binds = [op for op in operations(kernel) if isinstance(op, tile.Bind)]
     loads = {op.symbol.data: load for op in binds if (load := _offset(op, kernel)) is not None}
     computed = {op.symbol.data: form for op in binds if (form := _computed(op)) is not None}
     groups = {op.symbol.data: op for op in binds if op.most is not None}
+    order = {symbol: place for place, symbol in enumerate(loads)}
+    programs = {program_index(i) for i in range(len(kernel.grid))}
     found: dict[str, RaggedTiles] = {}
-    for (low, (offsets, group)), (high, (same, behind)) in product(loads.items(), loads.items()):
-        if same == offsets and behind == group + 1 and isinstance(group, Sym) and group.name in groups:
+    for (low, (offsets, group)), (high, (same, behind)) in product(loads.items(), reversed(loads.items())):
+        if same != offsets or behind != group + 1 or not isinstance(group, Sym):
+            continue
+        if group.name in groups:
             for number in groups.values():
                 found |= _tiles(computed, offsets, Sym(low), (groups[group.name], number), Sym(high))
+        elif group.name in programs and (low not in found or order[low] < order[high]):
+            found[low] = RaggedTiles(f"{offsets}", group.name, high, None, False)
     for last, (offsets, place) in loads.items():
         if place == offsets.extent - 1:
             found |= _tiles(computed, offsets, Sym(last), place, offsets.most)

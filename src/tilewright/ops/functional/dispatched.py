@@ -61,14 +61,22 @@ def _define(schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) 
 
 class AttentionPair:
     """An operator that returns (y, lse), and ``NAME_out``, which writes them; ``write`` takes what the operator takes
-    and both results, ``empty`` makes these. A gradient is refused (JIT011), for the reason ``why``."""
+    and both results, ``empty`` makes these. ``gradient`` and ``save`` are a composition's; of the form that writes, and
+    without them, a gradient is refused (JIT011), for the reason ``why``."""
 
     def __init__(
-        self, name: str, formals: str, write: Callable[..., None], empty: Callable[..., tuple[Any, Any]], why: str
+        self,
+        name: str,
+        formals: str,
+        write: Callable[..., None],
+        empty: Callable[..., tuple[Any, Any]],
+        why: str,
+        gradient: Callable[..., Any] | None = None,
+        save: Callable[..., None] | None = None,
     ) -> None:
         self._name, self._write, self._empty, self._why = name, write, empty, why
         schema = f"{name}({formals}) -> (Tensor, Tensor)"
-        self.operator = Composition(schema, self.compute, empty, self.refuse_gradient)
+        self.operator = Composition(schema, self.compute, empty, gradient or self.refuse_gradient, save)
         _define(f"{name}_out({formals}, Tensor(a!) out, Tensor(b!) lse) -> ()", write, _nothing)
 
     def compute(self, *given: Any) -> tuple[Any, Any]:

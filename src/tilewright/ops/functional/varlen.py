@@ -1,4 +1,4 @@
-"""Attention over packed sequences, whose lengths are known to the device alone."""
+"""Attention over packed sequences, whose lengths are known to the device alone, and its gradients."""
 
 # PyTorch ships no types that our checker reads.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false
@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NoReturn
 
@@ -13,11 +14,13 @@ from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import to_low_precision
-from tilewright.ops.functional.dispatched import AttentionPair
+from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 
 WIDTHS = (64, 128, 256)
 """Widths of a head that kernels are made for; others go to PyTorch."""
+GRADIENT_WIDTHS = (64, 128)
+"""Those that the kernels of gradients are made for: both accumulators of keys fill the registers."""
 _LOW = (torch.bfloat16, torch.float16)
 _INDICES = (torch.int32, torch.int64)
 
@@ -28,10 +31,7 @@ def _by_kernels(
     softcap: float | None, packed: bool, y: Any, lse: Any,
 ) -> None:  # fmt: skip
     """Into ``y`` and ``lse``."""
-    given: dict[str, Any] = {"causal": True} if causal else {}
-    given |= {name: value for name, value in (("window", window), ("softcap", softcap)) if value is not None}
-    group = q.shape[1] // k.shape[1]
-    given |= {"group": group} if group > 1 else {}
+    given = _options(q, k, causal, window, softcap)
     if not packed:
         kernels.varlen_attention(q.shape[-1])(cu_q, cu_k, q, k, v, y, sinks, lse, scale=scale, **given)
         return
@@ -41,18 +41,47 @@ def _by_kernels(
     attend(cu_q, before, behind, q, k, v, y, sinks, lse, scale=scale, **given)
 
 
+def _options(q: Any, k: Any, causal: bool, window: int | None, softcap: float | None) -> dict[str, Any]:
+    """Those of a kernel's keywords that are not as they are by default."""
+    given: dict[str, Any] = {"causal": True} if causal else {}
+    given |= {name: value for name, value in (("window", window), ("softcap", softcap)) if value is not None}
+    group = q.shape[1] // k.shape[1]
+    return given | ({"group": group} if group > 1 else {})
+
+
+def _gradients_by_kernels(
+    do: Any, q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, y: Any, lse: Any, scale: float, causal: bool,
+    window: int | None, softcap: float | None,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """Those of q, k and v, in one order of sums: the same bits every time; and delta, the sums of do * y over rows."""
+    width, given = q.shape[-1], _options(q, k, causal, window, softcap)
+    delta = torch.empty_like(lse)
+    kernels.attention_delta(*(x.transpose(0, 1)[None] for x in (do, y)), delta[None], width=width)
+    rows = do, q, k, v, lse, delta
+    dq = torch.empty_like(q, memory_format=torch.contiguous_format)
+    dk, dv = (k.new_empty((k.shape[0], *q.shape[1:])) for _ in range(2))
+    kernels.varlen_query_gradient(width)(cu_q, cu_k, *rows, dq, scale=scale, **given)
+    kernels.varlen_key_gradients(width)(cu_q, cu_k, *rows, dk, dv, scale=scale, **given)
+    return dq, _summed(dk, k), _summed(dv, v), delta
+
+
+def _summed(grad: Any, like: Any) -> Any:
+    """Of a gradient for each head of queries, the sum of those that share a head of keys."""
+    if grad.shape[1] != like.shape[1]:
+        grad = grad.unflatten(1, (like.shape[1], -1)).sum(2, dtype=torch.float32)
+    return grad.to(like.dtype)
+
+
 # -- by PyTorch -------------------------------------------------------------------------------------------------------
-def _by_pytorch(
-    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, sinks: Any, scale: float, causal: bool, window: int | None,
-    softcap: float | None, packed: bool, y: Any, lse: Any,
-) -> None:  # fmt: skip
-    """A sequence at a time, after its offsets were read."""
-    exact = lse.dtype
-    y.zero_()
-    lse.zero_()
-    queries, keys = _bounds("cu_seqlens_q", cu_q, q), _bounds("cu_seqlens_k", cu_k, k)
+def _sequences(
+    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, scale: float, causal: bool, window: int | None, softcap: float | None,
+    exact: Any,
+) -> Iterator[tuple[slice, slice, Any, Any, Any]]:  # fmt: skip
+    """Of a sequence at a time, after its offsets were read: its queries and keys, its keys and values for each head of
+    queries, and its scores, -inf where a query does not see a key."""
+    queries, keys, group = _bounds("cu_seqlens_q", cu_q, q), _bounds("cu_seqlens_k", cu_k, k), q.shape[1] // k.shape[1]
     for (first, last), (begin, end) in zip(pairwise(queries), pairwise(keys), strict=True):
-        own, group = last - first, q.shape[1] // k.shape[1]
+        own = last - first
         t = torch.arange(begin - end, 0, device=q.device)
         s = torch.arange(-own, 0, device=q.device)[:, None]
         seen = t <= s if causal else torch.ones((own, end - begin), dtype=torch.bool, device=q.device)
@@ -62,13 +91,44 @@ def _by_pytorch(
         x = torch.einsum("shd,thd->hst", q[first:last].to(exact), held) * scale
         if softcap is not None:
             x = softcap * torch.tanh(x / softcap)
-        x = x.masked_fill(~seen, -torch.inf)
-        total = torch.logsumexp(x, -1) if end > begin else x.new_full(x.shape[:-1], -torch.inf)
+        yield slice(first, last), slice(begin, end), held, values, x.masked_fill(~seen, -torch.inf)
+
+
+def _by_pytorch(
+    q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, sinks: Any, scale: float, causal: bool, window: int | None,
+    softcap: float | None, packed: bool, y: Any, lse: Any,
+) -> None:  # fmt: skip
+    """Into ``y`` and ``lse``."""
+    y.zero_()
+    lse.zero_()
+    for s, t, _, values, x in _sequences(q, k, v, cu_q, cu_k, scale, causal, window, softcap, lse.dtype):
+        total = torch.logsumexp(x, -1) if t.stop > t.start else x.new_full(x.shape[:-1], -torch.inf)
         if sinks is not None:
-            total = torch.logaddexp(total, sinks.to(exact)[:, None])
+            total = torch.logaddexp(total, sinks.to(lse.dtype)[:, None])
         p = torch.exp(x - total.nan_to_num(neginf=0.0)[..., None])
-        y[first:last] = torch.einsum("hst,thd->shd", p, values)
-        lse[:, first:last] = total
+        y[s] = torch.einsum("hst,thd->shd", p, values)
+        lse[:, s] = total
+
+
+def _gradients_by_pytorch(
+    do: Any, q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, y: Any, lse: Any, scale: float, causal: bool,
+    window: int | None, softcap: float | None,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """As ``_gradients_by_kernels``."""
+    exact, heads, groups = lse.dtype, q.shape[1], k.shape[1]
+    delta = torch.einsum("shd,shd->hs", do.to(exact), y.to(exact))
+    dq, dk, dv = (torch.zeros(x.shape, dtype=exact, device=x.device) for x in (q, k, v))
+    for s, t, held, values, x in _sequences(q, k, v, cu_q, cu_k, scale, causal, window, softcap, exact):
+        p = torch.exp(x - lse[:, s].nan_to_num(neginf=0.0)[..., None])
+        dp = torch.einsum("shd,thd->hst", do[s].to(exact), values)
+        ds = p * (dp - delta[:, s][..., None]) * scale
+        if softcap is not None:
+            ds = ds * (1 - (x.masked_fill(x.isinf(), 0.0) / softcap) ** 2)
+        dq[s] = torch.einsum("hst,thd->shd", ds, held)
+        for into, of, rows in ((dk, ds, q), (dv, p, do)):
+            each = torch.einsum("hst,shd->thd", of, rows[s].to(exact))
+            into[t] = each.unflatten(1, (groups, heads // groups)).sum(2)
+    return dq.to(q.dtype), dk.to(k.dtype), dv.to(v.dtype), delta
 
 
 def _bounds(name: str, offsets: Any, rows: Any) -> list[int]:
@@ -98,11 +158,54 @@ def _is_served(q: Any, k: Any, scale: float) -> bool:
     return where and q.dtype in _LOW and q.shape[-1] in WIDTHS and scale > 0 and q.numel() > 0 and k.numel() > 0
 
 
+# -- its gradients ----------------------------------------------------------------------------------------------------
+def _gradients(
+    do: Any, q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, sinks: Any, y: Any, lse: Any, scale: float, causal: bool,
+    window: int | None, softcap: float | None,
+) -> tuple[Any, Any, Any, Any]:  # fmt: skip
+    """Of q, k, v and sinks; of absent sinks a tensor without elements."""
+    served = _is_served(q, k, scale) and q.shape[-1] in GRADIENT_WIDTHS
+    run = _gradients_by_kernels if served else _gradients_by_pytorch
+    *found, delta = run(do, q, k, v, cu_q, cu_k, y, lse, scale, causal, window, softcap)
+    if sinks is None:
+        return *found, q.new_empty(0)
+    rows = torch.arange(len(q), device=q.device) < cu_q[-1]
+    weights = torch.exp(sinks.to(lse.dtype)[:, None] - lse)  # of a key without a value
+    return *found, torch.where(rows, -weights * delta, 0.0).sum(1).to(sinks.dtype)
+
+
+def _empty_gradients(do: Any, q: Any, k: Any, v: Any, cu_q: Any, cu_k: Any, sinks: Any, *_: Any) -> Any:
+    return (*(x.new_empty(x.shape) for x in (q, k, v)), q.new_empty(0) if sinks is None else torch.empty_like(sinks))
+
+
+_backward = Composition(
+    "varlen_attention_backward(Tensor do, Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, "
+    "Tensor? sinks, Tensor o, Tensor lse, float scale, bool causal, int? window, float? softcap) "
+    "-> (Tensor, Tensor, Tensor, Tensor)",
+    _gradients,
+    _empty_gradients,
+)
+
+
+def _save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, Any]) -> None:
+    ctx.save_for_backward(*inputs[:6], *output)
+    ctx.options = inputs[6:10]  # tiles of several sequences have the same gradients
+    ctx.mark_non_differentiable(output[1])
+
+
+def _differentiated(ctx: Any, do: Any, _: Any) -> tuple[Any, ...]:
+    *rows, cu_q, cu_k, sinks, y, lse = ctx.saved_tensors
+    dq, dk, dv, dsinks = _backward(do, *rows, cu_q, cu_k, sinks, y, lse, *ctx.options)
+    return dq, dk, dv, None, None, None if sinks is None else dsinks, *[None] * 5
+
+
 _FORMALS = (
     "Tensor q, Tensor k, Tensor v, Tensor cu_seqlens_q, Tensor cu_seqlens_k, Tensor? sinks, float scale, bool causal, "
     "int? window, float? softcap, bool packed"
 )
-_attention = AttentionPair("varlen_attention", _FORMALS, _run_into, _empty, "it has no backward yet")
+_attention = AttentionPair(
+    "varlen_attention", _FORMALS, _run_into, _empty, "what writes to out= has none", _differentiated, _save
+)
 
 
 # -- what users call --------------------------------------------------------------------------------------------------
@@ -137,8 +240,8 @@ def varlen_attention(
 
     Offsets that do not begin with 0, ascend and end within the rows are reported (RUN023) by a later call of any
     kernel, or by ``tw.check()``, and no result is written, or zeros; PyTorch's path refuses them (JIT010). Kernels
-    for bfloat16 and float16, widths 64, 128 and 256; others, and the CPU, by PyTorch. No gradient yet (JIT011); JIT010
-    for arguments that do not fit.
+    for bfloat16 and float16, widths 64, 128 and 256; others, and the CPU, by PyTorch. q, k, v and sinks have gradients,
+    by kernels for widths 64 and 128; what writes to ``out`` has none (JIT011). JIT010 for arguments that do not fit.
     """
     return _attended((q, k, v, cu_seqlens_q, cu_seqlens_k, sinks), scale, causal, window, softcap, packed, out)[0]
 
@@ -158,7 +261,7 @@ def varlen_attention_with_lse(
     packed: bool = False,
 ) -> tuple[Tensor, Tensor]:
     """(varlen_attention, the natural logarithm of each row's sum of exponentials in float32, of (heads, rows), sinks
-    counted in; -inf where a query sees nothing, 0 in rows of no sequence)."""
+    counted in; -inf where a query sees nothing, 0 in rows of no sequence). The second has no gradient."""
     return _attended((q, k, v, cu_seqlens_q, cu_seqlens_k, sinks), scale, causal, window, softcap, packed, None)
 
 
@@ -169,21 +272,20 @@ def _attended(
     given = (*to_low_precision(*given[:3]), *given[3:])
     _check(*given)
     _check_options(causal, window, softcap)
-    if wants_gradient(tuple(t for t in given if t is not None)):
-        _attention.refuse_gradient()
+    tensors = tuple(t for t in given if t is not None)
+    differentiated = wants_gradient(tensors)
     q = given[0]
     factor = q.shape[-1] ** -0.5 if scale is None else float(scale)
     if packed and (given[3] is not given[4] or q.shape[0] != given[1].shape[0]):
         _misfit("packed=True", "one tensor as cu_seqlens_q and cu_seqlens_k, and as many rows of queries as of keys")
     options = (factor, bool(causal), window, None if softcap is None else float(softcap), bool(packed))
     if out is None:
-        plain = is_plain(tuple(t for t in given if t is not None))
-        run: Any = _attention.compute if plain else _attention.operator
+        run: Any = _attention.compute if is_plain(tensors) and not differentiated else _attention.operator
         return run(*given, *options)
     if (out.shape, out.dtype, out.device) != (q.shape, q.dtype, q.device) or not out.is_contiguous():
         found = f"out of {tuple(out.shape)}, {out.dtype}, strides {out.stride()}"
         _misfit(found, f"{tuple(q.shape)}, {q.dtype}, row-major, as the result")
-    if wants_gradient((out,)):
+    if differentiated or wants_gradient((out,)):
         _attention.refuse_gradient()
     lse = _empty(q)[1]
     torch.ops.tilewright.varlen_attention_out(*given, *options, out, lse)

@@ -44,6 +44,7 @@ from tilewright.ops.kernels.softmaxes import (
     softmax_long,
 )
 from tilewright.ops.kernels.varlen import packed_attention, sequence_places, varlen_attention
+from tilewright.ops.kernels.varlen_gradients import varlen_key_gradients, varlen_query_gradient
 
 __all__ = [
     "add",
@@ -90,4 +91,6 @@ __all__ = [
     "swiglu",
     "swiglu_backward",
     "varlen_attention",
+    "varlen_key_gradients",
+    "varlen_query_gradient",
 ]

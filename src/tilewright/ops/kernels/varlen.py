@@ -17,7 +17,7 @@ _LEAST = -1e30
 """Below every score: a query that sees no key has a sum of zeros."""
 
 
-def _capped(x, softcap, scale):
+def capped(x, softcap, scale):
     """softcap tanh(scale x / softcap)."""
     return (tw.sigmoid(x * (2.0 / softcap * scale)) - 0.5) * (2.0 * softcap)
 
@@ -83,7 +83,7 @@ def varlen_attention(width: int, numerics: str = "fast") -> tw.Kernel:
         for t in tw.stream(k.shape[0], bk, start=start, until=until):
             x = tw.dot(query, k[t, h // group].T)
             if softcap is not None:
-                x = _capped(x, softcap, scale)
+                x = capped(x, softcap, scale)
             if causal:
                 x = tw.where(t.index[None, :] <= (s.index + ahead)[:, None], x, -tw.inf)
             if window is not None:
@@ -157,7 +157,7 @@ def packed_attention(width: int, numerics: str = "fast") -> tw.Kernel:
         for t in tw.stream(k.shape[0], bk, start=start, until=until):
             x = tw.dot(query, k[t, h // group].T)
             if softcap is not None:
-                x = _capped(x, softcap, scale)
+                x = capped(x, softcap, scale)
             x = tw.where(t.index[None, :] > first[:, None], x, -tw.inf)
             if causal:
                 x = tw.where(t.index[None, :] <= s.index[:, None], x, -tw.inf)
