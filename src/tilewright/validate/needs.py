@@ -99,7 +99,8 @@ class Prover:
         key = (need.value, need.low, need.high, holds)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._proved(self._reduced(need), holds)
+            ways = dict.fromkeys((need, self._reduced(need)))
+            found = self._known[key] = any(self._proved(way, holds) for way in ways)
         return found
 
     def _reduced(self, need: Need) -> Need:
