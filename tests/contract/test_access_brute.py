@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from dataclasses import replace
 from itertools import product
 from math import prod
 
@@ -183,3 +184,128 @@ def test_streams_with_a_tail(block: int, threads: int, registers: int, begin: in
     assert isinstance(cover, Refuted if faults - {AccessFault.OUTSIDE} else Proved), (faults, cover)
     outside = any(isinstance(g, Refuted) for g in prove_guards(kernel))
     assert outside == (AccessFault.OUTSIDE in faults)
+
+
+# -- numbers of two digits by an extent of the launch, and elements counted backwards ------------------------------------
+FEW = range(1, 6)
+
+
+def _judge_where_decided(kernel: KernelAccesses, domain: StoreDomain) -> bool:
+    """The same, where the proofs may be open; whether everything is proved."""
+    names = [p.name for p in kernel.parameters]
+    everywhere = set[AccessFault]()
+    for values in product(FEW, repeat=len(names)):
+        everywhere |= _faults(kernel, domain, dict(zip(names, values, strict=True)))
+    guards, (cover,) = prove_guards(kernel), prove_cover(kernel, [domain])
+    if AccessFault.OUTSIDE in everywhere:
+        assert not all(isinstance(g, Proved) for g in guards)
+    if everywhere - {AccessFault.OUTSIDE}:
+        assert not isinstance(cover, Proved), everywhere
+    for answer in (*guards, cover):
+        if isinstance(answer, Refuted):
+            known = {**dict.fromkeys(names, 1), **dict(answer.witness.parameters)}
+            if prod(known.values()) < 400:
+                assert answer.witness.fault in _faults(kernel, domain, known)
+    return not everywhere and all(isinstance(a, Proved) for a in (*guards, cover))
+
+
+def _two_digits(
+    tile: int, falling: bool, wrong: str, bounds: tuple[str, ...], wide: bool
+) -> tuple[KernelAccesses, StoreDomain]:
+    """A tile of rows of ``D`` elements for each of ``H``, stored to one dimension, or to the second of two."""
+    h, q, i, j, d, count = sym("h"), sym("q"), sym("i"), sym("j"), sym("D"), sym("H")
+    place = q * tile + TID * (2 if wrong == "stride" else 1)
+    row = count - 1 - h if falling else h
+    coord = row * d + place + {"shift": 1, "back": -1}.get(wrong, 0)
+    if wrong == "next row":
+        coord = coord + d
+    whole = (count + (1 if wrong == "row behind" else 0)) * d
+    known = {
+        "row": place < d + {"late": 1, "early": -1}.get(wrong, 0),
+        "least": coord >= (1 if wrong == "least" else 0),
+        "most": coord < whole,
+    }
+    guard = all_of(known[b] for b in bounds)
+    scope = (
+        LoopIndex("h", IndexRole.PROGRAM, Const(0), count + (1 if wrong == "row behind" else 0)),
+        LoopIndex("q", IndexRole.PROGRAM, Const(0), ceildiv(d, tile)),
+        LoopIndex("$tid", IndexRole.THREAD, Const(0), Const(tile)),
+    )
+    before = (Const(0),) if wide else ()
+    dims = (*(Const(1) for _ in before), count * d)
+    access = AccessMap("store y", "k.py:1", "", "y", AccessKind.WRITE, dims, scope, (), guard, (*before, coord))
+    axes = (
+        LoopIndex("i", IndexRole.AXIS, Const(0), count),
+        LoopIndex("j", IndexRole.AXIS, Const(0), d - 1 if wrong == "less" else d),
+    )
+    promised = (count - 1 - i if falling else i) * d + j
+    domain = StoreDomain("y", "k.py:1", axes, (*before, promised), promised < count * d)
+    parameters = tuple(LaunchParameter(n, 1) for n in "DH")
+    return KernelAccesses("k", parameters, (), (access,)), domain
+
+
+WRONG = ("", "", "", "late", "early", "stride", "shift", "back", "next row", "row behind", "least", "less")
+
+
+@settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
+@given(
+    st.integers(1, 4),
+    st.booleans(),
+    st.sampled_from(WRONG),
+    st.sets(st.sampled_from(("row", "least", "most"))),
+    st.booleans(),
+)
+def test_numbers_of_two_digits(tile: int, falling: bool, wrong: str, bounds: set[str], wide: bool) -> None:
+    _judge_where_decided(*_two_digits(tile, falling, wrong, tuple(sorted(bounds)), wide))
+
+
+@pytest.mark.parametrize("falling", [False, True])
+@pytest.mark.parametrize("wide", [False, True])
+def test_right_numbers_of_two_digits_are_proved(falling: bool, wide: bool) -> None:
+    kernel, domain = _two_digits(2, falling, "", ("row",), wide)
+    (cover,) = prove_cover(kernel, [domain])
+    assert isinstance(cover, Proved)
+    assert not _faults(kernel, domain, {"D": 5, "H": 3})
+
+
+@pytest.mark.parametrize("wrong", sorted({*WRONG} - {""}))
+@pytest.mark.parametrize("bounds", [("row",), ("row", "most"), ("least", "row"), ("least", "most"), ()])
+@pytest.mark.parametrize("wide", [False, True])
+def test_wrong_numbers_of_two_digits_are_not(wrong: str, bounds: tuple[str, ...], wide: bool) -> None:
+    _judge_where_decided(*_two_digits(2, False, wrong, bounds, wide))
+
+
+def _backwards(tile: int, slip: int, first: bool, second: bool, guarded: bool) -> tuple[KernelAccesses, StoreDomain]:
+    """Two halves of a tensor, each stored forwards or backwards."""
+    m, p = sym("M"), sym("p")
+    place = p * tile + TID
+    scope = (
+        LoopIndex("p", IndexRole.PROGRAM, Const(0), ceildiv(m, tile)),
+        LoopIndex("$tid", IndexRole.THREAD, Const(0), Const(tile)),
+    )
+
+    def half(op: str, begin: Expr, backwards: bool) -> AccessMap:
+        coord = begin + (m - 1 - place if backwards else place) + (slip if backwards else 0)
+        guard = place < m if guarded else TRUE
+        return AccessMap(op, "k.py:1", "", "y", AccessKind.WRITE, (m * 2,), scope, (), guard, (coord,))
+
+    axes = (LoopIndex("i", IndexRole.AXIS, Const(0), m * 2),)
+    domain = StoreDomain("y", "k.py:1", axes, (sym("i"),), TRUE)
+    accesses = (half("first half", Const(0), first), half("second half", m, second))
+    return KernelAccesses("k", (LaunchParameter("M", 1),), (), accesses), domain
+
+
+@pytest.mark.parametrize("slip", [-1, 0, 1])
+@pytest.mark.parametrize(("first", "second"), list(product((False, True), repeat=2)))
+@pytest.mark.parametrize("guarded", [False, True])
+def test_elements_counted_backwards(slip: int, first: bool, second: bool, guarded: bool) -> None:
+    _judge_where_decided(*_backwards(3, slip, first, second, guarded))
+
+
+@pytest.mark.parametrize("tile", [1, 4])
+def test_elements_counted_backwards_are_proved(tile: int) -> None:
+    m = sym("M")
+    kernel, _ = _backwards(tile, 0, True, True, True)
+    one = replace(kernel.accesses[0], dims=(m,))
+    domain = StoreDomain("y", "", (LoopIndex("i", IndexRole.AXIS, Const(0), m),), (m - 1 - sym("i"),), TRUE)
+    assert _judge_where_decided(replace(kernel, accesses=(one,)), domain)

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 from gallery.entry import multiply
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 
 from support.pipeline_roles import load
-from tilewright.base.expr import Expr
+from tilewright.base.expr import Const, Expr
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.contract import check
 from tilewright.contract.explore import exhaust
@@ -16,6 +19,7 @@ from tilewright.contract.loops import counted_from_zero, divided, otherwise_writ
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
+from tilewright.protocol.model import Loop, Node, Step
 
 
 def _use(c: RoleBuilder, use: Expr, stages: int = 3, late: bool = False) -> None:
@@ -167,3 +171,70 @@ def test_loops_that_symbols_vary_with_stay() -> None:
     with b.role("b", 32) as r, r.loop("i", n):
         r.all(o.Read(x.whole))
     assert unrolled(b.protocol()) == b.protocol()
+
+
+# -- random loops: the same steps, one by one --------------------------------------------------------------------------
+EXTENTS = ("n", "m", "lo", "hi")
+
+
+@st.composite
+def loops(draw: st.DrawFn) -> Protocol:
+    """A few roles with loops between symbols, to sums of them, to multiples of them; bodies that count in all ways."""
+    b = Build("random loops")
+    n, m, lo, hi = (b.symbol(name) for name in EXTENTS)
+    x = b.buffer("x", 1 << 20)
+    ends = st.sampled_from([n, m, n + m, n * 2, m * 3, n + 1, hi - lo])
+
+    def body(r: RoleBuilder, counters: list[Expr], depth: int) -> None:
+        for _ in range(draw(st.integers(1, 2))):
+            if depth and draw(st.booleans()):
+                begin, end = draw(st.sampled_from([(lo, hi), (0, draw(ends)), (0, draw(ends)), (1, n)]))
+                with r.loop(f"k{depth}", end, begin=begin) as k:
+                    body(r, [*counters, k], depth - 1)
+            elif counters and draw(st.booleans()):
+                place = draw(st.sampled_from(counters)) * draw(st.integers(1, 3)) + draw(st.integers(0, 2))
+                r.all(o.Read(x.at(place, 1)))
+            else:
+                r.advance(counters[0], draw(st.integers(1, 2)))
+                r.all(o.Read(x.at(counters[0], 1)))
+
+    for name in "abc":
+        with b.role(name, 32) as r:
+            body(r, [r.counter("g")], 2)
+    return b.protocol()
+
+
+def _steps(protocol: Protocol, values: dict[str, int]) -> dict[str, list[Expr]]:
+    """Where each role reads, in order."""
+    found: dict[str, list[Expr]] = {}
+    for role in protocol.roles:
+        state, out = {**values, **dict(role.counters)}, list[Expr]()
+
+        def run(
+            nodes: tuple[Node, ...], known: dict[str, int], state: dict[str, int] = state, out: list[Expr] = out
+        ) -> None:
+            for node in nodes:
+                match node:
+                    case Step(o.Advance(counter, by)):
+                        state[counter] += by.evaluate({**state, **known})
+                    case Step(o.Read() as op):
+                        out.append(op.region.begin.substitute({n: Const(v) for n, v in {**state, **known}.items()}))
+                    case Loop():
+                        begin, end = (e.evaluate({**state, **known}) for e in (node.begin, node.end))
+                        for i in range(begin, end, node.step):
+                            run(node.body, {**known, node.counter: i}, state, out)
+                    case _:
+                        raise AssertionError(node)
+
+        run(role.body, {})
+        found[role.name] = out
+    return found
+
+
+@settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
+@given(loops())
+def test_random_loops_have_the_same_steps(protocol: Protocol) -> None:
+    for other in otherwise_written(protocol):
+        for n, m, lo, hi in product((0, 1, 3), (0, 2), (0, 2, 4), (2, 3)):
+            known = {"n": n, "m": m, "lo": lo, "hi": hi}
+            assert _steps(other, {**known, "hi_lo_count": max(hi - lo, 0)}) == _steps(protocol, known)

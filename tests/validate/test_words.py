@@ -61,6 +61,14 @@ MADE: dict[str, Made] = {
     "its complement": (lambda w, p: w.terms.sub(w.terms.const(8, -1), p), lambda x: ~x & 0xFF),
     "its sign, everywhere": (lambda w, p: w.terms.scale(w.terms.field(p, 7, 1, 8), -1), lambda x: -(x >> 7) & 0xFF),
     "its sign, in places": (lambda w, p: w.terms.scale(w.terms.field(p, 7, 1, 8), 0x5A), lambda x: (x >> 7) * 0x5A),
+    "its high half, ones below": (
+        lambda w, p: w.terms.add(w.terms.scale(w.terms.field(p, 4, 4, 8), 16), w.terms.const(8, 15)),
+        lambda x: x | 15,
+    ),
+    "its high half, inverted": (
+        lambda w, p: w.terms.sub(w.terms.const(8, -16), w.terms.scale(w.terms.field(p, 4, 4, 8), 16)),
+        lambda x: ~x & 0xF0,
+    ),
     "three times it": (lambda w, p: w.terms.scale(p, 3), lambda x: x * 3 & 0xFF),
 }
 
@@ -94,6 +102,27 @@ def test_exclusive_ors_are_one_value_in_any_order() -> None:
     assert len(found) == 1
     twice = w.arithmetic.bitwise("xor", w.arithmetic.bitwise("xor", words[0], words[1]), words[0])
     assert twice is words[1]
+
+
+def test_the_xor_of_an_inverted_word_is_the_inverted_xor() -> None:
+    w = Words()
+    x, every = w.word("x", 32), w.terms.const(32, -1)
+    sign = w.arithmetic.shift("shr", x, w.terms.const(32, 31), signed=True)
+    mask = w.arithmetic.bitwise("and", sign, w.terms.const(32, 0x7FFFFFFF))
+    inside = w.arithmetic.bitwise("xor", mask, w.terms.sub(every, x))
+    assert inside is w.terms.sub(every, w.arithmetic.bitwise("xor", mask, x))
+
+
+@pytest.mark.parametrize("factor", [-5, 1, 3, 250])
+@pytest.mark.parametrize("constant", [-9, 0, 7, 63])
+@pytest.mark.parametrize("n", [3, 8, 64])
+def test_a_quotient_of_a_bit_is_one_of_two_numbers(factor: int, constant: int, n: int) -> None:
+    w = Words()
+    bit = w.terms.of(0, w.terms.field_atom(w.terms.atoms[w.word("x", 8).terms[0][0][0]].id, 3, 1))
+    found = w.terms.floordiv(w.terms.add(w.terms.scale(bit, factor), w.terms.const(0, constant)), n)
+    assert (w.number(found, {"x": X}) == (constant + factor * (X >> 3 & 1)) // n).all()
+    assert all(len(m) < 2 for m, _ in found.terms)
+    assert all(w.terms.atoms[i].kind == "field" for m, _ in found.terms for i in m)
 
 
 @pytest.mark.parametrize("name", BITWISE)

@@ -136,6 +136,9 @@ class Arithmetic:
                 return u
             elif name == "xor" and mask == (1 << width) - 1:
                 return terms.sub(terms.const(width, -1), u)
+        inverted = self._inverted(a, b) if name == "xor" else None
+        if inverted is not None:
+            return inverted
         if (name == "or" or (name == "xor" and not self._mixed(a, b))) and terms.disjoint(a, b):
             return terms.add(a, b)
         if name == "xor" and a is b:
@@ -213,6 +216,35 @@ class Arithmetic:
         for p in others:
             total = self._joined("xor", total, p)
         return total
+
+    def _inverted(self, a: Poly, b: Poly) -> Poly | None:
+        """a ^ b of words of which bits are known or inverted, by the xor of what is left; None of other words."""
+        terms = self.terms
+        (p, c), (q, d) = self._with_constant(a), self._with_constant(b)
+        constant = (c ^ d) & ((1 << a.width) - 1)
+        if not p.terms or not q.terms or (p, q) == (a, b):
+            return None
+        total = self.bitwise("xor", p, q)
+        bits = terms.may_be_set(total)
+        inside, outside = constant & bits, terms.const(a.width, constant & ~bits)
+        if inside == bits:
+            total = terms.sub(terms.const(a.width, bits), total)
+        elif inside:
+            total = self.bitwise("xor", total, terms.const(a.width, inside))
+        return terms.add(total, outside)
+
+    def _with_constant(self, p: Poly) -> tuple[Poly, int]:
+        """(q, c) with p = q ^ c: of words put together from pieces the bits that are known, or inverted."""
+        terms = self.terms
+        constant = next((c for m, c in p.terms if m == ()), 0)
+        if not isinstance(constant, int):
+            return p, 0
+        known = terms.const(p.width, constant)
+        if terms.lies_apart(p):
+            return terms.sub(p, known), constant
+        inverse = terms.sub(known, p)
+        inverted = terms.lies_apart(inverse) and not terms.may_be_set(inverse) & ~constant
+        return (inverse, constant) if inverted else (p, 0)
 
     def shift(self, name: str, p: Poly, by: Poly, *, signed: bool) -> Poly:
         """shl and shr; counts beyond the width are clamped to it."""

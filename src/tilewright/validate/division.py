@@ -39,6 +39,9 @@ def quotient_of(terms: TermStore, a: Poly, n: int) -> Poly:
     numbers = terms.per_thread(remainder)
     if numbers is not None:
         return terms.add(quotient, terms.table(0, numbers // n))
+    bit = _of_a_bit(terms, remainder, n)
+    if bit is not None:
+        return terms.add(quotient, bit)
     divisors = {gcd(n, c) for m, c in remainder.terms if m != () and isinstance(c, int)}
     for g in sorted((d for d in divisors if d > 1), reverse=True):  # floor((g r + s) / g m) = floor(r / m), 0 <= s < g
         large: dict[Monomial, Coefficient] = {}
@@ -72,6 +75,19 @@ def quotient_of(terms: TermStore, a: Poly, n: int) -> Poly:
             return terms.add(quotient, remainder)
     atom = terms.atom("fdiv", remainder, n, low=bounds[0], high=bounds[1])
     return terms.add(quotient, terms.of(0, atom))
+
+
+def _of_a_bit(terms: TermStore, a: Poly, n: int) -> Poly | None:
+    """floor((c + d x) / n) = floor(c / n) + (floor((c + d) / n) - floor(c / n)) x for an x that is 0 or 1."""
+    constant = next((c for m, c in a.terms if m == ()), 0)
+    rest = [(m, c) for m, c in a.terms if m != ()]
+    if len(rest) != 1 or not isinstance(constant, int):
+        return None
+    ((monomial, factor),) = rest
+    if not isinstance(factor, int) or terms.interval(terms.make(0, {monomial: 1})) != (0, 1):
+        return None
+    least = constant // n
+    return terms.make(0, {monomial: (constant + factor) // n - least, (): least})
 
 
 def _piece(terms: TermStore, a: Poly, n: int) -> Poly | None:

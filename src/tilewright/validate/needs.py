@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from functools import wraps
 from itertools import islice
 from math import gcd
-from typing import TypeAlias
+from typing import Concatenate, ParamSpec, TypeAlias
 
 import numpy as np
 
@@ -24,6 +25,8 @@ class TensorExtents:
     strides: tuple[Poly, ...]
     bytes: int
 
+
+P = ParamSpec("P")
 
 Fact: TypeAlias = tuple[Condition, Poly]
 """Where the condition holds, the polynomial is not negative."""
@@ -43,6 +46,21 @@ _NO_END = -(1 << 62)
 
 MOST_PATHS = 256
 """Of a condition, beyond which it is not shown to be impossible."""
+
+
+def _if_it_fits(
+    proof: Callable[Concatenate[Prover, P], bool],
+) -> Callable[Concatenate[Prover, P], bool]:
+    """A proof that shows nothing where its numbers leave the 64 bits of a table."""
+
+    @wraps(proof)
+    def tried(prover: Prover, *args: P.args, **keywords: P.kwargs) -> bool:
+        try:
+            return proof(prover, *args, **keywords)
+        except OverflowError:
+            return False
+
+    return tried
 
 
 class Prover:
@@ -81,8 +99,19 @@ class Prover:
         key = (need.value, need.low, need.high, holds)
         found = self._known.get(key)
         if found is None:
-            found = self._known[key] = self._proved(need, holds)
+            ways = dict.fromkeys((need, self._reduced(need)))
+            found = self._known[key] = any(self._proved(way, holds) for way in ways)
         return found
+
+    def _reduced(self, need: Need) -> Need:
+        """The same of a value divided by what all of it is a multiple of."""
+        common = 0
+        for _, c in need.value.terms:
+            common = gcd(common, c if isinstance(c, int) else int(np.gcd.reduce(c.values)))
+        if common <= 1:
+            return need
+        high = None if need.high is None else need.high // common
+        return replace(need, value=self.terms.floordiv(need.value, common), low=-(-need.low // common), high=high)
 
     def _proved(self, need: Need, holds: Condition) -> bool:
         """By the bounds, or as an offset in a tensor: that first which the value looks like."""
@@ -92,6 +121,7 @@ class Prover:
             proofs.insert(0 if strided else 1, lambda need, holds: self._offset(need.value, holds))
         return any(proof(need, holds) for proof in proofs)
 
+    @_if_it_fits
     def _in_range(self, need: Need, holds: Condition) -> bool:
         terms = self.terms
         low, high = terms.interval(need.value)
@@ -105,6 +135,7 @@ class Prover:
             return False  # beyond the numbers of a table
         return self.not_negative(terms.sub(terms.const(0, need.high), need.value), holds)
 
+    @_if_it_fits
     def not_negative(self, p: Poly, holds: Condition, depth: int = DEEPEST) -> bool:
         """p >= 0 where ``holds``: by its bounds, by the condition, by one quantity of it, or by floor division."""
         if any(isinstance(c, Table) for _, c in p.terms):
@@ -363,6 +394,7 @@ class Prover:
             return False
         return any(self._inside(tensor, value, holds) for tensor in self.tensors.values())
 
+    @_if_it_fits
     def _inside(self, tensor: TensorExtents, value: Poly, holds: Condition) -> bool:
         coordinates = self._by_numbers(tensor, value) or self.coordinates(tensor, value)
         if coordinates is None:
@@ -431,6 +463,7 @@ class Prover:
             return None if c % factor else c // factor
         return None if (c.values % factor).any() else self.terms.coefficient(0, c.values // factor)
 
+    @_if_it_fits
     def readable(self, tensor: str, offset: Poly, size: int, holds: Condition) -> bool:
         """The bytes at ``offset`` lie in an element of the tensor."""
         found = self.tensors.get(tensor)
@@ -453,6 +486,7 @@ class Prover:
             self._impossible[holds] = found
         return found
 
+    @_if_it_fits
     def _contradicts_itself(self, path: Condition) -> bool:
         minus_one = self.terms.const(0, -1)
         return any(self.not_negative(self.terms.sub(minus_one, slack), path) for slack in self._said(path))

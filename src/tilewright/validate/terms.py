@@ -34,7 +34,7 @@ from tilewright.validate.polynomials import (
     signed_int,
 )
 from tilewright.validate.undecided import Undecided
-from tilewright.validate.words import is_of_pieces, may_be_set, sliced
+from tilewright.validate.words import is_of_pieces, lies_apart, may_be_set, sliced
 
 MOST_RESIDUES = 4
 """Of a sum, beyond which its bounds are not looked for in every order of taking them out."""
@@ -535,6 +535,10 @@ class Terms:
     def is_of_pieces(self, a: Poly) -> bool:
         """The word is put together from fields of data, and from what depends on the thread alone."""
         return is_of_pieces(self, a)
+
+    def lies_apart(self, a: Poly) -> bool:
+        """The same, and no bit is in two of these."""
+        return lies_apart(self, a)
 
     def masked(self, a: Poly, mask: int) -> Poly:
         """A word that is one atom, of which it is noted that it has no other bits."""

@@ -77,10 +77,7 @@ def without_upper(terms: TermStore, a: Poly) -> Poly:
 
 def may_be_set(terms: TermStore, a: Poly) -> int:
     """Bits of a word that can be set: what depends on the thread alone, beside what the other terms can set."""
-    whole = (1 << a.width) - 1
-    fixed = dict(a.terms).get((), 0)
-    own = (fixed & whole) if isinstance(fixed, int) else int(np.bitwise_or.reduce(fixed.values)) & whole
-    rest = [(m, c) for m, c in a.terms if m != ()]
+    own, rest = _fixed(a)
     if not rest:
         return own
     apart = _of_pieces(terms, a.width, rest)
@@ -91,6 +88,21 @@ def may_be_set(terms: TermStore, a: Poly) -> int:
 def is_of_pieces(terms: TermStore, a: Poly) -> bool:
     """The word is put together from fields of data beside one another, and from what depends on the thread alone."""
     return _of_pieces(terms, a.width, [(m, c) for m, c in a.terms if m != ()]) is not None
+
+
+def lies_apart(terms: TermStore, a: Poly) -> bool:
+    """The word is put together so, and no bit is in two of these."""
+    own, rest = _fixed(a)
+    bits = _of_pieces(terms, a.width, rest)
+    return bits is not None and not own & bits
+
+
+def _fixed(a: Poly) -> tuple[int, list[tuple[Monomial, Coefficient]]]:
+    """The bits of what depends on the thread alone, of all threads, and the other terms."""
+    whole = (1 << a.width) - 1
+    fixed = dict(a.terms).get((), 0)
+    own = (fixed & whole) if isinstance(fixed, int) else int(np.bitwise_or.reduce(fixed.values)) & whole
+    return own, [(m, c) for m, c in a.terms if m != ()]
 
 
 def _of_pieces(terms: TermStore, width: int, rest: list[tuple[Monomial, Coefficient]]) -> int | None:

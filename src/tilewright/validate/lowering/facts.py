@@ -84,6 +84,9 @@ class SymbolFacts:
                 low = self._least(other, depth - 1)
                 if low is not None:
                     found.append(low)
+            cases = [self._least(case, depth - 1) for case in _cases(e)]
+            if cases and None not in cases:
+                found.append(min(low for low in cases if low is not None))
         return max(found, default=None)
 
     def _plain(self, e: Expr) -> int | None:
@@ -138,6 +141,14 @@ def _parts(e: Expr) -> list[Expr]:
         if isinstance(term, Min) and factor > 0:
             return [e - term * factor + arg * factor for arg in term.args]
     return [e]
+
+
+def _cases(e: Expr) -> list[Expr]:
+    """Expressions of which ``e`` is always one: a greatest that counts negatively, or a least, as each of its parts."""
+    for term, factor in e.terms if isinstance(e, Sum) else ((e, 1),):
+        if (isinstance(term, Max) and factor < 0) or (isinstance(term, Min) and factor > 0):
+            return [e - term * factor + part * factor for part in term.args]
+    return []
 
 
 def _without_quotients(e: Expr) -> Expr:
