@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -18,10 +20,11 @@ from support.ptx_driver import run_artifact
 from tilewright import simulate
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.compiler.program import traced
+from tilewright.ops.kernels import attention_key_gradients
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.lower import SHARERS
-from tilewright.schedule.hopper.predicates import leading_steps, lengthening
+from tilewright.schedule.hopper.predicates import leading_steps, lengthening, shortening
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
@@ -97,6 +100,8 @@ def test_masks_stay_out_of_the_steps_that_need_none() -> None:
 def test_long_programs_come_first() -> None:
     assert lengthening(traced(p.request(p.attention, causal=True))) == "$p0"
     assert lengthening(traced(p.request(p.attention))) is None
+    assert shortening(traced(p.request(attention_key_gradients(64), causal=True))) == "$p2"
+    assert shortening(traced(p.request(attention_key_gradients(64)))) is None
     found = p.lower(p.attention, Candidate(1, stages=2), causal=True)
     assert not isinstance(found, Refused), found.reason
     (down,) = {op.descending for op in found.scheduled.kernel.walk() if isinstance(op, t.Programs)}
@@ -114,29 +119,43 @@ def triangular(a: tw.Tensor["B", "M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor
     c[g, m, n] = acc
 
 
-def triangles(batch: int, rows: int, columns: int) -> tuple[dict[str, np.ndarray], np.ndarray]:
-    a = np.tril(RNG.integers(-2, 3, (batch, rows, rows)).astype(np.float32))
+@tw.kernel
+def upper(
+    a: tw.Tensor["B", "M", "M"],
+    b: tw.Tensor["N", "M"],
+    c: tw.Tensor["B", "M", "N"],
+):
+    g, m, n = tw.grid(c, (None, 64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[2], 64, start=m.start):
+        acc += tw.dot(a[g, m, k], b[n, k].T)
+    c[g, m, n] = acc
+
+
+def triangles(part: Callable[..., Any], batch: int, rows: int, columns: int) -> tuple[dict[str, Any], Any]:
+    a = part(RNG.integers(-2, 3, (batch, rows, rows)).astype(np.float32))
     b = RNG.integers(-2, 3, (columns, rows)).astype(np.float32)
     arrays = {"a": a, "b": b, "c": np.full((batch, rows, columns), 99, np.float32)}
     return {name: x.astype(ml_dtypes.bfloat16) for name, x in arrays.items()}, a @ b.T
 
 
 @pytest.mark.parametrize("machine", ["simulator", "ptx"])
-def test_every_program_of_an_alternating_walk_runs_once(machine: str) -> None:
+@pytest.mark.parametrize(("kernel", "part"), [(triangular, np.tril), (upper, np.triu)], ids=["down", "up"])
+def test_every_program_of_an_alternating_walk_runs_once(machine: str, kernel: tw.Kernel, part: Any) -> None:
     """2 rows of tiles times 58 combinations: two bands, the second not full."""
-    arrays, exact = triangles(29, 72, 104)
+    arrays, exact = triangles(part, 29, 72, 104)
     if machine == "simulator":
-        triangular(*arrays.values())
+        kernel(*arrays.values())
     else:
-        run_artifact(triangular.compile(dtypes=dict.fromkeys("abc", "bf16")), arrays)
+        run_artifact(kernel.compile(dtypes=dict.fromkeys("abc", "bf16")), arrays)
     assert (arrays["c"].astype(np.float32) == exact.astype(ml_dtypes.bfloat16).astype(np.float32)).all()
 
 
-def programs_of_ctas(others: int, levels: int, ctas: int) -> list[list[tuple[int, int]]]:
+def programs_of_ctas(others: int, levels: int, ctas: int, way: str) -> list[list[tuple[int, int]]]:
     """The programs that each CTA takes, by the C++ that is emitted for a walk."""
     kernel = transport.kernel({"y": transport.tensor("y", [transport.M, transport.N])}, lambda y: [])
     extents = [transport.M, transport.N]
-    kernel.body.block.add_op(t.Programs(["i", "j"], extents, True, t.block([]), 132 // SHARERS, descending="j"))
+    kernel.body.block.add_op(t.Programs(["i", "j"], extents, True, t.block([]), 132 // SHARERS, **{way: "j"}))
     lines = re.findall(r"const int (\w+) = (.*);", emit_kernel(kernel).source)
     known = {"min": min, "multiply_add": lambda a, b, c: a * b + c, "gridDim": ctas, "u_M": others, "u_N": levels}
     found: list[list[tuple[int, int]]] = [[] for _ in range(ctas)]
@@ -151,10 +170,12 @@ def programs_of_ctas(others: int, levels: int, ctas: int) -> list[list[tuple[int
 
 
 @pytest.mark.parametrize(("others", "levels"), [(64, 32), (64, 8), (64, 4), (256, 16), (40, 24), (1, 300), (5, 7)])
-def test_ctas_have_nearly_as_much_in_all(others: int, levels: int) -> None:
+@pytest.mark.parametrize("way", ["descending", "ascending"])
+def test_ctas_have_nearly_as_much_in_all(others: int, levels: int, way: str) -> None:
     """Of programs of 1 to ``levels`` steps: at most 1.13 of an equal share, or the longest program and two steps."""
     ctas = min(132, others * levels)
-    taken = programs_of_ctas(others, levels, ctas)
+    taken = programs_of_ctas(others, levels, ctas, way)
     assert sorted(c for mine in taken for c in mine) == [(i, j) for i in range(others) for j in range(levels)]
-    most = max(sum(j + 1 for _, j in mine) for mine in taken)
+    assert taken[0][0][1] == (levels - 1 if way == "descending" else 0)
+    most = max(sum(j + 1 if way == "descending" else levels - j for _, j in mine) for mine in taken)
     assert most <= max(1.13 * others * levels * (levels + 1) / 2 / ctas, levels + 2)

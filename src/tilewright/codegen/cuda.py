@@ -205,8 +205,8 @@ class Emitter(ElementWriter):
         for extent in extents:
             total = total * extent
         with self.braces(self.program_loop(op, self.c_int(total))), self.binding(bounds):
-            if op.descending is not None:
-                self.level(op, names, extents, self.c_int(total))
+            if op.level is not None:
+                self.level(op, op.level, names, extents, self.c_int(total))
             elif op.cluster is not None:
                 blocks = [*names[:-2], *(f"{name}_block" for name in names[-2:])]
                 self.place(op, blocks, extents)
@@ -230,23 +230,22 @@ class Emitter(ElementWriter):
         self.band(place, names[-2:], extents[-2:], op.group.data)
         self.split(rest, names[:-2], extents[:-2])
 
-    def level(self, op: t.Programs, names: Sequence[str], extents: Sequence[Expr], total: str) -> None:
-        """The coordinates where one counts down: it is walked in bands against all others."""
-        assert op.descending is not None
+    def level(self, op: t.Programs, which: int, names: Sequence[str], extents: Sequence[Expr], total: str) -> None:
+        """The coordinates where one counts down or up: it is walked in bands against all others."""
         assert op.group is not None
-        place, down = "program", [n.data for n in op.names].index(op.descending.data)
+        place = "program"
         if op.alternates:
             self.line("const int round = program / (int)gridDim.x;")
             self.line("const int dealt = round * (int)gridDim.x;")
             self.line(f"const int last = min((int)gridDim.x, {total} - dealt) - 1;")
             self.line("const int ordinal = multiply_add(round % 2, last - 2 * (program - dealt), program);")
             place = "ordinal"
-        others = [i for i in range(len(names)) if i != down]
+        others = [i for i in range(len(names)) if i != which]
         rows = expr(1)
         for i in others:
             rows = rows * extents[i]
-        self.band(place, ("row", "level"), (rows, extents[down]), op.group.data)
-        self.line(f"const int {names[down]} = {self.c(extents[down] - 1)} - level;")
+        self.band(place, ("row", "level"), (rows, extents[which]), op.group.data)
+        self.line(f"const int {names[which]} = {'level' if op.ascending else f'{self.c(extents[which] - 1)} - level'};")
         self.split("row", [names[i] for i in others], [extents[i] for i in others])
 
     def split(self, whole: str, names: Sequence[str], extents: Sequence[Expr]) -> None:

@@ -197,8 +197,8 @@ class Walk:
         if cluster.size > 1:
             extents[-2:] = extents[-2] // shape[0], extents[-1] // shape[1]
         every = list(product(*map(range, extents)))
-        if op.descending is not None and op.group is not None:
-            return self._by_length(every, [n.data for n in op.names].index(op.descending.data), op.group.data)
+        if op.level is not None and op.group is not None:
+            return self._by_length(every, op.level, op.group.data, 1 if op.ascending else -1)
         if op.group is not None:  # bands of the next to last name, which varies fastest inside of a band
             band = op.group.data
             every.sort(key=lambda c: (*c[:-2], c[-2] // band, c[-1], c[-2]))
@@ -208,13 +208,14 @@ class Walk:
         return every
 
     @staticmethod
-    def _by_length(every: list[tuple[int, ...]], down: int, group: int) -> list[tuple[int, ...]]:
-        """Bands of combinations of the other coordinates; in a band the greatest ``down`` first, with all of them."""
-        others = {c: i for i, c in enumerate(dict.fromkeys((*c[:down], *c[down + 1 :]) for c in every))}
+    def _by_length(every: list[tuple[int, ...]], level: int, group: int, sign: int) -> list[tuple[int, ...]]:
+        """Bands of combinations of the other coordinates; in a band the least ``sign * level`` first, with all of
+        them."""
+        others = {c: i for i, c in enumerate(dict.fromkeys((*c[:level], *c[level + 1 :]) for c in every))}
 
         def order(c: tuple[int, ...]) -> tuple[int, int, int]:
-            row = others[*c[:down], *c[down + 1 :]]
-            return row // group, -c[down], row
+            row = others[*c[:level], *c[level + 1 :]]
+            return row // group, sign * c[level], row
 
         return sorted(every, key=order)
 

@@ -139,9 +139,10 @@ class Programs(TransportOp):
     ``blockIdx.x``, then every ``gridDim.x``-th; otherwise one program a CTA. The last name varies fastest; with
     ``group`` the last two names are walked in bands of ``group`` of the next to last, which varies fastest in a band.
 
-    ``descending`` is the name with which programs get longer. It counts down, and the others vary fastest, in bands of
-    ``group`` of their combinations; every other round of a persistent walk is dealt to the CTAs from the last to the
-    first. So long programs are begun first, and what each CTA has in all is nearly equal.
+    ``descending`` is the name with which programs get longer, ``ascending`` one with which they get shorter. It counts
+    down or up, and the others vary fastest, in bands of ``group`` of their combinations; every other round of a
+    persistent walk is dealt to the CTAs from the last to the first. So long programs are begun first, and what each CTA
+    has in all is nearly equal.
 
     With ``cluster`` (x, y) blocks of x by y programs along the last two names are dealt to clusters instead, and the
     CTA of rank r takes the one in row r // y, column r % y; the extents are multiples. With ``turn`` (i, n) the
@@ -156,6 +157,7 @@ class Programs(TransportOp):
     cluster = opt_attr_def(ArrayAttr[IntAttr])
     turn = opt_attr_def(ArrayAttr[IntAttr])
     descending = opt_attr_def(StringAttr)
+    ascending = opt_attr_def(StringAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -170,6 +172,7 @@ class Programs(TransportOp):
         cluster: tuple[int, int] | None = None,
         turn: tuple[int, int] | None = None,
         descending: str | None = None,
+        ascending: str | None = None,
     ):
         super().__init__(
             attributes={
@@ -180,6 +183,7 @@ class Programs(TransportOp):
                 "cluster": None if cluster is None else ArrayAttr([IntAttr(n) for n in cluster]),
                 "turn": None if turn is None else ArrayAttr([IntAttr(n) for n in turn]),
                 "descending": None if descending is None else StringAttr(descending),
+                "ascending": None if ascending is None else StringAttr(ascending),
             },
             regions=[body],
         )
@@ -187,19 +191,26 @@ class Programs(TransportOp):
     def verify_(self) -> None:
         if len(self.names) != len(self.extents):
             raise VerifyException(f"{len(self.names)} program names, {len(self.extents)} extents")
-        if self.group is not None and ((len(self.names) < 2 and self.descending is None) or self.group.data < 1):
+        if self.group is not None and ((len(self.names) < 2 and self.level is None) or self.group.data < 1):
             raise VerifyException("bands need two names and a group of at least 1")
         if self.cluster is not None and len(self.names) < 2:
             raise VerifyException("clusters lie along the last two of at least two names")
-        if self.descending is not None:
-            self._verify_descending(self.descending)
+        if self.level is not None:
+            self._verify_level(self.level)
         place, count = self.turns
         if not 0 <= place < count or (count > 1 and not self.persistent.data):
             raise VerifyException(f"turn {place} of {count}: turns are taken at persistent programs")
 
-    def _verify_descending(self, name: StringAttr) -> None:
-        if name not in self.names.data or self.group is None or self.cluster is not None:
-            raise VerifyException(f"{name.data} descends: a name, walked in bands by single CTAs")
+    def _verify_level(self, level: int) -> None:
+        if level < 0 or self.group is None or self.cluster is not None or None not in (self.descending, self.ascending):
+            raise VerifyException("what descends or ascends is one of the names, walked in bands by single CTAs")
+
+    @property
+    def level(self) -> int | None:
+        """Which of the names counts down or up, outside of the others in a band; -1 if it is none of them."""
+        name = self.descending or self.ascending
+        names = self.names.data
+        return None if name is None else names.index(name) if name in names else -1
 
     @property
     def turns(self) -> tuple[int, int]:
@@ -212,7 +223,7 @@ class Programs(TransportOp):
     @property
     def alternates(self) -> bool:
         """Every other round is dealt to the CTAs from the last to the first."""
-        return self.descending is not None and bool(self.persistent.data)
+        return self.level is not None and bool(self.persistent.data)
 
     @property
     def cluster_shape(self) -> tuple[int, int]:

@@ -41,7 +41,7 @@ from tilewright.schedule.hopper.operands import (
 )
 from tilewright.schedule.hopper.ping_pong import PingPongOrder, order_arrive, order_wait, uses_per_program
 from tilewright.schedule.hopper.pipeline_lowering import counter
-from tilewright.schedule.hopper.predicates import leading_steps, lengthening
+from tilewright.schedule.hopper.predicates import leading_steps, lengthening, shortening
 from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.products_in_flight import ProductsInFlight
 from tilewright.schedule.hopper.program_sums import lower_program_sum, meet_in_sums, program_sums
@@ -146,7 +146,8 @@ class RoleLowering(ProductsInFlight):
         band = LOADED_GROUP if self.loaded_bounds.binds else GROUP
         group, shape = band if len(grid) >= 2 else None, None
         longer = lengthening(self.kernel) if cluster is None else None
-        if longer is not None:
+        shorter = shortening(self.kernel) if cluster is None and longer is None else None
+        if longer is not None or shorter is not None:
             group = self.placement.target.sm_count // SHARERS
         if cluster is not None:
             grid, group, shape = cluster.extents(grid), max(1, GROUP // cluster.rows), cluster.shape
@@ -161,6 +162,7 @@ class RoleLowering(ProductsInFlight):
             cluster=shape,
             turn=None if self.ping_pong is None else (self.ping_pong.place, self.ping_pong.count),
             descending=longer,
+            ascending=shorter,
         )
         return self.gate.around(walk)
 

@@ -71,14 +71,24 @@ def lengthening(kernel: tile.Kernel) -> str | None:
     A matter of order alone, so extents of a middling size stand for all.
     """
     streams = [op for op in kernel.walk() if isinstance(op, tile.Stream)]
-    names = [program_index(i) for i in range(len(kernel.grid))]
     loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
     if kernel.ascending is not None and any(
         chained(op) and not loaded.isdisjoint(op.axis.data.stop.symbols) for op in streams
     ):
-        return names[0]
-    trips = [op.trip.expr for op in streams]
-    return next((n for n in names if any(_at(trip, {n: 0}) < _at(trip, {n: 4}) for trip in trips)), None)
+        return program_index(0)
+    return _differing(kernel, 0, 4)
+
+
+def shortening(kernel: tile.Kernel) -> str | None:
+    """The programs' coordinate with which a stream gets shorter: it begins at the program's tile."""
+    return _differing(kernel, 4, 0)
+
+
+def _differing(kernel: tile.Kernel, shorter: int, longer: int) -> str | None:
+    """The programs' coordinate with which a stream at one place has fewer steps than at another."""
+    trips = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
+    names = [program_index(i) for i in range(len(kernel.grid))]
+    return next((n for n in names if any(_at(x, {n: shorter}) < _at(x, {n: longer}) for x in trips)), None)
 
 
 def _at(trip: Expr, known: dict[str, int]) -> int:

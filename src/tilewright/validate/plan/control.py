@@ -136,22 +136,24 @@ def programs(plan: Plan, op: t.Programs) -> None:
 def _name_coordinates(
     plan: Plan, op: t.Programs, program: Value, counted: Sequence[Value], extents: Sequence[Value]
 ) -> None:
-    """The coordinates of a program: the last fastest, or in bands; downwards; with the place in a cluster."""
+    """The coordinates of a program: the last fastest, or in bands; one down or up; with the place in a cluster."""
     values, count = plan.values, len(counted)
     names = [n.data for n in op.names]
     found: list[Value] = [program] * count
-    if op.descending is not None:
+    leveled = op.descending or op.ascending
+    if leveled is not None:
         assert op.group is not None
-        down = names.index(op.descending.data)
-        others = [i for i in range(count) if i != down]
+        which = names.index(leveled.data)
+        others = [i for i in range(count) if i != which]
         rows: Value = plan.terms.const(0, 1)
         for i in others:
             rows = values.mul(rows, counted[i])
-        row, level = _band(plan, program, rows, counted[down], op.group.data)
-        plan.below(level, counted[down])
+        row, level = _band(plan, program, rows, counted[which], op.group.data)
+        plan.below(level, counted[which])
         for i, digit in zip(others, _digits(plan, row, [counted[i] for i in others]), strict=True):
             found[i] = digit
-        found[down] = values.sub(values.sub(extents[down], plan.terms.const(0, 1)), level)
+        last = values.sub(extents[which], plan.terms.const(0, 1))
+        found[which] = level if op.descending is None else values.sub(last, level)
     elif op.group is not None:
         rest = place = program
         if count > 2:
