@@ -69,7 +69,7 @@ class Transformer:
         for weights, (k, v) in zip(self.on_device, self.cache, strict=True):
             heads = kernels.linear(a=kernels.rms_norm(x=x), b=weights["qkv"]).reshape(count, -1, WIDTH)
             q, key, value = heads[:, :HEADS], heads[:, HEADS:-GROUPS], heads[:, -GROUPS:]
-            append_rotated(slots, cos, sin, key, value, k, v)
+            append_rotated(slots, key, value, k, v, cos, sin)
             q = kernels.rotary(q.reshape(1, count, HEADS, 2, WIDTH // 2), cos, sin).reshape(count, HEADS, WIDTH)
             x = kernels.linear(a=attend(q, k, v).reshape(count, -1), b=weights["out"], residual=x)
             h = kernels.rms_norm(x=x)

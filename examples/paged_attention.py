@@ -1,7 +1,7 @@
-"""Attention over a cache of keys and values in pages: chunks of a prompt, and where new keys and values go.
+"""Attention over a cache of keys and values in pages: chunks of a prompt, and the slots of new tokens.
 
-Decode and the merge of its parts are those of ``tilewright.ops.kernels``; ``examples/decode.py`` runs them all in a
-loop.
+Appending, decode and the merge of its parts are those of ``tilewright.ops.kernels``; ``examples/decode.py`` runs them
+all in a loop.
 
 A sequence's cache is as long as ``lengths`` says, and what memory holds beyond takes no part, NaN neither. In pages,
 ``pages[b, i]`` holds the keys i * page .. (i + 1) * page - 1 of sequence b; entries behind its last page are not read,
@@ -12,6 +12,7 @@ from typing import Annotated
 
 import tilewright as tw
 from tilewright.ops.kernels import merge_states as merge
+from tilewright.ops.kernels import paged_append as append
 from tilewright.ops.kernels import paged_decode as decode
 
 __all__ = ["append", "decode", "merge", "prefill", "slots"]
@@ -76,29 +77,3 @@ def slots(page: int) -> tw.Kernel:
         slot[b, s] = tw.where(entry.fill(-1) >= 0, entry.fill(0) * page + t % page, -1)
 
     return slots
-
-
-def append(width: int, page: int) -> tw.Kernel:
-    """New keys, rotated by their angles, and values to their slots in pages of ``page``; slots of -1 are skipped."""
-    half = width // 2
-
-    @tw.kernel
-    def append(
-        slots: Annotated[tw.Unique, "M"],
-        cos: Annotated[tw.Tensor, "M", half],
-        sin: Annotated[tw.Tensor, "M", half],
-        key: Annotated[tw.Tensor, "M", "G", width],
-        value: Annotated[tw.Tensor, "M", "G", width],
-        k: Annotated[tw.Tensor, "N", page, "G", width],
-        v: Annotated[tw.Tensor, "N", page, "G", width],
-        *,
-        bm: int = tw.auto,
-    ):
-        m, g = tw.grid((key.shape[0], key.shape[1]), (bm, None))
-        slot = slots[m]
-        first, second = key[m, g, :half], key[m, g, half:]
-        k[slot // page, slot % page, g, :half] = first * cos[m] - second * sin[m]
-        k[slot // page, slot % page, g, half:] = second * cos[m] + first * sin[m]
-        v[slot // page, slot % page, g] = value[m, g]
-
-    return append

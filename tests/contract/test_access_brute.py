@@ -186,7 +186,7 @@ def test_streams_with_a_tail(block: int, threads: int, registers: int, begin: in
     assert outside == (AccessFault.OUTSIDE in faults)
 
 
-# -- numbers of two digits by an extent of the launch, and elements counted backwards ------------------------------------
+# -- numbers of two digits by an extent of the launch, and elements counted backwards ----------------------------------
 FEW = range(1, 6)
 
 

@@ -222,7 +222,7 @@ def test_keys_are_appended_with_their_rotation() -> None:
             at = slot // 16, slot % 16
             turned = first * cos[i] - second * sin[i], second * cos[i] + first * sin[i]
             expected_k[at], expected_v[at] = np.concatenate(turned, axis=-1), value[i]
-    paged.append(width, 16)(slots, cos, sin, key, value, k, v)
+    paged.append(width, 16)(slots, key, value, k, v, cos, sin)
     assert np.abs(k.astype(np.float64) - expected_k).max() < 0.03
     assert (v.astype(np.float64) == expected_v).all()
 

@@ -144,6 +144,11 @@ def _pages() -> tuple[Any, ...]:
     return q, k, v, table, torch.tensor([40, 9], dtype=torch.int32), None, None, 0.125, 5, 64, False
 
 
+def _appended() -> tuple[Any, ...]:
+    key, value, k, v = (normal(*s, dtype=BF16) for s in (*[(3, 2, 64)] * 2, *[(8, 16, 2, 64)] * 2))
+    return key, value, k, v, torch.tensor([3, -1, 17], dtype=torch.int32), normal(3, 32), normal(3, 32), None, None
+
+
 def _of_compositions() -> dict[str, Arguments]:
     n, g = normal, lambda *shape: normal(*shape, grad=True)
     return {
@@ -162,6 +167,7 @@ def _of_compositions() -> dict[str, Arguments]:
         "linear_cross_entropy_scaled": lambda: (n(), n(6, 8), n(0), n(10), n(6, 8), n(10, 8), n(10)),
         "pack_plan": lambda: (_mixture(grad=False)[1], 3, 4, -1),
         "pack_rows": lambda: (g(6, 64), *_packed()[1:]),
+        "paged_append": _appended,
         "paged_decode": _pages,
         "paged_decode_out": lambda: (*_pages(), normal(2, 2, 4, 64, dtype=BF16), n(2, 2, 4)),
         "route": lambda: (*(normal(*s, dtype=BF16, grad=True) for s in ((6, 64), (3, 64))), 2, True),

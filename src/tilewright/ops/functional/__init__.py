@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from tilewright.ops.functional.appending import paged_append
 from tilewright.ops.functional.attentions import attention, attention_with_lse
 from tilewright.ops.functional.experts import experts, moe
 from tilewright.ops.functional.gated import geglu, swiglu
@@ -28,6 +29,7 @@ __all__ = [
     "log_softmax",
     "matmul",
     "moe",
+    "paged_append",
     "paged_decode",
     "paged_decode_with_lse",
     "permute",

@@ -36,7 +36,7 @@ class Composition:
     ) -> None:
         self.name, self.compute = schema.partition("(")[0], compute
         _DEFINED.append(self)
-        _define(schema, compute, fake)
+        define(schema, compute, fake)
         self.overload = getattr(torch.ops.tilewright, self.name).default
         kept, derived = save or _keep_nothing, gradient or self._refuse_gradient
         torch.library.register_autograd(f"tilewright::{self.name}", derived, setup_context=kept, lib=_library)
@@ -51,7 +51,8 @@ class Composition:
         fail("JIT011", found=f"a gradient of {self.name}", required=required)
 
 
-def _define(schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
+def define(schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
+    """An operator without a gradient, for CPU and CUDA."""
     name = schema.partition("(")[0]
     _library.define(schema, tags=_TAGS)
     for key in ("CPU", "CUDA"):
@@ -77,7 +78,7 @@ class AttentionPair:
         self._name, self._write, self._empty, self._why = name, write, empty, why
         schema = f"{name}({formals}) -> (Tensor, Tensor)"
         self.operator = Composition(schema, self.compute, empty, gradient or self.refuse_gradient, save)
-        _define(f"{name}_out({formals}, Tensor(a!) out, Tensor(b!) lse) -> ()", write, _nothing)
+        define(f"{name}_out({formals}, Tensor(a!) out, Tensor(b!) lse) -> ()", write, nothing)
 
     def compute(self, *given: Any) -> tuple[Any, Any]:
         """Both results, past the dispatcher."""
@@ -95,5 +96,5 @@ def _keep_nothing(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
     """What a gradient that is refused needs."""
 
 
-def _nothing(*_: Any) -> None:
-    """What a form with ``out=`` makes of fake tensors: it only writes."""
+def nothing(*_: Any) -> None:
+    """What an operator that only writes makes of fake tensors."""

@@ -24,9 +24,9 @@ WIDTHS = (64, 128, 256)
 PAGES = tuple(2**i for i in range(9))
 """Widths of a head and tokens of a page that kernels are made for; others go to PyTorch."""
 _LOW = (torch.bfloat16, torch.float16)
-_EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
+EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 """Dtypes of caches with scales."""
-_INDICES = (torch.int32, torch.int64)
+INDICES = (torch.int32, torch.int64)
 _MERGED_STATES = 16
 
 
@@ -195,7 +195,7 @@ def _rows(cache: Any, entries: Any, held: Any, scale: Any, dtype: Any) -> Any:
     """Keys or values of one sequence, (tokens, groups, width), zeros where it holds none."""
     if not len(cache):
         return cache.new_zeros((len(held), *cache.shape[2:]), dtype=dtype)
-    stored = cache.view(torch.uint8) if cache.dtype in _EIGHT_BITS else cache
+    stored = cache.view(torch.uint8) if cache.dtype in EIGHT_BITS else cache
     rows = stored[entries.clamp(0, len(cache) - 1)].view(cache.dtype).to(dtype).flatten(0, 1)
     rows = rows if scale is None else rows * scale.to(dtype)[:, None]
     return rows.masked_fill(~held[:, None, None], 0)
@@ -389,10 +389,7 @@ def _decoded(
     out: Any,
 ) -> tuple[Tensor, Tensor]:
     q, k, v = to_low_precision(*tensors[:3])
-    if layout not in _LAYOUTS:
-        _misfit(f"layout={shown(layout)}", " or ".join(_LAYOUTS))
-    if layout == "HND" and k.dim() == v.dim() == 4:
-        k, v = k.transpose(1, 2), v.transpose(1, 2)
+    k, v = in_layout("paged_decode", layout, k, v)
     single = q.dim() == 3
     given = (q[:, None] if single else q, k, v, *tensors[3:])
     _check(*given)
@@ -400,7 +397,7 @@ def _decoded(
     if wants_gradient(given):
         _decode.refuse_gradient()
     shift = _scale(q, scale)
-    options = (*_scales(scales, k), shift, window, split, balanced)
+    options = (*head_scales("paged_decode", scales, k), shift, window, split, balanced)
     if out is None and not is_plain(given):
         y, lse = _decode.operator(*given, *options)
     elif out is None and q.is_cuda and _is_served(given[0], k, shift) and (launches := _routed(given, options)):
@@ -419,19 +416,28 @@ def _routed(given: tuple[Tensor, ...], options: tuple[Any, ...]) -> _Launches | 
     return None if launches.listed or scales != [None, None] else launches
 
 
-def _scales(scales: tuple[Scale | None, Scale | None], k: Tensor) -> tuple[Tensor | None, Tensor | None]:
-    """One factor of each head of the cache, in float32."""
+def in_layout(operator: str, layout: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
+    """Caches as (pages, page_tokens, groups, width); JIT010 for a layout that is none."""
+    if layout not in _LAYOUTS:
+        _misfit(f"layout={shown(layout)}", " or ".join(_LAYOUTS), operator)
+    return (k.transpose(1, 2), v.transpose(1, 2)) if layout == "HND" and k.dim() == v.dim() == 4 else (k, v)
+
+
+def head_scales(
+    operator: str, scales: tuple[Scale | None, Scale | None], k: Tensor
+) -> tuple[Tensor | None, Tensor | None]:
+    """One factor of each head of the cache, in float32; JIT010 for scales that ``operator`` does not take."""
     groups = k.shape[2]
     found: list[Tensor | None] = []
     for name, scale in zip(("k_scale", "v_scale"), scales, strict=True):
-        if scale is not None and k.dtype not in _EIGHT_BITS:
-            _misfit(f"{name} with a cache of {k.dtype}", "a cache of float8_e4m3fn or float8_e5m2")
+        if scale is not None and k.dtype not in EIGHT_BITS:
+            _misfit(f"{name} with a cache of {k.dtype}", "a cache of float8_e4m3fn or float8_e5m2", operator)
         if isinstance(scale, int | float):
             scale = torch.full((groups,), scale, dtype=torch.float32, device=k.device)
         elif scale is not None:
             if scale.dtype != torch.float32 or scale.device != k.device or scale.numel() not in (1, groups):
                 found_ = f"{name} of {tuple(scale.shape)}, {scale.dtype}, on {scale.device}"
-                _misfit(found_, f"a number, or float32 of one element or ({groups},) on {k.device}")
+                _misfit(found_, f"a number, or float32 of one element or ({groups},) on {k.device}", operator)
             scale = scale.reshape(-1).expand(groups)
         found.append(scale)
     return found[0], found[1]
@@ -477,11 +483,11 @@ def _check(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lengths: Tensor) -> N
         _misfit(
             f"{heads} heads of queries, {groups} of keys, pages of {page} tokens", "groups that divide heads, pages"
         )
-    eight = k.dtype in _EIGHT_BITS and q.dtype in (*_LOW, torch.float32, torch.float64)
+    eight = k.dtype in EIGHT_BITS and q.dtype in (*_LOW, torch.float32, torch.float64)
     if not (k.dtype == v.dtype and (eight or q.dtype == k.dtype) and q.dtype.is_floating_point):
         _misfit(f"q of {q.dtype}, caches of {k.dtype} and {v.dtype}", "one floating-point dtype, or caches of float8")
     for name, indices in (("block_table", table), ("seq_lens", lengths)):
-        if indices.dtype not in _INDICES:
+        if indices.dtype not in INDICES:
             _misfit(f"{name} of {indices.dtype}", "int32 or int64")
     if any(t.device != q.device for t in (k, v, table, lengths)):
         _misfit(f"tensors on {', '.join(str(t.device) for t in (q, k, v, table, lengths))}", "one device")
@@ -496,5 +502,5 @@ def _check_options(window: int | None, split: int | None, balanced: bool | None)
         _misfit(f"split={shown(split)}", f"None, or a multiple of {STEP} keys")
 
 
-def _misfit(found: str, required: str) -> NoReturn:
-    fail("JIT010", found=f"paged_decode: {found}", required=required)
+def _misfit(found: str, required: str, operator: str = "paged_decode") -> NoReturn:
+    fail("JIT010", found=f"{operator}: {found}", required=required)

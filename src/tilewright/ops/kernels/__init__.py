@@ -33,7 +33,14 @@ from tilewright.ops.kernels.norms import (
     rms_norm_backward,
     rms_norm_gradients,
 )
-from tilewright.ops.kernels.paged import decode_parts, merge_parts, merge_states, paged_decode, paged_decode_parts
+from tilewright.ops.kernels.paged import (
+    decode_parts,
+    merge_parts,
+    merge_states,
+    paged_append,
+    paged_decode,
+    paged_decode_parts,
+)
 from tilewright.ops.kernels.products import linear, matmul
 from tilewright.ops.kernels.rotaries import rotary
 from tilewright.ops.kernels.softmaxes import (
@@ -76,6 +83,7 @@ __all__ = [
     "merge_states",
     "norm_weight_backward",
     "packed_attention",
+    "paged_append",
     "paged_decode",
     "paged_decode_parts",
     "rms_norm",

@@ -1,4 +1,5 @@
-"""Decode over a cache of keys and values, contiguous or in pages, split along the sequence, and the merge of its parts.
+"""Decode over a cache of keys and values, contiguous or in pages, split along the sequence, the merge of its parts, and
+where new keys and values go.
 
 A sequence's cache is as long as ``lengths`` says, and what memory holds beyond takes no part, NaN neither. In pages,
 ``pages[b, i]`` holds the keys i * page .. (i + 1) * page - 1 of sequence b; entries behind its last page are not read,
@@ -110,6 +111,40 @@ def paged_decode_parts(width: int, tokens: int = 1, page: int | None = None, num
         lse[p, *row] = tw.where(total > 0, top * shift + tw.log(total), -tw.inf)
 
     return paged_decode_parts
+
+
+@cache
+def paged_append(width: int, page: int) -> tw.Kernel:
+    """New keys and values to their slots, page * ``page`` + offset, in pages of ``page`` keys; slots outside of the
+    pool are skipped. Keys are turned by the angles of their token, whose cosines and sines are given. A cache of 8-bit
+    floats holds them divided by the scales of their head, and what is too great for it as its greatest number."""
+    half = width // 2
+
+    @tw.kernel
+    def paged_append(
+        slots: tw.Unique["M"],
+        key: tw.Tensor["M", "G", width],
+        value: tw.Tensor["M", "G", width],
+        k: tw.Tensor["N", page, "G", width],
+        v: tw.Tensor["N", page, "G", width],
+        cos: tw.Tensor["M", half] | None = None,
+        sin: tw.Tensor["M", half] | None = None,
+        k_scale: tw.Tensor["G"] | None = None,
+        v_scale: tw.Tensor["G"] | None = None,
+        *,
+        bm=tw.auto,
+    ):
+        m, g = tw.grid((key.shape[0], key.shape[1]), (bm, None))
+        place = (slots[m] // page, slots[m] % page, g)
+        first, second, other = key[m, g, :half].to(tw.f32), key[m, g, half:].to(tw.f32), value[m, g].to(tw.f32)
+        if cos is not None:
+            c, turn = cos[m].to(tw.f32), sin[m].to(tw.f32)
+            first, second = first * c - second * turn, second * c + first * turn
+        k[*place, :half] = first if k_scale is None else first / k_scale[g]
+        k[*place, half:] = second if k_scale is None else second / k_scale[g]
+        v[*place] = other if v_scale is None else other / v_scale[g]
+
+    return paged_append
 
 
 def _packed(tokens: int) -> int:
