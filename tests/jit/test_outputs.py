@@ -65,7 +65,61 @@ def stored_elsewhere(tensor: Any, n: Any, value: Any) -> None:
 @tw.kernel
 def handed_on(x: tw.Tensor["N"], y: tw.Tensor["N"], *, bn=64):
     n = tw.grid(x, bn)
-    stored_elsewhere(y, n, x[n])
+    stored_elsewhere(value=x[n], tensor=y, n=n)
+
+
+def largest(table: Any, m: Any, n: Any) -> Any:
+    return table[m, n].max(1)
+
+
+def top_and_sum(table: Any, total: Any, m: Any, n: Any) -> Any:
+    tw.reduce_add(total, n, table[m, n].sum(0))
+    return largest(table, m, n)
+
+
+@tw.kernel
+def through_two(x: tw.Tensor["M", "N"], total: tw.Tensor["N"], top: tw.Tensor["M"], *, bm=4):
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=64)
+    top[m] = top_and_sum(x, total, m, n)
+
+
+@tw.kernel
+def largest_of_itself(x: tw.Tensor["M", "N"], top: tw.Tensor["M"], *, bm=4):
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(x.shape[1], upto=64)
+    top[m] = largest(x, m, n)
+    stored_elsewhere(top, m, largest(x, m, n) + top[m])
+
+
+def kept(tensor: Any) -> Any:
+    return tensor
+
+
+@tw.kernel
+def renamed(x: tw.Tensor["N"], y: tw.Tensor["N"], *, bn=64):
+    n = tw.grid(x, bn)
+    kept(y)[n] = x[n]
+
+
+@tw.kernel
+def by_whoever(x: tw.Tensor["N"], y: tw.Tensor["N"], *, bn=64):
+    n = tw.grid(x, bn)
+    for stored_elsewhere in (lambda tensor, n, value: None, globals()["stored_elsewhere"]):
+        stored_elsewhere(y, n, x[n])
+
+
+def stored_at_last(tensor: Any, n: Any, value: Any, times: int) -> None:
+    if times:
+        stored_at_last(tensor, n, value, times - 1)
+    else:
+        tensor[n] = value
+
+
+@tw.kernel
+def recursive(x: tw.Tensor["N"], y: tw.Tensor["N"], *, bn=64):
+    n = tw.grid(x, bn)
+    stored_at_last(y, n, x[n], 3)
 
 
 def test_several_results_are_a_tuple_in_the_order_of_the_signature() -> None:
@@ -76,6 +130,13 @@ def test_several_results_are_a_tuple_in_the_order_of_the_signature() -> None:
     np.testing.assert_array_equal(both(X, y=given), X.max(1))
     np.testing.assert_array_equal(given, X * 2)
     assert both(X, np.empty_like(top), given) is None
+
+
+def test_functions_that_are_given_tensors_are_read() -> None:
+    np.testing.assert_array_equal(handed_on(X[0]), X[0])
+    total, top = through_two(X)
+    np.testing.assert_allclose(total, X.sum(0), rtol=1e-5)
+    np.testing.assert_array_equal(top, X.max(1))
 
 
 def test_sums_begin_at_zero() -> None:
@@ -112,7 +173,10 @@ def test_results_are_row_major_and_of_the_first_dtype() -> None:
     [
         (lambda: in_place(), "JIT001"),  # read as well as written
         (lambda: repeated(X[0]), "JIT007"),  # no tensor has P
-        (lambda: handed_on(X[0]), "JIT001"),  # nothing shows that y is a result
+        (lambda: renamed(X[0]), "JIT001"),  # nothing shows that y is a result
+        (lambda: by_whoever(X[0]), "JIT001"),  # a name of two functions
+        (lambda: recursive(X[0]), "JIT001"),
+        (lambda: largest_of_itself(X), "JIT001"),  # read as well, though stored in a function
         (lambda: both(FakeTensor(0x1000, (4, 4))), "JIT007"),  # of no library that we know
         (lambda: both([[1.0, 2.0]]), "JIT002"),  # of none
         (lambda: both(3.0), "JIT002"),
@@ -130,8 +194,10 @@ def test_the_legal_twins() -> None:
     repeated(X[0], y)
     np.testing.assert_array_equal(y, np.stack([X[0]] * 3))
     one = np.empty(20, np.float32)
-    handed_on(X[0], one)
+    renamed(X[0], one)
     np.testing.assert_array_equal(one, X[0])
+    recursive(2 * X[0], one)
+    np.testing.assert_array_equal(one, 2 * X[0])
     sometimes(X[0], one, one.copy())
 
 

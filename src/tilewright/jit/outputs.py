@@ -1,7 +1,7 @@
 """Which tensors of a kernel are its results, and the allocation of those that a call leaves out.
 
-What the body does with each parameter is read from its source, so that a call without the compiler knows it too. The
-traced program is compared with it before it runs (``jit.kernel``).
+What the body does with each parameter is read from its source and from that of the functions that it calls, so that a
+call without the compiler knows it too. The traced program is compared with it before it runs (``jit.kernel``).
 """
 
 from __future__ import annotations
@@ -9,9 +9,10 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
+from types import FunctionType
 from typing import Any
 
 from tilewright.base.dtypes import STORED, DType, dtype_named
@@ -42,15 +43,20 @@ class Uses:
 
 
 @cache
-def uses_of(fn: Callable[..., None]) -> Uses | None:
+def uses_of(fn: Callable[..., object]) -> Uses | None:
     """What the body of ``fn`` does with its parameters; None without its source."""
+    return _uses(fn, frozenset())
+
+
+def _uses(fn: Callable[..., object], callers: frozenset[Callable[..., object]]) -> Uses | None:
+    """``uses_of``, called by ``callers``: what a recursive call does with its arguments stays unclear."""
     try:
         tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
     except (OSError, SyntaxError, TypeError):
         return None
-    reader = _BodyReader(frozenset(inspect.signature(fn).parameters))
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef) and node.name == fn.__name__:
+            reader = _BodyReader(fn, node, callers | {fn})
             for statement in node.body:
                 reader.visit(statement)
             return Uses(*(frozenset(names) for names in (reader.read, reader.stored, reader.added, reader.unclear)))
@@ -61,11 +67,16 @@ _REDUCTIONS = frozenset(f"reduce_{fn}" for fn in AtomicFn)
 
 
 class _BodyReader(ast.NodeVisitor):
-    """Sorts the parameters that are subscripted, themselves or their views (``xs = x.reshape(M, -1, 32)``); any use
-    that is neither that, nor of an attribute, is unclear."""
+    """Sorts the parameters that are subscripted, themselves or their views (``xs = x.reshape(M, -1, 32)``), here or in
+    a function that they are given to; any use that is neither that, nor of an attribute, is unclear."""
 
-    def __init__(self, names: frozenset[str]) -> None:
+    def __init__(
+        self, fn: Callable[..., object], body: ast.FunctionDef, callers: frozenset[Callable[..., object]]
+    ) -> None:
+        names = inspect.signature(fn).parameters
         self._names = {name: name for name in names}  # and views' names, by the parameters that they are of
+        self._fn, self._callers = fn, callers
+        self._bound = frozenset(_bound_names(body))
         self.read: set[str] = set()
         self.stored: set[str] = set()
         self.added: set[str] = set()
@@ -134,12 +145,57 @@ class _BodyReader(ast.NodeVisitor):
                 self.read.add(self._names[name])
                 self.stored.add(self._names[name])
         self.visit(node.func)
-        for argument in (*arguments, *node.keywords):
-            self.visit(argument)
+        by_parameter = self._handed_on(node) if arguments == node.args else {}
+        for argument in (*arguments, *(keyword.value for keyword in node.keywords)):
+            if argument not in by_parameter.values():
+                self.visit(argument)
+
+    def _handed_on(self, call: ast.Call) -> dict[str, ast.Name]:
+        """The tensors that a call gives to a function whose source shows what it does with them, by its parameters;
+        these uses are noted."""
+        callee = self._function_named(call.func)
+        uses = _uses(callee, self._callers) if callee is not None and callee not in self._callers else None
+        if callee is None or uses is None or any(isinstance(a, ast.Starred) for a in call.args):
+            return {}
+        keywords = {keyword.arg: keyword.value for keyword in call.keywords if keyword.arg is not None}
+        try:
+            given = inspect.signature(callee).bind_partial(*call.args, **keywords).arguments
+        except TypeError:  # the call fails when it is traced
+            return {}
+        names = {p: a for p, a in given.items() if isinstance(a, ast.Name) and a.id in self._names}
+        for parameter, argument in names.items():
+            for kind in ("read", "stored", "added", "unclear"):
+                if parameter in getattr(uses, kind):
+                    getattr(self, kind).add(self._names[argument.id])
+        return names
+
+    def _function_named(self, func: ast.expr) -> FunctionType | None:
+        """The Python function that a name stands for throughout the body, unless it is the language's, which does
+        with its arguments what no source shows."""
+        if not isinstance(func, ast.Name) or func.id in self._bound or not isinstance(self._fn, FunctionType):
+            return None
+        cells = dict(zip(self._fn.__code__.co_freevars, self._fn.__closure__ or (), strict=True))
+        try:
+            found = cells[func.id].cell_contents if func.id in cells else self._fn.__globals__.get(func.id)
+        except ValueError:  # a cell that is still empty
+            return None
+        ours = isinstance(found, FunctionType) and not found.__module__.startswith("tilewright.lang.")
+        return found if ours else None
 
     def visit_Name(self, node: ast.Name) -> None:
         if isinstance(node.ctx, ast.Load) and node.id in self._names:
             self.unclear.add(self._names[node.id])
+
+
+def _bound_names(body: ast.FunctionDef) -> Iterator[str]:
+    """The names to which a function's body, or one inside it, assigns; and the parameters of all."""
+    for node in ast.walk(body):
+        if isinstance(node, ast.Name) and not isinstance(node.ctx, ast.Load):
+            yield node.id
+        elif isinstance(node, ast.arg):
+            yield node.arg
+        elif isinstance(node, (ast.FunctionDef, ast.ClassDef)) and node is not body:
+            yield node.name
 
 
 def solved(params: Iterable[TensorParam], given: Mapping[str, Any]) -> dict[str, Any]:

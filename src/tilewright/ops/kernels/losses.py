@@ -8,6 +8,22 @@
 import tilewright as tw
 
 
+def _sums_of_rows(x, m, bn, smoothed):
+    """log(sum(exp(x))) of the rows ``m`` in one pass, and with ``smoothed`` the sums of x, else zeros."""
+    top = tw.full(m, -tw.inf, tw.f32)
+    total = tw.zeros(m, tw.f32)
+    everything = tw.zeros(m, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        v = x[m, n].to(tw.f32)
+        new = tw.maximum(top, v.max(1))
+        base = tw.where(new == -tw.inf, 0.0, new)
+        total.set(total * tw.exp(top - base) + tw.exp(v - base[:, None]).sum(1))
+        top.set(new)
+        if smoothed:
+            everything += v.sum(1)
+    return top + tw.log(total), everything
+
+
 @tw.kernel(numerics="fast")
 def cross_entropy(
     x: tw.Tensor["M", "N"],
@@ -25,18 +41,7 @@ def cross_entropy(
     target is ``ignored``, NaN where it is no column."""
     m = tw.grid(loss, bm)
     wanted = target[m]
-    top = tw.full(m, -tw.inf, tw.f32)
-    total = tw.zeros(m, tw.f32)
-    everything = tw.zeros(m, tw.f32)
-    for n in tw.stream(x.shape[1], bn):
-        v = x[m, n].to(tw.f32)
-        new = tw.maximum(top, v.max(1))
-        base = tw.where(new == -tw.inf, 0.0, new)
-        total.set(total * tw.exp(top - base) + tw.exp(v - base[:, None]).sum(1))
-        top.set(new)
-        if smoothed:
-            everything += v.sum(1)
-    whole = top + tw.log(total)
+    whole, everything = _sums_of_rows(x, m, bn, smoothed)
     lse[m] = whole
     found = whole - x[m.index, wanted].to(tw.f32).fill(tw.nan)
     if smoothed:
@@ -86,18 +91,7 @@ def cross_entropy_with_gradient(
     second time from the L2 cache."""
     m = tw.grid(loss, bm)
     wanted = target[m]
-    top = tw.full(m, -tw.inf, tw.f32)
-    total = tw.zeros(m, tw.f32)
-    everything = tw.zeros(m, tw.f32)
-    for n in tw.stream(x.shape[1], bn):
-        v = x[m, n].to(tw.f32)
-        new = tw.maximum(top, v.max(1))
-        base = tw.where(new == -tw.inf, 0.0, new)
-        total.set(total * tw.exp(top - base) + tw.exp(v - base[:, None]).sum(1))
-        top.set(new)
-        if smoothed:
-            everything += v.sum(1)
-    whole = top + tw.log(total)
+    whole, everything = _sums_of_rows(x, m, bn, smoothed)
     found = whole - x[m.index, wanted].to(tw.f32).fill(tw.nan)
     share = smoothing / (tw.zeros(m, tw.f32) + x.shape[1])
     if smoothed:
