@@ -31,8 +31,12 @@ PARTS = Sym(f"split{OWN}parts")
 """How many there are: a launch says."""
 PART_COUNTER = f"{COUNTER}part"
 FEW = 8
-"""Parts that a program adds one after the other. Of more it loads so many at once: 64 parts of 128 x 128 took 16 us one
-after the other, and 7 in eights; 2 parts in eights, of which six are not there, 5 us more than by themselves (H200)."""
+"""Parts that a program adds one after the other: 2 in eights, of which six are not there, took 5 us more (H200)."""
+TOGETHER = 16
+"""Of more parts it loads so many at once, of so few elements that all SMs have some: 64 parts of 128 x 128 took 16 us
+one after the other, 7 in eights of 512 elements, 2.4 in sixteens of 128, and as much in 32 at once (H200)."""
+MOST_ADDED = 128
+"""Elements of a tile of which many parts are added."""
 
 
 class NotSplitError(Exception):
@@ -170,7 +174,7 @@ class Split:
 
     def _add_parts(self, copy: Copier) -> None:
         body = Block()
-        together = FEW if self.many else 1
+        together = TOGETHER if self.many else 1
         span = Span(Sym(PART_COUNTER) * together, together, PARTS)
         for fragment, tensor in zip(self.fragments, copy.tensors, strict=True):
             held = copy.values[fragment.result]
