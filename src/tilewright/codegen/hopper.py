@@ -183,7 +183,7 @@ class HopperEmitter:
         e = self.emitter
         threads, first = op.threads.data, op.first.data
         last = first + threads == e.kernel.threads.data
-        head = "" if last else f"if (threadIdx.x < {first + threads})"
+        head = "" if last else f"if (warp_of((int)threadIdx.x) < {(first + threads) // WARP_THREADS})"
         if first:
             head = f"else {head}".rstrip()
         bounds = {t.THREAD: (0, threads - 1), a.WARPGROUP: (0, threads // a.WARPGROUP_THREADS - 1)}

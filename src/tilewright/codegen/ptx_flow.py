@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from tilewright.codegen.flow import SyncFlow, SyncInstruction
 from tilewright.codegen.planned_flow import ALL, WHOLE_CTA
+from tilewright.hw.spaces import WARP_THREADS
 
 _SYNCHRONISING = (
     "mbarrier.",
@@ -31,6 +32,9 @@ _BEGINS = (*_SYNCHRONISING, "bra", "brx", "ret", "exit", "trap", "call", "@", "{
 
 _COMPARED = re.compile(r"\s*setp\.(?P<how>lt|le|gt|ge)\.[us]32\s+(?P<predicate>%p\d+), %r\d+, (?P<number>\d+);")
 """Equality picks a thread of a role, not a role."""
+_SHIFTED = re.compile(r"\s*shr\.[us]32\s+(?P<to>%r\d+), %r\d+, 5;")
+_OF_WARP = re.compile(r"\s*shfl\.sync\.idx\.b32\s+(?P<to>%r\d+)\|%p\d+, %r\d+, %r\d+, %r\d+, %r\d+;")
+"""The index of a thread's warp, and that of one of its lanes: the same."""
 
 _CLOSES = re.compile(r"\n\}\n(?!\s*// end inline asm)")
 _MOVED = re.compile(r"\s*mov\.[ubs]32\s+%r\d+, (\d+);")
@@ -236,12 +240,27 @@ class _Text:
         return self.labels[target]
 
     def tests(self) -> dict[str, tuple[str, int]]:
-        """Predicates that compare ``%tid.x`` with a number."""
+        """Predicates that compare ``%tid.x``, or the index of the thread's warp, with a number."""
         own = {
             line.split()[1].rstrip(",") for line in self.lines_with("%tid.x;") if line.lstrip().startswith("mov.u32")
         }
-        compared = (_COMPARED.fullmatch(line) for register in own for line in self.lines_with(f" {register}, "))
-        return {m["predicate"]: (m["how"], int(m["number"])) for m in compared if m is not None}
+        halved = self.made(_SHIFTED, own)
+        found = {m["predicate"]: (m["how"], int(m["number"])) for m in self.matches(_COMPARED, own)}
+        for m in self.matches(_COMPARED, self.made(_OF_WARP, halved)):
+            least = int(m["number"]) + (m["how"] in ("le", "gt"))  # whole warps
+            found[m["predicate"]] = "lt" if m["how"] in ("lt", "le") else "ge", least * WARP_THREADS
+        return found
+
+    def made(self, how: re.Pattern[str], sources: set[str]) -> set[str]:
+        """The registers that are set once, in this way from one of ``sources``."""
+        names = {m["to"] for m in self.matches(how, sources)}
+        sets = {name: [line for end in (",", "|") for line in self.lines_with(f"\t{name}{end}")] for name in names}
+        return {name for name, lines in sets.items() if len(lines) == 1}
+
+    def matches(self, how: re.Pattern[str], registers: set[str]) -> Iterator[re.Match[str]]:
+        """Lines of one form with one of these registers as their first source."""
+        found = (how.fullmatch(line) for register in registers for line in self.lines_with(f" {register}, "))
+        return (m for m in found if m is not None)
 
     def lines_with(self, text: str) -> Iterator[str]:
         """The lines in which a text stands, that in its first place."""

@@ -24,7 +24,7 @@ from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import choose_extents, probe
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.candidates import Candidate, has_products
-from tilewright.schedule.split_k import PARTS, NotSplitError, Split, split
+from tilewright.schedule.split_k import MOST_ADDED, PARTS, NotSplitError, Split, split
 from tilewright.tile import dialect as tile
 
 Remade = Callable[[Mapping[str, int]], tile.Kernel]
@@ -142,7 +142,10 @@ class SplitClass:
         def traced(extents: Mapping[str, int]) -> tile.Kernel:
             return self._split(self.free(extents)).combine()
 
-        extents = choose_extents(probe(self.autos, traced, own.facts), {}, own.target)[-1].extents
+        extents = dict(choose_extents(probe(self.autos, traced, own.facts), {}, own.target)[-1].extents)
+        if self.many and extents:
+            longest = max(extents, key=lambda auto: extents[auto])
+            extents = {**dict.fromkeys(extents, 1), longest: min(extents[longest], MOST_ADDED)}
         return self._plain(own, name, items, self.free, extents, Split.combine)
 
     def _plain(

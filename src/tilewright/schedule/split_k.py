@@ -32,14 +32,14 @@ PARTS = Sym(f"split{OWN}parts")
 """How many there are: a launch says."""
 PART_COUNTER = f"{COUNTER}part"
 FEW = 8
-"""Parts that a program adds one after the other. Of more it loads so many at once: 64 parts of 128 x 128 took 16 us one
-after the other, and 7 in eights; 2 parts in eights, of which six are not there, 5 us more than by themselves (H200)."""
-
-
+"""Parts that a program adds one after the other: 2 in eights, of which six are not there, took 5 us more (H200)."""
+TOGETHER = 16
+"""Of more parts it loads so many at once, of so few elements that all SMs have some: 64 parts of 128 x 128 took 16 us
+one after the other, 7 in eights of 512 elements, 2.4 in sixteens of 128, and as much in 32 at once (H200)."""
+MOST_ADDED = 128
+"""Elements of a tile of which many parts are added."""
 FOLDS = {BinaryFn.ADD: ReduceFn.SUM, BinaryFn.MAX: ReduceFn.MAX, BinaryFn.MIN: ReduceFn.MIN}
 """How a fragment may take in what steps give, and parts of it: in any order."""
-OF_SUMS = 64
-"""Parts that are loaded at once where no products are summed up: there are as many as a GPU has CTAs at one time."""
 _STEP = tile.FragmentRead | tile.FragmentWrite | tile.Load | tile.Dot | tile.Reduce | tile.Yield
 """What a step does besides computing element by element."""
 
@@ -77,12 +77,6 @@ class Split:
             dims = (PARTS, *extents, *(span.stop for span in axes))
             found.append(Sums(f"split{OWN}sums{number}", element(fragment.result), dims))
         return tuple(found)
-
-    @property
-    def together(self) -> int:
-        """Parts that are loaded at once."""
-        products = any(isinstance(op, tile.Dot) for op in self.stream.walk())
-        return (FEW if products else OF_SUMS) if self.many else 1
 
     @property
     def per(self) -> Expr:
@@ -187,7 +181,7 @@ class Split:
 
     def _add_parts(self, copy: Copier) -> None:
         body = Block()
-        together = self.together
+        together = TOGETHER if self.many else 1
         span = Span(Sym(PART_COUNTER) * together, together, PARTS)
         for fragment, tensor in zip(self.fragments, copy.tensors, strict=True):
             held, fold = copy.values[fragment.result], fold_of(fragment)

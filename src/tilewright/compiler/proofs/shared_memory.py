@@ -4,14 +4,17 @@ Read from the lowered kernel alone: the offset and guard of every shared access,
 counts for a read if it comes before, and is executed whenever the read is; for a read of other CTAs, if it is executed
 in any. That barriers stand between them is not asked here. Buffers that tensor copies, matrices or copies by threads
 fill too are left to ``compiler.proofs.copies``.
+
+A buffer may lie over others that are done with: its accesses stand behind theirs. That nobody is at these still, or
+again, is what the protocol's proof says of bytes; of order, the roles' texts are asked.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import product
+from itertools import combinations, product
 from typing import TypeAlias
 
 import numpy as np
@@ -55,6 +58,8 @@ def shared_scratch(lowered: t.Kernel) -> dict[SSAValue, list[_Access]]:
 def prove_initialised(lowered: t.Kernel) -> Proof[str]:
     """Whether every element that threads read from shared memory was written by some thread before."""
     buffers = shared_scratch(lowered)
+    if (mixed := _mixed(lowered, buffers)) is not None:
+        return Unknown(OBLIGATION, f"{mixed} share bytes", "the one accessed behind all accesses of the other")
     for shared, ops in buffers.items():
         accesses = [_RoleAccess.of(op, lowered) for op in ops]
         for number, read in enumerate(accesses):
@@ -74,6 +79,46 @@ def prove_initialised(lowered: t.Kernel) -> Proof[str]:
                 return Refuted(OBLIGATION, f"{where}: nobody writes element {left[0]} of {asked.size}")
     names = ", ".join(dict.fromkeys(map(_name, buffers)))
     return Proved((verdict.Discharged(OBLIGATION, METHOD, names),) if buffers else ())
+
+
+def _mixed(lowered: t.Kernel, scratch: Mapping[SSAValue, Sequence[_Access]]) -> str | None:
+    """Two buffers that share bytes, of which neither is used behind the other; None if there are none."""
+    placed = [
+        (
+            op.offset.data,
+            op.offset.data + t.shared_of(op.buffer).count.data * t.shared_of(op.buffer).dtype.dtype.bytes,
+            op,
+        )
+        for op in lowered.body.block.ops
+        if isinstance(op, t.Shared) and op.offset is not None
+    ]
+    for (begin, end, one), (first, behind, other) in combinations(placed, 2):
+        pairs = ((one.buffer, other.buffer), (other.buffer, one.buffer))
+        apart = end <= first or behind <= begin
+        if not apart and not any(late in scratch and _behind(lowered, late, early) for late, early in pairs):
+            return f"{_name(one.buffer)} and {_name(other.buffer)}"
+    return None
+
+
+def _behind(lowered: t.Kernel, late: SSAValue, early: SSAValue) -> bool:
+    """Whether a cluster's CTAs use ``late`` once, when their use of ``early`` is over: no role has uses of that behind
+    what lets it know that ``late`` was written, which is the next thing that writers do."""
+    if any(programs.persistent.data for programs in lowered.walk() if isinstance(programs, t.Programs)):
+        return False
+    for role in (op for op in lowered.body.block.ops if isinstance(op, a.Role)):
+        ops = list(role.walk())
+        before = [i for i, op in enumerate(ops) if early in op.operands]
+        after = [i for i, op in enumerate(ops) if late in op.operands]
+        if not after:
+            told = next((i for i, op in enumerate(ops) if isinstance(op, a.ClusterWait)), len(ops))
+            if before and before[-1] > told:
+                return False
+            continue
+        tells = next((i for i in range(after[0], len(ops)) if isinstance(ops[i], a.ClusterArrive)), len(ops))
+        looped = any(isinstance(parent, t.For) for i in after for _, parent in _around(ops[i]))
+        if looped or any(i > after[0] for i in before) or any(i not in after for i in range(after[0], tells)):
+            return False
+    return True
 
 
 def require_initialised(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[verdict.Discharged, ...]:

@@ -17,11 +17,20 @@ def lay_out(kernel: t.Kernel) -> int:
     offset = 0
     buffers = [(op, t.shared_of(op.buffer)) for op in kernel.body.block.ops if isinstance(op, t.Shared)]
     sizes = [(op, kind.count.data * kind.dtype.dtype.bytes) for op, kind in buffers]
+    last = {op.shared for op in kernel.walk() if isinstance(op, t.ClusterRead)}
+    over = 0
+    for op, size in sizes:
+        if op.buffer in last:
+            op.attributes["offset"] = IntAttr(over)
+            over += -(-size // t.SHARED_BASE_ALIGN_BYTES) * t.SHARED_BASE_ALIGN_BYTES
     for align in (t.SHARED_BASE_ALIGN_BYTES, _SMALL_BYTES):
         for op, size in sizes:
+            if op.buffer in last:
+                continue
             if (size < t.SHARED_BASE_ALIGN_BYTES) == (align == _SMALL_BYTES):
                 op.attributes["offset"] = IntAttr(offset)
                 offset += -(-size // align) * align
+    offset = max(offset, over)
     for op in kernel.body.block.ops:
         if isinstance(op, a.Mbarriers):
             op.attributes["offset"] = IntAttr(offset)

@@ -60,6 +60,8 @@ def lower_program_sum(lowering: RoleContext, op: tile.ProgramSum) -> None:
     def place(register: Expr) -> Expr:
         return register // VECTOR * (VECTOR * threads) + TID * VECTOR + register % VECTOR
 
+    if lowering.configuration.warpgroups > 1:
+        lowering.emit(t.Barrier(), op)  # stages lie there, which another warpgroup may be multiplying
     lowering.emit(t.SharedWrite(shared, held.buffer, place(R), TRUE, vector=VECTOR), op)
     lowering.emit(a.ClusterArrive(), op)
     lowering.emit(a.ClusterWait(), op)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.expr import Const, Expr, all_of, any_of, ceildiv, maximum, minimum
+from tilewright.base.expr import Const, Expr, all_of, any_of, ceildiv, maximum, minimum, negate
 from tilewright.hw.target import Target
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS
@@ -32,7 +32,10 @@ _ADDING = 5 * MICROSECOND
 kernel 384 x 384 x 4096 takes its steps and 1 us, 1024 x 1024 x 1024 3.9; in two kernels 8 us more than steps and sums,
 H200)."""
 
-CLUSTERED = ((64, 64, 4, 8_960), (64, 96, 4, 11_000), (64, 64, 2, 8_960), (64, 96, 2, 11_000))
+CLUSTERED = (
+    (64, 64, 4, 8_960), (64, 96, 4, 11_000), (64, 64, 2, 8_960), (64, 96, 2, 11_000),
+    (128, 64, 2, 12_000), (64, 128, 2, 12_000), (128, 128, 2, 16_000), (128, 256, 2, 25_600),
+)  # fmt: skip
 """Tiles whose parts a cluster adds: rows, columns, parts, the time of a step. With 128 x 128 in 2 parts 256 x 4096 x
 11008 took 48 us, in two kernels 50; 1024 x 1024 x 4096 22, without parts 21."""
 CLUSTERED_CTAS = {2: 132, 4: 120}
@@ -81,11 +84,15 @@ def split_variants(
     waves = ceildiv(tiles * parts, target.sm_count)
     by_kernel = maximum(waves * ceildiv(steps, parts) * PRICE, read) + _sums(found, parts) + _ADDING
     alone = maximum(whole * steps, read)
-    for own in _clustered(wide, rows, columns, trace):
-        time = maximum(ceildiv(steps, own.parts) * own.price, read) + _MEETING
-        fits = own.tiles * own.parts <= CLUSTERED_CTAS[own.parts]
-        best = all_of([fits, time <= alone, any_of([parts <= 1, time <= by_kernel])])
-        cluster = Candidate(own.rows // ROWS, matrix_stores=False, cluster=(1, own.parts))
+    ways = [
+        (own, own.tiles * own.parts <= CLUSTERED_CTAS[own.parts],
+         maximum(ceildiv(steps, own.parts) * own.price, read) + _MEETING)
+        for own in _clustered(wide, rows, columns, trace)
+    ]  # fmt: skip
+    for i, (own, fits, time) in enumerate(ways):
+        rivals = [any_of([negate(room), time <= other]) for _, room, other in ways[i + 1 :]]
+        best = all_of([fits, time <= alone, any_of([parts <= 1, time <= by_kernel]), *rivals])
+        cluster = Candidate(own.rows // ROWS, cluster=(1, own.parts))
         yield ProductVariant(best, (own.extents,), (cluster,), narrow=own.narrow)
     few = all_of([parts > 1, parts <= FEW, by_kernel <= alone])
     yield ProductVariant(few, (extents, *choices), parts=parts)
