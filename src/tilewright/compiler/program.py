@@ -27,7 +27,7 @@ from tilewright.compiler.unsupported import UnsupportedClasses
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import TilewrightError, fail
 from tilewright.lang.schedule import Schedule
-from tilewright.schedule.extents import bound_ladder, choose_extents, probe, unaligned_ends
+from tilewright.schedule.extents import bound_ladder, choose_extents, of_long_steps, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.hopper.candidates import Candidate, has_products, pinned
 from tilewright.schedule.hopper.extents import product_variants
@@ -179,7 +179,8 @@ class _Classes:
             yield _Choice(row.predicate, self.ladder[-1], [row.choice], self.traces, collapsed=row)
         for sizes, fits, resized in self._rungs():
             choices = choose_extents(structure, dict(sizes), self.request.target)
-            yield from self._summed_in_parts(_Choice(fits, sizes, [choices[-1].extents], resized))
+            long = of_long_steps(structure, choices[-1].extents)
+            yield from self._summed_in_parts(_Choice(fits, sizes, [long], resized))
             for choice in choices if self._pinned_parts is None else ():
                 predicate = all_of([fits, choice.predicate])
                 yield _Choice(predicate, sizes, [choice.extents], resized, promised=self.promised)

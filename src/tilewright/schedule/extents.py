@@ -38,8 +38,9 @@ _BARELY = (4096, 16384)
 threads idle, which hold registers (H200, rows of 4104 to 4224 bf16: 0.73 of the copy's speed, 0.91 so)."""
 _NOMINAL = 64
 _LONG_STEP, _FEW_ROWS = 16384, 8
-"""Elements of a step of a running sum, where an SM has up to so many rows (H200, of the copy's speed, beside steps of
-1,024: 132 rows of 131,072 f32 0.83 and 0.31, of 1,048,576 bf16 0.77 and 0.16; 1,056 of 131,072 bf16 0.75 and 0.72)."""
+"""Elements of a step of a running sum where an SM has up to so many rows, and of sums in parts (running sums, H200, of
+the copy's speed, beside steps of 1,024: 132 rows of 131,072 f32 0.83 and 0.31, of 1,048,576 bf16 0.77 and 0.16; 1,056
+of 131,072 bf16 0.75 and 0.72)."""
 
 
 _ROW_BYTES = 512
@@ -133,6 +134,14 @@ def _long_rows(structure: Structure, target: Target) -> ExtentChoice | None:
     programs = prod((stop for stop in rows if stop is not None), start=Const(1))
     few = all_of([steps[0].stop >= _LONG_STEP, programs <= _FEW_ROWS * target.sm_count])
     return None if few == FALSE else ExtentChoice(few, {**dict.fromkeys(structure.autos, 1), steps[0].name: _LONG_STEP})
+
+
+def of_long_steps(structure: Structure, extents: Mapping[str, int]) -> Mapping[str, int]:
+    """The extents of a kernel whose few programs wait for memory together: a stream along rows has long steps."""
+    steps = [a.name for a in structure.autos.values() if a.streams and a.contiguous]
+    if len(steps) != 1:
+        return extents
+    return {**dict.fromkeys(structure.autos, 1), steps[0]: _LONG_STEP}
 
 
 def single_row(structure: Structure, columns: Expr) -> dict[str, int] | None:

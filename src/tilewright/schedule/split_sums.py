@@ -17,9 +17,9 @@ from tilewright.tile.queries import spans_of
 
 _BYTES_OF_AN_SM = 65536
 """What the CTAs of an SM have in flight."""
-_LEAST, _MOST = 4, 128
-"""Steps of a part at least, and parts at most (1 x 2^24 bf16, H200: 32, 64, 128, 256 and 1024 parts 81, 51, 38, 37 and
-76 us)."""
+_LEAST, _MOST = 4, 64
+"""Steps of a part at least, and parts at most (1 x 2^24 bf16 in steps of 16,384, H200: 16, 64, 128 and 256 parts 55,
+31, 35 and 49 us; in steps of 4,096 148, 55, 46 and 53)."""
 _FEWEST = 3
 """Parts that pay: with 2 of 16384 x 4096 bf16 48 us, without parts in tiles of half the width 46 (H200)."""
 _ADDING = 8
