@@ -252,6 +252,9 @@ PROVERS = (
 )
 
 
+_REFUSED = "The cluster's kernel is refused: what leaves the compiler is the kernel whose parts lie in workspaces."
+
+
 def _sum(name: str, what: str, old: str, new: str, file: str = "program_sums", harmless: str = "") -> Mutant:
     path = f"schedule/hopper/{file}.py"
     return Mutant(name, Kind.SCHEDULE, what, path, old, new, ("parts",), harmless=harmless)
@@ -263,6 +266,7 @@ PARTS = (
         "every CTA reads its own part only",
         "t.ClusterRead(shared, read, here, TRUE, cta=R // own, vector=VECTOR)",
         "t.ClusterRead(shared, read, here, TRUE, cta=RANK, vector=VECTOR)",
+        harmless=_REFUSED,
     ),
     _sum(
         "one share for all",
@@ -287,12 +291,14 @@ PARTS = (
         "two threads write to one place",
         "return register // VECTOR * (VECTOR * threads) + TID * VECTOR + register % VECTOR",
         "return register // VECTOR * (VECTOR * threads) + TID // 2 * VECTOR + register % VECTOR",
+        harmless=_REFUSED,
     ),
     _sum(
         "parts before they are written",
         "the cluster does not wait before parts are read",
         "    lowering.emit(a.ClusterWait(), op)\n",
         "",
+        harmless=_REFUSED,
     ),
     _sum(
         "parts that are multiplied",
@@ -307,13 +313,6 @@ PARTS = (
         "return []",
     ),
     _sum(
-        "shares of any run",
-        "shares need not be equal runs of a thread's registers",
-        "if whole.coordinate(thread, register) != (*rows, part * width + column):",
-        "if whole.coordinate(thread, register) == ():",
-        harmless="The layouts of all tiles of CLUSTERED have such shares: the refusal is asked of no kernel that is compiled.",
-    ),
-    _sum(
         "clusters of half the parts",
         "a cluster has half of the CTAs that the parts are",
         "cluster = Candidate(own.rows // ROWS, matrix_stores=False, cluster=(1, own.parts))",
@@ -326,5 +325,6 @@ PARTS = (
         "narrow = {**extents, **dict.fromkeys(columns, own // parts)}",
         "narrow = {**extents, **dict.fromkeys(columns, 2 * own // parts)}",
         file="split_extents",
+        harmless=_REFUSED,
     ),
 )
