@@ -46,6 +46,7 @@ def test_steps_as_compiled_check(name: str) -> None:
         ("count0", 'constant <"1">', 'constant <"0">'),
         ("report", "compare <ne>", "compare <eq>"),
         ("report", "compare <ne>", "compare <lt>"),
+        ("report", "atomic_fn<add>", "atomic_fn<max>"),
     ],
 )
 def test_steps_that_check_something_else_are_refuted(step: str, old: str, new: str) -> None:
