@@ -18,7 +18,7 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Expr, ExprError, conjuncts
 from tilewright.compiler.draws import Array, DrawnArguments, drawn
 from tilewright.compiler.empty_streams import is_rest
-from tilewright.compiler.tested import exactly_rounded
+from tilewright.compiler.tested import DIGITS, exactly_rounded
 from tilewright.diag import TilewrightError
 from tilewright.simulate import LaunchStep, WorkspaceTensor, run_steps
 from tilewright.tile import dialect as tile
@@ -194,25 +194,27 @@ def _difference(
     variants: tuple[RunnableVariant, RunnableVariant], left: Mapping[str, Array], right: Mapping[str, Array]
 ) -> str:
     """The first element that two variants leave otherwise, in words. Floats may differ by the order of sums and by
-    what is rounded on the way; what they decide shows nothing where functions are approximated."""
+    what is rounded on the way, and more where functions are approximated; what they then decide shows nothing."""
     one, other = variants
     exact = all(exactly_rounded(kernel) for v in variants for kernel in v.kernels)
     for name, a in left.items():
         b = right[name]
         floats = a.dtype.kind in "fV"
-        differ = _apart(a, b) if floats else a != b
+        differ = _apart(a, b, exact=exact) if floats else a != b
         if differ.any() and (floats or exact):
             at = tuple(int(x) for x in np.argwhere(differ)[0])
             return f"{name}[{', '.join(map(str, at))}] is {a[at]} in {one.name} and {b[at]} in {other.name}"
     return ""
 
 
-def _apart(a: Array, b: Array) -> Array:
+def _apart(a: Array, b: Array, *, exact: bool) -> Array:
+    """Drawn data sum up exactly: where nothing is approximated, results differ by their own rounding, and, where large
+    quotients cancel, by that of f32."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     largest = np.abs(x[np.isfinite(x)]).max(initial=0)
-    digits = 2 if a.dtype.itemsize == 1 else 6
+    digits, share = (DIGITS[8 * a.dtype.itemsize], 20) if exact else (2 if a.dtype.itemsize == 1 else 6, 8)
     with np.errstate(invalid="ignore"):
-        room = np.maximum(np.abs(x), np.abs(y)) * 2.0**-digits + largest * 2.0**-8
+        room = np.maximum(np.abs(x), np.abs(y)) * 2.0**-digits + largest * 2.0**-share
         close = np.abs(x - y) <= np.where(np.isfinite(room), room, 0)
         return ~((x == y) | (np.isnan(x) & np.isnan(y)) | close)
 
