@@ -4,7 +4,8 @@
 
 Every field of the artifact in turn (``walked``): numbers one more, expressions one more or always true, enumerations
 the next member, names another one, lists one item less, one twice, two exchanged; texts by ``TEXTS``; one bit of the
-machine code; and texts of one kernel in another (``exchanged``). An edit that is answered 0 is printed: it changes
+machine code; texts of one kernel in another (``exchanged``); and steps before a kernel that are others throughout, from
+Tile IR to machine code (``replaced``). An edit that is answered 0 is printed: it changes
 nothing that a launch does or the certificate says, or it is a hole. ``--variant`` keeps one variant with its kernels.
 """
 
@@ -30,7 +31,10 @@ from tilewright.artifact.bundle import read, to_bytes
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.expr import TRUE, Const, Expr
 from tilewright.cli.commands import app
+from tilewright.codegen.assemble import assemble
+from tilewright.codegen.cuda import emit_kernel
 from tilewright.diag import TilewrightError
+from tilewright.transport.text import transport_kernel
 
 TEXTS = {
     "transport_ir": (
@@ -38,6 +42,11 @@ TEXTS = {
         (r"(?<=builtin\.int<)(\d+)(?=>)", lambda n: str(int(n) + 1)),
         (r'(?<=guard = #tile\.expr<)"[^"]*"', lambda n: '"1"'),
         (r"<(add|mul|sub|max)>", lambda n: "min" if n != "min" else "max"),
+        (r'(?<=cta = #tile\.expr<)"[^"]*"', lambda n: '"0"'),
+        (r'(?<=index_registers = \[#tile\.expr<)"[^"]*"', lambda n: '"0"'),
+        (r'(?<=live = #tile\.expr<)"1"', lambda n: '"$tid < 5"'),
+        (r'"transport\.cluster_(arrive|wait)"\(\) : \(\) -> \(\)', lambda n: ""),
+        (r"compare <(\w+)>", lambda n: "lt" if n != "lt" else "ge"),
     ),
     "tile_ir": (
         (r"(?<=[ *+(])(\d+)(?=[ *)])", lambda n: str(int(n) + 1)),
@@ -45,7 +54,17 @@ TEXTS = {
         (r'(?<=constant <")([^"]*)', lambda n: "7.0"),
         (r"#tile\.numerics<(\w+)>", lambda n: "strict" if n != "strict" else "fast"),
     ),
-    "ptx": ((r"(?<=, )(\d+)(?=;)", lambda n: str(int(n) + 1)), (r"(?<=\+)(\d+)(?=\])", lambda n: str(int(n) + 2))),
+    "ptx": (
+        (r"(?<=, )(\d+)(?=;)", lambda n: str(int(n) + 1)),
+        (r"(?<=\+)(\d+)(?=\])", lambda n: str(int(n) + 2)),
+        (r"@!?%p\d+", lambda n: n.replace("@", "@!") if "!" not in n else n.replace("!", "")),
+        (r"barrier\.cluster\.[^;]*;", lambda n: ""),
+        (r"mapa\.[^;]*, (%r\d+);", lambda n: "1"),
+        (r"(?<=cp\.async\.cg\.shared\.global )[^;]*, (%r\d+);", lambda n: "16"),
+        (r"(?<=setp\.)(lt|gt|le|ge|eq|ne)(?=\.)", lambda n: "ge" if n != "ge" else "lt"),
+        (r"(?<=cvt\.)(rn)(?=\.)", lambda n: "rz"),
+        (r"(?<=red\.)(global\.add)", lambda n: "global.max"),
+    ),
 }
 """What is replaced in the texts of a kernel: one match at a time of each pattern."""
 _TEXT_NAMES = ("cubin", "ptx", "transport_ir", "tile_ir")
@@ -125,6 +144,29 @@ def exchanged(artifact: Artifact, chosen: random.Random) -> Iterator[Edit]:
             )
 
 
+CONSISTENT = ((r"compare <(\w+)>", "lt"), (r'constant <"(1)">', "2"), (r'constant <"(0)">', "1"), (r"<(add)>", "max"))
+"""What is written in both texts of a step."""
+
+
+def replaced(artifact: Artifact) -> Iterator[Edit]:
+    """Each step before a variant's last changed in its texts, and emitted and assembled anew."""
+    last = {[s for s in v.steps if isinstance(s, Launch)][-1].kernel for v in artifact.variants}
+    for k, image in enumerate(artifact.kernels):
+        for pattern, new in CONSISTENT if image.symbol not in last else ():
+            tile_ir, transport_ir = (
+                re.sub(pattern, lambda m, new=new: m[0].replace(m[1], new), text)
+                for text in (image.tile_ir, image.transport_ir)
+            )
+            if transport_ir == image.transport_ir:
+                continue
+            source = emit_kernel(transport_kernel(transport_ir)).source
+            made = assemble(source, artifact.target, image.symbol)
+            texts = {"tile_ir": tile_ir, "transport_ir": transport_ir, "source": source, "ptx": made.ptx}
+            changed = replace(image, **texts, cubin=made.cubin, registers=made.registers, spill_bytes=made.spill_bytes)
+            kernels = (*artifact.kernels[:k], changed, *artifact.kernels[k + 1 :])
+            yield Edit("replaced step", f"{image.symbol} {pattern} {new}", replace(artifact, kernels=kernels))
+
+
 def kind_of(place: str) -> str:
     """The class of an edit, by the field."""
     parts = re.sub(r"\[\d+\]", "", place.split(" ")[0]).split(".")[1:]
@@ -136,6 +178,7 @@ def edits(artifact: Artifact, chosen: random.Random) -> Iterator[Edit]:
     for place, new in walked(artifact):
         yield Edit(kind_of(place), place.removeprefix("artifact."), new)
     yield from exchanged(artifact, chosen)
+    yield from replaced(artifact)
 
 
 def answer(artifact: Artifact, folder: Path) -> tuple[str, str]:

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from tilewright.base.expr import TRUE, Const, Expr, all_of, ceildiv, negate, sym
+from tilewright.base.expr import TRUE, Const, Expr, all_of, any_of, ceildiv, minimum, negate, sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.contract.access import AccessFault, prove_cover, prove_guards
 from tilewright.protocol.access import (
@@ -223,11 +223,12 @@ def _two_digits(
     known = {
         "row": place < d + {"late": 1, "early": -1}.get(wrong, 0),
         "least": coord >= (1 if wrong == "least" else 0),
-        "most": coord < whole,
+        "most": coord < whole + (1 if wrong == "one behind" else 0),
     }
     guard = all_of(known[b] for b in bounds)
+    behind = wrong in ("row behind", "one behind")
     scope = (
-        LoopIndex("h", IndexRole.PROGRAM, Const(0), count + (1 if wrong == "row behind" else 0)),
+        LoopIndex("h", IndexRole.PROGRAM, Const(0), count + (1 if behind else 0)),
         LoopIndex("q", IndexRole.PROGRAM, Const(0), ceildiv(d, tile)),
         LoopIndex("$tid", IndexRole.THREAD, Const(0), Const(tile)),
     )
@@ -244,7 +245,21 @@ def _two_digits(
     return KernelAccesses("k", parameters, (), (access,)), domain
 
 
-WRONG = ("", "", "", "late", "early", "stride", "shift", "back", "next row", "row behind", "least", "less")
+WRONG = (
+    "",
+    "",
+    "",
+    "late",
+    "early",
+    "stride",
+    "shift",
+    "back",
+    "next row",
+    "row behind",
+    "one behind",
+    "least",
+    "less",
+)
 
 
 @settings(max_examples=80, deadline=None, suppress_health_check=list(HealthCheck))
@@ -273,6 +288,21 @@ def test_right_numbers_of_two_digits_are_proved(falling: bool, wide: bool) -> No
 @pytest.mark.parametrize("wide", [False, True])
 def test_wrong_numbers_of_two_digits_are_not(wrong: str, bounds: tuple[str, ...], wide: bool) -> None:
     _judge_where_decided(*_two_digits(2, False, wrong, bounds, wide))
+
+
+def test_digits_are_asked_for_without_the_bounds_of_the_number() -> None:
+    """Programs behind the last row store the element before it, which another has stored."""
+    kernel, domain = _two_digits(3, False, "one behind", (), False)
+    (access,) = kernel.accesses
+    h, d, count, place = sym("h"), sym("D"), sym("H"), TID - 1
+    coord = h * d + place
+    scope = tuple(i for i in access.scope if getattr(i, "name", "") != "q")
+    guard = all_of([any_of([place >= 0, h >= count]), place < d, coord < count * d])
+    axes = (LoopIndex("i", IndexRole.AXIS, Const(0), count), LoopIndex("j", IndexRole.AXIS, Const(0), minimum(d, 2)))
+    moved = replace(access, scope=scope, guard=guard, coords=(coord,))
+    promised = replace(domain, indices=axes)
+    assert AccessFault.TWICE in _faults(replace(kernel, accesses=(moved,)), promised, {"D": 2, "H": 2})
+    _judge_where_decided(replace(kernel, accesses=(moved,)), promised)
 
 
 def _backwards(tile: int, slip: int, first: bool, second: bool, guarded: bool) -> tuple[KernelAccesses, StoreDomain]:

@@ -204,6 +204,25 @@ def loops(draw: st.DrawFn) -> Protocol:
     return b.protocol()
 
 
+def test_parts_and_turns_have_the_same_steps() -> None:
+    """Sums of some of a row's counts, of three of them, and turns that do not begin at 0."""
+    b = Build("parts")
+    n, m, lo, hi = (b.symbol(name) for name in EXTENTS)
+    x = b.buffer("x", 1 << 20)
+    for name, ends in {"row": (hi, n, m, lo), "two": (n + m,), "three": (n + m + lo,), "turns": (n * 2,)}.items():
+        with b.role(name, 32) as r:
+            g = r.counter("g")
+            for end in ends:
+                with r.loop("k", end, begin=int(name == "turns")) as k:
+                    r.all(o.Read(x.at(k * 3 + g, 1)))
+                    r.advance(g)
+            with r.loop("j", n) as j:
+                for end in ends:
+                    with r.loop("i", end) as i:
+                        r.all(o.Read(x.at(i * 3 + j, 1)))
+    _same_steps(b.protocol())
+
+
 def _steps(protocol: Protocol, values: dict[str, int]) -> dict[str, list[Expr]]:
     """Where each role reads, in order."""
     found: dict[str, list[Expr]] = {}
@@ -234,6 +253,10 @@ def _steps(protocol: Protocol, values: dict[str, int]) -> dict[str, list[Expr]]:
 @settings(max_examples=150, deadline=None, suppress_health_check=list(HealthCheck))
 @given(loops())
 def test_random_loops_have_the_same_steps(protocol: Protocol) -> None:
+    _same_steps(protocol)
+
+
+def _same_steps(protocol: Protocol) -> None:
     for other in otherwise_written(protocol):
         for n, m, lo, hi in product((0, 1, 3), (0, 2), (0, 2, 4), (2, 3)):
             known = {"n": n, "m": m, "lo": lo, "hi": hi}

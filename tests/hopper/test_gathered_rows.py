@@ -284,6 +284,11 @@ def other_register(kernel: t.Kernel, copy: a.CpAsync) -> None:
     copy.attributes["index_registers"] = exprs([Const(0)])
 
 
+def other_register_throughout(kernel: t.Kernel, copy: a.CpAsync) -> None:
+    other_register(kernel, copy)
+    copy.attributes["guard"] = ExprAttr.of(copy.guard.expr.substitute({t.REGISTER: Const(0)}))
+
+
 def other_row(kernel: t.Kernel, copy: a.CpAsync) -> None:
     coords = [c.expr for c in copy.coords]
     copy.attributes["coords"] = exprs([coords[0] + 1, coords[1]])
@@ -313,8 +318,8 @@ def integers_written_twice(kernel: t.Kernel, copy: a.CpAsync) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        other_integer, other_register, other_row, rows_outside, rows_left_out, integers_left_out,
-        integers_written_twice,
+        other_integer, other_register, other_register_throughout, other_row, rows_outside, rows_left_out,
+        integers_left_out, integers_written_twice,
     ],
     ids=lambda f: f.__name__,
 )  # fmt: skip

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import resource
@@ -13,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from planted.mutant import Kind, Mutant, TooLongError
+from planted.mutant import APART, Kind, Mutant, TooLongError
 
 ROOT = Path(__file__).parents[2]
 SECONDS = 90
@@ -83,7 +85,7 @@ def judged(mutant: Mutant, bases: dict[str, Any]) -> list[Row]:
         begun = time.monotonic()
         signal.alarm(SECONDS)
         try:
-            row = _row(mutant, name, bases[name])
+            row = _tested(name) if mutant.kind is Kind.PROVERS else _row(mutant, name, bases[name])
         except TooLongError:
             row = {"status": "undecided", "by": f"more than {SECONDS} s"}
         except MemoryError:
@@ -91,6 +93,22 @@ def judged(mutant: Mutant, bases: dict[str, Any]) -> list[Row]:
         signal.alarm(0)
         rows.append({"probe": name, **row, "seconds": round(time.monotonic() - begun, 1)})
     return rows
+
+
+def _tested(path: str) -> Row:
+    """The first test of a file that fails."""
+    import pytest  # noqa: PLC0415
+
+    failed: list[str] = []
+
+    class Reports:
+        def pytest_runtest_logreport(self, report: Any) -> None:
+            if report.failed:
+                failed.append(report.nodeid.rpartition("::")[2])
+
+    with contextlib.redirect_stdout(io.StringIO()):
+        status = pytest.main(["-q", "-x", "-p", "no:cacheprovider", str(ROOT / path)], plugins=[Reports()])
+    return {"status": "caught", "by": next(iter(failed), "no test loads")} if status else {"status": "escaped"}
 
 
 def _beside(mutant: Mutant, name: str, schedule: str) -> Row:
@@ -175,7 +193,7 @@ def _refusal(error: Exception) -> Row:
 def verdict(mutant: Mutant, rows: list[Row]) -> str:
     """Of all probes together: refused, escaped, harmless, undecided or not exercised."""
     statuses = {row["status"] for row in rows} - {"same"}
-    if mutant.kind in (Kind.TRACING, Kind.ENCODER):
+    if mutant.kind in APART:
         return "caught" if statuses - {"escaped"} else "harmless" if mutant.harmless else "escaped"
     if not statuses:
         return "not exercised"

@@ -28,12 +28,17 @@ class Kind(StrEnum):
     """What the schedule and the proofs both read of Tile IR through the same function."""
     TRACING = "tracing"
     """Python to Tile IR. Nothing stands before it that it could be refused against."""
+    PROVERS = "provers"
+    """What proves: where a right compiler's code is right all the same, tests must see it."""
     ENCODER = "encoder"
     """The runtime's evaluation of a launch recipe. It runs after the compiler."""
 
 
 REFUSABLE = (Kind.SCHEDULE, Kind.VALUES, Kind.PROTOCOL, Kind.EMISSION, Kind.OPTIONS, Kind.RECIPE, Kind.SHARED)
 """The classes whose bugs the compiler has something to be refused against."""
+
+APART = (Kind.PROVERS, Kind.TRACING, Kind.ENCODER)
+"""The others, which are caught by something beside the compiler."""
 
 TRUSTED = (
     "artifact/",
@@ -56,7 +61,7 @@ TRUSTED = (
     "transport/",
     "validate/",
 )
-"""Files below ``src/tilewright`` in which no bug is planted: the judges, what they read, and the languages in which both
+"""Files below ``src/tilewright`` in which no bug is planted but those of ``Kind.PROVERS``: the judges, what they read, and the languages in which both
 sides are written. NVRTC, ptxas, the driver, the hardware, Python and the libraries are trusted besides."""
 
 
@@ -72,7 +77,7 @@ class TooLongError(Exception):
 class Mutant:
     """Replaces ``old``, which must stand exactly once in ``file`` (below ``src/tilewright``), by ``new``.
 
-    ``probes`` names the kernels to compile. ``named``: one of the bugs that an outside reader planted first.
+    ``probes`` names the kernels to compile, of ``Kind.PROVERS`` the tests. ``named``: one of the bugs that an outside reader planted first.
     ``harmless``: the recorded argument why code that leaves the compiler with it is right. ``harmful``: why it is not,
     although the validator takes the PTX for what the IR says: a hole of the validator.
     """
@@ -114,7 +119,7 @@ def check(mutants: tuple[Mutant, ...]) -> None:
     if twice:
         raise ValueError(f"taken twice: {', '.join(sorted(twice))}")
     for mutant in mutants:
-        if mutant.file.startswith(TRUSTED):
+        if mutant.kind is not Kind.PROVERS and mutant.file.startswith(TRUSTED):
             raise ValueError(f"{mutant.name}: {mutant.file} is trusted")
         try:
             compile(mutant.applied(mutant.path.read_text()), mutant.file, "exec")

@@ -9,6 +9,7 @@ from planted.mutant import Mutant
 from planted.narrow import NARROW
 from planted.options import OPTIONS
 from planted.protocol import PROTOCOL
+from planted.provers import PARTS, PROVERS
 from planted.recipe import RECIPE
 from planted.schedule import SCHEDULE
 from planted.shared import SHARED
@@ -16,6 +17,7 @@ from planted.values import VALUES
 
 MUTANTS: tuple[Mutant, ...] = (
     *SCHEDULE,
+    *PARTS,
     *VALUES,
     *INDICES,
     *NARROW,
@@ -24,6 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *OPTIONS,
     *RECIPE,
     *SHARED,
+    *PROVERS,
     *TRACING,
     *ENCODER,
 )

@@ -175,6 +175,15 @@ def turned(x: tw.Tensor["M", "N"], y: tw.Tensor["N", "M"], *, bm=64, bn=64):
 
 
 @tw.kernel
+def free(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+@tw.kernel
 def nt(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=64, bn=64, bk=64):
     m, n = tw.grid(c, (bm, bn))
     acc = tw.zeros((m, n), tw.f32)

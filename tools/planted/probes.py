@@ -248,6 +248,9 @@ PROBES: dict[str, Probe] = {
         kernels.nt, lambda a, b: a @ b.T, ({"M": 72, "N": 136, "K": 80},), keywords={"bn": 128}, schedule=_ONE
     ),
     "nt_f32": Probe(kernels.nt, lambda a, b: a @ b.T, _PRODUCT, dtypes={"c": "f32"}, schedule=_ONE),
+    "parts": Probe(
+        kernels.free, lambda a, b: a @ b.T, ({"M": 72, "N": 80, "K": 4096},), dims={"M": 72, "N": 80, "K": 4096}
+    ),
     "deep": Probe(kernels.nt, lambda a, b: a @ b.T, _PRODUCT, keywords={"bk": 128}, schedule=_ONE),
     "odd": Probe(kernels.odd, lambda a, b: a @ b.T, _PRODUCT, schedule=_ONE),
     "single": Probe(kernels.single, lambda a, b: a @ b.T, ({"M": 72, "N": 80},), schedule=Schedule(consumers=1)),

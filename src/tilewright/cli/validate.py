@@ -43,9 +43,10 @@ def _as_text(path: Path) -> Status:
     steps = bundle.recipe()
     for fault in steps.refuted:
         echo(f"recipe: {fault}")
-    variants = bundle.variants()
-    _print_variants(variants)
-    answers = [steps.answer, variants.answer]
+    variants, promises = bundle.variants(), bundle.promises()
+    _print_executed("variants", "agree", variants)
+    _print_executed("promises", "checked by", promises)
+    answers = [steps.answer, variants.answer, promises.answer]
     for found in bundle.each():
         _print_kernel(found)
         answers.append(found.answer)
@@ -56,13 +57,13 @@ def _as_text(path: Path) -> Status:
 _STATUSES = {"decided": Status.YES, "refuted": Status.NO, "undecided": Status.UNKNOWN}
 
 
-def _print_variants(found: PartVerdict) -> None:
+def _print_executed(name: str, what: str, found: PartVerdict) -> None:
     for difference in found.refuted:
-        echo(f"variants: refuted: {difference}")
+        echo(f"{name}: refuted: {difference}")
     for launch in found.shown:
-        echo(f"variants: tested: agree: {launch.detail}")
+        echo(f"{name}: tested: {what}: {launch.detail}")
     for reason in found.open:
-        echo(f"variants: {reason}")
+        echo(f"{name}: {reason}")
 
 
 def _print_kernel(found: KernelVerdict) -> None:
@@ -97,9 +98,9 @@ def _as_json(path: Path) -> Status:
     except (TilewrightError, OSError) as error:
         _print_document(path, Status.USAGE, {"reasons": [str(error)]})
         raise
-    steps, variants, kernels = bundle.recipe(), bundle.variants(), list(bundle.each())
-    status = _STATUSES[worst([steps.answer, variants.answer, *(found.answer for found in kernels)]).value]
-    _print_document(path, status, as_dict(bundle.artifact, steps, variants, kernels))
+    parts, kernels = (bundle.recipe(), bundle.variants(), bundle.promises()), list(bundle.each())
+    status = _STATUSES[worst(found.answer for found in (*parts, *kernels)).value]
+    _print_document(path, status, as_dict(bundle.artifact, *parts, kernels))
     return status
 
 

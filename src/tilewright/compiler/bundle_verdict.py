@@ -17,6 +17,7 @@ from tilewright.artifact.schema import (
     Obligation,
 )
 from tilewright.codegen.reassemble import machine_code_differs
+from tilewright.compiler.promises_kept import promises_kept
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.reproved import reproved
 from tilewright.compiler.tested import tested
@@ -97,6 +98,9 @@ def worst(answers: Iterable[Answer]) -> Answer:
     return next((a for a in (Answer.REFUTED, Answer.UNDECIDED) if a in found), Answer.DECIDED)
 
 
+_Execution = Callable[[Artifact, Mapping[str, t.Kernel], Mapping[str, tile.Kernel]], Agreement]
+
+
 @dataclass(frozen=True)
 class ReadBundle:
     """An artifact and the texts of its kernels, by symbol; of ``programs`` a kernel may have none."""
@@ -118,14 +122,22 @@ class ReadBundle:
 
     def variants(self) -> PartVerdict:
         """Whether all variants compute one program, as far as launches tell; of a single one there is no question."""
+        return self._executed("variants", agreement, "was executed on no arguments that the others take")
+
+    def promises(self) -> PartVerdict:
+        """Whether the steps before kernels that rely on promises check them, as far as launches tell."""
+        return self._executed("promises", promises_kept, "relies on promises that no launch was seen to check")
+
+    def _executed(self, name: str, execute: _Execution, alone: str) -> PartVerdict:
+        """What executing variants tells; ``alone`` says what of those that were not."""
         agreed: list[Agreement] = []
 
-        def alone() -> Sequence[str]:
-            agreed.append(agreement(self.artifact, self.kernels, self.programs))
-            return [f"{name} was executed on no arguments that the others take" for name in agreed[0].alone]
+        def open_() -> Sequence[str]:
+            agreed.append(execute(self.artifact, self.kernels, self.programs))
+            return [f"{variant} {alone}" for variant in agreed[0].alone]
 
-        unlike = _or_why(alone)
-        tested = (Obligation("variants", EXECUTION, launch) for found in agreed for launch in found.launches)
+        unlike = _or_why(open_)
+        tested = (Obligation(name, EXECUTION, launch) for found in agreed for launch in found.launches)
         return PartVerdict(unlike, agreed[0].differences if agreed else (), tuple(tested))
 
     def each(self) -> Iterator[KernelVerdict]:
@@ -186,7 +198,11 @@ def _or_why(comparison: Callable[[], Sequence[object]]) -> tuple[str, ...]:
 
 
 def as_dict(
-    artifact: Artifact, steps: PartVerdict, variants: PartVerdict, kernels: Sequence[KernelVerdict]
+    artifact: Artifact,
+    steps: PartVerdict,
+    variants: PartVerdict,
+    promises: PartVerdict,
+    kernels: Sequence[KernelVerdict],
 ) -> dict[str, object]:
     """The verdict as plain data: of each question the answer and its reasons, of each kernel what was shown."""
     return {
@@ -194,6 +210,7 @@ def as_dict(
         "target": artifact.target,
         "recipe": _part(steps),
         "variants": {**_part(variants), "tested": [o.detail for o in variants.shown]},
+        "promises": {**_part(promises), "tested": [o.detail for o in promises.shown]},
         "kernels": [_kernel(found) for found in kernels],
         "assumed": list(ASSUMED),
         "not_compared": list(NOT_COMPARED),

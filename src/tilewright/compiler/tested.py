@@ -190,12 +190,16 @@ def same_around(mine: DrawnTensor, other: DrawnTensor) -> bool:
     return bool((blocks[0].block == blocks[1].block).all())
 
 
+DIGITS = {8: 2, 16: 7, 32: 20}
+"""Binary digits to which equal values agree after they are rounded, by the bits of their dtype."""
+
+
 def apart(a: Array, b: Array, *, exact: bool) -> Array:
     """Elements that are not equal; floats by more than rounding, or than approximations."""
     if a.dtype.kind not in "fV":
         return a != b
     x, y = a.astype(np.float64), b.astype(np.float64)
-    digits = {8: 2, 16: 7, 32: 20}[8 * a.dtype.itemsize]
+    digits = DIGITS[8 * a.dtype.itemsize]
     largest = np.abs(x[np.isfinite(x)]).max(initial=0)
     room = np.maximum(np.abs(x), np.abs(y)) * 2.0**-digits
     if not exact:

@@ -18,7 +18,7 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Expr, ExprError, conjuncts
 from tilewright.compiler.draws import Array, DrawnArguments, drawn
 from tilewright.compiler.empty_streams import is_rest
-from tilewright.compiler.tested import exactly_rounded
+from tilewright.compiler.tested import DIGITS, exactly_rounded
 from tilewright.diag import TilewrightError
 from tilewright.simulate import LaunchStep, WorkspaceTensor, run_steps
 from tilewright.tile import dialect as tile
@@ -44,7 +44,7 @@ class Agreement:
 
 
 @dataclass(frozen=True)
-class _RunnableVariant:
+class RunnableVariant:
     """A variant with its kernels, in order, and the workspaces between them."""
 
     name: str
@@ -70,7 +70,7 @@ class _RunnableVariant:
 def agreement(artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Mapping[str, tile.Kernel]) -> Agreement:
     """Execute the variants of an artifact, of whose kernels ``kernels`` are the texts by symbol, ``programs`` those of
     their Tile IR. Nothing else takes tensors for which no stream has a step: that variant's program is compared."""
-    variants = [_runnable(v, kernels) for v in artifact.variants]
+    variants = [runnable(v, kernels) for v in artifact.variants]
     if len(variants) < 2:
         return Agreement()
     groups = {v.name: {v.name} for v in variants}
@@ -86,9 +86,9 @@ def agreement(artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Map
                 if not difference:
                     joined.add(other.name)
                 elif own.takes(given) and other.takes(given):
-                    return Agreement((f"{difference}, of {_shown(artifact, given)}",))
+                    return Agreement((f"{difference}, of {shown(artifact, given)}",))
             if len(joined) > 1:
-                told.append(f"{', '.join(v.name for v in variants if v.name in joined)} on {_shown(artifact, given)}")
+                told.append(f"{', '.join(v.name for v in variants if v.name in joined)} on {shown(artifact, given)}")
                 whole = set[str]().union(*(groups[name] for name in joined))
                 groups |= dict.fromkeys(whole, whole)
     alone = [v.name for v in _outside(variants, groups, programs)]
@@ -98,15 +98,15 @@ def agreement(artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Map
 
 
 def _outside(
-    variants: Sequence[_RunnableVariant], groups: Mapping[str, set[str]], programs: Mapping[str, tile.Kernel]
-) -> list[_RunnableVariant]:
+    variants: Sequence[RunnableVariant], groups: Mapping[str, set[str]], programs: Mapping[str, tile.Kernel]
+) -> list[RunnableVariant]:
     """The variants that are neither in the largest group nor one of its without streams."""
     known = max(groups.values(), key=len)
     return [v for v in variants if v.name not in known and not _is_rest(v, variants, known, programs)]
 
 
 def _is_rest(
-    variant: _RunnableVariant, others: Sequence[_RunnableVariant], known: set[str], programs: Mapping[str, tile.Kernel]
+    variant: RunnableVariant, others: Sequence[RunnableVariant], known: set[str], programs: Mapping[str, tile.Kernel]
 ) -> bool:
     """Whether a variant is one of the known ones without its streams."""
     own = programs.get(variant.symbol)
@@ -115,8 +115,8 @@ def _is_rest(
 
 
 def _launches(
-    artifact: Artifact, variants: Sequence[_RunnableVariant], least: int
-) -> Iterator[tuple[_RunnableVariant, DrawnArguments]]:
+    artifact: Artifact, variants: Sequence[RunnableVariant], least: int
+) -> Iterator[tuple[RunnableVariant, DrawnArguments]]:
     """Arguments for which dispatch may choose each variant, and others of its kernels' class; of what is written each
     tensor has so many elements."""
     for variant, (chosen, seed) in product(variants, product((True, False), range(_DRAWS))):
@@ -129,7 +129,7 @@ def _launches(
                 yield variant, given
 
 
-def _runnable(variant: Variant, kernels: Mapping[str, t.Kernel]) -> _RunnableVariant:
+def runnable(variant: Variant, kernels: Mapping[str, t.Kernel]) -> RunnableVariant:
     """A variant for the simulator; one whose steps are not all launches never runs."""
     known = all(isinstance(s, Launch | EncodeTensorMap) for s in variant.steps)
     symbols = [s.kernel for s in variant.steps if isinstance(s, Launch) and s.kernel in kernels]
@@ -140,29 +140,29 @@ def _runnable(variant: Variant, kernels: Mapping[str, t.Kernel]) -> _RunnableVar
         for index, placed in workspaces_of(kernel):
             element = DTYPES[placed.element]
             scratch[index] = WorkspaceTensor(
-                _workspace(index), element, placed.dims, placed.strides, placed.size_bytes, kept=index in kept
+                workspace_name(index), element, placed.dims, placed.strides, placed.size_bytes, kept=index in kept
             )
     steps = tuple(map(_step, own)) if known else ()
     last = symbols[-1] if symbols else ""
-    return _RunnableVariant(variant.name, last, variant.predicate, own, steps, tuple(scratch.values()))
+    return RunnableVariant(variant.name, last, variant.predicate, own, steps, tuple(scratch.values()))
 
 
 def _step(kernel: t.Kernel) -> LaunchStep:
-    buffers = {w.tensor.data: _workspace(w.index.data) for w in kernel.workspaces or ()}
+    buffers = {w.tensor.data: workspace_name(w.index.data) for w in kernel.workspaces or ()}
     return LaunchStep(kernel, buffers, {c.symbol.data: c.value.expr for c in kernel.collapsed or ()})
 
 
-def _workspace(index: int) -> str:
+def workspace_name(index: int) -> str:
     return f"$workspace{index}"
 
 
 def _compared(
     artifact: Artifact,
-    own: _RunnableVariant,
-    others: Sequence[_RunnableVariant],
+    own: RunnableVariant,
+    others: Sequence[RunnableVariant],
     given: DrawnArguments,
     budget: float,
-) -> Iterator[tuple[_RunnableVariant, str]]:
+) -> Iterator[tuple[RunnableVariant, str]]:
     """The other variants that run on the arguments, each with what it leaves otherwise than ``own``."""
     mine = _results(artifact, own, given, budget)
     if mine is None or not any(np.isfinite(a.astype(np.float64)).any() for a in mine.values()):
@@ -174,7 +174,7 @@ def _compared(
 
 
 def _results(
-    artifact: Artifact, variant: _RunnableVariant, given: DrawnArguments, budget: float
+    artifact: Artifact, variant: RunnableVariant, given: DrawnArguments, budget: float
 ) -> dict[str, Array] | None:
     """What a variant leaves in the tensors that are written; None where its kernels assume something else of their
     arguments, or it is too much to simulate."""
@@ -191,33 +191,35 @@ def _results(
 
 
 def _difference(
-    variants: tuple[_RunnableVariant, _RunnableVariant], left: Mapping[str, Array], right: Mapping[str, Array]
+    variants: tuple[RunnableVariant, RunnableVariant], left: Mapping[str, Array], right: Mapping[str, Array]
 ) -> str:
     """The first element that two variants leave otherwise, in words. Floats may differ by the order of sums and by
-    what is rounded on the way; what they decide shows nothing where functions are approximated."""
+    what is rounded on the way, and more where functions are approximated; what they then decide shows nothing."""
     one, other = variants
     exact = all(exactly_rounded(kernel) for v in variants for kernel in v.kernels)
     for name, a in left.items():
         b = right[name]
         floats = a.dtype.kind in "fV"
-        differ = _apart(a, b) if floats else a != b
+        differ = _apart(a, b, exact=exact) if floats else a != b
         if differ.any() and (floats or exact):
             at = tuple(int(x) for x in np.argwhere(differ)[0])
             return f"{name}[{', '.join(map(str, at))}] is {a[at]} in {one.name} and {b[at]} in {other.name}"
     return ""
 
 
-def _apart(a: Array, b: Array) -> Array:
+def _apart(a: Array, b: Array, *, exact: bool) -> Array:
+    """Drawn data sum up exactly: where nothing is approximated, results differ by their own rounding, and, where large
+    quotients cancel, by that of f32."""
     x, y = a.astype(np.float64), b.astype(np.float64)
     largest = np.abs(x[np.isfinite(x)]).max(initial=0)
-    digits = 2 if a.dtype.itemsize == 1 else 6
+    digits, share = (DIGITS[8 * a.dtype.itemsize], 20) if exact else (2 if a.dtype.itemsize == 1 else 6, 8)
     with np.errstate(invalid="ignore"):
-        room = np.maximum(np.abs(x), np.abs(y)) * 2.0**-digits + largest * 2.0**-8
+        room = np.maximum(np.abs(x), np.abs(y)) * 2.0**-digits + largest * 2.0**-share
         close = np.abs(x - y) <= np.where(np.isfinite(room), room, 0)
         return ~((x == y) | (np.isnan(x) & np.isnan(y)) | close)
 
 
-def _shown(artifact: Artifact, given: DrawnArguments) -> str:
+def shown(artifact: Artifact, given: DrawnArguments) -> str:
     own = {s for p in artifact.tensors for d in p.dims for s in d.symbols} | {p.name for p in artifact.parameters}
     named = {n: v for n, v in {**given.extents, **given.scalars}.items() if n in own}
     return ", ".join(f"{name} = {value}" for name, value in named.items()) or "no extents"

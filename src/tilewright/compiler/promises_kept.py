@@ -1,0 +1,168 @@
+"""Whether the steps of a bundle check what their kernel relies on: executed by the simulator on integers that keep a
+promise, and on such that break it in one place.
+
+A bundle's steps may be any kernels, each proved to be what its own text says. Whether a launch's integers break a
+promise is computed here from the promise alone. Then no element may be written, and the promise must be reported; where
+all are kept none may be. What agrees is tested, no more: of integers beyond the drawn extents nothing is known.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+
+import numpy as np
+
+from tilewright.artifact.schema import Artifact, Launch, Variant
+from tilewright.base.expr import ExprError, conjuncts
+from tilewright.compiler.draws import Array, DrawnArguments, drawn
+from tilewright.compiler.proofs.loaded import Ascending
+from tilewright.compiler.reliance import Relied, Uniqueness, promises_of
+from tilewright.compiler.variants_agree import Agreement, RunnableVariant, runnable, shown, workspace_name
+from tilewright.diag import TilewrightError
+from tilewright.simulate import run_steps
+from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
+
+_SEEDS = 24
+"""Draws of the class that are tried."""
+_ENOUGH = 4
+"""Draws on which every promise was kept, and broken, after which no more are tried."""
+_BUDGET = 4e6
+_BEFORE = 3
+"""Launches that are taken to have found each promise broken."""
+
+
+def promises_kept(
+    artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Mapping[str, tile.Kernel]
+) -> Agreement:
+    """Execute the variants of which a kernel relies on promises. ``alone`` are those in which nothing reports them, or
+    that run on no drawn arguments."""
+    alone: list[str] = []
+    launches: list[str] = []
+    for variant in artifact.variants:
+        own = runnable(variant, kernels)
+        launched = (programs.get(step.kernel) for step in variant.steps if isinstance(step, Launch))
+        promises = tuple(dict.fromkeys(p for program in launched if program is not None for p in promises_of(program)))
+        if not promises:
+            continue
+        if [r.promises for r in variant.reports] != [tuple(map(str, promises))]:
+            alone.append(variant.name)
+            continue
+        done: Counter[int] = Counter()
+        for given in _draws(own, variant):
+            for number, integers in _integers(promises, given):
+                difference = _difference(artifact, own, variant.reports[0].workspace, promises, given, integers)
+                if difference:
+                    return Agreement((f"{variant.name}: {difference}, of {shown(artifact, given)}",))
+                done[number] += difference is not None
+            if min(done[k] for k in range(-1, len(promises))) >= _ENOUGH:
+                break
+        if min(done[k] for k in range(-1, len(promises))) == 0:
+            alone.append(variant.name)
+        else:
+            launches.append(f"{variant.name} on {done.total()} launches with promises kept and broken")
+    return Agreement((), tuple(alone), tuple(launches))
+
+
+def _draws(own: RunnableVariant, variant: Variant) -> Iterator[DrawnArguments]:
+    found = (drawn(own.kernels[-1], seed, conjuncts(variant.predicate)) for seed in range(_SEEDS))
+    return (given for given in found if given is not None)
+
+
+def _integers(promises: Sequence[Relied], given: DrawnArguments) -> Iterator[tuple[int, dict[str, Array]]]:
+    """Integers for the tensors of the promises: such that keep all of them (-1), and that break one, by its number."""
+    rng = np.random.default_rng(given.extents and sum(given.extents.values()))
+    kept: dict[str, Array] = {}
+    for promise in promises:
+        for name in _tensors(promise):
+            kept[name] = _keeping(promise, given.tensors[name].view, given, rng)
+    if not any(_broken(p, kept, given) for p in promises):
+        yield -1, kept
+    for number, promise in enumerate(promises):
+        own = {name: kept[name].copy() for name in kept}
+        _break(promise, own, given, rng)
+        if _broken(promise, own, given):
+            yield number, own
+
+
+def _tensors(promise: Relied) -> tuple[str, ...]:
+    return promise.tensors if isinstance(promise, Uniqueness) else (promise.tensor,)
+
+
+def _keeping(promise: Relied, like: Array, given: DrawnArguments, rng: np.random.Generator) -> Array:
+    if isinstance(promise, Uniqueness):
+        return rng.permutation(like.size).reshape(like.shape).astype(like.dtype)
+    found = np.sort(rng.integers(0, _most(promise, given) + 1, like.shape)).astype(like.dtype)
+    found[:1] = 0
+    return found
+
+
+def _break(promise: Relied, own: dict[str, Array], given: DrawnArguments, rng: np.random.Generator) -> None:
+    """Change one element, or what two say."""
+    if isinstance(promise, Uniqueness):
+        size = own[promise.tensors[0]].size
+        if size > 1:
+            one, other = rng.choice(size, 2, replace=False)
+            for name in promise.tensors:
+                own[name].reshape(-1)[one] = own[name].reshape(-1)[other]
+        return
+    offsets, most = own[promise.tensor], _most(promise, given)
+    at = int(rng.integers(len(offsets)))
+    if at == 0:
+        offsets[0] = 1
+    else:
+        offsets[at] = most + 1 if at == len(offsets) - 1 else offsets[at - 1] - 1
+
+
+def _most(promise: Ascending, given: DrawnArguments) -> int:
+    return int(promise.most.evaluate(dict(given.extents)))
+
+
+def _broken(promise: Relied, integers: Mapping[str, Array], given: DrawnArguments) -> bool:
+    """By what the promise says: two elements reach one place, or offsets don't ascend from 0 to their most."""
+    if isinstance(promise, Ascending):
+        offsets = integers[promise.tensor].astype(np.int64)
+        return bool(offsets[0] != 0 or (np.diff(offsets) < 0).any() or offsets[-1] > _most(promise, given))
+    extents = [int(e.evaluate(dict(given.extents))) for e in promise.extents]
+    reached: Counter[tuple[int, ...]] = Counter()
+    for values in zip(*(integers[name].ravel().tolist() for name in promise.tensors), strict=True):
+        known = {**given.extents, **dict(zip(promise.tensors, values, strict=True))}
+        place = tuple(int(key.evaluate(known)) for key in promise.keys)
+        reached[place] += all(0 <= k < e for k, e in zip(place, extents, strict=True))
+    return max(reached.values(), default=0) > 1
+
+
+def _difference(
+    artifact: Artifact,
+    own: RunnableVariant,
+    report: int,
+    promises: Sequence[Relied],
+    given: DrawnArguments,
+    integers: Mapping[str, Array],
+) -> str | None:
+    """What a launch does otherwise than its promises ask, in words; empty if nothing, None where it can't run."""
+    tensors = {p.name: given.tensors[p.name].copied().view for p in artifact.tensors}
+    for name, values in integers.items():
+        tensors[name][...] = values
+    before = {p.name: tensors[p.name].copy() for p in artifact.tensors if p.access.writes}
+    scalars = {p.name: given.scalars[p.name] for p in artifact.parameters if p.name in given.scalars}
+    symbols = {**given.extents, **{n: v for n, v in scalars.items() if isinstance(v, int)}}
+    name = workspace_name(report)
+    item = next((s for s in own.scratch if s.name == name), None)
+    if item is None:
+        return None
+    counts = item.allocate(symbols)
+    counts[...] = _BEFORE
+    broken = [_broken(promise, integers, given) for promise in promises]
+    steps = own.steps if any(broken) else own.steps[:-1]  # what the kernel itself then does others compare
+    try:
+        run_steps(steps, own.scratch, {**tensors, name: counts}, scalars, symbols=symbols, budget=_BUDGET)
+    except (TilewrightError, ExprError):
+        return None
+    for promise, ought, told in zip(promises, broken, counts.ravel().tolist(), strict=True):
+        if told != _BEFORE + ought:
+            return f"{promise} is {'broken' if ought else 'kept'}, and reported {told - _BEFORE} times"
+    if any(broken) and any((before[name] != tensors[name]).any() for name in before):
+        return "elements are written although a promise is broken"
+    return ""

@@ -1,0 +1,66 @@
+"""The steps of a bundle that check promises are executed: steps that check something else are refuted."""
+
+from __future__ import annotations
+
+import functools
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from support.indexed import CASES, SHORT
+from tilewright.artifact.schema import Artifact
+from tilewright.compiler.bundle_verdict import Answer, ReadBundle
+
+
+@functools.cache
+def compiled(name: str) -> Artifact:
+    case = CASES[name]
+    given = {n: SHORT[a.dtype.name] for n, a in case.draw(np.random.default_rng(0)).items()}
+    return case.kernel.compile(dtypes=given)
+
+
+def edited(artifact: Artifact, step: str, old: str, new: str) -> Artifact:
+    """The text of a step's kernel changed, in all places."""
+    (number,) = (i for i, k in enumerate(artifact.kernels) if k.symbol.endswith(step))
+    image = artifact.kernels[number]
+    assert old in image.transport_ir
+    changed = replace(image, transport_ir=image.transport_ir.replace(old, new))
+    return replace(artifact, kernels=(*artifact.kernels[:number], changed, *artifact.kernels[number + 1 :]))
+
+
+@pytest.mark.parametrize("name", ["scatter_rows", "scatter_pairs"])
+def test_steps_as_compiled_check(name: str) -> None:
+    found = ReadBundle.of(compiled(name)).promises()
+    assert found.answer is Answer.DECIDED
+    assert found.shown
+    assert found.shown[0].standing == "tested"
+
+
+@pytest.mark.parametrize(
+    ("step", "old", "new"),
+    [
+        ("judge0", "compare <gt>", "compare <lt>"),
+        ("judge0", "compare <gt>", "compare <ge>"),
+        ("judge0", 'constant <"1">', 'constant <"2">'),
+        ("count0", 'constant <"1">', 'constant <"0">'),
+        ("report", "compare <ne>", "compare <eq>"),
+        ("report", "compare <ne>", "compare <lt>"),
+        ("report", "atomic_fn<add>", "atomic_fn<max>"),
+    ],
+)
+def test_steps_that_check_something_else_are_refuted(step: str, old: str, new: str) -> None:
+    found = ReadBundle.of(edited(compiled("scatter_rows"), step, old, new)).promises()
+    assert found.answer is Answer.REFUTED, found
+
+
+def test_promises_that_nothing_reports_are_open() -> None:
+    artifact = compiled("scatter_rows")
+    silent = replace(artifact, variants=tuple(replace(v, reports=()) for v in artifact.variants))
+    assert ReadBundle.of(silent).promises().answer is Answer.UNDECIDED
+
+
+def test_a_program_without_promises_asks_nothing() -> None:
+    found = ReadBundle.of(compiled("gathered_product")).promises()
+    assert found.answer is Answer.DECIDED
+    assert not found.shown
