@@ -164,3 +164,51 @@ def test_an_extent_is_solved_for_its_one_unknown_symbol(extent: str, value: int,
 def test_symbols_are_solved_one_after_the_other() -> None:
     assert unsolved(map(parse, ("H*D", "2*H", "D*E*H"))) == frozenset()
     assert unsolved(map(parse, ("H*D", "D // 2"))) == {"H", "D"}
+
+
+def test_a_product_divided_by_its_factor_is_the_other_one() -> None:
+    seen: list[str] = []
+
+    @tw.kernel
+    def per_group(x: tw.Tensor["4*G*R"], g: tw.Tensor["G"], y: tw.Tensor["A"]):
+        total, count = x.shape[0], g.shape[0]
+        seen[:] = [str(total // count), str(total // 4), str(total // total), str((total + 1) // count)]
+        n = tw.grid(y, 4)
+        y[n] = (n.index * 0 + total // count).to(tw.f32)
+
+    y = np.zeros(5, np.float32)
+    per_group(np.zeros(24, np.float32), np.zeros(2, np.float32), y)
+    assert y.tolist() == [12] * 5
+    assert seen == ["Scalar(R*4)", "Scalar(G*R)", "1", "Scalar(((G*R)*4 + 1) // G)"]
+    with pytest.raises(tw.TilewrightError, match=r"required: 0 < G"):  # as of any divisor
+        per_group(np.zeros(0, np.float32), np.zeros(0, np.float32), y)
+
+
+def test_heads_of_a_group_are_a_view() -> None:
+    @tw.kernel
+    def group_sums(q: tw.Tensor["B", "G*R"], k: tw.Tensor["B", "G"], y: tw.Tensor["B", "G"]):
+        b, g = tw.grid(k.shape)
+        r = tw.axis(q.shape[1] // k.shape[1], upto=8)
+        y[b, g] = q.reshape(q.shape[0], k.shape[1], q.shape[1] // k.shape[1])[b, g, r].sum(0) * k[b, g]
+
+    q, k, y = np.arange(24, dtype=np.float32).reshape(2, 12), np.ones((2, 3), np.float32), np.zeros((2, 3), np.float32)
+    group_sums(q, k, y)
+    np.testing.assert_array_equal(y, q.reshape(2, 3, 4).sum(2))
+
+
+def test_a_range_beside_an_index_tile_is_asked_to_lie_inside() -> None:
+    @tw.kernel
+    def least(index: tw.Tensor["M"], x: tw.Tensor["V", "D"], y: tw.Tensor["M"]):
+        m, n = tw.grid(y, 4), tw.axis(20)
+        y[m] = x[index[m], n].min(1)
+
+    @tw.kernel
+    def least_of_those(index: tw.Tensor["M"], x: tw.Tensor["V", "D"], y: tw.Tensor["M"]):
+        m, n = tw.grid(y, 4), tw.axis(20)
+        y[m] = x[index[m], n.index].min(1)
+
+    index, x, y = np.array([2, 0], np.int32), np.ones((3, 10), np.float32), np.zeros(2, np.float32)
+    with pytest.raises(tw.TilewrightError, match=r"RUN008"):
+        least(index, x, y)
+    least_of_those(index, x, y)
+    assert y.tolist() == [1, 1]

@@ -616,7 +616,10 @@ def _shown(item: object) -> str:
 
 
 def _is_full(item: object) -> bool:
-    return isinstance(item, slice) and cast(object, item) == slice(None)
+    if not isinstance(item, slice):
+        return False
+    bounds = cast("slice[Any, Any, Any]", item)
+    return bounds.start is bounds.stop is bounds.step is None
 
 
 def _is_place(item: object) -> bool:

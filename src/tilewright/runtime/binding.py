@@ -107,8 +107,11 @@ def _help(fact: Expr, scalars: Mapping[str, int]) -> str:
     of_scalars = ", ".join(f"tw.maximum({name}, 0)" for name in sorted(fact.symbols & scalars.keys()))
     kept = "the kernel's indices stay inside these tensors only so"
     clamped = f"; a bound that may lie before an axis is written {of_scalars}" if of_scalars else ""
-    computed = "by m.index, of a scalar index p by p.to(tw.i32), which are absent outside"
-    return f"{kept}: index each axis with a Range over its own extent, or {computed}{clamped}"
+    computed = (
+        "by m.index, of a scalar index p by p.to(tw.i32), which are absent outside: .fill(0.0) where several meet"
+    )
+    divided = '; extents that divide are annotated "G" and "32*G"' if "//" in str(fact) else ""
+    return f"{kept}: index each axis with a Range over its own extent, or {computed}{divided}{clamped}"
 
 
 def aliasing(artifact: Artifact, tensors: Mapping[str, Described]) -> Aliasing:

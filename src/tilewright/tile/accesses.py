@@ -159,11 +159,15 @@ class Accesses:
         """Have dispatch check a predicate over extents and scalars; False if no launch can meet it, or if it is about
         what is loaded."""
         decided = simplify(predicate, self.limits.known)
-        if not self._loaded.isdisjoint(decided.symbols):
-            return False
-        if decided not in (TRUE, FALSE):
+        may = self.may_be(decided)
+        if may and decided != TRUE:
             self.requires[decided] = None
-        return decided != FALSE
+        return may
+
+    def may_be(self, predicate: Expr) -> bool:
+        """Whether a launch can meet a predicate, and dispatch check it."""
+        decided = simplify(predicate, self.limits.known)
+        return decided != FALSE and self._loaded.isdisjoint(decided.symbols)
 
     def check_range(self, e: Expr) -> None:
         """Refuse (LNG023) quotients, remainders, minima and maxima of integers that may not fit 64 bits: sums and

@@ -6,7 +6,7 @@ operands are; reductions, contractions and writes skip absent elements, stores w
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 
 from xdsl.ir import OpResult, SSAValue
@@ -44,23 +44,20 @@ def presence_of(node: Node) -> Presence | None:
     return node.presence
 
 
-def joint(*nodes: Node) -> Presence | None:
-    """The presence of what is computed element by element of ``nodes``; refuses (LNG035) several different ones."""
+def joint(nodes: Sequence[Node], whole: Callable[[Presence], bool]) -> Presence | None:
+    """The presence of what is computed element by element of ``nodes``. Of several different ones those count that a
+    launch is not asked to have ``whole``; refuses (LNG035) several that are left."""
     found = list(dict.fromkeys(p for p in map(presence_of, nodes) if p is not None))
+    if len(found) > 1:
+        found = [p for p in found if not whole(p)]
     if len(found) > 1:
         refuse(
             "LNG035",
             found=f"{len(found)} operands whose elements are absent at different places{_edges(found)}",
             required="operands that left their tensors at the same coordinates",
-            help="say what stands for absent elements: x[t - 1].fill(0.0)" + _divided(found),
+            help="say what stands for absent elements: x[t - 1].fill(0.0)",
         )
     return found[0] if found else None
-
-
-def _divided(found: Sequence[Presence]) -> str:
-    """What else helps where extents are quotients: elements are absent where these are rounded down."""
-    rounded = any("//" in str(dim) for p in found for _, dim in p.inside)
-    return '; or annotate extents that divide: "G" and "32*G" in the place of "K // 32" and "K"' if rounded else ""
 
 
 def _edges(found: Sequence[Presence]) -> str:

@@ -366,6 +366,24 @@ class Tracer(KernelBuilder):
         operands = (self._value(self.present(x)), self._value(x), self._value(otherwise))
         return self._node(dialect.Select(*operands))
 
+    def _joint(self, *nodes: Node) -> Presence | None:
+        """The presence of what is computed of these, element by element."""
+        return joint(nodes, self._is_whole)
+
+    def _is_whole(self, presence: Presence) -> bool:
+        """Whether a launch may be asked that no element of computed coordinates is absent, and is."""
+        asked: list[Expr] = []
+        for coord, dim in presence.inside:
+            if coord.presence is not None or self._is_loaded(coord):
+                return False
+            placed, limits = self._placed(coord), self._accesses.limits
+            low, high = limits.lower(placed), limits.upper(placed + 1)
+            if low is None or high is None:
+                return False
+            asked += [Const(0) <= low, high <= dim]
+        may = bool(asked) and all(self._accesses.may_be(predicate) for predicate in asked)
+        return may and all(map(self.require, asked))
+
     def _mask(self, presence: Presence) -> Node:
         """A bool per element; of a unit axis, one for all along the axis that it is broadcast to."""
         known = self._presences.get(presence)
@@ -507,21 +525,21 @@ class Tracer(KernelBuilder):
         return self._node(dialect.Unary(fn, self._value(x)), presence_of(x))
 
     def binary(self, fn: BinaryFn, a: Node, b: Node) -> Node:
-        return self._node(dialect.Binary(fn, self._value(a), self._value(b)), joint(a, b))
+        return self._node(dialect.Binary(fn, self._value(a), self._value(b)), self._joint(a, b))
 
     def fma(self, a: Node, b: Node, c: Node) -> Node:
-        return self._node(dialect.Fma(self._value(a), self._value(b), self._value(c)), joint(a, b, c))
+        return self._node(dialect.Fma(self._value(a), self._value(b), self._value(c)), self._joint(a, b, c))
 
     def compare(self, fn: CompareFn, a: Node, b: Node) -> Node:
-        return self._node(dialect.Compare(fn, self._value(a), self._value(b)), joint(a, b))
+        return self._node(dialect.Compare(fn, self._value(a), self._value(b)), self._joint(a, b))
 
     def select(self, cond: Node, a: Node, b: Node) -> Node:
         node = self._node(dialect.Select(self._value(cond), self._value(a), self._value(b)))
         sides = {presence_of(a), presence_of(b)}
         if len(sides) == 1 or sides == {None, presence_of(cond)}:  # all are there where the condition is
-            return node.known_by(joint(cond, a, b))
+            return node.known_by(self._joint(cond, a, b))
         chosen = self.select(cond.known_by(None), self.present(a), self.present(b))
-        return node.known_by(joint(cond, self.present_where(node, chosen)))
+        return node.known_by(self._joint(cond, self.present_where(node, chosen)))
 
     def cast(self, x: Node, dtype: DType) -> Node:
         return self._node(dialect.Cast(self._value(x), dtype), presence_of(x))
@@ -549,7 +567,7 @@ class Tracer(KernelBuilder):
         reverse: bool,
         neutral: bool | int | float | None,
     ) -> tuple[list[Node], list[Node]]:
-        presence = joint(*values)
+        presence = self._joint(*values)
         if presence is not None and neutral is not None:
             values, presence = [self._filled(x, neutral) for x in values], None
         before = [self._zeroed(x) for x in before]
