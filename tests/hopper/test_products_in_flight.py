@@ -93,7 +93,7 @@ def test_what_is_waited_for_at_once() -> None:
     fragment, under which nothing is computed."""
     assert set(pending(lowered(bq=128).scheduled.kernel)) == {0}
     assert set(pending(lowered(128, bq=64).scheduled.kernel)) == {0, 1}
-    found = p.lower(kernels.attention_query_gradient(64), TWO, "bf16", 16, SUMS, bq=128, bk=128)
+    found = p.lower(kernels.attention_query_gradient(64), TWO, "bf16", 16, SUMS)
     assert not isinstance(found, Refused)
     assert set(pending(found.scheduled.kernel)) == {0}
 

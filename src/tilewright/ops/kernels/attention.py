@@ -88,8 +88,8 @@ def attention_query_gradient(width: int) -> tw.Kernel:
         scale: tw.f32,
         causal: bool = False,
         group: int = 1,
-        bq=tw.auto,
-        bk=tw.auto,
+        bq: int = 128,
+        bk: int = 128,
     ):
         b, h, s = tw.grid(q, (None, None, bq))
         qt, dt = q[b, h, s], do[b, h, s]

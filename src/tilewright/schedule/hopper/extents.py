@@ -81,9 +81,6 @@ with heads of 64, 4 x 16 x 4096, H200: 485 TFLOP/s against 445; with 128 columns
 TALL_EVEN_COLUMNS = 96
 """The same where streams get longer with the program, as under a causal mask: two steps are as long as the tile is
 tall, so that the mask's edge lies in two of them (4 x 32 x 4096 x 64, H200: 651 us; with 112 columns 673)."""
-TALL_BESIDE_COLUMNS = 64
-"""The same where the results of two products lie side by side in the registers of a step (gradients of queries with
-heads of 64, 4 x 16 x 4096, H200: 720 us, in tiles of 128 x 128 755)."""
 
 
 PIPELINED_COLUMNS = 256
@@ -270,12 +267,10 @@ def _tall(
     """Tall tiles of narrow chained products, where their whole waves of CTAs need less time."""
     kernel = trace(choices[0])
     dots = _dots(kernel)
-    narrow = len(dots) in (2, 3) and tile.tile_type(dots[-1].result).shape[1] <= TALL_COLUMNS
+    narrow = len(dots) == 2 and tile.tile_type(dots[-1].result).shape[1] <= TALL_COLUMNS
     if not narrow or not sized.chained:
         return
     columns = TALL[1] if lengthening(kernel) is None else TALL_EVEN_COLUMNS
-    if len(dots) == 3:
-        columns = TALL_BESIDE_COLUMNS
     tall = {**choices[0], **dict.fromkeys(sized.rows, TALL[0]), **dict.fromkeys(sized.chained, columns)}
     less = _waves(trace(tall), (1, 1), target) * TALL_PRICE <= _waves(kernel, (1, 1), target) * 100
     many = _many_steps(kernel)
