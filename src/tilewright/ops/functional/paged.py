@@ -43,20 +43,24 @@ class _Launches:
     chunk: int
     count: int
     window: int | None
+    step: int
     listed: int = 0
 
     @property
     def keywords(self) -> dict[str, Any]:
-        return {} if self.window is None else {"window": self.window}
+        step = {} if self.step == STEP else {"bk": self.step}
+        return step if self.window is None else step | {"window": self.window}
 
 
 def _launches(q: Any, k: Any, table: Any, window: int | None, split: int | None, balanced: bool | None) -> _Launches:
-    chunk, count = _parts(q, k, table, window, split)
+    step = STEP if k.dtype not in EIGHT_BITS or (split or 0) % _STEP_OF_8_BITS else _STEP_OF_8_BITS
+    columns = -(-table.shape[1] * k.shape[1] // step)
+    chunk, count = _parts(q, k, columns, step, window, split)
     shape = (q.shape[-1], q.shape[1], k.shape[1])
-    listed = _listed(q, k, table, window) if split is None else 0
-    if listed and (balanced if balanced is not None else _is_worth_a_list(q, k, table)):
-        return _Launches(kernels.paged_decode_parts(*shape), chunk, count, window, listed)
-    return _Launches(kernels.paged_decode(*shape), chunk, count, window)
+    listed = _listed(q, k, columns) if split is None else 0
+    if listed and (balanced if balanced is not None else _is_worth_a_list(q, k, columns * step)):
+        return _Launches(kernels.paged_decode_parts(*shape), chunk, count, window, step, listed)
+    return _Launches(kernels.paged_decode(*shape), chunk, count, window, step)
 
 
 def _by_kernels(
@@ -98,9 +102,9 @@ def _by_listed_parts(
     batch, rows, width = q.shape[0], q.shape[1] * q.shape[2] * q.shape[3], q.shape[-1]
     owner, begin, until, *of_sequences = q.new_empty((6, launches.listed), dtype=torch.int32)
     options = {} if launches.window is None else {"window": launches.window, "tokens": q.shape[1]}
-    columns = -(-table.shape[1] * k.shape[1] // STEP)
+    columns = -(-table.shape[1] * k.shape[1] // launches.step)
     make_list = kernels.decode_parts(next(n for n in SEQUENCES if batch <= n))
-    make_list(lengths, owner, begin, until, *of_sequences, columns=columns, least=1, **options)
+    make_list(lengths, owner, begin, until, *of_sequences, columns=columns, least=1, bk=launches.step, **options)
     parts = q.new_empty((launches.listed, *q.shape[1:]), dtype=torch.float32)
     states = q.new_empty(parts.shape[:-1], dtype=torch.float32)
     launches.kernel(owner, begin, until, *given, parts, states, **launches.keywords, **scales, scale=scale)
@@ -112,13 +116,17 @@ def _by_listed_parts(
 _MERGED: dict[str, Any] = {"bm": 1, "bc": _MERGED_STATES}
 
 
-def _parts(q: Any, k: Any, table: Any, window: int | None, split: int | None) -> tuple[int, int]:
-    """(steps of a part, parts of a sequence)."""
-    tokens, steps = q.shape[1], -(-table.shape[1] * k.shape[1] // STEP)
+_STEP_OF_8_BITS = 128
+"""Keys of a step of 8-bit floats, whose conversions come in longer rows (64 sequences of 4096 keys, H200: 247 us, in
+steps of 64 keys 292)."""
+
+
+def _parts(q: Any, k: Any, steps: int, step: int, window: int | None, split: int | None) -> tuple[int, int]:
+    """(steps of a part, parts of a sequence of so many ``steps``)."""
     if split is not None:
-        chunk = split // STEP
+        chunk = split // step
     else:
-        busy = steps if window is None else min(steps, -(-(window + tokens) // STEP) + 1)
+        busy = steps if window is None else min(steps, -(-(window + q.shape[1]) // step) + 1)
         chunk = max(steps_of_a_part(q.shape[0] * _programs(q, k), busy, _processors(q)), -(-steps // MAX_PARTS))
     return chunk, max(1, -(-steps // chunk))
 
@@ -127,23 +135,22 @@ SEQUENCES = (64, 128)
 """How many sequences kernels list the parts of."""
 _PARTS_A_PROCESSOR = 8
 """How many parts of a list are there for each SM, besides one for each sequence."""
-_WORTH_A_LIST = 64
-"""Steps of an SM, at the greatest length, from which on a list costs less than lengths that differ."""
+_WORTH_A_LIST = 4096
+"""Keys of an SM, at the greatest length, from which on a list costs less than lengths that differ."""
 
 
-def _listed(q: Any, k: Any, table: Any, window: int | None) -> int:
-    """How many parts a list has room for; 0 where none is made."""
-    batch, columns = q.shape[0], -(-table.shape[1] * k.shape[1] // STEP)
+def _listed(q: Any, k: Any, columns: int) -> int:
+    """How many parts of up to so many steps a list has room for; 0 where none is made."""
+    batch = q.shape[0]
     if not 1 < batch <= SEQUENCES[-1] or columns < 2:
         return 0
     return -(-(batch - (-_PARTS_A_PROCESSOR * _processors(q) // _programs(q, k))) // 4) * 4
 
 
-def _is_worth_a_list(q: Any, k: Any, table: Any) -> bool:
+def _is_worth_a_list(q: Any, k: Any, keys: int) -> bool:
     """Sequences are few for the SMs, and long: lengths that differ would leave many of these idle."""
     programs, processors = q.shape[0] * _programs(q, k), _processors(q)
-    steps = -(-table.shape[1] * k.shape[1] // STEP)
-    return programs < _PARTS_A_PROCESSOR * processors and programs * steps >= _WORTH_A_LIST * processors
+    return programs < _PARTS_A_PROCESSOR * processors and programs * keys >= _WORTH_A_LIST * processors
 
 
 def _programs(q: Any, k: Any) -> int:
