@@ -364,6 +364,16 @@ def test_a_cache_of_8_bits_with_one_scale_or_none(q_dtype: Any) -> None:
         assert torch.equal(ops.paged_decode(*case.tensors, k_scale=k_scale), wanted[0])
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("width", [64, 128, 256])
+def test_kernels_over_a_cache_of_8_bits_fit_the_registers(width: int) -> None:
+    """The simulator warns of what the assembler would refuse."""
+    scales = torch.tensor([0.02, 0.5]), torch.tensor([1.5, 0.01])
+    case = in_eight_bits(drawn([3, 200], 16, width=width), torch.float8_e4m3fn, scales)
+    with ops.simulated():
+        agree(ops.paged_decode_with_lse(*case.tensors, k_scale=scales[0], v_scale=scales[1]), scaled(case, scales))
+
+
 def test_a_cache_of_8_bits_with_listed_parts_and_a_window() -> None:
     scales = torch.tensor([0.02, 0.5]), torch.tensor([1.5, 0.01])
     case = in_eight_bits(drawn([0, 500, 64, 130], 16), torch.float8_e4m3fn, scales)

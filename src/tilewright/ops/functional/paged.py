@@ -53,7 +53,7 @@ class _Launches:
 
 
 def _launches(q: Any, k: Any, table: Any, window: int | None, split: int | None, balanced: bool | None) -> _Launches:
-    step = STEP if k.dtype not in EIGHT_BITS or (split or 0) % _STEP_OF_8_BITS else _STEP_OF_8_BITS
+    step = _step(k, split)
     columns = -(-table.shape[1] * k.shape[1] // step)
     chunk, count = _parts(q, k, columns, step, window, split)
     shape = (q.shape[-1], q.shape[1], k.shape[1])
@@ -119,6 +119,12 @@ _MERGED: dict[str, Any] = {"bm": 1, "bc": _MERGED_STATES}
 _STEP_OF_8_BITS = 128
 """Keys of a step of 8-bit floats, whose conversions come in longer rows (64 sequences of 4096 keys, H200: 247 us, in
 steps of 64 keys 292)."""
+
+
+def _step(k: Any, split: int | None) -> int:
+    """Keys of a step; of heads of 256 elements 128 do not fit the registers."""
+    wide = k.dtype in EIGHT_BITS and k.shape[3] < WIDTHS[-1] and not (split or 0) % _STEP_OF_8_BITS
+    return _STEP_OF_8_BITS if wide else STEP
 
 
 def _parts(q: Any, k: Any, steps: int, step: int, window: int | None, split: int | None) -> tuple[int, int]:
