@@ -23,6 +23,9 @@ MAX_TOKENS = 8
 WIDTHS = (64, 128, 256)
 PAGES = tuple(2**i for i in range(9))
 """Widths of a head and tokens of a page that kernels are made for; others go to PyTorch."""
+_LATENT = (576, 512, 256)
+"""Widths of keys and values of one head that all queries share, and of the blocks of such values: multi-head latent
+attention, whose values are the head of each key."""
 _LOW = (torch.bfloat16, torch.float16)
 EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 """Dtypes of caches with scales."""
@@ -52,13 +55,18 @@ class _Launches:
         return step if self.window is None else step | {"window": self.window}
 
 
-def _launches(q: Any, k: Any, table: Any, window: int | None, split: int | None, balanced: bool | None) -> _Launches:
+def _launches(
+    q: Any, k: Any, v: Any, table: Any, window: int | None, split: int | None, balanced: bool | None
+) -> _Launches:
     step = _step(k, split)
     columns = -(-table.shape[1] * k.shape[1] // step)
-    chunk, count = _parts(q, k, columns, step, window, split)
+    chunk, count = _parts(q, v, columns, step, window, split)
     shape = (q.shape[-1], q.shape[1], k.shape[1])
-    listed = _listed(q, k, columns) if split is None else 0
-    if listed and (balanced if balanced is not None else _is_worth_a_list(q, k, columns * step)):
+    if _is_latent(k, v):
+        kernel = kernels.paged_decode(*shape, values=_LATENT[2])
+        return _Launches(kernel, chunk, count, window, step)
+    listed = _listed(q, v, columns) if split is None else 0
+    if listed and (balanced if balanced is not None else _is_worth_a_list(q, v, columns * step)):
         return _Launches(kernels.paged_decode_parts(*shape), chunk, count, window, step, listed)
     return _Launches(kernels.paged_decode(*shape), chunk, count, window, step)
 
@@ -79,6 +87,8 @@ def _by_kernels(
     (batch, tokens, heads, width), groups, count = q.shape, k.shape[2], launches.count
     by_group = (batch, tokens, groups, heads // groups)
     given = (lengths, table, q.view(*by_group, width), k, v)
+    if _is_latent(k, v):
+        return _by_blocks_of_values(given, scale, launches, y, lse)
     if launches.listed:
         return _by_listed_parts(given, scales, scale, launches, y, lse)
     kernel, options = launches.kernel, launches.keywords | scales | {"scale": scale, "chunk": launches.chunk}
@@ -91,6 +101,27 @@ def _by_kernels(
     rows = batch * tokens * heads
     merged = (parts.view(count, rows, width), states.view(count, rows), y.view(rows, width), lse.view(rows))
     kernels.merge_states(*merged, **_MERGED)
+    return parts, states
+
+
+def _by_blocks_of_values(
+    given: tuple[Any, ...], scale: float, launches: _Launches, y: Any, lse: Any
+) -> tuple[Any, ...]:
+    """Each block of a value's elements as a head of its own, beside the same keys."""
+    (*others, v), count, width = given, launches.count, _LATENT[2]
+    given = (*others, v[:, :, 0].unflatten(2, (-1, width)))
+    found = y.unflatten(3, (-1, width))
+    sums = lse.new_empty(found.shape[:-1])
+    parts, states = found[None], sums[None]
+    if count > 1:
+        parts, states = (x.new_empty((count, *x.shape), dtype=torch.float32) for x in (found, sums))
+    options = launches.keywords | {"scale": scale, "chunk": launches.chunk}
+    launches.kernel(*given, parts.transpose(3, 4), states.transpose(3, 4), **options)
+    if count > 1:
+        rows = sums.numel()
+        merged = (parts.view(count, rows, width), states.view(count, rows), y.view(rows, width), sums.view(rows))
+        kernels.merge_states(*merged, **_MERGED)
+    lse.copy_(sums[..., 0])
     return parts, states
 
 
@@ -127,13 +158,13 @@ def _step(k: Any, split: int | None) -> int:
     return _STEP_OF_8_BITS if wide else STEP
 
 
-def _parts(q: Any, k: Any, steps: int, step: int, window: int | None, split: int | None) -> tuple[int, int]:
+def _parts(q: Any, v: Any, steps: int, step: int, window: int | None, split: int | None) -> tuple[int, int]:
     """(steps of a part, parts of a sequence of so many ``steps``)."""
     if split is not None:
         chunk = split // step
     else:
         busy = steps if window is None else min(steps, -(-(window + q.shape[1]) // step) + 1)
-        chunk = max(steps_of_a_part(q.shape[0] * _programs(q, k), busy, _processors(q)), -(-steps // MAX_PARTS))
+        chunk = max(steps_of_a_part(q.shape[0] * _programs(q, v), busy, _processors(q)), -(-steps // MAX_PARTS))
     return chunk, max(1, -(-steps // chunk))
 
 
@@ -145,24 +176,25 @@ _WORTH_A_LIST = 4096
 """Keys of an SM, at the greatest length, from which on a list costs less than lengths that differ."""
 
 
-def _listed(q: Any, k: Any, columns: int) -> int:
+def _listed(q: Any, v: Any, columns: int) -> int:
     """How many parts of up to so many steps a list has room for; 0 where none is made."""
     batch = q.shape[0]
     if not 1 < batch <= SEQUENCES[-1] or columns < 2:
         return 0
-    return -(-(batch - (-_PARTS_A_PROCESSOR * _processors(q) // _programs(q, k))) // 4) * 4
+    return -(-(batch - (-_PARTS_A_PROCESSOR * _processors(q) // _programs(q, v))) // 4) * 4
 
 
-def _is_worth_a_list(q: Any, k: Any, keys: int) -> bool:
+def _is_worth_a_list(q: Any, v: Any, keys: int) -> bool:
     """Sequences are few for the SMs, and long: lengths that differ would leave many of these idle."""
-    programs, processors = q.shape[0] * _programs(q, k), _processors(q)
+    programs, processors = q.shape[0] * _programs(q, v), _processors(q)
     return programs < _PARTS_A_PROCESSOR * processors and programs * keys >= _WORTH_A_LIST * processors
 
 
-def _programs(q: Any, k: Any) -> int:
+def _programs(q: Any, v: Any) -> int:
     """Programs of a part."""
-    (_, tokens, heads, _), groups = q.shape, k.shape[2]
-    return groups * -(-(heads // groups) * tokens // ROWS)
+    (_, tokens, heads, width), groups = q.shape, v.shape[2]
+    blocks = 1 if width == v.shape[3] else v.shape[3] // _LATENT[2]
+    return groups * blocks * -(-(heads // groups) * tokens // ROWS)
 
 
 def _processors(q: Any) -> int:
@@ -185,7 +217,7 @@ def _by_pytorch(
     lse: Any,
 ) -> None:
     """A sequence at a time. As in the kernels, entries that lead outside are pages of zeros."""
-    (batch, tokens, heads, width), (count, page, groups, _) = q.shape, k.shape
+    (batch, tokens, heads, _), (count, page, groups, _) = q.shape, k.shape
     exact = torch.float64 if q.dtype == torch.float64 else torch.float32
     place = torch.arange(table.shape[1] * page, device=q.device)
     for b in range(batch):
@@ -200,7 +232,7 @@ def _by_pytorch(
         x = x.masked_fill(~seen[:, None, None], -torch.inf)
         denominator = torch.logsumexp(x, -1) if len(place) else x.new_full(x.shape[:-1], -torch.inf)
         p = torch.exp(x - denominator.nan_to_num(neginf=0.0)[..., None])
-        y[b] = torch.einsum("sgrt,tgd->sgrd", p, values).reshape(tokens, heads, width)
+        y[b] = torch.einsum("sgrt,tgd->sgrd", p, values).reshape(y.shape[1:])
         lse[b] = denominator.reshape(tokens, heads)
 
 
@@ -230,23 +262,28 @@ def _run_into(
     y: Any,
     lse: Any,
 ) -> None:
-    if _is_served(q, k, scale):
+    if _is_served(q, k, v, scale):
         scales = {n: s for n, s in (("k_scale", k_scale), ("v_scale", v_scale)) if s is not None}
-        launches = _launches(q, k, table, window, split, balanced)
+        launches = _launches(q, k, v, table, window, split, balanced)
         _by_kernels(q, k, v, table, lengths, scales, scale, launches, y, lse)
     else:
         _by_pytorch(q, k, v, table, lengths, (k_scale, v_scale), scale, window, y, lse)
 
 
-def _empty(q: Any, *_: Any) -> tuple[Any, Any]:
+def _empty(q: Any, _: Any, v: Any, *__: Any) -> tuple[Any, Any]:
     sums = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=sums)
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=sums)
 
 
-def _is_served(q: Any, k: Any, scale: float) -> bool:
+def _is_served(q: Any, k: Any, v: Any, scale: float) -> bool:
     """By kernels, which take the greatest score before they scale."""
     where = q.is_cuda or is_simulated()
-    return where and q.dtype in _LOW and q.shape[-1] in WIDTHS and k.shape[1] in PAGES and scale > 0 and q.numel() > 0
+    fits = _is_latent(k, v) or (q.shape[-1] in WIDTHS and k.shape == v.shape)
+    return where and q.dtype in _LOW and fits and k.shape[1] in PAGES and scale > 0 and q.numel() > 0
+
+
+def _is_latent(k: Any, v: Any) -> bool:
+    return (k.shape[2], k.shape[3], v.shape[3]) == (1, *_LATENT[:2]) and k.dtype in _LOW
 
 
 _FORMALS = (
@@ -290,9 +327,9 @@ def paged_decode(
     the table have the columns in use: ``block_table[:, :columns]``. Where sequences are few for the SMs, and long, the
     parts that have keys are listed on the device first, so that lengths may differ: two short launches more, which
     ``balanced=False`` saves where lengths are alike. ``split``, a multiple of 64 keys, fixes the parts: a sequence has
-    the same bits then whatever its batch. Kernels for bfloat16 and float16, widths 64, 128 and 256, pages
-    of 1 to 256 tokens (powers of two); others, and the CPU, by PyTorch. No gradient (JIT011); JIT010 for arguments that
-    do not fit.
+    the same bits then whatever its batch. Kernels for bfloat16 and float16, widths 64, 128, 256 and one head of 576
+    with values of 512, pages of 1 to 256 tokens (powers of two); others, and the CPU, by PyTorch. No gradient (JIT011);
+    JIT010 for arguments that do not fit.
     """
     tensors, scales = (q, k_cache, v_cache, block_table, seq_lens), (k_scale, v_scale)
     if out is not None:
@@ -357,7 +394,7 @@ def _scale(q: Tensor, scale: float | None) -> float:
 def _note(values: tuple[Any, ...], given: tuple[Any, ...], launches: _Launches) -> Any:
     """Results of a plain call by kernels, whose ``values`` are as users give them, ``given`` as kernels take them."""
     q, k, v, table, lengths = given
-    y, lse = _empty(q)
+    y, lse = _empty(q, k, v)
     spaces = _by_kernels(q, k, v, table, lengths, {}, values[_SCALE], launches, y, lse)
     count = len(values)
     outs = (count, count + 1) if not spaces else (count + 2, count + 3)
@@ -413,7 +450,7 @@ def _decoded(
     options = (*head_scales("paged_decode", scales, k), shift, window, split, balanced)
     if out is None and not is_plain(given):
         y, lse = _decode.operator(*given, *options)
-    elif out is None and q.is_cuda and _is_served(given[0], k, shift) and (launches := _routed(given, options)):
+    elif out is None and q.is_cuda and _is_served(given[0], k, v, shift) and (launches := _routed(given, options)):
         y, lse = _note((*tensors, shift, layout, window, split, balanced), given, launches)
     elif out is None:
         y, lse = _decode.compute(*given, *options)
@@ -425,8 +462,9 @@ def _decoded(
 def _routed(given: tuple[Tensor, ...], options: tuple[Any, ...]) -> _Launches | None:
     """The launches of a call that a route can repeat: without scales and a list."""
     *scales, _, window, split, balanced = options
-    launches = _launches(given[0], given[1], given[3], window, split, balanced)
-    return None if launches.listed or scales != [None, None] else launches
+    launches = _launches(*given[:4], window, split, balanced)
+    routed = not launches.listed and scales == [None, None] and not _is_latent(*given[1:3])
+    return launches if routed else None
 
 
 def in_layout(operator: str, layout: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -461,19 +499,20 @@ _LAYOUTS = ("NHD", "HND")
 
 def _into(given: tuple[Tensor, ...], options: tuple[Any, ...], out: Tensor) -> tuple[Tensor, Tensor]:
     q = given[0]
-    if (out.shape, out.dtype, out.device) != (q.shape, q.dtype, q.device) or not out.is_contiguous():
+    shape = (*q.shape[:-1], given[2].shape[-1])
+    if (tuple(out.shape), out.dtype, out.device) != (shape, q.dtype, q.device) or not out.is_contiguous():
         found = f"out of {tuple(out.shape)}, {out.dtype}, strides {out.stride()}"
-        _misfit(found, f"{tuple(q.shape)}, {q.dtype}, row-major, as the result")
+        _misfit(found, f"{shape}, {q.dtype}, row-major, as the result")
     if wants_gradient((out,)):
         _decode.refuse_gradient()
-    lse = _empty(q)[1]
+    lse = _empty(*given[:3])[1]
     torch.ops.tilewright.paged_decode_out(*given, *options, out, lse)
     return out, lse
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lengths: Tensor) -> None:
     shapes = [tuple(t.shape) for t in (q, k, v, table, lengths)]
-    if [len(s) for s in shapes] != [4, 4, 4, 2, 1] or shapes[1] != shapes[2]:
+    if [len(s) for s in shapes] != [4, 4, 4, 2, 1] or shapes[1][:3] != shapes[2][:3]:
         found = f"q, k_cache, v_cache, block_table, seq_lens of {', '.join(map(str, shapes))}"
         _misfit(
             found,
