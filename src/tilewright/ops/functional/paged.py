@@ -459,11 +459,12 @@ def _decoded(
     return (y[:, 0] if out is None else out, lse[:, 0]) if single else (y, lse)
 
 
-def _routed(given: tuple[Tensor, ...], options: tuple[Any, ...]) -> _Launches | None:
+def _routed(given: tuple[Tensor, Tensor, Tensor, Tensor, Tensor], options: tuple[Any, ...]) -> _Launches | None:
     """The launches of a call that a route can repeat: without scales and a list."""
     *scales, _, window, split, balanced = options
-    launches = _launches(*given[:4], window, split, balanced)
-    routed = not launches.listed and scales == [None, None] and not _is_latent(*given[1:3])
+    q, k, v, table, _ = given
+    launches = _launches(q, k, v, table, window, split, balanced)
+    routed = not launches.listed and scales == [None, None] and not _is_latent(k, v)
     return launches if routed else None
 
 

@@ -131,9 +131,9 @@ def _allocated(indices: Any, buckets: int, policy: PackPolicy, shares: tuple[Any
     extents = blocks * policy.align, blocks * policy.align, blocks
     if shares is None:
         shares = tuple(empty(indices, (extent,), i32) for extent in extents)
-    made = (share.reshape(-1)[:extent] for share, extent in zip(shares, extents, strict=True))
+    rows, pairs, owners = (share.reshape(-1)[:extent] for share, extent in zip(shares, extents, strict=True))
     slots, offsets, kept = (empty(indices, shape, i32) for shape in ((tokens, choices), (buckets + 1,), (buckets,)))
-    return PackPlan(policy, slots, *made, offsets, kept)
+    return PackPlan(policy, slots, rows, pairs, owners, offsets, kept)
 
 
 def _check(indices: Any, buckets: int, policy: object) -> None:
