@@ -60,7 +60,6 @@ def build(only: str) -> None:
 
     programs: dict[str, tuple[Any, dict[str, Any], dict[str, int]]] = {
         "count": (kernels.count_buckets, {}, {}),
-        "place": (kernels.place_pairs, {}, {}),
         "pack": (kernels.pack_rows, {}, {}),
         "weights": (experts.expert_weight_gradient, {}, {}),
         "gated_backward": (experts.gated_experts_backward, {}, {}),
@@ -73,7 +72,7 @@ def build(only: str) -> None:
         programs[f"add{k}"] = (kernels.unpack_rows, {"choices": k, "added": None, "weights": None}, {"K": k})
     for bm in (16, 64, 128):
         programs[f"lay_out{bm}"] = (kernels.lay_out_buckets, {"align": bm}, {})
-        programs[f"clear{bm}"] = (kernels.clear_rows, {"align": bm}, {"A": bm})
+        programs[f"place{bm}"] = (kernels.place_pairs, {"align": bm}, {})
         programs[f"gated{bm}"] = (experts.gated_experts, {"bm": bm, "halves": None}, {})
         programs[f"gathered{bm}"] = (experts.gated_tokens, {"bm": bm}, {})
         programs[f"kept{bm}"] = (experts.gated_experts, {"bm": bm}, {})
@@ -137,6 +136,10 @@ class Layer:
     def _empty(self, *shape: int, dtype: str = "bfloat16") -> Any:
         return self.torch.empty(shape, dtype=getattr(self.torch, dtype), device="cuda")
 
+    def _shared(self, extent: int, programs: int) -> Any:
+        """Integers that programs share, as ``tilewright.ops.packing`` lays them."""
+        return self._empty(programs, -(-extent // (4 * programs)) * 4, dtype="int32")
+
     def _launch(self, name: str, *values: Any) -> Callable[[], object]:
         return lambda: self._program(name).launch(values)
 
@@ -148,24 +151,25 @@ class Layer:
         self.weights, self.ids = empty(t, k, dtype="float32"), empty(t, k, dtype="int32")
         counts, before = (empty(-(-self.pairs // 512), e, dtype="int32") for _ in range(2))
         self.kept, self.offsets = empty(e, dtype="int32"), empty(e + 1, dtype="int32")
-        self.rows, self.pair = (empty(self.blocks, self.align, dtype="int32") for _ in range(2))
-        self.block, self.slots = empty(self.blocks, dtype="int32"), empty(t, k, dtype="int32")
+        every = [self._shared(packed, len(counts)) for _ in range(2)]
+        owners, self.slots = self._shared(self.blocks, -(-self.pairs // 64)), empty(t, k, dtype="int32")
+        self.rows, self.pair = (x.view(-1)[:packed] for x in every)
+        self.block = owners.view(-1)[: self.blocks]
         self.packed, self.h, self.out = empty(packed, d), empty(packed, i), empty(packed, d)
         self.y, align = empty(t, d), self.align
         self.halves, self.logits = self.gate_up.view(e, 2, i, d), empty(t, e, dtype="float32")
         flat = self.ids.view(-1)
-        place = (flat, before, self.offsets, self.slots.view(-1), self.rows.view(-1), self.pair.view(-1), UNLIMITED, k)
+        place = (flat, before, self.offsets, self.slots.view(-1), self.rows, self.pair, owners, UNLIMITED, k)
         return {
             "route": at(f"route{k}", self.x, self.router, self.weights, self.ids),
             "score": at("score", self.x, self.router, self.logits),
             "choose": at(f"choose{k}", self.logits, self.weights, self.ids),
-            "count": at("count", flat, counts),
+            "count": at("count", flat, counts, *every),
             "lay_out": at(f"lay_out{align}", counts, before, self.kept, self.offsets, UNLIMITED),
-            "clear": at(f"clear{align}", self.offsets, self.rows, self.pair, self.block),
-            "place": at("place", *place),
-            "pack": at("pack", self.rows.view(-1), self.x, self.packed),
+            "place": at(f"place{align}", *place),
+            "pack": at("pack", self.rows, self.x, self.packed),
             "gated": at(f"gated{align}", self.block, self.packed, self.halves, self.h),
-            "gathered": at(f"gathered{align}", self.block, self.rows.view(-1), self.x, self.halves, self.h),
+            "gathered": at(f"gathered{align}", self.block, self.rows, self.x, self.halves, self.h),
             "down": at(f"down{align}", self.block, self.h, self.down, self.out),
             "unpack": at(f"unpack{k}", self.slots, self.out, self.weights, self.y),
         }
@@ -187,11 +191,11 @@ class Layer:
         self.keep = at(f"kept{align}", self.block, self.packed, self.halves, kept, self.h)
         self.dy, self.gradients = dy, (dx, dgate_up, ddown)
         turned = self.down.transpose(1, 2), self.gate_up.transpose(1, 2)
-        weighed = (self.pair.view(-1), self.weights.view(-1), kept, dh, dkept, h, by_row)
+        weighed = (self.pair, self.weights.view(-1), kept, dh, dkept, h, by_row)
         rows = {"dgate_up": (both, self.packed), "ddown": (dout, h)}
         sums = {name: [x.view(-1, 64, x.shape[1]) for x in pair] for name, pair in rows.items()}
         return {
-            "pack dy": at("pack", self.rows.view(-1), dy, dout),
+            "pack dy": at("pack", self.rows, dy, dout),
             "dh": at(f"inputs{align}", self.block, dout, turned[0], dh),
             "gated_backward": at("gated_backward", *weighed),
             "dpacked": at(f"inputs{align}", self.block, both, turned[1], self.out),
@@ -251,7 +255,7 @@ def _measured(torch: Any, timer: Timer, layer: Layer, compiled: bool) -> dict[st
     case, steps = layer.case, layer.forward
     ways = [layer.steps_of(gathers=gathers) for gathers in (layer.gathers, not layer.gathers)]
     forward, other = (lambda: [step() for step in ways[0]]), (lambda: [step() for step in ways[1]])
-    plan = lambda: [steps[name]() for name in ("count", "lay_out", "clear", "place")]  # noqa: E731
+    plan = lambda: [steps[name]() for name in ("count", "lay_out", "place")]  # noqa: E731
     layer.y.fill_(float("nan"))
     forward()
     tokens = torch.randperm(case.tokens, device="cuda")[:16]

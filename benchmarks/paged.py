@@ -1,27 +1,29 @@
-"""Decode over a cache of keys and values, contiguous and in pages, beside cuDNN and flash attention of PyTorch.
+"""Decode over caches of keys and values, contiguous and in pages, bf16 and 8-bit, beside cuDNN and flash attention of
+PyTorch; latent attention; and appending.
 
-Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torch suffice there):
+Kernels are compiled when they are first launched: ``build`` launches each case once, so that a run finds them in the
+store (several at once with ``--only``).
 
     python benchmarks/paged.py build
     python benchmarks/paged.py run --json benchmarks/results/paged.json
 
-The peers read a contiguous cache. Pages are dealt to the sequences at random. ``parts`` chooses the steps of a part of
-a sequence from the shapes; a time is that of both launches, the parts and their merge, or of the one that takes whole
-sequences. Every result is compared with float64, with NaN beyond each length.
+The peers read a contiguous cache of bf16. Pages are dealt to the sequences at random, and go through
+``ops.paged_decode`` as it chooses (a list of parts, or whole sequences); ``contiguous`` is ``kernels.paged_decode`` of
+such parts as it would choose. A time is that of all launches. Every result is compared with float64, with NaN beyond
+each length. Lengths are the greatest for all, or ``skewed``: times the fourth power of a uniform number.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from harness import Timer, contiguous_facts, document, load, parser, relative_error, store, write
+from harness import Timer, document, parser, relative_error, write
 
 WIDTH = 128
-STEP = 64
-"""Keys of one step (``bk``)."""
 
 
 @dataclass(frozen=True)
@@ -32,202 +34,227 @@ class Case:
     T: int
     H: int
     G: int
+    dtype: str = "bf16"
     lengths: str = "full"
+    layout: str = "NHD"
 
     def __str__(self) -> str:
-        return f"{self.B}x{self.T} {self.H}/{self.G}" + ("" if self.lengths == "full" else f" {self.lengths}")
+        return f"{self.B}x{self.T} {self.H}/{self.G} {self.dtype} {self.layout} {self.lengths}"
 
 
+_SMALL = ((1, 8192, 32, 8), (16, 2048, 32, 8), (64, 4096, 32, 8), (128, 4096, 32, 8))
+_SHAPES = (*_SMALL, (64, 4096, 16, 16), (256, 512, 32, 8), (8, 32768, 64, 8))
 CASES = (
-    Case(1, 8192, 32, 8),
-    Case(16, 2048, 32, 8),
-    Case(64, 4096, 32, 8),
-    Case(128, 4096, 32, 8),
-    Case(64, 4096, 16, 16),
-    Case(256, 512, 32, 8),
-    Case(8, 32768, 64, 8),
-    Case(64, 8192, 32, 8, "skewed"),
+    *(Case(*shape, layout=layout) for shape in _SHAPES for layout in ("NHD", "HND")),
+    *(Case(*shape, dtype="e4m3") for shape in _SMALL),
+    *(Case(64, 8192, 32, 8, dtype=dtype, lengths="skewed") for dtype in ("bf16", "e4m3")),
 )
-PAGES = (None, 16, 32, 64, 128)
+PAGES = (16, 64, 128)
+LATENT = ((64, 4096, 128), (128, 4096, 16), (1, 8192, 128))
+"""Sequences, tokens and heads of queries over keys of 576 elements, of which 512 are the value."""
+APPENDED = (64, 1024, 8192)
+"""Tokens, of 8 heads of 128."""
 
-
-def parts(case: Case) -> int:
-    """Steps of a part."""
-    from tilewright.ops.splitting import steps_of_a_part
-
-    return steps_of_a_part(case.B * case.G, -(-case.T // STEP))
-
-
-def name_of(page: int | None, dtype: str) -> str:
-    """The artifact for a page size and the results' dtype: f32 of parts, bf16 of whole sequences."""
-    return f"decode_{page or 'contiguous'}_{dtype}"
-
-
-def build(only: str) -> None:
-    """Compile every kernel to an artifact."""
-    import paged_attention
-
-    for page in PAGES:
-        for dtype in ("f32", "bf16"):
-            shapes = {
-                "lengths": ((64,), "i32"),
-                "q": ((64, 1, 8, 3, WIDTH), "bf16"),
-                "k": ((64, page or 4096, 8, WIDTH), "bf16"),
-                "v": ((64, page or 4096, 8, WIDTH), "bf16"),
-                "o": ((4, 64, 1, 8, 3, WIDTH), dtype),
-                "lse": ((4, 64, 1, 8, 3), "f32"),
-            }
-            shapes |= {} if page is None else {"pages": ((64, 64), "i32")}
-            keywords = {"pages": None} if page is None else {}
-            if only in name_of(page, dtype):
-                _build(name_of(page, dtype), paged_attention.decode(WIDTH, page=page), shapes, bk=STEP, **keywords)
-    shapes = {"o": ((4, 64, WIDTH), "f32"), "lse": ((4, 64), "f32"), "y": ((64, WIDTH), "bf16")}
-    if only in "merge":
-        _build("merge", paged_attention.merge, shapes, whole=None, bm=1, bc=16)
-
-
-def _build(name: str, kernel: Any, shapes: dict[str, tuple[tuple[int, ...], str]], **keywords: Any) -> None:
-    dtypes = {n: d for n, (_, d) in shapes.items()}
-    facts = contiguous_facts({n: shape for n, (shape, _) in shapes.items()}, dtypes)
-    _, seconds = store(name, kernel.compile, dtypes=dtypes, facts=facts, **keywords)
-    print(f"{name}: {seconds:.2f} s")
+Timed = tuple[Callable[[], object], Any]
+"""What is timed, and its result."""
 
 
 class Problem:
     """The tensors of a case: caches of NaN beyond each length, contiguous and in pages."""
 
-    def __init__(self, torch: Any, case: Case, *, hnd: bool = False) -> None:
-        self.torch, self.case, self.hnd = torch, case, hnd
+    def __init__(self, torch: Any, case: Case) -> None:
+        self.torch, self.case = torch, case
         torch.manual_seed(0)
         generator = torch.Generator().manual_seed(0)
+        lengths = torch.full((case.B,), case.T, dtype=torch.int32)
         if case.lengths == "skewed":
             lengths = (torch.rand(case.B, generator=generator) ** 4 * case.T).int() + 1
-        else:
-            lengths = torch.full((case.B,), case.T, dtype=torch.int32)
         self.lengths = lengths.cuda()
-        self.tokens = int(lengths.sum())
-        self.q = torch.randn(case.B, 1, case.G, case.H // case.G, WIDTH, device="cuda").bfloat16()
+        self.q = torch.randn(case.B, 1, case.H, WIDTH, device="cuda").bfloat16()
         beyond = torch.arange(case.T, device="cuda")[None] >= self.lengths[:, None]
         self.k, self.v = (self._cache(beyond) for _ in range(2))
+        self.bytes = 2 * self.k.element_size() * int(lengths.sum()) * case.G * WIDTH
 
     def _cache(self, beyond: Any) -> Any:
-        case = self.case
-        made = self.torch.randn(case.B, case.T, case.G, WIDTH, device="cuda", dtype=self.torch.bfloat16)
+        case, torch = self.case, self.torch
+        made = torch.randn(case.B, case.T, case.G, WIDTH, device="cuda", dtype=torch.bfloat16)
         made[beyond] = float("nan")
-        return made.transpose(1, 2).contiguous().transpose(1, 2) if self.hnd else made
-
-    @property
-    def bytes(self) -> int:
-        """What has to be read of keys and values."""
-        return 2 * 2 * self.tokens * self.case.G * WIDTH
+        made = made.to(torch.float8_e4m3fn) if case.dtype == "e4m3" else made
+        return made.transpose(1, 2).contiguous().transpose(1, 2) if case.layout == "HND" else made
 
     def exact(self) -> Any:
         """The answer in float64, sequence by sequence."""
-        found = []
+        torch, found = self.torch, list[Any]()
         for b, n in enumerate(self.lengths.tolist()):
             k, v = (x[b, :n].double() for x in (self.k, self.v))
-            p = self.torch.einsum("grd,tgd->grt", self.q[b, 0].double(), k) * WIDTH**-0.5
-            found.append(self.torch.einsum("grt,tgd->grd", p.softmax(-1), v))
-        return self.torch.stack(found)[:, None]
+            p = torch.einsum("grd,tgd->grt", self.q[b, 0].double().unflatten(0, (self.case.G, -1)), k) * WIDTH**-0.5
+            found.append(torch.einsum("grt,tgd->grd", p.softmax(-1), v).flatten(0, 1))
+        return torch.stack(found)[:, None]
 
     def paged(self, page: int) -> tuple[Any, Any, Any]:
-        """A table of pages, dealt at random, with the pools of keys and values."""
+        """Pools of keys and values and a table of their pages, dealt at random."""
         torch, case = self.torch, self.case
         count = -(-case.T // page)
         order = torch.randperm(case.B * count, device="cuda")
-        table = order.view(case.B, count).int()
-        pools = []
+        pools = list[Any]()
         for cache in (self.k, self.v):
-            shape = (case.B * count, case.G, page, WIDTH) if self.hnd else (case.B * count, page, case.G, WIDTH)
-            pool = torch.empty(shape, device="cuda", dtype=torch.bfloat16)
-            pool = pool.transpose(1, 2) if self.hnd else pool
-            pool[order] = cache.reshape(case.B * count, page, case.G, WIDTH)
+            shape = (case.B * count, page, case.G, WIDTH)
+            swapped = (shape[0], case.G, page, WIDTH) if case.layout == "HND" else shape
+            pool = torch.empty(swapped, device="cuda", dtype=cache.dtype)
+            pool = pool.transpose(1, 2) if case.layout == "HND" else pool
+            integers = torch.uint8 if case.dtype == "e4m3" else torch.int16
+            pool.view(integers)[order] = cache.view(integers).reshape(shape)
             pools.append(pool)
         held = torch.arange(count, device="cuda")[None] * page < self.lengths[:, None]
-        return table.masked_fill(~held, -(2**31)), *pools
+        return pools[0], pools[1], order.view(case.B, count).int().masked_fill(~held, -(2**31))
 
-    def launch(self, page: int | None) -> tuple[Any, Any]:
-        """Our launches, and where their result goes; None where a kernel was not built."""
-        torch, case, chunk = self.torch, self.case, parts(self.case)
-        count = -(-case.T // (chunk * STEP))
-        decode, merge = load(name_of(page, "bf16" if count == 1 else "f32")), load("merge")
-        if decode is None or merge is None:
-            return None, None
-        y = torch.full(self.q.shape, float("nan"), device="cuda", dtype=torch.bfloat16)
-        o = y[None] if count == 1 else torch.full((count, *self.q.shape), float("nan"), device="cuda")
-        lse = torch.full(o.shape[:-1], float("nan"), device="cuda")
-        given = {"lengths": self.lengths, "q": self.q, "k": self.k, "v": self.v, "o": o, "lse": lse}
-        if page is not None:
-            given["pages"], given["k"], given["v"] = self.paged(page)
-        given |= {"scale": WIDTH**-0.5, "chunk": chunk}
-        values = tuple(given[p.name] for p in decode.artifact.parameters)
-        states = {"o": o.view(count, -1, WIDTH), "lse": lse.view(count, -1), "y": y.view(-1, WIDTH)}
-        joined = tuple(states[p.name] for p in merge.artifact.parameters)
+    def variants(self) -> dict[str, Timed]:
+        """Ours by name, with their results."""
+        made = {"contiguous": self._contiguous()}
+        for page in PAGES if self.case.layout == "NHD" else (16,):
+            given = self.paged(page)
+            made[f"pages of {page}"] = self._operator(given)
+            if page == 16 and self.case.layout == "NHD":
+                made["balanced, 16"] = self._operator(given, balanced=True)
+                made["not balanced, 16"] = self._operator(given, balanced=False)
+        return made
 
-        def both() -> None:
-            decode.launch(values)
+    def _operator(self, given: tuple[Any, Any, Any], **options: Any) -> Timed:
+        from tilewright import ops
+
+        y = self.torch.full_like(self.q, float("nan"))
+        k, v, table = given
+        return (lambda: ops.paged_decode(self.q, k, v, table, self.lengths, out=y, **options)), y
+
+    def _contiguous(self) -> Timed:
+        from tilewright.ops import kernels
+        from tilewright.ops.splitting import steps_of_a_part
+
+        torch, case, empty = self.torch, self.case, self.q.new_empty
+        step = 128 if case.dtype == "e4m3" else 64
+        steps = -(-case.T // step)
+        chunk = steps_of_a_part(case.B * case.G, steps, torch.cuda.get_device_properties(0).multi_processor_count)
+        count, decode = -(-steps // chunk), kernels.paged_decode(WIDTH)
+        q = self.q.unflatten(2, (case.G, -1))
+        y = torch.full_like(q, float("nan"))
+        o = y[None] if count == 1 else empty((count, *q.shape), dtype=torch.float32)
+        lse = empty(o.shape[:-1], dtype=torch.float32)
+        options = {"scale": WIDTH**-0.5, "chunk": chunk, "bk": step}
+
+        merged = (o.view(count, -1, WIDTH), lse.view(count, -1), y.view(-1, WIDTH))
+
+        def launch() -> None:
+            decode(self.lengths, None, q, self.k, self.v, o, lse, **options)
             if count > 1:
-                merge.launch(joined)
+                kernels.merge_states(*merged, bm=1, bc=16)
 
-        return both, y
+        return launch, y.view(self.q.shape)
+
+    def peers(self) -> dict[str, Callable[[], object]]:
+        """cuDNN and flash attention over the contiguous cache, where these can be asked."""
+        from torch.nn.attention import SDPBackend, sdpa_kernel
+
+        attend = self.torch.nn.functional.scaled_dot_product_attention
+        if self.case.lengths != "full" or self.case.dtype != "bf16":
+            return {}
+        q, k, v = (x.transpose(1, 2) for x in (self.q, self.k, self.v))
+
+        def of(backend: Any) -> Callable[[], object]:
+            def launch() -> Any:
+                with sdpa_kernel(backend):
+                    return attend(q, k, v, enable_gqa=True)
+
+            return launch
+
+        return {"cudnn": of(SDPBackend.CUDNN_ATTENTION), "flash": of(SDPBackend.FLASH_ATTENTION)}
 
 
-def peers(torch: Any, problem: Problem) -> dict[str, Any]:
-    """cuDNN and flash attention over the contiguous cache."""
-    from torch.nn.attention import SDPBackend, sdpa_kernel
+def latent(torch: Any, shape: tuple[int, int, int]) -> tuple[dict[str, Timed], Any, int]:
+    """Latent attention over pages of 64: what is timed, float64's answer for the first sequence, bytes to read."""
+    from tilewright import ops
 
-    case = problem.case
-    q = problem.q.reshape(case.B, 1, case.H, WIDTH).transpose(1, 2)
-    k, v = (x.transpose(1, 2) for x in (problem.k, problem.v))
+    batch, tokens, heads = shape
+    torch.manual_seed(0)
+    cache = torch.randn(batch * tokens // 64, 64, 1, 576, device="cuda", dtype=torch.bfloat16)
+    q = torch.randn(batch, heads, 576, device="cuda").bfloat16()
+    table = torch.randperm(len(cache), device="cuda").view(batch, -1).int()
+    lengths = torch.full((batch,), tokens, device="cuda", dtype=torch.int32)
+    y = torch.full((batch, heads, 512), float("nan"), device="cuda", dtype=torch.bfloat16)
+    rows = cache[table[0].long()].view(-1, 576).double()
+    exact = (q[0].double() @ rows.T * 192**-0.5).softmax(-1) @ rows[:, :512]
+    launch = lambda: ops.paged_decode(q, cache, cache[..., :512], table, lengths, scale=192**-0.5, out=y)  # noqa: E731
+    return {"ours": (launch, y[0])}, exact, cache.numel() * 2
 
-    def of(backend: Any) -> Any:
-        def launch() -> Any:
-            with sdpa_kernel(backend):
-                return torch.nn.functional.scaled_dot_product_attention(q, k, v, enable_gqa=True)
 
-        return launch
+def appended(torch: Any, count: int, dtype: Any) -> dict[str, Callable[[], object]]:
+    """New tokens with their rotation to random slots, beside the same by PyTorch's operators, compiled."""
+    from tilewright import ops
 
-    return {"cudnn": of(SDPBackend.CUDNN_ATTENTION), "flash": of(SDPBackend.FLASH_ATTENTION)}
+    torch.manual_seed(0)
+    k, v = (torch.zeros(2048, 16, 8, WIDTH, device="cuda", dtype=dtype) for _ in range(2))
+    key, value = (torch.randn(count, 8, WIDTH, device="cuda").bfloat16() for _ in range(2))
+    slots = torch.randperm(2048 * 16, device="cuda")[:count].int()
+    angles = torch.rand(count, WIDTH // 2, device="cuda")
+    cos, sin = angles.cos(), angles.sin()
+    scales = {} if dtype == torch.bfloat16 else {"k_scale": torch.full((8,), 0.02, device="cuda")}
+    scales |= {} if dtype == torch.bfloat16 else {"v_scale": torch.full((8,), 0.02, device="cuda")}
+
+    def theirs() -> None:
+        first, second = key.float().chunk(2, 2)
+        c, s = cos[:, None], sin[:, None]
+        rows = torch.cat((first * c - second * s, second * c + first * s), 2)
+        for cache, new, name in ((k, rows, "k_scale"), (v, value.float(), "v_scale")):
+            stored = (new / scales[name][:, None]).clamp(-448, 448) if scales else new
+            at, stored = slots.long(), stored.to(dtype)
+            if scales:
+                cache.view(torch.uint8)[at // 16, at % 16] = stored.view(torch.uint8)
+            else:
+                cache[at // 16, at % 16] = stored
+
+    ours = lambda: ops.paged_append(key, value, k, v, slots, cos=cos, sin=sin, **scales)  # noqa: E731
+    return {"ours": ours, "torch": theirs}
 
 
 def run(args: argparse.Namespace) -> None:
-    """Check and time every case; print a table and write JSON."""
+    """Check and time every case; print a table and write JSON. ``build``: each launch once."""
     import torch
 
-    timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
+    timer, rows = Timer(torch, 1 if args.what == "build" else args.rounds), list[dict[str, Any]]()
+
+    def note(name: str, variants: dict[str, Timed], peers: dict[str, Any], exact: Any, moved: int) -> None:
+        errors = dict[str, float]()
+        for ours, (launch, y) in variants.items():
+            launch()
+            torch.cuda.synchronize()
+            errors[ours] = relative_error(y, exact)
+        seconds = timer.medians({n: launch for n, (launch, _) in variants.items()} | peers)
+        row = {"case": name, "bytes": moved, "microseconds": {k: round(s * 1e6, 1) for k, s in seconds.items()}}
+        row["terabytes_per_second"] = {k: round(moved / s * 1e-12, 3) for k, s in seconds.items()}
+        rows.append(row | {"error": errors})
+        print(name, json.dumps(row["microseconds"]), json.dumps(row["terabytes_per_second"]),
+              f"error {max(errors.values()):.1e}", flush=True)  # fmt: skip
+        write(document(torch, **timer.conditions(), rows=rows), args.json)
+
     for case in CASES:
-        for hnd in (False, True):
-            if args.only not in str(case):
-                continue
-            problem = Problem(torch, case, hnd=hnd)
-            variants = {} if case.lengths != "full" else peers(torch, problem)
-            exact, errors = problem.exact(), dict[str, float]()
-            for page in PAGES if not hnd else (None, 16):
-                launch, y = problem.launch(page)
-                if launch is None:
-                    continue
-                name = "contiguous" if page is None else f"pages of {page}"
-                launch()
-                torch.cuda.synchronize()
-                errors[name] = relative_error(y, exact)
-                variants[name] = launch
-            seconds = timer.medians(variants)
-            row = {
-                "case": str(case),
-                "layout": "HND" if hnd else "NHD",
-                "steps_of_a_part": parts(case),
-                "bytes": problem.bytes,
-                "microseconds": {k: round(s * 1e6, 2) for k, s in seconds.items()},
-                "terabytes_per_second": {k: round(problem.bytes / s * 1e-12, 3) for k, s in seconds.items()},
-                "error": errors,
-            }
-            rows.append(row)
-            print(case, row["layout"], json.dumps(row["microseconds"]), json.dumps(row["terabytes_per_second"]),
-                  json.dumps({k: f"{e:.1e}" for k, e in errors.items()}), flush=True)  # fmt: skip
-            del problem, variants, exact
+        if args.only in str(case):
+            problem = Problem(torch, case)
+            note(str(case), problem.variants(), problem.peers(), problem.exact(), problem.bytes)
+            del problem
+            torch.cuda.empty_cache()
+    for shape in LATENT:
+        name = "latent {}x{}, {} heads".format(*shape)
+        if args.only in name:
+            variants, exact, moved = latent(torch, shape)
+            note(name, variants, {}, exact, moved)
+    for count in APPENDED:
+        for dtype in (torch.bfloat16, torch.float8_e4m3fn):
+            name = f"append {count} tokens, {str(dtype).removeprefix('torch.')}"
+            if args.only in name:
+                seconds = timer.medians(appended(torch, count, dtype))
+                rows.append({"case": name, "microseconds": {k: round(s * 1e6, 1) for k, s in seconds.items()}})
+                print(name, json.dumps(rows[-1]["microseconds"]), flush=True)
     write(document(torch, **timer.conditions(), rows=rows), args.json)
 
 
 if __name__ == "__main__":
-    given = parser(__doc__, "cases whose names contain this").parse_args()
-    build(given.only) if given.what == "build" else run(given)
+    run(parser(__doc__, "cases whose names contain this").parse_args())

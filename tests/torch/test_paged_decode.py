@@ -364,6 +364,16 @@ def test_a_cache_of_8_bits_with_one_scale_or_none(q_dtype: Any) -> None:
         assert torch.equal(ops.paged_decode(*case.tensors, k_scale=k_scale), wanted[0])
 
 
+@pytest.mark.filterwarnings("error")
+@pytest.mark.parametrize("width", [64, 128, 256])
+def test_kernels_over_a_cache_of_8_bits_fit_the_registers(width: int) -> None:
+    """The simulator warns of what the assembler would refuse."""
+    scales = torch.tensor([0.02, 0.5]), torch.tensor([1.5, 0.01])
+    case = in_eight_bits(drawn([3, 200], 16, width=width), torch.float8_e4m3fn, scales)
+    with ops.simulated():
+        agree(ops.paged_decode_with_lse(*case.tensors, k_scale=scales[0], v_scale=scales[1]), scaled(case, scales))
+
+
 def test_a_cache_of_8_bits_with_listed_parts_and_a_window() -> None:
     scales = torch.tensor([0.02, 0.5]), torch.tensor([1.5, 0.01])
     case = in_eight_bits(drawn([0, 500, 64, 130], 16), torch.float8_e4m3fn, scales)
@@ -393,3 +403,25 @@ def test_scales_of_another_shape() -> None:
     for scale in (torch.ones(3), torch.ones(2).double()):
         with pytest.raises(tw.TilewrightError, match="v_scale of"):
             ops.paged_decode(*case.tensors, v_scale=scale)
+
+
+# -- latent attention -------------------------------------------------------------------------------------------------
+@pytest.mark.usefixtures("road")
+@pytest.mark.parametrize(("tokens", "split"), [(1, None), (2, 64)])
+def test_values_are_the_heads_of_keys(tokens: int, split: int | None) -> None:
+    """One head of keys of 576 elements, of which 512 are its value, for all queries."""
+    case = drawn([0, 3, 150], 16, tokens=tokens, heads=8, groups=1, width=576)
+    found = ops.paged_decode_with_lse(*replace(case, v=case.k[..., :512]).tensors, split=split)
+    wanted, sums = exact(replace(case, v=case.k))
+    assert found[0].shape == (3, tokens, 8, 512)
+    assert float((found[0].double() - wanted[..., :512]).abs().max()) < 0.03
+    torch.testing.assert_close(found[1].double(), sums, rtol=0, atol=1e-2)
+    out = torch.empty_like(found[0])
+    ops.paged_decode(*replace(case, v=case.k[..., :512]).tensors, split=split, out=out)
+    assert torch.equal(out, found[0])
+
+
+def test_values_of_any_other_width_by_pytorch() -> None:
+    case = drawn([5, 40], 16, heads=4, groups=2, width=64)
+    y = ops.paged_decode(*replace(case, v=case.v[..., :24]).tensors)
+    assert float((y.double() - exact(case)[0][..., :24]).abs().max()) < 0.03

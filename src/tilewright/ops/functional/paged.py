@@ -23,6 +23,9 @@ MAX_TOKENS = 8
 WIDTHS = (64, 128, 256)
 PAGES = tuple(2**i for i in range(9))
 """Widths of a head and tokens of a page that kernels are made for; others go to PyTorch."""
+_LATENT = (576, 512, 256)
+"""Widths of keys and values of one head that all queries share, and of the blocks of such values: multi-head latent
+attention, whose values are the head of each key."""
 _LOW = (torch.bfloat16, torch.float16)
 EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 """Dtypes of caches with scales."""
@@ -43,20 +46,29 @@ class _Launches:
     chunk: int
     count: int
     window: int | None
+    step: int
     listed: int = 0
 
     @property
     def keywords(self) -> dict[str, Any]:
-        return {} if self.window is None else {"window": self.window}
+        step = {} if self.step == STEP else {"bk": self.step}
+        return step if self.window is None else step | {"window": self.window}
 
 
-def _launches(q: Any, k: Any, table: Any, window: int | None, split: int | None, balanced: bool | None) -> _Launches:
-    chunk, count = _parts(q, k, table, window, split)
+def _launches(
+    q: Any, k: Any, v: Any, table: Any, window: int | None, split: int | None, balanced: bool | None
+) -> _Launches:
+    step = _step(k, split)
+    columns = -(-table.shape[1] * k.shape[1] // step)
+    chunk, count = _parts(q, v, columns, step, window, split)
     shape = (q.shape[-1], q.shape[1], k.shape[1])
-    listed = _listed(q, k, table, window) if split is None else 0
-    if listed and (balanced if balanced is not None else _is_worth_a_list(q, k, table)):
-        return _Launches(kernels.paged_decode_parts(*shape), chunk, count, window, listed)
-    return _Launches(kernels.paged_decode(*shape), chunk, count, window)
+    if _is_latent(k, v):
+        kernel = kernels.paged_decode(*shape, values=_LATENT[2])
+        return _Launches(kernel, chunk, count, window, step)
+    listed = _listed(q, v, columns) if split is None else 0
+    if listed and (balanced if balanced is not None else _is_worth_a_list(q, v, columns * step)):
+        return _Launches(kernels.paged_decode_parts(*shape), chunk, count, window, step, listed)
+    return _Launches(kernels.paged_decode(*shape), chunk, count, window, step)
 
 
 def _by_kernels(
@@ -75,6 +87,8 @@ def _by_kernels(
     (batch, tokens, heads, width), groups, count = q.shape, k.shape[2], launches.count
     by_group = (batch, tokens, groups, heads // groups)
     given = (lengths, table, q.view(*by_group, width), k, v)
+    if _is_latent(k, v):
+        return _by_blocks_of_values(given, scale, launches, y, lse)
     if launches.listed:
         return _by_listed_parts(given, scales, scale, launches, y, lse)
     kernel, options = launches.kernel, launches.keywords | scales | {"scale": scale, "chunk": launches.chunk}
@@ -90,6 +104,27 @@ def _by_kernels(
     return parts, states
 
 
+def _by_blocks_of_values(
+    given: tuple[Any, ...], scale: float, launches: _Launches, y: Any, lse: Any
+) -> tuple[Any, ...]:
+    """Each block of a value's elements as a head of its own, beside the same keys."""
+    (*others, v), count, width = given, launches.count, _LATENT[2]
+    given = (*others, v[:, :, 0].unflatten(2, (-1, width)))
+    found = y.unflatten(3, (-1, width))
+    sums = lse.new_empty(found.shape[:-1])
+    parts, states = found[None], sums[None]
+    if count > 1:
+        parts, states = (x.new_empty((count, *x.shape), dtype=torch.float32) for x in (found, sums))
+    options = launches.keywords | {"scale": scale, "chunk": launches.chunk}
+    launches.kernel(*given, parts.transpose(3, 4), states.transpose(3, 4), **options)
+    if count > 1:
+        rows = sums.numel()
+        merged = (parts.view(count, rows, width), states.view(count, rows), y.view(rows, width), sums.view(rows))
+        kernels.merge_states(*merged, **_MERGED)
+    lse.copy_(sums[..., 0])
+    return parts, states
+
+
 def _by_listed_parts(
     given: tuple[Any, ...], scales: dict[str, Any], scale: float, launches: _Launches, y: Any, lse: Any
 ) -> tuple[Any, ...]:
@@ -98,9 +133,9 @@ def _by_listed_parts(
     batch, rows, width = q.shape[0], q.shape[1] * q.shape[2] * q.shape[3], q.shape[-1]
     owner, begin, until, *of_sequences = q.new_empty((6, launches.listed), dtype=torch.int32)
     options = {} if launches.window is None else {"window": launches.window, "tokens": q.shape[1]}
-    columns = -(-table.shape[1] * k.shape[1] // STEP)
+    columns = -(-table.shape[1] * k.shape[1] // launches.step)
     make_list = kernels.decode_parts(next(n for n in SEQUENCES if batch <= n))
-    make_list(lengths, owner, begin, until, *of_sequences, columns=columns, least=1, **options)
+    make_list(lengths, owner, begin, until, *of_sequences, columns=columns, least=1, bk=launches.step, **options)
     parts = q.new_empty((launches.listed, *q.shape[1:]), dtype=torch.float32)
     states = q.new_empty(parts.shape[:-1], dtype=torch.float32)
     launches.kernel(owner, begin, until, *given, parts, states, **launches.keywords, **scales, scale=scale)
@@ -112,14 +147,24 @@ def _by_listed_parts(
 _MERGED: dict[str, Any] = {"bm": 1, "bc": _MERGED_STATES}
 
 
-def _parts(q: Any, k: Any, table: Any, window: int | None, split: int | None) -> tuple[int, int]:
-    """(steps of a part, parts of a sequence)."""
-    tokens, steps = q.shape[1], -(-table.shape[1] * k.shape[1] // STEP)
+_STEP_OF_8_BITS = 128
+"""Keys of a step of 8-bit floats, whose conversions come in longer rows (64 sequences of 4096 keys, H200: 247 us, in
+steps of 64 keys 292)."""
+
+
+def _step(k: Any, split: int | None) -> int:
+    """Keys of a step; of heads of 256 elements 128 do not fit the registers."""
+    wide = k.dtype in EIGHT_BITS and k.shape[3] < WIDTHS[-1] and not (split or 0) % _STEP_OF_8_BITS
+    return _STEP_OF_8_BITS if wide else STEP
+
+
+def _parts(q: Any, v: Any, steps: int, step: int, window: int | None, split: int | None) -> tuple[int, int]:
+    """(steps of a part, parts of a sequence of so many ``steps``)."""
     if split is not None:
-        chunk = split // STEP
+        chunk = split // step
     else:
-        busy = steps if window is None else min(steps, -(-(window + tokens) // STEP) + 1)
-        chunk = max(steps_of_a_part(q.shape[0] * _programs(q, k), busy, _processors(q)), -(-steps // MAX_PARTS))
+        busy = steps if window is None else min(steps, -(-(window + q.shape[1]) // step) + 1)
+        chunk = max(steps_of_a_part(q.shape[0] * _programs(q, v), busy, _processors(q)), -(-steps // MAX_PARTS))
     return chunk, max(1, -(-steps // chunk))
 
 
@@ -127,29 +172,29 @@ SEQUENCES = (64, 128)
 """How many sequences kernels list the parts of."""
 _PARTS_A_PROCESSOR = 8
 """How many parts of a list are there for each SM, besides one for each sequence."""
-_WORTH_A_LIST = 64
-"""Steps of an SM, at the greatest length, from which on a list costs less than lengths that differ."""
+_WORTH_A_LIST = 4096
+"""Keys of an SM, at the greatest length, from which on a list costs less than lengths that differ."""
 
 
-def _listed(q: Any, k: Any, table: Any, window: int | None) -> int:
-    """How many parts a list has room for; 0 where none is made."""
-    batch, columns = q.shape[0], -(-table.shape[1] * k.shape[1] // STEP)
+def _listed(q: Any, v: Any, columns: int) -> int:
+    """How many parts of up to so many steps a list has room for; 0 where none is made."""
+    batch = q.shape[0]
     if not 1 < batch <= SEQUENCES[-1] or columns < 2:
         return 0
-    return -(-(batch - (-_PARTS_A_PROCESSOR * _processors(q) // _programs(q, k))) // 4) * 4
+    return -(-(batch - (-_PARTS_A_PROCESSOR * _processors(q) // _programs(q, v))) // 4) * 4
 
 
-def _is_worth_a_list(q: Any, k: Any, table: Any) -> bool:
+def _is_worth_a_list(q: Any, v: Any, keys: int) -> bool:
     """Sequences are few for the SMs, and long: lengths that differ would leave many of these idle."""
-    programs, processors = q.shape[0] * _programs(q, k), _processors(q)
-    steps = -(-table.shape[1] * k.shape[1] // STEP)
-    return programs < _PARTS_A_PROCESSOR * processors and programs * steps >= _WORTH_A_LIST * processors
+    programs, processors = q.shape[0] * _programs(q, v), _processors(q)
+    return programs < _PARTS_A_PROCESSOR * processors and programs * keys >= _WORTH_A_LIST * processors
 
 
-def _programs(q: Any, k: Any) -> int:
+def _programs(q: Any, v: Any) -> int:
     """Programs of a part."""
-    (_, tokens, heads, _), groups = q.shape, k.shape[2]
-    return groups * -(-(heads // groups) * tokens // ROWS)
+    (_, tokens, heads, width), groups = q.shape, v.shape[2]
+    blocks = 1 if width == v.shape[3] else v.shape[3] // _LATENT[2]
+    return groups * blocks * -(-(heads // groups) * tokens // ROWS)
 
 
 def _processors(q: Any) -> int:
@@ -172,7 +217,7 @@ def _by_pytorch(
     lse: Any,
 ) -> None:
     """A sequence at a time. As in the kernels, entries that lead outside are pages of zeros."""
-    (batch, tokens, heads, width), (count, page, groups, _) = q.shape, k.shape
+    (batch, tokens, heads, _), (count, page, groups, _) = q.shape, k.shape
     exact = torch.float64 if q.dtype == torch.float64 else torch.float32
     place = torch.arange(table.shape[1] * page, device=q.device)
     for b in range(batch):
@@ -187,7 +232,7 @@ def _by_pytorch(
         x = x.masked_fill(~seen[:, None, None], -torch.inf)
         denominator = torch.logsumexp(x, -1) if len(place) else x.new_full(x.shape[:-1], -torch.inf)
         p = torch.exp(x - denominator.nan_to_num(neginf=0.0)[..., None])
-        y[b] = torch.einsum("sgrt,tgd->sgrd", p, values).reshape(tokens, heads, width)
+        y[b] = torch.einsum("sgrt,tgd->sgrd", p, values).reshape(y.shape[1:])
         lse[b] = denominator.reshape(tokens, heads)
 
 
@@ -217,23 +262,28 @@ def _run_into(
     y: Any,
     lse: Any,
 ) -> None:
-    if _is_served(q, k, scale):
+    if _is_served(q, k, v, scale):
         scales = {n: s for n, s in (("k_scale", k_scale), ("v_scale", v_scale)) if s is not None}
-        launches = _launches(q, k, table, window, split, balanced)
+        launches = _launches(q, k, v, table, window, split, balanced)
         _by_kernels(q, k, v, table, lengths, scales, scale, launches, y, lse)
     else:
         _by_pytorch(q, k, v, table, lengths, (k_scale, v_scale), scale, window, y, lse)
 
 
-def _empty(q: Any, *_: Any) -> tuple[Any, Any]:
+def _empty(q: Any, _: Any, v: Any, *__: Any) -> tuple[Any, Any]:
     sums = torch.float64 if q.dtype == torch.float64 else torch.float32
-    return q.new_empty(q.shape), q.new_empty(q.shape[:-1], dtype=sums)
+    return q.new_empty((*q.shape[:-1], v.shape[-1])), q.new_empty(q.shape[:-1], dtype=sums)
 
 
-def _is_served(q: Any, k: Any, scale: float) -> bool:
+def _is_served(q: Any, k: Any, v: Any, scale: float) -> bool:
     """By kernels, which take the greatest score before they scale."""
     where = q.is_cuda or is_simulated()
-    return where and q.dtype in _LOW and q.shape[-1] in WIDTHS and k.shape[1] in PAGES and scale > 0 and q.numel() > 0
+    fits = _is_latent(k, v) or (q.shape[-1] in WIDTHS and k.shape == v.shape)
+    return where and q.dtype in _LOW and fits and k.shape[1] in PAGES and scale > 0 and q.numel() > 0
+
+
+def _is_latent(k: Any, v: Any) -> bool:
+    return (k.shape[2], k.shape[3], v.shape[3]) == (1, *_LATENT[:2]) and k.dtype in _LOW
 
 
 _FORMALS = (
@@ -277,9 +327,9 @@ def paged_decode(
     the table have the columns in use: ``block_table[:, :columns]``. Where sequences are few for the SMs, and long, the
     parts that have keys are listed on the device first, so that lengths may differ: two short launches more, which
     ``balanced=False`` saves where lengths are alike. ``split``, a multiple of 64 keys, fixes the parts: a sequence has
-    the same bits then whatever its batch. Kernels for bfloat16 and float16, widths 64, 128 and 256, pages
-    of 1 to 256 tokens (powers of two); others, and the CPU, by PyTorch. No gradient (JIT011); JIT010 for arguments that
-    do not fit.
+    the same bits then whatever its batch. Kernels for bfloat16 and float16, widths 64, 128, 256 and one head of 576
+    with values of 512, pages of 1 to 256 tokens (powers of two); others, and the CPU, by PyTorch. No gradient (JIT011);
+    JIT010 for arguments that do not fit.
     """
     tensors, scales = (q, k_cache, v_cache, block_table, seq_lens), (k_scale, v_scale)
     if out is not None:
@@ -344,7 +394,7 @@ def _scale(q: Tensor, scale: float | None) -> float:
 def _note(values: tuple[Any, ...], given: tuple[Any, ...], launches: _Launches) -> Any:
     """Results of a plain call by kernels, whose ``values`` are as users give them, ``given`` as kernels take them."""
     q, k, v, table, lengths = given
-    y, lse = _empty(q)
+    y, lse = _empty(q, k, v)
     spaces = _by_kernels(q, k, v, table, lengths, {}, values[_SCALE], launches, y, lse)
     count = len(values)
     outs = (count, count + 1) if not spaces else (count + 2, count + 3)
@@ -400,7 +450,7 @@ def _decoded(
     options = (*head_scales("paged_decode", scales, k), shift, window, split, balanced)
     if out is None and not is_plain(given):
         y, lse = _decode.operator(*given, *options)
-    elif out is None and q.is_cuda and _is_served(given[0], k, shift) and (launches := _routed(given, options)):
+    elif out is None and q.is_cuda and _is_served(given[0], k, v, shift) and (launches := _routed(given, options)):
         y, lse = _note((*tensors, shift, layout, window, split, balanced), given, launches)
     elif out is None:
         y, lse = _decode.compute(*given, *options)
@@ -409,11 +459,13 @@ def _decoded(
     return (y[:, 0] if out is None else out, lse[:, 0]) if single else (y, lse)
 
 
-def _routed(given: tuple[Tensor, ...], options: tuple[Any, ...]) -> _Launches | None:
+def _routed(given: tuple[Tensor, Tensor, Tensor, Tensor, Tensor], options: tuple[Any, ...]) -> _Launches | None:
     """The launches of a call that a route can repeat: without scales and a list."""
     *scales, _, window, split, balanced = options
-    launches = _launches(given[0], given[1], given[3], window, split, balanced)
-    return None if launches.listed or scales != [None, None] else launches
+    q, k, v, table, _ = given
+    launches = _launches(q, k, v, table, window, split, balanced)
+    routed = not launches.listed and scales == [None, None] and not _is_latent(k, v)
+    return launches if routed else None
 
 
 def in_layout(operator: str, layout: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -448,19 +500,20 @@ _LAYOUTS = ("NHD", "HND")
 
 def _into(given: tuple[Tensor, ...], options: tuple[Any, ...], out: Tensor) -> tuple[Tensor, Tensor]:
     q = given[0]
-    if (out.shape, out.dtype, out.device) != (q.shape, q.dtype, q.device) or not out.is_contiguous():
+    shape = (*q.shape[:-1], given[2].shape[-1])
+    if (tuple(out.shape), out.dtype, out.device) != (shape, q.dtype, q.device) or not out.is_contiguous():
         found = f"out of {tuple(out.shape)}, {out.dtype}, strides {out.stride()}"
-        _misfit(found, f"{tuple(q.shape)}, {q.dtype}, row-major, as the result")
+        _misfit(found, f"{shape}, {q.dtype}, row-major, as the result")
     if wants_gradient((out,)):
         _decode.refuse_gradient()
-    lse = _empty(q)[1]
+    lse = _empty(*given[:3])[1]
     torch.ops.tilewright.paged_decode_out(*given, *options, out, lse)
     return out, lse
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lengths: Tensor) -> None:
     shapes = [tuple(t.shape) for t in (q, k, v, table, lengths)]
-    if [len(s) for s in shapes] != [4, 4, 4, 2, 1] or shapes[1] != shapes[2]:
+    if [len(s) for s in shapes] != [4, 4, 4, 2, 1] or shapes[1][:3] != shapes[2][:3]:
         found = f"q, k_cache, v_cache, block_table, seq_lens of {', '.join(map(str, shapes))}"
         _misfit(
             found,

@@ -25,22 +25,27 @@ _LEAST = -1e30
 
 
 @cache
-def paged_decode(width: int, tokens: int = 1, page: int | None = None, numerics: str = "accurate") -> tw.Kernel:
+def paged_decode(
+    width: int, tokens: int = 1, page: int | None = None, numerics: str = "accurate", values: int | None = None
+) -> tw.Kernel:
     """Attention of the last ``tokens`` tokens of each sequence over its cache of heads of ``width`` elements, which
     lies in pages of ``page`` keys or is contiguous. Program c of a sequence takes the keys from c * chunk * bk to
     (c + 1) * chunk * bk and leaves a state, which ``merge_states`` joins: a quotient and the logarithm of its
     denominator. A cache of 8-bit floats holds keys and values divided by ``k_scale`` and ``v_scale`` of their head,
-    which are above 0."""
+    which are above 0.
+
+    With ``values`` all queries share one head of keys, and G are the blocks of ``values`` elements of its value."""
     packed = _packed(tokens)
+    heads, columns = ("G", width) if values is None else (1, values)
 
     @tw.kernel(numerics=numerics)
     def paged_decode(
         lengths: tw.Tensor["B"],
         pages: tw.Tensor["B", "P"] | None,
-        q: tw.Tensor["B", tokens, "G", "R", width],
-        k: tw.Tensor["N", page or "T", "G", width],
-        v: tw.Tensor["N", page or "T", "G", width],
-        o: tw.Tensor["C", "B", tokens, "G", "R", width],
+        q: tw.Tensor["B", tokens, heads, "R", width],
+        k: tw.Tensor["N", page or "T", heads, width],
+        v: tw.Tensor["N", page or "T", "G", columns],
+        o: tw.Tensor["C", "B", tokens, "G", "R", columns],
         lse: tw.Tensor["C", "B", tokens, "G", "R"],
         k_scale: tw.Tensor["G"] | None = None,
         v_scale: tw.Tensor["G"] | None = None,
@@ -51,21 +56,22 @@ def paged_decode(width: int, tokens: int = 1, page: int | None = None, numerics:
         br=ROWS,
         bk=STEP,
     ):
-        b, c, g, r = tw.grid((q.shape[0], o.shape[0], q.shape[2], q.shape[3] * packed), (None, None, None, br))
+        b, c, g, r = tw.grid((q.shape[0], o.shape[0], o.shape[3], q.shape[3] * packed), (None, None, None, br))
+        own = g if values is None else 0
         share = tw.maximum(chunk, 0) * bk
         token = r.index % packed
-        row = (b, 0, g, r) if tokens == 1 else (b, token, g, r.index // packed)
+        s, h = (0, r) if tokens == 1 else (token, r.index // packed)
         last = lengths[b] - tokens + token
         end = tw.minimum(lengths[b], (c + 1) * share)
         if window is not None:  # parts before the first query's window have no steps
             end = tw.where((c + 1) * share > lengths[b] - tokens - window + 1, end, 0)
         steps = tw.stream(k.shape[1] if page is None else pages.shape[1] * page, bk, start=c * share, until=end)
-        places = (b, g, page, pages)
-        shift = scale if k_scale is None else scale * k_scale[g]
-        acc, total, top = _attended(steps, places, q[*row], (k, v), r, last, tokens, shift, window)
+        places = (b, (own, g), page, pages)
+        shift = scale if k_scale is None else scale * k_scale[own]
+        acc, total, top = _attended(steps, places, q[b, s, own, h], (k, v), r, last, tokens, shift, window)
         whole = tw.where(total > 0, total, 1.0)
-        o[c, *row] = acc * ((1.0 if v_scale is None else v_scale[g]) / whole)[:, None]
-        lse[c, *row] = tw.where(total > 0, top * shift + tw.log(total), -tw.inf)
+        o[c, b, s, g, h] = acc * ((1.0 if v_scale is None else v_scale[g]) / whole)[:, None]
+        lse[c, b, s, g, h] = tw.where(total > 0, top * shift + tw.log(total), -tw.inf)
 
     return paged_decode
 
@@ -103,7 +109,7 @@ def paged_decode_parts(width: int, tokens: int = 1, page: int | None = None, num
         row = (0, g, r) if tokens == 1 else (token, g, r.index // packed)
         last = lengths[b] - tokens + token
         steps = tw.stream(cached, bk, start=first * bk, until=tw.minimum(lengths[b], until[p] * bk))
-        places = (b, g, page, pages)
+        places = (b, (g, g), page, pages)
         shift = scale if k_scale is None else scale * k_scale[g]
         acc, total, top = _attended(steps, places, q[b, *row], (k, v), r, last, tokens, shift, window)
         whole = tw.where(total > 0, total, 1.0)
@@ -160,13 +166,13 @@ def _multiplied(query, cached):
 def _attended(steps, places, query, cache, r, last, tokens, scale, window):
     """(products with values, sum of weights, greatest score) of queries ``r`` over the keys that ``steps`` walks;
     ``last`` is the key that each of them sees as its last."""
-    (b, g, page, pages), (k, v) = places, cache
+    (b, (own, g), page, pages), (k, v) = places, cache
     query = query.to(_multiplied(query.dtype, k.dtype))
-    acc, total = tw.zeros((r, query.shape[1]), tw.f32), tw.zeros((r,), tw.f32)
+    acc, total = tw.zeros((r, v.shape[3]), tw.f32), tw.zeros((r,), tw.f32)
     top = tw.full((r,), _LEAST, tw.f32)
     for t in steps:
         place = (b, t) if page is None else (pages[b, t.index // page], t.index % page)
-        x = tw.dot(query, k[*place, g].to(query.dtype).T)
+        x = tw.dot(query, k[*place, own].to(query.dtype).T)
         if tokens > 1:
             x = tw.where(t.index[None, :] <= last[:, None], x, -tw.inf)
         if window is not None:

@@ -12,16 +12,31 @@ counts: as many earlier pairs chose a bucket as earlier blocks counted and the p
 import tilewright as tw
 
 BLOCK = 512
+PLACED = 64
+"""Pairs of one program that places them."""
 
 
 @tw.kernel
-def count_buckets(ids: tw.Tensor["N"], counts: tw.Tensor["B", "E"], *, be: int = 128, block: int = BLOCK):
-    """How many of each block's pairs chose each bucket; ids that are no bucket count nowhere."""
-    b, e = tw.grid(counts, (None, be))
-    found = tw.zeros((e,), tw.i32)
-    for n in tw.stream(ids.shape[0], block // 2, start=b * block, until=b * block + block):
-        found += (ids[n][:, None] == e.index).to(tw.i32).sum(0).to(tw.i32)
-    counts[b, e] = found
+def count_buckets(
+    ids: tw.Tensor["N"],
+    counts: tw.Tensor["B", "E"],
+    rows: tw.Tensor["B", "S"],
+    pairs: tw.Tensor["B", "S"],
+    *,
+    be: int = 128,
+    block: int = BLOCK,
+):
+    """How many of each block's pairs chose each bucket; ids that are no bucket count nowhere. And -1 for all packed
+    rows, which the blocks share."""
+    b = tw.grid(counts.shape[0], None)
+    for e in tw.stream(counts.shape[1], be):
+        found = tw.zeros((e,), tw.i32)
+        for n in tw.stream(ids.shape[0], block // 2, start=b * block, until=b * block + block):
+            found += (ids[n][:, None] == e.index).to(tw.i32).sum(0).to(tw.i32)
+        counts[b, e] = found
+    for s in tw.stream(rows.shape[1], 512):
+        rows[b, s] = -1
+        pairs[b, s] = -1
 
 
 @tw.kernel
@@ -48,27 +63,6 @@ def lay_out_buckets(
 
 
 @tw.kernel
-def clear_rows(
-    offsets: tw.Tensor["E + 1"],
-    rows: tw.Tensor["Q", "A"],
-    pairs: tw.Tensor["Q", "A"],
-    blocks: tw.Tensor["Q"],
-    *,
-    align: int,
-    most: int = 128,
-    bq: int = 8,
-):
-    """-1 for all packed rows, and the bucket of each block of ``align`` rows: -1 behind the last one."""
-    q = tw.grid(blocks.shape[0], bq)
-    e = tw.axis(offsets.shape[0] - 1, upto=most)
-    for a in tw.stream(rows.shape[1], min(align, 1024)):
-        rows[q, a] = -1
-        pairs[q, a] = -1
-    ended = (offsets[e + 1] <= (q.index * align)[:, None]).to(tw.i32).sum(1).to(tw.i32)
-    blocks[q] = tw.where(ended < offsets.shape[0] - 1, ended, -1)
-
-
-@tw.kernel
 def place_pairs(
     ids: tw.Tensor["N"],
     before: tw.Tensor["B", "E"],
@@ -76,19 +70,30 @@ def place_pairs(
     slots: tw.Tensor["N"],
     rows: tw.Tensor["P"],
     pairs: tw.Tensor["P"],
+    blocks: tw.Tensor["C", "S"],
     *,
     capacity: tw.i32,
     choices: tw.i32,
+    align: int = 1,
+    most: int = 128,
     block: int = BLOCK,
-    bn: int = 64,
+    bn: int = PLACED,
+    step: int = PLACED,
+    bs: int = 8,
 ):
     """The packed row of each pair, -1 where it has none; and of each packed row its token and its pair, which are -1
-    before. No two pairs share a row, so each sum has one term."""
+    before. No two pairs share a row, so each sum has one term. And the bucket of each block of ``align`` rows, -1
+    behind the last one: the programs share them."""
     n = tw.grid(ids.shape[0], bn)
+    e = tw.axis(offsets.shape[0] - 1, upto=most)
+    for s in tw.stream(blocks.shape[1], bs):
+        begin = (n.start // bn * blocks.shape[1] + s.index) * align
+        ended = (offsets[e + 1] <= begin[:, None]).to(tw.i32).sum(1).to(tw.i32)
+        blocks[n.start // bn, s] = tw.where(ended < offsets.shape[0] - 1, ended, -1)
     own = ids[n]
     b = n.start // block
     rank = tw.zeros((n,), tw.i32)
-    for m in tw.stream(ids.shape[0], bn, start=b * block, until=n.stop):
+    for m in tw.stream(ids.shape[0], step, start=b * block, until=n.stop):
         rank += ((own[:, None] == ids[m]) & (m.index < n.index[:, None])).to(tw.i32).sum(1).to(tw.i32)
     earlier = before[b, own]
     within = earlier.fill(0) + rank

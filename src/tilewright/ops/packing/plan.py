@@ -68,7 +68,7 @@ def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL, *
     With ``unique`` the plan has ``unique_slots`` and ``unique_pairs`` besides, handles for ``tw.Unique`` parameters: a
     launch that gets one leaves out the check. ``slots`` and ``pairs`` are copies then, of which a launch knows nothing.
 
-    Ids in a GPU's memory are planned there, by four kernels that nobody waits for; ids in the host's memory by NumPy.
+    Ids in a GPU's memory are planned there, by three kernels that nobody waits for; ids in the host's memory by NumPy.
     Raises JIT012 for ids, buckets or policies that make no plan.
     """
     _check(indices, buckets, policy)
@@ -86,24 +86,23 @@ def _with_handles(plan: PackPlan) -> PackPlan:
 
 def plan_by_kernels(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
     """The plan by kernels, which arrays of the host run in the simulator."""
-    plan = _allocated(indices, buckets, policy)
-    ids, pairs = indices.reshape(-1), plan.tokens * plan.choices
-    counts, before = (empty(indices, (-(-pairs // kernels.BLOCK), buckets), i32) for _ in range(2))
+    ids, pairs = indices.reshape(-1), prod(indices.shape)
+    parts, programs = -(-pairs // kernels.BLOCK), -(-pairs // kernels.PLACED)
+    blocks = policy.block_count(pairs, buckets)
+    rows, packed = (_shared(indices, blocks * policy.align, parts) for _ in range(2))
+    shares = rows, packed, _shared(indices, blocks, programs)
+    plan = _allocated(indices, buckets, policy, shares)
+    counts, before = (empty(indices, (parts, buckets), i32) for _ in range(2))
     most = max(16, 1 << (buckets - 1).bit_length())
     limit = _UNLIMITED if policy.capacity is None else policy.capacity
-    squares = (plan.blocks.shape[0], policy.align)
-    kernels.count_buckets(ids, counts)
+    kernels.count_buckets(ids, counts, rows, packed)
     kernels.lay_out_buckets(counts, before, plan.kept, plan.offsets, capacity=limit, align=policy.align, most=most)
-    kernels.clear_rows(
-        plan.offsets,
-        plan.rows.reshape(squares),
-        plan.pairs.reshape(squares),
-        plan.blocks,
+    kernels.place_pairs(
+        *(ids, before, plan.offsets, plan.slots.reshape(-1), plan.rows, plan.pairs, shares[2]),
+        capacity=limit,
+        choices=plan.choices,
         align=policy.align,
         most=most,
-    )
-    kernels.place_pairs(
-        ids, before, plan.offsets, plan.slots.reshape(-1), plan.rows, plan.pairs, capacity=limit, choices=plan.choices
     )
     return plan
 
@@ -120,11 +119,21 @@ def plan_on_host(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
     return plan
 
 
-def _allocated(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
+def _shared(indices: Any, extent: int, programs: int) -> Any:
+    """Room for ``extent`` integers, alike for each of some programs and in whole vectors."""
+    return empty(indices, (programs, -(-extent // (4 * max(programs, 1))) * 4), i32)
+
+
+def _allocated(indices: Any, buckets: int, policy: PackPolicy, shares: tuple[Any, ...] | None = None) -> PackPlan:
+    """An empty plan; rows, pairs and blocks at the head of ``shares``, if these are given."""
     tokens, choices = indices.shape if len(indices.shape) == 2 else (indices.shape[0], 1)
     blocks = policy.block_count(tokens * choices, buckets)
-    extents = ((tokens, choices), *((blocks * policy.align,),) * 2, (blocks,), (buckets + 1,), (buckets,))
-    return PackPlan(policy, *(empty(indices, shape, i32) for shape in extents))
+    extents = blocks * policy.align, blocks * policy.align, blocks
+    if shares is None:
+        shares = tuple(empty(indices, (extent,), i32) for extent in extents)
+    rows, pairs, owners = (share.reshape(-1)[:extent] for share, extent in zip(shares, extents, strict=True))
+    slots, offsets, kept = (empty(indices, shape, i32) for shape in ((tokens, choices), (buckets + 1,), (buckets,)))
+    return PackPlan(policy, slots, rows, pairs, owners, offsets, kept)
 
 
 def _check(indices: Any, buckets: int, policy: object) -> None:
