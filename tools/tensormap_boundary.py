@@ -7,12 +7,15 @@ Label them with ``tools/tensormap_label.py`` on a machine with a driver, then sc
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 import numpy as np
 
+sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
+
+from support.tensormap_edges import edges, near_full_boxes
 from tilewright.legal.agreement import COLUMNS, encode_rules
-from tilewright.legal.boundary import edges, near_full_boxes
 
 
 def main() -> None:

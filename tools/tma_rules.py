@@ -6,7 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from tilewright.legal.reference import rules_markdown
+from site_pages.tensor_map_rules import rules_markdown
 
 PAGE = Path(__file__).parents[1] / "docs" / "tma-rules.md"
 

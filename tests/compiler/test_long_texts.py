@@ -8,6 +8,8 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
+from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Block, Region
 
 import tilewright as tw
 from tilewright.compiler import products as products_room
@@ -65,13 +67,11 @@ def test_the_count_is_of_the_size_of_what_nvrtc_emits() -> None:
 
 
 class _Kernel:
-    """Stands for a lowered kernel: its text is all that a search asks of it."""
+    """Stands for a lowered kernel: its attributes and its body are all that a search asks of it."""
 
     def __init__(self, text: str) -> None:
-        self.text = text
-
-    def __str__(self) -> str:
-        return self.text
+        self.attributes = {"text": StringAttr(text)}
+        self.body = Region(Block())
 
 
 def search(
@@ -130,3 +130,15 @@ def test_a_kernel_that_was_given_up_is_not_assembled_again(monkeypatch: pytest.M
     with pytest.raises(TilewrightError, match="the same kernel as before"):
         found.next("40 bytes spilled")
     assert len(tried) == 2
+
+
+def test_lowered_kernels_are_compared_in_full() -> None:
+    """With matrix stores, without, and with them again: the third is the first."""
+    request = gram.compiled._ahead("sm_90a", {"a": "bf16", "c": "bf16"}, None, None, None, {})
+    traced = gram.compiled._plan(request).variants[-1].tile
+    tried = [Candidate(1), Candidate(1, matrix_stores=False), Candidate(1)]
+    found = CandidateSearch(request, "k", iter([(traced, {}, candidate) for candidate in tried]))
+    first, second = found.next().scheduled.kernel, found.next("slow").scheduled.kernel
+    assert str(first) != str(second)
+    with pytest.raises(TilewrightError, match="the same kernel as before"):
+        found.next("slow")

@@ -45,6 +45,70 @@ app(["explain", "CODE"])
 """
 
 
+USES_THE_RULE = """
+from tilewright.cli.commands import app
+from tilewright.hw import limits
+from tilewright.legal.predicates import broken
+
+rule = limits.RULES[-1]
+for case, ids in ((rule.good, []), (rule.bad, [rule.id])):
+    fields = dict(limits.BASE_CASE) | dict(case)
+    assert [v.rule for v in broken(limits.RULES, fields, 90, limits.ENUMERATORS)] == ids
+app(["explain", rule.id])
+"""
+
+OP = """
+@irdl_op_definition
+class Clamp(TransportOp):
+    \"\"\"In a map's body: ``min(max(x, low), high)``.\"\"\"
+
+    name = "transport.clamp"
+    x = operand_def(TileType)
+    low = operand_def(TileType)
+    high = operand_def(TileType)
+    result = result_def(TileType)
+
+    def __init__(self, x: SSAValue, low: SSAValue, high: SSAValue):
+        super().__init__(operands=[x, low, high], result_types=[x.type])
+
+
+"""
+
+USES_THE_OP = """
+import numpy as np
+import tilewright as tw
+
+@tw.kernel(numerics="fast")
+def clamped(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(x.shape[0], 64)
+    y[m] = tw.minimum(tw.maximum(x[m], -1.0), 2.0)
+
+x = np.linspace(-3, 3, 100, dtype=np.float32)
+y = np.empty_like(x)
+clamped(x, y)
+np.testing.assert_array_equal(y, x.clip(-1, 2))
+(variant, *_) = clamped.plan().variants
+assert "transport.clamp" in str(variant.transport)
+for image in clamped.compile().kernels:
+    assert image.undecided == (), image.undecided
+    methods = {o.name: o.method for o in image.certificate}
+    assert methods["lowering"] == methods["ptx"] == "translation validation", methods
+"""
+
+USES_THE_TARGET = """
+import tilewright as tw
+
+@tw.kernel
+def doubled(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(x.shape[0], 64)
+    y[m] = x[m] * 2
+
+artifact = doubled.compile("sm_120")
+assert ".target sm_120" in artifact.kernels[0].ptx
+assert artifact.kernels[0].cubin
+"""
+
+
 @pytest.fixture
 def sources(tmp_path: Path) -> Path:
     """A copy of the sources, which the process of ``run`` imports."""
@@ -55,7 +119,11 @@ def sources(tmp_path: Path) -> Path:
 def run(sources: Path, program: str) -> subprocess.CompletedProcess[str]:
     file = sources.parent.parent / "program.py"
     file.write_text(program)
-    store = {"TILEWRIGHT_STORE": str(file.parent / "store"), "PYTHONPATH": str(sources.parent)}
+    store = {
+        "TILEWRIGHT_VALIDATION": "1",
+        "TILEWRIGHT_STORE": str(file.parent / "store"),
+        "PYTHONPATH": str(sources.parent),
+    }
     return subprocess.run([sys.executable, file], env=os.environ | store, capture_output=True, text=True, check=False)
 
 
@@ -96,3 +164,44 @@ def test_a_new_error_code_is_an_entry_and_a_line(sources: Path) -> None:
     assert done.returncode == 0, done.stderr
     assert f"error[{code}]: managed memory" in done.stdout
     assert f"{code}: managed memory\n\nIt moves.\n\nwrong:\n    x" in done.stdout
+
+
+def test_a_new_rule_is_a_row_and_an_entry(sources: Path) -> None:
+    insert(sources / "hw/limits.py", r"(?s)RULES: .*\n(?=\)\n)", f"    {quoted(r'    (HardwareRule.*)')}\n")
+    insert(sources / "diag/catalogue/lim.py", r"(?s)= \(.*\n(?=\)\n)", f"    {quoted(r'    (_code.*)')}\n")
+    done = run(sources, USES_THE_RULE)
+    assert done.returncode == 0, done.stderr
+    assert "LIM008: more than 8 warpgroups" in done.stdout
+
+
+def test_a_new_target_is_a_row(sources: Path) -> None:
+    file = sources / "hw/target.py"
+    insert(file, r"(?s)^SM100A = .*?^\)\n", f"{quoted(r'    (SM120 = .*)')}\n")
+    file.write_text(file.read_text().replace("(SM80, SM90A, SM100A)", "(SM80, SM90A, SM100A, SM120)"))
+    done = run(sources, USES_THE_TARGET)
+    assert done.returncode == 0, done.stderr
+
+
+def test_a_new_op_of_transport_is_said_in_four_rooms(sources: Path) -> None:
+    file = sources / "transport/elementwise.py"
+    insert(file, r'raise VerifyException\(f"one of [^\n]*\n\n\n', OP.lstrip())
+    file.write_text(file.read_text().replace("Fma, Approximate, Fold", "Fma, Approximate, Clamp, Fold"))
+    name = "from tilewright.transport.elementwise import Approximate as Approximate\n"
+    insert(sources / "transport/dialect.py", name, name.replace("Approximate", "Clamp"))
+    for path in ("codegen/scalars.py", "simulate/compute.py", "validate/lowering/scalars.py"):
+        line = quoted(rf"\| `src/tilewright/{path}` \| `([^`]*)`")
+        prefix = "" if path.startswith("simulate") else "t."
+        at = rf"(?=        case {prefix}Approximate)"
+        insert(sources / path, at, f"        case {prefix}Clamp():\n            {line}\n")
+    insert(sources / "simulate/compute.py", r"dialect import Approximate", ", Clamp")
+    unpack = quoted(r"scalars.py` \| `(x, low, high = [^`]*)`")
+    both = 'return self.binary("min", dtype, self.binary("max", dtype, x, low)[0], high)'
+    body = f"            case t.Clamp():\n                {unpack}\n                {both}\n"
+    insert(sources / "validate/scalars.py", r"(?=            case t.Approximate)", body)
+    transformation = quoted(r"(    def _clamp(?:.*\n)+?\n)").replace("\n    ", "\n")
+    file = sources / "schedule/contraction.py"
+    method = "\n".join(f"    {line}" if line else "" for line in transformation.strip().splitlines())
+    insert(file, r"(?=    def _function)", f"{method}\n\n")
+    insert(file, r"        self\._rewrite\(self\._sum\)\n", "        self._rewrite(self._clamp)\n")
+    done = run(sources, USES_THE_OP)
+    assert done.returncode == 0, done.stderr

@@ -8,12 +8,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from support.tensormap_edges import RuleEdge, box_bytes, columns_of, draw, edges, near_full_boxes
 from tilewright.base.verdict import Legal
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import MAX_BOX_BYTES
 from tilewright.hw.tensormap_rules import RULES
 from tilewright.legal.agreement import COLUMNS, Column, compare, encode_rules
-from tilewright.legal.boundary import RuleEdge, box_bytes, columns_of, draw, edges, near_full_boxes
 from tilewright.legal.tensormap import TensorMapRequest, judge
 
 DATA = Path(__file__).parents[1] / "data"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from pathlib import Path
 
@@ -12,7 +13,10 @@ from tilewright.hw import bulk, limits, tcgen05, wgmma
 from tilewright.hw.rules import Example, HardwareRule
 from tilewright.legal.explain import TOPICS, explain_rule, rules
 from tilewright.legal.predicates import broken
-from tilewright.legal.reference import rules_markdown
+
+sys.path.append(str(Path(__file__).parents[2] / "tools"))
+
+from site_pages.tensor_map_rules import rules_markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "tma-rules.md"
 

@@ -8,13 +8,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from site_pages.roofline import RooflinePoint, Roofs, roofline_picture
 from tilewright.cli import demo
 from tilewright.jit.inspection import Inspection, inspect_case
 from tilewright.viz.grid import read_layout
 from tilewright.viz.layout_picture import layout_svg
 from tilewright.viz.report import report_html
 from tilewright.viz.report_pipeline import shared_picture, timeline_picture
-from tilewright.viz.roofline import RooflinePoint, Roofs, roofline_picture
 
 LAYOUTS = {
     "column-major": ("(8,8):(1,8)", None, "`(8,8):(1,8)`: an 8 x 8 tile, columns contiguous"),

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from math import prod
 
 from xdsl.dialects.builtin import StringAttr
+from xdsl.ir import Attribute, Region
 
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import Expr
@@ -67,8 +68,10 @@ class CandidateSearch:
     _last: tuple[Candidate, int] | None = None
     _spills: dict[Candidate, list[tuple[int, int]]] = field(default_factory=dict[Candidate, list[tuple[int, int]]])
     """Of schedules that spilled: the elements of their tiles, and the bytes."""
-    _texts: set[str] = field(default_factory=set[str])
-    """What was proved, as text."""
+    _proved: list[tuple[dict[str, Attribute], Region]] = field(
+        default_factory=list[tuple[dict[str, Attribute], Region]]
+    )
+    """The kernels that were proved: their attributes, to which others are added later, and their bodies."""
 
     def next(self, reason: str = "") -> Found:
         """The next candidate that is proved; SCH001 with all reasons when there is none. ``reason`` says why the one
@@ -84,11 +87,11 @@ class CandidateSearch:
                 self.refusals.append((label, answer))
                 continue
             scheduled, certificate, guard = answer
-            text = str(scheduled.kernel)
-            if text in self._texts:
+            attributes, body = dict(scheduled.kernel.attributes), scheduled.kernel.body
+            if any(attributes == old and body.is_structurally_equivalent(other) for old, other in self._proved):
                 self.refusals.append((label, "the same kernel as before"))
                 continue
-            self._texts.add(text)
+            self._proved.append((attributes, body))
             self.latest, self._last = label, (candidate, size)
             notes = (label, *scheduled.notes, *(f"given up: {which}: {why}" for which, why in self.refusals))
             return Found(kernel, replace(scheduled, notes=notes), certificate, guard)

@@ -228,23 +228,21 @@ class Machine(Evaluation):
         """Runs to the end. Raises ``OpenTripCount`` or ``OpenOrder`` (state intact: call again once decided),
         ``Breach``, or ``OutOfReach``."""
         agents, states = self.agents, st.agents
+        ranks = [self._rank(agent, states[agent.index]) for agent in agents]
         while True:
-            best: tuple[tuple[int, ...], int] | None = None
-            for agent in agents:
-                i = agent.index
-                a = states[i]
-                if a.done or i in st.blocked:
-                    continue
-                env = a.env
-                rank = (tuple([env[c] for c in agent.active[a.pc]]), i)
-                if best is None or rank < best:
-                    best = rank
-            if best is None:
-                if all(a.done for a in states):
-                    return
+            ready = [ranks[i] for i, a in enumerate(states) if not a.done and i not in st.blocked]
+            if ready:
+                i = min(ready)[1]
+                self._advance(st, agents[i], states[i])
+                ranks[i] = self._rank(agents[i], states[i])
+            elif all(a.done for a in states):
+                return
+            else:
                 self._stuck(st)
-                continue
-            self._advance(st, agents[best[1]], states[best[1]])
+
+    def _rank(self, agent: CompiledAgent, a: AgentState) -> tuple[tuple[int, ...], int]:
+        """How far an agent is in the loops around its place; those behind go first."""
+        return tuple([a.env[c] for c in agent.active[a.pc]]), agent.index
 
     def _advance(self, st: RunState, agent: CompiledAgent, a: AgentState) -> None:
         """Runs one agent until it blocks, ends, or passes a symbolic loop's test."""

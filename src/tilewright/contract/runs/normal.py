@@ -99,9 +99,9 @@ class Normal:
         self.back = StageShift(m, st)
         self.turned, self.laps = self.back.numbers, self.back.laps
         self.asked: list[tuple[int, int]] = []
-        """Per bit: a segment and the steps of which one must be known there."""
-        self.settled: list[bool] = []
-        """Per bit: everyone who may ever ask knows, so nobody's knowledge of it matters any more."""
+        """Per record: a segment and the steps of which one must be known there."""
+        self.settled = 0
+        """The records, as bits, that everyone knows who may ever ask, so that nobody's knowledge of them matters."""
         self.clocks: list[Clock] = []
         self.shape = self._shape(deciding)
         m.spend(len(st.bars) + len(self.clocks) * len(self.asked) // 8)
@@ -122,8 +122,8 @@ class Normal:
             for s in segments
         )
         for s in segments:
+            self.settled |= settled << len(self.asked)
             self.asked.append((s, steps))
-            self.settled.append(settled)
 
     def record(self, c: int, e: int, segments: tuple[int, ...], watchers: tuple[int, ...], told: bool = True) -> int:
         """Notes a live record of one step; its shape is its agent."""
@@ -192,37 +192,60 @@ class Normal:
         return sorted(keys, key=lambda k: number.setdefault(self.back.stream(k), len(number)))
 
     def _knowledge(self) -> int:
-        """One bit per clock and record, then what each agent's own steps and fences cover."""
-        asked = list(zip(self.asked, self.settled, strict=True))
-        bits: list[bool] = []
+        """Per clock a bit for each record, then for each agent those that its own steps and fences cover."""
+        self.bytes_each = len(self.asked) // 8 + 1
+        records: dict[tuple[int, int], int] = {}  # by what they ask: many are of one step
+        for n, question in enumerate(self.asked):
+            if not self.settled >> n & 1:
+                records[question] = records.get(question, 0) | 1 << n
+        answers: dict[Clock, bytes] = {}
+        parts: list[bytes] = []
         for clock in self.clocks:
-            bits += [done or clock[s] & steps != 0 for (s, steps), done in asked]
+            if clock not in answers:
+                known = self.settled
+                for (s, steps), which in records.items():
+                    if clock[s] & steps:
+                        known |= which
+                answers[clock] = known.to_bytes(self.bytes_each)
+            parts.append(answers[clock])
         for mine, segments in _OWN:
-            about = [(steps, done) for (s, steps), done in asked if s in segments]
+            settled = self.settled & self._in(segments)
+            about = [(steps, which) for (s, steps), which in records.items() if s in segments]
             for a in self.st.agents:
                 value: int = getattr(a, mine)
-                bits += [done or value & steps != 0 for steps, done in about]
-        self.size = len(bits)
-        return int.from_bytes(bytes(bits))
+                known = settled
+                for steps, which in about if value else ():
+                    if value & steps:
+                        known |= which
+                parts.append(known.to_bytes(self.bytes_each))
+        self.size = len(parts) * self.bytes_each
+        return int.from_bytes(b"".join(parts))
+
+    def _in(self, segments: tuple[int, ...]) -> int:
+        """The records, as bits, that are asked about in some segments."""
+        return sum(1 << n for n, (s, _) in enumerate(self.asked) if s in segments)
 
     def forget(self, known: int) -> None:
         """Takes from the state what is outside ``known``: then it stands for every state of its shape that knows it."""
-        flags = iter(known.to_bytes(self.size))
+        whole = known.to_bytes(self.size)
+        parts = (int.from_bytes(whole[at : at + self.bytes_each]) for at in range(0, self.size, self.bytes_each))
         lowered: dict[int, Clock] = {}
         for clock in self.clocks:
+            kept = next(parts)
             segments = list(lowered.get(id(clock), clock))
-            for (s, steps), settled in zip(self.asked, self.settled, strict=True):
-                if not next(flags):
+            for n, (s, steps) in enumerate(self.asked):
+                if not kept >> n & 1:
                     segments[s] &= ~steps
-                elif settled:
+                elif self.settled >> n & 1:
                     segments[s] |= steps  # harmless, and what the knowledge bits claim
             lowered[id(clock)] = cast(Clock, tuple(segments))
         for mine, segments in _OWN:
-            about = [steps for s, steps in self.asked if s in segments]
+            about = [(n, steps) for n, (s, steps) in enumerate(self.asked) if s in segments]
             for a in self.st.agents:
+                kept = next(parts)
                 value: int = getattr(a, mine)
-                for steps in about:
-                    if not next(flags):
+                for n, steps in about:
+                    if not kept >> n & 1:
                         value &= ~steps
                 setattr(a, mine, value)
         self._replace(lowered)

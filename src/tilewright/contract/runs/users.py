@@ -6,6 +6,7 @@ What nobody can ask about any more need not be told apart (``normal``).
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import cached_property
 
 from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.state import Stream
@@ -60,14 +61,29 @@ class Users:
 
     def of_bytes(self, space: Stream, begin: int, end: int) -> tuple[int, ...]:
         """Agents that may access bytes of a space."""
-        return self._touching(("all", space, begin, end), space, begin, end, _buffers)
+        return self._touching(("all", space, begin, end), space, begin, end, self._accessed)
 
     def writers(self, space: Stream, begin: int, end: int) -> tuple[int, ...]:
         """Agents that may write bytes of a space."""
-        return self._touching(("writers", space, begin, end), space, begin, end, _written_buffers)
+        return self._touching(("writers", space, begin, end), space, begin, end, self._written)
+
+    @cached_property
+    def _accessed(self) -> list[frozenset[str]]:
+        return self._of_buffers(_buffers)
+
+    @cached_property
+    def _written(self) -> list[frozenset[str]]:
+        return self._of_buffers(_written_buffers)
+
+    def _of_buffers(self, buffers: Callable[[ops.Op], set[str]]) -> list[frozenset[str]]:
+        """Per agent, the buffers of its ops."""
+        return [
+            frozenset[str]().union(*(buffers(ins.step.op) for ins in agent.code if isinstance(ins, Do)))
+            for agent in self._agents
+        ]
 
     def _touching(
-        self, key: Stream, space: Stream, begin: int, end: int, buffers: Callable[[ops.Op], set[str]]
+        self, key: Stream, space: Stream, begin: int, end: int, buffers: list[frozenset[str]]
     ) -> tuple[int, ...]:
         found = self._found.get(key)
         if found is None:
@@ -77,10 +93,9 @@ class Users:
                 if b.offset < end and begin < b.offset + b.size and SPACES[b.space] == space[0]
             }
             found = self._found[key] = tuple(
-                x.index
-                for x in self._agents
-                if (space[0] != "register" or x.role == space[1])
-                and any(isinstance(i, Do) and names & buffers(i.step.op) for i in x.code)
+                agent.index
+                for agent, own in zip(self._agents, buffers, strict=True)
+                if (space[0] != "register" or agent.role == space[1]) and not names.isdisjoint(own)
             )
         return found
 

@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import re
+import sys
 from itertools import pairwise
 
 import pytest
 
-from tilewright.viz.roofline import RooflinePoint, Roofs, roofline_picture
+from support.pages import ROOT
+
+sys.path.append(str(ROOT / "tools"))
+
+from site_pages.roofline import RooflinePoint, Roofs, roofline_picture
 
 ROOFS = Roofs(bandwidth=4.0, peak=1000.0)
 
