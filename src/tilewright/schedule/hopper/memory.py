@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection, Sequence
+
 from xdsl.dialects.builtin import IntAttr
+from xdsl.ir import SSAValue
 
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -13,28 +16,34 @@ _SMALL_BYTES = 128
 
 
 def lay_out(kernel: t.Kernel) -> int:
-    """Gives every buffer and barrier its offset, tiles first; returns the bytes to ask for at launch."""
-    offset = 0
+    """Gives every buffer and barrier its offset, tiles first; returns the bytes to ask for at launch. What the CTAs of
+    a cluster read of each other at the end lies over the stages of before where there is no other room."""
+    total = _laid_out(kernel, over=())
+    if total > kernel.target.shared_per_cta_bytes:
+        read = [op.shared for op in kernel.walk() if isinstance(op, t.ClusterRead)]
+        total = _laid_out(kernel, over=read) if read else total
+    kernel.attributes["shared_bytes"] = IntAttr(total)
+    return total
+
+
+def _laid_out(kernel: t.Kernel, over: Collection[SSAValue]) -> int:
+    """The bytes of a layout in which the buffers ``over`` begin where the others do."""
     buffers = [(op, t.shared_of(op.buffer)) for op in kernel.body.block.ops if isinstance(op, t.Shared)]
     sizes = [(op, kind.count.data * kind.dtype.dtype.bytes) for op, kind in buffers]
-    last = {op.shared for op in kernel.walk() if isinstance(op, t.ClusterRead)}
-    over = 0
-    for op, size in sizes:
-        if op.buffer in last:
-            op.attributes["offset"] = IntAttr(over)
-            over += -(-size // t.SHARED_BASE_ALIGN_BYTES) * t.SHARED_BASE_ALIGN_BYTES
-    for align in (t.SHARED_BASE_ALIGN_BYTES, _SMALL_BYTES):
-        for op, size in sizes:
-            if op.buffer in last:
-                continue
-            if (size < t.SHARED_BASE_ALIGN_BYTES) == (align == _SMALL_BYTES):
-                op.attributes["offset"] = IntAttr(offset)
-                offset += -(-size // align) * align
-    offset = max(offset, over)
+    offset = max(_placed([x for x in sizes if (x[0].buffer in over) == late]) for late in (False, True))
     for op in kernel.body.block.ops:
         if isinstance(op, a.Mbarriers):
             op.attributes["offset"] = IntAttr(offset)
             offset += a.mbarriers_of(op.bars).slots.data * _BARRIER_BYTES
-    total = offset + t.SHARED_BASE_ALIGN_BYTES
-    kernel.attributes["shared_bytes"] = IntAttr(total)
-    return total
+    return offset + t.SHARED_BASE_ALIGN_BYTES
+
+
+def _placed(sizes: Sequence[tuple[t.Shared, int]]) -> int:
+    """Places buffers side by side, large ones first; where they end."""
+    offset = 0
+    for align in (t.SHARED_BASE_ALIGN_BYTES, _SMALL_BYTES):
+        for op, size in sizes:
+            if (size < t.SHARED_BASE_ALIGN_BYTES) == (align == _SMALL_BYTES):
+                op.attributes["offset"] = IntAttr(offset)
+                offset += -(-size // align) * align
+    return offset
