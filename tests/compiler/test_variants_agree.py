@@ -63,3 +63,10 @@ def test_a_variant_for_no_steps_is_another_one_without_its_streams(attention: Ar
 def test_a_single_variant_asks_nothing() -> None:
     found = ReadBundle.of(compiled("add")).variants()
     assert (found.answer, found.shown) == (Answer.DECIDED, ())
+
+
+def test_a_text_that_can_not_be_executed_is_undecided(axpy: Artifact) -> None:
+    other = edited(axpy, 0, "binary <add>", "binary <sub>").artifact
+    found = next(edited(other, 0, 'live = #tile.expr<"1">', 'live = #tile.expr<"$tid < 5">').each())
+    assert found.ptx.answer is Answer.UNDECIDED
+    assert any("can't be compared" in reason for reason in found.ptx.open)

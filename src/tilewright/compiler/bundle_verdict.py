@@ -163,9 +163,16 @@ def _ptx(image: KernelImage, kernel: t.Kernel, launch: Launch) -> PartVerdict:
     found = _or_why(lambda: compare(kernel, image.ptx, launch.args, launch.grid[0]))
     if not found:
         return PartVerdict(shown=(PTX,))
-    executed = tested(kernel, image.ptx, recipe([kernel]))
-    launches = tuple(Obligation(PTX.name, EXECUTION, given) for given in executed.launches)
-    return PartVerdict(found, tuple(map(str, executed.differences)), launches)
+    launches: list[Obligation] = []
+    refuted: list[str] = []
+
+    def executed() -> Sequence[str]:
+        outcome = tested(kernel, image.ptx, recipe([kernel]))
+        launches.extend(Obligation(PTX.name, EXECUTION, given) for given in outcome.launches)
+        refuted.extend(map(str, outcome.differences))
+        return ()
+
+    return PartVerdict((*found, *_or_why(executed)), tuple(refuted), tuple(launches))
 
 
 def _machine_code(image: KernelImage, target: str) -> PartVerdict:

@@ -72,7 +72,7 @@ def _draws(own: RunnableVariant, variant: Variant) -> Iterator[DrawnArguments]:
 
 def _integers(promises: Sequence[Relied], given: DrawnArguments) -> Iterator[tuple[int, dict[str, Array]]]:
     """Integers for the tensors of the promises: such that keep all of them (-1), and that break one, by its number."""
-    rng = np.random.default_rng(given.extents and sum(given.extents.values()))
+    rng = np.random.default_rng(sum(given.extents.values()))
     kept: dict[str, Array] = {}
     for promise in promises:
         for name in _tensors(promise):
