@@ -14,6 +14,7 @@ from xdsl.dialects.builtin import ArrayAttr, IntAttr
 
 import tilewright as tw
 from support import products as p
+from support.tile_changes import first, trip
 from tilewright import simulate
 from tilewright.artifact.schema import Launch
 from tilewright.base.expr import Const, Expr, Sym
@@ -42,15 +43,6 @@ from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import Unlike, compare
 
 BF16 = ml_dtypes.bfloat16
-
-
-@tw.kernel
-def batched(a: tw.Tensor["B", "M", "K"], b: tw.Tensor["B", "N", "K"], c: tw.Tensor["B", "M", "N"], *, bm=64, bn=64):
-    i, m, n = tw.grid(c, (None, bm, bn))
-    acc = tw.zeros((m, n), tw.f32)
-    for k in tw.stream(a.shape[2], 64):
-        acc += tw.dot(a[i, m, k], b[i, n, k].T)
-    c[i, m, n] = acc
 
 
 @tw.kernel
@@ -150,7 +142,7 @@ def test_two_fragments_are_added_side_by_side() -> None:
 def test_every_batch_has_its_own_parts() -> None:
     i, m, n, k = 3, 40, 72, 136
     arrays = drawn({"a": (i, m, k), "b": (i, n, k), "c": (i, m, n)})
-    simulate.run(lowered(batched, 2), arrays)
+    simulate.run(lowered(p.batched, 2), arrays)
     exact = np.einsum("imk,ink->imn", arrays["a"].astype(np.float64), arrays["b"].astype(np.float64))
     assert off(arrays["c"], exact) < 3e-3
 
@@ -175,7 +167,7 @@ def lowering_of(kernel: tw.Kernel, parts: int, change: Callable[[t.Kernel], None
     return compare(programs(kernel, parts)[2], low)
 
 
-@pytest.mark.parametrize(("kernel", "parts"), [(p.nt, 4), (p.biased, 2), (p.gated, 2), (batched, 2)])
+@pytest.mark.parametrize(("kernel", "parts"), [(p.nt, 4), (p.biased, 2), (p.gated, 2), (p.batched, 2)])
 def test_the_lowered_kernel_is_the_program(kernel: tw.Kernel, parts: int) -> None:
     assert lowering_of(kernel, parts) == ()
 
@@ -267,18 +259,6 @@ def test_shares_are_whole_vectors_of_registers() -> None:
 
 
 # -- the program's proof -----------------------------------------------------------------------------------------------
-def first(kernel: tile.Kernel, kind: type, index: int = 0) -> tile.TileOp:
-    return [op for op in kernel.walk() if isinstance(op, kind)][index]
-
-
-def trip(by: int) -> Callable[[tile.Kernel], None]:
-    def change(kernel: tile.Kernel) -> None:
-        stream = first(kernel, tile.Stream)
-        stream.attributes["trip"] = ExprAttr(stream.trip.expr + by)
-
-    return change
-
-
 def more_parts(kernel: tile.Kernel) -> None:
     *rest, parts = kernel.grid.data
     kernel.attributes["grid"] = ArrayAttr([*rest, ExprAttr(parts.expr + 1)])

@@ -15,6 +15,7 @@ from xdsl.rewriter import Rewriter
 
 import tilewright as tw
 from support import products as p
+from support.tile_changes import first, trip
 from tilewright.artifact.schema import VALIDATION
 from tilewright.base.expr import Const, Sym
 from tilewright.compiler.build import build
@@ -53,15 +54,6 @@ def moments(x: tw.Tensor["M", "N"], mean: tw.Tensor["N"], power: tw.Tensor["N"],
     count = tw.maximum(x.shape[0], 1).to(tw.f32)
     mean[n] = total / count
     power[n] = squares / count
-
-
-@tw.kernel
-def batched(a: tw.Tensor["B", "M", "K"], b: tw.Tensor["B", "N", "K"], c: tw.Tensor["B", "M", "N"], *, bm=64, bn=64):
-    i, m, n = tw.grid(c, (None, bm, bn))
-    acc = tw.zeros((m, n), tw.f32)
-    for k in tw.stream(a.shape[2], 64):
-        acc += tw.dot(a[i, m, k], b[i, n, k].T)
-    c[i, m, n] = acc
 
 
 @tw.kernel
@@ -128,7 +120,7 @@ def test_two_fragments_have_sums_each() -> None:
 
 def test_every_batch_has_its_own_parts() -> None:
     i, m, n, k = 3, 40, 72, 136
-    (variant,) = plan(pinned(batched, 2)).variants
+    (variant,) = plan(pinned(p.batched, 2)).variants
     symbols = {"B": i, "M": m, "N": n, "K": k}
     got = ran(variant, {"a": (i, m, k), "b": (i, n, k), "c": (i, m, n)}, symbols)
     exact = np.einsum("imk,ink->imn", got["a"].astype(np.float64), got["b"].astype(np.float64))
@@ -218,18 +210,6 @@ def kernels(kernel: tw.Kernel = p.gated, *, many: bool = True) -> tuple[tile.Ker
     whole = traced(p.request(kernel))
     made = split(whole, many=many)
     return whole, made.product(), made.combine()
-
-
-def first(kernel: tile.Kernel, kind: type, index: int = 0) -> tile.TileOp:
-    return [op for op in kernel.walk() if isinstance(op, kind)][index]
-
-
-def trip(by: int) -> Callable[[tile.Kernel], None]:
-    def change(kernel: tile.Kernel) -> None:
-        stream = first(kernel, tile.Stream)
-        stream.attributes["trip"] = ExprAttr(stream.trip.expr + by)
-
-    return change
 
 
 def begun_later(kernel: tile.Kernel) -> None:

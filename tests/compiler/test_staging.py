@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from support.products import nt
 from tilewright.artifact.schema import Artifact, EncodeTensorMap, Launch, TensorPointer, WorkspacePointer
 from tilewright.base.dtypes import bf16, e4m3, f16
 from tilewright.base.expr import TRUE, Const, parse, sym
@@ -28,15 +29,6 @@ from tilewright.simulate import run_steps
 from tilewright.transport import dialect as transport
 from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
-
-
-@tw.kernel
-def product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=64, bn=64, bk=64):
-    m, n = tw.grid(c, (bm, bn))
-    acc = tw.zeros((m, n), tw.f32)
-    for k in tw.stream(a.shape[1], bk):
-        acc += tw.dot(a[m, k], b[n, k].T)
-    c[m, n] = acc
 
 
 @tw.kernel
@@ -62,7 +54,7 @@ def requested(kernel: KernelFunction, **arrays: tuple[object, tuple[int, ...], t
 
 
 def odd(m: int = 4100, n: int = 4100, k: int = 4100) -> Request:
-    return requested(product, a=(bf16, (m, k), (k, 1)), b=(bf16, (n, k), (k, 1)), c=(bf16, (m, n), (n, 1)))
+    return requested(nt, a=(bf16, (m, k), (k, 1)), b=(bf16, (n, k), (k, 1)), c=(bf16, (m, n), (n, 1)))
 
 
 def sizes(m: int, n: int, k: int) -> dict[str, int]:
@@ -107,7 +99,7 @@ def test_small_products_are_fed_by_threads_large_ones_from_a_copy(m: int, n: int
 
 def test_only_what_is_not_aligned_is_staged() -> None:
     request = requested(
-        product,
+        nt,
         a=(bf16, (4100, 4096), (4096, 1)), b=(bf16, (4100, 4096), (4100, 1)), c=(bf16, (4100, 4100), (4100, 1)),
     )  # fmt: skip
     kernel = traced(request)
@@ -169,7 +161,7 @@ def test_strides_that_no_map_has_are_staged(how: str) -> None:
     }[how]
     b, c = rng.standard_normal((64, 64)).astype(np.float16), np.full((64, 64), np.nan, np.float16)
     strides = tuple(s // 2 for s in a.strides)
-    request = requested(product, a=(f16, (64, 64), strides), b=(f16, (64, 64), (64, 1)), c=(f16, (64, 64), (64, 1)))
+    request = requested(nt, a=(f16, (64, 64), strides), b=(f16, (64, 64), (64, 1)), c=(f16, (64, 64), (64, 1)))
     assert request.facts.of("a").forward is (how == "every second column")
     (variant, *_) = plan(replace(request, schedule=STAGED)).variants
     assert [copy.item.name for copy in variant.copies] == ["a"]
@@ -179,7 +171,7 @@ def test_strides_that_no_map_has_are_staged(how: str) -> None:
 
 
 def test_a_pin_that_nothing_can_keep_is_refused() -> None:
-    request = requested(product, a=(bf16, (64, 64), (64, 1)), b=(bf16, (64, 64), (64, 1)), c=(bf16, (64, 64), (64, 1)))
+    request = requested(nt, a=(bf16, (64, 64), (64, 1)), b=(bf16, (64, 64), (64, 1)), c=(bf16, (64, 64), (64, 1)))
     plain = requested(copied, x=(bf16, (65, 65), (65, 1)), y=(bf16, (65, 65), (65, 1)))
     for each in (request, plain):
         with pytest.raises(TilewrightError, match="SCH002"):
@@ -208,7 +200,7 @@ def test_steps_of_the_artifact(large: tuple[PlannedKernel, Artifact, Request]) -
     planned, artifact, _ = large
     (variant,) = artifact.variants
     launches = [step.kernel for step in variant.steps if isinstance(step, Launch)]
-    assert launches == ["kernel_product_stage_a", "kernel_product_stage_b", "kernel_product"]
+    assert launches == ["kernel_nt_stage_a", "kernel_nt_stage_b", "kernel_nt"]
     assert [w.evaluate({"M": 4100, "N": 7, "K": 4100}) for w in variant.workspace] == [4100 * 8320, 7 * 8320]
     recipes = [step.recipe for step in variant.steps if isinstance(step, EncodeTensorMap)]
     assert [str(r.address) for r in recipes] == ["$workspace0.address", "$workspace1.address"]
@@ -225,7 +217,7 @@ def test_steps_that_do_not_hand_their_data_on_are_refused(large: tuple[PlannedKe
     planned, artifact, _ = large
     (variant,) = artifact.variants
     kernels = {f"kernel_{c.planned.transport.sym_name.data}": c.planned for c in planned.copies}
-    kernels |= {"kernel_product": planned}
+    kernels |= {"kernel_nt": planned}
     assert certify_steps(variant.steps, kernels, planned.predicate) == variant.certificate
     copies, rest = variant.steps[:2], variant.steps[2:]
     faults = {
@@ -236,7 +228,7 @@ def test_steps_that_do_not_hand_their_data_on_are_refused(large: tuple[PlannedKe
     for words, steps in faults.items():
         with pytest.raises(TilewrightError, match=rf"(?s)CRT003.*{words}"):
             certify_steps(steps, kernels, planned.predicate)
-    with pytest.raises(TilewrightError, match=r"(?s)CRT003.*bound: product"):
+    with pytest.raises(TilewrightError, match=r"(?s)CRT003.*bound: nt"):
         certify_steps(variant.steps, kernels, TRUE)
     first = planned.copies[0].planned
     (item,) = first.workspaces.values()
@@ -244,7 +236,7 @@ def test_steps_that_do_not_hand_their_data_on_are_refused(large: tuple[PlannedKe
     lowered = first.transport.clone()
     next(op for op in lowered.walk() if isinstance(op, transport.Store)).detach()
     for words, kernel in {"another tensor": half, "whole": replace(first, transport=lowered)}.items():
-        wrong = {**kernels, "kernel_product_stage_a": kernel}
+        wrong = {**kernels, "kernel_nt_stage_a": kernel}
         with pytest.raises(TilewrightError, match=rf"(?s)CRT003.*{words}"):
             certify_steps(variant.steps, wrong, planned.predicate)
 

@@ -59,6 +59,15 @@ def tt(a: tw.Tensor["K", "M"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *
 
 
 @tw.kernel
+def batched(a: tw.Tensor["B", "M", "K"], b: tw.Tensor["B", "N", "K"], c: tw.Tensor["B", "M", "N"], *, bm=64, bn=64):
+    i, m, n = tw.grid(c, (None, bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[2], 64):
+        acc += tw.dot(a[i, m, k], b[i, n, k].T)
+    c[i, m, n] = acc
+
+
+@tw.kernel
 def biased(
     a: tw.Tensor["M", "K"],
     b: tw.Tensor["N", "K"],

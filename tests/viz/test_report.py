@@ -20,11 +20,11 @@ from support.fake_driver import FakeDriver
 from tilewright.artifact.schema import Obligation
 from tilewright.jit import inspection as inspection_module
 from tilewright.jit.inspection import (
-    Agreement,
     Case,
     Inspection,
     Launched,
     NotLaunched,
+    OutputError,
     RefusedKernel,
     inspect_case,
 )
@@ -127,12 +127,12 @@ def test_the_map_is_the_schedules(inspection: Inspection) -> None:
 
 @pytest.mark.parametrize(("error", "holds"), [(1e-6, True), (1.1e-6, False), (float("nan"), False)])
 def test_agreement_is_within_the_tolerance(error: float, holds: bool) -> None:
-    assert Agreement("y", error, 1e-6, 1.0).holds is holds
+    assert OutputError("y", error, 1e-6, 1.0).holds is holds
 
 
 def test_a_wrong_result_does_not_hold(inspection: Inspection) -> None:
-    wrong = Agreement("y", 1.0, 1e-6, 1.0)
-    right = Agreement("y", 0.0, 1e-6, 1.0)
+    wrong = OutputError("y", 1.0, 1e-6, 1.0)
+    right = OutputError("y", 0.0, 1e-6, 1.0)
     assert not replace(inspection, agreements=(wrong,)).holds
     assert not replace(inspection, launched=Launched((wrong,), 1e-6, 1)).holds
     assert replace(inspection, launched=Launched((right,), 1e-6, 1)).holds
@@ -228,7 +228,7 @@ def test_code_is_there_in_full(inspection: Inspection) -> None:
 def test_both_ends_of_a_launch(inspection: Inspection) -> None:
     none = "".join(parsed(report_html([replace(inspection, launched=NotLaunched("no <GPU>"))])).texts)
     assert "Not launched: no <GPU>." in none
-    agreement = Agreement("y", 2e-9, 1e-6, 1.0)
+    agreement = OutputError("y", 2e-9, 1e-6, 1.0)
     some = "".join(parsed(report_html([replace(inspection, launched=Launched((agreement,), 4e-6, 8000))])).texts)
     assert "4.0 us a launch (median), 2 GB/s" in some
     assert "2e-09" in some
@@ -236,7 +236,7 @@ def test_both_ends_of_a_launch(inspection: Inspection) -> None:
 
 def test_what_differs_is_said(inspection: Inspection) -> None:
     assert "differs" not in "".join(parsed(report_html([inspection])).texts)
-    wrong = replace(inspection, agreements=(Agreement("y", float("nan"), 1e-6, 1.0),))
+    wrong = replace(inspection, agreements=(OutputError("y", float("nan"), 1e-6, 1.0),))
     assert "differs" in "".join(parsed(report_html([wrong])).texts)
 
 

@@ -83,7 +83,7 @@ class TileMap:
 
 
 @dataclass(frozen=True)
-class Agreement:
+class OutputError:
     """Greatest absolute error of one output against its expected values, whose greatest magnitude is ``scale``."""
 
     tensor: str
@@ -101,7 +101,7 @@ class Agreement:
 class Launched:
     """A run on a GPU: ``seconds`` is the median of ``LAUNCHES`` launches."""
 
-    agreements: tuple[Agreement, ...]
+    agreements: tuple[OutputError, ...]
     seconds: float
     bytes_moved: int
 
@@ -158,7 +158,7 @@ class Inspection:
     accesses: KernelSassAccesses
     instructions: OpcodeCounts
     simulated: SimulationReport
-    agreements: tuple[Agreement, ...]
+    agreements: tuple[OutputError, ...]
     launched: Launched | NotLaunched
     times: tuple[PassTime, ...]
 
@@ -290,12 +290,12 @@ def _opcodes(text: str, pattern: re.Pattern[str]) -> tuple[tuple[str, int], ...]
     return tuple(Counter(op for op in pattern.findall(text) if op != _PADDING).most_common())
 
 
-def _agreements(case: Case, results: Mapping[str, NDArray[Any]]) -> tuple[Agreement, ...]:
-    found: list[Agreement] = []
+def _agreements(case: Case, results: Mapping[str, NDArray[Any]]) -> tuple[OutputError, ...]:
+    found: list[OutputError] = []
     for name, expected in case.expected.items():
         wanted = expected.astype(np.float64)
         error = float(np.abs(results[name].astype(np.float64) - wanted).max(initial=0.0))
-        found.append(Agreement(name, error, case.tolerance, float(np.abs(wanted).max(initial=0.0))))
+        found.append(OutputError(name, error, case.tolerance, float(np.abs(wanted).max(initial=0.0))))
     return tuple(found)
 
 

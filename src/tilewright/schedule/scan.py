@@ -53,7 +53,7 @@ State: TypeAlias = list[SSAValue]
 
 
 @dataclass(frozen=True)
-class View:
+class StateView:
     """A state in registers, a buffer for each of its values: ``digits`` number the registers, fastest first, of which
     some are ``fixed``."""
 
@@ -61,9 +61,9 @@ class View:
     digits: tuple[Digit, ...]
     fixed: tuple[tuple[Digit, int], ...] = ()
 
-    def fix(self, digit: Digit, value: int) -> View:
+    def fix(self, digit: Digit, value: int) -> StateView:
         """The part of it where a digit has a value."""
-        return View(self.buffers, self.digits, (*self.fixed, (digit, value)))
+        return StateView(self.buffers, self.digits, (*self.fixed, (digit, value)))
 
     def register(self, domain: Sequence[Digit]) -> Expr:
         """The register of what belongs to register r of a map over ``domain``."""
@@ -140,7 +140,7 @@ class ScanLowering:
         self.function = "fn" if op.function is None else op.function.value
         self.neutral = False
         self.block = CoveredDigits()
-        self.prefix: dict[tuple[tuple[Digit, int], ...], View | None] = {(): None}
+        self.prefix: dict[tuple[tuple[Digit, int], ...], StateView | None] = {(): None}
 
     def modes_of(self, cls: int) -> list[tuple[Digit | int, int]]:
         """The axis' digits, least significant first, with their strides: in registers, or a bit of the thread index."""
@@ -171,7 +171,7 @@ class ScanLowering:
         if ascending:
             local, total = self.neighbours(low[0], before if alone else [])
         else:
-            local, total = self.grouped(View(tuple(self.masked(v) for v in op.elements), self.digits), low)
+            local, total = self.grouped(StateView(tuple(self.masked(v) for v in op.elements), self.digits), low)
         while rest:
             mode, stride = rest[0]
             run = [m for m, _ in rest if isinstance(m, int) and m >= _LANE_BITS] if _is_warp(mode) else []
@@ -187,7 +187,7 @@ class ScanLowering:
             total = self.begun_with(before, total)
         self.publish(local, low, total, before if alone else [])
 
-    def neighbours(self, digit: Digit, before: Sequence[SSAValue]) -> tuple[list[View], View]:
+    def neighbours(self, digit: Digit, before: Sequence[SSAValue]) -> tuple[list[StateView], StateView]:
         """The running states of each thread's groups, in place, and the groups' totals; ``before``, if it is known,
         is the state before the first element of the only group."""
         lowering, op = self.lowering, self.op
@@ -209,7 +209,7 @@ class ScanLowering:
             follows = builder.predicate(self.follows(digit))
             found = [builder.choose(follows, a, b) for a, b in zip(found, here, strict=True)]
         lowering.emit(builder.finish(found, running, combines=self.function), op)
-        view = View(tuple(running), self.digits)
+        view = StateView(tuple(running), self.digits)
         step = self.step([d for d in self.digits if d != digit])
         (total,) = step.finish([step.read(view.fix(digit, digit[1] - 1))])
         return [view], total
@@ -257,7 +257,7 @@ class ScanLowering:
             return held
         self.neutral = True
         step = self.step(self.digits)
-        (here,) = step.read(View((held,), self.digits))
+        (here,) = step.read(StateView((held,), self.digits))
         number = identity(self.function, self.dtypes[0])
         chosen = step.builder.select(valid, here, step.builder.constant(number, self.dtypes[0]))
         return step.finish([[chosen]])[0].buffers[0]
@@ -294,7 +294,7 @@ class ScanLowering:
         return all_of([after, self.valid(self.coordinate(domain, self.group, fixed) + self.group)])
 
     # -- digits -------------------------------------------------------------------------------------------------------
-    def grouped(self, elements: View, low: Sequence[Digit]) -> tuple[list[View], View]:
+    def grouped(self, elements: StateView, low: Sequence[Digit]) -> tuple[list[StateView], StateView]:
         """The running states of each thread's groups, one view for each place in them, and the groups' totals."""
         places = [dict(zip(low, values[::-1], strict=True)) for values in product(*(range(d[1]) for d in low[::-1]))]
         views = [self.fixed(elements, place) for place in places]
@@ -319,12 +319,12 @@ class ScanLowering:
         made = step.finish([*(found[i] for i in range(len(places))), total])
         return made[:-1], made[-1]
 
-    def fixed(self, view: View, values: Values) -> View:
+    def fixed(self, view: StateView, values: Values) -> StateView:
         for digit, value in values.items():
             view = view.fix(digit, value)
         return view
 
-    def lanes(self, total: View, bit: int, stride: int) -> View:
+    def lanes(self, total: StateView, bit: int, stride: int) -> StateView:
         """Blocks of two lanes, which differ in a bit, become one."""
         step = self.step(total.digits)
         sent = self.widened(total)
@@ -351,7 +351,7 @@ class ScanLowering:
             joined = step.choose(self.begun(step.domain, dict(key)), step.combine(before, old), before)
             step.prefixes[key] = step.choose(takes, joined, old)
 
-    def finished(self, step: StateMap, total: State) -> View:
+    def finished(self, step: StateMap, total: State) -> StateView:
         """Emits a step; the new prefixes are kept, the total is returned."""
         *views, whole = step.finish([*step.prefixes.values(), total])
         self.prefix = {**self.prefix, **dict(zip(step.prefixes, views, strict=True))}
@@ -361,7 +361,7 @@ class ScanLowering:
         """The registers of the lane that differs in a bit."""
         return other_lane(self.lowering, buffer, bit, self.op)
 
-    def widened(self, total: View) -> list[SSAValue]:
+    def widened(self, total: StateView) -> list[SSAValue]:
         """A state as it moves between threads: in types of at least 32 bits, every register of which is set."""
         wide = [_wide(d) for d in self.dtypes]
         if wide == self.dtypes:
@@ -370,7 +370,7 @@ class ScanLowering:
         values = [step.builder.cast(v, d) for v, d in zip(step.read(total), wide, strict=True)]
         return list(step.finish([values], wide)[0].buffers)
 
-    def warps(self, total: View, bits: Sequence[int], stride: int) -> View:
+    def warps(self, total: StateView, bits: Sequence[int], stride: int) -> StateView:
         """Blocks of several warps become one: a lane of each publishes its total, everybody combines all of them."""
         lowering, parts = self.lowering, 1 << len(bits)
         place = self.published(self.widened(total), bits, total)
@@ -405,7 +405,7 @@ class ScanLowering:
                 found[q] = step.choose(exists[q], step.combine(found[q - 1], states[q]), found[q - 1])
         return found
 
-    def published(self, sent: Sequence[SSAValue], bits: Sequence[int], total: View) -> list[SSAValue]:
+    def published(self, sent: Sequence[SSAValue], bits: Sequence[int], total: StateView) -> list[SSAValue]:
         """The totals of all parts in registers, ``parts`` for each of the sender's."""
         lowering, parts = self.lowering, 1 << len(bits)
         others = [c for c in self.axes if c is not None and c != self.cls]
@@ -430,7 +430,7 @@ class ScanLowering:
             lowering.emit(t.SharedRead(place, buffer, cell, TRUE, vector=min(parts, 16 // dtype.bytes)), self.op)
         return read
 
-    def repeats(self, total: View, digit: Digit) -> View:
+    def repeats(self, total: StateView, digit: Digit) -> StateView:
         """Blocks of one thread, which differ in a digit, become one."""
         domain = [d for d in total.digits if d != digit]
         count, stride = digit[1], digit[2]
@@ -458,10 +458,10 @@ class ScanLowering:
         return self.finished(step, running[0 if self.reverse else count - 1])
 
     # -- ends ---------------------------------------------------------------------------------------------------------
-    def begun_with(self, before: Sequence[SSAValue], total: View) -> View:
+    def begun_with(self, before: Sequence[SSAValue], total: StateView) -> StateView:
         """The state before the first element comes before all groups, and is the last one of an empty domain."""
         step = self.step(total.digits)
-        first = step.read(View(tuple(before), total.digits))
+        first = step.read(StateView(tuple(before), total.digits))
         step.prefixes = {}
         for key, view in self.prefix.items():
             begun = FALSE if view is None else self.begun(step.domain, dict(key))
@@ -472,7 +472,9 @@ class ScanLowering:
         whole = step.choose(self.valid(Const(0)), step.combine(first, step.read(total)), first)
         return self.finished(step, whole)
 
-    def publish(self, local: Sequence[View], low: Sequence[Digit], total: View, begin: Sequence[SSAValue]) -> None:
+    def publish(
+        self, local: Sequence[StateView], low: Sequence[Digit], total: StateView, begin: Sequence[SSAValue]
+    ) -> None:
         """Every element with what comes before its group. The groups of one that has ``begin``, the state before the
         first element, are combined with it already."""
         step = self.step(self.digits)
@@ -503,7 +505,7 @@ class ScanLowering:
         for result, buffer in zip(self.op.last, total.buffers, strict=True):
             buffers[result] = Buffered(buffer, self.inner)
 
-    def earlier(self, step: StateMap, local: Sequence[View], low: Sequence[Digit]) -> tuple[State | None, Expr]:
+    def earlier(self, step: StateMap, local: Sequence[StateView], low: Sequence[Digit]) -> tuple[State | None, Expr]:
         """The running state of the element before each one in its group, and whether there is such an element."""
         if len(local) == 1 and low:
             at = self.previous(low[0])
@@ -539,7 +541,7 @@ class StateMap:
         self.builder = MapBuilder(scan.home, scan.inner, {}, {}, {}, window=(0, count))
         self.predicates: dict[Expr, SSAValue] = {}
 
-    def read(self, view: View) -> State:
+    def read(self, view: StateView) -> State:
         """A state at this register."""
         at = view.register(self.domain)
         return [self.builder.read_at(b, at, d) for b, d in zip(view.buffers, self.scan.dtypes, strict=True)]
@@ -549,7 +551,7 @@ class StateMap:
         wide = [self.builder.read_at(b, at, _wide(d)) for b, d in zip(buffers, self.scan.dtypes, strict=True)]
         return [self.builder.cast(v, d) for v, d in zip(wide, self.scan.dtypes, strict=True)]
 
-    def picked(self, views: Sequence[tuple[Values, View]]) -> State:
+    def picked(self, views: Sequence[tuple[Values, StateView]]) -> State:
         """Of several views the one whose digits are this register's; the first where none is."""
         values = digits_of(self.domain)
         found = self.read(views[0][1])
@@ -572,11 +574,12 @@ class StateMap:
         test = self.predicates[condition]
         return [self.builder.choose(test, a, b) for a, b in zip(then, otherwise, strict=True)]
 
-    def finish(self, states: Sequence[State], dtypes: Sequence[DType] | None = None) -> list[View]:
+    def finish(self, states: Sequence[State], dtypes: Sequence[DType] | None = None) -> list[StateView]:
         """Emits the map; its results are ``states``."""
         lowering, kinds = self.scan.lowering, dtypes or self.scan.dtypes
         views = [
-            View(tuple(lowering.registers("scan", d, self.builder.count) for d in kinds), self.domain) for _ in states
+            StateView(tuple(lowering.registers("scan", d, self.builder.count) for d in kinds), self.domain)
+            for _ in states
         ]
         values = [v for state in states for v in state]
         outputs = [b for view in views for b in view.buffers]

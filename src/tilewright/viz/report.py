@@ -7,7 +7,7 @@ from html import escape
 
 from tilewright.artifact.schema import ASSUMED, KernelImage, Obligation
 from tilewright.base.readable import conditions, when
-from tilewright.jit.inspection import Agreement, Inspection, Launched, NotLaunched, RefusedKernel, TileMap
+from tilewright.jit.inspection import Inspection, Launched, NotLaunched, OutputError, RefusedKernel, TileMap
 from tilewright.viz.report_code import cuda_html, python_html
 from tilewright.viz.report_map import corner_picture, corner_words, warp_picture
 from tilewright.viz.report_pipeline import pipeline_section
@@ -184,7 +184,7 @@ def _results(r: Inspection) -> Iterator[str]:
             yield f'<p class="muted">Not launched: {escape(reason)}.</p>'
 
 
-def _agreements(by: str, agreements: Sequence[Agreement]) -> Iterator[str]:
+def _agreements(by: str, agreements: Sequence[OutputError]) -> Iterator[str]:
     for a in agreements:
         verdict = '<td class="good">agrees</td>' if a.holds else '<td class="bad">differs</td>'
         numbers = "".join(f"<td>{n:.3g}</td>" for n in (a.error, a.tolerance, a.scale))
