@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import ml_dtypes
@@ -155,7 +156,8 @@ def programs_of_ctas(others: int, levels: int, ctas: int, way: str) -> list[list
     """The programs that each CTA takes, by the C++ that is emitted for a walk."""
     kernel = transport.kernel({"y": transport.tensor("y", [transport.M, transport.N])}, lambda y: [])
     extents = [transport.M, transport.N]
-    kernel.body.block.add_op(t.Programs(["i", "j"], extents, True, t.block([]), 132 // SHARERS, **{way: "j"}))
+    walk = partial(t.Programs, ["i", "j"], extents, True, t.block([]), 132 // SHARERS)
+    kernel.body.block.add_op(walk(descending="j") if way == "descending" else walk(ascending="j"))
     lines = re.findall(r"const int (\w+) = (.*);", emit_kernel(kernel).source)
     known = {"min": min, "multiply_add": lambda a, b, c: a * b + c, "gridDim": ctas, "u_M": others, "u_N": levels}
     found: list[list[tuple[int, int]]] = [[] for _ in range(ctas)]

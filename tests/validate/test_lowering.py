@@ -134,8 +134,8 @@ WRONG = {
     "what is behind the end multiplied": (
         "attention",
         "attention_1",
-        "%75, %76 : !tile.tile<bool",
-        "%75, %75 : !tile.tile<bool",
+        "%78, %79 : !tile.tile<bool",
+        "%78, %78 : !tile.tile<bool",
         0,
     ),
     "a whole first step of any extent": ("attention", "attention_0", '#tile.expr<"128 <= T">, ', "", 0),

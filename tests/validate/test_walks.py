@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Literal, TypeAlias
+
 import pytest
 from xdsl.ir import Operation, SSAValue
 
@@ -15,17 +17,21 @@ from tilewright.compiler.recipe import recipe
 from tilewright.transport import dialect as t
 from tilewright.validate.kernel import compare
 
-WAYS = "descending", "ascending"
+Way: TypeAlias = Literal["descending", "ascending"]
+WAYS: tuple[Way, Way] = ("descending", "ascending")
 
 
-def walked(way: str) -> t.Kernel:
+def walked(way: Way) -> t.Kernel:
     """A thread of each of 6 x 5 programs writes where its program lies; ``j`` counts outside of ``i``."""
 
     def build(y: SSAValue) -> list[Operation]:
         one = t.Registers("one", f32, 1)
         store = t.Store(y, one.buffer, [Sym("i"), Sym("j")], transport.TID.eq(0)).at("user.py:1", "store y")
         body = t.block([one, transport.fill(1.0, one.buffer), store])
-        return [t.Programs(["i", "j"], [transport.M, transport.N], False, body, 33, **{way: "j"})]
+        names, extents = ["i", "j"], [transport.M, transport.N]
+        if way == "descending":
+            return [t.Programs(names, extents, False, body, 33, descending="j")]
+        return [t.Programs(names, extents, False, body, 33, ascending="j")]
 
     tensor = transport.tensor("y", [transport.M, transport.N])
     return transport.kernel({"y": tensor}, build, assumptions=[transport.M.eq(6), transport.N.eq(5)])
@@ -33,7 +39,7 @@ def walked(way: str) -> t.Kernel:
 
 @pytest.mark.parametrize("written", WAYS)
 @pytest.mark.parametrize("meant", WAYS)
-def test_which_way_a_coordinate_counts_is_seen(written: str, meant: str) -> None:
+def test_which_way_a_coordinate_counts_is_seen(written: Way, meant: Way) -> None:
     kernel = walked(written)
     ptx, *_ = compile_text(emit_kernel(kernel).source, "sm_90a", "k")
     launch = recipe([kernel]).steps[-1]
