@@ -99,6 +99,7 @@ def drawn(seed: int) -> tuple[Case, dict[str, Any]]:
         corrupt(random, case, page)
     options: dict[str, Any] = {"split": int(random.choice([64, 128]))} if random.random() < 0.5 else {}
     options |= {"window": 24} if random.random() < 0.2 else {}
+    options |= {"balanced": True} if "split" not in options and random.random() < 0.3 else {}
     if random.random() < 0.3:
         case.memory, options = case.memory.transpose(2, 3).contiguous(), options | {"layout": "HND"}
     return case, options
