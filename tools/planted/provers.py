@@ -315,8 +315,8 @@ PARTS = (
     _sum(
         "clusters of half the parts",
         "a cluster has half of the CTAs that the parts are",
-        "cluster = Candidate(own.rows // ROWS, matrix_stores=False, cluster=(1, own.parts))",
-        "cluster = Candidate(own.rows // ROWS, matrix_stores=False, cluster=(1, own.parts // 2))",
+        "cluster = Candidate(own.rows // ROWS, cluster=(1, own.parts))",
+        "cluster = Candidate(own.rows // ROWS, cluster=(1, own.parts // 2))",
         file="split_extents",
     ),
     _sum(

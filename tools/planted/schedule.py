@@ -302,8 +302,8 @@ _PLACES = (
         "no room for alignment",
         "shared memory is asked for without what aligns its base",
         "hopper/memory",
-        "total = offset + t.SHARED_BASE_ALIGN_BYTES",
-        "total = offset",
+        "return offset + t.SHARED_BASE_ALIGN_BYTES",
+        "return offset",
         "nt",
     ),
     _bug(
