@@ -392,7 +392,7 @@ def test_small_parts_lie_beside_stages() -> None:
 def test_no_warpgroup_writes_over_stages_that_another_multiplies() -> None:
     kernel = overlaid()
     assert isinstance(check(protocol_of(kernel)), Proved)
-    (barrier,) = [op for op in kernel.walk() if isinstance(op, t.Barrier)]
+    (barrier,) = [op for role in roles(kernel) for op in role.walk() if isinstance(op, t.Barrier)]
     barrier.detach()
     assert not isinstance(check(protocol_of(kernel)), Proved)
 
