@@ -41,6 +41,7 @@ from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocol_of
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import Unlike, compare
+from tilewright.validate.recipe import shared_faults
 
 BF16 = ml_dtypes.bfloat16
 
@@ -343,6 +344,77 @@ def test_parts_that_nobody_wrote_are_not_read() -> None:
     (write,) = [op for op in half.walk() if isinstance(op, t.SharedWrite)]
     write.attributes["guard"] = ExprAttr(Sym(t.THREAD) < 64)
     assert isinstance(prove_initialised(half), Refuted)
+
+
+# -- parts where stages lay --------------------------------------------------------------------------------------------
+def overlaid(parts: int = 2, **keywords: int) -> t.Kernel:
+    """Two warpgroups, whose parts are too large to lie beside 4 stages."""
+    kernel = lowered(p.nt, parts, bm=128, bn=256, stages=4, **keywords)
+    stages, sums = (op for op in kernel.body.block.ops if isinstance(op, t.Shared))
+    assert (stages.hint.data, sums.hint.data) == ("a_b", "parts")
+    assert stages.offset == sums.offset == IntAttr(0)
+    return kernel
+
+
+def test_parts_lie_where_stages_lay() -> None:
+    kernel, (m, n, k) = overlaid(), (130, 264, 648)
+    for seed in range(2):
+        arrays = drawn({"a": (m, k), "b": (n, k), "c": (m, n)})
+        simulate.run(kernel, arrays, seed=seed)
+        assert off(arrays["c"], arrays["a"].astype(np.float64) @ arrays["b"].astype(np.float64).T) < 3e-3
+
+
+def test_small_parts_lie_beside_stages() -> None:
+    first, second = (op for op in lowered(p.nt, 2).body.block.ops if isinstance(op, t.Shared))
+    assert first.offset != second.offset
+
+
+def test_no_warpgroup_writes_over_stages_that_another_multiplies() -> None:
+    kernel = overlaid()
+    assert isinstance(check(protocol_of(kernel)), Proved)
+    (barrier,) = [op for role in roles(kernel) for op in role.walk() if isinstance(op, t.Barrier)]
+    barrier.detach()
+    assert not isinstance(check(protocol_of(kernel)), Proved)
+
+
+def written_early(kernel: t.Kernel) -> None:
+    """Behind the first step's products, of which the same thread knows that they are over."""
+    (write,) = [op for op in kernel.walk() if isinstance(op, t.SharedWrite)]
+    (loop,) = [op for role in roles(kernel)[1:] for op in role.walk() if isinstance(op, t.For)]
+    write.detach()
+    loop.body.block.insert_op_before(write, next(op for op in loop.body.block.ops if isinstance(op, a.Advance)))
+
+
+def signalled_between(kernel: t.Kernel) -> None:
+    (write,) = [op for op in kernel.walk() if isinstance(op, t.SharedWrite)]
+    block = write.parent
+    assert block is not None
+    block.insert_op_after(a.NamedBarrierArrive(Const(5), 384), write)
+
+
+def loaded_late(kernel: t.Kernel) -> None:
+    """The producer meets the cluster before it loads."""
+    producer, _ = roles(kernel)
+    meeting = [op for op in producer.walk() if isinstance(op, a.ClusterArrive | a.ClusterWait)][:2]
+    for op in reversed(meeting):
+        op.detach()
+        producer.body.block.insert_op_before(op, next(iter(producer.body.block.ops)))
+
+
+def roles(kernel: t.Kernel) -> list[a.Role]:
+    return [op for op in kernel.body.block.ops if isinstance(op, a.Role)]
+
+
+@pytest.mark.parametrize("change", [written_early, signalled_between, loaded_late])
+def test_bytes_change_hands_once(change: Callable[[t.Kernel], None]) -> None:
+    kernel = overlaid()
+    assert isinstance(prove_initialised(kernel), Proved)
+    assert not list(shared_faults(kernel, 232448))
+    change(kernel)
+    found = prove_initialised(kernel)
+    assert isinstance(found, Unknown)
+    assert "share bytes" in found.reason
+    assert any("share bytes" in found for _, found, _ in shared_faults(kernel, 232448))
 
 
 def test_a_cluster_has_no_other_ctas() -> None:

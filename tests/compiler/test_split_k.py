@@ -141,7 +141,7 @@ def served(m: int, n: int, k: int) -> PlannedKernel:
     [
         ((128, 128, 65536), "two kernels"),
         ((512, 512, 16384), "two kernels"),
-        ((256, 4096, 11008), "two kernels"),
+        ((256, 4096, 11008), "a cluster"),
         ((384, 384, 4096), "a cluster"),
         ((256, 1024, 4096), "a cluster"),
         ((512, 512, 512), "as it is"),

@@ -252,10 +252,8 @@ class _Text:
         return found
 
     def made(self, how: re.Pattern[str], sources: set[str]) -> set[str]:
-        """The registers that are set once, in this way from one of ``sources``."""
-        names = {m["to"] for m in self.matches(how, sources)}
-        sets = {name: [line for end in (",", "|") for line in self.lines_with(f"\t{name}{end}")] for name in names}
-        return {name for name, lines in sets.items() if len(lines) == 1}
+        """The registers that are set in this way from one of ``sources``."""
+        return {m["to"] for m in self.matches(how, sources)}
 
     def matches(self, how: re.Pattern[str], registers: set[str]) -> Iterator[re.Match[str]]:
         """Lines of one form with one of these registers as their first source."""

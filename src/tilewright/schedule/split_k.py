@@ -14,6 +14,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from math import prod
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
@@ -181,7 +182,9 @@ class Split:
 
     def _add_parts(self, copy: Copier) -> None:
         body = Block()
-        together = TOGETHER if self.many else 1
+        shapes = [tile.fragment_type(fragment.result).shape for fragment in self.fragments]
+        small = max(map(prod, shapes)) <= MOST_ADDED
+        together = 1 if not self.many else TOGETHER if small else FEW
         span = Span(Sym(PART_COUNTER) * together, together, PARTS)
         for fragment, tensor in zip(self.fragments, copy.tensors, strict=True):
             held, fold = copy.values[fragment.result], fold_of(fragment)

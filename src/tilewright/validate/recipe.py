@@ -14,8 +14,10 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, fields
-from itertools import accumulate, chain, pairwise, product
+from itertools import accumulate, chain, combinations, pairwise, product
 from typing import cast
+
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
@@ -122,7 +124,7 @@ def _image_faults(artifact: Artifact, image: KernelImage, kernel: t.Kernel) -> I
     }
     where = f"kernels.{image.symbol}"
     yield from (Fault(f"{where}.{name}", str(x), str(y)) for name, (x, y) in asked.items() if x != y)
-    yield from (Fault(f"{where}.{name}", found, required) for name, found, required in _shared_faults(kernel, shared))
+    yield from (Fault(f"{where}.{name}", found, required) for name, found, required in shared_faults(kernel, shared))
     roles = [(op.first.data, op.threads.data) for op in kernel.body.block.ops if isinstance(op, a.Role)]
     ends = [0, *accumulate(threads for _, threads in roles)]
     if roles and (ends[:-1] != [first for first, _ in roles] or ends[-1] != image.threads):
@@ -139,7 +141,7 @@ def _image_faults(artifact: Artifact, image: KernelImage, kernel: t.Kernel) -> I
         yield Fault(f"{where}.grid", f"{len(heads)} walks over programs that differ", "one")
 
 
-def _shared_faults(kernel: t.Kernel, shared: int) -> Iterator[tuple[str, str, str]]:
+def shared_faults(kernel: t.Kernel, shared: int) -> Iterator[tuple[str, str, str]]:
     """Buffers and barriers lie in what the launch gives, and no barrier in a buffer."""
     buffers: list[tuple[int, int, str]] = []
     barriers: list[tuple[int, int, str]] = []
@@ -167,6 +169,42 @@ def _shared_faults(kernel: t.Kernel, shared: int) -> Iterator[tuple[str, str, st
     for (begin, end, bar), (first, behind, buffer) in product(barriers, buffers):
         if begin < behind and first < end:
             yield "mbarriers", f"{bar} at bytes {begin} to {end}", f"outside of {buffer}, {first} to {behind}"
+    owners = [op for op in kernel.body.block.ops if isinstance(op, t.Shared) and op.offset is not None]
+    for ((begin, end, one), x), ((first, behind, other), y) in combinations(zip(buffers, owners, strict=True), 2):
+        handed = any(_handed_over(kernel, early.buffer, late.buffer) for early, late in ((x, y), (y, x)))
+        if begin < behind and first < end and not handed:
+            yield "shared memory", f"{one} and {other} share bytes", "the one used up when the other is begun"
+
+
+def _handed_over(kernel: t.Kernel, early: SSAValue, late: SSAValue) -> bool:
+    """All uses of ``early`` lie before the meeting of the cluster behind which ``late`` is read. Who writes that has
+    used ``early`` before, meets the others next, and makes no second round."""
+    if any(programs.persistent.data for programs in programs_of(kernel)):
+        return False
+    for role in (op for op in kernel.body.block.ops if isinstance(op, a.Role)):
+        meetings, begun, met = 0, False, False
+        for op in role.walk():
+            uses_late = late in op.operands
+            if early in op.operands and (begun or meetings):
+                return False
+            if uses_late and not isinstance(op, t.SharedWrite if not met else t.SharedWrite | t.ClusterRead):
+                return False
+            if uses_late and any(isinstance(outer, t.For) for outer in _outside(op)):
+                return False
+            begun = begun or uses_late
+            met = met or (begun and isinstance(op, a.ClusterArrive))
+            if begun and not met and not uses_late:
+                return False
+            meetings += isinstance(op, a.ClusterWait)
+    return True
+
+
+def _outside(op: Operation) -> Iterator[Operation]:
+    """The ops around one."""
+    parent = op.parent_op()
+    while parent is not None:
+        yield parent
+        parent = parent.parent_op()
 
 
 # -- variants ----------------------------------------------------------------------------------------------------------
