@@ -14,6 +14,7 @@ from support.pytorch import torch_or_skip
 torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
+from tilewright.ops.functional import paged  # noqa: E402
 from tilewright.ops.kernels import decode_parts  # noqa: E402
 
 BF16 = torch.bfloat16
@@ -382,6 +383,20 @@ def test_a_cache_of_8_bits_with_listed_parts_and_a_window() -> None:
             *case.tensors, k_scale=scales[0], v_scale=scales[1], window=100, balanced=True
         )
     agree(found, scaled(case, scales), 100)
+
+
+def test_listed_parts_of_8_bits_keep_their_pipelines() -> None:
+    """In steps of 128 keys registers spilled, and what was left without pipelines took ten times as long."""
+    ones = torch.ones(2), torch.ones(2)
+    q, k, v, table, _ = in_eight_bits(drawn([0, 500, 64, 130], 16, width=128), torch.float8_e4m3fn, ones).tensors
+    launches = paged._launches(q, k, v, table, None, None, True)
+    dtypes = {"q": "bf16", **dict.fromkeys("kv", "e4m3"), **dict.fromkeys(("k_scale", "v_scale"), "f32")}
+    listed = dict.fromkeys(("owner", "begin", "until", "lengths", "pages"), "i32")
+    artifact = launches.kernel.compile(dtypes=dtypes | listed, **launches.keywords)
+    (image,) = artifact.kernels
+    assert launches.listed
+    assert image.spill_bytes == 0
+    assert "tma_load" in image.transport_ir
 
 
 @pytest.mark.parametrize(

@@ -58,15 +58,15 @@ class _Launches:
 def _launches(
     q: Any, k: Any, v: Any, table: Any, window: int | None, split: int | None, balanced: bool | None
 ) -> _Launches:
-    step = _step(k, split)
-    columns = -(-table.shape[1] * k.shape[1] // step)
-    chunk, count = _parts(q, v, columns, step, window, split)
-    shape = (q.shape[-1], q.shape[1], k.shape[1])
+    cached, shape = table.shape[1] * k.shape[1], (q.shape[-1], q.shape[1], k.shape[1])
+    listed = 0 if split is not None or _is_latent(k, v) else _listed(q, v, -(-cached // STEP))
+    listed = listed if balanced is True or (balanced is None and _is_worth_a_list(q, v, cached)) else 0
+    step = STEP if listed else _step(k, split)
+    chunk, count = _parts(q, v, -(-cached // step), step, window, split)
     if _is_latent(k, v):
         kernel = kernels.paged_decode(*shape, values=_LATENT[2])
         return _Launches(kernel, chunk, count, window, step)
-    listed = _listed(q, v, columns) if split is None else 0
-    if listed and (balanced if balanced is not None else _is_worth_a_list(q, v, columns * step)):
+    if listed:
         return _Launches(kernels.paged_decode_parts(*shape), chunk, count, window, step, listed)
     return _Launches(kernels.paged_decode(*shape), chunk, count, window, step)
 
@@ -149,11 +149,12 @@ _MERGED: dict[str, Any] = {"bm": 1, "bc": _MERGED_STATES}
 
 _STEP_OF_8_BITS = 128
 """Keys of a step of 8-bit floats, whose conversions come in longer rows (64 sequences of 4096 keys, H200: 247 us, in
-steps of 64 keys 292)."""
+steps of 64 keys 292). Listed parts keep ``STEP``: in pages of 16 keys they spill else, and lose their pipelines (3,010
+us)."""
 
 
 def _step(k: Any, split: int | None) -> int:
-    """Keys of a step; of heads of 256 elements 128 do not fit the registers."""
+    """Keys of a step without a list; of heads of 256 elements 128 do not fit the registers."""
     wide = k.dtype in EIGHT_BITS and k.shape[3] < WIDTHS[-1] and not (split or 0) % _STEP_OF_8_BITS
     return _STEP_OF_8_BITS if wide else STEP
 
