@@ -76,6 +76,14 @@ def products() -> Iterator[str]:
         yield f"| {case} | {ours:.3g} | {peer:.3g} | {row['of_peer']:.2f} |"
 
 
+def attention_forward() -> Iterator[str]:
+    """Attention under the default numerics beside cuDNN."""
+    yield "| attention forward, default numerics | Tilewright | cuDNN | ratio |"
+    for case, row in by_case("attention_forward").items():
+        ours, peer = row["tflops"].values()
+        yield f"| {case.removeprefix('attention ')} | {ours:.3g} | {peer:.3g} | {row['of_peer']:.2f} |"
+
+
 def other_products() -> Iterator[str]:
     """Products in other layouts, dtypes, batches and with epilogues beside their peers; those that were timed."""
     yield "| other case | Tilewright, TFLOP/s | peer, TFLOP/s | peer | ratio |"
@@ -199,8 +207,9 @@ def highlights() -> Iterator[str]:
     for shape in PRODUCTS:
         ours, peer = measured[f"matmul {shape}"]["tflops"].values()
         yield f"| matmul {shape} | {ours:.0f} TFLOP/s | {peer:.0f} TFLOP/s | cuBLAS |"
+    forward = by_case("attention_forward")
     for kind in ATTENTIONS:
-        ours, peer = measured["attention " + kind.format("")]["tflops"].values()
+        ours, peer = forward["attention " + kind.format("")]["tflops"].values()
         strict = measured["attention " + kind.format("strict ")]["tflops"]["ours"]
         name = "attention " + kind.format("").replace("full ", "")
         yield f"| {name} | {ours:.0f} TFLOP/s, `strict` {strict:.0f} | {peer:.0f} TFLOP/s | cuDNN |"
@@ -271,6 +280,7 @@ def pages() -> dict[Path, str]:
         paged(),
         varlen(),
         products(),
+        attention_forward(),
         other_products(),
     )
     for table in tables:
