@@ -147,9 +147,7 @@ def weights_of_products(
 @pytest.mark.parametrize("spread", [1.0, 16.0, 64.0])
 def test_accurate_exponentials_keep_their_bound(spread: float, offset: float) -> None:
     """Against float64 of the rounded values: (2 |d| + |f b| + 4) 2^-24, and |f a| more of an element's own."""
-    kernel = lowered(weights_of_products)
-    assert counted(kernel)["transport.approximate"]
-    assert not any(isinstance(op, tile.Unary) and op.fn.data == "exp" for op in kernel.walk())
+    assert counted(lowered(weights_of_products))["transport.approximate"]
     factor, unit = np.float32(0.37), 2.0**-24
     x = (np.random.default_rng(3).standard_normal((200, 64)) * spread + offset).astype(np.float32)
     x[5] = x[5, 0]

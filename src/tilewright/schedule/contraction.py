@@ -75,15 +75,12 @@ class _Origins:
         return read is not None and _accumulates(read)
 
     def _buffer(self, buffer: SSAValue, seen: frozenset[SSAValue]) -> bool:
-        """Registers that products, maps or folds write."""
+        """Registers that products or maps write."""
         if buffer in seen:
             return False
-        users, around = [use.operation for use in buffer.uses], seen | {buffer}
-        folds = (op for op in users if isinstance(op, t.Fold) and buffer in op.targets)
-        return (
-            _accumulates(buffer)
-            or any(self.rounded(v, around) for op in users if isinstance(op, t.Map) for v in _written(op, buffer))
-            or any(self._buffer(source, around) for op in folds for source in op.sources)
+        maps = (use.operation for use in buffer.uses if isinstance(use.operation, t.Map))
+        return _accumulates(buffer) or any(
+            self.rounded(v, seen | {buffer}) for op in maps for v in _written(op, buffer)
         )
 
 
