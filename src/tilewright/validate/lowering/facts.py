@@ -76,6 +76,11 @@ class SymbolFacts:
         least = self.least(e)
         return least is not None and least >= 0
 
+    def never_negative_in_cases(self, e: Expr) -> bool:
+        """The same, where it takes each part of a least or of a greatest by itself."""
+        cases = _cases(e)
+        return self.never_negative(e) or (bool(cases) and all(map(self.never_negative_in_cases, cases)))
+
     def _least(self, e: Expr, depth: int) -> int | None:
         e = _without_quotients(e)
         found = [low for low in (self._plain(e), *(self._beside(e, d) for d in self.positive)) if low is not None]
@@ -84,9 +89,6 @@ class SymbolFacts:
                 low = self._least(other, depth - 1)
                 if low is not None:
                     found.append(low)
-            cases = [self._least(case, depth - 1) for case in _cases(e)]
-            if cases and None not in cases:
-                found.append(min(low for low in cases if low is not None))
         return max(found, default=None)
 
     def _plain(self, e: Expr) -> int | None:

@@ -284,7 +284,7 @@ class Tiles:
         if not parts or parts[0].range[0] != Const(0) or parts[-1].range[1] != self.integers.inlined(trip):
             raise Undecided(f"the loops over {name} are not the steps of the stream", _where(op))
         for part in parts[:-1]:
-            if not self.facts.never_negative(trip - part.range[1]):
+            if not self.facts.never_negative_in_cases(trip - part.range[1]):
                 raise Undecided(f"a loop over {name} that ends at {part.range[1]}", _where(op))
         halves = rotation(op) if self.rotated and parts[0].single and len(parts) > 1 else None
         if halves is None:
