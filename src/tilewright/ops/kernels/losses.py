@@ -6,21 +6,12 @@
 # ruff: noqa: F821
 
 import tilewright as tw
+from tilewright.ops.kernels.softmaxes import sums_of_rows
 
 
-def _sums_of_rows(x, m, bn, smoothed):
-    """log(sum(exp(x))) of the rows ``m`` in one pass, and with ``smoothed`` the sums of x, else zeros."""
-    top = tw.full(m, -tw.inf, tw.f32)
-    total = tw.zeros(m, tw.f32)
-    everything = tw.zeros(m, tw.f32)
-    for n in tw.stream(x.shape[1], bn):
-        v = x[m, n].to(tw.f32)
-        new = tw.maximum(top, v.max(1))
-        base = tw.where(new == -tw.inf, 0.0, new)
-        total.set(total * tw.exp(top - base) + tw.exp(v - base[:, None]).sum(1))
-        top.set(new)
-        if smoothed:
-            everything += v.sum(1)
+def _logs_of_rows(x, m, bn, smoothed):
+    """log(sum(exp(x))) of the rows ``m``, and with ``smoothed`` the sums of x, else None."""
+    top, total, everything = sums_of_rows(x, m, bn, smoothed)
     return top + tw.log(total), everything
 
 
@@ -41,7 +32,7 @@ def cross_entropy(
     target is ``ignored``, NaN where it is no column."""
     m = tw.grid(loss, bm)
     wanted = target[m]
-    whole, everything = _sums_of_rows(x, m, bn, smoothed)
+    whole, everything = _logs_of_rows(x, m, bn, smoothed)
     lse[m] = whole
     found = whole - x[m.index, wanted].to(tw.f32).fill(tw.nan)
     if smoothed:
@@ -91,7 +82,7 @@ def cross_entropy_with_gradient(
     second time from the L2 cache."""
     m = tw.grid(loss, bm)
     wanted = target[m]
-    whole, everything = _sums_of_rows(x, m, bn, smoothed)
+    whole, everything = _logs_of_rows(x, m, bn, smoothed)
     found = whole - x[m.index, wanted].to(tw.f32).fill(tw.nan)
     share = smoothing / (tw.zeros(m, tw.f32) + x.shape[1])
     if smoothed:

@@ -8,6 +8,23 @@
 import tilewright as tw
 
 
+def sums_of_rows(x, m, bn, everything=False):
+    """The maxima of the rows ``m`` and the sums of exp(x - maximum) in one pass, and with ``everything`` those of x
+    (else None)."""
+    top = tw.full(m, -tw.inf, tw.f32)
+    total = tw.zeros(m, tw.f32)
+    plain = tw.zeros(m, tw.f32) if everything else None
+    for n in tw.stream(x.shape[1], bn):
+        v = x[m, n].to(tw.f32)
+        new = tw.maximum(top, v.max(1))
+        base = tw.where(new == -tw.inf, 0.0, new)
+        total.set(total * tw.exp(top - base) + tw.exp(v - base[:, None]).sum(1))
+        top.set(new)
+        if plain is not None:
+            plain += v.sum(1)
+    return top, total, plain
+
+
 @tw.kernel(numerics="fast")
 def softmax(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, upto: int = 65536):
     """y = softmax of each row of x, of up to ``upto`` elements."""
@@ -22,14 +39,7 @@ def softmax(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, upto:
 def softmax_long(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, log: bool = False, bm=tw.auto, bn=tw.auto):
     """y = softmax of each row of x, or its logarithm, of any length: read twice."""
     m = tw.grid(x.shape[0], bm)
-    top = tw.full(m, -tw.inf, tw.f32)
-    total = tw.zeros(m, tw.f32)
-    for n in tw.stream(x.shape[1], bn):
-        v = x[m, n].to(tw.f32)
-        new = tw.maximum(top, v.max(1))
-        base = tw.where(new == -tw.inf, 0.0, new)
-        total.set(total * tw.exp(top - base) + tw.exp(v - base[:, None]).sum(1))
-        top.set(new)
+    top, total, _ = sums_of_rows(x, m, bn)
     for n in tw.stream(x.shape[1], bn):
         v = x[m, n].to(tw.f32) - top[:, None]
         y[m, n] = v - tw.log(total)[:, None] if log else tw.exp(v) / total[:, None]
