@@ -69,6 +69,11 @@ class Split:
     """There are more than ``FEW`` parts."""
 
     @property
+    def programs(self) -> Expr:
+        """Programs of a launch of the kernel in one piece."""
+        return prod((extent.expr for extent in self.kernel.grid), start=Const(1))
+
+    @property
     def sums(self) -> tuple[Sums, ...]:
         """One tensor a fragment."""
         found: list[Sums] = []
@@ -248,7 +253,7 @@ def _accumulated(write: tile.FragmentWrite) -> tile.FragmentInit:
         or element(fragment.result) not in (f32, i32, i64)
         or not begins(fragment.init)
     ):
-        raise NotSplitError("a fragment that does not begin at zero, in f32")
+        raise NotSplitError("a fragment that does not begin at zero, in f32, i32 or i64")
     reads = [v.owner for v in total.operands if isinstance(v.owner, tile.FragmentRead)]
     inside = [use.operation for use in fragment.result.uses if use.operation.parent_op() is write.parent_op()]
     alone = len(reads) == 1 and len(inside) == 2 and all(op in (write, reads[0]) for op in inside)

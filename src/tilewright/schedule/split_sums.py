@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from math import prod
 
-from tilewright.base.expr import Const, Expr, all_of, ceildiv, maximum, minimum
+from tilewright.base.expr import Expr, all_of, ceildiv, maximum, minimum
 from tilewright.hw.target import Target
 from tilewright.schedule.split_k import NotSplitError, Split, split
 from tilewright.tile import dialect as tile
@@ -43,10 +43,9 @@ def parts_of_sums(kernel: tile.Kernel, target: Target) -> SumsInParts | None:
     step = _bytes_of_a_step(found)
     if step == 0:
         return None
-    programs = prod((extent.expr for extent in kernel.grid), start=Const(1))
     steps = found.stream.trip.expr
     busy = target.sm_count * max(1, _BYTES_OF_AN_SM // step)
-    parts = minimum(maximum(busy // maximum(programs, 1), 1), maximum(steps // _LEAST, 1), _MOST)
+    parts = minimum(maximum(busy // maximum(found.programs, 1), 1), maximum(steps // _LEAST, 1), _MOST)
     return SumsInParts(all_of([parts >= _FEWEST, steps - ceildiv(steps, parts) >= _ADDING]), parts)
 
 

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from math import prod
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import FALSE, TRUE, Expr, Sym, all_of, any_of, ceildiv, minimum, negate
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, any_of, ceildiv, minimum, negate
 from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import CallFacts
@@ -16,7 +17,7 @@ from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation, sou
 from tilewright.schedule.hopper.predicates import leading_steps, lengthening, whole_first_step
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
-from tilewright.schedule.hopper.split_extents import product_of, split_variants
+from tilewright.schedule.hopper.split_extents import split_variants
 from tilewright.schedule.swap import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -338,7 +339,7 @@ def _tiles(kernel: tile.Kernel, cluster: tuple[int, int]) -> Expr:
     """Tiles of a launch, in whole clusters."""
     shape = (*(1 for _ in kernel.grid.data[2:]), *cluster)
     pairs = zip(kernel.grid, shape, strict=True)
-    return product_of(extent.expr if n == 1 else ceildiv(extent.expr, n) * n for extent, n in pairs)
+    return prod((extent.expr if n == 1 else ceildiv(extent.expr, n) * n for extent, n in pairs), start=Const(1))
 
 
 def _straddles(kernel: tile.Kernel, facts: CallFacts) -> Expr:

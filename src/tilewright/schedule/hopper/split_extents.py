@@ -6,8 +6,9 @@ added by the CTAs of a cluster, in one kernel; more by a second kernel, from wor
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from math import prod
 
 from xdsl.ir import SSAValue
 
@@ -48,19 +49,6 @@ have a share of its start (64 x 64 in 2 parts, H200: 6.8 us and .18 a step, with
 Trace = Callable[[Mapping[str, int]], tile.Kernel]
 
 
-def tiles_of_grid(kernel: tile.Kernel) -> Expr:
-    """Programs of a launch."""
-    return product_of(extent.expr for extent in kernel.grid)
-
-
-def product_of(factors: Iterable[Expr]) -> Expr:
-    """The product of expressions."""
-    result: Expr = Const(1)
-    for factor in factors:
-        result = result * factor
-    return result
-
-
 def split_variants(
     wide: Mapping[str, int],
     rows: Sequence[str],
@@ -79,7 +67,7 @@ def split_variants(
     except NotSplitError:
         return
     steps, read = found.stream.trip.expr, _read(found)
-    tiles = tiles_of_grid(kernel)
+    tiles = found.programs
     parts = minimum(maximum(target.sm_count // maximum(tiles, 1), 1), maximum(steps // STEPS, 1))
     waves = ceildiv(tiles * parts, target.sm_count)
     by_kernel = maximum(waves * ceildiv(steps, parts) * PRICE, read) + _sums(found, parts) + _ADDING
@@ -124,10 +112,11 @@ def _clustered(
         narrow = {**extents, **dict.fromkeys(columns, own // parts)}
         kernel = trace(extents)
         try:
-            split(kernel, many=False).clustered(trace(narrow), parts)
+            found = split(kernel, many=False)
+            found.clustered(trace(narrow), parts)
         except NotSplitError:
             continue
-        yield _Clustered(height, extents, narrow, parts, price, tiles_of_grid(kernel))
+        yield _Clustered(height, extents, narrow, parts, price, found.programs)
 
 
 def _read(found: Split) -> Expr:
@@ -138,11 +127,11 @@ def _read(found: Split) -> Expr:
 
 def _sums(found: Split, parts: Expr) -> Expr:
     """The time in which parts are written and read."""
-    sums = sum((product_of(x.dims) * x.element.bytes for x in found.sums), Const(0))
+    sums = sum((prod(x.dims, start=Const(1)) * x.element.bytes for x in found.sums), Const(0))
     return sums.substitute({PARTS.name: parts}) * _SUMMED[0] // _SUMMED[1]
 
 
 def _bytes(tensor: SSAValue) -> Expr:
     """Of a whole tensor."""
     kind = tile.tensor_type(tensor)
-    return product_of(d.expr for d in kind.dims) * kind.element.bytes
+    return prod((d.expr for d in kind.dims), start=Const(1)) * kind.element.bytes
