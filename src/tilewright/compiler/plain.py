@@ -114,6 +114,6 @@ def refuse_pins(request: Request, *, sums: bool) -> None:
             where=request.function.where,
             found=", ".join(found),
             required="warps, persistent, vector or extents: this kernel multiplies no matrices"
-            + ("" if sums else ", and has no stream that only adds to fragments"),
+            + ("" if sums or pins.split_k is None else ", and has no stream that only adds to fragments"),
             help="leave the pin out",
         )

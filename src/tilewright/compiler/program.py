@@ -172,7 +172,8 @@ class _Classes:
 
     def _plain(self) -> Iterator[_Choice]:
         """By whether matrices are single rows, by the sizes of the ``upto`` axes and by the width of rows."""
-        refuse_pins(self.request, sums=parts_of_sums(self.traces({}), self.request.target) is not None)
+        pinned = self.request.schedule.split_k is not None
+        refuse_pins(self.request, sums=pinned and parts_of_sums(self.traces({}), self.request.target) is not None)
         structure = probe(self.autos, self.traces, self.request.facts)
         row = None if self.promised is not None else collapse(self.request, self.traces({}), structure)
         if row is not None and self._take(row.predicate):
