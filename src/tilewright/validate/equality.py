@@ -391,17 +391,18 @@ class Equality:
         return found
 
     def _sum_under(self, p: Poly, care: Condition) -> Poly:
-        total = self.terms.const(p.width, 0)
+        total = p
         for monomial, c in p.terms:
-            term = self.terms.make(p.width, {monomial: c})
             atom = self.terms.atoms[monomial[0]] if len(monomial) == 1 else None
-            if atom is not None and atom.kind == "choice" and isinstance(c, int):
-                (value,) = atom.args
-                assert isinstance(value, Choice)
-                left = self._narrowed(value, care)
-                if isinstance(left, Poly):
-                    term = self.terms.scale(self._word(left, p.width), c)
-            total = self.terms.add(total, term)
+            if atom is None or atom.kind != "choice" or not isinstance(c, int):
+                continue
+            (value,) = atom.args
+            assert isinstance(value, Choice)
+            left = self._narrowed(value, care)
+            if isinstance(left, Poly):
+                term = self.terms.make(p.width, {monomial: c})
+                total = self.terms.sub(total, term)
+                total = self.terms.add(total, self.terms.scale(self._word(left, p.width), c))
         return total
 
     def _narrowed(self, value: Value, care: Condition) -> Value:
