@@ -18,6 +18,7 @@ import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -102,6 +103,36 @@ def _norm(tensors: int, weights: int) -> Callable[..., list[tuple[int, ...]]]:
     return lambda *extents: [extents] * tensors + [extents[-1:]] * weights
 
 
+def _held(make: Callable[..., Any]) -> Callable[..., Any]:
+    """Integers on a GPU are made once: their making is not timed."""
+    kept = cache(make)
+    return lambda *given: (kept if given[-1].type == "cuda" else make)(*given)
+
+
+@_held
+def _indices(rows: int, device: Any) -> Any:
+    """Twice as many and three more, at most 16384, of which some meet."""
+    return torch.arange(min(2 * rows + 3, 16384), dtype=torch.int64, device=device) * 7919 % rows
+
+
+@_held
+def _groups(rows: int, groups: int, device: Any) -> Any:
+    """Where groups begin and the last one ends: the first is empty, the second the longest."""
+    number = torch.arange(groups + 1, dtype=torch.int32, device=device)
+    return torch.where(number > 1, rows // 2 + number * (rows - rows // 2) // groups, 0).int()
+
+
+def _grouped(x: Any, w: Any) -> Any:
+    """``torch._grouped_mm`` where it has the dtype and the alignment, a product a group elsewhere."""
+    ends = _groups(x.shape[0], w.shape[0], x.device)[1:]
+    if x.dtype == BF16 and x.is_cuda and not any(v % 8 for t in (x, w) for v in t.stride()[:-1]):
+        return torch._grouped_mm(x, w.transpose(1, 2), offs=ends)
+    last = torch.arange(x.shape[0], device=x.device)
+    group = torch.searchsorted(ends, last.int(), right=True)
+    return sum(((group == g)[:, None] * x) @ w[g].t() for g in range(w.shape[0]))
+
+
+_TWO_AXES = tuple(e for e in ROWS if len(e) == 2)
 NORMED = tuple(e for e in ROWS if e[-1] <= 16384)
 PRODUCTS = ((128, 256, 512), (65, 200, 136), (100, 99, 101), (4, 32, 96, 72))
 
@@ -134,6 +165,32 @@ OPERATORS = (
         _by_rows(1),
         tuple(e for e in ROWS if len(e) == 2),
         (8192, 32000),
+    ),
+    Operator(
+        "embedding",
+        lambda w: ops.embedding(_indices(w.shape[0], w.device), w),
+        lambda w: F.embedding(_indices(w.shape[0], w.device), w),
+        _by_rows(1),
+        _TWO_AXES,
+        (32000, 4096),
+    ),
+    Operator(
+        "index_add",
+        lambda x, s: ops.index_add(x, 0, _indices(x.shape[0], x.device)[: s.shape[0]], s),
+        lambda x, s: torch.index_add(x, 0, _indices(x.shape[0], x.device)[: s.shape[0]], s),
+        lambda m, n: [(m, n), (min(2 * m + 3, 16384), n)],
+        _TWO_AXES,
+        (4096, 4096),
+    ),
+    Operator("cumsum", ops.cumsum, lambda x: x.cumsum(-1), _by_rows(1), ROWS, (8192, 8192)),
+    Operator(
+        "grouped_matmul",
+        lambda x, w: ops.grouped_matmul(x, w, _groups(x.shape[0], w.shape[0], x.device)),
+        _grouped,
+        lambda g, m, n, k: [(m, k), (g, n, k)],
+        ((3, 100, 72, 40), (5, 64, 128, 256), (8, 1000, 96, 64)),
+        (8, 8192, 4096, 4096),
+        (BF16, F16),
     ),
     Operator(
         "rotary",

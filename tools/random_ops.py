@@ -58,8 +58,14 @@ def extents_of(operator: Operator, rng: Random) -> tuple[int, ...]:
     if name.startswith("linear"):
         sizes = [rng.choice(LENGTHS), rng.choice(WIDTHS[:-3]), rng.choice(WIDTHS[:-3])]
         return tuple(sizes if name == "linear_cross_entropy" or rng.random() < 0.7 else [rng.randint(1, 4), *sizes])
+    if name == "grouped_matmul":
+        return rng.randint(1, 8), rng.choice(LENGTHS), rng.choice(WIDTHS[:-3]), rng.choice(WIDTHS[:-3])
     rows = (rng.choice(LENGTHS), rng.choice(WIDTHS))
-    return rows if name == "cross_entropy" or rng.random() < 0.7 else (rng.randint(1, 4), *rows)
+    return (
+        rows
+        if name in ("cross_entropy", "embedding", "index_add") or rng.random() < 0.7
+        else (rng.randint(1, 4), *rows)
+    )
 
 
 def laid(whole: Any, how: str, rng: Random) -> Any:

@@ -12,6 +12,7 @@ import pytest
 import tilewright as tw
 from support.fake_driver import FakeTensor
 from tilewright.diag import TilewrightError
+from tilewright.jit.outputs import uses_of
 
 X = np.random.default_rng(0).standard_normal((6, 20), dtype=np.float32)
 
@@ -211,3 +212,17 @@ def test_a_store_that_the_source_does_not_show_is_refused() -> None:
     with pytest.raises(TilewrightError) as caught:
         hidden(X[0], X[1], X[2])
     assert caught.value.code == "JIT008"
+
+
+@tw.kernel
+def doubled_by_group(offsets: tw.Offsets["G + 1"], x: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=32):
+    _, m = tw.ragged_grid(offsets, x.shape[0], bm)
+    y[m] = x[m] * 2
+
+
+def test_offsets_of_a_ragged_grid_are_read() -> None:
+    uses = uses_of(doubled_by_group.fn)
+    assert uses is not None
+    assert uses.read == {"offsets", "x"}
+    assert uses.results == {"y"}
+    assert "offsets" not in uses.unclear

@@ -17,6 +17,8 @@ from tilewright.ops import registration  # noqa: E402
 from tilewright.ops.functional import (  # noqa: E402
     attentions,
     gated,
+    grouped,
+    indexed,
     linears,
     losses,
     norms,
@@ -27,6 +29,8 @@ from tilewright.ops.functional.dispatched import compositions  # noqa: E402
 
 BF16 = torch.bfloat16
 TARGET = torch.tensor([3, 0, -100, 7, 1, 2])
+TABLE = torch.tensor([3, 0, 7, 1, 3])
+GROUPS = torch.tensor([0, 2, 2, 5])
 Arguments = Callable[[], tuple[Any, ...]]
 
 
@@ -95,6 +99,13 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
                 *("gelu", None, None, 64),
             ),
         ),
+        "embedding": (indexed._embedding, lambda: (TABLE, g(8, 10), None, None)),
+        "cumsum": (indexed._cumsum, lambda: (g(6, 10), False, None, None)),
+        "grouped_matmul": (grouped._grouped, lambda: (GROUPS, g(6, 10), n(3, 4, 10), None, None, 64)),
+        "grouped_weight_gradient": (
+            grouped._weight_gradient,
+            lambda: (GROUPS, n(6, 4), n(6, 10), None, None, 64),
+        ),
         "attention": (attentions._operator(64, lse=False), lambda: (*_heads(3), 0.1, True, 1, None, None)),
         "attention_lse": (
             attentions._operator(64, lse=True),
@@ -155,6 +166,7 @@ def _of_compositions() -> dict[str, Arguments]:
         "attention_backward": lambda: (*_heads(5), n(1, 2, 6), 0.1, True),
         "experts": lambda: (*_mixture(), -1, True),
         "experts_backward": _of_experts_backward,
+        "index_add": lambda: (g(8, 10), TABLE, n(5, 10)),
         "linear_cross_entropy_rows": lambda: (g(6, 8), g(10, 8), None, TARGET, -100, 0.1, 0),
         "linear_cross_entropy_gradients": lambda: (
             *(n(6), n(6, 8), n(10, 8), n(10), TARGET, -100, 0.0, 4),
@@ -170,8 +182,10 @@ def _of_compositions() -> dict[str, Arguments]:
         "paged_append": _appended,
         "paged_decode": _pages,
         "paged_decode_out": lambda: (*_pages(), normal(2, 2, 4, 64, dtype=BF16), n(2, 2, 4)),
+        "products_by_group": lambda: (GROUPS, g(6, 10), g(3, 4, 10)),
         "route": lambda: (*(normal(*s, dtype=BF16, grad=True) for s in ((6, 64), (3, 64))), 2, True),
         "unpack_rows": lambda: (*_packed(), g(6, 2)),
+        "weight_gradients_by_group": lambda: (GROUPS, n(6, 4), n(6, 10)),
         "varlen_attention": _sequences,
         "varlen_attention_backward": _of_sequences_backward,
         "varlen_attention_out": lambda: (*_sequences(), normal(6, 4, 64, dtype=BF16), n(4, 6)),

@@ -17,7 +17,7 @@ torch = torch_or_skip()
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from support import operators  # noqa: E402
-from support.operators import TARGET  # noqa: E402
+from support.operators import GROUPS, TABLE, TARGET  # noqa: E402
 from tilewright import ops  # noqa: E402
 from tilewright.ops.functional import rotaries  # noqa: E402
 
@@ -39,6 +39,12 @@ def test_opcheck(name: str) -> None:
 
 def test_every_operator_is_checked() -> None:
     assert not operators.unchecked()
+
+
+def _of_groups(x: Any, w: Any) -> Any:
+    """By ``narrow`` and ``select``, which fake tensors of a GPU have."""
+    parts = [x.narrow(0, start, rows) @ w.select(0, g).t() for start, rows, g in ((0, 2, 0), (2, 3, 2), (5, 1, 0))]
+    return torch.cat([*parts[:2], parts[2] * 0])
 
 
 CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, ...], ...]]] = {
@@ -72,6 +78,22 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, 
         lambda q, k, v: ops.attention(q, k, v, causal=True),
         lambda q, k, v: F.scaled_dot_product_attention(q, k, v, is_causal=True),
         ((1, 2, 6, 64),) * 3,
+    ),
+    "embedding": (
+        lambda w: ops.embedding(TABLE.to(w.device), w, 3),
+        lambda w: F.embedding(TABLE.to(w.device), w, 3),
+        ((8, 10),),
+    ),
+    "index_add": (
+        lambda x, s: ops.index_add(x, 0, TABLE.to(x.device), s, alpha=2),
+        lambda x, s: torch.index_add(x, 0, TABLE.to(x.device), s, alpha=2),
+        ((8, 10, 3), (5, 10, 3)),
+    ),
+    "cumsum": (lambda x: ops.cumsum(x, 1), lambda x: x.cumsum(1), ((2, 6, 10),)),
+    "grouped_matmul": (
+        lambda x, w: ops.grouped_matmul(x, w, GROUPS.to(x.device)),
+        _of_groups,
+        ((6, 10), (3, 4, 10)),
     ),
     "linear_cross_entropy": (
         lambda x, w: ops.linear_cross_entropy(x, w, TARGET, chunk=4),
@@ -117,7 +139,7 @@ def test_result_dtypes_are_pytorchs(name: str, device: str, dtype: Any, autocast
     if name == "rms_norm" and autocast and torch.__version__ < "2.13":
         pytest.skip("PyTorch 2.11 does not list rms_norm among what autocast computes in float32; 2.13 does")
     ours, theirs, shapes = CALLS[name]
-    low = name in ("linear", "attention") and autocast
+    low = name in ("linear", "attention", "grouped_matmul") and autocast
     with FakeTensorMode(allow_non_fake_inputs=True):
         inputs = [torch.empty(s, dtype=F32 if low and i else dtype, device=device) for i, s in enumerate(shapes)]
         torch.set_autocast_enabled(device, autocast)

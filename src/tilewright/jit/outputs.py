@@ -136,11 +136,13 @@ class _BodyReader(ast.NodeVisitor):
         arguments = list(node.args)
         first = arguments[0] if arguments else None
         name = first.id if isinstance(first, ast.Name) else None if first is None else self._viewed(first)
-        if name is not None and called in ("grid", *_REDUCTIONS):
+        if name is not None and called in ("grid", "ragged_grid", *_REDUCTIONS):
             if isinstance(first, ast.Name):
                 del arguments[0]
             if called == "reduce_add" and name in self._names:
                 self.added.add(self._names[name])
+            elif called == "ragged_grid" and name in self._names:
+                self.read.add(self._names[name])
             elif called != "grid" and name in self._names:  # what it held counts, and is not known here
                 self.read.add(self._names[name])
                 self.stored.add(self._names[name])

@@ -6,6 +6,8 @@ from tilewright.ops.functional.appending import paged_append
 from tilewright.ops.functional.attentions import attention, attention_with_lse
 from tilewright.ops.functional.experts import experts, moe
 from tilewright.ops.functional.gated import geglu, swiglu
+from tilewright.ops.functional.grouped import grouped_matmul
+from tilewright.ops.functional.indexed import cumsum, embedding, index_add
 from tilewright.ops.functional.linears import linear, matmul
 from tilewright.ops.functional.losses import cross_entropy, linear_cross_entropy
 from tilewright.ops.functional.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
@@ -21,8 +23,12 @@ __all__ = [
     "attention",
     "attention_with_lse",
     "cross_entropy",
+    "cumsum",
+    "embedding",
     "experts",
     "geglu",
+    "grouped_matmul",
+    "index_add",
     "layer_norm",
     "linear",
     "linear_cross_entropy",

@@ -22,6 +22,8 @@ from tilewright.ops.kernels.experts import (
     gated_tokens,
     route,
 )
+from tilewright.ops.kernels.grouped import grouped_matmul, grouped_weight_gradient
+from tilewright.ops.kernels.indexed import cumsum, embedding, index_add
 from tilewright.ops.kernels.losses import cross_entropy, cross_entropy_backward, cross_entropy_with_gradient
 from tilewright.ops.kernels.norms import (
     add_layer_norm,
@@ -65,14 +67,19 @@ __all__ = [
     "cross_entropy",
     "cross_entropy_backward",
     "cross_entropy_with_gradient",
+    "cumsum",
     "decode_parts",
     "down_experts",
+    "embedding",
     "expert_weight_gradient",
     "gated_experts",
     "gated_experts_backward",
     "gated_tokens",
     "geglu",
     "geglu_backward",
+    "grouped_matmul",
+    "grouped_weight_gradient",
+    "index_add",
     "layer_norm",
     "layer_norm_backward",
     "linear",

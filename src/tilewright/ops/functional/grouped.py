@@ -1,0 +1,93 @@
+"""Products of groups of rows, as in a mixture of experts whose rows are packed already."""
+
+# PyTorch ships no types that our checker reads, and a lambda names none.
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+from tilewright.diag import fail
+from tilewright.ops import kernels
+from tilewright.ops.functional.arguments import stored, to_low_precision
+from tilewright.ops.functional.dispatched import Composition
+from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.registration import op
+
+_LOW = (torch.bfloat16, torch.float16)
+_INDICES = (torch.int32, torch.int64)
+
+
+def _by_group(offsets: Any, a: Any, b: Any, bm: Any = None, bn: Any = None, bk: Any = None) -> Any:
+    """A product a group, of offsets that the host reads."""
+    ends = offsets.tolist()
+    parts = [a[i:j] @ b[g].t() for g, (i, j) in enumerate(pairwise(ends))]
+    return torch.cat([*parts, a.new_zeros(a.shape[0] - ends[-1], b.shape[1])])
+
+
+def _weights_by_group(offsets: Any, y: Any, x: Any, bm: Any = None, bn: Any = None, bk: Any = None) -> Any:
+    ends = offsets.tolist()
+    return torch.stack([y[i:j].t() @ x[i:j] for i, j in pairwise(ends)])
+
+
+def _gradients(offsets: Tensor, a: Tensor, b: Tensor, dc: Tensor) -> Any:
+    return None, _grouped(offsets, dc, b.transpose(1, 2)), _weight_gradient(offsets, dc, a)
+
+
+_weight_gradient = op(name="tilewright::grouped_weight_gradient", dtypes={"dw": "x"}, fallback=_weights_by_group)(
+    kernels.grouped_weight_gradient
+)
+_grouped = op(name="tilewright::grouped_matmul", backward=_gradients, fallback=_by_group)(kernels.grouped_matmul)
+
+
+# -- dtypes that no kernel has: one operator, as graphs do not know the offsets ---------------------------------------
+def _save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(*inputs)
+
+
+def _gradients_by_group(ctx: Any, dc: Any) -> Any:
+    offsets, a, b = ctx.saved_tensors
+    return None, _products_by_group(offsets, dc, b.transpose(1, 2)), _weight_gradients_by_group(offsets, dc, a)
+
+
+_products_by_group = Composition(
+    "products_by_group(Tensor offsets, Tensor a, Tensor b) -> Tensor",
+    _by_group,
+    lambda offsets, a, b: a.new_empty(a.shape[0], b.shape[1]),
+    _gradients_by_group,
+    _save,
+)
+_weight_gradients_by_group = Composition(
+    "weight_gradients_by_group(Tensor offsets, Tensor y, Tensor x) -> Tensor",
+    _weights_by_group,
+    lambda offsets, y, x: x.new_empty(offsets.shape[0] - 1, y.shape[1], x.shape[1]),
+)
+
+
+def grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """x[t] @ weight[g].T of each row's group g, for x of (rows, in) and weight of (groups, out, in).
+
+    ``offsets``, of int32 or int64 and on x's device, are where groups begin and where the last one ends,
+    (groups + 1,) from 0 on, or the ends alone, (groups,), as ``torch._grouped_mm`` has them. Groups may be empty; rows
+    behind the last one are 0, and have no gradient. bfloat16 and float16 run on tensor cores, accumulated in float32,
+    and nobody waits for the offsets; other dtypes are a product a group, of offsets that the host reads.
+    Under autocast in its dtype. JIT010 for other shapes; on a GPU, offsets that do not ascend are reported as those of
+    ``tw.Offsets`` are (RUN023).
+    """
+    x, weight = to_low_precision(x, weight)
+    _check(x, weight, offsets)
+    if offsets.shape[0] == weight.shape[0]:
+        offsets = torch.nn.functional.pad(offsets, (1, 0))
+    if x.dtype not in _LOW or not x.numel() or not weight.numel():
+        return stored(_products_by_group(offsets, x, weight), out)
+    return _grouped(offsets, x, weight) if out is None else _grouped(offsets, x, weight, out=out)
+
+
+def _check(x: Tensor, weight: Tensor, offsets: Tensor) -> None:
+    fits = x.dim() == 2 and weight.dim() == 3 and offsets.dim() == 1 and x.dtype == weight.dtype
+    fits = fits and x.shape[1] == weight.shape[2] and offsets.shape[0] in (weight.shape[0], weight.shape[0] + 1)
+    if not fits or offsets.dtype not in _INDICES:
+        described = ", ".join(f"{tuple(t.shape)} {t.dtype}" for t in (x, weight, offsets))
+        required = "(rows, in), (groups, out, in) of one dtype, and int32 or int64 of (groups + 1,) or (groups,)"
+        fail("JIT010", found=f"x, weight, offsets of {described}", required=required)

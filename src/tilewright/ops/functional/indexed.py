@@ -1,0 +1,127 @@
+"""Rows of a table by index, sums by index, running sums."""
+
+# PyTorch ships no types that our checker reads, and a lambda names none.
+# pyright: reportUnknownLambdaType=false, reportUnknownMemberType=false, reportUnknownArgumentType=false
+
+from __future__ import annotations
+
+from typing import Any
+
+from tilewright.diag import fail
+from tilewright.ops import kernels
+from tilewright.ops.execution import is_simulated
+from tilewright.ops.functional.arguments import is_served, on_rows, stored, to_float
+from tilewright.ops.functional.dispatched import Composition
+from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.registration import op
+
+_INDICES = (torch.int32, torch.int64)
+
+
+# -- rows of a table --------------------------------------------------------------------------------------------------
+def _table_gradient(index: Tensor, table: Tensor, dy: Tensor) -> Any:
+    """By PyTorch, which sorts the indices: those that are no row are padding there, and add nothing."""
+    count = table.shape[0]
+    known = torch.where((index < 0) | (index >= count), count, index)
+    return None, torch.ops.aten.embedding_dense_backward(dy, known, count, count, False)
+
+
+_embedding = op(
+    name="tilewright::embedding",
+    dtypes={"y": "table"},
+    backward=_table_gradient,
+    fallback=lambda index, table, bt, bd: torch.nn.functional.embedding(index, table),
+)(kernels.embedding)
+
+
+def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> Tensor:
+    """``weight[index]``, as ``torch.nn.functional.embedding``: index of any shape, i32 or i64, weight of (rows, width).
+
+    On a GPU an index that is no row gives zeros and has no gradient. The row ``padding_idx`` gets no gradient.
+    """
+    if index.dtype not in _INDICES or weight.dim() != 2:
+        found = f"index of {index.dtype}, weight of {tuple(weight.shape)}"
+        fail("JIT010", found=found, required="an index of int32 or int64, weight of (rows, width)")
+    if not is_served(weight) or not index.numel() or not weight.numel():
+        return torch.nn.functional.embedding(index, weight, padding_idx)
+    if padding_idx is not None and weight.requires_grad:
+        row = padding_idx + weight.shape[0] if padding_idx < 0 else padding_idx
+        weight = _without_gradient_of(weight, row)
+    return _embedding(index.reshape(-1), weight).view(*index.shape, weight.shape[1])
+
+
+def _without_gradient_of(weight: Tensor, row: int) -> Tensor:
+    def masked(gradient: Tensor) -> Tensor:
+        return gradient.index_fill(0, torch.tensor(row, device=gradient.device), 0)
+
+    held = weight.view_as(weight)
+    held.register_hook(masked)
+    return held
+
+
+# -- sums by index ----------------------------------------------------------------------------------------------------
+def _added(x: Any, index: Any, source: Any) -> Any:
+    by_kernel = (x.is_cuda or is_simulated()) and is_served(x) and source.numel() and x.numel()
+    if not by_kernel or torch.are_deterministic_algorithms_enabled():
+        return x.index_add(0, index, source)
+    y = x.clone(memory_format=torch.contiguous_format)
+    kernels.index_add(index, source, y)
+    return y
+
+
+def _added_save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(inputs[1])
+
+
+def _added_gradient(ctx: Any, dy: Any) -> Any:
+    (index,) = ctx.saved_tensors
+    return dy, None, embedding(index, dy)
+
+
+_index_add = Composition(
+    "index_add(Tensor x, Tensor index, Tensor source) -> Tensor",
+    _added,
+    lambda x, index, source: x.new_empty(x.shape),
+    _added_gradient,
+    _added_save,
+)
+
+
+def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
+    """x with the rows of source * alpha added at their indices, as ``torch.index_add``; indices may repeat.
+
+    Rows along the first axis are added by a kernel; along others, under ``use_deterministic_algorithms``, and of dtypes
+    that no kernel has, by PyTorch. On a GPU an index that is no row adds nothing.
+    """
+    if alpha != 1:
+        source = source * alpha
+    fits = x.dim() > 1 and dim in (0, -x.dim()) and index.dim() == 1 and index.dtype in _INDICES
+    if not fits or not is_served(x) or source.shape != (index.shape[0], *x.shape[1:]) or source.dtype != x.dtype:
+        return torch.index_add(x, dim, index, source)
+    return _index_add(x.flatten(1), index, source.flatten(1)).view(x.shape)
+
+
+# -- running sums -----------------------------------------------------------------------------------------------------
+def _summed(x: Any, reverse: bool, bm: Any = None, bn: Any = None) -> Any:
+    return x.flip(1).cumsum(1).flip(1) if reverse else x.cumsum(1)
+
+
+def _sums_gradient(dy: Tensor, reverse: bool) -> Any:
+    return _cumsum(dy, not reverse)
+
+
+_cumsum = op(name="tilewright::cumsum", backward=_sums_gradient, fallback=_summed)(kernels.cumsum)
+
+
+def cumsum(x: Tensor, dim: int = -1, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
+    """Running sums along ``dim``, as ``torch.cumsum``; added in float32, and of float32 under autocast."""
+    if dim == -1 and dtype is None and out is None:
+        known = _cumsum.known(x)
+        if known is not None:
+            return known
+    x = to_float(x)[0] if dtype is None else x.to(dtype)
+    if not is_served(x) or x.dim() == 0 or not x.numel():
+        return stored(torch.cumsum(x, dim), out)
+    if dim not in (-1, x.dim() - 1):
+        return stored(on_rows(_cumsum, (x.movedim(dim, -1),), False, out=None).movedim(-1, dim), out)
+    return on_rows(_cumsum, (x,), False, out=out)

@@ -1,0 +1,113 @@
+"""``ops.embedding``, ``index_add``, ``cumsum`` and ``grouped_matmul`` by their kernels, in the simulator."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from support.pytorch import torch_or_skip
+
+torch = torch_or_skip()
+
+from tilewright import ops  # noqa: E402
+
+F = torch.nn.functional
+
+
+def drawn(*shape: int, dtype: Any = torch.float32) -> Any:
+    random = torch.Generator().manual_seed(sum(shape))
+    return torch.randn(shape, generator=random).to(dtype).requires_grad_()
+
+
+def gradients(y: Any, *inputs: Any) -> tuple[Any, ...]:
+    """Of a weighed sum of y's elements."""
+    weights = torch.randn(y.shape, generator=torch.Generator().manual_seed(1)).to(y.dtype)
+    return torch.autograd.grad((y * weights).sum(), inputs)
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64])
+def test_embedding(dtype: Any) -> None:
+    weight, index = drawn(20, 24), torch.tensor([[0, 3, 3], [19, 2, 0]], dtype=dtype)
+    expected = F.embedding(index, weight, padding_idx=3)
+    with ops.simulated():
+        y = ops.embedding(index, weight, padding_idx=-17)
+        assert torch.equal(y, expected)
+        assert torch.equal(*(gradients(z, weight)[0] for z in (y, expected)))
+
+
+def test_an_index_that_is_no_row_gives_zeros_and_has_no_gradient() -> None:
+    weight, index = drawn(5, 8), torch.tensor([4, -1, 5, 1 << 40, -(1 << 40), 0])
+    with ops.simulated():
+        y = ops.embedding(index, weight)
+        (gradient,) = gradients(y, weight)
+    assert torch.equal(y[[0, 5]], weight[[4, 0]])
+    assert not y[1:5].any()
+    assert gradient[[0, 4]].all()
+    assert not gradient[1:4].any()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+def test_index_add(dtype: Any) -> None:
+    x, source, index = drawn(7, 4, 6, dtype=dtype), drawn(5, 4, 6, dtype=dtype), torch.tensor([1, 1, 6, 0, 1])
+    expected = torch.index_add(x, 0, index, source, alpha=2)
+    with ops.simulated():
+        y = ops.index_add(x, -3, index, source, alpha=2)
+        torch.testing.assert_close(y, expected, rtol=2**-6, atol=2**-6)
+        for mine, theirs in zip(gradients(y, x, source), gradients(expected, x, source), strict=True):
+            assert torch.equal(mine, theirs)
+        out_of_range = ops.index_add(x, 0, torch.tensor([7, -1, 1 << 40, -8, 2]), source)
+    assert torch.equal(out_of_range[[0, 1, 3, 4, 5, 6]], x[[0, 1, 3, 4, 5, 6]])
+
+
+def test_index_add_is_pytorchs_where_it_must_be_deterministic() -> None:
+    x, source, index = drawn(7, 6), drawn(5, 6), torch.tensor([1, 1, 6, 0, 1])
+    torch.use_deterministic_algorithms(True)
+    try:
+        with ops.simulated():
+            y = ops.index_add(x, 0, index, source)
+    finally:
+        torch.use_deterministic_algorithms(False)
+    assert torch.equal(y, torch.index_add(x, 0, index, source))
+
+
+@pytest.mark.parametrize("dim", [-1, 0, 1])
+def test_cumsum(dim: int) -> None:
+    x = drawn(3, 50, 9)
+    with ops.simulated():
+        y = ops.cumsum(x, dim)
+        found, (gradient,) = y, gradients(y, x)
+    expected = torch.cumsum(x.double(), dim)
+    torch.testing.assert_close(found, expected.float(), rtol=1e-5, atol=1e-5)
+    torch.testing.assert_close(gradient, gradients(expected.float(), x)[0], rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("offsets", [[0, 10, 10, 33], [10, 10, 33], [0, 0, 0, 0], [0, 0, 40, 40]])
+def test_grouped_matmul(offsets: list[int]) -> None:
+    x, weight = drawn(40, 64, dtype=torch.bfloat16), drawn(3, 128, 64, dtype=torch.bfloat16)
+    given = torch.tensor(offsets, dtype=torch.int32)
+    starts = [0, *offsets][-4:]
+    parts = [x[i:j] @ weight[g].t() for g, (i, j) in enumerate(pairwise(starts))]
+    expected = torch.cat([*parts, x.new_zeros(40 - starts[-1], 128)])
+    with ops.simulated():
+        y = ops.grouped_matmul(x, weight, given)
+        torch.testing.assert_close(y, expected, rtol=2**-6, atol=2**-6)
+        for mine, theirs in zip(gradients(y, x, weight), gradients(expected, x, weight), strict=True):
+            torch.testing.assert_close(mine, theirs, rtol=2**-5, atol=2**-4)
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        (lambda: ops.embedding(torch.zeros(3), drawn(4, 5)), "torch.float32"),
+        (lambda: ops.embedding(torch.zeros(3, dtype=torch.int64), drawn(5)), r"\(5,\)"),
+        (lambda: ops.grouped_matmul(drawn(4, 8), drawn(2, 3, 8), torch.zeros(5, dtype=torch.int32)), r"\(5,\)"),
+        (lambda: ops.grouped_matmul(drawn(4, 8), drawn(2, 3, 7), torch.zeros(3, dtype=torch.int32)), r"\(2, 3, 7\)"),
+    ],
+)
+def test_refusals(call: Any, found: str) -> None:
+    with pytest.raises(tw.TilewrightError, match=found) as error:
+        call()
+    assert error.value.diagnostics[0].code == "JIT010"
