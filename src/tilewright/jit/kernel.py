@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -12,6 +12,7 @@ from tilewright.artifact.store import ArtifactStore, Shipped, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32, i32
 from tilewright.base.number import number_of
 from tilewright.base.readable import asked, when
+from tilewright.base.verdict import Discharged
 from tilewright.diag import Location, TilewrightError, fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A, TARGETS, Target
@@ -63,6 +64,16 @@ def refuse_uncovered(program: PlannedProgram, symbols: Mapping[str, int], where:
     tried = "; ".join(asked(variant.predicate) for variant in program.variants)
     found = ", ".join(f"{name} = {value}" for name, value in symbols.items() if "." not in name)
     fail("RUN015", where=where, found=found, required=f"one of {tried}")
+
+
+def _by_method(certificate: Iterable[Discharged]) -> Iterator[str]:
+    """The obligations of one kind and method in a line each; those of a protocol are counted."""
+    details = dict[tuple[str, str], list[str]]()
+    for o in certificate:
+        details.setdefault((o.name.partition(" ")[0], o.method), []).append(o.detail)
+    for (kind, method), every in details.items():
+        told = ", ".join(dict.fromkeys(filter(None, every)))
+        yield f"{kind}{f', {len(every)} obligations' if kind == 'protocol' else ''}: {method}{f' ({told})' * bool(told)}"
 
 
 class Kernel:
@@ -169,9 +180,7 @@ class Kernel:
         for variant in program.variants:
             lines.append(f"  {variant.transport.sym_name.data}: {when(variant.predicate)}")
             lines += [f"    {note}" for note in variant.remarks(on)]
-            lines += [
-                f"    proved {o.name}: {o.method}" + f" ({o.detail})" * bool(o.detail) for o in variant.certificate
-            ]
+            lines += [f"    proved {line}" for line in _by_method(variant.certificate)]
         return "\n".join(lines)
 
     def _of_present(self, keywords: dict[str, Hashable]) -> tuple[Kernel, dict[str, Hashable]]:
