@@ -73,7 +73,8 @@ def _by_method(certificate: Iterable[Discharged]) -> Iterator[str]:
         details.setdefault((o.name.partition(" ")[0], o.method), []).append(o.detail)
     for (kind, method), every in details.items():
         told = ", ".join(dict.fromkeys(filter(None, every)))
-        yield f"{kind}{f', {len(every)} obligations' if kind == 'protocol' else ''}: {method}{f' ({told})' * bool(told)}"
+        number = f", {len(every)} obligations" if kind == "protocol" else ""
+        yield f"{kind}{number}: {method}" + f" ({told})" * bool(told)
 
 
 class Kernel:
