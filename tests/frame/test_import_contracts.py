@@ -1,4 +1,4 @@
-"""Every import contract can fail: a copy of the package with violating imports breaks the contract that forbids them."""
+"""Every import contract can fail: violating imports in a copy of the package break the contract that forbids them."""
 
 from __future__ import annotations
 
@@ -132,9 +132,7 @@ def test_contracts_that_count_indirect_imports(contract: str, room: str, through
         ("codegen", "codegen", "transport", "tilewright.legal"),
     ],
 )
-def test_contracts_that_count_direct_imports_only(
-    contract: str, room: str, through: str, module: str, copy: Path
-) -> None:
+def test_contracts_that_count_direct_imports(contract: str, room: str, through: str, module: str, copy: Path) -> None:
     plant(copy, through, module, name="between")
     plant(copy, room, f"tilewright.{through}.between")
     assert lint(copy, contract)[0]
