@@ -278,8 +278,9 @@ def _annotated(name: str, annotation: object) -> str:
         return "a kernel is a function, no method: define it outside of the class, or put @staticmethod above it"
     if isinstance(annotation, DType):
         return f"runtime scalars are {name}: tw.i32, or tw.f32, tw.u32, tw.i64; a tensor is {name}: tw.Tensor[...]"
-    if annotation in (int, float):
-        return f"write {name}: tw.{'i32' if annotation is int else 'f32'}, or put it after `*`: a compile-time keyword"
+    for python, ours in ((int, "i32"), (float, "f32")):
+        if annotation is python:
+            return f"write {name}: tw.{ours}, or put it after `*` to make it a compile-time keyword"
     return f"annotate {name}, or put it after `*` to make it a compile-time keyword"
 
 
