@@ -29,8 +29,8 @@ KERNELS = {
     "matmul.matmul": "a b c",
     "attention.attention": "q k v o",
 }
-BELOW = ("assemble", "guard")
-"""Passes below the CUDA text: NVRTC, and what is read in its PTX."""
+BELOW = ("assemble", "guard", "validate")
+"""Passes behind the CUDA text: NVRTC, what is read in its PTX, and the validation of kernels compiled ahead of time."""
 
 
 def compiled(path: str, tensors: str, dtype: str) -> dict[str, float]:

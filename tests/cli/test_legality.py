@@ -143,7 +143,24 @@ def test_an_operand_that_is_none_is_explained_with_near_layouts() -> None:
     assert [entry["rule"] for entry in found["core"]] == ["WGM007"]
     assert found["repairs"][0]["fields"]["transpose"] == 0
     typed = tilewright("explain", "wgmma", "--tile", "64x64", "--dtype", "bf16", "--accumulator", "f16")
-    assert "wgmma operand B of m64n128: illegal\n" in typed.output
+    assert "wgmma operand B of m64n64: illegal\n" in typed.output
+
+
+@pytest.mark.parametrize(
+    ("tile", "options", "n", "code", "help"),
+    [
+        ("100x64", (), 96, "WGM017", "104 rows"),
+        ("104x64", ("--n", "128"), 128, "WGM019", "an instruction of n = 104, or 128 columns"),
+        ("56x64", ("--operand", "A"), 128, "WGM019", "64 rows"),
+        ("104x64", (), 104, "", ""),
+    ],
+)
+def test_a_tile_holds_what_the_instruction_reads(
+    tile: str, options: tuple[str, ...], n: int, code: str, help: str
+) -> None:
+    result = tilewright("explain", "wgmma", "--tile", tile, "--dtype", "bf16", *options)
+    assert f"of m64n{n}: {'illegal' if code else 'legal'}\n" in result.output
+    assert (f"error[{code}]" in result.output and f"help: {help}\n" in result.output) or not code
 
 
 @pytest.mark.parametrize(

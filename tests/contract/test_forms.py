@@ -156,6 +156,16 @@ def _place(space: Space) -> Protocol:
     return b.protocol()
 
 
+def _peers_bytes(space: Space) -> Protocol:
+    b = Build("bytes of a peer", cluster=2)
+    x = b.buffer("x", 64, space)
+    with b.role("r", 32) as r:
+        _met(r)
+        r.all(o.Write(x.at(0, 64, 1 - RANK)))
+        _met(r)
+    return b.protocol()
+
+
 CASES: dict[str, tuple[Callable[[], Protocol], Callable[[], Protocol], str]] = {
     "named barrier": (lambda: _barrier_id(15), lambda: _barrier_id(16), "MBR038"),
     "computed named barrier": (lambda: _computed_id(15), lambda: _computed_id(16), "MBR038"),
@@ -180,6 +190,11 @@ CASES: dict[str, tuple[Callable[[], Protocol], Callable[[], Protocol], str]] = {
     "store past the end": (lambda: _store(224, True), lambda: _store(224, False), "MBR035"),
     "store before the begin": (lambda: _store(-32, True), lambda: _store(-32, False), "MBR035"),
     "store outside": (lambda: _store(256, True), lambda: _store(256, False), "MBR035"),
+    "registers of a peer": (
+        lambda: _peers_bytes(Space.SHARED),
+        lambda: _peers_bytes(Space.REGISTER),
+        "MBR039",
+    ),
     "state space": (lambda: _place(Space.SHARED), lambda: _place(Space.GLOBAL), "MBR039"),
 }
 

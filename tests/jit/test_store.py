@@ -288,7 +288,8 @@ def test_an_object_that_changes_is_seen(compiles: list[str], monkeypatch: pytest
 def test_explain_says_plan_and_proof() -> None:
     text = Kernel(shifted(1.0)).explain()
     assert "threads a CTA" in text
-    assert "proved" in text
+    proved = [line.partition("(")[0] for line in text.splitlines() if line.strip().startswith("proved ")]
+    assert len(proved) == len(set(proved)) >= 4  # obligations of one kind and method stand in one line
 
 
 def test_a_store_that_refuses_is_reported_and_the_kernel_kept(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -387,6 +387,60 @@ def test_help_follows_what_was_written() -> None:
     assert "&" in refused(both, "LNG006").help
 
 
+@pytest.mark.parametrize(
+    ("value", "help"),
+    [
+        (lambda x, m, n: x[m, n].T, "transpose the tile: x.T"),
+        (lambda x, m, n: x[m, n] - x[m, n].max(1), "x[:, None]"),
+        (lambda x, m, n: x[m, n] + tw.zeros((8, 8), tw.f32), "tw.zeros((m, n), tw.f32)"),
+        (lambda x, m, n: x[m, tw.stream(x.shape[1], 8)], "tw.stream"),
+    ],
+)
+def test_help_gives_operands_the_axes_they_lack(value: Callable[..., Any], help: str) -> None:
+    @tw.kernel
+    def kernel(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+        m, n = tw.grid(y, (8, 8))
+        y[m, n] = value(x, m, n)
+
+    with pytest.raises(tw.TilewrightError) as caught:
+        traced(kernel)
+    assert help in caught.value.diagnostics[0].help
+    assert " object at " not in str(caught.value)
+
+
+def test_help_drops_an_axis_of_blocks_of_one() -> None:
+    @tw.kernel
+    def batched(a: tw.Tensor["B", "M", "K"], c: tw.Tensor["B", "M", "M"]):
+        i, m, n = tw.grid(c, (1, 16, 16))
+        k = tw.axis(a.shape[2], upto=16)
+        c[i, m, n] = tw.dot(a[i, m, k], a[i, n, k])  # <-
+
+    assert "tw.grid(c, (None, bm, bn))" in refused(batched, "LNG024").help
+
+
+def test_a_number_that_a_stream_makes_a_tile_should_be_a_fragment() -> None:
+    @tw.kernel
+    def total(x: tw.Tensor["M", "N"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        acc = 0.0
+        for n in tw.stream(x.shape[1], 8):
+            acc += x[m, n].sum(1)  # <-
+        y[m] = acc
+
+    assert "tw.zeros" in refused(total, "LNG010").help
+
+
+def test_a_sum_at_loaded_coordinates_is_reduce_add() -> None:
+    @tw.kernel
+    def scatter(ids: tw.Tensor["T"], x: tw.Tensor["T"], y: tw.Tensor["V"]):
+        t = tw.grid(x, 8)
+        y[ids[t]] += x[t]  # <-
+
+    found = refused(scatter, "LNG014", dtypes={"ids": tw.i32})
+    assert "tw.reduce_add" in found.help
+    assert "$" not in found.found + found.labels[0].message
+
+
 def test_a_compile_time_branch_is_fine() -> None:
     @tw.kernel
     def kernel(x: tw.Tensor["M"], y: tw.Tensor["M"], *, double: bool = False):
@@ -680,6 +734,14 @@ def test_parameters() -> None:
         with pytest.raises(tw.TilewrightError) as caught:
             tw.kernel(fn)
         checked(caught.value, "LNG001", fn.__code__.co_firstlineno)
+
+    def python_float(x: tw.Tensor["M"], p: float): ...
+    def true_division(x: tw.Tensor["M"], y: tw.Tensor["M/2"]): ...
+
+    for fn, help in ((python_float, "p: tw.f32"), (true_division, '"M//2"')):
+        with pytest.raises(tw.TilewrightError) as caught:
+            tw.kernel(fn)
+        assert help in checked(caught.value, "LNG001", fn.__code__.co_firstlineno).help
     with pytest.raises(tw.TilewrightError) as caught:
         tw.kernel(numerics="sloppy")(lambda x: None)
     checked(caught.value, "LNG001", None)

@@ -80,7 +80,9 @@ def test_only_16_bit_floats_may_be_mn_major(dtype: DType) -> None:
     [
         (WgmmaOperand(OperandRole.A, bf16, SmemTile((64, 64), 64, 2, Swizzle.NONE), Major.K, 64), {"WGM015"}),
         (WgmmaOperand(OperandRole.A, bf16, SmemTile((64, 64), 32, 2, Swizzle.B128), Major.K, 64), {"WGM014"}),
-        (WgmmaOperand(OperandRole.A, bf16, SmemTile((64, 60), 64, 2, Swizzle.B128), Major.K, 64), {"WGM017"}),
+        (WgmmaOperand(OperandRole.A, bf16, SmemTile((64, 68), 64, 2, Swizzle.B128), Major.K, 64), {"WGM017"}),
+        (WgmmaOperand(OperandRole.A, bf16, SmemTile((64, 56), 64, 2, Swizzle.B128), Major.K, 64), {"WGM019"}),
+        (WgmmaOperand(OperandRole.B, bf16, SmemTile((64, 120), 64, 2, Swizzle.B128), Major.K, 128), {"WGM019"}),
         (WgmmaOperand(OperandRole.A, bf16, SmemTile((64, 64), 64, 2, Swizzle.B128), Major.K, 64, "f16"), {"WGM006"}),
         (WgmmaOperand(OperandRole.A, f32, SmemTile((32, 64), 32, 4, Swizzle.B128), Major.K, 64), {"WGM006"}),
         (

@@ -24,7 +24,7 @@ def explain_operand(
     major: Annotated[str, typer.Option(help="K or MN: which axis is contiguous")] = "K",
     swizzle: Annotated[str, typer.Option(help="none, 32B, 64B or 128B")] = "128B",
     row_bytes: Annotated[int, typer.Option(help="width of a panel; the swizzle's span if not given")] = 0,
-    n: Annotated[int, typer.Option("--n", help="N of the instruction")] = 128,
+    n: Annotated[int, typer.Option("--n", help="N of the instruction; that of the tile if not given")] = 0,
     accumulator: Annotated[str, typer.Option(help="D type; the widest if not given")] = "",
     as_json: Annotated[bool, typer.Option("--json", help="print JSON")] = False,
 ) -> None:

@@ -102,7 +102,7 @@ def _places(p: Protocol, op: ops.Op, cta: int, value: Value, remainder: Remainde
             buffer = p.buffer(region.buffer)
             if buffer.space not in spaces:
                 yield Rule.OPERANDS, f"{field} of {name} in {buffer.space.value} memory"
-            elif not op.peers and _owner(region, cta, value) != cta:
+            elif not (op.peers and buffer.space in MEMORY) and _owner(region, cta, value) != cta:
                 yield Rule.OPERANDS, f"{field} of {name} in CTA {_owner(region, cta, value)}"
             elif buffer.space in MEMORY:
                 yield from _aligned(buffer, region, op, name, remainder)

@@ -18,6 +18,7 @@ _DOC = Evidence.DOCUMENTED
 INSTRUCTION_M = 64
 INSTRUCTION_K_BITS = 256
 """Bits of A or B one instruction contracts per row: k16 for 16-bit types, k32 for 8-bit, k8 for tf32."""
+MAX_N = 256
 CORE_ROWS = 8
 CORE_ROW_BYTES = 16
 """A core matrix is 8 rows of 16 bytes."""
@@ -85,12 +86,14 @@ BASE_CASE: Example = (
     ("swizzle", Swizzle.B128),
     ("swizzle_span_bytes", 128),
     ("row_bytes", 128),
+    ("instruction_mn", 128),
     ("tile_mn", 128),
     ("tile_k", 64),
     ("panel_mn", 64),
 )
 """B of an m64n128k16 half product, K-major with swizzle 128B. ``pattern_phase`` is the start address modulo the
-swizzle's period; ``row_bytes`` the width of a shared-memory panel; ``panel_mn`` its width in elements if MN-major."""
+swizzle's period; ``row_bytes`` the width of a shared-memory panel; ``panel_mn`` its width in elements if MN-major;
+``instruction_mn`` the rows of A, or columns of B, that one instruction reads."""
 
 
 def _rule(id: str, predicate: str, consequence: Consequence, where: str, good: Example, bad: Example) -> HardwareRule:
@@ -111,7 +114,7 @@ RULES: tuple[HardwareRule, ...] = (
     ),
     _rule("WGM002", "m == 64", _REJECTS, ".2", (("m", 64),), (("m", 128),)),
     _rule("WGM003", "k * element_bits == 256", _REJECTS, ".2", (("k", 16),), (("k", 8),)),
-    _rule("WGM004", "n >= 8 and n <= 256 and n % 8 == 0", _REJECTS, ".2", (("n", 248),), (("n", 252),)),
+    _rule("WGM004", f"n >= 8 and n <= {MAX_N} and n % 8 == 0", _REJECTS, ".2", (("n", 248),), (("n", 252),)),
     _rule(
         "WGM005",
         "is_integer == 0 or n <= 32 or n % 16 == 0",
@@ -190,5 +193,6 @@ RULES: tuple[HardwareRule, ...] = (
         (("major", 1), ("tile_mn", 192)),
         (("major", 1), ("tile_mn", 160)),
     ),
+    _rule("WGM019", "tile_mn >= instruction_mn", _RACE, ".2", (("tile_mn", 192),), (("tile_mn", 120),)),
 )
 """Every rule of wgmma operands."""

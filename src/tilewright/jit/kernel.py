@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import warnings
-from collections.abc import Collection, Hashable, Iterable, Mapping
+from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from tilewright.artifact.schema import MAX_EXTENT, Artifact
+from tilewright.artifact.schema import MAX_EXTENT, Artifact, Obligation
 from tilewright.artifact.store import ArtifactStore, Shipped, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32, i32
 from tilewright.base.number import number_of
@@ -65,6 +65,17 @@ def refuse_uncovered(program: PlannedProgram, symbols: Mapping[str, int], where:
     fail("RUN015", where=where, found=found, required=f"one of {tried}")
 
 
+def _by_method(certificate: Iterable[Obligation]) -> Iterator[str]:
+    """The obligations of one kind and method in a line each; those of a protocol are counted."""
+    details = dict[tuple[str, str], list[str]]()
+    for o in certificate:
+        details.setdefault((o.name.partition(" ")[0], o.method), []).append(o.detail)
+    for (kind, method), every in details.items():
+        told = ", ".join(dict.fromkeys(filter(None, every)))
+        number = f", {len(every)} obligations" if kind == "protocol" else ""
+        yield f"{kind}{number}: {method}" + f" ({told})" * bool(told)
+
+
 class Kernel:
     """A kernel function with its compiled programs. Call it on tensors, ``compile`` it ahead, or ``explain`` it."""
 
@@ -88,44 +99,25 @@ class Kernel:
         return f"<kernel {self.function.name} at {self.function.where}>"
 
     # -- ahead of time --------------------------------------------------------------------------------------------
-    def compile(
-        self,
-        target: str | Target = SM90A,
-        *,
-        dtypes: Mapping[str, DType | str] | None = None,
-        static: Mapping[str, int] | None = None,
-        schedule: Schedule | None = None,
-        facts: CallFacts | None = None,
-        debug: bool = False,
-        **keywords: Hashable,
-    ) -> Artifact:
+    def compile(self, *target: str | Target, debug: bool = False, **options: Any) -> Artifact:
         """Compile without arguments.
 
-        ``dtypes`` per tensor (f32 where none is given); ``static`` extents fixed now, by dimension name; ``facts`` of
-        the tensors (row-major, 16-byte aligned where none are given); ``keywords`` are the kernel's compile-time ones.
+        ``target`` is one of ``TARGETS`` or its name, by default ``sm_90a``. Options: ``dtypes`` per tensor (f32 where
+        none is given); ``static`` extents fixed now, by dimension name; a ``schedule``; ``facts`` of the tensors
+        (row-major, 16-byte aligned where none are given); others are the kernel's compile-time keywords.
         ``bias=None`` compiles without the optional tensor ``bias``.
         A ``debug`` build gives up waits that don't end, says which, and checks that the roles keep step; kernels with
         ``on_out_of_range="trap"`` trap there at indices that lead outside.
         Raises ``TilewrightError`` with the reason if the kernel can't be compiled or proved.
         """
-        kernel, keywords = self._of_present(keywords)
-        request = kernel._ahead(target, dtypes, static, schedule, facts, keywords)
+        kernel, request = self._ahead(*target, **options)
         return kernel._artifact(replace(request, debug=debug), ahead=True)
 
-    def ship(
-        self,
-        store: ArtifactStore,
-        target: str | Target = SM90A,
-        *,
-        dtypes: Mapping[str, DType | str],
-        facts: CallFacts | None = None,
-        absent: Collection[str] = (),
-        **keywords: Hashable,
-    ) -> tuple[str, bool]:
-        """Compile into ``store`` what a call with these dtypes, facts and keywords looks up, unless it is there.
-        Returns the key, and whether it was compiled. For kernels of this package, whose keys no Python changes."""
-        kernel = self.without(frozenset(absent))
-        request = kernel._ahead(target, dtypes, None, None, facts, keywords)
+    def ship(self, store: ArtifactStore, *target: str | Target, **options: Any) -> tuple[str, bool]:
+        """Compile into ``store`` what a call with these dtypes, facts and keywords looks up, unless it is there; takes
+        the arguments of ``compile``. Returns the key, and whether it was compiled. For kernels of this package, whose
+        keys no Python changes."""
+        kernel, request = self._ahead(*target, **options)
         code = fingerprint(kernel.function.fn, dict(request.signature.keywords))
         assert code is not None, f"{self.function.name} reads what no key tells"
         key = kernel._key(request, code)
@@ -135,33 +127,15 @@ class Kernel:
         store.put(key, kernel._built(kernel._plan(request), validate))
         return key, True
 
-    def plan(
-        self,
-        target: str | Target = SM90A,
-        *,
-        dtypes: Mapping[str, DType | str] | None = None,
-        static: Mapping[str, int] | None = None,
-        schedule: Schedule | None = None,
-        facts: CallFacts | None = None,
-        **keywords: Hashable,
-    ) -> PlannedProgram:
+    def plan(self, *target: str | Target, **options: Any) -> PlannedProgram:
         """The variants in the order in which a launch tries their predicates, before code is generated: both IRs,
         certificate and notes of each, and the classes that are left out. Takes the arguments of ``compile``."""
-        kernel, keywords = self._of_present(keywords)
-        return kernel._plan(kernel._ahead(target, dtypes, static, schedule, facts, keywords))
+        kernel, request = self._ahead(*target, **options)
+        return kernel._plan(request)
 
-    def explain(
-        self,
-        target: str | Target = SM90A,
-        *,
-        dtypes: Mapping[str, DType | str] | None = None,
-        static: Mapping[str, int] | None = None,
-        schedule: Schedule | None = None,
-        facts: CallFacts | None = None,
-        **keywords: Hashable,
-    ) -> str:
+    def explain(self, *target: str | Target, **options: Any) -> str:
         """The plan in words; takes the arguments of ``compile``."""
-        program = self.plan(target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, **keywords)
+        program = self.plan(*target, **options)
         on = program.request.target.name
         lines = [f"{self.function.name} for {on}"]
         lines += [f"  left out: {left}" for left in program.left_out]
@@ -169,15 +143,8 @@ class Kernel:
         for variant in program.variants:
             lines.append(f"  {variant.transport.sym_name.data}: {when(variant.predicate)}")
             lines += [f"    {note}" for note in variant.remarks(on)]
-            lines += [
-                f"    proved {o.name}: {o.method}" + f" ({o.detail})" * bool(o.detail) for o in variant.certificate
-            ]
+            lines += [f"    proved {line}" for line in _by_method(variant.certificate)]
         return "\n".join(lines)
-
-    def _of_present(self, keywords: dict[str, Hashable]) -> tuple[Kernel, dict[str, Hashable]]:
-        """The kernel without the optional tensors that are given as None, and what else is given."""
-        absent = frozenset(name for name in self._optional if name in keywords and keywords[name] is None)
-        return self.without(absent), {name: value for name, value in keywords.items() if name not in absent}
 
     def without(self, absent: frozenset[str]) -> Kernel:
         """The kernel without these optional tensors: programs of their own."""
@@ -198,13 +165,21 @@ class Kernel:
 
     def _ahead(
         self,
-        target: str | Target,
-        dtypes: Mapping[str, DType | str] | None,
-        static: Mapping[str, int] | None,
-        schedule: Schedule | None,
-        facts: CallFacts | None,
-        keywords: Mapping[str, Hashable],
-    ) -> Request:
+        target: str | Target = SM90A,
+        *,
+        dtypes: Mapping[str, DType | str] | None = None,
+        static: Mapping[str, int] | None = None,
+        schedule: Schedule | None = None,
+        facts: CallFacts | None = None,
+        **keywords: Hashable,
+    ) -> tuple[Kernel, Request]:
+        """The kernel without the optional tensors that are given as None, and what is asked for ahead of a call."""
+        absent = frozenset(name for name in self._optional if name in keywords and keywords[name] is None)
+        if absent:
+            given = {name: value for name, value in keywords.items() if name not in absent}
+            return self.without(absent)._ahead(
+                target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, **given
+            )
         options: tuple[tuple[str, object, type], ...] = (
             ("dtypes", dtypes, Mapping),
             ("static", static, Mapping),
@@ -230,7 +205,7 @@ class Kernel:
                     required="a hashable value",
                     help="give a tuple for a list",
                 )
-        return self._request(self._target(target), self._dtypes(dtypes or {}), keywords, facts, static, schedule)
+        return self, self._request(self._target(target), self._dtypes(dtypes or {}), keywords, facts, static, schedule)
 
     # -- calls ----------------------------------------------------------------------------------------------------
     def __call__(self, /, *args: object, stream: object = None, budget: float | None = None, **kwargs: object) -> Any:

@@ -14,7 +14,7 @@ from typing import TypeAlias
 
 from tilewright.base.dtypes import DTYPES, DType, bool_, f16, f32, i8, i32, i64, promote, tf32
 from tilewright.base.expr import Const, Expr
-from tilewright.lang.axes import UNIT, Axis, Span, Unit, show_axes
+from tilewright.lang.axes import UNIT, Axis, Span, Unit, show_axes, whole
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node, Recorder
@@ -180,9 +180,7 @@ def broadcast(rec: Recorder, x: Node, axes: tuple[Axis, ...]) -> Node:
             "LNG017",
             found=f"axes {show_axes(x.axes)}",
             required=f"axes that broadcast to {show_axes(axes)}",
-            help=_HELP_RESHAPED
-            if math.prod(a.size for a in x.axes) == math.prod(a.size for a in axes) > 1
-            else _HELP_RANGES,
+            help=_paired(x.axes, axes),
         )
     squeezed = [i for i, a in enumerate(x.axes) if isinstance(a, Span) and a.size == 1 and a != axes[missing + i]]
     for position in reversed(squeezed):
@@ -193,11 +191,23 @@ def broadcast(rec: Recorder, x: Node, axes: tuple[Axis, ...]) -> Node:
     return x if x.axes == axes else rec.broadcast(x, axes)
 
 
-_HELP_RESHAPED = "give a reshaped tile its Ranges back: x.reshape(m, n); else load both with the same Ranges"
-_HELP_RANGES = (
-    "element-wise operations pair coordinates, so both operands need the same Range: load both with the same one, "
-    "or insert an axis with None"
-)
+def _paired(x: tuple[Axis, ...], to: tuple[Axis, ...]) -> str:
+    """What gives a tile of axes ``x`` those of ``to``, or of what broadcasts to them."""
+    if len(x) == len(to) == 2 and x == to[::-1]:
+        return "transpose the tile: x.T"
+    if len(x) < len(to) and set(x) <= set(to) and len(set(to)) == len(to):
+        inserted = ", ".join(":" if a in x else "None" for a in to)
+        in_order = [a for a in to if a in x] == list(x)
+        if in_order:
+            return f"insert the axes that one of them lacks, x[{inserted}], or reduce the other along them"
+    if any(a != b and whole(a.size) in (a, b) for a, b in zip(x, to, strict=False)):
+        return "name Ranges in place of numbers: tw.zeros((m, n), tw.f32)"
+    if math.prod(a.size for a in x) == math.prod(a.size for a in to) > 1:
+        return "give a reshaped tile its Ranges back: x.reshape(m, n); else load both with the same Ranges"
+    return (
+        "element-wise operations pair coordinates, so both operands need the same Range: load both with the same one, "
+        "or insert an axis with None"
+    )
 
 
 def _common_axes(nodes: Sequence[Node]) -> tuple[Axis, ...]:
@@ -211,7 +221,7 @@ def _common_axes(nodes: Sequence[Node]) -> tuple[Axis, ...]:
                 "LNG017",
                 found=" and ".join(show_axes(n.axes) for n in nodes),
                 required=f"equal ranges along axis {position}",
-                help=_HELP_RANGES,
+                help=_paired(*sorted((n.axes for n in nodes[:2]), key=len)),
             )
         spans = list(dict.fromkeys(a for a in here if not isinstance(a, Unit)))
         result.append(wide[0] if wide else spans[0] if len(spans) == 1 else UNIT)
@@ -403,7 +413,10 @@ def dot(rec: Recorder, a: Node, b: Node, *, promoted: bool = False) -> Node:
     """``a[m, k] @ b[k, n]`` over k's domain, in f32 (of i8 in i32)."""
     where = f"{_show(a)} and {_show(b)}"
     if len(a.axes) != 2 or len(b.axes) != 2:
-        refuse("LNG024", found=where, required="two matrices, (m, k) and (k, n)", help="index so that two axes remain")
+        single = any(isinstance(axis, Span) and axis.size == 1 for axis in a.axes + b.axes)
+        scalar = "; a block of None in place of 1, tw.grid(c, (None, bm, bn)), makes an index that drops its axis"
+        help = "index so that two axes remain" + (scalar if single else "")
+        refuse("LNG024", found=where, required="two matrices, (m, k) and (k, n)", help=help)
     if a.axes[1] != b.axes[0]:
         refuse(
             "LNG024",

@@ -178,6 +178,9 @@ class _Stream:
     def __iter__(self) -> _Pass:
         return _Pass(self._recorder, self._start, self._stop, self._step)
 
+    def __repr__(self) -> str:
+        return "a stream that no loop walks (for k in tw.stream(...))"
+
 
 class _Pass:
     """The iterator of one ``for``. If the loop is left early Python drops it without asking for a second value."""

@@ -261,7 +261,9 @@ def _read(parameter: inspect.Parameter, where: Location) -> Param:
 
 
 def _shown(annotation: object) -> str:
-    return f"tw.{annotation.__name__}" if _is_tensor(annotation) else shown(annotation)
+    if isinstance(annotation, type):
+        return f"tw.{annotation.__name__}" if _is_tensor(annotation) else annotation.__name__
+    return shown(annotation)
 
 
 def _is_tensor(annotation: object) -> TypeGuard[type[Tensor]]:
@@ -276,6 +278,9 @@ def _annotated(name: str, annotation: object) -> str:
         return "a kernel is a function, no method: define it outside of the class, or put @staticmethod above it"
     if isinstance(annotation, DType):
         return f"runtime scalars are {name}: tw.i32, or tw.f32, tw.u32, tw.i64; a tensor is {name}: tw.Tensor[...]"
+    for python, ours in ((int, "i32"), (float, "f32")):
+        if annotation is python:
+            return f"write {name}: tw.{ours}, or put it after `*` to make it a compile-time keyword"
     return f"annotate {name}, or put it after `*` to make it a compile-time keyword"
 
 
@@ -313,7 +318,9 @@ def _dim(dim: object, name: str, where: Location) -> str | int:
         found=f"dimension {dim!r} of {name}",
         required="an extent of at least 1, an identifier in ASCII, or sums, products and quotients of these: "
         '"G + 1", "2*N", "H*D", "K // 8"',
-        help='write tw.Tensor["M", 128]',
+        help=f'write "{dim.replace("/", "//")}"'
+        if isinstance(dim, str) and re.search(r"[^/]/[^/]", dim)
+        else 'write tw.Tensor["M", 128]',
     )
 
 

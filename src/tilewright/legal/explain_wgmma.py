@@ -11,7 +11,14 @@ from tilewright.diag import Diagnostic, fail, render
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw.target import SM90A, Target
 from tilewright.hw.tensormap import PATTERNS, Swizzle
-from tilewright.hw.wgmma import CORE_ROW_BYTES, OPERAND_TYPES
+from tilewright.hw.wgmma import (
+    CORE_ROW_BYTES,
+    CORE_ROWS,
+    INSTRUCTION_K_BITS,
+    INSTRUCTION_M,
+    MAX_N,
+    OPERAND_TYPES,
+)
 from tilewright.legal.check import element_type
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.wgmma import Major, OperandRole, WgmmaOperand, WgmmaOperandPlan, legalise
@@ -76,15 +83,16 @@ def explain_wgmma(
     major: Major = Major.K,
     swizzle: Swizzle = Swizzle.B128,
     row_bytes: int = 0,
-    n: int = 128,
+    n: int = 0,
     accumulator: str = "",
     base: int = 0,
     target: Target = SM90A,
 ) -> WgmmaExplanation:
     """Judge a tile of ``mn`` rows (of A, or columns of B) by ``k`` elements as an operand of m64 ``n``.
 
-    The tile lies in panels whose rows are ``row_bytes`` wide (the swizzle's span, or 16 bytes without, if 0), at byte
-    ``base`` of shared memory. ``accumulator`` is the D type, the widest if empty. Raises TMA071 for an unknown type and
+    ``n`` is the tile's own for B, up to 256, where 0 is given, and 128 for A. The tile lies in panels whose rows are
+    ``row_bytes`` wide (the swizzle's span, or 16 bytes without, if 0), at byte ``base`` of shared memory.
+    ``accumulator`` is the D type, the widest if empty. Raises TMA071 for an unknown type and
     TMA070 for extents that make no tile.
     """
     kind = element_type(dtype)
@@ -108,14 +116,21 @@ def explain_wgmma(
         )
     outer = mn if major is Major.K else k
     tile = SmemTile((inner, outer), width, kind.bytes, swizzle)
+    n = n or (128 if role is OperandRole.A else _widest_n(kind, mn))
     operand = WgmmaOperand(role, kind, tile, major, n, accumulator or _widest(kind), base)
     verdict = legalise(operand, target)
     core = () if isinstance(verdict, Legal) else verdict.core
-    return WgmmaExplanation(operand, verdict, tuple(_diagnostic(v, target) for v in core))
+    return WgmmaExplanation(operand, verdict, tuple(_diagnostic(v, operand, target) for v in core))
 
 
 def _widest(kind: DType) -> str:
     return OPERAND_TYPES.get(kind.name, ("f32",))[-1]
+
+
+def _widest_n(kind: DType, columns: int) -> int:
+    """The N of the widest instruction that reads no more than a tile of B has."""
+    step = 16 if kind.is_int and columns >= 48 else CORE_ROWS
+    return min(max(columns // step * step, CORE_ROWS), MAX_N)
 
 
 def _fields(plan: WgmmaOperandPlan) -> dict[str, object]:
@@ -129,11 +144,27 @@ def _fields(plan: WgmmaOperandPlan) -> dict[str, object]:
     }
 
 
-def _diagnostic(violation: Violation, target: Target) -> Diagnostic:
+def _diagnostic(violation: Violation, operand: WgmmaOperand, target: Target) -> Diagnostic:
     return Diagnostic(
         violation.rule,
         found=violation.found,
         required=f"{violation.required}   ({target})",
         source=violation.source,
-        help=f"for example: {CATALOGUE[violation.rule].good}",
+        help=_help(violation.rule, operand),
     )
+
+
+def _help(rule: str, operand: WgmmaOperand) -> str:
+    """What to change, in the operand's own numbers where a number helps."""
+    depth = INSTRUCTION_K_BITS // operand.dtype.bits
+    match rule:
+        case "WGM016":
+            return f"{-(-operand.tile_k // depth) * depth} elements deep"
+        case "WGM017":
+            return f"{-(-operand.tile_mn // CORE_ROWS) * CORE_ROWS} rows"
+        case "WGM019" if operand.role is OperandRole.B:
+            return f"an instruction of n = {_widest_n(operand.dtype, operand.tile_mn)}, or {operand.n} columns"
+        case "WGM019":
+            return f"{INSTRUCTION_M} rows"
+        case _:
+            return f"for example: {CATALOGUE[rule].good}"

@@ -272,6 +272,7 @@ def _fields(operand: WgmmaOperand, target: Target) -> dict[str, int]:
         "swizzle": tile.swizzle,
         "swizzle_span_bytes": PATTERNS[tile.swizzle].span_bytes,
         "row_bytes": tile.row_bytes,
+        "instruction_mn": INSTRUCTION_M if operand.role is OperandRole.A else operand.n,
         "tile_mn": operand.tile_mn,
         "tile_k": operand.tile_k,
         "panel_mn": tile.panel,

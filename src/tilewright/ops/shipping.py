@@ -62,9 +62,8 @@ def build(folder: Path, target: str, wanted: Iterable[Ready]) -> Iterator[Shippi
     for ready in wanted:
         begin = time.perf_counter()
         try:
-            key, made = ready.kernel.compiled.ship(
-                store, target, dtypes=ready.dtypes, facts=ready.facts, absent=ready.absent, **dict(ready.keywords)
-            )
+            options: dict[str, Any] = {**dict(ready.keywords), **dict.fromkeys(ready.absent)}
+            key, made = ready.kernel.compiled.ship(store, target, dtypes=ready.dtypes, facts=ready.facts, **options)
         except TilewrightError as error:
             if error.code in _OF_EVERY_ARTIFACT:
                 raise

@@ -28,7 +28,7 @@ from tilewright.base.expr import (
     simplify,
 )
 from tilewright.diag import Label, Location
-from tilewright.lang.axes import Axis, Coord, Span
+from tilewright.lang.axes import Axis, Coord, Span, show_axes
 from tilewright.lang.fns import AtomicFn
 from tilewright.lang.places import here, refuse
 from tilewright.lang.recorder import Array
@@ -73,6 +73,12 @@ class _Access:
     def same_elements(self, other: _Access) -> bool:
         """Every thread finds the same elements at both, where each program does."""
         return (self.coords, self.axes) == (other.coords, other.axes) and not self.loaded
+
+    def __str__(self) -> str:
+        """For people: where, or along which axes at loaded coordinates."""
+        if self.loaded:
+            return f"loaded coordinates, a tile of {show_axes(self.axes or ())}"
+        return "[" + ", ".join(map(str, self.coords)) + "]"
 
 
 class Accesses:
@@ -288,8 +294,8 @@ def _depends_on(array: Array, access: _Access, varying: Sequence[str], loaded: C
 
 
 def _agree(array: Array, earlier: _Access, later: _Access) -> None:
-    labels = (Label(earlier.where, f"{earlier.use.value} here, at {_show(earlier.coords)}"),)
-    found = f"{array.name} is {later.use.value} at {_show(later.coords)}"
+    labels = (Label(earlier.where, f"{earlier.use.value} here, at {earlier}"),)
+    found = f"{array.name} is {later.use.value} at {later}"
     uses = {earlier.use, later.use}
     if len(uses) == 1 and earlier.use is not Use.STORE:
         return
@@ -324,10 +330,8 @@ def _agree(array: Array, earlier: _Access, later: _Access) -> None:
             "LNG014",
             found=found,
             required="the same Ranges for every load and store of a tensor that is both read and written",
-            help="write to another tensor, or load and store at the same index",
+            help="add with tw.reduce_add(y, index, value), or write to another tensor"
+            if later.loaded
+            else "write to another tensor, or load and store at the same index",
             labels=labels,
         )
-
-
-def _show(coords: Sequence[Coord]) -> str:
-    return "[" + ", ".join(map(str, coords)) + "]"

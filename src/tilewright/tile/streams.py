@@ -20,7 +20,7 @@ from tilewright.diag import Location, shown
 from tilewright.lang.places import refuse
 from tilewright.lang.recorder import OpenStream
 from tilewright.lang.traced import Traced
-from tilewright.lang.values import Fragment
+from tilewright.lang.values import Fragment, Tile
 
 _MISSING = object()
 _PLAIN = (int, float, str, bool, bytes, type(None))
@@ -170,7 +170,10 @@ def _exchanged(name: str, value: object) -> str:
 
 
 def _refuse(loop: OpenLoop, name: str, old: object, found: str) -> NoReturn:
-    if isinstance(old, Fragment):
+    new = _names(loop.frame).get(name)
+    if isinstance(old, int | float) and isinstance(new, Tile):
+        help = f"make {name} a fragment before the stream, tw.zeros((m, n), tw.f32), which the body writes by +="
+    elif isinstance(old, Fragment):
         help = f"write the fragment: {name}.set(new) or {name} += new"
     elif isinstance(old, Traced):
         help = f"make {name} a fragment before the stream (tw.zeros, tw.full) and use {name}.set(new)"

@@ -15,11 +15,12 @@ Text form: Python infix, e.g. ``($p0*128 + $tid // 32) < M``; ``parse`` reads it
 never executes anything. A leading ``$`` marks symbols of the compiler's own (``own``).
 
 ``nodes`` holds the classes and the normalising constructors, ``intervals`` bounds, divisors and
-simplification, ``text`` the parser.
+simplification, ``text`` the parser, ``extents`` which symbols the extents of dimensions give.
 """
 
 from __future__ import annotations
 
+from tilewright.base.expr.extents import solved_for, symbol_plus, unsolved
 from tilewright.base.expr.intervals import Interval, divisor, interval, simplify
 from tilewright.base.expr.nodes import (
     FALSE,
@@ -51,10 +52,7 @@ from tilewright.base.expr.nodes import (
     minimum,
     negate,
     own,
-    solved_for,
     sym,
-    symbol_plus,
-    unsolved,
 )
 from tilewright.base.expr.text import marked, parse, unmarked
 

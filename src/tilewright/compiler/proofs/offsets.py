@@ -27,7 +27,7 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
 ALIGNED, OFFSETS = "aligned", "offsets"
-METHODS = {ALIGNED: "multiples", OFFSETS: "assumed"}
+METHODS = {ALIGNED: "multiples", OFFSETS: "facts of the launch"}
 Access: TypeAlias = t.Load | t.Store | a.CopyOut | a.CpAsync
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from tilewright.contract.explore import barriers, forms, grid, peers
 from tilewright.contract.explore.instance import ProtocolInstance, number, ranks
 from tilewright.contract.explore.memory import acquire, close, fly, release, touch
-from tilewright.contract.explore.world import FREED, Bar, Bytes, Flight, Landing, Problem, Queue, Touch, World
+from tilewright.contract.explore.world import (
+    FREED,
+    AsyncAccess,
+    Bytes,
+    Landing,
+    MbarrierState,
+    OpenAccess,
+    Problem,
+    Queue,
+    World,
+)
 from tilewright.contract.rules import Rule
 from tilewright.protocol import ops
 
@@ -131,7 +141,7 @@ def _generic(g: ProtocolInstance, w: World, t: int, region: ops.Region, writes: 
     """A generic access: under way until its thread releases it, unfenced until some thread fences it."""
     place = touch(g, w, t, region, "generic", writes, private, site=site)
     if place.space[0] != "register":
-        w.open[t] |= {Touch(place, writes, private, site)}
+        w.open[t] |= {OpenAccess(place, writes, private, site)}
         w.bare |= {(place, t, writes, site)}
         if writes:
             w.unfenced |= {(place, t, site)}
@@ -148,8 +158,8 @@ def _life(
                 b = g.bar_index[cta, op.barrier, i]
                 if w.bars[b].alive:
                     raise Problem(Rule.INIT, (t,), "a barrier is initialised twice")
-                w.bars[b] = Bar(barrier.count, 0, 0, barrier.count, True, False, t)
-                w.open[t] |= {Touch(barriers.init_place(b), True, False, init=True)}
+                w.bars[b] = MbarrierState(barrier.count, 0, 0, barrier.count, True, False, t)
+                w.open[t] |= {OpenAccess(barriers.init_place(b), True, False, init=True)}
         case ops.FenceMbarrierInit():
             for b, bar in enumerate(w.bars):
                 if bar.owner == t:
@@ -239,14 +249,14 @@ def _bulk(
             peers.remote(g, w, t, cta)
             source = touch(g, w, t, op.src, "dsmem", False)
             queue = _copy(g, w, t, op.dst, b, cta, "dsmem")
-            w.flights |= {Flight("dsmem", t, thread.team, source, False, queue, 0)}
+            w.in_flight |= {AsyncAccess("dsmem", t, thread.team, source, False, queue, 0)}
         case ops.TmaStore():
             fly(g, w, t, "tma_store", touch(g, w, t, op.src, "tma_store", False), False, ("tma_store", t))
             if op.dst is not None and not g.place(t, op.dst, clipped=op.tensor).empty:
                 name = "tma_reduce" if op.reduce else "tma_write"
                 place = touch(g, w, t, op.dst, name, True)
                 count = w.groups[t]["tma_store"]
-                w.flights |= {Flight(name, t, thread.team, place, True, ("tma_write", t), count)}
+                w.in_flight |= {AsyncAccess(name, t, thread.team, place, True, ("tma_write", t), count)}
             _map(g, w, t, op.tensormap, "tma_store", ("tma_store", t), w.groups[t]["tma_store"])
         case ops.BulkCommit():
             commit(w, t, "tma_store")
@@ -260,7 +270,7 @@ def _copy(g: ProtocolInstance, w: World, t: int, dst: ops.Region, b: int, rank: 
     """A copy that completes on a barrier: under way until its bytes have landed there."""
     place = touch(g, w, t, dst, engine, True, rank=rank)
     queue: Queue = (engine, b, place)
-    w.flights |= {Flight(engine, t, g.teams[t], place, True, queue, 0)}
+    w.in_flight |= {AsyncAccess(engine, t, g.teams[t], place, True, queue, 0)}
     w.landings = (*w.landings, *[Landing(b, dst.size, 0, t, ((queue, 0),))] * g.threads[t].weight)
     return queue
 
@@ -269,7 +279,7 @@ def _source(g: ProtocolInstance, w: World, t: int, op: ops.TmaLoad, queue: Queue
     """A copy reads global memory until it has landed."""
     if op.source is not None and not g.place(t, op.source, clipped=op.tensor).empty:
         place = touch(g, w, t, op.source, "tma_load", False)
-        w.flights |= {Flight("tma_load", t, g.teams[t], place, False, queue, 0)}
+        w.in_flight |= {AsyncAccess("tma_load", t, g.teams[t], place, False, queue, 0)}
 
 
 def _map(
@@ -279,7 +289,7 @@ def _map(
     if region is None:
         return
     place = touch(g, w, t, region, "map", False)
-    w.flights |= {Flight(engine, t, g.teams[t], place, False, queue, number)}
+    w.in_flight |= {AsyncAccess(engine, t, g.teams[t], place, False, queue, number)}
     if any(x == place and u == t for x, u, _ in w.maps):
         raise Problem(Rule.TENSORMAP, (t,), "a rewritten descriptor is used before it is released and acquired")
 
@@ -295,9 +305,9 @@ def _cp_async(
             commit(w, t, "cp_async")
         case ops.CpAsyncWait():
             upto = waited(w, t, "cp_async", op.pending)
-            done = {f.bytes for f in w.flights if f.queue == queue and f.number <= upto}
+            done = {f.bytes for f in w.in_flight if f.queue == queue and f.number <= upto}
             close(g, w, ((queue, upto),), t)
-            w.open[t] |= {Touch(place, True, True) for place in done}
+            w.open[t] |= {OpenAccess(place, True, True) for place in done}
             w.unfenced |= {(place, t, 0) for place in done}
         case ops.CpAsyncArrive():
             b, weight = g.bar(t, op.bar), g.threads[t].weight
@@ -315,7 +325,7 @@ def _tensormap(
     match op:
         case ops.TensormapReplace():
             place = touch(g, w, t, op.map, "generic", True)
-            w.open[t] |= {Touch(place, True, False)}
+            w.open[t] |= {OpenAccess(place, True, False)}
             w.maps = frozenset(x for x in w.maps if x[0] != place) | {(place, u, "raw") for u in g.everyone}
         case ops.TensormapRelease():
             place = g.place(t, op.map)
@@ -407,7 +417,7 @@ def _tmem(g: ProtocolInstance, w: World, t: int, op: ops.Tcgen05Alloc | ops.Tcge
         w.tmem[name] = "live"
         if op.address is not None:
             _generic(g, w, t, op.address, True, False, site)
-        w.open[t] |= {Touch(Bytes(("tmem address", *name), 0, 1), True, False)}
+        w.open[t] |= {OpenAccess(Bytes(("tmem address", *name), 0, 1), True, False)}
         return
     if w.tmem.get(name, "freed") == "freed":
         raise Problem(Rule.TMEM, (t,), f"{op.buffer} is freed, but not allocated")
@@ -420,7 +430,7 @@ def _tmem(g: ProtocolInstance, w: World, t: int, op: ops.Tcgen05Alloc | ops.Tcge
         if rank is not None and w.tmem[op.buffer, rank] == "live":
             w.tmem[op.buffer, rank] = "half"
     w.tmem[name] = "freed"
-    w.open[t] |= {Touch(Bytes(("tmem", name[1]), 0, 1), True, False, FREED)}
+    w.open[t] |= {OpenAccess(Bytes(("tmem", name[1]), 0, 1), True, False, FREED)}
 
 
 def columns(g: ProtocolInstance, w: World, t: int) -> int:
@@ -448,8 +458,8 @@ MAY_OUTLIVE = ("tma_write", "tma_reduce")
 
 def check_end(w: World) -> None:
     """All threads ended: raises ``Problem`` if anything is under way."""
-    if any(x.tx for x in w.landings) or any(f.engine not in MAY_OUTLIVE for f in w.flights):
-        engines = sorted({f.engine for f in w.flights if f.engine not in MAY_OUTLIVE}) or ["an arrival"]
+    if any(x.tx for x in w.landings) or any(f.engine not in MAY_OUTLIVE for f in w.in_flight):
+        engines = sorted({f.engine for f in w.in_flight if f.engine not in MAY_OUTLIVE}) or ["an arrival"]
         raise Problem(Rule.EXIT, (), f"the kernel ends with {', '.join(engines)} under way")
     for (name, cta), state in w.tmem.items():
         if state != "freed":

@@ -37,7 +37,7 @@ class Signals:
 
 @dataclass
 class OpFootprint:
-    """See the module. ``closes`` names queues whose flights an op may end, ``releases`` the thread's open accesses."""
+    """See the module. ``closes`` names queues whose accesses an op may end, ``releases`` the thread's open accesses."""
 
     seen: int = 0
     changed: int = 0

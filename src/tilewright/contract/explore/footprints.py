@@ -9,7 +9,7 @@ from tilewright.contract.explore.effects import pair
 from tilewright.contract.explore.footprint import CLUSTER, Objects, OpFootprint, Signals
 from tilewright.contract.explore.instance import ProtocolInstance, number, ranks
 from tilewright.contract.explore.program import ExecuteStep
-from tilewright.contract.explore.world import Bytes, Flight, Landing, Problem, World
+from tilewright.contract.explore.world import AsyncAccess, Bytes, Landing, Problem, World
 from tilewright.contract.rules import Policy
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
@@ -83,22 +83,22 @@ class Footprints:
         f = OpFootprint(seen=self._alive(self.g.cta_of_bar[x.bar]))
         f.signals[x.bar] = Signals(x.arrivals, 0, x.tx)
         for queue, upto in x.closes:
-            for flight in w.flights:
-                if flight.queue == queue and flight.number <= upto:
-                    self.flight(f, flight)
+            for ending in w.in_flight:
+                if ending.queue == queue and ending.number <= upto:
+                    self.ends(f, ending)
         return f
 
-    def flight(self, f: OpFootprint, flight: Flight) -> None:
-        """A flight ends."""
-        bit = self.objects.of(flight.bytes)
-        f.seen |= bit | self._alive(flight.bytes.space[1] if flight.bytes.space[0] in ("shared", "tmem") else None)
-        if flight.writes:
+    def ends(self, f: OpFootprint, ending: AsyncAccess) -> None:
+        """An asynchronous access ends."""
+        bit = self.objects.of(ending.bytes)
+        f.seen |= bit | self._alive(ending.bytes.space[1] if ending.bytes.space[0] in ("shared", "tmem") else None)
+        if ending.writes:
             f.changed |= bit
         if self.g.relaxed:
             self._alone(f, "unseen")
-        if flight.bytes.space[0] == "tmem":
+        if ending.bytes.space[0] == "tmem":
             f.changed |= self.objects.of("tcgen")
-        if flight.engine == "cp_async":
+        if ending.engine == "cp_async":
             f.changed |= self.objects.of("accesses")
 
     def _alive(self, cta: object) -> int:
@@ -106,8 +106,8 @@ class Footprints:
         return self.objects.of(("alive", cta)) if cta is not None and self.g.protocol.cluster > 1 else 0
 
     def dynamic(self, f: OpFootprint, w: World, t: int) -> OpFootprint:
-        """With what the state at hand adds: accesses that a release ends, flights that a wait ends, what a fence
-        covers."""
+        """With what the state at hand adds: accesses that a release ends, asynchronous ones that a wait ends, what a
+        fence covers."""
         if f.releases:
             for x in w.open[t]:
                 bit = self.objects.of(x.bytes)
@@ -115,9 +115,9 @@ class Footprints:
                 if x.writes:
                     f.changed |= bit
         if f.closes:
-            for flight in w.flights:
-                if flight.queue in f.closes:
-                    self.flight(f, flight)
+            for ending in w.in_flight:
+                if ending.queue in f.closes:
+                    self.ends(f, ending)
         if f.fences:
             for place, u, _ in w.unfenced:
                 if u == t:

@@ -59,7 +59,9 @@ def wrong(g: ProtocolInstance, t: int, op: Any) -> str:
         case ops.CpAsync(dst):
             return _own(g, t, op, dst, _SHARED)
         case ops.Read(region) | ops.Write(region):
-            return "tensor memory by a plain access" if g.buffers[region.buffer].space is Space.TMEM else ""
+            if g.buffers[region.buffer].space is Space.TMEM:
+                return "tensor memory by a plain access"
+            return "" if at(region) == mine or g.buffers[region.buffer].space in _SHARED else "what a peer alone has"
         case ops.Wgmma(accumulator, operands):
             if g.buffers[accumulator.buffer].space is not Space.REGISTER:
                 return "an accumulator that is not in registers"

@@ -1,8 +1,8 @@
 """CTAs of a grid that share global memory: what each thread has come to know of, and when a CTA begins.
 
-A *deed* is an access to global memory, or a strong operation on a word. Each thread carries the deeds that it knows to
+A *global access* is one to global memory, or a strong operation on a word. Each thread carries those that it knows to
 be past: its own, and what it was told through barriers of its CTA and through words. Words carry what release patterns
-left there. Two deeds of different CTAs that conflict, of which the later one does not know the earlier one, are a data
+left there. Two of different CTAs that conflict, of which the later one does not know the earlier one, are a data
 race (PTX ISA 9.1, 8.7.1); two strong ones that include each other's threads never are.
 
 CTAs begin in any order, one move each. While fewer than ``resident`` run, another one begins for sure; beyond that it
@@ -15,11 +15,20 @@ from collections.abc import Iterable
 from typing import TypeAlias
 
 from tilewright.contract.explore.instance import ProtocolInstance, number
-from tilewright.contract.explore.world import Bytes, Causality, Deed, Landing, Left, Problem, WordKey, World
+from tilewright.contract.explore.world import (
+    Bytes,
+    Causality,
+    GlobalAccess,
+    Landing,
+    Problem,
+    Published,
+    WordKey,
+    World,
+)
 from tilewright.contract.rules import Rule
 from tilewright.protocol import ops
 
-_NOTHING: frozenset[Deed] = frozenset()
+_NOTHING: frozenset[GlobalAccess] = frozenset()
 
 
 def causality(g: ProtocolInstance) -> Causality | None:
@@ -27,37 +36,37 @@ def causality(g: ProtocolInstance) -> Causality | None:
     return Causality(_NOTHING, [_NOTHING] * len(g.threads)) if g.gpu else None
 
 
-# -- deeds -----------------------------------------------------------------------------------------------------------
-def meet(g: ProtocolInstance, w: World, t: int, deed: Deed, done: bool) -> None:
-    """A thread's deed: raises ``Problem`` if it may come at the same time as one of another CTA. ``done``: it is past
-    with the op."""
+# -- accesses ---------------------------------------------------------------------------------------------------------
+def meet(g: ProtocolInstance, w: World, t: int, access: GlobalAccess, done: bool) -> None:
+    """A thread's access: raises ``Problem`` if it may come at the same time as one of another CTA. ``done``: it is
+    past with the op."""
     c = w.causality
     if c is None:
         return
-    for other in c.deeds:
-        if g.threads[other.owner].cta != g.threads[t].cta and _race(other, deed) and other not in c.known[t]:
+    for other in c.accesses:
+        if g.threads[other.owner].cta != g.threads[t].cta and _race(other, access) and other not in c.known[t]:
             label = g.threads[t].label
-            words = f"{deed.engine} of {label} meets {other.engine} of {g.threads[other.owner].label} in another CTA"
-            raise Problem(_rule(other, deed), (other.owner, t), words)
-    if deed in c.deeds:
-        _forget(c, deed)  # they know of the one before
-    c.deeds |= {deed}
+            words = f"{access.engine} of {label} meets {other.engine} of {g.threads[other.owner].label} in another CTA"
+            raise Problem(_rule(other, access), (other.owner, t), words)
+    if access in c.accesses:
+        _forget(c, access)  # they know of the one before
+    c.accesses |= {access}
     if done:
-        c.known[t] |= {deed}
+        c.known[t] |= {access}
 
 
-def ended(w: World, by: int, deeds: Iterable[Deed]) -> None:
+def ended(w: World, by: int, accesses: Iterable[GlobalAccess]) -> None:
     """A thread comes to know that accesses under way are over."""
     if w.causality is not None:
-        w.causality.known[by] |= w.causality.deeds & frozenset(deeds)
+        w.causality.known[by] |= w.causality.accesses & frozenset(accesses)
 
 
-def _race(a: Deed, b: Deed) -> bool:
+def _race(a: GlobalAccess, b: GlobalAccess) -> bool:
     reductions = a.engine == b.engine == "tma_reduce"
     return (a.writes or b.writes) and a.bytes.meets(b.bytes) and not reductions and not (a.wide and b.wide)
 
 
-def _rule(old: Deed, new: Deed) -> Rule:
+def _rule(old: GlobalAccess, new: GlobalAccess) -> Rule:
     if new.bytes.space[0] == "word":
         return Rule.STRONG
     if old.writes and new.writes:
@@ -65,12 +74,12 @@ def _rule(old: Deed, new: Deed) -> Rule:
     return Rule.READ_EARLY if old.writes else Rule.OVERWRITE
 
 
-def _forget(c: Causality, deed: Deed) -> None:
-    c.known = [k - {deed} for k in c.known]
+def _forget(c: Causality, access: GlobalAccess) -> None:
+    c.known = [k - {access} for k in c.known]
     for d in (c.told, c.passed, c.fenced):
-        d.update({k: v - {deed} for k, v in d.items()})  # pyright: ignore
+        d.update({k: v - {access} for k, v in d.items()})  # pyright: ignore
     for d in (c.left, c.seen):
-        d.update({k: frozenset(x for x in v if x.deed != deed) for k, v in d.items()})  # pyright: ignore
+        d.update({k: frozenset(x for x in v if x.access != access) for k, v in d.items()})  # pyright: ignore
 
 
 # -- barriers of a CTA -------------------------------------------------------------------------------------------------
@@ -101,9 +110,9 @@ def landed(w: World, landing: Landing) -> None:
     """A copy lands: the phase that tracks it hands on that it is over."""
     c = w.causality
     if c is not None:
-        over = {f for f in w.flights for queue, upto in landing.closes if f.queue == queue and f.number <= upto}
-        deeds = c.deeds & {Deed(f.bytes, f.writes, f.owner, 0, f.engine) for f in over}
-        c.told[landing.bar] = c.told.get(landing.bar, _NOTHING) | deeds
+        over = {f for f in w.in_flight for queue, upto in landing.closes if f.queue == queue and f.number <= upto}
+        accesses = c.accesses & {GlobalAccess(f.bytes, f.writes, f.owner, 0, f.engine) for f in over}
+        c.told[landing.bar] = c.told.get(landing.bar, _NOTHING) | accesses
 
 
 def learn(w: World, t: int, b: int) -> None:
@@ -141,14 +150,14 @@ def operate(g: ProtocolInstance, w: World, t: int, op: StrongOp) -> int:
     key = word(g, t, op)
     writes = not isinstance(op, ops.SpinWait)
     place = Bytes(("word", key[0]), key[1], key[1] + 1)
-    meet(g, w, t, Deed(place, writes, t, 0, "a strong operation", wide), done=True)
-    there = c.left.get(key, frozenset[Left]())
+    meet(g, w, t, GlobalAccess(place, writes, t, 0, "a strong operation", wide), done=True)
+    there = c.left.get(key, frozenset[Published]())
     if isinstance(op, ops.SpinWait) or (isinstance(op, ops.AtomAdd) and op.ticket is not None):
         reaching = _reaching(g, t, there, wide)
         if op.sem.acquires:
-            c.known[t] |= frozenset(x.deed for x in reaching)
+            c.known[t] |= frozenset(x.access for x in reaching)
         else:
-            c.seen[t] = c.seen.get(t, frozenset[Left]()) | reaching
+            c.seen[t] = c.seen.get(t, frozenset[Published]()) | reaching
     before = c.values.get(key, 0)
     match op:
         case ops.AtomAdd():
@@ -161,15 +170,15 @@ def operate(g: ProtocolInstance, w: World, t: int, op: StrongOp) -> int:
     return before
 
 
-def _leaves(g: ProtocolInstance, c: Causality, t: int, sem: ops.Sem, wide: bool) -> frozenset[Left]:
+def _leaves(g: ProtocolInstance, c: Causality, t: int, sem: ops.Sem, wide: bool) -> frozenset[Published]:
     cta = g.threads[t].cta
     if sem.releases:
-        return frozenset(Left(d, t, cta, wide) for d in c.known[t])
-    left = {Left(d, t, cta, wide) for d in c.fenced.get((t, True), _NOTHING)}
-    return frozenset(left | {Left(d, t, cta, False) for d in c.fenced.get((t, False), _NOTHING)})
+        return frozenset(Published(d, t, cta, wide) for d in c.known[t])
+    left = {Published(d, t, cta, wide) for d in c.fenced.get((t, True), _NOTHING)}
+    return frozenset(left | {Published(d, t, cta, False) for d in c.fenced.get((t, False), _NOTHING)})
 
 
-def _reaching(g: ProtocolInstance, t: int, there: frozenset[Left], wide: bool) -> frozenset[Left]:
+def _reaching(g: ProtocolInstance, t: int, there: frozenset[Published], wide: bool) -> frozenset[Published]:
     cta = g.threads[t].cta
     return frozenset(x for x in there if x.cta == cta or (x.wide and wide))
 
@@ -178,8 +187,8 @@ def fence(g: ProtocolInstance, w: World, t: int, op: ops.FenceAcqRel) -> None:
     """fence.acq_rel: what relaxed reads saw is known; what is known now, relaxed writes leave."""
     c, wide = w.causality, op.scope is ops.Scope.GPU
     assert c is not None
-    taken = _reaching(g, t, c.seen.get(t, frozenset[Left]()), wide)
-    c.known[t] |= frozenset(x.deed for x in taken)
+    taken = _reaching(g, t, c.seen.get(t, frozenset[Published]()), wide)
+    c.known[t] |= frozenset(x.access for x in taken)
     c.fenced[t, wide] = c.known[t]
 
 

@@ -5,7 +5,17 @@ from __future__ import annotations
 from tilewright.contract.explore import grid
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.peers import remote
-from tilewright.contract.explore.world import FREED, LANDED, Bytes, Deed, Flight, Problem, Queue, Touch, World
+from tilewright.contract.explore.world import (
+    FREED,
+    LANDED,
+    AsyncAccess,
+    Bytes,
+    GlobalAccess,
+    OpenAccess,
+    Problem,
+    Queue,
+    World,
+)
 from tilewright.contract.rules import Policy, Rule
 from tilewright.protocol import ops
 
@@ -33,7 +43,7 @@ def touch(
     if not writes and kind in ("shared", "tmem") and not g.buffers[region.buffer].initialised:
         _there(g, w, t, place, region.buffer)
     if kind == "global":
-        grid.meet(g, w, t, Deed(place, writes, t, site, engine), engine not in ASYNC)
+        grid.meet(g, w, t, GlobalAccess(place, writes, t, site, engine), engine not in ASYNC)
     if engine in ASYNC and kind in ("shared", "global"):
         _fences(g, w, t, place, writes)
     if writes:
@@ -51,7 +61,7 @@ def _ours(g: ProtocolInstance, t: int, u: int, theirs: int, site: int) -> bool:
 def _clear_of_flights(
     g: ProtocolInstance, w: World, t: int, place: Bytes, engine: str, writes: bool, private: bool
 ) -> None:
-    for f in w.flights:
+    for f in w.in_flight:
         if (f.writes or writes) and f.bytes.meets(place) and not _in_order(g, t, engine, private, f):
             own = f.role == g.teams[t]
             rule = Rule.GROUP if own and f.engine not in ("tma_load", "dsmem") else _clash(f.writes, writes)
@@ -76,7 +86,9 @@ def _clear_of_threads(
             raise Problem(_clash(wrote, writes), threads, words)
 
 
-def _apart(g: ProtocolInstance, t: int, u: int, x: Touch, engine: str, writes: bool, private: bool, site: int) -> bool:
+def _apart(
+    g: ProtocolInstance, t: int, u: int, x: OpenAccess, engine: str, writes: bool, private: bool, site: int
+) -> bool:
     """Whether an access does not clash with the open one ``x`` of thread ``u`` after all.
 
     Two threads of a role may keep to their own parts: private accesses, or one write step of both. Of two
@@ -87,7 +99,7 @@ def _apart(g: ProtocolInstance, t: int, u: int, x: Touch, engine: str, writes: b
     return u in g.mates[t] and ((x.private and private) or (x.writes and writes and x.site == site != 0))
 
 
-def _in_order(g: ProtocolInstance, t: int, engine: str, private: bool, f: Flight) -> bool:
+def _in_order(g: ProtocolInstance, t: int, engine: str, private: bool, f: AsyncAccess) -> bool:
     if f.engine in ("mma", "tcp") and engine in ("mma", "tcp"):
         return f.owner == t
     if f.engine in ("ld", "st") and engine in ("ld", "st"):
@@ -134,7 +146,7 @@ def _fences(g: ProtocolInstance, w: World, t: int, place: Bytes, writes: bool) -
 def _registers(g: ProtocolInstance, w: World, t: int, place: Bytes, engine: str, writes: bool) -> None:
     if engine == "wgmma":
         return
-    for f in w.flights:
+    for f in w.in_flight:
         if f.engine == "wgmma" and f.owner == t and f.bytes.meets(place) and (f.writes or writes):
             raise Problem(Rule.GROUP, (f.owner, t), f"registers of {g.threads[t].label} in use by wgmma")
     w.dirty |= {t}
@@ -163,10 +175,10 @@ def _tensor(g: ProtocolInstance, w: World, t: int, region: ops.Region, place: By
 def close(g: ProtocolInstance, w: World, closes: tuple[tuple[Queue, int], ...], by: int = LANDED) -> None:
     """Queues are done up to a number, as a barrier or thread ``by`` knows: their accesses are no longer under way."""
     for queue, upto in closes:
-        gone = frozenset(f for f in w.flights if f.queue == queue and f.number <= upto)
-        w.flights -= gone
+        gone = frozenset(f for f in w.in_flight if f.queue == queue and f.number <= upto)
+        w.in_flight -= gone
         if by != LANDED:
-            grid.ended(w, by, (Deed(f.bytes, f.writes, f.owner, 0, f.engine) for f in gone))
+            grid.ended(w, by, (GlobalAccess(f.bytes, f.writes, f.owner, 0, f.engine) for f in gone))
         for f in gone:
             if g.relaxed:
                 # they have yet to acquire that it is done
@@ -178,7 +190,7 @@ def close(g: ProtocolInstance, w: World, closes: tuple[tuple[Queue, int], ...], 
                 w.bare |= {(f.bytes, f.owner, True, 0)}
 
 
-def _settled(g: ProtocolInstance, w: World, f: Flight) -> None:
+def _settled(g: ProtocolInstance, w: World, f: AsyncAccess) -> None:
     """A tensor-memory access is done; others need the fences."""
     w.stale = frozenset(x for x in w.stale if not (x[0].inside(f.bytes) and x[2] == f.owner))
     if f.engine in ("ld", "st"):
@@ -221,7 +233,7 @@ def acquire(g: ProtocolInstance, w: World, t: int, wide: bool = True) -> None:
         )
 
 
-def _init_fenced(w: World, x: Touch) -> bool:
+def _init_fenced(w: World, x: OpenAccess) -> bool:
     index = x.bytes.space[1]
     return isinstance(index, int) and w.bars[index].fenced
 
@@ -230,7 +242,7 @@ def fly(g: ProtocolInstance, w: World, t: int, engine: str, place: Bytes, writes
     """An asynchronous access begins, in the open group of its queue."""
     groups = w.groups[t]
     count = groups.setdefault(str(queue[0]), 0)
-    w.flights |= {Flight(engine, t, g.teams[t], place, writes, queue, count)}
+    w.in_flight |= {AsyncAccess(engine, t, g.teams[t], place, writes, queue, count)}
 
 
 def _clash(old_writes: bool, writes: bool) -> Rule:

@@ -9,7 +9,7 @@ from tilewright.contract.explore.effects import OBSERVABLE, check_end, columns, 
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.memory import close
 from tilewright.contract.explore.program import Open, TripKey
-from tilewright.contract.explore.world import Bar, Landing, Problem, World
+from tilewright.contract.explore.world import Landing, MbarrierState, Problem, World
 from tilewright.contract.rules import Rule
 from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.protocol import ops
@@ -34,7 +34,7 @@ def start(g: ProtocolInstance) -> World:
         [(0, p.start) for p in g.programs],
         [frozenset()] * n,
         [{} for _ in range(n)],
-        [Bar(c, 0, 0, c, False, False) for c in g.counts],
+        [MbarrierState(c, 0, 0, c, False, False) for c in g.counts],
         cluster=(0,) * n,
         dirty=frozenset(range(n)),
         pool=dict.fromkeys(range(g.protocol.ctas), 0),
@@ -95,7 +95,7 @@ def enabled(g: ProtocolInstance, w: World, t: int, op: object) -> bool:
         case ops.WgmmaWait():
             # a group is done when every warp has issued its part; one without ops waits for nobody
             upto, queue = waited(w, t, "wgmma", op.pending), ("wgmma", *g.teams[t])
-            under_way = any(f.owner == t and f.queue == queue and f.number <= upto for f in w.flights)
+            under_way = any(f.owner == t and f.queue == queue and f.number <= upto for f in w.in_flight)
             return not under_way or all(w.groups[u].get("wgmma", 0) > upto for u in g.mates[t])
         case ops.Tcgen05Alloc() if g.mates[t][0] == t:
             return columns(g, w, t) + g.buffers[op.buffer].size <= TMEM_COLUMNS

@@ -24,7 +24,7 @@ def gone(g: ProtocolInstance, w: World, cta: int) -> bool:
 
 def outlived(g: ProtocolInstance, w: World, cta: int) -> None:
     """A CTA of a cluster ends: nothing under way may reach its memory or its barriers any more."""
-    for f in w.flights:
+    for f in w.in_flight:
         if f.bytes.space in (("shared", cta), ("tmem", cta)):
             rule = Rule.EXIT if g.threads[f.owner].cta == cta and f.engine != "dsmem" else Rule.CLUSTER_EXIT
             raise Problem(rule, (f.owner,), f"CTA {cta} ends while {f.engine} of {g.threads[f.owner].label} reaches it")

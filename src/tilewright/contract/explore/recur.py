@@ -273,7 +273,7 @@ class Recurrence:
             for engine, count in groups.items():
                 owner = (self._owner(t, engine), engine)
                 oldest[owner] = min(count, oldest.get(owner, count))
-        for f in w.flights:
+        for f in w.in_flight:
             owner = (self._owner(f.owner, _engine(str(f.queue[0]))), _engine(str(f.queue[0])))
             if owner in oldest:
                 oldest[owner] = min(oldest[owner], f.number)
@@ -287,9 +287,9 @@ class Recurrence:
         for t, groups in enumerate(w.groups):
             for engine in groups:
                 groups[engine] -= oldest[self._owner(t, engine), engine]
-        w.flights = frozenset(
+        w.in_flight = frozenset(
             f._replace(number=f.number - oldest.get((self._owner(f.owner, e), e), 0))
-            for f in w.flights
+            for f in w.in_flight
             for e in (_engine(str(f.queue[0])),)
         )
         w.landings = tuple(

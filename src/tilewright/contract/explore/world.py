@@ -49,7 +49,7 @@ class Bytes(NamedTuple):
         return self.space == other.space and other.begin <= self.begin and self.end <= other.end
 
 
-class Touch(NamedTuple):
+class OpenAccess(NamedTuple):
     """An access of a thread that may still be under way."""
 
     bytes: Bytes
@@ -61,7 +61,7 @@ class Touch(NamedTuple):
     """An mbarrier initialisation, which an init fence lets a relaxed arrive publish."""
 
 
-class Flight(NamedTuple):
+class AsyncAccess(NamedTuple):
     """An asynchronous op under way. ``number`` is its group within ``queue``."""
 
     engine: str
@@ -73,7 +73,7 @@ class Flight(NamedTuple):
     number: int
 
 
-class Deed(NamedTuple):
+class GlobalAccess(NamedTuple):
     """An access of a thread to global memory, or its strong operation on a word; ``wide``: one of scope gpu."""
 
     bytes: Bytes
@@ -94,7 +94,7 @@ class Landing(NamedTuple):
     closes: tuple[tuple[Queue, int], ...]
 
 
-class Bar(NamedTuple):
+class MbarrierState(NamedTuple):
     """An mbarrier as the hardware keeps it: pending arrivals, pending bytes, parity of the phase under way."""
 
     pending: int
@@ -118,10 +118,10 @@ class EnteredBarrier(NamedTuple):
     sites: frozenset[str]
 
 
-class Left(NamedTuple):
-    """A deed that a thread of a CTA left at a word, for its own CTA or ``wide`` for all."""
+class Published(NamedTuple):
+    """An access that a thread of a CTA left at a word, for its own CTA or ``wide`` for all."""
 
-    deed: Deed
+    access: GlobalAccess
     thread: int
     cta: int
     wide: bool
@@ -129,31 +129,33 @@ class Left(NamedTuple):
 
 @dataclass
 class Causality:
-    """Who knows of which deeds. Containers are copied shallowly, their contents never change."""
+    """Who knows of which accesses. Containers are copied shallowly, their contents never change."""
 
-    deeds: frozenset[Deed]
-    known: list[frozenset[Deed]]
+    accesses: frozenset[GlobalAccess]
+    known: list[frozenset[GlobalAccess]]
     """Per thread."""
-    told: dict[object, frozenset[Deed]] = field(default_factory=dict[object, frozenset[Deed]])
+    told: dict[object, frozenset[GlobalAccess]] = field(default_factory=dict[object, frozenset[GlobalAccess]])
     """Per barrier: what those brought that have arrived at the phase, or use, under way."""
-    passed: dict[object, frozenset[Deed]] = field(default_factory=dict[object, frozenset[Deed]])
+    passed: dict[object, frozenset[GlobalAccess]] = field(default_factory=dict[object, frozenset[GlobalAccess]])
     """Per mbarrier: what its phases so far hand on."""
     values: dict[WordKey, int] = field(default_factory=dict[WordKey, int])
-    left: dict[WordKey, frozenset[Left]] = field(default_factory=dict[WordKey, frozenset[Left]])
-    fenced: dict[tuple[int, bool], frozenset[Deed]] = field(default_factory=dict[tuple[int, bool], frozenset[Deed]])
+    left: dict[WordKey, frozenset[Published]] = field(default_factory=dict[WordKey, frozenset[Published]])
+    fenced: dict[tuple[int, bool], frozenset[GlobalAccess]] = field(
+        default_factory=dict[tuple[int, bool], frozenset[GlobalAccess]]
+    )
     """Per thread and whether of scope gpu: what it knew at its last fence.acq_rel."""
-    seen: dict[int, frozenset[Left]] = field(default_factory=dict[int, frozenset[Left]])
+    seen: dict[int, frozenset[Published]] = field(default_factory=dict[int, frozenset[Published]])
     """Per thread: what its relaxed reads saw, which a fence makes known."""
 
     def copy(self) -> Causality:
         """One that goes its own way."""
         dicts = (self.told, self.passed, self.values, self.left, self.fenced, self.seen)
-        return Causality(self.deeds, self.known.copy(), *(d.copy() for d in dicts))  # pyright: ignore
+        return Causality(self.accesses, self.known.copy(), *(d.copy() for d in dicts))  # pyright: ignore
 
     def key(self) -> Hashable:
         """Equal for states with the same future."""
         dicts = (self.told, self.passed, self.values, self.left, self.fenced, self.seen)
-        return self.deeds, tuple(self.known), *(frozenset(d.items()) for d in dicts)
+        return self.accesses, tuple(self.known), *(frozenset(d.items()) for d in dicts)
 
 
 @dataclass
@@ -170,11 +172,11 @@ class World:
     """One state. Containers are copied shallowly, their contents never change."""
 
     at: list[Position]
-    open: list[frozenset[Touch]]
+    open: list[frozenset[OpenAccess]]
     groups: list[dict[str, int]]
     """Per thread and engine: number of the open group."""
-    bars: list[Bar]
-    flights: frozenset[Flight] = frozenset()
+    bars: list[MbarrierState]
+    in_flight: frozenset[AsyncAccess] = frozenset()
     landings: tuple[Landing, ...] = ()
     named: dict[Queue, EnteredBarrier] = field(default_factory=dict[Queue, EnteredBarrier])
     released: frozenset[int] = frozenset()
@@ -235,7 +237,7 @@ class World:
         return (
             tuple(self.at),
             tuple(self.bars),
-            self.flights,
+            self.in_flight,
             frozenset(self.landings),
             len(self.landings),
             tuple(self.open),

@@ -22,6 +22,9 @@ RUNS = frozenset((WGMMA, BULK))
 """Queues whose ops come in runs, of which nothing tells one from the other."""
 
 
+_OF_A_CTA = frozenset(("shared", "tmem"))
+
+
 class ClassAccess:
     """What an op of a class, or a run of them, does to some bytes; of a copy with the barrier that tracks it, and the
     number of its phase in turns."""
@@ -35,6 +38,8 @@ class ClassAccess:
         """What performs the access, for people and to tell accesses apart."""
         self.register = place.memory[0] == "register"
         """Whether the bytes are the role's own registers."""
+        self.peer = place.memory[1] if place.memory[0] in _OF_A_CTA and place.memory[1] != ref.c.cta else None
+        """The CTA whose bytes these are, if it is another one."""
         self.reaches = effect.proxy is Proxy.ASYNC
         """Whether the bytes are accessed through the asynchronous proxy."""
         self.kind = self.engine, self.writes, self.private, ref.c.index
@@ -119,6 +124,8 @@ class ClassAccesses:
                 }
                 for series in place:
                     asked = asked_of[series[0].kind]
+                    if series[0].peer is not None:
+                        asked = {Segment.SCHEDULE, *asked}  # the peer has to outlive it
                     if asked and (series[0].landing is not None or series[0].queue in TRACKED):
                         waits |= asked
                     elif asked:
@@ -200,8 +207,6 @@ def _of(
         found = places.get(key)
         if found is None:
             found = places[key] = graph.place(ref.site, region, cta)
-        if cta is None and found.memory[0] in ("shared", "tmem") and found.memory[1] != ref.c.cta:
-            raise OutsideFragment("bytes of a peer")
         return found
 
     for effect in ref.op.effects:
@@ -212,7 +217,10 @@ def _of(
             case effects.Access(region):
                 if effect.queue is BULK and effect.stage is Stage.DONE:
                     raise OutsideFragment("bulk stores to named bytes")
-                yield ClassAccess(ref, place(region), effect)
+                found = ClassAccess(ref, place(region), effect)
+                if found.peer is not None and not found.generic:
+                    raise OutsideFragment("asynchronous accesses to bytes of a peer")
+                yield found
             case TensorLife(buffer, begins=False) if ref.c.group.primary:
                 whole = ops.Region(buffer, ops.ZERO, graph.protocol.buffer(buffer).size)
                 free = effects.Access(whole, Mode.WRITE, Proxy.TENSOR, name="the dealloc")

@@ -33,18 +33,41 @@ def check_end(facts: PreparedProtocol) -> None:
 
 
 def _peers(facts: PreparedProtocol) -> None:
-    """A CTA that others touch ends only after they did."""
-    for ref in dict.fromkeys(ref for ref, _ in facts.k.effects.of(Signal)):
-        targets = {a[0] for a, use in facts.bars.items() if ref in use.users} - {ref.c.cta}
-        for target in targets:
-            mark = facts.k.marks.event[ref.c.index, ref.s, ref.i]
-            for s in facts.graph.product.ends:
-                if not any(
-                    facts.says(Ref(c, s, len(c.code[s])), Segment.SCHEDULE, mark, facts.k.levels.past)
-                    for c in facts.k.classes
-                    if c.cta == target
-                ):
-                    raise OutsideFragment(f"CTA {target} may end before {ref.name} touches it")
+    """A CTA that others touch runs by then, and ends only after they did."""
+    touched = [
+        (ref, array[0])
+        for ref in dict.fromkeys(ref for ref, _ in facts.k.effects.of(Signal))
+        for array, use in facts.bars.items()
+        if ref in use.users
+    ]
+    accessed = [(a.ref, a.peer) for series in facts.accesses.series() for a in series if a.peer is not None]
+    for ref, target in accessed:
+        if not _runs(facts, target, ref):
+            raise OutsideFragment(f"CTA {target} may not run yet when {ref.name} touches it")
+    for ref, target in dict.fromkeys([*touched, *accessed]):
+        if target != ref.c.cta and not all(_outlives(facts, target, s, ref) for s in facts.graph.product.ends):
+            raise OutsideFragment(f"CTA {target} may end before {ref.name} touches it")
+
+
+def _runs(facts: PreparedProtocol, target: object, ref: Ref) -> bool:
+    """Whether an op knows that something which a CTA does on every way to it is past."""
+    return any(
+        facts.passed({mark.block}, ref.s)
+        and any(facts.says(ref, x, mark, facts.k.levels.past) for x in (Segment.SCHEDULE, Segment.MEMORY))
+        for c in facts.k.classes
+        if c.cta == target
+        for mark in facts.k.marks.events[c.index]
+    )
+
+
+def _outlives(facts: PreparedProtocol, target: object, s: int, ref: Ref) -> bool:
+    """Whether a CTA that ends in block ``s`` knows that an op is past."""
+    mark = facts.k.marks.event[ref.c.index, ref.s, ref.i]
+    return any(
+        facts.says(Ref(c, s, len(c.code[s])), Segment.SCHEDULE, mark, facts.k.levels.past)
+        for c in facts.k.classes
+        if c.cta == target
+    )
 
 
 def _waited_for(facts: PreparedProtocol, ref: Ref, queue: Queue | None) -> bool:

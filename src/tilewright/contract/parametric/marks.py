@@ -139,14 +139,20 @@ class Marks:
                 run, asked = list[int](), set[Segment]()
 
     def _space(self, run: list[ops.Op]) -> FenceSpace:
-        """Where the generic accesses of a run lie; waits stand for copies of cp.async, which write shared memory."""
+        """Where the generic accesses of a run lie; waits stand for copies of cp.async, which write shared memory. That
+        of a named CTA, which may be a peer's, is taken to be behind a fence of all spaces only."""
         reached = {
-            FenceSpace.GLOBAL if isinstance(e, Access) and e.region.buffer in self._global else FenceSpace.SHARED
+            self._space_of(e.region) if isinstance(e, Access) else FenceSpace.SHARED
             for op in run
             for e in op.effects
             if isinstance(e, Await) or (isinstance(e, Access) and e.until is None)
         }
         return reached.pop() if len(reached) == 1 else FenceSpace.ALL
+
+    def _space_of(self, region: ops.Region) -> FenceSpace:
+        if region.buffer in self._global:
+            return FenceSpace.GLOBAL
+        return FenceSpace.SHARED if region.cta is None else FenceSpace.ALL
 
     def _queued(self, c: Class, s: int, code: tuple[ops.Op, ...]) -> None:
         run = list[int]()
@@ -178,6 +184,8 @@ class Marks:
                     return _SCHEDULE if not lands or any(e.constant != c.cta for e in ranks) else None
                 case Sync(Among.CTA, waits=True, number=Expr() as number):
                     return _SCHEDULE if number.text in self._entered else None
+                case Sync(Among.CLUSTER, arrives=True):
+                    return _SCHEDULE  # by which peers are known to run
                 case Fence(Order.MBARRIER_INIT):
                     return _SCHEDULE
                 case _:

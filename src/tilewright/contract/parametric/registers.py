@@ -12,26 +12,31 @@ from tilewright.protocol.product_graph import OutsideFragment
 
 
 def check_pool(facts: PreparedProtocol) -> None:
+    """What a block takes its roles have given up there; of the blocks with setmaxnreg every path passes one at most."""
     takers = [(r, pool.registers) for r, pool in facts.k.effects.of(Pool) if r.c.group.primary]
     launch = facts.protocol.registers_per_thread
-    free: dict[int, int] = {}
+    free: dict[tuple[int, int], int] = {}
     for ref, registers in takers:
         if not 24 <= registers <= 256 or registers % 8 or facts.repeats(ref.s):
             raise OutsideFragment("setmaxnreg out of range or in a loop")
-        threads = facts.graph.product.parties[ref.c.party][0].threads
-        free[ref.c.cta] = free.get(ref.c.cta, 0) + (launch - registers) * threads
-    if any(v < 0 for v in free.values()) or len({r.s for r, _ in takers}) > 1:
+        threads, key = facts.graph.product.parties[ref.c.party][0].threads, (ref.s, ref.c.cta)
+        free[key] = free.get(key, 0) + (launch - registers) * threads
+    if any(v < 0 for v in free.values()):
         raise OutsideFragment("setmaxnreg takes more than was given up")
-    if len({r.c.index for r, _ in takers}) != len(takers):
+    blocks = {r.s for r, _ in takers}
+    if any(facts.k.paths.reaches[a, b] for a in blocks for b in blocks - {a}):
+        raise OutsideFragment("setmaxnreg in blocks of which one follows another")
+    if len({(r.c.index, r.s) for r, _ in takers}) != len(takers):
         raise OutsideFragment("setmaxnreg twice in a role")
 
 
 def givers(facts: PreparedProtocol, ref: Ref, taken: Pool) -> list[Ref]:
+    """Who gives up registers in the block in which an op takes some."""
     launch = facts.protocol.registers_per_thread
     if taken.registers <= launch or not ref.c.group.primary:
         return []
-    pools = facts.k.effects.of(Pool)
-    return [r for r, pool in pools if pool.registers < launch and r.c.cta == ref.c.cta and r.c.group.primary]
+    pools = [(r, pool.registers) for r, pool in facts.k.effects.of(Pool) if r.c.group.primary]
+    return [r for r, registers in pools if registers < launch and (r.s, r.c.cta) == (ref.s, ref.c.cta)]
 
 
 def check_wgmma_registers(facts: PreparedProtocol) -> None:

@@ -126,4 +126,11 @@ CODES: tuple[Code, ...] = (
         "160 columns in panels of 64",
         "192 columns, or panels of 32 (swizzle 64B)",
     ),
+    _code(
+        "WGM019",
+        "tile has fewer rows than the instruction reads",
+        "One instruction reads 64 rows of A and n columns of B; what lies behind the tile would be multiplied too.",
+        "120 columns of B read by an instruction of n = 128",
+        "120 columns of B and n = 120",
+    ),
 )

@@ -1,4 +1,4 @@
-"""Every wall of the house trips: a copy of the package with violating imports breaks the contract that forbids them."""
+"""Every import contract can fail: violating imports in a copy of the package break the contract that forbids them."""
 
 from __future__ import annotations
 
@@ -93,14 +93,14 @@ DIRECT = [
 
 @pytest.mark.parametrize("contract", [c["id"] for c in CONTRACTS if c["type"] == "forbidden"])
 def test_forbidden_imports(contract: str, copy: Path) -> None:
-    walls = [(source or "base", module) for name, source, module in DIRECT if name == contract]
-    for source in {s for s, _ in walls}:
-        plant(copy, source, *(m for s, m in walls if s == source))
+    broken = [(source or "base", module) for name, source, module in DIRECT if name == contract]
+    for source in {s for s, _ in broken}:
+        plant(copy, source, *(m for s, m in broken if s == source))
     kept, said = lint(copy, contract)
     assert not kept
     missed = [
         w
-        for w in walls
+        for w in broken
         if f"tilewright.{w[0]} is not allowed to import {w[1]}"
         not in said.replace("tilewright is", "tilewright.base is")
     ]
@@ -119,7 +119,7 @@ def test_forbidden_imports(contract: str, copy: Path) -> None:
         ("pages", "pages", "runtime", "tilewright.compiler"),
     ],
 )
-def test_walls_that_count_indirect_imports(contract: str, room: str, through: str, module: str, copy: Path) -> None:
+def test_contracts_that_count_indirect_imports(contract: str, room: str, through: str, module: str, copy: Path) -> None:
     plant(copy, through, module, name="between")
     plant(copy, room, f"tilewright.{through}.between")
     assert not lint(copy, contract)[0]
@@ -132,7 +132,7 @@ def test_walls_that_count_indirect_imports(contract: str, room: str, through: st
         ("codegen", "codegen", "transport", "tilewright.legal"),
     ],
 )
-def test_walls_that_count_direct_imports_only(contract: str, room: str, through: str, module: str, copy: Path) -> None:
+def test_contracts_that_count_direct_imports(contract: str, room: str, through: str, module: str, copy: Path) -> None:
     plant(copy, through, module, name="between")
     plant(copy, room, f"tilewright.{through}.between")
     assert lint(copy, contract)[0]

@@ -8,7 +8,7 @@ import pytest
 from support.arrangement import ARRANGEMENTS
 from support.generality import agrees
 from support.indexed import facts_of
-from support.newcomers import NEWCOMERS
+from support.ported_kernels import PORTED
 from support.ptx_driver import run_artifact
 from support.slow import rest_slow
 from tilewright.jit import Kernel
@@ -17,18 +17,18 @@ QUICK_PTX = ["info_nce", "entropy", "unpack_words", "swapped_pairs", "loaded_bit
 """What was refused before, or reads its coordinates from bits."""
 
 
-@pytest.mark.parametrize("name", NEWCOMERS)
+@pytest.mark.parametrize("name", PORTED)
 def test_simulator_agrees_with_numpy(name: str) -> None:
-    case = NEWCOMERS[name]
+    case = PORTED[name]
     kernel = Kernel(case.kernel)
     for i, shape in enumerate(case.shapes):
         agrees(case, shape, "plain", kernel)
         agrees(case, shape, ARRANGEMENTS[1 + (i + len(name)) % (len(ARRANGEMENTS) - 1)], kernel)
 
 
-@pytest.mark.parametrize("name", rest_slow(list(NEWCOMERS), QUICK_PTX))
+@pytest.mark.parametrize("name", rest_slow(list(PORTED), QUICK_PTX))
 def test_ptx_machine_agrees_with_numpy(name: str) -> None:
-    case = NEWCOMERS[name]
+    case = PORTED[name]
     arrays, expected = case.arrays(case.shapes[-1])
     artifact = case.kernel.compile(dtypes={n: a.dtype.name for n, a in arrays.items()}, facts=facts_of(arrays))
     driver = run_artifact(artifact, arrays, case.scalars, schedules=2)

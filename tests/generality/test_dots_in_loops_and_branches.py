@@ -1,4 +1,4 @@
-"""Kernels with dots in odd places: scheduled with tensor copies in rings, proved, and right at awkward extents."""
+"""Products beside, inside and behind loops: tensor copies in pipelines, proved, and right at awkward extents."""
 
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false

@@ -488,7 +488,7 @@ def _draw(**shapes: str):
 
 _ROWS = ((1, 1), (7, 31), (5, 96))
 
-NEWCOMERS: dict[str, Case] = {
+PORTED: dict[str, Case] = {
     c.kernel.name: c
     for c in (
         Case(
