@@ -179,5 +179,6 @@ def test_steps_are_whole_only_where_a_launch_was_asked(left_out: str) -> None:
 @pytest.mark.parametrize(("length", "expected"), [(512, True), (4096, True), (500, False), (576, False)])
 def test_which_causal_launches_have_them(length: int, expected: bool) -> None:
     """Tiles of 128 rows take 128 keys at a time."""
-    (alone,) = plan(p.request(example.forward(128), causal=True), dict(B=4, H=16, G=16, S=length, T=length)).variants
+    dims = {"B": 4, "H": 16, "G": 16, "S": length, "T": length}
+    (alone,) = plan(p.request(example.forward(128), causal=True), dims).variants
     assert whole(alone) == expected

@@ -78,8 +78,8 @@ class Candidate:
     whole_stores: bool = False
     """Only for extents whose 16-bit stores tensor copies can do: half the code, and half the proof."""
     whole_steps: bool = False
-    """Only for extents with which steps of software-pipelined streams lie inside of their domain: the first ones, or all
-    where indices are compared."""
+    """Only for extents with which steps of software-pipelined streams lie inside of their domain: the first ones, or
+    all where indices are compared."""
 
     def __str__(self) -> str:
         how = "tensor copies in pipelines where legal" if self.copies else "tiles staged by the threads themselves"

@@ -48,6 +48,9 @@ CLUSTERS = (Candidate(2, cluster=(2, 1), whole_stores=True),)
 LINE_BYTES = 128
 """Rows that begin inside of an L2 line touch one line more each; two CTAs that share what they read then gain more than
 their pairing costs (5000 x 5000 x 5000: 0.90 of cuBLAS against 0.72; aligned rows: within 1 %, H200)."""
+LINES = 115
+"""The time of tiles that share nothing there, in percent of what they take else, where few waves decide (864 x 1368 x
+224, H200: 128 x 224 in pairs 9.9 us, 128 x 128 7.5; 4144 x 928 x 2808: 57.8, 128 x 256 47.9)."""
 _CLUSTER_ROWS = 4
 """Row tiles from which the second CTA of a cluster is rarely idle."""
 SKINNY_ROWS = 64
@@ -55,13 +58,12 @@ SKINNY_WIDTHS = {32: 300, 64: 200}
 """Products with so few rows read their right operand once: the time of a tile is that of its bytes, rows and columns
 alike, and narrow tiles give every CTA some."""
 
-FEW_WIDTHS = {128: 102, 64: 140}
-"""Products of so few tiles that wide ones leave most CTAs without: 64 rows. A step of 64 x 64 takes 430 cycles and one
-of 128 x 192 takes 950 (384 x 384 x 4096, H200: 16 us against 33; 1024 x 1024 x 1028 16 against 25, 2048 x 2048 x 2052
-72 against 49), one of 64 x 128 takes 650 (128 x 8192 x 8192: 50 us, with 128 x 128 59; 1024^3: 10.4 against 12.2)."""
+FEW_WIDTHS = {128: 92, 64: 111}
+"""Products of so few tiles that wide ones leave most CTAs without: 64 rows. By least squares over 149 shapes
+(benchmarks/product_choices.py, H200) a step of 64 x 64 takes 187 ns, of 64 x 128 302, of 128 x 192 508."""
 
 SWAPPED_COLUMNS = 64
-SWAPPED = {16: 4000, 32: 4500}
+SWAPPED = {16: 4750, 32: 5650}
 """Columns of a tile with swapped operands; its rows, for products of at most so many, and the time of its step. Each
 byte of the right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and
 16 rows, H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
@@ -75,8 +77,8 @@ a weight of its own, and the time of its step: that of the weight's bytes (1024 
 
 @dataclass(frozen=True)
 class ChainedTile:
-    """Tiles of two products of which the second contracts the columns of the first: rows, columns of a step, nanoseconds
-    of a step, and of what a tile takes beside its steps."""
+    """Tiles of two products of which the second contracts the columns of the first: rows, columns of a step,
+    nanoseconds of a step, and of what a tile takes beside its steps."""
 
     rows: int
     columns: int
@@ -200,10 +202,16 @@ def _by_width(
         _Family(skinny, {width: percent}, all_of(one.time <= other.time for other in large))
         for one, (width, percent) in zip(fewer, FEW_WIDTHS.items(), strict=True)
     ]
+    pairs = _Family(wide, SHARED_WIDTHS, all_of([shares, negate(alone)]), CLUSTERS)
+    shared = [
+        replace(pairs, widths={width: percent}, applies=all_of([pairs.applies, *less]))
+        for one, (width, percent) in zip(ways((pairs,)), SHARED_WIDTHS.items(), strict=False)
+        for less in ([one.time * 100 <= other.time * LINES for other in large],)
+    ]
     rivals = (
         ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),)),
         ways(few),
-        ways((_Family(wide, SHARED_WIDTHS, all_of([shares, negate(alone)]), CLUSTERS),)),
+        ways(shared),
         many,
     )
     turned = list(_swapped(wide, choices, sized, trace, target))
