@@ -68,7 +68,7 @@ class Way:
         from tilewright.base.expr import TRUE, maximum, minimum
         from tilewright.schedule.hopper.candidates import Candidate
         from tilewright.schedule.hopper.product_variant import ProductVariant
-        from tilewright.schedule.hopper.split_extents import STEPS, tiles_of_grid
+        from tilewright.schedule.hopper.split_extents import STEPS
         from tilewright.schedule.split_k import split
 
         extents = {"bm": self.rows, "bn": self.columns}
@@ -77,10 +77,9 @@ class Way:
             return ProductVariant(TRUE, (extents,), (cluster,), narrow={**extents, "bn": self.columns // self.parts})
         parts = None
         if self.kernels:
-            kernel = trace(extents)
-            steps = split(kernel, many=True).stream.trip.expr
-            each = target.sm_count // maximum(tiles_of_grid(kernel), 1)
-            parts = minimum(maximum(each, 1), maximum(steps // STEPS, 1))
+            found = split(trace(extents), many=True)
+            each = target.sm_count // maximum(found.programs, 1)
+            parts = minimum(maximum(each, 1), maximum(found.stream.trip.expr // STEPS, 1))
         candidate = Candidate(self.warpgroups, 2 if self.turns else 1, cluster=self.cluster, whole_stores=True)
         return ProductVariant(TRUE, (extents,), (candidate,), parts=parts, many=self.kernels, swapped=self.swapped)
 
@@ -115,9 +114,15 @@ WAYS = (
     *(Way(64, n) for n in (64, 128, 256)),
     *(Way(128, n, turns=True) for n in (128, 160, 192, 208)),
     *(Way(128, n, cluster=(2, 1)) for n in (128, 192, 224, 256)),
+    *(Way(128, n, cluster=(1, 2)) for n in (128, 192)),
+    *(Way(m, 128, cluster=(1, 4)) for m in (64, 128)),
+    Way(128, 128, cluster=(2, 2)),
+    Way(128, 128, cluster=(4, 1)),
     Way(256, 128),
     Way(192, 128),
     *(Way(m, n, swapped=True) for m, n in ((16, 64), (32, 64), (128, 64), (104, 128), (152, 128))),
+    *(Way(m, 128, swapped=True, cluster=(2, 1)) for m in (112, 160)),
+    *(Way(m, 128, swapped=True, cluster=(1, 2)) for m in (80, 112)),
     *(Way(64, n, parts=parts) for n in (64, 96, 128) for parts in (2, 4)),
     *(Way(128, 128, parts=parts) for parts in (2, 4)),
     Way(64, 64, kernels=True),

@@ -77,8 +77,8 @@ def test_pinned_columns_and_other_kernels_have_one_variant() -> None:
 
 
 def test_tall_tiles_where_programs_have_many_steps() -> None:
-    """Heads of 64: 192 rows for all long enough lengths, of causal attention from 24 steps of 96 on."""
-    dims = {"B": 16, "H": 32, "G": 32}
+    """Heads of 64: 256 rows, and 192 of longer streams; of short causal ones 128."""
+    dims = {"H": 32, "G": 32}
 
     def rows(keys: int, *, causal: bool) -> int:
         found = product_variants(
@@ -87,7 +87,9 @@ def test_tall_tiles_where_programs_have_many_steps() -> None:
             SM90A,
             ALIGNED,
         )
-        return next(v for v in found if v.predicate.evaluate({**dims, "S": keys, "T": keys})).choices[0]["bq"]
+        return next(
+            v for v in found if v.predicate.evaluate({**dims, "B": 16384 // keys, "S": keys, "T": keys})
+        ).choices[0]["bq"]
 
-    assert [rows(n, causal=False) for n in (1920, 4992, 9984)] == [192, 192, 192]
-    assert [rows(n, causal=True) for n in (1920, 3072, 4992)] == [128, 192, 192]
+    assert [rows(n, causal=False) for n in (512, 1024, 2048, 4096, 16384)] == [256, 256, 192, 192, 192]
+    assert [rows(n, causal=True) for n in (512, 1024, 2048, 4096, 16384)] == [128, 128, 256, 256, 192]

@@ -172,7 +172,10 @@ def causal(name: str) -> tuple[tile.Kernel, t.Kernel]:
             {**inputs, **sums, "dk": "bf16", "dv": "bf16"},
         ),
     }[name]
-    return lowered(kernel, dtypes, keywords={"causal": True})[name]
+    found = lowered(kernel, dtypes, keywords={"causal": True})
+    return next(
+        each for variant, each in reversed(found.items()) if variant.startswith(name) and "no_steps" not in variant
+    )
 
 
 @pytest.mark.parametrize("name", ["attention", "attention_key_gradients"])

@@ -251,9 +251,9 @@ class _Classes:
             yield replace(plain, parts=variant.parts, many=variant.many, narrow=variant.narrow, swapped=variant.swapped)
 
     def _excluded(self, variant: ProductVariant) -> bool:
-        """A variant whose first steps are whole, or whose parts a cluster adds, is served by its candidates alone,
+        """A variant whose steps are whole, or whose parts a cluster adds, is served by its candidates alone,
         which a pin may exclude."""
-        own = [each for each in variant.candidates if each.whole_first_steps or variant.narrow is not None]
+        own = [each for each in variant.candidates if each.whole_steps or variant.narrow is not None]
         kept = [(candidate, pinned(candidate, self.request.schedule)) for candidate in own]
         return bool(own) and all(found is None or found.cluster != each.cluster for each, found in kept)
 

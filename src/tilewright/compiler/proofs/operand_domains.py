@@ -7,6 +7,7 @@ that reads such a tile is one of these:
     whole     its step lies inside of the domain: the loop ends where the first partial step begins
     cleared   threads have written zeros over all rows from the end of the domain on, before
     followed  a later product reads the same buffer for the last step, cleared; the steps before it are whole
+    asked     the launch is asked whether the domain ends with a step: then all steps are whole
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import TypeGuard
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
-from tilewright.base.expr import TRUE, Compare, Const, Expr, Min, Sym, conjuncts, maximum, simplify
+from tilewright.base.expr import TRUE, Compare, Const, Expr, Min, Sym, ceildiv, conjuncts, maximum, simplify
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_before
@@ -55,8 +56,10 @@ def ends_with_tensor(k: Span, extent: Expr) -> bool:
 
 def excluded(product: a.Wgmma, buffer: SSAValue, region: Expr, ragged: Ragged) -> bool:
     """Whether a product, of which this is the first instruction, reads no element outside of the operand's domain."""
-    return _cleared(product, buffer, region, ragged) or any(
-        _whole(loop, ragged) or _followed(loop, buffer, ragged) for loop in _loops(product, ragged)
+    return (
+        _cleared(product, buffer, region, ragged)
+        or any(_whole(loop, ragged) or _followed(loop, buffer, ragged) for loop in _loops(product, ragged))
+        or _asked(product, ragged)
     )
 
 
@@ -83,6 +86,25 @@ def _whole(loop: t.For, ragged: Ragged) -> bool:
     whole = (ragged.stop(Const(0)) - ragged.begin(Const(0))) // ragged.k.size
     steady = ragged.stop(None) == ragged.stop(Const(0)) and _advances(ragged)
     return steady and whole in (end.args if isinstance(end, Min) else (end,))
+
+
+def _asked(product: a.Wgmma, ragged: Ragged) -> bool:
+    """The domain ends with a step, by what the launch is asked, and the product's step is one of the stream's."""
+    stop, first, size = ragged.stop(None), ragged.begin(Const(0)), ragged.k.size
+    if ragged.stream is None or stop != ragged.stop(Const(0)) or not _advances(ragged):
+        return False
+    trip = ragged.stream.trip.expr
+    steps = ceildiv(stop - first, size)
+    if trip not in (steps, maximum(steps, 0)):
+        return False
+    if any(loop.end.expr not in (trip, *_shorter(loop, ragged)) for loop in _loops(product, ragged)):
+        return False
+    role = a.role_of(product)
+    kernel = None if role is None else role.parent_op()
+    assert isinstance(kernel, t.Kernel)
+    assumed = [fact for each in kernel.assumptions for fact in conjuncts(each.expr)]
+    ends = stop.args if isinstance(stop, Min) else (stop,)
+    return all(simplify(((end - first) % size).eq(0), {}) in (TRUE, *assumed) for end in ends)
 
 
 def _advances(ragged: Ragged) -> bool:

@@ -31,7 +31,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, moved
 from tilewright.transport import dialect as t
 
-MAX_REGISTERS = {1: 224, 2: 224, 3: 144}
+MAX_REGISTERS = {1: 224, 2: 224, 3: 144, 4: 96}
 """Words of values that live side by side in one thread, by the number of consumer warpgroups; the rest of what a thread
 has is for addresses."""
 

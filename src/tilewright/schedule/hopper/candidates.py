@@ -47,8 +47,11 @@ STAGES = 5
 IN_FLIGHT_BYTES = 160 * 1024
 """What pipelines of small tiles keep in flight (64 x 4096 x 4096: 12 stages of 12 KB 0.99 of cuBLAS, 5 stages 0.69)."""
 PROGRAMS_AHEAD = 2
-"""Stages of tiles that a program loads once, where streams end at loaded bounds and may be short: the next program's
-are on their way while one ends, and those of its streams behind them."""
+"""Stages of tiles that a program loads once, where streams end at loaded bounds and may be short, and of those of
+software-pipelined streams: the next program's are on their way while one ends, and those of its streams behind them
+(attention of 512 keys, H200: 202.6 to 191.2 us for heads of 64, 137.6 to 132.2 for heads of 128)."""
+ENOUGH_STAGES = 4
+"""Stages of streams beyond which those of the next program's tiles are worth more."""
 MOST_CTAS = 4
 """CTAs of a cluster: with 8 neither the event graph nor canonical runs settle a matmul within minutes."""
 
@@ -74,8 +77,9 @@ class Candidate:
     software_pipelined: bool = False
     whole_stores: bool = False
     """Only for extents whose 16-bit stores tensor copies can do: half the code, and half the proof."""
-    whole_first_steps: bool = False
-    """Only for extents with which the first steps of software-pipelined streams lie inside of their domain."""
+    whole_steps: bool = False
+    """Only for extents with which steps of software-pipelined streams lie inside of their domain: the first ones, or
+    all where indices are compared."""
 
     def __str__(self) -> str:
         how = "tensor copies in pipelines where legal" if self.copies else "tiles staged by the threads themselves"
@@ -85,7 +89,7 @@ class Candidate:
         clusters = "" if self.cluster == (1, 1) else f", clusters of {self.cluster[0]} x {self.cluster[1]} CTAs"
         turns = "" if self.ping_pong == 1 else f"ping-pong of {self.ping_pong} x "
         clusters += ", software-pipelined streams" if self.software_pipelined else ""
-        clusters += ", their first steps whole" if self.whole_first_steps else ""
+        clusters += ", whole steps" if self.whole_steps else ""
         return f"{turns}{self.warpgroups} consumer warpgroups, {how}, {out}{clusters}"
 
 
@@ -102,6 +106,7 @@ class Scheduled:
 
 CANDIDATES = (
     Candidate(1, ping_pong=2),
+    Candidate(4, software_pipelined=True),
     Candidate(3, software_pipelined=True),
     Candidate(3),
     Candidate(2, software_pipelined=True),
@@ -119,12 +124,14 @@ CANDIDATES = (
 def candidates(kernel: tile.Kernel, pins: Schedule) -> Iterator[Candidate]:
     """What is tried for a kernel, best first.
 
-    Three warpgroups for tiles of their rows alone, of which two would multiply a quarter for nothing, or where pinned:
-    no tile of theirs was faster than the best of two by more than the spread (H200, benchmarks/results/schedules.json).
+    Three and four warpgroups for tiles of their rows alone, or where pinned: of three, two would multiply a quarter for
+    nothing, and no other tile of theirs was faster than the best of two by more than the spread (H200,
+    benchmarks/results/schedules.json).
     """
     rows = {tile.tile_type(op.result).shape[0] for op in kernel.walk() if isinstance(op, tile.Dot)}
     for candidate in CANDIDATES:
-        if candidate.warpgroups != 3 or pins.consumers == 3 or rows == {3 * ROWS}:
+        own = candidate.warpgroups
+        if own <= 2 or pins.consumers == own or rows == {own * ROWS}:
             yield candidate
 
 
@@ -248,7 +255,7 @@ def configured(
         else {},
         whole_stores=candidate.whole_stores,
         software_pipelines=pipelined_streams,
-        whole_first_steps=candidate.whole_first_steps,
+        whole_steps=candidate.whole_steps,
         turns=streams_in_turn(kernel, dots) if candidate.ping_pong == 1 < candidate.warpgroups else frozenset(),
         in_flight=streams_in_flight(
             kernel, dots, placement, MAX_REGISTERS[candidate.warpgroups * candidate.ping_pong], pipelined_streams
@@ -279,8 +286,11 @@ def deepest(
     tried = range(most, 0, -1) if candidate.stages is None else (candidate.stages,)
     beside = epilogue_bytes(configuration.consumers) if configuration.stores else 0
     reason = ""
-    ahead = PROGRAMS_AHEAD if LoadedBounds(kernel).binds else 1
-    for stages, programs in product(tried, range(ahead, 0, -1)):
+    ahead = PROGRAMS_AHEAD if LoadedBounds(kernel).binds or configuration.software_pipelines else 1
+    depths = product(tried, range(ahead, 0, -1))
+    for stages, programs in sorted(
+        depths, key=lambda each: (min(each[0], ENOUGH_STAGES), *reversed(each)), reverse=True
+    ):
         pipelines = tuple(r.with_stages(stages, programs) for r in single)
         estimate = sum(r.stages * r.stage_bytes for r in pipelines)
         if estimate > limit or (estimate + beside > limit and stages > tried[-1]):

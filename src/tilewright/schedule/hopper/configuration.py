@@ -67,8 +67,8 @@ class ScheduleConfiguration:
 
     ``warpgroups`` share a tile; ``ping_pong`` such sets alternate over a CTA's tiles. ``shares`` are each CTA's part of
     the tiles copied in a cluster. ``stores`` go through shared memory; with ``whole_stores`` tensor copies store for
-    all extents (what that needs is asked at launch); with ``whole_first_steps`` the first steps of software-pipelined
-    streams lie inside of their domain (asked at launch too). In each step of ``turns`` the warpgroups that share a tile
+    all extents (what that needs is asked at launch); with ``whole_steps`` steps of software-pipelined streams
+    lie inside of their domain (asked at launch too). In each step of ``turns`` the warpgroups that share a tile
     issue their products in turn; in each step of ``in_flight`` the products stay in flight side by side.
     """
 
@@ -83,7 +83,7 @@ class ScheduleConfiguration:
     software_pipelines: Mapping[tile.Stream, SoftwarePipeline] = field(
         default_factory=dict[tile.Stream, SoftwarePipeline]
     )
-    whole_first_steps: bool = False
+    whole_steps: bool = False
     turns: frozenset[tile.Stream] = frozenset()
     in_flight: frozenset[tile.Stream] = frozenset()
 

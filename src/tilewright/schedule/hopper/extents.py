@@ -14,7 +14,7 @@ from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation, source_of
-from tilewright.schedule.hopper.predicates import leading_steps, lengthening, whole_first_step
+from tilewright.schedule.hopper.predicates import leading_steps, lengthening, whole_first_step, whole_steps
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
 from tilewright.schedule.hopper.split_extents import split_variants
@@ -48,6 +48,9 @@ CLUSTERS = (Candidate(2, cluster=(2, 1), whole_stores=True),)
 LINE_BYTES = 128
 """Rows that begin inside of an L2 line touch one line more each; two CTAs that share what they read then gain more than
 their pairing costs (5000 x 5000 x 5000: 0.90 of cuBLAS against 0.72; aligned rows: within 1 %, H200)."""
+LINES = 115
+"""The time of tiles that share nothing there, in percent of what they take else, where few waves decide (864 x 1368 x
+224, H200: 128 x 224 in pairs 9.9 us, 128 x 128 7.5; 4144 x 928 x 2808: 57.8, 128 x 256 47.9)."""
 _CLUSTER_ROWS = 4
 """Row tiles from which the second CTA of a cluster is rarely idle."""
 SKINNY_ROWS = 64
@@ -55,13 +58,12 @@ SKINNY_WIDTHS = {32: 300, 64: 200}
 """Products with so few rows read their right operand once: the time of a tile is that of its bytes, rows and columns
 alike, and narrow tiles give every CTA some."""
 
-FEW_WIDTHS = {128: 102, 64: 140}
-"""Products of so few tiles that wide ones leave most CTAs without: 64 rows. A step of 64 x 64 takes 430 cycles and one
-of 128 x 192 takes 950 (384 x 384 x 4096, H200: 16 us against 33; 1024 x 1024 x 1028 16 against 25, 2048 x 2048 x 2052
-72 against 49), one of 64 x 128 takes 650 (128 x 8192 x 8192: 50 us, with 128 x 128 59; 1024^3: 10.4 against 12.2)."""
+FEW_WIDTHS = {128: 92, 64: 111}
+"""Products of so few tiles that wide ones leave most CTAs without: 64 rows. By least squares over 149 shapes
+(benchmarks/product_choices.py, H200) a step of 64 x 64 takes 187 ns, of 64 x 128 302, of 128 x 192 508."""
 
 SWAPPED_COLUMNS = 64
-SWAPPED = {16: 4000, 32: 4500}
+SWAPPED = {16: 4750, 32: 5650}
 """Columns of a tile with swapped operands; its rows, for products of at most so many, and the time of its step. Each
 byte of the right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and
 16 rows, H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
@@ -73,15 +75,32 @@ a weight of its own, and the time of its step: that of the weight's bytes (1024 
 215 us, with tiles of 64 x 128 222, of 128 x 128 234, 16 x 128 217; 64 rows in 8, 14336 x 4096: 243, 252, 344, 245)."""
 
 
-TALL = (192, 112)
-TALL_COLUMNS = 64
-TALL_PRICE = 140
-"""Rows and chained columns of a tile for three warpgroups, where the second product's result has so few columns that
-each holds its share in 160 registers a thread; the time of such a tile in percent of one of 128 rows (attention
-with heads of 64, 4 x 16 x 4096, H200: 485 TFLOP/s against 445; with 128 columns instead of 112 registers spill)."""
-TALL_EVEN_COLUMNS = 96
-"""The same where streams get longer with the program, as under a causal mask: two steps are as long as the tile is
-tall, so that the mask's edge lies in two of them (4 x 32 x 4096 x 64, H200: 651 us; with 112 columns 673)."""
+@dataclass(frozen=True)
+class ChainedTile:
+    """Tiles of two products of which the second contracts the columns of the first: rows, columns of a step,
+    nanoseconds of a step, and of what a tile takes beside its steps."""
+
+    rows: int
+    columns: int
+    step: int
+    start: int
+
+
+CHAINED_TILES = ChainedTile(256, 64, 1074, 2880), ChainedTile(192, 112, 1263, 2750), ChainedTile(128, 128, 1194, 1190)
+"""Those of attention with heads of 64, 512 to 16,384 keys (H200), within 4 %. Of 192 rows three warpgroups hold their
+share in 160 registers a thread, of 256 rows four in 112; with more columns they spill."""
+LENGTHENING_TILES = (
+    ChainedTile(256, 64, 1074, 4150),
+    ChainedTile(192, 96, 1156, 4300),
+    ChainedTile(128, 128, 1194, 1800),
+)
+"""The same where streams get longer with the program, as under a causal mask. Tiles are as tall as one step is long, or
+as several, so that the mask's edge lies in as few as can be (192 rows, 4 x 32 x 4096, H200: 96 columns 651 us, 112
+673)."""
+CHAINED_COLUMNS = 64
+"""Of the second product's result, at most."""
+SOME_KEYS = 2048
+"""Columns of a stream whose length only a loaded integer tells."""
 
 
 PIPELINED_COLUMNS = 256
@@ -92,11 +111,6 @@ AWAITED_PRICE = 141
 """Columns of a tile whose products are awaited step by step, and the time of 192 rows of it in percent of that of 128:
 a warpgroup's sums and product leave registers for no more, and three take turns as two do (e4m3 with scales of blocks,
 8192^3, H200: 1253 TFLOP/s against 1175)."""
-
-TALL_STEPS = 24
-"""Steps of the longest program, where programs have different numbers of them, from which tall tiles are faster: a
-larger share of theirs is masked (causal attention, heads of 64, H200: of 2,048 keys 1.00 of the time of 128 rows, of
-3,072, 4,096, 5,121, 8,192 and 16,384 0.93, 0.96, 0.86, 0.93 and 0.87)."""
 
 
 @dataclass(frozen=True)
@@ -125,27 +139,28 @@ def product_variants(
         return [ProductVariant(TRUE, tuple(choices))]
     if sized.columns:
         return _by_width(choices, sized, trace, target, facts)
-    tall = [*_tall(choices, sized, trace, target), *_awaited(choices, sized, trace, target)] if sized.rows else []
+    tall = [*_chained(choices, sized, trace, target), *_awaited(choices, sized, trace, target)] if sized.rows else []
     variants = (*tall, *_flat(choices, trace), ProductVariant(TRUE, tuple(choices)))
-    return [each for variant in variants for each in (*_whole_first_steps(variant, trace), variant)]
+    return [each for variant in variants for each in (*_whole_steps(variant, trace), variant)]
 
 
-def _whole_first_steps(
+def _whole_steps(
     variant: ProductVariant, trace: Callable[[Mapping[str, int]], tile.Kernel]
 ) -> Iterator[ProductVariant]:
-    """The same for launches in which the first steps of software-pipelined streams need no masks: the one step that no
-    product of the step before hides (attention of 1,024 keys, H200: 0.97 of cuDNN instead of 0.94)."""
+    """The same for launches in which no step of software-pipelined streams needs a mask but for comparisons, or without
+    comparisons the first one does not, which no product of the step before hides (attention of 1,024 keys, H200: 0.97
+    of cuDNN instead of 0.94)."""
     kernel = trace(variant.choices[0])
     streams = pipelined_streams(kernel)
-    inside = [whole_first_step(kernel, stream) for stream in streams]
+    inside = [(whole_first_step if leading_steps(s) is None else whole_steps)(kernel, s) for s in streams]
     masked = [condition for condition in inside if condition not in (None, TRUE)]
     shapes = [tile.tile_type(dot.result).shape for dot in _dots(kernel)]
     wide = sum(columns for _, columns in shapes) > PIPELINED_COLUMNS
-    if not masked or wide or any(leading_steps(stream) is not None for stream in streams):
+    if not masked or wide:
         return
     sharing = min(rows for rows, _ in shapes) // ROWS
-    if sharing in (2, 3):
-        whole = Candidate(sharing, software_pipelined=True, whole_first_steps=True)
+    if sharing in (2, 3, 4):
+        whole = Candidate(sharing, software_pipelined=True, whole_steps=True)
         yield replace(variant, predicate=all_of([variant.predicate, *masked]), candidates=(whole,))
 
 
@@ -187,10 +202,16 @@ def _by_width(
         _Family(skinny, {width: percent}, all_of(one.time <= other.time for other in large))
         for one, (width, percent) in zip(fewer, FEW_WIDTHS.items(), strict=True)
     ]
+    pairs = _Family(wide, SHARED_WIDTHS, all_of([shares, negate(alone)]), CLUSTERS)
+    shared = [
+        replace(pairs, widths={width: percent}, applies=all_of([pairs.applies, *less]))
+        for one, (width, percent) in zip(ways((pairs,)), SHARED_WIDTHS.items(), strict=False)
+        for less in ([one.time * 100 <= other.time * LINES for other in large],)
+    ]
     rivals = (
         ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),)),
         ways(few),
-        ways((_Family(wide, SHARED_WIDTHS, all_of([shares, negate(alone)]), CLUSTERS),)),
+        ways(shared),
         many,
     )
     turned = list(_swapped(wide, choices, sized, trace, target))
@@ -262,21 +283,38 @@ def _swapped_groups(
     yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
-def _tall(
+def _chained(
     choices: Sequence[dict[str, int]], sized: Sized, trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target
 ) -> Iterator[ProductVariant]:
-    """Tall tiles of narrow chained products, where their whole waves of CTAs need less time."""
+    """Taller tiles of narrow chained products than others have, where they need less time."""
     kernel = trace(choices[0])
     dots = _dots(kernel)
-    narrow = len(dots) == 2 and tile.tile_type(dots[-1].result).shape[1] <= TALL_COLUMNS
+    narrow = len(dots) == 2 and tile.tile_type(dots[-1].result).shape[1] <= CHAINED_COLUMNS
     if not narrow or not sized.chained:
         return
-    columns = TALL[1] if lengthening(kernel) is None else TALL_EVEN_COLUMNS
-    tall = {**choices[0], **dict.fromkeys(sized.rows, TALL[0]), **dict.fromkeys(sized.chained, columns)}
-    less = _waves(trace(tall), (1, 1), target) * TALL_PRICE <= _waves(kernel, (1, 1), target) * 100
-    many = _many_steps(kernel)
-    if many is not None:
-        yield ProductVariant(all_of([less, many]), (tall, *choices))
+    longer = lengthening(kernel)
+    ways: list[tuple[dict[str, int], Expr]] = []
+    for own in CHAINED_TILES if longer is None else LENGTHENING_TILES:
+        extents = {**choices[0], **dict.fromkeys(sized.rows, own.rows), **dict.fromkeys(sized.chained, own.columns)}
+        made = trace(extents)
+        steps = _steps(made, longer, own.columns)
+        if steps is None:
+            return
+        ways.append((extents, _waves(made, (1, 1), target) * (steps * own.step + 2 * own.start)))
+    for i, (extents, time) in enumerate(ways[:-1]):
+        yield ProductVariant(all_of(time <= other for _, other in ways[i + 1 :]), (extents, *choices))
+
+
+def _steps(kernel: tile.Kernel, longer: str | None, columns: int) -> Expr | None:
+    """Twice the steps of a program, on average; None where streams get longer with it by what is loaded."""
+    trip = sum((op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)), Const(0))
+    loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
+    if not loaded.isdisjoint(trip.symbols):
+        return Const(2 * SOME_KEYS // columns) if longer is None else None
+    if longer is None:
+        return trip * 2
+    (last,) = (extent.expr - 1 for i, extent in enumerate(kernel.grid) if program_index(i) == longer)
+    return trip.substitute({longer: 0}) + trip.substitute({longer: last})
 
 
 def _awaited(
@@ -292,20 +330,6 @@ def _awaited(
     tall = {**choices[0], **dict.fromkeys(sized.rows, 3 * ROWS)}
     less = _waves(trace(tall), (1, 1), target) * AWAITED_PRICE <= _waves(kernel, (1, 1), target) * 100
     yield ProductVariant(less, (tall, *choices))
-
-
-def _many_steps(kernel: tile.Kernel) -> Expr | None:
-    """Streams that get longer with the program have ``TALL_STEPS`` in the last one; None where only what is loaded
-    tells."""
-    longer = lengthening(kernel)
-    if longer is None:
-        return TRUE
-    (last,) = (extent.expr - 1 for i, extent in enumerate(kernel.grid) if program_index(i) == longer)
-    streams = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
-    loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
-    if any(not loaded.isdisjoint(trip.symbols) for trip in streams):
-        return None
-    return all_of(trip.substitute({longer: last}) >= TALL_STEPS for trip in streams)
 
 
 @dataclass(frozen=True)

@@ -57,9 +57,9 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
 
-REGISTERS = {2: (24, 240), 3: (32, 160)}
+REGISTERS = {2: (24, 240), 3: (32, 160), 4: (24, 112)}
 """setmaxnreg of the producer and of each consumer warpgroup, by the number of these: 24 + 2 * 240 = 3 * 168 registers
-at launch, 32 + 3 * 160 = 4 * 128 (measured on H200; benchmarks/results)."""
+at launch, 32 + 3 * 160 = 4 * 128, 24 + 4 * 112 of 5 * 96 (measured on H200; benchmarks/results)."""
 COPYING_REGISTERS = {2: (56, 224), 3: (56, 152)}
 """The same where the producer's threads hold addresses of what they copy."""
 GROUP = 16
@@ -474,10 +474,11 @@ class RoleLowering(ProductsInFlight):
         """The steps of a stream from ``first`` on: those that need no guards, then the rest."""
         span, trip, begin = op.axis.data, op.trip.expr, Const(first)
         leading = leading_steps(op)
-        if not split or (self.inside(span) and leading is None):
+        inside = span in self.scope.full or self.inside(span)
+        if not split or (inside and leading is None):
             return [StepRange(begin, trip, op)]
         whole = trip
-        if not self.inside(span):
+        if not inside:
             whole = minimum(whole, (span.stop - span.origin.substitute({op.counter.data: 0})) // span.size)
         if leading is not None:
             whole = minimum(whole, leading[0])

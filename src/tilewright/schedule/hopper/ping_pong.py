@@ -14,8 +14,9 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.transport import asynchronous as a
 
-ORDER_BARRIER = 4
-"""Named barrier on which the first warpgroup waits for the last; the others' follow."""
+ORDER_BARRIER = 5
+"""Named barrier on which the first warpgroup waits for the last; the others' follow, of up to 4, as do each one's own
+from 1 on."""
 
 
 @dataclass(frozen=True)

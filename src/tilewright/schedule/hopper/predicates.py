@@ -13,7 +13,7 @@ from itertools import pairwise
 
 from xdsl.ir import SSAValue
 
-from tilewright.base.expr import TRUE, Const, Expr, Interval, Sym, all_of, expr, maximum, minimum, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Interval, Min, Sym, all_of, expr, maximum, minimum, simplify
 from tilewright.lang.fns import BinaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.compared import HALF, behind, shifts
@@ -58,10 +58,22 @@ def whole_first_step(kernel: tile.Kernel, stream: tile.Stream) -> Expr | None:
     """Under what the first step of a stream lies inside of its domain, for every program; None where that depends on
     the program or on a loaded integer."""
     span, counter = stream.axis.data, stream.counter.data
-    inside = simplify((span.origin + span.size <= span.stop).substitute({counter: 0}), {})
+    return _of_extents(kernel, (span.origin + span.size <= span.stop).substitute({counter: 0}))
+
+
+def whole_steps(kernel: tile.Kernel, stream: tile.Stream) -> Expr | None:
+    """The same of all steps: the domain ends with one."""
+    span = stream.axis.data
+    first = span.origin.substitute({stream.counter.data: 0})
+    ends = span.stop.args if isinstance(span.stop, Min) else (span.stop,)
+    return _of_extents(kernel, all_of(((end - first) % span.size).eq(0) for end in ends))
+
+
+def _of_extents(kernel: tile.Kernel, condition: Expr) -> Expr | None:
+    """A condition on extents of tensors; None where it is on anything else."""
+    found = simplify(condition, {})
     kinds = [arg.type for arg in kernel.body.block.args if isinstance(arg.type, tile.TensorType)]
-    extents = {symbol for kind in kinds for dim in kind.dims for symbol in dim.expr.symbols}
-    return inside if inside.symbols <= extents else None
+    return found if found.symbols <= {s for kind in kinds for dim in kind.dims for s in dim.expr.symbols} else None
 
 
 def lengthening(kernel: tile.Kernel) -> str | None:

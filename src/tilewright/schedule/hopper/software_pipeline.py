@@ -23,7 +23,7 @@ from tilewright.schedule.hopper.configuration import RoleContext, SoftwarePipeli
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, accumulation
 from tilewright.schedule.hopper.ping_pong import order_arrive, order_wait
 from tilewright.schedule.hopper.pipeline_lowering import counter
-from tilewright.schedule.hopper.predicates import always, leading_steps, whole_first_step
+from tilewright.schedule.hopper.predicates import always, leading_steps, whole_first_step, whole_steps
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, copied_tiles, other_uses
 from tilewright.tile import dialect as tile
@@ -130,6 +130,13 @@ class SoftwarePipelinedLoop:
         """The loop and what stands before and after it. Where a stream may have no steps these are loops too, of one
         iteration or none, so that uses of pipelines are counted by loops in any case."""
         low, stream = self.lowering, self.software_pipeline.stream
+        whole = leading_steps(stream) is not None and self.asked(whole_steps(low.kernel, stream))
+        with low.within_domain([stream.axis.data] if whole else []):
+            self.lower_parts(split=split)
+
+    def lower_parts(self, *, split: bool) -> None:
+        """The loop with what is known of the stream's domain."""
+        low, stream = self.lowering, self.software_pipeline.stream
         filled = always(low.kernel, stream, low.placement.bounds)
         held = None if low.producing else self.operand()
         one = Const(1) if filled is not None else minimum(self.trip, 1)
@@ -158,7 +165,7 @@ class SoftwarePipelinedLoop:
         """
         low, stream = self.lowering, self.software_pipeline.stream
         if not split or leading_steps(stream) is None:
-            first = StepRange(Const(0), one, stream, whole=self.whole_first_step())
+            first = StepRange(Const(0), one, stream, whole=self.asked(whole_first_step(low.kernel, stream)))
             return [first], low.step_ranges(stream, 1, split=split)
         ranges = low.step_ranges(stream, 0, split=split)
         if len(ranges) == 1:
@@ -169,13 +176,11 @@ class SoftwarePipelinedLoop:
         opening = replace(leading, end=Sym(name)), replace(rest, begin=maximum(Sym(name), 0), end=one)
         return opening, (replace(leading, begin=Const(1)), replace(rest, begin=maximum(rest.begin, 1)))
 
-    def whole_first_step(self) -> bool:
-        """The first step lies inside of its domain, because the launch was asked."""
-        low = self.lowering
-        inside = whole_first_step(low.kernel, self.software_pipeline.stream)
-        if not low.configuration.whole_first_steps or inside is None:
+    def asked(self, inside: Expr | None) -> bool:
+        """Steps lie inside of their domain, because the launch was asked."""
+        if not self.lowering.configuration.whole_steps or inside is None:
             return False
-        low.require(inside)
+        self.lowering.require(inside)
         return True
 
     def loop(self, begin: Expr, end: Expr, body: Callable[[], None]) -> None:
@@ -252,7 +257,8 @@ class SoftwarePipelinedLoop:
             return
         late = low.accumulator(software_pipeline.late)
         low.await_full(self.late_pipeline)
-        if rows_beyond(software_pipeline.late) is not None:
+        beyond = rows_beyond(software_pipeline.late)
+        if beyond is not None and beyond not in low.scope.full:
             clear_rows(low, software_pipeline.late, last, last=True)
         low.multiply(software_pipeline.late, late, (held, Const(0)))
         low.emit(a.WgmmaCommit())

@@ -14,10 +14,13 @@ from tilewright.base.expr import (
     Interval,
     Max,
     Min,
+    Mod,
     Sum,
     Sym,
     conjuncts,
     interval,
+    maximum,
+    minimum,
     simplify,
 )
 
@@ -28,9 +31,10 @@ _DEPTH = 4
 @dataclass(frozen=True)
 class SymbolFacts:
     """``ranges``: symbols that lie in ``begin <= symbol < end``; ``positive``: expressions that are at least 0;
-    ``known``: intervals of dimensions and scalars."""
+    ``known``: intervals of dimensions and scalars; ``multiples``: of which numbers expressions are multiples."""
 
     known: Mapping[str, Interval] = field(default_factory=dict[str, Interval])
+    multiples: Mapping[Expr, int] = field(default_factory=dict[Expr, int])
     ranges: Mapping[str, tuple[Expr, Expr]] = field(default_factory=dict[str, tuple[Expr, Expr]])
     positive: tuple[Expr, ...] = ()
     _found: dict[Expr, int | None] = field(init=False, default_factory=dict["Expr", "int | None"], compare=False)
@@ -38,6 +42,8 @@ class SymbolFacts:
     def within(self, name: str, begin: Expr, end: Expr) -> SymbolFacts:
         """Also that a symbol lies in a range, which is not empty."""
         least = self.least(begin)
+        if not end.symbols.isdisjoint(self._counted):
+            end = _above(least, end)
         known = {**self.known, name: (least, None)}
         match end - begin:
             case FloorDiv(Sum(offset, ((Sym(extent), 1),)), n) if n.constant == offset + 1:  # ceildiv(extent, n) >= 1
@@ -54,7 +60,9 @@ class SymbolFacts:
 
     def when(self, predicates: Iterable[Expr]) -> SymbolFacts:
         """Also that these hold."""
-        told = (simplify(d, self.known) for p in predicates for part in conjuncts(p) for d in _differences(part))
+        predicates = [part for p in predicates for part in conjuncts(p)]
+        multiples = {**self.multiples, **dict(m for p in predicates for m in _multiples(p))}
+        told = (simplify(d, self.known) for p in predicates for d in _differences(p))
         found = [part for d in told for part in _parts(d)]
         known = dict(self.known)
         for d in found:
@@ -63,13 +71,26 @@ class SymbolFacts:
             if len(terms) == 1 and isinstance(terms[0][0], Sym) and terms[0][1] == 1:
                 low, high = known.get(terms[0][0].name, (None, None))
                 known[terms[0][0].name] = (-offset if low is None else max(low, -offset), high)
-        return replace(self, known=known, positive=(*self.positive, *found))
+        return replace(self, known=known, multiples=multiples, positive=(*self.positive, *found))
 
     def least(self, e: Expr) -> int | None:
         """A number that ``e`` is not less than; None if none is found."""
         if e not in self._found:
-            self._found[e] = self._least(e, _DEPTH)
+            self._found[e] = self._rounded(e, self._least(e, _DEPTH))
         return self._found[e]
+
+    @property
+    def _counted(self) -> set[str]:
+        """Symbols of which something is known to be a multiple. Where nothing is, ends of ranges stay as they are: both
+        sides of a comparison leave open alike what neither can decide."""
+        return {symbol for known in self.multiples for symbol in known.symbols}
+
+    def _rounded(self, e: Expr, least: int | None) -> int | None:
+        """The first number from ``least`` on that ``e`` can be, by what it is a multiple of."""
+        if least is None or e.symbols.isdisjoint(self._counted):
+            return least
+        residues = ((n, self._residue(e, n)) for n in set(self.multiples.values()))
+        return max((least + (r - least) % n for n, r in residues if r is not None), default=least)
 
     def never_negative(self, e: Expr) -> bool:
         """``e`` is never negative."""
@@ -82,7 +103,7 @@ class SymbolFacts:
         return self.never_negative(e) or (bool(cases) and all(map(self.never_negative_in_cases, cases)))
 
     def _least(self, e: Expr, depth: int) -> int | None:
-        e = _without_quotients(e)
+        e = self._without_remainders(_without_quotients(e))
         found = [low for low in (self._plain(e), *(self._beside(e, d) for d in self.positive)) if low is not None]
         if depth:
             for other in self._replaced(e):
@@ -90,6 +111,30 @@ class SymbolFacts:
                 if low is not None:
                     found.append(low)
         return max(found, default=None)
+
+    def _without_remainders(self, e: Expr) -> Expr:
+        """Remainders by what is known of multiples."""
+        for term, factor in e.terms if isinstance(e, Sum) else ((e, 1),):
+            if isinstance(term, Mod) and (n := term.denominator.constant):
+                residue = self._residue(term.numerator, n)
+                if residue is not None:
+                    return self._without_remainders(e - term * factor + residue * factor)
+        return e
+
+    def _residue(self, e: Expr, n: int) -> int | None:
+        """``e % n``, if it is one number."""
+        if isinstance(e, Min | Max):
+            found = {self._residue(part, n) for part in e.args}
+            return found.pop() if len(found) == 1 else None
+        if isinstance(e, Sum):
+            parts = [0 if factor % n == 0 else self._residue(term, n) for term, factor in e.terms]
+            factors = [factor for _, factor in e.terms]
+            if any(part is None for part in parts):
+                return None
+            return (e.offset + sum(part * factor for part, factor in zip(parts, factors, strict=True) if part)) % n
+        if e.constant is not None:
+            return e.constant % n
+        return 0 if self.multiples.get(e, 1) % n == 0 else None
 
     def _plain(self, e: Expr) -> int | None:
         return interval(simplify(e, self.known), self.known)[0]
@@ -120,6 +165,23 @@ class SymbolFacts:
             if isinstance(term, Max) and factor > 0:
                 yield from (rest + part * factor for part in term.args)
                 return
+
+
+def _above(least: int | None, end: Expr) -> Expr:
+    """``end`` of a range that begins at ``least`` and is not empty: numbers below are not the greatest."""
+    if isinstance(end, Min):
+        return minimum(*(_above(least, part) for part in end.args))
+    if isinstance(end, Max) and least is not None:
+        return maximum(*(part for part in end.args if part.constant is None or part.constant > least))
+    return end
+
+
+def _multiples(predicate: Expr) -> Iterator[tuple[Expr, int]]:
+    match predicate:
+        case Compare("==", Mod(e, n), zero) if zero == Const(0) and n.constant:
+            yield e, n.constant
+        case _:
+            pass
 
 
 def _differences(predicate: Expr) -> Iterator[Expr]:

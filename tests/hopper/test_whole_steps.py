@@ -1,4 +1,4 @@
-"""First steps of software-pipelined streams without masks: which launches have them, and what they store."""
+"""Steps of software-pipelined streams without masks: which launches have them, and what they store."""
 
 # ruff: noqa: F821, UP037 - dimension names are strings
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false
@@ -16,18 +16,24 @@ import tilewright as tw
 from examples import attention as example
 from support import products as p
 from tilewright import simulate
+from tilewright.base.expr import conjuncts
+from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan, traced
+from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.lang.schedule import Schedule
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.predicates import whole_first_step
+from tilewright.schedule.hopper.predicates import whole_first_step, whole_steps
 from tilewright.tile import dialect as tile
+from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.base import exprs
+from tilewright.validate.lowering.compare import compare
 
 RNG = np.random.default_rng(5)
 BF16 = ml_dtypes.bfloat16
-WHOLE = Candidate(1, stages=2, software_pipelined=True, whole_first_steps=True)
+WHOLE = Candidate(1, stages=2, software_pipelined=True, whole_steps=True)
 
 
 def condition(kernel: tw.Kernel, *, causal: bool = False) -> str:
@@ -100,14 +106,14 @@ def planned(dims: Mapping[str, int] | None = None, consumers: int | None = None)
 
 
 def whole(kernel: PlannedKernel) -> bool:
-    return "first steps whole" in " ".join(kernel.notes)
+    return "whole steps" in " ".join(kernel.notes)
 
 
 @pytest.mark.parametrize(
-    ("keys", "expected"), [(1, False), (111, False), (112, True), (127, True), (128, True), (4096, True)]
+    ("keys", "expected"), [(1, False), (63, False), (64, True), (112, False), (128, True), (4096, True)]
 )
 def test_which_launches_have_it(keys: int, expected: bool) -> None:
-    """Tiles of 192 rows take 112 keys at a time."""
+    """Tiles of 256 rows take 64 keys at a time, of 128 rows 128, of 192 rows 112."""
     dims = {"B": 4, "H": 16, "G": 16, "S": 4096, "T": keys}
     serving = next(v for v in planned() if v.predicate.evaluate(dims))
     (alone,) = planned(dims=dims)
@@ -116,7 +122,63 @@ def test_which_launches_have_it(keys: int, expected: bool) -> None:
 
 def test_a_pin_that_excludes_it_leaves_the_class_out() -> None:
     """Its kernel would be that of the others."""
-    assert sum(map(whole, planned())) == 2
+    assert sum(map(whole, planned())) == 3
     kernels = planned(consumers=1)
     assert not any(map(whole, kernels))
     assert len({str(kernel.predicate) for kernel in kernels}) == len(kernels)
+
+
+# -- where indices are compared: all steps --------------------------------------------------------------------------
+def causal(candidate: Candidate) -> p.Lowered:
+    found = p.lower(p.attention, candidate, causal=True)
+    assert not isinstance(found, Refused), found.reason
+    return found
+
+
+def test_what_all_steps_ask_of_a_launch() -> None:
+    found = traced(p.request(p.attention, causal=True))
+    (stream,) = (op for op in found.walk() if isinstance(op, tile.Stream))
+    assert str(whole_steps(found, stream)) == "S % 64 == 0 and T % 64 == 0"
+
+
+def test_only_the_comparison_is_left() -> None:
+    """No element is asked whether it lies in the domain, and no row of a tile is cleared."""
+    kernels = [causal(each).scheduled.kernel for each in (WHOLE, replace(WHOLE, whole_steps=False))]
+    predicates, cleared = (
+        [sum(isinstance(op, kind) for op in kernel.walk()) for kernel in kernels] for kind in (t.Predicate, a.ZeroFill)
+    )
+    assert predicates[0] == 0 < predicates[1]
+    assert cleared[0] == 0 < cleared[1]
+
+
+@pytest.mark.parametrize(("queries", "keys"), [(64, 64), (128, 128), (192, 64), (64, 192), (192, 192)])
+def test_values_of_whole_steps(queries: int, keys: int) -> None:
+    arrays, scale = inputs(queries, keys), 0.125
+    simulate.run(causal(WHOLE).scheduled.kernel, arrays, {"scale": scale})
+    q, k, v = (arrays[name].astype(np.float64) for name in "qkv")
+    x = np.where(np.arange(queries)[:, None] >= np.arange(keys), q @ k.T * scale, -np.inf)
+    weights = np.exp(x - x.max(-1, keepdims=True))
+    exact = weights / weights.sum(-1, keepdims=True) @ v
+    assert np.linalg.norm(arrays["o"].astype(np.float64) - exact) < 1e-2 * np.linalg.norm(exact)
+
+
+@pytest.mark.parametrize("left_out", ["S", "T"])
+def test_steps_are_whole_only_where_a_launch_was_asked(left_out: str) -> None:
+    found = causal(WHOLE)
+    kernel = found.scheduled.kernel
+    assert isinstance(prove_copies(found.tile, kernel), Proved)
+    assert compare(found.tile, kernel) == ()
+    asked = [fact for each in kernel.assumptions for fact in conjuncts(each.expr)]
+    kernel.attributes["assumptions"] = exprs([fact for fact in asked if str(fact) != f"{left_out} % 64 == 0"])
+    refused = prove_copies(found.tile, kernel)
+    assert isinstance(refused, Refuted)
+    assert "are multiplied" in str(refused)
+    assert compare(found.tile, kernel)
+
+
+@pytest.mark.parametrize(("length", "expected"), [(512, True), (4096, True), (500, False), (576, False)])
+def test_which_causal_launches_have_them(length: int, expected: bool) -> None:
+    """Tiles of 128 rows take 128 keys at a time."""
+    dims = {"B": 4, "H": 16, "G": 16, "S": length, "T": length}
+    (alone,) = plan(p.request(example.forward(128), causal=True), dims).variants
+    assert whole(alone) == expected
