@@ -97,6 +97,46 @@ def test_ids_that_are_no_expert_add_nothing() -> None:
     assert float((y.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
 
 
+@pytest.mark.parametrize("tokens", [3, 21])
+def test_a_row_of_nan_has_different_experts_and_spoils_no_other(tokens: int) -> None:
+    x, router, gate_up, down = (t.detach() for t in drawn(tokens, 6, 64, 64))
+    x[1] = torch.nan
+    with ops.simulated():
+        _, ids = torch.ops.tilewright.route(x, router, 4, True)
+        y = ops.moe(x, router, gate_up, down, k=4)
+    assert ((ids >= 0) & (ids < 6)).all()
+    assert all(len(set(row.tolist())) == 4 for row in ids)
+    others = torch.arange(tokens) != 1
+    exact = ops.moe(x[others].double(), router.double(), gate_up.double(), down.double(), k=4)
+    assert y[1].isnan().all()
+    assert float((y[others].double() - exact).norm()) <= 8e-3 * float(exact.norm())
+
+
+LOADS = {
+    "one takes all": lambda random, experts: torch.zeros(experts).index_fill(0, torch.tensor([2]), 1),
+    "log-normal": lambda random, experts: torch.empty(experts).log_normal_(0, 0.7, generator=random),
+    "Zipf": lambda random, experts: 1 / torch.arange(1, experts + 1) ** 2.0,
+}
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_skewed_loads_agree_with_float64(load: str) -> None:
+    """Results and gradients where some experts have no rows and some many; the same expert twice is two rows."""
+    random, tokens, experts = torch.Generator().manual_seed(1), 90, 9
+    x, _, gate_up, down = drawn(tokens, experts, 64, 64)
+    ids = LOADS[load](random, experts).expand(tokens, experts).multinomial(2, replacement=True, generator=random)
+    weights = torch.rand(tokens, 2, generator=random).requires_grad_()
+    found: list[list[Any]] = []
+    for exact in (False, True):
+        given = [(t.detach().double() if exact else t.detach()).requires_grad_() for t in (x, gate_up, down, weights)]
+        with ops.simulated():
+            y = ops.experts(given[0], ids, given[3], *given[1:3])
+            y.backward(torch.ones_like(y) * torch.arange(tokens, dtype=y.dtype)[:, None].cos())
+        found.append([y.detach(), *(t.grad for t in given)])
+    for got, wanted in zip(*found, strict=True):
+        assert float((got.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
+
+
 def test_opcheck() -> None:
     x, router, gate_up, down = drawn(6, 3, 64, 64)
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
