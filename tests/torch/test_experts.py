@@ -137,6 +137,64 @@ def test_skewed_loads_agree_with_float64(load: str) -> None:
         assert float((got.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
 
 
+def in_eight_bits(x: Any) -> tuple[Any, Any]:
+    """Rows divided by their scales, and these."""
+    scale = x.float().abs().amax(-1) / 448
+    return (x.float() / scale[..., None]).to(torch.float8_e4m3fn), scale
+
+
+@pytest.mark.parametrize(("tokens", "experts", "inner"), [(40, 4, 128), (9, 6, 72), (150, 2, 64)])
+def test_experts_of_8_bits(tokens: int, experts: int, inner: int) -> None:
+    """As float64 gives it for the rounded rows of x, of the weights and of the first product's result."""
+    x, router, gate_up, down = (t.detach() for t in drawn(tokens, experts, 80, inner))
+    x[0] = 0
+    (first, by_inner), (last, by_width) = in_eight_bits(gate_up), in_eight_bits(down)
+    weights, ids = _routed(x, router)
+    with ops.simulated():
+        y = ops.experts(x, ids, weights, first, last, gate_up_scale=by_inner, down_scale=by_width)
+        through = ops.moe(x, router, first, last, k=2, gate_up_scale=by_inner, down_scale=by_width)
+
+    def rounded(rows: Any) -> Any:
+        stored, scale = in_eight_bits(rows)
+        return torch.where(scale[:, None] > 0, stored.double() * scale.double()[:, None], 0.0)
+
+    exact = torch.zeros(tokens, 80, dtype=torch.float64)
+    for e in range(experts):
+        token, choice = (ids == e).nonzero(as_tuple=True)
+        gate, up = (rounded(x[token]) @ (first[e].double() * by_inner[e].double()[:, None]).T).chunk(2, 1)
+        h = rounded((torch.nn.functional.silu(gate) * up).to(BF16))
+        out = h @ (last[e].double() * by_width[e].double()[:, None]).T
+        exact.index_add_(0, token, out * weights[token, choice, None].double())
+    assert (y[0] == 0).all()
+    for found in (y, through):
+        assert float((found.double() - exact).norm()) <= 1.5e-2 * float(exact.norm())
+    whole = ops.experts(x.double(), ids, weights, gate_up.double(), down.double())
+    assert float((y.double() - whole).norm()) <= 8e-2 * float(whole.norm())
+
+
+def _routed(x: Any, router: Any) -> tuple[Any, Any]:
+    weights, ids = torch.softmax((x @ router.T).float(), 1).topk(2)
+    return weights / weights.sum(1, keepdim=True), ids
+
+
+def test_what_8_bits_need() -> None:
+    x, _, gate_up, down = (t.detach() for t in drawn(6, 3, 64, 64))
+    (first, by_inner), (last, by_width) = in_eight_bits(gate_up), in_eight_bits(down)
+    ids, weights = torch.zeros(6, 1).long(), torch.ones(6, 1)
+    scales = {"gate_up_scale": by_inner, "down_scale": by_width}
+    for given in (
+        (first, last, {}),
+        (first, down, scales),
+        (gate_up, down, scales),
+        (first, last, {**scales, "down_scale": by_width[:, 1:]}),
+        (first, last, {**scales, "gate_up_scale": by_inner.double()}),
+    ):
+        with pytest.raises(tw.TilewrightError, match="JIT010"):
+            ops.experts(x, ids, weights, *given[:2], **given[2])
+    with pytest.raises(tw.TilewrightError, match="JIT011"):
+        ops.experts(x.requires_grad_(), ids, weights, first, last, **scales)
+
+
 def test_opcheck() -> None:
     x, router, gate_up, down = drawn(6, 3, 64, 64)
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")

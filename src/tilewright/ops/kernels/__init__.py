@@ -20,6 +20,7 @@ from tilewright.ops.kernels.experts import (
     gated_experts,
     gated_experts_backward,
     gated_tokens,
+    pack_in_eight_bits,
     route,
 )
 from tilewright.ops.kernels.losses import cross_entropy, cross_entropy_backward, cross_entropy_with_gradient
@@ -82,6 +83,7 @@ __all__ = [
     "merge_parts",
     "merge_states",
     "norm_weight_backward",
+    "pack_in_eight_bits",
     "packed_attention",
     "paged_append",
     "paged_decode",
