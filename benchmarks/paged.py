@@ -133,18 +133,19 @@ class Problem:
 
     def _contiguous(self) -> Timed:
         from tilewright.ops import kernels
+        from tilewright.ops.kernels.paged import STEP
         from tilewright.ops.splitting import steps_of_a_part
 
         torch, case, empty = self.torch, self.case, self.q.new_empty
-        step = 128 if case.dtype == "e4m3" else 64
-        steps = -(-case.T // step)
-        chunk = steps_of_a_part(case.B * case.G, steps, torch.cuda.get_device_properties(0).multi_processor_count)
+        steps = -(-case.T // STEP)
+        at_once = torch.cuda.get_device_properties(0).multi_processor_count * (2 if case.dtype == "e4m3" else 1)
+        chunk = steps_of_a_part(case.B * case.G, steps, at_once)
         count, decode = -(-steps // chunk), kernels.paged_decode(WIDTH)
         q = self.q.unflatten(2, (case.G, -1))
         y = torch.full_like(q, float("nan"))
         o = y[None] if count == 1 else empty((count, *q.shape), dtype=torch.float32)
         lse = empty(o.shape[:-1], dtype=torch.float32)
-        options = {"scale": WIDTH**-0.5, "chunk": chunk, "bk": step}
+        options = {"scale": WIDTH**-0.5, "chunk": chunk}
 
         merged = (o.view(count, -1, WIDTH), lse.view(count, -1), y.view(-1, WIDTH))
 
