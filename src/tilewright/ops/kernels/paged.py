@@ -171,7 +171,10 @@ def _attended(steps, places, query, cache, r, last, tokens, scale, window):
     acc, total = tw.zeros((r, v.shape[3]), tw.f32), tw.zeros((r,), tw.f32)
     top = tw.full((r,), _LEAST, tw.f32)
     for t in steps:
-        place = (b, t) if page is None else (pages[b, t.index // page], t.index % page)
+        if page == 1:  # rows that the table names
+            place = pages[b, t], 0
+        else:
+            place = (b, t) if page is None else (pages[b, t.index // page], t.index % page)
         x = tw.dot(query, k[*place, own].to(query.dtype).T)
         if tokens > 1:
             x = tw.where(t.index[None, :] <= last[:, None], x, -tw.inf)
