@@ -191,6 +191,26 @@ def _processors(q: Any) -> int:
     return torch.cuda.get_device_properties(q.device).multi_processor_count
 
 
+# -- small pages ------------------------------------------------------------------------------------------------------
+_SMALL_PAGES = 8
+"""Tokens of a page up to which rows are copied one by one, from a table of tokens that a kernel writes: a tensor copy
+of so few rows takes as long as one of many."""
+
+
+def _has_small_pages(k: Any, v: Any) -> bool:
+    """Pages of few tokens, side by side in memory as those of one token would be."""
+    few = 1 < k.shape[1] <= _SMALL_PAGES and k.shape[0] * k.shape[1] < 2**31 and k.dtype in _LOW
+    return few and not _is_latent(k, v) and all(x.stride(0) == x.shape[1] * x.stride(1) for x in (k, v))
+
+
+def _in_pages_of_one(k: Any, v: Any, table: Any) -> tuple[Any, Any, Any]:
+    """The caches as pages of one token, and their table."""
+    page = k.shape[1]
+    rows = table.new_empty(table.shape[0], table.shape[1] * page, dtype=torch.int32)
+    kernels.token_rows(page)(table, rows, count=k.shape[0])
+    return *(x.flatten(0, 1).unsqueeze(1) for x in (k, v)), rows
+
+
 # -- by PyTorch -------------------------------------------------------------------------------------------------------
 def _by_pytorch(
     q: Any,
@@ -252,6 +272,8 @@ def _run_into(
 ) -> None:
     if _is_served(q, k, v, scale):
         scales = {n: s for n, s in (("k_scale", k_scale), ("v_scale", v_scale)) if s is not None}
+        if _has_small_pages(k, v):
+            k, v, table = _in_pages_of_one(k, v, table)
         launches = _launches(q, k, v, table, window, split, balanced)
         _by_kernels(q, k, v, table, lengths, scales, scale, launches, y, lse)
     else:
@@ -452,7 +474,7 @@ def _routed(given: tuple[Tensor, Tensor, Tensor, Tensor, Tensor], options: tuple
     *scales, _, window, split, balanced = options
     q, k, v, table, _ = given
     launches = _launches(q, k, v, table, window, split, balanced)
-    routed = not launches.listed and scales == [None, None] and not _is_latent(k, v)
+    routed = not _has_small_pages(k, v) and not launches.listed and scales == [None, None] and not _is_latent(k, v)
     return launches if routed else None
 
 

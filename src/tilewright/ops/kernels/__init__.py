@@ -41,6 +41,7 @@ from tilewright.ops.kernels.paged import (
     paged_append,
     paged_decode,
     paged_decode_parts,
+    token_rows,
 )
 from tilewright.ops.kernels.products import linear, matmul
 from tilewright.ops.kernels.rotaries import rotary
@@ -100,6 +101,7 @@ __all__ = [
     "softmax_long",
     "swiglu",
     "swiglu_backward",
+    "token_rows",
     "varlen_attention",
     "varlen_key_gradients",
     "varlen_query_gradient",

@@ -153,6 +153,20 @@ def paged_append(width: int, page: int) -> tw.Kernel:
     return paged_append
 
 
+@cache
+def token_rows(page: int) -> tw.Kernel:
+    """The table of a cache whose pages of ``page`` tokens are taken for pages of one: -1 where a table names none of
+    its ``count`` pages."""
+
+    @tw.kernel
+    def token_rows(pages: tw.Tensor["B", "P"], rows: tw.Tensor["B", "Q"], *, count: tw.i32, bt=tw.auto):
+        b, t = tw.grid(rows, (None, bt))
+        entry = pages[b, t.index // page].fill(-1)
+        rows[b, t] = tw.where((entry >= 0) & (entry < count), entry * page + t.index % page, -1)
+
+    return token_rows
+
+
 def _packed(tokens: int) -> int:
     """Tokens of one head among the rows: tiles hold whole ones."""
     return 1 << (tokens - 1).bit_length()
