@@ -70,14 +70,15 @@ def build(only: str) -> None:
         programs[f"choose{k}"] = (experts.choose, {"k": k}, {"K": k})
         programs[f"unpack{k}"] = (kernels.unpack_rows, {"choices": k, "added": None}, {"K": k})
         programs[f"add{k}"] = (kernels.unpack_rows, {"choices": k, "added": None, "weights": None}, {"K": k})
+    scales = {"gated": {"x_scale": None, "gate_up_scale": None}, "down": {"h_scale": None, "down_scale": None}}
     for bm in (16, 64, 128):
         programs[f"lay_out{bm}"] = (kernels.lay_out_buckets, {"align": bm}, {})
         programs[f"place{bm}"] = (kernels.place_pairs, {"align": bm}, {})
-        programs[f"gated{bm}"] = (experts.gated_experts, {"bm": bm, "halves": None}, {})
+        programs[f"gated{bm}"] = (experts.gated_experts, {"bm": bm, "halves": None, **scales["gated"]}, {})
         programs[f"gathered{bm}"] = (experts.gated_tokens, {"bm": bm}, {})
-        programs[f"kept{bm}"] = (experts.gated_experts, {"bm": bm}, {})
-        programs[f"down{bm}"] = (experts.down_experts, {"bm": bm, "bn": 256 if bm > 16 else 128}, {})
-        programs[f"inputs{bm}"] = (experts.down_experts, {"bm": bm}, {"transposed": 1})
+        programs[f"kept{bm}"] = (experts.gated_experts, {"bm": bm, **scales["gated"]}, {})
+        programs[f"down{bm}"] = (experts.down_experts, {"bm": bm, "bn": 256 if bm > 16 else 128, **scales["down"]}, {})
+        programs[f"inputs{bm}"] = (experts.down_experts, {"bm": bm, **scales["down"]}, {"transposed": 1})
     for name, (kernel, keywords, sizes) in programs.items():
         if only in name:
             given = (t.name for t in kernel.tensors if keywords.get(t.name, "") is not None)

@@ -1,5 +1,5 @@
 """Decode over caches of keys and values, contiguous and in pages, bf16 and 8-bit, beside cuDNN and flash attention of
-PyTorch; latent attention; and appending.
+PyTorch; latent attention; a chunk of a prompt over pages; and appending.
 
 Kernels are compiled when they are first launched: ``build`` launches each case once, so that a run finds them in the
 store (several at once with ``--only``).
@@ -9,7 +9,9 @@ store (several at once with ``--only``).
 
 The peers read a contiguous cache of bf16. Pages are dealt to the sequences at random, and go through
 ``ops.paged_decode`` as it chooses (a list of parts, or whole sequences); ``contiguous`` is ``kernels.paged_decode`` of
-such parts as it would choose. A time is that of all launches. Every result is compared with float64, with NaN beyond
+such parts as it would choose; ``any batch`` has parts of 1,024 keys, so that a sequence's bits do not depend on the
+others. A chunk of a prompt is ``examples/paged_attention.py`` beside our attention over packed sequences. A time is
+that of all launches. Every result is compared with float64, with NaN beyond
 each length. Lengths are the greatest for all, or ``skewed``: times the fourth power of a uniform number.
 """
 
@@ -49,9 +51,11 @@ CASES = (
     *(Case(*shape, dtype="e4m3") for shape in _SMALL),
     *(Case(64, 8192, 32, 8, dtype=dtype, lengths="skewed") for dtype in ("bf16", "e4m3")),
 )
-PAGES = (16, 64, 128)
+PAGES = (1, 8, 16, 32, 64, 128)
 LATENT = ((64, 4096, 128), (128, 4096, 16), (1, 8192, 128))
 """Sequences, tokens and heads of queries over keys of 576 elements, of which 512 are the value."""
+CHUNKS = ((512, 8192),)
+"""New tokens of a prompt, and those that the cache holds before them; 32 heads over 8 of keys."""
 APPENDED = (64, 1024, 8192)
 """Tokens, of 8 heads of 128."""
 
@@ -117,6 +121,7 @@ class Problem:
             if page == 16 and self.case.layout == "NHD":
                 made["balanced, 16"] = self._operator(given, balanced=True)
                 made["not balanced, 16"] = self._operator(given, balanced=False)
+                made["any batch, 16"] = self._operator(given, split=1024)
         return made
 
     def _operator(self, given: tuple[Any, Any, Any], **options: Any) -> Timed:
@@ -128,18 +133,19 @@ class Problem:
 
     def _contiguous(self) -> Timed:
         from tilewright.ops import kernels
+        from tilewright.ops.kernels.paged import STEP
         from tilewright.ops.splitting import steps_of_a_part
 
         torch, case, empty = self.torch, self.case, self.q.new_empty
-        step = 128 if case.dtype == "e4m3" else 64
-        steps = -(-case.T // step)
-        chunk = steps_of_a_part(case.B * case.G, steps, torch.cuda.get_device_properties(0).multi_processor_count)
+        steps = -(-case.T // STEP)
+        at_once = torch.cuda.get_device_properties(0).multi_processor_count * (2 if case.dtype == "e4m3" else 1)
+        chunk = steps_of_a_part(case.B * case.G, steps, at_once)
         count, decode = -(-steps // chunk), kernels.paged_decode(WIDTH)
         q = self.q.unflatten(2, (case.G, -1))
         y = torch.full_like(q, float("nan"))
         o = y[None] if count == 1 else empty((count, *q.shape), dtype=torch.float32)
         lse = empty(o.shape[:-1], dtype=torch.float32)
-        options = {"scale": WIDTH**-0.5, "chunk": chunk, "bk": step}
+        options = {"scale": WIDTH**-0.5, "chunk": chunk}
 
         merged = (o.view(count, -1, WIDTH), lse.view(count, -1), y.view(-1, WIDTH))
 
@@ -184,6 +190,37 @@ def latent(torch: Any, shape: tuple[int, int, int]) -> tuple[dict[str, Timed], A
     exact = (q[0].double() @ rows.T * 192**-0.5).softmax(-1) @ rows[:, :512]
     launch = lambda: ops.paged_decode(q, cache, cache[..., :512], table, lengths, scale=192**-0.5, out=y)  # noqa: E731
     return {"ours": (launch, y[0])}, exact, cache.numel() * 2
+
+
+def chunked(torch: Any, new: int, before: int) -> tuple[dict[str, Timed], Any, int]:
+    """Causal attention of the last ``new`` tokens over pages and over a contiguous cache; float64's answer for one head
+    and the bytes of keys and values."""
+    from paged_attention import prefill
+
+    from tilewright.ops import kernels
+
+    torch.manual_seed(0)
+    total, heads, groups, scale = new + before, 32, 8, WIDTH**-0.5
+    q = torch.randn(new, heads, WIDTH, device="cuda").bfloat16()
+    k, v = (torch.randn(total, groups, WIDTH, device="cuda").bfloat16() for _ in range(2))
+    offsets, keys = (torch.tensor([0, n], device="cuda", dtype=torch.int32) for n in (new, total))
+    made = dict[str, Timed]()
+    y = torch.full_like(q, float("nan"))
+    given = {"scale": scale, "group": heads // groups}
+    dense, whole = kernels.varlen_attention(WIDTH), y
+    made["contiguous"] = (lambda: dense(offsets, keys, q, k, v, whole, None, None, causal=True, **given)), y[:, 0]
+    for page in PAGES[2:]:
+        order = torch.randperm(total // page, device="cuda")
+        pools = [torch.empty_like(x.view(-1, page, groups, WIDTH)) for x in (k, v)]
+        for pool, x in zip(pools, (k, v), strict=True):
+            pool[order] = x.view(pool.shape)
+        y = torch.full_like(q, float("nan"))
+        values = (offsets, keys[1:], order[None].int(), q, *pools, y)
+        attend, step = prefill(WIDTH, page, "fast"), {"bk": 128 if page >= 64 else 64}
+        made[f"pages of {page}"] = (lambda a=attend, x=values, s=step: a(*x, **given, **s)), y[:, 0]
+    x = (q[:, 0].double() @ k[:, 0].double().T) * scale
+    x.masked_fill_(torch.arange(total, device="cuda") > torch.arange(before, total, device="cuda")[:, None], -torch.inf)
+    return made, x.softmax(-1) @ v[:, 0].double(), 4 * k.numel()
 
 
 def appended(torch: Any, count: int, dtype: Any) -> dict[str, Callable[[], object]]:
@@ -245,6 +282,11 @@ def run(args: argparse.Namespace) -> None:
         name = "latent {}x{}, {} heads".format(*shape)
         if args.only in name:
             variants, exact, moved = latent(torch, shape)
+            note(name, variants, {}, exact, moved)
+    for new, before in CHUNKS:
+        name = f"chunk of {new} tokens behind {before}"
+        if args.only in name:
+            variants, exact, moved = chunked(torch, new, before)
             note(name, variants, {}, exact, moved)
     for count in APPENDED:
         for dtype in (torch.bfloat16, torch.float8_e4m3fn):

@@ -20,7 +20,7 @@ from support.ptx_driver import run_artifact
 from support.slow import rest_slow
 from tilewright import simulate
 from tilewright.artifact.schema import Artifact
-from tilewright.base.expr import TRUE, Const, Sym, all_of, conjuncts
+from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, conjuncts
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.products import prove
 from tilewright.compiler.proofs.copies import prove_copies
@@ -254,24 +254,90 @@ def test_no_row_at_all_gives_zeros(rows: int) -> None:
     np.testing.assert_array_equal(arrays["c"].astype(np.float32), 0)
 
 
-# -- what keeps the register path --------------------------------------------------------------------------------------
-def test_indices_of_each_step_are_gathered_by_consumers() -> None:
-    @tw.kernel
-    def stepping(idx: tw.Tensor["S", "P"], x: tw.Tensor["T", "K"], w: tw.Tensor["N", "K"], c: tw.Tensor["P", "N"]):
-        m, n = tw.grid(c, (64, 64))
-        acc = tw.zeros((m, n), tw.f32)
-        for s in tw.stream(idx.shape[0], None):
-            for k in tw.stream(x.shape[1], 64):
-                acc += tw.dot(x[idx[s, m], k], w[n, k].T)
-        c[m, n] = acc
+# -- integers that differ from step to step ----------------------------------------------------------------------------
+@tw.kernel
+def stepping(
+    idx: tw.Tensor["S", "P"], x: tw.Tensor["T", "K"], w: tw.Tensor["N", "K"], c: tw.Tensor["P", "N"], *, bm=64, bn=64
+):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for s in tw.stream(idx.shape[0], None):
+        for k in tw.stream(x.shape[1], 64):
+            acc += tw.dot(x[idx[s, m], k], w[n, k].T)
+    c[m, n] = acc
 
+
+@tw.kernel
+def named_by_k(
+    idx: tw.Tensor["H", "Q"],
+    y: tw.Tensor["H", "M", "Q"],
+    x: tw.Tensor["T", 1, "N"],
+    c: tw.Tensor["H", "M", "N"],
+    *,
+    bm=64,
+    bn=64,
+    bk=64,
+):
+    """Rows of k: those of pages of one row."""
+    h, m, n = tw.grid(c, (None, bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(y.shape[2], bk):
+        acc += tw.dot(y[h, m, k], x[idx[h, k], 0, n])
+    c[h, m, n] = acc
+
+
+def test_integers_of_each_step() -> None:
     found = lowered(stepping)
-    assert not gathered(found)
+    assert gathered(found)
+    assert isinstance(prove_copies(found.tile, found.scheduled.kernel), Proved)
     arrays = drawn(hostile())
     arrays["idx"] = np.stack([hostile(seed=4), hostile(seed=5)])
     simulate.run(found.scheduled.kernel, arrays)
     expected = sum(exact({**arrays, "idx": one}) for one in arrays["idx"])
     np.testing.assert_allclose(arrays["c"].astype(np.float64), expected, atol=0.3)
+
+
+@pytest.mark.parametrize("keywords", [{}, {"bn": 128}, {"bk": 128}], ids=["one panel", "two panels", "long steps"])
+def test_rows_of_k_are_named_in_each_step(keywords: dict[str, int]) -> None:
+    found = lowered(named_by_k, **keywords)
+    assert gathered(found)
+    certificate = prove(found.tile, found.scheduled.kernel, judge_kernel(found.scheduled.kernel))
+    assert not isinstance(certificate, str), certificate
+    rng = np.random.default_rng(1)
+    idx = np.stack([hostile(seed=h, count=140) for h in range(2)])[:, :137]
+    x = rng.normal(size=(T, 1, N)).astype(BF16)
+    x[~np.isin(np.arange(T), idx)] = np.nan  # a row that nobody names
+    y = rng.normal(size=(2, 70, 144)).astype(BF16)[:, :, :137]
+    c = np.full((2, 70, N), np.nan, BF16)
+    simulate.run(found.scheduled.kernel, {"idx": idx, "x": x, "y": y, "c": c}, grid_size=2)
+    there = (idx >= 0) & (idx < T)
+    rows = np.where(there[..., None], x.astype(np.float64)[np.where(there, idx, 0), 0], 0)
+    np.testing.assert_allclose(c.astype(np.float64), y.astype(np.float64) @ rows, atol=0.3)
+
+
+def integers_at(kernel: t.Kernel, copy: a.CpAsync, step: Callable[[Sym], Expr]) -> None:
+    writer = next(op for op in kernel.walk() if isinstance(op, t.Load) and op.buffer is copy.indices[0])
+    counters = {s for c in writer.coords for s in c.expr.symbols if s.startswith("$k")}
+    assert counters
+    moved = {s: step(Sym(s)) for s in counters}
+    writer.attributes["coords"] = exprs([c.expr.substitute(moved) for c in writer.coords])
+
+
+def integers_of_the_first_step(kernel: t.Kernel, copy: a.CpAsync) -> None:
+    integers_at(kernel, copy, lambda _: Const(0))
+
+
+def integers_of_the_next_step(kernel: t.Kernel, copy: a.CpAsync) -> None:
+    integers_at(kernel, copy, lambda k: k + 1)
+
+
+@pytest.mark.parametrize("change", [integers_of_the_first_step, integers_of_the_next_step], ids=lambda f: f.__name__)
+def test_integers_of_another_step_are_refuted(change: Callable[[t.Kernel, a.CpAsync], None]) -> None:
+    found = lowered(named_by_k)
+    kernel = found.scheduled.kernel
+    assert isinstance(prove_copies(found.tile, kernel), Proved)
+    change(kernel, gathered(found)[0])
+    assert not isinstance(prove_copies(found.tile, kernel), Proved)
 
 
 # -- changes that the proof refutes ------------------------------------------------------------------------------------

@@ -402,3 +402,51 @@ def test_what_is_no_number_of_pages_is_refused(given: Any) -> None:
             call()
     with pytest.raises(TilewrightError):
         pages.PageSequence(given)
+
+
+def test_a_hook_may_take_pages() -> None:
+    """It runs in the take that evicts: what the hook takes is evicted in its turn, and no thread waits for itself."""
+    told: list[int] = []
+
+    def hook(evicted: Any, keys: list[bytes]) -> None:
+        told.extend(evicted.tolist())
+        if len(told) == 2:
+            pool.release(pool.take(1))
+
+    pool = pages.PagePool(4, page_tokens=2, on_evict=hook)
+    handles = pool.take(4)
+    pool.publish(handles, np.arange(8))
+    pool.release(handles)
+    found: list[Any] = []
+    thread = threading.Thread(target=lambda: found.append(pool.take(2)), daemon=True)
+    thread.start()
+    thread.join(20)
+    assert [len(taken) for taken in found] == [2]
+    assert len(told) == len(set(told)) == 3
+    assert (pool.stats().held, pool.stats().free, pool.stats().cached) == (2, 1, 1)
+
+
+class Failing:
+    """An event of a device that is lost."""
+
+    failed = False
+
+    def query(self) -> bool:
+        if self.failed:
+            raise RuntimeError("the device is lost")
+        return False
+
+    synchronize = query
+
+
+def test_an_event_that_fails_later_loses_no_page() -> None:
+    pool, event = pages.PagePool(2, page_tokens=2), Failing()
+    handle = pool.take_one()
+    pool.share_one(handle)
+    pool.release(handle, after=event)
+    event.failed = True
+    pool.release(handle)
+    assert (pool.poll(), pool.stats().free) == (1, 1)
+    assert len(pool.take(1)) == 1
+    with pytest.raises(RuntimeError, match="lost"):
+        pool.take(1)

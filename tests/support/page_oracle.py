@@ -79,6 +79,7 @@ class Execution:
         self.ended: set[Kernel] = set()
         self.launched: set[Kernel] = set()
         self.request = -1
+        self.captured: dict[int, dict[int, Physical]] = {}
 
     def _loops_over_requests(self) -> bool:
         return any(isinstance(op, o.RepeatLoop) and op.each for op in o.walk(self.program.body))
@@ -172,6 +173,11 @@ class Execution:
 
     def order(self, op: o.PageOp) -> None:
         match op:
+            case o.CaptureGraph():
+                held = [self.alive(op, h) for h in op.handles]
+                self.captured[op.graph] = {
+                    h: x.physical[0] for h, x in zip(op.handles, held, strict=True) if not x.table
+                }
             case o.LaunchKernel():
                 self.launch(op)
             case o.RecordEvent():
@@ -227,6 +233,9 @@ class Execution:
     def launch(self, op: o.LaunchKernel) -> None:
         reads = [self.alive(op, h) for h in op.reads]
         writes = [self.alive(op, h) for h in op.writes]
+        for number, page in self.captured.get(-1 if op.graph is None else op.graph, {}).items():
+            if self.names[number].physical[0] is not page:
+                raise Wrong("PAG002", op)
         kernel = self.kernel(op.stream)
         for held in writes:
             self.alone(op, held)

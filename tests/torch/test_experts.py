@@ -97,6 +97,104 @@ def test_ids_that_are_no_expert_add_nothing() -> None:
     assert float((y.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
 
 
+@pytest.mark.parametrize("tokens", [3, 21])
+def test_a_row_of_nan_has_different_experts_and_spoils_no_other(tokens: int) -> None:
+    x, router, gate_up, down = (t.detach() for t in drawn(tokens, 6, 64, 64))
+    x[1] = torch.nan
+    with ops.simulated():
+        _, ids = torch.ops.tilewright.route(x, router, 4, True)
+        y = ops.moe(x, router, gate_up, down, k=4)
+    assert ((ids >= 0) & (ids < 6)).all()
+    assert all(len(set(row.tolist())) == 4 for row in ids)
+    others = torch.arange(tokens) != 1
+    exact = ops.moe(x[others].double(), router.double(), gate_up.double(), down.double(), k=4)
+    assert y[1].isnan().all()
+    assert float((y[others].double() - exact).norm()) <= 8e-3 * float(exact.norm())
+
+
+LOADS = {
+    "one takes all": lambda random, experts: torch.zeros(experts).index_fill(0, torch.tensor([2]), 1),
+    "log-normal": lambda random, experts: torch.empty(experts).log_normal_(0, 0.7, generator=random),
+    "Zipf": lambda random, experts: 1 / torch.arange(1, experts + 1) ** 2.0,
+}
+
+
+@pytest.mark.parametrize("load", LOADS)
+def test_skewed_loads_agree_with_float64(load: str) -> None:
+    """Results and gradients where some experts have no rows and some many; the same expert twice is two rows."""
+    random, tokens, experts = torch.Generator().manual_seed(1), 90, 9
+    x, _, gate_up, down = drawn(tokens, experts, 64, 64)
+    ids = LOADS[load](random, experts).expand(tokens, experts).multinomial(2, replacement=True, generator=random)
+    weights = torch.rand(tokens, 2, generator=random).requires_grad_()
+    found: list[list[Any]] = []
+    for exact in (False, True):
+        given = [(t.detach().double() if exact else t.detach()).requires_grad_() for t in (x, gate_up, down, weights)]
+        with ops.simulated():
+            y = ops.experts(given[0], ids, given[3], *given[1:3])
+            y.backward(torch.ones_like(y) * torch.arange(tokens, dtype=y.dtype)[:, None].cos())
+        found.append([y.detach(), *(t.grad for t in given)])
+    for got, wanted in zip(*found, strict=True):
+        assert float((got.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
+
+
+def in_eight_bits(x: Any) -> tuple[Any, Any]:
+    """Rows divided by their scales, and these."""
+    scale = x.float().abs().amax(-1) / 448
+    return (x.float() / scale[..., None]).to(torch.float8_e4m3fn), scale
+
+
+@pytest.mark.parametrize(("tokens", "experts", "inner"), [(40, 4, 128), (9, 6, 72), (150, 2, 64)])
+def test_experts_of_8_bits(tokens: int, experts: int, inner: int) -> None:
+    """As float64 gives it for the rounded rows of x, of the weights and of the first product's result."""
+    x, router, gate_up, down = (t.detach() for t in drawn(tokens, experts, 80, inner))
+    x[0] = 0
+    (first, by_inner), (last, by_width) = in_eight_bits(gate_up), in_eight_bits(down)
+    weights, ids = _routed(x, router)
+    with ops.simulated():
+        y = ops.experts(x, ids, weights, first, last, gate_up_scale=by_inner, down_scale=by_width)
+        through = ops.moe(x, router, first, last, k=2, gate_up_scale=by_inner, down_scale=by_width)
+
+    def rounded(rows: Any) -> Any:
+        stored, scale = in_eight_bits(rows)
+        return torch.where(scale[:, None] > 0, stored.double() * scale.double()[:, None], 0.0)
+
+    exact = torch.zeros(tokens, 80, dtype=torch.float64)
+    for e in range(experts):
+        token, choice = (ids == e).nonzero(as_tuple=True)
+        gate, up = (rounded(x[token]) @ (first[e].double() * by_inner[e].double()[:, None]).T).chunk(2, 1)
+        h = rounded((torch.nn.functional.silu(gate) * up).to(BF16))
+        out = h @ (last[e].double() * by_width[e].double()[:, None]).T
+        exact.index_add_(0, token, out * weights[token, choice, None].double())
+    assert (y[0] == 0).all()
+    for found in (y, through):
+        assert float((found.double() - exact).norm()) <= 1.5e-2 * float(exact.norm())
+    whole = ops.experts(x.double(), ids, weights, gate_up.double(), down.double())
+    assert float((y.double() - whole).norm()) <= 8e-2 * float(whole.norm())
+
+
+def _routed(x: Any, router: Any) -> tuple[Any, Any]:
+    weights, ids = torch.softmax((x @ router.T).float(), 1).topk(2)
+    return weights / weights.sum(1, keepdim=True), ids
+
+
+def test_what_8_bits_need() -> None:
+    x, _, gate_up, down = (t.detach() for t in drawn(6, 3, 64, 64))
+    (first, by_inner), (last, by_width) = in_eight_bits(gate_up), in_eight_bits(down)
+    ids, weights = torch.zeros(6, 1).long(), torch.ones(6, 1)
+    scales = {"gate_up_scale": by_inner, "down_scale": by_width}
+    for given in (
+        (first, last, {}),
+        (first, down, scales),
+        (gate_up, down, scales),
+        (first, last, {**scales, "down_scale": by_width[:, 1:]}),
+        (first, last, {**scales, "gate_up_scale": by_inner.double()}),
+    ):
+        with pytest.raises(tw.TilewrightError, match="JIT010"):
+            ops.experts(x, ids, weights, *given[:2], **given[2])
+    with pytest.raises(tw.TilewrightError, match="JIT011"):
+        ops.experts(x.requires_grad_(), ids, weights, first, last, **scales)
+
+
 def test_opcheck() -> None:
     x, router, gate_up, down = drawn(6, 3, 64, 64)
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")

@@ -28,6 +28,9 @@ STATIC_SHARED_BYTES = 48 * 1024
 compute capabilities)."""
 
 
+_SYSTEM_SHARED_BYTES = 1024
+
+
 @dataclass(frozen=True)
 class Target:
     """One GPU architecture. ``shared_per_cta_bytes``: an SM's, less the KiB that the system keeps for each CTA."""
@@ -48,6 +51,10 @@ class Target:
 
     def __str__(self) -> str:
         return self.name
+
+    def shared_bytes_of(self, ctas: int) -> int:
+        """What each of ``ctas`` CTAs that share an SM may have."""
+        return (self.shared_per_cta_bytes + _SYSTEM_SHARED_BYTES) // ctas - _SYSTEM_SHARED_BYTES
 
 
 SM80 = Target(

@@ -92,7 +92,7 @@ class PagePool:
         if not sizes:
             _out_of_range("no pages", "at least one")
         self._lock = threading.Lock()
-        self._slow = threading.Lock()
+        self._slow = threading.RLock()  # a hook may take pages, too
         self._waiting = 0
         self._sizes = [SizeClass(i, tokens, count) for i, (tokens, count) in enumerate(sizes.items())]
         self._by_tokens = {size.tokens: size for size in self._sizes}
@@ -292,7 +292,7 @@ class PagePool:
 
     def _guarded(self, size: SizeClass, page: int, after: PassingEvent) -> None:
         """A page that others hold is not free before this owner's launches have ended, either."""
-        kept = [e for e in self._guards.get((size.number, page), ()) if not e.query()]
+        kept = [e for e in self._guards.get((size.number, page), ()) if not _has_passed(e)]
         self._guards[size.number, page] = [*kept, after]
 
     def _cache(self, size: SizeClass, pages: Pages, after: PassingEvent | None) -> None:
@@ -312,7 +312,7 @@ class PagePool:
         self._defer_or_push(size, pages, events)
 
     def _defer_or_push(self, size: SizeClass, pages: Pages, events: Sequence[PassingEvent]) -> None:
-        open_ = tuple(e for e in events if not e.query())
+        open_ = tuple(e for e in events if not _has_passed(e))
         if open_ and len(pages):
             self._entries += 1
             self._deferred[self._entries] = _Deferred(size, pages, open_)
@@ -333,7 +333,7 @@ class PagePool:
             return sum(len(d.pages) for d in self._deferred.values())
 
     def _retire(self) -> None:
-        passed = [n for n, d in self._deferred.items() if all(e.query() for e in d.events)]
+        passed = [n for n, d in self._deferred.items() if all(map(_has_passed, d.events))]
         for entry in passed:
             deferred = self._deferred.pop(entry)
             self._push(deferred.size, deferred.pages)
@@ -516,6 +516,15 @@ class PagePool:
             f"{len(self._evictable[size.number])} cached, {deferred} deferred",
             required=f"{number} that are free, cached or deferred",
         )
+
+
+def _has_passed(event: PassingEvent) -> bool:
+    """Whether an event has passed. One that raises has not: its pages stay deferred, and whoever has to wait for them
+    is told."""
+    try:
+        return event.query()
+    except Exception:
+        return False
 
 
 def counted(number: object, what: str) -> int:

@@ -167,7 +167,7 @@ class _Extraction:
             tuple(self.accesses.barriers),
             tuple(self.symbols.values()),
             1 if self.kernel.cluster is None else self.kernel.cluster.data,
-            registers_per_thread=self.kernel.target.registers_per_sm // threads // 8 * 8,
+            registers_per_thread=self.kernel.target.registers_per_sm // (threads * self.kernel.min_ctas.data) // 8 * 8,
         )
 
     def _opening(self, opened: list[Operation], scope: WalkScope, *, initialises: bool) -> Iterator[Node]:

@@ -342,10 +342,13 @@ def _converted(
 
 
 def _ragged(brought: Iterable[_Brought], reading: _Reading) -> Iterator[tuple[Span, Ragged]]:
-    """The domains along k that may end inside of their tensor."""
+    """The domains along k that may end inside of their tensor. Rows that integers name are zero outside of theirs
+    (``thread_copies``)."""
     for source, k_axis in dict.fromkeys((source, axes[1]) for source, axes in brought):
         extents, span = tile.tensor_type(source.load.tensor).dims.data, source.coords[k_axis]
         assert isinstance(span, Span)
+        if source.rows is not None and k_axis == source.rows.dimension:
+            continue
         paged = source.pages is not None and k_axis == source.pages.slot
         if paged or not ends_with_tensor(span, extents[k_axis].expr):
             stream = source.load.parent_op()

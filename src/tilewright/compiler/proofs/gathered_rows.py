@@ -2,10 +2,10 @@
 which lie nowhere are zero.
 
 A gather of a tile of the program has a coordinate that is an element of a loaded tile of integers, one for each row.
-Each of the producer's threads loads the integers of the rows that it copies, once a program, and reads them from its
-registers. That what it loads there is the program's integer follows from the load's coordinates, which differ from the
-program's by numbers alone; that it still is when the copies are made, from its being the only one that writes these
-registers, before the copies.
+Each of the producer's threads loads the integers of the rows that it copies, once a program, or in each step of a
+stream that moves along them, and reads them from its registers. That what it loads there is the program's integer
+follows from the load's coordinates, which differ from the program's by numbers alone; that it still is when the copies
+are made, from its being the only one that writes these registers, before the copies.
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ def rows_of(gather: tile.Gather) -> Rows | None:
 
 
 def _integers(value: SSAValue) -> tile.Load | None:
-    """The load that an index is, if the kernel writes its tensor nowhere and no stream around it moves it."""
+    """The load that an index is, if the kernel writes its tensor nowhere."""
     op = value.owner
     match op:
         case tile.Expand() | tile.Broadcast():
@@ -92,21 +92,9 @@ def _integers(value: SSAValue) -> tile.Load | None:
             return _integers(op.x) if source.is_int and op.dtype.is_int and op.dtype.holds(source) else None
         case tile.Load():
             read = all(isinstance(use.operation, tile.Load | tile.Gather) for use in op.tensor.uses)
-            return op if read and not _moves(op) else None
+            return op if read else None
         case _:
             return None
-
-
-def _moves(load: tile.Load) -> bool:
-    symbols = frozenset[str]().union(
-        *(e.symbols for c in coords_of(load) for e in ((c.origin, c.stop) if isinstance(c, Span) else (c,)))
-    )
-    around: Operation | None = load.parent_op()
-    while around is not None:
-        if isinstance(around, tile.Stream) and around.counter.data in symbols:
-            return True
-        around = around.parent_op()
-    return False
 
 
 def row_places(op: a.ThreadCopies, rows: Rows, step: Mapping[str, Expr], at: Mapping[str, Ints]) -> Ints | None:
@@ -120,13 +108,13 @@ def row_places(op: a.ThreadCopies, rows: Rows, step: Mapping[str, Expr], at: Map
     place: Expr | None = None
     for coord, own in zip((c.expr for c in load.coords), rows.entry, strict=True):
         if isinstance(own, Span):
-            place = coord - own.origin
-        elif coord != own:
+            place = coord - own.origin.substitute(step)
+        elif coord != own.substitute(step):
             return None
     if place is None or not place.symbols <= {t.THREAD, t.REGISTER}:
         return None
     held = t.registers_of(load.buffer).count.data
-    if not _loads_all(load, rows, place, held):
+    if not _loads_all(load, rows, place, held, step):
         return None
     read = op.reads[0]
     if not read.symbols <= {t.THREAD, t.REGISTER}:
@@ -151,11 +139,11 @@ def _only_writer(copies: Operation, buffer: SSAValue) -> t.Load | None:
     return None
 
 
-def _loads_all(load: t.Load, rows: Rows, place: Expr, held: int) -> bool:
+def _loads_all(load: t.Load, rows: Rows, place: Expr, held: int, step: Mapping[str, Expr]) -> bool:
     """An integer of a row of the domain is loaded wherever the program loads it."""
     dims = (d.expr for d in tile.tensor_type(load.tensor).dims)
-    single = {c < dim for c, dim in zip(rows.entry, dims, strict=True) if not isinstance(c, Span)}
-    bounds = {rows.span.origin + place < rows.span.stop, place < rows.span.size}
+    single = {(c < dim).substitute(step) for c, dim in zip(rows.entry, dims, strict=True) if not isinstance(c, Span)}
+    bounds = {(rows.span.origin + place < rows.span.stop).substitute(step), place < rows.span.size}
     known = {t.THREAD: (0, a.WARPGROUP_THREADS - 1), t.REGISTER: (0, held - 1)}
     allowed = bounds | {simplify(b, known) for b in bounds} | single | {TRUE}
     return load.live.expr == TRUE and set(conjuncts(load.guard.expr)) <= allowed

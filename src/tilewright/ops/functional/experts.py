@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.diag import fail
+from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import rows, to_low_precision
+from tilewright.ops.functional.arguments import COMPUTED, rows, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.gated import swiglu
 from tilewright.ops.functional.linears import linear
 from tilewright.ops.packing.moving import pack, unpack
 from tilewright.ops.packing.plan import PackPlan, plan_by_kernels
 from tilewright.ops.packing.policy import MAX_BUCKETS, PackPolicy
-from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 
 _F = torch.nn.functional
 _LOW = (torch.bfloat16, torch.float16)
+EIGHT_BITS = (torch.float8_e4m3fn,)
 _TILE_ROWS = 128
 """Rows of a block where experts have many; half of it where they have few."""
 _FEW_ROWS = 16
@@ -36,6 +37,8 @@ tokens, 24 and 31 for 4096, 37 and 36 for 8192)."""
 _MOST_ROUTED = 256
 """Experts of which one program holds the logits."""
 _UNLIMITED = -1
+_EIGHT_BIT_STEP = 128
+"""Elements of a step of 8-bit products: as many bytes as 64 of 16 bits."""
 
 
 # -- routing ----------------------------------------------------------------------------------------------------------
@@ -152,6 +155,29 @@ def _backward_fake(dy: Any, weights: Any, gate_up: Any, down: Any, *_: Any) -> A
     return tuple(t.new_empty(t.shape) for t in (dy, weights, gate_up, down))
 
 
+# -- experts of 8 bits ------------------------------------------------------------------------------------------------
+def _eight_bit_experts(
+    x: Any, ids: Any, weights: Any, gate_up: Any, gate_up_scale: Any, down: Any, down_scale: Any, capacity: int
+) -> Any:
+    """Both products of 8-bit floats: rows are divided by their greatest number, of x as they are packed, of the first
+    product's result behind it."""
+    plan = plan_by_kernels(ids, down.shape[0], _policy(ids.numel(), down.shape[0], capacity, keep=True))
+    bm, inner, many = plan.policy.align, down.shape[2], plan.capacity
+    rows, h = x.new_empty((many, x.shape[1]), dtype=gate_up.dtype), x.new_empty(many, inner)
+    inner_rows, out = x.new_empty((many, inner), dtype=gate_up.dtype), x.new_empty(many, x.shape[1])
+    by_row, by_inner_row = (x.new_empty(many, dtype=torch.float32) for _ in range(2))
+    kernels.pack_in_eight_bits(plan.rows, x, rows, by_row)
+    both, by_column = _in_halves(gate_up), _in_halves(gate_up_scale)
+    kernels.gated_experts(plan.blocks, rows, both, None, h, by_row, by_column, bm=bm, bk=_EIGHT_BIT_STEP)
+    kernels.pack_in_eight_bits(None, h, inner_rows, by_inner_row)
+    kernels.down_experts(plan.blocks, inner_rows, down, out, by_inner_row, down_scale, bm=bm, bk=_EIGHT_BIT_STEP)
+    return unpack(plan, out, weights)
+
+
+def _eight_bit_fake(x: Any, *_: Any) -> Any:
+    return x.new_empty(x.shape)
+
+
 def _in_halves(gate_up: Any) -> Any:
     return gate_up.unflatten(1, (2, gate_up.shape[1] // 2))
 
@@ -177,10 +203,25 @@ _experts_backward = Composition(
     _backward_fake,
 )
 
+_experts_of_eight_bits = Composition(
+    "experts_of_eight_bits(Tensor x, Tensor ids, Tensor weights, Tensor gate_up, Tensor gate_up_scale, Tensor down, "
+    "Tensor down_scale, int capacity) -> Tensor",
+    _eight_bit_experts,
+    _eight_bit_fake,
+)
+
 
 # -- what users call --------------------------------------------------------------------------------------------------
 def experts(
-    x: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, *, capacity: int | None = None
+    x: Tensor,
+    ids: Tensor,
+    weights: Tensor,
+    gate_up: Tensor,
+    down: Tensor,
+    *,
+    gate_up_scale: Tensor | None = None,
+    down_scale: Tensor | None = None,
+    capacity: int | None = None,
 ) -> Tensor:
     """The sum over a token's choices of weights * (silu(x gate[e]^T) * (x up[e]^T)) down[e]^T, e its id of the choice.
 
@@ -188,7 +229,13 @@ def experts(
     gate first, ``down`` of (experts, width, inner). An id that is no expert adds nothing, nor do, beyond ``capacity``
     rows of an expert, the last ones. bfloat16 and float16 run on kernels that nobody waits for; other dtypes, and the
     CPU, on PyTorch's products. The same bits in every run, forward and backward.
+
+    Weights of float8_e4m3fn hold those divided by ``gate_up_scale`` of (experts, 2 inner) and ``down_scale`` of
+    (experts, width), float32: one scale for each row. Rows of x and of the first product's result are rounded to 8
+    bits, too, each divided by its greatest number. No gradient (JIT011).
     """
+    if gate_up.dtype in EIGHT_BITS or gate_up_scale is not None or down_scale is not None:
+        return _of_eight_bits(x, ids, weights, gate_up, gate_up_scale, down, down_scale, capacity)
     x, gate_up, down = to_low_precision(x, gate_up, down)
     _check(x, ids, weights, gate_up, down, capacity)
     flat, chosen = rows(x), ids.reshape(-1, ids.shape[-1])
@@ -199,6 +246,30 @@ def experts(
     limit = _UNLIMITED if capacity is None else capacity
     small = chosen if chosen.dtype in (torch.int32, torch.int64) else chosen.long()
     return _packed_experts(flat, small, scaled, gate_up, down, limit, keep)[0].view(x.shape)
+
+
+def _of_eight_bits(
+    x: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, by_inner: Any, down: Tensor, by_width: Any,
+    capacity: int | None,
+) -> Tensor:  # fmt: skip
+    x = to_low_precision(x)[0]
+    _check(x, ids, weights, gate_up, down, capacity)
+    shapes = [None if s is None else (tuple(s.shape), s.dtype) for s in (by_inner, by_width)]
+    eight = gate_up.dtype == down.dtype and gate_up.dtype in EIGHT_BITS and x.dtype in COMPUTED
+    if shapes != [(tuple(w.shape[:2]), torch.float32) for w in (gate_up, down)] or not eight:
+        found = f"x, gate_up, down of {x.dtype}, {gate_up.dtype}, {down.dtype}, scales of {shown(shapes)}"
+        required = "gate_up and down of float8_e4m3fn and one float32 scale for each of their rows, or no scales"
+        fail("JIT010", found=f"experts: {found}", required=required)
+    if wants_gradient((x, weights, by_inner, by_width)):
+        fail("JIT011", found="a gradient of experts of 8 bits", required="tensors that want none")
+    flat, chosen, scaled = rows(x), ids.reshape(-1, ids.shape[-1]), weights.reshape(-1, ids.shape[-1]).float()
+    if not is_of_kernels(flat):
+        whole = ((w.to(x.dtype) * s.to(x.dtype)[..., None]) for w, s in ((gate_up, by_inner), (down, by_width)))
+        return _by_pytorch(flat, chosen, scaled, *whole, capacity).view(x.shape)
+    limit = _UNLIMITED if capacity is None else capacity
+    small = chosen if chosen.dtype in (torch.int32, torch.int64) else chosen.long()
+    found = _experts_of_eight_bits(flat, small, scaled, gate_up, by_inner, down, by_width, limit)
+    return found.view(x.shape)
 
 
 def moe(
@@ -212,13 +283,16 @@ def moe(
     scores: str = "softmax",
     bias: Tensor | None = None,
     shared: tuple[Tensor, Tensor] | None = None,
+    gate_up_scale: Tensor | None = None,
+    down_scale: Tensor | None = None,
     capacity: int | None = None,
 ) -> Tensor:
     """A mixture of experts: the k of the highest scores of x router^T, weighed by their scores, by ``experts``.
 
     ``router`` of (experts, width). ``scores`` is softmax or sigmoid; ``normalise`` lets the weights add up to 1.
     ``bias``, one number an expert, takes part in the choice, not in the weight. ``shared`` are gate_up and down of an
-    expert that every token has. A token whose scores are NaN has k different experts, and the result NaN.
+    expert that every token has. A token whose scores are NaN has k different experts, and the result NaN. The scales
+    are those of 8-bit weights, as ``experts`` takes them.
     """
     if scores not in ("softmax", "sigmoid") or not 1 <= k <= min(router.shape[0], 64):
         found, required = f"scores={scores!r}, k={k}", f"softmax or sigmoid, k from 1 to {min(router.shape[0], 64)}"
@@ -230,7 +304,8 @@ def moe(
         weights, ids = _router(flat, router, k, normalise)
     else:
         weights, ids = _routed_by_pytorch(flat, router, k, normalise, scores, bias)
-    y = experts(flat, ids, weights, gate_up, down, capacity=capacity)
+    scales = {"gate_up_scale": gate_up_scale, "down_scale": down_scale}
+    y = experts(flat, ids, weights, gate_up, down, **scales, capacity=capacity)
     if shared is not None:
         both, last = shared
         y = linear(swiglu(*linear(flat, both).chunk(2, 1)), last, residual=y)

@@ -46,29 +46,25 @@ class _Launches:
     chunk: int
     count: int
     window: int | None
-    step: int
     listed: int = 0
 
     @property
     def keywords(self) -> dict[str, Any]:
-        step = {} if self.step == STEP else {"bk": self.step}
-        return step if self.window is None else step | {"window": self.window}
+        return {} if self.window is None else {"window": self.window}
 
 
 def _launches(
     q: Any, k: Any, v: Any, table: Any, window: int | None, split: int | None, balanced: bool | None
 ) -> _Launches:
     cached, shape = table.shape[1] * k.shape[1], (q.shape[-1], q.shape[1], k.shape[1])
-    listed = 0 if split is not None or _is_latent(k, v) else _listed(q, v, -(-cached // STEP))
+    steps = -(-cached // STEP)
+    listed = 0 if split is not None or _is_latent(k, v) else _listed(q, v, steps)
     listed = listed if balanced is True or (balanced is None and _is_worth_a_list(q, v, cached)) else 0
-    step = STEP if listed else _step(k, split)
-    chunk, count = _parts(q, v, -(-cached // step), step, window, split)
+    chunk, count = _parts(q, v, steps, window, split)
     if _is_latent(k, v):
-        kernel = kernels.paged_decode(*shape, values=_LATENT[2])
-        return _Launches(kernel, chunk, count, window, step)
-    if listed:
-        return _Launches(kernels.paged_decode_parts(*shape), chunk, count, window, step, listed)
-    return _Launches(kernels.paged_decode(*shape), chunk, count, window, step)
+        return _Launches(kernels.paged_decode(*shape, values=_LATENT[2]), chunk, count, window)
+    kernel = kernels.paged_decode_parts(*shape) if listed else kernels.paged_decode(*shape)
+    return _Launches(kernel, chunk, count, window, listed)
 
 
 def _by_kernels(
@@ -133,9 +129,9 @@ def _by_listed_parts(
     batch, rows, width = q.shape[0], q.shape[1] * q.shape[2] * q.shape[3], q.shape[-1]
     owner, begin, until, *of_sequences = q.new_empty((6, launches.listed), dtype=torch.int32)
     options = {} if launches.window is None else {"window": launches.window, "tokens": q.shape[1]}
-    columns = -(-table.shape[1] * k.shape[1] // launches.step)
+    columns = -(-table.shape[1] * k.shape[1] // STEP)
     make_list = kernels.decode_parts(next(n for n in SEQUENCES if batch <= n))
-    make_list(lengths, owner, begin, until, *of_sequences, columns=columns, least=1, bk=launches.step, **options)
+    make_list(lengths, owner, begin, until, *of_sequences, columns=columns, least=1, **options)
     parts = q.new_empty((launches.listed, *q.shape[1:]), dtype=torch.float32)
     states = q.new_empty(parts.shape[:-1], dtype=torch.float32)
     launches.kernel(owner, begin, until, *given, parts, states, **launches.keywords, **scales, scale=scale)
@@ -147,25 +143,16 @@ def _by_listed_parts(
 _MERGED: dict[str, Any] = {"bm": 1, "bc": _MERGED_STATES}
 
 
-_STEP_OF_8_BITS = 128
-"""Keys of a step of 8-bit floats, whose conversions come in longer rows (64 sequences of 4096 keys, H200: 247 us, in
-steps of 64 keys 292). Listed parts keep ``STEP``: in pages of 16 keys they spill else, and lose their pipelines (3,010
-us)."""
-
-
-def _step(k: Any, split: int | None) -> int:
-    """Keys of a step without a list; of heads of 256 elements 128 do not fit the registers."""
-    wide = k.dtype in EIGHT_BITS and k.shape[3] < WIDTHS[-1] and not (split or 0) % _STEP_OF_8_BITS
-    return _STEP_OF_8_BITS if wide else STEP
-
-
-def _parts(q: Any, v: Any, steps: int, step: int, window: int | None, split: int | None) -> tuple[int, int]:
-    """(steps of a part, parts of a sequence of so many ``steps``)."""
+def _parts(q: Any, v: Any, steps: int, window: int | None, split: int | None) -> tuple[int, int]:
+    """(steps of a part, parts of a sequence of so many ``steps``). Steps of 8-bit floats take their time, not the
+    memory's, so that both CTAs of an SM should have some (16 sequences of 2048 keys, H200: 36 us, by whole sequences
+    42; in bf16 49 and 45)."""
     if split is not None:
-        chunk = split // step
+        chunk = split // STEP
     else:
-        busy = steps if window is None else min(steps, -(-(window + q.shape[1]) // step) + 1)
-        chunk = max(steps_of_a_part(q.shape[0] * _programs(q, v), busy, _processors(q)), -(-steps // MAX_PARTS))
+        busy = steps if window is None else min(steps, -(-(window + q.shape[1]) // STEP) + 1)
+        at_once = _processors(q) * (2 if v.dtype in EIGHT_BITS else 1)
+        chunk = max(steps_of_a_part(q.shape[0] * _programs(q, v), busy, at_once), -(-steps // MAX_PARTS))
     return chunk, max(1, -(-steps // chunk))
 
 
@@ -202,6 +189,26 @@ def _processors(q: Any) -> int:
     if not q.is_cuda:
         return 1
     return torch.cuda.get_device_properties(q.device).multi_processor_count
+
+
+# -- small pages ------------------------------------------------------------------------------------------------------
+_SMALL_PAGES = 8
+"""Tokens of a page up to which rows are copied one by one, from a table of tokens that a kernel writes: a tensor copy
+of so few rows takes as long as one of many."""
+
+
+def _has_small_pages(k: Any, v: Any) -> bool:
+    """Pages of few tokens, side by side in memory as those of one token would be."""
+    few = 1 < k.shape[1] <= _SMALL_PAGES and k.shape[0] * k.shape[1] < 2**31 and k.dtype in _LOW
+    return few and not _is_latent(k, v) and all(x.stride(0) == x.shape[1] * x.stride(1) for x in (k, v))
+
+
+def _in_pages_of_one(k: Any, v: Any, table: Any) -> tuple[Any, Any, Any]:
+    """The caches as pages of one token, and their table."""
+    page = k.shape[1]
+    rows = table.new_empty(table.shape[0], table.shape[1] * page, dtype=torch.int32)
+    kernels.token_rows(page)(table, rows, count=k.shape[0])
+    return *(x.flatten(0, 1).unsqueeze(1) for x in (k, v)), rows
 
 
 # -- by PyTorch -------------------------------------------------------------------------------------------------------
@@ -265,6 +272,8 @@ def _run_into(
 ) -> None:
     if _is_served(q, k, v, scale):
         scales = {n: s for n, s in (("k_scale", k_scale), ("v_scale", v_scale)) if s is not None}
+        if _has_small_pages(k, v):
+            k, v, table = _in_pages_of_one(k, v, table)
         launches = _launches(q, k, v, table, window, split, balanced)
         _by_kernels(q, k, v, table, lengths, scales, scale, launches, y, lse)
     else:
@@ -465,7 +474,7 @@ def _routed(given: tuple[Tensor, Tensor, Tensor, Tensor, Tensor], options: tuple
     *scales, _, window, split, balanced = options
     q, k, v, table, _ = given
     launches = _launches(q, k, v, table, window, split, balanced)
-    routed = not launches.listed and scales == [None, None] and not _is_latent(k, v)
+    routed = not _has_small_pages(k, v) and not launches.listed and scales == [None, None] and not _is_latent(k, v)
     return launches if routed else None
 
 

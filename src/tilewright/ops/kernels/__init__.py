@@ -20,6 +20,7 @@ from tilewright.ops.kernels.experts import (
     gated_experts,
     gated_experts_backward,
     gated_tokens,
+    pack_in_eight_bits,
     route,
 )
 from tilewright.ops.kernels.grouped import grouped_matmul, grouped_weight_gradient
@@ -42,6 +43,7 @@ from tilewright.ops.kernels.paged import (
     paged_append,
     paged_decode,
     paged_decode_parts,
+    token_rows,
 )
 from tilewright.ops.kernels.products import linear, matmul
 from tilewright.ops.kernels.rotaries import rotary
@@ -89,6 +91,7 @@ __all__ = [
     "merge_parts",
     "merge_states",
     "norm_weight_backward",
+    "pack_in_eight_bits",
     "packed_attention",
     "paged_append",
     "paged_decode",
@@ -105,6 +108,7 @@ __all__ = [
     "softmax_long",
     "swiglu",
     "swiglu_backward",
+    "token_rows",
     "varlen_attention",
     "varlen_key_gradients",
     "varlen_query_gradient",

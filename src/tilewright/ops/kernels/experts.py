@@ -10,6 +10,9 @@ products read like dense ones. Blocks behind the last row have expert -1 and mul
 
 import tilewright as tw
 
+_GREATEST = 448.0
+"""The greatest number of e4m3."""
+
 
 @tw.kernel
 def route(
@@ -64,13 +67,15 @@ def gated_experts(
     gate_up: tw.Tensor["E", 2, "I", "D"],
     halves: tw.Tensor["P", 2, "I"] | None,
     h: tw.Tensor["P", "I"],
+    x_scale: tw.Tensor["P"] | None = None,
+    gate_up_scale: tw.Tensor["E", 2, "I"] | None = None,
     *,
     bm: int = 128,
     bn: int = 128,
     bk: int = 64,
 ):
     """h = silu(a) * b of a = x gate[e]^T and b = x up[e]^T, e the expert of a block of rows; ``halves``, where they are
-    given, keep a and b for the gradients."""
+    given, keep a and b for the gradients. Rows and weights of 8 bits are divided by the scales of their rows."""
     m, n = tw.grid(h, (bm, bn))
     e = blocks[m.start // bm]
     a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
@@ -79,6 +84,8 @@ def gated_experts(
             rows = x[m, k]
             a += tw.dot(rows, gate_up[e, 0, n, k].T)
             b += tw.dot(rows, gate_up[e, 1, n, k].T)
+    if x_scale is not None:
+        a, b = (_rescaled(acc, x_scale[m], gate_up_scale[e, i, n]) for i, acc in enumerate((a, b)))
     if halves is not None:
         halves[m, 0, n] = a
         halves[m, 1, n] = b
@@ -115,20 +122,49 @@ def down_experts(
     h: tw.Tensor["P", "I"],
     down: tw.Tensor["E", "D", "I"],
     y: tw.Tensor["P", "D"],
+    h_scale: tw.Tensor["P"] | None = None,
+    down_scale: tw.Tensor["E", "D"] | None = None,
     *,
     bm: int = 128,
     bn: int = 256,
     bk: int = 64,
 ):
     """y = h down[e]^T, e the expert of a block of rows. With the last axes of weights exchanged, their
-    inputs' gradient."""
+    inputs' gradient. Rows and weights of 8 bits are divided by the scales of their rows."""
     m, n = tw.grid(y, (bm, bn))
     e = blocks[m.start // bm]
     acc = tw.zeros((m, n), tw.f32)
     for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):
         for k in tw.stream(h.shape[1], bk):
             acc += tw.dot(h[m, k], down[e, n, k].T)
-    y[m, n] = acc
+    y[m, n] = acc if h_scale is None else _rescaled(acc, h_scale[m], down_scale[e, n])
+
+
+def _rescaled(acc, rows, columns):
+    return acc * (rows[:, None] * columns.fill(0.0)[None, :])
+
+
+@tw.kernel
+def pack_in_eight_bits(
+    rows: tw.Tensor["P"] | None,
+    x: tw.Tensor["T", "D"],
+    y: tw.Tensor["P", "D"],
+    scale: tw.Tensor["P"],
+    *,
+    bp: int = 4,
+    bd: int = 1024,
+):
+    """y[p] = x[rows[p]] / scale[p] in e4m3, whose greatest number is that of the row; 0 where there is no such row.
+    Without ``rows`` row p is p."""
+    p = tw.grid(y.shape[0], bp)
+    row = p if rows is None else rows[p]
+    top = tw.zeros((p,), tw.f32)
+    for d in tw.stream(x.shape[1], bd):
+        top.set(tw.maximum(top, tw.abs(x[row, d].fill(0.0).to(tw.f32)).max(1)))
+    scale[p] = tw.where(top == 0, 1.0, top) * (1 / _GREATEST)
+    share = _GREATEST / tw.where(top == 0, 1.0, top)
+    for d in tw.stream(x.shape[1], bd):
+        y[p, d] = x[row, d].fill(0.0).to(tw.f32) * share[:, None]
 
 
 @tw.kernel(numerics="fast")

@@ -153,6 +153,20 @@ def paged_append(width: int, page: int) -> tw.Kernel:
     return paged_append
 
 
+@cache
+def token_rows(page: int) -> tw.Kernel:
+    """The table of a cache whose pages of ``page`` tokens are taken for pages of one: -1 where a table names none of
+    its ``count`` pages."""
+
+    @tw.kernel
+    def token_rows(pages: tw.Tensor["B", "P"], rows: tw.Tensor["B", "Q"], *, count: tw.i32, bt=tw.auto):
+        b, t = tw.grid(rows, (None, bt))
+        entry = pages[b, t.index // page].fill(-1)
+        rows[b, t] = tw.where((entry >= 0) & (entry < count), entry * page + t.index % page, -1)
+
+    return token_rows
+
+
 def _packed(tokens: int) -> int:
     """Tokens of one head among the rows: tiles hold whole ones."""
     return 1 << (tokens - 1).bit_length()
@@ -171,7 +185,10 @@ def _attended(steps, places, query, cache, r, last, tokens, scale, window):
     acc, total = tw.zeros((r, v.shape[3]), tw.f32), tw.zeros((r,), tw.f32)
     top = tw.full((r,), _LEAST, tw.f32)
     for t in steps:
-        place = (b, t) if page is None else (pages[b, t.index // page], t.index % page)
+        if page == 1:  # rows that the table names
+            place = pages[b, t], 0
+        else:
+            place = (b, t) if page is None else (pages[b, t.index // page], t.index % page)
         x = tw.dot(query, k[*place, own].to(query.dtype).T)
         if tokens > 1:
             x = tw.where(t.index[None, :] <= last[:, None], x, -tw.inf)

@@ -88,15 +88,19 @@ NONE: Records = frozenset()
 class Heap:
     """One abstract state. ``records`` are those of all requests before a loop, ``done`` those of them that had their
     iteration, ``after`` what became of them, ``chosen`` the one of this iteration. ``others``: records that
-    only events reach, while an iteration is interpreted that does not depend on them."""
+    only events reach, while an iteration is interpreted that does not depend on them. ``graphs``: of each captured
+    graph the handles that hold what they held then."""
 
-    __slots__ = ("after", "chosen", "done", "facts", "handles", "others", "path", "places", "records", "storages")
+    __slots__ = (
+        "after", "chosen", "done", "facts", "graphs", "handles", "others", "path", "places", "records", "storages",
+    )  # fmt: skip
 
     def __init__(self) -> None:
         self.handles: dict[int, Held] = {}
         self.storages: dict[StorageId, Stored] = {}
         self.places: dict[str, Held] = {}
         self.facts: dict[int, bool] = {}
+        self.graphs: dict[int, frozenset[int]] = {}
         self.records = self.done = self.after = NONE
         self.chosen: RequestSlots | None = None
         self.others: tuple[RequestSlots, ...] = ()
@@ -105,7 +109,7 @@ class Heap:
     def copy(self) -> Heap:
         made = object.__new__(Heap)
         made.handles, made.storages = self.handles.copy(), self.storages.copy()
-        made.places, made.facts = self.places.copy(), self.facts.copy()
+        made.places, made.facts, made.graphs = self.places.copy(), self.facts.copy(), self.graphs.copy()
         made.records, made.done, made.after = self.records, self.done, self.after
         made.chosen, made.others, made.path = self.chosen, self.others, self.path
         return made
@@ -117,6 +121,7 @@ class Heap:
             frozenset(self.storages.items()),
             frozenset(self.places.items()),
             frozenset(self.facts.items()),
+            frozenset(self.graphs.items()),
             self.records,
             self.done,
             self.after,

@@ -23,6 +23,7 @@ from tilewright.pages.programs.ops import (
     AppendTokens,
     AskPlace,
     CacheProgram,
+    CaptureGraph,
     ChooseFlag,
     HandOver,
     HostFence,
@@ -52,12 +53,14 @@ _CONTEXTLIB = contextmanager.__code__.co_filename
 
 @dataclass
 class _Scope:
-    """An open body: its ops so far. ``closed`` ones let no name out."""
+    """An open body: its ops so far. ``closed`` ones let no name out. ``branch``: the last ``when`` in it whose other
+    case has not been written yet, and whether that is the one in which its condition holds."""
 
     what: str
     ops: list[PageOp] = field(default_factory=list[PageOp])
     each: bool = False
     closed: bool = False
+    branch: tuple[WhenBranch, bool] | None = None
 
 
 class _Trace:
@@ -72,6 +75,9 @@ class _Trace:
         self.plain: dict[CodeType, tuple[str, int] | None] = {}
         self.names: set[str] = set()
         self.left: Location | None = None
+        """A body that a jump or an error left: what stands behind it in the text was not traced."""
+        self.refused: TilewrightError | None = None
+        """The first refusal, which holds even if the function catches it."""
 
     def fresh_number(self) -> int:
         self.count += 1
@@ -81,10 +87,13 @@ class _Trace:
         self.scopes[-1].ops.append(op)
 
     @contextmanager
-    def inside(self, scope: _Scope) -> Generator[list[PageOp]]:
+    def inside(self, scope: _Scope, where: Location) -> Generator[list[PageOp]]:
         self.scopes.append(scope)
         try:
             yield scope.ops
+        except BaseException:  # also GeneratorExit, where Python drops what is raised here: the trace's end refuses it
+            self.left = self.left or where
+            raise
         finally:
             scope.closed = True
             self.scopes.pop()
@@ -115,7 +124,16 @@ def _here() -> Location:
 
 
 def _refuse(found: str, required: str, help: str = "", where: Location | None = None) -> NoReturn:
-    fail("PAG009", where=where or _here(), found=found, required=required, help=help)
+    _fail("PAG009", found, required, help, where)
+
+
+def _fail(code: str, found: str, required: str, help: str = "", where: Location | None = None) -> NoReturn:
+    try:
+        fail(code, where=where or _here(), found=found, required=required, help=help)
+    except TilewrightError as error:
+        if _tracing:
+            _tracing[-1].refused = _tracing[-1].refused or error
+        raise
 
 
 class _Named:
@@ -132,11 +150,10 @@ class _Named:
         if self._trace is not _trace():
             _refuse(f"{what} of another program", f"{what} that this program made")
         if self._scope.closed:
-            fail(
+            _fail(
                 "PAG007",
-                where=_here(),
-                found=f"{what} of line {self.where.line}, made in {self._scope.what}, which is over",
-                required=f"{what} that is made in a body around this line, or moved by a cell or a slot",
+                f"{what} of line {self.where.line}, made in {self._scope.what}, which is over",
+                f"{what} that is made in a body around this line, or moved by a cell or a slot",
             )
         return self.number
 
@@ -168,6 +185,11 @@ class PageCondition(_Named):
         flipped = object.__new__(PageCondition)
         flipped.__dict__.update(self.__dict__, negated=not self.negated)
         return flipped
+
+    def __eq__(self, other: object) -> bool:
+        return bool(self)
+
+    __hash__ = _Named.__hash__
 
     def used(self) -> int:
         return self._reached("a condition")
@@ -367,12 +389,8 @@ def repeat(name: str = "steps") -> Iterator[None]:
 
 
 def _loop(trace: _Trace, name: str, each: bool, where: Location) -> Iterator[Any]:
-    with trace.inside(_Scope(f"the loop of line {where.line}", each=each)) as ops:
-        try:
-            yield TracedRequest(trace) if each else None
-        except GeneratorExit:  # an error, or a jump: Python drops what is raised here, so the trace's end refuses it
-            trace.left = where
-            raise
+    with trace.inside(_Scope(f"the loop of line {where.line}", each=each), where) as ops:
+        yield TracedRequest(trace) if each else None
         _check_jumps(trace)
     trace.add(RepeatLoop(where, name, each, tuple(ops)))
 
@@ -391,27 +409,28 @@ def when(condition: PageCondition) -> Generator[None]:
         _refuse(f"pages.when({shown(condition)})", "a condition: pages.flag(name), cell.has(), slots[request].has()")
     trace, where = _trace(), _here()
     number = condition.used()
-    with trace.inside(_Scope(f"the branch of line {where.line}")) as ops:
+    with trace.inside(_Scope(f"the branch of line {where.line}"), where) as ops:
         yield
         _check_jumps(trace)
-    body = tuple(ops)
-    then, other = ((), body) if condition.negated else (body, ())
-    trace.add(WhenBranch(where, number, condition.name, then, other))
+    then, other = ((), tuple(ops)) if condition.negated else (tuple(ops), ())
+    made = WhenBranch(where, number, condition.name, then, other)
+    trace.add(made)
+    trace.scopes[-1].branch = made, condition.negated
 
 
 @contextmanager
 def otherwise() -> Generator[None]:
     """Ops that happen where the condition of the ``when`` right before does not hold."""
     trace, where = _trace(), _here()
-    before = trace.scopes[-1].ops[-1] if trace.scopes[-1].ops else None
-    if not isinstance(before, WhenBranch) or (before.then and before.otherwise):
+    scope = trace.scopes[-1]
+    if scope.branch is None or scope.ops[-1] is not scope.branch[0]:
         _refuse("pages.otherwise() with no pages.when(...) right before it", "a branch to be the other of")
-    with trace.inside(_Scope(f"the branch of line {where.line}")) as ops:
+    (before, holds), scope.branch = scope.branch, None
+    with trace.inside(_Scope(f"the branch of line {where.line}"), where) as ops:
         yield
         _check_jumps(trace)
-    body = tuple(ops)
-    then, other = (before.then, body) if before.then or not before.otherwise else (body, before.otherwise)
-    trace.scopes[-1].ops[-1] = WhenBranch(before.where, before.condition, before.name, then, other)
+    then, other = (tuple(ops), before.otherwise) if holds else (before.then, tuple(ops))
+    scope.ops[-1] = WhenBranch(before.where, before.condition, before.name, then, other)
 
 
 @contextmanager
@@ -450,28 +469,30 @@ def _place(name: str, each: bool) -> Place:
 
 def launch(kernel: str, *reads: PageHandle, writes: Sequence[PageHandle] = (), stream: str = MAIN) -> None:
     """Asynchronous work that reads and writes pages: they are in flight until an event or a fence behind it."""
-    _launch(_trace(), str(kernel), _handles(reads), _handles(writes), stream, graph=False)
+    _launch(_trace(), str(kernel), _handles(reads), _handles(writes), stream)
 
 
 def copy(target: PageHandle, source: PageHandle, *, stream: str) -> None:
     """A copy from page to page on ``stream``."""
-    _launch(_trace(), "copy", _handles((source,)), _handles((target,)), stream, graph=False)
+    _launch(_trace(), "copy", _handles((source,)), _handles((target,)), stream)
 
 
-class PageGraph:
+class PageGraph(_Named):
     """A captured launch: each replay uses the pages that were captured."""
 
     def __init__(self, kernel: str, reads: Sequence[PageHandle], writes: Sequence[PageHandle]) -> None:
+        super().__init__(_trace())
         self._kernel, self._reads, self._writes = kernel, tuple(reads), tuple(writes)
+        self._trace.add(CaptureGraph(self.where, self.number, _handles((*reads, *writes))))
 
     def replay(self, *, stream: str = MAIN) -> None:
         """Launch it again on ``stream``: the captured handles must still hold their pages."""
-        _launch(_trace(), self._kernel, _handles(self._reads), _handles(self._writes), stream, graph=True)
+        reads, writes = _handles(self._reads), _handles(self._writes)
+        _launch(_trace(), self._kernel, reads, writes, stream, graph=self._reached("a graph"))
 
 
 def capture(kernel: str, *reads: PageHandle, writes: Sequence[PageHandle] = ()) -> PageGraph:
     """A graph of one launch, to be replayed; capturing launches nothing."""
-    _handles((*reads, *writes))
     return PageGraph(kernel, reads, writes)
 
 
@@ -483,7 +504,7 @@ def _handles(handles: Sequence[object]) -> tuple[int, ...]:
 
 
 def _launch(
-    trace: _Trace, kernel: str, reads: tuple[int, ...], writes: tuple[int, ...], stream: str, graph: bool
+    trace: _Trace, kernel: str, reads: tuple[int, ...], writes: tuple[int, ...], stream: str, graph: int | None = None
 ) -> None:
     trace.add(LaunchKernel(_here(), kernel, reads, writes, _stream(stream), graph))
 
@@ -511,17 +532,30 @@ def fence(event: PageEvent | None = None) -> None:
 # -- jumps that tracing does not see ----------------------------------------------------------------------------------
 def _check_jumps(trace: _Trace) -> None:
     """Refuses functions in which a jump leaves a ``with``: what stands behind it was never traced."""
-    code = _frame().f_code
-    if code not in trace.plain:
-        trace.plain[code] = jump_out_of_with(code)
-    found = trace.plain[code]
-    if found is not None:
-        _refuse(
-            found[0],
-            "bodies that run to their end; a return stands at the end of the function only",
-            "write the other case under pages.otherwise()",
-            Location(code.co_filename, found[1]),
-        )
+    for code in _in_with(_frame()):
+        if code not in trace.plain:
+            trace.plain[code] = jump_out_of_with(code)
+        found = trace.plain[code]
+        if found is not None:
+            _refuse(
+                found[0],
+                "bodies that run to their end; a return stands at the end of the function only",
+                "write the other case under pages.otherwise()",
+                Location(code.co_filename, found[1]),
+            )
+
+
+def _in_with(frame: FrameType | None) -> Iterator[CodeType]:
+    """The functions in whose ``with`` a body ends: the one that entered it, and those that entered a context manager
+    which did."""
+    while frame is not None:
+        yield frame.f_code
+        manages = frame.f_code.co_name == "__exit__"
+        frame = frame.f_back
+        while frame is not None and frame.f_code.co_filename == _CONTEXTLIB:
+            manages, frame = True, frame.f_back
+        if not manages:
+            return
 
 
 # -- programs ---------------------------------------------------------------------------------------------------------
@@ -580,9 +614,12 @@ def _recorded(made: _Trace, function: Callable[..., Any]) -> CacheProgram:
     try:
         arguments = [_argument(made, p, where) for p in _parameters(function)]
         returned = function(*arguments)
-        if made.left is not None:
-            _refuse("break or return in a loop", "a body that runs to its end", where=made.left)
         end = Location(code.co_filename, last_line(code))
+        if made.refused is not None:
+            raise made.refused
+        if made.left is not None or len(made.scopes) > 1:
+            found = made.scopes[-1].what if made.left is None else "a loop or a branch"
+            _refuse(f"{found}, which a jump or an error leaves", "a body that runs to its end", where=made.left or end)
         for handle in _returned(returned, end):
             made.add(HandOver(end, handle.used()))
     finally:

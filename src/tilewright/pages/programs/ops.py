@@ -75,14 +75,22 @@ class SlideWindow(PageOp):
 
 
 @dataclass(frozen=True)
+class CaptureGraph(PageOp):
+    """``graph`` is a launch with the pages that ``handles`` hold now."""
+
+    graph: int
+    handles: tuple[int, ...]
+
+
+@dataclass(frozen=True)
 class LaunchKernel(PageOp):
-    """Asynchronous work on ``stream``; ``graph``: the replay of a captured graph."""
+    """Asynchronous work on ``stream``; ``graph``: the replay of this captured graph."""
 
     kernel: str
     reads: tuple[int, ...]
     writes: tuple[int, ...]
     stream: str
-    graph: bool = False
+    graph: int | None = None
 
 
 @dataclass(frozen=True)

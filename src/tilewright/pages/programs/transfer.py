@@ -12,6 +12,7 @@ from tilewright.pages.programs.heap import Cover, Duty, Heap, Held, Stored, leas
 from tilewright.pages.programs.ops import (
     AppendTokens,
     AskPlace,
+    CaptureGraph,
     ChooseFlag,
     HandOver,
     HostFence,
@@ -58,6 +59,10 @@ def apply(op: PageOp, heap: Heap) -> list[Heap]:
         case SlideWindow():
             held = _live(op, heap, op.of, "given back in part")
             _ended(op, heap, op.of, held.duty, op.after, "a launch by this handle")
+        case CaptureGraph():
+            for handle in op.handles:
+                _live(op, heap, handle, "captured")
+            heap.graphs[op.graph] = frozenset(op.handles)
         case LaunchKernel():
             _launch(op, heap)
         case PutPage():
@@ -187,6 +192,8 @@ def _copied(op: AppendTokens, heap: Heap, held: Held) -> Heap:
     storage = heap.fresh(op.of, Stored(left.table, written))
     duty = least(held.duty | {cover}) if left.table else frozenset({cover})
     heap.handles[op.of] = Held(storage, held.cow, duty)
+    if not left.table:
+        heap.graphs = {graph: handles - {op.of} for graph, handles in heap.graphs.items()}
     heap.step(op.where, f"copied and written on stream {op.stream!r}", op.of)
     heap.forget(held.storage)
     return heap
@@ -195,7 +202,17 @@ def _copied(op: AppendTokens, heap: Heap, held: Held) -> Heap:
 def _launch(op: LaunchKernel, heap: Heap) -> None:
     for handles, writes in ((op.reads, False), (op.writes, True)):
         for handle in handles:
-            held = _live(op, heap, handle, f"used by {'a replay of ' if op.graph else ''}{op.kernel}")
+            held = _live(op, heap, handle, f"used by {'a replay of ' if op.graph is not None else ''}{op.kernel}")
+            if op.graph is not None and handle not in heap.graphs[op.graph]:
+                raise PageViolation(
+                    "PAG002",
+                    op,
+                    heap,
+                    handle,
+                    f"a replay of {op.kernel} uses a page that its handle has left since: an append copied it",
+                    "captured handles that hold the captured pages",
+                    "capture the graph behind the copy",
+                )
             if writes:
                 _unshared(op, heap, handle, held, f"{op.kernel} writes")
             _hazard(op, heap, handle, held, op.stream, writes)

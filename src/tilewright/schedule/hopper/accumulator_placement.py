@@ -53,8 +53,10 @@ def place_around(
     target: Target,
     *,
     persistent: bool,
+    ctas: int,
 ) -> Placement | Refused:
-    """The placement on ``warpgroups`` consumer warpgroups. Of the kernel's ``classes`` some are joined."""
+    """The placement on ``warpgroups`` consumer warpgroups, of ``ctas`` CTAs that share an SM. Of the kernel's
+    ``classes`` some are joined."""
     for plan in dots:
         if isinstance(plan.a, RegisterOperand) and not classes.join([((plan.dot.a, 0), (plan.dot.result, 0))]):
             return Refused("a left operand's rows are spread along another axis of its own product")
@@ -103,7 +105,7 @@ def place_around(
         program_spans=program_spans(kernel),
         bounds={t.THREAD: (0, threads - 1)} | dict.fromkeys(symbols_of(kernel), (0, None)),
         assumptions=assumptions,
-        min_ctas=1,
+        min_ctas=ctas,
         persistent=persistent,
     )
 

@@ -27,6 +27,7 @@ from tilewright.schedule.hopper.operands import (
     RegisterOperand,
     ThreadCopiedOperand,
     TmaOperand,
+    source_of,
 )
 from tilewright.schedule.hopper.ping_pong import equal_uses, streams_in_turn
 from tilewright.schedule.hopper.products_in_flight import streams_in_flight
@@ -74,6 +75,8 @@ class Candidate:
     pipelined: bool = False
     """Refused where no stream has a pipeline: somebody asked for its stages."""
     cluster: tuple[int, int] = (1, 1)
+    resident: int = 1
+    """CTAs that share an SM: one multiplies while another converts its tiles or waits for them."""
     software_pipelined: bool = False
     whole_stores: bool = False
     """Only for extents whose 16-bit stores tensor copies can do: half the code, and half the proof."""
@@ -90,6 +93,7 @@ class Candidate:
         turns = "" if self.ping_pong == 1 else f"ping-pong of {self.ping_pong} x "
         clusters += ", software-pipelined streams" if self.software_pipelined else ""
         clusters += ", whole steps" if self.whole_steps else ""
+        clusters += f", {self.resident} CTAs an SM" if self.resident > 1 else ""
         return f"{turns}{self.warpgroups} consumer warpgroups, {how}, {out}{clusters}"
 
 
@@ -111,6 +115,7 @@ CANDIDATES = (
     Candidate(3),
     Candidate(2, software_pipelined=True),
     Candidate(2),
+    Candidate(1, resident=2),
     Candidate(1),
     Candidate(2, matrix_stores=False),
     Candidate(2, copies=False),
@@ -129,10 +134,20 @@ def candidates(kernel: tile.Kernel, pins: Schedule) -> Iterator[Candidate]:
     benchmarks/results/schedules.json).
     """
     rows = {tile.tile_type(op.result).shape[0] for op in kernel.walk() if isinstance(op, tile.Dot)}
+    waits = rows == {ROWS} and multiplies_in_turn(kernel)
     for candidate in CANDIDATES:
         own = candidate.warpgroups
-        if own <= 2 or pins.consumers == own or rows == {own * ROWS}:
+        fits = own <= 2 or pins.consumers == own or rows == {own * ROWS}
+        if fits and (candidate.resident == 1 or waits):
             yield candidate
+
+
+def multiplies_in_turn(kernel: tile.Kernel) -> bool:
+    """Each step's products wait for one another and end where what is loaded says, as in decode: one warpgroup leaves
+    tensor cores and memory idle in between."""
+    streams = [op for op in kernel.walk() if isinstance(op, tile.Stream) and LoadedBounds(kernel).binds]
+    inner = [[op for op in stream.walk() if isinstance(op, tile.Dot)] for stream in streams]
+    return any(not isinstance(source_of(dot.a)[0].owner, tile.Load | tile.Gather) for dots in inner for dot in dots[1:])
 
 
 def pinned(candidate: Candidate, pins: Schedule) -> Candidate | None:
@@ -208,7 +223,15 @@ def placed(
         return Refused(f"{candidate.warpgroups} warpgroups take tiles of {ROWS * candidate.warpgroups} rows")
     sums = program_sums(kernel)
     placement = place_around(
-        kernel, classes, dots, facts, candidate.warpgroups, assumptions, target, persistent=not sums
+        kernel,
+        classes,
+        dots,
+        facts,
+        candidate.warpgroups,
+        assumptions,
+        target,
+        persistent=not sums,
+        ctas=candidate.resident,
     )
     if isinstance(placement, Refused):
         return placement
@@ -271,7 +294,7 @@ def deepest(
     configuration: ScheduleConfiguration,
 ) -> Scheduled | Refused:
     """The kernel lowered with the most stages, or those pinned, that fit into shared memory."""
-    limit = placement.target.shared_per_cta_bytes
+    limit = placement.target.shared_bytes_of(candidate.resident)
     single = tuple(
         replace(r, vectors=vectors_of(r, kernel, facts, placement, configuration)) for r in group(configuration.dots, 1)
     )

@@ -3,6 +3,8 @@
     rows[m]              loaded once a program, by the threads that copy those rows     7   2   -1   9
     x[rows[m], k]        cp.async into the pipeline's stage, in each step               x7  x2  0    x9
 
+Integers that a stream moves along, such as a table of pages of one row, are loaded in each step.
+
 Nothing is read for rows whose integer leads outside: they arrive as zeros.
 """
 
@@ -42,6 +44,11 @@ class GatheredRows:
         across = {self.columns: _span(self.gather, 1 - self.axis)}
         return tuple(across.get(d, c.expr) for d, c in enumerate(self.gather.coords))
 
+    @property
+    def moves(self) -> bool:
+        """The integers are others in each step."""
+        return not _steady(self.load)
+
 
 def _span(gather: tile.Gather, axis: int) -> Span:
     found = spans_of(gather.result)[axis]
@@ -50,7 +57,8 @@ def _span(gather: tile.Gather, axis: int) -> Span:
 
 
 def gathered_rows(gather: tile.Gather) -> GatheredRows | None:
-    """How the rows of a gather are named; None where it is another, or what names them differs from step to step."""
+    """How the rows of a gather are named; None where it is another, or what names them differs from step to step of a
+    stream that the gather is not in itself."""
     axes, coords = tile.tile_type(gather.result).axes_tuple, [c.expr for c in gather.coords]
     if len(gather.indices) != 1 or len(axes) != 2:
         return None
@@ -70,18 +78,19 @@ def gathered_rows(gather: tile.Gather) -> GatheredRows | None:
     dim = tile.tensor_type(gather.tensor).dims.data[columns[0]].expr
     if not isinstance(axes[axis], Span) or not isinstance(span, Span) or span.stop != dim:
         return None
-    return GatheredRows(gather, load, axis, dimension[0], columns[0])
+    found = GatheredRows(gather, load, axis, dimension[0], columns[0])
+    return None if found.moves and load.parent_op() is not gather.parent_op() else found
 
 
 def _loaded(value: SSAValue) -> tile.Load | None:
-    """The load along one axis that an index is, if it is the same in every step and nobody writes its tensor."""
+    """The load along one axis that an index is, if nobody writes its tensor."""
     op = value.owner
     match op:
         case tile.Expand() | tile.Broadcast():
             return _loaded(op.x)
         case tile.Cast() if element(op.x).is_int and op.dtype.is_int and op.dtype.holds(element(op.x)):
             return _loaded(op.x)
-        case tile.Load() if tile.tile_type(op.result).rank == 1 and _steady(op):
+        case tile.Load() if tile.tile_type(op.result).rank == 1 and _read_only(op):
             return op
         case _:
             return None
@@ -94,8 +103,11 @@ def _steady(load: tile.Load) -> bool:
         counters.add(around.counter.data)
         around = around.parent_op()
     ends = (e for c in coords_of(load) for e in ((c.origin, c.stop) if isinstance(c, Span) else (c,)))
-    read_only = all(isinstance(use.operation, tile.Load | tile.Gather) for use in load.tensor.uses)
-    return read_only and all(counters.isdisjoint(e.symbols) for e in ends)
+    return all(counters.isdisjoint(e.symbols) for e in ends)
+
+
+def _read_only(load: tile.Load) -> bool:
+    return all(isinstance(use.operation, tile.Load | tile.Gather) for use in load.tensor.uses)
 
 
 def rows_in_turn(copies: ThreadCopy) -> bool:

@@ -57,10 +57,11 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
 
-REGISTERS = {2: (24, 240), 3: (32, 160), 4: (24, 112)}
-"""setmaxnreg of the producer and of each consumer warpgroup, by the number of these: 24 + 2 * 240 = 3 * 168 registers
-at launch, 32 + 3 * 160 = 4 * 128, 24 + 4 * 112 of 5 * 96 (measured on H200; benchmarks/results)."""
-COPYING_REGISTERS = {2: (56, 224), 3: (56, 152)}
+REGISTERS = {(2, 1): (24, 240), (3, 1): (32, 160), (4, 1): (24, 112), (1, 2): (40, 216)}
+"""setmaxnreg of the producer and of each consumer warpgroup, by the number of these and that of CTAs that share an SM:
+24 + 2 * 240 = 3 * 168 registers at launch, 32 + 3 * 160 = 4 * 128, 24 + 4 * 112 of 5 * 96, 40 + 216 = 2 * 128
+(measured on H200; benchmarks/results)."""
+COPYING_REGISTERS = {(2, 1): (56, 224), (3, 1): (56, 152), (1, 2): (56, 200)}
 """The same where the producer's threads hold addresses of what they copy."""
 GROUP = 16
 """Bands of so many row tiles, walked column by column, so that operands are found in L2."""
@@ -108,7 +109,7 @@ class RoleLowering(ProductsInFlight):
             [arg.type for arg in source.body.block.args],
             target=self.placement.target,
             threads=a.WARPGROUP_THREADS * (self.configuration.consumers + producers),
-            min_ctas=1,
+            min_ctas=self.placement.min_ctas,
             index_bits=self.facts.index_bits,
             numerics=source.numerics.data.value,
             assumptions=self.placement.assumptions,
@@ -189,14 +190,15 @@ class RoleLowering(ProductsInFlight):
     @property
     def redistributes(self) -> bool:
         """Registers move from the producer to the consumers: the compiler's even share would not do."""
-        return bool(self.pipelines) and self.configuration.consumers in REGISTERS
+        return bool(self.pipelines) and (self.configuration.consumers, self.placement.min_ctas) in REGISTERS
 
     @property
     def register_shares(self) -> tuple[int, int]:
         """Registers of a producer's and of a consumer's thread."""
         vectors_alone = not any(pipeline.thread_copied for pipeline in self.pipelines)
         few = vectors_alone and bool(self.configuration.in_flight)
-        return (COPYING_REGISTERS if self.thread_copied and not few else REGISTERS)[self.configuration.consumers]
+        known = COPYING_REGISTERS if self.thread_copied and not few else REGISTERS
+        return known[self.configuration.consumers, self.placement.min_ctas]
 
     def consumers(self, first: int) -> list[a.Role]:
         """The warpgroups that multiply, and do everything else: one role, or one for each set that alternates."""

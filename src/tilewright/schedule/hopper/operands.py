@@ -397,8 +397,7 @@ class Analysis:
         rows = gathered_rows(gather)
         if rows is None or self.facts.of(tensor_name(gather)).unit_axis != rows.columns:
             return None
-        if rows.axis == perm[1 if role is OperandRole.A else 0]:
-            return None  # they would be rows of k
+        major = Major.MN if rows.axis == perm[1 if role is OperandRole.A else 0] else Major.K
         extents = [c.size if isinstance(c, Span) else None for c in rows.coords]
         extents[rows.dimension] = rows.span.size
         for swizzle in SWIZZLES:
@@ -406,7 +405,7 @@ class Analysis:
                 copies = remedy.threads
                 if copies is None or copies.method is not CopyMethod.CP_ASYNC or copies.shared.shared_tile is None:
                     continue
-                answer = wgmma.plan(WgmmaOperand(role, element(gather.result), copies.shared, Major.K, n, "f32"))
+                answer = wgmma.plan(WgmmaOperand(role, element(gather.result), copies.shared, major, n, "f32"))
                 if isinstance(answer, Legal) and rows_in_turn(copies):
                     return ThreadCopiedOperand(gather, answer.fields, remedy, rows)
         return None

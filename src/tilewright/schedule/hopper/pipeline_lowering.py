@@ -153,6 +153,8 @@ class PipelineLowering(RegisterStagedOperands):
         for slot in pipeline.slots:
             if isinstance(slot.copied, PagedOperand):
                 self.load_pages(pipeline, slot.copied, at)
+            elif isinstance(slot.copied, ThreadCopiedOperand) and slot.copied.rows and slot.copied.rows.moves:
+                self.load_integers(slot.copied, at)
         all_copy = bool(pipeline.thread_copied or pipeline.copied_vectors)
         if all_copy:
             self.await_empty(pipeline)
@@ -224,11 +226,17 @@ class PipelineLowering(RegisterStagedOperands):
         """The integers that name the rows of the tiles that are copied at ``op``, or inside of it."""
         for operand in (slot.copied for pipeline in self.pipelines for slot in pipeline.thread_copied):
             rows = operand.rows if isinstance(operand, ThreadCopiedOperand) else None
-            if isinstance(operand, ThreadCopiedOperand) and rows is not None and op.is_ancestor(rows.gather):
-                kind, name = element(rows.load.result), tensor_name(rows.load)
-                buffer = self.registers(name, kind, row_count(operand))
-                self.emit(row_integers(operand, self.arguments[rows.load.tensor], buffer), rows.load)
-                self.rows[rows.gather] = buffer
+            named = rows is not None and not rows.moves and op.is_ancestor(rows.gather)
+            if isinstance(operand, ThreadCopiedOperand) and named:
+                self.load_integers(operand, {})
+
+    def load_integers(self, operand: ThreadCopiedOperand, at: Mapping[str, Expr]) -> None:
+        """The integers that name the rows of one tile, where counters have the values ``at``."""
+        rows = operand.rows
+        assert rows is not None
+        buffer = self.registers(tensor_name(rows.load), element(rows.load.result), row_count(operand))
+        self.emit(row_integers(operand, self.arguments[rows.load.tensor], buffer, at), rows.load)
+        self.rows[rows.gather] = buffer
 
     def fetch(self, pipeline: TilePipeline, copied: TmaOperand, place: int, use: Expr, at: Mapping[str, Expr]) -> None:
         """The tensor copies of one tile into the stage of ``use``, or of this CTA's share of it."""

@@ -78,13 +78,14 @@ def producer_copies(
         )
 
 
-def row_integers(operand: ThreadCopiedOperand, tensor: SSAValue, buffer: SSAValue) -> t.Load:
-    """The integers that name the rows of a gathered tile, each to the threads that copy its row."""
+def row_integers(operand: ThreadCopiedOperand, tensor: SSAValue, buffer: SSAValue, at: Mapping[str, Expr]) -> t.Load:
+    """The integers that name the rows of a gathered tile where counters have the values ``at``, each to the threads
+    that copy its row."""
     rows = operand.rows
     assert rows is not None
-    coords = [c.origin + _row(operand) if isinstance(c, Span) else c for c in coords_of(rows.load)]
+    coords = [(c.origin + _row(operand) if isinstance(c, Span) else c).substitute(at) for c in coords_of(rows.load)]
     (span,) = (c for c in coords_of(rows.load) if isinstance(c, Span))
-    within = [span.origin + _row(operand) < span.stop, _row(operand) < span.size]
+    within = [(span.origin + _row(operand) < span.stop).substitute(at), _row(operand) < span.size]
     known: dict[str, Interval] = {t.THREAD: (0, THREADS - 1), t.REGISTER: (0, row_count(operand) - 1)}
     return t.Load(tensor, buffer, coords, all_of([*(simplify(x, known) for x in within), *loaded_tests(rows.load)]))
 

@@ -51,7 +51,8 @@ def plain(plan: Plan, op: Operation) -> None:
 
 def set_registers(plan: Plan, op: a.SetMaxRegisters) -> None:
     """setmaxnreg: up or down from what a thread has at launch."""
-    way = "dec" if op.count.data <= 65536 // plan.kernel.threads.data else "inc"
+    at_launch = 65536 // (plan.kernel.threads.data * plan.kernel.min_ctas.data)
+    way = "dec" if op.count.data <= at_launch else "inc"
     plan.event(op, f"setmaxnreg.{way}", plan.word(op.count.data))
 
 
