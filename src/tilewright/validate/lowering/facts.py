@@ -18,6 +18,7 @@ from tilewright.base.expr import (
     Sym,
     conjuncts,
     interval,
+    maximum,
     simplify,
 )
 
@@ -39,6 +40,8 @@ class SymbolFacts:
         """Also that a symbol lies in a range, which is not empty."""
         least = self.least(begin)
         known = {**self.known, name: (least, None)}
+        if isinstance(end, Max) and begin in end.args:  # there is a step, so the others decide
+            end = maximum(*(part for part in end.args if part != begin))
         match end - begin:
             case FloorDiv(Sum(offset, ((Sym(extent), 1),)), n) if n.constant == offset + 1:  # ceildiv(extent, n) >= 1
                 low, high = self.known.get(extent, (None, None))
