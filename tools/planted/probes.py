@@ -358,12 +358,8 @@ PROBES: dict[str, Probe] = {
         ({"S": 136, "T": 0}, {"S": 136, "T": 1}),
         schedule=Schedule(consumers=2),
     ),
-    "spread": Probe(
-        kernels.spread, lambda x: x.max(0) - x.min(0), ({"M": 9001, "N": 72},), dims={"M": 9001, "N": 72}
-    ),
-    "from_one": Probe(
-        kernels.from_one, lambda x: 1 + x.sum(0), ({"M": 9001, "N": 72},), dims={"M": 9001, "N": 72}
-    ),
+    "spread": Probe(kernels.spread, lambda x: x.max(0) - x.min(0), ({"M": 9001, "N": 72},), dims={"M": 9001, "N": 72}),
+    "from_one": Probe(kernels.from_one, lambda x: 1 + x.sum(0), ({"M": 9001, "N": 72},), dims={"M": 9001, "N": 72}),
     "kept_sums": Probe(
         kernels.kept_sums,
         lambda a, b, r: a @ b.T,

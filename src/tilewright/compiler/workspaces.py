@@ -10,6 +10,10 @@ from tilewright.base.expr import OWN, Expr, Sym
 from tilewright.legal.repairs import staged
 
 
+COPY = f"{OWN}staged"
+"""Behind a tensor's name in that of its copy."""
+
+
 @dataclass(frozen=True)
 class StagedTensor:
     """Tensor ``name`` in workspace ``index``: dense along ``unit_axis``, ``strides`` in elements.
@@ -32,7 +36,7 @@ class StagedTensor:
     @property
     def copy_name(self) -> str:
         """What the copying kernel calls it."""
-        return f"{self.name}{OWN}staged"
+        return f"{self.name}{COPY}"
 
     @property
     def strides(self) -> tuple[Expr, ...]:

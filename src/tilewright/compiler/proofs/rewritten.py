@@ -81,7 +81,7 @@ def certify_swapped(whole: tile.Kernel, made: tile.Kernel) -> Obligation:
         match.block(whole.body.block, made.body.block)
     except UnlikeError as why:
         _refuse("swapped", f"{made.sym_name.data}: {why}")
-    return Obligation("swapped", "identity", "(a b)^T = b^T a^T")
+    return in_swapped_operands()
 
 
 def certify_split(
@@ -106,7 +106,7 @@ def certify_split(
             )
     except UnlikeError as why:
         _refuse("split", str(why))
-    return Obligation("split", "identity", f"{count} parts, each step in one of them")
+    return in_parts(count)
 
 
 def certify_clustered(whole: tile.Kernel, shares: tile.Kernel, made: tile.Kernel) -> Obligation:
@@ -122,6 +122,21 @@ def certify_clustered(whole: tile.Kernel, shares: tile.Kernel, made: tile.Kernel
         _rest_of_shares(shares, made, int(parts), totals, rest)
     except UnlikeError as why:
         _refuse("clustered", f"{made.sym_name.data}: {why}")
+    return in_cluster(int(parts))
+
+
+def in_swapped_operands() -> Obligation:
+    """What is said of a kernel with swapped operands."""
+    return Obligation("swapped", "identity", "(a b)^T = b^T a^T")
+
+
+def in_parts(count: Expr) -> Obligation:
+    """What is said of a stream that is cut into parts."""
+    return Obligation("split", "identity", f"{count} parts, each step in one of them")
+
+
+def in_cluster(parts: int) -> Obligation:
+    """What is said of a stream in parts that one kernel sums up and adds."""
     return Obligation("clustered", "identity", f"{parts} parts, each step in one of them, each column in one share")
 
 
