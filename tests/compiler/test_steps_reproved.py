@@ -1,7 +1,5 @@
 """Certificates of variants that somebody else may have written: what they say of steps is proved again, or open."""
 
-# ruff: noqa: F821, UP037 - dimension names are strings
-
 from __future__ import annotations
 
 from dataclasses import replace

@@ -9,7 +9,6 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import OWN, Expr, Sym
 from tilewright.legal.repairs import staged
 
-
 COPY = f"{OWN}staged"
 """Behind a tensor's name in that of its copy."""
 
