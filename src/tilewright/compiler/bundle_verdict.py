@@ -17,6 +17,7 @@ from tilewright.artifact.schema import (
     Obligation,
 )
 from tilewright.codegen.reassemble import machine_code_differs
+from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.promises_kept import promises_kept
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.reproved import reproved
@@ -164,6 +165,7 @@ class ReadBundle:
             if name in self.kernels:
                 yield self._kernel(self.artifact.kernel(name), self.kernels[name], launch)
 
+    @gc_paused()
     def _kernel(self, image: KernelImage, kernel: t.Kernel, launch: Launch) -> KernelVerdict:
         source = self.programs.get(image.symbol)
         if source is None:
