@@ -513,14 +513,16 @@ def activated(
 
 
 @tw.kernel
-def chained(q: tw.Tensor["S", 128], k: tw.Tensor["T", 128], o: tw.Tensor["S", 128]):
+def weighted(q: tw.Tensor["S", 128], k: tw.Tensor["T", 128], v: tw.Tensor["T", 128], o: tw.Tensor["S", 128]):
     """Schedules of it take for granted that T is not 0."""
     s = tw.grid(q.shape[0], 128)
     rows = q[s, :]
-    acc = tw.zeros((s, 128), tw.f32)
+    acc, total = tw.zeros((s, 128), tw.f32), tw.zeros((s,), tw.f32)
     for t in tw.stream(k.shape[0], 128):
-        acc += tw.dot(tw.dot(rows, k[t, :].T).to(q.dtype), k[t, :])
-    o[s, :] = acc + rows.to(tw.f32)
+        p = tw.exp(tw.dot(rows, k[t, :].T) * 0.01)
+        total += p.sum(1)
+        acc += tw.dot(p.to(q.dtype), v[t, :])
+    o[s, :] = acc / tw.maximum(total, 1.0)[:, None]
 
 
 @tw.kernel

@@ -135,3 +135,8 @@ def to_row(a: np.ndarray, b: np.ndarray) -> np.ndarray:
 def activated(a: np.ndarray, b: np.ndarray, r: np.ndarray) -> np.ndarray:
     x = a @ b.T + np.arange(len(b)) * 0.125
     return x * 0.5 * (1 + np.vectorize(erf)(x / 2**0.5)) + r
+
+
+def weighted(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    p = np.exp(q @ k.T * 0.01)
+    return p @ v / np.maximum(p.sum(1), 1)[:, None]

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.artifact.schema import CHECKED, Launch, Obligation, Variant
 from tilewright.base.expr import OWN, Const, Expr, Sym
 from tilewright.compiler.proofs.collapsed import certify_collapsed, tensors_of
-from tilewright.compiler.proofs.rewritten import in_cluster, in_parts, in_swapped_operands
+from tilewright.compiler.proofs.rewritten import in_cluster, in_parts, in_rest, in_swapped_operands, is_rest
 from tilewright.compiler.proofs.steps import certify_workspaces
 from tilewright.compiler.reliance import BROKEN, UNWRITTEN, promises_of
 from tilewright.compiler.workspaces import COPY, StagedTensor
@@ -48,6 +48,9 @@ def steps_reproved(
     except TilewrightError as error:
         return (), (f"{variant.name}: {'; '.join(d.found for d in error.diagnostics)}",)
     every = [read[symbol] for symbol in launched]
+    own = every[-1].tile
+    rests = (in_rest(variant.predicate) for w in programs.values() if is_rest(w, own, variant.predicate))
+    found += tuple(dict.fromkeys(rests))
     known = {*found, *_checks(every), *(_rewritings(every) if executed else ())}
     claims = (o for o in variant.certificate if o not in known)
     return found, tuple(
