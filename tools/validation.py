@@ -1,5 +1,5 @@
 """Which kernels' PTX validates against their Transport IR, and that against their Tile IR, and how long both take:
-processor time, beside NVRTC's of the same text.
+processor time, beside NVRTC's of the same text. Python's cycle collector rests, as it does in the compiler.
 
     python tools/validation.py [--only NAME]... [--source SOURCE]... [--dtypes bf16,f32] [--bundles FOLDER] [--test]
                                [--recompiles N] [--json FILE] [--verbose]
@@ -38,6 +38,7 @@ from tilewright.artifact.bundle import read, write_folder
 from tilewright.artifact.schema import Artifact, KernelImage, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.codegen.assemble import assemble
+from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.tested import tested
@@ -81,6 +82,7 @@ def validations(request: Requested, artifact: Artifact, recompiles: int, *, test
             yield _executed(found, image) if test and found.ptx == "undecided" else found
 
 
+@gc_paused()
 def _validation(
     request: Requested, artifact: Artifact, image: KernelImage, launch: Launch, recompiles: int
 ) -> Validation:

@@ -52,6 +52,7 @@ def test_json_of_a_bundle_as_compiled(artifact: Artifact, tmp_path: Path) -> Non
     told = document(tilewright("validate", file, "--json"))
     assert (told["bundle"], told["verdict"], told["exit_status"]) == (str(file), "validated", 0)
     assert told["recipe"] == {"answer": "decided", "reasons": []}
+    assert told["steps"] == {"answer": "decided", "reasons": [], "proved": []}
     assert told["variants"] == {"answer": "decided", "reasons": [], "tested": []}
     (kernel,) = told["kernels"]
     assert (kernel["kernel"], kernel["answer"]) == ("kernel_add", "decided")

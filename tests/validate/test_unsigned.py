@@ -33,11 +33,18 @@ def gathered(index: tw.Tensor["M"], x: tw.Tensor["V"], y: tw.Tensor["M"]):
     y[m] = x[index[m]]
 
 
+@tw.kernel
+def widened(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(x, 256)
+    y[m] = x[m].to(tw.i32) * 3
+
+
 KERNELS = {
     "arithmetic": (CASES["arithmetic"].kernel, dict.fromkeys("xkabcdefgh", "u32")),
     "choices": (CASES["choices"].kernel, dict.fromkeys("xzabcd", "u32") | {"less": "bool"}),
     "conversions": (conversions, {"x": "u32", "f": "f32", "a": "f32", "b": "u32", "c": "i64"}),
     "gathered": (gathered, {"index": "u32", "x": "f32", "y": "f32"}),
+    "widened": (widened, {"x": "i8", "y": "i32"}),
 }
 OTHERWISE = [
     ("arithmetic", r"div\.u32", "div.s32"),
@@ -73,3 +80,21 @@ def test_the_ptx_does_what_the_ir_says(name: str) -> None:
 def test_a_sign_is_seen(name: str, pattern: str, other: str) -> None:
     assert re.search(pattern, compiled(name).kernels[0].ptx)
     assert differences(name, lambda ptx: re.sub(pattern, other, ptx))
+
+
+def test_a_load_takes_its_sign_into_a_wider_register() -> None:
+    """Bytes of words are cut to 8 bits before they are put together: with their sign, where they are not."""
+    cut = re.compile(r"and\.b32(\s+%r\d+, %r\d+), 255;")
+    signed = lambda ptx: re.sub(r"ld\.global\.nc\.u8(?=\s)", "ld.global.nc.s8", ptx)  # noqa: E731
+    assert differences("widened", signed) == ()
+    uncut = lambda ptx: cut.sub(r"or.b32\1, 0;", ptx)  # noqa: E731
+    assert differences("widened", uncut) == ()
+    assert differences("widened", lambda ptx: uncut(signed(ptx)))
+
+
+def test_a_parameter_is_read_into_a_wider_register() -> None:
+    widened_there = re.compile(r"cvt\.s64\.s32(\s+%rd\d+), %r45;")
+    at = "[kernel_gathered_param_4]"
+    assert "ld.param.u32 \t%r45, " + at in compiled("gathered").kernels[0].ptx
+    assert differences("gathered", lambda ptx: widened_there.sub(rf"ld.param.s32\1, {at};", ptx)) == ()
+    assert differences("gathered", lambda ptx: widened_there.sub(rf"ld.param.s32\1, {at.replace('4', '3')};", ptx))

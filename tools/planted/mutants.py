@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planted.beside import ENCODER, TRACING
+from planted.divided import DIVIDED
 from planted.emission import EMISSION
 from planted.indices import INDICES
 from planted.mutant import Mutant
@@ -18,6 +19,7 @@ from planted.values import VALUES
 MUTANTS: tuple[Mutant, ...] = (
     *SCHEDULE,
     *PARTS,
+    *DIVIDED,
     *VALUES,
     *INDICES,
     *NARROW,

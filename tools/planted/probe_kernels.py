@@ -459,3 +459,99 @@ def looked_up(code: tw.Tensor["M", "N"], table: tw.Tensor[16], z: tw.Tensor["M",
 def running(x: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"], *, bm=1):
     m, n = tw.grid(x.shape[0], bm), tw.axis(x.shape[1], upto=2048)
     z[m, n] = tw.cumsum(x[m, n], 1, reverse=True, exclusive=True)
+
+
+@tw.kernel
+def column_sum(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm=tw.auto, bn=tw.auto):
+    n = tw.grid(y, bn)
+    total = tw.zeros(n, tw.f32)
+    for m in tw.stream(x.shape[0], bm):
+        total += x[m, n].to(tw.f32).sum(0)
+    y[n] = total
+
+
+@tw.kernel
+def row_least(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bm=tw.auto, bn=tw.auto):
+    m = tw.grid(y, bm)
+    least = tw.full(m, tw.inf, tw.f32)
+    for n in tw.stream(x.shape[1], bn):
+        least.set(tw.minimum(least, x[m, n].to(tw.f32).min(1)))
+    y[m] = least
+
+
+@tw.kernel
+def from_row(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=64, bn=64):
+    """Programs further down have fewer steps."""
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64, start=m.start):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+@tw.kernel
+def to_row(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=64, bn=64):
+    """Programs further down have more steps."""
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64, until=m.stop):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+@tw.kernel
+def activated(
+    a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], r: tw.Tensor["M", "N"], c: tw.Tensor["M", "N"], *, bm=128, bn=192
+):
+    """An epilogue of many instructions an element, with the column's number in it."""
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    x = acc + n.index[None, :].to(tw.f32) * 0.125
+    c[m, n] = x * (0.5 * (1 + tw.erf(x * 0.7071067811865476))) + r[m, n].to(tw.f32)
+
+
+@tw.kernel
+def weighted(q: tw.Tensor["S", 128], k: tw.Tensor["T", 128], v: tw.Tensor["T", 128], o: tw.Tensor["S", 128]):
+    """Schedules of it take for granted that T is not 0."""
+    s = tw.grid(q.shape[0], 128)
+    rows = q[s, :]
+    acc, total = tw.zeros((s, 128), tw.f32), tw.zeros((s,), tw.f32)
+    for t in tw.stream(k.shape[0], 128):
+        p = tw.exp(tw.dot(rows, k[t, :].T) * 0.01)
+        total += p.sum(1)
+        acc += tw.dot(p.to(q.dtype), v[t, :])
+    o[s, :] = acc / tw.maximum(total, 1.0)[:, None]
+
+
+@tw.kernel
+def spread(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm=tw.auto, bn=tw.auto):
+    """Two fragments, each with sums of its own."""
+    n = tw.grid(y, bn)
+    least, most = tw.full(n, tw.inf, tw.f32), tw.full(n, -tw.inf, tw.f32)
+    for m in tw.stream(x.shape[0], bm):
+        least.set(tw.minimum(least, x[m, n].to(tw.f32).min(0)))
+        most.set(tw.maximum(most, x[m, n].to(tw.f32).max(0)))
+    y[n] = most - least
+
+
+@tw.kernel
+def from_one(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm=tw.auto, bn=tw.auto):
+    """Not to be cut: each part would begin at one."""
+    n = tw.grid(y, bn)
+    total = tw.full(n, 1.0, tw.f32)
+    for m in tw.stream(x.shape[0], bm):
+        total += x[m, n].to(tw.f32).sum(0)
+    y[n] = total
+
+
+@tw.kernel
+def kept_sums(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], r: tw.Tensor["M", "N"], c: tw.Tensor["M", "N"]):
+    """The accumulators are needed behind a store of many instructions an element."""
+    m, n = tw.grid(c, (128, 192))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    r[m, n] = tw.erf(acc)
+    c[m, n] = acc

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from math import erf
+
 import numpy as np
 
 
@@ -118,3 +120,23 @@ def unsigned(x: np.ndarray, y: np.ndarray) -> np.ndarray:
 def bits_of(x: np.ndarray) -> np.ndarray:
     words = x.astype(np.float32).view(np.uint32)
     return ((words ^ np.uint32(1 << 31)) & np.uint32(0xFFFF0000)).view(np.float32).astype(np.float64)
+
+
+def from_row(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    begins = np.arange(len(a)) // 64 * 64
+    return (a * (np.arange(a.shape[1]) >= begins[:, None])) @ b.T
+
+
+def to_row(a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    ends = np.minimum((np.arange(len(a)) // 64 + 1) * 64, len(a))
+    return (a * (np.arange(a.shape[1]) < ends[:, None])) @ b.T
+
+
+def activated(a: np.ndarray, b: np.ndarray, r: np.ndarray) -> np.ndarray:
+    x = a @ b.T + np.arange(len(b)) * 0.125
+    return x * 0.5 * (1 + np.vectorize(erf)(x / 2**0.5)) + r
+
+
+def weighted(q: np.ndarray, k: np.ndarray, v: np.ndarray) -> np.ndarray:
+    p = np.exp(q @ k.T * 0.01)
+    return p @ v / np.maximum(p.sum(1), 1)[:, None]

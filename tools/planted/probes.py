@@ -96,11 +96,16 @@ class Probe:
                 if np.dtype(kind).kind == "u"
                 else rng.normal(size=shape) + self.shift
             )
-            made[tensor.name] = np.asarray(values).astype(kind)
+            made[tensor.name] = np.asarray(values).astype(kind) if np.size(values) else _empty(shape, kind)
         wide = {t.name: a if a.dtype.kind in "iu" else a.astype(np.float64) for t in inputs for a in (made[t.name],)}
         expected = self.reference(**wide, **self.scalars)
         made[output.name] = np.full(expected.shape, -77).astype(made[output.name].dtype)
         return made, expected
+
+
+def _empty(shape: list[int], kind: type[np.generic]) -> np.ndarray:
+    """An array without elements whose rows are apart as if they had 8."""
+    return np.empty([n or 8 for n in shape], kind)[tuple(slice(n) for n in shape)]
 
 
 _PRODUCT = ({"M": 72, "N": 80, "K": 336}, {"M": 65, "N": 40, "K": 48})
@@ -320,5 +325,40 @@ PROBES: dict[str, Probe] = {
         ({"M": 72, "N": 80, "K": 333},),
         align=2,
         schedule=Schedule(consumers=1, stages=4, staged=True),
+    ),
+    "summed_down": Probe(kernels.column_sum, lambda x: x.sum(0), ({"M": 9001, "N": 72},), dims={"M": 9001, "N": 72}),
+    "least_of_row": Probe(
+        kernels.row_least, lambda x: x.min(1), ({"M": 3, "N": 400008},), dims={"M": 3, "N": 400008}, shift=9.0
+    ),
+    "many_parts": Probe(
+        kernels.free,
+        lambda a, b: a @ b.T,
+        ({"M": 72, "N": 80, "K": 1096},),
+        dims={"M": 72, "N": 80, "K": 1096},
+        schedule=Schedule(split_k=12),
+    ),
+    "few_parts": Probe(
+        kernels.free,
+        lambda a, b: a @ b.T,
+        ({"M": 72, "N": 80, "K": 504},),
+        dims={"M": 72, "N": 80, "K": 504},
+        schedule=Schedule(split_k=3),
+    ),
+    "from_row": Probe(kernels.from_row, references.from_row, ({"M": 200, "N": 80, "K": 336},), schedule=_ONE),
+    "to_row": Probe(kernels.to_row, references.to_row, ({"M": 200, "N": 80, "K": 336},), schedule=_ONE),
+    "activated": Probe(
+        kernels.activated,
+        references.activated,
+        ({"M": 136, "N": 200, "K": 80},),
+        schedule=Schedule(consumers=2, stages=2),
+    ),
+    "no_steps": Probe(kernels.weighted, references.weighted, ({"S": 136, "T": 0}, {"S": 136, "T": 1})),
+    "spread": Probe(kernels.spread, lambda x: x.max(0) - x.min(0), ({"M": 9001, "N": 72},), dims={"M": 9001, "N": 72}),
+    "from_one": Probe(kernels.from_one, lambda x: 1 + x.sum(0), ({"M": 9001, "N": 72},), dims={"M": 9001, "N": 72}),
+    "kept_sums": Probe(
+        kernels.kept_sums,
+        lambda a, b, r: a @ b.T,
+        ({"M": 136, "N": 200, "K": 80},),
+        schedule=Schedule(consumers=2, stages=2),
     ),
 }

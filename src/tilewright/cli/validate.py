@@ -40,13 +40,16 @@ def _as_text(path: Path) -> Status:
     from tilewright.compiler.bundle_verdict import NOT_COMPARED, ReadBundle, worst
 
     bundle = ReadBundle.of(read(path))
-    steps = bundle.recipe()
-    for fault in steps.refuted:
+    recipe = bundle.recipe()
+    for fault in recipe.refuted:
         echo(f"recipe: {fault}")
     variants, promises = bundle.variants(), bundle.promises()
+    steps = bundle.steps(variants)
     _print_executed("variants", "agree", variants)
     _print_executed("promises", "checked by", promises)
-    answers = [steps.answer, variants.answer, promises.answer]
+    for reason in steps.open:
+        echo(f"steps: {reason}")
+    answers = [recipe.answer, steps.answer, variants.answer, promises.answer]
     for found in bundle.each():
         _print_kernel(found)
         answers.append(found.answer)
@@ -98,7 +101,8 @@ def _as_json(path: Path) -> Status:
     except (TilewrightError, OSError) as error:
         _print_document(path, Status.USAGE, {"reasons": [str(error)]})
         raise
-    parts, kernels = (bundle.recipe(), bundle.variants(), bundle.promises()), list(bundle.each())
+    recipe, variants, kernels = bundle.recipe(), bundle.variants(), list(bundle.each())
+    parts = recipe, bundle.steps(variants), variants, bundle.promises()
     status = _STATUSES[worst(found.answer for found in (*parts, *kernels)).value]
     _print_document(path, status, as_dict(bundle.artifact, *parts, kernels))
     return status

@@ -111,7 +111,7 @@ def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[Ke
         workspace=launch.workspace,
         certificate=(
             *certify_steps(launch.steps, by_symbol, planned.predicate, planned.promises),
-            *certify_rewritten([each.planned for each in kernels]),
+            *certify_rewritten([each.planned for each in kernels], planned.predicate),
             *certify_collapsed(planned, planned.predicate),
         ),
         plan="\n".join(planned.remarks(target)),

@@ -17,9 +17,11 @@ from tilewright.artifact.schema import (
     Obligation,
 )
 from tilewright.codegen.reassemble import machine_code_differs
+from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.promises_kept import promises_kept
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.reproved import reproved
+from tilewright.compiler.steps_reproved import steps_reproved
 from tilewright.compiler.tested import tested
 from tilewright.compiler.validated import LOWERING, PTX
 from tilewright.compiler.variants_agree import Agreement, agreement
@@ -33,7 +35,7 @@ from tilewright.validate.recipe import recipe_faults
 MACHINE_CODE = Obligation("machine code", VALIDATION, "PTX and cubin, byte for byte")
 """The machine code is what the assembler makes of the PTX."""
 
-NOT_COMPARED = ("programs with Python", "what certificates say of steps")
+NOT_COMPARED = ("programs with Python",)
 """What of a bundle nothing here looks at."""
 
 
@@ -124,6 +126,22 @@ class ReadBundle:
         """Whether all variants compute one program, as far as launches tell; of a single one there is no question."""
         return self._executed("variants", agreement, "was executed on no arguments that the others take")
 
+    def steps(self, variants: PartVerdict) -> PartVerdict:
+        """Whether what lies between steps is proved, and certificates say nothing else of them; ``variants`` is the
+        answer about these."""
+        executed = bool(variants.shown) and variants.answer is Answer.DECIDED
+        shown: list[Obligation] = []
+
+        def still_open() -> Sequence[str]:
+            open_: list[str] = []
+            for variant in self.artifact.variants:
+                found, why = steps_reproved(variant, self.kernels, self.programs, executed=executed)
+                shown.extend(found)
+                open_.extend(why)
+            return open_
+
+        return PartVerdict(_or_why(still_open), shown=tuple(shown))
+
     def promises(self) -> PartVerdict:
         """Whether the steps before kernels that rely on promises check them, as far as launches tell."""
         return self._executed("promises", promises_kept, "relies on promises that no launch was seen to check")
@@ -147,6 +165,7 @@ class ReadBundle:
             if name in self.kernels:
                 yield self._kernel(self.artifact.kernel(name), self.kernels[name], launch)
 
+    @gc_paused()
     def _kernel(self, image: KernelImage, kernel: t.Kernel, launch: Launch) -> KernelVerdict:
         source = self.programs.get(image.symbol)
         if source is None:
@@ -206,6 +225,7 @@ def _or_why(comparison: Callable[[], Sequence[object]]) -> tuple[str, ...]:
 
 def as_dict(
     artifact: Artifact,
+    recipes: PartVerdict,
     steps: PartVerdict,
     variants: PartVerdict,
     promises: PartVerdict,
@@ -215,7 +235,8 @@ def as_dict(
     return {
         "name": artifact.name,
         "target": artifact.target,
-        "recipe": _part(steps),
+        "recipe": _part(recipes),
+        "steps": {**_part(steps), "proved": [f"{o.name} {o.detail}" for o in steps.shown]},
         "variants": {**_part(variants), "tested": [o.detail for o in variants.shown]},
         "promises": {**_part(promises), "tested": [o.detail for o in promises.shown]},
         "kernels": [_kernel(found) for found in kernels],

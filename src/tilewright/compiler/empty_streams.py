@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from xdsl.ir import Operation
 
-from tilewright.base.expr import FALSE, Any_, Compare, Const, Expr, Sym, any_of, simplify
+from tilewright.base.expr import FALSE, Expr, Sym, any_of, simplify
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.requests import Request
@@ -34,7 +34,8 @@ def extents_without_steps(variants: Sequence[PlannedKernel]) -> Expr:
 def without_steps(request: Request, kernel: tile.Kernel, predicate: Expr) -> PlannedKernel:
     """The kernel for those extents."""
     rest = rest_of(kernel)
-    return plan_kernel(replace(request, schedule=Schedule()), rest, predicate, f"{request.function.name}_no_steps")
+    own = replace(request, schedule=Schedule())
+    return replace(plan_kernel(own, rest, predicate, f"{request.function.name}_no_steps"), wholes=(kernel,))
 
 
 def rest_of(kernel: tile.Kernel) -> tile.Kernel:
@@ -47,23 +48,8 @@ def rest_of(kernel: tile.Kernel) -> tile.Kernel:
     return rest
 
 
-def is_rest(found: tile.Kernel, kernel: tile.Kernel, predicate: Expr) -> bool:
-    """Whether ``found`` is ``kernel`` where ``predicate`` holds, by which an extent is 0 and no stream has a step."""
-    trips = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
-    least = dict.fromkeys(symbols_of(kernel) | loaded_of(kernel), (0, None))
-    for case in predicate.args if isinstance(predicate, Any_) else (predicate,):
-        match case:
-            case Compare("==", Sym(s), Const(0)) if all(
-                simplify(t.substitute({s: 0}), least).constant == 0 for t in trips
-            ):
-                pass
-            case _:
-                return False
-    return rest_of(kernel).is_structurally_equivalent(found)
-
-
 def _unused(op: Operation) -> bool:
     return bool(op.results) and not any(result.uses for result in op.results)
 
 
-__all__ = ["extents_without_steps", "is_rest", "rest_of", "without_steps"]
+__all__ = ["extents_without_steps", "without_steps"]

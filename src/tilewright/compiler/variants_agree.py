@@ -17,7 +17,7 @@ from tilewright.artifact.schema import Artifact, EncodeTensorMap, Launch, Varian
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Expr, ExprError, conjuncts
 from tilewright.compiler.draws import Array, DrawnArguments, drawn
-from tilewright.compiler.empty_streams import is_rest
+from tilewright.compiler.proofs.rewritten import is_rest
 from tilewright.compiler.tested import DIGITS, exactly_rounded
 from tilewright.diag import TilewrightError
 from tilewright.simulate import LaunchStep, WorkspaceTensor, run_steps
@@ -111,7 +111,7 @@ def _is_rest(
     """Whether a variant is one of the known ones without its streams."""
     own = programs.get(variant.symbol)
     whole = (programs.get(v.symbol) for v in others if v.name in known)
-    return own is not None and any(w is not None and is_rest(own, w, variant.predicate) for w in whole)
+    return own is not None and any(w is not None and is_rest(w, own, variant.predicate) for w in whole)
 
 
 def _launches(

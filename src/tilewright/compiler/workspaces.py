@@ -9,6 +9,9 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import OWN, Expr, Sym
 from tilewright.legal.repairs import staged
 
+COPY = f"{OWN}staged"
+"""Behind a tensor's name in that of its copy."""
+
 
 @dataclass(frozen=True)
 class StagedTensor:
@@ -32,7 +35,7 @@ class StagedTensor:
     @property
     def copy_name(self) -> str:
         """What the copying kernel calls it."""
-        return f"{self.name}{OWN}staged"
+        return f"{self.name}{COPY}"
 
     @property
     def strides(self) -> tuple[Expr, ...]:

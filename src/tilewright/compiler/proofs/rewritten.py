@@ -6,6 +6,7 @@
                number, which each part begins with. With ``per = ceil(T / parts)`` and ``parts >= 1`` every
                i below T is ``s * per + j`` of one part and one j below ``min(per, T - s * per)``; the order of sums is
                free (docs/language.md). That all sums are there when they are read, ``proofs.steps`` proves.
+    rest       the kernel's own without its streams, for launches in which none of them has a step
     clustered  the same in one kernel, each of whose programs s sums up a part of as many steps, adds its share of the
                columns of all parts, and does the rest for it. Steps from T on add products over no elements.
 
@@ -21,8 +22,21 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Attribute, Block, Operation, ParametrizedAttribute, SSAValue
 
 from tilewright.artifact.schema import Obligation
-from tilewright.base.expr import OWN, TRUE, Const, Expr, Sym, ceildiv, maximum, minimum, simplify
-from tilewright.diag import fail
+from tilewright.base.expr import (
+    OWN,
+    TRUE,
+    Any_,
+    Compare,
+    Const,
+    Expr,
+    Sym,
+    ceildiv,
+    conjuncts,
+    maximum,
+    minimum,
+    simplify,
+)
+from tilewright.diag import TilewrightError, fail
 from tilewright.lang.axes import Coord, Span
 from tilewright.lang.fns import BinaryFn, ReduceFn
 from tilewright.tile import dialect as tile
@@ -53,15 +67,19 @@ class RewrittenKernel(Protocol):
     def binding(self) -> Mapping[str, Expr]: ...
 
 
-def certify_rewritten(kernels: Sequence[RewrittenKernel]) -> tuple[Obligation, ...]:
+def certify_rewritten(kernels: Sequence[RewrittenKernel], predicate: Expr) -> tuple[Obligation, ...]:
     """The obligations of a variant's kernels, in order, of which the last may be rewritten, or the last two together;
-    CRT003 for one that does not hold."""
+    ``predicate`` holds of its launches. CRT003 for one that does not hold."""
     found = [(kernel.wholes, kernel.tile, kernel.binding) for kernel in kernels if kernel.wholes]
     match found:
         case []:
             return ()
         case [((whole,), made, _)]:
-            return (certify_swapped(whole, made),)
+            return (
+                certify_rest(whole, made, predicate)
+                if _streams(whole) and not _streams(made)
+                else certify_swapped(whole, made),
+            )
         case [((whole, shares), made, _)]:
             return (certify_clustered(whole, shares, made),)
         case [((whole,), product, given), ((same,), combine, other)]:
@@ -81,7 +99,47 @@ def certify_swapped(whole: tile.Kernel, made: tile.Kernel) -> Obligation:
         match.block(whole.body.block, made.body.block)
     except UnlikeError as why:
         _refuse("swapped", f"{made.sym_name.data}: {why}")
-    return Obligation("swapped", "identity", "(a b)^T = b^T a^T")
+    return in_swapped_operands()
+
+
+def certify_rest(whole: tile.Kernel, made: tile.Kernel, predicate: Expr) -> Obligation:
+    """The obligation of a kernel that is ``whole`` without its streams, none of which has a step where ``predicate``
+    holds; CRT003 where it is another program, or a stream may have one."""
+    try:
+        cases = (each.args if isinstance(each, Any_) else (each,) for each in conjuncts(predicate))
+        if not _streams(whole):
+            raise UnlikeError("no streams that it is without")
+        if not any(all(_without_steps(whole, case) for case in several) for several in cases):
+            raise UnlikeError(f"streams may have steps where {predicate}")
+        _same_frame(whole, made, [extent.expr for extent in whole.grid])
+        match = _Match({})
+        match.arguments(whole, made)
+        kept = [op for op in ops_in(whole.body.block) if not isinstance(op, tile.Stream)]
+        match.ops(_live(kept), _live(ops_in(made.body.block)))
+    except UnlikeError as why:
+        _refuse("rest", f"{made.sym_name.data}: {why}")
+    return in_rest(predicate)
+
+
+def is_rest(whole: tile.Kernel, made: tile.Kernel, predicate: Expr) -> bool:
+    """Whether that obligation holds."""
+    try:
+        certify_rest(whole, made, predicate)
+    except TilewrightError:
+        return False
+    return True
+
+
+def _without_steps(kernel: tile.Kernel, case: Expr) -> bool:
+    """The case is that an extent is 0, and then no stream has a step."""
+    if not (isinstance(case, Compare) and case.op == "==" and isinstance(case.lhs, Sym) and case.rhs == Const(0)):
+        return False
+    trips = [op.trip.expr.substitute({case.lhs.name: 0}) for op in _streams(kernel)]
+    return all(simplify(trip, dict.fromkeys(trip.symbols, (0, None))).constant == 0 for trip in trips)
+
+
+def _streams(kernel: tile.Kernel) -> list[tile.Stream]:
+    return [op for op in kernel.walk() if isinstance(op, tile.Stream)]
 
 
 def certify_split(
@@ -106,7 +164,7 @@ def certify_split(
             )
     except UnlikeError as why:
         _refuse("split", str(why))
-    return Obligation("split", "identity", f"{count} parts, each step in one of them")
+    return in_parts(count)
 
 
 def certify_clustered(whole: tile.Kernel, shares: tile.Kernel, made: tile.Kernel) -> Obligation:
@@ -122,6 +180,26 @@ def certify_clustered(whole: tile.Kernel, shares: tile.Kernel, made: tile.Kernel
         _rest_of_shares(shares, made, int(parts), totals, rest)
     except UnlikeError as why:
         _refuse("clustered", f"{made.sym_name.data}: {why}")
+    return in_cluster(int(parts))
+
+
+def in_rest(predicate: Expr) -> Obligation:
+    """What is said of a kernel without its streams."""
+    return Obligation("rest", "identity", f"no stream has a step where {predicate}")
+
+
+def in_swapped_operands() -> Obligation:
+    """What is said of a kernel with swapped operands."""
+    return Obligation("swapped", "identity", "(a b)^T = b^T a^T")
+
+
+def in_parts(count: Expr) -> Obligation:
+    """What is said of a stream that is cut into parts."""
+    return Obligation("split", "identity", f"{count} parts, each step in one of them")
+
+
+def in_cluster(parts: int) -> Obligation:
+    """What is said of a stream in parts that one kernel sums up and adds."""
     return Obligation("clustered", "identity", f"{parts} parts, each step in one of them, each column in one share")
 
 

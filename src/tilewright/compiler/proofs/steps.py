@@ -82,6 +82,15 @@ def certify_steps(
 
     ``kernels`` are the launched kernels by symbol, ``promised`` those that check what the last of them relies on.
     """
+    kept = set[int]() if promised is None else {promised.checks.failed.index}
+    found = certify_workspaces(steps, kernels, predicate, kept)
+    return (*found, *_checked(steps, kernels, promised)) if found else ()
+
+
+def certify_workspaces(
+    steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], predicate: Expr, kept: Collection[int]
+) -> tuple[Obligation, ...]:
+    """The same of what lies between steps alone; the workspaces ``kept`` outlive a launch."""
     items: dict[int, StagedTensor] = {}
     for symbol, kernel in kernels.items():
         for item in kernel.workspaces.values():
@@ -89,12 +98,11 @@ def certify_steps(
                 _refuse("inside", f"{symbol} takes workspace {item.index} for another tensor than kernels before it")
     if not items:
         return ()
-    kept = set[int]() if promised is None else {promised.checks.failed.index}
     writers = _order(steps, kernels, kept)
     found = [Obligation("order", f"workspace {index}: {symbol} runs first") for index, symbol in writers.items()]
     for symbol in dict.fromkeys(writers.values()):
         own_items = [items[index] for index, by in writers.items() if by == symbol]
-        counted = [items[index] for index in sorted(kept & _written(kernels[symbol], _ADDS))]
+        counted = [items[index] for index in sorted(_written(kernels[symbol], _ADDS).intersection(kept))]
         found += _whole(kernels[symbol], [*own_items, *counted])
         found += [Obligation("inside", _inside(item)) for item in own_items]
     found += [Obligation("inside", _inside(items[index])) for index in sorted(kept)]
@@ -104,7 +112,7 @@ def certify_steps(
         if open_:
             _refuse("bound", f"{kernel.transport.sym_name.data} assumes {', '.join(map(str, open_))}")
     found.append(Obligation("bound", "divisors of strides and addresses, the rest asked at dispatch"))
-    return (*found, *_checked(steps, kernels, promised))
+    return tuple(found)
 
 
 def _open(kernel: LaunchedKernel) -> Iterator[Expr]:

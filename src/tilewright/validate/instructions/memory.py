@@ -25,7 +25,8 @@ def _ld(machine: Instructions, i: Instruction) -> None:
         assert isinstance(source.base, Identifier)
         if source.offset:
             raise Undecided("a part of a parameter", f"line {i.line}")
-        machine.result(target, machine.values.resize(machine.program.parameters[source.base.name], bits_of(kind)))
+        value = machine.values.resize(machine.program.parameters[source.base.name], bits_of(kind))
+        machine.result(target, _in_register(machine, target, value, kind))
         return
     targets = target.items if isinstance(target, Vector) else (target,)
     if "shared::cluster" in i.modifiers:
@@ -43,10 +44,7 @@ def _ld(machine: Instructions, i: Instruction) -> None:
     machine.used = NOTHING  # what the address rests on is proved of the load
     machine.arithmetic.needs.clear()
     for item, value in zip(targets, words, strict=True):
-        width = machine.register_width(item, bits_of(kind))
-        if kind[0] == "s" and width > 8 * size:
-            value = _extended(machine, value, 8 * size, width)
-        machine.result(item, machine.values.field(value, 0, 8 * size, width))
+        machine.result(item, _in_register(machine, item, value, kind))
 
 
 def _of_cluster(machine: Instructions, source: Address, targets: Sequence[Operand]) -> None:
@@ -70,8 +68,13 @@ def _vector(machine: Instructions, address: Value, size: int) -> None:
             machine.region.vectors.append(VectorAccess(tensor, offset, size, here, where))
 
 
-def _extended(machine: Instructions, value: Value, bits: int, width: int) -> Value:
-    return machine.values.lift(lambda x: machine.arithmetic.extended(x, bits, width), value)
+def _in_register(machine: Instructions, target: Operand, value: Value, kind: str) -> Value:
+    """An element as a register that may be wider holds it: with its sign, or zeros above."""
+    bits = bits_of(kind)
+    width = machine.register_width(target, bits)
+    if kind[0] == "s" and width > bits:
+        return machine.values.lift(lambda x: machine.arithmetic.extended(x, bits, width), value)
+    return machine.values.field(value, 0, bits, width)
 
 
 def _loaded(machine: Instructions, address: Value, size: int, order: int) -> Value:

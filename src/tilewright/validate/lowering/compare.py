@@ -19,7 +19,7 @@ from tilewright.validate.lowering.integers import ALWAYS, Numbers
 from tilewright.validate.lowering.memory import SharedFills
 from tilewright.validate.lowering.prints import Prints, key, mix, prints
 from tilewright.validate.lowering.recurrence import Claims
-from tilewright.validate.lowering.roles import RoleThreads, roles
+from tilewright.validate.lowering.roles import Peers, RoleThreads, roles
 from tilewright.validate.lowering.segments import StoredElements
 from tilewright.validate.lowering.threads import Path, Threads
 from tilewright.validate.lowering.tiles import Tiles
@@ -81,11 +81,12 @@ def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path
         threads.block(lowered.body.block)
         yield from _against(source, lowered, [threads])
         return
+    peers: Peers = {}
     for rank in range(prod(_cluster(lowered))):
         memory = SharedFills()
         every: list[RoleThreads] = []
         for role in roles(lowered):
-            threads = RoleThreads(lowered, role, streams, facts, path, memory, rank)
+            threads = RoleThreads(lowered, role, streams, facts, path, memory, rank, peers)
             threads.block(role.body.block)
             every.append(threads)
         memory.settled()

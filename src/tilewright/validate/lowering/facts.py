@@ -45,6 +45,8 @@ class SymbolFacts:
         if not end.symbols.isdisjoint(self._counted):
             end = _above(least, end)
         known = {**self.known, name: (least, None)}
+        if isinstance(end, Max) and begin in end.args:  # there is a step, so the others decide
+            end = maximum(*(part for part in end.args if part != begin))
         match end - begin:
             case FloorDiv(Sum(offset, ((Sym(extent), 1),)), n) if n.constant == offset + 1:  # ceildiv(extent, n) >= 1
                 low, high = self.known.get(extent, (None, None))

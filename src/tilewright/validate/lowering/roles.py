@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeAlias
 
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
@@ -28,6 +28,7 @@ from tilewright.validate.lowering.facts import SymbolFacts
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Number, Numbers, both, merged
 from tilewright.validate.lowering.memory import SharedFills
 from tilewright.validate.lowering.prints import Prints, prints
+from tilewright.validate.lowering.recurrence import Claims
 from tilewright.validate.lowering.segments import StoredElements
 from tilewright.validate.lowering.threads import (
     VISITS,
@@ -61,6 +62,10 @@ class Counts:
     added: Expr
 
 
+Peers: TypeAlias = dict[tuple[t.ClusterRead, int], tuple[SharedFills, Claims]]
+"""The shared memory of the CTA of each rank when its threads come to an op, and what was claimed on the way."""
+
+
 class RoleThreads(Threads):
     """One role, in the CTA of one rank of its cluster."""
 
@@ -73,11 +78,12 @@ class RoleThreads(Threads):
         path: Path,
         memory: SharedFills,
         rank: int,
+        peers: Peers,
         until: t.ClusterRead | None = None,
     ):
-        """``until`` is an op at which the walk ends."""
+        """``until`` is an op at which the walk ends; ``peers`` is filled by all ranks of one path."""
         super().__init__(kernel, streams, facts, path, role.threads.data)
-        self.memory, self.rank, self.until = memory, rank, until
+        self.memory, self.rank, self.peers, self.until = memory, rank, peers, until
         self.launched = facts
         self.adds = any(isinstance(op, t.ClusterRead) for op in operations(kernel))
         """The CTAs of a cluster read each other's shared memory."""
@@ -378,12 +384,19 @@ class RoleThreads(Threads):
 
     def _of_peer(self, op: t.ClusterRead, rank: int) -> SharedFills:
         """The shared memory of another CTA when its threads come to an op."""
-        memory = SharedFills()
-        for role in roles(self.kernel):
-            own = RoleThreads(self.kernel, role, self.streams, self.launched, self.path, memory, rank, op)
-            with suppress(_ReachedError):
-                own.block(role.body.block)
-            self.claims.add(own.claims)
+        found = self.peers.get((op, rank))
+        if found is None:
+            memory, claims = SharedFills(), Claims()
+            for role in roles(self.kernel):
+                own = RoleThreads(
+                    self.kernel, role, self.streams, self.launched, self.path, memory, rank, self.peers, op
+                )
+                with suppress(_ReachedError):
+                    own.block(role.body.block)
+                claims.add(own.claims)
+            found = self.peers[op, rank] = memory, claims
+        memory, claims = found
+        self.claims.add(claims)
         self.memory.forms |= memory.forms
         return memory
 
