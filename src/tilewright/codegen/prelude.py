@@ -260,6 +260,10 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   return 1.f / (1.f + expf(-x));
 }""",
     **{f"{name}_approx": _approximation(name, a.instruction) for name, a in APPROXIMATIONS.items()},
+    "exponent_scale": """__device__ __forceinline__ float exponent_scale(float c, float b) {
+  unsigned power = (__float_as_uint(c) & 0x80000000u) | (0x8e800000u - (__float_as_uint(b) & 0x7f800000u));
+  return fabsf(__fmul_rn(b, c)) >= 268435456.f ? __uint_as_float(power) : c;
+}""",
     "argmax_take": """template <class V> __device__ __forceinline__ bool argmax_take(V a, int i, V b, int j) {
   // does (b, j) replace (a, i)? NaN counts as greatest; of equals the lower index stays
   bool na = a != a, nb = b != b;

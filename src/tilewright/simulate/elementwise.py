@@ -132,6 +132,14 @@ def _to_odd(product: Array, addend: Array, total: Array) -> Array:
     return np.where(inexact, odd, total)
 
 
+def exponent_scale(scale: Any, b: Any) -> Array:
+    """``scale`` where |b scale| < 2^28, else the power of two of its sign with which |b| is in [2^31, 2^32)."""
+    scale, b = np.broadcast_arrays(np.asarray(scale, np.float32), np.asarray(b, np.float32))
+    exponent = np.where(np.isfinite(b), np.frexp(b)[1], 129)  # |b| is below 2^exponent
+    power = np.copysign(np.ldexp(np.float32(1), 32 - exponent), scale)
+    return np.where(np.abs(b * scale) >= 2.0**28, power, scale)
+
+
 def binary(fn: str, dtype: DType) -> Callable[[Any, Any], Any]:
     """The function of two operands of ``dtype``; reductions have names of their own for ``add`` and ``mul``."""
     name = {"sum": "add", "prod": "mul"}.get(fn, fn)

@@ -14,7 +14,7 @@ from typing import TypeAlias
 import numpy as np
 from xdsl.ir import Block, SSAValue
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, u32
 from tilewright.base.expr import Expr
 from tilewright.hw.approximations import APPROXIMATIONS
 from tilewright.tile import dialect as tile
@@ -147,6 +147,8 @@ class Scalars:
                 return self.floats.fma(a, b, c), True
             case t.Approximate():
                 return self.values.apply(32, APPROXIMATIONS[op.fn.data].instruction, self._word(values[op.x])), True
+            case t.ExponentScale():
+                return self._exponent_scale(*(self._word(values[v]) for v in op.operands)), True
             case tile.Compare():
                 source = tile.tile_type(op.operands[0]).element
                 return self.compare(op.fn.data, source, values[op.operands[0]], values[op.operands[1]]), True
@@ -199,6 +201,15 @@ class Scalars:
             return x, True
         negative = self.arithmetic.compare("lt", "s32", x, self.terms.const(x.width, 0))
         return self.values.select(negative, self.values.scale(x, -1), x), False
+
+    def _exponent_scale(self, scale: Value, b: Value) -> Value:
+        """The scale, or beside a great product a power of two of its sign: 2^31 by the power of two below |b|."""
+        sign = self._int_binary("and", u32, scale, self.terms.const(32, 1 << 31))
+        exponent = self._int_binary("and", u32, b, self.terms.const(32, 255 << 23))
+        power = self._int_binary("sub", u32, self.terms.const(32, 285 << 23), exponent)
+        product = self.floats.absolute(self.floats.mul(b, scale))
+        far = self.arithmetic.compare_floats("ge", product, self.floats.constant(2.0**28))
+        return self.values.select(far, self._int_binary("or", u32, sign, power), scale)
 
     def binary(self, fn: str, dtype: DType, a: Scalar, b: Scalar) -> tuple[Scalar, bool]:
         """One op of two operands; whether the result is of the dtype as it is."""

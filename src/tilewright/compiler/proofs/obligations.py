@@ -157,8 +157,13 @@ def _is_sum_of_products(x: SSAValue) -> bool:
 
 
 def _is_difference(x: SSAValue) -> bool:
-    """``a c - b c``: in one fma, or of two products."""
+    """``a c - b c``: in one fma, of two products, or one of a difference, or a choice of the last two."""
     op = x.owner
+    if isinstance(op, tile.Select):
+        return _is_difference(op.a) and _is_difference(op.b)
+    if isinstance(op, tile.Binary) and op.fn.data is BinaryFn.MUL:
+        sides = (v.owner for v in op.operands)
+        return any(isinstance(s, t.Fma) or (isinstance(s, tile.Binary) and s.fn.data is BinaryFn.SUB) for s in sides)
     if isinstance(op, t.Fma):
         less = op.c.owner
         product = less.x.owner if isinstance(less, tile.Unary) and less.fn.data is UnaryFn.NEG else None

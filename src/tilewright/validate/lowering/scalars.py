@@ -55,6 +55,8 @@ def computed(arithmetic: ElementFunctions, op: Operation, args: list[Prints]) ->
             return arithmetic.fma(*args)
         case t.Approximate():
             return arithmetic.approximate(op.fn.data, *args)
+        case t.ExponentScale():
+            return args[0]
         case _:
             raise Undecided(f"{op.name} in a map")
 
