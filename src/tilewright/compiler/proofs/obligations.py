@@ -125,9 +125,12 @@ def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
     """What a kernel computes otherwise than its program's policy allows."""
     if lowered.numerics.data != kernel.numerics.data.value:
         return (f"the program's numerics, {kernel.numerics.data.value}",)
+    maps = [op for op in operations(lowered) if isinstance(op, t.Map)]
+    scales = (op for m in maps for op in m.body.block.ops if isinstance(op, t.ExponentScale))
+    if any(not _is_exponent(scale) for scale in scales):
+        return ("the scale of an exponent elsewhere than beside what it was chosen for",)
     if lowered.numerics.data == Numerics.FAST:
         return ()
-    maps = [op for op in operations(lowered) if isinstance(op, t.Map)]
     products = {line_of(op) for op in operations(kernel) if isinstance(op, tile.Dot)}
     other = (m for m in maps if any(_is_other(op, lowered.numerics.data) for op in m.body.block.ops))
     # a product by ordinary arithmetic is a sum of fmas under any policy
@@ -145,6 +148,21 @@ def _is_other(op: Operation, policy: str) -> bool:
         power = all(isinstance(r, t.Approximate) and r.fn.data == "ex2" for r in readers)
         return not power and not any(_is_sum_of_products(x) for x in (op.a, op.b))
     return isinstance(op, t.Approximate) and not (op.fn.data == "ex2" and _is_difference(op.x))
+
+
+def _is_exponent(scale: t.ExponentScale) -> bool:
+    """The scale is read by ``fma(a, scale, -(b scale))`` alone, beside the ``b`` that it was chosen for."""
+    readers = {use.operation for use in scale.result.uses}
+    products = {
+        r for r in readers if isinstance(r, tile.Binary) and r.fn.data is BinaryFn.MUL and scale.b in r.operands
+    }
+    return all(isinstance(r, t.Fma) and _subtracted(r) in products for r in readers - products)
+
+
+def _subtracted(op: t.Fma) -> Operation | Block | None:
+    """What makes the x of an fma ``a * b - x``."""
+    less = op.c.owner
+    return less.x.owner if isinstance(less, tile.Unary) and less.fn.data is UnaryFn.NEG else None
 
 
 def _is_sum_of_products(x: SSAValue) -> bool:
@@ -165,8 +183,7 @@ def _is_difference(x: SSAValue) -> bool:
         sides = (v.owner for v in op.operands)
         return any(isinstance(s, t.Fma) or (isinstance(s, tile.Binary) and s.fn.data is BinaryFn.SUB) for s in sides)
     if isinstance(op, t.Fma):
-        less = op.c.owner
-        product = less.x.owner if isinstance(less, tile.Unary) and less.fn.data is UnaryFn.NEG else None
+        product = _subtracted(op)
         return isinstance(product, tile.Binary) and product.fn.data is BinaryFn.MUL and op.b in product.operands
     if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.SUB:
         return False
