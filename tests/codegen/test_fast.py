@@ -267,13 +267,13 @@ def test_rows_of_great_numbers_have_weights(numerics: str, factor: float) -> Non
     top = half.max(1) if factor > 0 else half.min(1)
     before = half[:, :32].max(1) if factor > 0 else half[:, :32].min(1)
     exact = np.exp((half - top[:, None]) * np.float64(np.float32(factor)))
-    near = np.abs(top) * abs(factor) * np.log2(np.e) < 2.0**27.9
+    near = np.abs(top) * abs(factor) * np.log2(np.e) < 2.0**27.8
     scaled = p / p.max(1, keepdims=True)
     assert np.isfinite(p).all()
     assert (p.max(1) > 0).all()
     assert np.abs(scaled - exact)[near].max(initial=0) < 1e-5
-    assert np.abs(scaled - exact).max() <= 2.0**-16
-    assert np.abs(change - np.exp((before - top) * np.float64(np.float32(factor)))).max() <= 2.0**-16
+    assert np.abs(scaled - exact).max() <= 2.0**-14
+    assert np.abs(change - np.exp((before - top) * np.float64(np.float32(factor)))).max() <= 2.0**-14
 
 
 def test_accurate_leaves_exponentials_of_loaded_values_alone() -> None:

@@ -10,8 +10,8 @@ a alone is worth |f a| u: the bound is at most about twice what it was. Weights 
 error of ``b c``, which leaves (2 |d| + 4) u. Of differences of which each element has its own subtrahend (factors
 between maxima) both products are rounded, so that equal values still give 1. This holds while |b c| < 2^28 (of a
 subtrahend of its own, and |a c|) and the result is not below 2^-126. From there on floats are so far apart that the
-lesser one's weight is at most 2^-16: beside a shared b it is 0 (``transport.exponent_scale``), others are subtracted
-first. A loaded b is no maximum that something else was scaled to: ``ex2((a - b) c)`` is within (3.3 |d| + 4) u.
+lesser one's weight is at most 2^-14: beside a shared b that was computed, as maxima are, it is 0
+(``transport.exponent_scale``); elements' own ones are subtracted first.
 
 A quotient of a sum of products on tensor cores and a divisor that several elements share, rounded to 16 bits or fewer,
 is ``a * (1 / b)``: within 1.5 ulp of f32 before it is rounded, for b from 2^-126 to 2^126.
@@ -237,16 +237,16 @@ class _Body:
     def _difference(self, difference: tile.Binary, factor: SSAValue | None) -> SSAValue:
         """``(a - b) * factor * log2(e)``: an fma where several elements share b, whose product's rounding is then one
         factor for all; else of two rounded products, so that equal values still give 0, which a running maximum
-        multiplies up step by step. Where products are great, or b was loaded, the difference is scaled itself."""
+        multiplies up step by step. Great products, whose rounding is beyond any exponent, are avoided."""
         scale = self._constant(_LOG2_E)
         scale = scale if factor is None else self._mul(factor, scale)
         a, b = difference.a, difference.b
-        if b not in self.own and not self.origins.loaded(b):
-            scale = self._put(t.ExponentScale(scale, b))
-            return self._fma(a, scale, self._neg(self._mul(b, scale)))
-        near = self._mul(difference.result, scale)
         if b not in self.own:
-            return near
+            if self.origins.loaded(b):
+                return self._fma(a, scale, self._neg(self._mul(b, scale)))
+            product = self._put(t.ExponentScale(scale, b, product=True))
+            return self._fma(a, self._put(t.ExponentScale(scale, b)), self._neg(product))
+        near = self._mul(difference.result, scale)
         products = [self._mul(x, scale) for x in (a, b)]
         greater = self._put(tile.Binary(BinaryFn.MAX, *(self._put(tile.Unary(UnaryFn.ABS, x)) for x in products)))
         far = self._put(tile.Compare(CompareFn.GE, greater, self._constant(_FAR)))

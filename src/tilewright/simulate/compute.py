@@ -108,7 +108,8 @@ def _scalar(
         case Approximate():
             return rounded(elementwise.APPROXIMATE[op.fn.data](operands[0]), dtype)
         case ExponentScale():
-            return elementwise.exponent_scale(*operands)
+            scale = elementwise.exponent_scale(*operands)
+            return scale if op.product is None else operands[1] * scale
         case tile.Compare():
             return elementwise.COMPARE[op.fn.data](*operands)
         case tile.Select():

@@ -133,11 +133,15 @@ def _to_odd(product: Array, addend: Array, total: Array) -> Array:
 
 
 def exponent_scale(scale: Any, b: Any) -> Array:
-    """``scale`` where |b scale| < 2^28, else the power of two of its sign with which |b| is in [2^31, 2^32)."""
+    """``scale`` where |b scale| is below about 2^28, else the power of two of its sign that makes 2^31 or more of |b|.
+
+    2^28 / |scale| is found as the compiler finds it, by a difference of bits: it is up to 9 % less."""
     scale, b = np.broadcast_arrays(np.asarray(scale, np.float32), np.asarray(b, np.float32))
     exponent = np.where(np.isfinite(b), np.frexp(b)[1], 129)  # |b| is below 2^exponent
     power = np.copysign(np.ldexp(np.float32(1), 32 - exponent), scale)
-    return np.where(np.abs(b * scale) >= 2.0**28, power, scale)
+    bits = np.abs(scale).view(np.int32).astype(np.int64)
+    limit = np.minimum(0x8CEA0000 - bits, 0x7F800000).astype(np.int32).view(np.float32)
+    return np.where((np.abs(b) >= limit) & np.isfinite(scale), power, scale)
 
 
 def binary(fn: str, dtype: DType) -> Callable[[Any, Any], Any]:
