@@ -11,12 +11,15 @@ from collections import Counter
 from fractions import Fraction
 from typing import Any
 
+import ml_dtypes
 import numpy as np
 import pytest
 
 import tilewright as tw
 from support.casts import nearest
 from support.example_cases import EXAMPLES_BY_NAME
+from support.indexed import facts_of
+from support.ptx_driver import run_artifact
 from support.slow import rest_slow
 from tilewright.base.dtypes import bf16, f32
 from tilewright.codegen.assemble import unrounded
@@ -161,6 +164,116 @@ def test_accurate_exponentials_keep_their_bound(spread: float, offset: float) ->
         bound = (2 * np.abs(d) + np.abs(factor * b) + own + 4) * unit * exact + 2.0**-126
         assert (np.abs(found - exact) <= bound).all()
     assert (change[before == top] == 1).all()
+
+
+LEAST = float(np.finfo(np.float32).min)
+"""What PyTorch's users mask scores with."""
+
+
+@tw.kernel
+def masked_attention(
+    q: tw.Tensor["S", 64],
+    k: tw.Tensor["T", 64],
+    v: tw.Tensor["T", 64],
+    mask: tw.Tensor["S", "T"],
+    o: tw.Tensor["S", 64],
+    *,
+    scale: tw.f32,
+):
+    """Scores are scaled, then masked: a row's maximum may be the mask."""
+    s, d = tw.grid(q.shape[0], 64), tw.axis(64)
+    query, acc = q[s, d], tw.zeros((s, 64), tw.f32)
+    top, total = tw.full((s,), -tw.inf, tw.f32), tw.zeros((s,), tw.f32)
+    for n in tw.stream(k.shape[0], 64):
+        x = tw.dot(query, k[n, d].T) * scale + mask[s, n]
+        new = tw.maximum(top, x.max(1))
+        p, fix = tw.exp(x - new[:, None]), tw.exp(top - new)
+        total.set(total * fix + p.sum(1))
+        acc.set(acc * fix[:, None])
+        top.set(new)
+        acc += tw.dot(p.to(q.dtype), v[n, d])
+    o[s, d] = acc / total[:, None]
+
+
+def masks(least: float) -> np.ndarray:
+    """Rows that are masked from end to end, at the start, at the end, here and there, by two numbers, and nowhere."""
+    mask = np.zeros((64, 192), np.float32)
+    mask[:8] = least
+    mask[8:16, :100] = least
+    mask[16:24, 100:] = least
+    mask[24:32] = np.where(np.random.default_rng(4).random((8, 192)) < 0.5, least, 0)
+    mask[32:40] = least
+    mask[32:40, 64:] = least / 1.25
+    return mask
+
+
+@pytest.mark.parametrize("least", [-3e8, -1e9, -1e30, LEAST])
+@pytest.mark.parametrize("dtype", [np.float16, ml_dtypes.bfloat16, np.float32], ids=["f16", "bf16", "f32"])
+def test_masks_of_great_finite_numbers(dtype: Any, least: float) -> None:
+    """f16 holds no weight above 2^16: the rounding of a maximum is worth less than that."""
+    rng, scale, mask = np.random.default_rng(0), np.float32(0.125), masks(least)
+    q, k, v = (rng.standard_normal((n, 64)).astype(dtype) for n in (64, 192, 192))
+    o = np.full((64, 64), np.nan, dtype)
+    masked_attention(q, k, v, mask, o, scale=scale)
+    x = (q.astype(np.float64) @ k.astype(np.float64).T).astype(np.float32) * scale + mask
+    x = x.astype(np.float64)
+    p = np.exp(x - x.max(1, keepdims=True))
+    exact = p / p.sum(1, keepdims=True) @ v.astype(np.float64)
+    assert np.abs(o.astype(np.float64) - exact).max() < (3e-3 if dtype != np.float32 else 1e-5)
+
+
+@pytest.mark.parametrize("least", [-1e9, LEAST])
+def test_the_ptx_of_masked_attention_is_validated(least: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TILEWRIGHT_VALIDATION", raising=False)
+    rng, mask = np.random.default_rng(0), masks(least)
+    arrays = {name: rng.standard_normal((n, 64)).astype(np.float16) for name, n in (("q", 64), ("k", 192), ("v", 192))}
+    arrays |= {"mask": mask, "o": np.full((64, 64), np.nan, np.float16)}
+    artifact = masked_attention.compile(dtypes={n: a.dtype.name for n, a in arrays.items()}, facts=facts_of(arrays))
+    assert [image.undecided for image in artifact.kernels] == [()] * len(artifact.kernels)
+    driver = run_artifact(artifact, arrays, {"scale": 0.125})
+    assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
+    simulated = np.empty((64, 64), np.float16)
+    masked_attention(arrays["q"], arrays["k"], arrays["v"], mask, simulated, scale=0.125)
+    np.testing.assert_allclose(arrays["o"].astype(np.float32), simulated.astype(np.float32), atol=2e-3)
+
+
+@pytest.mark.parametrize("factor", [1.0, -1.0, 2.5, 1e-3, 1e9])
+@pytest.mark.parametrize("numerics", ["accurate", "fast"])
+def test_rows_of_great_numbers_have_weights(numerics: str, factor: float) -> None:
+    """Any factor of any size, and maxima on both sides of where the scale changes."""
+
+    @tw.kernel(numerics=numerics)
+    def weights(
+        x: tw.Tensor["M", 64], p: tw.Tensor["M", 64], change: tw.Tensor["M"], *, factor: tw.f32, down: bool = False
+    ):
+        m = tw.grid(x.shape[0], 8)
+        row, half = x[m, :] * 0.5, x[m, :32] * 0.5
+        top, before = (row.min(1), half.min(1)) if down else (row.max(1), half.max(1))
+        p[m, :] = tw.exp((row - top[:, None]) * factor)
+        change[m] = tw.exp((before - top) * factor)
+
+    rng, far = np.random.default_rng(5), 2.0**28 / abs(factor * np.log2(np.e))
+    tops = np.array([far * t for t in (0.3, 0.9999, 1, 1.0001, 7.7, 1e3, 1e9)] + [1e30, -LEAST / 2.5], np.float32)
+    tops = np.concatenate([tops, -tops])
+    x = np.repeat(tops[:, None], 64, 1) * np.where(rng.random((len(tops), 64)) < 0.5, 1, 1 + 2.0**-23).astype(
+        np.float32
+    )
+    x[:, 5::7] = rng.standard_normal(x[:, 5::7].shape)
+    with np.errstate(over="ignore"):
+        x = np.clip(x * np.float32(2), LEAST, -LEAST)
+    p, change = np.full_like(x, np.nan), np.full(len(x), np.nan, np.float32)
+    weights(x, p, change, factor=np.float32(factor), down=factor < 0)
+    half = x.astype(np.float64) / 2
+    top = half.max(1) if factor > 0 else half.min(1)
+    before = half[:, :32].max(1) if factor > 0 else half[:, :32].min(1)
+    exact = np.exp((half - top[:, None]) * np.float64(np.float32(factor)))
+    near = np.abs(top) * abs(factor) * np.log2(np.e) < 2.0**27.8
+    scaled = p / p.max(1, keepdims=True)
+    assert np.isfinite(p).all()
+    assert (p.max(1) > 0).all()
+    assert np.abs(scaled - exact)[near].max(initial=0) < 1e-5
+    assert np.abs(scaled - exact).max() <= 2.0**-14
+    assert np.abs(change - np.exp((before - top) * np.float64(np.float32(factor)))).max() <= 2.0**-14
 
 
 def test_accurate_leaves_exponentials_of_loaded_values_alone() -> None:

@@ -8,27 +8,38 @@ import pytest
 from support.arrangement import ARRANGEMENTS
 from support.generality import agrees
 from support.indexed import facts_of
+from support.more_ported_kernels import MORE_PORTED
 from support.ported_kernels import PORTED
 from support.ptx_driver import run_artifact
 from support.slow import rest_slow
 from tilewright.jit import Kernel
 
-QUICK_PTX = ["info_nce", "entropy", "unpack_words", "swapped_pairs", "loaded_bits", "conv_with_state"]
+ALL = {**PORTED, **MORE_PORTED}
+QUICK_PTX = [
+    "info_nce",
+    "entropy",
+    "unpack_words",
+    "swapped_pairs",
+    "loaded_bits",
+    "conv_with_state",
+    "periodic_laplacian",
+    "turned_rows",
+]
 """What was refused before, or reads its coordinates from bits."""
 
 
-@pytest.mark.parametrize("name", PORTED)
+@pytest.mark.parametrize("name", ALL)
 def test_simulator_agrees_with_numpy(name: str) -> None:
-    case = PORTED[name]
+    case = ALL[name]
     kernel = Kernel(case.kernel)
     for i, shape in enumerate(case.shapes):
         agrees(case, shape, "plain", kernel)
         agrees(case, shape, ARRANGEMENTS[1 + (i + len(name)) % (len(ARRANGEMENTS) - 1)], kernel)
 
 
-@pytest.mark.parametrize("name", rest_slow(list(PORTED), QUICK_PTX))
+@pytest.mark.parametrize("name", rest_slow(list(ALL), QUICK_PTX))
 def test_ptx_machine_agrees_with_numpy(name: str) -> None:
-    case = PORTED[name]
+    case = ALL[name]
     arrays, expected = case.arrays(case.shapes[-1])
     artifact = case.kernel.compile(dtypes={n: a.dtype.name for n, a in arrays.items()}, facts=facts_of(arrays))
     driver = run_artifact(artifact, arrays, case.scalars, schedules=2)

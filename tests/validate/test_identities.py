@@ -292,3 +292,19 @@ def test_bits_of_a_word_where_no_others_are_left() -> None:
     assert eq.equal(quotient, i.terms.of(0, part), below)
     assert not eq.equal(quotient, i.terms.of(0, beside), below)
     assert not eq.equal(quotient, i.terms.of(0, part), i.cases.negate(i.cases.at_least(quotient, (1 << 8) + 1)))
+
+
+def test_a_quotient_by_a_power_of_two_is_a_product() -> None:
+    """Of each number by each power whose reciprocal is a float that is not subnormal, and of no other divisor."""
+    floats = Integers().arithmetic.floats
+    x = floats.terms.of(32, floats.terms.atom("ld.global", "x"))
+    for k in (-126, -3, -1, 1, 2, 30, 126):
+        for sign in (1.0, -1.0):
+            product = floats.mul(x, floats.constant(sign * 2.0**-k))
+            assert floats.div(x, floats.constant(sign * 2.0**k), "rn.f32") is product
+        with np.errstate(all="ignore"):
+            values = np.float32(NUMBERS)
+            np.testing.assert_array_equal(values / np.float32(2.0**k), values * np.float32(2.0**-k))
+    for divisor in (3.0, 2.0**127, 2.0**-127, 0.0, np.inf):
+        assert floats._atom(floats.div(x, floats.constant(divisor), "rn.f32"), "div.rn.f32") is not None
+    assert floats._atom(floats.div(x, floats.constant(4.0), "full.f32"), "div.full.f32") is not None

@@ -73,15 +73,22 @@ WRONG = {
     "the factors exchanged": (
         "softmax",
         "softmax_0",
-        '"transport.fma"(%13, %14, %16)',
-        '"transport.fma"(%13, %16, %14)',
+        '"transport.fma"(%13, %15, %17)',
+        '"transport.fma"(%13, %17, %15)',
+        0,
+    ),
+    "the scale exchanged": (
+        "softmax",
+        "softmax_0",
+        '"transport.exponent_scale"(%14, %12)',
+        '"transport.exponent_scale"(%12, %14)',
         0,
     ),
     "the reciprocal of another": (
         "softmax",
         "softmax_0",
+        '"transport.approximate"(%30)',
         '"transport.approximate"(%29)',
-        '"transport.approximate"(%28)',
         0,
     ),
     "a step too few": (
@@ -134,8 +141,8 @@ WRONG = {
     "what is behind the end multiplied": (
         "attention",
         "attention_1",
-        "%75, %76 : !tile.tile<bool",
-        "%75, %75 : !tile.tile<bool",
+        "%76, %77 : !tile.tile<bool",
+        "%76, %76 : !tile.tile<bool",
         0,
     ),
     "a whole first step of any extent": ("attention", "attention_0", '#tile.expr<"128 <= T">, ', "", 0),

@@ -1,55 +1,98 @@
-"""Kernels with products for tensors without elements: a schedule may take for granted that its stream has a step.
+"""Kernels with products for tensors without elements: a schedule may take for granted that its stream has a step, and
+tensor maps are of tensors that have elements.
 
-Where the extent that it walks is 0, no stream of the program has one, and what is left of it multiplies nothing.
+Where an extent of 0 leaves no step that multiplies anything, the rest of the program is a kernel without products.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 from xdsl.ir import Operation
+from xdsl.rewriter import Rewriter
 
-from tilewright.base.expr import FALSE, Expr, Sym, any_of, simplify
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, any_of, simplify
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.requests import Request
+from tilewright.lang.axes import Span
 from tilewright.lang.schedule import Schedule
 from tilewright.schedule.plan import loaded_of, symbols_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 
 
-def extents_without_steps(variants: Sequence[PlannedKernel]) -> Expr:
-    """The extents of 0 that none of these kernels takes, and with which no stream has a step."""
+def rests(variants: Sequence[PlannedKernel]) -> Iterator[tuple[tile.Kernel, Expr]]:
+    """What is left of the program with extents of 0 that none of these kernels takes, and for which extents."""
     kernel = variants[-1].tile
-    trips = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
-    least = dict.fromkeys(symbols_of(kernel) | loaded_of(kernel), (0, None))
-    extents = {s for trip in trips for s in trip.symbols} & least.keys()
-    idle = (s for s in sorted(extents) if all(simplify(t.substitute({s: 0}), least).constant == 0 for t in trips))
-    refused = (s for s in idle if all(simplify(v.predicate.substitute({s: 0}), {}) == FALSE for v in variants))
-    return any_of(Sym(s).eq(0) for s in refused)
+    symbols = {s for amount in _amounts(kernel) for s in amount.symbols} & (symbols_of(kernel) | loaded_of(kernel))
+    found: list[tuple[tile.Kernel, list[str]]] = []
+    for extent in sorted(symbols):
+        refused = all(simplify(v.predicate.substitute({extent: 0}), {}) == FALSE for v in variants)
+        rest = rest_of(kernel, extent) if refused else None
+        same = [names for other, names in found if rest is not None and other.is_structurally_equivalent(rest)]
+        if same:
+            same[0].append(extent)
+        elif rest is not None:
+            found.append((rest, [extent]))
+    for rest, names in found:
+        yield rest, any_of(Sym(s).eq(0) for s in names)
 
 
-def without_steps(request: Request, kernel: tile.Kernel, predicate: Expr) -> PlannedKernel:
+def planned_rest(
+    request: Request, whole: tile.Kernel, rest: tile.Kernel, predicate: Expr, number: int
+) -> PlannedKernel:
     """The kernel for those extents."""
-    rest = rest_of(kernel)
-    own = replace(request, schedule=Schedule())
-    return replace(plan_kernel(own, rest, predicate, f"{request.function.name}_no_steps"), wholes=(kernel,))
+    own, name = replace(request, schedule=Schedule()), f"{request.function.name}_no_steps{number or ''}"
+    return replace(plan_kernel(own, rest, predicate, name), wholes=(whole,))
 
 
-def rest_of(kernel: tile.Kernel) -> tile.Kernel:
-    """The program without its streams, and without what only they used."""
+def rest_of(kernel: tile.Kernel, extent: str) -> tile.Kernel | None:
+    """The program where an extent is 0: without the streams that then have no step, with zeros for products over
+    nothing, and without what only they used. None where it still multiplies."""
+    least = dict.fromkeys(symbols_of(kernel) | loaded_of(kernel), (0, None))
     rest = kernel.clone()
     for op in reversed(operations(rest)):
-        if isinstance(op, tile.Stream) or _unused(op):
-            op.detach()
-            op.erase()
-    return rest
+        amount = _amount(op)
+        if amount is None or simplify((amount <= 0).substitute({extent: 0}), least) != TRUE:
+            if not _unused(op):
+                continue
+        elif isinstance(op, tile.Dot):
+            _zero(op)
+            continue
+        op.detach()
+        op.erase()
+    return None if any(isinstance(op, tile.Dot) for op in rest.walk()) else rest
+
+
+def _amounts(kernel: tile.Kernel) -> Iterator[Expr]:
+    yield from (amount for op in kernel.walk() if (amount := _amount(op)) is not None)
+
+
+def _amount(op: Operation) -> Expr | None:
+    """How many steps a stream has, and how many elements a product adds up; None of other ops."""
+    if isinstance(op, tile.Stream):
+        return op.trip.expr
+    if isinstance(op, tile.Dot):
+        axis = tile.tile_type(op.a).axes_tuple[1]
+        return axis.stop - axis.origin if isinstance(axis, Span) else Const(1)
+    return None
+
+
+def _zero(op: tile.Dot) -> None:
+    """Zeros in the place of a product."""
+    result = tile.tile_type(op.result)
+    zero = tile.Constant(0, result.element)
+    expanded = tile.Expand(zero.result, (0, 1))
+    made = [zero, expanded, tile.Broadcast(expanded.result, result.axes_tuple)]
+    for new in made:
+        new.attributes |= {name: value for name, value in op.attributes.items() if name == "loc"}
+    Rewriter.replace_op(op, made)
 
 
 def _unused(op: Operation) -> bool:
     return bool(op.results) and not any(result.uses for result in op.results)
 
 
-__all__ = ["extents_without_steps", "without_steps"]
+__all__ = ["planned_rest", "rest_of", "rests"]

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import StringAttr
 
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of
 from tilewright.compiler.collapse import Collapse, collapse
-from tilewright.compiler.empty_streams import extents_without_steps, without_steps
+from tilewright.compiler.empty_streams import planned_rest, rests
 from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel, refuse_pins
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram, Promised, StagedCopy
@@ -76,11 +76,10 @@ class Planner:
                 if dims is not None:
                     break
         unsupported.require_one(variants)
-        rest = extents_without_steps(variants) if products and dims is None else FALSE
-        if rest != FALSE:
-            widest = next(reversed(variants))
-            with unsupported.trying(rest, ()):
-                variants += (without_steps(request, widest.tile, rest),)
+        whole = variants[-1].tile
+        for number, (rest, predicate) in enumerate(rests(variants) if products and dims is None else ()):
+            with unsupported.trying(predicate, ()):
+                variants += (planned_rest(request, whole, rest, predicate, number),)
         return PlannedProgram(request, variants, unsupported.left_out, self.traces)
 
     @cached_property

@@ -219,7 +219,9 @@ def _refuse_operands(operands: re.Match[str], where: Location) -> NoReturn:
         where=where,
         found=f"{operands['operator']} of {operands['what']}",
         required="tiles, fragments, scalars or numbers",
-        help="load tensors by indexing them first; numbers of Python and NumPy are values by themselves",
+        help="write a // b and a % b"
+        if operands["operator"] == "divmod()"
+        else "load tensors by indexing them first; numbers of Python and NumPy are values by themselves",
     )
 
 

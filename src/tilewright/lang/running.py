@@ -63,7 +63,7 @@ def position_of(axis: int | None, axes: tuple[Axis, ...]) -> int:
             "LNG025",
             found=f"axis {axis} of a value with axes {show_axes(axes)}",
             required=f"an axis of {-len(axes)} to {len(axes) - 1}" if axes else "a value with axes",
-            help="name one axis, counted from 0: tw.cumsum(x, 1)",
+            help="name one axis, counted from 0: axis=1",
         )
     return axis % len(axes)
 

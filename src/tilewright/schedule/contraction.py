@@ -8,8 +8,10 @@ itself rounded. With u = 2^-24, d = f (a - b) and c = f log2(e), ``ex2(fma(a, c,
 (2 |d| + |f b| + 4) u of exp(d), relatively; (2 |d| + 2) u is the bound of each operation rounded, and the rounding of
 a alone is worth |f a| u: the bound is at most about twice what it was. Weights that are divided by their sum share the
 error of ``b c``, which leaves (2 |d| + 4) u. Of differences of which each element has its own subtrahend (factors
-between maxima) both products are rounded, so that equal values still give 1. This does not hold where |a c| or |b c| is
-beyond what a float holds, or the result below 2^-126.
+between maxima) both products are rounded, so that equal values still give 1. This holds while |b c| < 2^28 (of a
+subtrahend of its own, and |a c|) and the result is not below 2^-126. From there on floats are so far apart that the
+lesser one's weight is at most 2^-14: beside a shared b that was computed, as maxima are, it is 0
+(``transport.exponent_scale``); elements' own ones are subtracted first.
 
 A quotient of a sum of products on tensor cores and a divisor that several elements share, rounded to 16 bits or fewer,
 is ``a * (1 / b)``: within 1.5 ulp of f32 before it is rounded, for b from 2^-126 to 2^126.
@@ -26,7 +28,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType, f32
 from tilewright.base.expr import Sym
-from tilewright.lang.fns import BinaryFn, Numerics, UnaryFn
+from tilewright.lang.fns import BinaryFn, CompareFn, Numerics, UnaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_in
 from tilewright.tile.queries import element
@@ -35,6 +37,8 @@ from tilewright.transport import dialect as t
 
 _SUMS = (BinaryFn.ADD, BinaryFn.SUB)
 _LOG2_E, _LN_2 = 1.4426950408889634, 0.6931471805599453
+_FAR = 2.0**28
+"""Products from here on would be rounded by 16 and more (``transport.exponent_scale``)."""
 
 
 def contracted(kernel: t.Kernel) -> t.Kernel:
@@ -69,6 +73,13 @@ class _Origins:
             case _:
                 return False
 
+    def loaded(self, value: SSAValue) -> bool:
+        """An element of memory as it is, or converted."""
+        while isinstance(value.owner, tile.Cast):
+            value = value.owner.x
+        read = _read(value)
+        return read is not None and any(map(_loads, [use.operation for use in read.uses]))
+
     def multiplied(self, value: SSAValue) -> bool:
         """A sum of products on tensor cores, in the registers in which it is added up."""
         read = _read(value)
@@ -97,6 +108,13 @@ def _read(value: SSAValue) -> SSAValue | None:
 def _accumulates(buffer: SSAValue) -> bool:
     """Products on tensor cores are added up in these registers."""
     return any(isinstance(use.operation, a.Wgmma) and use.operation.accumulator == buffer for use in buffer.uses)
+
+
+def _loads(op: Operation) -> bool:
+    """Global memory comes to registers, by way of shared memory too."""
+    if isinstance(op, t.SharedRead):
+        return not any(isinstance(use.operation, t.SharedWrite) for use in op.shared.uses)
+    return isinstance(op, t.Load)
 
 
 def _written(op: t.Map, buffer: SSAValue) -> list[SSAValue]:
@@ -219,13 +237,20 @@ class _Body:
     def _difference(self, difference: tile.Binary, factor: SSAValue | None) -> SSAValue:
         """``(a - b) * factor * log2(e)``: an fma where several elements share b, whose product's rounding is then one
         factor for all; else of two rounded products, so that equal values still give 0, which a running maximum
-        multiplies up step by step."""
+        multiplies up step by step. Great products, whose rounding is beyond any exponent, are avoided."""
         scale = self._constant(_LOG2_E)
         scale = scale if factor is None else self._mul(factor, scale)
-        b = self._mul(difference.b, scale)
-        if difference.b not in self.own:
-            return self._fma(difference.a, scale, self._neg(b))
-        return self._put(tile.Binary(BinaryFn.SUB, self._mul(difference.a, scale), b))
+        a, b = difference.a, difference.b
+        if b not in self.own:
+            if self.origins.loaded(b):
+                return self._fma(a, scale, self._neg(self._mul(b, scale)))
+            product = self._put(t.ExponentScale(scale, b, product=True))
+            return self._fma(a, self._put(t.ExponentScale(scale, b)), self._neg(product))
+        near = self._mul(difference.result, scale)
+        products = [self._mul(x, scale) for x in (a, b)]
+        greater = self._put(tile.Binary(BinaryFn.MAX, *(self._put(tile.Unary(UnaryFn.ABS, x)) for x in products)))
+        far = self._put(tile.Compare(CompareFn.GE, greater, self._constant(_FAR)))
+        return self._put(tile.Select(far, near, self._put(tile.Binary(BinaryFn.SUB, *products))))
 
     def _sum(self, op: Operation, wanted: Callable[[tile.Binary], bool] = lambda _: True) -> SSAValue | None:
         """An fma where a term is a wanted product that nothing else reads."""

@@ -16,7 +16,17 @@ from tilewright.simulate.symbols import Array, RegisterNumbers, Symbols, Value
 from tilewright.simulate.values import memory_dtype, rounded, to_memory, to_registers
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TileType
-from tilewright.transport.dialect import Approximate, Fma, Fold, Map, Predicate, Shuffle, TransportOp, Yield
+from tilewright.transport.dialect import (
+    Approximate,
+    ExponentScale,
+    Fma,
+    Fold,
+    Map,
+    Predicate,
+    Shuffle,
+    TransportOp,
+    Yield,
+)
 
 _LANES = 32
 _SEQUENTIAL = frozenset({"f16", "bf16"})  # each partial result is rounded, so the order is walked step by step
@@ -97,6 +107,9 @@ def _scalar(
             return elementwise.fma(*operands)
         case Approximate():
             return rounded(elementwise.APPROXIMATE[op.fn.data](operands[0]), dtype)
+        case ExponentScale():
+            scale = elementwise.exponent_scale(*operands)
+            return scale if op.product is None else operands[1] * scale
         case tile.Compare():
             return elementwise.COMPARE[op.fn.data](*operands)
         case tile.Select():

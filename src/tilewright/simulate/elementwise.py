@@ -132,6 +132,18 @@ def _to_odd(product: Array, addend: Array, total: Array) -> Array:
     return np.where(inexact, odd, total)
 
 
+def exponent_scale(scale: Any, b: Any) -> Array:
+    """``scale`` where |b scale| is below about 2^28, else the power of two of its sign that makes 2^31 or more of |b|.
+
+    2^28 / |scale| is found as the compiler finds it, by a difference of bits: it is up to 9 % less."""
+    scale, b = np.broadcast_arrays(np.asarray(scale, np.float32), np.asarray(b, np.float32))
+    exponent = np.where(np.isfinite(b), np.frexp(b)[1], 129)  # |b| is below 2^exponent
+    power = np.copysign(np.ldexp(np.float32(1), 32 - exponent), scale)
+    bits = np.abs(scale).view(np.int32).astype(np.int64)
+    limit = np.minimum(0x8CEA0000 - bits, 0x7F800000).astype(np.int32).view(np.float32)
+    return np.where((np.abs(b) >= limit) & np.isfinite(scale), power, scale)
+
+
 def binary(fn: str, dtype: DType) -> Callable[[Any, Any], Any]:
     """The function of two operands of ``dtype``; reductions have names of their own for ``add`` and ``mul``."""
     name = {"sum": "add", "prod": "mul"}.get(fn, fn)

@@ -129,6 +129,10 @@ class Accesses:
         """Whether the tensor has been loaded from."""
         return any(access.use is Use.LOAD for access in self._seen.get(array.name, ()))
 
+    def is_written(self, tensor: str) -> bool:
+        """Whether something was written to the tensor."""
+        return any(access.use is not Use.LOAD for access in self._seen.get(tensor, ()))
+
     def _remember(self, array: Array, access: _Access, varying: Sequence[str]) -> None:
         if access.use is Use.STORE:
             _depends_on(array, access, varying, self._loaded)

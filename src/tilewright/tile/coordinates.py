@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import i64
-from tilewright.base.expr import Const, Expr, Sym, expr, own
+from tilewright.base.expr import Const, Expr, Sym, expr, maximum, own
 from tilewright.lang.axes import Axis, Span, axis_symbol
 from tilewright.lang.fns import BinaryFn, UnaryFn
 from tilewright.lang.values import ON_INTEGERS
@@ -53,8 +53,19 @@ class Coordinates:
     def _leaf(self, value: SSAValue) -> str:
         name = own(f"v{len(self.leaves)}")
         self.leaves[name] = value
-        self.accesses.limits.known = {**self.accesses.limits.known, name: tile_type(value).element.integers}
+        limits = self.accesses.limits
+        limits.known = {**limits.known, name: tile_type(value).element.integers}
+        divisor = self._divisor(value)
+        if divisor is not None and limits.fixed(divisor) and limits.at_least(divisor, Const(0)):
+            limits.add(name, maximum(divisor, Const(1)))  # a remainder of 0 is 0
         return name
+
+    def _divisor(self, value: SSAValue) -> Expr | None:
+        """By what a remainder is one."""
+        while isinstance(value.owner, elements.Broadcast | elements.Expand):
+            value = value.owner.x
+        op = value.owner
+        return self.of(op.b) if isinstance(op, elements.Binary) and op.fn.data is BinaryFn.MOD else None
 
     def _computed(self, value: SSAValue) -> Expr | None:
         """What an op computes; None where its elements are no expression of those of its operands."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from tilewright.artifact.schema import MAX_EXTENT
@@ -55,11 +55,11 @@ class Limits:
         if top is not None:
             self._walked[begin] = top - 1
 
-    def inside(self, coord: Expr, dim: Expr) -> bool:
+    def inside(self, coord: Expr, dim: Expr, stops: Sequence[Expr] = ()) -> bool:
         """Whether ``0 <= coord < dim`` in every program of every launch. Where there is a coordinate, the ranges that
-        it is made of have an element: their extents are at least 1."""
+        it is made of have an element, and those that end at ``stops``: their extents are at least 1."""
         known = self.known
-        extents = (top + 1 for s in coord.symbols if (top := self._greatest.get(s)) is not None)
+        extents = [*stops, *(top + 1 for s in coord.symbols if (top := self._greatest.get(s)) is not None)]
         filled = {e.name for e in extents if isinstance(e, Sym)} & known.keys()
         self.known = {**known, **{name: (max(1, known[name][0] or 0), known[name][1]) for name in filled}}
         found = self.at_least(coord, Const(0)) and self.at_least(dim - 1, coord)
@@ -113,9 +113,9 @@ class Limits:
                 return self._product(factors, up=up)
             case FloorDiv(a, b):
                 part = self._bound(a, up=up)
-                return part // b if part is not None and self._fixed(b) else None
+                return part // b if part is not None and self.fixed(b) else None
             case Mod(_, b):
-                return (b - 1 if up else Const(0)) if self._fixed(b) else None
+                return (b - 1 if up else Const(0)) if self.fixed(b) else None
             case Min(args) | Max(args):
                 parts = [self._bound(a, up=up) for a in args]
                 found = [p for p in parts if p is not None]
@@ -139,6 +139,6 @@ class Limits:
             result = result * part
         return result
 
-    def _fixed(self, e: Expr) -> bool:
+    def fixed(self, e: Expr) -> bool:
         """Whether a divisor is fixed during the launch; that it is positive becomes a requirement of the launch."""
         return e.symbols.isdisjoint(self._greatest)

@@ -228,13 +228,27 @@ class Tracer(KernelBuilder):
         coords = [self._outside_where_absent(c) for c in coords]
         forms, indices = self._indirect(Use.LOAD, array, coords, axes)
         node = self._node(dialect.Gather(_tensor(array), forms, indices, axes))
-        inside = tuple(
-            (coord, dim)
-            for coord, dim in zip(coords, array.dims, strict=True)
-            if isinstance(coord, Node) and not self._accesses.limits.inside(self._placed(coord), dim)
-        )
-        key = (tuple(forms), tuple(map(expanded_from, indices)), tuple(dim for _, dim in inside), axes)
-        return node.known_by(Presence(key, inside) if inside else None)
+        limits, stops = self._accesses.limits, [axis.stop for axis in axes if isinstance(axis, Span)]
+        leading = [
+            (coord, dim, self._outside_key(form, indices, dim))
+            for coord, form, dim in zip(coords, forms, array.dims, strict=True)
+            if isinstance(coord, Node) and not limits.inside(self._placed(coord), dim, stops)
+        ]
+        inside = tuple((coord, dim) for coord, dim, _ in leading)
+        return node.known_by(Presence((tuple(key for *_, key in leading), axes), inside) if inside else None)
+
+    def _outside_key(self, form: Expr, indices: Sequence[SSAValue], dim: Expr) -> tuple[object, ...]:
+        """What a coordinate that may lead outside is told apart by: how it is computed of which index operands. Those
+        that are loaded twice, from a tensor that nothing was written to, are the same."""
+        used = [k for k in range(len(indices)) if dialect.index_symbol(k) in form.symbols]
+        numbered = {dialect.index_symbol(k): sym(dialect.index_symbol(n)) for n, k in enumerate(used)}
+        operands: list[tuple[object, ...]] = []
+        for value, *inserted in (expanded_from(indices[k]) for k in used):
+            load = value.owner if isinstance(value, SSAValue) else None
+            if isinstance(load, dialect.Load) and not self._accesses.is_written(tensor_name(load)):
+                value = (load.tensor, load.coords)
+            operands.append((value, *inserted))
+        return form.substitute(numbered), tuple(operands), dim
 
     def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, fn: AtomicFn | None) -> None:
         self._trap_outside(array, coords)

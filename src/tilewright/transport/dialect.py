@@ -40,6 +40,7 @@ from tilewright.transport.conversion import Exchange as Exchange
 from tilewright.transport.conversion import RegisterSelect as RegisterSelect
 from tilewright.transport.conversion import WarpBarrier as WarpBarrier
 from tilewright.transport.elementwise import Approximate as Approximate
+from tilewright.transport.elementwise import ExponentScale as ExponentScale
 from tilewright.transport.elementwise import Fma as Fma
 from tilewright.transport.elementwise import Fold as Fold
 from tilewright.transport.elementwise import Map as Map

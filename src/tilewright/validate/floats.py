@@ -97,8 +97,12 @@ class Floats:
         return self._signed(s != u, self.values.apply(32, "mul.f32", x, y))
 
     def div(self, a: Value, b: Value, form: str) -> Value:
-        """a / b."""
+        """a / b. By a power of two it is a product with the reciprocal, where that is a float too: both are rounded
+        from the same number."""
         (s, x), (u, y) = self.split(a), self.split(b)
+        exponent, rest = divmod(self.values.number(y) or 0, 1 << 23)
+        if form == "rn.f32" and rest == 0 and 0 < exponent < 254:
+            return self._signed(s != u, self.mul(x, self.bits((254 - exponent) << 23)))
         return self._signed(s != u, self.values.apply(32, f"div.{form}", x, y))
 
     def fma(self, a: Value, b: Value, c: Value, form: str = "rn.f32") -> Value:

@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import ASSUMPTION, CONSTRUCTED, Obligation
@@ -125,9 +126,12 @@ def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
     """What a kernel computes otherwise than its program's policy allows."""
     if lowered.numerics.data != kernel.numerics.data.value:
         return (f"the program's numerics, {kernel.numerics.data.value}",)
+    maps = [op for op in operations(lowered) if isinstance(op, t.Map)]
+    scales = (op for m in maps for op in m.body.block.ops if isinstance(op, t.ExponentScale))
+    if any(not _is_exponent(reader) for scale in scales for reader in _readers(scale)):
+        return ("the scale of an exponent elsewhere than beside what it was chosen for",)
     if lowered.numerics.data == Numerics.FAST:
         return ()
-    maps = [op for op in operations(lowered) if isinstance(op, t.Map)]
     products = {line_of(op) for op in operations(kernel) if isinstance(op, tile.Dot)}
     other = (m for m in maps if any(_is_other(op, lowered.numerics.data) for op in m.body.block.ops))
     # a product by ordinary arithmetic is a sum of fmas under any policy
@@ -147,6 +151,28 @@ def _is_other(op: Operation, policy: str) -> bool:
     return isinstance(op, t.Approximate) and not (op.fn.data == "ex2" and _is_difference(op.x))
 
 
+def _is_exponent(op: Operation) -> bool:
+    """``fma(a, c, -(b c))`` with a scale that was chosen for this ``b``, in both places."""
+    scale, product = (op.b.owner, _subtracted(op)) if isinstance(op, t.Fma) else (None, None)
+    if not isinstance(scale, t.ExponentScale) or not isinstance(product, t.ExponentScale):
+        return False
+    return (scale.product, product.product) == (None, UnitAttr()) and scale.operands == product.operands
+
+
+def _readers(op: Operation) -> list[Operation]:
+    """What reads an op's result, or its negative."""
+    readers = [use.operation for use in op.results[0].uses]
+    return [
+        x for r in readers for x in (_readers(r) if isinstance(r, tile.Unary) and r.fn.data is UnaryFn.NEG else [r])
+    ]
+
+
+def _subtracted(op: t.Fma) -> Operation | Block | None:
+    """What makes the x of an fma ``a * b - x``."""
+    less = op.c.owner
+    return less.x.owner if isinstance(less, tile.Unary) and less.fn.data is UnaryFn.NEG else None
+
+
 def _is_sum_of_products(x: SSAValue) -> bool:
     """What a map reads of registers in which tensor cores add up products."""
     around = x.owner.parent_op() if isinstance(x.owner, Block) else None
@@ -157,12 +183,18 @@ def _is_sum_of_products(x: SSAValue) -> bool:
 
 
 def _is_difference(x: SSAValue) -> bool:
-    """``a c - b c``: in one fma, or of two products."""
+    """``a c - b c``: in one fma, of two products, or one of a difference, or a choice of the last two."""
     op = x.owner
+    if isinstance(op, tile.Select):
+        return _is_difference(op.a) and _is_difference(op.b)
+    if isinstance(op, tile.Binary) and op.fn.data is BinaryFn.MUL:
+        sides = (v.owner for v in op.operands)
+        return any(isinstance(s, t.Fma) or (isinstance(s, tile.Binary) and s.fn.data is BinaryFn.SUB) for s in sides)
     if isinstance(op, t.Fma):
-        less = op.c.owner
-        product = less.x.owner if isinstance(less, tile.Unary) and less.fn.data is UnaryFn.NEG else None
-        return isinstance(product, tile.Binary) and product.fn.data is BinaryFn.MUL and op.b in product.operands
+        product = _subtracted(op)
+        if isinstance(product, tile.Binary):
+            return product.fn.data is BinaryFn.MUL and op.b in product.operands
+        return _is_exponent(op)
     if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.SUB:
         return False
     sides = [v.owner for v in (op.a, op.b)]

@@ -77,7 +77,7 @@ def certify_rewritten(kernels: Sequence[RewrittenKernel], predicate: Expr) -> tu
         case [((whole,), made, _)]:
             return (
                 certify_rest(whole, made, predicate)
-                if _streams(whole) and not _streams(made)
+                if not any(isinstance(op, tile.Dot) for op in made.walk())
                 else certify_swapped(whole, made),
             )
         case [((whole, shares), made, _)]:
@@ -103,19 +103,19 @@ def certify_swapped(whole: tile.Kernel, made: tile.Kernel) -> Obligation:
 
 
 def certify_rest(whole: tile.Kernel, made: tile.Kernel, predicate: Expr) -> Obligation:
-    """The obligation of a kernel that is ``whole`` without its streams, none of which has a step where ``predicate``
-    holds; CRT003 where it is another program, or a stream may have one."""
+    """The obligation of a kernel that is ``whole`` where an extent is 0, as ``predicate`` says: without the streams
+    that then have no step, and with zeros for products over nothing; CRT003 where it is another program, or a stream
+    may have a step."""
     try:
         cases = (each.args if isinstance(each, Any_) else (each,) for each in conjuncts(predicate))
-        if not _streams(whole):
-            raise UnlikeError("no streams that it is without")
-        if not any(all(_without_steps(whole, case) for case in several) for several in cases):
+        extents = [names for several in cases if (names := _extents_of_0(several))]
+        if not any(all(_without(whole, made, name) for name in names) for names in extents):
             raise UnlikeError(f"streams may have steps where {predicate}")
         _same_frame(whole, made, [extent.expr for extent in whole.grid])
-        match = _Match({})
-        match.arguments(whole, made)
-        kept = [op for op in ops_in(whole.body.block) if not isinstance(op, tile.Stream)]
-        match.ops(_live(kept), _live(ops_in(made.body.block)))
+        for name in next(names for names in extents if all(_without(whole, made, name) for name in names)):
+            match = _MatchOfRest(name)
+            match.arguments(whole, made)
+            match.block(whole.body.block, made.body.block)
     except UnlikeError as why:
         _refuse("rest", f"{made.sym_name.data}: {why}")
     return in_rest(predicate)
@@ -130,16 +130,33 @@ def is_rest(whole: tile.Kernel, made: tile.Kernel, predicate: Expr) -> bool:
     return True
 
 
-def _without_steps(kernel: tile.Kernel, case: Expr) -> bool:
-    """The case is that an extent is 0, and then no stream has a step."""
-    if not (isinstance(case, Compare) and case.op == "==" and isinstance(case.lhs, Sym) and case.rhs == Const(0)):
+def _extents_of_0(cases: Sequence[Expr]) -> list[str]:
+    """The extents of which each case says that one is 0; none where a case says something else."""
+    extents = [c.lhs.name for c in cases if isinstance(c, Compare) and isinstance(c.lhs, Sym) and c == c.lhs.eq(0)]
+    return extents if len(extents) == len(cases) else []
+
+
+def _without(whole: tile.Kernel, made: tile.Kernel, extent: str) -> bool:
+    """As many streams may have a step where the extent is 0 as there are in ``made``, and less is computed."""
+    streams, left = ([op for op in kernel.walk() if isinstance(op, tile.Stream)] for kernel in (whole, made))
+    products = [op for op in whole.walk() if isinstance(op, tile.Dot)]
+    may = [op for op in streams if not _is_none(op, extent)]
+    if len(left) == len(streams) and not any(_is_none(op, extent) for op in products):
+        raise UnlikeError("no streams that it is without, and no products over nothing")
+    return len(may) == len(left)
+
+
+def _is_none(op: Operation, extent: str) -> bool:
+    """A stream has no step, or a product has nothing to add up, where the extent is 0."""
+    if isinstance(op, tile.Stream):
+        amount = op.trip.expr
+    elif isinstance(op, tile.Dot):
+        axis = tile.tile_type(op.a).axes_tuple[1]
+        amount = axis.stop - axis.origin if isinstance(axis, Span) else Const(1)
+    else:
         return False
-    trips = [op.trip.expr.substitute({case.lhs.name: 0}) for op in _streams(kernel)]
-    return all(simplify(trip, dict.fromkeys(trip.symbols, (0, None))).constant == 0 for trip in trips)
-
-
-def _streams(kernel: tile.Kernel) -> list[tile.Stream]:
-    return [op for op in kernel.walk() if isinstance(op, tile.Stream)]
+    amount = amount.substitute({extent: 0})
+    return simplify(amount <= 0, dict.fromkeys(amount.symbols, (0, None))) == TRUE
 
 
 def certify_split(
@@ -594,6 +611,43 @@ class _Match:
                 return one == other
 
 
+class _MatchOfRest(_Match):
+    """The second program is the first where an extent is 0."""
+
+    def __init__(self, extent: str):
+        super().__init__({})
+        self.extent = extent
+
+    def block(self, one: Block, other: Block) -> None:
+        """All ops of two blocks; of the first none of what then is nothing, nor what only that uses."""
+        ops = [op for op in ops_in(one) if not (isinstance(op, tile.Stream) and _is_none(op, self.extent))]
+        products = [op for each in ops for op in each.walk() if isinstance(op, tile.Dot) and _is_none(op, self.extent)]
+        left = _live(ops_in(other))
+        expected = _live(ops, closed=products)
+        zeros = [op for op in expected if op in products]
+        if len(left) != len(expected) + 2 * len(zeros):
+            raise UnlikeError(f"{len(left)} ops, not {len(expected) + 2 * len(zeros)}")
+        others = iter(left)
+        for op in expected:
+            if op in zeros:
+                self._zero(op, next(others), next(others), next(others))
+            else:
+                self.op(op, next(others))
+
+    def _zero(self, product: Operation, constant: Operation, expanded: Operation, made: Operation) -> None:
+        """A product over nothing is 0 in all of its elements."""
+        result = made.results[0] if made.results else None
+        if (
+            not (isinstance(constant, tile.Constant) and constant.value.data == 0)
+            or not (isinstance(expanded, tile.Expand) and expanded.operands[0] is constant.results[0])
+            or not (isinstance(made, tile.Broadcast) and made.operands[0] is expanded.results[0])
+            or result is None
+            or result.type != product.results[0].type
+        ):
+            raise UnlikeError("no zeros for a product over nothing")
+        self.values[product.results[0]] = (result, tuple(range(len(tile.tile_type(result).axes_tuple))))
+
+
 def _same_frame(whole: tile.Kernel, made: tile.Kernel, grid: Sequence[Expr], also: Sequence[Expr] = ()) -> None:
     """Grid, bounds, requirements, and ``also`` these, and numerics."""
     if [extent.expr for extent in made.grid] != list(grid):
@@ -605,14 +659,17 @@ def _same_frame(whole: tile.Kernel, made: tile.Kernel, grid: Sequence[Expr], als
             raise UnlikeError(f"other {name}")
 
 
-def _live(ops: Sequence[Operation], kept: Sequence[Operation] = ()) -> list[Operation]:
-    """Ops with an effect, those ``kept``, and what they use; shapes that only turn axes are looked through."""
+def _live(
+    ops: Sequence[Operation], kept: Sequence[Operation] = (), closed: Sequence[Operation] = ()
+) -> list[Operation]:
+    """Ops with an effect, those ``kept``, and what they use, but for those ``closed``, whose operands nobody reads;
+    shapes that only turn axes are looked through."""
     used: set[SSAValue] = {v for op in kept for v in op.results}
     found: list[Operation] = []
     for op in reversed(ops):
         if op.results and not any(r in used for r in op.results):
             continue
-        used |= {v for inner in op.walk() for v in inner.operands}
+        used |= {v for inner in op.walk() if inner not in closed for v in inner.operands}
         if not isinstance(op, tile.Transpose):
             found.append(op)
     return found[::-1]

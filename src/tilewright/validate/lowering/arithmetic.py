@@ -206,8 +206,8 @@ class ElementFunctions:
         return unordered(name, a, b) if fn in ("eq", "ne") else term(name, a, b)
 
     def select(self, condition: Prints, a: Prints, b: Prints) -> Prints:
-        """``a`` where a condition on data holds, else ``b``."""
-        return term("select", condition, a, b)
+        """``a`` where a condition on data holds, else ``b``; what is the same on both sides is that."""
+        return np.where(a == b, a, term("select", condition, a, b))
 
     def cast(self, x: Prints, source: DType, target: DType) -> Prints:
         """A conversion: none where every value is representable, and 0 and infinities stay what they are."""
