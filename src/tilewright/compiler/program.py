@@ -76,7 +76,7 @@ class Planner:
                 if dims is not None:
                     break
         unsupported.require_one(variants)
-        whole = variants[-1].tile
+        whole = next(reversed(variants)).tile
         for number, (rest, predicate) in enumerate(rests(variants) if products and dims is None else ()):
             with unsupported.trying(predicate, ()):
                 variants += (planned_rest(request, whole, rest, predicate, number),)
