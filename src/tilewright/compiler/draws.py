@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.expr import Compare, Const, Expr, ExprError, Sym, symbol_plus
-from tilewright.compiler.reliance import BROKEN
+from tilewright.compiler.reliance import BROKEN, TAKEN
 from tilewright.simulate.values import memory_dtype
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.transport import dialect as t
@@ -200,6 +200,8 @@ def _fill(kernel: t.Kernel, tensors: Mapping[str, DrawnTensor], rng: np.random.G
         if not isinstance(kind, TensorType):
             continue
         drawn = tensors[name]
+        if name == TAKEN:
+            continue  # 0 when a launch begins
         kept = promised and drawn.dtype.kind == "i"
         drawn.view[...] = _kept_promise(name, kind, drawn.shape, rng) if kept else _data(drawn.shape, drawn.dtype, rng)
 
