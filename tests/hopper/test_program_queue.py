@@ -17,6 +17,7 @@ from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.dtypes import DTYPES as BY_NAME
 from tilewright.base.verdict import Proved, Unknown
 from tilewright.compiler.program import plan
+from tilewright.compiler.promises_kept import promises_kept
 from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.queue import QUEUE, prove_queue
@@ -31,6 +32,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import NEXT
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.text import tile_kernel, transport_kernel
 
 
 @pytest.mark.parametrize("grid", [1, 2, 7])
@@ -216,3 +218,16 @@ def test_launches_one_after_another_draw_anew(artifact: Artifact) -> None:
         assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
         np.testing.assert_array_equal(executed["c"].view(np.uint16), simulated["c"].view(np.uint16))
     assert "atom.global.add" in artifact.kernel("kernel_grouped").ptx
+
+
+def test_a_bundle_whose_counter_is_not_reset_is_refused(artifact: Artifact) -> None:
+    kernels = {k.symbol: transport_kernel(k.transport_ir) for k in artifact.kernels}
+    programs = {k.symbol: tile_kernel(k.tile_ir) for k in artifact.kernels}
+    assert promises_kept(artifact, kernels, programs).differences == ()
+    (judge,) = (kernel for symbol, kernel in kernels.items() if symbol.endswith("judge"))
+    (counter,) = (v for v, n in zip(judge.body.block.args, judge.arg_names, strict=True) if n.data == TAKEN)
+    for op in list(judge.walk()):
+        if isinstance(op, t.Store) and op.tensor == counter:
+            op.detach()
+    (found,) = promises_kept(artifact, kernels, programs).differences
+    assert "programs are drawn from 3 on" in found
