@@ -28,7 +28,7 @@ from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.proofs.uniform import prove_uniform
-from tilewright.compiler.reliance import BROKEN
+from tilewright.compiler.reliance import BROKEN, TAKEN
 from tilewright.compiler.requests import assumptions_of
 from tilewright.hw.target import SM90A
 from tilewright.schedule.facts import TensorFacts
@@ -93,11 +93,17 @@ def exact(arrays: dict[str, np.ndarray]) -> np.ndarray:
 def lowered(candidate: Candidate, align: int = 16, **keywords: object) -> p.Lowered:
     """The kernel behind its gate under one candidate."""
     asked = p.request(grouped, "bf16", align, {"offsets": "i32"}, **keywords)
-    made = gated_roles(p.traced(asked), 1)
-    facts = asked.facts.__class__((*asked.facts.tensors, (BROKEN, TensorFacts(0, 16))))
+    made = gated_roles(p.traced(asked), 1, queued=True)
+    known = ((name, TensorFacts(0, 16)) for name in (BROKEN, TAKEN))
+    facts = asked.facts.__class__((*asked.facts.tensors, *known))
     answer = schedule(made, facts, SM90A, candidate, assumptions_of(made, facts))
     assert not isinstance(answer, Refused), answer.reason
     return p.Lowered(made, asked, answer)
+
+
+def flags(broken: int = 0) -> dict[str, np.ndarray]:
+    """What the steps before leave to a gated kernel."""
+    return {BROKEN: np.array([broken], np.int32), TAKEN: np.zeros(1, np.int32)}
 
 
 CANDIDATES: dict[str, tuple[Candidate, int, dict[str, int]]] = {
@@ -121,7 +127,7 @@ def test_schedules_are_proved_and_multiply_groups(name: str) -> None:
     assert once.method.endswith("by offsets(offsets)")
     for seed, offsets in enumerate((GROUPS["several"], GROUPS["the last has all"])):
         arrays = drawn(offsets, seed)
-        simulate.run(kernel, {**arrays, BROKEN: np.zeros(1, np.int32)}, seed=seed, grid_size=3 + seed)
+        simulate.run(kernel, {**arrays, **flags()}, seed=seed, grid_size=3 + seed)
         np.testing.assert_allclose(arrays["c"].astype(np.float64), exact(arrays), atol=0.15)
 
 
@@ -129,7 +135,7 @@ def test_no_role_does_anything_behind_a_gate_that_is_closed() -> None:
     kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
     for flag in (1, -1, 2**31 - 1):
         arrays = drawn(GROUPS["several"])
-        simulate.run(kernel, {**arrays, BROKEN: np.array([flag], np.int32)}, grid_size=3)
+        simulate.run(kernel, {**arrays, **flags(flag)}, grid_size=3)
         assert np.isnan(arrays["c"].astype(np.float32)).all()
     ways = [sum(1 for role in protocol.roles for _ in role.body) for protocol in protocols_of(kernel)]
     assert len(ways) == 2

@@ -11,7 +11,7 @@ from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Expr
 from tilewright.transport import dialect as t
 from tilewright.transport.text import transport_kernel
-from tilewright.validate.kernel import compare
+from tilewright.validate.kernel import ALL, compare
 
 
 @dataclass(frozen=True)
@@ -23,9 +23,10 @@ class Compiled:
     arguments: tuple[KernelArg, ...]
     grid: Expr
 
-    def differences(self, ptx: str | None = None) -> list[str]:
-        """What the validator says of its PTX, or of another text."""
-        return [str(d) for d in compare(self.kernel, self.ptx if ptx is None else ptx, self.arguments, self.grid)]
+    def differences(self, ptx: str | None = None, most: int = ALL) -> list[str]:
+        """What the validator says of its PTX, or of another text, up to ``most`` differences."""
+        text = self.ptx if ptx is None else ptx
+        return [str(d) for d in compare(self.kernel, text, self.arguments, self.grid, most)]
 
 
 @cache

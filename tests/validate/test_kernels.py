@@ -142,3 +142,12 @@ def test_an_instruction_that_is_none_is_undecided(wrong: str) -> None:
     kernel = compiled("add")["add"]
     (found,) = kernel.differences(replaced(kernel.ptx, r"^(\s+)(ld\.global)", rf"\1{wrong}\n\2"))
     assert wrong.split()[0].rstrip(";") in found
+
+
+def test_a_comparison_ends_with_the_differences_that_are_asked_for() -> None:
+    kernel = compiled("add")["add"]
+    other = kernel.ptx.replace("add.rn.f32", "sub.rn.f32")
+    every = kernel.differences(other)
+    assert len(every) > 2
+    assert kernel.differences(other, most=2) == every[:2]
+    assert kernel.differences(most=1) == []

@@ -99,7 +99,9 @@ class Emitter(ElementWriter):
             case Kind.TENSOR:
                 arg = next(arg for arg, symbol in self.symbols.items() if symbol == parameter.symbol)
                 assert isinstance(arg.type, TensorType)
-                written = any(isinstance(use.operation, t.Store | t.AtomicReduce | CopyOut) for use in arg.uses)
+                written = any(
+                    isinstance(use.operation, t.Store | t.AtomicReduce | t.Draw | CopyOut) for use in arg.uses
+                )
                 read = any(isinstance(use.operation, t.Load) for use in arg.uses)
                 element = Storage(arg.type.dtype.dtype, 1).memory
                 qualifiers = "" if written and read else "__restrict__ "
@@ -156,6 +158,9 @@ class Emitter(ElementWriter):
             case t.Load() | t.Store() | t.AtomicReduce():
                 self.comment(op)
                 self.global_access(op)
+            case t.Draw():
+                given = self.storages[op.buffer].get(self.names[op.buffer], "0")
+                self.line(f"{given} = atomicAdd({self.names[op.tensor]}, 1) + (int)gridDim.x;")
             case t.Map():
                 self.comment(op)
                 self.map(op)
@@ -216,6 +221,8 @@ class Emitter(ElementWriter):
             else:
                 self.place(op, names, extents)
             self.block(op.body.block)
+            if op.drawn is not None:
+                self.line(f"drawn = {identifier(op.drawn.data)};")
 
     def place(self, op: t.Programs, names: Sequence[str], extents: Sequence[Expr]) -> None:
         """The coordinates of a program, the last fastest or the last two in bands."""
@@ -273,6 +280,10 @@ class Emitter(ElementWriter):
         if not op.persistent.data:
             self.line(f"const int program = {start};")
             return ""
+        if op.drawn is not None:
+            self.line(f"int drawn = {start};")
+            self.line("#pragma unroll 1")
+            return f"for (int program = drawn; program < {total}; program = drawn)"
         begin = start + (f" + {first} * ({stride})" if first else "")
         by = f"{step} * ({stride})" if step > 1 else stride
         self.line("#pragma unroll 1")

@@ -33,8 +33,10 @@ def _counts(planned: PlannedKernel, ctas: int, dims: frozenset[str]) -> Iterator
     """The programs, and for each stream the steps of all programs of a CTA; of those that threads take in turns some
     more, for all of them count to the end of the last turn."""
     limits, total = Limits(dims), programs_of(planned.transport)
-    walks = (op for op in planned.transport.walk() if isinstance(op, transport.Programs))
+    walks = [op for op in planned.transport.walk() if isinstance(op, transport.Programs)]
     walked = ceildiv(total, ctas) + max(op.turns[1] for op in walks) - 1
+    if any(op.drawn is not None for op in walks):  # one CTA may draw them all
+        walked = total
     for axis, extent in enumerate(planned.tile.grid):
         limits.add(program_index(axis), extent.expr)
     for bound in loaded_of(planned.tile):

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from tilewright.base.expr import Compare, Const, Expr, ExprError, Sym, symbol_plus
-from tilewright.compiler.reliance import BROKEN
+from tilewright.compiler.reliance import BROKEN, TAKEN
 from tilewright.simulate.values import memory_dtype
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.transport import dialect as t
@@ -168,7 +168,6 @@ def _tensors(
     symbols = dict(extents)
     placed = {w.tensor.data: tuple(s.expr for s in w.strides) for w in kernel.workspaces or ()}
     found: dict[str, DrawnTensor] = {}
-    promised = any(name == BROKEN for name, _ in _kinds(kernel)) and rng.random() < _KEPT
     for name, kind in _kinds(kernel):
         if not isinstance(kind, TensorType):
             continue
@@ -186,12 +185,25 @@ def _tensors(
             return None
         block = _block((last + 1) * dtype.itemsize)
         found[name] = DrawnTensor(block, dtype, shape, strides)
-        found[name].view[...] = (
-            _kept_promise(name, kind, shape, rng) if promised and dtype.kind == "i" else _data(shape, dtype, rng)
-        )
         symbols[f"{name}.address"] = int(block.__array_interface__["data"][0])
         symbols |= {f"{name}.stride{i}": s for i, s in enumerate(strides)}
-    return found if all(_holds(fact, symbols) for fact in facts) else None
+    if not all(_holds(fact, symbols) for fact in facts):
+        return None
+    _fill(kernel, found, rng)
+    return found
+
+
+def _fill(kernel: t.Kernel, tensors: Mapping[str, DrawnTensor], rng: np.random.Generator) -> None:
+    """Draws what is in tensors."""
+    promised = any(name == BROKEN for name, _ in _kinds(kernel)) and rng.random() < _KEPT
+    for name, kind in _kinds(kernel):
+        if not isinstance(kind, TensorType):
+            continue
+        drawn = tensors[name]
+        if name == TAKEN:
+            continue  # 0 when a launch begins
+        kept = promised and drawn.dtype.kind == "i"
+        drawn.view[...] = _kept_promise(name, kind, drawn.shape, rng) if kept else _data(drawn.shape, drawn.dtype, rng)
 
 
 def _strides(facts: Sequence[Expr], name: str, shape: tuple[int, ...], pitch: int) -> tuple[int, ...]:

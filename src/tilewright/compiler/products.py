@@ -23,6 +23,7 @@ from tilewright.compiler.proofs.loaded import require_clipped
 from tilewright.compiler.proofs.obligations import own_proofs, prove_protocols
 from tilewright.compiler.proofs.offsets import prove_offsets
 from tilewright.compiler.proofs.placed import require_placed
+from tilewright.compiler.proofs.queue import prove_queue
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import prove_stores, recorded, relying
 from tilewright.compiler.proofs.uniform import prove_uniform
@@ -183,6 +184,7 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tup
         lambda: prove_stores(kernel, lowered),
         lambda: prove_initialised(lowered),
         lambda: prove_uniform(lowered),
+        lambda: prove_queue(kernel, lowered),
         lambda: prove_offsets(lowered),
     )
     protocols = lambda: prove_protocols(lowered, replay=False)  # noqa: E731

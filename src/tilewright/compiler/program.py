@@ -316,15 +316,19 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
 
 def _with_flags(request: Request, promised: Promised) -> Request:
     """What a gated kernel may take for granted of its flags too."""
-    flags = promised.checks.broken
-    facts = replace(request.facts, tensors=(*request.facts.tensors, (flags.name, staged_facts(flags))))
-    return replace(request, facts=facts)
+    checks = promised.checks
+    items = [checks.broken] if checks.taken is None else [checks.broken, checks.taken]
+    known = ((item.name, staged_facts(item)) for item in items)
+    return replace(request, facts=replace(request.facts, tensors=(*request.facts.tensors, *known)))
 
 
 def _checked(planned: PlannedKernel, promised: Promised) -> PlannedKernel:
     """A gated kernel behind the steps that check what it relies on."""
-    flags = promised.checks.broken
-    planned = replace(planned, workspaces={flags.name: flags}, promises=promised)
+    flags, taken = promised.checks.broken, promised.checks.taken
+    items = {flags.name: flags}
+    if taken is not None and planned.tile.queue is not None:
+        items[taken.name] = taken
+    planned = replace(planned, workspaces=items, promises=promised)
     needs = (
         assumption.substitute(kernel.binding)
         for kernel in promised.kernels
@@ -360,7 +364,7 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     wholes: Wholes = {}
     if promised is not None:
         request = _with_flags(request, promised)
-        remade = _gated_roles(remade, len(promised.checks.promises))
+        remade = _gated_roles(remade, promised.checks)
     if choice.swapped:
         remade = _swapped(remade, wholes)
     if choice.narrow is not None:
@@ -421,9 +425,10 @@ def _swapped(remade: Remade, wholes: Wholes) -> Remade:
     return made
 
 
-def _gated_roles(remade: Remade, count: int) -> Remade:
-    """The tile program at extents, behind a gate of so many flags."""
-    return lambda extents: gated_roles(remade(extents), count)
+def _gated_roles(remade: Remade, checks: Checks) -> Remade:
+    """The tile program at extents, behind a gate of as many flags as there are promises."""
+    count, queued = len(checks.promises), checks.taken is not None
+    return lambda extents: gated_roles(remade(extents), count, queued=queued)
 
 
 def _needs(kernel: PlannedKernel, found: Found) -> Iterator[Expr]:

@@ -24,7 +24,7 @@ from xdsl.ir import Block, Region, SSAValue
 from tilewright.base.dtypes import DType, i32, i64
 from tilewright.base.expr import OWN, Const, Expr, Sym, all_of
 from tilewright.compiler.proofs.loaded import Ascending
-from tilewright.compiler.reliance import BROKEN, FAILED, Relied, Uniqueness, promises_of
+from tilewright.compiler.reliance import BROKEN, FAILED, TAKEN, Relied, Uniqueness, promises_of
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.compiler.staging import staged_facts
 from tilewright.compiler.workspaces import StagedTensor
@@ -45,7 +45,7 @@ from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP, operations, strin
 def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
     """A copy of ``kernel`` whose programs do nothing where one of ``count`` promises is broken: its body becomes that
     of a stream, whose trip count is loaded."""
-    made, flags = _with_flags(kernel, count)
+    made, flags = _with_integers(kernel, BROKEN, count)
     body = made.body.block
     inner = Block()
     for op in list(body.ops):
@@ -70,21 +70,25 @@ def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
     return made
 
 
-def gated_roles(kernel: tile.Kernel, count: int) -> tile.Kernel:
-    """The same for a kernel in roles, whose lowering builds the gate around all of them."""
-    made, _ = _with_flags(kernel, count)
+def gated_roles(kernel: tile.Kernel, count: int, *, queued: bool) -> tile.Kernel:
+    """The same for a kernel in roles, whose lowering builds the gate around all of them; its programs may be drawn from
+    a queue where it is ``queued``."""
+    made, _ = _with_integers(kernel, BROKEN, count)
+    if queued:
+        made, _ = _with_integers(made, TAKEN, count)
+        made.attributes["queue"] = string(TAKEN)
     made.attributes["gate"] = string(BROKEN)
     return made
 
 
-def _with_flags(kernel: tile.Kernel, count: int) -> tuple[tile.Kernel, SSAValue]:
-    """A copy of a kernel behind whose tensors one of flags stands."""
+def _with_integers(kernel: tile.Kernel, name: str, count: int) -> tuple[tile.Kernel, SSAValue]:
+    """A copy of a kernel behind whose tensors one of ``count`` integers stands."""
     made, place = kernel.clone(), len(tensors_of(kernel))
-    flags = made.body.block.insert_arg(tile.TensorType.of(i32, (Const(count),), BROKEN), place)
+    integers = made.body.block.insert_arg(tile.TensorType.of(i32, (Const(count),), name), place)
     names = [n.data for n in kernel.arg_names]
-    names.insert(place, BROKEN)
+    names.insert(place, name)
     made.attributes["arg_names"] = ArrayAttr([string(name) for name in names])
-    return made, flags
+    return made, integers
 
 
 # -- the steps that check ----------------------------------------------------------------------------------------------
@@ -106,6 +110,8 @@ class Checks:
     steps: tuple[Check, ...]
     judges: tuple[int, ...]
     """The step that decides of each promise."""
+    taken: StagedTensor | None = None
+    """What counts the programs that are drawn: 0 behind the steps."""
 
     @property
     def asked(self) -> Expr:
@@ -122,8 +128,9 @@ def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
     broken, failed = StagedTensor(BROKEN, i32, flags, 0, 0), StagedTensor(FAILED, i32, flags, 0, 1)
     if all(isinstance(promise, Ascending) for promise in promises):
         offsets = [promise for promise in promises if isinstance(promise, Ascending)]
-        step = _offsets_step(request, offsets, broken, failed, tensors_of(kernel))
-        return Checks(promises, broken, failed, (step,), tuple(0 for _ in promises))
+        taken = StagedTensor(TAKEN, i32, flags, 0, 2)
+        step = _offsets_step(request, offsets, (broken, failed, taken), tensors_of(kernel))
+        return Checks(promises, broken, failed, (step,), tuple(0 for _ in promises), taken)
     steps = [_zero(request, broken, "broken")]
     dtypes = {name: t.element for name, t in tensors_of(kernel).items()}
     judges: list[int] = []
@@ -179,11 +186,10 @@ def _judge_offsets(
 def _offsets_step(
     request: Request,
     promises: Sequence[Ascending],
-    broken: StagedTensor,
-    failed: StagedTensor,
+    items: Sequence[StagedTensor],
     tensors: Mapping[str, tile.TensorType],
 ) -> Check:
-    """Judges and reports all promises, in one program."""
+    """Judges and reports all promises, in one program, and lets no program be drawn yet."""
     read = [(*_offsets(promise, tensors), promise.tensor) for promise in promises]
 
     def judge(*, bm: int, bn: int, **given: Tensor) -> None:
@@ -194,10 +200,11 @@ def _offsets_step(
                 here = elementwise.where(at[0].index == number, descends(given, places), 0)
                 found.set(elementwise.maximum(found, here))
         given[BROKEN][at] = found
+        given[TAKEN][at] = 0
         tw.reduce_add(given[FAILED], at, found)
 
     given = [_offsets_argument(name, tensors) for name in dict.fromkeys(n for names, *_ in read for n in names)]
-    return _check(request, judge, "judge", 1, (*given, _workspace(broken), _workspace(failed)))
+    return _check(request, judge, "judge", 1, (*given, *map(_workspace, items)))
 
 
 _JUDGED = 4096

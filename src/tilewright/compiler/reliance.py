@@ -18,6 +18,8 @@ from tilewright.tile.promised import through
 
 BROKEN = f"promises{OWN}broken"
 """What a gated kernel calls the tensor of an i32 a promise: 0 where it holds."""
+TAKEN = f"promises{OWN}taken"
+"""What a kernel in roles behind a gate calls the tensor whose first element counts the programs that CTAs draw."""
 FAILED = f"promises{OWN}failed"
 """How many launches found each promise broken."""
 

@@ -55,7 +55,7 @@ def _compared(source: tile.Kernel, kernel: t.Kernel, ptx: str) -> Validated:
     assert isinstance(launch, Launch)
     found: dict[Obligation, Sequence[object]] = {
         LOWERING: compare_lowering(source, kernel),
-        PTX: compare(kernel, ptx, launch.args, launch.grid[0]),
+        PTX: compare(kernel, ptx, launch.args, launch.grid[0], _MOST),
     }
     undecided = (f"{o.name}: {place}" for o, places in found.items() for place in places[:_MOST])
     return Validated(tuple(o for o, places in found.items() if not places), tuple(undecided))

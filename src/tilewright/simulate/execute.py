@@ -38,6 +38,7 @@ from tilewright.transport.dialect import (
     Barrier,
     Bind,
     ClusterRead,
+    Draw,
     Exchange,
     Fold,
     For,
@@ -182,6 +183,8 @@ class Walk:
         every = self.launch.walks.get(key)
         if every is None:
             every = self.launch.walks[key] = self._every(op, whole)
+        if op.drawn is not None:
+            return self._drawn(every, op.drawn.data)
         stride = max(self.launch.grid_size // cluster.size if op.persistent.data else len(every), 1)
         mine = every[cluster.index :: stride]
         if op.alternates:
@@ -190,6 +193,24 @@ class Walk:
             mine = [dealt[cluster.index] for dealt in rounds if cluster.index < len(dealt)]
         first, step = op.turns
         return iter(mine[first::step])
+
+    def _drawn(self, every: list[tuple[int, ...]], name: str) -> Iterator[tuple[int, ...]]:
+        """The programs of a CTA that draws them."""
+        ordinal = self.cta.cluster.index
+        while 0 <= ordinal < len(every):
+            yield every[ordinal]
+            ordinal = self.symbols.scalars[name]
+
+    def _draw(self, op: Draw) -> None:
+        agent, tensor = self.agent, self.launch.arguments.tensors[op.tensor]
+        buffer = agent.buffers[op.buffer]
+        buffer.touch(op)
+        for row, thread in enumerate(agent.moment().threads):
+            where, who = (np.zeros(1, np.int64),), np.array([thread])
+            self.launch.memory.watch(op, tensor, where, who, agent.moment(), "add")
+            buffer.data[row, 0] = int(tensor.array[0]) + self.launch.grid_size
+            tensor.array[0] += 1
+        buffer.wrote()
 
     def _every(self, op: Programs, whole: tuple[int, ...]) -> list[tuple[int, ...]]:
         """The coordinates of all programs of ``whole`` extents that CTAs of this rank take, in order."""
@@ -252,6 +273,8 @@ class Walk:
                 buffer = buffers[op.buffer]
                 self.cta.shared[op.shared].count(op, buffer, self.symbols, agent.moment())
                 agent.count(buffer.count)
+            case Draw():
+                self._draw(op)
             case Map():
                 inputs, outputs = [buffers[v] for v in op.inputs], [buffers[v] for v in op.outputs]
                 run_map(op, inputs, outputs, self.symbols, self.launch.arguments.scalars)
@@ -395,7 +418,7 @@ def _grid(kernel: Kernel, arguments: LaunchArguments, grid_size: int | None) -> 
 
 def _written(block: Block) -> Iterator[SSAValue]:
     for op in block.walk():
-        if isinstance(op, Store | AtomicReduce | CopyOut):
+        if isinstance(op, Store | AtomicReduce | Draw | CopyOut):
             yield op.tensor
         if isinstance(op, TmaStore) and isinstance(op.map.owner, TensorMap):
             yield op.map.owner.tensor

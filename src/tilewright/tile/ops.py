@@ -29,6 +29,8 @@ COUNTER = own("k")
 
 GATE = own("gate")
 """An integer above 0 where every promise that a kernel relies on was found to hold."""
+NEXT = own("next")
+"""The number of the program that a CTA does after this one, drawn from a queue."""
 OPEN_COUNTER = f"{COUNTER}gate"
 OPEN_TRIP = minimum(Sym(GATE), 1)
 """The loop of at most one step in which such a kernel does what it does."""

@@ -48,7 +48,8 @@ class Kernel(TileOp):
     tracer has put there what it could not decide about accesses staying inside their tensors. Of the tensors in
     ``ascending`` it is promised that they are offsets; the integers of those in ``planned`` a plan of ours has made, no
     two of them equal and inside of a tensor. Where an element of the tensor ``gate`` is not 0, no program
-    does anything.
+    does anything. The first element of the tensor ``queue``, which is 0 when a launch begins, counts the programs that
+    CTAs draw beyond their first one.
     """
 
     name = "tile.kernel"
@@ -61,6 +62,7 @@ class Kernel(TileOp):
     ascending = opt_attr_def(ArrayAttr[StringAttr])
     planned = opt_attr_def(ArrayAttr[StringAttr])
     gate = opt_attr_def(StringAttr)
+    queue = opt_attr_def(StringAttr)
     body = region_def("single_block")
 
     traits = traits_def(NoTerminator())

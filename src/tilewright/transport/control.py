@@ -147,6 +147,9 @@ class Programs(TransportOp):
     With ``cluster`` (x, y) blocks of x by y programs along the last two names are dealt to clusters instead, and the
     CTA of rank r takes the one in row r // y, column r % y; the extents are multiples. With ``turn`` (i, n) the
     executing threads take only the CTA's i-th program and every n-th after it.
+
+    With ``drawn`` only the first program is that of the CTA's number: which one comes next is the integer of that name,
+    which the body binds, and from the number of programs on there is none.
     """
 
     name = "transport.programs"
@@ -158,6 +161,7 @@ class Programs(TransportOp):
     turn = opt_attr_def(ArrayAttr[IntAttr])
     descending = opt_attr_def(StringAttr)
     ascending = opt_attr_def(StringAttr)
+    drawn = opt_attr_def(StringAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 
@@ -173,6 +177,7 @@ class Programs(TransportOp):
         turn: tuple[int, int] | None = None,
         descending: str | None = None,
         ascending: str | None = None,
+        drawn: str | None = None,
     ):
         super().__init__(
             attributes={
@@ -184,6 +189,7 @@ class Programs(TransportOp):
                 "turn": None if turn is None else ArrayAttr([IntAttr(n) for n in turn]),
                 "descending": None if descending is None else StringAttr(descending),
                 "ascending": None if ascending is None else StringAttr(ascending),
+                "drawn": None if drawn is None else StringAttr(drawn),
             },
             regions=[body],
         )
@@ -200,6 +206,8 @@ class Programs(TransportOp):
         place, count = self.turns
         if not 0 <= place < count or (count > 1 and not self.persistent.data):
             raise VerifyException(f"turn {place} of {count}: turns are taken at persistent programs")
+        if self.drawn is not None and (not self.persistent.data or count > 1 or self.cluster is not None):
+            raise VerifyException("single CTAs draw programs, persistent ones, for all of their threads")
 
     def _verify_level(self, level: int) -> None:
         if level < 0 or self.group is None or self.cluster is not None or None not in (self.descending, self.ascending):
@@ -223,7 +231,7 @@ class Programs(TransportOp):
     @property
     def alternates(self) -> bool:
         """Every other round is dealt to the CTAs from the last to the first."""
-        return self.level is not None and bool(self.persistent.data)
+        return self.level is not None and bool(self.persistent.data) and self.drawn is None
 
     @property
     def cluster_shape(self) -> tuple[int, int]:

@@ -52,6 +52,7 @@ from tilewright.transport.elementwise import Trap as Trap
 from tilewright.transport.elementwise import Yield as Yield
 from tilewright.transport.memory import AtomicReduce as AtomicReduce
 from tilewright.transport.memory import ClusterRead as ClusterRead
+from tilewright.transport.memory import Draw as Draw
 from tilewright.transport.memory import Load as Load
 from tilewright.transport.memory import Registers as Registers
 from tilewright.transport.memory import Scattered as Scattered

@@ -193,6 +193,25 @@ class AtomicReduce(_GlobalAccess):
         self.attributes["fn"] = AtomicFnAttr(fn)
 
 
+@irdl_op_definition
+class Draw(TransportOp):
+    """Each executing thread adds 1 to the first element of ``tensor``, atomically at gpu scope, and has in register 0
+    of ``buffer`` the number of CTAs and what was there before: a number that nobody else of the launch draws."""
+
+    name = "transport.draw"
+    tensor = operand_def(TensorType)
+    buffer = operand_def(RegistersType)
+
+    def __init__(self, tensor: SSAValue, buffer: SSAValue):
+        super().__init__(operands=[tensor, buffer])
+
+    def verify_(self) -> None:
+        kind = self.tensor.type
+        assert isinstance(kind, TensorType)
+        if len(kind.dims) != 1 or not kind.element == registers_of(self.buffer).dtype.dtype == i32:
+            raise VerifyException("an i32 of a tensor with one dimension is drawn from, into i32")
+
+
 class _SharedAccess(TransportOp):
     """Shared shape of the shared-memory accesses: element ``offset`` (of tid and r), guard, vector width."""
 
@@ -254,5 +273,5 @@ class SharedCount(TransportOp):
             raise VerifyException("i32 are counted, in i32")
 
 
-OPS = [Registers, Shared, Load, Store, AtomicReduce, SharedWrite, SharedRead, ClusterRead, SharedCount]
+OPS = [Registers, Shared, Load, Store, AtomicReduce, Draw, SharedWrite, SharedRead, ClusterRead, SharedCount]
 """Registered by the ``Transport`` dialect."""

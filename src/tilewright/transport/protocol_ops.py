@@ -278,6 +278,7 @@ _TRANSLATIONS: dict[type[Operation], Translation] = {
     t.Load: _touching(_none, lambda op: (op.buffer,)),
     t.Store: _touching(lambda op: (op.buffer,), _none),
     t.AtomicReduce: _touching(lambda op: (op.buffer,), _none),
+    t.Draw: _touching(_none, lambda op: (op.buffer,)),
     t.Map: _touching(lambda op: op.inputs, lambda op: op.outputs),
     t.Fold: _touching(lambda op: op.sources, lambda op: op.targets),
     t.Shuffle: _touching(_none, lambda op: op.buffers),

@@ -210,6 +210,8 @@ class _Counts:
         """Programs of one CTA that the executing threads take. The first of several to take turns has the most."""
         if not op.persistent.data:
             return Const(1)
+        if op.drawn is not None:
+            return _total(op)
         cluster = 1 if self.kernel.cluster is None else self.kernel.cluster.data
         at_once = self.kernel.target.sm_count * self.kernel.min_ctas.data
         at_once -= at_once % cluster

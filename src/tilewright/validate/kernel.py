@@ -46,8 +46,15 @@ DEEPEST = 4_000
 """Python calls, one in another: a sum of a long row is an operation in an operation."""
 
 
-def compare(kernel: t.Kernel, ptx: str, arguments: Sequence[KernelArg], grid: Expr) -> tuple[Difference, ...]:
-    """Where the PTX is not shown to do what the IR says, for all arguments of the kernel's class; empty if nowhere.
+ALL = 1 << 31
+"""More differences than a comparison finds."""
+
+
+def compare(
+    kernel: t.Kernel, ptx: str, arguments: Sequence[KernelArg], grid: Expr, most: int = ALL
+) -> tuple[Difference, ...]:
+    """Where the PTX is not shown to do what the IR says, for all arguments of the kernel's class, the first ``most``
+    places; empty if nowhere.
 
     ``arguments`` are what a launch gives the entry's parameters, in order; ``grid`` is its number of CTAs.
     """
@@ -55,7 +62,7 @@ def compare(kernel: t.Kernel, ptx: str, arguments: Sequence[KernelArg], grid: Ex
     sys.setrecursionlimit(max(limit, DEEPEST))
     gc.disable()  # values are many and make no cycles: looking for some took a quarter of the time
     try:
-        return _Comparison(kernel, read(ptx), arguments, grid).run()
+        return _Comparison(kernel, read(ptx), arguments, grid).run(most)
     except Undecided as error:
         return (Difference(error.where, kernel.sym_name.data, error.what),)
     except OverflowError:
@@ -90,7 +97,7 @@ class _Comparison:
         }
         self.maps = [op.hint.data for op in kernel.body.block.ops if isinstance(op, a.TensorMap)]
 
-    def run(self) -> tuple[Difference, ...]:
+    def run(self, most: int) -> tuple[Difference, ...]:
         """Evaluate both sides and compare."""
         odd = next(otherwise_declared(self.kernel, self.module, self.entry, self.arguments, self._scalar_bytes()), None)
         if odd is not None:
@@ -109,7 +116,7 @@ class _Comparison:
         root = program.run()
         variables = {v.name: v.align for v in self.entry.shared}
         alignment = Alignment(self.cases, (x.expr for x in self.kernel.assumptions), variables)
-        return Matcher(plan, program, root, self._provers(plan), alignment).run(plan.region, root)
+        return Matcher(plan, program, root, self._provers(plan), alignment, most).run(plan.region, root)
 
     def _most(self, grid: Expr) -> int:
         """The most CTAs that a launch has."""

@@ -8,6 +8,7 @@ and moved where what they give is proved equal (the contents of memory they see 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 
@@ -38,13 +39,23 @@ class Difference:
         return f"{self.what}; PTX {self.ptx}; IR {self.ir}"
 
 
+class _Enough(Exception):
+    """As many differences were found as are asked for."""
+
+
 class Matcher:
     """Compares ``plan`` with ``program``, both evaluated."""
 
     def __init__(
-        self, plan: Plan, program: PtxProgram, root: LoopBody, provers: Mapping[str, Prover], alignment: Alignment
+        self,
+        plan: Plan,
+        program: PtxProgram,
+        root: LoopBody,
+        provers: Mapping[str, Prover],
+        alignment: Alignment,
+        most: int,
     ):
-        self.plan, self.program = plan, program
+        self.plan, self.program, self.most = plan, program, most
         self.values, self.cases, self.terms = plan.values, plan.cases, plan.terms
         self.alignment = alignment
         self.provers, self.prover = provers, provers[plan.region.name]
@@ -73,12 +84,13 @@ class Matcher:
         )
 
     def run(self, ir: LoopBody, ptx: LoopBody) -> tuple[Difference, ...]:
-        """All differences between two regions and the loops inside."""
-        self._synchronise(ir, ptx)
-        self._access(ir, ptx)
-        for (kind, mine, theirs), where in self.assumed.items():
-            if not self._matched(kind, mine, theirs):
-                self.differ(where, self.plan.marks[mine].where, f"{kind} stands for another instruction")
+        """The first ``most`` differences between two regions and the loops inside."""
+        with suppress(_Enough):
+            self._synchronise(ir, ptx)
+            self._access(ir, ptx)
+            for (kind, mine, theirs), where in self.assumed.items():
+                if not self._matched(kind, mine, theirs):
+                    self.differ(where, self.plan.marks[mine].where, f"{kind} stands for another instruction")
         return tuple(self.differences)
 
     def _enter(self, region: LoopBody) -> Condition:
@@ -88,8 +100,10 @@ class Matcher:
         return self.equality.scope
 
     def differ(self, ptx: str, ir: str, what: str) -> None:
-        """Notes a difference."""
+        """Notes a difference, and ends the comparison with the last one that is asked for."""
         self.differences.append(Difference(ptx, ir, what))
+        if len(self.differences) >= self.most:
+            raise _Enough
 
     def same(self, a: Condition, b: Condition, care: Condition) -> bool:
         """Two conditions agree where ``care`` holds."""

@@ -21,7 +21,7 @@ from tilewright.tile.ops import GATE, OPEN_TRIP, operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
-_WRITES = (t.Store, t.AtomicReduce, t.Print, t.Trap, a.TmaStore, a.CopyOut)
+_WRITES = (t.Store, t.AtomicReduce, t.Draw, t.Print, t.Trap, a.TmaStore, a.CopyOut)
 _MOST_FLAGS = 10
 """Of as many flags every way in which they can be broken is tried."""
 

@@ -654,7 +654,7 @@ def _same_frame(whole: tile.Kernel, made: tile.Kernel, grid: Sequence[Expr], als
         raise UnlikeError("another grid")
     if [r.expr for r in made.requires] != [*(r.expr for r in whole.requires), *also]:
         raise UnlikeError("other requirements")
-    for name in ("bounds", "numerics", "ascending", "gate"):
+    for name in ("bounds", "numerics", "ascending", "gate", "queue"):
         if whole.attributes.get(name) != made.attributes.get(name):
             raise UnlikeError(f"other {name}")
 

@@ -6,6 +6,7 @@ whole       that kernel writes every element of the tensor, each once
 inside      the tensor, at the strides that all kernels use, fits the workspace
 bound       what the kernels assume of workspaces follows from their layout and alignment, or is asked at dispatch
 unique      what stores rely on is counted and judged by steps before, behind whose flags they stand
+queue       what counts programs that are drawn is filled with 0 by a step before, and touched by no other
 """
 
 from __future__ import annotations
@@ -13,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from itertools import pairwise
 from typing import NoReturn, Protocol
+
+from xdsl.ir import SSAValue
 
 from tilewright.artifact.schema import (
     CHECKED,
@@ -27,6 +30,7 @@ from tilewright.artifact.schema import (
 )
 from tilewright.base.expr import Const, Expr, Sym, ceildiv, conjuncts, own
 from tilewright.base.verdict import Proved
+from tilewright.compiler.proofs.queue import draws_programs
 from tilewright.compiler.proofs.stores import prove_domains
 from tilewright.compiler.reliance import UNWRITTEN, Relied, promises_of
 from tilewright.compiler.workspaces import StagedTensor
@@ -139,12 +143,37 @@ def _checked(
     wanted = [kernel.tile for kernel in promised.kernels]
     if [kernels[symbol].tile for symbol in launched[:-1]] != wanted:
         _refuse("unique", f"the steps {', '.join(launched)}, not those of the checks")
+    yield from _queued(kernels[launched[-1]], promised.kernels)
     for promise, judge in zip(checks, promised.checks.judges, strict=True):
         if promised.checks.broken not in promised.kernels[judge].workspaces.values():
             _refuse("unique", f"{promise} is judged, and its flag not set")
         yield Obligation(
             f"{promise}", CHECKED, f"by step {judge + 1} of {len(launched)}, before any store, {UNWRITTEN}"
         )
+
+
+def _queued(kernel: LaunchedKernel, before: Sequence[LaunchedKernel]) -> Iterator[Obligation]:
+    """The counter of a queue is all zeros: the one step that stores to it stores nothing else."""
+    if not draws_programs(kernel.transport):
+        return
+    counter = None if kernel.tile.queue is None else kernel.workspaces.get(kernel.tile.queue.data)
+    stores = [
+        op
+        for step in before
+        for op in step.tile.walk()
+        if isinstance(op, tile.WRITES) and step.workspaces.get(tensor_name(op)) == counter
+    ]
+    if counter is None or not stores or not all(isinstance(op, tile.Store) and _is_zero(op.value) for op in stores):
+        _refuse("queue", f"{kernel.transport.sym_name.data} draws from a counter that no step fills with 0")
+    yield Obligation("queue", f"workspace {counter.index}: filled with 0 by a step before")
+
+
+def _is_zero(value: SSAValue) -> bool:
+    """The constant 0, in a tile or alone."""
+    made = value.owner
+    if isinstance(made, tile.Constant):
+        return made.value.data == 0
+    return isinstance(made, tile.Broadcast | tile.Expand | tile.Cast) and _is_zero(made.operands[0])
 
 
 def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], kept: Collection[int]) -> dict[int, str]:

@@ -43,17 +43,17 @@ def prove_uniform(lowered: t.Kernel) -> Proof[str]:
     binds = bound_in(lowered)
     for op in binds:
         where = f"{op.symbol.data} at {op.loc.data if op.loc is not None else 'no line'}"
-        read = _read_of(op)
+        read = read_of(op)
         if read is None:
             return Unknown(UNIFORM, where, "one element of shared memory, read by all threads")
-        others = [_read_of(other) for other in binds if _in_other_role(op, other)]
+        others = [read_of(other) for other in binds if _in_other_role(op, other)]
         if others and not _published(lowered, read, others):
             return Unknown(UNIFORM, where, "one role that writes it once a program, and others that read that")
     symbols = ", ".join(dict.fromkeys(op.symbol.data for op in binds))
     return Proved((verdict.Discharged(UNIFORM, METHOD, symbols),) if binds else ())
 
 
-def _read_of(op: t.Bind) -> t.SharedRead | None:
+def read_of(op: t.Bind) -> t.SharedRead | None:
     """The one read by which the symbol's buffer is filled, by all threads, at a constant place."""
     others = [use.operation for use in op.buffer.uses if use.operation is not op]
     read = others[0] if len(others) == 1 else None
@@ -79,12 +79,12 @@ def _published(lowered: t.Kernel, read: t.SharedRead, others: Sequence[t.SharedR
     if len(own) != 1 or own[0].offset != read.offset or not _by_one_thread(own[0]):
         return False
     (write,) = own
-    walk = _once_a_program(write)
-    walks = [_once_a_program(op) for op in reads]
+    walk = once_a_program(write)
+    walks = [once_a_program(op) for op in reads]
     if walk is None or len({id(w) for w in walks}) < len(walks):
         return False
-    arrive = _arrived(lowered, walk)
-    if arrive is None or not order.index(write) < order.index(arrive):
+    arrive = _arrived(order, write, walk)
+    if arrive is None:
         return False
     for each, around in zip(reads, walks, strict=True):
         if around is None or not _same_programs(around, walk):
@@ -97,8 +97,8 @@ def _published(lowered: t.Kernel, read: t.SharedRead, others: Sequence[t.SharedR
 def _read_by_writer(write: t.SharedWrite, read: t.SharedRead, arrive: a.MbarrierArrive) -> bool:
     """The writer's role reads between the write and the arrival: the same elected thread, or all threads between
     barriers."""
-    if _elector(write) is not None:
-        return _elector(write) is _elector(read) and write.is_before_in_block(read)
+    if elector(write) is not None:
+        return elector(write) is elector(read) and write.is_before_in_block(read)
     barriers = [op for op in ops_before(_at_level(arrive, read)) if isinstance(op, t.Barrier)]
     apart = [op for op in barriers if write.is_before_in_block(op) and op.is_before_in_block(read)]
     return bool(apart) and any(read.is_before_in_block(op) for op in barriers)
@@ -116,10 +116,10 @@ def _at_level(op: Operation, beside: Operation) -> Operation:
 
 def _by_one_thread(write: t.SharedWrite) -> bool:
     """An elected thread, or the first one."""
-    return write.guard.expr == (Sym(t.THREAD).eq(0) if _elector(write) is None else TRUE)
+    return write.guard.expr == (Sym(t.THREAD).eq(0) if elector(write) is None else TRUE)
 
 
-def _elector(op: Operation) -> a.Elected | None:
+def elector(op: Operation) -> a.Elected | None:
     """The region around an op that one elected thread executes."""
     parent = op.parent_op()
     while parent is not None and not isinstance(parent, a.Elected):
@@ -127,7 +127,7 @@ def _elector(op: Operation) -> a.Elected | None:
     return parent
 
 
-def _once_a_program(op: Operation) -> t.Programs | None:
+def once_a_program(op: Operation) -> t.Programs | None:
     """The walk over programs in which an op is executed once a program: in no loop and no branch of it."""
     parent = op.parent_op()
     while isinstance(parent, a.Elected):
@@ -141,15 +141,17 @@ def _same_programs(one: t.Programs, other: t.Programs) -> bool:
     return mine == theirs and one.turns == (0, 1)
 
 
-def _arrived(lowered: t.Kernel, walk: t.Programs) -> a.MbarrierArrive | None:
-    """One thread's arrival, once a program of a walk, that alone completes the phases of a barrier others wait for."""
-    order = operations(lowered)
+def _arrived(order: list[Operation], write: Operation, walk: t.Programs) -> a.MbarrierArrive | None:
+    """The first arrival behind a write of one thread, once a program of a walk, that alone completes the phases of a
+    barrier others wait for."""
     arrivals = [op for op in order if isinstance(op, a.MbarrierArrive | a.MbarrierArriveExpectTx)]
     for op in arrivals:
+        if order.index(op) < order.index(write):
+            continue
         kind = a.mbarriers_of(op.bars)
         alone = kind.slots.data == kind.count.data == 1 and [x for x in arrivals if x.bars == op.bars] == [op]
         awaited = any(isinstance(x, a.MbarrierWait) and x.bars == op.bars for x in order)
-        if alone and awaited and _once_a_program(op) is walk and _elector(op) is not None:
+        if alone and awaited and once_a_program(op) is walk and elector(op) is not None:
             return op if isinstance(op, a.MbarrierArrive) and op.cta is None else None
     return None
 
@@ -168,7 +170,7 @@ def _counts_programs(walk: t.Programs, name: str, wait: Operation) -> bool:
     """The counter advances by one a program, after the wait, and nowhere else in the role."""
     order = _in_role_of(walk)
     advances = [op for op in order if isinstance(op, a.Advance) and op.symbol.data == name]
-    once = len(advances) == 1 and advances[0].by.expr == Const(1) and _once_a_program(advances[0]) is walk
+    once = len(advances) == 1 and advances[0].by.expr == Const(1) and once_a_program(advances[0]) is walk
     return once and order.index(advances[0]) > order.index(wait)
 
 

@@ -44,6 +44,7 @@ from tilewright.schedule.hopper.pipeline_lowering import counter
 from tilewright.schedule.hopper.predicates import leading_steps, lengthening, shortening
 from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.products_in_flight import ProductsInFlight
+from tilewright.schedule.hopper.program_queue import ProgramQueue
 from tilewright.schedule.hopper.program_sums import lower_program_sum, meet_in_sums, program_sums
 from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
@@ -92,6 +93,7 @@ class RoleLowering(ProductsInFlight):
         }
         self.loaded_bounds = LoadedBounds(kernel)
         self.gate = Gate(kernel)
+        self.queue = ProgramQueue(kernel, serves=self._draws())
         self.in_flight: dict[SSAValue, Expr] = {}
         self.number = Sym(a.WARPGROUP)
         self.ping_pong: PingPongOrder | None = None
@@ -120,10 +122,11 @@ class RoleLowering(ProductsInFlight):
         self.declare()
         if producers:
             self.loaded_bounds.declare(self)
+            self.queue.declare(self)
         roles = [*([self.producer()] if producers else []), *self.consumers(a.WARPGROUP_THREADS * producers)]
         opening: list[Operation] = []
         if self.pipelines:
-            bars = [*self.full.values(), *self.empty.values(), *self.loaded_bounds.bars]
+            bars = [*self.full.values(), *self.empty.values(), *self.loaded_bounds.bars, *self.queue.bars]
             opening.append(a.Elected(t.block([*(a.MbarrierInit(b) for b in bars), a.FenceMbarrierInit()])))
         opening += self.gate.publish(self)
         if opening:
@@ -164,6 +167,7 @@ class RoleLowering(ProductsInFlight):
             turn=None if self.ping_pong is None else (self.ping_pong.place, self.ping_pong.count),
             descending=longer,
             ascending=shorter,
+            drawn=self.queue.drawn,
         )
         return self.gate.around(walk)
 
@@ -173,6 +177,7 @@ class RoleLowering(ProductsInFlight):
         self.producing = True
         with self.into(inner):
             self.body(self.kernel.body.block, split=True)
+            self.queue.lower(self)
         self.producing = False
         if self.redistributes:
             body.add_op(a.SetMaxRegisters(self.register_shares[0]))
@@ -185,7 +190,13 @@ class RoleLowering(ProductsInFlight):
     def counters(self) -> list[a.Counter]:
         """What every role counts: uses of pipelines, and of the slot of loaded bounds."""
         uses = [a.Counter(counter(pipeline)) for pipeline in self.pipelines]
-        return [*uses, *self.loaded_bounds.counters] if self.pipelines else uses
+        return [*uses, *self.loaded_bounds.counters, *self.queue.counters] if self.pipelines else uses
+
+    def _draws(self) -> bool:
+        """CTAs draw programs whose lengths are loaded, single ones whose warpgroups all have the same program."""
+        whole = self.configuration.cluster is None and self.configuration.ping_pong == 1
+        fed = bool(self.pipelines) and not self.thread_copied
+        return whole and fed and bool(self.loaded_bounds.binds) and self.placement.persistent
 
     @property
     def redistributes(self) -> bool:
@@ -221,6 +232,7 @@ class RoleLowering(ProductsInFlight):
         body, inner = Block(), Block()
         with self.into(inner):
             self.body(self.kernel.body.block, split=True)
+            self.queue.lower(self)
             self.skip(lambda turn: turn.count - 1)
         if self.redistributes:
             body.add_op(a.SetMaxRegisters(self.register_shares[1]))

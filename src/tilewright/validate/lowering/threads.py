@@ -159,6 +159,8 @@ class Threads:
 
     def programs(self, op: t.Programs) -> None:
         """One program, whichever it is."""
+        if op.drawn is not None:
+            raise Undecided("programs that CTAs draw", place_of(op))
         for name, extent in zip(op.names, op.extents, strict=True):
             self.facts = self.facts.within(name.data, _ZERO, self.inlined(extent.expr))
         self.block(op.body.block)

@@ -84,6 +84,8 @@ def advance(plan: Plan, op: a.Advance) -> None:
 
 def programs(plan: Plan, op: t.Programs) -> None:
     """The programs of a CTA."""
+    if op.drawn is not None:
+        raise Undecided("programs that CTAs draw")
     names = [n.data for n in op.names]
     extents = [plan.expr(e.expr) for e in op.extents]
     if not names:

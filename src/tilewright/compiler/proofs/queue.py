@@ -1,0 +1,89 @@
+"""Programs that CTAs draw from a queue run once each, all of them, and every role of a CTA does the same ones.
+
+A counter in global memory is 0 when the launch begins (``proofs.steps``). A CTA of number c of g does program c first,
+then what it draws, g + n where n is what it found in the counter when it added 1 to it: atomic additions to one word
+have an order, so the numbers g, g + 1, ... are drawn once each, and no CTA stops before it was given one that is no
+program's. They are all drawn, because each CTA that still has a program draws again when that is done; a draw waits for
+no other CTA. What has to be shown of the text::
+
+    all roles   walk programs of one grid by the same name, which each binds once a program (``uniform``: to one value)
+    one thread  draws, once a program, from the counter that nothing else touches
+                writes just that to the element of shared memory that the name is read from
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TypeVar
+
+from xdsl.ir import Operation
+
+from tilewright.base import verdict
+from tilewright.base.verdict import Proof, Proved, Unknown
+from tilewright.compiler.proofs.uniform import elector, once_a_program, read_of
+from tilewright.compiler.timing import timed
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import NEXT, operations
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+
+QUEUE = "queue"
+METHOD = "numbers of one counter"
+Op = TypeVar("Op", bound=Operation)
+
+
+def draws_programs(lowered: t.Kernel) -> bool:
+    """CTAs draw programs, or something else."""
+    return any(isinstance(op, t.Draw) or (isinstance(op, t.Programs) and op.drawn is not None) for op in lowered.walk())
+
+
+@timed("prove")
+def prove_queue(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
+    """Whether each program is drawn once, and done by all roles of its CTA; nothing where none is drawn."""
+    if not draws_programs(lowered):
+        return Proved(())
+    fault = next(_faults(kernel, lowered), None)
+    if fault is not None:
+        return Unknown(QUEUE, fault, "one thread that draws once a program, and roles that are told the number")
+    return Proved((verdict.Discharged(QUEUE, METHOD, lowered.sym_name.data),))
+
+
+def _faults(kernel: tile.Kernel, lowered: t.Kernel) -> Iterator[str]:
+    walks, draws, binds = _all(lowered, t.Programs), _all(lowered, t.Draw), _bound(lowered)
+    if any(walk.drawn is None or walk.drawn.data != NEXT for walk in walks):
+        yield "programs are dealt to some roles, and drawn by others"
+    if len({id(a.role_of(walk)) for walk in walks}) < len(walks):
+        yield "a role walks programs twice"
+    if sorted(id(once_a_program(bind)) for bind in binds) != sorted(map(id, walks)):
+        yield f"{NEXT} is not bound once a program in each role"
+    if len(draws) != 1:
+        yield f"{len(draws)} draws"
+        return
+    (draw,) = draws
+    role = a.role_of(draw)
+    one = elector(draw) is not None and role is not None and role.threads.data == a.WARPGROUP_THREADS
+    if not one or once_a_program(draw) not in walks:
+        yield "not one thread draws once a program"
+    names = {value: name.data for name, value in zip(lowered.arg_names, lowered.body.block.args, strict=True)}
+    if kernel.queue is None or names.get(draw.tensor) != kernel.queue.data or len(list(draw.tensor.uses)) != 1:
+        yield "the counter is not the program's queue alone"
+    if any(not _told(lowered, bind, draw) for bind in binds):
+        yield f"{NEXT} is not what was drawn"
+
+
+def _told(lowered: t.Kernel, bind: t.Bind, draw: t.Draw) -> bool:
+    """The element that the name is read from has one writer, which writes what was drawn."""
+    read = read_of(bind)
+    writes = [op for op in _all(lowered, t.SharedWrite) if read is not None and op.shared == read.shared]
+    if len(writes) != 1 or writes[0].buffer != draw.buffer or writes[0].parent is not draw.parent:
+        return False
+    users = [use.operation for use in draw.buffer.uses]
+    return draw.is_before_in_block(writes[0]) and set(users) == {draw, writes[0]}
+
+
+def _bound(lowered: t.Kernel) -> list[t.Bind]:
+    return [bind for bind in _all(lowered, t.Bind) if bind.symbol.data == NEXT]
+
+
+def _all(lowered: t.Kernel, kind: type[Op]) -> list[Op]:
+    return [op for op in operations(lowered) if isinstance(op, kind)]

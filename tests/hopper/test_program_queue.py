@@ -1,0 +1,233 @@
+"""Programs of ragged grids are drawn from a queue: each once, by one thread of a CTA, for all of its roles."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pytest
+from xdsl.ir import Operation
+
+import tilewright as tw
+from hopper.test_grouped import DTYPES, GROUPS, drawn, exact, flags, grouped, lowered
+from support.ptx_driver import run_artifact
+from tilewright import simulate
+from tilewright.artifact.schema import Artifact, Launch
+from tilewright.base.dtypes import DTYPES as BY_NAME
+from tilewright.base.verdict import Proved, Unknown
+from tilewright.compiler.program import plan
+from tilewright.compiler.promises_kept import promises_kept
+from tilewright.compiler.proofs.gate import require_gate
+from tilewright.compiler.proofs.obligations import prove_protocols
+from tilewright.compiler.proofs.queue import QUEUE, prove_queue
+from tilewright.compiler.proofs.steps import certify_steps
+from tilewright.compiler.proofs.uniform import prove_uniform
+from tilewright.compiler.reliance import TAKEN
+from tilewright.compiler.specialisation import Request, default_facts
+from tilewright.hw.target import SM90A
+from tilewright.lang.signature import Signature
+from tilewright.schedule.hopper.candidates import Candidate
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import NEXT
+from tilewright.transport import asynchronous as a
+from tilewright.transport import dialect as t
+from tilewright.transport.text import tile_kernel, transport_kernel
+
+
+@pytest.mark.parametrize("grid", [1, 2, 7])
+def test_each_program_is_drawn_once(grid: int) -> None:
+    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    arrays, given = drawn(GROUPS["several"]), flags()
+    programs = (-(-len(arrays["a"]) // 64) + len(GROUPS["several"]) - 1) * -(-arrays["c"].shape[1] // 64)
+    simulate.run(kernel, {**arrays, **given}, grid_size=grid)
+    np.testing.assert_allclose(arrays["c"].astype(np.float64), exact(arrays), atol=0.15)
+    assert given[TAKEN][0] == programs  # each CTA draws until it is given a number that is no program's
+
+
+def test_the_order_in_which_ctas_draw_does_not_matter() -> None:
+    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    found = []
+    for seed in range(4):
+        arrays = drawn(GROUPS["several"])
+        simulate.run(kernel, {**arrays, **flags()}, seed=seed, grid_size=5)
+        found.append(arrays["c"].view(np.uint16))
+    assert all((other == found[0]).all() for other in found)
+
+
+def test_a_counter_that_is_not_reset_leaves_programs_out() -> None:
+    """What the proof about the steps before is for."""
+    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    arrays, given = drawn(GROUPS["several"]), flags()
+    given[TAKEN][0] = 3
+    simulate.run(kernel, {**arrays, **given}, grid_size=2)
+    assert np.isnan(arrays["c"].astype(np.float64)).any()
+
+
+def test_others_are_dealt() -> None:
+    for candidate, align in ((Candidate(1, stages=2), 8), (Candidate(1, copies=False), 16)):
+        kernel = lowered(candidate, align).scheduled.kernel
+        assert not any(isinstance(op, t.Draw) for op in kernel.walk())
+        assert all(op.drawn is None for op in kernel.walk() if isinstance(op, t.Programs))
+
+
+# -- what is refused ---------------------------------------------------------------------------------------------------
+def of(kernel: t.Kernel, kind: type[Any], role: str, where: Callable[[Any], bool] = lambda _: True) -> Any:
+    """The first op of a kind in a role."""
+    (inside,) = (op for op in kernel.walk() if isinstance(op, a.Role) and op.label.data == role)
+    return next(op for op in inside.walk() if isinstance(op, kind) and where(op))
+
+
+def draws_twice(kernel: t.Kernel) -> None:
+    draw = of(kernel, t.Draw, "producer")
+    draw.parent.insert_op_after(draw.clone(), draw)
+
+
+def tells_another_number(kernel: t.Kernel) -> None:
+    draw = of(kernel, t.Draw, "producer")
+    write = of(kernel, t.SharedWrite, "producer", lambda op: op.buffer == draw.buffer)
+    other = t.Registers("other", tile.tensor_type(draw.tensor).element, 1)
+    draw.parent.insert_op_before(other, draw)
+    write.operands[1] = other.buffer
+
+
+def consumers_are_dealt(kernel: t.Kernel) -> None:
+    del of(kernel, t.Programs, "consumer").attributes["drawn"]
+
+
+def all_are_dealt(kernel: t.Kernel) -> None:
+    for role in ("producer", "consumer"):
+        del of(kernel, t.Programs, role).attributes["drawn"]
+
+
+def counts_in_the_flags(kernel: t.Kernel) -> None:
+    place = [n.data for n in kernel.arg_names].index(TAKEN)
+    of(kernel, t.Draw, "producer").operands[0] = kernel.body.block.args[place - 1]
+
+
+def all_threads_draw(kernel: t.Kernel) -> None:
+    elected = of(kernel, a.Elected, "producer")
+    for op in list(elected.body.block.ops):
+        op.detach()
+        elected.parent.insert_op_before(op, elected)
+    elected.detach()
+
+
+def draws_once_a_launch(kernel: t.Kernel) -> None:
+    draw = of(kernel, t.Draw, "producer")
+    (walk,) = (op for op in around(draw) if isinstance(op, t.Programs))
+    draw.detach()
+    walk.parent.insert_op_before(draw, walk)
+
+
+def around(op: Operation) -> list[Operation]:
+    parent = op.parent_op()
+    return [] if parent is None else [parent, *around(parent)]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        draws_twice,
+        tells_another_number,
+        consumers_are_dealt,
+        all_are_dealt,
+        counts_in_the_flags,
+        all_threads_draw,
+        draws_once_a_launch,
+    ],
+    ids=lambda f: f.__name__,
+)
+def test_other_queues_are_not_proved(change: Callable[[t.Kernel], None]) -> None:
+    found = lowered(Candidate(1, stages=3))
+    kernel = found.scheduled.kernel
+    assert isinstance(prove_queue(found.tile, kernel), Proved)
+    change(kernel)
+    assert isinstance(prove_queue(found.tile, kernel), Unknown)
+
+
+def reads_before_it_is_told(kernel: t.Kernel) -> None:
+    bind = of(kernel, t.Bind, "consumer", lambda op: op.symbol.data == NEXT)
+    wait = [op for op in bind.parent.ops if isinstance(op, a.MbarrierWait) and op.is_before_in_block(bind)][-1]
+    wait.detach()
+
+
+def does_not_give_the_slot_back(kernel: t.Kernel) -> None:
+    bind = of(kernel, t.Bind, "consumer", lambda op: op.symbol.data == NEXT)
+    next(op for op in bind.parent.ops if isinstance(op, a.MbarrierArrive) and bind.is_before_in_block(op)).detach()
+
+
+def overwrites_the_slot(kernel: t.Kernel) -> None:
+    draw = of(kernel, t.Draw, "producer")
+    next(op for op in draw.parent.ops if isinstance(op, a.MbarrierWait) and draw.is_before_in_block(op)).detach()
+
+
+@pytest.mark.parametrize(
+    "change", [reads_before_it_is_told, does_not_give_the_slot_back, overwrites_the_slot], ids=lambda f: f.__name__
+)
+def test_every_wait_and_arrival_of_the_slot_is_needed(change: Callable[[t.Kernel], None]) -> None:
+    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    assert isinstance(prove_uniform(kernel), Proved)
+    assert isinstance(prove_protocols(kernel), Proved)
+    change(kernel)
+    assert not (isinstance(prove_uniform(kernel), Proved) and isinstance(prove_protocols(kernel), Proved))
+
+
+def test_a_draw_outside_of_the_gate_is_refused() -> None:
+    found = lowered(Candidate(1, stages=3))
+    kernel = found.scheduled.kernel
+    draw = of(kernel, t.Draw, "producer")
+    (gate,) = (op for op in around(draw) if isinstance(op, t.For))
+    draw.detach()
+    assert gate.parent is not None
+    gate.parent.insert_op_before(draw, gate)
+    with pytest.raises(tw.TilewrightError, match="CRT010"):
+        require_gate(found.tile, kernel)
+
+
+# -- the steps before --------------------------------------------------------------------------------------------------
+@pytest.fixture(scope="module")
+def artifact() -> Artifact:
+    return grouped.compile(dtypes=DTYPES)
+
+
+def test_the_counter_is_filled_with_zeros_before(artifact: Artifact) -> None:
+    (made,) = artifact.variants
+    assert any(o.name == QUEUE for o in made.certificate)
+    assert any(o.name == QUEUE for o in artifact.kernel("kernel_grouped").certificate)
+    function: Any = grouped
+    given = {name: BY_NAME[dtype] for name, dtype in DTYPES.items()}
+    request = Request(function, Signature.of(given), default_facts(function), SM90A, tw.Schedule())
+    (variant,) = plan(request).variants
+    kernels = {f"kernel_{k.transport.sym_name.data}": k for _, k in variant.before}
+    kernels["kernel_grouped"] = variant
+    (judge,) = (s.kernel for s in made.steps[:1] if isinstance(s, Launch))
+    assert certify_steps(made.steps, kernels, made.predicate, variant.promises)
+    for op in kernels[judge].tile.walk():
+        if isinstance(op, tile.Constant) and op.value.data == 0:
+            op.attributes["value"] = tile.Constant(1, op.result.type.element).value
+    with pytest.raises(tw.TilewrightError, match=r"queue: .* no step fills with 0"):
+        certify_steps(made.steps, kernels, made.predicate, variant.promises)
+
+
+def test_launches_one_after_another_draw_anew(artifact: Artifact) -> None:
+    for name in ("several", "the last has all", "all empty"):
+        simulated, executed = drawn(GROUPS[name]), drawn(GROUPS[name])
+        grouped(**simulated)
+        driver = run_artifact(artifact, executed)
+        assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
+        np.testing.assert_array_equal(executed["c"].view(np.uint16), simulated["c"].view(np.uint16))
+    assert "atom.global.add" in artifact.kernel("kernel_grouped").ptx
+
+
+def test_a_bundle_whose_counter_is_not_reset_is_refused(artifact: Artifact) -> None:
+    kernels = {k.symbol: transport_kernel(k.transport_ir) for k in artifact.kernels}
+    programs = {k.symbol: tile_kernel(k.tile_ir) for k in artifact.kernels}
+    assert promises_kept(artifact, kernels, programs).differences == ()
+    (judge,) = (kernel for symbol, kernel in kernels.items() if symbol.endswith("judge"))
+    (counter,) = (v for v, n in zip(judge.body.block.args, judge.arg_names, strict=True) if n.data == TAKEN)
+    for op in list(judge.walk()):
+        if isinstance(op, t.Store) and op.tensor == counter:
+            op.detach()
+    (found,) = promises_kept(artifact, kernels, programs).differences
+    assert "programs are drawn from 3 on" in found
