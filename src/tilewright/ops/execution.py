@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import combinations
 from typing import Any
 
 from tilewright import jit
@@ -101,6 +102,7 @@ class Execution:
                     result.zero_()
             self._launch(values, results)
             return
+        self._require_apart((*(values[i] for i in self.signature.mutated), *results))
         for given, computed in zip(results, self._on_cpu(values), strict=True):
             given.copy_(computed)
 
@@ -182,6 +184,8 @@ class Execution:
 
     def _on_cpu(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
         device = values[self._like].device.type
+        if device == "meta":
+            return tuple(torch.empty(s, dtype=d, device="meta") for s, d in self.signature.described(values))
         if device != "cpu":
             fail(
                 "JIT010",
@@ -191,9 +195,17 @@ class Execution:
         described = self.signature.described(values)
         if self._fallback is None or _SIMULATED.get():
             return self._simulated(values, described)
-        results = as_tuple(self._fallback(*values))
+        with torch.autocast("cpu", enabled=False):  # arguments have their dtypes already
+            results = as_tuple(self._fallback(*values))
         _check_fallback(self.signature, results, described)
-        return tuple(result.contiguous() for result in results)
+        taken = {t.untyped_storage().data_ptr() for t in values[: len(self.signature.tensors)] if t is not None}
+        return tuple(_row_major(result, taken) for result in results)
+
+    def _require_apart(self, written: tuple[Tensor, ...]) -> None:
+        for a, b in combinations(written, 2):
+            if torch._C._overlaps(a, b):
+                found = f"{tuple(a.shape)} and {tuple(b.shape)}, both written by {self.signature.kernel.name}"
+                fail("RUN010", found=found, required="no byte in common")
 
     def _simulated(self, values: tuple[Any, ...], described: tuple[tuple[Any, Any], ...]) -> tuple[Tensor, ...]:
         results = tuple(
@@ -264,6 +276,12 @@ def _alert(signature: OpSignature, results: tuple[Tensor, ...]) -> None:
         if not torch.is_deterministic_algorithms_warn_only_enabled():
             raise RuntimeError(f"{message}; torch.use_deterministic_algorithms(True) asks for an error")
         warnings.warn(message, stacklevel=2)
+
+
+def _row_major(result: Tensor, taken: set[int]) -> Tensor:
+    """The result in memory of its own, which begins at none of the addresses that are ``taken``."""
+    own = result.contiguous()
+    return own.clone() if own.untyped_storage().data_ptr() in taken else own
 
 
 def _check_fallback(

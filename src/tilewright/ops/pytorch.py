@@ -66,8 +66,8 @@ def is_transformed() -> bool:
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
     """What a function returned, or an argument gave, as several: one, none for None."""
-    if isinstance(value, tuple):
-        return cast("tuple[Any, ...]", value)
+    if isinstance(value, tuple | list):
+        return tuple(cast("list[Any]", value))
     return () if value is None else (value,)
 
 

@@ -194,7 +194,7 @@ def attention_with_lse(
 
 def _run(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, *, lse: bool, out: Any = None) -> Any:
     operator, options = (
-        _operators[q.shape[-1], lse],
+        _operators[int(q.shape[-1]), lse],  # a tensor under torch.jit.trace
         {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]},
     )
     if out is not None:

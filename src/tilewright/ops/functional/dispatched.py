@@ -56,8 +56,21 @@ def define(schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -
     name = schema.partition("(")[0]
     _library.define(schema, tags=_TAGS)
     for key in ("CPU", "CUDA"):
-        _library.impl(name, torch.no_grad()(compute), key)
+        _library.impl(name, _alone(compute, key.lower()), key)
     torch.library.register_fake(f"tilewright::{name}", fake, lib=_library)
+
+
+def _alone(compute: Callable[..., Any], device: str) -> Callable[..., Any]:
+    """``compute``, whose operations autograd does not record and autocast does not cast."""
+    unrecorded = torch.no_grad()(compute)
+
+    def run(*values: Any) -> Any:
+        if not torch.is_autocast_enabled(device):
+            return unrecorded(*values)
+        with torch.autocast(device, enabled=False):
+            return unrecorded(*values)
+
+    return run
 
 
 class AttentionPair:
