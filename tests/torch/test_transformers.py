@@ -22,9 +22,9 @@ class Registry(dict[str, Any]):
 class Played(torch.nn.Module):
     """As much of a model of transformers as ``patch`` asks."""
 
-    def __init__(self, implementation: str = "sdpa") -> None:
+    def __init__(self, implementation: str = "sdpa", **config: Any) -> None:
         super().__init__()
-        self.config = SimpleNamespace(_attn_implementation=implementation)
+        self.config = SimpleNamespace(_attn_implementation=implementation, **config)
 
     def set_attn_implementation(self, name: str) -> None:
         self.config._attn_implementation = name
@@ -57,6 +57,19 @@ def test_the_registry_is_asked_and_given_back(functions: Registry) -> None:
     assert "eager" in left.reason
 
 
+def test_the_report_tells_what_kernels_do_not_serve(functions: Registry) -> None:
+    (narrow,) = tw.patch(Played(head_dim=16)).entries
+    assert (narrow.operator, narrow.reason) == ("", "heads of 16 elements: kernels have 64 and 128")
+    (narrow,) = tw.patch(Played(hidden_size=64, num_attention_heads=2)).entries
+    assert "32 elements" in narrow.reason
+    (windowed,) = tw.patch(Played(head_dim=128, sliding_window=4096)).entries
+    assert windowed.operator == "ops.attention"
+    assert str(windowed).endswith("ops.attention, of more than the 4096 tokens of a window by sdpa")
+    for config in ({"use_sliding_window": False}, {"layer_types": ["full_attention"] * 3}):
+        (full,) = tw.patch(Played(sliding_window=4096, **config)).entries
+        assert not full.reason
+
+
 def test_what_the_kernel_does_not_have_goes_to_sdpa(functions: Registry) -> None:
     tw.patch(Played())
     attend, module = functions["tilewright"], SimpleNamespace(is_causal=True)
@@ -65,13 +78,15 @@ def test_what_the_kernel_does_not_have_goes_to_sdpa(functions: Registry) -> None
     expected = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True, scale=0.2).transpose(1, 2)
     torch.testing.assert_close(got, expected)
     assert weights is None
+    wide, _ = attend(module, q, q, q, None, scaling=0.2, sliding_window=6)  # which hides nothing
+    torch.testing.assert_close(wide, expected)
     narrow = q[..., :32]
     for arguments, given in (
         ((q, q, q, torch.ones(6, 6)), {}),
         ((q[:, :, :1], q, q, None), {}),
         ((narrow, narrow, narrow, None), {}),
         ((q, q, q, None), {"dropout": 0.1}),
-        ((q, q, q, None), {"sliding_window": 4}),
+        ((q, q, q, None), {"sliding_window": 5}),
         ((q, q, q, None), {"softcap": 30.0}),
     ):
         assert attend(module, *arguments, **given) == "sdpa"
