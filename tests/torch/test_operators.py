@@ -209,6 +209,11 @@ X = torch.zeros(6, 10)
         lambda: ops.attention(X, X, X),
         lambda: ops.attention(torch.zeros(1, 3, 4, 64), torch.zeros(1, 2, 4, 64), torch.zeros(1, 2, 4, 64)),
         lambda: ops.attention_with_lse(*[torch.zeros(1, 2, 4, 48)] * 3),
+        lambda: ops.attention(*[torch.zeros(1, 0, 4, 64)] * 3),
+        lambda: ops.attention(*[torch.zeros(1, 2, 4, 0)] * 3),
+        lambda: ops.attention(*[torch.zeros(1, 2, 4, 64, dtype=BF16)] * 3, out=torch.zeros(4)),
+        lambda: ops.rotary(torch.zeros(()), X, X),
+        lambda: ops.paged_append(*[torch.zeros(1, 2, 4)] * 2, *[torch.zeros(3, 2, 2, 4)] * 2, torch.zeros(1).long()),
     ],
 )
 def test_arguments_that_do_not_fit(call: Callable[[], Any]) -> None:
@@ -330,3 +335,24 @@ def test_out_lies_where_the_result_does() -> None:
     ):
         with pytest.raises(tw.TilewrightError, match="meta"):
             call()
+
+
+def test_attention_over_packed_and_paged_rows_is_not_cast_by_autocast() -> None:
+    """Nor is that on tensors without elements computed."""
+    q, kv, offsets = normal(9, 4, 64), normal(9, 2, 64), torch.tensor([0, 4, 9], dtype=torch.int32)
+    cache, table, lengths = normal(5, 16, 2, 64), torch.tensor([[1, 3]], dtype=torch.int32), torch.tensor([20])
+    calls: tuple[Callable[..., Any], ...] = (
+        lambda q, kv, _: ops.varlen_attention_with_lse(q, kv, kv, *[offsets.to(q.device)] * 2, causal=True),
+        lambda q, _, cache: ops.paged_decode_with_lse(
+            q[:1], cache, cache, table.to(q.device), lengths.to(q.device, torch.int32)
+        ),
+    )
+    given = (q, kv, cache)
+    for call in calls:
+        expected = call(*(t.bfloat16() for t in given))
+        with torch.autocast("cpu", BF16):
+            found = call(*given)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        assert [t.shape for t in call(*(t.to("meta") for t in given))] == [t.shape for t in expected]
+    weights = [torch.empty(*s, dtype=BF16, device="meta") for s in ((9, 64), (4, 64), (4, 80, 64), (4, 64, 40))]
+    assert ops.moe(*weights, k=2).shape == (9, 64)

@@ -132,6 +132,11 @@ class Execution:
 
     def compile_for(self, values: tuple[Any, ...], results: tuple[Tensor, ...], store: ArtifactStore) -> str:
         """The key of the artifact that a launch looks up, which is compiled into ``store`` if it is not there."""
+        kernel, asked = self.looked_up(values, results)
+        return kernel.ship(store, **asked)[0]
+
+    def looked_up(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, dict[str, Any]]:
+        """What a launch looks up: the kernel, and dtypes, facts and keywords of the call."""
         kernel, tensors = self._operands(values, results)
         observed = rooms.specialisation.Observed
         seen = {
@@ -139,8 +144,7 @@ class Execution:
             for p, t in zip(kernel.function.tensors, tensors, strict=True)
         }
         facts = rooms.specialisation.observe_facts(seen)
-        dtypes = {name: o.dtype for name, o in seen.items()}
-        return kernel.ship(store, dtypes=dtypes, facts=facts, **dict[str, Any](self._given(values)))[0]
+        return kernel, {"dtypes": {n: o.dtype for n, o in seen.items()}, "facts": facts, **self._given(values)}
 
     def _operands(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, list[Tensor]]:
         """The kernel without its absent tensors, and those that it has, in order."""
@@ -184,8 +188,6 @@ class Execution:
 
     def _on_cpu(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
         device = values[self._like].device.type
-        if device == "meta":
-            return tuple(torch.empty(s, dtype=d, device="meta") for s, d in self.signature.described(values))
         if device != "cpu":
             fail(
                 "JIT010",

@@ -19,14 +19,14 @@ Tensor: TypeAlias = Any
 
 def is_plain(tensors: tuple[Any, ...]) -> bool:
     """Nothing but autograd would see an operator's call on these: no subclass, no mode, no transform, no tracing, no
-    tangents, and no view whose elements count negated.
+    tangents, no view whose elements count negated, no tensor without elements (``meta``).
 
     Such a call may pass PyTorch's dispatcher by, which costs 3 us of it.
     """
     if torch.compiler.is_compiling():
         return False
     for tensor in tensors:
-        if type(tensor) not in _PLAIN or (tensor is not None and tensor.is_neg()):
+        if type(tensor) not in _PLAIN or (tensor is not None and (tensor.is_neg() or tensor.is_meta)):
             return False
     return (
         _forward_ad._current_level < 0

@@ -61,6 +61,14 @@ def stored(result: Tensor, out: Tensor | None) -> Tensor:
     """The result, or ``out`` with it inside; of another shape, or where a gradient is asked for, JIT010 or JIT011."""
     if out is None:
         return result
+    require_alike(out, result)
+    if torch.is_grad_enabled() and (result.requires_grad or out.requires_grad):
+        fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
+    return out.copy_(result)
+
+
+def require_alike(out: Tensor, result: Tensor) -> None:
+    """JIT010 for an ``out`` of another shape, dtype or device than the result, or what has these."""
     if out.shape != result.shape or out.dtype != result.dtype or out.device != result.device:
         fail(
             "JIT010",
@@ -68,9 +76,6 @@ def stored(result: Tensor, out: Tensor | None) -> Tensor:
             required=f"{tuple(result.shape)}, {result.dtype} on {result.device}, as the result",
             help=f"out=x.new_empty({tuple(result.shape)}), or leave it out: the result is allocated",
         )
-    if torch.is_grad_enabled() and (result.requires_grad or out.requires_grad):
-        fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
-    return out.copy_(result)
 
 
 def on_rows(op: TorchOp, tensors: tuple[Tensor, ...], *others: Any, out: Tensor | None) -> Tensor:
