@@ -19,6 +19,7 @@ torch = torch_or_skip()
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from tilewright.ops import simulated  # noqa: E402
 
@@ -536,3 +537,19 @@ def test_meta_tensors_have_results_without_elements() -> None:
 def test_operators_are_copied_and_pickled_as_functions_are() -> None:
     assert copy.deepcopy([scaled])[0] is scaled
     assert pickle.loads(pickle.dumps(scaled)) is scaled
+
+
+def test_a_kernel_that_is_no_operator_is_not_traced_nor_transformed() -> None:
+    """A graph that ``make_fx`` made had its result's memory, and not the kernel."""
+    kernel = scaled.signature.kernel
+    with FakeTensorMode() as mode:
+        assert code_of(lambda: kernel(mode.from_tensor(X))) == "JIT003"
+    assert code_of(lambda: make_fx(lambda x: kernel(x) + 1)(X)) == "JIT003"
+    assert code_of(lambda: torch.vmap(lambda x: kernel(x))(X[None])) == "JIT003"
+    assert code_of(lambda: torch.func.jvp(lambda x: kernel(x), (X,), (X,))) == "JIT003"
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(X, X)
+        assert code_of(lambda: kernel(dual, torch.empty_like(X))) == "JIT003"
+        torch.testing.assert_close(kernel(X), 2 * X)  # which has no tangent
+    with FlopCounterMode(display=False):
+        torch.testing.assert_close(kernel(X), 2 * X)

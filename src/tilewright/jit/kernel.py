@@ -245,6 +245,7 @@ class Kernel:
         """
         if self._launch_as_before(args, kwargs, stream):
             return None
+        pytorch.require_seen((*args, *kwargs.values()))
         if any(isinstance(value, PlannedIndices) for value in (*args, *kwargs.values())):
             names, opened_ = opened(self.function, by_name(self.function, args, kwargs))
             return self.with_planned(names)(stream=stream, budget=budget, **opened_)

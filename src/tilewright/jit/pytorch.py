@@ -64,6 +64,34 @@ def require_strided(tensor: Any) -> None:
         )
 
 
+def require_seen(values: Iterable[Any]) -> None:
+    """JIT003 where PyTorch traces or transforms what is done to tensors: it would miss what a kernel does."""
+    torch: Any = sys.modules.get("torch")
+    if getattr(torch, "Tensor", None) is None:
+        return
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if tensors and (found := _watcher(torch, tensors)):
+        fail(
+            "JIT003",
+            title="a call that PyTorch would not see",
+            found=f"a kernel called under {found}",
+            required="an operator, which tracers and transforms see",
+            help="write @tw.op above @tw.kernel",
+        )
+
+
+def _watcher(torch: Any, tensors: list[Any]) -> str:
+    """What would miss a call on these; nothing if nothing would."""
+    modes, forward = torch._C._TorchDispatchModeKey, torch.autograd.forward_ad
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a transform of torch.func"
+    if any(torch._C._get_dispatch_mode(mode) is not None for mode in (modes.FAKE, modes.PROXY, modes.FUNCTIONAL)):
+        return "a tracer, or FakeTensorMode"
+    if forward._current_level >= 0 and any(forward.unpack_dual(t).tangent is not None for t in tensors):
+        return "forward-mode autograd"
+    return ""
+
+
 def wants_gradient(values: Iterable[Any]) -> bool:
     """Autograd records, and a tensor among ``values`` needs a gradient."""
     torch: Any = sys.modules.get("torch")
