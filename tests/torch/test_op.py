@@ -553,3 +553,10 @@ def test_a_kernel_that_is_no_operator_is_not_traced_nor_transformed() -> None:
         torch.testing.assert_close(kernel(X), 2 * X)  # which has no tangent
     with FlopCounterMode(display=False):
         torch.testing.assert_close(kernel(X), 2 * X)
+
+
+def test_a_kernel_that_is_no_operator_breaks_a_compiled_graph_and_runs() -> None:
+    """Dynamo went on into the simulator, and failed there."""
+    kernel = scaled.signature.kernel
+    compiled = torch.compile(lambda x: kernel(x + 1) * 2, backend="aot_eager")
+    torch.testing.assert_close(compiled(X), 4 * (X + 1))

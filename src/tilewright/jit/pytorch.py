@@ -6,7 +6,7 @@ PyTorch is never imported here. Who hands us one of its tensors has imported it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -64,10 +64,16 @@ def require_strided(tensor: Any) -> None:
         )
 
 
+def untraced(run: Callable[..., None]) -> Callable[..., None]:
+    """``run``, into which ``torch.compile`` is not led, as into the simulator it must not be."""
+    dynamo: Any = sys.modules.get("torch._dynamo")
+    return run if dynamo is None else dynamo.disable(run)
+
+
 def require_seen(values: Iterable[Any]) -> None:
     """JIT003 where PyTorch traces or transforms what is done to tensors: it would miss what a kernel does."""
     torch: Any = sys.modules.get("torch")
-    if getattr(torch, "Tensor", None) is None:
+    if getattr(torch, "Tensor", None) is None or torch.compiler.is_compiling():
         return
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if tensors and (found := _watcher(torch, tensors)):
