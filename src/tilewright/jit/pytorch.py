@@ -73,7 +73,8 @@ def untraced(run: Callable[..., None]) -> Callable[..., None]:
 def require_seen(values: Iterable[Any]) -> None:
     """JIT003 where PyTorch traces or transforms what is done to tensors: it would miss what a kernel does."""
     torch: Any = sys.modules.get("torch")
-    if getattr(torch, "Tensor", None) is None or torch.compiler.is_compiling():
+    compiler = getattr(torch, "compiler", None)
+    if compiler is None or compiler.is_compiling():  # not imported, or only begun to be
         return
     tensors = [value for value in values if isinstance(value, torch.Tensor)]
     if tensors and (found := _watcher(torch, tensors)):
