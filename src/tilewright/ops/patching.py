@@ -65,7 +65,7 @@ class Patched:
         module.forward = bound
 
         def undo() -> None:
-            if vars(module).get("forward") is bound:
+            if cast("dict[str, Any]", vars(module)).get("forward") is bound:
                 del module.forward
 
         self._undo.append(undo)
@@ -164,7 +164,7 @@ def _propose(module: Any) -> _Proposal | None:
 
 def _norm(module: Any) -> _Proposal | None:
     if isinstance(module, _nn.LayerNorm | _nn.RMSNorm):
-        if type(module).forward not in (_nn.LayerNorm.forward, _nn.RMSNorm.forward):
+        if _own_forward(module) not in (_nn.LayerNorm.forward, _nn.RMSNorm.forward):
             return _Proposal(reason="a subclass with a forward of its own")
         shape = tuple(module.normalized_shape)
         if len(shape) != 1:
@@ -174,7 +174,7 @@ def _norm(module: Any) -> _Proposal | None:
         return _Proposal("ops.rms_norm", _rms_forward, shape[0])
     if not type(module).__name__.endswith("RMSNorm"):
         return None
-    weight = getattr(module, "weight", None)
+    weight: Any = getattr(module, "weight", None)
     if not isinstance(weight, torch.Tensor) or weight.dim() != 1:
         return _Proposal(reason="it has no weight of one axis")
     if isinstance(getattr(module, "variance_epsilon", None), float):
