@@ -3,11 +3,15 @@
     python tools/random_ops.py --op rms_norm --cases 0:20                      # kernels in the simulator
     python tools/random_ops.py --device cuda --jobs 16 --cases 0:1000 --json FILE   # all, each in a process of its own
     python tools/random_ops.py --build --store DIR --cases 0:1000   # only compiles what these cases look up
+    python tools/random_ops.py --commonest 20 --cases 0:1000 --plan FILE   # lists cases by what they look up
 
 A case draws extents, dtypes and how tensors lie (row-major, in longer rows, transposed, from an odd element); what lies
 around them is NaN. Results may have three times PyTorch's own error in the same dtype. Packed attention and products of
 groups draw lengths, 0 and 1 more often than they should be, heads, masks and rows behind the last group; their results
 lie among guards that must stay as they are.
+
+Most of the time goes to compiling. Where that of the device is short, ``--commonest N`` lists the cases that need none
+but the N artifacts that most cases of their operator need, without compiling; with ``--plan FILE`` these are run.
 """
 
 from __future__ import annotations
@@ -20,7 +24,8 @@ import sys
 import tempfile
 import time
 import traceback
-from collections.abc import Callable
+from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
 from pathlib import Path
@@ -126,6 +131,32 @@ def build(operator: Operator, cases: range, store: Path) -> None:
             else:
                 operator.ours(*call.inputs)
     print(f"{operator.name}: {len(building.made)} artifacts, {building.refused} refused", flush=True)
+
+
+class Noting(torch_ops.Building):
+    """Instead of compiling, notes what is looked up."""
+
+    def _compile(self, op: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
+        self.made.add(f"{op.name} {op._execution.looked_up(values, results)[1]}")
+
+
+def commonest(operator: Operator, cases: range, count: int) -> list[int]:
+    """The cases that need none but the ``count`` artifacts that most of them need."""
+    needs = dict[int, set[str]]()
+    for seed in cases:
+        noting = Noting(Path())
+        with FakeTensorMode(), noting:
+            call = Call(operator, seed, "cpu")
+            if call.backward:
+                torch_ops._forward_and_backward(operator.ours, call.inputs)
+            else:
+                operator.ours(*call.inputs)
+        needs[seed] = noting.made
+    chosen = {key for key, _ in Counter(key for made in needs.values() for key in made).most_common(count)}
+    listed = [seed for seed, made in needs.items() if made <= chosen]
+    every = set().union(*needs.values())
+    print(f"{operator.name}: {len(listed)} of {len(cases)} cases, {len(every)} artifacts", flush=True)
+    return listed
 
 
 def of_operator(operator: Operator, seed: int, device: str) -> str:
@@ -290,6 +321,8 @@ def attended(tensors: tuple[Any, ...], options: dict[str, Any], sinks: Any) -> t
 
 # -- the campaign -----------------------------------------------------------------------------------------------------
 NAMES = (*(o.name for o in OPERATORS), "grouped", "varlen")
+Cases = dict[str, Sequence[int]]
+"""Of each operator by its name."""
 
 
 @dataclass
@@ -303,14 +336,13 @@ class Found:
     seconds: float = 0.0
 
 
-def begin(cases: range, device: str, seconds: float, store: Path | None) -> Callable[[int], Found]:
+def begin(cases: Cases, device: str, seconds: float, store: Path | None) -> Callable[[int], Found]:
     """The judge of a process, of operators by number."""
     os.environ["TILEWRIGHT_STORE"] = str(store or tempfile.mkdtemp())
 
     def judge(number: int) -> Found:
         name = NAMES[number % len(NAMES)]
-        part = range(cases.start + number // len(NAMES), cases.stop, parts_of(name))
-        return of(name, part, device, seconds)
+        return of(name, cases[name][number // len(NAMES) :: parts_of(name)], device, seconds)
 
     return judge
 
@@ -320,7 +352,7 @@ def parts_of(name: str) -> int:
     return 3 if name in ("varlen", "grouped") else 1
 
 
-def of(name: str, cases: range, device: str, seconds: float) -> Found:
+def of(name: str, cases: Sequence[int], device: str, seconds: float) -> Found:
     """The cases of an operator."""
     operator = next((o for o in OPERATORS if o.name == name), None)
     begun, found = time.monotonic(), Found(name)
@@ -359,11 +391,20 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--store", type=Path, help="where artifacts are kept; else each process has its own folder")
     parser.add_argument("--build", action="store_true", help="compile what the cases look up into --store, run nothing")
+    parser.add_argument("--commonest", type=int, help="list cases into --plan, run nothing")
+    parser.add_argument("--plan", type=Path, help="the cases of each operator")
     args = parser.parse_args()
-    if args.build and not args.store:
-        parser.error("--build takes --store")
+    if (args.build and not args.store) or (args.commonest and not args.plan):
+        parser.error("--build takes --store, --commonest takes --plan")
     cases = range(*map(int, args.cases.split(":")))
     names = [n for n in NAMES if args.op in ("", n)]
+    if args.commonest:
+        found = {o.name: commonest(o, cases, args.commonest) for o in OPERATORS if o.name in names}
+        args.plan.write_text(json.dumps(found) + "\n")
+        return
+    planned: Cases = dict.fromkeys(names, cases)
+    if args.plan:
+        planned |= json.loads(args.plan.read_text())
     if args.build:
         for operator in (o for o in OPERATORS if o.name in names):
             build(operator, cases, args.store)
@@ -372,11 +413,11 @@ def main() -> None:
     if args.jobs > 1:
         patience = args.seconds + PATIENCE_SECONDS if args.seconds else 1e9
         answers = list[Found]()
-        for i, a in in_processes(begin, (cases, args.device, args.seconds, args.store), numbers, args.jobs, patience):
+        for i, a in in_processes(begin, (planned, args.device, args.seconds, args.store), numbers, args.jobs, patience):
             answers.append(a if isinstance(a, Found) else Found(NAMES[i % len(NAMES)], wrong={-1: a}))
             print(f"{answers[-1].name}: {answers[-1].run} run, {len(answers[-1].wrong)} wrong", flush=True)
     else:
-        answers = [of(n, cases, args.device, args.seconds) for n in names]
+        answers = [of(n, planned[n], args.device, args.seconds) for n in names]
     rows: dict[str, dict[str, Any]] = {}
     for a in answers:
         row = rows.setdefault(a.name, {"run": 0, "wrong": {}, "refused": {}, "seconds": 0.0})

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import copy
+import pickle
 import warnings
 from typing import Any
 
@@ -17,6 +19,7 @@ torch = torch_or_skip()
 
 from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from tilewright.ops import simulated  # noqa: E402
 
@@ -343,7 +346,7 @@ def test_a_fallback_is_held_to_the_signature() -> None:
         lambda: scaled(X, x=X),
         lambda: scaled(X[0]),
         lambda: rows(X, X[0, :5]),
-        lambda: scaled(X.to("meta"), out=torch.empty(3)),
+        lambda: scaled(X.to("meta"), out=torch.empty(6, 20)),
     ],
 )
 def test_calls_that_do_not_fit(call: Any) -> None:
@@ -410,3 +413,150 @@ def test_a_name_may_be_defined_again() -> None:
     second = tw.op(name="tilewright_tests::again", fallback=lambda x, factor, negate, bm: x + 1)(kernel)
     torch.testing.assert_close(second(X), X + 1)
     torch.testing.assert_close(torch.ops.tilewright_tests.again(X, 2.0, False, 4), X + 1)
+
+
+# -- what readers from outside try ------------------------------------------------------------------------------------
+
+
+def copied(name: str = "", factor: float = 1.0, **declared: Any) -> Any:
+    """An operator of a kernel that is made here, as those of a factory are."""
+
+    @tw.kernel
+    def copy(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=4):
+        m = tw.grid(x.shape[0], bm)
+        n = tw.axis(x.shape[1], upto=64)
+        y[m, n] = x[m, n] * factor
+
+    return tw.op(name=name, **declared)(copy)
+
+
+def test_operators_of_a_factory_stay_apart() -> None:
+    """Two without a name had one name, and a compiled call of the first computed the second."""
+    doubled, tripled = copied(factor=2.0), copied(factor=3.0)
+    assert doubled.name != tripled.name
+    for op, factor in ((doubled, 2), (tripled, 3)):
+        compiled = torch.compile(lambda x, op=op: op(x), backend="aot_eager", fullgraph=True)
+        torch.testing.assert_close(compiled(X), factor * X)
+
+
+def test_an_operator_whose_name_another_took_is_not_taken_for_it() -> None:
+    first, second = copied("tilewright_tests::taken", 2.0), copied("tilewright_tests::taken", 3.0)
+    torch.testing.assert_close(first(X), 2 * X)  # no dispatcher between
+    torch.testing.assert_close(torch.vmap(second)(X[None])[0], 3 * X)
+    with FakeTensorMode() as mode:
+        fake = mode.from_tensor(X)
+        assert code_of(lambda: first(fake)) == "JIT010"
+        assert second(fake).shape == X.shape
+
+
+@pytest.mark.parametrize("name", ["aten::softmax", "a::b::c", "1a::b", "a::2b", "a b::c", "::y", "x y"])
+def test_names_that_are_none(name: str) -> None:
+    assert code_of(lambda: copied(name)) == "JIT009"
+
+
+def test_arguments_called_self_and_out() -> None:
+    @tw.op(name="tilewright_tests::of_self")
+    @tw.kernel
+    def of_self(self: tw.Tensor["N"], y: tw.Tensor["N"], *, bn=64):
+        n = tw.grid(self, bn)
+        y[n] = self[n]
+
+    torch.testing.assert_close(of_self(self=X[0]), X[0])
+
+    @tw.kernel
+    def of_out(out: tw.Tensor["N"], y: tw.Tensor["N"], *, bn=64):
+        n = tw.grid(out, bn)
+        y[n] = out[n]
+
+    assert code_of(lambda: tw.op(of_out)) == "JIT009"
+
+
+@pytest.mark.parametrize("value", [None, [1.0, 2.0], 3, X.numpy()])
+def test_what_is_no_tensor_is_refused_by_name(value: Any) -> None:
+    with pytest.raises(TilewrightError, match=f"{type(value).__name__} for the tensor x"):
+        scaled(value)
+    with pytest.raises(TilewrightError, match="for the tensor x"):
+        rows(value, X[0])
+
+
+def test_results_given_as_a_list_or_wrongly() -> None:
+    outs = [torch.empty(6, 20), torch.empty(6), torch.empty(6, dtype=torch.int32)]
+    assert rows(X, None, out=outs) is outs
+    torch.testing.assert_close(outs[1], X.amax(1))
+    whole = torch.empty(126)
+    for wrong in (
+        (None, None, None),
+        {"y": 1},
+        "y",
+        (torch.empty(6, 20, device="meta"), *outs[1:]),
+        outs[:2],
+    ):
+        assert code_of(lambda wrong=wrong: rows(X, None, out=wrong)) == "JIT010"
+    overlapping = (whole[:120].view(6, 20), whole[115:121], outs[2])
+    assert code_of(lambda: rows(X, None, out=overlapping)) == "RUN010"
+
+
+def test_out_in_a_compiled_graph() -> None:
+    """Dynamo was led into the parser of the signature's dimensions."""
+
+    def into(x: Any, y: Any) -> Any:
+        scaled(x, out=y)
+        return y + 1
+
+    compiled, y = torch.compile(into, backend="aot_eager", fullgraph=True), torch.empty_like(X)
+    torch.testing.assert_close(compiled(X, y), 2 * X + 1)
+    torch.testing.assert_close(y, 2 * X)
+    with pytest.raises(Exception, match="JIT010"):
+        compiled(X, torch.empty(3, 3))
+
+
+def test_a_fallback_that_returns_its_argument_gives_memory_of_its_own() -> None:
+    same = copied("tilewright_tests::same", fallback=lambda x, bm: x)
+    torch.library.opcheck(same.overload, (X.clone(), 4))
+    x = X.clone()
+    same(x).add_(1)
+    torch.testing.assert_close(x, X)
+    turned = copied("tilewright_tests::turned", fallback=lambda x, bm: x.t().t())
+    turned(x).add_(1)
+    torch.testing.assert_close(x, X)
+
+
+def test_a_fallback_is_not_cast_by_autocast() -> None:
+    product = copied("tilewright_tests::product", fallback=lambda x, bm: x @ torch.eye(20))
+    with torch.autocast("cpu", torch.bfloat16):
+        y = product(X)
+    assert y.dtype == torch.float32
+    torch.testing.assert_close(y, X, rtol=0, atol=0)
+
+
+def test_meta_tensors_have_results_without_elements() -> None:
+    y, top, _ = rows(X.to("meta"), None)
+    assert (y.device.type, y.shape, top.shape, top.dtype) == ("meta", X.shape, (6,), torch.float32)
+
+
+def test_operators_are_copied_and_pickled_as_functions_are() -> None:
+    assert copy.deepcopy([scaled])[0] is scaled
+    assert pickle.loads(pickle.dumps(scaled)) is scaled
+
+
+def test_a_kernel_that_is_no_operator_is_not_traced_nor_transformed() -> None:
+    """A graph that ``make_fx`` made had its result's memory, and not the kernel."""
+    kernel = scaled.signature.kernel
+    with FakeTensorMode() as mode:
+        assert code_of(lambda: kernel(mode.from_tensor(X))) == "JIT003"
+    assert code_of(lambda: make_fx(lambda x: kernel(x) + 1)(X)) == "JIT003"
+    assert code_of(lambda: torch.vmap(lambda x: kernel(x))(X[None])) == "JIT003"
+    assert code_of(lambda: torch.func.jvp(lambda x: kernel(x), (X,), (X,))) == "JIT003"
+    with torch.autograd.forward_ad.dual_level():
+        dual = torch.autograd.forward_ad.make_dual(X, X)
+        assert code_of(lambda: kernel(dual, torch.empty_like(X))) == "JIT003"
+        torch.testing.assert_close(kernel(X), 2 * X)  # which has no tangent
+    with FlopCounterMode(display=False):
+        torch.testing.assert_close(kernel(X), 2 * X)
+
+
+def test_a_kernel_that_is_no_operator_breaks_a_compiled_graph_and_runs() -> None:
+    """Dynamo went on into the simulator, and failed there."""
+    kernel = scaled.signature.kernel
+    compiled = torch.compile(lambda x: kernel(x + 1) * 2, backend="aot_eager")
+    torch.testing.assert_close(compiled(X), 4 * (X + 1))

@@ -231,6 +231,11 @@ X = torch.zeros(6, 10)
         lambda: ops.attention(X, X, X),
         lambda: ops.attention(torch.zeros(1, 3, 4, 64), torch.zeros(1, 2, 4, 64), torch.zeros(1, 2, 4, 64)),
         lambda: ops.attention_with_lse(*[torch.zeros(1, 2, 4, 48)] * 3),
+        lambda: ops.attention(*[torch.zeros(1, 0, 4, 64)] * 3),
+        lambda: ops.attention(*[torch.zeros(1, 2, 4, 0)] * 3),
+        lambda: ops.attention(*[torch.zeros(1, 2, 4, 64, dtype=BF16)] * 3, out=torch.zeros(4)),
+        lambda: ops.rotary(torch.zeros(()), X, X),
+        lambda: ops.paged_append(*[torch.zeros(1, 2, 4)] * 2, *[torch.zeros(3, 2, 2, 4)] * 2, torch.zeros(1).long()),
     ],
 )
 def test_arguments_that_do_not_fit(call: Callable[[], Any]) -> None:
@@ -285,3 +290,91 @@ def test_kernels_and_lists_load_no_pytorch() -> None:
     code = "import sys, tilewright.ops.kernels, tilewright.ops.listing; print('torch' in sys.modules)"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert done.stdout == "False\n"
+
+
+def test_axes_of_no_elements() -> None:
+    """``reshape(-1, 0)`` has no answer."""
+    x = torch.empty(2, 3, 0)
+    for op in (ops.swiglu, ops.geglu, ops.softmax, ops.rms_norm):
+        for args in ((x, x), (x.bfloat16(), x.bfloat16())):
+            arity = 2 if op in (ops.swiglu, ops.geglu) else 1
+            assert op(*args[:arity]).shape == x.shape
+    logits, target = torch.empty(4, 0), torch.full((4,), -100)
+    for reduction in ("sum", "mean", "none"):
+        found, expected = (f(logits, target, reduction=reduction) for f in (ops.cross_entropy, F.cross_entropy))
+        torch.testing.assert_close(found, expected, equal_nan=True)
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16])
+@pytest.mark.parametrize("name", CALLS)
+def test_meta_tensors(name: str, dtype: Any) -> None:
+    """For models whose parameters lie nowhere yet."""
+    ours, _, shapes = CALLS[name]
+    with torch.device("cpu"):
+        expected = ours(*(normal(*s, dtype=dtype) for s in shapes))
+    found = ours(*(torch.empty(s, dtype=dtype, device="meta") for s in shapes))
+    assert (found.shape, found.dtype, found.device.type) == (expected.shape, expected.dtype, "meta")
+
+
+@pytest.mark.parametrize("dtype", [F32, BF16])
+def test_a_bias_and_a_residual_are_broadcast_in_every_dtype(dtype: Any) -> None:
+    x, w, b = (normal(*s, dtype=dtype, grad=True) for s in ((2, 6, 10), (4, 10), (1,)))
+    for residual in (normal(4, dtype=dtype, grad=True), normal(6, 1, dtype=dtype, grad=True)):
+        given = (x, w, b, residual)
+        found, expected = ops.linear(x, w, b, residual=residual), F.linear(x, w, b.expand(4)) + residual
+        torch.testing.assert_close(found, expected, rtol=2e-2, atol=2e-2)
+        got, wanted = (torch.autograd.grad(y.float().sum(), given) for y in (found, expected))
+        torch.testing.assert_close(got, wanted, rtol=2e-2, atol=2e-2)
+
+
+def test_attention_under_autocast_and_traced() -> None:
+    q = normal(1, 2, 8, 64, grad=True)
+    with torch.autocast("cpu", BF16):  # its logarithms of sums stayed no float32
+        ops.attention(q, q, q).float().square().sum().backward()
+        expected = torch.autograd.grad(F.scaled_dot_product_attention(q, q, q).float().square().sum(), q)[0]
+    torch.testing.assert_close(q.grad, expected, rtol=5e-2, atol=5e-2)
+    low = q.detach().bfloat16()
+    traced = torch.jit.trace(lambda q: ops.attention(q, q, q), (low,), check_trace=False)
+    torch.testing.assert_close(traced(low), ops.attention(low, low, low))
+
+
+def test_the_rows_of_an_exported_loss_may_vary() -> None:
+    class Loss(torch.nn.Module):
+        def forward(self, x: Any, target: Any) -> Any:
+            return ops.linear_cross_entropy(x, torch.ones(12, 8), target)
+
+    rows = torch.export.Dim("rows", min=2, max=1000)
+    example = (normal(4, 8), torch.zeros(4, dtype=torch.long))
+    exported = torch.export.export(Loss(), example, dynamic_shapes=({0: rows}, {0: rows}))
+    given = normal(9, 8), torch.zeros(9, dtype=torch.long)
+    torch.testing.assert_close(exported.module()(*given), Loss()(*given))
+
+
+def test_out_lies_where_the_result_does() -> None:
+    for call in (
+        lambda: ops.softmax(normal(3, 4), out=torch.empty(3, 4, device="meta")),
+        lambda: ops.softmax(normal(2, 3, 4), out=torch.empty(2, 3, 4, device="meta")),
+    ):
+        with pytest.raises(tw.TilewrightError, match="meta"):
+            call()
+
+
+def test_attention_over_packed_and_paged_rows_is_not_cast_by_autocast() -> None:
+    """Nor is that on tensors without elements computed."""
+    q, kv, offsets = normal(9, 4, 64), normal(9, 2, 64), torch.tensor([0, 4, 9], dtype=torch.int32)
+    cache, table, lengths = normal(5, 16, 2, 64), torch.tensor([[1, 3]], dtype=torch.int32), torch.tensor([20])
+    calls: tuple[Callable[..., Any], ...] = (
+        lambda q, kv, _: ops.varlen_attention_with_lse(q, kv, kv, *[offsets.to(q.device)] * 2, causal=True),
+        lambda q, _, cache: ops.paged_decode_with_lse(
+            q[:1], cache, cache, table.to(q.device), lengths.to(q.device, torch.int32)
+        ),
+    )
+    given = (q, kv, cache)
+    for call in calls:
+        expected = call(*(t.bfloat16() for t in given))
+        with torch.autocast("cpu", BF16):
+            found = call(*given)
+        torch.testing.assert_close(found, expected, rtol=0, atol=0)
+        assert [t.shape for t in call(*(t.to("meta") for t in given))] == [t.shape for t in expected]
+    weights = [torch.empty(*s, dtype=BF16, device="meta") for s in ((9, 64), (4, 64), (4, 80, 64), (4, 64, 40))]
+    assert ops.moe(*weights, k=2).shape == (9, 64)

@@ -244,3 +244,112 @@ def test_experts_of_another_kind_are_left(options: dict[str, Any], reason: str) 
 def test_an_activation_of_transformers_is_known_by_its_name() -> None:
     report = tw.patch(MLP(GELUTanh()))
     assert [e.operator for e in report.replaced] == ["ops.geglu"]
+
+
+class Dropping(MLP):
+    def forward(self, x: Any) -> Any:
+        return torch.dropout(super().forward(x), 0.5, self.training)
+
+
+class ChannelsFirst(nn.LayerNorm):
+    """As convolutional models have it."""
+
+    def forward(self, x: Any) -> Any:
+        return super().forward(x) if x.dim() < 4 else super().forward(x.permute(0, 2, 3, 1)).permute(0, 3, 1, 2)
+
+
+class GatedRMSNorm(ModelRMSNorm):
+    def forward(self, hidden_states: Any, gate: Any = None) -> Any:
+        y = super().forward(hidden_states)
+        return y if gate is None else y * gate
+
+
+class CountingRMSNorm(ModelRMSNorm):
+    def __init__(self, width: int) -> None:
+        super().__init__(width)
+        self.register_buffer("calls", torch.zeros(()))
+
+    def forward(self, hidden_states: Any) -> Any:
+        self.calls += 1
+        return super().forward(hidden_states)
+
+
+class WeightlessRMSNorm(nn.Module):
+    weight, variance_epsilon = None, 1e-6
+
+
+@pytest.mark.parametrize("training", [True, False])
+def test_what_differs_in_training_only_is_left_in_evaluation_too(training: bool) -> None:
+    module, state = Dropping(nn.SiLU()).train(training), torch.get_rng_state()
+    module.act_fn.eval()
+    assert "in training" in left(module)
+    assert (module.training, module.act_fn.training) == (training, False)
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_modules_that_only_look_like_those_that_are_known() -> None:
+    assert "forward of its own" in left(ChannelsFirst(20))
+    assert "hidden_states, gate" in left(GatedRMSNorm(20))
+    assert "no weight" in left(WeightlessRMSNorm())
+    counting = CountingRMSNorm(20)
+    assert "buffers" in left(counting)
+    assert counting.calls == 0
+
+
+def test_compiled_parts_of_a_model_are_left() -> None:
+    compiled = nn.Sequential(nn.LayerNorm(20), nn.RMSNorm(20))
+    compiled[0].compile(backend="eager")
+    model = nn.Sequential(torch.compile(MLP(nn.SiLU()), backend="eager"), compiled)
+    report = tw.patch(model)
+    assert {e.path for e in report.replaced} == {"1.1"}
+    assert [e.reason for e in report.left] == ["compiled already: patch it before"] * 2
+
+
+def test_arguments_by_the_modules_own_names(model: Any) -> None:
+    x = torch.randn(2, 20)
+    model.linear = nn.Linear(20, 36, dtype=torch.bfloat16)
+    tw.patch(model)
+    torch.testing.assert_close(model.norm(hidden_states=x), model.norm(x))
+    torch.testing.assert_close(model.mlp(x=x), model.mlp(x))
+    torch.testing.assert_close(model.last(x=x), model.last(x))
+    torch.testing.assert_close(model.bare(input=x), model.bare(x))
+    assert model.linear(input=x.bfloat16()).shape == (2, 36)
+
+
+def test_undo_leaves_what_others_did_since(model: Any) -> None:
+    report = tw.patch(model)
+    del model.norm.forward
+    model.mlp.forward = own = lambda x: x
+    report.undo()
+    assert model.mlp.forward is own
+    assert [n for n, m in model.named_modules() if "forward" in vars(m)] == ["mlp"]
+
+
+class EpsRMSNorm(ModelRMSNorm):
+    """Its weight counts from ``offset``: 1 in Gemma."""
+
+    def __init__(self, width: int, offset: float = 0.0) -> None:
+        super().__init__(width, offset)
+        self.eps = self.variance_epsilon
+        del self.variance_epsilon
+
+    def forward(self, x: Any) -> Any:
+        wide = x.float()
+        wide = wide * torch.rsqrt(wide.pow(2).mean(-1, keepdim=True) + self.eps)
+        return (wide * (self.offset + self.weight.float())).type_as(x)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
+@pytest.mark.parametrize("offset", [0.0, 1.0])
+def test_norms_whose_weights_count_from_one(offset: float, dtype: Any) -> None:
+    norm, x = EpsRMSNorm(20, offset).to(dtype), torch.randn(3, 20, dtype=dtype)
+    expected = norm(x)
+    expected.float().square().sum().backward()
+    gradient, norm.weight.grad = norm.weight.grad, None
+    assert [e.operator for e in tw.patch(norm).entries] == ["ops.rms_norm"]
+    y = norm(x)
+    y.float().square().sum().backward()
+    torch.testing.assert_close(y, expected)
+    torch.testing.assert_close(norm.weight.grad, gradient, rtol=2e-2, atol=1e-2)
+    assert "only a check" in tw.patch(EpsRMSNorm(20), check=False).entries[0].reason
+    assert "differ" in left(EpsRMSNorm(20, offset=2.0))

@@ -22,9 +22,9 @@ class Registry(dict[str, Any]):
 class Played(torch.nn.Module):
     """As much of a model of transformers as ``patch`` asks."""
 
-    def __init__(self, implementation: str = "sdpa") -> None:
+    def __init__(self, implementation: str = "sdpa", **config: Any) -> None:
         super().__init__()
-        self.config = SimpleNamespace(_attn_implementation=implementation)
+        self.config = SimpleNamespace(_attn_implementation=implementation, **config)
 
     def set_attn_implementation(self, name: str) -> None:
         self.config._attn_implementation = name
@@ -57,6 +57,19 @@ def test_the_registry_is_asked_and_given_back(functions: Registry) -> None:
     assert "eager" in left.reason
 
 
+def test_the_report_tells_what_kernels_do_not_serve(functions: Registry) -> None:
+    (narrow,) = tw.patch(Played(head_dim=16)).entries
+    assert (narrow.operator, narrow.reason) == ("", "heads of 16 elements: kernels have 64 and 128")
+    (narrow,) = tw.patch(Played(hidden_size=64, num_attention_heads=2)).entries
+    assert "32 elements" in narrow.reason
+    (windowed,) = tw.patch(Played(head_dim=128, sliding_window=4096)).entries
+    assert windowed.operator == "ops.attention"
+    assert str(windowed).endswith("ops.attention, of more than the 4096 tokens of a window by sdpa")
+    for config in ({"use_sliding_window": False}, {"layer_types": ["full_attention"] * 3}):
+        (full,) = tw.patch(Played(sliding_window=4096, **config)).entries
+        assert not full.reason
+
+
 def test_what_the_kernel_does_not_have_goes_to_sdpa(functions: Registry) -> None:
     tw.patch(Played())
     attend, module = functions["tilewright"], SimpleNamespace(is_causal=True)
@@ -65,19 +78,43 @@ def test_what_the_kernel_does_not_have_goes_to_sdpa(functions: Registry) -> None
     expected = torch.nn.functional.scaled_dot_product_attention(q, q, q, is_causal=True, scale=0.2).transpose(1, 2)
     torch.testing.assert_close(got, expected)
     assert weights is None
+    wide, _ = attend(module, q, q, q, None, scaling=0.2, sliding_window=6)  # which hides nothing
+    torch.testing.assert_close(wide, expected)
     narrow = q[..., :32]
     for arguments, given in (
         ((q, q, q, torch.ones(6, 6)), {}),
         ((q[:, :, :1], q, q, None), {}),
         ((narrow, narrow, narrow, None), {}),
         ((q, q, q, None), {"dropout": 0.1}),
-        ((q, q, q, None), {"sliding_window": 4}),
+        ((q, q, q, None), {"sliding_window": 5}),
         ((q, q, q, None), {"softcap": 30.0}),
     ):
         assert attend(module, *arguments, **given) == "sdpa"
 
 
-@pytest.mark.parametrize("kind", ["Llama", "Qwen3Moe"])
+MODELS: dict[str, tuple[dict[str, Any], set[str], set[str]]] = {
+    "Llama": ({}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
+    "Mistral": ({"sliding_window": 6}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
+    "Qwen2": ({}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
+    "Qwen3": ({}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
+    "Qwen3Moe": (
+        {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64},
+        {"ForCausalLM", "RMSNorm", "Experts"},
+        set(),
+    ),
+    "Gemma": ({}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
+    "Gemma2": ({"sliding_window": 6}, {"RMSNorm", "MLP"}, {"ForCausalLM"}),
+    "Phi3": ({"pad_token_id": 0}, {"ForCausalLM", "RMSNorm"}, set()),
+    "GptOss": (
+        {"num_local_experts": 4, "num_experts_per_tok": 2, "sliding_window": 6},
+        {"RMSNorm"},
+        {"ForCausalLM", "Experts"},
+    ),
+}
+"""Of each kind: what its configuration has beside sizes, the modules that are replaced, and those that are left."""
+
+
+@pytest.mark.parametrize("kind", MODELS)
 def test_a_model_of_random_weights(kind: str) -> None:
     transformers = pytest.importorskip("transformers", reason="transformers is not installed")
     torch.manual_seed(0)
@@ -85,18 +122,29 @@ def test_a_model_of_random_weights(kind: str) -> None:
         "hidden_size": 128, "intermediate_size": 200, "num_hidden_layers": 2, "num_attention_heads": 4,
         "num_key_value_heads": 2, "head_dim": 64, "vocab_size": 99,
     }  # fmt: skip
-    more = {} if kind == "Llama" else {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 64}
-    config = getattr(transformers, f"{kind}Config")(**sizes, **more, attn_implementation="sdpa")
+    more, replaced, left = MODELS[kind]
+    if kind == "Phi3":  # whose heads are as wide as the model says
+        sizes = {name: size for name, size in sizes.items() if name != "head_dim"} | {"hidden_size": 256}
+    config = getattr(transformers, f"{kind}Config")(**sizes, **more)
     model = getattr(transformers, f"{kind}ForCausalLM")(config).to(torch.bfloat16).eval()
-    tokens = torch.randint(0, 99, (2, 12))
     with torch.no_grad():
-        expected = model(tokens).logits.float()
-        report = tw.patch(model)
-        got = model(tokens).logits.float()
-        report.undo()
-        again = model(tokens).logits.float()
-    kinds = {e.kind for e in report.replaced}
-    assert {f"{kind}ForCausalLM", f"{kind}RMSNorm"} <= kinds
-    assert kind != "Llama" or "LlamaMLP" in kinds
-    assert float((got - expected).norm() / expected.norm()) < 2e-2
-    torch.testing.assert_close(again, expected, rtol=0, atol=0)
+        for p in model.parameters():
+            if p.dim() == 1:
+                p.add_(torch.randn_like(p) / 5)  # no norm is as it begins
+    tokens = torch.randint(0, 99, (2, 12))
+    padding = torch.ones_like(tokens)
+    padding[0, :3] = 0
+
+    def logits() -> tuple[Any, ...]:
+        with torch.no_grad():
+            return tuple(model(tokens, attention_mask=mask).logits.float() for mask in (None, padding))
+
+    expected = logits()
+    report = tw.patch(model)
+    got = logits()
+    report.undo()
+    assert {e.kind.removeprefix(kind) for e in report.replaced} == replaced | {"Linear"}  # to 99 tokens
+    assert {e.kind.removeprefix(kind) for e in report.left if e.kind.startswith(kind)} == left
+    for a, b in zip(got, expected, strict=True):
+        assert float((a - b).norm() / b.norm()) < 2e-2
+    torch.testing.assert_close(logits(), expected, rtol=0, atol=0)

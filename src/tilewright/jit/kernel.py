@@ -220,6 +220,7 @@ class Kernel:
         """
         if self._launch_as_before(args, kwargs, stream):
             return None
+        pytorch.require_seen((*args, *kwargs.values()))
         if any(isinstance(value, PlannedIndices) for value in (*args, *kwargs.values())):
             names, opened_ = opened(self.function, by_name(self.function, args, kwargs))
             return self.with_planned(names)(stream=stream, budget=budget, **opened_)
@@ -231,7 +232,8 @@ class Kernel:
                 stream = pytorch.current_stream(on_gpu)
         given = by_name(self.function, args, kwargs)
         made = {} if self._has_results(given) else allocated(self.function, given)
-        self._run(given | made, stream, allocator, budget)
+        run = self._run if on_gpu is not None else pytorch.untraced(self._run)
+        run(given | made, stream, allocator, budget)
         self.check_results(made)
         results = tuple(made.values())
         return results if len(results) > 1 else next(iter(results), None)

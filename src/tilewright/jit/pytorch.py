@@ -6,7 +6,7 @@ PyTorch is never imported here. Who hands us one of its tensors has imported it.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import cache
 from typing import Any
 
@@ -62,6 +62,41 @@ def require_strided(tensor: Any) -> None:
             required="torch.strided",
             help="pass x.to_dense(), x.dequantize(), or values and offsets as tensors of their own",
         )
+
+
+def untraced(run: Callable[..., None]) -> Callable[..., None]:
+    """``run``, into which ``torch.compile`` is not led, as into the simulator it must not be."""
+    dynamo: Any = sys.modules.get("torch._dynamo")
+    return run if dynamo is None else dynamo.disable(run)
+
+
+def require_seen(values: Iterable[Any]) -> None:
+    """JIT003 where PyTorch traces or transforms what is done to tensors: it would miss what a kernel does."""
+    torch: Any = sys.modules.get("torch")
+    compiler = getattr(torch, "compiler", None)
+    if compiler is None or compiler.is_compiling():  # not imported, or only begun to be
+        return
+    tensors = [value for value in values if isinstance(value, torch.Tensor)]
+    if tensors and (found := _watcher(torch, tensors)):
+        fail(
+            "JIT003",
+            title="a call that PyTorch would not see",
+            found=f"a kernel called under {found}",
+            required="an operator, which tracers and transforms see",
+            help="write @tw.op above @tw.kernel",
+        )
+
+
+def _watcher(torch: Any, tensors: list[Any]) -> str:
+    """What would miss a call on these; nothing if nothing would."""
+    modes, forward = torch._C._TorchDispatchModeKey, torch.autograd.forward_ad
+    if torch._C._functorch.peek_interpreter_stack() is not None:
+        return "a transform of torch.func"
+    if any(torch._C._get_dispatch_mode(mode) is not None for mode in (modes.FAKE, modes.PROXY, modes.FUNCTIONAL)):
+        return "a tracer, or FakeTensorMode"
+    if forward._current_level >= 0 and any(forward.unpack_dual(t).tangent is not None for t in tensors):
+        return "forward-mode autograd"
+    return ""
 
 
 def wants_gradient(values: Iterable[Any]) -> bool:

@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Callable, Generator, Hashable
 from contextlib import contextmanager
 from contextvars import ContextVar
+from itertools import combinations
 from typing import Any
 
 from tilewright import jit
@@ -101,6 +102,7 @@ class Execution:
                     result.zero_()
             self._launch(values, results)
             return
+        self._require_apart((*(values[i] for i in self.signature.mutated), *results))
         for given, computed in zip(results, self._on_cpu(values), strict=True):
             given.copy_(computed)
 
@@ -130,6 +132,11 @@ class Execution:
 
     def compile_for(self, values: tuple[Any, ...], results: tuple[Tensor, ...], store: ArtifactStore) -> str:
         """The key of the artifact that a launch looks up, which is compiled into ``store`` if it is not there."""
+        kernel, asked = self.looked_up(values, results)
+        return kernel.ship(store, **asked)[0]
+
+    def looked_up(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, dict[str, Any]]:
+        """What a launch looks up: the kernel, and dtypes, facts and keywords of the call."""
         kernel, tensors = self._operands(values, results)
         observed = rooms.specialisation.Observed
         seen = {
@@ -137,8 +144,7 @@ class Execution:
             for p, t in zip(kernel.function.tensors, tensors, strict=True)
         }
         facts = rooms.specialisation.observe_facts(seen)
-        dtypes = {name: o.dtype for name, o in seen.items()}
-        return kernel.ship(store, dtypes=dtypes, facts=facts, **dict[str, Any](self._given(values)))[0]
+        return kernel, {"dtypes": {n: o.dtype for n, o in seen.items()}, "facts": facts, **self._given(values)}
 
     def _operands(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, list[Tensor]]:
         """The kernel without its absent tensors, and those that it has, in order."""
@@ -191,9 +197,17 @@ class Execution:
         described = self.signature.described(values)
         if self._fallback is None or _SIMULATED.get():
             return self._simulated(values, described)
-        results = as_tuple(self._fallback(*values))
+        with torch.autocast("cpu", enabled=False):  # arguments have their dtypes already
+            results = as_tuple(self._fallback(*values))
         _check_fallback(self.signature, results, described)
-        return tuple(result.contiguous() for result in results)
+        taken = {t.untyped_storage().data_ptr() for t in values[: len(self.signature.tensors)] if t is not None}
+        return tuple(_row_major(result, taken) for result in results)
+
+    def _require_apart(self, written: tuple[Tensor, ...]) -> None:
+        for a, b in combinations(written, 2):
+            if torch._C._overlaps(a, b):
+                found = f"{tuple(a.shape)} and {tuple(b.shape)}, both written by {self.signature.kernel.name}"
+                fail("RUN010", found=found, required="no byte in common")
 
     def _simulated(self, values: tuple[Any, ...], described: tuple[tuple[Any, Any], ...]) -> tuple[Tensor, ...]:
         results = tuple(
@@ -264,6 +278,12 @@ def _alert(signature: OpSignature, results: tuple[Tensor, ...]) -> None:
         if not torch.is_deterministic_algorithms_warn_only_enabled():
             raise RuntimeError(f"{message}; torch.use_deterministic_algorithms(True) asks for an error")
         warnings.warn(message, stacklevel=2)
+
+
+def _row_major(result: Tensor, taken: set[int]) -> Tensor:
+    """The result in memory of its own, which begins at none of the addresses that are ``taken``."""
+    own = result.contiguous()
+    return own.clone() if own.untyped_storage().data_ptr() in taken else own
 
 
 def _check_fallback(

@@ -6,9 +6,11 @@ they are, and ``undo`` takes the binding away. Each candidate is run once beside
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import inspect
+from collections.abc import Callable, Generator
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import partial, wraps
 from typing import Any, cast
 
 from tilewright.ops import functional as ops
@@ -23,7 +25,7 @@ _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
 
 @dataclass(frozen=True)
 class PatchEntry:
-    """One module: its path, its class, the operator that computes it now, or why none does."""
+    """One module: its path, its class, the operator that computes it now, or why none does, or not always."""
 
     path: str
     kind: str
@@ -31,7 +33,8 @@ class PatchEntry:
     reason: str = ""
 
     def __str__(self) -> str:
-        return f"{self.path or '(the model)'} ({self.kind}): {self.operator or f'left: {self.reason}'}"
+        told = f"left: {self.reason}" if not self.operator else self.operator + (self.reason and f", {self.reason}")
+        return f"{self.path or '(the model)'} ({self.kind}): {told}"
 
 
 @dataclass
@@ -52,21 +55,27 @@ class Patched:
         return [e for e in self.entries if not e.operator]
 
     def undo(self) -> None:
-        """The model as it was; twice does no harm."""
+        """The model as it was; twice does no harm. What others have bound since stays."""
         while self._undo:
             self._undo.pop()()
 
     def bind(self, module: Any, forward: Forward) -> None:
         """Compute this instance by ``forward``."""
-        module.forward = partial(forward, module)  # which is pickled and copied with the module, as no method of it is
-        self._undo.append(partial(delattr, module, "forward"))
+        bound = partial(forward, module)  # which is pickled and copied with the module, as no method of it is
+        module.forward = bound
+
+        def undo() -> None:
+            if cast("dict[str, Any]", vars(module)).get("forward") is bound:
+                del module.forward
+
+        self._undo.append(undo)
 
     def choose_attention(self, model: Any) -> None:
         """Through the registry that a model of transformers asks; no other model has one."""
         chosen = choose_attention(model)
         if chosen is not None:
             reason, undo = chosen
-            self.entries.append(PatchEntry("", type(model).__name__, "" if reason else "ops.attention", reason))
+            self.entries.append(PatchEntry("", type(model).__name__, "ops.attention" if undo else "", reason))
             if undo is not None:
                 self._undo.append(undo)
 
@@ -82,7 +91,8 @@ Forward = Callable[..., Any]
 @dataclass(frozen=True)
 class _Proposal:
     """How to compute a module, and the width of the input that it is tried on; or why not. ``trial`` is what is tried
-    where that is not ``forward``; ``experts``, among which the rows of the input choose two."""
+    where that is not ``forward``; ``experts``, among which the rows of the input choose two. ``otherwise`` is another
+    way, where only a trial tells which is the module's."""
 
     operator: str = ""
     forward: Forward | None = None
@@ -90,6 +100,7 @@ class _Proposal:
     reason: str = ""
     trial: Forward | None = None
     experts: int = 0
+    otherwise: Forward | None = None
 
 
 def patch(model: Any, *, check: bool = True) -> Patched:
@@ -97,27 +108,46 @@ def patch(model: Any, *, check: bool = True) -> Patched:
     whose attention is ``sdpa``, that; returns the report, with ``undo()``.
 
     Modules with hooks, of dtypes that no kernel has, or already bound are left. With ``check`` each replacement is
-    compared with the original on random rows, where the module lies, and left if they disagree. A model that is
-    compiled already is left: patch it first.
+    compared with the original on random rows, where the module lies, in training and in evaluation, and left if they
+    disagree. A model that is compiled already is left, and so are such modules: patch first.
     """
     if not isinstance(model, _nn.Module):
         raise TypeError(f"patch takes a torch.nn.Module, not a {type(model).__name__}")
     report = Patched()
-    if hasattr(model, "_orig_mod"):
-        report.entries.append(PatchEntry("", type(model).__name__, reason="compiled already: patch the model before"))
-        return report
-    report.choose_attention(model)
+    compiled = {path for path, module in model.named_modules() if _is_compiled(module)}
+    if "" not in compiled:
+        report.choose_attention(model)
     for path, module in model.named_modules():
+        if path in compiled:
+            report.entries.append(PatchEntry(path, type(module).__name__, reason="compiled already: patch it before"))
+        if any(path == outer or not outer or path.startswith(f"{outer}.") for outer in compiled):
+            continue
         proposal = _propose(module)
         if proposal is None:
             continue
-        reason = proposal.reason or _obstacle(module) or (_disagreement(module, proposal) if check else "")
-        if reason or proposal.forward is None:
+        reason, forward = proposal.reason or _obstacle(module, proposal), proposal.forward
+        if not reason:
+            reason, forward = _chosen(module, proposal, check=check)
+        if reason or forward is None:
             report.entries.append(PatchEntry(path, type(module).__name__, reason=reason))
             continue
-        report.bind(module, proposal.forward)
+        report.bind(module, forward)
         report.entries.append(PatchEntry(path, type(module).__name__, proposal.operator))
     return report
+
+
+def _is_compiled(module: Any) -> bool:
+    return hasattr(module, "_orig_mod") or getattr(module, "_compiled_call_impl", None) is not None
+
+
+def _chosen(module: Any, proposal: _Proposal, *, check: bool) -> tuple[str, Forward | None]:
+    """Why a module is left, or how it is computed."""
+    if not check:
+        return ("which of two norms it is only a check tells" if proposal.otherwise else ""), proposal.forward
+    reason = _disagreement(module, proposal, proposal.trial or proposal.forward)
+    if reason and proposal.otherwise is not None and not _disagreement(module, proposal, proposal.otherwise):
+        return "", proposal.otherwise
+    return reason, proposal.forward
 
 
 # -- what is known of modules ---------------------------------------------------------------------------------------
@@ -134,27 +164,59 @@ def _propose(module: Any) -> _Proposal | None:
 
 def _norm(module: Any) -> _Proposal | None:
     if isinstance(module, _nn.LayerNorm | _nn.RMSNorm):
+        if _own_forward(module) not in (_nn.LayerNorm.forward, _nn.RMSNorm.forward):
+            return _Proposal(reason="a subclass with a forward of its own")
         shape = tuple(module.normalized_shape)
         if len(shape) != 1:
             return _Proposal(reason=f"it normalises {len(shape)} axes")
         if isinstance(module, _nn.LayerNorm):
             return _Proposal("ops.layer_norm", _layer_forward, shape[0])
         return _Proposal("ops.rms_norm", _rms_forward, shape[0])
-    eps = getattr(module, "variance_epsilon", None)
-    if type(module).__name__.endswith("RMSNorm") and isinstance(eps, float):
-        return _Proposal("ops.rms_norm", _named_rms_forward, module.weight.shape[-1])
-    return None
+    if not type(module).__name__.endswith("RMSNorm"):
+        return None
+    weight: Any = getattr(module, "weight", None)
+    if not isinstance(weight, torch.Tensor) or weight.dim() != 1:
+        return _Proposal(reason="it has no weight of one axis")
+    if isinstance(getattr(module, "variance_epsilon", None), float):
+        return _Proposal("ops.rms_norm", _named_rms_forward, len(weight))
+    if isinstance(getattr(module, "eps", None), float):
+        return _Proposal("ops.rms_norm", _eps_rms_forward, len(weight), otherwise=_offset_rms_forward)
+    return _Proposal(reason="it has neither variance_epsilon nor eps")
 
 
+def _of_one(forward: Forward) -> Forward:
+    """Which takes its tensor by position, or by the name that the module's own has for it."""
+
+    @wraps(forward)
+    def run(self: Any, *given: Any, **named: Any) -> Any:
+        return forward(self, *given, *named.values())
+
+    return run
+
+
+@_of_one
 def _rms_forward(self: Any, x: Tensor) -> Tensor:
     eps = torch.finfo(torch.float32).eps if self.eps is None else self.eps  # PyTorch's, of 16-bit tensors too
     return ops.rms_norm(x, self.weight, eps=eps)
 
 
-def _named_rms_forward(self: Any, hidden_states: Tensor) -> Tensor:
-    return ops.rms_norm(hidden_states, self.weight, eps=self.variance_epsilon)
+@_of_one
+def _named_rms_forward(self: Any, x: Tensor) -> Tensor:
+    return ops.rms_norm(x, self.weight, eps=self.variance_epsilon)
 
 
+@_of_one
+def _eps_rms_forward(self: Any, x: Tensor) -> Tensor:
+    return ops.rms_norm(x, self.weight, eps=self.eps)
+
+
+@_of_one
+def _offset_rms_forward(self: Any, x: Tensor) -> Tensor:
+    """Of Gemma and its kin, whose weight counts from 1."""
+    return ops.rms_norm(x, 1.0 + self.weight.float(), eps=self.eps)
+
+
+@_of_one
 def _layer_forward(self: Any, x: Tensor) -> Tensor:
     return ops.layer_norm(x, self.weight, self.bias, eps=self.eps)
 
@@ -184,14 +246,17 @@ def _is_silu(act: Any) -> bool:
     return isinstance(act, _nn.SiLU) or type(act).__name__ in ("SiLU", "SiLUActivation") or act is _nn.functional.silu
 
 
+@_of_one
 def _swiglu_forward(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
 
 
+@_of_one
 def _geglu_forward(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x)))
 
 
+@_of_one
 def _geglu_tanh_forward(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x), approximate="tanh"))
 
@@ -243,8 +308,9 @@ def _linear(module: Any) -> _Proposal | None:
     return _Proposal("ops.linear", _linear_forward, module.in_features)
 
 
-def _linear_forward(self: Any, input: Tensor) -> Tensor:
-    return ops.linear(input, self.weight, self.bias)
+@_of_one
+def _linear_forward(self: Any, x: Tensor) -> Tensor:
+    return ops.linear(x, self.weight, self.bias)
 
 
 def _attention(module: Any) -> _Proposal | None:
@@ -256,10 +322,15 @@ def _attention(module: Any) -> _Proposal | None:
 # -- whether it may be replaced -------------------------------------------------------------------------------------
 
 
-def _obstacle(module: Any) -> str:
-    """Why this instance is left, whatever its kind; nothing if it is not."""
+def _obstacle(module: Any, proposal: _Proposal) -> str:
+    """Why this instance is left; nothing if it is not."""
     if "forward" in vars(module):
         return "its forward is bound already"
+    takes = list(inspect.signature(_own_forward(module)).parameters)[1:]
+    if takes != _OF_EXPERTS if proposal.experts else len(takes) != 1:
+        return f"its forward takes {', '.join(takes)}"
+    if any(True for _ in module.buffers()):
+        return "it has buffers, which its forward may change"
     hooks = ("_forward_hooks", "_forward_pre_hooks", "_backward_hooks", "_backward_pre_hooks")
     if any(getattr(module, name, None) for name in hooks):
         return "it has hooks, which may expect its own forward"
@@ -274,27 +345,41 @@ def _obstacle(module: Any) -> str:
     return ""
 
 
-def _disagreement(module: Any, proposal: _Proposal) -> str:
-    """How the replacement differs from the original on a few random rows; nothing if it does not."""
-    assert proposal.forward is not None
+_OF_EXPERTS = ["hidden_states", "top_k_index", "top_k_weights"]
+
+
+def _disagreement(module: Any, proposal: _Proposal, forward: Forward | None) -> str:
+    """How ``forward`` differs from the original on a few random rows; nothing if it does not."""
+    assert forward is not None
     first = next(module.parameters(), None)
     dtype = torch.float32 if first is None else first.dtype
     device = "cpu" if first is None else first.device
     if str(device) == "meta":
         return "its parameters are on the meta device: patch the model when it is loaded"
-    generator = torch.Generator().manual_seed(0)
-    try:
-        with torch.no_grad():
-            given = [t.to(device) for t in _example(proposal, dtype, generator)]
-            expected, got = (
-                run(*given).float() for run in (module, partial(proposal.trial or proposal.forward, module))
-            )
-    except Exception as error:  # of a stranger's module
-        return f"trying it failed: {error!r:.120}"
-    tolerance = _TOLERANCE[dtype]
-    if expected.shape != got.shape or not torch.allclose(expected, got, rtol=tolerance, atol=tolerance):
-        return "results differ from its own"
+    generator, tolerance = torch.Generator().manual_seed(0), _TOLERANCE[dtype]
+    given = [t.to(device) for t in _example(proposal, dtype, generator)]
+    on_gpu = [device] if given[0].is_cuda else []
+    for training in (False, True):  # dropout, say
+        try:
+            with torch.no_grad(), _mode(module, training), torch.random.fork_rng(on_gpu):
+                expected, got = (run(*given).float() for run in (module, partial(forward, module)))
+        except Exception as error:  # of a stranger's module
+            return f"trying it failed: {error!r:.120}"
+        if expected.shape != got.shape or not torch.allclose(expected, got, rtol=tolerance, atol=tolerance):
+            return f"results differ from its own{' in training' if training else ''}"
     return ""
+
+
+@contextmanager
+def _mode(module: Any, training: bool) -> Generator[None]:
+    """``module`` in training or evaluation."""
+    before = [(each, each.training) for each in module.modules()]
+    module.train(training)
+    try:
+        yield
+    finally:
+        for each, mode in before:
+            each.training = mode
 
 
 def _example(proposal: _Proposal, dtype: Any, generator: Any) -> list[Tensor]:

@@ -19,14 +19,14 @@ Tensor: TypeAlias = Any
 
 def is_plain(tensors: tuple[Any, ...]) -> bool:
     """Nothing but autograd would see an operator's call on these: no subclass, no mode, no transform, no tracing, no
-    tangents, and no view whose elements count negated.
+    tangents, no view whose elements count negated, no tensor without elements (``meta``).
 
     Such a call may pass PyTorch's dispatcher by, which costs 3 us of it.
     """
     if torch.compiler.is_compiling():
         return False
     for tensor in tensors:
-        if type(tensor) not in _PLAIN or (tensor is not None and tensor.is_neg()):
+        if type(tensor) not in _PLAIN or (tensor is not None and (tensor.is_neg() or tensor.is_meta)):
             return False
     return (
         _forward_ad._current_level < 0
@@ -66,8 +66,8 @@ def is_transformed() -> bool:
 
 def as_tuple(value: Any) -> tuple[Any, ...]:
     """What a function returned, or an argument gave, as several: one, none for None."""
-    if isinstance(value, tuple):
-        return cast("tuple[Any, ...]", value)
+    if isinstance(value, tuple | list):
+        return tuple(cast("list[Any]", value))
     return () if value is None else (value,)
 
 

@@ -7,6 +7,7 @@ where no subclass, mode, transform or tracer would see the call, the kernel is l
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Mapping
+from itertools import chain, count
 from pathlib import Path
 from typing import Any, overload
 
@@ -17,7 +18,7 @@ from tilewright.diag import fail
 from tilewright.ops.execution import Execution, Fallback
 from tilewright.ops.gradients import Backward, Gradients
 from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, torch, wants_gradient
-from tilewright.ops.signature import REQUIRED, OpSignature, read_signature
+from tilewright.ops.signature import REQUIRED, OpSignature, SchemaType, read_signature
 from tilewright.ops.transforms import transformable
 
 _REGISTERED: dict[str, tuple[TorchOp, Any]] = {}
@@ -47,9 +48,11 @@ class TorchOp:
         self.signature = signature
         self.__doc__ = signature.kernel.__doc__
         self.__name__ = signature.kernel.name
+        self.__module__, self.__qualname__ = signature.kernel.fn.__module__, signature.kernel.fn.__qualname__
         self._execution = Execution(signature, fallback)
         self._gradients = Gradients(signature, operators, function)
-        self._tensors = len(signature.tensors)
+        self._formals = signature.tensors
+        self._tensors = len(self._formals)
         self._count = len(signature.arguments)
         self._defaults = tuple(a.default for a in signature.arguments)
         first = next((i for i in range(self._count) if REQUIRED not in self._defaults[i:]), self._count)
@@ -57,6 +60,7 @@ class TorchOp:
         self._positions = {a.name: i for i, a in enumerate(signature.arguments)}
         self._single = len(signature.results) == 1
         self._mutates = bool(signature.mutated)
+        self._is_replaced = False
         self.overload, self.out_overload = self._register()
         self._eager, self._transformed = _autograd_functions(
             self.__name__, self._forward, self._gradients, self._single
@@ -65,7 +69,11 @@ class TorchOp:
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature.schema}>"
 
-    def __call__(self, *args: Any, out: Any = None, **kwargs: Any) -> Any:
+    def __reduce__(self) -> str:
+        """By its name in its module, and copied as the same, as functions are."""
+        return self.__qualname__
+
+    def __call__(self, /, *args: Any, out: Any = None, **kwargs: Any) -> Any:
         """Run on tensors of one device, in the order of the kernel's signature without its results; numbers and flags
         follow, or go by name. JIT010 for arguments that do not fit."""
         values = self._values(args, kwargs)
@@ -75,12 +83,13 @@ class TorchOp:
         if known is not None:
             return known
         tensors = values[: self._tensors]
+        self._check_call(tensors)
         if self._mutates:
             if wants_gradient(tensors):
                 self._refuse_gradient("which changes an argument")
-            return self.overload(*values)
+            return self._dispatched(*values)
         if not is_plain(tensors):
-            return (self._transformed.apply if is_transformed() else self.overload)(*values)
+            return (self._transformed.apply if is_transformed() else self._dispatched)(*values)
         if wants_gradient(tensors):
             return self._eager.apply(*values)
         return self._computed(values)
@@ -120,6 +129,11 @@ class TorchOp:
             return known
         if is_plain(values[: self._tensors]):
             return self._computed(values)
+        return self._dispatched(*values)
+
+    def _dispatched(self, *values: Any) -> Any:
+        """By PyTorch's dispatcher, which finds the operator by its name."""
+        self._check_name()
         return self.overload(*values)
 
     def given(self, **named: Any) -> Any:
@@ -152,19 +166,17 @@ class TorchOp:
     def _into(self, values: tuple[Any, ...], out: Any) -> Any:
         """Results in tensors that are given; they need no gradient, as with PyTorch's own ``out=``."""
         outs = as_tuple(out)
-        described = self.signature.described(values)
-        got = tuple((tuple(t.shape), t.dtype) for t in outs)
-        if got != described:
-            fail(
-                "JIT010", found=f"out={got}", required=f"{described}, shape and dtype of each result of {self.__name__}"
-            )
         tensors = (*values[: self._tensors], *outs)
+        self._check_call(values[: self._tensors])
+        if not torch.compiler.is_compiling():  # where the operator's fake looks at them
+            self._check_outs(values, outs)
         if wants_gradient(tensors):
             self._refuse_gradient("called with out=")
         if is_plain(tensors):
             self._execution.run_into(values, outs)
             _changed(outs)
         else:
+            self._check_name()
             self.out_overload(*values, *outs)
         return out
 
@@ -173,7 +185,9 @@ class TorchOp:
     def _register(self) -> tuple[Any, Any]:
         namespace, _, base = self.name.partition("::")
         if self.name in _REGISTERED:
-            _REGISTERED.pop(self.name)[1]._destroy()
+            before, held = _REGISTERED.pop(self.name)
+            before._is_replaced = True
+            held._destroy()
         library = torch.library.Library(namespace, "FRAGMENT")
         _REGISTERED[self.name] = (self, library)
         tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
@@ -215,16 +229,43 @@ class TorchOp:
     def _register_out(self, library: Any, base: str, tags: tuple[Any, ...]) -> None:
         count, execution, signature = self._count, self._execution, self.signature
 
+        def fake(*values: Any) -> None:
+            self._check_outs(values[:count], values[count:])
+
         def run_into(*values: Any) -> None:
             execution.run_into(values[:count], values[count:])
             _changed((*(values[i] for i in signature.mutated), *values[count:]))
 
         library.define(f"{base}_out{signature.out_schema}", tags=tags)
-        torch.library.register_fake(f"{self.name}_out", _returns_nothing, lib=library)
+        torch.library.register_fake(f"{self.name}_out", fake, lib=library)
         for key in ("CPU", "CUDA"):
             library.impl(f"{base}_out", run_into, key)
 
     # -- refusals -----------------------------------------------------------------------------------------------------
+
+    def _check_name(self) -> None:
+        if self._is_replaced:
+            fail(
+                "JIT010",
+                found=f"a call of {self.__name__}, whose name {self.name} another operator has taken",
+                required="the one that was defined last, or a name of its own: @tw.op(name=...)",
+            )
+
+    def _check_call(self, tensors: tuple[Any, ...]) -> None:
+        for formal, tensor in zip(self._formals, tensors, strict=True):
+            left_out = tensor is None and formal.kind is SchemaType.OPTIONAL
+            if not (left_out or isinstance(tensor, torch.Tensor) or hasattr(tensor, "__torch_function__")):
+                self._refuse_call(f"{type(tensor).__name__} for the tensor {formal.name}")
+
+    def _check_outs(self, values: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
+        device = str(next(v for v in values if v is not None).device)
+        required = tuple((*each, device) for each in self.signature.described(values))
+        got = tuple(
+            (tuple(t.shape), t.dtype, str(t.device)) if isinstance(t, torch.Tensor) else type(t).__name__ for t in outs
+        )
+        if got != required:
+            fits = f"{required}, shape, dtype and device of each result of {self.__name__}"
+            fail("JIT010", found=f"out={got}", required=fits)
 
     def _refuse_call(self, found: str) -> None:
         required = ", ".join(a.name for a in self.signature.arguments)
@@ -255,10 +296,6 @@ def _autograd_functions(name: str, compute: Callable[..., Any], gradients: Gradi
             return gradients.compute(ctx, grads)
 
     return Eager, transformable(name, compute, save, Eager.backward)
-
-
-def _returns_nothing(*values: Any) -> None:
-    """What a form with ``out=`` makes of fake tensors: it only writes."""
 
 
 def _changed(tensors: tuple[Tensor, ...]) -> None:
@@ -300,8 +337,9 @@ def op(
     - ``backward``: kernels or operators (one or a tuple), or a function over operators, joined by the names of what
       they take (``tilewright.ops.gradients``).
     - ``fallback``: a function of PyTorch for tensors of the CPU; without, the simulator runs them.
-    - ``name``: ``"library::name"``; ``tilewright_ops::`` and the kernel's module and name if not given. Compiled-graph
-      caches go by it: change it when you change the backward.
+    - ``name``: ``"library::name"``; ``tilewright_ops::`` and the kernel's module and name if not given, numbered where
+      they are taken. Compiled-graph caches go by it: change it when you change the backward. Of two operators of one
+      given name the first keeps only its plain calls.
 
     Raises JIT009 for what has no schema or must be declared.
     """
@@ -310,17 +348,30 @@ def op(
         if not isinstance(kernel, Kernel):  # pyright: ignore[reportUnnecessaryIsInstance]
             fail("JIT009", found=f"a {type(kernel).__name__}", required="a kernel: write @tw.op above @tw.kernel")
         signature = read_signature(kernel, outputs, mutates, dtypes or {})
-        called = name or f"tilewright_ops::{kernel.fn.__module__}_{kernel.fn.__qualname__}"
         operators, function = _backward(backward)
-        return TorchOp(_identifier(called), signature, fallback, operators, function)
+        return TorchOp(_identifier(name, kernel), signature, fallback, operators, function)
 
     return decorate if kernel is None else decorate(kernel)
 
 
-def _identifier(name: str) -> str:
-    namespace, _, base = name.rpartition("::")
-    clean = "".join(c if c.isalnum() else "_" for c in base.replace("<locals>", ""))
-    return f"{namespace or 'tilewright_ops'}::{clean}"
+def _identifier(name: str, kernel: Kernel) -> str:
+    """The name, or one that nothing else has; JIT009 for what names no operator, or one that is not of ``op``."""
+    if not name:
+        written = f"{kernel.fn.__module__}_{kernel.fn.__qualname__}".replace("<locals>", "")
+        base = _NAMESPACE + "".join(c if c.isalnum() else "_" for c in written)
+        numbered = (f"{base}_{i}" for i in count(2))
+        return next(n for n in chain((base,), numbered) if n not in _REGISTERED)
+    namespace, _, base = (name if "::" in name else _NAMESPACE + name).partition("::")
+    whole = f"{namespace}::{base}"
+    if not namespace.isidentifier() or not base.isidentifier():
+        fail("JIT009", where=kernel.where, found=f"name={name!r}", required='"library::name"')
+    if whole not in _REGISTERED and hasattr(getattr(torch.ops, namespace), base):
+        found = f"name={name!r}, an operator of another library"
+        fail("JIT009", where=kernel.where, found=found, required="a new name")
+    return whole
+
+
+_NAMESPACE = "tilewright_ops::"
 
 
 def _backward(given: Any) -> tuple[tuple[TorchOp, ...], Backward | None]:

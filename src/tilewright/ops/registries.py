@@ -7,7 +7,7 @@ from collections.abc import Callable
 from typing import Any
 
 from tilewright.ops.functional import attention
-from tilewright.ops.functional.attentions import is_of_kernels
+from tilewright.ops.functional.attentions import WIDTHS, is_of_kernels
 from tilewright.ops.pytorch import Tensor
 
 NAME = "tilewright"
@@ -15,14 +15,18 @@ _REPLACES = "sdpa"
 
 
 def choose_attention(model: Any) -> tuple[str, Callable[[], None] | None] | None:
-    """Make a model of transformers take our attention, by its own setting. Returns why not, or nothing and what undoes
-    it; None for a model that is not one of transformers."""
+    """Make a model of transformers take our attention, by its own setting. Returns why not, or where not, and what
+    undoes it; None for a model that is not one of transformers."""
     config = getattr(model, "config", None)
     if not hasattr(model, "set_attn_implementation") or "transformers" not in sys.modules:
         return None
     before = getattr(config, "_attn_implementation", None)
     if before != _REPLACES:
         return f"its attention is {before}, and only {_REPLACES} is replaced", None
+    heads, width = (getattr(config, name, None) for name in ("num_attention_heads", "hidden_size"))
+    width = getattr(config, "head_dim", None) or (width // heads if heads and width else WIDTHS[0])
+    if width not in WIDTHS:
+        return f"heads of {width} elements: kernels have {' and '.join(map(str, WIDTHS))}", None
     try:
         _register()
         model.set_attn_implementation(NAME)
@@ -32,7 +36,18 @@ def choose_attention(model: Any) -> tuple[str, Callable[[], None] | None] | None
     def undo() -> None:
         model.set_attn_implementation(before)
 
-    return "", undo
+    window = _window(config)
+    return "" if window is None else f"of more than the {window} tokens of a window by {_REPLACES}", undo
+
+
+def _window(config: Any) -> int | None:
+    """Of a model in which a token does not see all before it."""
+    if not getattr(config, "use_sliding_window", True) or {*(getattr(config, "layer_types", None) or ())} == {_FULL}:
+        return None
+    return getattr(config, "sliding_window", None)
+
+
+_FULL = "full_attention"
 
 
 def _register() -> None:
@@ -49,14 +64,16 @@ _PLAIN = frozenset(("position_ids", "use_cache", "cache_position", "sliding_wind
 def _attend(
     module: Any, query: Tensor, key: Tensor, value: Tensor, attention_mask: Tensor | None, **given: Any
 ) -> tuple[Tensor, None]:
-    """(batch, tokens, heads, width), as models want it: by our kernel where there is no mask, nothing is dropped, and
-    queries are as many as keys; else by the function that we stand beside."""
+    """(batch, tokens, heads, width), as models want it: by our kernel where there is no mask, nothing is dropped, no
+    window hides a key, and queries are as many as keys; else by the function that we stand beside."""
     causal = given.get("is_causal")
     causal = getattr(module, "is_causal", True) if causal is None else causal
     scale = given.get("scaling")
     known = _PLAIN | {"is_causal", "scaling", "dropout"}
     others = any(value is not None for name, value in given.items() if name not in known)
-    asks = given.get("dropout") or given.get("sliding_window") is not None or given.get("output_attentions")
+    window = given.get("sliding_window")
+    hides = window is not None and window < key.shape[2]
+    asks = given.get("dropout") or hides or given.get("output_attentions")
     fits = query.shape[2] == key.shape[2] or not causal
     if attention_mask is not None or others or asks or not fits or not is_of_kernels(query, key, value):
         functions = sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS

@@ -168,6 +168,8 @@ def read_signature(
     )
     if not arguments or not arguments[0].kind.is_tensor:
         _refuse(kernel, "no tensor that is read", "a tensor that says on which device the operator runs")
+    if any(argument.name == "out" for argument in arguments):
+        _refuse(kernel, "an argument called out", "another name: out= are the results of a call")
     signature = OpSignature(kernel, arguments, ())
     return replace(signature, results=tuple(_result(signature, p, uses, dtypes) for p in results))
 

@@ -110,6 +110,8 @@ def _check(key: Tensor, value: Tensor, k: Tensor, v: Tensor, slots: Tensor, cos:
     ):
         found = " and ".join("None" if t is None else str(tuple(t.shape)) for t in (cos, sin))
         _misfit(f"cos and sin of {found}", f"both of ({tokens}, {width // 2}), or neither")
+    if k is v:
+        _misfit("one tensor as k_cache and v_cache", "two, as both are written")
     eight = k.dtype in EIGHT_BITS
     if not (key.dtype == value.dtype and k.dtype == v.dtype and (eight or k.dtype == key.dtype)):
         found = f"key and value of {key.dtype} and {value.dtype}, caches of {k.dtype} and {v.dtype}"

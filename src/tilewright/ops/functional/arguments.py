@@ -30,11 +30,16 @@ def to_float(*tensors: Tensor | None) -> tuple[Any, ...]:
 _LOW = (torch.bfloat16, torch.float16)
 
 
+def is_autocast(device: str) -> bool:
+    """Autocast is at work on devices of this type; PyTorch refuses to tell of ``meta``."""
+    return device != "meta" and torch.is_autocast_enabled(device)
+
+
 def to_low_precision(*tensors: Tensor | None) -> tuple[Any, ...]:
     """Under autocast in its dtype, as PyTorch computes products and attention there."""
     first = next(t for t in tensors if t is not None)
     kind = first.device.type
-    if not torch.is_autocast_enabled(kind):
+    if not is_autocast(kind):
         return tensors
     dtype = torch.get_autocast_dtype(kind)
     return tuple(t.to(dtype) if t is not None and t.dtype in COMPUTED else t for t in tensors)
@@ -42,7 +47,9 @@ def to_low_precision(*tensors: Tensor | None) -> tuple[Any, ...]:
 
 def rows(x: Tensor) -> Tensor:
     """All axes but the last as one. A copy only where the strides leave no other way."""
-    return x if x.dim() == 2 else x.reshape(-1, x.shape[-1])
+    if x.dim() == 2:
+        return x
+    return x.flatten(0, -2) if x.dim() > 2 else x[None]  # not reshape(-1, 0), which no size fits
 
 
 def like(y: Tensor, x: Tensor) -> Tensor:
@@ -54,17 +61,21 @@ def stored(result: Tensor, out: Tensor | None) -> Tensor:
     """The result, or ``out`` with it inside; of another shape, or where a gradient is asked for, JIT010 or JIT011."""
     if out is None:
         return result
-    if out.shape != result.shape or out.dtype != result.dtype:
-        found = f"out of {tuple(out.shape)}, {out.dtype}"
-        fail(
-            "JIT010",
-            found=found,
-            required=f"{tuple(result.shape)}, {result.dtype}, as the result",
-            help=f"out=x.new_empty({tuple(result.shape)}), or leave it out: the result is allocated",
-        )
+    require_alike(out, result)
     if torch.is_grad_enabled() and (result.requires_grad or out.requires_grad):
         fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
     return out.copy_(result)
+
+
+def require_alike(out: Tensor, result: Tensor) -> None:
+    """JIT010 for an ``out`` of another shape, dtype or device than the result, or what has these."""
+    if out.shape != result.shape or out.dtype != result.dtype or out.device != result.device:
+        fail(
+            "JIT010",
+            found=f"out of {tuple(out.shape)}, {out.dtype} on {out.device}",
+            required=f"{tuple(result.shape)}, {result.dtype} on {result.device}, as the result",
+            help=f"out=x.new_empty({tuple(result.shape)}), or leave it out: the result is allocated",
+        )
 
 
 def on_rows(op: TorchOp, tensors: tuple[Tensor, ...], *others: Any, out: Tensor | None) -> Tensor:
@@ -72,7 +83,7 @@ def on_rows(op: TorchOp, tensors: tuple[Tensor, ...], *others: Any, out: Tensor 
     x = tensors[0]
     if x.dim() == 2:
         return op(*tensors, *others) if out is None else op(*tensors, *others, out=out)
-    flat = tuple([t.reshape(-1, t.shape[-1]) for t in tensors])
+    flat = tuple([rows(t) for t in tensors])
     y = op(*flat, *others).view(x.shape)
     note_rows(op, (*flat, *others), (*tensors, *others), x.shape)
     return stored(y, out)

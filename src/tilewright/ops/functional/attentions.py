@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import stored, to_low_precision
+from tilewright.ops.functional.arguments import require_alike, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import TorchOp, op
@@ -194,10 +194,11 @@ def attention_with_lse(
 
 def _run(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, *, lse: bool, out: Any = None) -> Any:
     operator, options = (
-        _operators[q.shape[-1], lse],
+        _operators[int(q.shape[-1]), lse],  # a tensor under torch.jit.trace
         {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]},
     )
     if out is not None:
+        require_alike(out, q)
         operator(q, k, v, **options, out=out.transpose(1, 2))
         return out
     found = operator(q, k, v, **options)
@@ -209,7 +210,7 @@ _operators = {(width, lse): _operator(width, lse=lse) for width in WIDTHS for ls
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
     fits = q.dim() == k.dim() == 4 and k.shape == v.shape and q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3]
-    if not fits or q.shape[1] % k.shape[1]:
+    if not fits or not k.shape[1] or not k.shape[3] or q.shape[1] % k.shape[1]:
         fail(
             "JIT010",
             found=f"q of {tuple(q.shape)}, k of {tuple(k.shape)}, v of {tuple(v.shape)}",

@@ -56,8 +56,23 @@ def define(schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -
     name = schema.partition("(")[0]
     _library.define(schema, tags=_TAGS)
     for key in ("CPU", "CUDA"):
-        _library.impl(name, torch.no_grad()(compute), key)
+        _library.impl(name, _alone(compute), key)
     torch.library.register_fake(f"tilewright::{name}", fake, lib=_library)
+
+
+def _alone(compute: Callable[..., Any]) -> Callable[..., Any]:
+    """``compute``, whose operations autograd does not record and autocast does not cast. A tensor is its first
+    argument."""
+    unrecorded = torch.no_grad()(compute)
+
+    def run(*values: Any) -> Any:
+        device = values[0].device.type
+        if not torch.is_autocast_enabled(device):
+            return unrecorded(*values)
+        with torch.autocast(device, enabled=False):
+            return unrecorded(*values)
+
+    return run
 
 
 class AttentionPair:
@@ -75,7 +90,7 @@ class AttentionPair:
         gradient: Callable[..., Any] | None = None,
         save: Callable[..., None] | None = None,
     ) -> None:
-        self._name, self._write, self._empty, self._why = name, write, empty, why
+        self._name, self._write, self._empty, self._why = name, _alone(write), empty, why
         schema = f"{name}({formals}) -> (Tensor, Tensor)"
         self.operator = Composition(schema, self.compute, empty, gradient or self.refuse_gradient, save)
         define(f"{name}_out({formals}, Tensor(a!) out, Tensor(b!) lse) -> ()", write, nothing)

@@ -333,12 +333,13 @@ def _by_pytorch(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacit
 
 
 def is_of_kernels(*tensors: Any) -> bool:
-    """Kernels run on tensors like these: of one 16-bit dtype, on a GPU or in the simulator."""
+    """Kernels run on tensors like these: of one 16-bit dtype, on a GPU or in the simulator; of ``meta`` their shapes
+    are known."""
     first = tensors[0]
     return (
         first.dtype in _LOW
         and all(t.dtype == first.dtype for t in tensors)
-        and (first.is_cuda or is_simulated())
+        and (first.is_cuda or first.is_meta or is_simulated())
         and first.shape[1] > 0
     )
 

@@ -68,15 +68,22 @@ def linear(
     if not _is_kernels(x, weight, bias, residual):
         z = ACTIVATIONS[activation](_F.linear(x, weight, bias))
         return stored(z if residual is None else z + residual, out)
+    shape = (*x.shape[:-1], weight.shape[0])
+    bias, residual = _of_shape(bias, shape[-1:]), _of_shape(residual, shape)
     flat, added = rows(x), None if residual is None else rows(residual)
     if out is not None and x.dim() == 2:
         return _linear(flat, weight, bias, added, activation, out=out)
     result = _linear(flat, weight, bias, added, activation)
     if x.dim() == 2:
         return stored(result, out)
-    shape, others = (*x.shape[:-1], weight.shape[0]), (weight, bias)
+    others = (weight, bias)
     note_rows(_linear, (flat, *others, added, activation), (x, *others, residual, activation), shape)
     return stored(result.view(shape), out)
+
+
+def _of_shape(t: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
+    """As PyTorch broadcasts it."""
+    return t if t is None or tuple(t.shape) == shape else t.expand(shape)
 
 
 _LOW = (torch.bfloat16, torch.float16)

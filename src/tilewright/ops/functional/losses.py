@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from math import prod
 from typing import Any
 
 from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, to_float, to_low_precision
+from tilewright.ops.functional.arguments import is_autocast, is_served, rows, to_float, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 from tilewright.ops.registration import op
@@ -60,7 +61,8 @@ def cross_entropy(
     go to PyTorch's own. A target that is no class gives NaN, where PyTorch stops the GPU.
     """
     logits = to_float(logits)[0]
-    if weight is not None or target.dtype != torch.int64 or not is_served(logits) or logits.dim() < 2:
+    served = target.dtype == torch.int64 and is_served(logits) and logits.dim() > 1 and logits.numel() > 0
+    if weight is not None or not served:
         return _F.cross_entropy(
             logits, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
         )
@@ -68,7 +70,7 @@ def cross_entropy(
     if classes.shape[:-1] != target.shape:
         fail("JIT010", found=f"target of {tuple(target.shape)}", required=f"{tuple(classes.shape[:-1])}, by the logits")
     loss = _rows(
-        classes.reshape(-1, classes.shape[-1]),
+        rows(classes),
         target.reshape(-1),
         ignored=ignore_index,
         smoothing=label_smoothing,
@@ -79,7 +81,7 @@ def cross_entropy(
 
 def _result_dtype(logits: Tensor) -> Any:
     """Autocast of the CPU computes losses in float32, too."""
-    return torch.float32 if torch.is_autocast_enabled(logits.device.type) else logits.dtype
+    return torch.float32 if is_autocast(logits.device.type) else logits.dtype
 
 
 def _reduced(loss: Tensor, target: Tensor, ignored: int, reduction: str) -> Tensor:
@@ -140,14 +142,14 @@ def _gradients(
     grad_w = w.new_zeros(w.shape if dw and not count else 0)
     grad_b = torch.zeros(w.shape[0] if db else 0, dtype=torch.float32, device=w.device)
     for begin in range(0, count, step):
-        rows = slice(begin, begin + step)
-        given = dloss[rows].contiguous(), x[rows], w, bias, target[rows], loss[rows]
+        part = slice(begin, begin + step)
+        given = dloss[part].contiguous(), x[part], w, bias, target[part], loss[part]
         d = _of_logits(*given, ignored, smoothing, at_once)
         if dx:
             grad_x = grad_x if begin else x.new_empty(x.shape)
-            torch.mm(d, w, out=grad_x[rows])
+            torch.mm(d, w, out=grad_x[part])
         if dw:
-            grad_w = d.t() @ x if step >= count else _add_product(grad_w if begin else None, d.t(), x[rows])
+            grad_w = d.t() @ x if step >= count else _add_product(grad_w if begin else None, d.t(), x[part])
         if db:
             grad_b += d.sum(0, dtype=torch.float32)
         del d  # as the logits
@@ -315,7 +317,7 @@ def linear_cross_entropy(
     16-bit weight, whatever the rows. The same bits in every run; a gradient of a gradient is refused (JIT011).
     """
     x, weight, bias = to_low_precision(x, weight, bias)
-    flat = x.reshape(-1, x.shape[-1])
+    flat = rows(x)
     if target.dtype != torch.int64 or not is_served(x, weight, bias) or x.dtype != weight.dtype:
         return _by_pytorch(flat, weight, bias, target, ignore_index, reduction, label_smoothing)
     _check(x, weight, bias, target, reduction, label_smoothing, chunk)
@@ -335,7 +337,7 @@ def _by_pytorch(
     likely = target.is_floating_point()
     loss = _F.cross_entropy(
         _F.linear(x, w, bias),
-        target.reshape(-1, target.shape[-1]) if likely else target.reshape(-1),
+        rows(target) if likely else target.reshape(-1),
         ignore_index=ignored,
         reduction=reduction,
         label_smoothing=smoothing,
@@ -351,7 +353,7 @@ def _check(
         found = f"x of {tuple(x.shape)}, weight of {tuple(w.shape)}"
         found += "" if bias is None else f", bias of {tuple(bias.shape)}"
         required = "(..., width), (classes, width) and (classes,)"
-    elif target.numel() != x.shape[:-1].numel():
+    elif target.numel() != prod(x.shape[:-1]):  # numel() of a size would fix one that is symbolic
         found, required = f"target of {tuple(target.shape)}", f"one for each row of x of {tuple(x.shape)}"
     elif reduction not in ("mean", "sum", "none"):
         found, required = f"reduction={reduction!r}", "mean, sum or none"

@@ -32,8 +32,8 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, *, heads_first: bool = False) ->
     ``heads_first``: x is of (batch, heads, tokens, width). ``cos`` and ``sin`` get no gradient. JIT010 for other
     shapes.
     """
-    x = x.transpose(1, 2) if heads_first else x
-    half = x.shape[-1] // 2
+    x = x.transpose(1, 2) if heads_first and x.dim() == 4 else x
+    half = x.shape[-1] // 2 if x.dim() == 4 else 0
     if (
         x.dim() != 4
         or x.shape[-1] % 2
