@@ -201,7 +201,7 @@ def test_a_call_looks_up_what_is_shipped(ready: Ready, monkeypatch: pytest.Monke
     with pytest.raises(Asked):
         kernel(**dict(zip((t.name for t in ready.tensors), tensors, strict=True)), **scalars, **keywords)
     (request,) = asked
-    assert (rest, request) == rest._ahead("sm_90a", dtypes=ready.dtypes, facts=ready.facts, **dict(ready.keywords))
+    assert request == rest._ahead("sm_90a", ready.dtypes, None, None, ready.facts, dict(ready.keywords))
 
 
 TORCH = {"bf16": "torch.bfloat16", "f16": "torch.float16", "f32": "torch.float32", "i32": "torch.int32"}

@@ -211,7 +211,7 @@ def test_the_page_is_whole_and_alone(inspection: Inspection) -> None:
 def test_every_obligation_and_pass_is_there(inspection: Inspection) -> None:
     text = "".join(parsed(report_html([inspection])).texts)
     for o in inspection.artifact.certificate:
-        assert o.name in text
+        assert o.name.removeprefix("protocol ") in text
         assert o.detail in text
         assert o.method in text
     for t in inspection.times:
@@ -242,11 +242,12 @@ def test_what_differs_is_said(inspection: Inspection) -> None:
 
 def test_methods_of_any_form(inspection: Inspection) -> None:
     (image,) = inspection.artifact.kernels
-    certificate = (Obligation("protocol <x>", "states & endings"), Obligation("once", "isl", "in <detail>"))
+    rules = (Obligation(f"protocol <{rule}>", "states & endings") for rule in ("x", "y"))
+    certificate = (*rules, Obligation("once", "isl", "in <detail>"))
     artifact = replace(inspection.artifact, kernels=(replace(image, certificate=certificate),))
     text = "|".join(parsed(report_html([replace(inspection, artifact=artifact)])).texts)
-    assert "protocol <x>" in text
-    assert "states & endings" in text
+    assert "protocol|: <x>, <y>" in text
+    assert text.count("states & endings") == 1
     assert "in <detail>" in text
 
 

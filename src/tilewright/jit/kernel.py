@@ -110,14 +110,14 @@ class Kernel:
         ``on_out_of_range="trap"`` trap there at indices that lead outside.
         Raises ``TilewrightError`` with the reason if the kernel can't be compiled or proved.
         """
-        kernel, request = self._ahead(*target, **options)
+        kernel, request = self._asked(*target, **options)
         return kernel._artifact(replace(request, debug=debug), ahead=True)
 
     def ship(self, store: ArtifactStore, *target: str | Target, **options: Any) -> tuple[str, bool]:
         """Compile into ``store`` what a call with these dtypes, facts and keywords looks up, unless it is there; takes
         the arguments of ``compile``. Returns the key, and whether it was compiled. For kernels of this package, whose
         keys no Python changes."""
-        kernel, request = self._ahead(*target, **options)
+        kernel, request = self._asked(*target, **options)
         code = fingerprint(kernel.function.fn, dict(request.signature.keywords))
         assert code is not None, f"{self.function.name} reads what no key tells"
         key = kernel._key(request, code)
@@ -130,7 +130,7 @@ class Kernel:
     def plan(self, *target: str | Target, **options: Any) -> PlannedProgram:
         """The variants in the order in which a launch tries their predicates, before code is generated: both IRs,
         certificate and notes of each, and the classes that are left out. Takes the arguments of ``compile``."""
-        kernel, request = self._ahead(*target, **options)
+        kernel, request = self._asked(*target, **options)
         return kernel._plan(request)
 
     def explain(self, *target: str | Target, **options: Any) -> str:
@@ -163,7 +163,7 @@ class Kernel:
             partial = self._with_planned[names] = Kernel(self.function.with_planned(names))
         return partial
 
-    def _ahead(
+    def _asked(
         self,
         target: str | Target = SM90A,
         *,
@@ -175,11 +175,18 @@ class Kernel:
     ) -> tuple[Kernel, Request]:
         """The kernel without the optional tensors that are given as None, and what is asked for ahead of a call."""
         absent = frozenset(name for name in self._optional if name in keywords and keywords[name] is None)
-        if absent:
-            given = {name: value for name, value in keywords.items() if name not in absent}
-            return self.without(absent)._ahead(
-                target, dtypes=dtypes, static=static, schedule=schedule, facts=facts, **given
-            )
+        kernel, given = self.without(absent), {name: v for name, v in keywords.items() if name not in absent}
+        return kernel, kernel._ahead(target, dtypes, static, schedule, facts, given)
+
+    def _ahead(
+        self,
+        target: str | Target,
+        dtypes: Mapping[str, DType | str] | None,
+        static: Mapping[str, int] | None,
+        schedule: Schedule | None,
+        facts: CallFacts | None,
+        keywords: Mapping[str, Hashable],
+    ) -> Request:
         options: tuple[tuple[str, object, type], ...] = (
             ("dtypes", dtypes, Mapping),
             ("static", static, Mapping),
@@ -205,7 +212,7 @@ class Kernel:
                     required="a hashable value",
                     help="give a tuple for a list",
                 )
-        return self, self._request(self._target(target), self._dtypes(dtypes or {}), keywords, facts, static, schedule)
+        return self._request(self._target(target), self._dtypes(dtypes or {}), keywords, facts, static, schedule)
 
     # -- calls ----------------------------------------------------------------------------------------------------
     def __call__(self, /, *args: object, stream: object = None, budget: float | None = None, **kwargs: object) -> Any:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from html import escape
 
 from tilewright.artifact.schema import ASSUMED, KernelImage, Obligation
@@ -151,8 +152,12 @@ def _certificate(obligations: Sequence[Obligation]) -> Iterator[str]:
     yield "<p>Proved before any code was emitted, or validated: for every shape and stride of the class above. "
     yield "Tested: for some of them.</p>"
     yield '<div class="wide"><table><tr><th>obligation</th><th>of</th><th></th><th>by</th></tr>'
+    rules: dict[Obligation, list[str]] = {}  # those of a protocol that one method proves share a row
     for o in obligations:
-        means = _OBLIGATIONS.get(o.name, "")
+        kind, _, rule = o.name.partition(" ")
+        rules.setdefault(replace(o, name=kind) if kind == "protocol" else o, []).append(rule)
+    for o, named in rules.items():
+        means = _OBLIGATIONS.get(o.name, ", ".join(dict.fromkeys(named)))
         what = f"<b>{escape(o.name)}</b>" + (f": {escape(means)}" if means else "")
         yield f'<tr><td>{what}</td><td class="of">{escape(o.detail)}</td><td>{o.standing}</td>'
         yield f"<td>{escape(o.method)}</td></tr>"
