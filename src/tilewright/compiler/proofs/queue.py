@@ -64,8 +64,9 @@ def _faults(kernel: tile.Kernel, lowered: t.Kernel) -> Iterator[str]:
     one = elector(draw) is not None and role is not None and role.threads.data == a.WARPGROUP_THREADS
     if not one or once_a_program(draw) not in walks:
         yield "not one thread draws once a program"
-    names = {value: name.data for name, value in zip(lowered.arg_names, lowered.body.block.args, strict=True)}
-    if kernel.queue is None or names.get(draw.tensor) != kernel.queue.data or len(list(draw.tensor.uses)) != 1:
+    args = zip(lowered.arg_names, lowered.body.block.args, strict=True)
+    own = [value for name, value in args if kernel.queue is not None and name.data == kernel.queue.data]
+    if own != [draw.tensor] or len(list(draw.tensor.uses)) != 1:
         yield "the counter is not the program's queue alone"
     if any(not _told(lowered, bind, draw) for bind in binds):
         yield f"{NEXT} is not what was drawn"
