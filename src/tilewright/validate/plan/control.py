@@ -181,7 +181,7 @@ def _name_coordinates(
 def _bound_shares(plan: Plan, op: t.Programs) -> None:
     """Of a coordinate p < n, n a symbol of the compiler's own, p * ceil(s / n) <= s + n for s >= 0."""
     pairs = zip((n.data for n in op.names), (e.expr for e in op.extents), strict=True)
-    own = {extent: name for name, extent in pairs if isinstance(extent, Sym) and OWN in extent.name}
+    own: dict[Expr, str] = {extent: name for name, extent in pairs if isinstance(extent, Sym) and OWN in extent.name}
     named = (inner.value.expr for inner in op.walk() if isinstance(inner, t.Let)) if own else ()
     for quotient in dict.fromkeys(q for e in named for q in _quotients(e) if q.denominator in own):
         n = quotient.denominator
