@@ -226,7 +226,6 @@ _PLACES = (
         "schedule/hopper/memory",
         "offset += -(-size // align) * align",
         "offset += -(-size // align) * align // 2",
-        "activated",
         "parts",
         "nt",
     ),
@@ -266,7 +265,6 @@ _PLACES = (
         "total = _laid_out(kernel, over=[op.buffer for op in kernel.body.block.ops if isinstance(op, t.Shared)][-1:])",
         "nt",
         "activated",
-        "parts",
         "attention",
     ),
     _bug(
@@ -343,16 +341,6 @@ _PANELS = (
         "False for v, b in lowering.scope.buffers.items() if b.buffer is held.buffer",
         "kept_sums",
         kind=Kind.VALUES,
-    ),
-    _bug(
-        "shares of any place",
-        "panels need not follow each other",
-        "schedule/hopper/panel_loop",
-        "if share is None or place(panel * self.count + r) != place(r) + panel * share:",
-        "if share is None:",
-        "activated",
-        kind=Kind.VALUES,
-        harmless="In every kernel of the campaign panels do follow each other.",
     ),
 )
 
