@@ -5,12 +5,17 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from functools import cache
 
 import pytest
 
 import tilewright as tw
+from support import products as p
+from support.example_cases import load
 from tilewright.artifact.schema import KernelImage, Launch
+from tilewright.compiler.build import build
+from tilewright.compiler.program import plan
 from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.lowering.compare import compare as compare_lowering
@@ -35,6 +40,39 @@ def compiled() -> dict[str, tuple[KernelImage, Launch]]:
         if len(launches) == 2:
             return {kind: (images[x.kernel], x) for kind, x in zip(("parts", "sums"), launches, strict=True)}
     raise AssertionError
+
+
+@cache
+def summed() -> dict[str, tuple[KernelImage, Launch]]:
+    """Those of a sum over the rows of a narrow matrix."""
+    sizes = {"M": 1 << 20, "N": 8, "x.stride0": 8, "x.stride1": 1, "x.address": 0, "y.stride0": 1, "y.address": 0}
+    artifact = build(replace(plan(p.request(load("reductions").column_sum), sizes), left_out=()))
+    (variant,) = artifact.variants
+    launches = [step for step in variant.steps if isinstance(step, Launch)]
+    return {kind: (artifact.kernel(x.kernel), x) for kind, x in zip(("parts", "sums"), launches, strict=True)}
+
+
+@pytest.mark.parametrize("kind", ["parts", "sums"])
+def test_sums_of_parts_are_those_of_the_program(kind: str) -> None:
+    """A part's steps end at the least of its own and of what is left, and the last ones are full up to M."""
+    image, launch = summed()[kind]
+    kernel = transport_kernel(image.transport_ir)
+    assert compare(kernel, image.ptx, launch.args, launch.grid[0]) == ()
+    assert compare_lowering(tile_kernel(image.tile_ir), kernel) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("+ M // 512, max(", "+ (M + 1) // 512, max("),  # full steps, one too many of them
+        ("$p0)*512 + $k0*512", "$p0)*512 + $k0*512 + 512"),
+        ('end = #tile.expr<"$k0_full">', 'end = #tile.expr<"$k0_full - 1">'),
+    ],
+)
+def test_other_steps_of_a_part_are_seen(old: str, new: str) -> None:
+    image, _ = summed()["parts"]
+    assert old in image.transport_ir
+    assert compare_lowering(tile_kernel(image.tile_ir), transport_kernel(image.transport_ir.replace(old, new)))
 
 
 def ptx(kind: str, pattern: str = "", to: str = "", count: int = 0) -> int:

@@ -229,7 +229,7 @@ PROVERS = (
         "everything is another one's rest",
         "any variant is another one without its streams",
         "compiler/variants_agree",
-        "return own is not None and any(w is not None and is_rest(own, w, variant.predicate) for w in whole)",
+        "return own is not None and any(w is not None and is_rest(w, own, variant.predicate) for w in whole)",
         "return own is not None and any(w is not None for w in whole)",
         _VARIANTS,
     ),

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import Min
+from tilewright.base.expr import OWN, Expr, FloorDiv, Min, Sym
 from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -177,6 +177,29 @@ def _name_coordinates(
     for name, coordinate, extent in zip(names, found, extents, strict=True):
         plan.below(coordinate, extent)
         plan.bind(name, coordinate)
+    _bound_shares(plan, op)
+
+
+def _bound_shares(plan: Plan, op: t.Programs) -> None:
+    """Of a coordinate p < n, n a symbol of the compiler's own, p * ceil(s / n) <= s + n for s >= 0."""
+    pairs = zip((n.data for n in op.names), (e.expr for e in op.extents), strict=True)
+    own: dict[Expr, str] = {extent: name for name, extent in pairs if isinstance(extent, Sym) and OWN in extent.name}
+    named = (inner.value.expr for inner in op.walk() if isinstance(inner, t.Let)) if own else ()
+    for quotient in dict.fromkeys(q for e in named for q in _quotients(e) if q.denominator in own):
+        n = quotient.denominator
+        share, count = plan.expr(quotient.numerator - n + 1), plan.expr(n)
+        product = plan.values.mul(plan.symbol(own[n]), plan.expr(quotient))
+        if isinstance(share, Poly) and isinstance(count, Poly) and isinstance(product, Poly):
+            (low, high), (_, most) = plan.terms.interval(share), plan.terms.interval(count)
+            if low is not None and low >= 0 and high is not None and most is not None:
+                plan.terms.bound(product, 0, high + most)
+
+
+def _quotients(e: Expr) -> Iterator[FloorDiv]:
+    if isinstance(e, FloorDiv):
+        yield e
+    for part in e.children:
+        yield from _quotients(part)
 
 
 def _band(plan: Plan, place: Value, rows: Value, columns: Value, group: int) -> tuple[Value, Value]:
