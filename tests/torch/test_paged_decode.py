@@ -398,8 +398,8 @@ def test_a_cache_of_8_bits_with_listed_parts_and_a_window() -> None:
 
 
 def test_listed_parts_of_8_bits_keep_their_pipelines() -> None:
-    """In steps of 128 keys registers spilled, and what was left without pipelines took ten times as long. Two CTAs share
-    an SM: one converts while the other multiplies."""
+    """In steps of 128 keys registers spilled, and what was left without pipelines took ten times as long. Two CTAs
+    share an SM: one converts while the other multiplies."""
     ones = torch.ones(2), torch.ones(2)
     q, k, v, table, _ = in_eight_bits(drawn([0, 500, 64, 130], 16, width=128), torch.float8_e4m3fn, ones).tensors
     launches = paged._launches(q, k, v, table, None, None, True)
