@@ -264,8 +264,8 @@ def _of_eight_bits(
         fail("JIT011", found="a gradient of experts of 8 bits", required="tensors that want none")
     flat, chosen, scaled = rows(x), ids.reshape(-1, ids.shape[-1]), weights.reshape(-1, ids.shape[-1]).float()
     if not is_of_kernels(flat):
-        whole = ((w.to(x.dtype) * s.to(x.dtype)[..., None]) for w, s in ((gate_up, by_inner), (down, by_width)))
-        return _by_pytorch(flat, chosen, scaled, *whole, capacity).view(x.shape)
+        first, last = (w.to(x.dtype) * s.to(x.dtype)[..., None] for w, s in ((gate_up, by_inner), (down, by_width)))
+        return _by_pytorch(flat, chosen, scaled, first, last, capacity).view(x.shape)
     limit = _UNLIMITED if capacity is None else capacity
     small = chosen if chosen.dtype in (torch.int32, torch.int64) else chosen.long()
     found = _experts_of_eight_bits(flat, small, scaled, gate_up, by_inner, down, by_width, limit)

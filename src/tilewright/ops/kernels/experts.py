@@ -5,6 +5,7 @@ products read like dense ones. Blocks behind the last row have expert -1 and mul
 
 # Dimension names are strings in annotations, which type checkers take for forward references.
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
+# pyright: reportOptionalSubscript=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
 # ruff: noqa: F821
 
