@@ -308,8 +308,8 @@ _CONTROL = (
         "a program short",
         "the last program is walked by no CTA",
         "cuda",
-        "program < {total}; program",
-        "program < {total} - 1; program",
+        "program < {total}; program +=",
+        "program < {total} - 1; program +=",
         "nt",
     ),
     _bug(

@@ -301,8 +301,8 @@ _RINGS = (
         "a first step with one element",
         "the first step of a software-pipelined stream is not masked where one element of it is inside",
         "hopper/predicates",
-        "inside = simplify((span.origin + span.size <= span.stop)",
-        "inside = simplify((span.origin + 1 <= span.stop)",
+        "return _of_extents(kernel, (span.origin + span.size <= span.stop)",
+        "return _of_extents(kernel, (span.origin + 1 <= span.stop)",
         "attention_wide",
     ),
     _bug(
@@ -444,8 +444,8 @@ _EPILOGUE = (
         "registers for all",
         "consumers take more registers than an SM has",
         "hopper/lower",
-        "REGISTERS = {2: (24, 240)",
-        "REGISTERS = {2: (24, 248)",
+        "\nREGISTERS = {(2, 1): (24, 240)",
+        "\nREGISTERS = {(2, 1): (24, 248)",
         "tall",
     ),
 )

@@ -308,8 +308,8 @@ _MOVES = (
         "sum for difference",
         "a fast exponential of a difference is that of a sum",
         "contraction",
-        "self._fma(difference.a, scale, self._neg(b))",
-        "self._fma(difference.a, scale, b)",
+        "self._fma(a, self._put(t.ExponentScale(scale, b)), self._neg(product))",
+        "self._fma(a, self._put(t.ExponentScale(scale, b)), product)",
         "softmax",
     ),
     _bug(
