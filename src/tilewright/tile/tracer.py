@@ -246,8 +246,9 @@ class Tracer(KernelBuilder):
         for value, *inserted in (expanded_from(indices[k]) for k in used):
             load = value.owner if isinstance(value, SSAValue) else None
             if isinstance(load, dialect.Load) and not self._accesses.is_written(tensor_name(load)):
-                value = (load.tensor, load.coords)
-            operands.append((value, *inserted))
+                operands.append((load.tensor, load.coords, *inserted))
+            else:
+                operands.append((value, *inserted))
         return form.substitute(numbered), tuple(operands), dim
 
     def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, fn: AtomicFn | None) -> None:
