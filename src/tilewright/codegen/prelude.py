@@ -260,17 +260,10 @@ unsigned char float8_bits(float x, int fraction, int bias, float largest) {
   return 1.f / (1.f + expf(-x));
 }""",
     **{f"{name}_approx": _approximation(name, a.instruction) for name, a in APPROXIMATIONS.items()},
-    "exponent_far": """__device__ __forceinline__ bool exponent_far(float c, float b) {  // |b| >= 2^28 / |c|, nearly
-  return fabsf(b) >= __uint_as_float(min(0x7f7fffffu - __float_as_uint(fabsf(c)), 0x7215ffffu) + 0x0d6a0001u);
-}""",
-    "exponent_power": """__device__ __forceinline__ float exponent_power(float c, float b) {
-  return __uint_as_float((__float_as_uint(c) & 0x80000000u) | (0x8e800000u - (__float_as_uint(b) & 0x7f800000u)));
-}""",
     "exponent_scale": """__device__ __forceinline__ float exponent_scale(float c, float b) {
-  return exponent_far(c, b) ? exponent_power(c, b) : c;
-}""",
-    "exponent_product": """__device__ __forceinline__ float exponent_product(float c, float b) {
-  return exponent_far(c, b) ? __fmul_rn(b, exponent_power(c, b)) : __fmul_rn(b, c);
+  float least = __uint_as_float(min(0x7f7fffffu - __float_as_uint(fabsf(c)), 0x7215ffffu) + 0x0d6a0001u);  // 2^28 / |c|
+  unsigned power = (__float_as_uint(c) & 0x80000000u) | (0x8e800000u - (__float_as_uint(b) & 0x7f800000u));
+  return fabsf(b) >= least ? __uint_as_float(power) : c;
 }""",
     "argmax_take": """template <class V> __device__ __forceinline__ bool argmax_take(V a, int i, V b, int j) {
   // does (b, j) replace (a, i)? NaN counts as greatest; of equals the lower index stays

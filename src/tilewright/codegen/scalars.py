@@ -157,7 +157,7 @@ def _operation(
         case t.Approximate():
             return f"{op.fn.data}_approx({get(op.x)})", True
         case t.ExponentScale():
-            return f"exponent_{'scale' if op.product is None else 'product'}({get(op.scale)}, {get(op.b)})", True
+            return f"exponent_scale({get(op.scale)}, {get(op.b)})", True
         case tile.Compare():
             return f"{get(op.operands[0])} {_COMPARE[op.fn.data]} {get(op.operands[1])}", True
         case tile.Select():

@@ -585,7 +585,7 @@ def check_dtype(dtype: object) -> DType:
     if not isinstance(dtype, DType):
         named = dtype_named(getattr(dtype, "__name__", None) or str(dtype))
         help = f"write tw.{named}" if named is not None else "use tw.f32, tw.bf16, x.dtype ..."
-        if isinstance(dtype, int | tuple):
+        if isinstance(dtype, int):
             help = "x.reshape(...) gives a tile other axes, x.view(dtype) its bits another dtype"
         refuse("LNG004", found=shown(dtype), required="a dtype such as tw.f32", help=help)
     return dtype

@@ -132,6 +132,7 @@ class _Body:
         self.own = set(own)
         self.origins = origins
         self.at: Operation | None = None
+        self.bounded = False
 
     def contract(self) -> None:
         """Functions first, so that ``exp`` still finds the difference that it takes; then sums of products."""
@@ -141,6 +142,7 @@ class _Body:
 
     def within_bounds(self) -> None:
         """What the bounds above allow, and nothing else."""
+        self.bounded = True
         self._own_results()
         self._rewrite(self._power)
         self._rewrite(self._quotient)
@@ -237,20 +239,21 @@ class _Body:
     def _difference(self, difference: tile.Binary, factor: SSAValue | None) -> SSAValue:
         """``(a - b) * factor * log2(e)``: an fma where several elements share b, whose product's rounding is then one
         factor for all; else of two rounded products, so that equal values still give 0, which a running maximum
-        multiplies up step by step. Great products, whose rounding is beyond any exponent, are avoided."""
+        multiplies up step by step. Within bounds great products, whose rounding is beyond any exponent, are avoided."""
         scale = self._constant(_LOG2_E)
         scale = scale if factor is None else self._mul(factor, scale)
         a, b = difference.a, difference.b
         if b not in self.own:
-            if self.origins.loaded(b):
-                return self._fma(a, scale, self._neg(self._mul(b, scale)))
-            product = self._put(t.ExponentScale(scale, b, product=True))
-            return self._fma(a, self._put(t.ExponentScale(scale, b)), self._neg(product))
-        near = self._mul(difference.result, scale)
+            if self.bounded and not self.origins.loaded(b):
+                scale = self._put(t.ExponentScale(scale, b))
+            return self._fma(a, scale, self._neg(self._mul(b, scale)))
         products = [self._mul(x, scale) for x in (a, b)]
+        near = self._put(tile.Binary(BinaryFn.SUB, *products))
+        if not self.bounded:
+            return near
         greater = self._put(tile.Binary(BinaryFn.MAX, *(self._put(tile.Unary(UnaryFn.ABS, x)) for x in products)))
         far = self._put(tile.Compare(CompareFn.GE, greater, self._constant(_FAR)))
-        return self._put(tile.Select(far, near, self._put(tile.Binary(BinaryFn.SUB, *products))))
+        return self._put(tile.Select(far, self._mul(difference.result, scale), near))
 
     def _sum(self, op: Operation, wanted: Callable[[tile.Binary], bool] = lambda _: True) -> SSAValue | None:
         """An fma where a term is a wanted product that nothing else reads."""

@@ -108,8 +108,7 @@ def _scalar(
         case Approximate():
             return rounded(elementwise.APPROXIMATE[op.fn.data](operands[0]), dtype)
         case ExponentScale():
-            scale = elementwise.exponent_scale(*operands)
-            return scale if op.product is None else operands[1] * scale
+            return elementwise.exponent_scale(*operands)
         case tile.Compare():
             return elementwise.COMPARE[op.fn.data](*operands)
         case tile.Select():

@@ -243,11 +243,11 @@ class Tracer(KernelBuilder):
         used = [k for k in range(len(indices)) if dialect.index_symbol(k) in form.symbols]
         numbered = {dialect.index_symbol(k): sym(dialect.index_symbol(n)) for n, k in enumerate(used)}
         operands: list[tuple[object, ...]] = []
-        for value, *inserted in (expanded_from(indices[k]) for k in used):
-            load = value.owner if isinstance(value, SSAValue) else None
+        for key in (expanded_from(indices[k]) for k in used):
+            load = key[0].owner if isinstance(key[0], SSAValue) else None
             if isinstance(load, dialect.Load) and not self._accesses.is_written(tensor_name(load)):
-                value = (load.tensor, load.coords)
-            operands.append((value, *inserted))
+                key = (load.tensor, load.coords, *key[1:])
+            operands.append(key)
         return form.substitute(numbered), tuple(operands), dim
 
     def scatter(self, array: Array, coords: Sequence[Expr | Node], value: Node, *, fn: AtomicFn | None) -> None:

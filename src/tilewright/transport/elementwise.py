@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr, UnitAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import Attribute, Region, SSAValue
 from xdsl.irdl import (
     AttrSizedOperandSegments,
@@ -138,7 +138,7 @@ class Approximate(TransportOp):
 
 @irdl_op_definition
 class ExponentScale(TransportOp):
-    """In a map's body: what an exponent ``a c - b c`` of base 2 is scaled by beside ``b``, in f32, or b times it.
+    """In a map's body: what an exponent ``a c - b c`` of base 2 is scaled by beside ``b``, in f32.
 
     That is ``scale``, c, while |b c| is below 2^28, or up to 9 % less, else the power of two, of c's sign, that makes
     2^31 or more, but less than 2^32, of |b|. So the rounding of ``b c`` is worth at most 2^8 in the result, and nothing
@@ -148,15 +148,10 @@ class ExponentScale(TransportOp):
     name = "transport.exponent_scale"
     scale = operand_def(TileType)
     b = operand_def(TileType)
-    product = opt_attr_def(UnitAttr)
     result = result_def(TileType)
 
-    def __init__(self, scale: SSAValue, b: SSAValue, *, product: bool = False):
-        super().__init__(
-            operands=[scale, b],
-            attributes={"product": UnitAttr() if product else None},
-            result_types=[TileType.of(f32, [])],
-        )
+    def __init__(self, scale: SSAValue, b: SSAValue):
+        super().__init__(operands=[scale, b], result_types=[TileType.of(f32, [])])
 
     def verify_(self) -> None:
         if any(value.type != self.result.type for value in self.operands):

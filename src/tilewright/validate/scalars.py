@@ -148,8 +148,7 @@ class Scalars:
             case t.Approximate():
                 return self.values.apply(32, APPROXIMATIONS[op.fn.data].instruction, self._word(values[op.x])), True
             case t.ExponentScale():
-                scale, b = (self._word(values[v]) for v in op.operands)
-                return self._exponent_scale(scale, b, product=op.product is not None), True
+                return self._exponent_scale(*(self._word(values[v]) for v in op.operands)), True
             case tile.Compare():
                 source = tile.tile_type(op.operands[0]).element
                 return self.compare(op.fn.data, source, values[op.operands[0]], values[op.operands[1]]), True
@@ -203,8 +202,8 @@ class Scalars:
         negative = self.arithmetic.compare("lt", "s32", x, self.terms.const(x.width, 0))
         return self.values.select(negative, self.values.scale(x, -1), x), False
 
-    def _exponent_scale(self, scale: Value, b: Value, *, product: bool) -> Value:
-        """The scale, or beside a great b the power of two of its sign that makes 2^31 or more of |b|; or b times it."""
+    def _exponent_scale(self, scale: Value, b: Value) -> Value:
+        """The scale, or beside a great b the power of two of its sign that makes 2^31 or more of |b|."""
 
         def integer(fn: str, x: Value | int, y: Value | int) -> Value:
             return self._int_binary(fn, u32, *(self.terms.const(32, v) if isinstance(v, int) else v for v in (x, y)))
@@ -214,8 +213,7 @@ class Scalars:
         limit = integer("min", integer("sub", 0x7F7FFFFF, self.floats.absolute(scale)), 0x7215FFFF)
         limit = integer("add", limit, 0x0D6A0001)
         far = self.arithmetic.compare_floats("ge", self.floats.absolute(b), limit)
-        chosen = (self.floats.mul(b, x) if product else x for x in (power, scale))
-        return self.values.select(far, *chosen)
+        return self.values.select(far, power, scale)
 
     def binary(self, fn: str, dtype: DType, a: Scalar, b: Scalar) -> tuple[Scalar, bool]:
         """One op of two operands; whether the result is of the dtype as it is."""

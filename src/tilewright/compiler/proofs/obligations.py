@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from xdsl.dialects.builtin import UnitAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import ASSUMPTION, CONSTRUCTED, Obligation
@@ -131,7 +130,7 @@ def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
         return (f"the program's numerics, {kernel.numerics.data.value}",)
     maps = [op for op in operations(lowered) if isinstance(op, t.Map)]
     scales = (op for m in maps for op in m.body.block.ops if isinstance(op, t.ExponentScale))
-    if any(not _is_exponent(reader) for scale in scales for reader in _readers(scale)):
+    if any(not _is_exponent(scale) for scale in scales):
         return ("the scale of an exponent elsewhere than beside what it was chosen for",)
     if lowered.numerics.data == Numerics.FAST:
         return ()
@@ -154,20 +153,13 @@ def _is_other(op: Operation, policy: str) -> bool:
     return isinstance(op, t.Approximate) and not (op.fn.data == "ex2" and _is_difference(op.x))
 
 
-def _is_exponent(op: Operation) -> bool:
-    """``fma(a, c, -(b c))`` with a scale that was chosen for this ``b``, in both places."""
-    scale, product = (op.b.owner, _subtracted(op)) if isinstance(op, t.Fma) else (None, None)
-    if not isinstance(scale, t.ExponentScale) or not isinstance(product, t.ExponentScale):
-        return False
-    return (scale.product, product.product) == (None, UnitAttr()) and scale.operands == product.operands
-
-
-def _readers(op: Operation) -> list[Operation]:
-    """What reads an op's result, or its negative."""
-    readers = [use.operation for use in op.results[0].uses]
-    return [
-        x for r in readers for x in (_readers(r) if isinstance(r, tile.Unary) and r.fn.data is UnaryFn.NEG else [r])
-    ]
+def _is_exponent(scale: t.ExponentScale) -> bool:
+    """The scale is read by ``fma(a, scale, -(b scale))`` alone, beside the ``b`` that it was chosen for."""
+    readers = {use.operation for use in scale.result.uses}
+    products = {
+        r for r in readers if isinstance(r, tile.Binary) and r.fn.data is BinaryFn.MUL and scale.b in r.operands
+    }
+    return all(isinstance(r, t.Fma) and _subtracted(r) in products for r in readers - products)
 
 
 def _subtracted(op: t.Fma) -> Operation | Block | None:
@@ -195,9 +187,7 @@ def _is_difference(x: SSAValue) -> bool:
         return any(isinstance(s, t.Fma) or (isinstance(s, tile.Binary) and s.fn.data is BinaryFn.SUB) for s in sides)
     if isinstance(op, t.Fma):
         product = _subtracted(op)
-        if isinstance(product, tile.Binary):
-            return product.fn.data is BinaryFn.MUL and op.b in product.operands
-        return _is_exponent(op)
+        return isinstance(product, tile.Binary) and product.fn.data is BinaryFn.MUL and op.b in product.operands
     if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.SUB:
         return False
     sides = [v.owner for v in (op.a, op.b)]

@@ -8,7 +8,7 @@ from typing import TypeAlias
 import numpy as np
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.base.dtypes import bool_, f32
+from tilewright.base.dtypes import bool_
 from tilewright.lang.fns import BinaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import tile_type
@@ -56,7 +56,7 @@ def computed(arithmetic: ElementFunctions, op: Operation, args: list[Prints]) ->
         case t.Approximate():
             return arithmetic.approximate(op.fn.data, *args)
         case t.ExponentScale():
-            return args[0] if op.product is None else arithmetic.binary("mul", *args, f32)
+            return args[0]
         case _:
             raise Undecided(f"{op.name} in a map")
 
