@@ -193,7 +193,7 @@ def test_a_new_op_of_transport_is_said_in_four_rooms(sources: Path) -> None:
         prefix = "" if path.startswith("simulate") else "t."
         at = rf"(?=        case {prefix}Approximate)"
         insert(sources / path, at, f"        case {prefix}Clamp():\n            {line}\n")
-    insert(sources / "simulate/compute.py", r"dialect import Approximate", ", Clamp")
+    insert(sources / "simulate/compute.py", r"^    Approximate,\n", "    Clamp,\n")
     unpack = quoted(r"scalars.py` \| `(x, low, high = [^`]*)`")
     both = 'return self.binary("min", dtype, self.binary("max", dtype, x, low)[0], high)'
     body = f"            case t.Clamp():\n                {unpack}\n                {both}\n"

@@ -107,7 +107,8 @@ def test_products_over_nothing_are_0(kernel: tw.Kernel, m: int, n: int, k: int, 
 
 def test_certificates_hold_for_extents_of_0() -> None:
     """A kernel that takes steps of its stream for granted says so where it is dispatched; another takes the rest."""
-    compiled, request = Kernel(ATTENTION.kernel)._ahead(dtypes=ATTENTION.tensor_dtypes(tw.bf16))
+    compiled = Kernel(ATTENTION.kernel)
+    request = compiled._ahead("sm_90a", ATTENTION.tensor_dtypes(tw.bf16), None, None, None, {})
     *full, rest = compiled._plan(request).variants
     assert str(rest.predicate) == "T == 0"
     assert all(simplify(v.predicate.substitute({"T": 0}), {}) == FALSE for v in full)

@@ -442,7 +442,7 @@ PROTOCOL = {
 @pytest.mark.parametrize("what", PROTOCOL)
 def test_a_broken_pipeline_is_reported(what: str) -> None:
     """All synchronising instructions of one kind left out of a matmul whose rings wrap; waits succeed at once."""
-    artifact, arrays, _ = compiled("matmul", DTYPES["bf16"], {"M": 128, "N": 128, "K": 1024})
+    artifact, arrays, _ = compiled("matmul", DTYPES["bf16"], {"M": 128, "N": 128, "K": 4096})
     assert any(re.search(PROTOCOL[what], image.ptx) for image in artifact.kernels)
 
     def broken(ptx: str) -> str:

@@ -124,6 +124,12 @@ def _mixture(*, grad: bool = True) -> tuple[Any, ...]:
     return x, ids, normal(6, 2).abs().requires_grad_(grad), gate_up, down
 
 
+def _of_eight_bits() -> tuple[Any, ...]:
+    x, ids, weights, *both = _mixture(grad=False)
+    gate_up, down = (w.to(torch.float8_e4m3fn) for w in both)
+    return x, ids, weights, gate_up, normal(3, 128).abs(), down, normal(3, 64).abs(), -1
+
+
 def _of_experts_backward() -> tuple[Any, ...]:
     given = _mixture(grad=False)
     y, *kept = torch.ops.tilewright.experts(*given, -1, True)
@@ -166,6 +172,7 @@ def _of_compositions() -> dict[str, Arguments]:
         "attention_backward": lambda: (*_heads(5), n(1, 2, 6), 0.1, True),
         "experts": lambda: (*_mixture(), -1, True),
         "experts_backward": _of_experts_backward,
+        "experts_of_eight_bits": _of_eight_bits,
         "index_add": lambda: (g(8, 10), TABLE, n(5, 10)),
         "linear_cross_entropy_rows": lambda: (g(6, 8), g(10, 8), None, TARGET, -100, 0.1, 0),
         "linear_cross_entropy_gradients": lambda: (
@@ -220,6 +227,10 @@ def unchecked() -> set[str]:
     return ours - checked - {name.replace("_64", "_128") for name in checked if "_64" in name}
 
 
+_UTILS = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")
+"""All tests but that of schemas, which multiplies the arguments: PyTorch has no products of 8-bit floats."""
+
+
 def opcheck(name: str, device: str = "cpu") -> None:
     """All of PyTorch's tests of an operator."""
     overload, arguments = CALLS[name]
@@ -229,4 +240,6 @@ def opcheck(name: str, device: str = "cpu") -> None:
             return value
         return value.detach().to(device).requires_grad_(value.requires_grad)
 
-    torch.library.opcheck(overload, tuple(map(placed, arguments())))
+    given = tuple(map(placed, arguments()))
+    eight_bits = any(isinstance(v, torch.Tensor) and v.dtype == torch.float8_e4m3fn for v in given)
+    torch.library.opcheck(overload, given, test_utils=_UTILS if eight_bits else ("test_schema", *_UTILS))

@@ -308,8 +308,8 @@ _MOVES = (
         "sum for difference",
         "a fast exponential of a difference is that of a sum",
         "contraction",
-        "self._fma(a, self._put(t.ExponentScale(scale, b)), self._neg(product))",
-        "self._fma(a, self._put(t.ExponentScale(scale, b)), product)",
+        "return self._fma(a, scale, self._neg(self._mul(b, scale)))",
+        "return self._fma(a, scale, self._mul(b, scale))",
         "softmax",
     ),
     _bug(

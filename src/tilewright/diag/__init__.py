@@ -12,6 +12,7 @@ __all__ = ["Diagnostic", "Label", "Location", "Severity", "TilewrightError", "fa
 
 
 _OURS = __file__.rsplit(os.sep, 2)[0]  # without pathlib, which takes a tenth of the time of importing tilewright
+_DYNAMO = os.sep.join(("", "torch", "_dynamo", ""))
 
 
 def fail(code: str, **fields: Any) -> NoReturn:
@@ -21,10 +22,15 @@ def fail(code: str, **fields: Any) -> NoReturn:
     raise TilewrightError((Diagnostic(code, **fields),)) from None
 
 
+def _is_passed(file: str) -> bool:
+    """Ours, or of what calls us in between: ``jit.pytorch.untraced``."""
+    return file.startswith(_OURS) or _DYNAMO in file
+
+
 def _caller() -> Location | None:
     """The innermost place outside of this package; None where that is an interpreter's or a tool's file."""
     frame = sys._getframe(1)  # pyright: ignore[reportPrivateUsage] - the documented way to a caller
-    while frame.f_back is not None and frame.f_code.co_filename.startswith(_OURS):
+    while frame.f_back is not None and _is_passed(frame.f_code.co_filename):
         frame = frame.f_back
     file = frame.f_code.co_filename
     if file.startswith((_OURS, "<", sys.prefix, sys.base_prefix)):

@@ -200,7 +200,7 @@ def _paired(x: tuple[Axis, ...], to: tuple[Axis, ...]) -> str:
         in_order = [a for a in to if a in x] == list(x)
         if in_order:
             return f"insert the axes that one of them lacks, x[{inserted}], or reduce the other along them"
-    if any(a != b and whole(a.size) in (a, b) for a, b in zip(x, to, strict=False)):
+    if any(a != b and a.size == b.size and whole(a.size) in (a, b) for a, b in zip(x, to, strict=False)):
         return "name Ranges in place of numbers: tw.zeros((m, n), tw.f32)"
     if math.prod(a.size for a in x) == math.prod(a.size for a in to) > 1:
         return "give a reshaped tile its Ranges back: x.reshape(m, n); else load both with the same Ranges"
