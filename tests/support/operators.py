@@ -24,6 +24,7 @@ from tilewright.ops.functional import (  # noqa: E402
     norms,
     rotaries,
     softmaxes,
+    states,
 )
 from tilewright.ops.functional.dispatched import compositions  # noqa: E402
 
@@ -106,6 +107,7 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
             grouped._weight_gradient,
             lambda: (GROUPS, n(6, 4), n(6, 10), None, None, 64),
         ),
+        "merge_states": (states._merge_states, lambda: (n(3, 6, 10), n(3, 6), None, 8)),
         "attention": (attentions._operator(64, lse=False), lambda: (*_heads(3), 0.1, True, 1, None, None)),
         "attention_lse": (
             attentions._operator(64, lse=True),

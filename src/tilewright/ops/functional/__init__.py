@@ -15,6 +15,7 @@ from tilewright.ops.functional.paged import paged_decode, paged_decode_with_lse
 from tilewright.ops.functional.permutations import permute, unpermute
 from tilewright.ops.functional.rotaries import rotary
 from tilewright.ops.functional.softmaxes import log_softmax, softmax
+from tilewright.ops.functional.states import merge_states
 from tilewright.ops.functional.varlen import varlen_attention, varlen_attention_with_lse
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "linear_cross_entropy",
     "log_softmax",
     "matmul",
+    "merge_states",
     "moe",
     "paged_append",
     "paged_decode",
