@@ -134,7 +134,7 @@ class HopperEmitter:
             case a.Advance():
                 e.line(f"{identifier(op.symbol.data)} += {e.c(op.by.expr)};")
             case a.SetMaxRegisters():
-                action = "dec" if op.count.data <= 65536 // (e.kernel.threads.data * e.kernel.min_ctas.data) else "inc"
+                action = "dec" if op.count.data <= e.kernel.registers_at_launch else "inc"
                 e.line(f'asm volatile("setmaxnreg.{action}.sync.aligned.u32 {op.count.data};");')
             case a.Mbarriers():
                 self.addresses.offsets[op.bars] = op.offset.data

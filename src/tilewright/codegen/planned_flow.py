@@ -77,11 +77,7 @@ class _Planned(FlowBuilder):
                 assert self.role is not None, "registers move between roles"
                 kernel = self.role.parent_op()
                 assert isinstance(kernel, t.Kernel)
-                way = (
-                    "dec"
-                    if op.count.data <= kernel.target.registers_per_sm // (kernel.threads.data * kernel.min_ctas.data)
-                    else "inc"
-                )
+                way = "dec" if op.count.data <= kernel.registers_at_launch else "inc"
                 return self.one(SyncInstruction(f"setmaxnreg.{way}", str(op.count.data)))
             case _:
                 return self.sequence(self.one(i) for i in instructions(op))

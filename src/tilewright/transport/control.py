@@ -121,6 +121,11 @@ class Kernel(TransportOp):
         """The GPU that the kernel is for."""
         return TARGETS[self.target_name.data]
 
+    @property
+    def registers_at_launch(self) -> int:
+        """Registers of a thread when the CTAs of an SM share all it has."""
+        return self.target.registers_per_sm // (self.threads.data * self.min_ctas.data)
+
     def verify_(self) -> None:
         if self.target_name.data not in TARGETS:
             raise VerifyException(f"{self.target_name.data} is none of the targets {', '.join(TARGETS)}")

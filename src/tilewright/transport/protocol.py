@@ -159,7 +159,6 @@ class _Extraction:
                     opening.append(op)
 
     def _protocol(self, roles: Sequence[Role]) -> Protocol:
-        threads = self.kernel.threads.data
         return Protocol(
             self.kernel.sym_name.data,
             tuple(roles),
@@ -167,7 +166,7 @@ class _Extraction:
             tuple(self.accesses.barriers),
             tuple(self.symbols.values()),
             1 if self.kernel.cluster is None else self.kernel.cluster.data,
-            registers_per_thread=self.kernel.target.registers_per_sm // (threads * self.kernel.min_ctas.data) // 8 * 8,
+            registers_per_thread=self.kernel.registers_at_launch // 8 * 8,
         )
 
     def _opening(self, opened: list[Operation], scope: WalkScope, *, initialises: bool) -> Iterator[Node]:

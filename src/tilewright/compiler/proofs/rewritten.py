@@ -109,10 +109,11 @@ def certify_rest(whole: tile.Kernel, made: tile.Kernel, predicate: Expr) -> Obli
     try:
         cases = (each.args if isinstance(each, Any_) else (each,) for each in conjuncts(predicate))
         extents = [names for several in cases if (names := _extents_of_0(several))]
-        if not any(all(_without(whole, made, name) for name in names) for names in extents):
+        found = next((names for names in extents if all(_without(whole, made, name) for name in names)), None)
+        if found is None:
             raise UnlikeError(f"streams may have steps where {predicate}")
         _same_frame(whole, made, [extent.expr for extent in whole.grid])
-        for name in next(names for names in extents if all(_without(whole, made, name) for name in names)):
+        for name in found:
             match = _MatchOfRest(name)
             match.arguments(whole, made)
             match.block(whole.body.block, made.body.block)

@@ -24,10 +24,12 @@ def to_float(*tensors: Tensor | None) -> tuple[Any, ...]:
     """Under autocast of CUDA as float32, as PyTorch computes softmax, norms and losses there."""
     if not torch.is_autocast_enabled("cuda"):
         return tensors
-    return tuple(t.float() if t is not None and t.is_cuda and t.dtype in _LOW else t for t in tensors)
+    return tuple(t.float() if t is not None and t.is_cuda and t.dtype in LOW else t for t in tensors)
 
 
-_LOW = (torch.bfloat16, torch.float16)
+LOW = (torch.bfloat16, torch.float16)
+"""Dtypes of tensor cores' products."""
+INDICES = (torch.int32, torch.int64)
 
 
 def is_autocast(device: str) -> bool:

@@ -10,7 +10,7 @@ from typing import Any
 
 from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import require_alike, stored, to_low_precision
+from tilewright.ops.functional.arguments import LOW, require_alike, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import TorchOp, op
@@ -220,7 +220,4 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 def is_of_kernels(q: Tensor, k: Tensor, v: Tensor) -> bool:
     """A kernel has heads of this width and dtype."""
-    return q.dtype in _LOW and q.dtype == k.dtype == v.dtype and q.shape[-1] in WIDTHS and q.numel() > 0
-
-
-_LOW = (torch.bfloat16, torch.float16)
+    return q.dtype in LOW and q.dtype == k.dtype == v.dtype and q.shape[-1] in WIDTHS and q.numel() > 0

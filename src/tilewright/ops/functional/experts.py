@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, rows, to_low_precision
+from tilewright.ops.functional.arguments import COMPUTED, LOW, rows, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.gated import swiglu
 from tilewright.ops.functional.linears import linear
@@ -20,7 +20,6 @@ from tilewright.ops.packing.policy import MAX_BUCKETS, PackPolicy
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 
 _F = torch.nn.functional
-_LOW = (torch.bfloat16, torch.float16)
 EIGHT_BITS = (torch.float8_e4m3fn,)
 _TILE_ROWS = 128
 """Rows of a block where experts have many; half of it where they have few."""
@@ -322,7 +321,7 @@ def _routed_by_pytorch(x: Any, router: Any, k: int, normalise: bool, scores: str
 
 def _by_pytorch(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int | None) -> Any:
     """An expert at a time, over the rows that chose it, in the order of their pairs."""
-    y = torch.zeros(x.shape, dtype=torch.float32 if x.dtype in _LOW else x.dtype, device=x.device)
+    y = torch.zeros(x.shape, dtype=torch.float32 if x.dtype in LOW else x.dtype, device=x.device)
     for e in range(down.shape[0]):
         token, choice = (ids == e).nonzero(as_tuple=True)
         token, choice = token[:capacity], choice[:capacity]
@@ -337,7 +336,7 @@ def is_of_kernels(*tensors: Any) -> bool:
     are known."""
     first = tensors[0]
     return (
-        first.dtype in _LOW
+        first.dtype in LOW
         and all(t.dtype == first.dtype for t in tensors)
         and (first.is_cuda or first.is_meta or is_simulated())
         and first.shape[1] > 0

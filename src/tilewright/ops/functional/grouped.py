@@ -10,13 +10,10 @@ from typing import Any
 
 from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import stored, to_low_precision
+from tilewright.ops.functional.arguments import INDICES, LOW, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
-
-_LOW = (torch.bfloat16, torch.float16)
-_INDICES = (torch.int32, torch.int64)
 
 
 def _by_group(offsets: Any, a: Any, b: Any, bm: Any = None, bn: Any = None, bk: Any = None) -> Any:
@@ -79,7 +76,7 @@ def grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor, *, out: Tensor | 
     _check(x, weight, offsets)
     if offsets.shape[0] == weight.shape[0]:
         offsets = torch.nn.functional.pad(offsets, (1, 0))
-    if x.dtype not in _LOW or not x.numel() or not weight.numel():
+    if x.dtype not in LOW or not x.numel() or not weight.numel():
         return stored(_products_by_group(offsets, x, weight), out)
     return _grouped(offsets, x, weight) if out is None else _grouped(offsets, x, weight, out=out)
 
@@ -87,7 +84,7 @@ def grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor, *, out: Tensor | 
 def _check(x: Tensor, weight: Tensor, offsets: Tensor) -> None:
     fits = x.dim() == 2 and weight.dim() == 3 and offsets.dim() == 1 and x.dtype == weight.dtype
     fits = fits and x.shape[1] == weight.shape[2] and offsets.shape[0] in (weight.shape[0], weight.shape[0] + 1)
-    if not fits or offsets.dtype not in _INDICES:
+    if not fits or offsets.dtype not in INDICES:
         described = ", ".join(f"{tuple(t.shape)} {t.dtype}" for t in (x, weight, offsets))
         required = "(rows, in), (groups, out, in) of one dtype, and int32 or int64 of (groups + 1,) or (groups,)"
         fail("JIT010", found=f"x, weight, offsets of {described}", required=required)

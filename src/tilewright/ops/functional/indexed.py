@@ -10,12 +10,10 @@ from typing import Any
 from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import is_served, on_rows, stored, to_float
+from tilewright.ops.functional.arguments import INDICES, is_served, on_rows, stored, to_float
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
-
-_INDICES = (torch.int32, torch.int64)
 
 
 # -- rows of a table --------------------------------------------------------------------------------------------------
@@ -39,7 +37,7 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
 
     On a GPU an index that is no row gives zeros and has no gradient. The row ``padding_idx`` gets no gradient.
     """
-    if index.dtype not in _INDICES or weight.dim() != 2:
+    if index.dtype not in INDICES or weight.dim() != 2:
         found = f"index of {index.dtype}, weight of {tuple(weight.shape)}"
         fail("JIT010", found=found, required="an index of int32 or int64, weight of (rows, width)")
     if not is_served(weight) or not index.numel() or not weight.numel():
@@ -95,7 +93,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: floa
     """
     if alpha != 1:
         source = source * alpha
-    fits = x.dim() > 1 and dim in (0, -x.dim()) and index.dim() == 1 and index.dtype in _INDICES
+    fits = x.dim() > 1 and dim in (0, -x.dim()) and index.dim() == 1 and index.dtype in INDICES
     if not fits or not is_served(x) or source.shape != (index.shape[0], *x.shape[1:]) or source.dtype != x.dtype:
         return torch.index_add(x, dim, index, source)
     return _index_add(x.flatten(1), index, source.flatten(1)).view(x.shape)

@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import note_rows, rows, stored, to_low_precision
+from tilewright.ops.functional.arguments import LOW, note_rows, rows, stored, to_low_precision
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -86,9 +86,6 @@ def _of_shape(t: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
     return t if t is None or tuple(t.shape) == shape else t.expand(shape)
 
 
-_LOW = (torch.bfloat16, torch.float16)
-
-
 def _check_activation(activation: str) -> None:
     if activation not in ACTIVATIONS:
         fail("JIT010", found=f"activation={activation!r}", required=", ".join(ACTIVATIONS))
@@ -96,7 +93,7 @@ def _check_activation(activation: str) -> None:
 
 def _is_kernels(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> bool:
     dtype = x.dtype
-    if dtype not in _LOW or weight.dtype != dtype or weight.dim() != 2 or not x.numel():
+    if dtype not in LOW or weight.dtype != dtype or weight.dim() != 2 or not x.numel():
         return False
     return (bias is None or bias.dtype == dtype) and (residual is None or residual.dtype == dtype)
 

@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import to_low_precision
+from tilewright.ops.functional.arguments import LOW, to_low_precision
 from tilewright.ops.functional.dispatched import AttentionPair
 from tilewright.ops.kernels.paged import ROWS, STEP
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
@@ -26,7 +26,6 @@ PAGES = tuple(2**i for i in range(9))
 _LATENT = (576, 512, 256)
 """Widths of keys and values of one head that all queries share, and of the blocks of such values: multi-head latent
 attention, whose values are the head of each key."""
-_LOW = (torch.bfloat16, torch.float16)
 EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 """Dtypes of caches with scales."""
 INDICES = (torch.int32, torch.int64)
@@ -199,7 +198,7 @@ of so few rows takes as long as one of many."""
 
 def _has_small_pages(k: Any, v: Any) -> bool:
     """Pages of few tokens, side by side in memory as those of one token would be."""
-    few = 1 < k.shape[1] <= _SMALL_PAGES and k.shape[0] * k.shape[1] < 2**31 and k.dtype in _LOW
+    few = 1 < k.shape[1] <= _SMALL_PAGES and k.shape[0] * k.shape[1] < 2**31 and k.dtype in LOW
     return few and not _is_latent(k, v) and all(x.stride(0) == x.shape[1] * x.stride(1) for x in (k, v))
 
 
@@ -289,11 +288,11 @@ def _is_served(q: Any, k: Any, v: Any, scale: float) -> bool:
     """By kernels, which take the greatest score before they scale."""
     where = q.is_cuda or is_simulated()
     fits = _is_latent(k, v) or (q.shape[-1] in WIDTHS and k.shape == v.shape)
-    return where and q.dtype in _LOW and fits and k.shape[1] in PAGES and scale > 0 and q.numel() > 0
+    return where and q.dtype in LOW and fits and k.shape[1] in PAGES and scale > 0 and q.numel() > 0
 
 
 def _is_latent(k: Any, v: Any) -> bool:
-    return (k.shape[2], k.shape[3], v.shape[3]) == (1, *_LATENT[:2]) and k.dtype in _LOW
+    return (k.shape[2], k.shape[3], v.shape[3]) == (1, *_LATENT[:2]) and k.dtype in LOW
 
 
 _FORMALS = (
@@ -546,7 +545,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, table: Tensor, lengths: Tensor) -> N
         _misfit(
             f"{heads} heads of queries, {groups} of keys, pages of {page} tokens", "groups that divide heads, pages"
         )
-    eight = k.dtype in EIGHT_BITS and q.dtype in (*_LOW, torch.float32, torch.float64)
+    eight = k.dtype in EIGHT_BITS and q.dtype in (*LOW, torch.float32, torch.float64)
     if not (k.dtype == v.dtype and (eight or q.dtype == k.dtype) and q.dtype.is_floating_point):
         _misfit(f"q of {q.dtype}, caches of {k.dtype} and {v.dtype}", "one floating-point dtype, or caches of float8")
     for name, indices in (("block_table", table), ("seq_lens", lengths)):

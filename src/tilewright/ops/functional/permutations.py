@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.diag import fail
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, rows
+from tilewright.ops.functional.arguments import COMPUTED, INDICES, rows
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.packing import moving
 from tilewright.ops.packing.plan import PackPlan, build_pack_plan, plan_by_kernels
@@ -17,7 +17,6 @@ from tilewright.ops.packing.policy import KEEP_ALL, MAX_BUCKETS, PackPolicy
 from tilewright.ops.pytorch import Tensor, torch
 
 _UNLIMITED = -1
-_INDICES = (torch.int32, torch.int64)
 
 
 def _policy(align: int, capacity: int) -> PackPolicy:
@@ -151,7 +150,7 @@ def permute(
     """
     shapes = tuple(x.shape), tuple(ids.shape)
     fits = x.dim() > 1 and ids.dim() == x.dim() and shapes[0][:-1] == shapes[1][:-1] and shapes[1][-1] > 0
-    if not fits or ids.dtype not in _INDICES or not 1 <= experts <= MAX_BUCKETS:
+    if not fits or ids.dtype not in INDICES or not 1 <= experts <= MAX_BUCKETS:
         found = f"x, ids of {shapes[0]}, {shapes[1]} {ids.dtype}, {experts} experts"
         required = f"(..., width), (..., k) of int32 or int64, 1 to {MAX_BUCKETS} experts"
         fail("JIT010", found=f"permute: {found}", required=required)
@@ -167,7 +166,7 @@ def permute(
 
 def _mapped(ids: Any, expert_map: Any) -> Any:
     """Ids of the experts here; what is not in the map is none."""
-    if expert_map.dim() != 1 or expert_map.dtype not in _INDICES or not len(expert_map):
+    if expert_map.dim() != 1 or expert_map.dtype not in INDICES or not len(expert_map):
         found = f"permute: expert_map of {tuple(expert_map.shape)}, {expert_map.dtype}"
         fail("JIT010", found=found, required="int32 or int64 of (experts of the model,)")
     known = (ids >= 0) & (ids < len(expert_map))

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import to_low_precision
+from tilewright.ops.functional.arguments import INDICES, LOW, to_low_precision
 from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 
@@ -21,8 +21,6 @@ WIDTHS = (64, 128, 256)
 """Widths of a head that kernels are made for; others go to PyTorch."""
 GRADIENT_WIDTHS = (64, 128)
 """Those that the kernels of gradients are made for: both accumulators of keys fill the registers."""
-_LOW = (torch.bfloat16, torch.float16)
-_INDICES = (torch.int32, torch.int64)
 
 
 # -- by kernels -------------------------------------------------------------------------------------------------------
@@ -155,7 +153,7 @@ def _empty(q: Any, *_: Any) -> tuple[Any, Any]:
 def _is_served(q: Any, k: Any, scale: float) -> bool:
     """By kernels, which take the greatest score before they scale."""
     where = q.is_cuda or is_simulated()
-    return where and q.dtype in _LOW and q.shape[-1] in WIDTHS and scale > 0 and q.numel() > 0 and k.numel() > 0
+    return where and q.dtype in LOW and q.shape[-1] in WIDTHS and scale > 0 and q.numel() > 0 and k.numel() > 0
 
 
 # -- its gradients ----------------------------------------------------------------------------------------------------
@@ -306,7 +304,7 @@ def _check(q: Tensor, k: Tensor, v: Tensor, cu_q: Tensor, cu_k: Tensor, sinks: T
     if not (q.dtype == k.dtype == v.dtype and q.dtype.is_floating_point):
         _misfit(f"q of {q.dtype}, k and v of {k.dtype} and {v.dtype}", "one floating-point dtype")
     for name, offsets in (("cu_seqlens_q", cu_q), ("cu_seqlens_k", cu_k)):
-        if offsets.dtype not in _INDICES:
+        if offsets.dtype not in INDICES:
             _misfit(f"{name} of {offsets.dtype}", "int32 or int64")
     if sinks is not None and (tuple(sinks.shape) != (heads,) or not sinks.dtype.is_floating_point):
         _misfit(f"sinks of {tuple(sinks.shape)}, {sinks.dtype}", f"({heads},), one float a head")
