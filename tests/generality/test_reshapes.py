@@ -14,13 +14,9 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from support.arrangement import ARRANGEMENTS
-from support.generality import agrees
-from support.indexed import facts_of
-from support.ptx_driver import run_artifact
+from support.agreement import ptx_machine_agrees, simulator_agrees
 from support.reshapes import RESHAPES
 from support.slow import rest_slow
-from tilewright.jit import Kernel
 from tilewright.jit.outputs import uses_of
 from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.lowering.compare import compare
@@ -30,22 +26,12 @@ QUICK_PTX = ["quantise_groups", "rotate_pairs", "transposed_parts", "sums_by_blo
 
 @pytest.mark.parametrize("name", RESHAPES)
 def test_simulator_agrees_with_numpy(name: str) -> None:
-    case = RESHAPES[name]
-    kernel = Kernel(case.kernel)
-    for i, shape in enumerate(case.shapes):
-        agrees(case, shape, "plain", kernel)
-        agrees(case, shape, ARRANGEMENTS[1 + (i + len(name)) % (len(ARRANGEMENTS) - 1)], kernel)
+    simulator_agrees(name, RESHAPES[name])
 
 
 @pytest.mark.parametrize("name", rest_slow(list(RESHAPES), QUICK_PTX))
 def test_ptx_machine_agrees_with_numpy(name: str) -> None:
-    case = RESHAPES[name]
-    arrays, expected = case.arrays(case.shapes[-1])
-    artifact = case.kernel.compile(dtypes={n: a.dtype.name for n, a in arrays.items()}, facts=facts_of(arrays))
-    driver = run_artifact(artifact, arrays, case.scalars, schedules=2)
-    assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
-    for result, value in expected.items():
-        np.testing.assert_allclose(arrays[result], value, rtol=case.tolerance, atol=case.tolerance, err_msg=result)
+    ptx_machine_agrees(RESHAPES[name])
 
 
 @pytest.mark.parametrize("name", ["quantise_groups", "rotate_pairs", "gated", "quantise_views", "normalise_blocks"])
