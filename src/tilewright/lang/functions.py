@@ -6,7 +6,7 @@ import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn, TypeAlias, cast
 
-from tilewright.base.dtypes import DType
+from tilewright.base.dtypes import DType, f32
 from tilewright.base.expr import Const, Expr
 from tilewright.base.expr import minimum as least
 from tilewright.diag import shown
@@ -244,20 +244,31 @@ def _coordinate(rec: Recorder, coord: Coord) -> Range | Int:
 
 
 # -- fragments --------------------------------------------------------------------------------------------------------
-def full(shape: Sequence[Range | int] | Range | int, value: object, dtype: DType) -> Fragment:
-    """A fragment over Ranges and known extents, holding ``value`` everywhere."""
+def full(shape: Sequence[Range | int] | Range | int, value: object, dtype: DType | None = None) -> Fragment:
+    """A fragment over Ranges and known extents, holding ``value`` everywhere.
+
+    Without ``dtype`` it is f32 for a Python float, and of a traced value's own dtype; integers have to name one, as
+    they may begin sums of any.
+    """
     parts: Sequence[Range | int] = tuple(shape) if isinstance(shape, list | tuple) else (cast("Range | int", shape),)
     rec = recorder_of((*parts, value))
     axes = tuple(_axis(part) for part in parts)
     source = operand_of(value)
     if source is None:
         refuse("LNG026", found=repr(value), required="a number or a rank-0 tile", help="tw.full((m,), 0.0, tw.f32)")
-    node = arithmetic.convert(rec, source, check_dtype(dtype))
+    node = arithmetic.convert(rec, source, _dtype_of(source) if dtype is None else check_dtype(dtype))
     return Fragment(rec, rec.fragment(arithmetic.broadcast(rec, node, axes)))
 
 
-def zeros(shape: Sequence[Range | int] | Range | int, dtype: DType) -> Fragment:
-    """A fragment of zeros."""
+def _dtype_of(value: Operand) -> DType:
+    if isinstance(value, int | Expr):
+        example = f"tw.full((m,), {value}, tw.f32)"
+        refuse("LNG041", found=f"tw.full of {value} without a dtype", required="the dtype of elements", help=example)
+    return f32 if isinstance(value, float) else value.dtype
+
+
+def zeros(shape: Sequence[Range | int] | Range | int, dtype: DType = f32) -> Fragment:
+    """A fragment of zeros, f32 by default."""
     return full(shape, False if check_dtype(dtype).is_bool else 0, dtype)
 
 

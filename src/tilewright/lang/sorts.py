@@ -70,20 +70,21 @@ class _Packing(NamedTuple):
         return self.word.bits - self.bits
 
 
-def sort(x: object, axis: int | None = None, *, descending: bool = False) -> Tile:
-    """The elements along an axis in ascending order, equal ones in their own; NaN is the greatest.
+def sort(x: object, axis: int = -1, *, descending: bool = False) -> Tile:
+    """The elements along an axis, the last one by default, in ascending order, equal ones in their own; NaN is the
+    greatest.
 
     Absent elements go last. Of every dtype but i64.
     """
     return _unpacked(*_sorted(x, axis, None, descending))[0]
 
 
-def argsort(x: object, axis: int | None = None, *, descending: bool = False) -> Tile:
+def argsort(x: object, axis: int = -1, *, descending: bool = False) -> Tile:
     """Places of the elements that ``sort`` gives, i32, counted from the tile's start."""
     return _unpacked(*_sorted(x, axis, None, descending))[1]
 
 
-def topk(x: object, k: int, axis: int | None = None, *, largest: bool = True) -> tuple[Tile, Tile]:
+def topk(x: object, k: int, axis: int = -1, *, largest: bool = True) -> tuple[Tile, Tile]:
     """The ``k`` greatest elements along an axis and their places, or the least: a pair of tiles whose axis has ``k``
     elements, the greatest first, of equal ones the first. At most 64.
 
@@ -127,7 +128,7 @@ def _count_of(value: object, name: str, most: int, more: str) -> int:
     )
 
 
-def _sorted(x: object, axis: int | None, count: int | None, descending: bool) -> tuple[Recorder, Node, _Packing]:
+def _sorted(x: object, axis: int, count: int | None, descending: bool) -> tuple[Recorder, Node, _Packing]:
     tile = tile_of(x)
     rec, node = tile.recorder, tile.node
     at = position_of(axis, node.axes)
