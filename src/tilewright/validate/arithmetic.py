@@ -75,8 +75,8 @@ class Arithmetic:
     def extended(self, p: Poly, bits: int, width: int) -> Poly:
         """The low ``bits`` bits, sign-extended: x - 2**bits * x[bits - 1]."""
         numbers = self.terms.per_thread(p)
-        if numbers is None and p.width == bits and (not self.is_data(p) or self._is_offset(p)):
-            return self.terms.resize(self.signed(p), width)
+        if numbers is None and p.width >= bits and (not self.is_data(p) or self._is_offset(p)):
+            return self.terms.resize(self.signed(self.terms.resize(p, bits)), width)
         word = self.terms.field(p, 0, bits, width)
         sign = self.terms.field(p, bits - 1, 1, width)
         return self.terms.sub(word, self.terms.scale(sign, 1 << bits))
@@ -245,6 +245,26 @@ class Arithmetic:
         inverse = terms.sub(known, p)
         inverted = terms.lies_apart(inverse) and not terms.may_be_set(inverse) & ~constant
         return (inverse, constant) if inverted else (p, 0)
+
+    def shifted(self, name: str, a: Value, by: Value, *, signed: bool) -> Value:
+        """shl and shr.
+
+        NVRTC writes shr.u64 also for signed words of which it keeps the low half. The quotient of a word of 64 bits
+        that may be negative is the floor of the integer's then, and 2**64 divided so above it.
+        """
+        count = self.values.number(by) or 0
+        if name == "shr" and not signed and a.width == 64 and 0 < count < 64 and self._may_be_negative(a):
+            floor = self.values.lift(lambda x: self.shift(name, x, self.terms.const(32, count), signed=True), a)
+            above = self.terms.const(64, 1 << (64 - count))
+            wrapped = self.values.lift(lambda x: self.terms.add(x, above), floor)
+            return self.values.select(self.compare("lt", "s64", a, self.terms.const(64, 0)), wrapped, floor)
+        return self.values.lift(lambda x, y: self.shift(name, x, y, signed=signed), a, by)
+
+    def _may_be_negative(self, a: Value) -> bool:
+        """A word that is counted with is not shown to be at least 0 by its interval."""
+        parts = [p for _, p in self.values.parts(a)]
+        lows = [self.terms.interval(p)[0] for p in parts if not self.is_data(p) and self.terms.per_thread(p) is None]
+        return len(lows) == len(parts) and any(low is None or low < 0 for low in lows)
 
     def shift(self, name: str, p: Poly, by: Poly, *, signed: bool) -> Poly:
         """shl and shr; counts beyond the width are clamped to it."""

@@ -208,7 +208,7 @@ def _shift(machine: Instructions, i: Instruction) -> None:
         machine.rests_on_half(target)
     machine.result(
         target,
-        machine.values.lift(lambda x, y: machine.arithmetic.shift(i.opcode, x, y, signed=signed), a, by),
+        machine.arithmetic.shifted(i.opcode, a, by, signed=signed),
     )
 
 
