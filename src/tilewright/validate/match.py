@@ -22,6 +22,9 @@ from tilewright.validate.program import PtxProgram
 from tilewright.validate.regions import ElementAccess, Event, LoopBody, Operand, VectorAccess
 from tilewright.validate.values import Choice, Value
 
+MOST_LOOKS = 4
+"""Times that two stored values are compared, each without cases that were found to be none."""
+
 
 @dataclass(frozen=True)
 class Difference:
@@ -286,7 +289,7 @@ class Matcher:
                 part = self.cases.both(holds, open_[id(candidate)])
                 if part == 0:
                     continue
-                if not self._same_operand(candidate.operands[2], event.operands[2], part):
+                if not self._same_value(candidate, event, part):
                     why = partial(self._other_value, candidate, event, part)
                     continue
                 open_[id(candidate)] = self.cases.without(open_[id(candidate)], part)
@@ -303,6 +306,21 @@ class Matcher:
             if left != 0 and not self.prover.impossible(left):
                 at = self._text(event.operands[1])
                 self.differ("nowhere", event.where, f"{event.kind} at {at} is missing where {self.cases.text(left)}")
+
+    def _same_value(self, ir: ElementAccess, ptx: ElementAccess, care: Condition) -> bool:
+        """Two stores of equal values, where arguments of the class can have it: what differs is looked at again
+        without the cases that none have, as a guard of a vector's load may have them in a branch that rules them out.
+        """
+        x, y = self._stored(ir), self._stored(ptx)
+        for _ in range(MOST_LOOKS):
+            if self.equality.equal(x, y, care):
+                return True
+            _, _, there = self.equality.apart(x, y, care)
+            never = self.prover.never(there)
+            if never == 0:
+                return False
+            care = self.cases.without(care, never)
+        return False
 
     def _no_store(self, event: ElementAccess) -> str:
         return f"no store of {event.bytes} bytes at {self._text(event.operands[1])}"

@@ -486,6 +486,13 @@ class Prover:
             self._impossible[holds] = found
         return found
 
+    def never(self, holds: Condition) -> Condition:
+        """The paths of a condition, without its tests of data, that no arguments of the class fulfil."""
+        paths = list(islice(self.cases.paths(self.cases.without_tests(holds)), MOST_PATHS + 1))
+        if len(paths) > MOST_PATHS:
+            return 0
+        return self.cases.any(path for path in paths if self._contradicts_itself(path))
+
     @_if_it_fits
     def _contradicts_itself(self, path: Condition) -> bool:
         minus_one = self.terms.const(0, -1)
