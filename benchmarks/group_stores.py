@@ -81,7 +81,7 @@ def edited(source: str, way: str) -> str:
         copy = rf"tma_store_4d(&\1, \2, \3, \4 + (1 << 30) - {end}, {end}, 1 << 30);"
         return text[:inside] + _MAP_4D + _COPY.sub(copy, text[inside:])
     slot = "blockIdx.x * 2 + warpgroup" if "warpgroup" in source[found.start() : found.start() + 2000] else "blockIdx.x"
-    copy = rf"tma_store_2d(patched_map(&\1, {slot}, {end}, patched), \2, \3, \4);"
+    copy = rf"if (\4 < {end}) tma_store_2d(patched_map(&\1, {slot}, {end}, patched), \2, \3, \4);"
     text = text[:inside] + _PATCH + _COPY.sub(copy, text[inside:])
     return text.replace("  const int tid = threadIdx.x;", "  const int tid = threadIdx.x;\n  int patched = -1;", 1)
 
@@ -150,7 +150,8 @@ def run(args: argparse.Namespace) -> None:
     """Check and time every case; print a table and write JSON."""
     import torch
 
-    programs = {way: load(f"group_stores_{way.replace(' ', '_')}") for way in WAYS}
+    ways = [way for way in WAYS if args.way in way]
+    programs = {way: load(f"group_stores_{way.replace(' ', '_')}") for way in ways}
     compiled = load("group_stores")
     timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
     for case in (c for c in CASES if args.only in str(c)):
@@ -182,5 +183,7 @@ def run(args: argparse.Namespace) -> None:
 
 
 if __name__ == "__main__":
-    given = parser(__doc__, "cases whose names contain this").parse_args()
+    options = parser(__doc__, "cases whose names contain this")
+    options.add_argument("--way", default="", help="ways whose names contain this")
+    given = options.parse_args()
     build() if given.what == "build" else run(given)

@@ -135,5 +135,16 @@ def test_keys_that_leave_no_place() -> None:
     assert "found:    a sort of i64" in refused(lambda x: tw.sort(x, 1), tw.i64)
 
 
-def test_an_axis_is_named() -> None:
-    assert "LNG025" in refused(lambda x: tw.argsort(x))
+def test_the_last_axis_is_sorted_by_default() -> None:
+    @tw.kernel
+    def both(x: tw.Tensor["M", 8], y: tw.Tensor["M", 8], top: tw.Tensor["M", 2], at: tw.Tensor["M", 2]):
+        m, n = tw.grid(x.shape[0], 2), tw.axis(8)
+        y[m, n] = tw.sort(x[m, n])
+        top[m, :], at[m, :] = tw.topk(x[m, n], 2)
+
+    x = np.random.default_rng(0).normal(size=(3, 8)).astype(np.float32)
+    y, top, at = np.empty_like(x), np.empty((3, 2), np.float32), np.empty((3, 2), np.int32)
+    both(x, y, top, at)
+    assert np.array_equal(y, np.sort(x))
+    assert np.array_equal(at, np.argsort(-x)[:, :2])
+    assert np.array_equal(top, np.take_along_axis(x, at, 1))

@@ -59,6 +59,9 @@ class Arithmetic:
 
     def signed(self, p: Poly) -> Poly:
         """The signed reading of a word over the integers."""
+        moved = self._with_signs(p)
+        if moved is not None:
+            return moved
         low, high = self.terms.interval(p)
         half = 1 << (p.width - 1)
         if low is None or high is None or low < -half or high >= half:
@@ -66,6 +69,24 @@ class Arithmetic:
             parts = self.reader.by_signs(p, where) if self._is_offset(p) else None
             self.needs.update(Need(q, -half, half - 1, c) for c, q in parts or [(where, whole)])
         return self.terms.resize(p, 0)
+
+    def _with_signs(self, p: Poly) -> Poly | None:
+        """The signed reading of a loaded coordinate that is moved by a number, in which the coordinate counts with its
+        sign: -1 + 1 is 0. None of other words."""
+        atoms, half = self.terms.atoms, 1 << (p.width - 1)
+        data = [(m, c) for m, c in p.terms if any(atoms[i].bits for i in m)]
+        if len(data) != 1 or not any(m == () and isinstance(c, int) for m, c in p.terms):
+            return None
+        ((monomial, c),) = data
+        if len(monomial) != 1 or c != 1 or atoms[monomial[0]].bits != p.width:
+            return None
+        sign = self.terms.field(self.terms.of(p.width, atoms[monomial[0]]), p.width - 1, 1, 0)
+        found = self.terms.sub(self.terms.resize(p, 0), self.terms.scale(sign, 1 << p.width))
+        parts = self.reader.by_signs(found, self.values.where)
+        if parts is None:
+            return None
+        self.needs.update(Need(q, -half, half - 1, condition) for condition, q in parts)
+        return found
 
     def _is_offset(self, p: Poly) -> bool:
         """Some data is multiplied with what is counted: a loaded coordinate with a stride."""
