@@ -147,14 +147,15 @@ def _packed() -> tuple[Any, ...]:
 
 def _sequences() -> tuple[Any, ...]:
     offsets = torch.tensor([0, 2, 6], dtype=torch.int32)
+    used = torch.tensor([1, 9], dtype=torch.int32)
     rows = (normal(6, heads, 64, dtype=BF16) for heads in (4, 2, 2))
-    return (*rows, offsets, offsets, normal(4), 0.125, True, 5, 2.0, False)
+    return (*rows, offsets, offsets, normal(4), None, used, 0.125, True, 5, 2.0, False, False)
 
 
 def _of_sequences_backward() -> tuple[Any, ...]:
-    q, k, v, cu_q, cu_k, sinks, *options, _ = _sequences()
+    q, k, v, cu_q, cu_k, sinks, used_q, used_k, *options, _ = _sequences()
     rows = normal(6, 4, 64, dtype=BF16), q, k, v
-    return (*rows, cu_q, cu_k, sinks, normal(6, 4, 64, dtype=BF16), normal(4, 6), *options)
+    return (*rows, cu_q, cu_k, sinks, used_q, used_k, normal(6, 4, 64, dtype=BF16), normal(4, 6), *options)
 
 
 def _pages() -> tuple[Any, ...]:
