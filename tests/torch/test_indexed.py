@@ -13,6 +13,8 @@ from support.pytorch import torch_or_skip
 torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
+from tilewright.ops import kernels  # noqa: E402
+from tilewright.ops.functional import grouped  # noqa: E402
 
 F = torch.nn.functional
 
@@ -96,6 +98,28 @@ def test_grouped_matmul(offsets: list[int]) -> None:
         torch.testing.assert_close(y, expected, rtol=2**-6, atol=2**-6)
         for mine, theirs in zip(gradients(y, x, weight), gradients(expected, x, weight), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=2**-5, atol=2**-4)
+
+
+def test_grouped_rows_have_the_same_bits_whatever_the_others() -> None:
+    x, weight = drawn(300, 96, dtype=torch.bfloat16), drawn(3, 72, 96, dtype=torch.bfloat16)
+    do = torch.randn(300, 72, generator=torch.Generator().manual_seed(0)).bfloat16()
+    found = []
+    for parts in ([0, 20, 20, 290], [0, 20, 21, 300]), ([0, 20], [0, 20]):
+        for offsets in parts:
+            groups, rows = len(offsets) - 1, offsets[-1]
+            leaf = x[:rows].detach().requires_grad_()
+            with ops.simulated():
+                given = torch.tensor(offsets, dtype=torch.int32)
+                y = ops.grouped_matmul(leaf, weight[:groups], given, batch_invariant=True)
+                y.backward(do[:rows])
+            found.append((y[:20].detach(), leaf.grad[:20]))
+    assert all(torch.equal(a, b) for one in found[1:] for a, b in zip(found[0], one, strict=True))
+
+
+def test_one_tile_serves_any_number_of_rows() -> None:
+    types = {"offsets": "i32", **dict.fromkeys("abc", "bf16")}
+    for columns in (128, 4096):
+        assert len(kernels.grouped_matmul.plan(dtypes=types, **grouped._tiles(columns)).variants) == 1
 
 
 @pytest.mark.parametrize(

@@ -28,8 +28,14 @@ def _weights_by_group(offsets: Any, y: Any, x: Any, bm: Any = None, bn: Any = No
     return torch.stack([y[i:j].t() @ x[i:j] for i, j in pairwise(ends)])
 
 
-def _gradients(offsets: Tensor, a: Tensor, b: Tensor, dc: Tensor) -> Any:
-    return None, _grouped(offsets, dc, b.transpose(1, 2)), _weight_gradient(offsets, dc, a)
+def _gradients(offsets: Tensor, a: Tensor, b: Tensor, bm: int | None, dc: Tensor) -> Any:
+    da = _grouped(offsets, dc, b.transpose(1, 2), **({} if bm is None else _tiles(b.shape[2])))
+    return None, da, _weight_gradient(offsets, dc, a)
+
+
+def _tiles(columns: int) -> dict[str, int]:
+    """One tile for any number of rows; a wide one where there are columns for several."""
+    return {"bm": 128, "bn": 256 if columns >= 1024 else 128}
 
 
 _weight_gradient = op(name="tilewright::grouped_weight_gradient", dtypes={"dw": "x"}, fallback=_weights_by_group)(
@@ -62,13 +68,17 @@ _weight_gradients_by_group = Composition(
 )
 
 
-def grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor, *, out: Tensor | None = None) -> Tensor:
+def grouped_matmul(
+    x: Tensor, weight: Tensor, offsets: Tensor, *, batch_invariant: bool = False, out: Tensor | None = None
+) -> Tensor:
     """x[t] @ weight[g].T of each row's group g, for x of (rows, in) and weight of (groups, out, in).
 
     ``offsets``, of int32 or int64 and on x's device, are where groups begin and where the last one ends,
     (groups + 1,) from 0 on, or the ends alone, (groups,), as ``torch._grouped_mm`` has them. Groups may be empty; rows
     behind the last one are 0, and have no gradient. bfloat16 and float16 run on tensor cores, accumulated in float32,
     and nobody waits for the offsets; other dtypes are a product a group, of offsets that the host reads.
+    ``batch_invariant``: on a GPU a row's result, and its gradient, has the same bits whatever other rows there are, and
+    however many: one tile for all, where else the rows choose among several (few rows take longer so).
     Under autocast in its dtype. JIT010 for other shapes; on a GPU, offsets that do not ascend are reported as those of
     ``tw.Offsets`` are (RUN023).
     """
@@ -78,7 +88,8 @@ def grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor, *, out: Tensor | 
         offsets = torch.nn.functional.pad(offsets, (1, 0))
     if x.dtype not in LOW or not x.numel() or not weight.numel():
         return stored(_products_by_group(offsets, x, weight), out)
-    return _grouped(offsets, x, weight) if out is None else _grouped(offsets, x, weight, out=out)
+    tiles = _tiles(weight.shape[1]) if batch_invariant else {}
+    return _grouped(offsets, x, weight, **tiles, **({} if out is None else {"out": out}))
 
 
 def _check(x: Tensor, weight: Tensor, offsets: Tensor) -> None:
