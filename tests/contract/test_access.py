@@ -34,7 +34,7 @@ from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
 from tilewright.transport.asynchronous import TmaStore
 
-Q, C, I = sym("q"), sym("c"), sym("i")
+Q, C, STEP = sym("q"), sym("c"), sym("i")
 LANE, WARP = TID % 32, TID // 32
 
 
@@ -479,7 +479,9 @@ def test_a_loop_that_something_of_0_or_1_switches_off_stays_in_its_bounds() -> N
     """Steps of a stream, of which programs without rows have none."""
 
     def inside(steps: Expr, dim: Expr) -> bool:
-        read = AccessMap("load x", "user.py:9", "", "x", AccessKind.READ, (dim,), (axis("i", steps),), (), TRUE, (I,))
+        read = AccessMap(
+            "load x", "user.py:9", "", "x", AccessKind.READ, (dim,), (axis("i", steps),), (), TRUE, (STEP,)
+        )
         launch = KernelAccesses("k", (LaunchParameter("N", 0), LaunchParameter("M", 0)), (), (read,))
         return isinstance(prove_guards(launch)[0], Proved)
 

@@ -280,7 +280,7 @@ def test_uses_beyond_31_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pe
     monkeypatch.setattr("tilewright.compiler.build.emit_kernel", late)
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path))
     artifact = grouped.compile(dtypes=DTYPES, schedule=tw.Schedule(stages=3))
-    assert artifact.kernel("kernel_grouped").source.count(f"i_a_b %= {period};") == 2  # in the producer, and in the other
+    assert artifact.kernel("kernel_grouped").source.count(f"i_a_b %= {period};") == 2  # roles
     arrays = drawn(GROUPS["one"], k=5 * 64, n=34 * 64)
     driver = run_artifact(artifact, arrays)
     wrong = [fault for _, report in driver.reports for fault in report.faults]

@@ -3,8 +3,8 @@
 A CTA of persistent programs takes at most ``ceildiv(programs, CTAs at once)`` of them. A loop makes at most as many
 iterations as its bounds allow over all programs, and never more than ``MAX_EXTENT``: its positions stay in a tensor. A
 carried counter ends at its start and all that is added on the way; where CTAs draw programs, one with a period ends at
-what a program adds, and a remainder that is less than what 31 bits hold beyond ``MAX_EXTENT``. Every such number must be
-bounded by a fact that a launch is asked for, or be small whatever it is.
+what a program adds, and a remainder that is less than what 31 bits hold beyond ``MAX_EXTENT``. Every such number must
+be bounded by a fact that a launch is asked for, or be small whatever it is.
 """
 
 from __future__ import annotations

@@ -261,9 +261,9 @@ def varlen_attention(
 
     ``seqused_q`` and ``seqused_k``, an integer a sequence: of its rows only the first so many are used, with
     ``left_padded`` the last so many. Others may hold anything, have results and gradients of zeros, and take no time
-    beyond those of their tile. Where sequences are padded to one length, q, k and v may be of (sequences, length, heads,
-    width) without offsets, k and v of a length of their own; the result has the shape of q. Of sequences of which only
-    the ends are known, ``torch.nn.functional.pad(ends, (1, 0))`` are the offsets.
+    beyond those of their tile. Where sequences are padded to one length, q, k and v may be of (sequences, length,
+    heads, width) without offsets, k and v of a length of their own; the result has the shape of q. Of sequences of
+    which only the ends are known, ``torch.nn.functional.pad(ends, (1, 0))`` are the offsets.
 
     ``packed``: a tile has rows of several sequences, where one tensor gives both offsets: faster for short ones (512 of
     1 to 128 rows, 16 heads of 128, H200: 205 us instead of 446; 32 of 1,024 rows: 480 instead of 401). An infinity or

@@ -62,8 +62,9 @@ def varlen_attention(width: int, numerics: str = "fast") -> tw.Kernel:
     """o = softmax(scale q k^T) v within each sequence, for heads of ``width`` elements and a ``scale`` above 0.
 
     Queries of sequence b are the rows q_offsets[b] .. q_offsets[b + 1], its keys the rows k_offsets[b] ..
-    k_offsets[b + 1]; of these only the first ``q_used[b]`` and ``k_used[b]`` where these are given, or the last ones with
-    ``at_end``, and the results of other rows are zeros. ``window``: a query sees the last so many of its keys. Scores x become softcap tanh(x / softcap).
+    k_offsets[b + 1]; of these only the first ``q_used[b]`` and ``k_used[b]`` where these are given, or the last ones
+    with ``at_end``, and the results of other rows are zeros. ``window``: a query sees the last so many of its keys.
+    Scores x become softcap tanh(x / softcap).
     ``sinks``, one a head of queries, are scores of a key without a value. ``lse`` is the logarithm of each row's
     sum."""
 
