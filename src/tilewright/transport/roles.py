@@ -83,8 +83,8 @@ class Elected(TransportOp):
 class Counter(TransportOp):
     """An integer that is carried across loops, ``start`` at first; the same for all threads that run it.
 
-    With ``period`` nothing depends on more than its remainder by it: between programs the emitted text keeps that alone,
-    so that what a program counts has to fit 32 bits, not what all programs of a CTA do."""
+    With ``period`` nothing depends on more than its remainder by it: between programs the emitted text keeps that
+    alone, so that what a program counts has to fit 32 bits, not what all programs of a CTA do."""
 
     name = "transport.counter"
     symbol = attr_def(StringAttr)
