@@ -20,7 +20,7 @@ from typing import Any
 
 from harness import Timer, document, load, parser, relative_error, store, write
 
-NAME = "grouped_matmul"
+NAME, DENSE = "grouped_matmul", "grouped_dense"
 
 
 @dataclass(frozen=True)
@@ -61,14 +61,20 @@ SCALED = {"rows of 8 bits": "scaled_rows", "blocks of 8 bits": "scaled_blocks"}
 """Kernels of operands of 8 bits."""
 
 
-def build() -> None:
+def build(only: str) -> None:
     """Compile for aligned rows, all cases together."""
     import grouped_matmul
+    import matmul
 
-    types = {"offsets": "i32", "a": "bf16", "b": "bf16", "c": "bf16"}
+    dense = {"a": "bf16", "b": "bf16", "c": "bf16"}
+    types = {"offsets": "i32", **dense}
     eight = types | {"a": "e4m3", "b": "e4m3", "a_scale": "f32", "b_scale": "f32"}
-    for name, dtypes in ((NAME, types), *((name, eight) for name in SCALED.values())):
-        artifact, seconds = store(name, getattr(grouped_matmul, name).compile, dtypes=dtypes)
+    wanted = {NAME: (grouped_matmul.grouped_matmul, types), DENSE: (matmul.matmul, dense)}
+    wanted |= {name: (getattr(grouped_matmul, name), eight) for name in SCALED.values()}
+    for name, (kernel, dtypes) in wanted.items():
+        if only not in name:
+            continue
+        artifact, seconds = store(name, kernel.compile, dtypes=dtypes)
         print(f"{name}: {seconds:.2f} s, {len(artifact.kernels)} kernels", flush=True)
 
 
@@ -99,6 +105,26 @@ def scaled(torch: Any, case: Case, given: tuple[Any, Any, Any, Any], parts: Any)
                 w = w * z.repeat_interleave(128, 0).repeat_interleave(128, 1)
             errors.append(relative_error(c[part], x @ w.t()))
     return found, max(errors)
+
+
+def launches(torch: Any, timer: Timer) -> list[dict[str, Any]]:
+    """What a launch over offsets costs beside a dense one of ours: 128 rows of 64 elements to 128 columns, in one of
+    the many programs that a grid over so many groups has."""
+    dense, program = load(DENSE), load(NAME)
+    a, c = (torch.randn(128, k, device="cuda").bfloat16() for k in (64, 128))
+    found = list[dict[str, Any]]()
+    for groups in (1, 64, 256, 1024):
+        b = torch.randn(groups, 128, 64, device="cuda").bfloat16()
+        offsets = torch.zeros(groups + 1, dtype=torch.int32, device="cuda")
+        offsets[-1] = 128
+        variants = {
+            "grouped": lambda v=(offsets, a, b, c): program.launch(v),
+            "dense": lambda v=(a, b[-1], c): dense.launch(v),
+        }
+        us = {name: round(s * 1e6, 2) for name, s in timer.medians(variants).items()}
+        found.append({"groups": groups, "microseconds": us})
+        print(f"a launch of {groups} groups:", us, flush=True)
+    return found
 
 
 def run(args: argparse.Namespace) -> None:
@@ -156,9 +182,9 @@ def run(args: argparse.Namespace) -> None:
               f"{row['of_bf16']}, error {eight_error:.1e}", flush=True)  # fmt: skip
         del a, b, c, got, theirs, variants
         torch.cuda.empty_cache()
-    write(document(torch, **timer.conditions(), rows=rows), args.json)
+    write(document(torch, **timer.conditions(), rows=rows, launches=launches(torch, timer)), args.json)
 
 
 if __name__ == "__main__":
     given = parser(__doc__, "cases whose names contain this").parse_args()
-    build() if given.what == "build" else run(given)
+    build(given.only) if given.what == "build" else run(given)

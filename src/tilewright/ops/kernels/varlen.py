@@ -138,12 +138,14 @@ def sequence_places(
     before: tw.Tensor["M"],
     behind: tw.Tensor["M"],
     *,
-    bt=1024,
+    bt=128,
 ):
-    """How many rows of its sequence lie before each row and behind it, itself counted in both; 0 for rows in none."""
-    b, t = tw.ragged_grid(offsets, before.shape[0], bt)
-    before[t] = t.index - offsets[b] + 1
-    behind[t] = offsets[b + 1] - t.index
+    """How many rows of its sequence lie before each row and behind it, itself counted in both; of rows in none nothing
+    is written."""
+    b = tw.grid(offsets.shape[0] - 1)
+    for t in tw.stream(before.shape[0], bt, start=offsets[b], until=offsets[b + 1]):
+        before[t] = t.index - offsets[b] + 1
+        behind[t] = offsets[b + 1] - t.index
 
 
 @cache
