@@ -340,7 +340,10 @@ def _attended(
     return out, lse
 
 
-def _padded(given: tuple[Any, ...], *options: Any) -> tuple[Tensor, Tensor]:
+def _padded(
+    given: tuple[Any, ...], scale: float | None, causal: bool, window: int | None, softcap: float | None,
+    left_padded: bool, packed: bool, out: Any,
+) -> tuple[Tensor, Tensor]:  # fmt: skip
     """Of sequences that are padded to one length, as rows one behind the other: views of what is given."""
     q, k, v, _, _, *others = given
     shapes = [tuple(t.shape) for t in (q, k, v)]
@@ -354,9 +357,9 @@ def _padded(given: tuple[Any, ...], *options: Any) -> tuple[Tensor, Tensor]:
     ends = torch.arange(count + 1, dtype=torch.int32, device=q.device)
     offsets = ends * length, ends * shapes[1][1]
     rows = (t.flatten(0, 1) for t in (q, k, v))
-    *rest, out = options
     into = None if out is None else out.view(-1, *out.shape[2:]) if out.is_contiguous() else out
-    y, lse = _attended((*rows, *offsets, *others), *rest, into)
+    whole = (*rows, *offsets, *others)
+    y, lse = _attended(whole, scale, causal, window, softcap, left_padded, packed, into)
     return y.view(shapes[0]) if out is None else out, lse.view(-1, count, length).transpose(0, 1)
 
 

@@ -94,7 +94,7 @@ def varlen_attention(width: int, numerics: str = "fast") -> tw.Kernel:
         query = q[s, h]
         acc, total = tw.zeros((s, width), tw.f32), tw.zeros((s,), tw.f32)
         top = tw.full((s,), _LEAST, tw.f32)
-        last = q_offsets[b + 1]
+        first = last = q_offsets[b + 1]
         if q_used is not None:
             first, last = used(q_offsets, q_used, b, at_end)
         start, until = used(k_offsets, k_used, b, at_end)

@@ -60,7 +60,7 @@ def varlen_query_gradient(width: int) -> tw.Kernel:
         query, above = q[s, h], do[s, h]
         total, mean = lse[h, s], delta[h, s]
         acc = tw.zeros((s, width), tw.f32)
-        last = q_offsets[b + 1]
+        first = last = q_offsets[b + 1]
         if q_used is not None:
             first, last = used(q_offsets, q_used, b, at_end)
         start, until = used(k_offsets, k_used, b, at_end)
@@ -121,7 +121,7 @@ def varlen_key_gradients(width: int) -> tw.Kernel:
         b, t, h = tw.ragged_grid(k_offsets, (k.shape[0], q.shape[1]), (bk, None))
         key, value = k[t, h // group], v[t, h // group]
         keys, values = tw.zeros((t, width), tw.f32), tw.zeros((t, width), tw.f32)
-        last = k_offsets[b + 1]
+        first = last = k_offsets[b + 1]
         if k_used is not None:
             first, last = used(k_offsets, k_used, b, at_end)
         start, until = used(q_offsets, q_used, b, at_end)
