@@ -6,7 +6,8 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
     python benchmarks/grouped.py run --json benchmarks/results/grouped.json
 
 Timed as ``memory_bound.py`` says, in bf16; every result is compared with float64 of the same rows. The dense product
-has as many rows, and one weight.
+has as many rows, and one weight. ``rows of 8 bits`` and ``blocks of 8 bits`` are products of e4m3 with a scale for each
+row of both operands, and for each 128 elements of a row and each 128 x 128 of a weight.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from typing import Any
 
 from harness import Timer, document, load, parser, relative_error, store, write
 
-NAME = "grouped_matmul"
+NAME, DENSE = "grouped_matmul", "grouped_dense"
 
 
 @dataclass(frozen=True)
@@ -56,13 +57,74 @@ CASES = (
 )
 
 
-def build() -> None:
+SCALED = {"rows of 8 bits": "scaled_rows", "blocks of 8 bits": "scaled_blocks"}
+"""Kernels of operands of 8 bits."""
+
+
+def build(only: str) -> None:
     """Compile for aligned rows, all cases together."""
     import grouped_matmul
+    import matmul
 
-    dtypes = {"offsets": "i32", "a": "bf16", "b": "bf16", "c": "bf16"}
-    artifact, seconds = store(NAME, grouped_matmul.grouped_matmul.compile, dtypes=dtypes)
-    print(f"{seconds:.2f} s, {len(artifact.kernels)} kernels")
+    dense = {"a": "bf16", "b": "bf16", "c": "bf16"}
+    types = {"offsets": "i32", **dense}
+    eight = types | {"a": "e4m3", "b": "e4m3", "a_scale": "f32", "b_scale": "f32"}
+    wanted = {NAME: (grouped_matmul.grouped_matmul, types), DENSE: (matmul.matmul, dense)}
+    wanted |= {name: (getattr(grouped_matmul, name), eight) for name in SCALED.values()}
+    for name, (kernel, dtypes) in wanted.items():
+        if only not in name:
+            continue
+        artifact, seconds = store(name, kernel.compile, dtypes=dtypes)
+        print(f"{name}: {seconds:.2f} s, {len(artifact.kernels)} kernels", flush=True)
+
+
+def scaled(torch: Any, case: Case, given: tuple[Any, Any, Any, Any], parts: Any) -> tuple[dict[str, Any], float]:
+    """Products of 8 bits by name, each compared with float64, and the greatest error."""
+    offsets, a, b, c = given
+    a8, b8 = (x.to(torch.float8_e4m3fn) for x in (a, b))
+    blocks = case.k // 128
+    found, errors = dict[str, Any](), list[float]()
+    for label, name in SCALED.items():
+        shapes = (
+            ((case.rows,), b.shape[:2])
+            if name == "scaled_rows"
+            else ((case.rows, blocks), (case.groups, case.n // 128, blocks))
+        )
+        of_a, of_b = (torch.rand(shape, device="cuda") + 0.5 for shape in shapes)
+        program = load(name)
+        found[label] = lambda v=(offsets, a8, of_a, b8, of_b, c), p=program: p.launch(v)
+        c.fill_(float("nan"))
+        found[label]()
+        torch.cuda.synchronize()
+        for g, part in parts:
+            x, w, s, z = a8[part].double(), b8[g].double(), of_a[part].double(), of_b[g].double()
+            if name == "scaled_rows":
+                x, w = x * s[:, None], w * z[:, None]
+            else:
+                x = x * s.repeat_interleave(128, 1)
+                w = w * z.repeat_interleave(128, 0).repeat_interleave(128, 1)
+            errors.append(relative_error(c[part], x @ w.t()))
+    return found, max(errors)
+
+
+def launches(torch: Any, timer: Timer) -> list[dict[str, Any]]:
+    """What a launch over offsets costs beside a dense one of ours: 128 rows of 64 elements to 128 columns, in one of
+    the many programs that a grid over so many groups has."""
+    dense, program = load(DENSE), load(NAME)
+    a, c = (torch.randn(128, k, device="cuda").bfloat16() for k in (64, 128))
+    found = list[dict[str, Any]]()
+    for groups in (1, 64, 256, 1024):
+        b = torch.randn(groups, 128, 64, device="cuda").bfloat16()
+        offsets = torch.zeros(groups + 1, dtype=torch.int32, device="cuda")
+        offsets[-1] = 128
+        variants = {
+            "grouped": lambda v=(offsets, a, b, c): program.launch(v),
+            "dense": lambda v=(a, b[-1], c): dense.launch(v),
+        }
+        us = {name: round(s * 1e6, 2) for name, s in timer.medians(variants).items()}
+        found.append({"groups": groups, "microseconds": us})
+        print(f"a launch of {groups} groups:", us, flush=True)
+    return found
 
 
 def run(args: argparse.Namespace) -> None:
@@ -97,7 +159,10 @@ def run(args: argparse.Namespace) -> None:
         got, theirs = c.clone(), variants["grouped_mm"]()
         error = max(relative_error(got[p], a[p].double() @ b[g].double().t()) for g, p in parts)
         reference = max(relative_error(theirs[p], a[p].double() @ b[g].double().t()) for g, p in parts)
-        seconds = timer.medians(variants)
+        eight, eight_error = (
+            scaled(torch, case, (offsets, a, b, c), parts) if case.rows >= 128 * case.groups else ({}, 0.0)
+        )
+        seconds = timer.medians(variants | eight)
         flops = 2 * case.rows * case.n * case.k
         row = {
             "case": str(case),
@@ -106,17 +171,20 @@ def run(args: argparse.Namespace) -> None:
             "of_grouped_mm": round(seconds["grouped_mm"] / seconds["ours"], 3),
             "of_dense": round(seconds["dense"] / seconds["ours"], 3),
             "weights_gb_per_s": round(b.numel() * 2 / seconds["ours"] * 1e-9, 1),
+            "of_bf16": {name: round(seconds["ours"] / seconds[name], 3) for name in eight},
             "error": error,
+            "error_of_8_bits": eight_error,
             "grouped_mm_error": reference,
         }
         rows.append(row)
         print(str(case), json.dumps(row["microseconds"]), f"{row['tflops']} TFLOP/s, {row['of_grouped_mm']} of "
-              f"grouped_mm, {row['of_dense']} of dense, error {error:.1e} / {reference:.1e}", flush=True)  # fmt: skip
+              f"grouped_mm, {row['of_dense']} of dense, error {error:.1e} / {reference:.1e}; 8 bits of bf16 "
+              f"{row['of_bf16']}, error {eight_error:.1e}", flush=True)  # fmt: skip
         del a, b, c, got, theirs, variants
         torch.cuda.empty_cache()
-    write(document(torch, **timer.conditions(), rows=rows), args.json)
+    write(document(torch, **timer.conditions(), rows=rows, launches=launches(torch, timer)), args.json)
 
 
 if __name__ == "__main__":
     given = parser(__doc__, "cases whose names contain this").parse_args()
-    build() if given.what == "build" else run(given)
+    build(given.only) if given.what == "build" else run(given)

@@ -208,7 +208,10 @@ def chunked(torch: Any, new: int, before: int) -> tuple[dict[str, Timed], Any, i
     y = torch.full_like(q, float("nan"))
     given = {"scale": scale, "group": heads // groups}
     dense, whole = kernels.varlen_attention(WIDTH), y
-    made["contiguous"] = (lambda: dense(offsets, keys, q, k, v, whole, None, None, causal=True, **given)), y[:, 0]
+    made["contiguous"] = (
+        (lambda: dense(offsets, keys, q, k, v, whole, None, None, None, None, causal=True, **given)),
+        y[:, 0],
+    )
     for page in PAGES[2:]:
         order = torch.randperm(total // page, device="cuda")
         pools = [torch.empty_like(x.view(-1, page, groups, WIDTH)) for x in (k, v)]

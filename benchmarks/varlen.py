@@ -46,7 +46,11 @@ def build(only: str) -> None:
     rows = {"q": "bf16", "k": "bf16", "v": "bf16", "o": "bf16"}
     absent: dict[str, Any] = {"sinks": None, "lse": None, "causal": True}
     wanted: dict[str, tuple[Any, dict[str, str], dict[str, Any]]] = {
-        "varlen": (kernels.varlen_attention(WIDTH), {"q_offsets": "i32", "k_offsets": "i32", **rows}, absent),
+        "varlen": (
+            kernels.varlen_attention(WIDTH),
+            {"q_offsets": "i32", "k_offsets": "i32", **rows},
+            {**absent, "q_used": None, "k_used": None},
+        ),
         "varlen_packed": (
             kernels.packed_attention(WIDTH),
             {"offsets": "i32", "before": "i32", "behind": "i32", **rows},

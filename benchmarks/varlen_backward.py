@@ -47,10 +47,11 @@ def build(only: str) -> None:
     inputs, sums = dict.fromkeys(("do", "q", "k", "v"), "bf16"), {"lse": "f32", "delta": "f32"}
     offsets = {"q_offsets": "i32", "k_offsets": "i32"}
     queries, keys = {**inputs, **sums, "dq": "bf16"}, {**inputs, **sums, "dk": "bf16", "dv": "bf16"}
+    whole = {"causal": True, "q_used": None, "k_used": None}
     wanted: dict[str, tuple[Any, dict[str, str], dict[str, Any]]] = {
         "varlen_delta": (kernels.attention_delta, {"do": "bf16", "o": "bf16"}, {"width": WIDTH}),
-        "varlen_dq": (kernels.varlen_query_gradient(WIDTH), {**offsets, **queries}, {"causal": True}),
-        "varlen_dkv": (kernels.varlen_key_gradients(WIDTH), {**offsets, **keys}, {"causal": True}),
+        "varlen_dq": (kernels.varlen_query_gradient(WIDTH), {**offsets, **queries}, whole),
+        "varlen_dkv": (kernels.varlen_key_gradients(WIDTH), {**offsets, **keys}, whole),
         "varlen_dense_dq": (kernels.attention_query_gradient(WIDTH), queries, {"causal": True}),
         "varlen_dense_dkv": (kernels.attention_key_gradients(WIDTH), keys, {"causal": True}),
     }

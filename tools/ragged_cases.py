@@ -5,7 +5,7 @@
 
 Lengths are 0 and 1 more often than they should be, and those at tiles' ends. Tensors lie in memory of NaN, rows of no
 sequence are NaN, results among guards that must stay as they are; no operand may change. A case names its seed, and
-``seed % len(KINDS)`` its kind, so that ``--cases 7:3000:22`` compiles the kernels of one kind only.
+``seed % len(KINDS)`` its kind, so that ``--cases 7:3000:26`` compiles the kernels of one kind only.
 """
 
 from __future__ import annotations
@@ -45,6 +45,10 @@ class Attention:
     index: Any = I32
     causal: bool = False
     sinks: bool = False
+    used: str = ""
+    """Of the rows of a sequence its first or its last are used: "first", "last"; all of them without."""
+    align_rows: int = 4
+    """Results have multiples of so many rows: each other remainder of four is a class of its own."""
     options: dict[str, Any] = field(default_factory=dict[str, Any])
 
     @property
@@ -70,7 +74,7 @@ class Groups:
 
 KINDS: tuple[Attention | Groups, ...] = (
     Attention(64, BF16, causal=True),
-    Attention(64, F16, group=4),
+    Attention(64, F16, group=4, align_rows=1),
     Attention(128, BF16, group=2, causal=True, options={"window": 20}),
     Attention(128, BF16, causal=True, sinks=True, options={"softcap": 3.0}),
     Attention(128, F16, group=8, causal=True, index=I64),
@@ -81,6 +85,10 @@ KINDS: tuple[Attention | Groups, ...] = (
     Attention(64, BF16, group=3, causal=True, options={"window": 1}),
     Attention(256, F16, group=4, causal=True, options={"window": 64, "softcap": 5.0}),
     Attention(64, F16, group=2, options={"packed": True}),
+    Attention(64, BF16, group=2, causal=True, used="first"),
+    Attention(128, BF16, causal=True, sinks=True, used="last"),
+    Attention(64, F16, used="last", index=I64),
+    Attention(128, F16, group=4, causal=True, used="first", options={"window": 40}),
     Groups(BF16),
     Groups(F16, orders=(False, True)),
     Groups(BF16, align=1),
@@ -171,67 +179,95 @@ def attention(kind: Attention, random: np.random.Generator, device: str) -> str:
     queries = lengths(random, count, 500)
     together = kind.packed or random.random() < 0.5
     keys = queries if together else lengths(random, count, 500)
-    rest = [int(random.choice([0, 3])) if sum(parts) else 5 for parts in (queries, keys)]
+    rows = [rows_of(random, parts, kind.align_rows) for parts in (queries, keys)]
     if kind.packed:
-        rest[1] = rest[0]
-    rows = sum(queries) + rest[0], sum(keys) + rest[1]
+        rows[1] = rows[0]
     heads = groups * kind.group
+    used, spans = list[Any](), list[list[tuple[int, int]]]()
+    for parts in (queries, keys):
+        lengths_used = [int(random.integers(0, n + 1)) for n in parts] if kind.used else parts
+        used.append(torch.tensor(lengths_used, dtype=kind.index, device=device) if kind.used else None)
+        whole = zip(pairwise([0, *accumulate(parts)]), lengths_used, strict=True)
+        spans.append([(b - n, b) if kind.used == "last" else (a, a + n) for (a, b), n in whole])
+    inside = [within(of, n) for of, n in zip(spans, rows, strict=True)]
     tensors = list[Any]()
-    for n, h, used in ((rows[0], heads, sum(queries)), *[(rows[1], groups, sum(keys))] * 2):
+    for n, h, rest in ((rows[0], heads, ~inside[0]), *[(rows[1], groups, ~inside[1])] * 2):
         values = torch.from_numpy(random.standard_normal((n, h, kind.width))).to(kind.dtype)
-        values[used:] = torch.nan
+        values[rest] = torch.nan
         order = (0, 1, 2) if random.random() < 0.6 else (1, 0, 2)
         tensors.append(amid(values, order, kind.width + int(random.choice([0, 0, 8, 64])), device))
     cu_q = offsets(queries, kind.index).to(device)
     cu_k = cu_q if together else offsets(keys, kind.index).to(device)
     sinks = torch.linspace(-2, 2, heads, device=device) if kind.sinks else None
     given = {"causal": kind.causal, "sinks": sinks, **kind.options}
+    if kind.used:
+        given |= {"seqused_q": used[0], "seqused_k": used[1], "left_padded": kind.used == "last"}
     before = [bytes_of(x).clone() for x in tensors]
     y, lse = ops.varlen_attention_with_lse(*tensors, cu_q, cu_k, **given)
     out, around = ring(tuple(y.shape), y.dtype, device)
     ops.varlen_attention(*tensors, cu_q, cu_k, **given, out=out)
 
-    used = sum(queries), sum(keys)
-    bounds = [0, *accumulate(queries)], [0, *accumulate(keys)]
-    leaves = [x[:n].double().requires_grad_() for x, n in zip(tensors, (used[0], used[1], used[1]), strict=True)]
+    of_queries, of_keys = (x.to(device) for x in inside)
+    bounds = [[0, *accumulate(b - a for a, b in of)] for of in spans]
+    leaves = [x[at].double().requires_grad_() for x, at in zip(tensors, (of_queries, of_keys, of_keys), strict=True)]
     wide_sinks = None if sinks is None else sinks.double().requires_grad_()
-    wanted, sums = attended(kind, *leaves, bounds, wide_sinks)
-    tolerance = TOLERANCE[kind.dtype]
-    wrong = told("y", y[: used[0]], wanted.detach(), tolerance)
-    if not torch.equal(y[: used[0]], out[: used[0]]):
+    wanted, sums = attended(kind, *leaves, (bounds[0], bounds[1]), wide_sinks)
+    wrong = told("y", y[of_queries], wanted.detach(), TOLERANCE[kind.dtype])
+    if not torch.equal(y[of_queries], out[of_queries]):
         wrong.append("out= differs")
-    if not kind.packed and y[used[0] :].any():
-        wrong.append("rows of no sequence are not 0")
-    if not torch.allclose(lse[:, : used[0]].double(), sums.detach(), rtol=0, atol=1e-2):
+    if not kind.packed and y[~of_queries].any():
+        wrong.append("rows that are not used are not 0")
+    if not torch.allclose(lse[:, of_queries].double(), sums.detach(), rtol=0, atol=1e-2):
         wrong.append("other logarithms")
     if not ((around[:GUARD] == 7).all() and (around[-GUARD:] == 7).all()):
         wrong.append("wrote around the result")
-    if kind.differentiated and used[0] and used[1]:
-        wrong += gradients(kind, tensors, (cu_q, cu_k), given, leaves, wanted, wide_sinks, random)
+    if kind.differentiated and len(leaves[0]) and len(leaves[1]):
+        places = of_queries, of_keys, of_keys
+        wrong += gradients(
+            kind, tensors, (cu_q, cu_k), given, leaves, places, wanted, sums.detach(), wide_sinks, random
+        )
     if any(not torch.equal(bytes_of(x), old) for x, old in zip(tensors, before, strict=True)):
         wrong.append("wrote into an operand")
     return "; ".join(wrong)
 
 
+def rows_of(random: np.random.Generator, parts: list[int], align: int) -> int:
+    """Rows of a tensor with these sequences, and some of no sequence behind them."""
+    rows = sum(parts) + (int(random.choice([0, 3])) if sum(parts) else 5)
+    return -(-rows // align) * align
+
+
+def within(spans: list[tuple[int, int]], rows: int) -> Any:
+    """Which rows are used."""
+    found = torch.zeros(rows, dtype=torch.bool)
+    for a, b in spans:
+        found[a:b] = True
+    return found
+
+
 def gradients(
-    kind: Attention, tensors: list[Any], cu: tuple[Any, Any], given: dict[str, Any], wide: list[Any], wanted: Any,
-    wide_sinks: Any, random: np.random.Generator,
+    kind: Attention, tensors: list[Any], cu: tuple[Any, Any], given: dict[str, Any], wide: list[Any],
+    places: tuple[Any, Any, Any], wanted: Any, sums: Any, wide_sinks: Any, random: np.random.Generator,
 ) -> list[str]:  # fmt: skip
     """What is wrong with those of a case."""
     do = torch.from_numpy(random.standard_normal((len(tensors[0]), *tensors[0].shape[1:]))).to(kind.dtype)
     do = do.to(tensors[0].device)
+    do[~places[0]] = torch.nan
     own = [x.detach().requires_grad_() for x in tensors]
     sinks = None if wide_sinks is None else given["sinks"].clone().requires_grad_()
     y = ops.varlen_attention(*own, *cu, **given | {"sinks": sinks})
     y.backward(do)
-    wanted.backward(do[: len(wanted)].double())
+    wanted.backward(do[places[0]].double())
     wrong = list[str]()
-    named = [*zip(("dq", "dk", "dv"), own, wide, strict=True)]
-    for name, leaf, exact in [*named, *([] if sinks is None else [("dsinks", sinks, wide_sinks)])]:
-        rows = len(exact)
-        wrong += told(name, leaf.grad[:rows], exact.grad, TOLERANCE[kind.dtype])
-        if leaf.grad[rows:].any():
-            wrong.append(f"{name} of rows of no sequence is not 0")
+    for name, leaf, exact, at in zip(("dq", "dk", "dv"), own, wide, places, strict=True):
+        wrong += told(name, leaf.grad[at], exact.grad, TOLERANCE[kind.dtype])
+        if leaf.grad[~at].any():
+            wrong.append(f"{name} of rows that are not used is not 0")
+    if sinks is not None:
+        # a sum over all rows of what is small in each: of the results as they are rounded, whose errors add up in it
+        delta = (do[places[0]].double() * y.detach()[places[0]].double()).sum(-1)
+        exact = -((wide_sinks.detach()[:, None] - sums).exp() * delta.T).sum(1)
+        wrong += told("dsinks", sinks.grad, exact, TOLERANCE[kind.dtype] / 4)
     return wrong
 
 

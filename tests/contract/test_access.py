@@ -34,7 +34,7 @@ from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
 from tilewright.transport.asynchronous import TmaStore
 
-Q, C = sym("q"), sym("c")
+Q, C, STEP = sym("q"), sym("c"), sym("i")
 LANE, WARP = TID % 32, TID // 32
 
 
@@ -473,3 +473,20 @@ def test_quotients_by_an_extent_lie_between_0_and_what_they_are_of(coord: Expr, 
     assert inside(dim, M >= 1)
     assert not inside(off, M >= 1)
     assert not inside(dim)
+
+
+def test_a_loop_that_something_of_0_or_1_switches_off_stays_in_its_bounds() -> None:
+    """Steps of a stream, of which programs without rows have none."""
+
+    def inside(steps: Expr, dim: Expr) -> bool:
+        read = AccessMap(
+            "load x", "user.py:9", "", "x", AccessKind.READ, (dim,), (axis("i", steps),), (), TRUE, (STEP,)
+        )
+        launch = KernelAccesses("k", (LaunchParameter("N", 0), LaunchParameter("M", 0)), (), (read,))
+        return isinstance(prove_guards(launch)[0], Proved)
+
+    steps = (N + 127) // 128
+    assert inside(steps * minimum(M, 1), steps)
+    assert not inside(steps * minimum(M, 1), steps - 1)
+    assert not inside(steps * minimum(M, 2), steps)
+    assert not inside((steps - 1) * minimum(M, 1) + 1, steps - 1)

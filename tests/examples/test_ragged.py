@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import ml_dtypes
 import numpy as np
+import pytest
 
 import tilewright as tw
 from support.example_cases import load
+from support.ptx_driver import run_artifact
 
 ragged, grouped = load("ragged"), load("grouped_matmul")
 BF16 = ml_dtypes.bfloat16
@@ -67,3 +71,39 @@ def test_operands_of_groups_are_brought_by_tensor_copies() -> None:
     plan = grouped.grouped_matmul.compile(dtypes={"offsets": tw.i32, "a": tw.bf16, "b": tw.bf16, "c": tw.bf16}).plan
     assert sum("legal for tensor copies; by tensor copies" in line for line in plan if "load of" in line) >= 2
     assert any("2 consumer warpgroups" in line and "given up" not in line for line in plan)
+
+
+E4M3 = ml_dtypes.float8_e4m3fn
+OFFSETS = np.array([0, 5, 5, 140, 150, 290], np.int32)
+
+
+def scaled(kernel: str) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
+    """Operands of a product of groups of 8 bits with their scales, and the product in float64."""
+    a, b = RNG.standard_normal((300, 400)).astype(E4M3), RNG.standard_normal((5, 200, 400)).astype(E4M3)
+    shapes = ((300,), (5, 200)) if kernel == "scaled_rows" else ((300, 4), (5, 2, 4))
+    of_a, of_b = (RNG.uniform(0.5, 2, shape).astype(np.float32) for shape in shapes)
+    if kernel == "scaled_rows":
+        wide_a, wide_b = of_a[:, None], of_b[..., None]
+    else:
+        wide_a = of_a.repeat(128, 1)[:, :400]
+        wide_b = of_b.repeat(128, 1).repeat(128, 2)[:, :200, :400]
+    exact = np.zeros((300, 200))
+    for g, (low, high) in enumerate(pairwise(OFFSETS)):
+        exact[low:high] = (a.astype(float) * wide_a)[low:high] @ (b.astype(float) * wide_b)[g].T
+    return (OFFSETS, a, of_a, b, of_b, np.full((300, 200), 7, BF16)), exact
+
+
+@pytest.mark.parametrize("kernel", ["scaled_rows", "scaled_blocks"])
+def test_groups_of_8_bits_with_scales(kernel: str) -> None:
+    arrays, exact = scaled(kernel)
+    getattr(grouped, kernel)(*arrays)
+    assert np.abs(arrays[-1].astype(float) - exact).max() < 0.005 * np.abs(exact).max()
+    names = ("offsets", "a", "a_scale", "b", "b_scale", "c")
+    types = dict(zip(names, ("i32", "e4m3", "f32", "e4m3", "f32", "bf16"), strict=True))
+    artifact = getattr(grouped, kernel).compile(dtypes=types)
+    executed, _ = scaled(kernel)
+    executed = (*arrays[:-1], executed[-1])
+    driver = run_artifact(artifact, dict(zip(names, executed, strict=True)))
+    assert [str(fault) for _, report in driver.reports for fault in report.faults] == []
+    np.testing.assert_array_equal(executed[-1], arrays[-1])
+    assert any("2 consumer warpgroups, tensor copies" in line for line in artifact.plan)

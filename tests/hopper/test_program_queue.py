@@ -3,19 +3,25 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation
 
 import tilewright as tw
 from hopper.test_grouped import DTYPES, GROUPS, drawn, exact, flags, grouped, lowered
 from support.ptx_driver import run_artifact
 from tilewright import simulate
-from tilewright.artifact.schema import Artifact, Launch
+from tilewright.artifact.schema import MAX_EXTENT, Artifact, Launch
 from tilewright.base.dtypes import DTYPES as BY_NAME
+from tilewright.base.expr import Sym, parse
 from tilewright.base.verdict import Proved, Unknown
+from tilewright.codegen import cuda
+from tilewright.compiler.counter_bounds import counters_fit
 from tilewright.compiler.program import plan
 from tilewright.compiler.promises_kept import promises_kept
 from tilewright.compiler.proofs.gate import require_gate
@@ -27,12 +33,15 @@ from tilewright.compiler.reliance import TAKEN
 from tilewright.compiler.specialisation import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
+from tilewright.ops import kernels
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.ops import NEXT
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
+from tilewright.validate.counters import uncounted
 
 
 @pytest.mark.parametrize("grid", [1, 2, 7])
@@ -231,3 +240,60 @@ def test_a_bundle_whose_counter_is_not_reset_is_refused(artifact: Artifact) -> N
             op.detach()
     (found,) = promises_kept(artifact, kernels, programs).differences
     assert "programs are drawn from 3 on" in found
+
+
+# -- what a CTA counts -------------------------------------------------------------------------------------------------
+def names_a_use(kernel: t.Kernel) -> None:
+    wait = of(kernel, a.MbarrierWait, "consumer", lambda op: "i_a" in str(op.parity.expr))
+    wait.attributes["parity"] = ExprAttr.of(wait.parity.expr + Sym("$i_a_b") // 1024)
+
+
+def has_another_period(kernel: t.Kernel) -> None:
+    of(kernel, a.Counter, "consumer").attributes["period"] = IntAttr(4)
+
+
+@pytest.mark.parametrize("change", [names_a_use, has_another_period], ids=lambda f: f.__name__)
+def test_of_the_uses_of_a_pipeline_a_remainder_matters(change: Callable[[t.Kernel], None]) -> None:
+    found = lowered(Candidate(1, stages=3))
+    kernel = found.scheduled.kernel
+    programs = parse(f"({' * '.join(f'({g.expr})' for g in found.tile.grid)}) <= {MAX_EXTENT}")
+    assert not any(op.start.data for op in kernel.walk() if isinstance(op, a.Counter))
+    assert set(uncounted(kernel, [programs])) == set()
+    change(kernel)
+    assert isinstance(prove_queue(found.tile, kernel), Unknown)
+    assert {name for name, _ in uncounted(kernel, [programs])} == {"$i_a_b"}
+
+
+@pytest.mark.parametrize("period", [6, 5])
+def test_uses_beyond_31_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, period: int) -> None:
+    """Of a CTA that has made nearly as many already as an ``int`` counts: between programs it takes their remainder."""
+    emit = cuda.emit_kernel
+
+    def late(kernel: t.Kernel, **options: bool) -> cuda.Emitted:
+        made = kernel.clone()
+        for op in made.walk():
+            if isinstance(op, a.Counter) and op.period is not None:
+                op.attributes["start"] = IntAttr(((1 << 31) // op.period.data - 1) * op.period.data)
+        found = emit(made, **options)
+        return replace(found, source=found.source.replace("i_a_b %= 6;", f"i_a_b %= {period};"))
+
+    monkeypatch.setattr("tilewright.compiler.build.emit_kernel", late)
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path))
+    artifact = grouped.compile(dtypes=DTYPES, schedule=tw.Schedule(stages=3))
+    assert artifact.kernel("kernel_grouped").source.count(f"i_a_b %= {period};") == 2  # roles
+    arrays = drawn(GROUPS["one"], k=5 * 64, n=34 * 64)
+    driver = run_artifact(artifact, arrays)
+    wrong = [fault for _, report in driver.reports for fault in report.faults]
+    right = not wrong and np.allclose(arrays["c"].astype(np.float64), exact(arrays), rtol=0.01, atol=0.15)
+    assert right == (period == 6)
+
+
+def test_a_launch_of_many_rows_and_heads_is_served() -> None:
+    """740,000 rows of 64 heads have 1.9 * 10^9 steps, if each lasts to the last key."""
+    rows = dict.fromkeys("qkvo", "bf16") | {"q_offsets": "i32", "k_offsets": "i32"}
+    absent = dict.fromkeys(("sinks", "lse", "q_used", "k_used"))
+    planned = kernels.varlen_attention(128).plan(dtypes=rows, **absent, causal=True)
+    asked = [count for variant in planned.variants for count in counters_fit(variant)]
+    extents = {"M": 1_480_000, "N": 1_480_000, "H": 64, "B": 1}
+    assert asked
+    assert all(count.evaluate(extents) for count in asked)

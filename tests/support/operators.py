@@ -49,6 +49,10 @@ def _heads(count: int, *, grad: bool = False) -> tuple[Any, ...]:
 def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
     n, g = normal, lambda *shape: normal(*shape, grad=True)
     sums = tuple(n(1, 2, 6) for _ in range(2))
+
+    def eight(*shape: int) -> Any:
+        return normal(*shape).to(torch.float8_e4m3fn)
+
     of_heads = (*_heads(4), *sums, 0.1, True, 1)
     return {
         "softmax": (softmaxes._softmax, lambda: (g(6, 10), None, 65536)),
@@ -107,6 +111,14 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
             grouped._weight_gradient,
             lambda: (GROUPS, n(6, 4), n(6, 10), None, None, 64),
         ),
+        "grouped_scaled_rows": (
+            grouped._scaled_rows,
+            lambda: (GROUPS, eight(6, 16), n(6), eight(3, 16, 16), n(3, 16), None, None, 128),
+        ),
+        "grouped_scaled_blocks": (
+            grouped._scaled_blocks,
+            lambda: (GROUPS, eight(6, 144), n(6, 2), eight(3, 16, 144), n(3, 1, 2), 128, 128),
+        ),
         "merge_states": (states._merge_states, lambda: (n(3, 6, 10), n(3, 6), None, 8)),
         "attention": (attentions._operator(64, lse=False), lambda: (*_heads(3), 0.1, True, 1, None, None)),
         "attention_lse": (
@@ -147,14 +159,15 @@ def _packed() -> tuple[Any, ...]:
 
 def _sequences() -> tuple[Any, ...]:
     offsets = torch.tensor([0, 2, 6], dtype=torch.int32)
+    used = torch.tensor([1, 9], dtype=torch.int32)
     rows = (normal(6, heads, 64, dtype=BF16) for heads in (4, 2, 2))
-    return (*rows, offsets, offsets, normal(4), 0.125, True, 5, 2.0, False)
+    return (*rows, offsets, offsets, normal(4), None, used, 0.125, True, 5, 2.0, False, False)
 
 
 def _of_sequences_backward() -> tuple[Any, ...]:
-    q, k, v, cu_q, cu_k, sinks, *options, _ = _sequences()
+    q, k, v, cu_q, cu_k, sinks, used_q, used_k, *options, _ = _sequences()
     rows = normal(6, 4, 64, dtype=BF16), q, k, v
-    return (*rows, cu_q, cu_k, sinks, normal(6, 4, 64, dtype=BF16), normal(4, 6), *options)
+    return (*rows, cu_q, cu_k, sinks, used_q, used_k, normal(6, 4, 64, dtype=BF16), normal(4, 6), *options)
 
 
 def _pages() -> tuple[Any, ...]:

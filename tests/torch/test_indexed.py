@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from itertools import pairwise
 from typing import Any
 
@@ -13,6 +14,8 @@ from support.pytorch import torch_or_skip
 torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
+from tilewright.ops import kernels  # noqa: E402
+from tilewright.ops.functional import grouped  # noqa: E402
 
 F = torch.nn.functional
 
@@ -96,6 +99,55 @@ def test_grouped_matmul(offsets: list[int]) -> None:
         torch.testing.assert_close(y, expected, rtol=2**-6, atol=2**-6)
         for mine, theirs in zip(gradients(y, x, weight), gradients(expected, x, weight), strict=True):
             torch.testing.assert_close(mine, theirs, rtol=2**-5, atol=2**-4)
+
+
+def test_grouped_rows_have_the_same_bits_whatever_the_others() -> None:
+    x, weight = drawn(300, 96, dtype=torch.bfloat16), drawn(3, 72, 96, dtype=torch.bfloat16)
+    do = torch.randn(300, 72, generator=torch.Generator().manual_seed(0)).bfloat16()
+    found = []
+    for parts in ([0, 20, 20, 290], [0, 20, 21, 300]), ([0, 20], [0, 20]):
+        for offsets in parts:
+            groups, rows = len(offsets) - 1, offsets[-1]
+            leaf = x[:rows].detach().requires_grad_()
+            with ops.simulated():
+                given = torch.tensor(offsets, dtype=torch.int32)
+                y = ops.grouped_matmul(leaf, weight[:groups], given, batch_invariant=True)
+                y.backward(do[:rows])
+            found.append((y[:20].detach(), leaf.grad[:20]))
+    assert all(torch.equal(a, b) for one in found[1:] for a, b in zip(found[0], one, strict=True))
+
+
+@pytest.mark.parametrize("by", ["rows", "blocks"])
+@pytest.mark.parametrize("simulated", [False, True])
+def test_grouped_products_of_8_bits_with_scales(by: str, simulated: bool) -> None:
+    random = torch.Generator().manual_seed(3)
+    x, weight = (torch.randn(s, generator=random).to(torch.float8_e4m3fn) for s in ((40, 144), (3, 136, 144)))
+    shapes = ((40,), (3, 136)) if by == "rows" else ((40, 2), (3, 2, 2))
+    scales = tuple(torch.rand(s, generator=random) + 0.5 for s in shapes)
+    offsets = torch.tensor([0, 10, 10, 33], dtype=torch.int32)
+    if by == "rows":
+        wide = [t.double() * scale[..., None] for t, scale in zip((x, weight), scales, strict=True)]
+    else:
+        each = scales[0].repeat_interleave(128, 1)[:, :144], torch.kron(scales[1], torch.ones(128, 128))[:, :136, :144]
+        wide = [t.double() * scale for t, scale in zip((x, weight), each, strict=True)]
+    expected = torch.zeros(40, 136, dtype=torch.float64)
+    for g, (i, j) in enumerate(pairwise(offsets.tolist())):
+        expected[i:j] = wide[0][i:j] @ wide[1][g].T
+    with ops.simulated() if simulated else nullcontext():
+        y = ops.grouped_matmul(x, weight, offsets[1:], scales=scales)
+        out = torch.full_like(y, torch.nan)
+        assert ops.grouped_matmul(x, weight, offsets, scales=scales, out=out) is out
+    assert y.dtype == torch.bfloat16
+    assert torch.equal(y, out)
+    torch.testing.assert_close(y.double(), expected, rtol=2**-7, atol=2**-6)
+    with pytest.raises(tw.TilewrightError, match="JIT010"):
+        ops.grouped_matmul(x, weight, offsets, scales=(scales[0], scales[1][:2]))
+
+
+def test_one_tile_serves_any_number_of_rows() -> None:
+    types = {"offsets": "i32", **dict.fromkeys("abc", "bf16")}
+    for columns in (128, 4096):
+        assert len(kernels.grouped_matmul.plan(dtypes=types, **grouped._tiles(columns)).variants) == 1
 
 
 @pytest.mark.parametrize(

@@ -119,6 +119,76 @@ def test_tiles_of_several_sequences(name: str) -> None:
     assert sinks is not None or not y[rows:].any()
 
 
+# -- of a sequence's rows only some are used -------------------------------------------------------------------------
+def chosen(tensors: tuple[Any, ...], lengths: tuple[Any, Any], left: bool) -> tuple[tuple[Any, ...], list[Any]]:
+    """The rows that are used, packed; and which those of queries and of keys are. Others become NaN."""
+    *rows, cu_q, cu_k = tensors
+    places, cu = [], []
+    for offsets, used in zip((cu_q, cu_k), lengths, strict=True):
+        spans = [*pairwise(offsets.tolist())]
+        taken = [b - a if used is None else min(max(int(used[i]), 0), b - a) for i, (a, b) in enumerate(spans)]
+        spans = [(b - n, b) if left else (a, a + n) for n, (a, b) in zip(taken, spans, strict=True)]
+        places.append(torch.cat([torch.arange(a, b) for a, b in spans]))
+        cu.append(torch.tensor([0, *accumulate(taken)], dtype=offsets.dtype))
+    of = places[0], places[1], places[1]
+    packed = [x[at].clone() for x, at in zip(rows, of, strict=True)]
+    for x, at in zip(rows, of, strict=True):
+        x[:] = torch.nan
+        x[at] = packed.pop(0)
+        packed.append(x[at].clone())
+    return (*packed, *cu), places
+
+
+USED = torch.tensor([2, 5, 33, -4, 9]), torch.tensor([1, 4, 40, 3, 128])
+LENGTHS = {"both": USED, "queries": (USED[0], None), "keys": (None, USED[1].to(torch.int32))}
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+@pytest.mark.parametrize("which", rest_slow(LENGTHS, ("both", "keys")))
+def test_rows_that_are_not_used(road: None, which: str, left: bool) -> None:
+    tensors, lengths = UNEVEN.tensors, LENGTHS[which]
+    packed, (queries, keys) = chosen(tensors, lengths, left)
+    options = {"causal": True, "window": 20, "sinks": torch.linspace(-2, 2, 4)} if which == "both" else {"causal": left}
+    do = torch.randn(tensors[0].shape, generator=torch.Generator().manual_seed(1)).to(BF16)
+    found, lse = [], []
+    for given, more, grad in (
+        (tensors, {"seqused_q": lengths[0], "seqused_k": lengths[1], "left_padded": left}, do),
+        (packed, {}, do[queries]),
+    ):
+        leaves = [x.clone().requires_grad_() for x in given[:3]]
+        sinks = {"sinks": options["sinks"].clone().requires_grad_()} if "sinks" in options else {}
+        y, sums = ops.varlen_attention_with_lse(*leaves, *given[3:], **options | sinks, **more)
+        y.backward(grad)
+        found.append([y, *(x.grad for x in leaves), *(x.grad for x in sinks.values())])
+        lse.append(sums)
+    wanted = exact(packed, options["causal"], options.get("window"), None, options.get("sinks"))[0]
+    assert float((found[1][0].detach().double() - wanted).abs().max()) < 0.03
+    for one, other, at in zip(found[0], found[1], (queries, queries, keys, keys, slice(None)), strict=False):
+        scale = max(1.0, float(other.abs().max()))
+        assert float((one[at].float() - other.float()).abs().max()) < 0.02 * scale
+        rest = torch.ones(len(one), dtype=torch.bool)
+        rest[at] = False
+        assert not one[rest].any()
+    torch.testing.assert_close(lse[0][:, queries], lse[1], rtol=0, atol=1e-2)
+
+
+@pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
+def test_sequences_padded_to_one_length(road: None, left: bool) -> None:
+    random = torch.Generator().manual_seed(0)
+    q, k, v = (torch.randn(2, n, h, 64, generator=random).to(BF16) for n, h in ((40, 4), (70, 2), (70, 2)))
+    used = {"seqused_q": torch.tensor([40, 7]), "seqused_k": torch.tensor([33, 70])}
+    y, lse = ops.varlen_attention_with_lse(q, k, v, **used, causal=True, left_padded=left)
+    assert (y.shape, lse.shape) == (q.shape, (2, 4, 40))
+    offsets = torch.tensor([0, 40, 80]), torch.tensor([0, 70, 140])
+    rows = [x.flatten(0, 1) for x in (q, k, v)]
+    same, sums = ops.varlen_attention_with_lse(*rows, *offsets, **used, causal=True, left_padded=left)
+    assert torch.equal(y.flatten(0, 1), same)
+    assert torch.equal(lse.transpose(0, 1).flatten(1), sums)
+    out = torch.full_like(q, torch.nan)
+    assert ops.varlen_attention(q, k, v, **used, causal=True, left_padded=left, out=out) is out
+    assert torch.equal(out, y)
+
+
 def test_values_of_one_sequence_stay_away_from_others() -> None:
     q, k, v, offsets, _ = Case((40, 30), (40, 30), rest=0).tensors
     v[:40] = torch.nan
@@ -159,7 +229,7 @@ def test_pytorch_serves_other_dtypes_and_widths() -> None:
 @pytest.mark.parametrize("options", [(False, None, None), (True, 5, 2.0)])
 def test_opcheck(options: tuple[Any, ...]) -> None:
     q, *others = UNEVEN.tensors
-    given = (q, *others, torch.zeros(4), 0.125, *options, False)
+    given = (q, *others, torch.zeros(4), None, torch.tensor([9, 3, 70, 0, 44]), 0.125, *options, True, False)
     torch.library.opcheck(torch.ops.tilewright.varlen_attention.default, given)
     outs = torch.empty_like(q), torch.empty(q.shape[1], q.shape[0])
     torch.library.opcheck(torch.ops.tilewright.varlen_attention_out.default, (*given, *outs))
@@ -200,6 +270,11 @@ Q, K, V, CU_Q, CU_K = UNEVEN.tensors
         (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, window=5), "window=5 without causal=True"),
         (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, softcap=0.0), "softcap=0.0"),
         (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, packed=True), "packed=True"),
+        (lambda: ops.varlen_attention(Q, K, V), "no cu_seqlens"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, seqused_k=CU_K), "seqused_k of (6,), torch.int32"),
+        (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, seqused_q=CU_Q[1:] * 0.5), "seqused_q of (5,), torch.float"),
+        (lambda: ops.varlen_attention(Q[None], K, V), "q, k, v of (1, 86, 4, 64), (233, 2, 64), (233, 2, 64)"),
+        (lambda: ops.varlen_attention(*[x[:80].view(2, 40, -1, 64)[:, :9] for x in (Q, K, V)]), "q of strides"),
         (lambda: ops.varlen_attention(Q, K, V, CU_Q, CU_K, out=torch.empty(2, 4, 64)), "out of (2, 4, 64)"),
     ],
 )

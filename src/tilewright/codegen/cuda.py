@@ -223,6 +223,8 @@ class Emitter(ElementWriter):
             self.block(op.body.block)
             if op.drawn is not None:
                 self.line(f"drawn = {identifier(op.drawn.data)};")
+                for counter, period in self.asynchronous.periods.items():
+                    self.line(f"{counter} %= {period};")
 
     def place(self, op: t.Programs, names: Sequence[str], extents: Sequence[Expr]) -> None:
         """The coordinates of a program, the last fastest or the last two in bands."""

@@ -61,6 +61,8 @@ class HopperEmitter:
         self.maps: dict[str, str] = {}
         """C names of tensor maps by what the IR calls them."""
         self.hints: dict[SSAValue, str] = {}
+        self.periods: dict[str, int] = {}
+        """Of the counters of which only a remainder matters."""
         self.functions: dict[str, str] = {}
         self.roles = 0
         self.in_role = False
@@ -130,7 +132,10 @@ class HopperEmitter:
                     self.elected = False
             case a.Counter():
                 e.line(f"int {identifier(op.symbol.data)} = {op.start.data};")
-                e.declare(op.symbol.data, (0, MAX_EXTENT))
+                period = 0 if op.period is None else op.period.data
+                e.declare(op.symbol.data, (0, MAX_EXTENT + period))
+                if period:
+                    self.periods[identifier(op.symbol.data)] = period
             case a.Advance():
                 e.line(f"{identifier(op.symbol.data)} += {e.c(op.by.expr)};")
             case a.SetMaxRegisters():

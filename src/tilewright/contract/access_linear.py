@@ -385,10 +385,11 @@ class Linearisation:
         forms = list(forms)
 
         def make(home: Linearisation) -> Linear:
-            low, high = _bounds(node, [home.variables.interval(f) for f in forms])
+            parts = [home.variables.interval(f) for f in forms]
+            low, high = _bounds(node, parts)
             home.variables.inexact.append(str(node))
             found = Linear(0, {home.variables.new(f"({node})", low, high): 1})
-            home.facts += _beside(node, forms, found)
+            home.facts += _beside(node, forms, found) + _within(node, forms, parts, found)
             return found
 
         kind = type(node).__name__
@@ -404,6 +405,14 @@ def _beside(node: Expr, forms: Sequence[Linear], found: Linear) -> list[Formula]
     unless = [b.times(-1), *([a.times(-1).shifted(-1)] if isinstance(node, FloorDiv) else [])]
     most = a if isinstance(node, FloorDiv) else b.shifted(-1)
     return [Either((*unless, found)), Either((*unless, most.plus(found, -1)))]
+
+
+def _within(node: Expr, forms: Sequence[Linear], parts: Sequence[Interval], found: Linear) -> list[Formula]:
+    """A product of two that are not negative is at most the one where the other is at most 1."""
+    if not isinstance(node, Product) or len(forms) != 2 or any(low is None or low < 0 for low, _ in parts):
+        return []
+    flags = [high is not None and high <= 1 for _, high in parts]
+    return [form.plus(found, -1) for form, flag in zip(forms, reversed(flags), strict=True) if flag]
 
 
 def _bounds(node: Expr, parts: list[Interval]) -> Interval:

@@ -77,7 +77,7 @@ def _used(kernel: t.Kernel) -> set[str]:
         if isinstance(op, t.Kernel | a.TensorMap):
             continue
         for attribute in op.attributes.values():
-            found = found.union(*(node.symbols for node in _expressions(attribute)))
+            found = found.union(*(node.symbols for node in expressions(attribute)))
         if isinstance(op, _ACCESSES):
             kind = op.tensor.type
             assert isinstance(kind, TensorType)
@@ -101,9 +101,10 @@ def _fixed(fact: Expr) -> Iterator[str]:
                 yield side.name
 
 
-def _expressions(attribute: Attribute) -> Iterator[Expr]:
+def expressions(attribute: Attribute) -> Iterator[Expr]:
+    """The expressions of an op's attribute."""
     if isinstance(attribute, ExprAttr):
         yield attribute.expr
     elif isinstance(attribute, ArrayAttr):
         for part in cast("ArrayAttr[Attribute]", attribute).data:
-            yield from _expressions(part)
+            yield from expressions(part)

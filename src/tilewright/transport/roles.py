@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Operation, Region
-from xdsl.irdl import attr_def, irdl_op_definition, region_def, traits_def
+from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, region_def, traits_def
 from xdsl.traits import NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
@@ -17,6 +17,9 @@ from tilewright.transport.base import TransportOp
 WARPGROUP = own("warpgroup")
 CTA_RANK = own("cluster_ctarank")
 """The executing CTA's rank in its cluster (PTX ISA 9.1, 10.14)."""
+
+MAX_PERIOD = 1 << 16
+"""Of a counter; so much more than ``MAX_EXTENT`` fits 32 bits, too."""
 
 _ROLE_BARRIERS = 8
 
@@ -78,14 +81,23 @@ class Elected(TransportOp):
 
 @irdl_op_definition
 class Counter(TransportOp):
-    """An integer that is carried across loops, ``start`` at first; the same for all threads that run it."""
+    """An integer that is carried across loops, ``start`` at first; the same for all threads that run it.
+
+    With ``period`` nothing depends on more than its remainder by it: between programs the emitted text keeps that
+    alone, so that what a program counts has to fit 32 bits, not what all programs of a CTA do."""
 
     name = "transport.counter"
     symbol = attr_def(StringAttr)
     start = attr_def(IntAttr)
+    period = opt_attr_def(IntAttr)
 
-    def __init__(self, symbol: str, start: int = 0):
-        super().__init__(attributes={"symbol": string(symbol), "start": integer(start)})
+    def __init__(self, symbol: str, start: int = 0, period: int | None = None):
+        attributes = {"symbol": string(symbol), "start": integer(start)}
+        super().__init__(attributes=attributes | ({} if period is None else {"period": integer(period)}))
+
+    def verify_(self) -> None:
+        if self.period is not None and not 1 <= self.period.data <= MAX_PERIOD:
+            raise VerifyException(f"a counter's period is 1 to {MAX_PERIOD}, not {self.period.data}")
 
 
 @irdl_op_definition

@@ -2,8 +2,9 @@
 
 A CTA of persistent programs takes at most ``ceildiv(programs, CTAs at once)`` of them. A loop makes at most as many
 iterations as its bounds allow over all programs, and never more than ``MAX_EXTENT``: its positions stay in a tensor. A
-carried counter ends at its start and all that is added on the way. Every such number must be bounded by a fact that a
-launch is asked for, or be small whatever it is.
+carried counter ends at its start and all that is added on the way; where CTAs draw programs, one with a period ends at
+what a program adds, and a remainder that is less than what 31 bits hold beyond ``MAX_EXTENT``. Every such number must
+be bounded by a fact that a launch is asked for, or be small whatever it is.
 """
 
 from __future__ import annotations
@@ -36,6 +37,7 @@ from tilewright.base.expr import (
 from tilewright.tile.attributes import TensorType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.parameters import expressions
 from tilewright.validate.asked import places_of, programs_of
 
 _MOST_TRIED = 64
@@ -158,6 +160,8 @@ class _Counts:
         self.ends: dict[str, Ends] = {}
         """Of program coordinates and loop counters, and of what a ``let`` names."""
         self.lets: dict[str, Expr] = {}
+        self.kept = False
+        """Between programs that CTAs draw, the text keeps of the counter in question its remainder by a period."""
 
     def all(self) -> Iterator[tuple[str, Expr]]:
         """Programs that CTAs walk, and every carried counter, by name."""
@@ -168,8 +172,16 @@ class _Counts:
             listed = list(block.ops)
             for place, op in enumerate(listed):
                 if isinstance(op, a.Counter):
+                    self.kept = op.period is not None and self._is_periodic(op.symbol.data, op.period.data)
                     most = op.start.data + self._added(listed[place + 1 :], op.symbol.data)
                     yield op.symbol.data, most
+
+    def _is_periodic(self, counter: str, period: int) -> bool:
+        """Nothing that names a counter changes when the period is added to it."""
+        named = (e for op in self.kernel.walk() for x in op.attributes.values() for e in expressions(x))
+        known: dict[str, Interval] = {counter: (0, None)}
+        each = (e for e in dict.fromkeys(named) if counter in e.symbols)
+        return all(simplify(e.substitute({counter: Sym(counter) + period}), known) == simplify(e, known) for e in each)
 
     # -- what is added ------------------------------------------------------------------------------------------------
     def _added(self, ops: Iterable[Operation], counter: str) -> Expr:
@@ -211,7 +223,7 @@ class _Counts:
         if not op.persistent.data:
             return Const(1)
         if op.drawn is not None:
-            return _total(op)
+            return Const(1) if self.kept else _total(op)
         cluster = 1 if self.kernel.cluster is None else self.kernel.cluster.data
         at_once = self.kernel.target.sm_count * self.kernel.min_ctas.data
         at_once -= at_once % cluster

@@ -7,6 +7,7 @@ program's. They are all drawn, because each CTA that still has a program draws a
 no other CTA. What has to be shown of the text::
 
     all roles   walk programs of one grid by the same name, which each binds once a program (``uniform``: to one value)
+                name a counter with a period in nothing that the period changes
     one thread  draws, once a program, from the counter that nothing else touches
                 writes just that to the element of shared memory that the name is read from
 """
@@ -19,6 +20,7 @@ from typing import TypeVar
 from xdsl.ir import Operation
 
 from tilewright.base import verdict
+from tilewright.base.expr import Interval, Sym, simplify
 from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.compiler.proofs.uniform import elector, once_a_program, read_of
 from tilewright.compiler.timing import timed
@@ -26,6 +28,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import NEXT, operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.parameters import expressions
 
 QUEUE = "queue"
 METHOD = "numbers of one counter"
@@ -56,6 +59,7 @@ def _faults(kernel: tile.Kernel, lowered: t.Kernel) -> Iterator[str]:
         yield "a role walks programs twice"
     if sorted(id(once_a_program(bind)) for bind in binds) != sorted(map(id, walks)):
         yield f"{NEXT} is not bound once a program in each role"
+    yield from _aperiodic(lowered)
     if len(draws) != 1:
         yield f"{len(draws)} draws"
         return
@@ -80,6 +84,17 @@ def _told(lowered: t.Kernel, bind: t.Bind, draw: t.Draw) -> bool:
         return False
     users = [use.operation for use in draw.buffer.uses]
     return draw.is_before_in_block(writes[0]) and set(users) == {draw, writes[0]}
+
+
+def _aperiodic(lowered: t.Kernel) -> Iterator[str]:
+    """Counters that the text takes the remainder of, and of which more is named."""
+    periods = {op.symbol.data: op.period.data for op in _all(lowered, a.Counter) if op.period is not None}
+    later = {name: Sym(name) + period for name, period in periods.items()}
+    known: dict[str, Interval] = dict.fromkeys(periods, (0, None))
+    for op in operations(lowered):
+        for e in (e for attribute in op.attributes.values() for e in expressions(attribute)):
+            if not e.symbols.isdisjoint(periods) and simplify(e.substitute(later), known) != simplify(e, known):
+                yield f"{e} depends on more than the remainder of {', '.join(sorted(e.symbols & set(periods)))}"
 
 
 def _bound(lowered: t.Kernel) -> list[t.Bind]:

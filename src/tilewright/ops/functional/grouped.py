@@ -28,14 +28,65 @@ def _weights_by_group(offsets: Any, y: Any, x: Any, bm: Any = None, bn: Any = No
     return torch.stack([y[i:j].t() @ x[i:j] for i, j in pairwise(ends)])
 
 
-def _gradients(offsets: Tensor, a: Tensor, b: Tensor, dc: Tensor) -> Any:
-    return None, _grouped(offsets, dc, b.transpose(1, 2)), _weight_gradient(offsets, dc, a)
+def _gradients(offsets: Tensor, a: Tensor, b: Tensor, bm: int | None, dc: Tensor) -> Any:
+    da = _grouped(offsets, dc, b.transpose(1, 2), **({} if bm is None else _tiles(b.shape[2])))
+    return None, da, _weight_gradient(offsets, dc, a)
+
+
+def _tiles(columns: int) -> dict[str, int]:
+    """One tile for any number of rows; a wide one where there are columns for several."""
+    return {"bm": 128, "bn": 256 if columns >= 1024 else 128}
 
 
 _weight_gradient = op(name="tilewright::grouped_weight_gradient", dtypes={"dw": "x"}, fallback=_weights_by_group)(
     kernels.grouped_weight_gradient
 )
 _grouped = op(name="tilewright::grouped_matmul", backward=_gradients, fallback=_by_group)(kernels.grouped_matmul)
+
+
+# -- 8-bit floats with scales -----------------------------------------------------------------------------------------
+def _scaled_by_group(
+    offsets: Any, a: Any, a_scale: Any, b: Any, b_scale: Any, bm: Any = None, bn: Any = None, bk: Any = None
+) -> Any:
+    return _by_group(offsets, _scaled_floats(a, a_scale), _scaled_floats(b, b_scale)).to(torch.bfloat16)
+
+
+def _scaled_floats(x: Any, scale: Any) -> Any:
+    """8-bit floats times the scales of their rows or blocks, in float32."""
+    if scale.dim() < x.dim():
+        return x.float() * scale[..., None]
+    each = scale.repeat_interleave(_BLOCK, -1)[..., : x.shape[-1]]
+    if x.dim() == 3:
+        each = each.repeat_interleave(_BLOCK, 1)[:, : x.shape[1]]
+    return x.float() * each
+
+
+_BLOCK = 128
+_EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
+_scaled_rows, _scaled_blocks = (
+    op(name=f"tilewright::{name}", dtypes={"c": "bf16"}, fallback=_scaled_by_group)(getattr(kernels, name))
+    for name in ("grouped_scaled_rows", "grouped_scaled_blocks")
+)
+
+
+def _scaled(x: Tensor, weight: Tensor, offsets: Tensor, scales: tuple[Tensor, Tensor]) -> tuple[Any, tuple[Any, ...]]:
+    """The operator for these scales, and its arguments; JIT010 where there is none."""
+    of_x, of_weight = scales
+    rows, inner = x.shape
+    groups, columns = weight.shape[:2]
+    blocks = -(-inner // _BLOCK)
+    found = tuple(of_x.shape), tuple(of_weight.shape)
+    by_row = found == ((rows,), (groups, columns))
+    by_block = found == ((rows, blocks), (groups, -(-columns // _BLOCK), blocks))
+    floats = of_x.dtype == of_weight.dtype == torch.float32
+    if not (floats and (by_row or by_block)) or x.dtype != weight.dtype or x.dtype not in _EIGHT_BITS:
+        described = f"x of {x.dtype}, scales of {found[0]} {of_x.dtype} and {found[1]} {of_weight.dtype}"
+        required = (
+            f"8-bit floats with float32 scales of rows, ({rows},) and ({groups}, {columns}), or of blocks of {_BLOCK}, "
+            f"({rows}, {blocks}) and ({groups}, {-(-columns // _BLOCK)}, {blocks})"
+        )
+        fail("JIT010", found=described, required=required)
+    return _scaled_rows if by_row else _scaled_blocks, (offsets, x, of_x, weight, of_weight)
 
 
 # -- dtypes that no kernel has: one operator, as graphs do not know the offsets ---------------------------------------
@@ -62,13 +113,25 @@ _weight_gradients_by_group = Composition(
 )
 
 
-def grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor, *, out: Tensor | None = None) -> Tensor:
+def grouped_matmul(
+    x: Tensor,
+    weight: Tensor,
+    offsets: Tensor,
+    *,
+    scales: tuple[Tensor, Tensor] | None = None,
+    batch_invariant: bool = False,
+    out: Tensor | None = None,
+) -> Tensor:
     """x[t] @ weight[g].T of each row's group g, for x of (rows, in) and weight of (groups, out, in).
 
     ``offsets``, of int32 or int64 and on x's device, are where groups begin and where the last one ends,
     (groups + 1,) from 0 on, or the ends alone, (groups,), as ``torch._grouped_mm`` has them. Groups may be empty; rows
     behind the last one are 0, and have no gradient. bfloat16 and float16 run on tensor cores, accumulated in float32,
     and nobody waits for the offsets; other dtypes are a product a group, of offsets that the host reads.
+    ``batch_invariant``: on a GPU a row's result, and its gradient, has the same bits whatever other rows there are, and
+    however many: one tile for all, where else the rows choose among several (few rows take longer so).
+    ``scales``, float32, of x and weight of 8-bit floats: of rows, (rows,) and (groups, out), or of blocks of 128
+    elements, (rows, in / 128) and (groups, out / 128, in / 128), rounded up; the result is bfloat16, without gradient.
     Under autocast in its dtype. JIT010 for other shapes; on a GPU, offsets that do not ascend are reported as those of
     ``tw.Offsets`` are (RUN023).
     """
@@ -76,9 +139,14 @@ def grouped_matmul(x: Tensor, weight: Tensor, offsets: Tensor, *, out: Tensor | 
     _check(x, weight, offsets)
     if offsets.shape[0] == weight.shape[0]:
         offsets = torch.nn.functional.pad(offsets, (1, 0))
+    if scales is not None:
+        run, given = _scaled(x, weight, offsets, scales)
+        pinned = _tiles(weight.shape[1]) if batch_invariant and run is _scaled_rows else {}
+        return run(*given, **pinned, **({} if out is None else {"out": out}))
     if x.dtype not in LOW or not x.numel() or not weight.numel():
         return stored(_products_by_group(offsets, x, weight), out)
-    return _grouped(offsets, x, weight) if out is None else _grouped(offsets, x, weight, out=out)
+    tiles = _tiles(weight.shape[1]) if batch_invariant else {}
+    return _grouped(offsets, x, weight, **tiles, **({} if out is None else {"out": out}))
 
 
 def _check(x: Tensor, weight: Tensor, offsets: Tensor) -> None:

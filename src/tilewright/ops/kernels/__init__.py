@@ -23,7 +23,12 @@ from tilewright.ops.kernels.experts import (
     pack_in_eight_bits,
     route,
 )
-from tilewright.ops.kernels.grouped import grouped_matmul, grouped_weight_gradient
+from tilewright.ops.kernels.grouped import (
+    grouped_matmul,
+    grouped_scaled_blocks,
+    grouped_scaled_rows,
+    grouped_weight_gradient,
+)
 from tilewright.ops.kernels.indexed import cumsum, embedding, index_add
 from tilewright.ops.kernels.losses import cross_entropy, cross_entropy_backward, cross_entropy_with_gradient
 from tilewright.ops.kernels.norms import (
@@ -80,6 +85,8 @@ __all__ = [
     "geglu",
     "geglu_backward",
     "grouped_matmul",
+    "grouped_scaled_blocks",
+    "grouped_scaled_rows",
     "grouped_weight_gradient",
     "index_add",
     "layer_norm",

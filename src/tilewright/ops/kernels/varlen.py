@@ -41,12 +41,30 @@ def _with_sink(sink, best, total, acc):
     return new
 
 
+def used(offsets, lengths, b, at_end):
+    """Of sequence ``b`` the first row and the one behind the last, where ``lengths`` of its rows are used, or all."""
+    first, last = offsets[b], offsets[b + 1]
+    if lengths is None:
+        return first, last
+    length = tw.maximum(lengths[b], 0)
+    if at_end:
+        return tw.maximum(first, last - length), last
+    return first, tw.minimum(last, first + length)
+
+
+def within(s, first, last):
+    """Which rows of an axis are used."""
+    return (s.index >= first) & (s.index < last)
+
+
 @cache
 def varlen_attention(width: int, numerics: str = "fast") -> tw.Kernel:
     """o = softmax(scale q k^T) v within each sequence, for heads of ``width`` elements and a ``scale`` above 0.
 
     Queries of sequence b are the rows q_offsets[b] .. q_offsets[b + 1], its keys the rows k_offsets[b] ..
-    k_offsets[b + 1]. ``window``: a query sees the last so many of its keys. Scores x become softcap tanh(x / softcap).
+    k_offsets[b + 1]; of these only the first ``q_used[b]`` and ``k_used[b]`` where these are given, or the last ones
+    with ``at_end``, and the results of other rows are zeros. ``window``: a query sees the last so many of its keys.
+    Scores x become softcap tanh(x / softcap).
     ``sinks``, one a head of queries, are scores of a key without a value. ``lse`` is the logarithm of each row's
     sum."""
 
@@ -59,12 +77,15 @@ def varlen_attention(width: int, numerics: str = "fast") -> tw.Kernel:
         v: tw.Tensor["N", "G", width],
         o: tw.Tensor["M", "H", width],
         sinks: tw.Tensor["H"] | None = None,
+        q_used: tw.Tensor["B"] | None = None,
+        k_used: tw.Tensor["B"] | None = None,
         lse: tw.Tensor["H", "M"] | None = None,
         *,
         scale: tw.f32,
         causal: bool = False,
         window: int | None = None,
         softcap: float | None = None,
+        at_end: bool = False,
         group: int = 1,
         bq=tw.auto,
         bk=tw.auto,
@@ -73,10 +94,16 @@ def varlen_attention(width: int, numerics: str = "fast") -> tw.Kernel:
         query = q[s, h]
         acc, total = tw.zeros((s, width), tw.f32), tw.zeros((s,), tw.f32)
         top = tw.full((s,), _LEAST, tw.f32)
-        start, until = k_offsets[b], k_offsets[b + 1]
-        ahead = until - q_offsets[b + 1]
+        first = last = q_offsets[b + 1]
+        if q_used is not None:
+            first, last = used(q_offsets, q_used, b, at_end)
+        start, until = used(k_offsets, k_used, b, at_end)
+        ahead = until - last
+        stop = s.stop if q_used is None else tw.minimum(s.stop, last)
         if causal:
-            until = ahead + s.stop
+            until = ahead + stop
+        if q_used is not None:  # programs without queries have no step
+            until = tw.where(tw.maximum(s.start, first) < stop, until, 0)
         if window is not None:
             start = tw.maximum(start, ahead + (s.start - (window - 1)))
         factor = scale if softcap is None else 1.0
@@ -93,9 +120,14 @@ def varlen_attention(width: int, numerics: str = "fast") -> tw.Kernel:
         best = top * factor
         if sinks is not None:
             best = _with_sink(sinks[h].to(tw.f32), best, total, acc)
-        o[s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        y, logarithm = acc / tw.where(total > 0, total, 1.0)[:, None], best + tw.log(total)
+        logarithm = tw.where(total > 0, logarithm, -tw.inf)
+        if q_used is not None:
+            inside = within(s, first, last)
+            y, logarithm = tw.where(inside[:, None], y, 0.0), tw.where(inside, logarithm, 0.0)
+        o[s, h] = y
         if lse is not None:
-            lse[h, s] = tw.where(total > 0, best + tw.log(total), -tw.inf)
+            lse[h, s] = logarithm
 
     return varlen_attention
 
@@ -106,12 +138,14 @@ def sequence_places(
     before: tw.Tensor["M"],
     behind: tw.Tensor["M"],
     *,
-    bt=1024,
+    bt=128,
 ):
-    """How many rows of its sequence lie before each row and behind it, itself counted in both; 0 for rows in none."""
-    b, t = tw.ragged_grid(offsets, before.shape[0], bt)
-    before[t] = t.index - offsets[b] + 1
-    behind[t] = offsets[b + 1] - t.index
+    """How many rows of its sequence lie before each row and behind it, itself counted in both; of rows in none nothing
+    is written."""
+    b = tw.grid(offsets.shape[0] - 1)
+    for t in tw.stream(before.shape[0], bt, start=offsets[b], until=offsets[b + 1]):
+        before[t] = t.index - offsets[b] + 1
+        behind[t] = offsets[b + 1] - t.index
 
 
 @cache

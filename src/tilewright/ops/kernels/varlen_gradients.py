@@ -11,7 +11,7 @@ Each is a stream over the other side's rows of the same sequence. Rows of no seq
 from functools import cache
 
 import tilewright as tw
-from tilewright.ops.kernels.varlen import capped
+from tilewright.ops.kernels.varlen import capped, used, within
 
 
 def _scored(x, scale, softcap):
@@ -44,11 +44,14 @@ def varlen_query_gradient(width: int) -> tw.Kernel:
         lse: tw.Tensor["H", "M"],
         delta: tw.Tensor["H", "M"],
         dq: tw.Tensor["M", "H", width],
+        q_used: tw.Tensor["B"] | None = None,
+        k_used: tw.Tensor["B"] | None = None,
         *,
         scale: tw.f32,
         causal: bool = False,
         window: int | None = None,
         softcap: float | None = None,
+        at_end: bool = False,
         group: int = 1,
         bq: int = 128,
         bk: int = 128,
@@ -57,10 +60,16 @@ def varlen_query_gradient(width: int) -> tw.Kernel:
         query, above = q[s, h], do[s, h]
         total, mean = lse[h, s], delta[h, s]
         acc = tw.zeros((s, width), tw.f32)
-        start, until = k_offsets[b], k_offsets[b + 1]
-        ahead = until - q_offsets[b + 1]
+        first = last = q_offsets[b + 1]
+        if q_used is not None:
+            first, last = used(q_offsets, q_used, b, at_end)
+        start, until = used(k_offsets, k_used, b, at_end)
+        ahead = until - last
+        stop = s.stop if q_used is None else tw.minimum(s.stop, last)
         if causal:
-            until = ahead + s.stop
+            until = ahead + stop
+        if q_used is not None:
+            until = tw.where(tw.maximum(s.start, first) < stop, until, 0)
         if window is not None:
             start = tw.maximum(start, ahead + (s.start - (window - 1)))
         for t in tw.stream(k.shape[0], bk, start=start, until=until):
@@ -73,7 +82,10 @@ def varlen_query_gradient(width: int) -> tw.Kernel:
                 p = tw.where(t.index[None, :] > (s.index + (ahead - window))[:, None], p, 0.0)
             dp = tw.dot(above, v[t, h // group].T)
             acc += tw.dot(_below(p, dp, mean[:, None], slope).to(q.dtype), key)
-        dq[s, h] = acc * scale
+        grad = acc * scale
+        if q_used is not None:
+            grad = tw.where(within(s, first, last)[:, None], grad, 0.0)
+        dq[s, h] = grad
 
     return varlen_query_gradient
 
@@ -94,11 +106,14 @@ def varlen_key_gradients(width: int) -> tw.Kernel:
         delta: tw.Tensor["H", "M"],
         dk: tw.Tensor["N", "H", width],
         dv: tw.Tensor["N", "H", width],
+        q_used: tw.Tensor["B"] | None = None,
+        k_used: tw.Tensor["B"] | None = None,
         *,
         scale: tw.f32,
         causal: bool = False,
         window: int | None = None,
         softcap: float | None = None,
+        at_end: bool = False,
         group: int = 1,
         bq: int = 64,
         bk: int = 128,
@@ -106,12 +121,18 @@ def varlen_key_gradients(width: int) -> tw.Kernel:
         b, t, h = tw.ragged_grid(k_offsets, (k.shape[0], q.shape[1]), (bk, None))
         key, value = k[t, h // group], v[t, h // group]
         keys, values = tw.zeros((t, width), tw.f32), tw.zeros((t, width), tw.f32)
-        start, until = q_offsets[b], q_offsets[b + 1]
-        ahead = k_offsets[b + 1] - until
+        first = last = k_offsets[b + 1]
+        if k_used is not None:
+            first, last = used(k_offsets, k_used, b, at_end)
+        start, until = used(q_offsets, q_used, b, at_end)
+        ahead = last - until
         if causal:
             start = tw.maximum(start, t.start - ahead)
+        stop = t.stop if k_used is None else tw.minimum(t.stop, last)
         if window is not None:
-            until = tw.minimum(until, t.stop - ahead + (window - 1))
+            until = tw.minimum(until, stop - ahead + (window - 1))
+        if k_used is not None:
+            until = tw.where(tw.maximum(t.start, first) < stop, until, 0)
         for s in tw.stream(q.shape[0], bq, start=start, until=until):
             query, above = q[s, h], do[s, h]
             x, slope = _scored(tw.dot(key, query.T), scale, softcap)
@@ -123,7 +144,11 @@ def varlen_key_gradients(width: int) -> tw.Kernel:
             values += tw.dot(p.to(q.dtype), above)
             dp = tw.dot(value, above.T)
             keys += tw.dot(_below(p, dp, delta[h, s][None, :], slope).to(q.dtype), query)
-        dk[t, h] = keys * scale
+        keys = keys * scale
+        if k_used is not None:
+            inside = within(t, first, last)[:, None]
+            keys, values = tw.where(inside, keys, 0.0), tw.where(inside, values, 0.0)
+        dk[t, h] = keys
         dv[t, h] = values
 
     return varlen_key_gradients

@@ -188,8 +188,10 @@ class RoleLowering(ProductsInFlight):
         return a.Role("producer", 0, a.WARPGROUP_THREADS, Region(body))
 
     def counters(self) -> list[a.Counter]:
-        """What every role counts: uses of pipelines, and of the slot of loaded bounds."""
-        uses = [a.Counter(counter(pipeline)) for pipeline in self.pipelines]
+        """What every role counts: uses of pipelines, and of the slot of loaded bounds. Where one CTA may draw all
+        programs, of the uses only their stages and phases are kept."""
+        drawn = self.queue.drawn is not None
+        uses = [a.Counter(counter(p), period=2 * p.stages if drawn else None) for p in self.pipelines]
         return [*uses, *self.loaded_bounds.counters, *self.queue.counters] if self.pipelines else uses
 
     def _draws(self) -> bool:
