@@ -106,16 +106,17 @@ class OfPyTorch:
 class OfTilewright:
     """The same by ``tilewright.ops``; aligned products stay those of cuBLAS, as ``tw.patch`` leaves them."""
 
-    def __init__(self, torch: Any) -> None:
+    def __init__(self, torch: Any, balanced: bool | None = None) -> None:
         from tilewright import ops
 
+        self.balanced = balanced
         self.ops, self.norm, self.add_norm = ops, ops.rms_norm, ops.add_rms_norm
         self.rotary, self.gated = ops.rotary, ops.swiglu
         self.attention = partial(ops.attention, causal=True)
 
     def decode(self, q: Any, cache: Cache) -> Any:
         k, v = cache.k_rows.view(cache.paged), cache.v_rows.view(cache.paged)
-        return self.ops.paged_decode(q, k, v, cache.table, cache.lengths)
+        return self.ops.paged_decode(q, k, v, cache.table, cache.lengths, balanced=self.balanced)
 
     def add_linear(self, x: Any, w: Any, residual: Any) -> Any:
         return self.ops.linear(x, w, residual=residual)
@@ -296,6 +297,8 @@ def run(args: argparse.Namespace, torch: Any) -> None:
             "ours": case.call(pieces["ours"], False),
             "ours, compiled": case.call(pieces["ours"], True),
         }
+        if kind == DECODING:
+            calls["ours, not balanced"] = case.call(OfTilewright(torch, balanced=False), False)
         results = {n: call() for n, call in calls.items()}
         if shape.experts or kind == DECODING:
             errors = {
