@@ -198,7 +198,7 @@ of so few rows takes as long as one of many."""
 
 def _has_small_pages(k: Any, v: Any) -> bool:
     """Pages of few tokens, side by side in memory as those of one token would be."""
-    few = 1 < k.shape[1] <= _SMALL_PAGES and k.shape[0] * k.shape[1] < 2**31 and k.dtype in LOW
+    few = 1 < k.shape[1] <= _SMALL_PAGES and k.shape[0] * k.shape[1] < 2**31 and k.dtype in (*LOW, *EIGHT_BITS)
     return few and not _is_latent(k, v) and all(x.stride(0) == x.shape[1] * x.stride(1) for x in (k, v))
 
 
