@@ -216,8 +216,8 @@ def chunked(torch: Any, new: int, before: int) -> tuple[dict[str, Timed], Any, i
             pool[order] = x.view(pool.shape)
         y = torch.full_like(q, float("nan"))
         values = (offsets, keys[1:], order[None].int(), q, *pools, y)
-        attend, step = prefill(WIDTH, page, "fast"), {"bk": 128 if page >= 64 else 64}
-        made[f"pages of {page}"] = (lambda a=attend, x=values, s=step: a(*x, **given, **s)), y[:, 0]
+        attend = prefill(WIDTH, page, "fast")
+        made[f"pages of {page}"] = (lambda a=attend, x=values: a(*x, **given)), y[:, 0]
     x = (q[:, 0].double() @ k[:, 0].double().T) * scale
     x.masked_fill_(torch.arange(total, device="cuda") > torch.arange(before, total, device="cuda")[:, None], -torch.inf)
     return made, x.softmax(-1) @ v[:, 0].double(), 4 * k.numel()
