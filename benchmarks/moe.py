@@ -76,7 +76,7 @@ def build(only: str) -> None:
         programs[f"lay_out{bm}"] = (kernels.lay_out_buckets, {"align": bm}, {})
         programs[f"place{bm}"] = (kernels.place_pairs, {"align": bm}, {})
         programs[f"gated{bm}"] = (experts.gated_experts, {"bm": bm, "halves": None, **scales["gated"]}, {})
-        programs[f"gathered{bm}"] = (experts.gated_tokens, {"bm": bm}, {})
+        programs[f"gathered{bm}"] = (experts.gated_tokens, {"bm": bm, **scales["gated"]}, {})
         programs[f"kept{bm}"] = (experts.gated_experts, {"bm": bm, **scales["gated"]}, {})
         programs[f"down{bm}"] = (experts.down_experts, {"bm": bm, "bn": 256 if bm > 16 else 128, **scales["down"]}, {})
         programs[f"inputs{bm}"] = (experts.down_experts, {"bm": bm, **scales["down"]}, {"transposed": 1})
@@ -358,20 +358,37 @@ def _steps_of_eight_bits(torch: Any, x: Any, ids: Any, weights: Any, both: list[
     (gate_up, down), d, i = both, x.shape[1], both[1].shape[2]
     align = 128 if ids.numel() >= 96 * len(down) else 64  # as tilewright.ops.experts
     make_plan = lambda: plan_by_kernels(ids, len(down), PackPolicy(align))  # noqa: E731
-    plan = make_plan()
+    plan, gathers, options = make_plan(), i <= 8192, {"bm": align, "bk": 128}
     m = plan.capacity
-    rows, inner = (torch.empty(m, n, device="cuda", dtype=down.dtype) for n in (d, i))
-    by_row, by_inner_row = (torch.empty(m, device="cuda") for _ in range(2))
-    h, out = x.new_empty(m, i), x.new_empty(m, d)
-    halves, columns = gate_up.unflatten(1, (2, i)), scales[0].unflatten(1, (2, i))
-    first = (plan.blocks, rows, halves, None, h, by_row, columns)
+    rows, inner = (
+        torch.empty(*shape, device="cuda", dtype=down.dtype) for shape in ((len(x) if gathers else m, d), (m, i))
+    )
+    by_token, by_row, by_inner_row = (torch.empty(n, device="cuda") for n in (len(x), m, m))
+    h, out, halves, columns = (
+        x.new_empty(m, i),
+        x.new_empty(m, d),
+        gate_up.unflatten(1, (2, i)),
+        scales[0].unflatten(1, (2, i)),
+    )
     second = (plan.blocks, inner, down, out, by_inner_row, scales[1])
+    packed = (plan.blocks, rows, halves, None, h, by_row, columns)
+    found = (plan.blocks, plan.rows, rows, halves, h, by_row, columns)
+    first: Steps = {
+        "pack": lambda: kernels.pack_in_eight_bits(plan.rows, x, rows, by_row),
+        "gated": lambda: kernels.gated_experts(*packed, **options),
+    }
+    if gathers:
+        first = {
+            "pack": lambda: kernels.pack_in_eight_bits(None, x, rows, by_token),
+            "scales": lambda: kernels.scales_of_rows(plan.rows, by_token, by_row),
+            "gated": lambda: kernels.gated_tokens(*found, **options),
+        }
     return {
         "plan": make_plan,
-        "pack": lambda: kernels.pack_in_eight_bits(plan.rows, x, rows, by_row),
-        "gated": lambda: kernels.gated_experts(*first, bm=align, bk=128),
+        **first,
         "round": lambda: kernels.pack_in_eight_bits(None, h, inner, by_inner_row),
-        "down": lambda: kernels.down_experts(*second, bm=align, bk=128),
+        "down": lambda: kernels.down_experts(*second, **options),
+        "down, 128 columns": lambda: kernels.down_experts(*second, **options, bn=128),
         "unpack": lambda: unpack(plan, out, weights),
     }
 

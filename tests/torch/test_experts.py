@@ -143,9 +143,14 @@ def in_eight_bits(x: Any) -> tuple[Any, Any]:
     return (x.float() / scale[..., None]).to(torch.float8_e4m3fn), scale
 
 
+@pytest.mark.parametrize("gathered", [True, False])
 @pytest.mark.parametrize(("tokens", "experts", "inner"), [(40, 4, 128), (9, 6, 72), (150, 2, 64)])
-def test_experts_of_8_bits(tokens: int, experts: int, inner: int) -> None:
+def test_experts_of_8_bits(
+    tokens: int, experts: int, inner: int, gathered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As float64 gives it for the rounded rows of x, of the weights and of the first product's result."""
+    if not gathered:
+        monkeypatch.setattr(sys.modules["tilewright.ops.functional.experts"], "_MOST_GATHERED", 0)
     x, router, gate_up, down = (t.detach() for t in drawn(tokens, experts, 80, inner))
     x[0] = 0
     (first, by_inner), (last, by_width) = in_eight_bits(gate_up), in_eight_bits(down)

@@ -158,19 +158,30 @@ def _backward_fake(dy: Any, weights: Any, gate_up: Any, down: Any, *_: Any) -> A
 def _eight_bit_experts(
     x: Any, ids: Any, weights: Any, gate_up: Any, gate_up_scale: Any, down: Any, down_scale: Any, capacity: int
 ) -> Any:
-    """Both products of 8-bit floats: rows are divided by their greatest number, of x as they are packed, of the first
-    product's result behind it."""
+    """Both products of 8-bit floats: rows are divided by their greatest number, of x before they are gathered or as
+    they are packed, of the first product's result behind it."""
     plan = plan_by_kernels(ids, down.shape[0], _policy(ids.numel(), down.shape[0], capacity, keep=True))
     bm, inner, many = plan.policy.align, down.shape[2], plan.capacity
-    rows, h = x.new_empty((many, x.shape[1]), dtype=gate_up.dtype), x.new_empty(many, inner)
-    inner_rows, out = x.new_empty((many, inner), dtype=gate_up.dtype), x.new_empty(many, x.shape[1])
-    by_row, by_inner_row = (x.new_empty(many, dtype=torch.float32) for _ in range(2))
-    kernels.pack_in_eight_bits(plan.rows, x, rows, by_row)
-    both, by_column = _in_halves(gate_up), _in_halves(gate_up_scale)
-    kernels.gated_experts(plan.blocks, rows, both, None, h, by_row, by_column, bm=bm, bk=_EIGHT_BIT_STEP)
-    kernels.pack_in_eight_bits(None, h, inner_rows, by_inner_row)
-    kernels.down_experts(plan.blocks, inner_rows, down, out, by_inner_row, down_scale, bm=bm, bk=_EIGHT_BIT_STEP)
+    h, out = x.new_empty(many, inner), x.new_empty(many, x.shape[1])
+    both, by_column, tiles = _in_halves(gate_up), _in_halves(gate_up_scale), {"bm": bm, "bk": _EIGHT_BIT_STEP}
+    if inner > _MOST_GATHERED:
+        rows, by_row = _in_eight_bits(x, gate_up.dtype, plan)
+        kernels.gated_experts(plan.blocks, rows, both, None, h, by_row, by_column, **tiles)
+    else:
+        (tokens, by_token), by_row = _in_eight_bits(x, gate_up.dtype), x.new_empty(many, dtype=torch.float32)
+        kernels.scales_of_rows(plan.rows, by_token, by_row)
+        kernels.gated_tokens(plan.blocks, plan.rows, tokens, both, h, by_row, by_column, **tiles)
+    inner_rows, by_inner_row = _in_eight_bits(h, down.dtype)
+    kernels.down_experts(plan.blocks, inner_rows, down, out, by_inner_row, down_scale, **tiles)
     return unpack(plan, out, weights)
+
+
+def _in_eight_bits(x: Any, dtype: Any, plan: PackPlan | None = None) -> tuple[Any, Any]:
+    """Rows of ``x``, packed where a plan says so, divided by the scales beside them."""
+    many = len(x) if plan is None else plan.capacity
+    y, scale = x.new_empty((many, x.shape[1]), dtype=dtype), x.new_empty(many, dtype=torch.float32)
+    kernels.pack_in_eight_bits(None if plan is None else plan.rows, x, y, scale)
+    return y, scale
 
 
 def _eight_bit_fake(x: Any, *_: Any) -> Any:

@@ -22,6 +22,7 @@ from tilewright.ops.kernels.experts import (
     gated_tokens,
     pack_in_eight_bits,
     route,
+    scales_of_rows,
 )
 from tilewright.ops.kernels.grouped import grouped_matmul, grouped_weight_gradient
 from tilewright.ops.kernels.indexed import cumsum, embedding, index_add
@@ -102,6 +103,7 @@ __all__ = [
     "rotary",
     "route",
     "scaled",
+    "scales_of_rows",
     "sequence_places",
     "softmax",
     "softmax_backward",
