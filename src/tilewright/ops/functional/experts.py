@@ -292,6 +292,8 @@ def moe(
     normalise: bool = True,
     scores: str = "softmax",
     bias: Tensor | None = None,
+    groups: tuple[int, int] | None = None,
+    factor: float = 1.0,
     shared: tuple[Tensor, Tensor] | None = None,
     gate_up_scale: Tensor | None = None,
     down_scale: Tensor | None = None,
@@ -300,20 +302,21 @@ def moe(
     """A mixture of experts: the k of the highest scores of x router^T, weighed by their scores, by ``experts``.
 
     ``router`` of (experts, width). ``scores`` is softmax or sigmoid; ``normalise`` lets the weights add up to 1.
-    ``bias``, one number an expert, takes part in the choice, not in the weight. ``shared`` are gate_up and down of an
+    ``bias``, one number an expert, takes part in the choice, not in the weight. With ``groups=(n, m)`` the experts are
+    n groups of neighbours, of which a token has experts of m: those of the greatest scores, or with a bias of the
+    greatest sums of two. ``factor`` multiplies the weights. ``shared`` are gate_up and down of an
     expert that every token has. A token whose scores are NaN has k different experts, and the result NaN. The scales
     are those of 8-bit weights, as ``experts`` takes them.
     """
-    if scores not in ("softmax", "sigmoid") or not 1 <= k <= min(router.shape[0], 64):
-        found, required = f"scores={scores!r}, k={k}", f"softmax or sigmoid, k from 1 to {min(router.shape[0], 64)}"
-        fail("JIT010", found=found, required=required)
+    _check_routing(router.shape[0], k, scores, bias, groups)
     x, router = to_low_precision(x, router)
     flat = rows(x)
-    ours = bias is None and scores == "softmax" and router.shape[0] <= _MOST_ROUTED and is_of_kernels(flat, router)
-    if ours:
+    plain = bias is None and groups is None and scores == "softmax" and router.shape[0] <= _MOST_ROUTED
+    if plain and is_of_kernels(flat, router):
         weights, ids = _router(flat, router, k, normalise)
     else:
-        weights, ids = _routed_by_pytorch(flat, router, k, normalise, scores, bias)
+        weights, ids = _routed_by_pytorch(flat, router, k, normalise, scores, bias, groups)
+    weights = weights if factor == 1 else weights * factor
     scales = {"gate_up_scale": gate_up_scale, "down_scale": down_scale}
     y = experts(flat, ids, weights, gate_up, down, **scales, capacity=capacity)
     if shared is not None:
@@ -322,12 +325,37 @@ def moe(
     return y.view(x.shape)
 
 
-def _routed_by_pytorch(x: Any, router: Any, k: int, normalise: bool, scores: str, bias: Any) -> tuple[Any, Any]:
+def _routed_by_pytorch(
+    x: Any, router: Any, k: int, normalise: bool, scores: str, bias: Any, groups: tuple[int, int] | None
+) -> tuple[Any, Any]:
     logits = (x @ router.t()).float()
     score = torch.softmax(logits, 1) if scores == "softmax" else torch.sigmoid(logits)
-    ids = (score if bias is None else score + bias.float()).topk(k, 1).indices
+    choice = score if bias is None else score + bias.float()
+    ids = (choice if groups is None else _of_best_groups(choice, *groups, 1 if bias is None else 2)).topk(k, 1).indices
     weights = score.gather(1, ids)
     return weights / weights.sum(1, keepdim=True) if normalise else weights, ids
+
+
+def _of_best_groups(choice: Any, count: int, chosen: int, best: int) -> Any:
+    """Scores of the experts of the ``chosen`` groups with the greatest sums of their ``best`` experts; others -inf."""
+    by_group = choice.unflatten(1, (count, -1))
+    sums = by_group.topk(min(best, by_group.shape[2]), 2).values.sum(2)
+    left_out = torch.ones_like(sums, dtype=torch.bool).scatter(1, sums.topk(chosen, 1).indices, False)
+    return by_group.masked_fill(left_out[..., None], -torch.inf).flatten(1)
+
+
+def _check_routing(experts: int, k: int, scores: str, bias: Any, groups: tuple[int, int] | None) -> None:
+    count, chosen = (1, 1) if groups is None else groups
+    fits = 1 <= chosen <= count and experts % count == 0 and (bias is None or tuple(bias.shape) == (experts,))
+    most = min(experts // count * chosen, 64) if fits else 64
+    if scores not in ("softmax", "sigmoid") or not fits or not 1 <= k <= most:
+        shape = None if bias is None else tuple(bias.shape)
+        fail(
+            "JIT010",
+            found=f"moe: {experts} experts, scores={shown(scores)}, k={k}, groups={shown(groups)}, bias of {shape}",
+            required=f"softmax or sigmoid, k from 1 to {most}, groups=(n, m): n divides the experts, m is at most n; a "
+            f"bias of ({experts},)",
+        )
 
 
 def _by_pytorch(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int | None) -> Any:
