@@ -388,7 +388,6 @@ def _steps_of_eight_bits(torch: Any, x: Any, ids: Any, weights: Any, both: list[
         **first,
         "round": lambda: kernels.pack_in_eight_bits(None, h, inner, by_inner_row),
         "down": lambda: kernels.down_experts(*second, **options),
-        "down, 128 columns": lambda: kernels.down_experts(*second, **options, bn=128),
         "unpack": lambda: unpack(plan, out, weights),
     }
 

@@ -315,14 +315,20 @@ def main() -> None:
     else:
         for kind, answer in in_processes(begin, (seeds, *given), range(len(KINDS)), args.jobs, args.seconds + 60):
             found.add(answer if isinstance(answer, Found) else Found(disagree={-1 - kind: str(answer)}))
+            write(args, began, found)
+    write(args, began, found)
+    raise SystemExit(bool(found.disagree))
+
+
+def write(args: argparse.Namespace, began: float, found: Found) -> None:
+    """Say what was found so far, and keep it."""
     seconds = round(time.time() - began, 1)
     print(f"{found.run} cases of {args.cases} on {args.device}: {len(found.disagree)} disagree, {found.too_large} too "
-          f"large, {seconds} s")  # fmt: skip
+          f"large, {seconds} s", flush=True)  # fmt: skip
     if args.json:
         where = torch.cuda.get_device_name() if args.device == "cuda" else "simulator"
         told = {"command": "python " + " ".join(sys.argv), "device": where, "seconds": seconds, **vars(found)}
         Path(args.json).write_text(json.dumps(told, indent=1) + "\n")
-    raise SystemExit(bool(found.disagree))
 
 
 if __name__ == "__main__":

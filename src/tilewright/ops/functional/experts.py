@@ -36,6 +36,8 @@ tokens, 24 and 31 for 4096, 37 and 36 for 8192)."""
 _MOST_ROUTED = 256
 """Experts of which one program holds the logits."""
 _UNLIMITED = -1
+_MOST_ROUNDED = 32768
+"""Elements of a row of which a kernel holds all while it rounds them to 8 bits."""
 _EIGHT_BIT_STEP = 128
 """Elements of a step of 8-bit products: as many bytes as 64 of 16 bits."""
 
@@ -273,7 +275,7 @@ def _of_eight_bits(
     if wants_gradient((x, weights, by_inner, by_width)):
         fail("JIT011", found="a gradient of experts of 8 bits", required="tensors that want none")
     flat, chosen, scaled = rows(x), ids.reshape(-1, ids.shape[-1]), weights.reshape(-1, ids.shape[-1]).float()
-    if not is_of_kernels(flat):
+    if not is_of_kernels(flat) or max(flat.shape[1], down.shape[2]) > _MOST_ROUNDED:
         first, last = (w.to(x.dtype) * s.to(x.dtype)[..., None] for w, s in ((gate_up, by_inner), (down, by_width)))
         return _by_pytorch(flat, chosen, scaled, first, last, capacity).view(x.shape)
     limit = _UNLIMITED if capacity is None else capacity

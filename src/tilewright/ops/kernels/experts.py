@@ -156,20 +156,18 @@ def pack_in_eight_bits(
     y: tw.Tensor["P", "D"],
     scale: tw.Tensor["P"],
     *,
-    bp: int = 4,
-    bd: int = 1024,
+    bp=tw.auto,
+    upto: int = 32768,
 ):
-    """y[p] = x[rows[p]] / scale[p] in e4m3, whose greatest number is that of the row; 0 where there is no such row.
-    Without ``rows`` row p is p."""
+    """y[p] = x[rows[p]] / scale[p] in e4m3, whose greatest number is that of the row, of up to ``upto`` elements; 0
+    where there is no such row. Without ``rows`` row p is p."""
     p = tw.grid(y.shape[0], bp)
-    row = p if rows is None else rows[p]
-    top = tw.zeros((p,), tw.f32)
-    for d in tw.stream(x.shape[1], bd):
-        top.set(tw.maximum(top, tw.abs(x[row, d].fill(0.0).to(tw.f32)).max(1)))
-    scale[p] = tw.where(top == 0, 1.0, top) * (1 / _GREATEST)
-    share = _GREATEST / tw.where(top == 0, 1.0, top)
-    for d in tw.stream(x.shape[1], bd):
-        y[p, d] = x[row, d].fill(0.0).to(tw.f32) * share[:, None]
+    d = tw.axis(x.shape[1], upto=upto)
+    own = x[p if rows is None else rows[p], d].fill(0.0).to(tw.f32)
+    top = tw.abs(own).max(1)
+    top = tw.where(top == 0, 1.0, top)
+    scale[p] = top * (1 / _GREATEST)
+    y[p, d] = own * (_GREATEST / top)[:, None]
 
 
 @tw.kernel
