@@ -152,10 +152,14 @@ def _list_parts(lengths: Any, room: int, columns: int, tokens: int, window: int 
     return parts
 
 
+def _empty_list(lengths: Any, room: int, *_: Any) -> Any:
+    return lengths.new_empty((6, room), dtype=torch.int32)
+
+
 _listed_parts = Composition(
     "decode_parts(Tensor seq_lens, int room, int columns, int tokens, int? window) -> Tensor",
     _list_parts,
-    lambda lengths, room, *_: lengths.new_empty((6, room), dtype=torch.int32),
+    _empty_list,
 )
 
 
