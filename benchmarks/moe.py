@@ -4,6 +4,7 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
 
     python benchmarks/moe.py build
     python benchmarks/moe.py run --compile --json benchmarks/results/moe.json
+    python benchmarks/moe.py run --eight-bits --json benchmarks/results/moe_eight_bits.json   # compiles what it calls
 
 Timed as ``memory_bound.py`` says. Peers are the same layer around ``torch._grouped_mm``, eager and compiled; logits are
 normal, less s * log(rank of the expert). Sixteen tokens are compared with float64. ``weights_gb_per_s`` is how fast
@@ -75,7 +76,7 @@ def build(only: str) -> None:
         programs[f"lay_out{bm}"] = (kernels.lay_out_buckets, {"align": bm}, {})
         programs[f"place{bm}"] = (kernels.place_pairs, {"align": bm}, {})
         programs[f"gated{bm}"] = (experts.gated_experts, {"bm": bm, "halves": None, **scales["gated"]}, {})
-        programs[f"gathered{bm}"] = (experts.gated_tokens, {"bm": bm}, {})
+        programs[f"gathered{bm}"] = (experts.gated_tokens, {"bm": bm, **scales["gated"]}, {})
         programs[f"kept{bm}"] = (experts.gated_experts, {"bm": bm, **scales["gated"]}, {})
         programs[f"down{bm}"] = (experts.down_experts, {"bm": bm, "bn": 256 if bm > 16 else 128, **scales["down"]}, {})
         programs[f"inputs{bm}"] = (experts.down_experts, {"bm": bm, **scales["down"]}, {"transposed": 1})
@@ -303,6 +304,94 @@ def _backward(torch: Any, timer: Timer, layer: Layer) -> dict[str, Any]:
     return {"microseconds": _micro(times), "of_eager": ratio, "apart_from_eager": apart}
 
 
+# -- experts of 8 bits ------------------------------------------------------------------------------------------------
+def run_eight_bits(args: argparse.Namespace, torch: Any) -> None:
+    """Check and time experts of 8 bits in every case, beside those of 16."""
+    timer, found = Timer(torch, args.rounds), list[dict[str, Any]]()
+    for case in CASES:
+        if args.only in str(case):
+            torch.manual_seed(0)
+            found.append({"case": str(case), **_eight_bits(torch, timer, case)})
+            print(json.dumps(found[-1]), flush=True)
+            torch.cuda.empty_cache()
+            write(document(torch, **timer.conditions(), rows=found), args.json)
+
+
+def _eight_bits(torch: Any, timer: Timer, case: Case) -> dict[str, Any]:
+    from tilewright import ops
+
+    t, e, k, d, i = case.tokens, case.experts, case.choices, case.width, case.inner
+    x = torch.randn(t, d, device="cuda").bfloat16()
+    logits = torch.randn(t, e, device="cuda") - case.skew * torch.arange(1, e + 1, device="cuda").log()
+    weights, ids = logits.softmax(1).topk(k, 1)
+    weights, ids = weights / weights.sum(1, keepdim=True), ids.int()
+    large = [torch.randn(e, n, m, device="cuda", dtype=torch.bfloat16) * m**-0.5 for n, m in ((2 * i, d), (d, i))]
+    scales = [w.abs().amax(2).float() / 448 for w in large]
+    small = [(w / s[..., None]).to(torch.float8_e4m3fn) for w, s in zip(large, scales, strict=True)]
+    names = {"gate_up_scale": scales[0], "down_scale": scales[1]}
+    variants: Steps = {
+        "bf16": lambda: ops.experts(x, ids, weights, *large),
+        "e4m3": lambda: ops.experts(x, ids, weights, *small, **names),
+    }
+    tokens, errors = torch.randperm(t, device="cuda")[:8].tolist(), dict[str, float]()
+    for name, held in (("bf16", large), ("e4m3", small)):
+        exact = torch.zeros(len(tokens), d, dtype=torch.float64, device="cuda")
+        for n, token in enumerate(tokens):
+            for p, expert in zip(weights[token].double(), ids[token].tolist(), strict=True):
+                first, last = (w[expert].double() for w in held)
+                if name == "e4m3":
+                    first, last = (w * s[expert].double()[:, None] for w, s in zip((first, last), scales, strict=True))
+                gate, up = (first @ x[token].double()).chunk(2)
+                exact[n] += p * (last @ (gate * torch.sigmoid(gate) * up))
+        errors[name] = relative_error(variants[name]()[tokens], exact)
+    times = timer.medians(variants | _steps_of_eight_bits(torch, x, ids, weights, small, scales))
+    return {"microseconds": _micro(times), "of_bf16": round(times["bf16"] / times["e4m3"], 3), "error": errors}
+
+
+def _steps_of_eight_bits(torch: Any, x: Any, ids: Any, weights: Any, both: list[Any], scales: list[Any]) -> Steps:
+    """The launches of ``ops.experts``, one by one."""
+    from tilewright.ops import kernels
+    from tilewright.ops.packing.moving import unpack
+    from tilewright.ops.packing.plan import plan_by_kernels
+    from tilewright.ops.packing.policy import PackPolicy
+
+    (gate_up, down), d, i = both, x.shape[1], both[1].shape[2]
+    align = 128 if ids.numel() >= 96 * len(down) else 64  # as tilewright.ops.experts
+    make_plan = lambda: plan_by_kernels(ids, len(down), PackPolicy(align))  # noqa: E731
+    plan, gathers, options = make_plan(), i <= 8192, {"bm": align, "bk": 128}
+    m = plan.capacity
+    rows, inner = (
+        torch.empty(*shape, device="cuda", dtype=down.dtype) for shape in ((len(x) if gathers else m, d), (m, i))
+    )
+    by_token, by_row, by_inner_row = (torch.empty(n, device="cuda") for n in (len(x), m, m))
+    h, out, halves, columns = (
+        x.new_empty(m, i),
+        x.new_empty(m, d),
+        gate_up.unflatten(1, (2, i)),
+        scales[0].unflatten(1, (2, i)),
+    )
+    second = (plan.blocks, inner, down, out, by_inner_row, scales[1])
+    packed = (plan.blocks, rows, halves, None, h, by_row, columns)
+    found = (plan.blocks, plan.rows, rows, halves, h, by_row, columns)
+    first: Steps = {
+        "pack": lambda: kernels.pack_in_eight_bits(plan.rows, x, rows, by_row),
+        "gated": lambda: kernels.gated_experts(*packed, **options),
+    }
+    if gathers:
+        first = {
+            "pack": lambda: kernels.pack_in_eight_bits(None, x, rows, by_token),
+            "scales": lambda: kernels.scales_of_rows(plan.rows, by_token, by_row),
+            "gated": lambda: kernels.gated_tokens(*found, **options),
+        }
+    return {
+        "plan": make_plan,
+        **first,
+        "round": lambda: kernels.pack_in_eight_bits(None, h, inner, by_inner_row),
+        "down": lambda: kernels.down_experts(*second, **options),
+        "unpack": lambda: unpack(plan, out, weights),
+    }
+
+
 def _micro(times: dict[str, float]) -> dict[str, float]:
     return {name: round(s * 1e6, 1) for name, s in times.items()}
 
@@ -310,10 +399,11 @@ def _micro(times: dict[str, float]) -> dict[str, float]:
 if __name__ == "__main__":
     asked = parser(__doc__, "cases, or programs to build, whose names contain this")
     asked.add_argument("--compile", action="store_true", help="beside torch.compile, too")
+    asked.add_argument("--eight-bits", action="store_true", help="experts of e4m3 beside bf16 instead")
     given = asked.parse_args()
     if given.what == "build":
         build(given.only)
     else:
         import torch
 
-        run(given, torch)
+        (run_eight_bits if given.eight_bits else run)(given, torch)

@@ -8,7 +8,8 @@ store (several at once with ``--only``).
     python benchmarks/paged.py run --json benchmarks/results/paged.json
 
 The peers read a contiguous cache of bf16. Pages are dealt to the sequences at random, and go through
-``ops.paged_decode`` as it chooses (a list of parts, or whole sequences); ``contiguous`` is ``kernels.paged_decode`` of
+``ops.paged_decode`` as it chooses (a list of parts, or whole sequences), or with the list of another layer;
+``contiguous`` is ``kernels.paged_decode`` of
 such parts as it would choose; ``any batch`` has parts of 1,024 keys, so that a sequence's bits do not depend on the
 others. A chunk of a prompt is ``examples/paged_attention.py`` beside our attention over packed sequences. A time is
 that of all launches. Every result is compared with float64, with NaN beyond
@@ -121,8 +122,14 @@ class Problem:
             if page == 16 and self.case.layout == "NHD":
                 made["balanced, 16"] = self._operator(given, balanced=True)
                 made["not balanced, 16"] = self._operator(given, balanced=False)
+                made["parts of another layer, 16"] = self._operator(given, parts=self._listed(given))
                 made["any batch, 16"] = self._operator(given, split=1024)
         return made
+
+    def _listed(self, given: tuple[Any, Any, Any]) -> Any:
+        from tilewright import ops
+
+        return ops.decode_parts(self.q, *given, self.lengths)
 
     def _operator(self, given: tuple[Any, Any, Any], **options: Any) -> Timed:
         from tilewright import ops
@@ -219,8 +226,8 @@ def chunked(torch: Any, new: int, before: int) -> tuple[dict[str, Timed], Any, i
             pool[order] = x.view(pool.shape)
         y = torch.full_like(q, float("nan"))
         values = (offsets, keys[1:], order[None].int(), q, *pools, y)
-        attend, step = prefill(WIDTH, page, "fast"), {"bk": 128 if page >= 64 else 64}
-        made[f"pages of {page}"] = (lambda a=attend, x=values, s=step: a(*x, **given, **s)), y[:, 0]
+        attend = prefill(WIDTH, page, "fast")
+        made[f"pages of {page}"] = (lambda a=attend, x=values: a(*x, **given)), y[:, 0]
     x = (q[:, 0].double() @ k[:, 0].double().T) * scale
     x.masked_fill_(torch.arange(total, device="cuda") > torch.arange(before, total, device="cuda")[:, None], -torch.inf)
     return made, x.softmax(-1) @ v[:, 0].double(), 4 * k.numel()

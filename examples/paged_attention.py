@@ -38,7 +38,7 @@ def prefill(width: int, page: int, numerics: str = "accurate") -> tw.Kernel:
         scale: Annotated[float, tw.f32],
         group: int = 1,
         bq: int = 128,
-        bk: int = 64,
+        bk: int = 128 if page >= 16 else 64,  # copies of smaller pages leave no registers for more
     ):
         b, s, h = tw.ragged_grid(offsets, (q.shape[0], q.shape[1]), (bq, None))
         query = q[s, h]

@@ -29,7 +29,7 @@ from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
 
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
-TYPES = {"w": "e4m3", "length": "i32"}
+TYPES = {"w": "e4m3", "length": "i32", "table": "i32"}
 
 
 @tw.kernel
@@ -60,8 +60,27 @@ def columns_of_k(x: tw.Tensor["M", "K"], w: tw.Tensor["N", "K"], y: tw.Tensor["M
     y[m, n] = acc
 
 
+@tw.kernel
+def named_rows(
+    length: tw.Tensor[1],
+    table: tw.Tensor["K"],
+    x: tw.Tensor["M", "K"],
+    w: tw.Tensor["R", 128],
+    y: tw.Tensor["M", 128],
+    *,
+    bm: int = 64,
+    bk: int = 64,
+):
+    """The same of rows that a table names, anew in each step."""
+    m = tw.grid(y.shape[0], bm)
+    acc = tw.zeros((m, 128), tw.f32)
+    for k in tw.stream(x.shape[1], bk, until=length[0]):
+        acc += tw.dot(tw.exp(x[m, k]).to(x.dtype), w[table[k], :].to(x.dtype))
+    y[m, :] = acc
+
+
 def lowered(kernel: tw.Kernel = rows_of_k, warpgroups: int = 1, **keywords: int) -> p.Lowered:
-    types = {name: kind for name, kind in TYPES.items() if name == "w" or kernel is rows_of_k}
+    types = {t.name: TYPES[t.name] for t in kernel.tensors if t.name in TYPES}
     found = p.lower(kernel, Candidate(warpgroups), dtypes=types, **keywords)
     assert not isinstance(found, Refused), found.reason
     found.scheduled.kernel.verify()
@@ -69,9 +88,10 @@ def lowered(kernel: tw.Kernel = rows_of_k, warpgroups: int = 1, **keywords: int)
 
 
 def tile_reads(found: p.Lowered) -> list[t.SharedRead]:
-    """Reads of what tensor copies brought."""
+    """Reads of what copies brought."""
     every = [op for op in found.scheduled.kernel.walk() if isinstance(op, t.SharedRead)]
-    return [op for op in every if any(isinstance(use.operation, a.TmaLoad) for use in op.shared.uses)]
+    brought = a.TmaLoad | a.CpAsync
+    return [op for op in every if any(isinstance(use.operation, brought) for use in op.shared.uses)]
 
 
 def conversions(found: p.Lowered) -> list[t.Map]:
@@ -87,7 +107,7 @@ def writes(found: p.Lowered) -> list[t.SharedWrite]:
     return [op for op in found.scheduled.kernel.walk() if isinstance(op, t.SharedWrite) and op.buffer in outputs]
 
 
-@pytest.mark.parametrize("kernel", [rows_of_k, columns_of_k])
+@pytest.mark.parametrize("kernel", [rows_of_k, columns_of_k, named_rows])
 @pytest.mark.parametrize("warpgroups", [1, 2])
 def test_the_tile_is_brought_in_8_bits_and_the_kernel_is_proved(kernel: tw.Kernel, warpgroups: int) -> None:
     found = lowered(kernel, warpgroups, bm=64 * warpgroups)
@@ -107,6 +127,23 @@ def test_rows_beyond_the_domain_take_no_part(length: int) -> None:
     y = np.full((70, 128), 7, BF16)
     given = {"length": np.int32([length]), "x": x, "w": w, "y": y}
     simulate.run(lowered().scheduled.kernel, given, {}, seed=length)
+    assert np.abs(y.astype(np.float64) - exact).max() <= 0.02 * (1 + np.abs(exact).max())
+
+
+@pytest.mark.parametrize("length", [0, 1, 63, 64, 100, 192, 1000])
+def test_rows_that_a_table_names(length: int) -> None:
+    """Rows beyond the domain and entries outside take no part: nothing reads what lies there."""
+    rng = np.random.default_rng(length)
+    x, w = rng.normal(size=(70, 192)).astype(BF16), rng.normal(size=(40, 128)).astype(E4M3)
+    table = rng.integers(-3, 45, 192, dtype=np.int32)
+    inside = (table >= 0) & (table < 40) & (np.arange(192) < length)
+    rows = np.where(inside[:, None], w.astype(np.float64)[np.clip(table, 0, 39)], 0)
+    exact = np.exp(x.astype(np.float64)) @ rows
+    w[np.setdiff1d(np.arange(40), table[inside])] = np.nan
+    table[length:] = 2**31 - 1
+    y = np.full((70, 128), 7, BF16)
+    given = {"length": np.int32([length]), "table": table, "x": x, "w": w, "y": y}
+    simulate.run(lowered(named_rows).scheduled.kernel, given, {}, seed=length)
     assert np.abs(y.astype(np.float64) - exact).max() <= 0.02 * (1 + np.abs(exact).max())
 
 
@@ -152,11 +189,31 @@ WRONG: dict[str, Callable[[p.Lowered], object]] = {
 }
 
 
-@pytest.mark.parametrize("name", WRONG)
-def test_what_is_wrong_is_refused(name: str) -> None:
-    found = lowered()
+def copied(found: p.Lowered) -> a.CpAsync:
+    """The copies of a tile whose rows a table names."""
+    return next(op for op in found.scheduled.kernel.walk() if isinstance(op, a.CpAsync))
+
+
+WRONG_ROWS: dict[str, Callable[[p.Lowered], object]] = {
+    name: change for name, change in WRONG.items() if name not in ("one row too many", "no row")
+} | {
+    "the row of the next copy": lambda f: copied(f).attributes.update(
+        index_registers=exprs([(Sym(t.REGISTER) + 1) % copied(f).count.data])
+    ),
+    "the row below in the stage": lambda f: copied(f).attributes.update(
+        offset=ExprAttr.of(copied(f).offset.expr + 128)
+    ),
+    "rows beyond the domain": lambda f: copied(f).attributes.update(guard=ExprAttr.of(Sym("$index0") >= 0)),
+}
+
+
+@pytest.mark.parametrize(
+    ("kernel", "name"), [*((rows_of_k, name) for name in WRONG), *((named_rows, name) for name in WRONG_ROWS)]
+)
+def test_what_is_wrong_is_refused(kernel: tw.Kernel, name: str) -> None:
+    found = lowered(kernel)
     assert isinstance(prove_copies(found.tile, found.scheduled.kernel), Proved)
-    WRONG[name](found)
+    (WRONG if kernel is rows_of_k else WRONG_ROWS)[name](found)
     assert isinstance(prove_copies(found.tile, found.scheduled.kernel), Refuted)
 
 

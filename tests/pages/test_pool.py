@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import sys
 import threading
 from collections.abc import Callable
 from pathlib import Path
@@ -338,6 +339,84 @@ def test_threads_do_not_get_each_others_pages() -> None:
     pool.take(64)
     assert wrong == []
     assert pool.stats().held == 64
+
+
+PROMPTS = [np.array([i, i, i * 7 % 5, 1, 2, 3, i % 3, 9]) for i in range(12)]
+
+
+class Server:
+    """A thread's requests over prompts that others have, too: bursts, forks, evictions; and what pages should hold."""
+
+    def __init__(self, pool: pages.PagePool, content: list[Any], seed: int) -> None:
+        self.pool, self.content, self.source = pool, content, random.Random(seed)
+        self.held, self.wrong = list[int](), list[str]()
+
+    def serve(self) -> None:
+        for _ in range(500):
+            try:
+                self.source.choices((self.leave, self.arrive, self.fork, self.write, self.evict), (7, 7, 3, 2, 1))[0]()
+            except TilewrightError as error:  # no page is left for now
+                if error.code != "PAG021":
+                    raise
+                self.leave()
+        while self.held:
+            self.leave()
+
+    def leave(self) -> None:
+        if self.held:
+            handle, event = self.held.pop(self.source.randrange(len(self.held))), Signal(self.source.random() < 0.6)
+            self.pool.release(handle, after=self.source.choice((None, event)))
+
+    def arrive(self) -> None:
+        if len(self.held) > 10:
+            return self.leave()
+        tokens = self.source.choice(PROMPTS)
+        found = self.pool.match(tokens).tolist()
+        self.held += found
+        for i, handle in enumerate(found):
+            if self.content[handle & PAGE] != (wanted := tuple(tokens[: 2 * i + 2])):
+                self.wrong.append(f"page {handle & PAGE} holds {self.content[handle & PAGE]}, not {wanted}")
+        fresh = self.pool.take(4 - len(found)).tolist()
+        for i, handle in enumerate(fresh, len(found)):
+            self.content[handle & PAGE] = tuple(tokens[: 2 * i + 2])
+        self.held += fresh
+        self.pool.publish(found + fresh, tokens)
+
+    def fork(self) -> None:
+        if self.held:
+            self.held.append(self.pool.share_one(self.source.choice(self.held)))
+
+    def write(self) -> None:
+        if self.held:
+            at = self.source.randrange(len(self.held))
+            handle, copied = self.pool.own(self.held[at])
+            self.content[handle & PAGE] = None
+            if copied is not None:
+                self.held[at] = handle
+                self.pool.release_one(copied)
+
+    def evict(self) -> None:
+        self.pool.evict(self.source.randrange(4))
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_threads_find_prefixes_as_they_were_written(seed: int) -> None:
+    copied_out = (lambda evicted, keys: None) if seed % 2 else None
+    pool, before = pages.PagePool(48, page_tokens=2, on_evict=copied_out), sys.getswitchinterval()
+    content: list[Any] = [None] * 48
+    servers = [Server(pool, content, 10 * seed + i) for i in range(6)]
+    threads = [threading.Thread(target=server.serve) for server in servers]
+    sys.setswitchinterval(1e-5)
+    try:
+        for thread in threads:
+            thread.start()
+        for thread in threads:
+            thread.join(60)
+    finally:
+        sys.setswitchinterval(before)
+    assert [wrong for server in servers for wrong in server.wrong] == []
+    assert not any(server.held for server in servers)
+    assert len(pool.take(48)) == 48
 
 
 def test_what_is_no_integer_is_refused_and_changes_nothing() -> None:

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -14,6 +17,8 @@ from support.page_cases import Case, cases
 from support.page_oracle import all_runs, random_runs
 from tilewright import pages
 from tilewright.diag import TilewrightError, render
+from tilewright.pages.programs.checker import check
+from tilewright.pages.programs.language import trace
 
 ROOT = Path(__file__).parents[2]
 WRONG, RIGHT = list(cases("wrong")), list(cases("right"))
@@ -53,6 +58,85 @@ def test_there_are_enough_of_both() -> None:
     assert len(alone) > 120
     assert (len(WRONG) > 300, len(RIGHT) > 250) == (True, True)
     assert {c.code for c in WRONG} == {f"PAG00{n}" for n in range(1, 10)}
+
+
+def in_a_thread(call: Callable[[], object]) -> None:
+    thread = threading.Thread(target=call)
+    thread.start()
+    thread.join()
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnhandledThreadExceptionWarning")
+@pytest.mark.parametrize("what", ["release", "append", "launch", "fence"])
+def test_a_construct_in_a_thread_of_the_program_is_refused(what: str) -> None:
+    """Where the thread stands in the order of the program, no trace tells; its error ends the thread alone."""
+
+    def serve(pool: pages.Pool) -> None:
+        page = pool.take()
+        call = {"launch": lambda: pages.launch("decode", page), "fence": pages.fence}
+        in_a_thread(call[what] if what in call else getattr(page, what))
+        page.release()
+
+    with pytest.raises(TilewrightError, match="in another thread") as caught:
+        pages.program(serve).check()
+    assert [d.code for d in caught.value.diagnostics] == ["PAG009"]
+
+
+def test_programs_are_traced_in_several_threads_at_once() -> None:
+    both, found = threading.Barrier(2), dict[str, object]()
+
+    def serve(pool: pages.Pool) -> None:
+        page = pool.take()
+        both.wait(10)
+        page.append()
+        both.wait(10)
+        pages.fence()
+        page.release()
+
+    def checked(name: str) -> None:
+        found[name] = check(trace(serve)).diagnostics
+
+    threads = [threading.Thread(target=checked, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert found == {"a": (), "b": ()}
+
+
+@pytest.mark.parametrize("what", ["pool", "cell", "handle"])
+def test_what_another_program_made_is_refused_in_both(what: str) -> None:
+    """A program that traces another, and lends it what is its own."""
+
+    def outer(pool: pages.Pool) -> None:
+        cell, page = pages.cell(), pool.take()
+
+        def inner(pool_of_inner: pages.Pool) -> None:
+            match what:
+                case "pool":
+                    pool.take()
+                case "cell":
+                    cell.put(pool_of_inner.take())
+                case _:
+                    page.release()
+
+        with contextlib.suppress(TilewrightError):
+            pages.program(inner).check()
+        page.release()
+
+    with pytest.raises(TilewrightError, match="PAG009"):
+        pages.program(outer).check()
+
+
+def test_what_a_program_made_does_nothing_behind_it() -> None:
+    kept: list[pages.Pool] = []
+
+    def serve(pool: pages.Pool) -> None:
+        kept.append(pool)
+
+    assert not pages.program(serve).checked.diagnostics
+    with pytest.raises(TilewrightError, match="PAG009"):
+        kept[-1].take()
 
 
 def joined(lines: int) -> Case:

@@ -86,6 +86,105 @@ def test_options_of_the_routing() -> None:
         torch.testing.assert_close(y[t], wanted, rtol=1e-6, atol=1e-6)
 
 
+def chosen_by_hand(score: Any, bias: Any, k: int, groups: tuple[int, int] | None) -> list[int]:
+    """The experts of one token, a group and an expert at a time."""
+    left = {e: float(s) + (0.0 if bias is None else float(bias[e])) for e, s in enumerate(score)}
+    if groups is not None:
+        size = len(left) // groups[0]
+        members = [range(g * size, (g + 1) * size) for g in range(groups[0])]
+        sums = [sum(sorted((left[e] for e in own), reverse=True)[: 1 if bias is None else 2]) for own in members]
+        best = sorted(range(groups[0]), key=lambda g: -sums[g])[: groups[1]]
+        left = {e: left[e] for g in best for e in members[g]}
+    return sorted(left, key=lambda e: -left[e])[:k]
+
+
+@pytest.mark.usefixtures("simulated")
+@pytest.mark.parametrize("dtype", [torch.float64, BF16])
+@pytest.mark.parametrize("normalise", [True, False])
+@pytest.mark.parametrize(
+    ("scores", "biased", "groups", "factor"),
+    [
+        ("sigmoid", True, (4, 2), 2.5),  # DeepSeek V3
+        ("softmax", False, (4, 2), 16.0),  # DeepSeek V2
+        ("sigmoid", True, None, 1.0),
+        ("sigmoid", False, (6, 1), 1.0),
+        ("softmax", True, (12, 3), 0.5),  # groups of one expert
+    ],
+)
+def test_conventions_of_routing(
+    scores: str, biased: bool, groups: tuple[int, int] | None, factor: float, normalise: bool, dtype: Any
+) -> None:
+    x, router, gate_up, down = (t.detach().to(dtype) for t in drawn(9, 12, 32, 16))
+    bias = torch.linspace(-0.5, 0.5, 12)[torch.randperm(12, generator=torch.Generator().manual_seed(0))]
+    options = {"bias": bias if biased else None, "groups": groups}
+    k = 2 if groups == (6, 1) else 3
+    y = ops.moe(x, router, gate_up, down, k=k, scores=scores, normalise=normalise, factor=factor, **options)
+    exact = torch.zeros(9, 32, dtype=torch.float64)
+    for t in range(9):
+        logits = (x[t] @ router.T).double()
+        score = torch.sigmoid(logits) if scores == "sigmoid" else torch.softmax(logits, 0)
+        ids = chosen_by_hand(score, options["bias"], k, groups)
+        weights = score[ids] / (score[ids].sum() if normalise else 1) * factor
+        for e, weight in zip(ids, weights, strict=True):
+            gate, up = (gate_up[e].double() @ x[t].double()).chunk(2)
+            exact[t] += weight * (down[e].double() @ (torch.nn.functional.silu(gate) * up))
+    assert float((y.double() - exact).norm()) <= (2e-2 if dtype == BF16 else 1e-6) * float(exact.norm())
+
+
+@pytest.fixture
+def simulated() -> Any:
+    with ops.simulated():
+        yield
+
+
+@pytest.mark.usefixtures("simulated")
+@pytest.mark.parametrize("options", [{"groups": (2, 1)}, {"scores": "sigmoid", "bias": torch.zeros(6)}, {}])
+def test_no_tokens(options: dict[str, Any]) -> None:
+    given = [t.detach().requires_grad_() for t in drawn(0, 6, 64, 64)]
+    y = ops.moe(*given, k=2, **options)
+    assert y.shape == (0, 64)
+    y.sum().backward()
+    assert all(t.grad is None or not t.grad.any() for t in given)
+
+
+@pytest.mark.usefixtures("simulated")
+def test_groups_of_a_row_of_nan_have_different_experts() -> None:
+    x, router, gate_up, down = (t.detach() for t in drawn(5, 12, 64, 64))
+    x[1] = torch.nan
+    options = {"k": 4, "groups": (4, 2), "scores": "sigmoid", "bias": torch.linspace(0, 1, 12)}
+    y = ops.moe(x, router, gate_up, down, **options)
+    assert y[1].isnan().all()
+    others = torch.arange(5) != 1
+    assert torch.equal(y[others], ops.moe(x[others], router, gate_up, down, **options))
+
+
+@pytest.mark.usefixtures("simulated")
+def test_a_map_of_experts_splits_a_layer() -> None:
+    """Global ids become local ones, or -1: what each owner gives adds up to the whole."""
+    x, _, gate_up, down = (t.detach() for t in drawn(20, 6, 64, 64))
+    random = torch.Generator().manual_seed(3)
+    ids, weights = torch.rand(20, 6, generator=random).topk(3).indices, torch.rand(20, 3, generator=random)
+    whole, parts = ops.experts(x.double(), ids, weights, gate_up.double(), down.double()), 0
+    for own in (torch.tensor([4, 0, 3]), torch.tensor([5, 1, 2])):
+        local = torch.full((6,), -1).index_copy(0, own, torch.arange(3))[ids]
+        parts = parts + ops.experts(x, local, weights, gate_up[own], down[own]).double()
+    assert float((parts - whole).norm()) <= 1e-2 * float(whole.norm())
+
+
+@pytest.mark.usefixtures("simulated")
+@pytest.mark.parametrize("counts", [[3, 0, 5, 1], [0, 0, 0, 0], [5, 5, 5, 5]])
+def test_a_masked_layout(counts: list[int]) -> None:
+    """Rows of an expert behind each other, NaN beyond its count: these have no expert, and give zeros."""
+    x, _, gate_up, down = (t.detach() for t in drawn(20, 4, 64, 64))
+    held = torch.arange(5) < torch.tensor(counts)[:, None]
+    x[~held.flatten()] = torch.nan
+    ids = torch.arange(4)[:, None].masked_fill(~held, -1).view(20, 1)
+    y = ops.experts(x, ids, torch.ones(20, 1), gate_up, down)
+    exact = ops.experts(x.double().nan_to_num(), ids, torch.ones(20, 1), gate_up.double(), down.double())
+    assert (y[~held.flatten()] == 0).all()
+    assert float((y.double() - exact).norm()) <= 1e-2 * float(exact.norm()) + 1e-9
+
+
 def test_ids_that_are_no_expert_add_nothing() -> None:
     x, _, gate_up, down = (t.detach() for t in drawn(6, 3, 64, 64))
     ids = torch.tensor([[0, -1], [2**40, 1], [-(2**40), 3], [2, 2], [1, 0], [2, 1]])
@@ -143,9 +242,14 @@ def in_eight_bits(x: Any) -> tuple[Any, Any]:
     return (x.float() / scale[..., None]).to(torch.float8_e4m3fn), scale
 
 
+@pytest.mark.parametrize("gathered", [True, False])
 @pytest.mark.parametrize(("tokens", "experts", "inner"), [(40, 4, 128), (9, 6, 72), (150, 2, 64)])
-def test_experts_of_8_bits(tokens: int, experts: int, inner: int) -> None:
+def test_experts_of_8_bits(
+    tokens: int, experts: int, inner: int, gathered: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As float64 gives it for the rounded rows of x, of the weights and of the first product's result."""
+    if not gathered:
+        monkeypatch.setattr(sys.modules["tilewright.ops.functional.experts"], "_MOST_GATHERED", 0)
     x, router, gate_up, down = (t.detach() for t in drawn(tokens, experts, 80, inner))
     x[0] = 0
     (first, by_inner), (last, by_width) = in_eight_bits(gate_up), in_eight_bits(down)

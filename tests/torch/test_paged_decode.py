@@ -15,7 +15,7 @@ torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
 from tilewright.ops.functional import paged  # noqa: E402
-from tilewright.ops.kernels import decode_parts  # noqa: E402
+from tilewright.ops.kernels import decode_parts, paged_decode_parts  # noqa: E402
 
 BF16 = torch.bfloat16
 FAR = -(2**31)
@@ -219,7 +219,7 @@ def test_pytorch_serves_other_dtypes_widths_and_pages() -> None:
 
 def arguments(**options: Any) -> tuple[Any, ...]:
     case = drawn([40, 9], 16, tokens=2)
-    return (*case.tensors, None, None, 0.125, options.get("window"), options.get("split"), None)
+    return (*case.tensors, None, None, None, 0.125, options.get("window"), options.get("split"), None)
 
 
 @pytest.mark.parametrize("options", [{}, {"window": 5, "split": 64}])
@@ -280,7 +280,7 @@ def test_arguments_that_do_not_fit(call: Callable[[], Any], found: str) -> None:
 
 def test_there_is_no_gradient() -> None:
     q = Q.clone().requires_grad_()
-    rest = (K, V, TABLE, LENGTHS, None, None, 0.1, None, None, None)
+    rest = (K, V, TABLE, LENGTHS, None, None, None, 0.1, None, None, None)
     for call in (
         lambda: ops.paged_decode(q, K, V, TABLE, LENGTHS),
         lambda: ops.paged_decode(Q, K, V, TABLE, LENGTHS, out=q),
@@ -397,20 +397,43 @@ def test_a_cache_of_8_bits_with_listed_parts_and_a_window() -> None:
     agree(found, scaled(case, scales), 100)
 
 
-def test_listed_parts_of_8_bits_keep_their_pipelines() -> None:
+@pytest.mark.parametrize("page", [1, 16])
+def test_listed_parts_of_8_bits_keep_their_pipelines(page: int) -> None:
     """In steps of 128 keys registers spilled, and what was left without pipelines took ten times as long. Two CTAs
-    share an SM: one converts while the other multiplies."""
-    ones = torch.ones(2), torch.ones(2)
-    q, k, v, table, _ = in_eight_bits(drawn([0, 500, 64, 130], 16, width=128), torch.float8_e4m3fn, ones).tensors
-    launches = paged._launches(q, k, v, table, None, None, True)
+    share an SM: one converts while the other multiplies. Rows of pages of one token are copied by threads: tensor
+    copies of 128 bytes took nine times as long as those of pages of 16."""
     dtypes = {"q": "bf16", **dict.fromkeys("kv", "e4m3"), **dict.fromkeys(("k_scale", "v_scale"), "f32")}
     listed = dict.fromkeys(("owner", "begin", "until", "lengths", "pages"), "i32")
-    artifact = launches.kernel.compile(dtypes=dtypes | listed, **launches.keywords)
+    artifact = paged_decode_parts(128, 1, page).compile(dtypes=dtypes | listed)
     (image,) = artifact.kernels
-    assert launches.listed
     assert image.spill_bytes == 0
-    assert "tma_load" in image.transport_ir
+    assert ("cp_async" if page == 1 else "tma_load") in image.transport_ir
     assert "2 CTAs an SM" in str(artifact.plan)
+
+
+def test_parts_are_listed_once_for_all_layers(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = drawn([640, 0, 300, 41], 16, tokens=2)
+    assert ops.decode_parts(*case.tensors) is None
+    monkeypatch.setattr(paged, "_is_worth_a_list", lambda *_: True)
+    with ops.simulated():
+        parts = ops.decode_parts(*case.tensors, window=100)
+        assert parts is not None
+        for layer in (case, replace(case, k=case.v, v=case.k, q=-case.q)):
+            agree(ops.paged_decode_with_lse(*layer.tensors, window=100, parts=parts), layer, 100)
+        whole = ops.paged_decode(*case.tensors, parts=ops.decode_parts(*case.tensors))
+        assert torch.equal(whole, ops.paged_decode(*case.tensors, balanced=True))
+
+
+def test_parts_of_any_integers_touch_nothing_outside(monkeypatch: pytest.MonkeyPatch) -> None:
+    case = drawn([640, 0, 300, 41], 16)
+    monkeypatch.setattr(paged, "_is_worth_a_list", lambda *_: True)
+    with ops.simulated():
+        parts = ops.decode_parts(*case.tensors)
+        assert parts is not None
+        parts.random_(-(2**31), 2**31 - 1, generator=torch.Generator().manual_seed(0))
+        parts[:, ::3].clamp_(-2, 50)
+        y = ops.paged_decode(*case.tensors, parts=parts)
+    assert not y.isnan().any()
 
 
 @pytest.mark.parametrize(
@@ -419,6 +442,9 @@ def test_listed_parts_of_8_bits_keep_their_pipelines() -> None:
         ({"k_scale": 2.0}, "k_scale with a cache of torch.bfloat16"),
         ({"balanced": True, "split": 64}, "balanced=True, split=64"),
         ({"balanced": 3}, "balanced=3"),
+        ({"balanced": True, "parts": torch.zeros((6, 8), dtype=torch.int32)}, "parts with"),
+        ({"parts": torch.zeros((6, 2), dtype=torch.int32)}, "parts of"),
+        ({"parts": torch.zeros((6, 8))}, "parts of"),
     ],
 )
 def test_scales_and_parts_that_do_not_fit(options: dict[str, Any], found: str) -> None:

@@ -119,6 +119,10 @@ FEW_BYTES_OF_ROLES = 128
 """The same in a kernel with roles, whose next schedule has smaller tiles or no pipelining. Gradients of keys and
 values, heads of 128 (H200, 4 x 16 heads, 4096 keys): steps of 64 queries with 112 bytes spilled 2,049 us, steps of 48
 with none 2,292 us."""
+FEW_BYTES_OF_STREAMS = 320
+"""The same where streams are software-pipelined, of which the next schedule has none: what lives through a program, not
+a step, goes to memory. 512 queries over 8,704 keys in pages of 64 (H200, 32 heads of 128): with 216 bytes spilled 128
+us, without pipelining 141; in pages of 16 with 288 130 and 143."""
 
 
 def defects(assembled: Assembled, few: int = FEW_BYTES) -> tuple[str, ...]:

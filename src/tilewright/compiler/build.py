@@ -9,7 +9,7 @@ from importlib.metadata import version
 
 from tilewright.artifact.schema import Artifact, KernelImage, PromiseReport, Toolchain, Variant
 from tilewright.base.expr import Expr
-from tilewright.codegen.assemble import FEW_BYTES, FEW_BYTES_OF_ROLES, Assembled, assemble, defects
+from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, emit_kernel
 from tilewright.codegen.guard import mismatches
 from tilewright.compiler.assembling import Attempts, assemble_all
@@ -142,7 +142,7 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
         except TilewrightError as error:  # from a thread in which nobody calls us
             located = (replace(d, where=d.where or request.function.where) for d in error.diagnostics)
             raise TilewrightError(tuple(located)) from error
-        against = defects(assembled, FEW_BYTES if planned.later is None else FEW_BYTES_OF_ROLES)
+        against = defects(assembled, planned.few_bytes)
         asked = validate and assembled.cubin and not request.debug
         checked = _validated(planned, assembled) if asked and not against else NOT_ASKED
         with timed("guard"):

@@ -8,6 +8,7 @@ from typing import Any
 
 from tilewright.artifact.schema import LeftOut, Obligation
 from tilewright.base.expr import Expr
+from tilewright.codegen.assemble import FEW_BYTES
 from tilewright.compiler.promises import Checks
 from tilewright.compiler.requests import Limits, Request
 from tilewright.compiler.tracing import Tracing
@@ -39,6 +40,8 @@ class PlannedKernel:
     notes: tuple[str, ...] = ()
     later: Callable[[str], PlannedKernel] | None = None
     """The same by the next schedule, should the assembler spoil this one; told how it did."""
+    few_bytes: int = FEW_BYTES
+    """Spilled bytes that do not spoil it."""
     smaller: Callable[[], PlannedKernel] | None = None
     """The same with half the largest extent that the schedule chose; None where all are pinned or 1."""
     workspaces: Mapping[str, StagedTensor] = field(default_factory=dict[str, StagedTensor])

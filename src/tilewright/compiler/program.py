@@ -385,6 +385,7 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
             request.facts,
             found.scheduled.notes,
             lambda why: planned(search.next(why)),
+            found.few_bytes,
             workspaces={copy.item.name: copy.item for copy in choice.copies},
             copies=choice.copies,
             wholes=wholes.get(found.tile, ()),

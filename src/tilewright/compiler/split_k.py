@@ -129,6 +129,7 @@ class SplitClass:
                 own.facts,
                 found.scheduled.notes,
                 lambda why: planned(search.next(why)),
+                found.few_bytes,
                 workspaces=items,
                 wholes=(wholes[found.tile],),
             )

@@ -1,4 +1,4 @@
-"""Operands that threads read from the stage of a tensor copy, convert, and write where products read them: from which
+"""Operands that threads read from the stage of a copy, convert, and write where products read them: from which
 byte of the stage each element comes, and which elements become zeros.
 
 Read from the lowered ops before a product, at every thread and register: one read of the stage, one map that casts each
@@ -123,7 +123,7 @@ def _read_before(cast: t.Map) -> t.SharedRead | None:
     op: Operation | None = next((op for op in ops_before(cast) if inputs[0] in op.operands), None)
     if not isinstance(op, t.SharedRead) or op.parent is not cast.parent:
         return None
-    return op if any(isinstance(use.operation, a.TmaLoad) for use in op.shared.uses) else None
+    return op if any(isinstance(use.operation, a.TmaLoad | a.CpAsync) for use in op.shared.uses) else None
 
 
 def _cast(cast: t.Map) -> Expr | None:

@@ -11,7 +11,7 @@ from tilewright.ops.functional.indexed import cumsum, embedding, index_add
 from tilewright.ops.functional.linears import linear, matmul
 from tilewright.ops.functional.losses import cross_entropy, linear_cross_entropy
 from tilewright.ops.functional.norms import add_layer_norm, add_rms_norm, layer_norm, rms_norm
-from tilewright.ops.functional.paged import paged_decode, paged_decode_with_lse
+from tilewright.ops.functional.paged import decode_parts, paged_decode, paged_decode_with_lse
 from tilewright.ops.functional.permutations import permute, unpermute
 from tilewright.ops.functional.rotaries import rotary
 from tilewright.ops.functional.softmaxes import log_softmax, softmax
@@ -25,6 +25,7 @@ __all__ = [
     "attention_with_lse",
     "cross_entropy",
     "cumsum",
+    "decode_parts",
     "embedding",
     "experts",
     "geglu",

@@ -36,6 +36,8 @@ tokens, 24 and 31 for 4096, 37 and 36 for 8192)."""
 _MOST_ROUTED = 256
 """Experts of which one program holds the logits."""
 _UNLIMITED = -1
+_MOST_ROUNDED = 32768
+"""Elements of a row of which a kernel holds all while it rounds them to 8 bits."""
 _EIGHT_BIT_STEP = 128
 """Elements of a step of 8-bit products: as many bytes as 64 of 16 bits."""
 
@@ -158,19 +160,30 @@ def _backward_fake(dy: Any, weights: Any, gate_up: Any, down: Any, *_: Any) -> A
 def _eight_bit_experts(
     x: Any, ids: Any, weights: Any, gate_up: Any, gate_up_scale: Any, down: Any, down_scale: Any, capacity: int
 ) -> Any:
-    """Both products of 8-bit floats: rows are divided by their greatest number, of x as they are packed, of the first
-    product's result behind it."""
+    """Both products of 8-bit floats: rows are divided by their greatest number, of x before they are gathered or as
+    they are packed, of the first product's result behind it."""
     plan = plan_by_kernels(ids, down.shape[0], _policy(ids.numel(), down.shape[0], capacity, keep=True))
     bm, inner, many = plan.policy.align, down.shape[2], plan.capacity
-    rows, h = x.new_empty((many, x.shape[1]), dtype=gate_up.dtype), x.new_empty(many, inner)
-    inner_rows, out = x.new_empty((many, inner), dtype=gate_up.dtype), x.new_empty(many, x.shape[1])
-    by_row, by_inner_row = (x.new_empty(many, dtype=torch.float32) for _ in range(2))
-    kernels.pack_in_eight_bits(plan.rows, x, rows, by_row)
-    both, by_column = _in_halves(gate_up), _in_halves(gate_up_scale)
-    kernels.gated_experts(plan.blocks, rows, both, None, h, by_row, by_column, bm=bm, bk=_EIGHT_BIT_STEP)
-    kernels.pack_in_eight_bits(None, h, inner_rows, by_inner_row)
-    kernels.down_experts(plan.blocks, inner_rows, down, out, by_inner_row, down_scale, bm=bm, bk=_EIGHT_BIT_STEP)
+    h, out = x.new_empty(many, inner), x.new_empty(many, x.shape[1])
+    both, by_column, tiles = _in_halves(gate_up), _in_halves(gate_up_scale), {"bm": bm, "bk": _EIGHT_BIT_STEP}
+    if inner > _MOST_GATHERED:
+        rows, by_row = _in_eight_bits(x, gate_up.dtype, plan)
+        kernels.gated_experts(plan.blocks, rows, both, None, h, by_row, by_column, **tiles)
+    else:
+        (tokens, by_token), by_row = _in_eight_bits(x, gate_up.dtype), x.new_empty(many, dtype=torch.float32)
+        kernels.scales_of_rows(plan.rows, by_token, by_row)
+        kernels.gated_tokens(plan.blocks, plan.rows, tokens, both, h, by_row, by_column, **tiles)
+    inner_rows, by_inner_row = _in_eight_bits(h, down.dtype)
+    kernels.down_experts(plan.blocks, inner_rows, down, out, by_inner_row, down_scale, **tiles)
     return unpack(plan, out, weights)
+
+
+def _in_eight_bits(x: Any, dtype: Any, plan: PackPlan | None = None) -> tuple[Any, Any]:
+    """Rows of ``x``, packed where a plan says so, divided by the scales beside them."""
+    many = len(x) if plan is None else plan.capacity
+    y, scale = x.new_empty((many, x.shape[1]), dtype=dtype), x.new_empty(many, dtype=torch.float32)
+    kernels.pack_in_eight_bits(None if plan is None else plan.rows, x, y, scale)
+    return y, scale
 
 
 def _eight_bit_fake(x: Any, *_: Any) -> Any:
@@ -262,7 +275,7 @@ def _of_eight_bits(
     if wants_gradient((x, weights, by_inner, by_width)):
         fail("JIT011", found="a gradient of experts of 8 bits", required="tensors that want none")
     flat, chosen, scaled = rows(x), ids.reshape(-1, ids.shape[-1]), weights.reshape(-1, ids.shape[-1]).float()
-    if not is_of_kernels(flat):
+    if not is_of_kernels(flat) or max(flat.shape[1], down.shape[2]) > _MOST_ROUNDED:
         first, last = (w.to(x.dtype) * s.to(x.dtype)[..., None] for w, s in ((gate_up, by_inner), (down, by_width)))
         return _by_pytorch(flat, chosen, scaled, first, last, capacity).view(x.shape)
     limit = _UNLIMITED if capacity is None else capacity
@@ -281,6 +294,8 @@ def moe(
     normalise: bool = True,
     scores: str = "softmax",
     bias: Tensor | None = None,
+    groups: tuple[int, int] | None = None,
+    factor: float = 1.0,
     shared: tuple[Tensor, Tensor] | None = None,
     gate_up_scale: Tensor | None = None,
     down_scale: Tensor | None = None,
@@ -289,20 +304,21 @@ def moe(
     """A mixture of experts: the k of the highest scores of x router^T, weighed by their scores, by ``experts``.
 
     ``router`` of (experts, width). ``scores`` is softmax or sigmoid; ``normalise`` lets the weights add up to 1.
-    ``bias``, one number an expert, takes part in the choice, not in the weight. ``shared`` are gate_up and down of an
+    ``bias``, one number an expert, takes part in the choice, not in the weight. With ``groups=(n, m)`` the experts are
+    n groups of neighbours, of which a token has experts of m: those of the greatest scores, or with a bias of the
+    greatest sums of two. ``factor`` multiplies the weights. ``shared`` are gate_up and down of an
     expert that every token has. A token whose scores are NaN has k different experts, and the result NaN. The scales
     are those of 8-bit weights, as ``experts`` takes them.
     """
-    if scores not in ("softmax", "sigmoid") or not 1 <= k <= min(router.shape[0], 64):
-        found, required = f"scores={scores!r}, k={k}", f"softmax or sigmoid, k from 1 to {min(router.shape[0], 64)}"
-        fail("JIT010", found=found, required=required)
+    _check_routing(router.shape[0], k, scores, bias, groups)
     x, router = to_low_precision(x, router)
     flat = rows(x)
-    ours = bias is None and scores == "softmax" and router.shape[0] <= _MOST_ROUTED and is_of_kernels(flat, router)
-    if ours:
+    plain = bias is None and groups is None and scores == "softmax" and router.shape[0] <= _MOST_ROUTED
+    if plain and is_of_kernels(flat, router):
         weights, ids = _router(flat, router, k, normalise)
     else:
-        weights, ids = _routed_by_pytorch(flat, router, k, normalise, scores, bias)
+        weights, ids = _routed_by_pytorch(flat, router, k, normalise, scores, bias, groups)
+    weights = weights if factor == 1 else weights * factor
     scales = {"gate_up_scale": gate_up_scale, "down_scale": down_scale}
     y = experts(flat, ids, weights, gate_up, down, **scales, capacity=capacity)
     if shared is not None:
@@ -311,12 +327,37 @@ def moe(
     return y.view(x.shape)
 
 
-def _routed_by_pytorch(x: Any, router: Any, k: int, normalise: bool, scores: str, bias: Any) -> tuple[Any, Any]:
+def _routed_by_pytorch(
+    x: Any, router: Any, k: int, normalise: bool, scores: str, bias: Any, groups: tuple[int, int] | None
+) -> tuple[Any, Any]:
     logits = (x @ router.t()).float()
     score = torch.softmax(logits, 1) if scores == "softmax" else torch.sigmoid(logits)
-    ids = (score if bias is None else score + bias.float()).topk(k, 1).indices
+    choice = score if bias is None else score + bias.float()
+    ids = (choice if groups is None else _of_best_groups(choice, *groups, 1 if bias is None else 2)).topk(k, 1).indices
     weights = score.gather(1, ids)
     return weights / weights.sum(1, keepdim=True) if normalise else weights, ids
+
+
+def _of_best_groups(choice: Any, count: int, chosen: int, best: int) -> Any:
+    """Scores of the experts of the ``chosen`` groups with the greatest sums of their ``best`` experts; others -inf."""
+    by_group = choice.unflatten(1, (count, -1))
+    sums = by_group.topk(min(best, by_group.shape[2]), 2).values.sum(2)
+    left_out = torch.ones_like(sums, dtype=torch.bool).scatter(1, sums.topk(chosen, 1).indices, False)
+    return by_group.masked_fill(left_out[..., None], -torch.inf).flatten(1)
+
+
+def _check_routing(experts: int, k: int, scores: str, bias: Any, groups: tuple[int, int] | None) -> None:
+    count, chosen = (1, 1) if groups is None else groups
+    fits = 1 <= chosen <= count and experts % count == 0 and (bias is None or tuple(bias.shape) == (experts,))
+    most = min(experts // count * chosen, 64) if fits else 64
+    if scores not in ("softmax", "sigmoid") or not fits or not 1 <= k <= most:
+        shape = None if bias is None else tuple(bias.shape)
+        fail(
+            "JIT010",
+            found=f"moe: {experts} experts, scores={shown(scores)}, k={k}, groups={shown(groups)}, bias of {shape}",
+            required=f"softmax or sigmoid, k from 1 to {most}, groups=(n, m): n divides the experts, m is at most n; a "
+            f"bias of ({experts},)",
+        )
 
 
 def _by_pytorch(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int | None) -> Any:

@@ -12,7 +12,7 @@ from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import LOW, to_low_precision
-from tilewright.ops.functional.dispatched import AttentionPair
+from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.kernels.paged import ROWS, STEP
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 from tilewright.ops.routes import Launching, Routes, made_as, picker, row_major
@@ -39,13 +39,13 @@ Scale: TypeAlias = float | Tensor
 @dataclass(frozen=True)
 class _Launches:
     """A decode by kernels: one launch of whole sequences (``count`` 1), or of parts, whose states another merges.
-    With ``listed`` above 0 the parts are listed on the device, at most so many."""
+    Where they are ``listed``, these are the parts that have keys."""
 
     kernel: Any
     chunk: int
     count: int
     window: int | None
-    listed: int = 0
+    listed: Any = None
 
     @property
     def keywords(self) -> dict[str, Any]:
@@ -53,17 +53,24 @@ class _Launches:
 
 
 def _launches(
-    q: Any, k: Any, v: Any, table: Any, window: int | None, split: int | None, balanced: bool | None
+    q: Any,
+    k: Any,
+    v: Any,
+    table: Any,
+    lengths: Any,
+    parts: Any,
+    window: int | None,
+    split: int | None,
+    balanced: bool | None,
 ) -> _Launches:
     cached, shape = table.shape[1] * k.shape[1], (q.shape[-1], q.shape[1], k.shape[1])
-    steps = -(-cached // STEP)
-    listed = 0 if split is not None or _is_latent(k, v) else _listed(q, v, steps)
-    listed = listed if balanced is True or (balanced is None and _is_worth_a_list(q, v, cached)) else 0
-    chunk, count = _parts(q, v, steps, window, split)
+    chunk, count = _parts(q, v, -(-cached // STEP), window, split)
     if _is_latent(k, v):
         return _Launches(kernels.paged_decode(*shape, values=_LATENT[2]), chunk, count, window)
-    kernel = kernels.paged_decode_parts(*shape) if listed else kernels.paged_decode(*shape)
-    return _Launches(kernel, chunk, count, window, listed)
+    if parts is None and (room := _room(q, k, v, table, split, balanced)):
+        parts = _list_parts(lengths, room, -(-cached // STEP), q.shape[1], window)
+    kernel = kernels.paged_decode(*shape) if parts is None else kernels.paged_decode_parts(*shape)
+    return _Launches(kernel, chunk, count, window, parts)
 
 
 def _by_kernels(
@@ -84,7 +91,7 @@ def _by_kernels(
     given = (lengths, table, q.view(*by_group, width), k, v)
     if _is_latent(k, v):
         return _by_blocks_of_values(given, scale, launches, y, lse)
-    if launches.listed:
+    if launches.listed is not None:
         return _by_listed_parts(given, scales, scale, launches, y, lse)
     kernel, options = launches.kernel, launches.keywords | scales | {"scale": scale, "chunk": launches.chunk}
     if count == 1:
@@ -123,20 +130,37 @@ def _by_blocks_of_values(
 def _by_listed_parts(
     given: tuple[Any, ...], scales: dict[str, Any], scale: float, launches: _Launches, y: Any, lse: Any
 ) -> tuple[Any, ...]:
-    """The parts that have keys, listed from the lengths on the device, and what they join to."""
-    lengths, table, q, k, _ = given
+    """The parts that have keys, and what they join to."""
+    q = given[2]
     batch, rows, width = q.shape[0], q.shape[1] * q.shape[2] * q.shape[3], q.shape[-1]
-    owner, begin, until, *of_sequences = q.new_empty((6, launches.listed), dtype=torch.int32)
-    options = {} if launches.window is None else {"window": launches.window, "tokens": q.shape[1]}
-    columns = -(-table.shape[1] * k.shape[1] // STEP)
-    make_list = kernels.decode_parts(next(n for n in SEQUENCES if batch <= n))
-    make_list(lengths, owner, begin, until, *of_sequences, columns=columns, least=1, **options)
-    parts = q.new_empty((launches.listed, *q.shape[1:]), dtype=torch.float32)
+    owner, begin, until, *of_sequences = launches.listed
+    parts = q.new_empty((len(owner), *q.shape[1:]), dtype=torch.float32)
     states = q.new_empty(parts.shape[:-1], dtype=torch.float32)
     launches.kernel(owner, begin, until, *given, parts, states, **launches.keywords, **scales, scale=scale)
     merged = (parts.view(-1, rows, width), states.view(-1, rows), y.view(batch, rows, width), lse.view(batch, rows))
     kernels.merge_parts(width)(*of_sequences, *merged)
     return parts, states
+
+
+def _list_parts(lengths: Any, room: int, columns: int, tokens: int, window: int | None) -> Any:
+    """At most ``room`` parts that have keys, of sequences of up to so many steps, listed on the device: integers of (6,
+    room), as ``kernels.decode_parts`` has them."""
+    parts = torch.empty((6, room), dtype=torch.int32, device=lengths.device)
+    options = {} if window is None else {"window": window, "tokens": tokens}
+    make_list = kernels.decode_parts(next(n for n in SEQUENCES if len(lengths) <= n))
+    make_list(lengths, *parts, columns=columns, least=1, **options)
+    return parts
+
+
+def _empty_list(lengths: Any, room: int, *_: Any) -> Any:
+    return lengths.new_empty((6, room), dtype=torch.int32)
+
+
+_listed_parts = Composition(
+    "decode_parts(Tensor seq_lens, int room, int columns, int tokens, int? window) -> Tensor",
+    _list_parts,
+    _empty_list,
+)
 
 
 _MERGED: dict[str, Any] = {"bm": 1, "bc": _MERGED_STATES}
@@ -163,10 +187,12 @@ _WORTH_A_LIST = 4096
 """Keys of an SM, at the greatest length, from which on a list costs less than lengths that differ."""
 
 
-def _listed(q: Any, v: Any, columns: int) -> int:
-    """How many parts of up to so many steps a list has room for; 0 where none is made."""
-    batch = q.shape[0]
-    if not 1 < batch <= SEQUENCES[-1] or columns < 2:
+def _room(q: Any, k: Any, v: Any, table: Any, split: int | None = None, balanced: bool | None = None) -> int:
+    """For how many parts a list has room; 0 where none is made: it is not wanted, can't be, or would not pay."""
+    batch, keys = q.shape[0], table.shape[1] * k.shape[1]
+    if split is not None or balanced is False or _is_latent(k, v) or not 1 < batch <= SEQUENCES[-1] or keys <= STEP:
+        return 0
+    if balanced is None and not _is_worth_a_list(q, v, keys):
         return 0
     return -(-(batch - (-_PARTS_A_PROCESSOR * _processors(q) // _programs(q, v))) // 4) * 4
 
@@ -193,12 +219,14 @@ def _processors(q: Any) -> int:
 # -- small pages ------------------------------------------------------------------------------------------------------
 _SMALL_PAGES = 8
 """Tokens of a page up to which rows are copied one by one, from a table of tokens that a kernel writes: a tensor copy
-of so few rows takes as long as one of many."""
+of so few rows takes as long as one of many. Half of it in 8 bits (64 x 4096, pages of 8, H200: 222 us so, 237 with a
+list; by tensor copies 218 with a list)."""
 
 
 def _has_small_pages(k: Any, v: Any) -> bool:
     """Pages of few tokens, side by side in memory as those of one token would be."""
-    few = 1 < k.shape[1] <= _SMALL_PAGES and k.shape[0] * k.shape[1] < 2**31 and k.dtype in LOW
+    most = _SMALL_PAGES // 2 if k.dtype in EIGHT_BITS else _SMALL_PAGES
+    few = 1 < k.shape[1] <= most and k.shape[0] * k.shape[1] < 2**31 and k.dtype in (*LOW, *EIGHT_BITS)
     return few and not _is_latent(k, v) and all(x.stride(0) == x.shape[1] * x.stride(1) for x in (k, v))
 
 
@@ -262,6 +290,7 @@ def _run_into(
     lengths: Any,
     k_scale: Any,
     v_scale: Any,
+    parts: Any,
     scale: float,
     window: int | None,
     split: int | None,
@@ -273,7 +302,7 @@ def _run_into(
         scales = {n: s for n, s in (("k_scale", k_scale), ("v_scale", v_scale)) if s is not None}
         if _has_small_pages(k, v):
             k, v, table = _in_pages_of_one(k, v, table)
-        launches = _launches(q, k, v, table, window, split, balanced)
+        launches = _launches(q, k, v, table, lengths, parts, window, split, balanced)
         _by_kernels(q, k, v, table, lengths, scales, scale, launches, y, lse)
     else:
         _by_pytorch(q, k, v, table, lengths, (k_scale, v_scale), scale, window, y, lse)
@@ -297,7 +326,7 @@ def _is_latent(k: Any, v: Any) -> bool:
 
 _FORMALS = (
     "Tensor q, Tensor k_cache, Tensor v_cache, Tensor block_table, Tensor seq_lens, Tensor? k_scale, Tensor? v_scale, "
-    "float scale, int? window, int? split, bool? balanced"
+    "Tensor? parts, float scale, int? window, int? split, bool? balanced"
 )
 _decode = AttentionPair("paged_decode", _FORMALS, _run_into, _empty, "decode reads a cache that others wrote")
 
@@ -317,6 +346,7 @@ def paged_decode(
     k_scale: Scale | None = None,
     v_scale: Scale | None = None,
     balanced: bool | None = None,
+    parts: Tensor | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """Attention of the last tokens of each sequence over its keys and values in pages, as vLLM and FlashInfer lay them.
@@ -335,16 +365,17 @@ def paged_decode(
     page counts as zeros, a sequence of length 0 gives zeros. How sequences are split is chosen from the shapes, so let
     the table have the columns in use: ``block_table[:, :columns]``. Where sequences are few for the SMs, and long, the
     parts that have keys are listed on the device first, so that lengths may differ: two short launches more, which
-    ``balanced=False`` saves where lengths are alike. ``split``, a multiple of 64 keys, fixes the parts: a sequence has
+    ``balanced=False`` saves where lengths are alike, and ``parts`` of ``decode_parts`` for all layers but the first.
+    ``split``, a multiple of 64 keys, fixes the parts: a sequence has
     the same bits then whatever its batch. Kernels for bfloat16 and float16, widths 64, 128, 256 and one head of 576
     with values of 512, pages of 1 to 256 tokens (powers of two); others, and the CPU, by PyTorch. No gradient (JIT011);
     JIT010 for arguments that do not fit.
     """
     tensors, scales = (q, k_cache, v_cache, block_table, seq_lens), (k_scale, v_scale)
     if out is not None:
-        return _decoded(tensors, scales, scale, layout, window, split, balanced, out)[0]
-    known = _known(tensors, scales, scale, layout, window, split, balanced)
-    return (known or _decoded(tensors, scales, scale, layout, window, split, balanced, None))[0]
+        return _decoded(tensors, scales, scale, layout, window, split, balanced, parts, out)[0]
+    known = None if parts is not None else _known(tensors, scales, scale, layout, window, split, balanced)
+    return (known or _decoded(tensors, scales, scale, layout, window, split, balanced, parts, None))[0]
 
 
 def paged_decode_with_lse(
@@ -361,12 +392,39 @@ def paged_decode_with_lse(
     k_scale: Scale | None = None,
     v_scale: Scale | None = None,
     balanced: bool | None = None,
+    parts: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
     """(paged_decode, the natural logarithm of each row's sum of exponentials in float32, of the shape of ``q`` without
     its last axis; -inf where no key is seen)."""
     tensors, scales = (q, k_cache, v_cache, block_table, seq_lens), (k_scale, v_scale)
-    known = _known(tensors, scales, scale, layout, window, split, balanced)
-    return known or _decoded(tensors, scales, scale, layout, window, split, balanced, None)
+    known = None if parts is not None else _known(tensors, scales, scale, layout, window, split, balanced)
+    return known or _decoded(tensors, scales, scale, layout, window, split, balanced, parts, None)
+
+
+def decode_parts(
+    q: Tensor,
+    k_cache: Tensor,
+    v_cache: Tensor,
+    block_table: Tensor,
+    seq_lens: Tensor,
+    *,
+    layout: str = "NHD",
+    window: int | None = None,
+) -> Tensor | None:
+    """The parts of sequences that ``paged_decode`` of such tensors lists on the device, listed once for all layers of a
+    step: give them to each as ``parts``. None where it lists none, which ``parts`` takes, too.
+
+    Of the tensors only their shapes count, and the integers of ``seq_lens``. Where these change, or the window, the
+    parts are to be listed again; with other integers a decode leaves out keys, but touches nothing outside.
+    """
+    q, k_cache, v_cache = to_low_precision(q, k_cache, v_cache)
+    k, v = in_layout("decode_parts", layout, k_cache, v_cache)
+    q = q[:, None] if q.dim() == 3 else q
+    _check(q, k, v, block_table, seq_lens)
+    _check_options(window, None, None)
+    room = _room(q, k, v, block_table) if _is_served(q, k, v, 1.0) else 0
+    columns = -(-block_table.shape[1] * k.shape[1] // STEP)
+    return _listed_parts(seq_lens, room, columns, q.shape[1], window) if room else None
 
 
 # -- calls such as were served before ---------------------------------------------------------------------------------
@@ -445,6 +503,7 @@ def _decoded(
     window: int | None,
     split: int | None,
     balanced: bool | None,
+    parts: Tensor | None,
     out: Any,
 ) -> tuple[Tensor, Tensor]:
     q, k, v = to_low_precision(*tensors[:3])
@@ -453,10 +512,11 @@ def _decoded(
     given = (q[:, None] if single else q, k, v, *tensors[3:])
     _check(*given)
     _check_options(window, split, balanced)
+    _check_parts(parts, seq_lens=given[4], split=split, balanced=balanced)
     if wants_gradient(given):
         _decode.refuse_gradient()
     shift = _scale(q, scale)
-    options = (*head_scales("paged_decode", scales, k), shift, window, split, balanced)
+    options = (*head_scales("paged_decode", scales, k), parts, shift, window, split, balanced)
     if out is None and not is_plain(given):
         y, lse = _decode.operator(*given, *options)
     elif out is None and q.is_cuda and _is_served(given[0], k, v, shift) and (launches := _routed(given, options)):
@@ -470,11 +530,13 @@ def _decoded(
 
 def _routed(given: tuple[Tensor, Tensor, Tensor, Tensor, Tensor], options: tuple[Any, ...]) -> _Launches | None:
     """The launches of a call that a route can repeat: without scales and a list."""
-    *scales, _, window, split, balanced = options
-    q, k, v, table, _ = given
-    launches = _launches(q, k, v, table, window, split, balanced)
-    routed = not _has_small_pages(k, v) and not launches.listed and scales == [None, None] and not _is_latent(k, v)
-    return launches if routed else None
+    k_scale, v_scale, parts, _, window, split, balanced = options
+    q, k, v, table, lengths = given
+    if not (k_scale is v_scale is parts is None) or _has_small_pages(k, v) or _is_latent(k, v):
+        return None
+    if _room(q, k, v, table, split, balanced):
+        return None
+    return _launches(q, k, v, table, lengths, None, window, split, balanced)
 
 
 def in_layout(operator: str, layout: str, k: Tensor, v: Tensor) -> tuple[Tensor, Tensor]:
@@ -562,6 +624,16 @@ def _check_options(window: int | None, split: int | None, balanced: bool | None)
         _misfit(f"window={shown(window)}", "None, or an integer of at least 1")
     if split is not None and (isinstance(split, bool) or not isinstance(split, int) or split < 1 or split % STEP):  # pyright: ignore[reportUnnecessaryIsInstance]
         _misfit(f"split={shown(split)}", f"None, or a multiple of {STEP} keys")
+
+
+def _check_parts(parts: Tensor | None, seq_lens: Tensor, split: int | None, balanced: bool | None) -> None:
+    if parts is None:
+        return
+    if split is not None or balanced is not None:
+        _misfit(f"parts with split={shown(split)}, balanced={shown(balanced)}", "parts alone")
+    fits = parts.dim() == 2 and parts.shape[0] == 6 and parts.is_contiguous() and parts.shape[1] > seq_lens.shape[0]
+    if not fits or parts.dtype != torch.int32 or parts.device != seq_lens.device:
+        _misfit(f"parts of {tuple(parts.shape)}, {parts.dtype}, on {parts.device}", "what decode_parts gave, or None")
 
 
 def _misfit(found: str, required: str, operator: str = "paged_decode") -> NoReturn:

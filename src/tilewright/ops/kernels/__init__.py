@@ -22,6 +22,7 @@ from tilewright.ops.kernels.experts import (
     gated_tokens,
     pack_in_eight_bits,
     route,
+    scales_of_rows,
 )
 from tilewright.ops.kernels.grouped import (
     grouped_matmul,
@@ -109,6 +110,7 @@ __all__ = [
     "rotary",
     "route",
     "scaled",
+    "scales_of_rows",
     "sequence_places",
     "softmax",
     "softmax_backward",

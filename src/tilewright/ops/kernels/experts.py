@@ -100,6 +100,8 @@ def gated_tokens(
     x: tw.Tensor["T", "D"],
     gate_up: tw.Tensor["E", 2, "I", "D"],
     h: tw.Tensor["P", "I"],
+    x_scale: tw.Tensor["P"] | None = None,
+    gate_up_scale: tw.Tensor["E", 2, "I"] | None = None,
     *,
     bm: int = 128,
     bn: int = 128,
@@ -114,6 +116,8 @@ def gated_tokens(
             own = x[rows[m], k]
             a += tw.dot(own, gate_up[e, 0, n, k].T)
             b += tw.dot(own, gate_up[e, 1, n, k].T)
+    if x_scale is not None:
+        a, b = (_rescaled(acc, x_scale[m], gate_up_scale[e, i, n]) for i, acc in enumerate((a, b)))
     h[m, n] = a * tw.sigmoid(a) * b
 
 
@@ -152,20 +156,25 @@ def pack_in_eight_bits(
     y: tw.Tensor["P", "D"],
     scale: tw.Tensor["P"],
     *,
-    bp: int = 4,
-    bd: int = 1024,
+    bp=tw.auto,
+    upto: int = 32768,
 ):
-    """y[p] = x[rows[p]] / scale[p] in e4m3, whose greatest number is that of the row; 0 where there is no such row.
-    Without ``rows`` row p is p."""
+    """y[p] = x[rows[p]] / scale[p] in e4m3, whose greatest number is that of the row, of up to ``upto`` elements; 0
+    where there is no such row. Without ``rows`` row p is p."""
     p = tw.grid(y.shape[0], bp)
-    row = p if rows is None else rows[p]
-    top = tw.zeros((p,), tw.f32)
-    for d in tw.stream(x.shape[1], bd):
-        top.set(tw.maximum(top, tw.abs(x[row, d].fill(0.0).to(tw.f32)).max(1)))
-    scale[p] = tw.where(top == 0, 1.0, top) * (1 / _GREATEST)
-    share = _GREATEST / tw.where(top == 0, 1.0, top)
-    for d in tw.stream(x.shape[1], bd):
-        y[p, d] = x[row, d].fill(0.0).to(tw.f32) * share[:, None]
+    d = tw.axis(x.shape[1], upto=upto)
+    own = x[p if rows is None else rows[p], d].fill(0.0).to(tw.f32)
+    top = tw.abs(own).max(1)
+    top = tw.where(top == 0, 1.0, top)
+    scale[p] = top * (1 / _GREATEST)
+    y[p, d] = own * (_GREATEST / top)[:, None]
+
+
+@tw.kernel
+def scales_of_rows(rows: tw.Tensor["P"], scale: tw.Tensor["T"], y: tw.Tensor["P"], *, bp: int = 1024):
+    """y[p] = scale[rows[p]], 0 where there is no such row: gathered behind a product they would take its registers."""
+    p = tw.grid(y.shape[0], bp)
+    y[p] = scale[rows[p]].fill(0.0)
 
 
 @tw.kernel(numerics="fast")

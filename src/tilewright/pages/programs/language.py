@@ -9,6 +9,7 @@ from __future__ import annotations
 import inspect
 import os
 import sys
+import threading
 from collections.abc import Callable, Generator, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
@@ -84,6 +85,8 @@ class _Trace:
         return self.count
 
     def add(self, op: PageOp) -> None:
+        if _trace() is not self:
+            _refuse("what another program made", "what this program made", of=self)
         self.scopes[-1].ops.append(op)
 
     @contextmanager
@@ -102,13 +105,25 @@ class _Trace:
         return next((s for s in self.scopes if s.each), None)
 
 
-_tracing: list[_Trace] = []
+class _Tracing(threading.local):
+    """The traces that run in this thread, each inside of the one before it."""
+
+    def __init__(self) -> None:
+        self.stack: list[_Trace] = []
+
+
+_tracing = _Tracing()
+_everywhere: list[_Trace] = []
+"""The traces that run in any thread."""
 
 
 def _trace() -> _Trace:
-    if not _tracing:
-        _refuse("a construct of cache programs outside of one", "a function under @pages.program, which is traced")
-    return _tracing[-1]
+    if not _tracing.stack:
+        _refuse(
+            "a construct of cache programs outside of one, or in another thread",
+            "a function under @pages.program, which is traced in one thread",
+        )
+    return _tracing.stack[-1]
 
 
 def _frame() -> FrameType:
@@ -123,16 +138,27 @@ def _here() -> Location:
     return Location(frame.f_code.co_filename, frame.f_lineno)
 
 
-def _refuse(found: str, required: str, help: str = "", where: Location | None = None) -> NoReturn:
-    _fail("PAG009", found, required, help, where)
+def _refuse(
+    found: str, required: str, help: str = "", where: Location | None = None, of: _Trace | None = None
+) -> NoReturn:
+    _fail("PAG009", found, required, help, where, of)
 
 
-def _fail(code: str, found: str, required: str, help: str = "", where: Location | None = None) -> NoReturn:
+def _fail(
+    code: str,
+    found: str,
+    required: str,
+    help: str = "",
+    where: Location | None = None,
+    of: _Trace | None = None,
+) -> NoReturn:
+    """Fails the program that is traced, also if it catches what is raised, or if that ends a thread of its own; and the
+    program ``of`` which something is misused in it."""
     try:
         fail(code, where=where or _here(), found=found, required=required, help=help)
     except TilewrightError as error:
-        if _tracing:
-            _tracing[-1].refused = _tracing[-1].refused or error
+        for trace in (*(_tracing.stack[-1:] or _everywhere), *([] if of is None else [of])):
+            trace.refused = trace.refused or error
         raise
 
 
@@ -148,7 +174,7 @@ class _Named:
     def _reached(self, what: str) -> int:
         """Its number; PAG007 where the body it belongs to is over."""
         if self._trace is not _trace():
-            _refuse(f"{what} of another program", f"{what} that this program made")
+            _refuse(f"{what} of another program", f"{what} that this program made", of=self._trace)
         if self._scope.closed:
             _fail(
                 "PAG007",
@@ -610,7 +636,8 @@ def trace(function: Callable[..., Any]) -> CacheProgram:
 def _recorded(made: _Trace, function: Callable[..., Any]) -> CacheProgram:
     code = function.__code__
     where = Location(code.co_filename, code.co_firstlineno)
-    _tracing.append(made)
+    _tracing.stack.append(made)
+    _everywhere.append(made)
     try:
         arguments = [_argument(made, p, where) for p in _parameters(function)]
         returned = function(*arguments)
@@ -624,7 +651,8 @@ def _recorded(made: _Trace, function: Callable[..., Any]) -> CacheProgram:
             made.add(HandOver(end, handle.used()))
     finally:
         made.scopes[0].closed = True
-        _tracing.pop()
+        _tracing.stack.pop()
+        _everywhere.remove(made)
     return CacheProgram(function.__name__, tuple(made.scopes[0].ops), where, end)
 
 

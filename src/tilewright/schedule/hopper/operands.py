@@ -4,7 +4,7 @@ TmaOperand            a loaded tile (perhaps transposed) that a legal tensor map
 PagedOperand          one whose rows lie in pages that a table names: a tensor copy for each page
 ThreadCopiedOperand   a loaded tile that no map delivers, or one of rows where loaded integers say: the producer's
                       threads copy it into the same layout
-ConvertedOperand      an 8-bit tile that tensor copies bring, multiplied in 16 bits: threads convert it in between
+ConvertedOperand      an 8-bit tile that such copies bring, multiplied in 16 bits: threads convert it in between
 RegisterOperand       a 16-bit left operand whose registers are those of an accumulator already
 StagedOperand         any other value: written to shared memory in the swizzled layout by the threads that hold it
 WidenedOperand        a value in shared memory in the accumulator's type, for products without wgmma
@@ -59,18 +59,6 @@ class AsyncOperand:
 
     load: tile.Load | tile.Gather
     plan: WgmmaOperandPlan
-
-    @property
-    def shared(self) -> SmemTile:
-        """Where its elements lie."""
-        return self.plan.shared
-
-
-@dataclass(frozen=True)
-class TmaOperand(AsyncOperand):
-    """A tile brought by tensor copies."""
-
-    map: TensorMapPlan
     landing: SmemTile | None = field(default=None, kw_only=True)
     """Where it lands if threads read it there, and not wgmma."""
 
@@ -78,6 +66,13 @@ class TmaOperand(AsyncOperand):
     def shared(self) -> SmemTile:
         """Where its elements lie."""
         return self.plan.shared if self.landing is None else self.landing
+
+
+@dataclass(frozen=True)
+class TmaOperand(AsyncOperand):
+    """A tile brought by tensor copies."""
+
+    map: TensorMapPlan
 
     @property
     def tx_bytes(self) -> int:
@@ -124,10 +119,10 @@ class ThreadCopiedOperand(AsyncOperand):
 
 @dataclass(frozen=True, eq=False)
 class ConvertedOperand:
-    """The ``cast`` of a tile that tensor copies bring to a stage, in shared memory of its own. Of ``rows`` those beyond
-    the domain have to be zeros; None where none is."""
+    """The ``cast`` of a tile that copies bring to a stage, in shared memory of its own. Of ``rows`` those beyond the
+    domain have to be zeros; None where none is, or copies leave zeros there."""
 
-    source: TmaOperand
+    source: TmaOperand | ThreadCopiedOperand
     plan: WgmmaOperandPlan
     cast: tile.Cast
     rows: Span | None
@@ -327,12 +322,14 @@ class Analysis:
                 yield PagedOperand(gather, answer.fields, map_plan, pages)
 
     def converted(self, op: tile.Dot, n: int) -> ConvertedOperand | None:
-        """The right operand as tensor copies bring it in 8 bits, row after row, if threads share it evenly."""
+        """The right operand as copies bring it in 8 bits, row after row, if threads share it evenly."""
         cast = conversion_of(op)
         if cast is None or not self.copies or element(cast.x).bits != 8 or element(op.b).bits != 16:
             return None
         load = source_of(cast.x)[0].owner
         assert isinstance(load, tile.Load | tile.Gather)
+        if isinstance(load, tile.Gather) and (rows := gathered_rows(load)) is not None:
+            return self.converted_rows(op, cast, rows, n)
         unit = self.facts.of(tensor_name(load)).unit_axis
         pages = paged_tile(load) if isinstance(load, tile.Gather) else None
         coords = _coords(load)
@@ -362,6 +359,16 @@ class Analysis:
             else PagedOperand(load, plan, map_plan, pages, landing=landing)
         )
         return ConvertedOperand(source, plan, cast, None if whole else rows)
+
+    def converted_rows(self, op: tile.Dot, cast: tile.Cast, rows: GatheredRows, n: int) -> ConvertedOperand | None:
+        """The same of rows that loaded integers name: the producer's threads copy them, and zeros for the others."""
+        k_major = source_of(op.b, casts=True)[1][0] != rows.axis
+        for remedy, landing in self.row_copies(rows, Swizzle.NONE):
+            plan = self.converted_plan(element(op.b), landing, Major.K if k_major else Major.MN, n)
+            if plan is not None and landing.panels == 1:
+                source = ThreadCopiedOperand(rows.gather, plan, remedy, rows, landing=landing)
+                return ConvertedOperand(source, plan, cast, None)
+        return None
 
     def converted_plan(self, dtype: DType, landing: SmemTile, major: Major, n: int) -> WgmmaOperandPlan | None:
         """How wgmma reads a converted tile, whose rows are those of the stage."""
@@ -395,20 +402,26 @@ class Analysis:
         if not self.copies or not isinstance(gather, tile.Gather):
             return None
         rows = gathered_rows(gather)
-        if rows is None or self.facts.of(tensor_name(gather)).unit_axis != rows.columns:
+        if rows is None:
             return None
         major = Major.MN if rows.axis == perm[1 if role is OperandRole.A else 0] else Major.K
-        extents = [c.size if isinstance(c, Span) else None for c in rows.coords]
-        extents[rows.dimension] = rows.span.size
         for swizzle in SWIZZLES:
-            for remedy in thread_copies(tile_access(gather, extents, (swizzle,), self.known), self.known):
-                copies = remedy.threads
-                if copies is None or copies.method is not CopyMethod.CP_ASYNC or copies.shared.shared_tile is None:
-                    continue
-                answer = wgmma.plan(WgmmaOperand(role, element(gather.result), copies.shared, major, n, "f32"))
-                if isinstance(answer, Legal) and rows_in_turn(copies):
+            for remedy, shared in self.row_copies(rows, swizzle):
+                answer = wgmma.plan(WgmmaOperand(role, element(gather.result), shared, major, n, "f32"))
+                if isinstance(answer, Legal):
                     return ThreadCopiedOperand(gather, answer.fields, remedy, rows)
         return None
+
+    def row_copies(self, rows: GatheredRows, swizzle: Swizzle) -> Iterator[tuple[Remedy, SmemTile]]:
+        """How cp.async brings rows where loaded integers say, and where they land."""
+        if self.facts.of(tensor_name(rows.gather)).unit_axis != rows.columns:
+            return
+        extents = [c.size if isinstance(c, Span) else None for c in rows.coords]
+        extents[rows.dimension] = rows.span.size
+        for remedy in thread_copies(tile_access(rows.gather, extents, (swizzle,), self.known), self.known):
+            copies = remedy.threads
+            if copies is not None and copies.method is CopyMethod.CP_ASYNC and rows_in_turn(copies):
+                yield remedy, copies.shared
 
     def layouts(
         self, value: SSAValue, role: OperandRole

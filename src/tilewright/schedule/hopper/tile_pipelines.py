@@ -148,7 +148,7 @@ def group(dots: Sequence[DotPlan], stages: int) -> tuple[TilePipeline, ...]:
 
 
 def _is_read_by_threads(copied: TmaOperand | ThreadCopiedOperand) -> bool:
-    return isinstance(copied, TmaOperand) and copied.landing is not None
+    return copied.landing is not None
 
 
 def _user(plan: DotPlan) -> Operation:
