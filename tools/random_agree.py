@@ -4,11 +4,11 @@
 
 Three families, drawn alike: clusters of two CTAs (remote reads, writes and arrivals, copies between CTAs, joins of the
 cluster), one CTA with tensor memory, descriptors, commits, cp.async and fences of every space, and rings of two or
-four stages between a producer of ``2 n`` turns and consumers of ``n``. A fourth one, of grids of two or three CTAs with
-counters in global memory, is drawn with ``--family grid``, and so are numbers handed on once a turn (``handed``), sums
-over a cluster's shared memory (``parts``) and rings in tensor memory (``accumulators``). Each is a right protocol with up to three changes, or
-none: an op dropped, doubled, moved, put in the place of another one, or drawn anew. The judge is the explorer: all
-interleavings at 0 to 3 turns.
+four stages between a producer of ``2 n`` turns and consumers of ``n``. Others are drawn with ``--family``: ``grid`` of
+two or three CTAs with counters in global memory, ``handed`` numbers once a turn, ``parts`` added in a cluster's shared
+memory, rings of ``accumulators`` in tensor memory. Each is a right protocol with up to three changes, or none: an op
+dropped, doubled, moved, put in the place of another one, or drawn anew. The judge is the explorer: all interleavings
+at 0 to 3 turns.
 """
 
 from __future__ import annotations
