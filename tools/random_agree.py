@@ -4,10 +4,11 @@
 
 Three families, drawn alike: clusters of two CTAs (remote reads, writes and arrivals, copies between CTAs, joins of the
 cluster), one CTA with tensor memory, descriptors, commits, cp.async and fences of every space, and rings of two or
-four stages between a producer of ``2 n`` turns and consumers of ``n``. A fourth one, of grids of two or three CTAs with
-counters in global memory, is drawn with ``--family grid``. Each is a right protocol with up to three changes, or
-none: an op dropped, doubled, moved, put in the place of another one, or drawn anew. The judge is the explorer: all
-interleavings at 0 to 3 turns.
+four stages between a producer of ``2 n`` turns and consumers of ``n``. Others are drawn with ``--family``: ``grid`` of
+two or three CTAs with counters in global memory, ``handed`` numbers once a turn, ``parts`` added in a cluster's shared
+memory, rings of ``accumulators`` in tensor memory. Each is a right protocol with up to three changes, or none: an op
+dropped, doubled, moved, put in the place of another one, or drawn anew. The judge is the explorer: all interleavings
+at 0 to 3 turns.
 """
 
 from __future__ import annotations
@@ -242,9 +243,99 @@ def grid(rng: Random) -> Protocol:
     return b.protocol()
 
 
+def handed(rng: Random) -> Protocol:
+    """A number that one thread writes once a turn for the threads of another warp, as of programs that are drawn."""
+    b = Build("handed")
+    n = b.symbol("n", least=rng.choice((0, 0, 1)))
+    slot, other = b.buffer("next", 4), b.buffer("other", 4)
+    full, empty = b.mbarrier("full"), b.mbarrier("empty", count=rng.choice((32, 32, 32, 1)))
+    one, everyone = By.ELECTED, By.ALL
+
+    def off(e: Expr) -> Expr:
+        return e + rng.choice((0, 0, 0, 0, 0, 0, 1))
+
+    with b.role("p", 32) as p:
+        b.init(p)
+        with p.loop("k", n) as k:
+            body: list[Letter] = [
+                (one, o.Wait(empty[0], off(k + 1) % 2), None),
+                (one, o.Write(rng.choice((slot, slot, slot, other)).whole), None),
+                (one, o.Read(slot.whole), None),
+                (one, o.Arrive(full[0]), None),
+            ]
+            _written(p, _changed(body, [*body, (everyone, o.WarpSync(), None)], rng))
+    with b.role("c", 32) as c:
+        b.sync(c)
+        with c.loop("j", rng.choice((n, n, n, n, n + 1))) as j:
+            by = rng.choice((everyone, everyone, everyone, one))
+            body = [
+                (everyone, o.Wait(full[0], off(j) % 2), None),
+                (everyone, o.Read(slot.whole), None),
+                (by, o.Arrive(empty[0]), None),
+            ]
+            _written(c, _changed(body, [*body, (everyone, o.WarpSync(), None)], rng))
+    return b.protocol()
+
+
+def parts(rng: Random) -> Protocol:
+    """Two CTAs leave parts in their shared memory, meet, and read those of both."""
+    b = Build("parts", cluster=2)
+    n = b.symbol("n", least=rng.choice((0, 1)))
+    x = b.buffer("x", 32)
+    everyone = By.ALL
+    join: list[Letter] = [
+        (everyone, o.ClusterArrive(release=rng.random() > 0.1), None), (everyone, o.ClusterWait(), None),
+    ]  # fmt: skip
+    own, peer = (x.at(16 * rank, 16, rank) for rank in (RANK, 1 - RANK))
+    turn: list[Letter] = [
+        (everyone, o.Write(x.whole), None), *join, (everyone, o.Read(own), None),
+        (everyone, o.Read(rng.choice((peer, x.at(16 * RANK, 16, 1 - RANK)))), None), *join,
+    ]  # fmt: skip
+    letters = [*turn, (By.ELECTED, o.Write(x.at(0, 16)), None), (everyone, o.CtaSync(), None)]
+    with b.role("r", 32) as r:
+        if rng.random() < 0.5:
+            _written(r, _changed(turn, letters, rng))
+        else:
+            with r.loop("k", n):
+                _written(r, _changed(turn, letters, rng))
+    return b.protocol()
+
+
+def accumulators(rng: Random) -> Protocol:
+    """One warp multiplies into tensor memory, another one loads what it has finished."""
+    b = Build("accumulators")
+    n = b.symbol("n", least=rng.choice((0, 1)))
+    acc = b.buffer("acc", 64, Space.TMEM, offset=0)
+    x = b.buffer("x", 64, initialised=True)
+    full, empty = b.mbarrier("full"), b.mbarrier("empty", count=32)
+    one, everyone = By.ELECTED, By.ALL
+    with b.role("mma", 32) as p:
+        p.all(o.Tcgen05Alloc("acc"))
+        b.init(p)
+        with p.loop("k", n) as k:
+            body: list[Letter] = [
+                (one, o.Wait(empty[0], (k + 1) % 2), None), (one, o.Tcgen05FenceAfter(), None),
+                (one, o.Tcgen05Mma(acc.whole, (x.whole,)), None), (one, o.Tcgen05Commit(full[0]), None),
+            ]  # fmt: skip
+            _written(p, _changed(body, body, rng))
+        tail: list[Letter] = [(everyone, o.CtaSync(), None), (everyone, o.Tcgen05Dealloc("acc"), None)]
+        _written(p, tail if rng.random() < 0.8 else _changed(tail, tail, rng))
+    with b.role("out", 32) as c:
+        b.sync(c)
+        with c.loop("j", n) as j:
+            body = [
+                (everyone, o.Wait(full[0], j % 2), None), (everyone, o.Tcgen05FenceAfter(), None),
+                (everyone, o.Tcgen05Ld(acc.whole), None), (everyone, o.Tcgen05WaitLd(), None),
+                (everyone, o.Tcgen05FenceBefore(), None), (everyone, o.Arrive(empty[0]), None),
+            ]  # fmt: skip
+            _written(c, _changed(body, body, rng))
+        c.all(o.CtaSync())
+    return b.protocol()
+
+
 FAMILIES: tuple[Callable[[Random], Protocol], ...] = (cluster, one_cta, groups)
 
-APART: tuple[Callable[[Random], Protocol], ...] = (grid,)
+APART: tuple[Callable[[Random], Protocol], ...] = (grid, handed, parts, accumulators)
 """Families that are drawn when asked for, so that the numbers of the others stay what they were."""
 
 

@@ -18,9 +18,11 @@ from support.example_cases import EXAMPLES_BY_NAME
 from support.slow import rest_slow
 from tilewright.artifact.schema import Artifact, KernelImage
 from tilewright.base.dtypes import DTYPES
+from tilewright.codegen.assemble import assemble
 from tilewright.compiler import tested as beside
 from tilewright.compiler.draws import drawn
 from tilewright.compiler.recipe import recipe
+from tilewright.hw.target import SM90A
 from tilewright.simulate.arguments import bind
 from tilewright.transport.text import transport_kernel
 
@@ -138,3 +140,24 @@ def test_a_kernel_that_prints_is_executed() -> None:
     found = executed(image)
     assert not found.differences
     assert len(found.launches) >= beside.LAUNCHES
+
+
+@tw.kernel
+def grouped(offsets: tw.Offsets["G + 1"], a: tw.Tensor["T", "K"], b: tw.Tensor["G", "N", "K"], c: tw.Tensor["T", "N"]):
+    g, m, n = tw.ragged_grid(offsets, c.shape, (64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[g, n, k].T)
+    c[m, n] = acc
+
+
+def test_ctas_do_several_programs() -> None:
+    """A CTA that goes on behind the program that it has drawn: of launches with a CTA a program none shows it."""
+    artifact = grouped.compile(dtypes={"offsets": "i32", **dict.fromkeys("abc", "bf16")})
+    image = next(image for image in artifact.kernels if "drawn = next;" in image.source)
+    kernel = transport_kernel(image.transport_ir)
+    skips = image.source.replace("drawn = next;", "drawn = next + 1;")
+    ptx = assemble(skips, SM90A.name, image.symbol).ptx
+    assert not executed(image).differences
+    (difference,) = beside.tested(kernel, ptx, recipe([kernel])).differences
+    assert difference.refuted

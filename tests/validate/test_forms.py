@@ -32,6 +32,8 @@ CASES = [
     (PRODUCT, r"\.param \.align 64 (\S+ \w+)\[128\]", r".param .align 8 \1[128]"),
     (PRODUCT, r"\.param \.align 64 (\S+ \w+)\[128\]", r".param .align 64 \1[64]"),
     (PRODUCT, r"\.extern \.shared", ".extern .global"),
+    (PRODUCT, r"\.extern \.shared \.align 16", ".extern .shared .align 1"),
+    (("softmax", "softmax_2", "bf16"), r"\.shared \.align \d+", ".shared .align 2"),
     (SUM, r"\.param \.u32", ".param .u64"),
     (SUM, r"\.param \.u64", ".param .u32"),
     (SUM, r"\.target sm_90a", ".target sm_80"),

@@ -19,6 +19,7 @@ from support.generality import CASES
 from support.lowered import example, lowered
 from support.slow import rest_slow
 from tilewright.jit.arrays import describe
+from tilewright.lang.schedule import Schedule
 from tilewright.ops import kernels
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
@@ -241,6 +242,24 @@ def test_the_users_line_is_named() -> None:
 def test_texts_are_read_back_as_they_were() -> None:
     for source, transport in example("attention", "bf16").values():
         assert compare(tile_kernel(str(source)), transport_kernel(str(transport))) == ()
+
+
+@tw.kernel
+def scaled(x: tw.Tensor["M", "K"], w: tw.Tensor["N", "K"], s: tw.Tensor["N"], y: tw.Tensor["M", "N"]):
+    m, n = tw.grid(y, (64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], 64):
+        acc += tw.dot(x[m, k], w[n, k].T)
+    y[m, n] = acc * s[n][None, :]
+
+
+def test_columns_that_are_loaded_before_a_branch_asks_for_whole_vectors() -> None:
+    found = lowered(scaled, {"x": "bf16", "w": "bf16", "s": "f32", "y": "bf16"}, Schedule(consumers=1, stages=4))
+    for variant, (source, transport) in found.items():
+        assert compare(source, transport) == (), variant
+        wrong = str(transport).replace("($r // 2)*8 + ($tid % 4)*2 < N", "($r // 2)*8 + ($tid % 4)*2 + 1 < N")
+        assert wrong != str(transport)
+        assert compare(source, transport_kernel(wrong))
 
 
 PLANTED = {

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from planted.beside import ENCODER, TRACING
 from planted.divided import DIVIDED
+from planted.drawn import DRAWN
 from planted.emission import EMISSION
 from planted.indices import INDICES
 from planted.mutant import Mutant
@@ -20,6 +21,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *SCHEDULE,
     *PARTS,
     *DIVIDED,
+    *DRAWN,
     *VALUES,
     *INDICES,
     *NARROW,

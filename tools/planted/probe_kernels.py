@@ -555,3 +555,32 @@ def kept_sums(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], r: tw.Tensor["M", 
         acc += tw.dot(a[m, k], b[n, k].T)
     r[m, n] = tw.erf(acc)
     c[m, n] = acc
+
+
+@tw.kernel
+def gathered_in_steps(
+    rows: tw.Tensor["P"], x: tw.Tensor["T", "K"], w: tw.Tensor["T", "N"], y: tw.Tensor["K", "N"], *, bm=64, bn=64
+):
+    """The rows of a step are those that the step's integers name."""
+    m, n = tw.grid(y, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for p in tw.stream(rows.shape[0], 64):
+        acc += tw.dot(x[rows[p], m].T, w[rows[p], n])
+    y[m, n] = acc
+
+
+@tw.kernel
+def converted(x: tw.Tensor["M", "K"], w: tw.Tensor["N", "K"], y: tw.Tensor["M", "N"]):
+    """Weights of 8 bits, multiplied in 16."""
+    m, n = tw.grid(y, (64, 64))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], 64):
+        acc += tw.dot(x[m, k], w[n, k].to(x.dtype).T)
+    y[m, n] = acc
+
+
+@tw.kernel
+def no_product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+    """A product over an axis of no elements is added."""
+    m, n, k = *tw.grid(c, (64, 64)), tw.axis(a.shape[1], upto=64)
+    c[m, n] = tw.dot(a[m, k], b[n, k].T) + 2.0

@@ -6,6 +6,7 @@ the condition is noted as a need, which is proved where the result is used.
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import cast
 
 import numpy as np
@@ -30,6 +31,7 @@ MOST_NUMBERS = 4
 """Below which a word that is not looked into is compared number by number."""
 
 
+@lru_cache(1024)
 def bits_of(kind: str) -> int:
     """Bits of a PTX type such as ``s32``."""
     if kind == "pred":

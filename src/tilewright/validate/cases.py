@@ -372,7 +372,8 @@ class Cases:
         found = self._orders.get((a, b), 2)
         if found == 2:
             x, y = _values(a), _values(b)
-            found = -1 if (x <= y).all() else 1 if (x >= y).all() else None
+            below = np.count_nonzero(x < y), np.count_nonzero(x > y)
+            found = -1 if not below[1] else 1 if not below[0] else None
             self._orders[a, b] = found
         return found
 

@@ -2,7 +2,8 @@
 
 Registers that ``setmaxnreg`` hands on are those that a launch gives, by the number of threads and the CTAs on an SM
 (PTX ISA 9.1, 9.7.19.5, 11.4), so that both limits are those of the IR and no other is there. A parameter has the bytes
-that a launch copies to it; a tensor map is 128 bytes at a multiple of 64 (CUDA Driver API, CUtensorMap).
+that a launch copies to it; a tensor map is 128 bytes at a multiple of 64 (CUDA Driver API, CUtensorMap). A variable of
+shared memory lies where its elements may.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ from tilewright.transport import dialect as t
 
 _MAP_BYTES, _MAP_ALIGN_BYTES = 128, 64
 _POINTER_BYTES = 8
+_DYNAMIC_ALIGN_BYTES = 16
+"""Of dynamic shared memory, which ``ldmatrix`` and vectors of four words need at least."""
 
 
 def constants_of(module: Module) -> Mapping[str, bytes]:
@@ -27,9 +30,15 @@ def constants_of(module: Module) -> Mapping[str, bytes]:
 
 
 def otherwise_declared(
-    kernel: t.Kernel, module: Module, entry: Entry, arguments: Sequence[KernelArg], scalar_bytes: Mapping[str, int]
+    kernel: t.Kernel,
+    module: Module,
+    entry: Entry,
+    arguments: Sequence[KernelArg],
+    scalar_bytes: Mapping[str, int],
+    shared_bytes: Mapping[str, int],
 ) -> Iterator[str]:
-    """What is declared otherwise than the kernel asks; ``scalar_bytes`` of its floating scalars, by name."""
+    """What is declared otherwise than the kernel asks; ``scalar_bytes`` of its floating scalars, ``shared_bytes`` of an
+    element of its variables in shared memory, by name."""
     if module.target != (kernel.target_name.data,) or module.address_size != 64:
         yield f"target {', '.join(module.target)}, addresses of {module.address_size} bits"
     given = {name.lstrip("."): values for name, values in entry.directives.items()}
@@ -41,6 +50,9 @@ def otherwise_declared(
     odd = [p.text for p in entry.pragmas if not _is_read(entry, p)]
     if odd:
         yield f"pragma {min(odd)}"
+    for variable in entry.shared:
+        if variable.align % (_DYNAMIC_ALIGN_BYTES if variable.external else shared_bytes.get(variable.name, 1)):
+            yield f"variable {variable.name} at multiples of {variable.align}"
     if len(arguments) != len(entry.parameters):
         yield f"{len(entry.parameters)} parameters, {len(arguments)} arguments"
     for declared, argument in zip(entry.parameters, arguments, strict=False):

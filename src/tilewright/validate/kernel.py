@@ -99,13 +99,16 @@ class _Comparison:
 
     def run(self, most: int) -> tuple[Difference, ...]:
         """Evaluate both sides and compare."""
-        odd = next(otherwise_declared(self.kernel, self.module, self.entry, self.arguments, self._scalar_bytes()), None)
+        names = self._shared_names()
+        sizes = {name: t.shared_of(buffer).dtype.dtype.bytes for buffer, name in names.items()}
+        told = (self.kernel, self.module, self.entry, self.arguments, self._scalar_bytes(), sizes)
+        odd = next(otherwise_declared(*told), None)
         if odd is not None:
             return (Difference(self.entry.name, self.kernel.sym_name.data, odd),)
         element_bytes = self._element_bytes()
         versioned = self._versioned()
         ctas = self.terms.of(32, self.terms.atom("nctaid", low=1, high=self.most_ctas))
-        launch = LaunchGrid(self.grid, self.most_ctas, ctas, self._shared_names())
+        launch = LaunchGrid(self.grid, self.most_ctas, ctas, names)
         plan = Plan(self.kernel, self.values, launch, element_bytes, versioned, Library(self.values), OPS)
         plan.run()
         pairing = _Pairing(plan)

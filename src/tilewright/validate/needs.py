@@ -82,13 +82,15 @@ class Prover:
         self._slacks_of: dict[Condition, Slacks] = {}
         self._bounds_of: dict[Condition, list[Limits]] = {}
         self._known: dict[tuple[Poly, int, int | None, Condition], bool] = {}
+        self._shown: dict[tuple[Poly, int, int | None], list[Condition]] = {}
+        """By need, the conditions under which it is shown."""
 
     def unproved(self, needs: Needs, holds: Condition, region: Condition) -> str:
         """The first need that is not shown where ``holds``, or in all of a region; empty if all are."""
         holds, region = self.cases.without_tests(holds), self.cases.without_tests(region)
         for need in sorted(needs, key=lambda need: need.rank):
             here = self.cases.both(holds, self.cases.without_tests(need.when))
-            if not self._holds(need, region) and not self._holds(need, here) and not self.impossible(here):
+            if not self._holds(need, here) and not self._holds(need, region) and not self.impossible(here):
                 at_most = "" if need.high is None else f" and at most {need.high}"
                 return f"{self.terms.text(need.value)} is not shown to be at least {need.low}{at_most}"
         return ""
@@ -99,8 +101,14 @@ class Prover:
         key = (need.value, need.low, need.high, holds)
         found = self._known.get(key)
         if found is None:
-            ways = dict.fromkeys((need, self._reduced(need)))
-            found = self._known[key] = any(self._proved(way, holds) for way in ways)
+            shown = self._shown.setdefault(key[:3], [])
+            found = any(self.cases.implies(holds, known) for known in shown)
+            if not found:
+                ways = dict.fromkeys((need, self._reduced(need)))
+                found = any(self._proved(way, holds) for way in ways)
+                if found:
+                    shown.append(holds)
+            self._known[key] = found
         return found
 
     def _reduced(self, need: Need) -> Need:

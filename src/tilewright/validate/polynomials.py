@@ -76,8 +76,11 @@ def added(a: Interval, b: Interval) -> Interval:
 
 
 def multiplied(a: Interval, b: Interval) -> Interval:
-    if None not in (*a, *b):
-        ends = [x * y for x in a for y in b if x is not None and y is not None]
+    (a_low, a_high), (b_low, b_high) = a, b
+    if a_low is not None and a_high is not None and b_low is not None and b_high is not None:
+        if a_low >= 0 and b_low >= 0:
+            return a_low * b_low, a_high * b_high
+        ends = (a_low * b_low, a_low * b_high, a_high * b_low, a_high * b_high)
         return min(ends), max(ends)
     if a[0] is not None and b[0] is not None and a[0] >= 0 and b[0] >= 0:
         return a[0] * b[0], None if a[1] is None or b[1] is None else a[1] * b[1]

@@ -12,8 +12,6 @@ from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
 from typing import cast
 
-import numpy as np
-
 from tilewright.ptx.flow import NaturalLoop
 from tilewright.ptx.syntax import Address, Instruction, Register, Vector
 from tilewright.validate.arithmetic import Arithmetic, bits_of
@@ -179,11 +177,12 @@ class PtxProgram:
     def _whole_warpgroups(self, threads: int) -> int:
         """The threads of all warpgroups of which some run: what a role computes is not told from what others would, and
         one address stays one value whichever of its threads a guard lets through."""
-        mask = self.cases.mask(threads)
-        groups = np.add.reduceat(mask, np.arange(0, len(mask), WARPGROUP)) > 0
-        chosen = self.cases.threads_where(np.repeat(groups, WARPGROUP)[: len(mask)])
-        assert isinstance(chosen, int)
-        return chosen
+        chosen = 0
+        for first in range(0, self.terms.threads, WARPGROUP):
+            group = ((1 << WARPGROUP) - 1) << first
+            if threads & group:
+                chosen |= group
+        return chosen & self.cases.threads(self.cases.true)
 
     def _merged(self, arriving: Sequence[tuple[Condition, Environment]], block: int) -> tuple[Condition, Environment]:
         """What comes to a block by one of several ways, of the registers that are live there."""

@@ -110,9 +110,9 @@ def _ones(mask: int) -> list[int]:
 
 def registers_in(operand: Operand | None) -> list[str]:
     """Names of the registers in an operand."""
+    if isinstance(operand, Register):
+        return [operand.name]
     match operand:
-        case Register(name):
-            return [name]
         case Negated(Register(name)):
             return [name]
         case Vector(items):

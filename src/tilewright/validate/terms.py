@@ -125,10 +125,9 @@ class Terms:
     def coefficient(self, width: int, values: Ints) -> Coefficient:
         """A coefficient with a value for every thread; an integer where all are equal."""
         values = signed(values, width)
-        first = int(values[0])
-        if (values == first).all():
-            return first
         key = values.tobytes()
+        if key == key[: values.itemsize] * len(values):
+            return int(values[0])
         found = self._tables.get(key)
         if found is None:
             found = self._tables[key] = Table(len(self._tables), values)
@@ -142,7 +141,8 @@ class Terms:
         pieces = False
         for monomial, c in terms.items():
             if isinstance(c, Table):
-                c = self.coefficient(width, c.values)
+                if width and not -(1 << (width - 1)) <= c.low <= c.high < 1 << (width - 1):
+                    c = self.coefficient(width, c.values)
             elif width:
                 c = signed_int(c, width)
             if isinstance(c, int):

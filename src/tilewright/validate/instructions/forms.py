@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from functools import lru_cache
 
 from tilewright.ptx.syntax import Instruction
 
@@ -82,13 +83,18 @@ _MOST_OPERANDS = {"mbarrier.arrive": 2, "mbarrier.arrive.expect_tx": 3}
 
 def is_read(i: Instruction) -> bool:
     """Whether everything that an instruction's name says, and its number of operands, is looked at here."""
-    form = _READ.get(i.opcode)
-    if form is None or form.fullmatch(".".join(i.modifiers)) is None:
+    if not _is_listed(i.opcode, i.modifiers):
         return False
     if i.opcode in ("bra", "ret") and i.modifiers and i.guard is not None:
         return False  # that all threads of a warp take one way is not shown
-    kind = i.name.partition(".shared")[0]
-    return len(i.operands) <= _MOST_OPERANDS.get(kind, len(i.operands))
+    most = _MOST_OPERANDS.get(i.name.partition(".shared")[0]) if i.opcode == "mbarrier" else None
+    return most is None or len(i.operands) <= most
+
+
+@lru_cache(4096)
+def _is_listed(opcode: str, modifiers: tuple[str, ...]) -> bool:
+    form = _READ.get(opcode)
+    return form is not None and form.fullmatch(".".join(modifiers)) is not None
 
 
 def space_of(i: Instruction) -> str:

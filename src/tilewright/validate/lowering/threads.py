@@ -350,10 +350,13 @@ class Threads:
         return Bounds(bounds.mask, atoms)
 
     def known(self, value: GuardedTerms) -> GuardedTerms:
-        """A value without the needs that always hold here: it may be from before a branch that asked for them."""
-        if not value.need:
-            return value
-        return replace(value, need=self.resolved(Bounds(np.ones((1, 1), np.bool_), dict(value.need))).atoms)
+        """A value without the bounds that always hold here: it may be from before a branch that asked for them."""
+        need, guard = (self._open(atoms) if atoms else {} for atoms in (value.need, value.guard))
+        return replace(value, need=need, guard=guard, beyond=value.beyond if guard else None)
+
+    def _open(self, atoms: Mapping[int, Numbers]) -> dict[int, Numbers]:
+        """Of some bounds those that may not hold."""
+        return self.resolved(Bounds(np.ones((1, 1), np.bool_), dict(atoms))).atoms
 
     def least(self, form: int) -> int:
         """What a form is not less than."""
