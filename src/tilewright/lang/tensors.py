@@ -122,10 +122,11 @@ class Tensor(Traced):
         return Tensor(self._recorder, view.array, view)
 
     def __getitem__(self, key: object) -> Tile:
-        if isinstance(key, tuple) and any(item is None for item in cast("tuple[object, ...]", key)):
-            return self._with_new_axes(cast("tuple[object, ...]", key))
+        items = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
+        if any(item is None for item in items):
+            return self._with_new_axes(items)
         rec = self._recorder
-        coords = self._coords(key)
+        coords = self._coords(items)
         if self._view is not None:
             return Tile(rec, self._viewed(self._view, coords))
         if any(isinstance(c, Node) for c in coords):
