@@ -66,6 +66,13 @@ def distances(x: tw.Tensor["N", 3], y: tw.Tensor["M", 3], d: tw.Tensor["N", "M"]
     d[n, m] = tw.sqrt(tw.square(x[n, None, :] - y[None, m, :]).sum(2))
 
 
+@tw.kernel
+def inserted(a: tw.Tensor["8*N"], y: tw.Tensor["N", 2, 8]):
+    """None in the subscript of a view, beside a slice."""
+    n = tw.grid(y.shape[0], 4)
+    y[n, :, :] = a.reshape(-1, 8)[n, None, ::-1] + a.reshape(-1, 8)[n, 2, None, None]
+
+
 def _second_difference(table: np.ndarray, index: np.ndarray) -> Arrays:
     i = np.clip(index, 1, len(table) - 2)
     return {"y": table[i + 1] - 2 * table[i] + table[i - 1]}
@@ -135,6 +142,13 @@ CLAMPED: dict[str, Case] = {
             ((1, 1), (9, 20)),
             lambda rng, n, m: {"x": rng.normal(size=(n, 3)), "y": rng.normal(size=(m, 3))},
             lambda x, y: {"d": np.sqrt(((x[:, None] - y) ** 2).sum(2))},
+            {},
+        ),
+        Case(
+            inserted,
+            ((1,), (5,)),
+            lambda rng, n: {"a": rng.normal(size=8 * n)},
+            lambda a: {"y": np.repeat(a.reshape(-1, 1, 8)[..., ::-1] + a.reshape(-1, 1, 8)[..., 2:3], 2, 1)},
             {},
         ),
     )
