@@ -8,7 +8,7 @@ from itertools import product
 import pytest
 
 from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables
-from tilewright.contract.access_radix import are_apart, ends_of
+from tilewright.contract.access_radix import are_apart, differ_modulo, ends_of
 from tilewright.contract.access_solve import Known, Solver
 
 LOW, HIGH = -3, 4
@@ -114,6 +114,32 @@ def test_what_is_apart_by_its_ends_has_no_common_point(seed: int) -> None:
     points = [dict(enumerate(values)) for values in product(range(-12, 13), repeat=2)]
     apart = [(a, b) for a, b in pairs if are_apart(ends_of(a), ends_of(b))]
     assert not [1 for a, b in apart for point in points if holds(a, point) and holds(b, point)]
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_coordinates_that_differ_by_a_rest_have_no_common_element(seed: int) -> None:
+    """Of two dimensions, and of three variables, the last of which is a parameter of both."""
+    rng = random.Random(seed)
+    apart = 0
+    for _ in range(60):
+        one, other = (
+            [Linear(rng.randint(-9, 9), {v: rng.choice((2, 4, 6, 8)) for v in (own, 2)}) for _ in range(2)]
+            for own in (0, 1)
+        )
+        if differ_modulo(one, other):
+            apart += 1
+            points = (dict(enumerate(values)) for values in product(range(-4, 5), repeat=3))
+            assert not [p for p in points if all(a.value(p) == b.value(p) for a, b in zip(one, other, strict=True))]
+    assert apart
+
+
+def test_coordinates_that_may_be_equal() -> None:
+    n, m = {0: 8}, {1: 8}
+    assert differ_modulo([Linear(1, n)], [Linear(3, m)])
+    assert not differ_modulo([Linear(1, n)], [Linear(9, m)])
+    assert not differ_modulo([Linear(1, n)], [Linear(1, n)])
+    assert differ_modulo([Linear(1)], [Linear(2)])
+    assert not differ_modulo([Linear(1, n)], [Linear(3, {1: 1})])
 
 
 def test_ends_that_meet_in_one_point() -> None:

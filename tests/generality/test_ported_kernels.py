@@ -5,11 +5,12 @@ from __future__ import annotations
 import pytest
 
 from support.agreement import ptx_machine_agrees, simulator_agrees
+from support.clamped_kernels import CLAMPED
 from support.more_ported_kernels import MORE_PORTED
 from support.ported_kernels import PORTED
 from support.slow import rest_slow
 
-ALL = {**PORTED, **MORE_PORTED}
+ALL = {**PORTED, **MORE_PORTED, **CLAMPED}
 QUICK_PTX = [
     "info_nce",
     "entropy",
@@ -19,6 +20,8 @@ QUICK_PTX = [
     "conv_with_state",
     "periodic_laplacian",
     "turned_rows",
+    "second_difference",
+    "unpack_3_bits",
 ]
 """What was refused before, or reads its coordinates from bits."""
 

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from support.clamped_kernels import interpolated
 from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.compiler import program as compiler_program
 from tilewright.diag import TilewrightError
@@ -182,6 +183,15 @@ def test_indices_that_stay_inside_for_some_extents_only() -> None:
     (found,) = caught.value.diagnostics
     assert (found.code, found.required) == ("RUN008", "M <= N")
     assert "its own extent" in found.advice
+
+
+def test_clamped_coordinates_that_meet_are_asked_to_lie_inside() -> None:
+    points, y = normal(2), np.zeros(3, np.float32)
+    interpolated(normal(3), points, points, y)
+    with pytest.raises(TilewrightError) as caught:
+        interpolated(normal(3), points[:1], points[:1], y)
+    (found,) = caught.value.diagnostics
+    assert (found.code, found.found, found.required) == ("RUN008", "K = 1", "0 <= min(K - 2, 0)")
 
 
 def test_arguments_that_the_runtime_refuses() -> None:

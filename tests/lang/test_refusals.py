@@ -126,6 +126,13 @@ ILLEGAL: list[tuple[str, str, Callable[..., Any], Callable[..., Any]]] = [
     ("len", "LNG007", lambda x, m, n: len(x[m, n]), lambda x, m, n: x[m, n].shape[0]),
     ("asarray", "LNG007", lambda x, m, n: np.asarray(x[m, n]), lambda x, m, n: np.float32(2) * x[m, n]),
     ("other ranges", "LNG017", lambda x, m, n: x[m, n] + x[n, m], lambda x, m, n: x[m, n] + x[m, n].T.T),
+    ("a diagonal", "LNG017", lambda x, m, n: x[m, m] + x[m, n], lambda x, m, n: x[m, m.index][:, None] + x[m, n]),
+    (
+        "None beside an index tile",
+        "LNG019",
+        lambda x, m, n: x[m.index + 1, None, n][:, 0],
+        lambda x, m, n: x[m, None, n][:, 0],
+    ),
     ("row for column", "LNG017", lambda x, m, n: x[m, n] + x[m, 0], lambda x, m, n: x[m, n] + x[m, 0][:, None]),
     ("tile of floats as an index", "LNG019", lambda x, m, n: x[x[m, 0], n], lambda x, m, n: x[x[m, 0].to(tw.i32), n]),
     ("slice with bounds", "LNG019", lambda x, m, n: x[m, 0:4], lambda x, m, n: x[m, n]),
@@ -1109,3 +1116,25 @@ def test_a_tensor_that_is_left_out() -> None:
     (found,) = caught.value.diagnostics
     assert (found.code, found.found) == ("LNG037", "None, since bias is left out")
     kernel(x, x.copy(), np.zeros(8, np.float32))
+
+
+def test_help_names_the_transposition() -> None:
+    @tw.kernel
+    def swapped(x: tw.Tensor["A", "B", "C"], y: tw.Tensor["B", "A", "C"]):
+        a, b, c = tw.grid(x, (2, 4, 8))
+        y[b, a, c] = x[a, b, c]
+
+    with pytest.raises(tw.TilewrightError) as caught:
+        traced(swapped, tw.f32)
+    assert checked(caught.value, "LNG017", None).help == "transpose the tile: x.transpose(1, 0, 2)"
+
+
+def test_help_names_the_diagonal() -> None:
+    @tw.kernel
+    def diagonal(x: tw.Tensor["N", "N"], y: tw.Tensor["N"]):
+        n = tw.grid(y, 8)
+        y[n] = x[n, n]
+
+    with pytest.raises(tw.TilewrightError) as caught:
+        traced(diagonal, tw.f32)
+    assert "x[n, n.index]" in checked(caught.value, "LNG017", None).help

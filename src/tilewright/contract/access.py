@@ -32,7 +32,7 @@ from tilewright.contract.access_linear import (
     opposite,
 )
 from tilewright.contract.access_pieces import AccessPiece, piece_of
-from tilewright.contract.access_radix import PlacedPiece, Plane, Radix, are_apart, ends_of, radix_of
+from tilewright.contract.access_radix import PlacedPiece, Plane, Radix, are_apart, differ_modulo, ends_of, radix_of
 from tilewright.contract.access_solve import GaveUpError, Known, Solver
 from tilewright.contract.access_split import split_by_extents
 from tilewright.contract.access_witness import AccessFault, AccessWitness, Point, Replay
@@ -380,7 +380,7 @@ class _Cover:
     def _disjoint(self, known: Known, stores: Sequence[PlacedPiece]) -> Proof[AccessWitness] | None:
         ends = [ends_of(store.inside) for store in stores]
         for (a, at_a), (b, at_b) in combinations(zip(stores, ends, strict=True), 2):
-            if are_apart(at_a, at_b):
+            if are_apart(at_a, at_b) or differ_modulo(a.piece.coords, b.piece.coords):
                 continue
             point = self.proof.solver.find(known, [a.inside, b.inside, *_tiles_apart(a.piece, b.piece)])
             if point is not None:
@@ -420,7 +420,11 @@ class _Cover:
         for member in some:
             own = ends_of(member.inside)
             # of others no element belongs to the member
-            near = (o for o, other in zip(outside, ends, strict=True) if o is not None and not are_apart(own, other))
+            near = (
+                o
+                for o, p, at in zip(outside, all_of_these, ends, strict=True)
+                if o is not None and not are_apart(own, at) and not differ_modulo(member.piece.coords, p.piece.coords)
+            )
             point = self.proof.solver.find(known, [member.inside, both(near)])
             if point is None:
                 continue

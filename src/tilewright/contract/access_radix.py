@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
+from math import gcd
 from typing import TypeAlias
 
 from tilewright.base.expr import Interval
@@ -157,6 +158,17 @@ def are_apart(one: Ends, other: Ends) -> bool:
         if (high is not None and below is not None and high < below) or (
             low is not None and above is not None and above < low
         ):
+            return True
+    return False
+
+
+def differ_modulo(one: Sequence[Linear], other: Sequence[Linear]) -> bool:
+    """No element has both coordinates: in some dimension their difference is never 0, for a number divides all that
+    varies in it and not the rest, as in ``8 * n + 1`` and ``8 * m + 3``."""
+    for a, b in zip(one, other, strict=True):
+        apart = a.plus(b, -1)
+        step = gcd(*apart.terms.values())
+        if apart.const % step if step else apart.const:
             return True
     return False
 

@@ -195,6 +195,10 @@ def _paired(x: tuple[Axis, ...], to: tuple[Axis, ...]) -> str:
     """What gives a tile of axes ``x`` those of ``to``, or of what broadcasts to them."""
     if len(x) == len(to) == 2 and x == to[::-1]:
         return "transpose the tile: x.T"
+    if len(x) == len(to) == len(set(to)) and set(x) == set(to):
+        return f"transpose the tile: x.transpose({', '.join(str(x.index(a)) for a in to)})"
+    if len(set(x)) < len(x) and set(x) == set(to):
+        return "the diagonal has its coordinates twice along one axis: x[n, n.index]"
     if len(x) < len(to) and set(x) <= set(to) and len(set(to)) == len(to):
         inserted = ", ".join(":" if a in x else "None" for a in to)
         in_order = [a for a in to if a in x] == list(x)

@@ -122,8 +122,11 @@ class Tensor(Traced):
         return Tensor(self._recorder, view.array, view)
 
     def __getitem__(self, key: object) -> Tile:
+        items = cast("tuple[object, ...]", key) if isinstance(key, tuple) else (key,)
+        if any(item is None for item in items):
+            return self._with_new_axes(items)
         rec = self._recorder
-        coords = self._coords(key)
+        coords = self._coords(items)
         if self._view is not None:
             return Tile(rec, self._viewed(self._view, coords))
         if any(isinstance(c, Node) for c in coords):
@@ -133,6 +136,21 @@ class Tensor(Traced):
         if squeezed:  # a whole axis of extent 1 was loaded at coordinate 0 and stays an axis
             node = rec.expand(node, squeezed)
         return Tile(rec, node)
+
+    def _with_new_axes(self, key: tuple[object, ...]) -> Tile:
+        """What is loaded, with an axis where ``key`` has None: ``x[m, None]`` is ``x[m][:, None]``."""
+        items = tuple(item for item in key if item is not None)
+        if not all(isinstance(item, Range | slice | Scalar | numbers.Integral) for item in items):
+            refuse(
+                "LNG019",
+                found=f"None beside an index tile, {self._array.name}{show_key(key)}",
+                required="None beside Ranges, slices and integers, each of which has one axis or none",
+                help="insert the axis into what was loaded: x[index[m], n][:, None]",
+            )
+        axes = [
+            None if item is None else slice(None) for item in key if item is None or isinstance(item, Range | slice)
+        ]
+        return self[items][tuple(axes)]
 
     def __setitem__(self, key: object, value: object) -> None:
         self.write(key, value)

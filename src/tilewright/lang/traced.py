@@ -140,8 +140,12 @@ class Traced:
     def __iter__(self) -> NoReturn:
         names = names_unpacked_by(user_frame())
         if names:
-            found, help = f"one {type(self).__name__} for {names} names", "count the names on the left, and the blocks"
-            refuse("LNG041", found=found, required=AS_MANY_NAMES, help=help)
+            refuse(
+                "LNG041",
+                found=f"one {type(self).__name__} for {names} names",
+                required=AS_MANY_NAMES,
+                help="count the names on the left, and the blocks; places of sorted elements are tw.argsort(x, axis)",
+            )
         self._refuse_value("iteration", "loop with `for k in tw.stream(extent, step)`; index axes with Ranges")
 
     def __len__(self) -> int:

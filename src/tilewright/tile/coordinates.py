@@ -50,6 +50,16 @@ class Coordinates:
             self.accesses.limits.add(name, span.stop)
         return name
 
+    def any_loaded(self, form: Expr) -> Expr:
+        """``form`` with any integer of its dtype for each leaf, so that bounds of it hold whatever was loaded."""
+        limits, given = self.accesses.limits, dict[str, Expr]()
+        for name in self.leaves.keys() & form.symbols:
+            if not limits.bounds(name):
+                low, high = tile_type(self.leaves[name]).element.integers
+                limits.add(f"{name}_any", Const(high - low + 1))
+                given[name] = Sym(f"{name}_any") + low
+        return form.substitute(given)
+
     def _leaf(self, value: SSAValue) -> str:
         name = own(f"v{len(self.leaves)}")
         self.leaves[name] = value

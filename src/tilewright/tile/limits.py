@@ -49,6 +49,10 @@ class Limits:
         top = self.upper(count)
         self._greatest[symbol] = None if top is None else top - 1
 
+    def bounds(self, symbol: str) -> bool:
+        """Whether ``symbol`` has a greatest value."""
+        return symbol in self._greatest
+
     def walk(self, begin: Expr, stop: Expr) -> None:
         """``begin``, where a step of a stream begins, lies before ``stop``, though what it is made of may be loaded."""
         top = self.upper(stop)

@@ -385,12 +385,12 @@ class Tracer(KernelBuilder):
         return joint(nodes, self._is_whole)
 
     def _is_whole(self, presence: Presence) -> bool:
-        """Whether a launch may be asked that no element of computed coordinates is absent, and is."""
+        """Whether a launch may be asked that no element of computed, or of clamped, coordinates is absent, and is."""
         asked: list[Expr] = []
         for coord, dim in presence.inside:
-            if coord.presence is not None or self._is_loaded(coord):
+            if coord.presence is not None:
                 return False
-            placed, limits = self._placed(coord), self._accesses.limits
+            placed, limits = self._coordinates.any_loaded(self._placed(coord)), self._accesses.limits
             low, high = limits.lower(placed), limits.upper(placed + 1)
             if low is None or high is None:
                 return False
