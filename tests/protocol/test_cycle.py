@@ -59,7 +59,7 @@ def test_a_ring_turns_as_its_latency_its_engine_or_its_consumer_allows(stages: i
     found = only(ring(stages))
     around = (COPY + LATENCY + WORK) / stages
     assert math.isclose(found.cycles, max(COPY, WORK, around))
-    assert found.turns == (stages if around > COPY else 1)
+    assert found.iterations == (stages if around > COPY else 1)
     assert any(who == "copies" for who, _ in found.events)
 
 
@@ -93,6 +93,6 @@ def test_links_name_the_users_line_and_add_up() -> None:
     graph = graph_of(gemm.cooperative(4, 2))
     assert not isinstance(graph, str)
     (found,) = critical_cycle(graph)
-    assert sum(link.cycles for link in found.links) == pytest.approx(found.cycles * found.turns)
-    assert sum(link.turns for link in found.links) == found.turns
+    assert sum(link.cycles for link in found.links) == pytest.approx(found.cycles * found.iterations)
+    assert sum(link.iterations for link in found.links) == found.iterations
     assert all(link.where is not None and link.where.file.endswith("gemm.py") for link in found.links)

@@ -84,7 +84,7 @@ def test_a_critical_cycle_is_traced_through_the_run_at_its_prices() -> None:
     assert [(m.lane, m.what) for m in marks[:-1]] == list(cycle.events)
     assert (marks[0].lane, marks[0].what) == (marks[-1].lane, marks[-1].what)
     assert all(later.when - earlier.when >= later.cycles - 1e-2 for earlier, later in pairwise(marks))
-    assert abs(marks[-1].when - marks[0].when - cycle.cycles * cycle.turns) < 1e-2
+    assert abs(marks[-1].when - marks[0].when - cycle.cycles * cycle.iterations) < 1e-2
     assert sum(part.cycles for part in repeated(cycle)) == sum(link.cycles for link in cycle.links)
 
 

@@ -110,8 +110,10 @@ def _first(texts: Iterator[str]) -> Iterator[str]:
 def _standings(image: KernelImage) -> str:
     """How many obligations are proved, validated, tested, checked and assumed."""
     counts = Counter(o.standing for o in image.certificate)
-    told = [f"{number} {standing}" for standing, number in counts.items()]
-    return ", ".join([*told, *([f"{len(image.undecided)} undecided"] if image.undecided else [])]) or "nothing proved"
+    printed = [f"{number} {standing}" for standing, number in counts.items()]
+    return (
+        ", ".join([*printed, *([f"{len(image.undecided)} undecided"] if image.undecided else [])]) or "nothing proved"
+    )
 
 
 def _head(artifact: Artifact) -> Iterator[str]:
@@ -134,11 +136,11 @@ def _plan(artifact: Artifact) -> Iterator[str]:
         yield "serves arguments of which"
         yield from (f"  {c}" for c in asked)
     yield "variants, the first that holds"
-    told = set[str]()
+    printed = set[str]()
     for v in artifact.variants:
         yield f"  {v.name} {when(v.predicate)}: {len(v.steps)} step(s)"
         for line in v.plan.splitlines():
-            told.add(f"{v.name}: {line}")
+            printed.add(f"{v.name}: {line}")
             yield f"    {_PATH.sub('', line)}"
     if artifact.left_out:
         yield "left out"
@@ -147,7 +149,7 @@ def _plan(artifact: Artifact) -> Iterator[str]:
     yield from (f"  {_resources(image)}" for image in artifact.kernels)
     if artifact.schedule:
         yield f"schedule: {artifact.schedule}"
-    yield from (line for line in artifact.plan if line not in told)
+    yield from (line for line in artifact.plan if line not in printed)
 
 
 _PATH = re.compile(r"(?<![^\s:])\S*/(?=[^/\s]+\.py:\d)")

@@ -20,8 +20,8 @@ _MOST = 3
 
 
 def register(app: typer.Typer) -> None:
-    told = "Compare a bundle's machine code, PTX, launch recipes, Transport IR and Tile IR; prove it again."
-    app.command("validate", help=told)(validate)
+    summary = "Compare a bundle's machine code, PTX, launch recipes, Transport IR and Tile IR; prove it again."
+    app.command("validate", help=summary)(validate)
 
 
 def validate(
@@ -111,8 +111,8 @@ def _as_json(path: Path) -> Status:
 _VERDICTS = {Status.YES: "validated", Status.NO: "refuted", Status.UNKNOWN: "undecided", Status.USAGE: "unreadable"}
 
 
-def _print_document(path: Path, status: Status, told: dict[str, object]) -> None:
+def _print_document(path: Path, status: Status, fields: dict[str, object]) -> None:
     head = {"bundle": str(path), "verdict": _VERDICTS[status], "exit_status": int(status)}
     echo(
-        json.dumps({**head, **told}, indent=2).replace("\x7f", "\\u007f")
+        json.dumps({**head, **fields}, indent=2).replace("\x7f", "\\u007f")
     )  # the only control character that JSON lets through

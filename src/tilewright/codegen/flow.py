@@ -1,6 +1,6 @@
 """Which synchronising instructions follow one another: what Transport IR plans and PTX holds, in one form.
 
-Each instruction stands for one letter, and a program for the words that its ways spell. As every letter stands at one
+Each instruction stands for one letter, and a program for the words that its paths spell. As every letter stands at one
 place, the words are given by which letters may come first, which last, and which may follow which (V. M. Glushkov,
 "The abstract theory of automata", 1961): loops that were rotated or peeled into a test before them spell what they did.
 """
@@ -36,7 +36,7 @@ class SyncLoop:
 
 @dataclass(frozen=True)
 class SyncFlow:
-    """Instructions by number: which come first, which last, which follow each; whether a way meets none at all."""
+    """Instructions by number: which come first, which last, which follow each; whether a path has none at all."""
 
     instructions: tuple[SyncInstruction, ...]
     first: frozenset[int]
@@ -50,7 +50,7 @@ class SyncFlow:
 
 @dataclass(frozen=True)
 class SyncPart:
-    """A stretch of a program: its instructions that may come first and last, and whether a way passes none."""
+    """A stretch of a program: its instructions that may come first and last, and whether a path passes none."""
 
     first: frozenset[int] = frozenset()
     last: frozenset[int] = frozenset()
@@ -94,7 +94,7 @@ class FlowBuilder:
         )
 
     def repeated(self, part: SyncPart, *, surely: bool = True) -> SyncPart:
-        """A part that may be run again and again, at least once; ``surely``: there are ways on which it is."""
+        """A part that may be run again and again, at least once; ``surely``: there are paths on which it is."""
         for end in part.last:
             self.follow[end] |= part.first
         if part.first and surely:

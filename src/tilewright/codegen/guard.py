@@ -63,14 +63,14 @@ def _counted(found: SyncFlow, planned: SyncFlow) -> _Difference | None:
 
 
 def _ordered(found: SyncFlow, planned: SyncFlow) -> _Difference | None:
-    """A way through the PTX that is none through the IR, or a loop of the IR that the PTX does not go round."""
+    """A path through the PTX that is none through the IR, or a loop of the IR that the PTX does not repeat."""
     walk = _Walk(found, planned)
-    return walk.ways() or walk.rounds()
+    return walk.paths() or walk.loops()
 
 
 class _Walk:
-    """All ways through the PTX, beside those through the IR: each instruction of the one is read as those of the other
-    that it may be after the ways that lead to it."""
+    """All paths through the PTX, beside those through the IR: each instruction of the one is read as those of the other
+    that it may be after the paths that lead to it."""
 
     def __init__(self, found: SyncFlow, planned: SyncFlow):
         self.found, self.planned = found, planned
@@ -79,11 +79,11 @@ class _Walk:
         self.passed: set[tuple[int, int]] = set()
         """Instructions of the IR that the PTX has one after the other."""
 
-    def ways(self) -> _Difference | None:
-        """The first way of the PTX that leaves those of the IR."""
+    def paths(self) -> _Difference | None:
+        """The first path of the PTX that leaves those of the IR."""
         found, planned = self.found, self.planned
         if found.empty and not planned.empty:
-            return "a way without any instruction", _any_of(planned, planned.first)
+            return "a path without any instruction", _any_of(planned, planned.first)
         different = self.step("first ", found.first, {p: frozenset() for p in planned.first})
         while self.pending and different is None:
             number, read_as = self.pending.pop()
@@ -111,12 +111,12 @@ class _Walk:
                 self.pending.append((number, read_as))
         return None
 
-    def rounds(self) -> _Difference | None:
-        """The first loop of the IR that no way of the PTX goes round."""
+    def loops(self) -> _Difference | None:
+        """The first loop of the IR that no path of the PTX repeats."""
         for loop in self.planned.loops:
             if self.passed.isdisjoint(product(loop.last, loop.first)):
                 turn = f"{_any_of(self.planned, loop.first)} after {_any_of(self.planned, loop.last)}"
-                return "no way back", f"a loop with {turn}"
+                return "no back edge", f"a loop with {turn}"
         return None
 
 

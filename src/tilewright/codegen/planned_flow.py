@@ -77,8 +77,8 @@ class _Planned(FlowBuilder):
                 assert self.role is not None, "registers move between roles"
                 kernel = self.role.parent_op()
                 assert isinstance(kernel, t.Kernel)
-                way = "dec" if op.count.data <= kernel.registers_at_launch else "inc"
-                return self.one(SyncInstruction(f"setmaxnreg.{way}", str(op.count.data)))
+                direction = "dec" if op.count.data <= kernel.registers_at_launch else "inc"
+                return self.one(SyncInstruction(f"setmaxnreg.{direction}", str(op.count.data)))
             case _:
                 return self.sequence(self.one(i) for i in instructions(op))
 
@@ -130,8 +130,8 @@ def instructions(op: Operation) -> Iterator[SyncInstruction]:
         case conversion.WarpBarrier():
             yield SyncInstruction("bar.warp.sync")
         case a.TmaLoad():
-            way = "multicast" if op.ctas else "load"
-            yield SyncInstruction(f"cp.async.bulk.tensor.{way}", f"{len(op.coords)}d")
+            form = "multicast" if op.ctas else "load"
+            yield SyncInstruction(f"cp.async.bulk.tensor.{form}", f"{len(op.coords)}d")
         case a.TmaStore():
             yield SyncInstruction("cp.async.bulk.tensor.store", f"{len(op.coords)}d")
         case a.BulkCommit():

@@ -1,7 +1,7 @@
 """The synchronising instructions of a PTX text, role by role: read from its branches, nothing else is interpreted.
 
 A role is a range of threads. The branches on ``%tid.x`` say which threads come to a block; a block belongs to the role
-whose range holds them all. Within a role the instructions follow one another along the ways through its blocks.
+whose range holds them all. Within a role the instructions follow one another along the paths through its blocks.
 (PTX ISA 9.1, 9.7.12 control flow, 10.1 %tid.)
 """
 
@@ -172,8 +172,10 @@ class _Text:
             case ["cp", "async", "mbarrier", *_]:
                 return SyncInstruction("cp.async.mbarrier.arrive")
             case ["cp", "async", "bulk", "tensor", rank, space, *more]:
-                way = "multicast" if "multicast::cluster" in more else "load" if space == "shared::cluster" else "store"
-                return SyncInstruction(f"cp.async.bulk.tensor.{way}", rank)
+                form = (
+                    "multicast" if "multicast::cluster" in more else "load" if space == "shared::cluster" else "store"
+                )
+                return SyncInstruction(f"cp.async.bulk.tensor.{form}", rank)
             case ["cp", "async", "bulk", "wait_group", *read]:
                 return SyncInstruction(".".join(["cp.async.bulk.wait_group", *read]), operands)
             case ["fence", "proxy" | "mbarrier_init" as what, *more]:
@@ -184,8 +186,8 @@ class _Text:
                 return SyncInstruction("wgmma.wait_group", operands)
             case ["wgmma", what, *_]:
                 return SyncInstruction(f"wgmma.{what}")
-            case ["setmaxnreg", way, *_]:
-                return SyncInstruction(f"setmaxnreg.{way}", operands)
+            case ["setmaxnreg", direction, *_]:
+                return SyncInstruction(f"setmaxnreg.{direction}", operands)
             case ["stmatrix" | "ldmatrix" as name, *parts]:
                 count = next((p for p in parts if p in ("x1", "x2", "x4")), None)
                 return SyncInstruction(name, f"{count}.trans" if "trans" in parts else count)
@@ -270,7 +272,7 @@ class _Text:
 
     # -- order ----------------------------------------------------------------------------------------------------
     def flow(self, label: str, owners: list[str]) -> SyncFlow:
-        """The instructions of one owner's blocks; ways through others' blocks meet none of them."""
+        """The instructions of one owner's blocks; paths through others' blocks meet none of them."""
         mine = [i for b, block in enumerate(self.blocks) if owners[b] == label for i in block.instructions]
         number = {i: n for n, i in enumerate(mine)}
         if label == ALL:

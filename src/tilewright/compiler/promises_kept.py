@@ -166,9 +166,9 @@ def _difference(
         run_steps(steps, own.scratch, {**tensors, **kept}, scalars, symbols=symbols, budget=_BUDGET)
     except (TilewrightError, ExprError):
         return None
-    for promise, ought, told in zip(promises, broken, counts.ravel().tolist(), strict=True):
-        if told != _BEFORE + ought:
-            return f"{promise} is {'broken' if ought else 'kept'}, and reported {told - _BEFORE} times"
+    for promise, ought, counted in zip(promises, broken, counts.ravel().tolist(), strict=True):
+        if counted != _BEFORE + ought:
+            return f"{promise} is {'broken' if ought else 'kept'}, and reported {counted - _BEFORE} times"
     if queue is not None and kept[queue.name].flat[0] != 0:
         return f"programs are drawn from {kept[queue.name].flat[0]} on"
     if any(broken) and any((before[name] != tensors[name]).any() for name in before):

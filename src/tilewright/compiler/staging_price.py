@@ -86,13 +86,13 @@ class _Block:
 
     def cycles(self, by_threads: Collection[str]) -> float:
         """Cycles of an SM for one round, if threads copy the tensors ``by_threads``."""
-        copies, by_hand, slot = 0.0, 0.0, SLOT_CYCLES
+        copies, thread_copies, slot = 0.0, 0.0, SLOT_CYCLES
         for name, size, fed in self.operands:
             if name not in by_threads:
                 copies += size / COPY_BYTES_PER_CYCLE
                 continue
             if fed is None:  # nothing is multiplied meanwhile
-                by_hand += thread_copy_cycles(CopyMethod.LOADS, size, 1)
+                thread_copies += thread_copy_cycles(CopyMethod.LOADS, size, 1)
                 continue
             vector = fed.vector * fed.shared.element_bytes
             each = FEED_VECTOR_CYCLES if fed.asynchronous else FEED_ELEMENT_CYCLES
@@ -100,7 +100,7 @@ class _Block:
             slot = THREAD_SLOT_CYCLES
         if slot == THREAD_SLOT_CYCLES:
             copies += self.read_bytes / SHARED_BYTES_PER_CYCLE
-        return max(slot + copies, self.multiplied) + by_hand
+        return max(slot + copies, self.multiplied) + thread_copies
 
 
 def _blocks(kernel: tile.Kernel, facts: CallFacts) -> Iterator[_Block]:

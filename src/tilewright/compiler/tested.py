@@ -159,15 +159,15 @@ def _value(
 
 
 def _map(step: EncodeTensorMap, symbols: dict[str, int]) -> machine.DecodedTensorMap:
-    told = step.recipe
+    map_recipe = step.recipe
     return machine.DecodedTensorMap(
-        int(told.address.evaluate(symbols)),
-        ELEMENT_BITS[told.element] // 8,
-        tuple(int(d.evaluate(symbols)) for d in told.dims),
-        tuple(int(s.evaluate(symbols)) for s in told.strides_bytes),
-        told.box,
-        _SPANS[told.swizzle],
-        told.element_strides,
+        int(map_recipe.address.evaluate(symbols)),
+        ELEMENT_BITS[map_recipe.element] // 8,
+        tuple(int(d.evaluate(symbols)) for d in map_recipe.dims),
+        tuple(int(s.evaluate(symbols)) for s in map_recipe.strides_bytes),
+        map_recipe.box,
+        _SPANS[map_recipe.swizzle],
+        map_recipe.element_strides,
     )
 
 

@@ -74,7 +74,7 @@ def agreement(artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Map
     if len(variants) < 2:
         return Agreement()
     groups = {v.name: {v.name} for v in variants}
-    told: list[str] = []
+    lines: list[str] = []
     for least, budget in ((_LEAST_ELEMENTS, _BUDGETS[0]), (_LEAST_ELEMENTS, _BUDGETS[1]), (1, _BUDGETS[0])):
         left = variants if budget == _BUDGETS[0] and least > 1 else _outside(variants, groups, programs)
         for own, given in _launches(artifact, left, least):
@@ -88,13 +88,13 @@ def agreement(artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Map
                 elif own.takes(given) and other.takes(given):
                     return Agreement((f"{difference}, of {shown(artifact, given)}",))
             if len(joined) > 1:
-                told.append(f"{', '.join(v.name for v in variants if v.name in joined)} on {shown(artifact, given)}")
+                lines.append(f"{', '.join(v.name for v in variants if v.name in joined)} on {shown(artifact, given)}")
                 whole = set[str]().union(*(groups[name] for name in joined))
                 groups |= dict.fromkeys(whole, whole)
     alone = [v.name for v in _outside(variants, groups, programs)]
     rests = (v.name for v in variants if v.name not in max(groups.values(), key=len) and v.name not in alone)
-    told += (f"{name}, which is another one without its streams, by its program" for name in rests)
-    return Agreement((), tuple(alone), tuple(told))
+    lines += (f"{name}, which is another one without its streams, by its program" for name in rests)
+    return Agreement((), tuple(alone), tuple(lines))
 
 
 def _outside(

@@ -116,7 +116,7 @@ def verdicts(
     that it reads from a workspace."""
     operands = {source_of(v)[0].owner for op in kernel.walk() if isinstance(op, tile.Dot) for v in (op.a, op.b)}
     known = legal_facts(kernel, facts)
-    made = _ways(lowered)
+    made = _methods(lowered)
     found: list[AccessVerdict] = []
     for op in kernel.walk():
         if not isinstance(op, tile.Load | tile.Store | tile.AtomicReduce):
@@ -129,10 +129,12 @@ def verdicts(
             assert isinstance(planned, Legal | Illegal)
             answer = planned
         name, where = tensor_name(op), line_of(op)
-        ways = tuple(dict.fromkeys(way for n, at, note, way in made if (n, at, note) == (name, where, op.name)))
+        methods = tuple(
+            dict.fromkeys(method for n, at, note, method in made if (n, at, note) == (name, where, op.name))
+        )
         word = {"tile.load": "load of", "tile.store": "store to"}.get(op.name, "addition to")
-        taken = _taken(answer, ways, staged=name in staged)
-        found.append(AccessVerdict(where, word, name, extents, answer, ways, taken))
+        taken = _taken(answer, methods, staged=name in staged)
+        found.append(AccessVerdict(where, word, name, extents, answer, methods, taken))
     return tuple(found)
 
 
@@ -140,21 +142,21 @@ def verdicts(
 _legalised, _planned = lru_cache(maxsize=1 << 10)(legalise), lru_cache(maxsize=1 << 10)(tma.plan)
 
 
-def _taken(answer: Answer, ways: Sequence[str], *, staged: bool) -> Repair[Remedy] | None:
+def _taken(answer: Answer, methods: Sequence[str], *, staged: bool) -> Repair[Remedy] | None:
     """Of the repairs offered the one that the program makes."""
     offered = answer.repairs if isinstance(answer, Repairs) else ()
     if staged:
         change = Change.PAD
-    elif any(way.startswith(CP_ASYNC) for way in ways):
+    elif any(method.startswith(CP_ASYNC) for method in methods):
         change = Change.CP_ASYNC
-    elif any(way.startswith(THREADS) for way in ways):
+    elif any(method.startswith(THREADS) for method in methods):
         change = Change.LOADS
     else:
         return None
     return next((r for r in offered if r.fields.change is change), None)
 
 
-def _ways(lowered: t.Kernel) -> list[tuple[str, str, str, str]]:
+def _methods(lowered: t.Kernel) -> list[tuple[str, str, str, str]]:
     """Tensor, line, tile op and method of every lowered access."""
     found: list[tuple[str, str, str, str]] = []
     for op in lowered.walk():
@@ -162,20 +164,20 @@ def _ways(lowered: t.Kernel) -> list[tuple[str, str, str, str]]:
             case a.TmaLoad() | a.TmaStore():
                 declared = op.map.owner
                 assert isinstance(declared, a.TensorMap)
-                value, way = declared.tensor, "tensor copies"
+                value, method = declared.tensor, "tensor copies"
             case a.CpAsync():
-                value, way = op.tensor, f"{CP_ASYNC}, {op.copy_bytes} bytes at a time"
+                value, method = op.tensor, f"{CP_ASYNC}, {op.copy_bytes} bytes at a time"
             case a.LoadStore() | a.CopyOut():
-                value, way = op.tensor, f"{THREADS}, {op.copy_bytes} bytes at a time"
+                value, method = op.tensor, f"{THREADS}, {op.copy_bytes} bytes at a time"
             case t.Load() | t.Store() | t.AtomicReduce():
                 size = t.registers_of(op.buffer).dtype.dtype.bytes * op.vector.data
-                value, way = op.tensor, f"{THREADS}, {size} bytes at a time"
+                value, method = op.tensor, f"{THREADS}, {size} bytes at a time"
             case _:
                 continue
         kind = value.type
         assert isinstance(kind, t.TensorType)
         note, loc = op.note.data if op.note is not None else "", op.loc.data if op.loc is not None else ""
-        found.append((kind.tensor_name.data, loc, note, way))
+        found.append((kind.tensor_name.data, loc, note, method))
     return found
 
 

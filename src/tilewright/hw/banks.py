@@ -89,17 +89,17 @@ def _consecutive(lanes: int, together: int) -> tuple[tuple[int, ...], ...]:
     return tuple(tuple(range(start, start + together)) for start in range(0, lanes, together))
 
 
-def _agreeing(lanes: int, key: Callable[[int], object]) -> tuple[tuple[int, ...], ...]:
-    """Lanes with equal keys are served together."""
+def _agreeing(key: Callable[[int], object]) -> tuple[tuple[int, ...], ...]:
+    """Of 64 lanes those with equal keys are served together."""
     groups: dict[object, list[int]] = {}
-    for lane in range(lanes):
+    for lane in range(64):
         groups.setdefault(key(lane), []).append(lane)
     return tuple(map(tuple, groups.values()))
 
 
-_CDNA3_WIDE = _agreeing(64, lambda t: (t >> 5 & 1, t >> 3 & 1, (t >> 2 ^ t >> 4) & 1))
+_CDNA3_WIDE = _agreeing(lambda t: (t >> 5 & 1, t >> 3 & 1, (t >> 2 ^ t >> 4) & 1))
 """Eight phases; a phase agrees on lane bits 5 and 3 and on bit 2 xor bit 4 (CK, SHARK, TRITON)."""
-_CDNA4_WIDE = _agreeing(64, lambda t: (t >> 5 & 1, (t >> 2 ^ t >> 3 ^ t >> 4) & 1))
+_CDNA4_WIDE = _agreeing(lambda t: (t >> 5 & 1, (t >> 2 ^ t >> 3 ^ t >> 4) & 1))
 """Four phases; a phase agrees on lane bit 5 and on bits 2 xor 3 xor 4 (SHARK, HK, TRITON)."""
 
 

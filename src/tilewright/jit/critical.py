@@ -26,12 +26,12 @@ class CriticalMark:
 
 @dataclass(frozen=True)
 class Repeated:
-    """``count`` links of a cycle in a row that read alike: together they take ``cycles`` and ``turns``."""
+    """``count`` links of a cycle in a row that read alike: together they take ``cycles`` and ``iterations``."""
 
     link: CycleEvent
     count: int
     cycles: float
-    turns: int
+    iterations: int
 
 
 def critical_cycles(protocol: Protocol) -> tuple[CriticalCycle, ...] | str:
@@ -57,8 +57,8 @@ def repeated(cycle: CriticalCycle) -> tuple[Repeated, ...]:
     found: list[Repeated] = []
     for _, same in groupby((*links[first:], *links[:first]), key=words):
         parts = list(same)
-        cycles, turns = sum(part.cycles for part in parts), sum(part.turns for part in parts)
-        found.append(Repeated(parts[0], len(parts), cycles, turns))
+        cycles, iterations = sum(part.cycles for part in parts), sum(part.iterations for part in parts)
+        found.append(Repeated(parts[0], len(parts), cycles, iterations))
     return tuple(found)
 
 

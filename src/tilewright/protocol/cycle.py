@@ -1,10 +1,10 @@
 """What bounds the throughput of a loop: the critical cycle of its event graph.
 
-One turn of an innermost loop in its steady state is a graph whose edges ``u -(w, d)-> v`` say that v of a turn ends at
-least ``w`` cycles after u of ``d`` turns before. The loop can't turn faster than the greatest ratio of cycles to turns
-around any circle of it (max-plus spectral theory; Cohen, Dubois, Quadrat, Viot 1985), and does turn that fast once it
-has filled up. The circle that attains it names the bottleneck: an engine that never rests, or a ring too short to
-cover a latency.
+One iteration of an innermost loop in its steady state is a graph whose edges ``u -(w, d)-> v`` say that v of an
+iteration ends at least ``w`` cycles after u of ``d`` iterations before. An iteration takes no less than the greatest
+ratio of cycles to iterations around any circle of it (max-plus spectral theory; Cohen, Dubois, Quadrat, Viot 1985),
+and takes that long once the pipelines are full. The circle that attains it names the bottleneck: an engine that never
+rests, or a pipeline with too few stages to cover a latency.
 """
 
 from __future__ import annotations
@@ -25,23 +25,23 @@ from tilewright.protocol.product_graph import OutsideFragment, numbered
 @dataclass(frozen=True)
 class CycleEvent:
     """An event of a circle: a role or an engine has done something, at the user's line ``where``. It comes ``cycles``
-    after the event before it or later, and ``turns`` of the loop on."""
+    after the event before it or later, and ``iterations`` of the loop on."""
 
     who: str
     what: str
     where: Location | None
     cycles: float = 0.0
-    turns: int = 0
+    iterations: int = 0
 
 
 @dataclass(frozen=True)
 class CriticalCycle:
-    """The slowest circle of a loop: ``cycles`` for each turn of the loop over ``counter``, ``turns`` of the loop once
+    """The slowest circle of a loop: ``cycles`` for each iteration of the loop over ``counter``, ``iterations`` once
     around its ``links``."""
 
     counter: str
     cycles: float
-    turns: int
+    iterations: int
     links: tuple[CycleEvent, ...]
 
     @property
@@ -54,14 +54,14 @@ def critical_cycle(graph: EventGraph, prices: Prices | None = None) -> tuple[Cri
     """The critical cycle of every innermost loop in its steady state; raises ``OutsideFragment`` outside the fragment.
 
     ``prices`` are those of ``hw`` unless given. All roles are taken to be in the loop at once, which for consumers that
-    take turns is each one's own loop. Cycles are infinite where a loop waits for itself.
+    alternate is each one's own loop. Cycles are infinite where a loop waits for itself.
     """
     prices = prices or prices_of(graph.protocol)
     found: list[CriticalCycle] = []
     for f in graph.product.edges:
         if f.source == f.target:
             counter = next(x.counter for x in graph.product.loops if x.index == f.turns[-1])
-            found.append(_Turn(graph, f.source, frozenset(f.turns), prices).slowest(counter))
+            found.append(_Iteration(graph, f.source, frozenset(f.turns), prices).slowest(counter))
     return tuple(found)
 
 
@@ -70,11 +70,11 @@ class _Edge:
     source: int
     target: int
     cycles: float
-    turns: int
+    iterations: int
 
 
-class _Turn:
-    """One turn of a steady loop as a graph."""
+class _Iteration:
+    """One iteration of a steady loop as a graph."""
 
     def __init__(self, graph: EventGraph, block: int, loop: frozenset[int], prices: Prices):
         self.graph, self.block, self.loop, self.prices = graph, block, loop, prices
@@ -102,8 +102,8 @@ class _Turn:
         self.names.append(CycleEvent(who, what, step.where))
         return len(self.names) - 1
 
-    def _link(self, source: int, target: int, cycles: float, turns: int = 0) -> None:
-        self.edges.append(_Edge(source, target, cycles, turns))
+    def _link(self, source: int, target: int, cycles: float, iterations: int = 0) -> None:
+        self.edges.append(_Edge(source, target, cycles, iterations))
 
     def _programs(self) -> None:
         for code in self.codes:
@@ -116,7 +116,7 @@ class _Turn:
         return self.graph.product.parties[site.party][0].name
 
     def _engines(self) -> None:
-        """An engine takes the ops of a turn one after the other."""
+        """An engine takes the ops of an iteration one after the other."""
         queues: dict[str, list[Site]] = {}
         for code in self.codes:
             for site in code:
@@ -128,12 +128,12 @@ class _Turn:
                 self.served[site] = self._node(name, served(site.step.op, self._role(site)), site.step)
                 self._link(self.end[site], self.served[site], self.prices(site.step).service)
             for before, site in zip((sites[-1:] + sites)[: len(sites)], sites, strict=True):
-                turns = int(site is sites[0])
-                self._link(self.served[before], self.served[site], self.prices(site.step).service, turns)
+                iterations = int(site is sites[0])
+                self._link(self.served[before], self.served[site], self.prices(site.step).service, iterations)
 
     # -- who waits for whom -------------------------------------------------------------------------------------------
     def _phase(self, site: Site, op: Await) -> None:
-        """A wait ends after the arrivals and copies of its phase, as many turns before as their numbers differ."""
+        """A wait ends after the arrivals and copies of its phase, as many iterations before as their numbers differ."""
         slots = self.graph.protocol.barrier(op.bar.barrier).slots
         awaited = self.graph.awaited(site, op)
         signals = [(s, n) for code in self.codes for s, n in self._numbers(code, op.bar.barrier, awaited, slots)]
@@ -193,10 +193,10 @@ class _Turn:
                 committed = group - 1
         if not group or not groups:
             return
-        turns, index = divmod(committed - retired.pending, group)
+        iterations, index = divmod(committed - retired.pending, group)
         for site in groups.get(index, []):
             latency = 0.0 if retired.stage is Stage.SOURCE else self.prices(site.step).latency
-            self._link(self.served.get(site, self.end[site]), self.end[wait], latency, -turns)
+            self._link(self.served.get(site, self.end[site]), self.end[wait], latency, -iterations)
 
     def _thread_barrier(self, site: Site, sync: Sync) -> None:
         """A named barrier ends after all who take part got there."""
@@ -210,10 +210,10 @@ class _Turn:
             if not theirs or theirs[0].party == site.party:
                 continue
             ahead = self._ahead(theirs[0].party, site.party, alike)
-            turns, index = divmod(mine.index(site) - ahead, len(theirs))
+            iterations, index = divmod(mine.index(site) - ahead, len(theirs))
             before = theirs[index].position - 1
             who = code[before] if before >= 0 else code[-1]
-            self._link(self.end[who], self.end[site], self.prices(site.step).issue, -turns + int(before < 0))
+            self._link(self.end[who], self.end[site], self.prices(site.step).issue, -iterations + int(before < 0))
 
     def _ahead(self, other: int, party: int, alike: Callable[[ops.Op], bool]) -> int:
         """By how many uses of a thread barrier one party is ahead of another on entry to this block."""
@@ -232,24 +232,24 @@ class _Turn:
         """Raises the interval until no circle is slower: each found circle's own ratio is the next to try."""
         best = CriticalCycle(counter, 0.0, 1, ())
         while (circle := self._circle(best.cycles)) is not None:
-            cycles, turns = sum(e.cycles for e in circle), sum(e.turns for e in circle)
-            links = tuple(replace(self.names[e.target], cycles=e.cycles, turns=e.turns) for e in circle)
-            if turns <= 0:
+            cycles, iterations = sum(e.cycles for e in circle), sum(e.iterations for e in circle)
+            links = tuple(replace(self.names[e.target], cycles=e.cycles, iterations=e.iterations) for e in circle)
+            if iterations <= 0:
                 return CriticalCycle(counter, float("inf"), 0, links)
-            if cycles / turns <= best.cycles * (1 + 1e-12):
+            if cycles / iterations <= best.cycles * (1 + 1e-12):
                 break
-            best = CriticalCycle(counter, cycles / turns, turns, links)
+            best = CriticalCycle(counter, cycles / iterations, iterations, links)
         return best
 
     def _circle(self, interval: float) -> list[_Edge] | None:
-        """A circle that takes longer than ``interval`` a turn (Bellman and Ford, longest paths)."""
+        """A circle that takes longer than ``interval`` an iteration (Bellman and Ford, longest paths)."""
         late = [0.0] * len(self.names)
         through: list[_Edge | None] = [None] * len(self.names)
         last = -1
         for _ in range(len(self.names) + 1):
             last = -1
             for e in self.edges:
-                when = late[e.source] + e.cycles - interval * e.turns
+                when = late[e.source] + e.cycles - interval * e.iterations
                 if when > late[e.target] + 1e-9 * (1 + abs(when)):
                     late[e.target], through[e.target], last = when, e, e.target
             if last < 0:

@@ -103,25 +103,14 @@ def place(
         vectors = {c: min(v, floor_power(pins.vector)) for c, v in vectors.items()}
     places = {v: tuple(c if c is None else whole.get(c, c) for c in axes) for v, axes in axes_of.items()}
     turned = [a for a in accesses if _is_foreign(a, [c for c in order if c not in whole], places)]
-    stays = (
-        skewed
-        and pins.vector is None
-        and order
-        and not turned
-        and not any(isinstance(op, Relayout | tile.Reshape | tile.Scan | tile.Sort) for op in kernel.walk())
-    )
-    skew = _skew(accesses, sizes, facts, order[0], target) if stays else None
+    may_skew = skewed and pins.vector is None and order and not turned and not _changes_layout(kernel)
+    skew = _skew(accesses, sizes, facts, order[0], target) if may_skew else None
     if skew is not None:
         vectors[skew.axis] = skew.vector
         sizes[skew.axis] += skew.vector - 1
     largest = max((prod(sizes[c] for c in s) for s in together), default=1)
-    reduces = any(isinstance(op, tile.Reduce | tile.Scan | tile.Sort) for op in kernel.walk())
-    count = threads or default_threads(largest, reduces=reduces)
-    if turned and threads is None:
-        count = max(32, min(1024, floor_power(largest // _BLOCK)))
     searched = _searched(kernel, axes_of)
-    if searched and threads is None:
-        count = min(count, max(LANES, floor_power(largest // _SEARCHED)))
+    count = threads or _thread_count(kernel, largest, turned=bool(turned), searched=bool(searched))
     vectors |= {c: min([floor_power(sizes[c]), *(a.vector for a in accesses if a.unit == c)]) for c in held}
     if serial and pins.vector is None:
         least = {c: min(vectors[c], _SUMMED) for c in summed}
@@ -163,6 +152,21 @@ def place(
         assumptions=assumptions,
         notes=tuple(_notes(home, axes_of, turned, skew)),
     )
+
+
+def _changes_layout(kernel: tile.Kernel) -> bool:
+    """Whether an op rearranges elements or combines them in order, so that rows can not be laid from boundaries."""
+    return any(isinstance(op, Relayout | tile.Reshape | tile.Scan | tile.Sort) for op in kernel.walk())
+
+
+def _thread_count(kernel: tile.Kernel, largest: int, *, turned: bool, searched: bool) -> int:
+    """Threads of a CTA whose largest tile has ``largest`` elements: fewer where accesses are ``turned``, since their
+    tiles are converted, and where axes are ``searched``, since a thread searches for several elements at once."""
+    reduces = any(isinstance(op, tile.Reduce | tile.Scan | tile.Sort) for op in kernel.walk())
+    count = default_threads(largest, reduces=reduces)
+    if turned:
+        count = max(32, min(1024, floor_power(largest // _BLOCK)))
+    return min(count, max(LANES, floor_power(largest // _SEARCHED))) if searched else count
 
 
 def _notes(

@@ -74,8 +74,8 @@ def critical_tables(critical: tuple[CriticalCycle, ...] | str) -> Iterator[str]:
         yield f"<p>What bounds its loops is not known: {escape(critical)}.</p>"
         return
     for cycle in critical:
-        turns = "" if cycle.turns == 1 else f", {cycle.turns} iterations once around"
-        yield f"<p>The loop over {escape(cycle.counter)} takes {cycle.cycles:.0f} cycles an iteration or more{turns}. "
+        around = "" if cycle.iterations == 1 else f", {cycle.iterations} iterations once around"
+        yield f"<p>The loop over {escape(cycle.counter)} takes {cycle.cycles:.0f} cycles an iteration or more{around}. "
         yield "Its critical cycle, each event with the cycles since the one before:</p>"
         yield '<div class="wide"><table><tr><th>who</th><th>has done</th><th>line</th><th>cycles</th>'
         yield "<th>iterations on</th></tr>"
@@ -86,7 +86,7 @@ def critical_tables(critical: tuple[CriticalCycle, ...] | str) -> Iterator[str]:
             text = "" if link.where is None else link.where.text
             yield f'<tr><td class="of">{escape(link.who)}</td><td>{times}{escape(link.what)}</td>'
             yield f"<td>{escape(where)} <code>{escape(text)}</code></td><td>{part.cycles:.0f}</td>"
-            yield f"<td>{part.turns}</td></tr>"
+            yield f"<td>{part.iterations}</td></tr>"
         yield "</table></div>"
 
 

@@ -180,7 +180,7 @@ def _operands(op: a.Wgmma) -> Iterator[tuple[SSAValue, OperandNumbers]]:
     yield op.b, op.b_operand.data
 
 
-def landing(numbers: OperandNumbers, dtype: DType) -> SmemTile:
+def operand_tile(numbers: OperandNumbers, dtype: DType) -> SmemTile:
     """The tile of an operand: panels as wide as its swizzle, or as a core matrix."""
     width = PATTERNS[numbers.swizzle].span_bytes or CORE_ROW_BYTES
     extents = (numbers.mn, numbers.k) if numbers.major else (numbers.k, numbers.mn)
@@ -238,7 +238,7 @@ def _planned(
 ) -> tuple[SmemTile, wgmma.WgmmaOperandPlan, frozenset[int]] | Illegal:
     """The tile of an operand, its plan, and the bytes of the tile where a matrix of it begins; a kernel's instructions
     ask for the same few."""
-    tile = landing(numbers, dtype)
+    tile = operand_tile(numbers, dtype)
     answer = wgmma.plan(wgmma.WgmmaOperand(role, dtype, tile, wgmma.Major(numbers.major), n, accumulator), target)
     if isinstance(answer, Illegal):
         return answer

@@ -110,13 +110,13 @@ def _behind(lowered: t.Kernel, late: SSAValue, early: SSAValue) -> bool:
         before = [i for i, op in enumerate(ops) if early in op.operands]
         after = [i for i, op in enumerate(ops) if late in op.operands]
         if not after:
-            told = next((i for i, op in enumerate(ops) if isinstance(op, a.ClusterWait)), len(ops))
-            if before and before[-1] > told:
+            wait = next((i for i, op in enumerate(ops) if isinstance(op, a.ClusterWait)), len(ops))
+            if before and before[-1] > wait:
                 return False
             continue
-        tells = next((i for i in range(after[0], len(ops)) if isinstance(ops[i], a.ClusterArrive)), len(ops))
+        arrival = next((i for i in range(after[0], len(ops)) if isinstance(ops[i], a.ClusterArrive)), len(ops))
         looped = any(isinstance(parent, t.For) for i in after for _, parent in _around(ops[i]))
-        if looped or any(i > after[0] for i in before) or any(i not in after for i in range(after[0], tells)):
+        if looped or any(i > after[0] for i in before) or any(i not in after for i in range(after[0], arrival)):
             return False
     return True
 
@@ -196,14 +196,14 @@ class _RoleAccess:
             own = {**own, a.CTA_RANK: range(self.ranks)}
         known = {t.REGISTER, *own} if self.elected else {t.THREAD, t.REGISTER, a.WARPGROUP, *own}
         guard = conjuncts(self.op.guard.expr)
-        told = tuple(g for g in guard if g.symbols <= known)
-        if not self.op.offset.expr.symbols <= known or (len(told) < len(guard) and not assumed):
+        known_guard = tuple(g for g in guard if g.symbols <= known)
+        if not self.op.offset.expr.symbols <= known or (len(known_guard) < len(guard) and not assumed):
             return None
-        used = self.op.offset.expr.symbols.union(*(g.symbols for g in told))
+        used = self.op.offset.expr.symbols.union(*(g.symbols for g in known_guard))
         registers = range(0, t.registers_of(self.op.buffer).count.data, self.op.vector.data)
         loops = tuple((name, values) for name, values in own.items() if name in used)
         size = t.shared_of(self.op.shared).count.data
-        return _elements(self.op.offset.expr, told, self.threads, registers, self.op.vector.data, loops, size)
+        return _elements(self.op.offset.expr, known_guard, self.threads, registers, self.op.vector.data, loops, size)
 
     def _reads_ranks(self, op: t.ClusterRead) -> bool:
         """Whether the CTA of every register is one of the cluster's, the same for all elements of a vector."""

@@ -62,46 +62,70 @@ def exhaust(
         return Outcome(Finding(p.rule, p.detail, (), ()), 1, True)
     max_states = max_states * STATE_BARRIERS // max(len(g.counts), STATE_BARRIERS)
     max_states = max(max_states * STATE_THREADS**2 // max(len(g.threads), STATE_THREADS) ** 2, 1)
-    recurrence = Recurrence(g) if g.open else None
-    key = World.key if recurrence is None else recurrence.key
-    reduction = (GridReduction(g) if g.gpu else PartialOrderReduction(g, recurrence)) if reduce else None
-    seen: set[Hashable] = {key(first)}
-    queue: deque[tuple[World, Link | None]] = deque([(first, None)])
-    pending = {key(first)} if g.open else set[Hashable]()
-    try:
-        while queue:
-            w, link = queue.popleft()
-            if g.open:
-                pending.discard(key(w))
-            ways = moves(g, w)
-            problem = final(g, w, ways)
-            if problem is not None:
-                return Outcome(finding(g, link, problem), len(seen), True)
-            chosen = ways if reduction is None else reduction.chosen(w, ways, None if link is None else link[1])
-            for attempt in (chosen, ways):
-                onward = False
-                for move in attempt:
-                    v = w.copy()
-                    try:
-                        step(g, v, move)
-                    except Problem as p:
-                        return Outcome(finding(g, (link, move), p), len(seen), True)
-                    k = key(v)
-                    if k not in seen:
-                        if len(seen) >= max_states:
-                            return Outcome(None, len(seen), False)
-                        seen.add(k)
-                        queue.append((v, (link, move)))
-                        onward = True
-                        if g.open:
-                            pending.add(k)
-                    elif k in pending:
-                        onward = True
-                if onward or len(chosen) == len(ways) or not g.open:
-                    break  # else a cycle closed: nobody may be put off for ever
-    except TooLong:
-        return Outcome(None, len(seen), False)
-    return Outcome(None, len(seen), True)
+    return _BreadthFirst(g, first, max_states, reduce).outcome()
+
+
+class _BreadthFirst:
+    """The states of an instance, nearest first. ``pending``: of open trip counts, those that wait to be expanded."""
+
+    def __init__(self, g: ProtocolInstance, first: World, max_states: int, reduce: bool):
+        self.g, self.max_states = g, max_states
+        recurrence = Recurrence(g) if g.open else None
+        self.key = World.key if recurrence is None else recurrence.key
+        reduction = GridReduction(g) if g.gpu else PartialOrderReduction(g, recurrence)
+        self.reduction = reduction if reduce else None
+        self.seen: set[Hashable] = {self.key(first)}
+        self.queue: deque[tuple[World, Link | None]] = deque([(first, None)])
+        self.pending = set(self.seen) if g.open else set[Hashable]()
+
+    def outcome(self) -> Outcome:
+        """What is found, or that all states, or as many as are allowed, keep the rules."""
+        try:
+            while self.queue:
+                found = self._expanded(*self.queue.popleft())
+                if found is not None:
+                    return Outcome(found, len(self.seen), True)
+        except TooLong:
+            return Outcome(None, len(self.seen), False)
+        return Outcome(None, len(self.seen), True)
+
+    def _expanded(self, w: World, link: Link | None) -> Finding | None:
+        """Enters the states behind ``w``; a problem of ``w`` or of a move from it."""
+        g = self.g
+        if g.open:
+            self.pending.discard(self.key(w))
+        every = moves(g, w)
+        problem = final(g, w, every)
+        if problem is not None:
+            return finding(g, link, problem)
+        chosen = every
+        if self.reduction is not None:
+            chosen = self.reduction.chosen(w, every, None if link is None else link[1])
+        for attempt in (chosen, every):
+            onward = False
+            for move in attempt:
+                v = w.copy()
+                try:
+                    step(g, v, move)
+                except Problem as p:
+                    return finding(g, (link, move), p)
+                onward |= self._entered(v, (link, move))
+            if onward or len(chosen) == len(every) or not g.open:
+                break  # else a cycle closed: nobody may be put off for ever
+        return None
+
+    def _entered(self, v: World, link: Link) -> bool:
+        """Queues a state that is new; whether it is still to be expanded. ``TooLong`` where there are too many."""
+        k = self.key(v)
+        if k in self.seen:
+            return k in self.pending
+        if len(self.seen) >= self.max_states:
+            raise TooLong
+        self.seen.add(k)
+        self.queue.append((v, link))
+        if self.g.open:
+            self.pending.add(k)
+        return True
 
 
 def adversarial(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.ir import SSAValue
@@ -78,13 +78,7 @@ def place_around(
     held = selected(kernel, axes_of)
     if held & fixed.keys():
         return Refused("the least elements along an axis of a product")
-    for c in free:
-        # An axis beside one of a product's gets threads along which that one repeats: all that it can use, for what one
-        # thread loads of it the others need not hold.
-        beside = {bit for s in together if c in s for other in s & fixed.keys() for bit in fixed[other].thread_bits}
-        if beside and c in vectors:
-            idle = sum(bit not in beside for bit in range(spreading.bit_length() - 1))
-            vectors[c] = min(vectors[c], max(1, floor_power(sizes[c]) >> idle))
+    _narrow_beside_products(vectors, sizes, together, free, fixed, spreading)
     digits: dict[ClassId, Digits] = fixed | dict(
         spread(sizes, vectors, together, order, spreading, fixed, held=held).digits
     )
@@ -108,6 +102,23 @@ def place_around(
         min_ctas=ctas,
         persistent=persistent,
     )
+
+
+def _narrow_beside_products(
+    vectors: dict[ClassId, int],
+    sizes: Mapping[ClassId, int],
+    together: Iterable[frozenset[ClassId]],
+    free: Iterable[ClassId],
+    fixed: Mapping[ClassId, Digits],
+    threads: int,
+) -> None:
+    """Narrows the vectors of axes beside one of a product's. Such an axis gets threads along which that one repeats:
+    all that it can use, for what one thread loads of it the others need not hold."""
+    for c in free:
+        beside = {bit for s in together if c in s for other in s & fixed.keys() for bit in fixed[other].thread_bits}
+        if beside and c in vectors:
+            idle = sum(bit not in beside for bit in range(threads.bit_length() - 1))
+            vectors[c] = min(vectors[c], max(1, floor_power(sizes[c]) >> idle))
 
 
 def _as_accumulator(home: Distribution, axes: tuple[ClassId | None, ...], warpgroups: int) -> bool:
