@@ -132,6 +132,17 @@ def _grouped(x: Any, w: Any) -> Any:
     return sum(((group == g)[:, None] * x) @ w[g].t() for g in range(w.shape[0]))
 
 
+def _some_absent(lse: Any) -> Any:
+    """Of parts without keys -inf; some rows have none at all."""
+    return torch.where(lse > 0.5, -torch.inf, lse)
+
+
+def _merged(y: Any, lse: Any) -> Any:
+    sums = _some_absent(lse).to(_wide(lse))
+    weights = sums.softmax(0).nan_to_num(0.0)[..., None]
+    return (weights * y).sum(0).to(y.dtype), sums.logsumexp(0)
+
+
 _TWO_AXES = tuple(e for e in ROWS if len(e) == 2)
 NORMED = tuple(e for e in ROWS if e[-1] <= 16384)
 PRODUCTS = ((128, 256, 512), (65, 200, 136), (100, 99, 101), (4, 32, 96, 72))
@@ -153,6 +164,14 @@ OPERATORS = (
         ops.layer_norm,
         lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b),
         _norm(1, 2),
+        NORMED,
+        (8192, 8192),
+    ),
+    Operator(
+        "add_layer_norm",
+        ops.add_layer_norm,
+        lambda x, r, w, b: (F.layer_norm(x + r, x.shape[-1:], w, b), x + r),
+        _norm(2, 2),
         NORMED,
         (8192, 8192),
     ),
@@ -219,6 +238,24 @@ OPERATORS = (
         (4100, 4100, 4100),
         (BF16,),
         strided=False,
+    ),
+    Operator(
+        "matmul silu",
+        lambda a, b, r: ops.matmul(a, b, activation="silu", residual=r),
+        lambda a, b, r: F.silu(a @ b) + r,
+        lambda *e: [(*e[:-2], e[-1]), (e[-1], e[-2]), (*e[:-2], e[-2])],
+        PRODUCTS,
+        (4096, 4096, 4096),
+        (BF16, F16),
+    ),
+    Operator(
+        "merge_states",
+        lambda y, lse: ops.merge_states(y, _some_absent(lse).float()),
+        _merged,
+        lambda c, h, m, d: [(c, h, m, d), (c, h, m)],
+        ((2, 4, 100, 128), (5, 3, 33, 64), (1, 2, 7, 40)),
+        (8, 32, 1024, 128),
+        gradients=False,
     ),
     Operator(
         "attention",

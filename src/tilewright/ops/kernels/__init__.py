@@ -12,6 +12,7 @@ from tilewright.ops.kernels.attention import (
     attention_key_gradients,
     attention_query_gradient,
 )
+from tilewright.ops.kernels.eight_bits import pack_in_eight_bits, quantize_blocks, scaled_linear
 from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, scaled, swiglu, swiglu_backward
 from tilewright.ops.kernels.experts import (
     choose,
@@ -20,7 +21,6 @@ from tilewright.ops.kernels.experts import (
     gated_experts,
     gated_experts_backward,
     gated_tokens,
-    pack_in_eight_bits,
     route,
 )
 from tilewright.ops.kernels.grouped import grouped_matmul, grouped_weight_gradient
@@ -96,12 +96,14 @@ __all__ = [
     "paged_append",
     "paged_decode",
     "paged_decode_parts",
+    "quantize_blocks",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_gradients",
     "rotary",
     "route",
     "scaled",
+    "scaled_linear",
     "sequence_places",
     "softmax",
     "softmax_backward",

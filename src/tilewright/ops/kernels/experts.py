@@ -11,10 +11,6 @@ products read like dense ones. Blocks behind the last row have expert -1 and mul
 
 import tilewright as tw
 
-_GREATEST = 448.0
-"""The greatest number of e4m3."""
-
-
 @tw.kernel
 def route(
     x: tw.Tensor["T", "D"],
@@ -143,29 +139,6 @@ def down_experts(
 
 def _rescaled(acc, rows, columns):
     return acc * (rows[:, None] * columns.fill(0.0)[None, :])
-
-
-@tw.kernel
-def pack_in_eight_bits(
-    rows: tw.Tensor["P"] | None,
-    x: tw.Tensor["T", "D"],
-    y: tw.Tensor["P", "D"],
-    scale: tw.Tensor["P"],
-    *,
-    bp: int = 4,
-    bd: int = 1024,
-):
-    """y[p] = x[rows[p]] / scale[p] in e4m3, whose greatest number is that of the row; 0 where there is no such row.
-    Without ``rows`` row p is p."""
-    p = tw.grid(y.shape[0], bp)
-    row = p if rows is None else rows[p]
-    top = tw.zeros((p,), tw.f32)
-    for d in tw.stream(x.shape[1], bd):
-        top.set(tw.maximum(top, tw.abs(x[row, d].fill(0.0).to(tw.f32)).max(1)))
-    scale[p] = tw.where(top == 0, 1.0, top) * (1 / _GREATEST)
-    share = _GREATEST / tw.where(top == 0, 1.0, top)
-    for d in tw.stream(x.shape[1], bd):
-        y[p, d] = x[row, d].fill(0.0).to(tw.f32) * share[:, None]
 
 
 @tw.kernel(numerics="fast")
