@@ -168,7 +168,7 @@ def _eight_bit_experts(
     kernels.pack_in_eight_bits(plan.rows, x, rows, by_row)
     both, by_column = _in_halves(gate_up), _in_halves(gate_up_scale)
     kernels.gated_experts(plan.blocks, rows, both, None, h, by_row, by_column, bm=bm, bk=_EIGHT_BIT_STEP)
-    kernels.pack_in_eight_bits(None, h, inner_rows, by_inner_row)
+    kernels.quantize_rows(h, inner_rows, by_inner_row)
     kernels.down_experts(plan.blocks, inner_rows, down, out, by_inner_row, down_scale, bm=bm, bk=_EIGHT_BIT_STEP)
     return unpack(plan, out, weights)
 

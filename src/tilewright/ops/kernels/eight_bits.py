@@ -6,8 +6,9 @@
 # ruff: noqa: F821
 
 import tilewright as tw
+from tilewright.ops.kernels.products import activated
 
-_GREATEST = 448.0
+GREATEST = 448.0
 """The greatest number of e4m3."""
 BLOCK = 128
 """Elements along the rows, and of weights also rows, that share a scale."""
@@ -15,7 +16,7 @@ BLOCK = 128
 
 @tw.kernel
 def pack_in_eight_bits(
-    rows: tw.Tensor["P"] | None,
+    rows: tw.Tensor["P"],
     x: tw.Tensor["T", "D"],
     y: tw.Tensor["P", "D"],
     scale: tw.Tensor["P"],
@@ -23,15 +24,26 @@ def pack_in_eight_bits(
     bp: int = 4,
     bd: int = 1024,
 ):
-    """y[p] = x[rows[p]] / scale[p] in e4m3, whose greatest number is that of the row; 0 where there is no such row.
-    Without ``rows`` row p is p."""
+    """``quantize_rows`` of x[rows[p]]; 0 where there is no such row."""
     p = tw.grid(y.shape[0], bp)
-    row = p if rows is None else rows[p]
+    _quantized(x, rows[p], p, y, scale, bd)
+
+
+@tw.kernel
+def quantize_rows(
+    x: tw.Tensor["M", "K"], y: tw.Tensor["M", "K"], scale: tw.Tensor["M"], *, bp: int = 4, bd: int = 1024
+):
+    """y = x / scale in e4m3, whose greatest number is that of the row."""
+    p = tw.grid(y.shape[0], bp)
+    _quantized(x, p, p, y, scale, bd)
+
+
+def _quantized(x, row, p, y, scale, bd):
     top = tw.zeros((p,), tw.f32)
     for d in tw.stream(x.shape[1], bd):
         top.set(tw.maximum(top, tw.abs(x[row, d].fill(0.0).to(tw.f32)).max(1)))
-    scale[p] = tw.where(top == 0, 1.0, top) * (1 / _GREATEST)
-    share = _GREATEST / tw.where(top == 0, 1.0, top)
+    scale[p] = tw.where(top == 0, 1.0, top) * (1 / GREATEST)
+    share = GREATEST / tw.where(top == 0, 1.0, top)
     for d in tw.stream(x.shape[1], bd):
         y[p, d] = x[row, d].fill(0.0).to(tw.f32) * share[:, None]
 
@@ -49,8 +61,8 @@ def quantize_blocks(
     wide = x[m, k].fill(0.0).to(tw.f32)
     top = tw.abs(wide).max(1)
     top = tw.where(top == 0, 1.0, top)
-    scale[m, k.start // BLOCK] = top * (1 / _GREATEST)
-    y[m, k] = wide * (_GREATEST / top)[:, None]
+    scale[m, k.start // BLOCK] = top * (1 / GREATEST)
+    y[m, k] = wide * (GREATEST / top)[:, None]
 
 
 @tw.kernel(numerics="fast")
@@ -60,15 +72,17 @@ def scaled_linear(
     a_scale: tw.Tensor["M", "P"],
     b_scale: tw.Tensor["Q", "P"],
     bias: tw.Tensor["N"] | None,
+    residual: tw.Tensor["M", "N"] | None,
     c: tw.Tensor["M", "N"],
     *,
+    activation: str = "none",
     blocks: bool = False,
     bm: int = 128,
     bn: int = BLOCK,
     bk: int = BLOCK,
 ):
-    """c = a b^T + bias of what was divided by scales: of rows (P is 1, Q is N), or of ``blocks`` of 1 x 128 elements of
-    a and 128 x 128 of b, whose products are scaled and added in f32, 128 elements of K at a time."""
+    """``linear`` of what was divided by scales: of rows (P is 1, Q is N), or of ``blocks`` of 1 x 128 elements of a and
+    128 x 128 of b, whose products are scaled and added in f32, 128 elements of K at a time."""
     m, n = tw.grid(c, (bm, bn))
     acc = tw.zeros((m, n), tw.f32)
     for k in tw.stream(a.shape[1], bk):
@@ -78,4 +92,5 @@ def scaled_linear(
         else:
             acc += tw.dot(a[m, k], b[n, k].T)
     z = acc if blocks else acc * (a_scale[m, 0][:, None] * b_scale[n, 0][None, :])
-    c[m, n] = z if bias is None else z + bias[n].to(tw.f32)[None, :]
+    z = activated(z if bias is None else z + bias[n].to(tw.f32)[None, :], activation)
+    c[m, n] = z if residual is None else z + residual[m, n].to(tw.f32)

@@ -11,6 +11,7 @@ products read like dense ones. Blocks behind the last row have expert -1 and mul
 
 import tilewright as tw
 
+
 @tw.kernel
 def route(
     x: tw.Tensor["T", "D"],
