@@ -17,38 +17,11 @@ from tilewright.ops.registration import op
 
 
 # -- rows of a table --------------------------------------------------------------------------------------------------
-def _rows_summed(dy: Any, index: Any, count: int) -> Any:
-    """The gradient of a table of ``count`` rows: by the kernel that adds in any order, in float32; by PyTorch, which
-    sorts the indices, where the order must be one. Indices that are no row add nothing."""
-    by_kernel = (dy.is_cuda or is_simulated()) and is_served(dy) and dy.numel() and count
-    if by_kernel and not torch.are_deterministic_algorithms_enabled():
-        sums = torch.zeros(count, dy.shape[1], dtype=torch.float32, device=dy.device)
-        kernels.index_add(index, dy, sums)
-        return sums.to(dy.dtype)
-    known = torch.where((index < 0) | (index >= count), count, index)  # padding there
-    return torch.ops.aten.embedding_dense_backward(dy, known, count, count, False)
-
-
-def _keep_index(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.save_for_backward(inputs[1])
-
-
-def _rows_summed_gradient(ctx: Any, d: Any) -> Any:
-    (index,) = ctx.saved_tensors
-    return embedding(index, d), None, None
-
-
-_embedding_gradient = Composition(
-    "embedding_gradient(Tensor dy, Tensor index, SymInt count) -> Tensor",
-    _rows_summed,
-    lambda dy, index, count: dy.new_empty(count, dy.shape[1]),
-    _rows_summed_gradient,
-    _keep_index,
-)
-
-
 def _table_gradient(index: Tensor, table: Tensor, dy: Tensor) -> Any:
-    return None, _embedding_gradient(dy, index, table.shape[0])
+    """By PyTorch, which sorts the indices: those that are no row are padding there, and add nothing."""
+    count = table.shape[0]
+    known = torch.where((index < 0) | (index >= count), count, index)
+    return None, torch.ops.aten.embedding_dense_backward(dy, known, count, count, False)
 
 
 _embedding = op(
@@ -94,6 +67,10 @@ def _added(x: Any, index: Any, source: Any) -> Any:
     return y
 
 
+def _added_save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+    ctx.save_for_backward(inputs[1])
+
+
 def _added_gradient(ctx: Any, dy: Any) -> Any:
     (index,) = ctx.saved_tensors
     return dy, None, embedding(index, dy)
@@ -104,7 +81,7 @@ _index_add = Composition(
     _added,
     lambda x, index, source: x.new_empty(x.shape),
     _added_gradient,
-    _keep_index,
+    _added_save,
 )
 
 
