@@ -45,11 +45,10 @@ def test_quantize(mode: Any, block: int | None, dtype: Any) -> None:
         assert torch.equal(part.amax(-1), torch.where((of == 0).all(-1), 0.0, 448.0))
 
 
-@MODES
-def test_the_fallback_has_the_kernels_bits(mode: Any) -> None:
+def test_the_fallback_has_the_kernels_bits() -> None:
     x = drawn(7, 200)
     expected = [ops.quantize(x, block=block) for block in (None, 128)]
-    with mode():
+    with ops.simulated():
         found = [ops.quantize(x, block=block) for block in (None, 128)]
     for (y, scale), (other, its) in zip(found, expected, strict=True):
         assert torch.equal(y.view(torch.uint8), other.view(torch.uint8))
