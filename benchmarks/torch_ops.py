@@ -13,12 +13,13 @@ gradients, strided and unaligned inputs, other streams, CUDA graphs and ``out=``
 from __future__ import annotations
 
 import json
+import math
 import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -132,6 +133,51 @@ def _grouped(x: Any, w: Any) -> Any:
     return sum(((group == g)[:, None] * x) @ w[g].t() for g in range(w.shape[0]))
 
 
+def _some_absent(lse: Any) -> Any:
+    """Of parts without keys -inf; some rows have none at all."""
+    return torch.where(lse > 0.5, -torch.inf, lse)
+
+
+def _merged(y: Any, lse: Any) -> Any:
+    sums = _some_absent(lse).to(_wide(lse))
+    weights = sums.softmax(0).nan_to_num(0.0)[..., None]
+    return (weights * y).sum(0).to(y.dtype), sums.logsumexp(0)
+
+
+def _quantized(x: Any, block: int | None) -> tuple[Any, Any]:
+    """``ops.quantize`` by PyTorch's functions."""
+    size = block or x.shape[-1]
+    parts = F.pad(x.float(), (0, -x.shape[-1] % size)).unflatten(-1, (-1, size))
+    scale = parts.abs().amax(-1, keepdim=True).clamp(min=1e-30) / 448
+    y = (parts / scale).to(torch.float8_e4m3fn).flatten(-2)[..., : x.shape[-1]].contiguous()
+    return y, scale.flatten(-2) if block else scale.flatten(-3)
+
+
+def _restored(y: Any, scale: Any, block: int | None) -> Any:
+    """Numbers of 8 bits multiplied by their scales, in float32."""
+    each = scale[..., None] if block is None else scale.repeat_interleave(block, -1)[..., : y.shape[-1]]
+    return y.float() * each
+
+
+def _scales(w: Any, block: int | None) -> Any:
+    n, k = w.shape
+    shape = (n,) if block is None else (-(-n // block), -(-k // block))
+    return (1 + torch.arange(math.prod(shape), device=w.device) % 7).to(F32).view(shape)
+
+
+def _by_eight_bits(x: Any, w: Any, block: int | None) -> Any:
+    y, scale = _quantized(x, block)
+    return ops.linear(y, w.to(torch.float8_e4m3fn), x_scale=scale, weight_scale=_scales(w, block), dtype=x.dtype)
+
+
+def _by_wide(x: Any, w: Any, block: int | None) -> Any:
+    """The product of the same numbers in float32 or, of float64, in that."""
+    scale, wide = _scales(w, block), _wide(x)
+    each = scale[:, None] if block is None else scale.repeat_interleave(block, 0).repeat_interleave(block, 1)
+    weight = w.to(torch.float8_e4m3fn).to(wide) * each[: w.shape[0], : w.shape[1]]
+    return F.linear(_restored(*_quantized(x, block), block).to(wide), weight).to(x.dtype)
+
+
 _TWO_AXES = tuple(e for e in ROWS if len(e) == 2)
 NORMED = tuple(e for e in ROWS if e[-1] <= 16384)
 PRODUCTS = ((128, 256, 512), (65, 200, 136), (100, 99, 101), (4, 32, 96, 72))
@@ -153,6 +199,14 @@ OPERATORS = (
         ops.layer_norm,
         lambda x, w, b: F.layer_norm(x, x.shape[-1:], w, b),
         _norm(1, 2),
+        NORMED,
+        (8192, 8192),
+    ),
+    Operator(
+        "add_layer_norm",
+        ops.add_layer_norm,
+        lambda x, r, w, b: (F.layer_norm(x + r, x.shape[-1:], w, b), x + r),
+        _norm(2, 2),
         NORMED,
         (8192, 8192),
     ),
@@ -219,6 +273,51 @@ OPERATORS = (
         (4100, 4100, 4100),
         (BF16,),
         strided=False,
+    ),
+    Operator(
+        "matmul silu",
+        lambda a, b, r: ops.matmul(a, b, activation="silu", residual=r),
+        lambda a, b, r: F.silu(a @ b) + r,
+        lambda *e: [(*e[:-2], e[-1]), (e[-1], e[-2]), (*e[:-2], e[-2])],
+        PRODUCTS,
+        (4096, 4096, 4096),
+        (BF16, F16),
+    ),
+    *(
+        operator
+        for name, block in (("rows", None), ("blocks", 128))
+        for operator in (
+            Operator(
+                f"quantize {name}",
+                lambda x, block=block: _restored(*ops.quantize(x, block=block), block).to(x.dtype),
+                lambda x, block=block: (
+                    x if x.dtype == torch.float64 else _restored(*_quantized(x, block), block).to(x.dtype)
+                ),
+                _by_rows(1),
+                NORMED,
+                (8192, 8192),
+                gradients=False,
+            ),
+            Operator(
+                f"linear of 8 bits {name}",
+                partial(_by_eight_bits, block=block),
+                partial(_by_wide, block=block),
+                lambda *e: [(*e[:-2], e[-1]), (e[-2], e[-1])],
+                PRODUCTS,
+                (4096, 4096, 4096),
+                (BF16,),
+                gradients=False,
+            ),
+        )
+    ),
+    Operator(
+        "merge_states",
+        lambda y, lse: ops.merge_states(y, _some_absent(lse).float()),
+        _merged,
+        lambda c, h, m, d: [(c, h, m, d), (c, h, m)],
+        ((2, 4, 100, 128), (5, 3, 33, 64), (1, 2, 7, 40)),
+        (8, 32, 1024, 128),
+        gradients=False,
     ),
     Operator(
         "attention",

@@ -2,16 +2,19 @@
 
     python tools/random_ops.py --op rms_norm --cases 0:20                      # kernels in the simulator
     python tools/random_ops.py --device cuda --jobs 16 --cases 0:1000 --json FILE   # all, each in a process of its own
-    python tools/random_ops.py --build --store DIR --cases 0:1000   # only compiles what these cases look up
-    python tools/random_ops.py --commonest 20 --cases 0:1000 --plan FILE   # lists cases by what they look up
+    python tools/random_ops.py --kinds 5 --commonest 12 --cases 0:1200 --plan FILE   # lists cases by what they look up
+    python tools/random_ops.py --build --kinds 5 --store DIR --plan FILE --jobs 16   # compiles what they need
+    python tools/random_ops.py --device cuda --kinds 5 --jobs 16 --store DIR --plan FILE --json FILE   # and runs them
 
 A case draws extents, dtypes and how tensors lie (row-major, in longer rows, transposed, from an odd element); what lies
 around them is NaN. Results may have three times PyTorch's own error in the same dtype. Packed attention and products of
 groups draw lengths, 0 and 1 more often than they should be, heads, masks and rows behind the last group; their results
 lie among guards that must stay as they are.
 
-Most of the time goes to compiling. Where that of the device is short, ``--commonest N`` lists the cases that need none
-but the N artifacts that most cases of their operator need, without compiling; with ``--plan FILE`` these are run.
+Most of the time goes to compiling. Where that of the device is short, ``--kinds K`` draws the dtypes, layouts and
+alignments of an operator from K choices, and ``--commonest N`` lists up to ``--most`` cases that
+need none but the N artifacts that most cases of their operator need, without compiling; with ``--plan FILE`` these are
+compiled or run.
 """
 
 from __future__ import annotations
@@ -52,20 +55,28 @@ WIDTHS = (1, 2, 5, 8, 16, 31, 32, 40, 64, 72, 96, 100, 127, 128, 256, 264, 500, 
 LAYOUTS = ("row-major", "row-major", "padded", "aligned rows", "transposed", "odd")
 
 
-def extents_of(operator: Operator, rng: Random) -> tuple[int, ...]:
-    """Extents of a call."""
+def extents_of(operator: Operator, kind: Random, rng: Random) -> tuple[int, ...]:
+    """Extents of a call; ``kind`` draws what artifacts depend on."""
     name = operator.name
+    aligned = kind.random() < 0.6
+    widths = [w for w in WIDTHS if (w % 8 == 0) == aligned]
     if name == "rotary":
-        return rng.randint(1, 3), rng.choice(LENGTHS), rng.choice((1, 2, 3, 8)), rng.choice((2, 16, 32, 64, 128, 256))
+        return rng.randint(1, 3), rng.choice(LENGTHS), rng.choice((1, 2, 3, 8)), kind.choice((2, 16, 32, 64, 128, 256))
     if name.startswith("attention"):
-        groups = rng.choice((1, 1, 2, 3))
-        return rng.randint(1, 2), groups * rng.choice((1, 2, 4)), groups, rng.choice(LENGTHS), rng.choice((64, 128))
+        heads, width, groups = kind.choice((1, 2, 4)), kind.choice((64, 128)), rng.choice((1, 1, 2, 3))
+        return rng.randint(1, 2), groups * heads, groups, rng.choice(LENGTHS), width
+    if name == "merge_states":
+        rows = rng.randint(1, 4), rng.choice(LENGTHS)
+        return rng.choice((1, 2, 3, 8, 9, 20)), *rows, rng.choice([w for w in widths if w <= 512])
+    narrow = [w for w in widths if w <= 1024]
+    if name.startswith("matmul"):
+        return rng.choice(LENGTHS), rng.choice(narrow), rng.choice(narrow)
     if name.startswith("linear"):
-        sizes = [rng.choice(LENGTHS), rng.choice(WIDTHS[:-3]), rng.choice(WIDTHS[:-3])]
+        sizes = [rng.choice(LENGTHS), rng.choice(narrow), rng.choice(narrow)]
         return tuple(sizes if name == "linear_cross_entropy" or rng.random() < 0.7 else [rng.randint(1, 4), *sizes])
     if name == "grouped_matmul":
-        return rng.randint(1, 8), rng.choice(LENGTHS), rng.choice(WIDTHS[:-3]), rng.choice(WIDTHS[:-3])
-    rows = (rng.choice(LENGTHS), rng.choice(WIDTHS))
+        return rng.randint(1, 8), rng.choice(LENGTHS), rng.choice(narrow), rng.choice(narrow)
+    rows = (rng.choice(LENGTHS), rng.choice(widths))
     return (
         rows
         if name in ("cross_entropy", "embedding", "index_add") or rng.random() < 0.7
@@ -99,20 +110,22 @@ class Call:
     operator: Operator
     seed: int
     device: str
+    kinds: int = 0  # of how many kinds, by what artifacts depend on, cases are; 0: of any number
     inputs: list[Any] = field(init=False)
     backward: bool = field(init=False)
     about: str = field(init=False)
 
     def __post_init__(self) -> None:
         rng = Random(f"{self.operator.name} {self.seed}")
-        self.dtype, extents = rng.choice(self.operator.dtypes), extents_of(self.operator, rng)
+        kind = Random(f"{self.operator.name} {self.seed % self.kinds if self.kinds else self.seed} kind")
+        self.dtype, extents = kind.choice(self.operator.dtypes), extents_of(self.operator, kind, rng)
         self.generator = torch.Generator().manual_seed(self.seed)
-        layouts = [rng.choice(LAYOUTS) for _ in self.operator.shapes(*extents)]
+        self.backward = self.operator.gradients and kind.random() < 0.3
+        layouts = [kind.choice(LAYOUTS) for _ in self.operator.shapes(*extents)]
         self.inputs = [
             laid(self.random(s).to(self.dtype).to(self.device), how, rng)
             for s, how in zip(self.operator.shapes(*extents), layouts, strict=True)
         ]
-        self.backward = self.operator.gradients and rng.random() < 0.3
         how = " backward" if self.backward else ""
         self.about = f"{'x'.join(map(str, extents))} {str(self.dtype)[6:]} {layouts}{how}"
 
@@ -120,17 +133,22 @@ class Call:
         return torch.randn(shape, generator=self.generator)
 
 
-def build(operator: Operator, cases: range, store: Path) -> None:
+def build(operator: Operator, cases: Sequence[int], kinds: int, store: Path) -> None:
     """Compile what the cases of an operator look up."""
     building = torch_ops.Building(store)
     for seed in cases:
-        with FakeTensorMode(), building:
-            call = Call(operator, seed, "cpu")
-            if call.backward:
-                torch_ops._forward_and_backward(operator.ours, call.inputs)
-            else:
-                operator.ours(*call.inputs)
+        called(operator, seed, kinds, building)
     print(f"{operator.name}: {len(building.made)} artifacts, {building.refused} refused", flush=True)
+
+
+def called(operator: Operator, seed: int, kinds: int, building: torch_ops.Building) -> None:
+    """A case with fake tensors, whose artifacts ``building`` makes or notes."""
+    with FakeTensorMode(), building:
+        call = Call(operator, seed, "cpu", kinds)
+        if call.backward:
+            torch_ops._forward_and_backward(operator.ours, call.inputs)
+        else:
+            operator.ours(*call.inputs)
 
 
 class Noting(torch_ops.Building):
@@ -140,28 +158,32 @@ class Noting(torch_ops.Building):
         self.made.add(f"{op.name} {op._execution.looked_up(values, results)[1]}")
 
 
-def commonest(operator: Operator, cases: range, count: int) -> list[int]:
-    """The cases that need none but the ``count`` artifacts that most of them need."""
-    needs = dict[int, set[str]]()
+def commonest(operator: Operator, cases: range, kinds: int, count: int, most: int) -> dict[str, list[int]]:
+    """At most ``most`` cases that need none but the ``count`` artifacts that most cases need, as ``cases``; those whose
+    artifacts are all of these, as ``builds``."""
+    needs = dict[int, frozenset[str]]()
     for seed in cases:
         noting = Noting(Path())
-        with FakeTensorMode(), noting:
-            call = Call(operator, seed, "cpu")
-            if call.backward:
-                torch_ops._forward_and_backward(operator.ours, call.inputs)
-            else:
-                operator.ours(*call.inputs)
-        needs[seed] = noting.made
-    chosen = {key for key, _ in Counter(key for made in needs.values() for key in made).most_common(count)}
-    listed = [seed for seed, made in needs.items() if made <= chosen]
-    every = set().union(*needs.values())
-    print(f"{operator.name}: {len(listed)} of {len(cases)} cases, {len(every)} artifacts", flush=True)
-    return listed
+        called(operator, seed, kinds, noting)
+        needs[seed] = frozenset(noting.made)
+    chosen = set[str]()
+    for made, _ in Counter(needs.values()).most_common():
+        if len(chosen | made) <= count:
+            chosen |= made
+    listed = [seed for seed, made in needs.items() if made <= chosen][:most]
+    built, builds = set[str](), list[int]()
+    for seed in sorted(listed, key=lambda seed: len(needs[seed])):
+        if not needs[seed] <= built:
+            built |= needs[seed]
+            builds.append(seed)
+    every = frozenset[str]().union(*needs.values())
+    print(f"{operator.name}: {len(listed)} of {len(cases)} cases, {len(built)} of {len(every)} artifacts", flush=True)
+    return {"cases": listed, "builds": builds}
 
 
-def of_operator(operator: Operator, seed: int, device: str) -> str:
+def of_operator(operator: Operator, seed: int, device: str, kinds: int) -> str:
     """One call of an operator; what is wrong, or empty."""
-    call = Call(operator, seed, device)
+    call = Call(operator, seed, device, kinds)
     inputs, dtype = call.inputs, call.dtype
     wide = [t.double() for t in inputs]
     if call.backward:
@@ -186,8 +208,12 @@ def of_operator(operator: Operator, seed: int, device: str) -> str:
 
 
 def off(got: Any, exact: Any) -> float:
-    """The error relative to the greatest element, which counts as 1/64 at least: what cancels is not rounded anew."""
-    return float((got.double() - exact).abs().max()) / max(float(exact.abs().max()), 1 / 64) if exact.numel() else 0.0
+    """The error relative to the greatest element, which counts as 1/64 at least: what cancels is not rounded anew.
+    Infinities must be the same."""
+    if not exact.numel():
+        return 0.0
+    greatest = float(torch.where(exact.isinf(), 0.0, exact).abs().max())
+    return float(torch.where(got.double() == exact, 0.0, got.double() - exact).abs().max()) / max(greatest, 1 / 64)
 
 
 # -- groups -----------------------------------------------------------------------------------------------------------
@@ -325,6 +351,20 @@ Cases = dict[str, Sequence[int]]
 """Of each operator by its name."""
 
 
+def begin_to_plan(cases: range, kinds: int, count: int, most: int) -> Callable[[int], dict[str, list[int]]]:
+    """What lists cases of an operator by number."""
+    return lambda number: commonest(OPERATORS[number], cases, kinds, count, most)
+
+
+def begin_to_build(store: Path, kinds: int, planned: Sequence[tuple[str, int]]) -> Callable[[int], None]:
+    """What compiles the artifacts of an operator's case, by number."""
+    return lambda number: build(operator_named(planned[number][0]), [planned[number][1]], kinds, store)
+
+
+def operator_named(name: str) -> Operator:
+    return next(o for o in OPERATORS if o.name == name)
+
+
 @dataclass
 class Found:
     """Of one operator: cases that were run, those that are wrong, and what was refused."""
@@ -336,23 +376,23 @@ class Found:
     seconds: float = 0.0
 
 
-def begin(cases: Cases, device: str, seconds: float, store: Path | None) -> Callable[[int], Found]:
+def begin(cases: Cases, device: str, kinds: int, seconds: float, store: Path | None) -> Callable[[int], Found]:
     """The judge of a process, of operators by number."""
     os.environ["TILEWRIGHT_STORE"] = str(store or tempfile.mkdtemp())
 
     def judge(number: int) -> Found:
         name = NAMES[number % len(NAMES)]
-        return of(name, cases[name][number // len(NAMES) :: parts_of(name)], device, seconds)
+        return of(name, cases[name][number // len(NAMES) :: parts_of(name)], device, kinds, seconds)
 
     return judge
 
 
 def parts_of(name: str) -> int:
     """In how many processes the cases of an operator are run."""
-    return 3 if name in ("varlen", "grouped") else 1
+    return 3 if name in ("varlen", "grouped") else 2
 
 
-def of(name: str, cases: Sequence[int], device: str, seconds: float) -> Found:
+def of(name: str, cases: Sequence[int], device: str, kinds: int, seconds: float) -> Found:
     """The cases of an operator."""
     operator = next((o for o in OPERATORS if o.name == name), None)
     begun, found = time.monotonic(), Found(name)
@@ -362,7 +402,7 @@ def of(name: str, cases: Sequence[int], device: str, seconds: float) -> Found:
         try:
             with ops.simulated():
                 if operator is not None:
-                    told = of_operator(operator, seed, device)
+                    told = of_operator(operator, seed, device, kinds)
                 else:
                     told = {"grouped": grouped, "varlen": varlen}[name](seed, device)
         except tw.TilewrightError as error:
@@ -383,7 +423,7 @@ def of(name: str, cases: Sequence[int], device: str, seconds: float) -> Found:
 def main() -> None:
     """Runs the cases, and prints those that are wrong and the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--op", default="", help="operators of this name alone")
+    parser.add_argument("--op", default="", help="operators of these names alone, with commas between")
     parser.add_argument("--cases", default="0:20")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--jobs", type=int, default=1)
@@ -391,33 +431,50 @@ def main() -> None:
     parser.add_argument("--json", type=Path)
     parser.add_argument("--store", type=Path, help="where artifacts are kept; else each process has its own folder")
     parser.add_argument("--build", action="store_true", help="compile what the cases look up into --store, run nothing")
+    parser.add_argument(
+        "--kinds", type=int, default=0, help="draw dtypes, layouts and alignments of so many kinds alone"
+    )
     parser.add_argument("--commonest", type=int, help="list cases into --plan, run nothing")
+    parser.add_argument("--most", type=int, default=1000, help="cases that are listed of each operator")
     parser.add_argument("--plan", type=Path, help="the cases of each operator")
     args = parser.parse_args()
     if (args.build and not args.store) or (args.commonest and not args.plan):
         parser.error("--build takes --store, --commonest takes --plan")
     cases = range(*map(int, args.cases.split(":")))
-    names = [n for n in NAMES if args.op in ("", n)]
+    names = [n for n in NAMES if not args.op or n in args.op.split(",")]
     if args.commonest:
-        found = {o.name: commonest(o, cases, args.commonest) for o in OPERATORS if o.name in names}
+        found = {
+            o.name: commonest(o, cases, args.kinds, args.commonest, args.most) for o in OPERATORS if o.name in names
+        }
         args.plan.write_text(json.dumps(found) + "\n")
         return
-    planned: Cases = dict.fromkeys(names, cases)
-    if args.plan:
-        planned |= json.loads(args.plan.read_text())
+    plan: dict[str, dict[str, list[int]]] = json.loads(args.plan.read_text()) if args.plan else {}
+    planned: Cases = dict.fromkeys(names, cases) | {n: plan[n]["cases"] for n in names if n in plan}
     if args.build:
-        for operator in (o for o in OPERATORS if o.name in names):
-            build(operator, cases, args.store)
+        built = [(o.name, seed) for o in reversed(OPERATORS) if o.name in names
+                 for seed in (plan[o.name]["builds"] if o.name in plan else cases)]  # fmt: skip
+        for _ in in_processes(begin_to_build, (args.store, args.kinds, built), range(len(built)), args.jobs, 1e9):
+            pass
         return
     numbers = [NAMES.index(n) + i * len(NAMES) for n in names for i in range(parts_of(n) if args.jobs > 1 else 1)]
     if args.jobs > 1:
         patience = args.seconds + PATIENCE_SECONDS if args.seconds else 1e9
         answers = list[Found]()
-        for i, a in in_processes(begin, (planned, args.device, args.seconds, args.store), numbers, args.jobs, patience):
+        for i, a in in_processes(
+            begin, (planned, args.device, args.kinds, args.seconds, args.store), numbers, args.jobs, patience
+        ):
             answers.append(a if isinstance(a, Found) else Found(NAMES[i % len(NAMES)], wrong={-1: a}))
             print(f"{answers[-1].name}: {answers[-1].run} run, {len(answers[-1].wrong)} wrong", flush=True)
+            write(args, answers)
     else:
-        answers = [of(n, planned[n], args.device, args.seconds) for n in names]
+        answers = [of(n, planned[n], args.device, args.kinds, args.seconds) for n in names]
+        write(args, answers)
+    for name, row in rows_of(answers).items():
+        print(f"{name:22} {row['run']:6} run {len(row['wrong']):4} wrong  refused {row['refused']} {row['seconds']} s")
+
+
+def rows_of(answers: list[Found]) -> dict[str, dict[str, Any]]:
+    """What is printed and written of each operator."""
     rows: dict[str, dict[str, Any]] = {}
     for a in answers:
         row = rows.setdefault(a.name, {"run": 0, "wrong": {}, "refused": {}, "seconds": 0.0})
@@ -425,13 +482,16 @@ def main() -> None:
         row["wrong"] |= {str(k): v[-800:] for k, v in a.wrong.items()}
         row["refused"] |= a.refused
         row["seconds"] = max(row["seconds"], a.seconds)
-    for name, row in rows.items():
-        print(f"{name:22} {row['run']:6} run {len(row['wrong']):4} wrong  refused {row['refused']} {row['seconds']} s")
+    return rows
+
+
+def write(args: argparse.Namespace, answers: list[Found]) -> None:
+    """The document of what was found so far."""
     if args.json:
         found = {"command": f"python tools/random_ops.py --device {args.device} --cases {args.cases}",
                  "date": time.strftime("%Y-%m-%d"), "python": platform.python_version(), "torch": torch.__version__,
                  "device": torch.cuda.get_device_name() if args.device == "cuda" else "simulator"}  # fmt: skip
-        args.json.write_text(json.dumps(found | {"operators": rows}, indent=1) + "\n")
+        args.json.write_text(json.dumps(found | {"operators": rows_of(answers)}, indent=1) + "\n")
 
 
 if __name__ == "__main__":

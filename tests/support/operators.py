@@ -16,6 +16,7 @@ from tilewright import ops  # noqa: E402
 from tilewright.ops import registration  # noqa: E402
 from tilewright.ops.functional import (  # noqa: E402
     attentions,
+    eight_bits,
     gated,
     grouped,
     indexed,
@@ -104,6 +105,12 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
                 *("gelu", None, None, 64),
             ),
         ),
+        **{
+            f"scaled_linear {op.name}": (op, lambda: (*_of_scales(), None, n(5, 4), "gelu", True, 64, 128, 128))
+            for op in linears._scaled_linears.values()
+        },
+        "quantize_rows": (eight_bits._rows, lambda: (n(6, 10), 4, 1024)),
+        "quantize_blocks": (eight_bits._blocks, lambda: (n(6, 200), 16)),
         "embedding": (indexed._embedding, lambda: (TABLE, g(8, 10), None, None)),
         "cumsum": (indexed._cumsum, lambda: (g(6, 10), False, None, None)),
         "grouped_matmul": (grouped._grouped, lambda: (GROUPS, g(6, 10), n(3, 4, 10), None, None, 64)),
@@ -148,6 +155,12 @@ def _of_experts_backward() -> tuple[Any, ...]:
     given = _mixture(grad=False)
     y, *kept = torch.ops.tilewright.experts(*given, -1, True)
     return (y, *given[2:], *kept, -1)
+
+
+def _of_scales() -> tuple[Any, ...]:
+    """Two factors of 8 bits, and the scales of their blocks."""
+    factors = (normal(*s).to(torch.float8_e4m3fn) for s in ((5, 200), (4, 200)))
+    return (*factors, normal(5, 2).abs(), normal(1, 2).abs())
 
 
 def _packed() -> tuple[Any, ...]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from tilewright.ops.functional.appending import paged_append
 from tilewright.ops.functional.attentions import attention, attention_with_lse
+from tilewright.ops.functional.eight_bits import quantize
 from tilewright.ops.functional.experts import experts, moe
 from tilewright.ops.functional.gated import geglu, swiglu
 from tilewright.ops.functional.grouped import grouped_matmul
@@ -42,6 +43,7 @@ __all__ = [
     "paged_decode",
     "paged_decode_with_lse",
     "permute",
+    "quantize",
     "rms_norm",
     "rotary",
     "softmax",

@@ -5,11 +5,13 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import Any
 
 from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import LOW, note_rows, rows, stored, to_low_precision
+from tilewright.ops.kernels.eight_bits import BLOCK
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -52,14 +54,25 @@ def linear(
     *,
     activation: str = "none",
     residual: Tensor | None = None,
+    x_scale: Tensor | None = None,
+    weight_scale: Tensor | None = None,
+    dtype: Any = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """activation(x @ weight.T + bias) + residual, for x of (..., in), weight of (out, in), and residual of (..., out).
 
     ``activation`` is none, relu, silu, gelu or gelu_tanh. bfloat16 and float16 run on the kernel's tensor cores,
     accumulated in float32; other dtypes on PyTorch's products. Under autocast in its dtype.
+
+    x and weight of float8_e4m3fn are multiplied by the float32 ``x_scale`` and ``weight_scale``: of (...,) and (out,),
+    a number a row, or of (..., ceil(in / 128)) and (ceil(out / 128), ceil(in / 128)), of blocks of 1 x 128 and 128 x
+    128, as ``quantize`` makes those of x. The result is of ``dtype``, bfloat16 if not given, float16 or float32. The
+    tensor core's sums of 8-bit products have fewer bits than float32, blocks are added in float32. There is no gradient
+    (JIT011).
     """
     _check_activation(activation)
+    if x.dtype == _EIGHT or x_scale is not None or weight_scale is not None or dtype is not None:
+        return stored(_scaled(x, weight, bias, activation, residual, (x_scale, weight_scale), dtype), out)
     if out is None:
         known = _linear.known(x, weight, bias, residual, activation)
         if known is not None:
@@ -79,6 +92,66 @@ def linear(
     others = (weight, bias)
     note_rows(_linear, (flat, *others, added, activation), (x, *others, residual, activation), shape)
     return stored(result.view(shape), out)
+
+
+# -- 8-bit floats ------------------------------------------------------------------------------------------------------
+_EIGHT = torch.float8_e4m3fn
+
+
+def _multiplied(
+    dtype: Any, a: Any, b: Any, a_scale: Any, b_scale: Any, bias: Any, residual: Any, activation: str, blocks: bool,
+    bm: Any, bn: Any, bk: Any,
+) -> Any:  # fmt: skip
+    if blocks:
+        a_scale, b_scale = (s.repeat_interleave(BLOCK, 1)[:, : a.shape[1]] for s in (a_scale, b_scale))
+        b_scale = b_scale.repeat_interleave(BLOCK, 0)[: b.shape[0]]
+    added = None if bias is None else bias.float()
+    z = ACTIVATIONS[activation](_F.linear(a.float() * a_scale, b.float() * b_scale, added))
+    return (z if residual is None else z + residual.float()).to(dtype)
+
+
+_scaled_linears = {
+    dtype: op(name=f"tilewright::scaled_linear_{short}", dtypes={"c": short}, fallback=partial(_multiplied, dtype))(
+        kernels.scaled_linear
+    )
+    for short, dtype in (("bf16", torch.bfloat16), ("f16", torch.float16), ("f32", torch.float32))
+}
+
+
+def _scaled(
+    x: Tensor, weight: Tensor, bias: Any, activation: str, residual: Any, scales: tuple[Any, Any], dtype: Any
+) -> Tensor:
+    dtype = torch.bfloat16 if dtype is None else dtype
+    blocks = _check_scales(x, weight, scales, dtype)
+    shape = (*x.shape[:-1], weight.shape[0])
+    bias, residual = _of_shape(bias, shape[-1:]), _of_shape(residual, shape)
+    flat, added = rows(x), None if residual is None else rows(residual)
+    by_row = (rows(scales[0]), scales[1]) if blocks else (scales[0].reshape(-1, 1), scales[1][:, None])
+    given = flat, weight, *by_row, bias, added
+    bm = 64 if flat.shape[0] <= 64 else 128
+    if flat.numel() and weight.numel():
+        return _scaled_linears[dtype](*given, activation, blocks, bm).view(shape)
+    return _multiplied(dtype, *given, activation, blocks, bm, None, None).view(shape)
+
+
+def _check_scales(x: Tensor, weight: Tensor, scales: tuple[Any, Any], dtype: Any) -> bool:
+    """Whether they are of blocks; JIT010 for others than of rows or blocks."""
+    found = [None if s is None else (tuple(s.shape), s.dtype) for s in scales]
+    shapes = [None if s is None or s.dtype != torch.float32 else tuple(s.shape) for s in scales]
+    fits = x.dtype == weight.dtype == _EIGHT and weight.dim() == 2 and x.dim() > 0 and x.shape[-1] == weight.shape[1]
+    if fits and dtype in _scaled_linears:
+        n, k = weight.shape
+        if shapes == [tuple(x.shape[:-1]), (n,)]:
+            return False
+        if shapes == [(*x.shape[:-1], -(-k // BLOCK)), (-(-n // BLOCK), -(-k // BLOCK))]:
+            return True
+    fail(
+        "JIT010",
+        found=f"x and weight of {tuple(x.shape)} {x.dtype}, {tuple(weight.shape)} {weight.dtype}, scales of "
+        f"{', '.join(map(str, found))}, dtype={dtype}",
+        required="x and weight of float8_e4m3fn, float32 scales of their rows, or of their blocks of 1 x 128 and 128 x "
+        "128, and dtype of bfloat16, float16 or float32; dtype and scales for these alone",
+    )
 
 
 def _of_shape(t: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:

@@ -12,6 +12,12 @@ from tilewright.ops.kernels.attention import (
     attention_key_gradients,
     attention_query_gradient,
 )
+from tilewright.ops.kernels.eight_bits import (
+    pack_in_eight_bits,
+    quantize_blocks,
+    quantize_rows,
+    scaled_linear,
+)
 from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, scaled, swiglu, swiglu_backward
 from tilewright.ops.kernels.experts import (
     choose,
@@ -20,7 +26,6 @@ from tilewright.ops.kernels.experts import (
     gated_experts,
     gated_experts_backward,
     gated_tokens,
-    pack_in_eight_bits,
     route,
     scales_of_rows,
 )
@@ -104,12 +109,15 @@ __all__ = [
     "paged_append",
     "paged_decode",
     "paged_decode_parts",
+    "quantize_blocks",
+    "quantize_rows",
     "rms_norm",
     "rms_norm_backward",
     "rms_norm_gradients",
     "rotary",
     "route",
     "scaled",
+    "scaled_linear",
     "scales_of_rows",
     "sequence_places",
     "softmax",

@@ -11,9 +11,6 @@ products read like dense ones. Blocks behind the last row have expert -1 and mul
 
 import tilewright as tw
 
-_GREATEST = 448.0
-"""The greatest number of e4m3."""
-
 
 @tw.kernel
 def route(
@@ -147,27 +144,6 @@ def down_experts(
 
 def _rescaled(acc, rows, columns):
     return acc * (rows[:, None] * columns.fill(0.0)[None, :])
-
-
-@tw.kernel
-def pack_in_eight_bits(
-    rows: tw.Tensor["P"] | None,
-    x: tw.Tensor["T", "D"],
-    y: tw.Tensor["P", "D"],
-    scale: tw.Tensor["P"],
-    *,
-    bp=tw.auto,
-    upto: int = 32768,
-):
-    """y[p] = x[rows[p]] / scale[p] in e4m3, whose greatest number is that of the row, of up to ``upto`` elements; 0
-    where there is no such row. Without ``rows`` row p is p."""
-    p = tw.grid(y.shape[0], bp)
-    d = tw.axis(x.shape[1], upto=upto)
-    own = x[p if rows is None else rows[p], d].fill(0.0).to(tw.f32)
-    top = tw.abs(own).max(1)
-    top = tw.where(top == 0, 1.0, top)
-    scale[p] = top * (1 / _GREATEST)
-    y[p, d] = own * (_GREATEST / top)[:, None]
 
 
 @tw.kernel

@@ -31,18 +31,24 @@ def linear(
     bn=tw.auto,
     bk: int = 64,
 ):
-    """c = activation(a b^T + bias) + residual; of ``none``, ``relu``, ``silu``, ``gelu`` and ``gelu_tanh``."""
+    """c = activation(a b^T + bias) + residual."""
     m, n = tw.grid(c, (bm, bn))
     acc = tw.zeros((m, n), tw.f32)
     for k in tw.stream(a.shape[1], bk):
         acc += tw.dot(a[m, k], b[n, k].T)
     z = acc if bias is None else acc + bias[n].to(tw.f32)[None, :]
-    if activation == "relu":
-        z = tw.maximum(z, 0.0)
-    elif activation == "silu":
-        z = z * tw.sigmoid(z)
-    elif activation == "gelu":
-        z = 0.5 * z * (1 + tw.erf(z * 0.7071067812))
-    elif activation == "gelu_tanh":
-        z = 0.5 * z * (1 + tw.tanh(0.7978845608 * (z + 0.044715 * z * z * z)))
+    z = activated(z, activation)
     c[m, n] = z if residual is None else z + residual[m, n].to(tw.f32)
+
+
+def activated(z, activation):
+    """One of ``none``, ``relu``, ``silu``, ``gelu`` and ``gelu_tanh`` of f32."""
+    if activation == "relu":
+        return tw.maximum(z, 0.0)
+    if activation == "silu":
+        return z * tw.sigmoid(z)
+    if activation == "gelu":
+        return 0.5 * z * (1 + tw.erf(z * 0.7071067812))
+    if activation == "gelu_tanh":
+        return 0.5 * z * (1 + tw.tanh(0.7978845608 * (z + 0.044715 * z * z * z)))
+    return z
