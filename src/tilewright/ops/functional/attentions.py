@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,8 @@ from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import LOW, require_alike, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
-from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.functional.score_mods import ScoreMod
+from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 from tilewright.ops.registration import TorchOp, op
 
 _F = torch.nn.functional
@@ -147,6 +149,62 @@ for _width in WIDTHS:  # all before torch.compile traces a call
     for _lse in (False, True):
         _operator(_width, lse=_lse)
 
+
+# -- scores that a function changes ---------------------------------------------------------------------------------
+def _scored_by(score_mod: Callable[..., Any]) -> Callable[..., Any]:
+    """Attention by PyTorch, in float32 or wider; a row whose scores are all -inf is zeros."""
+
+    def attended(q: Any, k: Any, v: Any, scale: float, causal: bool, group: int, bq: Any = None, bk: Any = None) -> Any:
+        exact = torch.promote_types(q.dtype, torch.float32)
+        x = torch.matmul(q.to(exact), _repeated(k, group).to(exact).transpose(-1, -2)) * scale
+        places = (torch.arange(n, device=q.device) for n in x.shape)
+        b, h, s, t = (p.view([-1 if axis == i else 1 for axis in range(4)]) for i, p in enumerate(places))
+        x = torch.as_tensor(score_mod(x, b, h, s, t)).expand(x.shape)
+        if causal:
+            x = x.masked_fill(s < t, -torch.inf)
+        y = torch.matmul(x.softmax(-1).nan_to_num(0.0), _repeated(v, group).to(exact)).to(q.dtype)
+        return y.transpose(1, 2).contiguous()
+
+    return attended
+
+
+@cache
+def _scored_operators(score_mod: Callable[..., Any]) -> dict[int, TorchOp]:
+    """By the width of a head."""
+    traced, fallback = ScoreMod(score_mod), _scored_by(score_mod)
+    return {width: op(outputs=("o",), fallback=fallback)(kernels.scored_attention(width, traced)) for width in WIDTHS}
+
+
+@torch.compiler.assume_constant_result
+def _scored_operator(score_mod: Callable[..., Any], width: int) -> str:
+    """The name of what a compiled graph calls."""
+    return _scored_operators(score_mod)[width].name.partition("::")[2]
+
+
+def _scored(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, score_mod: Callable[..., Any], out: Tensor | None
+) -> Tensor:
+    group = q.shape[1] // k.shape[1]
+    if not is_of_kernels(q, k, v):
+        return stored(_scored_by(score_mod)(q, k, v, scale, causal, group).transpose(1, 2), out)
+    if wants_gradient((q, k, v)):
+        fail(
+            "JIT011",
+            found="a gradient of attention with a score_mod",
+            required="tensors that need none, or torch.no_grad()",
+            help="torch.nn.attention.flex_attention has gradients of such functions",
+        )
+    if torch.compiler.is_compiling():
+        run = getattr(torch.ops.tilewright_ops, _scored_operator(score_mod, int(q.shape[-1]))).default
+        return stored(run(q, k, v, scale, causal, group, None, None).transpose(1, 2), out)
+    run = _scored_operators(score_mod)[int(q.shape[-1])]
+    if out is None:
+        return run(q, k, v, scale=scale, causal=causal, group=group).transpose(1, 2)
+    require_alike(out, q)
+    run(q, k, v, scale=scale, causal=causal, group=group, out=out.transpose(1, 2))
+    return out
+
+
 # -- the functions --------------------------------------------------------------------------------------------------
 
 
@@ -157,6 +215,7 @@ def attention(
     *,
     causal: bool = False,
     scale: float | None = None,
+    score_mod: Callable[..., Any] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """softmax(scale q k^T) v, for q of (batch, heads, tokens, width) and k, v of (batch, groups, keys, width).
@@ -165,10 +224,17 @@ def attention(
     64 or 128 elements of bfloat16 or float16 run on kernels, forward and backward, others on PyTorch's attention.
     Under autocast in its dtype. The result lies in memory as (batch, tokens, heads, width), as that of PyTorch's flash
     attention, so that to join the heads of a token moves nothing; so do gradients.
+
+    ``score_mod(score, batch, head, query, key)``, as that of ``torch.nn.attention.flex_attention``, changes each scaled
+    score; a query whose scores are all -inf has zeros. It is traced once and kept: give the same function at each call,
+    not one made anew. Positions are integers of tiles, numbers that it reads constants; tensors that it reads, and
+    branches, are refused (JIT010), gradients on kernels too (JIT011).
     """
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
     factor: float = q.shape[-1] ** -0.5 if scale is None else scale
+    if score_mod is not None:
+        return _scored(q, k, v, factor, causal, score_mod, out)
     if not is_of_kernels(q, k, v) or factor <= 0:  # kernels take the greatest score before they scale
         grouped = q.shape[1] != k.shape[1]
         y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=factor, enable_gqa=grouped)

@@ -11,6 +11,7 @@ from tilewright.ops.kernels.attention import (
     attention_delta,
     attention_key_gradients,
     attention_query_gradient,
+    scored_attention,
 )
 from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, scaled, swiglu, swiglu_backward
 from tilewright.ops.kernels.experts import (
@@ -102,6 +103,7 @@ __all__ = [
     "rotary",
     "route",
     "scaled",
+    "scored_attention",
     "sequence_places",
     "softmax",
     "softmax_backward",
