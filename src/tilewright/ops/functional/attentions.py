@@ -14,6 +14,7 @@ from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import LOW, require_alike, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.score_mods import ScoreMod
+from tilewright.ops.functional.varlen import varlen_attention_with_lse
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 from tilewright.ops.registration import TorchOp, op
 
@@ -205,6 +206,24 @@ def _scored(
     return out
 
 
+# -- windows, softcap and sinks ---------------------------------------------------------------------------------------
+def _packed(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, window: int | None, softcap: float | None, sinks: Any
+) -> tuple[Tensor, Tensor]:
+    """As sequences of one length, and the logarithms. Of packed sequences the last query stands beside the last key,
+    here the first beside the first: keys behind the last query are left out."""
+    batch, _, queries, _ = q.shape
+    if causal:
+        if queries > k.shape[2]:
+            fail("JIT010", found=f"{queries} queries, {k.shape[2]} keys", required="as many keys, or no causal=True")
+        k, v = k[:, :, :queries], v[:, :, :queries]
+    rows = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))
+    places = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
+    options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "sinks": sinks}
+    y, lse = varlen_attention_with_lse(*rows, places * queries, places * k.shape[2], **options)
+    return y.unflatten(0, (batch, queries)).transpose(1, 2), lse.unflatten(1, (batch, queries)).transpose(0, 1)
+
+
 # -- the functions --------------------------------------------------------------------------------------------------
 
 
@@ -215,6 +234,9 @@ def attention(
     *,
     causal: bool = False,
     scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
     score_mod: Callable[..., Any] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
@@ -225,6 +247,10 @@ def attention(
     Under autocast in its dtype. The result lies in memory as (batch, tokens, heads, width), as that of PyTorch's flash
     attention, so that to join the heads of a token moves nothing; so do gradients.
 
+    ``window``: of the keys that a query sees, the last so many (causal only). ``softcap``: scores x become
+    softcap tanh(x / softcap). ``sinks``, one a head of queries, are scores of a key without a value. These three run
+    on ``varlen_attention``, which takes rows of tokens: heads that lie before tokens are copied.
+
     ``score_mod(score, batch, head, query, key)``, as that of ``torch.nn.attention.flex_attention``, changes each scaled
     score; a query whose scores are all -inf has zeros. It is traced once and kept: give the same function at each call,
     not one made anew. Positions are integers of tiles, numbers that it reads constants; tensors that it reads, and
@@ -233,6 +259,10 @@ def attention(
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
     factor: float = q.shape[-1] ** -0.5 if scale is None else scale
+    if window is not None or softcap is not None or sinks is not None:
+        if score_mod is not None:
+            fail("JIT010", found="a score_mod beside window, softcap or sinks", required="these in the score_mod")
+        return stored(_packed(q, k, v, factor, causal, window, softcap, sinks)[0], out)
     if score_mod is not None:
         return _scored(q, k, v, factor, causal, score_mod, out)
     if not is_of_kernels(q, k, v) or factor <= 0:  # kernels take the greatest score before they scale
@@ -245,13 +275,23 @@ def attention(
 
 
 def attention_with_lse(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(attention, the logarithm of each row's sum of exponentials in float32, of (batch, heads, tokens)). The second
-    has no gradient. JIT010 for heads, dtypes or scales that the kernel has not."""
+    """(attention, the logarithm of each row's sum of exponentials in float32, of (batch, heads, tokens), sinks counted
+    in). The second has no gradient. JIT010 for heads, dtypes or scales that the kernel has not."""
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
     factor: float = q.shape[-1] ** -0.5 if scale is None else scale
+    if window is not None or softcap is not None or sinks is not None:
+        return _packed(q, k, v, factor, causal, window, softcap, sinks)
     if not is_of_kernels(q, k, v) or factor <= 0:
         found = f"heads of {q.shape[-1]} elements of {q.dtype}, scale {factor}"
         fail("JIT010", found=found, required=f"heads of {WIDTHS} elements of bfloat16 or float16, a scale above 0")
