@@ -217,10 +217,11 @@ def _packed(
         if queries > k.shape[2]:
             fail("JIT010", found=f"{queries} queries, {k.shape[2]} keys", required="as many keys, or no causal=True")
         k, v = k[:, :, :queries], v[:, :, :queries]
-    rows = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))
     places = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
-    options = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "sinks": sinks}
-    y, lse = varlen_attention_with_lse(*rows, places * queries, places * k.shape[2], **options)
+    options: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "sinks": sinks}
+    cu_q, cu_k = places * queries, places * k.shape[2]
+    q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))
+    y, lse = varlen_attention_with_lse(q, k, v, cu_q, cu_k, **options)
     return y.unflatten(0, (batch, queries)).transpose(1, 2), lse.unflatten(1, (batch, queries)).transpose(0, 1)
 
 

@@ -58,7 +58,7 @@ class ScoreMod:
             if node.op == "placeholder":
                 values[node] = next(inputs)
                 continue
-            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), lambda n: values[n])
+            args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
             if node.op == "output":
                 return args[0]
             values[node] = self._calls[node](*args, **kwargs)
