@@ -42,7 +42,11 @@ def distance(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return torch.maximum(score - (q - k).abs() / 4, torch.sigmoid(-score)) + torch.clamp(k - q, -3, 5) * 0.5
 
 
-MODS = (slopes, softcap, window, blocks, distance)
+def powers(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score.clamp(min=-0.5) + score**2 - abs(q - k) * 0.1 + (q - k) // 3 % 2
+
+
+MODS = (slopes, softcap, window, blocks, distance, powers)
 
 
 def heads(groups: int, dtype: Any, width: int = 64, queries: int = 37) -> list[Any]:
@@ -118,6 +122,8 @@ TABLE = torch.ones(2)
         (lambda score, b, h, q, k: torch.special.i0(score), "i0"),
         (lambda score, b, h, q, k: score.cumsum(0), "cumsum"),
         (lambda score, q, k: score, "arguments"),
+        (lambda score, b, h, q, k: torch.round(score, decimals=2), "round"),
+        (lambda score, b, h, q, k: h * 0.5, "depend"),
     ],
 )
 def test_functions_that_no_kernel_has(mod: Callable[..., Any], part: str) -> None:
