@@ -1,7 +1,8 @@
 """Functions of attention's scores, written for PyTorch: traced, and computed by a kernel on tiles."""
 
-# PyTorch ships no types that our checker reads.
+# PyTorch ships no types that our checker reads, and a lambda names none.
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownVariableType=false
+# pyright: reportUnknownLambdaType=false
 
 from __future__ import annotations
 
