@@ -1,4 +1,5 @@
-"""Random calls of the operators of ``tilewright.ops``, of products of groups and of packed attention, beside float64.
+"""Random calls of the operators of ``tilewright.ops``, of products of groups, of packed attention and of attention
+whose scores a function changes, beside float64.
 
     python tools/random_ops.py --op rms_norm --cases 0:20                      # kernels in the simulator
     python tools/random_ops.py --device cuda --jobs 16 --cases 0:1000 --json FILE   # all, each in a process of its own
@@ -345,8 +346,50 @@ def attended(tensors: tuple[Any, ...], options: dict[str, Any], sinks: Any) -> t
     return y, lse
 
 
+# -- attention whose scores a function changes ------------------------------------------------------------------------
+SCORE_MODS: tuple[Callable[..., Any], ...] = (
+    lambda score, b, h, q, k: score + torch.exp2(-(h + 1) * 0.25) * (k - q),
+    lambda score, b, h, q, k: 2.0 * torch.tanh(score / 2.0),
+    lambda score, b, h, q, k: torch.where((q - k < 40) & ~(k > q), score, -torch.inf),
+    lambda score, b, h, q, k: torch.where((q // 16 == k // 16) & (q % 8 != 3), score, -torch.inf),
+    lambda score, b, h, q, k: torch.maximum(score - (q - k).abs() / 4, torch.sigmoid(-score)) + b * 0.5,
+)
+SCORED_KINDS = 16
+"""Cases differ in so many ways by what artifacts depend on; a process has those of one."""
+
+
+def scored(seed: int, device: str) -> str:
+    """Dense attention with a score_mod."""
+    rng, kind = Random(f"scored {seed}"), Random(f"scored kind {seed % SCORED_KINDS}")
+    mod = seed % SCORED_KINDS % len(SCORE_MODS)
+    dtype, width, causal = kind.choice((BF16, BF16, F16)), kind.choice((64, 128)), kind.random() < 0.4
+    repeat, layouts = kind.choice((1, 1, 2, 4)), [kind.choice(LAYOUTS[:4]) for _ in range(3)]
+    batch, groups, queries, keys = rng.randint(1, 3), rng.choice((1, 2, 3)), rng.choice(LENGTHS), rng.choice(LENGTHS)
+    generator = torch.Generator().manual_seed(seed)
+    shapes = ((batch, groups * repeat, queries, width), *[(batch, groups, keys, width)] * 2)
+    q, k, v = (
+        laid(torch.randn(s, generator=generator).to(dtype).to(device), how, rng)
+        for s, how in zip(shapes, layouts, strict=True)
+    )
+    held, ring = guarded((batch, queries, groups * repeat, width), dtype, device)
+    y = ops.attention(q, k, v, causal=causal, score_mod=SCORE_MODS[mod], out=held.transpose(1, 2))
+    wide = (q.double(), *(x.double().repeat_interleave(repeat, 1) for x in (k, v)))
+    scores = wide[0] @ wide[1].transpose(-1, -2) * width**-0.5
+    b, h, s, t = torch.meshgrid(*(torch.arange(n, device=device) for n in scores.shape), indexing="ij")
+    scores = SCORE_MODS[mod](scores, b, h, s, t)
+    if causal:
+        scores = scores.masked_fill(s < t, -torch.inf)
+    exact = scores.softmax(-1).nan_to_num(0.0) @ wide[2]
+    about = f"mod {mod}, {shapes}, {str(dtype)[6:]}, causal {causal}, {layouts}"
+    if changed(ring):
+        return f"{about}: wrote around the result"
+    beyond = (y.double() - exact).abs() - 0.02 - 0.01 * exact.abs()
+    return "" if bool((beyond <= 0).all()) else f"{about}: off by {float(beyond.max()):.3g}"
+
+
 # -- the campaign -----------------------------------------------------------------------------------------------------
-NAMES = (*(o.name for o in OPERATORS), "grouped", "varlen")
+FAMILIES: dict[str, Callable[[int, str], str]] = {"grouped": grouped, "varlen": varlen, "scored": scored}
+NAMES = (*(o.name for o in OPERATORS), *FAMILIES)
 Cases = dict[str, Sequence[int]]
 """Of each operator by its name."""
 
@@ -389,7 +432,7 @@ def begin(cases: Cases, device: str, kinds: int, seconds: float, store: Path | N
 
 def parts_of(name: str) -> int:
     """In how many processes the cases of an operator are run."""
-    return 3 if name in ("varlen", "grouped") else 2
+    return {"varlen": 3, "grouped": 3, "scored": SCORED_KINDS}.get(name, 2)
 
 
 def of(name: str, cases: Sequence[int], device: str, kinds: int, seconds: float) -> Found:
@@ -404,7 +447,7 @@ def of(name: str, cases: Sequence[int], device: str, kinds: int, seconds: float)
                 if operator is not None:
                     told = of_operator(operator, seed, device, kinds)
                 else:
-                    told = {"grouped": grouped, "varlen": varlen}[name](seed, device)
+                    told = FAMILIES[name](seed, device)
         except tw.TilewrightError as error:
             found.refused[error.code] = found.refused.get(error.code, 0) + 1
             told = "" if error.code in ("SIM001", "SIM002") else str(error)

@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import cache
 from typing import Any
 
@@ -12,7 +13,9 @@ from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import LOW, require_alike, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
-from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.functional.score_mods import ScoreMod
+from tilewright.ops.functional.varlen import varlen_attention_with_lse
+from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 from tilewright.ops.registration import TorchOp, op
 
 _F = torch.nn.functional
@@ -147,6 +150,81 @@ for _width in WIDTHS:  # all before torch.compile traces a call
     for _lse in (False, True):
         _operator(_width, lse=_lse)
 
+
+# -- scores that a function changes ---------------------------------------------------------------------------------
+def _scored_by(score_mod: Callable[..., Any]) -> Callable[..., Any]:
+    """Attention by PyTorch, in float32 or wider; a row whose scores are all -inf is zeros."""
+
+    def attended(q: Any, k: Any, v: Any, scale: float, causal: bool, group: int, bq: Any = None, bk: Any = None) -> Any:
+        exact = torch.promote_types(q.dtype, torch.float32)
+        x = torch.matmul(q.to(exact), _repeated(k, group).to(exact).transpose(-1, -2)) * scale
+        places = (torch.arange(n, device=q.device) for n in x.shape)
+        b, h, s, t = (p.view([-1 if axis == i else 1 for axis in range(4)]) for i, p in enumerate(places))
+        x = torch.as_tensor(score_mod(x, b, h, s, t)).expand(x.shape)
+        if causal:
+            x = x.masked_fill(s < t, -torch.inf)
+        y = torch.matmul(x.softmax(-1).nan_to_num(0.0), _repeated(v, group).to(exact)).to(q.dtype)
+        return y.transpose(1, 2).contiguous()
+
+    return attended
+
+
+@cache
+def _scored_operators(score_mod: Callable[..., Any]) -> dict[int, TorchOp]:
+    """By the width of a head."""
+    traced, fallback = ScoreMod(score_mod), _scored_by(score_mod)
+    return {width: op(outputs=("o",), fallback=fallback)(kernels.scored_attention(width, traced)) for width in WIDTHS}
+
+
+@torch.compiler.assume_constant_result
+def _scored_operator(score_mod: Callable[..., Any], width: int) -> str:
+    """The name of what a compiled graph calls."""
+    return _scored_operators(score_mod)[width].name.partition("::")[2]
+
+
+def _scored(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, score_mod: Callable[..., Any], out: Tensor | None
+) -> Tensor:
+    group = q.shape[1] // k.shape[1]
+    if not is_of_kernels(q, k, v):
+        return stored(_scored_by(score_mod)(q, k, v, scale, causal, group).transpose(1, 2), out)
+    if wants_gradient((q, k, v)):
+        fail(
+            "JIT011",
+            found="a gradient of attention with a score_mod",
+            required="tensors that need none, or torch.no_grad()",
+            help="torch.nn.attention.flex_attention has gradients of such functions",
+        )
+    if torch.compiler.is_compiling():
+        run = getattr(torch.ops.tilewright_ops, _scored_operator(score_mod, int(q.shape[-1]))).default
+        return stored(run(q, k, v, scale, causal, group, None, None).transpose(1, 2), out)
+    run = _scored_operators(score_mod)[int(q.shape[-1])]
+    if out is None:
+        return run(q, k, v, scale=scale, causal=causal, group=group).transpose(1, 2)
+    require_alike(out, q)
+    run(q, k, v, scale=scale, causal=causal, group=group, out=out.transpose(1, 2))
+    return out
+
+
+# -- windows, softcap and sinks ---------------------------------------------------------------------------------------
+def _packed(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, window: int | None, softcap: float | None, sinks: Any
+) -> tuple[Tensor, Tensor]:
+    """As sequences of one length, and the logarithms. Of packed sequences the last query stands beside the last key,
+    here the first beside the first: keys behind the last query are left out."""
+    batch, _, queries, _ = q.shape
+    if causal:
+        if queries > k.shape[2]:
+            fail("JIT010", found=f"{queries} queries, {k.shape[2]} keys", required="as many keys, or no causal=True")
+        k, v = k[:, :, :queries], v[:, :, :queries]
+    places = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
+    options: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "sinks": sinks}
+    cu_q, cu_k = places * queries, places * k.shape[2]
+    q, k, v = (t.transpose(1, 2).flatten(0, 1) for t in (q, k, v))
+    y, lse = varlen_attention_with_lse(q, k, v, cu_q, cu_k, **options)
+    return y.unflatten(0, (batch, queries)).transpose(1, 2), lse.unflatten(1, (batch, queries)).transpose(0, 1)
+
+
 # -- the functions --------------------------------------------------------------------------------------------------
 
 
@@ -157,6 +235,10 @@ def attention(
     *,
     causal: bool = False,
     scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
+    score_mod: Callable[..., Any] | None = None,
     out: Tensor | None = None,
 ) -> Tensor:
     """softmax(scale q k^T) v, for q of (batch, heads, tokens, width) and k, v of (batch, groups, keys, width).
@@ -165,10 +247,25 @@ def attention(
     64 or 128 elements of bfloat16 or float16 run on kernels, forward and backward, others on PyTorch's attention.
     Under autocast in its dtype. The result lies in memory as (batch, tokens, heads, width), as that of PyTorch's flash
     attention, so that to join the heads of a token moves nothing; so do gradients.
+
+    ``window``: of the keys that a query sees, the last so many (causal only). ``softcap``: scores x become
+    softcap tanh(x / softcap). ``sinks``, one a head of queries, are scores of a key without a value. These three run
+    on ``varlen_attention``, which takes rows of tokens: heads that lie before tokens are copied.
+
+    ``score_mod(score, batch, head, query, key)``, as that of ``torch.nn.attention.flex_attention``, changes each scaled
+    score; a query whose scores are all -inf has zeros. It is traced once and kept: give the same function at each call,
+    not one made anew. Positions are integers of tiles, numbers that it reads constants; tensors that it reads, and
+    branches, are refused (JIT010), gradients on kernels too (JIT011).
     """
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
     factor: float = q.shape[-1] ** -0.5 if scale is None else scale
+    if window is not None or softcap is not None or sinks is not None:
+        if score_mod is not None:
+            fail("JIT010", found="a score_mod beside window, softcap or sinks", required="these in the score_mod")
+        return stored(_packed(q, k, v, factor, causal, window, softcap, sinks)[0], out)
+    if score_mod is not None:
+        return _scored(q, k, v, factor, causal, score_mod, out)
     if not is_of_kernels(q, k, v) or factor <= 0:  # kernels take the greatest score before they scale
         grouped = q.shape[1] != k.shape[1]
         y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=factor, enable_gqa=grouped)
@@ -179,13 +276,23 @@ def attention(
 
 
 def attention_with_lse(
-    q: Tensor, k: Tensor, v: Tensor, *, causal: bool = False, scale: float | None = None
+    q: Tensor,
+    k: Tensor,
+    v: Tensor,
+    *,
+    causal: bool = False,
+    scale: float | None = None,
+    window: int | None = None,
+    softcap: float | None = None,
+    sinks: Tensor | None = None,
 ) -> tuple[Tensor, Tensor]:
-    """(attention, the logarithm of each row's sum of exponentials in float32, of (batch, heads, tokens)). The second
-    has no gradient. JIT010 for heads, dtypes or scales that the kernel has not."""
+    """(attention, the logarithm of each row's sum of exponentials in float32, of (batch, heads, tokens), sinks counted
+    in). The second has no gradient. JIT010 for heads, dtypes or scales that the kernel has not."""
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
     factor: float = q.shape[-1] ** -0.5 if scale is None else scale
+    if window is not None or softcap is not None or sinks is not None:
+        return _packed(q, k, v, factor, causal, window, softcap, sinks)
     if not is_of_kernels(q, k, v) or factor <= 0:
         found = f"heads of {q.shape[-1]} elements of {q.dtype}, scale {factor}"
         fail("JIT010", found=found, required=f"heads of {WIDTHS} elements of bfloat16 or float16, a scale above 0")

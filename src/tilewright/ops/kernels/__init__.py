@@ -11,6 +11,7 @@ from tilewright.ops.kernels.attention import (
     attention_delta,
     attention_key_gradients,
     attention_query_gradient,
+    scored_attention,
 )
 from tilewright.ops.kernels.eight_bits import (
     pack_in_eight_bits,
@@ -119,6 +120,7 @@ __all__ = [
     "scaled",
     "scaled_linear",
     "scales_of_rows",
+    "scored_attention",
     "sequence_places",
     "softmax",
     "softmax_backward",

@@ -8,9 +8,51 @@ What is read has heads before tokens, what is written tokens before heads, as th
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
 # ruff: noqa: F821
 
+from collections.abc import Callable
 from functools import cache
+from typing import Any
 
 import tilewright as tw
+
+_LEAST = -1e30
+"""Below every score: a query all of whose scores are -inf has a sum of zeros."""
+
+
+@cache
+def scored_attention(width: int, score_mod: Callable[..., Any]) -> tw.Kernel:
+    """``attention`` whose scores x are score_mod(scale x, batch, head, query, key), traced on tiles of x and of the
+    positions of its queries and keys. A row whose scores are all -inf is zeros."""
+
+    @tw.kernel(numerics="fast")
+    def scored_attention(
+        q: tw.Tensor["B", "H", "S", width],
+        k: tw.Tensor["B", "G", "T", width],
+        v: tw.Tensor["B", "G", "T", width],
+        o: tw.Tensor["B", "S", "H", width],
+        *,
+        scale: tw.f32,
+        causal: bool = False,
+        group: int = 1,
+        bq=tw.auto,
+        bk=tw.auto,
+    ):
+        b, h, s = tw.grid(q, (None, None, bq))
+        qt = q[b, h, s]
+        acc, total = tw.zeros((s, width), tw.f32), tw.zeros((s,), tw.f32)
+        top = tw.full((s,), _LEAST, tw.f32)
+        for t in tw.stream(k.shape[2], bk, until=s.stop if causal else None):
+            x = score_mod(tw.dot(qt, k[b, h // group, t].T) * scale, b, h, s.index[:, None], t.index[None, :])
+            if causal:
+                x = tw.where(s.index[:, None] >= t.index[None, :], x, -tw.inf)
+            new = tw.maximum(top, x.max(1))
+            p, fix = tw.exp(x - new[:, None]), tw.exp(top - new)
+            total.set(total * fix + p.sum(1))
+            acc.set(acc * fix[:, None])
+            top.set(new)
+            acc += tw.dot(p.to(q.dtype), v[b, h // group, t])
+        o[b, s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
+
+    return scored_attention
 
 
 @cache
