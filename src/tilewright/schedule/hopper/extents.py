@@ -17,7 +17,7 @@ from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation, sou
 from tilewright.schedule.hopper.predicates import leading_steps, lengthening, whole_first_step, whole_steps
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
-from tilewright.schedule.hopper.split_extents import split_variants
+from tilewright.schedule.hopper.split_extents import CLUSTERED_CTAS, split_variants
 from tilewright.schedule.swap import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -31,45 +31,65 @@ _CHAINED = (128, 128, 64, 64, 32)
 _DEPTH_BYTES = 128
 """Contracted elements per step: one span of the widest swizzle."""
 
-WIDTHS = {256: 100, 192: 102}
-"""Columns of a tile that are offered where rows and columns are free, and the time of one column against that of the
-widest (measured on H200: operands are read more often). With several the last wave of tiles is rarely far from full."""
-NARROW_WIDTHS = {128: 125}
-"""The same where rows begin with L2 lines: a step of 64 of tiles of 256, 192 and 128 columns takes 0.66, 0.54 and 0.42
-us (512 x 4096 x 4096: 47, 40 and 32 us). Other rows cost narrow tiles more (300 x 5000 x 5000: 55 us, with 192 50)."""
-TURN_WIDTHS = {208: 99, 192: 99, 160: 103}
+
+@dataclass(frozen=True)
+class Price:
+    """Nanoseconds of a step of 128 bytes of K, of what a tile takes beside its steps, and of what a launch takes beside
+    its tiles, beyond that of the shortest; of a step ``across`` L2 sectors, where that is known.
+
+    By least squares over the shapes of benchmarks/product_choices.py (309, H200); within 4 % of the times of large
+    tiles, 10 to 15 % of those of one wave.
+    """
+
+    step: int
+    tile: int
+    launch: int = 0
+    across: int = 0
+
+    def time(self, waves: Expr, steps: Expr, *, across: bool = False) -> Expr:
+        """Of so many waves of tiles."""
+        return waves * (steps * (self.across if across else self.step) + self.tile) + self.launch
+
+
+WIDTHS = {256: Price(641, 1520, 1000, 857), 192: Price(483, 1250, 1000, 690)}
+"""Columns of a tile that are offered where rows and columns are free. With several the last wave of tiles is rarely far
+from full."""
+NARROW_WIDTHS = {128: Price(387, 640, 600, 637)}
+"""The same where rows begin with L2 lines."""
+TURN_WIDTHS = {208: Price(527, 570, 2000), 192: Price(484, 650, 2000), 160: Price(422, 550, 2000)}
 """The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile, which 224
 columns exceed."""
-SHARED_WIDTHS = {256: 100, 224: 101}
-"""The same for clusters of two CTAs, which read a shared operand half as often. Of several products side by side, whose
-fragments a thread holds together, each has its share of all these columns."""
 TURNS = (Candidate(1, ping_pong=2, whole_stores=True),)
-CLUSTERS = (Candidate(2, cluster=(2, 1), whole_stores=True),)
-LINE_BYTES = 128
-"""Rows that begin inside of an L2 line touch one line more each; two CTAs that share what they read then gain more than
-their pairing costs (5000 x 5000 x 5000: 0.90 of cuBLAS against 0.72; aligned rows: within 1 %, H200)."""
-LINES = 115
-"""The time of tiles that share nothing there, in percent of what they take else, where few waves decide (864 x 1368 x
-224, H200: 128 x 224 in pairs 9.9 us, 128 x 128 7.5; 4144 x 928 x 2808: 57.8, 128 x 256 47.9)."""
-_CLUSTER_ROWS = 4
-"""Row tiles from which the second CTA of a cluster is rarely idle."""
+SHARED_WIDTHS = {
+    (2, 1): {
+        256: Price(680, 1200, 1900),
+        224: Price(606, 1420, 1900),
+        192: Price(547, 730, 1900),
+        128: Price(435, 560, 900),
+    },
+    (1, 4): {128: Price(450, 1490, 900)},
+}
+"""The same for clusters, whose CTAs read a part of what they share, where rows do not begin with L2 lines. Of several
+products side by side, whose fragments a thread holds together, each has its share of all these columns."""
+LINE_BYTES, SECTOR_BYTES = 128, 32
+"""Rows that begin inside of an L2 sector touch one more for every line: tiles that share nothing take 1.3 to 1.7 times
+as long a step, pairs of 128 x 256 1.06 times. Rows that begin with a sector inside of a line cost them less than a tenth."""
 SKINNY_ROWS = 64
-SKINNY_WIDTHS = {32: 300, 64: 200}
+SKINNY_WIDTHS = {32: Price(253, 600), 64: Price(337, 600)}
 """Products with so few rows read their right operand once: the time of a tile is that of its bytes, rows and columns
 alike, and narrow tiles give every CTA some."""
 
-FEW_WIDTHS = {128: 92, 64: 111}
-"""Products of so few tiles that wide ones leave most CTAs without: 64 rows. By least squares over 149 shapes
-(benchmarks/product_choices.py, H200) a step of 64 x 64 takes 187 ns, of 64 x 128 302, of 128 x 192 508."""
+FEW_WIDTHS = {128: Price(285, 440), 64: Price(187, 560)}
+"""Products of so few tiles that wide ones leave most CTAs without: 64 rows."""
 
 SWAPPED_COLUMNS = 64
-SWAPPED = {16: 4750, 32: 5650}
-"""Columns of a tile with swapped operands; its rows, for products of at most so many, and the time of its step. Each
+SWAPPED = {16: Price(125, 560), 32: Price(149, 640)}
+"""Columns of a tile with swapped operands; its rows, for products of at most so many. Each
 byte of the right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and
 16 rows, H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
 
 SWAPPED_GROUPS = 32, 128
-SWAPPED_GROUPS_PRICE = 20_000
+SWAPPED_GROUPS_PRICE = Price(526, 0)
 """Rows and columns of a tile with swapped operands, where groups of rows have at most as many on average and each reads
 a weight of its own, and the time of its step: that of the weight's bytes (1024 rows in 128 groups, 1536 x 2048, H200:
 215 us, with tiles of 64 x 128 222, of 128 x 128 234, 16 x 128 217; 64 rows in 8, 14336 x 4096: 243, 252, 344, 245)."""
@@ -97,6 +117,8 @@ CHAINED_COLUMNS = 64
 """Of the second product's result, at most."""
 SOME_KEYS = 2048
 """Columns of a stream whose length only a loaded integer tells."""
+SOME_STEPS = 32
+"""Steps of a product of which nothing is known before it runs."""
 
 
 PIPELINED_COLUMNS = 256
@@ -111,11 +133,11 @@ a warpgroup's sums and product leave registers for no more, and three take turns
 
 @dataclass(frozen=True)
 class _Family:
-    """Widths of one way to schedule, with the time of a column, and when it applies: turns, for example, need two tiles
+    """Widths of one way to schedule, with their prices, and when it applies: turns, for example, need two tiles
     for a CTA (``waves``; one wave of 1000 x 2880 x 2880 ran at 0.98 of cuBLAS with them, at 1.02 without, H200)."""
 
     extents: dict[str, int]
-    widths: dict[int, int]
+    widths: dict[int, Price]
     applies: Expr = TRUE
     candidates: tuple[Candidate, ...] = ()
     waves: int = 1
@@ -179,36 +201,37 @@ def _by_width(
     kernel, small = trace(wide), trace({**skinny, **dict.fromkeys(sized.columns, min(SKINNY_WIDTHS))})
     if not (sized.rows and sized.columns) or _changed(kernel, small) != [len(kernel.grid) - 2, len(kernel.grid) - 1]:
         return [ProductVariant(TRUE, tuple(choices))]
-    shares = all_of([_straddles(kernel, facts), kernel.grid.data[-2].expr >= _CLUSTER_ROWS])
-
-    beside = len(_dots(kernel))
+    straddles = _straddles(kernel, facts, LINE_BYTES)
+    beside, steps = len(_dots(kernel)), _known_steps(kernel)
 
     def ways(families: Sequence[_Family]) -> list[_Way]:
         return [
-            _Way(family, extents, _waves(made, family.cluster, target), width * percent, made.grid.data[-2].expr)
+            _Way(family, extents, _waves(made, family.cluster, target), steps, price, made.grid.data[-2].expr)
             for family in families
             if family.applies != FALSE
-            for width, percent in family.widths.items()
+            for width, price in family.widths.items()
             for own in (width if family.extents == skinny else width // beside // COLUMNS * COLUMNS,)
             for extents in ({**family.extents, **dict.fromkeys(sized.columns, own)},)
             for made in (trace(extents),)
         ]
 
     alone = TRUE if LoadedBounds(kernel).binds else FALSE
-    narrow = _Family(wide, NARROW_WIDTHS, negate(_straddles(kernel, facts)))
+    narrow = _Family(wide, NARROW_WIDTHS, negate(straddles))
     turns = _Family(wide, TURN_WIDTHS, negate(alone), candidates=TURNS, waves=2)
     many = ways((turns, narrow, _Family(wide, WIDTHS)))
     fewer = ways((_Family(skinny, FEW_WIDTHS),))
     large = [way for way in many if way.family.waves == 1]
     few = [
-        _Family(skinny, {width: percent}, all_of(one.time <= other.time for other in large))
-        for one, (width, percent) in zip(fewer, FEW_WIDTHS.items(), strict=True)
+        _Family(skinny, {width: price}, all_of(_not_slower(one, other) for other in many))
+        for one, (width, price) in zip(fewer, FEW_WIDTHS.items(), strict=True)
     ]
-    pairs = _Family(wide, SHARED_WIDTHS, all_of([shares, negate(alone)]), CLUSTERS)
     shared = [
-        replace(pairs, widths={width: percent}, applies=all_of([pairs.applies, *less]))
-        for one, (width, percent) in zip(ways((pairs,)), SHARED_WIDTHS.items(), strict=False)
-        for less in ([one.time * 100 <= other.time * LINES for other in large],)
+        replace(family, widths={width: price}, applies=all_of([family.applies, any_of([all_of(less), across])]))
+        for cluster, widths in SHARED_WIDTHS.items()
+        for family in (_Family(wide, widths, all_of([straddles, negate(alone)]), _clusters(cluster)),)
+        for one, (width, price) in zip(ways((family,)), widths.items(), strict=False)
+        for less in ([one.time <= other.time for other in large],)
+        for across in (all_of([_straddles(kernel, facts, SECTOR_BYTES), *(one.time <= x.time_across for x in large)]),)
     ]
     rivals = (
         ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),)),
@@ -218,8 +241,8 @@ def _by_width(
     )
     turned = list(_swapped(wide, choices, sized, trace, target))
     few_rows = (*rivals[0], *(way for _, way in turned))
-    step = minimum(*(way.time for way in (*fewer, *large)), *(way.time * way.row_tiles for way in few_rows))
-    parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, step)
+    whole = minimum(*(way.time for way in (*fewer, *large)), *(way.time * way.row_tiles for way in few_rows))
+    parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, whole)
     found = [*parts, *(variant for variant, _ in turned)]
     for group in rivals:
         for i, way in enumerate(group):
@@ -248,7 +271,9 @@ def _swapped(
             return
         row_tiles = kernel.grid.data[-2].expr
         few = row_tiles <= 1
-        way = _Way(_Family(extents, {}), extents, _waves(kernel, (1, 1), target), price, row_tiles)
+        way = _Way(
+            _Family(extents, {}), extents, _waves(kernel, (1, 1), target), _known_steps(kernel), price, row_tiles
+        )
         yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
@@ -279,9 +304,8 @@ def _swapped_groups(
     if swapped(kernel) is None:
         return
     few = kernel.grid.data[-2].expr * 3 <= taller.grid.data[-2].expr * 4
-    way = _Way(
-        _Family(extents, {}), extents, _waves(kernel, (1, 1), target), SWAPPED_GROUPS_PRICE, kernel.grid.data[-2].expr
-    )
+    waves, row_tiles = _waves(kernel, (1, 1), target), kernel.grid.data[-2].expr
+    way = _Way(_Family(extents, {}), extents, waves, _known_steps(kernel), SWAPPED_GROUPS_PRICE, row_tiles)
     yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
@@ -319,6 +343,15 @@ def _steps(kernel: tile.Kernel, longer: str | None, columns: int) -> Expr | None
     return trip.substitute({longer: 0}) + trip.substitute({longer: last})
 
 
+def _known_steps(kernel: tile.Kernel) -> Expr:
+    """Steps of a tile; some number where they depend on the program, or on what is loaded."""
+    streams = [op for op in kernel.walk() if isinstance(op, tile.Stream)]
+    trip = sum((op.trip.expr for op in streams), Const(0))
+    inside = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
+    inside |= {op.counter.data for op in streams} | {program_index(i) for i in range(len(kernel.grid))}
+    return trip if inside.isdisjoint(trip.symbols) else Const(SOME_STEPS)
+
+
 def _awaited(
     choices: list[dict[str, int]], sized: Sized, trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target
 ) -> Iterator[ProductVariant]:
@@ -336,19 +369,25 @@ def _awaited(
 
 @dataclass(frozen=True)
 class _Way:
-    """Tiles of one width, and how often all CTAs take one; ``price`` is the time of a tile."""
+    """Tiles of one width, how often all CTAs take one, and its steps."""
 
     family: _Family
     extents: dict[str, int]
     waves: Expr
-    price: int
+    steps: Expr
+    price: Price
     row_tiles: Expr
     """Where a way is for one row of tiles alone, it is that much slower with several."""
 
     @property
     def time(self) -> Expr:
-        """That of all waves."""
-        return self.waves * self.price
+        """Nanoseconds of all waves."""
+        return self.price.time(self.waves, self.steps)
+
+    @property
+    def time_across(self) -> Expr:
+        """The same where rows begin inside of L2 sectors."""
+        return self.price.time(self.waves, self.steps, across=True)
 
 
 def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
@@ -356,9 +395,19 @@ def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
     return [i for i, (a, b) in enumerate(zip(one.grid, other.grid, strict=True)) if a != b]
 
 
+def _not_slower(one: _Way, other: _Way) -> Expr:
+    """One way takes at most the time of another, where that is offered."""
+    quicker = one.time <= other.time
+    return quicker if other.family.waves == 1 else any_of([quicker, other.waves < other.family.waves])
+
+
+def _clusters(shape: tuple[int, int]) -> tuple[Candidate, ...]:
+    return (Candidate(2, cluster=shape, whole_stores=True),)
+
+
 def _waves(kernel: tile.Kernel, cluster: tuple[int, int], target: Target) -> Expr:
     """How often all CTAs take a tile."""
-    return ceildiv(_tiles(kernel, cluster), target.sm_count)
+    return ceildiv(_tiles(kernel, cluster), CLUSTERED_CTAS.get(prod(cluster), target.sm_count))
 
 
 def _tiles(kernel: tile.Kernel, cluster: tuple[int, int]) -> Expr:
@@ -368,8 +417,8 @@ def _tiles(kernel: tile.Kernel, cluster: tuple[int, int]) -> Expr:
     return prod((extent.expr if n == 1 else ceildiv(extent.expr, n) * n for extent, n in pairs), start=Const(1))
 
 
-def _straddles(kernel: tile.Kernel, facts: CallFacts) -> Expr:
-    """Rows of an operand begin inside of an L2 line; false where tensor copies can't read one as it lies."""
+def _straddles(kernel: tile.Kernel, facts: CallFacts, unit: int) -> Expr:
+    """Rows of an operand begin inside of such a unit of the L2 cache; false where tensor copies can't read one as it lies."""
     found: list[Expr] = []
     for value in (v for dot in _dots(kernel) for v in (dot.a, dot.b)):
         load = source_of(value)[0].owner
@@ -379,7 +428,7 @@ def _straddles(kernel: tile.Kernel, facts: CallFacts) -> Expr:
         if own.unit_axis is None or own.align_bytes < MAX_VECTOR_BYTES:
             return FALSE
         pitches = [axis for axis, c in enumerate(coords_of(load)) if isinstance(c, Span) and axis != own.unit_axis]
-        found += [(Sym(f"{tensor_name(load)}.stride{axis}") * bytes_ % LINE_BYTES).ne(0) for axis in pitches]
+        found += [(Sym(f"{tensor_name(load)}.stride{axis}") * bytes_ % unit).ne(0) for axis in pitches]
     return any_of(found)
 
 
