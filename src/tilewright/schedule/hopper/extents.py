@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, any_of, ceildiv, minimum, negate
-from tilewright.hw.target import MAX_VECTOR_BYTES, Target
-from tilewright.lang.axes import Span
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, any_of, ceildiv, minimum, negate
+from tilewright.hw.target import Target
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
@@ -18,10 +17,11 @@ from tilewright.schedule.hopper.predicates import leading_steps, lengthening, wh
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
 from tilewright.schedule.hopper.split_extents import CLUSTERED_CTAS, split_variants
+from tilewright.schedule.hopper.tile_prices import LINE_BYTES, SECTOR_BYTES, Price, straddles
 from tilewright.schedule.swap import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
-from tilewright.tile.queries import coords_of, element, spans_of, tensor_name
+from tilewright.tile.queries import element, spans_of
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 _ROWS = (128, 128, 128, 64, 64)
@@ -32,64 +32,43 @@ _DEPTH_BYTES = 128
 """Contracted elements per step: one span of the widest swizzle."""
 
 
-@dataclass(frozen=True)
-class Price:
-    """Nanoseconds of a step of 128 bytes of K, of what a tile takes beside its steps, and of what a launch takes beside
-    its tiles, beyond that of the shortest; of a step ``across`` L2 sectors, where that is known.
-
-    By least squares over the shapes of benchmarks/product_choices.py (309, H200); within 4 % of the times of large
-    tiles, 10 to 15 % of those of one wave.
-    """
-
-    step: int
-    tile: int
-    launch: int = 0
-    across: int = 0
-
-    def time(self, waves: Expr, steps: Expr, *, across: bool = False) -> Expr:
-        """Of so many waves of tiles."""
-        return waves * (steps * (self.across if across else self.step) + self.tile) + self.launch
-
-
-WIDTHS = {256: Price(641, 1520, 1000, 857), 192: Price(483, 1250, 1000, 690)}
+WIDTHS = {256: Price(641, 867, 1400, 1000), 192: Price(478, 711, 1250, 1000)}
 """Columns of a tile that are offered where rows and columns are free. With several the last wave of tiles is rarely far
 from full."""
-NARROW_WIDTHS = {128: Price(387, 640, 600, 637)}
+NARROW_WIDTHS = {128: Price(355, 576, 960, 600)}
 """The same where rows begin with L2 lines."""
-TURN_WIDTHS = {208: Price(527, 570, 2000), 192: Price(484, 650, 2000), 160: Price(422, 550, 2000)}
+TURN_WIDTHS = {208: Price(520, 757, 690, 1900), 192: Price(478, 705, 630, 1900), 160: Price(416, 640, 520, 1900)}
 """The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile, which 224
 columns exceed."""
 TURNS = (Candidate(1, ping_pong=2, whole_stores=True),)
 SHARED_WIDTHS = {
     (2, 1): {
-        256: Price(680, 1200, 1900),
-        224: Price(606, 1420, 1900),
-        192: Price(547, 730, 1900),
-        128: Price(435, 560, 900),
+        256: Price(634, 655, 1750, 1600),
+        224: Price(560, 606, 1400, 1600),
+        192: Price(485, 531, 1250, 1600),
+        160: Price(410, 468, 1150, 1600),
     },
-    (1, 4): {128: Price(450, 1490, 900)},
+    (2, 2): {128: Price(390, 425, 900, 1200)},
+    (1, 4): {128: Price(390, 440, 700, 1200)},
 }
 """The same for clusters, whose CTAs read a part of what they share, where rows do not begin with L2 lines. Of several
 products side by side, whose fragments a thread holds together, each has its share of all these columns."""
-LINE_BYTES, SECTOR_BYTES = 128, 32
-"""Rows that begin inside of an L2 sector touch one more for every line: tiles that share nothing take 1.3 to 1.7 times
-as long a step, pairs of 128 x 256 1.06 times. Rows that begin with a sector inside of a line cost them less than a tenth."""
 SKINNY_ROWS = 64
-SKINNY_WIDTHS = {32: Price(253, 600), 64: Price(337, 600)}
+SKINNY_WIDTHS = {32: Price(253, 253, 600), 64: Price(337, 337, 600)}
 """Products with so few rows read their right operand once: the time of a tile is that of its bytes, rows and columns
 alike, and narrow tiles give every CTA some."""
 
-FEW_WIDTHS = {128: Price(285, 440), 64: Price(187, 560)}
+FEW_WIDTHS = {128: Price(275, 379, 500), 64: Price(182, 262, 640)}
 """Products of so few tiles that wide ones leave most CTAs without: 64 rows."""
 
 SWAPPED_COLUMNS = 64
-SWAPPED = {16: Price(125, 560), 32: Price(149, 640)}
+SWAPPED = {16: Price(112, 121, 500), 32: Price(130, 148, 580)}
 """Columns of a tile with swapped operands; its rows, for products of at most so many. Each
 byte of the right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and
 16 rows, H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
 
 SWAPPED_GROUPS = 32, 128
-SWAPPED_GROUPS_PRICE = Price(526, 0)
+SWAPPED_GROUPS_PRICE = Price(526, 526, 0)
 """Rows and columns of a tile with swapped operands, where groups of rows have at most as many on average and each reads
 a weight of its own, and the time of its step: that of the weight's bytes (1024 rows in 128 groups, 1536 x 2048, H200:
 215 us, with tiles of 64 x 128 222, of 128 x 128 234, 16 x 128 217; 64 rows in 8, 14336 x 4096: 243, 252, 344, 245)."""
@@ -201,22 +180,22 @@ def _by_width(
     kernel, small = trace(wide), trace({**skinny, **dict.fromkeys(sized.columns, min(SKINNY_WIDTHS))})
     if not (sized.rows and sized.columns) or _changed(kernel, small) != [len(kernel.grid) - 2, len(kernel.grid) - 1]:
         return [ProductVariant(TRUE, tuple(choices))]
-    straddles = _straddles(kernel, facts, LINE_BYTES)
-    beside, steps = len(_dots(kernel)), _known_steps(kernel)
+    across = straddles(kernel, facts, LINE_BYTES).ne(0)
+    sectors = straddles(kernel, facts, SECTOR_BYTES)
+    beside = len(_dots(kernel))
 
     def ways(families: Sequence[_Family]) -> list[_Way]:
         return [
-            _Way(family, extents, _waves(made, family.cluster, target), steps, price, made.grid.data[-2].expr)
+            _way(family, extents, trace(extents), price, target, sectors)
             for family in families
             if family.applies != FALSE
             for width, price in family.widths.items()
             for own in (width if family.extents == skinny else width // beside // COLUMNS * COLUMNS,)
             for extents in ({**family.extents, **dict.fromkeys(sized.columns, own)},)
-            for made in (trace(extents),)
         ]
 
     alone = TRUE if LoadedBounds(kernel).binds else FALSE
-    narrow = _Family(wide, NARROW_WIDTHS, negate(straddles))
+    narrow = _Family(wide, NARROW_WIDTHS)
     turns = _Family(wide, TURN_WIDTHS, negate(alone), candidates=TURNS, waves=2)
     many = ways((turns, narrow, _Family(wide, WIDTHS)))
     fewer = ways((_Family(skinny, FEW_WIDTHS),))
@@ -226,12 +205,11 @@ def _by_width(
         for one, (width, price) in zip(fewer, FEW_WIDTHS.items(), strict=True)
     ]
     shared = [
-        replace(family, widths={width: price}, applies=all_of([family.applies, any_of([all_of(less), across])]))
+        replace(family, widths={width: price}, applies=all_of([family.applies, *less]))
         for cluster, widths in SHARED_WIDTHS.items()
-        for family in (_Family(wide, widths, all_of([straddles, negate(alone)]), _clusters(cluster)),)
+        for family in (_Family(wide, widths, all_of([across, negate(alone)]), _clusters(cluster)),)
         for one, (width, price) in zip(ways((family,)), widths.items(), strict=False)
         for less in ([one.time <= other.time for other in large],)
-        for across in (all_of([_straddles(kernel, facts, SECTOR_BYTES), *(one.time <= x.time_across for x in large)]),)
     ]
     rivals = (
         ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),)),
@@ -239,10 +217,10 @@ def _by_width(
         ways(shared),
         many,
     )
-    turned = list(_swapped(wide, choices, sized, trace, target))
+    turned = list(_swapped(wide, choices, sized, trace, target, sectors))
     few_rows = (*rivals[0], *(way for _, way in turned))
     whole = minimum(*(way.time for way in (*fewer, *large)), *(way.time * way.row_tiles for way in few_rows))
-    parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, whole)
+    parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, whole, sectors)
     found = [*parts, *(variant for variant, _ in turned)]
     for group in rivals:
         for i, way in enumerate(group):
@@ -259,21 +237,19 @@ def _swapped(
     sized: Sized,
     trace: Callable[[Mapping[str, int]], tile.Kernel],
     target: Target,
+    sectors: Expr,
 ) -> Iterator[tuple[ProductVariant, _Way]]:
     """Swapped operands, for products of few rows, in all or in each group."""
     if LoadedBounds(trace(wide)).binds:
-        yield from _swapped_groups(wide, choices, sized, trace, target)
+        yield from _swapped_groups(wide, choices, sized, trace, target, sectors)
         return
     for rows, price in SWAPPED.items():
         extents = {**wide, **dict.fromkeys(sized.rows, rows), **dict.fromkeys(sized.columns, SWAPPED_COLUMNS)}
         kernel = trace(extents)
         if swapped(kernel) is None:
             return
-        row_tiles = kernel.grid.data[-2].expr
-        few = row_tiles <= 1
-        way = _Way(
-            _Family(extents, {}), extents, _waves(kernel, (1, 1), target), _known_steps(kernel), price, row_tiles
-        )
+        few = kernel.grid.data[-2].expr <= 1
+        way = _way(_Family(extents, {}), extents, kernel, price, target, sectors)
         yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
@@ -295,6 +271,7 @@ def _swapped_groups(
     sized: Sized,
     trace: Callable[[Mapping[str, int]], tile.Kernel],
     target: Target,
+    sectors: Expr,
 ) -> Iterator[tuple[ProductVariant, _Way]]:
     """Swapped operands, where twice as many rows would spare less than a quarter of the tiles: these are the groups'
     only ones."""
@@ -304,8 +281,7 @@ def _swapped_groups(
     if swapped(kernel) is None:
         return
     few = kernel.grid.data[-2].expr * 3 <= taller.grid.data[-2].expr * 4
-    waves, row_tiles = _waves(kernel, (1, 1), target), kernel.grid.data[-2].expr
-    way = _Way(_Family(extents, {}), extents, waves, _known_steps(kernel), SWAPPED_GROUPS_PRICE, row_tiles)
+    way = _way(_Family(extents, {}), extents, kernel, SWAPPED_GROUPS_PRICE, target, sectors)
     yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
@@ -369,25 +345,22 @@ def _awaited(
 
 @dataclass(frozen=True)
 class _Way:
-    """Tiles of one width, how often all CTAs take one, and its steps."""
+    """Tiles of one width, how often all CTAs take one, and the nanoseconds of all waves."""
 
     family: _Family
     extents: dict[str, int]
     waves: Expr
-    steps: Expr
-    price: Price
+    time: Expr
     row_tiles: Expr
     """Where a way is for one row of tiles alone, it is that much slower with several."""
 
-    @property
-    def time(self) -> Expr:
-        """Nanoseconds of all waves."""
-        return self.price.time(self.waves, self.steps)
 
-    @property
-    def time_across(self) -> Expr:
-        """The same where rows begin inside of L2 sectors."""
-        return self.price.time(self.waves, self.steps, across=True)
+def _way(
+    family: _Family, extents: dict[str, int], kernel: tile.Kernel, price: Price, target: Target, sectors: Expr
+) -> _Way:
+    """The way of a kernel traced with ``extents``; ``sectors`` as in ``Price.steps``."""
+    waves = _waves(kernel, family.cluster, target)
+    return _Way(family, extents, waves, price.time(waves, _known_steps(kernel), sectors), kernel.grid.data[-2].expr)
 
 
 def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
@@ -415,21 +388,6 @@ def _tiles(kernel: tile.Kernel, cluster: tuple[int, int]) -> Expr:
     shape = (*(1 for _ in kernel.grid.data[2:]), *cluster)
     pairs = zip(kernel.grid, shape, strict=True)
     return prod((extent.expr if n == 1 else ceildiv(extent.expr, n) * n for extent, n in pairs), start=Const(1))
-
-
-def _straddles(kernel: tile.Kernel, facts: CallFacts, unit: int) -> Expr:
-    """Rows of an operand begin inside of such a unit of the L2 cache; false where tensor copies can't read one as it lies."""
-    found: list[Expr] = []
-    for value in (v for dot in _dots(kernel) for v in (dot.a, dot.b)):
-        load = source_of(value)[0].owner
-        if not isinstance(load, tile.Load):
-            continue
-        own, bytes_ = facts.of(tensor_name(load)), element(value).bytes
-        if own.unit_axis is None or own.align_bytes < MAX_VECTOR_BYTES:
-            return FALSE
-        pitches = [axis for axis, c in enumerate(coords_of(load)) if isinstance(c, Span) and axis != own.unit_axis]
-        found += [(Sym(f"{tensor_name(load)}.stride{axis}") * bytes_ % unit).ne(0) for axis in pitches]
-    return any_of(found)
 
 
 @dataclass(frozen=True)
