@@ -32,11 +32,9 @@ _DEPTH_BYTES = 128
 """Contracted elements per step: one span of the widest swizzle."""
 
 
-WIDTHS = {256: Price(641, 867, 1400, 1000), 192: Price(478, 711, 1250, 1000)}
+WIDTHS = {128: Price(355, 576, 960, 600), 256: Price(641, 867, 1400, 1000), 192: Price(478, 711, 1250, 1000)}
 """Columns of a tile that are offered where rows and columns are free. With several the last wave of tiles is rarely far
 from full."""
-NARROW_WIDTHS = {128: Price(355, 576, 960, 600)}
-"""The same where rows begin with L2 lines."""
 TURN_WIDTHS = {208: Price(520, 757, 690, 1900), 192: Price(478, 705, 630, 1900), 160: Price(416, 640, 520, 1900)}
 """The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile, which 224
 columns exceed."""
@@ -63,14 +61,14 @@ FEW_WIDTHS = {128: Price(275, 379, 500), 64: Price(182, 262, 640)}
 
 SWAPPED_COLUMNS = 64
 SWAPPED = {16: Price(112, 121, 500), 32: Price(130, 148, 580)}
-"""Columns of a tile with swapped operands; its rows, for products of at most so many. Each
-byte of the right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and
-16 rows, H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
+"""Columns of a tile with swapped operands; its rows, for products of at most so many, and its price. Each byte of the
+right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and 16 rows,
+H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
 
 SWAPPED_GROUPS = 32, 128
 SWAPPED_GROUPS_PRICE = Price(526, 526, 0)
 """Rows and columns of a tile with swapped operands, where groups of rows have at most as many on average and each reads
-a weight of its own, and the time of its step: that of the weight's bytes (1024 rows in 128 groups, 1536 x 2048, H200:
+a weight of its own, and its price: the time of the weight's bytes (1024 rows in 128 groups, 1536 x 2048, H200:
 215 us, with tiles of 64 x 128 222, of 128 x 128 234, 16 x 128 217; 64 rows in 8, 14336 x 4096: 243, 252, 344, 245)."""
 
 
@@ -195,9 +193,8 @@ def _by_width(
         ]
 
     alone = TRUE if LoadedBounds(kernel).binds else FALSE
-    narrow = _Family(wide, NARROW_WIDTHS)
     turns = _Family(wide, TURN_WIDTHS, negate(alone), candidates=TURNS, waves=2)
-    many = ways((turns, narrow, _Family(wide, WIDTHS)))
+    many = ways((turns, _Family(wide, WIDTHS)))
     fewer = ways((_Family(skinny, FEW_WIDTHS),))
     large = [way for way in many if way.family.waves == 1]
     few = [
