@@ -32,41 +32,49 @@ _DEPTH_BYTES = 128
 """Contracted elements per step: one span of the widest swizzle."""
 
 
-WIDTHS = {128: Price(355, 576, 960, 600), 256: Price(641, 867, 1400, 1000), 192: Price(478, 711, 1250, 1000)}
+WIDTHS = {
+    128: Price(355, 960, 600, across=576),
+    256: Price(641, 1400, 1000, across=867),
+    192: Price(478, 1250, 1000, across=711),
+}
 """Columns of a tile that are offered where rows and columns are free. With several the last wave of tiles is rarely far
 from full."""
-TURN_WIDTHS = {208: Price(520, 757, 690, 1900), 192: Price(478, 705, 630, 1900), 160: Price(416, 640, 520, 1900)}
+TURN_WIDTHS = {
+    208: Price(520, 690, 1900, across=757),
+    192: Price(478, 630, 1900, across=705),
+    160: Price(416, 520, 1900, across=640),
+}
 """The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile, which 224
 columns exceed."""
 TURNS = (Candidate(1, ping_pong=2, whole_stores=True),)
 SHARED_WIDTHS = {
     (2, 1): {
-        256: Price(634, 655, 1750, 1600),
-        224: Price(560, 606, 1400, 1600),
-        192: Price(485, 531, 1250, 1600),
-        160: Price(410, 468, 1150, 1600),
+        256: Price(645, 1750, 1600),
+        224: Price(585, 1400, 1600),
+        192: Price(515, 1250, 1600),
+        160: Price(445, 1150, 1600),
     },
-    (2, 2): {128: Price(390, 425, 900, 1200)},
-    (1, 4): {128: Price(390, 440, 700, 1200)},
+    (2, 2): {128: Price(410, 900, 1200)},
+    (1, 4): {128: Price(415, 700, 1200)},
 }
 """The same for clusters, whose CTAs read a part of what they share, where rows do not begin with L2 lines. Of several
 products side by side, whose fragments a thread holds together, each has its share of all these columns."""
 SKINNY_ROWS = 64
-SKINNY_WIDTHS = {32: Price(253, 253, 600), 64: Price(337, 337, 600)}
+SKINNY_WIDTHS = {32: Price(253, 600), 64: Price(337, 600)}
 """Products with so few rows read their right operand once: the time of a tile is that of its bytes, rows and columns
 alike, and narrow tiles give every CTA some."""
 
-FEW_WIDTHS = {128: Price(275, 379, 500), 64: Price(182, 262, 640)}
+FEW_WIDTHS = {128: Price(275, 500, across=379), 64: Price(182, 640, across=262)}
 """Products of so few tiles that wide ones leave most CTAs without: 64 rows."""
 
 SWAPPED_COLUMNS = 64
-SWAPPED = {16: Price(112, 121, 500), 32: Price(130, 148, 580)}
+SWAPPED = {16: Price(115, 500), 32: Price(135, 580)}
 """Columns of a tile with swapped operands; its rows, for products of at most so many, and its price. Each byte of the
 right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and 16 rows,
 H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
 
 SWAPPED_GROUPS = 32, 128
-SWAPPED_GROUPS_PRICE = Price(526, 526, 0)
+SWAPPED_GROUPS_PRICE = Price(526, 0)
 """Rows and columns of a tile with swapped operands, where groups of rows have at most as many on average and each reads
 a weight of its own, and its price: the time of the weight's bytes (1024 rows in 128 groups, 1536 x 2048, H200:
 215 us, with tiles of 64 x 128 222, of 128 x 128 234, 16 x 128 217; 64 rows in 8, 14336 x 4096: 243, 252, 344, 245)."""

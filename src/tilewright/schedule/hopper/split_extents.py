@@ -21,7 +21,7 @@ from tilewright.schedule.hopper.tile_prices import Price
 from tilewright.schedule.split_k import FEW, PARTS, NotSplitError, Split, split
 from tilewright.tile import dialect as tile
 
-WIDTH, PRICE = 128, Price(421, 600, 0)
+WIDTH, PRICE = 128, Price(421, 0, across=600)
 """Columns of a tile of 128 rows whose parts a second kernel adds, and its price."""
 STEPS = 16
 """Steps of 128 bytes that such a part has at least (128 x 128 x 65536, H200: 32, 64 and 128 parts 22, 17 and 18 us)."""
@@ -33,9 +33,9 @@ kernel 384 x 384 x 4096 takes its steps and 1 us, 1024 x 1024 x 1024 3.9; in two
 H200)."""
 
 CLUSTERED = (
-    (64, 64, 4, Price(143, 152, 2100)), (64, 96, 4, Price(168, 283, 2090)),
-    (64, 64, 2, Price(190, 230, 1900)), (64, 96, 2, Price(228, 265, 2500)),
-    (128, 64, 2, Price(290, 400, 2500)), (128, 128, 2, Price(437, 626, 3300)),
+    (64, 64, 4, Price(145, 2100)), (64, 96, 4, Price(168, 2090, across=283)),
+    (64, 64, 2, Price(190, 1900, across=230)), (64, 96, 2, Price(228, 2500, across=265)),
+    (128, 64, 2, Price(290, 2500, across=400)), (128, 128, 2, Price(437, 3300, across=626)),
 )  # fmt: skip
 """Tiles whose parts a cluster adds: rows, columns, parts, their price. Beside its steps a tile takes the barriers of
 the cluster and the additions."""

@@ -20,21 +20,22 @@ at most a tenth."""
 
 @dataclass(frozen=True)
 class Price:
-    """Nanoseconds of a step of 128 bytes of K, of one ``across`` sectors, of what a tile takes beside its steps, and of
-    what a launch takes beside its tiles, beyond that of the shortest.
+    """Nanoseconds of a step of 128 bytes of K, of what a tile takes beside its steps, and of what a launch takes beside
+    its tiles, beyond that of the shortest; of a step ``across`` sectors where it differs much.
 
     By least squares over the 660 shapes of benchmarks/product_choices.py and of a run with more ways (H200); within 4 %
     of the times of large tiles, 10 % of those of one wave.
     """
 
     step: int
-    across: int
     tile: int
     launch: int = 0
+    across: int | None = None
 
     def steps(self, count: Expr, sectors: Expr) -> Expr:
         """The time of so many steps; ``sectors`` is 1 where rows begin inside of one."""
-        return count * (sectors * (self.across - self.step) + self.step)
+        more = 0 if self.across is None else self.across - self.step
+        return count * (sectors * more + self.step)
 
     def time(self, waves: Expr, count: Expr, sectors: Expr) -> Expr:
         """That of a launch of so many waves of tiles."""
