@@ -114,13 +114,18 @@ WAYS = (
     *(Way(128, n) for n in (64, 128, 192, 256)),
     *(Way(64, n) for n in (64, 128, 256)),
     *(Way(128, n, turns=True) for n in (128, 160, 192, 208)),
-    *(Way(128, n, cluster=(2, 1)) for n in (128, 192, 224, 256)),
+    *(Way(128, n, turns=True, cluster=(2, 1)) for n in (160, 192, 208)),
+    *(Way(128, n, cluster=(2, 1)) for n in (128, 160, 192, 224, 256)),
     *(Way(128, n, cluster=(1, 2)) for n in (128, 192)),
     *(Way(m, 128, cluster=(1, 4)) for m in (64, 128)),
     Way(128, 128, cluster=(2, 2)),
     Way(128, 128, cluster=(4, 1)),
     Way(256, 128),
     Way(192, 128),
+    Way(192, 128, cluster=(1, 2)),
+    Way(192, 160),
+    Way(192, 192),
+    Way(64, 128, cluster=(4, 1)),
     *(Way(m, n, swapped=True) for m, n in ((16, 64), (32, 64), (128, 64), (104, 128), (152, 128))),
     *(Way(m, 128, swapped=True, cluster=(2, 1)) for m in (112, 160)),
     *(Way(m, 128, swapped=True, cluster=(1, 2)) for m in (80, 112)),
@@ -129,7 +134,7 @@ WAYS = (
     Way(64, 64, kernels=True),
     Way(128, 128, kernels=True),
 )
-MOST, WITHIN = 12, 1.7
+MOST, WITHIN = 16, 1.6
 """Ways that are timed for a shape, and how much longer than the best they may take by the estimate."""
 
 

@@ -7,9 +7,8 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, Sym, all_of, any_of, ceildiv, minimum, negate
-from tilewright.hw.target import MAX_VECTOR_BYTES, Target
-from tilewright.lang.axes import Span
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, any_of, ceildiv, minimum, negate
+from tilewright.hw.target import Target
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
@@ -17,11 +16,12 @@ from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation, sou
 from tilewright.schedule.hopper.predicates import leading_steps, lengthening, whole_first_step, whole_steps
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
-from tilewright.schedule.hopper.split_extents import split_variants
+from tilewright.schedule.hopper.split_extents import CLUSTERED_CTAS, split_variants
+from tilewright.schedule.hopper.tile_prices import LINE_BYTES, SECTOR_BYTES, Price, straddles
 from tilewright.schedule.swap import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
-from tilewright.tile.queries import coords_of, element, spans_of, tensor_name
+from tilewright.tile.queries import element, spans_of
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 _ROWS = (128, 128, 128, 64, 64)
@@ -31,47 +31,52 @@ _CHAINED = (128, 128, 64, 64, 32)
 _DEPTH_BYTES = 128
 """Contracted elements per step: one span of the widest swizzle."""
 
-WIDTHS = {256: 100, 192: 102}
-"""Columns of a tile that are offered where rows and columns are free, and the time of one column against that of the
-widest (measured on H200: operands are read more often). With several the last wave of tiles is rarely far from full."""
-NARROW_WIDTHS = {128: 125}
-"""The same where rows begin with L2 lines: a step of 64 of tiles of 256, 192 and 128 columns takes 0.66, 0.54 and 0.42
-us (512 x 4096 x 4096: 47, 40 and 32 us). Other rows cost narrow tiles more (300 x 5000 x 5000: 55 us, with 192 50)."""
-TURN_WIDTHS = {208: 99, 192: 99, 160: 103}
+
+WIDTHS = {
+    128: Price(355, 960, 600, across=576),
+    256: Price(641, 1400, 1000, across=867),
+    192: Price(478, 1250, 1000, across=711),
+}
+"""Columns of a tile that are offered where rows and columns are free. With several the last wave of tiles is rarely far
+from full."""
+TURN_WIDTHS = {
+    208: Price(520, 690, 1900, across=757),
+    192: Price(478, 630, 1900, across=705),
+    160: Price(416, 520, 1900, across=640),
+}
 """The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile, which 224
 columns exceed."""
-SHARED_WIDTHS = {256: 100, 224: 101}
-"""The same for clusters of two CTAs, which read a shared operand half as often. Of several products side by side, whose
-fragments a thread holds together, each has its share of all these columns."""
 TURNS = (Candidate(1, ping_pong=2, whole_stores=True),)
-CLUSTERS = (Candidate(2, cluster=(2, 1), whole_stores=True),)
-LINE_BYTES = 128
-"""Rows that begin inside of an L2 line touch one line more each; two CTAs that share what they read then gain more than
-their pairing costs (5000 x 5000 x 5000: 0.90 of cuBLAS against 0.72; aligned rows: within 1 %, H200)."""
-LINES = 115
-"""The time of tiles that share nothing there, in percent of what they take else, where few waves decide (864 x 1368 x
-224, H200: 128 x 224 in pairs 9.9 us, 128 x 128 7.5; 4144 x 928 x 2808: 57.8, 128 x 256 47.9)."""
-_CLUSTER_ROWS = 4
-"""Row tiles from which the second CTA of a cluster is rarely idle."""
+SHARED_WIDTHS = {
+    (2, 1): {
+        256: Price(645, 1750, 1600),
+        224: Price(585, 1400, 1600),
+        192: Price(515, 1250, 1600),
+        160: Price(445, 1150, 1600),
+    },
+    (2, 2): {128: Price(410, 900, 1200)},
+    (1, 4): {128: Price(415, 700, 1200)},
+}
+"""The same for clusters, whose CTAs read a part of what they share, where rows do not begin with L2 lines. Of several
+products side by side, whose fragments a thread holds together, each has its share of all these columns."""
 SKINNY_ROWS = 64
-SKINNY_WIDTHS = {32: 300, 64: 200}
+SKINNY_WIDTHS = {32: Price(253, 600), 64: Price(337, 600)}
 """Products with so few rows read their right operand once: the time of a tile is that of its bytes, rows and columns
 alike, and narrow tiles give every CTA some."""
 
-FEW_WIDTHS = {128: 92, 64: 111}
-"""Products of so few tiles that wide ones leave most CTAs without: 64 rows. By least squares over 149 shapes
-(benchmarks/product_choices.py, H200) a step of 64 x 64 takes 187 ns, of 64 x 128 302, of 128 x 192 508."""
+FEW_WIDTHS = {128: Price(275, 500, across=379), 64: Price(182, 640, across=262)}
+"""Products of so few tiles that wide ones leave most CTAs without: 64 rows."""
 
 SWAPPED_COLUMNS = 64
-SWAPPED = {16: 4750, 32: 5650}
-"""Columns of a tile with swapped operands; its rows, for products of at most so many, and the time of its step. Each
-byte of the right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and
-16 rows, H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
+SWAPPED = {16: Price(115, 500), 32: Price(135, 580)}
+"""Columns of a tile with swapped operands; its rows, for products of at most so many, and its price. Each byte of the
+right operand is read once, and the copies are no longer of rows that are not there (8192 x 8192 of one and 16 rows,
+H200: 44 us, with tiles of 64 rows 54 to 59; 128 x 16 45, 64 x 8 46)."""
 
 SWAPPED_GROUPS = 32, 128
-SWAPPED_GROUPS_PRICE = 20_000
+SWAPPED_GROUPS_PRICE = Price(526, 0)
 """Rows and columns of a tile with swapped operands, where groups of rows have at most as many on average and each reads
-a weight of its own, and the time of its step: that of the weight's bytes (1024 rows in 128 groups, 1536 x 2048, H200:
+a weight of its own, and its price: the time of the weight's bytes (1024 rows in 128 groups, 1536 x 2048, H200:
 215 us, with tiles of 64 x 128 222, of 128 x 128 234, 16 x 128 217; 64 rows in 8, 14336 x 4096: 243, 252, 344, 245)."""
 
 
@@ -97,6 +102,8 @@ CHAINED_COLUMNS = 64
 """Of the second product's result, at most."""
 SOME_KEYS = 2048
 """Columns of a stream whose length only a loaded integer tells."""
+SOME_STEPS = 32
+"""Steps of a product of which nothing is known before it runs."""
 
 
 PIPELINED_COLUMNS = 256
@@ -111,11 +118,11 @@ a warpgroup's sums and product leave registers for no more, and three take turns
 
 @dataclass(frozen=True)
 class _Family:
-    """Widths of one way to schedule, with the time of a column, and when it applies: turns, for example, need two tiles
+    """Widths of one way to schedule, with their prices, and when it applies: turns, for example, need two tiles
     for a CTA (``waves``; one wave of 1000 x 2880 x 2880 ran at 0.98 of cuBLAS with them, at 1.02 without, H200)."""
 
     extents: dict[str, int]
-    widths: dict[int, int]
+    widths: dict[int, Price]
     applies: Expr = TRUE
     candidates: tuple[Candidate, ...] = ()
     waves: int = 1
@@ -179,36 +186,35 @@ def _by_width(
     kernel, small = trace(wide), trace({**skinny, **dict.fromkeys(sized.columns, min(SKINNY_WIDTHS))})
     if not (sized.rows and sized.columns) or _changed(kernel, small) != [len(kernel.grid) - 2, len(kernel.grid) - 1]:
         return [ProductVariant(TRUE, tuple(choices))]
-    shares = all_of([_straddles(kernel, facts), kernel.grid.data[-2].expr >= _CLUSTER_ROWS])
-
+    across = straddles(kernel, facts, LINE_BYTES).ne(0)
+    sectors = straddles(kernel, facts, SECTOR_BYTES)
     beside = len(_dots(kernel))
 
     def ways(families: Sequence[_Family]) -> list[_Way]:
         return [
-            _Way(family, extents, _waves(made, family.cluster, target), width * percent, made.grid.data[-2].expr)
+            _way(family, extents, trace(extents), price, target, sectors)
             for family in families
             if family.applies != FALSE
-            for width, percent in family.widths.items()
+            for width, price in family.widths.items()
             for own in (width if family.extents == skinny else width // beside // COLUMNS * COLUMNS,)
             for extents in ({**family.extents, **dict.fromkeys(sized.columns, own)},)
-            for made in (trace(extents),)
         ]
 
     alone = TRUE if LoadedBounds(kernel).binds else FALSE
-    narrow = _Family(wide, NARROW_WIDTHS, negate(_straddles(kernel, facts)))
     turns = _Family(wide, TURN_WIDTHS, negate(alone), candidates=TURNS, waves=2)
-    many = ways((turns, narrow, _Family(wide, WIDTHS)))
+    many = ways((turns, _Family(wide, WIDTHS)))
     fewer = ways((_Family(skinny, FEW_WIDTHS),))
     large = [way for way in many if way.family.waves == 1]
     few = [
-        _Family(skinny, {width: percent}, all_of(one.time <= other.time for other in large))
-        for one, (width, percent) in zip(fewer, FEW_WIDTHS.items(), strict=True)
+        _Family(skinny, {width: price}, all_of(_not_slower(one, other) for other in many))
+        for one, (width, price) in zip(fewer, FEW_WIDTHS.items(), strict=True)
     ]
-    pairs = _Family(wide, SHARED_WIDTHS, all_of([shares, negate(alone)]), CLUSTERS)
     shared = [
-        replace(pairs, widths={width: percent}, applies=all_of([pairs.applies, *less]))
-        for one, (width, percent) in zip(ways((pairs,)), SHARED_WIDTHS.items(), strict=False)
-        for less in ([one.time * 100 <= other.time * LINES for other in large],)
+        replace(family, widths={width: price}, applies=all_of([family.applies, *less]))
+        for cluster, widths in SHARED_WIDTHS.items()
+        for family in (_Family(wide, widths, all_of([across, negate(alone)]), _clusters(cluster)),)
+        for one, (width, price) in zip(ways((family,)), widths.items(), strict=False)
+        for less in ([one.time <= other.time for other in large],)
     ]
     rivals = (
         ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),)),
@@ -216,10 +222,10 @@ def _by_width(
         ways(shared),
         many,
     )
-    turned = list(_swapped(wide, choices, sized, trace, target))
+    turned = list(_swapped(wide, choices, sized, trace, target, sectors))
     few_rows = (*rivals[0], *(way for _, way in turned))
-    step = minimum(*(way.time for way in (*fewer, *large)), *(way.time * way.row_tiles for way in few_rows))
-    parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, step)
+    whole = minimum(*(way.time for way in (*fewer, *large)), *(way.time * way.row_tiles for way in few_rows))
+    parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, whole, sectors)
     found = [*parts, *(variant for variant, _ in turned)]
     for group in rivals:
         for i, way in enumerate(group):
@@ -236,19 +242,19 @@ def _swapped(
     sized: Sized,
     trace: Callable[[Mapping[str, int]], tile.Kernel],
     target: Target,
+    sectors: Expr,
 ) -> Iterator[tuple[ProductVariant, _Way]]:
     """Swapped operands, for products of few rows, in all or in each group."""
     if LoadedBounds(trace(wide)).binds:
-        yield from _swapped_groups(wide, choices, sized, trace, target)
+        yield from _swapped_groups(wide, choices, sized, trace, target, sectors)
         return
     for rows, price in SWAPPED.items():
         extents = {**wide, **dict.fromkeys(sized.rows, rows), **dict.fromkeys(sized.columns, SWAPPED_COLUMNS)}
         kernel = trace(extents)
         if swapped(kernel) is None:
             return
-        row_tiles = kernel.grid.data[-2].expr
-        few = row_tiles <= 1
-        way = _Way(_Family(extents, {}), extents, _waves(kernel, (1, 1), target), price, row_tiles)
+        few = kernel.grid.data[-2].expr <= 1
+        way = _way(_Family(extents, {}), extents, kernel, price, target, sectors)
         yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
@@ -270,6 +276,7 @@ def _swapped_groups(
     sized: Sized,
     trace: Callable[[Mapping[str, int]], tile.Kernel],
     target: Target,
+    sectors: Expr,
 ) -> Iterator[tuple[ProductVariant, _Way]]:
     """Swapped operands, where twice as many rows would spare less than a quarter of the tiles: these are the groups'
     only ones."""
@@ -279,9 +286,7 @@ def _swapped_groups(
     if swapped(kernel) is None:
         return
     few = kernel.grid.data[-2].expr * 3 <= taller.grid.data[-2].expr * 4
-    way = _Way(
-        _Family(extents, {}), extents, _waves(kernel, (1, 1), target), SWAPPED_GROUPS_PRICE, kernel.grid.data[-2].expr
-    )
+    way = _way(_Family(extents, {}), extents, kernel, SWAPPED_GROUPS_PRICE, target, sectors)
     yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
@@ -319,6 +324,15 @@ def _steps(kernel: tile.Kernel, longer: str | None, columns: int) -> Expr | None
     return trip.substitute({longer: 0}) + trip.substitute({longer: last})
 
 
+def _known_steps(kernel: tile.Kernel) -> Expr:
+    """Steps of a tile; some number where they depend on the program, or on what is loaded."""
+    streams = [op for op in kernel.walk() if isinstance(op, tile.Stream)]
+    trip = sum((op.trip.expr for op in streams), Const(0))
+    inside = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
+    inside |= {op.counter.data for op in streams} | {program_index(i) for i in range(len(kernel.grid))}
+    return trip if inside.isdisjoint(trip.symbols) else Const(SOME_STEPS)
+
+
 def _awaited(
     choices: list[dict[str, int]], sized: Sized, trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target
 ) -> Iterator[ProductVariant]:
@@ -336,19 +350,22 @@ def _awaited(
 
 @dataclass(frozen=True)
 class _Way:
-    """Tiles of one width, and how often all CTAs take one; ``price`` is the time of a tile."""
+    """Tiles of one width, how often all CTAs take one, and the nanoseconds of all waves."""
 
     family: _Family
     extents: dict[str, int]
     waves: Expr
-    price: int
+    time: Expr
     row_tiles: Expr
     """Where a way is for one row of tiles alone, it is that much slower with several."""
 
-    @property
-    def time(self) -> Expr:
-        """That of all waves."""
-        return self.waves * self.price
+
+def _way(
+    family: _Family, extents: dict[str, int], kernel: tile.Kernel, price: Price, target: Target, sectors: Expr
+) -> _Way:
+    """The way of a kernel traced with ``extents``; ``sectors`` as in ``Price.steps``."""
+    waves = _waves(kernel, family.cluster, target)
+    return _Way(family, extents, waves, price.time(waves, _known_steps(kernel), sectors), kernel.grid.data[-2].expr)
 
 
 def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
@@ -356,9 +373,19 @@ def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
     return [i for i, (a, b) in enumerate(zip(one.grid, other.grid, strict=True)) if a != b]
 
 
+def _not_slower(one: _Way, other: _Way) -> Expr:
+    """One way takes at most the time of another, where that is offered."""
+    quicker = one.time <= other.time
+    return quicker if other.family.waves == 1 else any_of([quicker, other.waves < other.family.waves])
+
+
+def _clusters(shape: tuple[int, int]) -> tuple[Candidate, ...]:
+    return (Candidate(2, cluster=shape, whole_stores=True),)
+
+
 def _waves(kernel: tile.Kernel, cluster: tuple[int, int], target: Target) -> Expr:
     """How often all CTAs take a tile."""
-    return ceildiv(_tiles(kernel, cluster), target.sm_count)
+    return ceildiv(_tiles(kernel, cluster), CLUSTERED_CTAS.get(prod(cluster), target.sm_count))
 
 
 def _tiles(kernel: tile.Kernel, cluster: tuple[int, int]) -> Expr:
@@ -366,21 +393,6 @@ def _tiles(kernel: tile.Kernel, cluster: tuple[int, int]) -> Expr:
     shape = (*(1 for _ in kernel.grid.data[2:]), *cluster)
     pairs = zip(kernel.grid, shape, strict=True)
     return prod((extent.expr if n == 1 else ceildiv(extent.expr, n) * n for extent, n in pairs), start=Const(1))
-
-
-def _straddles(kernel: tile.Kernel, facts: CallFacts) -> Expr:
-    """Rows of an operand begin inside of an L2 line; false where tensor copies can't read one as it lies."""
-    found: list[Expr] = []
-    for value in (v for dot in _dots(kernel) for v in (dot.a, dot.b)):
-        load = source_of(value)[0].owner
-        if not isinstance(load, tile.Load):
-            continue
-        own, bytes_ = facts.of(tensor_name(load)), element(value).bytes
-        if own.unit_axis is None or own.align_bytes < MAX_VECTOR_BYTES:
-            return FALSE
-        pitches = [axis for axis, c in enumerate(coords_of(load)) if isinstance(c, Span) and axis != own.unit_axis]
-        found += [(Sym(f"{tensor_name(load)}.stride{axis}") * bytes_ % LINE_BYTES).ne(0) for axis in pitches]
-    return any_of(found)
 
 
 @dataclass(frozen=True)

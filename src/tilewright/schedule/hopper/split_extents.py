@@ -17,35 +17,31 @@ from tilewright.hw.target import Target
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS
 from tilewright.schedule.hopper.product_variant import ProductVariant
+from tilewright.schedule.hopper.tile_prices import Price
 from tilewright.schedule.split_k import FEW, PARTS, NotSplitError, Split, split
 from tilewright.tile import dialect as tile
 
-WIDTH, PRICE = 128, 16_000
-"""Columns of a tile of 128 rows whose parts a second kernel adds, and the time of its step."""
+WIDTH, PRICE = 128, Price(421, 0, across=600)
+"""Columns of a tile of 128 rows whose parts a second kernel adds, and its price."""
 STEPS = 16
 """Steps of 128 bytes that such a part has at least (128 x 128 x 65536, H200: 32, 64 and 128 parts 22, 17 and 18 us)."""
-MICROSECOND = 38_000
-"""In units of prices: a step of 128 x 256 is 25,600."""
-_READ = MICROSECOND, 3_300_000
-_SUMMED = 2 * MICROSECOND, 4_000_000
-_ADDING = 5 * MICROSECOND
-"""Prices and bytes: of what is read at least, of what parts write and read again; and of the second kernel (in one
+_READ = 1000, 3_300_000
+_SUMMED = 2000, 4_000_000
+_ADDING = 6500
+"""Nanoseconds and bytes: of what is read at least, of what parts write and read again; and of the second kernel (in one
 kernel 384 x 384 x 4096 takes its steps and 1 us, 1024 x 1024 x 1024 3.9; in two kernels 8 us more than steps and sums,
 H200)."""
 
 CLUSTERED = (
-    (64, 64, 4, 5_250), (64, 96, 4, 6_500), (64, 64, 2, 6_950), (64, 96, 2, 8_700),
-    (128, 64, 2, 11_500), (64, 128, 2, 12_000), (128, 128, 2, 17_000),
+    (64, 64, 4, Price(145, 2100)), (64, 96, 4, Price(168, 2090, across=283)),
+    (64, 64, 2, Price(190, 1900, across=230)), (64, 96, 2, Price(228, 2500, across=265)),
+    (128, 64, 2, Price(290, 2500, across=400)), (128, 128, 2, Price(437, 3300, across=626)),
 )  # fmt: skip
-"""Tiles whose parts a cluster adds: rows, columns, parts, the time of a step (least squares over 149 shapes,
-benchmarks/product_choices.py, H200: in 4 parts 138 and 171 ns, in 2 182 and 228)."""
+"""Tiles whose parts a cluster adds: rows, columns, parts, their price. Beside its steps a tile takes the barriers of
+the cluster and the additions."""
 CLUSTERED_CTAS = {2: 132, 4: 120}
 """CTAs that run at one time, by those of a cluster (H200, cuOccupancyMaxActiveClusters; 128 in clusters of 4 took two
 turns)."""
-_MEETING = 3 * MICROSECOND // 2
-"""What a cluster's launch, its barriers and the additions take more than a kernel without parts (the same fit: 64 x 64
-in 4 parts 6.2 us beside its steps, in 2 5.5, in one 4.8)."""
-
 Trace = Callable[[Mapping[str, int]], tile.Kernel]
 
 
@@ -57,9 +53,10 @@ def split_variants(
     trace: Trace,
     target: Target,
     whole: Expr,
+    sectors: Expr,
 ) -> Iterator[ProductVariant]:
     """A stream in parts, where tiles leave SMs without and the parts cost less than the time that they save. ``whole``
-    is the time of a step of the kernel in one piece."""
+    are the nanoseconds of the kernel in one piece."""
     extents = {**wide, **dict.fromkeys(columns, WIDTH)}
     kernel = trace(extents)
     try:
@@ -70,11 +67,11 @@ def split_variants(
     tiles = found.programs
     parts = minimum(maximum(target.sm_count // maximum(tiles, 1), 1), maximum(steps // STEPS, 1))
     waves = ceildiv(tiles * parts, target.sm_count)
-    by_kernel = maximum(waves * ceildiv(steps, parts) * PRICE, read) + _sums(found, parts) + _ADDING
-    alone = maximum(whole * steps, read)
+    by_kernel = maximum(waves * PRICE.steps(ceildiv(steps, parts), sectors), read) + _sums(found, parts) + _ADDING
+    alone = maximum(whole, read)
     ways = [
         (own, own.tiles * own.parts <= CLUSTERED_CTAS[own.parts],
-         maximum(ceildiv(steps, own.parts) * own.price, read) + _MEETING)
+         maximum(own.price.steps(ceildiv(steps, own.parts), sectors), read) + own.price.tile)
         for own in _clustered(wide, rows, columns, trace)
     ]  # fmt: skip
     for i, (own, fits, time) in enumerate(ways):
@@ -95,7 +92,7 @@ class _Clustered:
     extents: Mapping[str, int]
     narrow: Mapping[str, int]
     parts: int
-    price: int
+    price: Price
     tiles: Expr
 
 
