@@ -186,7 +186,7 @@ def _of_sequences_backward() -> tuple[Any, ...]:
 def _pages() -> tuple[Any, ...]:
     q, k, v = (normal(*s, dtype=BF16) for s in ((2, 2, 4, 64), (8, 16, 2, 64), (8, 16, 2, 64)))
     table = torch.tensor([[3, 1, 4], [5, -1, -1]], dtype=torch.int32)
-    return q, k, v, table, torch.tensor([40, 9], dtype=torch.int32), None, None, 0.125, 5, 64, False
+    return q, k, v, table, torch.tensor([40, 9], dtype=torch.int32), None, None, None, 0.125, 5, 64, False
 
 
 def _appended() -> tuple[Any, ...]:
