@@ -212,6 +212,7 @@ def _of_compositions() -> dict[str, Arguments]:
             *(True, False, False),
         ),
         "linear_cross_entropy_scaled": lambda: (n(), n(6, 8), n(0), n(10), n(6, 8), n(10, 8), n(10)),
+        "decode_parts": lambda: (torch.tensor([40, 9], dtype=torch.int32), 8, 25, 1, None),
         "pack_plan": lambda: (_mixture(grad=False)[1], 3, 4, -1),
         "pack_rows": lambda: (g(6, 64), *_packed()[1:]),
         "paged_append": _appended,

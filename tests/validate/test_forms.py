@@ -8,7 +8,7 @@ import pytest
 
 from support.compiled_examples import compiled
 
-PRODUCT = ("matmul", "matmul_11", "bf16")
+PRODUCT = ("matmul", "matmul_10", "bf16")
 SUM = ("add", "add", "bf16")
 CASES = [
     # a wait that is tried once; arrivals of more threads, of another order; other orders, scopes, dimensions of copies
