@@ -13,8 +13,8 @@ the address back::
     address = base + (B - end + start + row) s + end s + B (2^34 - s) = base + (start + row) s + 2^64
 
 Addresses are 64-bit numbers, so the last term vanishes. Triton's ragged descriptors use the same wrap
-(triton/tools/ragged_tma.py, 3.9.0). Products of groups would gain nothing by them (``benchmarks/group_stores.py``), so no
-pass does: they are for kernels that people write; ``tools/tma_execute.py --family ragged`` executes them.
+(triton/tools/ragged_tma.py, 3.9.0). Products of groups would gain nothing by them (``benchmarks/group_stores.py``), so
+no pass does: they are for kernels that people write; ``tools/tma_execute.py --family ragged`` executes them.
 """
 
 from __future__ import annotations
