@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import Cases
 from tilewright.validate.equality import Equality
+from tilewright.validate.polynomials import Poly
+from tilewright.validate.ranks import RANKS
 from tilewright.validate.terms import Terms
 from tilewright.validate.values import Values
 
@@ -36,3 +39,31 @@ def test_an_operand_that_nothing_wrote_equals_none() -> None:
     ours, theirs = s.equality.floats.mul(s.x, s.y), s.equality.floats.mul(written, s.y)
     assert s.equality.equal(ours, theirs, s.many)
     assert not s.equality.equal(ours, theirs, s.some)
+
+
+def test_words_of_a_rank_are_compared_number_by_number() -> None:
+    """(rank + 1) % 2 is rank % 2 ^ 1, and two bits that are set one by one are 5 << rank % 2."""
+    s = Small()
+    terms = s.terms
+    arithmetic = Arithmetic(s.values)
+    rank = terms.of(0, terms.atom("cta_rank", low=0, high=RANKS - 1))
+    one = terms.const(0, 1)
+
+    def remainder(p: Poly) -> Poly:
+        return terms.sub(p, terms.scale(terms.floordiv(p, 2), 2))
+
+    column = remainder(rank)
+    peer = remainder(terms.add(rank, one))
+    inverted = terms.of(0, terms.atom("xor", one, column, low=0, high=1))
+    assert s.equality.equal(peer, inverted, s.cases.true)
+    assert not s.equality.equal(column, inverted, s.cases.true)
+    assert not s.equality.equal(terms.add(peer, terms.resize(s.x, 0)), inverted, s.cases.true)
+
+    def bit(n: int) -> Poly:
+        at = terms.resize(terms.add(column, terms.const(0, n)), 32)
+        return arithmetic.shift("shl", terms.const(32, 1), at, signed=False)
+
+    both = arithmetic.bitwise("or", bit(0), bit(2))
+    shifted = arithmetic.shift("shl", terms.const(32, 5), terms.resize(column, 32), signed=True)
+    assert s.equality.equal(both, shifted, s.cases.true)
+    assert not s.equality.equal(bit(0), shifted, s.cases.true)

@@ -17,6 +17,7 @@ from tilewright.validate.cases import CaseNode, Condition
 from tilewright.validate.loops import Iterations
 from tilewright.validate.networks import Networks
 from tilewright.validate.polynomials import Atom, Coefficient, Field, Monomial, Poly, Table
+from tilewright.validate.ranks import equal_for_all_ranks
 from tilewright.validate.regions import LoopBody
 from tilewright.validate.shapes import COMMUTATIVE, Shapes
 from tilewright.validate.values import ANYTHING, Choice, Value, Values
@@ -191,6 +192,7 @@ class Equality:
             self._compared(p, q, care)
             or self._restricted(p, q, care)
             or self._left_open(p, q)
+            or equal_for_all_ranks(self.terms, p, q)
             or self._by_cases(p, q, care)
             or self.impossible(care)
         )
