@@ -5,7 +5,6 @@ NVRTC writes the ranks of peers anew, ``(rank + 1) % 2`` as ``rank % 2 ^ 1``, an
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable
 from math import prod
 
@@ -16,9 +15,9 @@ RANKS = 16
 """CTAs that a cluster has at most."""
 
 _FUNCTIONS: dict[str, Callable[[int, int], int]] = {
-    "and": operator.and_,
-    "or": operator.or_,
-    "xor": operator.xor,
+    "and": lambda x, y: x & y,
+    "or": lambda x, y: x | y,
+    "xor": lambda x, y: x ^ y,
     "shl.s": lambda x, count: x << min(count, 64),
     "shl.u": lambda x, count: x << min(count, 64),
 }
