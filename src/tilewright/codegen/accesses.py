@@ -31,9 +31,8 @@ class AccessWriter(Writer):
     def offset(self, coords: Sequence[Expr], symbol: str, *, inside: bool = True) -> str:
         """An element's distance from the tensor's first. ``inside`` the domain it is what the class says it fits; of
         another, from which nothing is read, it may be any."""
-        # what is counted along the dense axis alone is as wide as its coordinate
         wraps = "" if inside or self.kernel.index_bits.data == 64 else "(unsigned)"
-        terms: list[str] = []
+        terms, multiplied = list[str](), False
         for i, coord in enumerate(coords):
             stride = self.constants.get(f"{symbol}.stride{i}", Sym(f"{symbol}.stride{i}"))
             if stride == Const(0) or coord == Const(0):
@@ -42,8 +41,9 @@ class AccessWriter(Writer):
                 terms.append(self.c(coord))
             else:
                 terms.append(f"{wraps}{self.c(coord)}*{self.c(stride)}")
+                multiplied = True
         offset = " + ".join(terms) or "0"
-        return f"(int)({offset})" if wraps and wraps in offset else offset
+        return f"(int)({offset})" if wraps and multiplied else offset  # else as wide as its coordinate
 
     def readable(self, op: t.Load) -> str:
         """Where a vector can be read in any case: at the tensor's first element if so many stand there, else at a few

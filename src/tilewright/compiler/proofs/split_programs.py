@@ -38,6 +38,20 @@ _FOLDS = {BinaryFn.ADD: ReduceFn.SUM, BinaryFn.MAX: ReduceFn.MAX, BinaryFn.MIN: 
 """What may be taken in in any order; all but sums as often as one likes."""
 
 
+def _up_to_stream(
+    match: ProgramMatch, whole: tile.Kernel, made: tile.Kernel, stream: tile.Stream
+) -> tuple[Operation, list[Operation]]:
+    """Compares what stands before the stream; returns the op of ``made`` in its place, and those behind it."""
+    before = ops_in(whole.body.block)
+    *left, _ = live_ops(before[: before.index(stream) + 1])  # the stream is the last, and what it uses lives
+    right = live_ops(ops_in(made.body.block))
+    at = len(left)
+    if len(right) <= at:
+        raise UnlikeError(f"{len(right)} ops")
+    match.ops(left, right[:at])
+    return right[at], right[at + 1 :]
+
+
 # -- one kernel, in clusters -------------------------------------------------------------------------------------------
 def match_cluster_parts(
     whole: tile.Kernel, made: tile.Kernel, parts: int
@@ -48,20 +62,13 @@ def match_cluster_parts(
     match = ProgramMatch({})
     match.arguments(whole, made)
     stream, fragments = accumulating_stream(whole)
-    before = ops_in(whole.body.block)
-    left = live_ops(before[: before.index(stream) + 1])
-    right = live_ops(ops_in(made.body.block))
-    if len(right) < len(left):
-        raise UnlikeError(f"{len(right)} ops")
-    at = len(left) - 1
-    match.ops(left[:-1], right[:at])
-    own, counter, part = right[at], stream.counter.data, Sym(program_index(axis))
+    own, behind = _up_to_stream(match, whole, made, stream)
+    counter, part = stream.counter.data, Sym(program_index(axis))
     per = ceildiv(stream.trip.expr, parts)
     if not isinstance(own, tile.Stream) or own.counter != stream.counter or own.trip.expr != per:
         raise UnlikeError("no stream of a part's steps")
     match.within({counter: part * per + Sym(counter)}).stream(stream, own)
     _nothing_beyond(stream)
-    behind = right[len(left) :]
     sums = [op for op in behind if isinstance(op, tile.ProgramSum)]
     if len(sums) != len(fragments):
         raise UnlikeError(f"{len(sums)} sums over programs")
@@ -136,14 +143,8 @@ def match_product(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[ti
     match = ProgramMatch(names)
     match.arguments(whole, made)
     stream, fragments = accumulating_stream(whole)
-    before = ops_in(whole.body.block)
-    left = live_ops(before[: before.index(stream) + 1])
-    right = live_ops(ops_in(made.body.block))
-    if len(right) < len(left):
-        raise UnlikeError(f"{len(right)} ops")
-    at, behind = len(left) - 1, right[len(left) :]
-    match.ops(left[:-1], right[:at])
-    _stream_of_part(match, stream, right[at], parts)
+    own, behind = _up_to_stream(match, whole, made, stream)
+    _stream_of_part(match, stream, own, parts)
     stores = [op for op in behind if isinstance(op, tile.Store)]
     if len(stores) != len(fragments) or any(not isinstance(op, tile.Store | tile.FragmentRead) for op in behind):
         raise UnlikeError("what a part does with its sums")

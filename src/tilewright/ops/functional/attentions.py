@@ -257,9 +257,7 @@ def attention(
     not one made anew. Positions are integers of tiles, numbers that it reads constants; tensors that it reads, and
     branches, are refused (JIT010), gradients on kernels too (JIT011).
     """
-    q, k, v = to_low_precision(q, k, v)
-    _check(q, k, v)
-    factor: float = q.shape[-1] ** -0.5 if scale is None else scale
+    q, k, v, factor = _given(q, k, v, scale)
     if window is not None or softcap is not None or sinks is not None:
         if score_mod is not None:
             fail("JIT010", found="a score_mod beside window, softcap or sinks", required="these in the score_mod")
@@ -270,7 +268,7 @@ def attention(
         grouped = q.shape[1] != k.shape[1]
         y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=factor, enable_gqa=grouped)
         return stored(y, out)
-    if torch.is_grad_enabled() and (q.requires_grad or k.requires_grad or v.requires_grad):
+    if wants_gradient((q, k, v)):
         return stored(_run(q, k, v, factor, causal, lse=True)[0], out)
     return _run(q, k, v, factor, causal, lse=False, out=out)
 
@@ -288,9 +286,7 @@ def attention_with_lse(
 ) -> tuple[Tensor, Tensor]:
     """(attention, the logarithm of each row's sum of exponentials in float32, of (batch, heads, tokens), sinks counted
     in). The second has no gradient. JIT010 for heads, dtypes or scales that the kernel has not."""
-    q, k, v = to_low_precision(q, k, v)
-    _check(q, k, v)
-    factor: float = q.shape[-1] ** -0.5 if scale is None else scale
+    q, k, v, factor = _given(q, k, v, scale)
     if window is not None or softcap is not None or sinks is not None:
         return _packed(q, k, v, factor, causal, window, softcap, sinks)
     if not is_of_kernels(q, k, v) or factor <= 0:
@@ -313,6 +309,13 @@ def _run(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, *, lse: bo
 
 
 _operators = {(width, lse): _operator(width, lse=lse) for width in WIDTHS for lse in (False, True)}
+
+
+def _given(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tuple[Tensor, Tensor, Tensor, float]:
+    """Operands in autocast's dtype, whose shapes fit (JIT010), and the scale."""
+    q, k, v = to_low_precision(q, k, v)
+    _check(q, k, v)
+    return q, k, v, q.shape[-1] ** -0.5 if scale is None else scale
 
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:

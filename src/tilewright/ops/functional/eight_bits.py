@@ -52,12 +52,9 @@ def quantize(x: Tensor, *, block: int | None = None) -> tuple[Tensor, Tensor]:
     flat = rows(x)
     if not is_served(x):
         flat = flat.float()
-    if not flat.numel():
-        y, scale = (
-            flat.to(torch.float8_e4m3fn),
-            flat.new_full((flat.shape[0], -(-flat.shape[1] // BLOCK)), 1 / GREATEST),
-        )
-        scale = scale if block else flat.new_full((flat.shape[0],), 1 / GREATEST)
-    else:
+    if flat.numel():
         y, scale = (_blocks if block else _rows)(flat)
+    else:
+        shape = (flat.shape[0], -(-flat.shape[1] // BLOCK)) if block else flat.shape[:1]
+        y, scale = flat.to(torch.float8_e4m3fn), flat.new_full(shape, 1 / GREATEST)
     return y.view(x.shape), scale.float().view(*x.shape[:-1], *scale.shape[1:])

@@ -12,6 +12,7 @@ from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import INDICES, LOW, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
+from tilewright.ops.kernels.eight_bits import BLOCK
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -55,13 +56,12 @@ def _scaled_floats(x: Any, scale: Any) -> Any:
     """8-bit floats times the scales of their rows or blocks, in float32."""
     if scale.dim() < x.dim():
         return x.float() * scale[..., None]
-    each = scale.repeat_interleave(_BLOCK, -1)[..., : x.shape[-1]]
+    each = scale.repeat_interleave(BLOCK, -1)[..., : x.shape[-1]]
     if x.dim() == 3:
-        each = each.repeat_interleave(_BLOCK, 1)[:, : x.shape[1]]
+        each = each.repeat_interleave(BLOCK, 1)[:, : x.shape[1]]
     return x.float() * each
 
 
-_BLOCK = 128
 _EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 _scaled_rows, _scaled_blocks = (
     op(name=f"tilewright::{name}", dtypes={"c": "bf16"}, fallback=_scaled_by_group)(getattr(kernels, name))
@@ -74,16 +74,16 @@ def _scaled(x: Tensor, weight: Tensor, offsets: Tensor, scales: tuple[Tensor, Te
     of_x, of_weight = scales
     rows, inner = x.shape
     groups, columns = weight.shape[:2]
-    blocks = -(-inner // _BLOCK)
+    blocks = -(-inner // BLOCK)
     found = tuple(of_x.shape), tuple(of_weight.shape)
     by_row = found == ((rows,), (groups, columns))
-    by_block = found == ((rows, blocks), (groups, -(-columns // _BLOCK), blocks))
+    by_block = found == ((rows, blocks), (groups, -(-columns // BLOCK), blocks))
     floats = of_x.dtype == of_weight.dtype == torch.float32
     if not (floats and (by_row or by_block)) or x.dtype != weight.dtype or x.dtype not in _EIGHT_BITS:
         described = f"x of {x.dtype}, scales of {found[0]} {of_x.dtype} and {found[1]} {of_weight.dtype}"
         required = (
-            f"8-bit floats with float32 scales of rows, ({rows},) and ({groups}, {columns}), or of blocks of {_BLOCK}, "
-            f"({rows}, {blocks}) and ({groups}, {-(-columns // _BLOCK)}, {blocks})"
+            f"8-bit floats with float32 scales of rows, ({rows},) and ({groups}, {columns}), or of blocks of {BLOCK}, "
+            f"({rows}, {blocks}) and ({groups}, {-(-columns // BLOCK)}, {blocks})"
         )
         fail("JIT010", found=described, required=required)
     return _scaled_rows if by_row else _scaled_blocks, (offsets, x, of_x, weight, of_weight)
