@@ -11,7 +11,7 @@ from tilewright.compiler.proofs.collapsed import certify_collapsed, tensors_of
 from tilewright.compiler.proofs.program_match import UnlikeError
 from tilewright.compiler.proofs.retiled import require_retiled
 from tilewright.compiler.proofs.rewritten import certify_rewritten
-from tilewright.compiler.proofs.steps import certify_workspaces
+from tilewright.compiler.proofs.steps import certify_queue, certify_workspaces
 from tilewright.compiler.reliance import BROKEN, UNWRITTEN, promises_of
 from tilewright.compiler.workspaces import COPY, StagedTensor
 from tilewright.diag import TilewrightError
@@ -53,6 +53,7 @@ def steps_reproved(
         kept = {report.workspace for report in variant.reports}
         found = (
             *certify_workspaces(variant.steps, read, variant.predicate, kept),
+            *certify_queue(every[-1], every[:-1]),
             *certify_rewritten(every, variant.predicate),
             *certify_collapsed(every[-1], variant.predicate),
         )

@@ -16,7 +16,7 @@ from tilewright.base.expr import Const, Expr, Sym, ceildiv
 from tilewright.compiler.proofs.program_match import ProgramMatch, UnlikeError, require_same_frame
 from tilewright.compiler.proofs.split_programs import FOLDS, accumulating_stream, added_term, fold_of, write_of
 from tilewright.lang.axes import Span
-from tilewright.lang.fns import ReduceFn
+from tilewright.lang.fns import BinaryFn, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr, RangeAttr
 from tilewright.tile.ops import program_index
@@ -123,6 +123,18 @@ def _reduced(op: tile.Dot | tile.Reduce) -> object:
     )
 
 
+def _folded(write: tile.FragmentWrite) -> Operation:
+    """What a fragment takes in; of the greatest or the least float without conversions to floats, which keep their
+    order."""
+    term = added_term(write)
+    while fold_of(write) is not BinaryFn.ADD and isinstance(term, tile.Cast):
+        source = term.x.owner
+        if not isinstance(source, Operation) or not (term.dtype.is_float and tile.tile_type(term.x).element.is_float):
+            break
+        term = source
+    return term
+
+
 def _spans(kernel: tile.Kernel, name: str) -> set[Span]:
     """The spans that ``name`` counts."""
     return {axis for op in kernel.walk() for axis in _axes(op) if isinstance(axis, Span) and counter_of(axis) == name}
@@ -151,7 +163,7 @@ def _require_summed(kernel: tile.Kernel, name: str, size: int) -> None:
     whole = stream.trip.expr == ceildiv(span.stop, size) and stream.begin.expr == Const(0)
     if stream.counter.data != name or _spans(kernel, name) != {span} or not whole:
         raise UnlikeError(f"a stream over {span} in {stream.trip.expr} steps")
-    terms = [added_term(write_of(fragment)) for fragment in fragments]
+    terms = [_folded(write_of(fragment)) for fragment in fragments]
     for op in stream.body.walk():
         if isinstance(op, tile.Dot | tile.Reduce) and counter_of(_reduced(op)) == name and op not in terms:
             raise UnlikeError(f"{op.name} over a step")
