@@ -13,6 +13,7 @@ from tilewright.compiler.proofs.program_match import UnlikeError
 from tilewright.compiler.proofs.retiled import require_retiled
 from tilewright.compiler.proofs.rewritten import certify_swapped
 from tilewright.diag import TilewrightError
+from tilewright.transport.text import tile_kernel
 
 
 @tw.kernel
@@ -123,3 +124,40 @@ def test_conversions_to_another_dtype_are_seen() -> None:
     first, second = pair(through, {"wide": 0}, {"wide": 1})
     with pytest.raises(TilewrightError, match="another dtype"):
         certify_swapped(first, second)
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('grid = [#tile.expr<"(M + 31) // 32">', 'grid = [#tile.expr<"(M + 31) // 16">', "programs along"),
+        ('#tile.expr<"(N + 63) // 64">]', '#tile.expr<"1 + (N + 63) // 64">]', "another grid"),
+        ('trip <"(K + 63) // 64">', 'trip <"$p0 + (K + 63) // 64">', "a stream of"),
+        ('"$k0*64", 64, "K"', '"$k0*64", 64, "K - $p0"', "a stream"),
+        ('tile.constant <"0.0">', 'tile.constant <"1.0">', "another tile.constant"),
+        ("tile.binary <add>", "tile.binary <sub>", "another tile.binary"),
+        ("numerics<accurate>", "numerics<fast>", "other numerics"),
+    ],
+)
+def test_edited_programs_are_seen(old: str, new: str, words: str) -> None:
+    first, second = pair(p.nt, {"bm": 64}, {"bm": 32})
+    text = str(second)
+    assert old in text
+    other = tile_kernel(text.replace(old, new))
+    with pytest.raises(UnlikeError, match=words):
+        require_retiled(first, other)
+
+
+def test_steps_that_depend_on_the_program_are_seen() -> None:
+    """In both alike: as many steps as the program's number says."""
+    texts = [str(kernel) for kernel in pair(p.nt, {"bm": 64}, {"bm": 32})]
+    first, second = (tile_kernel(text.replace('trip <"(K', 'trip <"$p0 + (K')) for text in texts)
+    with pytest.raises(UnlikeError, match="a stream of"):
+        require_retiled(first, second)
+
+
+@pytest.mark.parametrize(("old", "new"), [('trip <"(K', 'trip <"1 + (K'), ('from <"0">', 'from <"1">')])
+def test_steps_that_leave_some_out_are_seen(old: str, new: str) -> None:
+    texts = [str(kernel) for kernel in pair(row_maxima, {"bk": 64}, {"bk": 128})]
+    first, second = (tile_kernel(text.replace(old, new)) for text in texts)
+    with pytest.raises(UnlikeError, match="a stream over"):
+        require_retiled(first, second)
