@@ -40,6 +40,13 @@ def next_one(at: tw.Tensor["N"], x: tw.Tensor["M", "K"], y: tw.Tensor["M", "N"])
 
 
 @tw.kernel
+def steps(at: tw.Tensor["N"], x: tw.Tensor["M", "K"], y: tw.Tensor["M", "N"]):
+    m, p = tw.grid(y, (1, 16))
+    i = at[p]
+    y[m, p] = x[m, i].fill(0) - x[m, i + 1].fill(0)
+
+
+@tw.kernel
 def halves(x: tw.Tensor["M", "2 * N"], y: tw.Tensor["M", "N"]):
     m, n = tw.grid(y, (2, 8))
     a, b = x[m, n], x[m, n + y.shape[1]]
@@ -82,6 +89,11 @@ def test_coordinates_of_both_widths(kernel: tw.Kernel, width: str) -> None:
 def test_a_coordinate_that_is_moved() -> None:
     """-1 + 1 is 0: the word counts with its sign."""
     assert undecided(next_one, at="i32") == []
+
+
+def test_two_coordinates_of_one_address() -> None:
+    """NVRTC reads x[m, i + 1] at the address of x[m, i] and 4 bytes, which for an i of -1 lies before the row."""
+    assert undecided(steps, at="i32", x="f32", y="f32") == []
 
 
 def test_the_second_half_of_a_row() -> None:
