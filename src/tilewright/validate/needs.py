@@ -124,7 +124,7 @@ class Prover:
     def _proved(self, need: Need, holds: Condition) -> bool:
         """By the bounds, or as an offset in a tensor: that first which the value looks like."""
         proofs = [self._in_range]
-        if need.low <= -(1 << 31):
+        if need.low <= -(1 << 31) and (need.high is None or need.high >= (1 << 31) - 1):
             strided = any(i in self._strides for monomial, _ in need.value.terms for i in monomial)
             proofs.insert(0 if strided else 1, lambda need, holds: self._offset(need.value, holds))
         return any(proof(need, holds) for proof in proofs)
@@ -397,8 +397,8 @@ class Prover:
         return False
 
     def _offset(self, value: Poly, holds: Condition) -> bool:
-        """The value is the offset, in elements, of an element of a tensor, all of which fit, or of what would lie before
-        the first one of a row."""
+        """The value is the offset, in elements, of an element of a tensor, all of which fit, or of what would lie
+        before the first one of a row."""
         if self.offset_bits != 31:
             return False
         return any(
