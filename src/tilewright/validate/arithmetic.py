@@ -162,6 +162,8 @@ class Arithmetic:
                 return u
             elif name == "xor" and mask == (1 << width) - 1:
                 return terms.sub(terms.const(width, -1), u)
+            elif name == "xor" and not mask & (mask - 1) and (other := self._other_remainder(u, mask)) is not None:
+                return other
         inverted = self._inverted(a, b) if name == "xor" else None
         if inverted is not None:
             return inverted
@@ -180,6 +182,18 @@ class Arithmetic:
         if name == "xor":
             return self._differing(a, b)
         return self._joined(name, a, b)
+
+    def _other_remainder(self, p: Poly, bit: int) -> Poly | None:
+        """p ^ bit, where p is bit * (q mod 2): bit * ((q + 1) mod 2). None of other words."""
+        terms = self.terms
+
+        def remainder(q: Poly) -> Poly:
+            return terms.resize(terms.scale(terms.sub(q, terms.scale(terms.floordiv(q, 2), 2)), bit), p.width)
+
+        halves = (terms.quotient(monomial) for monomial, c in p.terms if c == -2 * bit)
+        counted = (half[0] for half in halves if half is not None and half[1] == 2)
+        found = next((q for q in counted if remainder(q) == p), None)
+        return None if found is None else remainder(terms.add(found, terms.const(0, 1)))
 
     def _mixed(self, a: Poly, b: Poly) -> bool:
         """The words are neither counted with nor put together from pieces: which bits they can have depends on how they
