@@ -53,6 +53,15 @@ def steps(x: tw.Tensor["M", "K"], c: tw.Tensor["M"], *, bm=64, bk=64):
 
 
 @tw.kernel
+def sums_of_maxima(x: tw.Tensor["M", "K"], c: tw.Tensor["M"], *, bm=64, bk=64):
+    m = tw.grid(c, bm)
+    total = tw.zeros(m, tw.f32)
+    for k in tw.stream(x.shape[1], bk):
+        total += x[m, k].to(tw.f32).max(1)
+    c[m] = total
+
+
+@tw.kernel
 def products_of_steps(x: tw.Tensor["M", "K"], c: tw.Tensor["M"], *, bm=64, bk=64):
     m = tw.grid(c, bm)
     total = tw.zeros(m, tw.f32)
@@ -93,6 +102,7 @@ def test_the_same_program_in_other_tiles(kernel: tw.Kernel, one: dict[str, int],
         (added, "tile.reduce over"),
         (of_tiles, "tile.reduce over"),
         (steps, "adds more"),
+        (sums_of_maxima, "adds more"),
         (products_of_steps, "over a step"),
         (scanned, "tile.scan over"),
     ],
@@ -147,11 +157,19 @@ def test_edited_programs_are_seen(old: str, new: str, words: str) -> None:
         require_retiled(first, other)
 
 
-def test_steps_that_depend_on_the_program_are_seen() -> None:
+@pytest.mark.parametrize(
+    ("old", "new", "words"),
+    [
+        ('trip <"(K', 'trip <"$p0 + (K', "a stream of"),
+        ('"$k0*64", 64, "K"', '"$k0*64", 64, "K - $p0"', "a stream over"),
+    ],
+)
+def test_what_depends_on_the_program_is_seen(old: str, new: str, words: str) -> None:
     """In both alike: as many steps as the program's number says."""
     texts = [str(kernel) for kernel in pair(p.nt, {"bm": 64}, {"bm": 32})]
-    first, second = (tile_kernel(text.replace('trip <"(K', 'trip <"$p0 + (K')) for text in texts)
-    with pytest.raises(UnlikeError, match="a stream of"):
+    assert all(old in text for text in texts)
+    first, second = (tile_kernel(text.replace(old, new)) for text in texts)
+    with pytest.raises(UnlikeError, match=words):
         require_retiled(first, second)
 
 
