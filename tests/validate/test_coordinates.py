@@ -104,3 +104,18 @@ def test_the_second_half_of_a_row() -> None:
 def test_bounds_that_scalars_give() -> None:
     """NVRTC shifts a difference of 64 bits without its sign, where the low half is kept."""
     assert undecided(part) == []
+
+
+@tw.kernel
+def of_two_stages(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+    m, n = tw.grid(c, (64, 8))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+def test_slots_of_two_stages() -> None:
+    """NVRTC takes the other one by an exclusive or."""
+    made = of_two_stages.compile(dtypes=dict.fromkeys("abc", "bf16"), schedule=tw.Schedule(stages=2))
+    assert [reason for image in made.kernels for reason in image.undecided] == []

@@ -84,3 +84,21 @@ def test_ranks_are_told_apart_up_to_the_last() -> None:
 
 def eights(terms: Terms, p: Poly) -> Poly:
     return terms.scale(terms.floordiv(p, 8), 8)
+
+
+def test_an_exclusive_or_with_a_remainder_by_2_is_the_other_one() -> None:
+    """Slots of two stages, 8 bytes each, as NVRTC writes them."""
+    s = Small()
+    terms, arithmetic = s.terms, Arithmetic(s.values)
+    count = terms.of(0, terms.atom("iter", "loop", low=0, high=(1 << 31) - 1))
+    uses = terms.add(terms.scale(count, 3), terms.of(0, terms.atom("parameter", "K", low=0, high=99)))
+
+    def slot(q: Poly, size: int) -> Poly:
+        return terms.resize(terms.scale(terms.sub(q, terms.scale(terms.floordiv(q, 2), 2)), size), 32)
+
+    for q in (count, uses, terms.floordiv(uses, 4)):
+        other = slot(terms.add(q, terms.const(0, 1)), 8)
+        assert arithmetic.bitwise("xor", slot(q, 8), terms.const(32, 8)) == other
+        assert arithmetic.bitwise("xor", terms.const(32, 8), slot(q, 8)) == other
+        assert arithmetic.bitwise("xor", slot(q, 8), terms.const(32, 16)) != other
+        assert arithmetic.bitwise("xor", slot(q, 4), terms.const(32, 8)) != other
