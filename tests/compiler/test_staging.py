@@ -29,7 +29,7 @@ from tilewright.simulate import run_steps
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import coord_attr
 from tilewright.transport import dialect as transport
-from tilewright.transport.text import transport_kernel
+from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.kernel import compare
 
 
@@ -240,10 +240,12 @@ def test_steps_that_do_not_hand_their_data_on_are_refused(large: tuple[PlannedKe
     shifted = first.tile.clone()
     load = next(op for op in shifted.walk() if isinstance(op, tile.Load))
     load.attributes["coords"] = type(load.coords)([coord_attr(Const(0)), *load.coords.data[1:]])
+    of_b = tile_kernel(str(first.tile).replace("!tile.tensor<a, ", "!tile.tensor<b, ").replace('"a" %a', '"b" %a'))
     broken = {
         "another tensor": half,
         "whole": replace(first, transport=lowered),
         "copied: kernel_nt_stage_a computes what a": replace(first, tile=shifted),
+        "copied: kernel_nt_stage_a computes what": replace(first, tile=of_b),
     }
     for words, kernel in broken.items():
         wrong = {**kernels, "kernel_nt_stage_a": kernel}
