@@ -66,7 +66,7 @@ def build(only: str) -> None:
         "gated_backward": (experts.gated_experts_backward, {}, {}),
         "score": (matmul, {}, {}),
     }
-    for k in (2, 6, 8):
+    for k in (2, 4, 6, 8):
         programs[f"route{k}"] = (experts.route, {"k": k}, {"K": k})
         programs[f"choose{k}"] = (experts.choose, {"k": k}, {"K": k})
         programs[f"unpack{k}"] = (kernels.unpack_rows, {"choices": k, "added": None}, {"K": k})
