@@ -19,7 +19,7 @@ from typing import Any
 import torch
 import torch.distributed as dist
 from harness import FLUSH_BYTES, document, relative_error, write
-from moe import Case
+from moe_layer import Case
 
 from tilewright import ops
 from tilewright.ops import kernels

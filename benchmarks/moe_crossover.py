@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from harness import Timer, document, load, parser, relative_error, write
-from moe import Case, Layer
+from moe_layer import Case, Layer
 
 TOKENS, SKEWS = (256, 1024, 4096, 16384), (0.0, 1.0, 2.0)
 SHAPES = ((128, 8, 2048, 768), (64, 6, 2048, 1408), (32, 4, 2880, 2880), (16, 2, 4096, 8192), (8, 2, 4096, 14336))
