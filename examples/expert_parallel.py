@@ -26,14 +26,47 @@ def parallel_experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, ro
     ranks."""
     if room is not None:
         return _by_pairs(x, ids, weights, gate_up, down, room)
-    tokens, scales = (torch.cat(collectives.all_gather(t.contiguous())) for t in (x, weights))
-    chosen = ids.new_empty((len(tokens), ids.shape[1]))
-    dist.all_gather_into_tensor(chosen, ids.contiguous())
-    first = dist.get_rank() * down.shape[0]
+    chosen, first = _gathered(ids), dist.get_rank() * down.shape[0]
     local = torch.where((chosen >= first) & (chosen < first + down.shape[0]), chosen - first, -1)
-    added = ops.experts(tokens, local, scales, gate_up, down)
-    parts = collectives.all_to_all_single(torch.empty_like(added), added)  # of this rank's tokens, from each rank
-    return parts.view(-1, *x.shape).sum(0)
+    return Reduce.apply(ops.experts(Gather.apply(x), local, Gather.apply(weights), gate_up, down))
+
+
+def _gathered(x: Any) -> Any:
+    """The rows of all ranks."""
+    found = x.new_empty((dist.get_world_size() * len(x), *x.shape[1:]))
+    dist.all_gather_into_tensor(found, x.contiguous())
+    return found
+
+
+def _reduced(x: Any) -> Any:
+    """This rank's rows of the sum over ranks."""
+    found = x.new_empty((len(x) // dist.get_world_size(), *x.shape[1:]))
+    dist.reduce_scatter_tensor(found, x.contiguous())
+    return found
+
+
+class Gather(torch.autograd.Function):
+    """Rows of all ranks, whose gradients are added up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return _gathered(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return _reduced(dy)
+
+
+class Reduce(torch.autograd.Function):
+    """Sums over ranks of this rank's rows, whose gradients all ranks take."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return _reduced(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return _gathered(dy)
 
 
 def _by_pairs(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, room: int) -> Any:
