@@ -63,6 +63,13 @@ def part(x: tw.Tensor["N"], low: tw.i32, high: tw.i32, y: tw.Tensor["N"]):
         y[i] = x[i]
 
 
+@tw.kernel
+def where_asked(asked: tw.Tensor["Q"], x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+    m, n = tw.grid(y, (16, 32))
+    for _ in tw.stream(1, None, until=tw.where(asked[m.start // 16] >= 0, 1, 0)):
+        y[m, n] = x[m, n] * 2
+
+
 @pytest.fixture(autouse=True)
 def _validated(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path))
@@ -92,3 +99,9 @@ def test_the_second_half_of_a_row() -> None:
 def test_bounds_that_scalars_give() -> None:
     """NVRTC shifts a difference of 64 bits without its sign, where the low half is kept."""
     assert undecided(part) == []
+
+
+@pytest.mark.parametrize("width", ["i32", "i64"])
+def test_a_bound_of_a_sign(width: str) -> None:
+    """NVRTC takes the sign's bit from 1 where a word below 0 asks for no turn."""
+    assert undecided(where_asked, asked=width) == []
