@@ -58,6 +58,15 @@ class Values:
         """The cases of a value."""
         return ((self.cases.true, value),) if isinstance(value, Poly) else value.parts
 
+    def unfolded(self, value: Value) -> Value:
+        """A value that is a word of its own because its case depends on data, by cases again."""
+        atom = self.terms.single(value) if isinstance(value, Poly) else None
+        if atom is None or atom.kind != "choice":
+            return value
+        (found,) = atom.args
+        assert isinstance(found, Choice)
+        return found if found.width == value.width else value
+
     def choose(self, parts: Sequence[tuple[Condition, Value]]) -> Value:
         """The value that each condition gives, where it holds; conditions are disjoint."""
         cases = self.cases
@@ -65,7 +74,7 @@ class Values:
         for condition, value in parts:
             if condition == 0:
                 continue
-            for inner, poly in self.parts(value):
+            for inner, poly in self.parts(self.unfolded(value)):
                 holds = cases.both(condition, inner)
                 if holds != 0:
                     kept[poly] = cases.either(kept[poly], holds) if poly in kept else holds
