@@ -16,30 +16,11 @@ from __future__ import annotations
 
 import argparse
 import json
-from collections.abc import Callable
-from dataclasses import dataclass
 from math import prod
 from typing import Any
 
 from harness import Timer, document, load, parser, relative_error, store, write
-
-UNLIMITED = 2**31 - 1
-
-
-@dataclass(frozen=True)
-class Case:
-    """Tokens, experts, choices, width, inner width, skew."""
-
-    tokens: int
-    experts: int
-    choices: int
-    width: int
-    inner: int
-    skew: float
-
-    def __str__(self) -> str:
-        return f"{self.tokens} tokens, {self.choices} of {self.experts}, {self.width}x{self.inner}, s = {self.skew:g}"
-
+from moe_layer import Case, Layer, Steps
 
 CASES = (
     Case(8192, 8, 2, 4096, 14336, 0.0),
@@ -66,7 +47,7 @@ def build(only: str) -> None:
         "gated_backward": (experts.gated_experts_backward, {}, {}),
         "score": (matmul, {}, {}),
     }
-    for k in (2, 6, 8):
+    for k in (2, 4, 6, 8):
         programs[f"route{k}"] = (experts.route, {"k": k}, {"K": k})
         programs[f"choose{k}"] = (experts.choose, {"k": k}, {"K": k})
         programs[f"unpack{k}"] = (kernels.unpack_rows, {"choices": k, "added": None}, {"K": k})
@@ -111,126 +92,6 @@ def _facts(kernel: Any, dtypes: dict[str, str], sizes: dict[str, int]) -> Any:
                 strides = (strides[0], 1, shape[1])
             seen[tensor.name] = Observed(DTYPES[dtypes[tensor.name]], 0, shape, strides)
     return observe_facts(seen)
-
-
-# -- the layer --------------------------------------------------------------------------------------------------------
-Steps = dict[str, Callable[[], object]]
-
-
-class Layer:
-    """Tensors of a case, and what its kernels launch, in order."""
-
-    def __init__(self, torch: Any, case: Case, programs: Callable[[str], Any]) -> None:
-        self.torch, self.case, self._program = torch, case, programs
-        t, e, k, d, i = case.tokens, case.experts, case.choices, case.width, case.inner
-        self.x = torch.randn(t, d, device="cuda").bfloat16()
-        self.router = torch.eye(e, d, device="cuda").bfloat16()
-        self.x[:, :e] = torch.randn(t, e, device="cuda") - case.skew * torch.arange(1, e + 1, device="cuda").log()
-        self.gate_up = torch.randn(e, 2 * i, d, device="cuda", dtype=torch.bfloat16) * d**-0.5
-        self.down = torch.randn(e, d, i, device="cuda", dtype=torch.bfloat16) * i**-0.5
-        self.align = 128 if t * k >= 96 * e else 64 if t * k > 4 * e else 16  # as tilewright.ops.experts
-        self.gathers, self.apart = i <= 8192, t <= 4096  # likewise
-        self.pairs = t * k
-        filled = min(e, self.pairs)
-        self.blocks = filled + (self.pairs - filled) // self.align
-        self.forward = self._forward()
-
-    def _empty(self, *shape: int, dtype: str = "bfloat16") -> Any:
-        return self.torch.empty(shape, dtype=getattr(self.torch, dtype), device="cuda")
-
-    def _shared(self, extent: int, programs: int) -> Any:
-        """Integers that programs share, as ``tilewright.ops.packing`` lays them."""
-        return self._empty(programs, -(-extent // (4 * programs)) * 4, dtype="int32")
-
-    def _launch(self, name: str, *values: Any) -> Callable[[], object]:
-        return lambda: self._program(name).launch(values)
-
-    def _forward(self) -> Steps:
-        """Every step, of which a forward takes some (``steps_of``)."""
-        case, empty, at = self.case, self._empty, self._launch
-        t, e, k, d, i = case.tokens, case.experts, case.choices, case.width, case.inner
-        packed = self.blocks * self.align
-        self.weights, self.ids = empty(t, k, dtype="float32"), empty(t, k, dtype="int32")
-        counts, before = (empty(-(-self.pairs // 512), e, dtype="int32") for _ in range(2))
-        self.kept, self.offsets = empty(e, dtype="int32"), empty(e + 1, dtype="int32")
-        every = [self._shared(packed, len(counts)) for _ in range(2)]
-        owners, self.slots = self._shared(self.blocks, -(-self.pairs // 64)), empty(t, k, dtype="int32")
-        self.rows, self.pair = (x.view(-1)[:packed] for x in every)
-        self.block = owners.view(-1)[: self.blocks]
-        self.packed, self.h, self.out = empty(packed, d), empty(packed, i), empty(packed, d)
-        self.y, align = empty(t, d), self.align
-        self.halves, self.logits = self.gate_up.view(e, 2, i, d), empty(t, e, dtype="float32")
-        flat = self.ids.view(-1)
-        place = (flat, before, self.offsets, self.slots.view(-1), self.rows, self.pair, owners, UNLIMITED, k)
-        return {
-            "route": at(f"route{k}", self.x, self.router, self.weights, self.ids),
-            "score": at("score", self.x, self.router, self.logits),
-            "choose": at(f"choose{k}", self.logits, self.weights, self.ids),
-            "count": at("count", flat, counts, *every),
-            "lay_out": at(f"lay_out{align}", counts, before, self.kept, self.offsets, UNLIMITED),
-            "place": at(f"place{align}", *place),
-            "pack": at("pack", self.rows, self.x, self.packed),
-            "gated": at(f"gated{align}", self.block, self.packed, self.halves, self.h),
-            "gathered": at(f"gathered{align}", self.block, self.rows, self.x, self.halves, self.h),
-            "down": at(f"down{align}", self.block, self.h, self.down, self.out),
-            "unpack": at(f"unpack{k}", self.slots, self.out, self.weights, self.y),
-        }
-
-    def steps_of(self, *, gathers: bool) -> list[Callable[[], object]]:
-        """A forward, by its way to the first product's rows."""
-        left_out = {"route"} if self.apart else {"score", "choose"}
-        left_out |= {"pack", "gated"} if gathers else {"gathered"}
-        return [step for name, step in self.forward.items() if name not in left_out]
-
-    def backward(self) -> Steps:
-        """Gradients of x, gate_up, down and the weights by row, behind a forward that kept both halves."""
-        case, empty, at, align = self.case, self._empty, self._launch, self.align
-        d, i, packed = case.width, case.inner, self.blocks * self.align
-        kept, dkept, dh, h = empty(packed, 2, i), empty(packed, 2, i), empty(packed, i), empty(packed, i)
-        dy, dout, dx = self.torch.randn_like(self.y), empty(packed, d), empty(case.tokens, d)
-        dgate_up, ddown = self.torch.empty_like(self.gate_up), self.torch.empty_like(self.down)
-        both, by_row = dkept.view(packed, 2 * i), empty(packed, dtype="float32")
-        self.keep = at(f"kept{align}", self.block, self.packed, self.halves, kept, self.h)
-        self.dy, self.gradients = dy, (dx, dgate_up, ddown)
-        turned = self.down.transpose(1, 2), self.gate_up.transpose(1, 2)
-        weighed = (self.pair, self.weights.view(-1), kept, dh, dkept, h, by_row)
-        rows = {"dgate_up": (both, self.packed), "ddown": (dout, h)}
-        sums = {name: [x.view(-1, 64, x.shape[1]) for x in pair] for name, pair in rows.items()}
-        return {
-            "pack dy": at("pack", self.rows, dy, dout),
-            "dh": at(f"inputs{align}", self.block, dout, turned[0], dh),
-            "gated_backward": at("gated_backward", *weighed),
-            "dpacked": at(f"inputs{align}", self.block, both, turned[1], self.out),
-            "dx": at(f"add{case.choices}", self.slots, self.out, dx),
-            "dgate_up": at("weights", self.offsets, *sums["dgate_up"], dgate_up),
-            "ddown": at("weights", self.offsets, *sums["ddown"], ddown),
-        }
-
-    def by_pytorch(self, x: Any, gate_up: Any, down: Any) -> Any:
-        """The peer: rows sorted by expert, torch._grouped_mm, and back in a sum. The routing has no gradient."""
-        torch, k, e = self.torch, self.case.choices, self.case.experts
-        weights, ids = torch.softmax((x.detach() @ self.router.t()).float(), -1).topk(k, -1)
-        weights = weights / weights.sum(-1, keepdim=True)
-        flat = ids.view(-1)
-        order = flat.argsort(stable=True)
-        ends = torch.bincount(flat, minlength=e).cumsum(0).to(torch.int32)
-        gate, up = torch._grouped_mm(x[order // k], gate_up.transpose(1, 2), offs=ends).chunk(2, 1)
-        out = torch._grouped_mm(torch.nn.functional.silu(gate) * up, down.transpose(1, 2), offs=ends)
-        back = torch.empty_like(order)
-        back[order] = torch.arange(order.numel(), device=order.device)
-        return (out[back].view(-1, k, out.shape[1]) * weights.to(out.dtype)[..., None]).sum(1)
-
-    def exact(self, tokens: Any) -> Any:
-        """Some rows of the result, in float64, with the experts that our router chose."""
-        torch, i = self.torch, self.case.inner
-        found = torch.zeros(len(tokens), self.case.width, dtype=torch.float64, device="cuda")
-        p = torch.softmax(self.x[tokens].double() @ self.router.double().t(), -1).gather(1, self.ids[tokens].long())
-        p = p / p.sum(-1, keepdim=True)
-        for n, token in enumerate(tokens.tolist()):
-            for j, e in enumerate(self.ids[token].tolist()):
-                gate, up = (self.gate_up[e].double() @ self.x[token].double()).split(i)
-                found[n] += p[n, j] * (self.down[e].double() @ (gate * torch.sigmoid(gate) * up))
-        return found
 
 
 def run(args: argparse.Namespace, torch: Any) -> None:

@@ -1,8 +1,6 @@
-"""Experts of a layer on several ranks: rows travel to the rank that owns their expert, and their results back.
+"""Experts of a layer on several ranks: rank r has its own tokens, and experts r * n .. (r + 1) * n - 1 of all.
 
-Each rank has its own tokens, and experts rank * n .. (rank + 1) * n - 1 of all. Both exchanges have a fixed size, so
-that no host waits for counts: ``room`` rows from a rank to a rank, beyond which pairs are dropped. Forward and
-gradients.
+Nobody waits for counts: what travels has a size that the host knows. Forward and gradients.
 
     torchrun --nproc-per-node 2 examples/expert_parallel.py
 """
@@ -15,14 +13,64 @@ from tilewright import ops
 
 torch: Any = import_module("torch")  # whose members have no types that a checker reads
 dist: Any = import_module("torch.distributed")
-all_to_all_single: Any = import_module("torch.distributed.nn.functional").all_to_all_single
+collectives: Any = import_module("torch.distributed.nn.functional")  # with gradients
 
 
-def parallel_experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, room: int = 0) -> Any:
+def parallel_experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, room: int | None = None) -> Any:
     """``ops.experts`` of this rank's tokens by the experts of all ranks, of which ``gate_up`` and ``down`` are those
-    here. Every rank calls it with tensors of the same shapes; ``room`` is enough for any ids if it is 0."""
+    here. Every rank calls it with tensors of the same shapes.
+
+    Without ``room`` each rank gathers the tokens of all, and returns what its experts add to them: ranks - 1 rows for
+    each token of a rank, and nothing is dropped. With ``room`` pairs of a token and an expert travel, at most ``room``
+    from a rank to a rank, beyond which they are dropped: fewer rows where a token has fewer choices than there are
+    ranks."""
+    if room is not None:
+        return _by_pairs(x, ids, weights, gate_up, down, room)
+    chosen, first = _gathered(ids), dist.get_rank() * down.shape[0]
+    local = torch.where((chosen >= first) & (chosen < first + down.shape[0]), chosen - first, -1)
+    return Reduce.apply(ops.experts(Gather.apply(x), local, Gather.apply(weights), gate_up, down))
+
+
+def _gathered(x: Any) -> Any:
+    """The rows of all ranks."""
+    found = x.new_empty((dist.get_world_size() * len(x), *x.shape[1:]))
+    dist.all_gather_into_tensor(found, x.contiguous())
+    return found
+
+
+def _reduced(x: Any) -> Any:
+    """This rank's rows of the sum over ranks."""
+    found = x.new_empty((len(x) // dist.get_world_size(), *x.shape[1:]))
+    dist.reduce_scatter_tensor(found, x.contiguous())
+    return found
+
+
+class Gather(torch.autograd.Function):
+    """Rows of all ranks, whose gradients are added up."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return _gathered(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return _reduced(dy)
+
+
+class Reduce(torch.autograd.Function):
+    """Sums over ranks of this rank's rows, whose gradients all ranks take."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Any) -> Any:
+        return _reduced(x)
+
+    @staticmethod
+    def backward(ctx: Any, dy: Any) -> Any:
+        return _gathered(dy)
+
+
+def _by_pairs(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, room: int) -> Any:
     ranks, here = dist.get_world_size(), down.shape[0]
-    room = room or ids.numel()
     owner = torch.where((ids >= 0) & (ids < ranks * here), ids // here, -1)
     rows, plan = ops.permute(x, owner, ranks, capacity=room)
 
@@ -35,9 +83,9 @@ def parallel_experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, ro
 
     mine = torch.empty_like(local)
     dist.all_to_all_single(mine, local)
-    received = all_to_all_single(torch.empty_like(sent), sent)
+    received = collectives.all_to_all_single(torch.empty_like(sent), sent)
     y = ops.experts(received, mine[:, None], received.new_ones((len(mine), 1)), gate_up, down)
-    back = all_to_all_single(torch.empty_like(y), y.contiguous())
+    back = collectives.all_to_all_single(torch.empty_like(y), y.contiguous())
 
     behind = torch.where(held, packed, len(rows))  # padding goes behind the last row
     found = back.new_zeros((len(rows) + 1, back.shape[1])).index_copy(0, behind, back)

@@ -45,13 +45,13 @@ def gated(
     block of rows. The producer copies each token's row into the pipeline from where it lies."""
     m, n = tw.grid(h, (bm, bn))
     e = blocks[m.start // bm]
-    a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
     for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):  # blocks behind the last row are left out
+        a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
         for k in tw.stream(x.shape[1], 64):
             tokens = x[rows[m], k]
             a += tw.dot(tokens, gate[e, n, k].T)
             b += tw.dot(tokens, up[e, n, k].T)
-    h[m, n] = a * tw.sigmoid(a) * b
+        h[m, n] = a * tw.sigmoid(a) * b
 
 
 @tw.kernel
@@ -67,11 +67,11 @@ def down(
     """y = h w[e]^T."""
     m, n = tw.grid(y, (bm, bn))
     e = blocks[m.start // bm]
-    acc = tw.zeros((m, n), tw.f32)
     for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):
+        acc = tw.zeros((m, n), tw.f32)
         for k in tw.stream(h.shape[1], 64):
             acc += tw.dot(h[m, k], w[e, n, k].T)
-    y[m, n] = acc
+        y[m, n] = acc
 
 
 def mixture(

@@ -175,3 +175,28 @@ def test_their_operands_come_by_tensor_copies(case: tuple[Any, ...]) -> None:
     (variant,) = Kernel(kernel).plan(dtypes=dtypes).variants
     assert "tensor copies in pipelines where legal" in variant.notes[0]
     assert "pipelines none" not in variant.notes[1]
+
+
+@tw.kernel
+def chosen(asked: tw.Tensor["Q"], x: tw.Tensor["M", "K"], w: tw.Tensor["E", "N", "K"], y: tw.Tensor["M", "N"]):
+    """A product whose weight is chosen by a block of rows; of blocks that choose none nothing is stored."""
+    m, n = tw.grid(y, (64, 128))
+    e = asked[m.start // 64]
+    for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):
+        acc = tw.zeros((m, n), tw.f32)
+        for k in tw.stream(x.shape[1], 64):
+            acc += tw.dot(x[m, k], w[e, n, k].T)
+        y[m, n] = acc
+
+
+@pytest.mark.parametrize("asked", [(1, -1, 0, -1), (-1, -1, -1, 1), (-1, -1, -1, -1)])
+def test_a_store_in_a_stream_of_one_turn(asked: tuple[int, ...]) -> None:
+    x, w = (rng.normal(size=shape).astype(BF) for shape in ((250, 136), (2, 136, 136)))
+    found = np.full((250, 136), 7, BF)
+    chosen(np.array(asked, np.int32), x, w, found)
+    for i, e in enumerate(asked):
+        rows = slice(64 * i, 64 * i + 64)
+        wanted = exact(x[rows]) @ exact(w[e]).T if e >= 0 else np.full_like(exact(found[rows]), 7)
+        assert np.linalg.norm(exact(found[rows]) - wanted) < 5e-3 * np.linalg.norm(wanted)
+    (variant,) = Kernel(chosen).plan(dtypes={"asked": "i32", "x": "bf16", "w": "bf16", "y": "bf16"}).variants
+    assert "pipelines none" not in variant.notes[1]

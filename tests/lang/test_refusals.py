@@ -513,6 +513,18 @@ def test_elements_stored_more_than_once() -> None:
             y[m] = x[m, n].sum(1)  # <-
 
     @tw.kernel
+    def once_where_asked(x: tw.Tensor["M"], asked: tw.Tensor["Q"], y: tw.Tensor["M"], *, b=8):
+        m = tw.grid(y, b)
+        for _ in tw.stream(1, None, until=asked[m.start // b]):
+            y[m] = x[m]
+
+    @tw.kernel
+    def twice_where_asked(x: tw.Tensor["M"], asked: tw.Tensor["Q"], y: tw.Tensor["M"], *, b=8):
+        m = tw.grid(y, b)
+        for _ in tw.stream(2, None, until=asked[m.start // b]):
+            y[m] = x[m]  # <-
+
+    @tw.kernel
     def twice(x: tw.Tensor["M"], y: tw.Tensor["M"], *, b=8):
         m = tw.grid(y, b)
         y[m] = x[m]
@@ -526,6 +538,8 @@ def test_elements_stored_more_than_once() -> None:
     assert "reduce_add" in refused(by_programs, "LNG015").help
     refused(by_iterations, "LNG015")
     refused(twice, "LNG015")
+    traced(once_where_asked, dtypes={"asked": tw.i32})
+    refused(twice_where_asked, "LNG015", dtypes={"asked": tw.i32})
     traced(added)
     traced(by_programs, static={"N": 8})  # one program along N
 

@@ -29,23 +29,24 @@ def given(skewed: bool) -> tuple[Any, ...]:
     return x, ids, weights, gate_up, down
 
 
-def on_rank(rank: int, folder: str, skewed: bool) -> None:
+def on_rank(rank: int, folder: str, skewed: bool, room: int | None) -> None:
     parallel_experts = load("expert_parallel").parallel_experts
     dist = torch.distributed
     dist.init_process_group("gloo", init_method=f"file://{folder}/meet", rank=rank, world_size=RANKS)
     x, ids, weights, gate_up, down = given(skewed)
     tokens, here = (slice(rank * n, (rank + 1) * n) for n in (TOKENS, EXPERTS // RANKS))
     own = [t.clone().requires_grad_() for t in (x[tokens], weights[tokens], gate_up[here], down[here])]
-    y = parallel_experts(own[0], ids[tokens], *own[1:])
+    y = parallel_experts(own[0], ids[tokens], *own[1:], room=room)
     y.sin().sum().backward()
     torch.save([y.detach(), *(t.grad for t in own)], f"{folder}/{rank}.pt")
     dist.destroy_process_group()
 
 
+@pytest.mark.parametrize("room", [None, TOKENS * K])
 @pytest.mark.parametrize("skewed", [False, True])
-def test_two_ranks_are_as_one(skewed: bool, tmp_path: Path) -> None:
+def test_two_ranks_are_as_one(skewed: bool, room: int | None, tmp_path: Path) -> None:
     """Of all tokens to one expert, too: one rank has no rows."""
-    torch.multiprocessing.spawn(on_rank, (str(tmp_path), skewed), nprocs=RANKS)
+    torch.multiprocessing.spawn(on_rank, (str(tmp_path), skewed, room), nprocs=RANKS)
     found = [torch.load(tmp_path / f"{rank}.pt") for rank in range(RANKS)]
     x, ids, weights, gate_up, down = given(skewed)
     leaves = [t.requires_grad_() for t in (x, weights, gate_up, down)]

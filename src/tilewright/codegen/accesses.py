@@ -21,6 +21,12 @@ _BATCHED_WORDS = 32
 4000 columns: the tile at the edge, of 32, took 169 us one after the other, and 66 so)."""
 
 
+def _is_bound(op: t.SharedWrite | t.SharedRead) -> bool:
+    """An integer that names a coordinate or ends a loop is read where it lies, also by the thread that wrote it: a
+    compiler would compute with what was written instead, of which nothing says that it is the integer read."""
+    return isinstance(op, t.SharedRead) and any(isinstance(use.operation, t.Bind) for use in op.buffer.uses)
+
+
 class AccessWriter(Writer):
     """Writes loads, stores, atomic additions, and moves between registers and shared memory."""
 
@@ -268,6 +274,8 @@ class AccessWriter(Writer):
             guard = op.guard.expr.substitute({t.REGISTER: register})
             offset = self.c(op.offset.expr.substitute({t.REGISTER: register}))
             with self.braces("" if self.holds(guard) else f"if ({self.c(guard)})"):
+                if _is_bound(op):
+                    self.line('asm volatile("" ::: "memory");')
                 self.line(f"{storage.memory}* at = {shared} + {offset};")
                 if width > 1:
                     move = storage.vector_load if isinstance(op, t.SharedRead) else storage.vector_store

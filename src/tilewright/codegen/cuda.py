@@ -305,6 +305,11 @@ class Emitter(ElementWriter):
         begin, end, step = (self.c(a.expr) for a in (op.begin, op.end, op.step))
         name = identifier(counter)
         self.comment(op)
+        if op.at_most_one_turn:
+            with self.braces(f"if ({begin} < {end})"), self.binding({counter: (op.begin.expr.constant,) * 2}):
+                self.line(f"const int {name} = {begin};")
+                self.block(op.body.block)
+            return
         self.line("#pragma unroll 1")
         low, end_high = (interval(self.simplified(a.expr), self.bounds)[i] for i, a in ((0, op.begin), (1, op.end)))
         step_high = interval(self.simplified(op.step.expr), self.bounds)[1]

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from xdsl.ir import Block, Operation
 
-from tilewright.base.expr import TRUE, interval
+from tilewright.base.expr import TRUE
 from tilewright.codegen.flow import FlowBuilder, SyncFlow, SyncInstruction, SyncPart
 from tilewright.transport import asynchronous as a
 from tilewright.transport import conversion
@@ -97,14 +97,13 @@ class _Planned(FlowBuilder):
         return self.block(op.body.block)
 
     def loop(self, op: t.For) -> SyncPart:
-        """A loop of one turn is none. Only one from a number to a size is known to go round: the steps that are left
-        between two sizes, or up to a bound of one, may be one at most, and a compiler may see that."""
+        """A loop of one turn is none, one of one at most a branch. Only one from a number to a size is known to go
+        round: the steps that are left between two sizes may be one at most, and a compiler may see that."""
         body = self.block(op.body.block)
         begin, end, step = (e.expr.constant for e in (op.begin, op.end, op.step))
         if begin is None or end is None or step is None:
-            most = interval(op.end.expr, {})[1]
-            once = begin is not None and most is not None and most <= begin + (step or 1)
-            return self.choice((self.repeated(body, surely=begin is not None and not once), SyncPart()))
+            turns = body if op.at_most_one_turn else self.repeated(body, surely=begin is not None)
+            return self.choice((turns, SyncPart()))
         turns = -(-(end - begin) // step)
         return SyncPart() if turns <= 0 else body if turns == 1 else self.repeated(body)
 

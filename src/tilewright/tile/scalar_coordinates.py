@@ -175,11 +175,11 @@ def _bind(kernel: Kernel, before: Operation, ops: list[Operation], value: SSAVal
     wide = Cast(index, i64) if tile_type(index).element != i64 else None
     extent, zero = ScalarExpr(dim, i64), Constant(0, i64)
     index = index if wide is None else wide.result
-    negative = Compare(CompareFn.LT, index, zero.result)
-    least = Binary(BinaryFn.MIN, index, extent.result)
-    clipped = Select(negative.result, extent.result, least.result)
+    begun, short = Compare(CompareFn.GE, index, zero.result), Compare(CompareFn.LT, index, extent.result)
+    inside = Binary(BinaryFn.AND, begun.result, short.result)
+    clipped = Select(inside.result, index, extent.result)
     bind = Bind(symbol, clipped.result)
-    computed = [*([] if wide is None else [wide]), extent, zero, negative, least, clipped, bind]
+    computed = [*([] if wide is None else [wide]), extent, zero, begun, short, inside, clipped, bind]
     for op in computed:
         op.attributes |= {k: v for k, v in before.attributes.items() if k == "loc"}
     block.insert_ops_before([*made, *computed], before)

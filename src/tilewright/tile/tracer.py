@@ -357,9 +357,10 @@ class Tracer(KernelBuilder):
         return arithmetic.cast(self, coord, i32 if i32.holds(coord.dtype) else i64)
 
     def _varying(self) -> list[str]:
-        """Program indices and counters that a plain store's coordinates have to depend on."""
+        """Program indices and counters that a plain store's coordinates have to depend on: not those of one turn."""
         programs = [program_index(i) for i, extent in enumerate(self._grid or ()) if extent.constant != 1]
-        return [*programs, *(loop.counter for loop in self._loops)]
+        counters = [loop.counter for loop in self._loops]
+        return [*programs, *(c for c in counters if self._accesses.limits.range(sym(c))[1] != 0)]
 
     # -- absent elements ----------------------------------------------------------------------------------------------
     def present(self, x: Node) -> Node:

@@ -18,7 +18,7 @@ from xdsl.irdl import (
 from xdsl.traits import NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
-from tilewright.base.expr import Expr
+from tilewright.base.expr import Expr, interval
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.hw.target import MAX_CTA_THREADS, TARGETS, Target
 from tilewright.tile.dialect import ExprAttr
@@ -300,6 +300,12 @@ class For(TransportOp):
             },
             regions=[body],
         )
+
+    @property
+    def at_most_one_turn(self) -> bool:
+        """Whether its bounds say, whatever the arguments, that there is no second turn."""
+        begin, step, most = self.begin.expr.constant, self.step.expr.constant, interval(self.end.expr, {})[1]
+        return begin is not None and step is not None and most is not None and most <= begin + step
 
 
 @irdl_op_definition

@@ -58,6 +58,15 @@ class Values:
         """The cases of a value."""
         return ((self.cases.true, value),) if isinstance(value, Poly) else value.parts
 
+    def unfolded(self, value: Value) -> Value:
+        """A value that is a word of its own because its case depends on data, by cases again."""
+        atom = self.terms.single(value) if isinstance(value, Poly) else None
+        if atom is None or atom.kind != "choice":
+            return value
+        (found,) = atom.args
+        assert isinstance(found, Choice)
+        return found if found.width == value.width else value
+
     def choose(self, parts: Sequence[tuple[Condition, Value]]) -> Value:
         """The value that each condition gives, where it holds; conditions are disjoint."""
         cases = self.cases
@@ -65,7 +74,7 @@ class Values:
         for condition, value in parts:
             if condition == 0:
                 continue
-            for inner, poly in self.parts(value):
+            for inner, poly in self.parts(self.unfolded(value)):
                 holds = cases.both(condition, inner)
                 if holds != 0:
                     kept[poly] = cases.either(kept[poly], holds) if poly in kept else holds
@@ -74,6 +83,9 @@ class Values:
         if not kept:
             return self.undefined(32)
         listed = tuple((c, p) for p, c in sorted(kept.items(), key=lambda item: item[0].id))
+        by_bit = self._by_bit(listed)
+        if by_bit is not None:
+            return by_bit
         found = self._choices.get(listed)
         if found is None:
             found = self._choices[listed] = Choice(len(self._choices), listed)
@@ -81,6 +93,25 @@ class Values:
             word = self.terms.data(found.width, self._bits(found), "choice", found)
             return self.terms.masked(word, self.may_be_set(found)) if found.width else word
         return found
+
+    def _by_bit(self, parts: tuple[tuple[Condition, Poly], ...]) -> Poly | None:
+        """Of two numbers that the uppermost bit of a word of data tells apart the sum that this bit gives; each may be
+        written with the bit itself."""
+        node = parts[0][0]
+        if len(parts) != 2 or isinstance(node, int) or set(node.children) != {0, self.cases.true}:
+            return None
+        word, terms = self.cases.quantities[node.quantity], self.terms
+        atom = terms.single(word)
+        if atom is None or not atom.bits or node.cuts != (1 << (atom.bits - 1),) or parts[1][0] != self.cases.negate(node):
+            return None
+        clear, set_ = (p for _, p in (parts if node.children[1] == 0 else reversed(parts)))
+        bit = terms.field(word, atom.bits - 1, 1, clear.width)
+        monomial = bit.terms[0][0]
+        if any(m not in ((), monomial) for p in (clear, set_) for m, _ in p.terms):
+            return None
+        zero = terms.make(clear.width, {m: c for m, c in clear.terms if m == ()})
+        one = terms.sum(clear.width, (terms.make(clear.width, {(): c}) for _, c in set_.terms))
+        return terms.add(zero, terms.mul(terms.sub(one, zero), bit))
 
     def may_be_set(self, value: Value) -> int:
         """Bits that a word can have in some case, of those that are not left open: there it may be any word, so 0."""

@@ -1,7 +1,7 @@
 """A mixture of experts over packed rows: the router, the gated first product and the second one.
 
 Rows are packed by expert in blocks of ``bm`` rows (``ops.packing``), so that a tile of rows has one expert, and the
-products read like dense ones. Blocks behind the last row have expert -1 and multiply nothing."""
+products read like dense ones. Blocks behind the last row have expert -1: nothing is multiplied or stored."""
 
 # Dimension names are strings in annotations, which type checkers take for forward references.
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
@@ -76,18 +76,18 @@ def gated_experts(
     given, keep a and b for the gradients. Rows and weights of 8 bits are divided by the scales of their rows."""
     m, n = tw.grid(h, (bm, bn))
     e = blocks[m.start // bm]
-    a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
     for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):
+        a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
         for k in tw.stream(x.shape[1], bk):
             rows = x[m, k]
             a += tw.dot(rows, gate_up[e, 0, n, k].T)
             b += tw.dot(rows, gate_up[e, 1, n, k].T)
-    if x_scale is not None:
-        a, b = (_rescaled(acc, x_scale[m], gate_up_scale[e, i, n]) for i, acc in enumerate((a, b)))
-    if halves is not None:
-        halves[m, 0, n] = a
-        halves[m, 1, n] = b
-    h[m, n] = a * tw.sigmoid(a) * b
+        if x_scale is not None:
+            a, b = (_rescaled(acc, x_scale[m], gate_up_scale[e, i, n]) for i, acc in enumerate((a, b)))
+        if halves is not None:
+            halves[m, 0, n] = a
+            halves[m, 1, n] = b
+        h[m, n] = a * tw.sigmoid(a) * b
 
 
 @tw.kernel(numerics="fast")
@@ -107,15 +107,15 @@ def gated_tokens(
     """``gated_experts`` of tokens where they lie: packed row p is token ``rows[p]``, and 0 where there is none."""
     m, n = tw.grid(h, (bm, bn))
     e = blocks[m.start // bm]
-    a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
     for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):
+        a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
         for k in tw.stream(x.shape[1], bk):
             own = x[rows[m], k]
             a += tw.dot(own, gate_up[e, 0, n, k].T)
             b += tw.dot(own, gate_up[e, 1, n, k].T)
-    if x_scale is not None:
-        a, b = (_rescaled(acc, x_scale[m], gate_up_scale[e, i, n]) for i, acc in enumerate((a, b)))
-    h[m, n] = a * tw.sigmoid(a) * b
+        if x_scale is not None:
+            a, b = (_rescaled(acc, x_scale[m], gate_up_scale[e, i, n]) for i, acc in enumerate((a, b)))
+        h[m, n] = a * tw.sigmoid(a) * b
 
 
 @tw.kernel
@@ -135,11 +135,11 @@ def down_experts(
     inputs' gradient. Rows and weights of 8 bits are divided by the scales of their rows."""
     m, n = tw.grid(y, (bm, bn))
     e = blocks[m.start // bm]
-    acc = tw.zeros((m, n), tw.f32)
     for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):
+        acc = tw.zeros((m, n), tw.f32)
         for k in tw.stream(h.shape[1], bk):
             acc += tw.dot(h[m, k], down[e, n, k].T)
-    y[m, n] = acc if h_scale is None else _rescaled(acc, h_scale[m], down_scale[e, n])
+        y[m, n] = acc if h_scale is None else _rescaled(acc, h_scale[m], down_scale[e, n])
 
 
 def _rescaled(acc, rows, columns):

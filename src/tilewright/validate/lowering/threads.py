@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, negate
+from tilewright.base.expr import OWN, Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, negate
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import operations, ops_in
@@ -111,6 +111,8 @@ class Threads:
         self.written: dict[str, frozenset[str]] = {}
         self.claims = Claims()
         self.counts = True
+        self.told: list[Expr] = []
+        """Conditions of the launch that hold on this path, also those that come up in a loop."""
 
     @property
     def visits(self) -> Mapping[type[Operation], Callable[[Any, Any], None]]:
@@ -174,10 +176,11 @@ class Threads:
         kinds = {type(o) for several in inner for o in several}
         if kinds.isdisjoint(DATA):
             return None
-        if not self.around:
-            condition = self.inlined(condition)
+        condition = self.inlined(condition)
+        if not self.around or not any(name.startswith(OWN) for name in condition.symbols):  # one of the launch
             taken = self.path.holds(condition)
-            self.facts = self.facts.when([condition if taken else negate(condition)])
+            self.told.append(condition if taken else negate(condition))
+            self.facts = self.facts.when(self.told[-1:])
             return self.block((op.then if taken else op.otherwise).block)
         if not kinds.isdisjoint({t.For, *_COPIES}):
             raise Undecided("a branch in a loop", place_of(op))
@@ -235,7 +238,7 @@ class Threads:
         first = [self.held[b].folded(self.arithmetic, kind_of(b)) for b in carried]
         shapes = [(self.count, size_of(b)) if isinstance(b.type, t.RegistersType) else (1, size_of(b)) for b in carried]
         needs: list[Atoms] = [v.need for v in first]
-        outer = self.facts, self.parts, self.counts, self.around
+        outer, told = (self.facts, self.parts, self.counts, self.around), len(self.told)
         self.facts = self.facts.within(op.counter.data, *steps)
         self.parts = []
 
@@ -264,6 +267,7 @@ class Threads:
         self.integers.bind(op.counter.data, None)
         finals = run_loop(part.loop, self.arithmetic, kinds, begin, step, self.claims)
         self.facts, self.parts, self.counts, self.around = outer
+        self.facts = self.facts.when(self.told[told:])
         for place, (buffer, final) in enumerate(zip(carried, finals, strict=True)):
             self.held[buffer] = GuardedTerms(final, need=needs[place])
         self.left(op)
