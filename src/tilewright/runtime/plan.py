@@ -187,8 +187,6 @@ class LaunchPlan:
                 self._write_maps(addresses, *blocks)
             for step in self._steps:
                 step(stream)
-            if self._failures is not None:
-                self._failures.bring(stream)
         finally:
             allocator.free(block, stream)
 
