@@ -24,7 +24,7 @@ from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.base.expr import Const, Expr, own
 from tilewright.base.readable import condition
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
 
 ZERO: Expr = Const(0)
@@ -146,12 +146,14 @@ KernelArg: TypeAlias = TensorPointer | WorkspacePointer | IntScalar | FloatScala
 class Launch:
     """Launch ``kernel`` (a ``KernelImage.symbol``) on ``grid`` CTAs; a grid with a zero extent launches nothing.
 
-    ``args`` are the kernel's parameters in order. Threads, cluster and dynamic shared memory come from the image.
+    ``args`` are the kernel's parameters in order. Threads, cluster and dynamic shared memory come from the image. CTAs
+    of an ``early`` launch may begin before the launch before it has ended; the kernel waits for that itself.
     """
 
     kernel: str
     grid: tuple[Expr, Expr, Expr]
     args: tuple[KernelArg, ...]
+    early: bool = False
 
 
 @dataclass(frozen=True)

@@ -50,6 +50,8 @@ class LaunchShape:
     threads: int
     cluster: tuple[int, int, int]
     shared_bytes: int
+    early: bool = False
+    """Its CTAs may begin before the launch before it has ended."""
 
 
 LaunchOn = Callable[[int], None]
@@ -164,12 +166,20 @@ class Driver:
         config.gridDimX, config.gridDimY, config.gridDimZ = shape.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = shape.threads, 1, 1
         config.sharedMemBytes = shape.shared_bytes
+        attributes: list[Any] = []
         if shape.cluster != (1, 1, 1):
             attribute = cuda.CUlaunchAttribute()
             attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             size = attribute.value.clusterDim
             size.x, size.y, size.z = shape.cluster
-            config.attrs, config.numAttrs = [attribute], 1
+            attributes.append(attribute)
+        if shape.early:
+            attribute = cuda.CUlaunchAttribute()
+            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(attribute)
+        if attributes:
+            config.attrs, config.numAttrs = attributes, len(attributes)
         config.hStream = LEGACY_STREAM
         return _Prepared(config, cuda.CUfunction(kernel), parameters, context).launch
 

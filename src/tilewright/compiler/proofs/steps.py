@@ -1,7 +1,7 @@
 """Certifies a program of several steps: what a kernel reads from a workspace has been written there, all of it.
 
 order       a workspace is filled by one kernel, before any other touches it, on the same stream; added to by others
-            before any reads it
+            before any reads it; a kernel whose CTAs begin earlier waits for the end of the one before
 whole       that kernel writes every element of the tensor, each once; of what outlives a launch it adds to all, or 1
             where a flag is not 0 that it stores at the same place
 inside      the tensor, at the strides that all kernels use, fits the workspace
@@ -192,6 +192,8 @@ def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], kept: C
         if not isinstance(step, Launch):
             continue
         kernel = kernels[step.kernel]
+        if step.early and kernel.transport.waits is None:
+            _refuse("order", f"{step.kernel} begins early and does not wait")
         touched = {a.index for a in step.args if isinstance(a, WorkspacePointer)}
         touched |= {i for a in step.args if isinstance(a, TensorMapArg) for i in mapped[a.slot]}
         written, added = _written(kernel, _STORES), _written(kernel, _ADDS)
@@ -220,8 +222,8 @@ def _written(kernel: LaunchedKernel, ops: tuple[type[tile.TileOp], ...]) -> set[
 
 
 def _whole(kernel: LaunchedKernel, items: Sequence[StagedTensor]) -> Iterator[Obligation]:
-    """The kernel's stores are exactly these tensors, each of them whole; what it adds where flags say so has a place for
-    each element."""
+    """The kernel's stores are exactly these tensors, each of them whole; what it adds where flags say so has a place
+    for each element."""
     everything: list[StoreDomain] = []
     for item in items:
         name = next(n for n, i in kernel.workspaces.items() if i == item)
