@@ -775,8 +775,8 @@ class Tracer(KernelBuilder):
 
         def halve(_: Expr) -> Mapping[Cell, Node]:
             later = arithmetic.binary(self, BinaryFn.ADD, self.read(group), self.read(bit))
-            row = arithmetic.cast(self, self.gather(offsets, [later], ()), i64)
-            first = self.fill(row, self.constant(MAX_EXTENT, i64))
+            loaded = arithmetic.cast(self, self.gather(offsets, [later], ()), i64)
+            first = self.fill(loaded, self.constant(MAX_EXTENT, i64))
             begun = arithmetic.compare(self, CompareFn.LT, first, row)
             chosen = self.select(begun, later, self.read(group))
             halved = arithmetic.binary(self, BinaryFn.FLOORDIV, self.read(bit), 2)
