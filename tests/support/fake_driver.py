@@ -127,9 +127,6 @@ class FakeDriver:
     def synchronize(self, context: int) -> None:
         self.events.append(("synchronize", context))
 
-    def bring(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
-        self.events.append(("bring", destination, source, size_bytes, stream))
-
     def copy(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
         self.events.append(("copy", destination, source, size_bytes, stream))
 

@@ -76,12 +76,8 @@ class MachineDriver(FakeDriver):
         return self.memory.add(f"workspace {len(self.memory.regions)}", block)
 
     def allocate_kept(self, size_bytes: int) -> tuple[int, int]:
-        _, host = super().allocate_kept(size_bytes)
         block = np.zeros(size_bytes, np.uint8)
-        return self.memory.add(f"kept {len(self.memory.regions)}", block), host
-
-    def bring(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
-        ctypes.memmove(destination, self._bytes(source, size_bytes).tobytes(), size_bytes)
+        return self.memory.add(f"kept {len(self.memory.regions)}", block), block.ctypes.data
 
     def copy(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
         to, of = self._bytes(destination, size_bytes), self._bytes(source, size_bytes)

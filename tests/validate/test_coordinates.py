@@ -159,6 +159,6 @@ def of_chosen_weights(at: tw.Tensor["Q"], x: tw.Tensor["M", "K"], w: tw.Tensor["
 
 
 def test_ptx_of_a_product_of_chosen_weights() -> None:
-    """Of the lowering it is left open: where ``at`` leads outside, zeros are multiplied, which infinities turn to NaN."""
+    """Of the lowering it is open: where ``at`` leads outside, zeros are multiplied, which infinities turn to NaN."""
     reasons = undecided(of_chosen_weights, at="i32", x="bf16", w="bf16", y="bf16")
     assert [reason for reason in reasons if not reason.startswith("lowering:")] == []

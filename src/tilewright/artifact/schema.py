@@ -146,12 +146,14 @@ KernelArg: TypeAlias = TensorPointer | WorkspacePointer | IntScalar | FloatScala
 class Launch:
     """Launch ``kernel`` (a ``KernelImage.symbol``) on ``grid`` CTAs; a grid with a zero extent launches nothing.
 
-    ``args`` are the kernel's parameters in order. Threads, cluster and dynamic shared memory come from the image.
+    ``args`` are the kernel's parameters in order. Threads, cluster and dynamic shared memory come from the image. CTAs
+    of an ``early`` launch may begin before the launch before it has ended; the kernel waits for that itself.
     """
 
     kernel: str
     grid: tuple[Expr, Expr, Expr]
     args: tuple[KernelArg, ...]
+    early: bool = False
 
 
 @dataclass(frozen=True)

@@ -54,6 +54,7 @@ class Emitter(ElementWriter):
         self.asynchronous = HopperEmitter(self, addresses, self.block, debug=debug)
         self.conversions = ConversionEmitter(self, addresses)
         self.late: set[Operation] = set()
+        self.placed = {w.tensor.data for w in kernel.workspaces or ()}
 
     # -- kernel ---------------------------------------------------------------------------------------------------
     def run(self) -> Emitted:
@@ -80,11 +81,16 @@ class Emitter(ElementWriter):
             + ",\n".join(f"    {self._declare(p)}" for p in parameters)
             + ") {\n"
             + "  const int tid = threadIdx.x;\n"
-            + "".join(f"{line}\n" for line in head)
+            + "".join(f"{line}\n" for line in (*self._order(), *head))
             + text
             + "\n}\n"
         )
         return Emitted(source, entry, self.shared_bytes)
+
+    def _order(self) -> list[str]:
+        """What is done before anything else for the kernels before and behind (PTX ISA 9.1, 9.7.13.13)."""
+        asked = {"launch_dependents": self.kernel.releases, "wait": self.kernel.waits}
+        return [f'  asm volatile("griddepcontrol.{do};" ::: "memory");' for do, flag in asked.items() if flag]
 
     def _addresses(self) -> list[str]:
         """The low bits of addresses, of which only residues by powers of two are asked."""
@@ -104,7 +110,8 @@ class Emitter(ElementWriter):
                 )
                 read = any(isinstance(use.operation, t.Load) for use in arg.uses)
                 element = Storage(arg.type.dtype.dtype, 1).memory
-                qualifiers = "" if written and read else "__restrict__ "
+                late = self.kernel.waits is not None and parameter.symbol in self.placed  # written while we wait
+                qualifiers = "" if (written and read) or late else "__restrict__ "
                 return f"{'' if written else 'const '}{element}* {qualifiers}{self.names[arg]}"
             case Kind.TENSOR_MAP:
                 return f"const __grid_constant__ TensorMap {self.asynchronous.maps[parameter.symbol]}"

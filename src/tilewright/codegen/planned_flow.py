@@ -23,7 +23,7 @@ _READ = frozenset((*a.OPS, t.For, t.If, t.Programs, t.Barrier, conversion.WarpBa
 
 def planned_flows(kernel: t.Kernel) -> dict[str, SyncFlow]:
     """Per role of some threads, and for what all threads run, the instructions and their order."""
-    found = {ALL: _Planned(None).read(kernel.body.block)}
+    found = {ALL: _Planned(None).kernel(kernel)}
     return found | {role.label.data: _Planned(role).read(role.body.block) for role in _roles(kernel)}
 
 
@@ -47,6 +47,11 @@ class _Planned(FlowBuilder):
 
     def read(self, block: Block) -> SyncFlow:
         return self.flow(self.block(block))
+
+    def kernel(self, kernel: t.Kernel) -> SyncFlow:
+        asked = {"launch_dependents": kernel.releases, "wait": kernel.waits}
+        first = [self.one(SyncInstruction(f"griddepcontrol.{do}")) for do, flag in asked.items() if flag]
+        return self.flow(self.sequence([*first, self.block(kernel.body.block)]))
 
     def block(self, block: Block) -> SyncPart:
         return self.sequence(self.op(op) for op in block.ops)

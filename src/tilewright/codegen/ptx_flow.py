@@ -24,6 +24,7 @@ _SYNCHRONISING = (
     "fence.",
     "wgmma.",
     "setmaxnreg",
+    "griddepcontrol.",
     "stmatrix",
     "ldmatrix",
 )

@@ -5,7 +5,7 @@ A kernel that relies on promises becomes several steps on one stream::
     zero      broken[k] = 0, and counters
     count     counters[index] += 1          (tw.Unique: one counter for each place that may be stored to)
     judge     broken[k] += 1 where a counter is above 1; of tw.Offsets, where they do not ascend from 0
-    report    failed[k] += 1 where broken[k] != 0; ``failed`` outlives the launch, and the next call reads it
+    report    failed[k] += 1 where broken[k] != 0, on the host; it outlives the launch, and the next call reads it
     kernel    for _ in range(0 if any(broken) else 1): all of it
 
 Where all promises are offsets, one step of one CTA does all of it: launches cost more than the loads of some ten
@@ -199,16 +199,19 @@ def _offsets_step(
             for places in tw.stream(given[name].shape[0], _JUDGED):
                 here = elementwise.where(at[0].index == number, descends(given, places), 0)
                 found.set(elementwise.maximum(found, here))
-        given[BROKEN][at] = found
+        flags = elementwise.maximum(found, 0)
+        given[BROKEN][at] = flags
         given[TAKEN][at] = 0
-        tw.reduce_add(given[FAILED], at, found)
+        tw.reduce_add(given[FAILED], elementwise.where(flags != 0, at[0].index, -1), 1)  # nothing on most launches
 
     given = [_offsets_argument(name, tensors) for name in dict.fromkeys(n for names, *_ in read for n in names)]
-    return _check(request, judge, "judge", 1, (*given, *map(_workspace, items)))
+    return _check(request, judge, "judge", 1, (*given, *map(_workspace, items)), _FLAGS)
 
 
-_JUDGED = 4096
-"""Offsets that one program looks at in a step."""
+_JUDGED = 1024
+"""Offsets that one program looks at in a step: a few by each thread, as the kernel behind waits for its first."""
+_FLAGS = 256
+"""Flags of promises that one program stores."""
 
 
 def _offsets(
@@ -274,13 +277,20 @@ def _named(dims: Sequence[Expr]) -> tuple[str | int, ...]:
     return tuple(d.text if d.constant is None else d.constant for d in dims)
 
 
-def _check(request: Request, body: Callable[..., None], name: str, rank: int, arguments: Sequence[_Argument]) -> Check:
-    """A kernel whose programs share out a tensor of ``rank`` axes."""
+def _check(
+    request: Request,
+    body: Callable[..., None],
+    name: str,
+    rank: int,
+    arguments: Sequence[_Argument],
+    columns: object = auto,
+) -> Check:
+    """A kernel whose programs share out a tensor of ``rank`` axes, in tiles of so many columns."""
     params: list[Param] = [a.param for a in arguments]
     function = KernelFunction(
         body,
         f"{request.function.name}_{name}",
-        (*params, KeywordParam("bm", auto if rank > 1 else 1), KeywordParam("bn", auto)),
+        (*params, KeywordParam("bm", auto if rank > 1 else 1), KeywordParam("bn", columns)),
         Numerics.STRICT,
         request.function.where,
     )

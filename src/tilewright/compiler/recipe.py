@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from xdsl.dialects.builtin import ArrayAttr
+from xdsl.dialects.builtin import ArrayAttr, UnitAttr
 
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
@@ -62,7 +62,8 @@ def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
         steps += (EncodeTensorMap(slots + i, _tensor_map(op, known)) for i, op in enumerate(maps.values()))
         numbered = {name: slots + i for i, name in enumerate(maps)}
         args = tuple(_argument(p, kernel, known, numbered) for p in parameters_of(kernel))
-        steps.append(Launch(kernel.entry, (_grid(kernel), Const(1), Const(1)), args))
+        early = kernel is not kernels[0] and kernel.waits is not None
+        steps.append(Launch(kernel.entry, (_grid(kernel), Const(1), Const(1)), args, early))
         slots += len(maps)
     return Recipe(tuple(map(_shape, kernels)), tuple(steps), tuple(sizes[i] for i in sorted(sizes)))
 
@@ -77,6 +78,13 @@ def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, Staged
     ]
     if found:
         kernel.attributes["workspaces"] = ArrayAttr(found)
+
+
+def declare_order(kernel: transport.Kernel, *, waits: bool, releases: bool) -> None:
+    """Writes into ``kernel`` whether its CTAs begin before the kernel before it ends, and let those of the next."""
+    for name, holds in (("waits", waits), ("releases", releases)):
+        if holds:
+            kernel.attributes[name] = UnitAttr()
 
 
 def declare_collapsed(kernel: transport.Kernel, extents: Mapping[str, Expr]) -> None:

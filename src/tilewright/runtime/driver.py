@@ -50,6 +50,8 @@ class LaunchShape:
     threads: int
     cluster: tuple[int, int, int]
     shared_bytes: int
+    early: bool = False
+    """Its CTAs may begin before the launch before it has ended."""
 
 
 LaunchOn = Callable[[int], None]
@@ -75,7 +77,6 @@ class DriverLike(Protocol):
     def free(self, address: int, stream: int) -> None: ...
     def allocate_kept(self, size_bytes: int) -> tuple[int, int]: ...
     def synchronize(self, context: int) -> None: ...
-    def bring(self, destination: int, source: int, size_bytes: int, stream: int) -> None: ...
     def copy(self, destination: int, source: int, size_bytes: int, stream: int) -> None: ...
     def fill(self, destination: int, pattern: int, width_bytes: int, count: int, stream: int) -> None: ...
     def wait_for(self, producer: int, stream: int) -> None: ...
@@ -165,12 +166,20 @@ class Driver:
         config.gridDimX, config.gridDimY, config.gridDimZ = shape.grid
         config.blockDimX, config.blockDimY, config.blockDimZ = shape.threads, 1, 1
         config.sharedMemBytes = shape.shared_bytes
+        attributes: list[Any] = []
         if shape.cluster != (1, 1, 1):
             attribute = cuda.CUlaunchAttribute()
             attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             size = attribute.value.clusterDim
             size.x, size.y, size.z = shape.cluster
-            config.attrs, config.numAttrs = [attribute], 1
+            attributes.append(attribute)
+        if shape.early:
+            attribute = cuda.CUlaunchAttribute()
+            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
+            attribute.value.programmaticStreamSerializationAllowed = 1
+            attributes.append(attribute)
+        if attributes:
+            config.attrs, config.numAttrs = attributes, len(attributes)
         config.hStream = LEGACY_STREAM
         return _Prepared(config, cuda.CUfunction(kernel), parameters, context).launch
 
@@ -228,13 +237,10 @@ class Driver:
         _checked("cuMemFreeAsync", cuda.cuMemFreeAsync(address, cuda.CUstream(stream)))
 
     def allocate_kept(self, size_bytes: int) -> tuple[int, int]:
-        """Memory of the device and page-locked memory of the host, both zero, for as long as the process runs."""
-        device = int(_checked("cuMemAlloc", cuda.cuMemAlloc(size_bytes)))
-        _checked("cuMemsetD8", cuda.cuMemsetD8(device, 0, size_bytes))
-        _checked("cuStreamSynchronize", cuda.cuStreamSynchronize(cuda.CUstream(LEGACY_STREAM)))
-        host = int(_checked("cuMemHostAlloc", cuda.cuMemHostAlloc(size_bytes, 0)))
+        """Page-locked memory of the host, zero, for as long as the process runs: its address for kernels, and here."""
+        host = int(_checked("cuMemHostAlloc", cuda.cuMemHostAlloc(size_bytes, cuda.CU_MEMHOSTALLOC_DEVICEMAP)))
         ctypes.memset(host, 0, size_bytes)
-        return device, host
+        return int(_checked("cuMemHostGetDevicePointer", cuda.cuMemHostGetDevicePointer(host, 0))), host
 
     def synchronize(self, context: int) -> None:
         """Wait for all work of a context."""
@@ -243,11 +249,6 @@ class Driver:
             _checked("cuCtxSynchronize", cuda.cuCtxSynchronize())
         finally:
             self.pop_context()
-
-    def bring(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
-        """Copy to page-locked memory of the host, in stream order."""
-        call = cuda.cuMemcpyDtoHAsync(destination, source, size_bytes, cuda.CUstream(stream))
-        _checked("cuMemcpyDtoHAsync", call)
 
     def copy(self, destination: int, source: int, size_bytes: int, stream: int) -> None:
         call = cuda.cuMemcpyDtoDAsync(destination, source, size_bytes, cuda.CUstream(stream))

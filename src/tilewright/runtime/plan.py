@@ -187,8 +187,6 @@ class LaunchPlan:
                 self._write_maps(addresses, *blocks)
             for step in self._steps:
                 step(stream)
-            if self._failures is not None:
-                self._failures.bring(stream)
         finally:
             allocator.free(block, stream)
 
@@ -224,7 +222,7 @@ class LaunchPlan:
         if any(n % c for n, c in zip(grid, image.cluster, strict=True)):
             found = f"grid {grid} of {image.symbol}"
             fail("RUN017", found=found, required=f"multiples of the cluster {image.cluster}")
-        shape = LaunchShape(grid, image.threads, image.cluster, image.shared_bytes)
+        shape = LaunchShape(grid, image.threads, image.cluster, image.shared_bytes, step.early)
         parameters = self._frame.parameters([self._argument(arg) for arg in step.args])
         self._steps.append(self._driver.prepare(kernels(image, shape), shape, parameters, self.context))
 

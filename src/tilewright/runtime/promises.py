@@ -1,7 +1,7 @@
 """What launches found broken of the promises that kernels rely on, told to later calls.
 
-A program's steps count broken promises in device memory that outlives a call, and copy the counts to page-locked memory
-of the host, in stream order. Nobody waits: a later call, of any program, reads what has arrived.
+A program's steps count broken promises in page-locked memory of the host, which outlives a call; where none is broken
+they touch none of it. Nobody waits: a later call, of any program, reads what has arrived.
 """
 
 from __future__ import annotations
@@ -12,44 +12,31 @@ from collections.abc import Sequence
 from typing import NoReturn
 
 from tilewright.diag import fail
-from tilewright.runtime.driver import LEGACY_STREAM, DriverLike
+from tilewright.runtime.driver import DriverLike
 
 _WORD_BYTES = 4
-_WORDS = 1 << 32
 
 
 class Failures:
     """The counts of one program on one device: ``device`` is their address there."""
 
     def __init__(self, kernel: str, promises: Sequence[str], driver: DriverLike, context: int) -> None:
-        self.size_bytes = _WORD_BYTES * len(promises)
-        self.device, self._host = driver.allocate_kept(self.size_bytes)
-        self._words = (ctypes.c_uint32 * len(promises)).from_address(self._host)
+        self.device, host = driver.allocate_kept(_WORD_BYTES * len(promises))
+        self._words = (ctypes.c_uint32 * len(promises)).from_address(host)
         self._kernel, self._promises, self._driver, self._context = kernel, tuple(promises), driver, context
         self._told = [0] * len(promises)
         EVERY.append(self)
 
-    def bring(self, stream: int) -> None:
-        """Queue the copy to the host, behind the steps that count."""
-        self._driver.bring(self._host, self.device, self.size_bytes, stream)
-
     def wait(self) -> None:
         """Until everything that was queued has run, and its counts are here."""
         self._driver.synchronize(self._context)
-        self._driver.push_context(self._context)
-        try:
-            self.bring(LEGACY_STREAM)
-        finally:
-            self._driver.pop_context()
-        self._driver.synchronize(self._context)
 
     def tell(self) -> None:
-        """RUN023, once for what was found since the last time. Copies of several streams may arrive out of order: a
-        count that goes back is an old one."""
+        """RUN023, once for what was found since the last time."""
         new: list[str] = []
         with _LOCK:
             for number, word in enumerate(self._words):
-                if 0 < (word - self._told[number]) % _WORDS < _WORDS // 2:
+                if word != self._told[number]:
                     self._told[number] = word
                     new.append(self._promises[number])
         if new:

@@ -42,7 +42,7 @@ from tilewright.tile.scans import combine_block
 _COUNTED_GROUPS = 16
 """Groups among whose last tiles a program counts: a step takes the producer some 90 ns (64 groups of 128 rows, 2048 x
 4096, H200: counted 351 us, one program for each 328; 8 skewed ones, 14336 x 4096: 1409 and 1468)."""
-_SEARCHED_BITS = (4, 8, 31)
+_SEARCHED_BITS = (4, 8, 12, 31)
 """How many bits a search for a group goes through, by how many groups there are: up to those of MAX_EXTENT."""
 
 
@@ -708,9 +708,10 @@ class Tracer(KernelBuilder):
 
             programs    0 .. extent // block    one tile each up to the last offset: as many as the rows fill
                         then one a group        last tiles: of few groups those first that have one
+                        or one a row            where groups are more: that of the group whose last row it is
 
         So programs without rows stand last. The group of a program of whole blocks is the last that begins in its block
-        or before.
+        or before, that of a row the last that begins in it or before.
         """
         if self._promises.get(offsets.name) is not Promise.OFFSETS:
             refuse(
@@ -730,17 +731,26 @@ class Tracer(KernelBuilder):
         groups = offsets.dims[0] - 1
         if not self._accesses.require(Const(1) <= groups):
             refuse("LNG021", found=f"{groups} groups", required="at least one", help="give offsets of a group")
-        program, *beside = self.grid([ceildiv(extent, block) + groups, *others], [None, *blocks])
+        tails = minimum(groups, extent)
+        program, *beside = self.grid([ceildiv(extent, block) + tails, *others], [None, *blocks])
         assert isinstance(program, Expr)
         count = extent // block
-        behind, its_number = self._last_tile(offsets, groups, program - count, block)
-        whole = arithmetic.compare(self, CompareFn.LT, self.scalar(program, i64), count)
-        found = self.select(whole, self._group_at(offsets, groups, program, block), behind)
-        group, number = (self._bound(x, groups - 1, groups - 1) for x in (found, its_number))
+        place = program - count
+        whole, by_row = (
+            arithmetic.compare(self, CompareFn.LT, self.scalar(x, i64), y)
+            for x, y in ((program, count), (extent, groups))
+        )
+        row = self.select(whole, self.scalar((program + 1) * block, i64), self.scalar(place + 1, i64))
+        searched = maximum(1 - minimum(maximum(place + 1, 0), 1), minimum(maximum(groups - extent, 0), 1))
+        begun = self._group_before(offsets, groups, row, searched)
+        behind, its_number = self._last_tile(offsets, groups, place, block)
+        found = self.select(whole, begun, self.select(by_row, begun, behind))
+        group = self._bound(found, groups - 1, groups - 1)
         first, stop, last = (self._bound(self.load(offsets, [at]), extent, extent) for at in (group, group + 1, groups))
+        number = self._bound(self.select(by_row, self.scalar(stop - 1, i64), its_number), groups - 1, groups - 1)
         span = self._tiles(first, stop, program, count + number, extent, block)
         if not keep:
-            self._rests[span] = self._tiles(last, extent, program, count + groups, extent, block)
+            self._rests[span] = self._tiles(last, extent, program, count + tails, extent, block)
         return group, span, tuple(beside)
 
     def _tiles(self, first: Expr, stop: Expr, program: Expr, behind: Expr, extent: Expr, block: int) -> Span:
@@ -755,9 +765,9 @@ class Tracer(KernelBuilder):
         self._ragged.add(span)
         return span
 
-    def _group_at(self, offsets: Array, groups: Expr, program: Expr, block: int) -> Node:
-        """The last group that begins in a block or before: bit by bit from the highest, by one thread as by many; few
-        groups have few bits."""
+    def _group_before(self, offsets: Array, groups: Expr, row: Node, searched: Expr) -> Node:
+        """The last group that begins before a row: bit by bit from the highest, by one thread as by many; few groups have
+        few bits. Any where ``searched`` is 0, not 1."""
         bits, *more = _SEARCHED_BITS if groups.constant is None else (groups.constant.bit_length(),)
         trip, highest = Const(bits), Const(1 << bits - 1)
         for fewer, longer in pairwise((bits, *more)):
@@ -767,14 +777,14 @@ class Tracer(KernelBuilder):
 
         def halve(_: Expr) -> Mapping[Cell, Node]:
             later = arithmetic.binary(self, BinaryFn.ADD, self.read(group), self.read(bit))
-            row = arithmetic.cast(self, self.gather(offsets, [later], ()), i64)
-            first = self.fill(row, self.constant(MAX_EXTENT, i64))
-            begun = arithmetic.compare(self, CompareFn.LT, first, self.scalar((program + 1) * block, i64))
+            loaded = arithmetic.cast(self, self.gather(offsets, [later], ()), i64)
+            first = self.fill(loaded, self.constant(MAX_EXTENT, i64))
+            begun = arithmetic.compare(self, CompareFn.LT, first, row)
             chosen = self.select(begun, later, self.read(group))
             halved = arithmetic.binary(self, BinaryFn.FLOORDIV, self.read(bit), 2)
             return {group: chosen, bit: halved}
 
-        self.repeat(trip, halve)
+        self.repeat(trip * searched, halve)
         return self.read(group)
 
     def _last_tile(self, offsets: Array, groups: Expr, place: Expr, block: int) -> tuple[Node, Node]:

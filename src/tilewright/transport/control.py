@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr, UnitAttr
 from xdsl.ir import Attribute, Block, Operation, ParametrizedAttribute, Region, SSAValue
 from xdsl.irdl import (
     attr_def,
@@ -66,6 +66,8 @@ class Kernel(TransportOp):
     it was scheduled for, whose limits later passes take. ``min_ctas`` CTAs run on an SM together; of a kernel whose
     programs are persistent so many are launched for each SM, in whole clusters. ``workspaces`` are the tensors that a
     launch places itself; ``collapsed`` are the extents by which it takes dense tensors for a single row each.
+    The CTAs of a kernel that ``waits`` may begin before the kernel before it has ended, and first of all wait for that;
+    one that ``releases`` lets those of the next kernel begin with its own.
     """
 
     name = "transport.kernel"
@@ -81,6 +83,8 @@ class Kernel(TransportOp):
     cluster = opt_attr_def(IntAttr)
     workspaces = opt_attr_def(ArrayAttr[Workspace])
     collapsed = opt_attr_def(ArrayAttr[Extent])
+    waits = opt_attr_def(UnitAttr)
+    releases = opt_attr_def(UnitAttr)
     body = region_def("single_block")
     traits = traits_def(NoTerminator())
 

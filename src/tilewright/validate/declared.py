@@ -3,7 +3,8 @@
 Registers that ``setmaxnreg`` hands on are those that a launch gives, by the number of threads and the CTAs on an SM
 (PTX ISA 9.1, 9.7.19.5, 11.4), so that both limits are those of the IR and no other is there. A parameter has the bytes
 that a launch copies to it; a tensor map is 128 bytes at a multiple of 64 (CUDA Driver API, CUtensorMap). A variable of
-shared memory lies where its elements may.
+shared memory lies where its elements may. A kernel that waits for the one before does so in every thread, before it
+touches memory (PTX ISA 9.1, 9.7.13.13).
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ def otherwise_declared(
         yield "another number of threads"
     elif given != wanted:
         yield f"directives {', '.join(f'{name} {values}' for name, values in given.items())}"
+    if _waits(entry) != (kernel.waits is not None):
+        yield "a wait for the kernel before that is missing, late or not asked for"
     odd = [p.text for p in entry.pragmas if not _is_read(entry, p)]
     if odd:
         yield f"pragma {min(odd)}"
@@ -58,6 +61,20 @@ def otherwise_declared(
     for declared, argument in zip(entry.parameters, arguments, strict=False):
         if not _holds(declared, argument, scalar_bytes):
             yield f"parameter {declared.name} of {declared.bytes} bytes at multiples of {declared.align}"
+
+
+def _waits(entry: Entry) -> bool | None:
+    """Whether threads wait for the kernel before; None unless all do so once, and touch no memory until then."""
+    waits = [i for i in entry.body if i.opcode == "griddepcontrol" and i.modifiers == ("wait",)]
+    if not waits:
+        return False
+    before = entry.body[: waits[0].index]
+    plain = all(i.opcode in _BEFORE or (i.opcode == "ld" and "param" in i.modifiers) for i in before)
+    return True if len(waits) == 1 and plain and waits[0].guard is None else None
+
+
+_BEFORE = frozenset(("mov", "cvta", "cvt", "add", "sub", "mul", "mad", "and", "or", "shl", "shr", "griddepcontrol"))
+"""Opcodes that touch no memory, nor lead elsewhere."""
 
 
 def _is_read(entry: Entry, pragma: Pragma) -> bool:

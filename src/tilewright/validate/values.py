@@ -102,7 +102,12 @@ class Values:
             return None
         word, terms = self.cases.quantities[node.quantity], self.terms
         atom = terms.single(word)
-        if atom is None or not atom.bits or node.cuts != (1 << (atom.bits - 1),) or parts[1][0] != self.cases.negate(node):
+        if (
+            atom is None
+            or not atom.bits
+            or node.cuts != (1 << (atom.bits - 1),)
+            or parts[1][0] != self.cases.negate(node)
+        ):
             return None
         clear, set_ = (p for _, p in (parts if node.children[1] == 0 else reversed(parts)))
         bit = terms.field(word, atom.bits - 1, 1, clear.width)

@@ -8,7 +8,8 @@ A program at ``place`` behind those of whole blocks walks the groups, as the til
         count = f(count, h)
 
 ``count`` is a function of h alone. So of few groups (found, number) is (h, count of h) or (0, 0), and 0 is the count of
-group 0; of many, both are the place. Clipped alike, they are a group and a function of it.
+group 0; of many, both are the place. Clipped alike, they are a group and a function of it. Where extents say so, the
+group is any other instead, and its number a function of its end.
 """
 
 from __future__ import annotations
@@ -24,12 +25,12 @@ from tilewright.tile.ops import program_index
 from tilewright.tile.queries import is_elementwise, owner
 
 
-def numbers(group: SSAValue, number: SSAValue, blocks: Expr, offsets: str, groups: Expr) -> bool:
-    """Whether in programs from ``blocks`` on ``number`` is a function of ``group``, of so many ``groups`` between
-    ``offsets``; both as they are before they are clipped alike."""
+def numbers(group: SSAValue, number: SSAValue, blocks: Expr, offsets: str, groups: Expr, end: str) -> bool:
+    """Whether in programs from ``blocks`` on ``number`` is a function of ``group``, which ends at ``end``, of so many
+    ``groups`` between ``offsets``; both as they are before they are clipped alike."""
     place = Sym(program_index(0)) - blocks
-    found = _walked(_behind(group, blocks))
-    beside = _walked(number)
+    found = _walked(_otherwise(_behind(group, blocks), number))
+    beside = _walked(_otherwise(number, number, end))
     if found is None or beside is None or found.stream is not beside.stream or found.first != beside.first:
         return False
     counter = Sym(found.stream.counter.data)
@@ -89,6 +90,19 @@ def _behind(group: SSAValue, blocks: Expr) -> SSAValue | None:
     return choice.b if test.fn.data is CompareFn.LT and sides == (Sym(program_index(0)), blocks) else None
 
 
+def _otherwise(value: SSAValue | None, number: SSAValue, end: str | None = None) -> SSAValue | None:
+    """Of a choice by the test of extents by which ``number`` is chosen the other value; if ``end`` is given, the one is a
+    function of this integer."""
+    choice, same = None if value is None else owner(value), owner(number)
+    if not isinstance(choice, tile.Select) or not isinstance(same, tile.Select) or choice.cond is not same.cond:
+        return value
+    test, one = owner(same.cond), _integer(choice.a)
+    sides = [] if not isinstance(test, tile.Compare) else [_integer(test.a), _integer(test.b)]
+    if not sides or not all(side is not None and side.symbols <= _extents(choice) for side in sides):
+        return None
+    return choice.b if end is None or (one is not None and one.symbols <= {end}) else None
+
+
 def _begins_alike(first: Expr, place: Expr, trip: Expr, groups: Expr) -> bool:
     """What both begin with is 0, or the place where no group is walked."""
     if first == Const(0) or (first == place and trip == Const(0)):
@@ -143,12 +157,12 @@ def _placed(gather: tile.Gather) -> frozenset[str]:
     return frozenset[str]().union(*(c.expr.symbols for c in gather.coords)) - own
 
 
-def _extents(stream: tile.Stream) -> set[str]:
+def _extents(op: tile.Stream | tile.Select) -> set[str]:
     """Symbols of the kernel's extents: a launch has one of each."""
-    kernel = stream.parent_op()
+    kernel = op.parent_op()
     while kernel is not None and not isinstance(kernel, tile.Kernel):
         kernel = kernel.parent_op()
-    assert kernel is not None, "a stream of a kernel"
+    assert kernel is not None, "an op of a kernel"
     kinds = [arg.type for arg in kernel.body.block.args if isinstance(arg.type, tile.TensorType)]
     return {symbol for kind in kinds for dim in kind.dims for symbol in dim.expr.symbols}
 

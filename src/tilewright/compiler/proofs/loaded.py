@@ -50,7 +50,7 @@ def tiles_of(kernel: tile.Kernel) -> dict[str, RaggedTiles]:
             found[low] = RaggedTiles(f"{offsets}", group.name, high, None, False)
     for last, (offsets, place) in loads.items():
         if place == offsets.extent - 1:
-            found |= _tiles(computed, offsets, Sym(last), place, offsets.most)
+            found |= _tiles(computed, offsets, Sym(last), minimum(place, offsets.most), offsets.most)
     return found
 
 
@@ -68,7 +68,7 @@ def _tiles(
     found: dict[str, RaggedTiles] = {}
     for begin, (form, most) in computed.items():
         size = _size(form, low)
-        if size is None or not (rest or _of_group(*number, offsets, size)):
+        if size is None or not (rest or _of_group(*number, offsets, size, end)):
             continue
         last = number if rest else Sym(number[1].symbol.data)
         whole = minimum(program, end // size) - low // size
@@ -81,12 +81,13 @@ def _tiles(
     return found
 
 
-def _of_group(group: tile.Bind, number: tile.Bind, offsets: Ascending, size: int) -> bool:
+def _of_group(group: tile.Bind, number: tile.Bind, offsets: Ascending, size: int, end: Expr) -> bool:
     """Whether a number is a function of the group in programs behind those of whole blocks, both clipped alike."""
     first, second = _clipped(group.value), _clipped(number.value)
-    if first is None or second is None or first[1] != second[1]:
+    if first is None or second is None or first[1] != second[1] or not isinstance(end, Sym):
         return False
-    return numbers(_widened(first[0]), _widened(second[0]), offsets.most // size, offsets.tensor, offsets.extent - 1)
+    values, groups = (_widened(first[0]), _widened(second[0])), offsets.extent - 1
+    return numbers(*values, offsets.most // size, offsets.tensor, groups, end.name)
 
 
 def offsets_of(kernel: tile.Kernel) -> tuple[Ascending, ...]:

@@ -1,8 +1,9 @@
 """Certifies a program of several steps: what a kernel reads from a workspace has been written there, all of it.
 
 order       a workspace is filled by one kernel, before any other touches it, on the same stream; added to by others
-            before any reads it
-whole       that kernel writes every element of the tensor, each once
+            before any reads it; a kernel whose CTAs begin earlier waits for the end of the one before
+whole       that kernel writes every element of the tensor, each once; of what outlives a launch it adds to all, or 1
+            where a flag is not 0 that it stores at the same place
 copied      what kernels read in place of an argument is a copy of it
 inside      the tensor, at the strides that all kernels use, fits the workspace
 bound       what the kernels assume of workspaces follows from their layout and alignment, or is asked at dispatch
@@ -36,12 +37,15 @@ from tilewright.compiler.proofs.stores import prove_domains
 from tilewright.compiler.reliance import UNWRITTEN, Relied, promises_of
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import fail
+from tilewright.lang.fns import AtomicFn, CompareFn
 from tilewright.legal.facts import Facts
 from tilewright.legal.repairs import STAGING_PITCH_BYTES
 from tilewright.protocol.access import IndexRole, LoopIndex, StoreDomain
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import tensor_name
+from tilewright.tile.indirect import scatter_number
+from tilewright.tile.queries import coords_of, tensor_name
 from tilewright.transport import dialect as transport
+from tilewright.transport.access import scatter_name
 
 
 class LaunchedKernel(Protocol):
@@ -165,17 +169,17 @@ def certify_queue(kernel: LaunchedKernel, before: Sequence[LaunchedKernel]) -> I
         for op in step.tile.walk()
         if isinstance(op, tile.WRITES) and step.workspaces.get(tensor_name(op)) == counter
     ]
-    if counter is None or not stores or not all(isinstance(op, tile.Store) and _is_zero(op.value) for op in stores):
+    if counter is None or not stores or not all(isinstance(op, tile.Store) and _is(op.value, 0) for op in stores):
         _refuse("queue", f"{kernel.transport.sym_name.data} draws from a counter that no step fills with 0")
     yield Obligation("queue", f"workspace {counter.index}: filled with 0 by a step before")
 
 
-def _is_zero(value: SSAValue) -> bool:
-    """The constant 0, in a tile or alone."""
+def _is(value: SSAValue, number: int) -> bool:
+    """A constant, in a tile or alone."""
     made = value.owner
     if isinstance(made, tile.Constant):
-        return made.value.data == 0
-    return isinstance(made, tile.Broadcast | tile.Expand | tile.Cast) and _is_zero(made.operands[0])
+        return made.value.data == number
+    return isinstance(made, tile.Broadcast | tile.Expand | tile.Cast) and _is(made.operands[0], number)
 
 
 def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], kept: Collection[int]) -> dict[int, str]:
@@ -190,6 +194,8 @@ def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], kept: C
         if not isinstance(step, Launch):
             continue
         kernel = kernels[step.kernel]
+        if step.early and kernel.transport.waits is None:
+            _refuse("order", f"{step.kernel} begins early and does not wait")
         touched = {a.index for a in step.args if isinstance(a, WorkspacePointer)}
         touched |= {i for a in step.args if isinstance(a, TensorMapArg) for i in mapped[a.slot]}
         written, added = _written(kernel, _STORES), _written(kernel, _ADDS)
@@ -218,12 +224,15 @@ def _written(kernel: LaunchedKernel, ops: tuple[type[tile.TileOp], ...]) -> set[
 
 
 def _whole(kernel: LaunchedKernel, items: Sequence[StagedTensor]) -> Iterator[Obligation]:
-    """The kernel's stores are exactly these tensors, each of them whole."""
+    """The kernel's stores are exactly these tensors, each of them whole; what it adds where flags say so has a place
+    for each element."""
     everything: list[StoreDomain] = []
     for item in items:
         name = next(n for n, i in kernel.workspaces.items() if i == item)
         axes = [LoopIndex(own(f"axis{d}"), IndexRole.AXIS, Const(0), extent) for d, extent in enumerate(item.dims)]
-        everything.append(StoreDomain(name, "", tuple(axes), tuple(Sym(axis.name) for axis in axes)))
+        flagged = _added_by_flags(kernel, name, item)
+        written = name if flagged is None else scatter_name(name, scatter_number(flagged))
+        everything.append(StoreDomain(written, "", tuple(axes), tuple(Sym(axis.name) for axis in axes)))
     answer = prove_domains(kernel.transport, everything)
     if not isinstance(answer, Proved):
         _refuse("whole", f"{answer}")
@@ -247,6 +256,31 @@ def _copied(kernels: Mapping[str, LaunchedKernel], writers: Mapping[int, str]) -
         if not copied:
             _refuse("copied", f"{writers[index]} computes what {name} is taken for")
         yield Obligation("copied", "identity", name)
+
+
+def _added_by_flags(kernel: LaunchedKernel, name: str, item: StagedTensor) -> tile.ScatterReduce | None:
+    """What adds 1 to each element of ``item`` whose flag is not 0: a flag of a workspace with as many, to which it is
+    stored at the same place."""
+    adds = [op for op in kernel.tile.walk() if isinstance(op, _ADDS) and tensor_name(op) == name]
+    match adds:
+        case [tile.ScatterReduce(indices=[index]) as add] if add.fn.data is AtomicFn.ADD and _is(add.value, 1):
+            chosen = index.owner
+        case _:
+            return None
+    if not isinstance(chosen, tile.Select) or not isinstance(compared := chosen.cond.owner, tile.Compare):
+        return None
+    own, flags = chosen.a.owner, compared.a
+    if compared.fn.data is not CompareFn.NE or not _is(compared.b, 0) or not isinstance(own, tile.Index):
+        return None
+    stored = any(
+        isinstance(op, tile.Store)
+        and op.value is flags
+        and coords_of(op) == (own.axis.data,)
+        and (to := kernel.workspaces.get(tensor_name(op))) is not None
+        and to.dims == item.dims
+        for op in kernel.tile.walk()
+    )
+    return add if stored else None
 
 
 def _inside(item: StagedTensor) -> str:

@@ -31,7 +31,9 @@ def _cvt(machine: Instructions, i: Instruction) -> None:
         a = machine.get(i.operands[1], machine.register_width(i.operands[1], bits_of(source)))
         width = machine.register_width(i.operands[0], bits_of(to))
         _rests_on_halves(machine, i.operands[0], i.operands[1], bits_of(to), bits_of(source))
-        machine.result(i.operands[0], values.lift(lambda x: _integer(machine, x, to, source, width), values.unfolded(a)))
+        machine.result(
+            i.operands[0], values.lift(lambda x: _integer(machine, x, to, source, width), values.unfolded(a))
+        )
         return
     if source in ("bf16", "f16") and to == "f32" and not forms:
         word = machine.get(i.operands[1], 16)

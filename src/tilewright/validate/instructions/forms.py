@@ -60,6 +60,7 @@ _FORMS: Mapping[str, str] = {
     "membar": r".+",
     "setmaxnreg": r"(inc|dec)\.sync\.aligned\.u32",
     "elect": r"sync",
+    "griddepcontrol": r"wait|launch_dependents",
     "mbarrier": r"init\.shared::cta\.b64|(try|test)_wait\.parity\.shared::cta\.b64"
     r"|arrive(\.expect_tx)?\.shared::cta\.b64|arrive\.shared::cluster\.b64",
     "mapa": r"shared::cluster\.u32",

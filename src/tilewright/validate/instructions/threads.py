@@ -91,7 +91,7 @@ def _branch(machine: Instructions, i: Instruction) -> None:
 
 
 def _nothing(machine: Instructions, i: Instruction) -> None:
-    """The end."""
+    """The end; what ``declared`` looks at."""
 
 
 OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {
@@ -102,6 +102,7 @@ OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {
     "membar": _fence,
     "setmaxnreg": _setmaxnreg,
     "elect": _elect,
+    "griddepcontrol": _nothing,
     "bra": _branch,
     "ret": _nothing,
     "exit": _nothing,
