@@ -92,3 +92,14 @@ def test_the_second_half_of_a_row() -> None:
 def test_bounds_that_scalars_give() -> None:
     """NVRTC shifts a difference of 64 bits without its sign, where the low half is kept."""
     assert undecided(part) == []
+
+
+@tw.kernel
+def one_of_two(count: tw.Tensor["N"], found: tw.Tensor["K"]):
+    n = tw.grid(count, 16)
+    tw.reduce_max(found, tw.where(count[n] > 1, 0, -1), 1)
+
+
+def test_a_coordinate_that_is_one_of_two_numbers() -> None:
+    """NVRTC keeps it in 32 bits, and multiplies it into 64."""
+    assert undecided(one_of_two, count="i32", found="i32") == []
