@@ -85,6 +85,25 @@ def added_to_columns(x: tw.Tensor["M", "K"], index: tw.Tensor["M", "K"], y: tw.T
     tw.reduce_add(y, (m, index[m, k]), x[m, k])
 
 
+def _added_flat(a: Arrays) -> Mapping[str, np.ndarray]:
+    y = a["y"].copy()
+    inside = (a["index"] >= 0) & (a["index"] < y.size)
+    np.add.at(y.reshape(-1), a["index"][inside], a["x"][inside])
+    return {"y": y}
+
+
+@case(
+    lambda rng: {"index": _places(rng, 9 * 7, 40), "x": floats(rng, 40), "y": floats(rng, 9, 7)},
+    _added_flat,
+    within=1e-5,
+)
+@tw.kernel
+def added_flat(index: tw.Tensor["K"], x: tw.Tensor["K"], y: tw.Tensor["M", "N"]):
+    """Into dimensions that are merged by an extent which launches know."""
+    k = tw.grid(x, 16)
+    tw.reduce_add(y.reshape(-1), index[k], x[k])
+
+
 # -- stores that positions alone tell apart ----------------------------------------------------------------------------
 def _appended(a: Arrays) -> Mapping[str, np.ndarray]:
     cache = a["cache"].copy()
