@@ -29,7 +29,7 @@ ENTRIES = 512
 
 @tw.kernel
 def count_entries(index: tw.Tensor["T"], counts: tw.Tensor["B", "V"], order: tw.Tensor["T"], *, most: int = 4096):
-    """How many of each block's entries name each row; entries that are no row count nowhere. And zeros for ``order``."""
+    """How many of each block's entries name each row; entries that are no row count nowhere. And clears ``order``."""
     b = tw.grid(counts.shape[0], None)
     found = tw.zeros((most,), tw.i32)
     for t in tw.stream(index.shape[0], ENTRIES // 2, start=b * ENTRIES, until=b * ENTRIES + ENTRIES):
@@ -92,7 +92,7 @@ def sum_entries(
     *,
     bd: int = 1024,
 ):
-    """y[v] = base[v] + the rows of x whose entries name v, added in f32 in an order that the index alone decides."""
+    """y[v] = base[v] + the rows of x whose entries name v, in f32, in an order that the index alone decides."""
     v, d = tw.grid(y, (None, bd))
     total = tw.zeros((d,), tw.f32)
     total.set(base[v, d])
