@@ -35,8 +35,7 @@ def count_entries(index: tw.Tensor["T"], counts: tw.Tensor["B", "V"], order: tw.
     for t in tw.stream(index.shape[0], ENTRIES // 2, start=b * ENTRIES, until=b * ENTRIES + ENTRIES):
         found += tw.histogram(index[t], most)
         order[t] = 0
-    v = tw.axis(counts.shape[1], upto=most)
-    counts[b, v] = tw.take(found, v.index.to(tw.i32), 0)
+    counts[b, tw.axis(most).index] = found
 
 
 @tw.kernel
