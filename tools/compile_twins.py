@@ -15,6 +15,7 @@ as little as it can.
 from __future__ import annotations
 
 import argparse
+import inspect
 import json
 import os
 import platform
@@ -67,7 +68,7 @@ def child(name: str) -> None:
         with tempfile.TemporaryDirectory() as store:
             os.environ["TILEWRIGHT_STORE"] = store
             begin = time.thread_time()
-            dtypes = {p: "i32" if p == "index" else "bf16" for p in kernel.__wrapped__.__annotations__}
+            dtypes = {p: "i32" if p == "index" else "bf16" for p in inspect.signature(kernel).parameters}
             kernel.compile(dtypes=dtypes)
             seconds = time.thread_time() - begin
     print(round(seconds * 1e3))
