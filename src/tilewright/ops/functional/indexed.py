@@ -82,7 +82,7 @@ def _added_in_order(x: Any, index: Any, source: Any) -> Any:
     kernels.count_earlier(counts, earlier, totals)
     kernels.lay_out_rows(totals, offsets)
     kernels.place_entries(index, earlier, offsets, order)
-    kernels.sum_entries(offsets, order, source, x, y)
+    kernels.sum_entries(offsets, order, source, x, y, bd=2048 if x.shape[1] >= 2048 else 1024)
     return y
 
 
