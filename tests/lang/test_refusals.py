@@ -1056,7 +1056,21 @@ def test_parts_of_a_tensor_that_never_meet_are_read_and_written() -> None:
         x[m, :32] = x[m, :32] + 1.0
         x[m, 32:] = x[m, 31:63]  # <-
 
+    @tw.kernel
+    def alternate(x: tw.Tensor["M", 64]):
+        m = tw.grid(x.shape[0], 8)
+        n = tw.axis(15)
+        x[m, 4 * n] = x[m, 4 * n + 2]
+
+    @tw.kernel
+    def next_one(x: tw.Tensor["M", 64]):
+        m = tw.grid(x.shape[0], 8)
+        n = tw.axis(15)
+        x[m, 4 * n] = x[m, 4 * n + 4]  # <-
+
     traced(halves)
+    traced(alternate)
+    refused(next_one, "LNG014")
     refused(meeting, "LNG014")
     refused(shifted, "LNG014")
     refused(behind, "LNG014")

@@ -85,6 +85,46 @@ def added_to_columns(x: tw.Tensor["M", "K"], index: tw.Tensor["M", "K"], y: tw.T
     tw.reduce_add(y, (m, index[m, k]), x[m, k])
 
 
+def _added_flat(a: Arrays) -> Mapping[str, np.ndarray]:
+    y = a["y"].copy()
+    inside = (a["index"] >= 0) & (a["index"] < y.size)
+    np.add.at(y.reshape(-1), a["index"][inside], a["x"][inside])
+    return {"y": y}
+
+
+@case(
+    lambda rng: {"index": _places(rng, 9 * 7, 40), "x": floats(rng, 40), "y": floats(rng, 9, 7)},
+    _added_flat,
+    within=1e-5,
+)
+@tw.kernel
+def added_flat(index: tw.Tensor["K"], x: tw.Tensor["K"], y: tw.Tensor["M", "N"]):
+    """Into dimensions that are merged by an extent which launches know."""
+    k = tw.grid(x, 16)
+    tw.reduce_add(y.reshape(-1), index[k], x[k])
+
+
+def _turned(a: Arrays) -> Mapping[str, np.ndarray]:
+    x = a["x"].copy()
+    even, odd = a["x"][:, ::2], a["x"][:, 1::2]
+    x[:, ::2], x[:, 1::2] = even * a["cos"] - odd * a["sin"], odd * a["cos"] + even * a["sin"]
+    return {"x": x}
+
+
+@case(
+    lambda rng: {"x": floats(rng, 9, 16), "cos": floats(rng, 9, 8), "sin": floats(rng, 9, 8)},
+    _turned,
+    within=1e-5,
+)
+@tw.kernel
+def turned_in_place(x: tw.Tensor["T", 16], cos: tw.Tensor["T", 8], sin: tw.Tensor["T", 8]):
+    """Even and odd elements are read and written as two tensors."""
+    t = tw.grid(x.shape[0], 4)
+    even, odd = x[t, ::2], x[t, 1::2]
+    x[t, ::2] = even * cos[t, :] - odd * sin[t, :]
+    x[t, 1::2] = odd * cos[t, :] + even * sin[t, :]
+
+
 # -- stores that positions alone tell apart ----------------------------------------------------------------------------
 def _appended(a: Arrays) -> Mapping[str, np.ndarray]:
     cache = a["cache"].copy()

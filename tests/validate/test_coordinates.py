@@ -162,3 +162,14 @@ def test_ptx_of_a_product_of_chosen_weights() -> None:
     """Of the lowering it is open: where ``at`` leads outside, zeros are multiplied, which infinities turn to NaN."""
     reasons = undecided(of_chosen_weights, at="i32", x="bf16", w="bf16", y="bf16")
     assert [reason for reason in reasons if not reason.startswith("lowering:")] == []
+
+
+@tw.kernel
+def one_of_two(count: tw.Tensor["N"], found: tw.Tensor["K"]):
+    n = tw.grid(count, 16)
+    tw.reduce_max(found, tw.where(count[n] > 1, 0, -1), 1)
+
+
+def test_a_coordinate_that_is_one_of_two_numbers() -> None:
+    """NVRTC keeps it in 32 bits, and multiplies it into 64."""
+    assert undecided(one_of_two, count="i32", found="i32") == []

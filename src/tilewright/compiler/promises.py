@@ -4,7 +4,7 @@ A kernel that relies on promises becomes several steps on one stream::
 
     zero      broken[k] = 0, and counters
     count     counters[index] += 1          (tw.Unique: one counter for each place that may be stored to)
-    judge     broken[k] += 1 where a counter is above 1; of tw.Offsets, where they do not ascend from 0
+    judge     broken[k] = 1 where a counter is above 1; of tw.Offsets, where they do not ascend from 0
     report    failed[k] += 1 where broken[k] != 0, on the host; it outlives the launch, and the next call reads it
     kernel    for _ in range(0 if any(broken) else 1): all of it
 
@@ -32,7 +32,7 @@ from tilewright.lang import elementwise
 from tilewright.lang import functions as tw
 from tilewright.lang.axes import UNIT, Axis, Span
 from tilewright.lang.fns import CompareFn, Numerics, ReduceFn
-from tilewright.lang.params import KernelFunction, KeywordParam, Param, TensorParam, auto
+from tilewright.lang.params import KernelFunction, KeywordParam, Param, TensorParam
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor
@@ -158,10 +158,8 @@ def _unique_steps(
         tw.reduce_add(tensors[counts.name], tuple(key.evaluate(loaded) for key in promise.keys), 1)
 
     def judge(*, bm: int, bn: int, **tensors: Tensor) -> None:
-        repeated = (tensors[counts.name][_places(tensors[counts.name], bm, bn)] > 1).to(i32)
-        for _ in range(repeated.ndim):
-            repeated = repeated.max(0)
-        tw.reduce_add(tensors[BROKEN], number, repeated)
+        repeated = tensors[counts.name][_places(tensors[counts.name], bm, bn)] > 1
+        tw.reduce_max(tensors[BROKEN], elementwise.where(repeated, number, -1), 1)
 
     of_counts, of_broken = _workspace(counts), _workspace(broken)
     given = [_Argument(TensorParam(n, _named(promise.dims)), dtypes[n], None) for n in promise.tensors]
@@ -205,7 +203,7 @@ def _offsets_step(
         tw.reduce_add(given[FAILED], elementwise.where(flags != 0, at[0].index, -1), 1)  # nothing on most launches
 
     given = [_offsets_argument(name, tensors) for name in dict.fromkeys(n for names, *_ in read for n in names)]
-    return _check(request, judge, "judge", 1, (*given, *map(_workspace, items)), _FLAGS)
+    return _check(request, judge, "judge", 1, (*given, *map(_workspace, items)), streams=True)
 
 
 _JUDGED = 1024
@@ -277,20 +275,26 @@ def _named(dims: Sequence[Expr]) -> tuple[str | int, ...]:
     return tuple(d.text if d.constant is None else d.constant for d in dims)
 
 
+_SHORT = Schedule(vector=1, warps=8)
+"""An element a thread: short texts, which compile in a sixth of the time, and programs for all SMs."""
+
+
 def _check(
     request: Request,
     body: Callable[..., None],
     name: str,
     rank: int,
     arguments: Sequence[_Argument],
-    columns: object = auto,
+    *,
+    streams: bool = False,
 ) -> Check:
-    """A kernel whose programs share out a tensor of ``rank`` axes, in tiles of so many columns."""
+    """A kernel whose programs share out a tensor of ``rank`` axes, or ``streams`` over others and stores flags."""
     params: list[Param] = [a.param for a in arguments]
+    bm, bn = (1, _FLAGS) if streams else (8, 32) if rank > 1 else (1, 256)
     function = KernelFunction(
         body,
         f"{request.function.name}_{name}",
-        (*params, KeywordParam("bm", auto if rank > 1 else 1), KeywordParam("bn", columns)),
+        (*params, KeywordParam("bm", bm), KeywordParam("bn", bn)),
         Numerics.STRICT,
         request.function.where,
     )
@@ -301,4 +305,5 @@ def _check(
         index_bits=request.facts.index_bits,
     )
     items = {a.param.name: a.item for a in arguments if a.item is not None}
-    return Check(Request(function, signature, facts, request.target, Schedule()), items)
+    schedule = Schedule() if streams else _SHORT
+    return Check(Request(function, signature, facts, request.target, schedule), items)

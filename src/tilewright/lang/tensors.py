@@ -218,7 +218,8 @@ class Tensor(Traced):
 
     def _write_viewed(self, view: View, coords: Sequence[_Place], node: Node, fn: AtomicFn | None) -> None:
         rec, box = self._recorder, _box(view, coords)
-        view.check_stored()
+        if fn is None:
+            view.check_stored()
         self._computed(coords)
         if box is None:
             places, axes = self._indirect(coords)

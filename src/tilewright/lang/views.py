@@ -85,8 +85,8 @@ class View:
                     found=f"{self.base.name} stored to as {_shown(self.array.dims)}, where {merged} is "
                     + _shown([self.array.dims[d] for d in new]),
                     required="extents behind the first of the merged dimensions that the annotation gives as numbers",
-                    help=f"store to {self.base.name} in its own dimensions; or reshape the tensor before the call, and "
-                    "annotate it as it is then",
+                    help=f"store to {self.base.name} in its own dimensions; reshape the tensor before the call, and "
+                    "annotate it as it is then; or add with tw.reduce_add, which may meet",
                 )
 
     def box(self, coords: Sequence[Coord]) -> list[Coord] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import Enum
+from math import gcd
 from types import MappingProxyType
 
 from tilewright.artifact.schema import MAX_EXTENT
@@ -23,6 +24,7 @@ from tilewright.base.expr import (
     Min,
     Mod,
     Product,
+    Sum,
     expr,
     own,
     simplify,
@@ -259,7 +261,16 @@ def _apart(one: _Access, other: _Access) -> bool:
             above is not None and low is not None and above < low
         ):
             return True
-    return False
+    return any(map(_alternate, one.coords, other.coords))
+
+
+def _alternate(one: Coord, other: Coord) -> bool:
+    """Coordinates that differ modulo a factor of all their terms, such as 2 * i and 2 * i + 1."""
+    if isinstance(one, Span) or isinstance(other, Span):
+        return False
+    step = gcd(*(c for e in (one, other) if isinstance(e, Sum) for _, c in e.terms))
+    residues = [(e % step).constant for e in (one, other)] if step > 1 else [None]
+    return None not in residues and residues[0] != residues[1]
 
 
 def _operands(e: Expr) -> list[Expr]:

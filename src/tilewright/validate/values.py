@@ -269,15 +269,14 @@ class Values:
 
     def field(self, a: Value, low: int, count: int, width: int) -> Value:
         """Some bits of a word."""
-        return self.lift(lambda x: self._field(x, low, count, width), a)
+        return self.lift(lambda x: self.each_number(lambda p: self.terms.field(p, low, count, width), x), a)
 
-    def _field(self, x: Poly, low: int, count: int, width: int) -> Poly:
-        numbers = self.numbers(x)  # such as all ones or none
-        if numbers:
-            found = self.choose([(c, self.terms.field(p, low, count, width)) for c, p in numbers])
-            if isinstance(found, Poly):
-                return found
-        return self.terms.field(x, low, count, width)
+    def each_number(self, function: Callable[[Poly], Poly], x: Poly) -> Poly:
+        """A function of a word; of one of several numbers, such as all ones or none, number by number where the result
+        is a word, too."""
+        numbers = self.numbers(x)
+        found = self.choose([(c, function(p)) for c, p in numbers]) if numbers else None
+        return found if isinstance(found, Poly) else function(x)
 
     def by_numbers(self, function: Callable[[Poly], Poly], a: Value) -> Value:
         """A function of polynomials on a value; of what is one of several numbers, number by number."""

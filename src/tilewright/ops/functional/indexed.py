@@ -58,9 +58,41 @@ def _without_gradient_of(weight: Tensor, row: int) -> Tensor:
 
 
 # -- sums by index ----------------------------------------------------------------------------------------------------
+MANY_SUMS = 1 << 23
+"""Elements of f32 from which on sums in the order of their rows are done before reductions in memory are."""
+MOST_COUNTS, MOST_ROWS = 1 << 22, 8192
+"""Of what the kernels for these count: in all, and for a block of entries, whose counters lie in shared memory."""
+
+
+def _counts(x: Any, source: Any) -> int:
+    return -(-source.shape[0] // kernels.ENTRIES) * int(x.shape[0])
+
+
+def _added_in_order(x: Any, index: Any, source: Any) -> Any:
+    """Entries are sorted by the rows that they name; then each row adds its own, with the same bits in every run."""
+    rows, entries = x.shape[0], source.shape[0]
+
+    def integers(*shape: int) -> Any:
+        return x.new_empty(shape, dtype=torch.int32)
+
+    blocks = -(-entries // kernels.ENTRIES)
+    counts, earlier, totals = integers(blocks, rows), integers(blocks, rows), integers(rows)
+    offsets, order, y = integers(rows + 1), integers(entries), x.new_empty(x.shape)
+    kernels.count_entries(index, counts, order, most=max(16, 1 << (rows - 1).bit_length()))
+    kernels.count_earlier(counts, earlier, totals)
+    kernels.lay_out_rows(totals, offsets)
+    kernels.place_entries(index, earlier, offsets, order)
+    kernels.sum_entries(offsets, order, source, x, y, bd=2048 if x.shape[1] >= 2048 else 1024)
+    return y
+
+
 def _added(x: Any, index: Any, source: Any) -> Any:
     by_kernel = (x.is_cuda or is_simulated()) and is_served(x) and source.numel() and x.numel()
-    if not by_kernel or torch.are_deterministic_algorithms_enabled():
+    in_order = torch.are_deterministic_algorithms_enabled()
+    large = source.dtype == torch.float32 and source.numel() >= MANY_SUMS
+    if by_kernel and (in_order or large) and _counts(x, source) <= MOST_COUNTS and x.shape[0] <= MOST_ROWS:
+        return _added_in_order(x, index, source)
+    if not by_kernel or in_order:
         return x.index_add(0, index, source)
     y = x.clone(memory_format=torch.contiguous_format)
     kernels.index_add(index, source, y)
@@ -88,7 +120,8 @@ _index_add = Composition(
 def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: float = 1) -> Tensor:
     """x with the rows of source * alpha added at their indices, as ``torch.index_add``; indices may repeat.
 
-    Rows along the first axis are added by a kernel; along others, under ``use_deterministic_algorithms``, and of dtypes
+    Rows along the first axis are added by kernels: by reductions in memory, or, many rows of float32 and under
+    ``use_deterministic_algorithms``, in the order of the index into at most 8192 rows. Along other axes, and of dtypes
     that no kernel has, by PyTorch. On a GPU an index that is no row adds nothing.
     """
     if alpha != 1:

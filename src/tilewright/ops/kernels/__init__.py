@@ -36,7 +36,17 @@ from tilewright.ops.kernels.grouped import (
     grouped_scaled_rows,
     grouped_weight_gradient,
 )
-from tilewright.ops.kernels.indexed import cumsum, embedding, index_add
+from tilewright.ops.kernels.indexed import (
+    ENTRIES,
+    count_earlier,
+    count_entries,
+    cumsum,
+    embedding,
+    index_add,
+    lay_out_rows,
+    place_entries,
+    sum_entries,
+)
 from tilewright.ops.kernels.losses import cross_entropy, cross_entropy_backward, cross_entropy_with_gradient
 from tilewright.ops.kernels.norms import (
     add_layer_norm,
@@ -70,6 +80,7 @@ from tilewright.ops.kernels.varlen import packed_attention, sequence_places, var
 from tilewright.ops.kernels.varlen_gradients import varlen_key_gradients, varlen_query_gradient
 
 __all__ = [
+    "ENTRIES",
     "add",
     "add_layer_norm",
     "add_rms_norm",
@@ -78,6 +89,8 @@ __all__ = [
     "attention_key_gradients",
     "attention_query_gradient",
     "choose",
+    "count_earlier",
+    "count_entries",
     "cross_entropy",
     "cross_entropy_backward",
     "cross_entropy_with_gradient",
@@ -96,6 +109,7 @@ __all__ = [
     "grouped_scaled_rows",
     "grouped_weight_gradient",
     "index_add",
+    "lay_out_rows",
     "layer_norm",
     "layer_norm_backward",
     "linear",
@@ -110,6 +124,7 @@ __all__ = [
     "paged_append",
     "paged_decode",
     "paged_decode_parts",
+    "place_entries",
     "quantize_blocks",
     "quantize_rows",
     "rms_norm",
@@ -125,6 +140,7 @@ __all__ = [
     "softmax",
     "softmax_backward",
     "softmax_long",
+    "sum_entries",
     "swiglu",
     "swiglu_backward",
     "token_rows",

@@ -85,12 +85,18 @@ def _mul(machine: Instructions, i: Instruction) -> None:
     if "lo" in i.modifiers:
         machine.result(i.operands[0], machine.values.mul(a, b))
         return
-    whole = machine.values.lift(lambda x, y: _wide(machine, kind, x, y), a, b)
     if "wide" in i.modifiers:
-        machine.result(i.operands[0], machine.values.resize(whole, 2 * width))
+        machine.result(i.operands[0], machine.values.lift(lambda x, y: _doubled(machine, kind, x, y), a, b))
     else:
+        whole = machine.values.lift(lambda x, y: _wide(machine, kind, x, y), a, b)
         high = machine.values.lift(lambda x: machine.terms.floordiv(x, 1 << width), whole)
         machine.result(i.operands[0], machine.values.resize(high, width))
+
+
+def _doubled(machine: Instructions, kind: str, a: Poly, b: Poly) -> Poly:
+    """The product in a word of twice the width; of a coordinate that is one of several numbers, of each."""
+    width = 2 * bits_of(kind)
+    return machine.values.each_number(lambda p: machine.terms.resize(_wide(machine, kind, p, b), width), a)
 
 
 def _wide(machine: Instructions, kind: str, a: Poly, b: Poly) -> Poly:
