@@ -1,5 +1,5 @@
 """A decode loop of Llama 3 8B by its shapes (random weights): 64 sequences of about 4,096 tokens, whose requests come
-and go, over the page pool; one CUDA graph a step, one list of parts for all layers.
+and go, over the page pool; one CUDA graph a step, one list of parts for all layers (or none: ``--whole``).
 
     python benchmarks/decode_loop.py build                  # compiles what the loop launches, by one layer
     python benchmarks/decode_loop.py run --json benchmarks/results/decode_loop.json
@@ -55,11 +55,11 @@ class Shape:
 class Model:
     """Weights, caches of random keys and values, and a step of all sequences."""
 
-    def __init__(self, torch: Any, shape: Shape, pages: int, device: str) -> None:
+    def __init__(self, torch: Any, shape: Shape, pages: int, device: str, listed: bool) -> None:
         from tilewright import ops
 
         torch.manual_seed(0)
-        self.torch, self.shape, self.ops, s = torch, shape, ops, shape
+        self.torch, self.shape, self.ops, self.listed, s = torch, shape, ops, listed, shape
 
         def weight(*of: int) -> Any:
             return torch.empty(of, device=device, dtype=torch.bfloat16).normal_(0, of[-1] ** -0.5)
@@ -101,14 +101,16 @@ class Model:
         cos, sin = self.cos[at], self.sin[at]
         x = self.embedding[self.tokens]
         query = x.new_empty(s.batch, s.heads, s.width)
-        parts = ops.decode_parts(query, *self.cache[0], self.table, self.lengths)
+        parts = {"balanced": False}
+        if self.listed:
+            parts = {"parts": ops.decode_parts(query, *self.cache[0], self.table, self.lengths)}
         for w, (k, v) in zip(self.layers, self.cache, strict=True):
             heads = linear(ops.rms_norm(x, w["norm"]), w["qkv"]).view(1, s.batch, -1, s.width)
-            q, key, value = heads[0].split((s.heads, s.groups, s.groups), 1)
-            q, key = (ops.rotary(y[None], cos, sin)[0] for y in (q, key))
+            turned, value = heads.split((s.heads + s.groups, s.groups), 2)
+            q, key = ops.rotary(turned, cos, sin)[0].split((s.heads, s.groups), 1)
             k.flatten(0, 1).index_copy_(0, self.slots, key)
-            v.flatten(0, 1).index_copy_(0, self.slots, value)
-            y = ops.paged_decode(q, k, v, self.table, self.lengths, parts=parts)
+            v.flatten(0, 1).index_copy_(0, self.slots, value[0])
+            y = ops.paged_decode(q, k, v, self.table, self.lengths, **parts)
             y, x = ops.add_rms_norm(linear(y.flatten(1), w["o"]), x, w["norm2"])
             x = ops.linear(ops.swiglu(*linear(y, w["gate_up"]).chunk(2, -1)), w["down"], residual=x)
         logits = linear(ops.rms_norm(x, self.norm), self.head)
@@ -150,13 +152,13 @@ class Model:
 class Loop:
     """Requests that come and go, and the buffers that a graph reads."""
 
-    def __init__(self, torch: Any, shape: Shape, device: str) -> None:
+    def __init__(self, torch: Any, shape: Shape, device: str, *, listed: bool = True) -> None:
         from tilewright import pages
 
         self.torch, self.shape, self.pages, self.cuda = torch, shape, pages, device == "cuda"
         self.random = np.random.default_rng(0)
         self.pool = pages.PagePool((shape.batch + 4) * shape.columns, page_tokens=PAGE)
-        self.model = Model(torch, shape, (shape.batch + 4) * shape.columns, device)
+        self.model = Model(torch, shape, (shape.batch + 4) * shape.columns, device, listed)
         self.sequences = [self._arrived() for _ in range(shape.batch)]
         self.ended, self.tokens, self.wasted = 0, 0, list[float]()
 
@@ -208,7 +210,7 @@ def run(args: argparse.Namespace, torch: Any) -> dict[str, Any]:
     """The loop, its times, and the error of the first step."""
     shape = Shape(layers=args.layers)
     with torch.no_grad():
-        loop = Loop(torch, shape, "cuda")
+        loop = Loop(torch, shape, "cuda", listed=not args.whole)
         loop.prepare()
         replay, logits = captured(torch, loop.model)
         loop.model.tokens.copy_(torch.arange(shape.batch))
@@ -233,7 +235,7 @@ def run(args: argparse.Namespace, torch: Any) -> dict[str, Any]:
     rate = next(r for n, r in BYTES_PER_SECOND.items() if n in name)
     roofline = np.array(moved[1:]) / rate * 1e3
     return {
-        "shape": vars(shape), "steps": args.steps, "ended": loop.ended, "error": error,
+        "shape": vars(shape), "listed": loop.model.listed, "steps": args.steps, "ended": loop.ended, "error": error,
         "tokens_per_second": round(shape.batch * len(events) / seconds),
         "step_ms": {"p50": round(float(np.median(steps)), 3), "p99": round(float(np.percentile(steps, 99)), 3)},
         "bytes": {"weights": loop.model.weight_bytes(), "keys_and_values": moved[-1] - loop.model.weight_bytes()},
@@ -251,6 +253,7 @@ def main() -> None:
     parser.add_argument("what", choices=("build", "run"))
     parser.add_argument("--layers", type=int, default=Shape.layers)
     parser.add_argument("--steps", type=int, default=300)
+    parser.add_argument("--whole", action="store_true", help="sequences as a whole, not in listed parts")
     parser.add_argument("--json", default="")
     args = parser.parse_args()
     if args.what == "build":
