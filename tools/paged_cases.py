@@ -1,13 +1,12 @@
 """Random decodes over paged caches beside float64: what a pool serves, forked and appended to, and hostile tables.
 
-    python tools/paged_cases.py --cases 0:200                 # in the simulator
-    python tools/paged_cases.py --cases 0:2000 --device cuda  # compiled as they are asked for
-    python tools/paged_cases.py --cases 0:6000 --commonest 6 --jobs 15 --device cuda --json FILE
+    python tools/paged_cases.py --cases 0:200                  # in the simulator
+    python tools/paged_cases.py --cases 0:2000 --device cuda --jobs 15 --json FILE
 
 Every byte of the cache that no token has is NaN, and so is the memory around the cache. Lengths are 0 and 1 more often
-than they should be. A hostile table has entries outside of the cache, pages twice and lengths below 0; what it should
-give is read from the table, an entry outside as a page of zeros. The result lies among guards that must stay as they
-are, and so must the cache. A case names its seed: ``--cases 17:18`` is that one again.
+than they should be. A hostile table has entries outside of the cache, pages twice and lengths below 0 or behind its
+row; what it should give is read from the table, an entry outside as a page of zeros. The result lies among guards that
+must stay as they are, and so must the cache. A case names its seed: ``--cases 17:18`` is that one again.
 
 Most of the time goes to compiling. ``--commonest N`` runs the cases that need none but the N artifacts that most cases
 of their kind need; with ``--jobs`` each kind has a process of its own.
@@ -20,8 +19,7 @@ import json
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -35,19 +33,21 @@ sys.path[:0] = [str(ROOT / p) for p in ("src", "tools")]
 import tilewright as tw  # noqa: E402
 from campaign.pool import in_processes  # noqa: E402
 from tilewright import ops, pages  # noqa: E402
-from tilewright.jit import Kernel, rooms  # noqa: E402
 
 GUARD = 4096
 """Elements around the result and around the cache."""
 TOLERANCE = {torch.bfloat16: 2.5e-2, torch.float16: 4e-3}
 BF16, F16, E4M3, E5M2 = torch.bfloat16, torch.float16, torch.float8_e4m3fn, torch.float8_e5m2
 BITS = {BF16: torch.int16, F16: torch.int16, E4M3: torch.uint8, E5M2: torch.uint8}
-KINDS = (
+SHAPES = (
     (64, 16, 1, BF16), (128, 16, 1, BF16), (128, 64, 1, F16), (128, 1, 1, BF16), (64, 8, 2, F16), (128, 32, 3, BF16),
     (64, 128, 4, BF16), (128, 256, 1, BF16), (128, 16, 8, BF16), (64, 2, 1, BF16), (256, 16, 1, BF16), (64, 4, 5, F16),
     (128, 16, 1, E4M3), (128, 1, 1, E4M3), (64, 64, 2, E5M2),
 )  # fmt: skip
-"""Widths, tokens of a page, query tokens, dtypes of the cache: few, since each is compiled."""
+"""Widths, tokens of a page, query tokens, dtypes of the cache."""
+WAYS: dict[str, dict[str, Any]] = {
+    "whole": {"split": 8192}, "parts": {"split": 64}, "listed": {"balanced": True}, "chosen": {},
+}  # fmt: skip
 
 
 @dataclass
@@ -98,45 +98,84 @@ def nans(dtype: Any, *shape: int, device: str = "cpu") -> Any:
     return torch.full(shape, torch.nan, device=device).to(dtype).view(BITS[dtype])
 
 
-def drawn(seed: int) -> tuple[Case, dict[str, Any]]:
+@dataclass(frozen=True)
+class Kind:
+    """What artifacts depend on. ``shape`` is of SHAPES, ``way`` of WAYS, ``group`` are the heads of queries over one of
+    keys; a table has a multiple of 4 columns and ``odd`` more."""
+
+    shape: tuple[int, int, int, Any]
+    groups: int
+    group: int
+    way: str
+    batch: tuple[int, int]
+    odd: int
+    options: dict[str, Any]
+
+    @classmethod
+    def of(cls, number: int) -> Kind:
+        random, shape = np.random.default_rng(number), SHAPES[number % len(SHAPES)]
+        options: dict[str, Any] = {"window": 24} if random.random() < 0.3 else {}
+        options |= {"layout": "HND"} if random.random() < 0.3 else {}
+        if shape[3] not in TOLERANCE:
+            options |= {"k_scale": 0.5, "v_scale": float(random.choice([0.25, 2.0]))}
+        way, group = str(random.choice(list(WAYS))), int(random.choice([1, 2, 4, 4, 8, 8]))
+        batch = (1, 1) if way != "listed" and random.random() < 0.2 else (2, 5)
+        return cls(
+            shape, int(random.integers(1, 4)), group, way, batch, int(random.random() < 0.3), options | WAYS[way]
+        )
+
+    def columns(self, wanted: int) -> int:
+        """Of a table of so many or more: several parts, unless sequences are to stay whole."""
+        least = 0 if self.way == "whole" else 2 * 64 // self.shape[1] + 1
+        return -(-max(wanted, least, 4) // 4) * 4 + self.odd
+
+    def __str__(self) -> str:
+        width, page, tokens, dtype = self.shape
+        told = f"width {width}, pages of {page}, {tokens} new, {str(dtype)[6:]}, {self.groups} x {self.group} heads"
+        return ", ".join((told, self.way, *(n for n in self.options if n in ("window", "layout"))))
+
+
+def drawn(seed: int, kind: Kind) -> tuple[Case, dict[str, Any]]:
     """A case, and what the operator is told besides."""
     random = np.random.default_rng(seed)
-    width, page, tokens, dtype = KINDS[seed % len(KINDS)]
-    groups, group = int(random.integers(1, 4)), int(random.choice([1, 2, 4, 4, 8, 8]))
-    made = Sequences(random, page, groups, width, dtype)
-    for _ in range(int(random.integers(1, 5))):
+    width, page, tokens, dtype = kind.shape
+    made = Sequences(random, page, kind.groups, width, dtype)
+    for _ in range(int(random.integers(*kind.batch, endpoint=True))):
         if made.requests and random.random() < 0.4:
             made.fork(int(random.integers(len(made.requests))))
         else:
             made.begin()
         for _ in range(int(random.integers(0, 3))):
             made.append(int(random.integers(len(made.requests))), int(random.choice([1, 1, 2, page, page + 1, 37])))
-    table = pages.block_table([s for s, _ in made.requests], pad=int(random.choice([-1, 0])))
+    pad = int(random.choice([-1, 0]))
+    rows = pages.block_table([s for s, _ in made.requests], pad=pad)
+    table = np.full((len(made.requests), kind.columns(rows.block_table.shape[1])), pad, np.int32)
+    table[:, : rows.block_table.shape[1]] = rows.block_table
     held = [h for _, h in made.requests]
-    q = torch.from_numpy(random.standard_normal((len(held), tokens, groups * group, width)))
+    q = torch.from_numpy(random.standard_normal((len(held), tokens, kind.groups * kind.group, width)))
     q = q.to(dtype if dtype in TOLERANCE else BF16)
     memory = nans(dtype, made.memory.numel() + 2 * GUARD)
     memory[GUARD:-GUARD] = made.memory.flatten()
     memory = memory[GUARD:-GUARD].view(made.memory.shape)
-    case = Case(memory, table.block_table.copy(), table.seq_lens.copy(), held, q, bool(random.random() < 0.3), dtype)
+    case = Case(memory, table, rows.seq_lens.copy(), held, q, bool(random.random() < 0.3), dtype)
     if case.hostile:
-        corrupt(random, case, page)
-    options: dict[str, Any] = {"split": int(random.choice([64, 128]))} if random.random() < 0.5 else {}
-    options |= {"window": 24} if random.random() < 0.2 else {}
-    options |= {"balanced": True} if "split" not in options and random.random() < 0.3 else {}
-    if random.random() < 0.3:
-        case.memory, options = case.memory.transpose(2, 3).contiguous(), options | {"layout": "HND"}
-    if dtype not in TOLERANCE:
-        options |= {"k_scale": 0.5, "v_scale": float(random.choice([0.25, 2.0]))}
-    return case, options
+        corrupt(random, case, kind)
+    if "layout" in kind.options:
+        case.memory = case.memory.transpose(2, 3).contiguous()
+    return case, kind.options
 
 
-def corrupt(random: np.random.Generator, case: Case, page: int) -> None:
-    """Entries outside, full pages twice, lengths below 0; ``held`` is what the table says then."""
+def corrupt(random: np.random.Generator, case: Case, kind: Kind) -> None:
+    """Entries outside, full pages twice, lengths below 0 or behind the row; ``held`` is what the table says then."""
+    page = kind.shape[1]
     for b, length in enumerate(case.lengths.tolist()):
         if random.random() < 0.2:
             case.lengths[b] = int(random.choice([-1, -(2**31), -page]))
             case.held[b] = case.held[b][:, :0]
+            continue
+        if random.random() < 0.1 and kind.shape[2] == 1 and "window" not in kind.options:  # its row names nothing
+            case.lengths[b], case.table[b] = 2**31 - 1, int(random.choice([-1, case.memory.shape[1]]))
+            case.held[b] = torch.zeros_like(case.memory[:, :1, 0]).expand(2, case.table.shape[1] * page, -1, -1)
             continue
         held = case.held[b].clone()
         for i in range(length // page):
@@ -208,44 +247,6 @@ def around(case: Case, device: str) -> Any:
 
 
 # -- campaigns --------------------------------------------------------------------------------------------------------
-@contextmanager
-def noting(made: set[str]) -> Iterator[None]:
-    """Kernels are not run; what they would be compiled for is noted."""
-    describe, run = rooms.specialisation.Observed, Kernel._run
-
-    def note(kernel: Kernel, given: dict[str, Any], *_: Any) -> None:
-        tensors = {t.name: given[t.name] for t in kernel.function.tensors if given.get(t.name) is not None}
-        seen = {n: describe(_dtype(t), t.data_ptr(), tuple(t.shape), t.stride()) for n, t in tensors.items()}
-        keywords = {p.name: given[p.name] for p in kernel.function.keywords if p.name in given}
-        made.add(f"{kernel.function.where} {keywords} {rooms.specialisation.observe_facts(seen)} {_dtypes(seen)}")
-
-    Kernel._run = note
-    try:
-        yield
-    finally:
-        Kernel._run = run
-
-
-def _dtype(tensor: Any) -> Any:
-    return tw.base.dtypes.dtype_named(str(tensor.dtype))
-
-
-def _dtypes(seen: dict[str, Any]) -> str:
-    return " ".join(f"{n}:{x.dtype}" for n, x in seen.items())
-
-
-def commonest(seeds: range, device: str, count: int) -> list[int]:
-    """The cases that need none but the ``count`` artifacts that most of them need."""
-    needs = dict[int, set[str]]()
-    for seed in seeds:
-        case, options = drawn(seed)
-        needs[seed] = set()
-        with noting(needs[seed]), ops.simulated():
-            ops.paged_decode_with_lse(*called(case, case.memory.to(device)), **options)
-    chosen = {key for key, _ in Counter(key for made in needs.values() for key in made).most_common(count)}
-    return [seed for seed, made in needs.items() if made <= chosen]
-
-
 @dataclass
 class Found:
     """What became of some cases."""
@@ -267,13 +268,13 @@ class Found:
         self.disagree |= other.disagree
 
 
-def of(seeds: range, device: str, until: float, count: int | None) -> Found:
+def of(kind: Kind, seeds: range, device: str, until: float) -> Found:
     """The cases, of which none begins after ``until``."""
     found = Found()
-    for seed in seeds if count is None else commonest(seeds, device, count):
+    for seed in seeds:
         if time.time() > until:
             break
-        case, options = drawn(seed)
+        case, options = drawn(seed, kind)
         try:
             with ops.simulated():
                 told = problem(case, options, device)
@@ -282,41 +283,38 @@ def of(seeds: range, device: str, until: float, count: int | None) -> Found:
                 raise
             found.too_large += 1
             continue
-        width, page, tokens, dtype = KINDS[seed % len(KINDS)]
         found.run += 1
         found.hostile += case.hostile
-        found.options.update(f"{name}={x}" if name in ("layout", "balanced") else name for name, x in options.items())
-        found.kinds[f"width {width}, pages of {page}, {tokens} new, {str(dtype)[6:]}"] += 1
+        found.options.update((*(x for x in options if x in ("window", "layout")), kind.way))
+        found.kinds[str(kind)] += 1
         if told:
             found.disagree[seed] = told
-            print(f"case {seed}: {told}", flush=True)
+            print(f"case {seed}, {kind}: {told}", flush=True)
     return found
 
 
-def begin(seeds: range, device: str, until: float, count: int | None) -> Callable[[int], Found]:
+def begin(kinds: int, seeds: range, device: str, until: float) -> Callable[[int], Found]:
     """The judge of a process, of kinds by number."""
-    return lambda kind: of(range(seeds.start + kind, seeds.stop, len(KINDS)), device, until, count)
+    torch.set_num_threads(1)
+    return lambda n: of(Kind.of(n), range(seeds.start + (n - seeds.start) % kinds, seeds.stop, kinds), device, until)
 
 
 def main() -> None:
     """Run the cases, print those that disagree, and exit with 1 if one does."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--cases", default="0:100", help="seeds, first:stop or first:stop:step")
+    parser.add_argument("--cases", default="0:100", help="seeds, first:stop")
+    parser.add_argument("--kinds", type=int, default=45, help="a case is of the kind seed %% KINDS")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--seconds", type=float, default=1e9, help="begin no case after so long")
     parser.add_argument("--json", default="")
-    parser.add_argument("--commonest", type=int, help="of each kind, the cases that need none but so many artifacts")
     parser.add_argument("--jobs", type=int, default=1)
     args = parser.parse_args()
-    seeds, began = range(*map(int, args.cases.split(":"))), time.time()
-    given, found = (args.device, began + args.seconds, args.commonest), Found()
-    if args.jobs == 1 and args.commonest is None:
-        found = of(seeds, *given)
-    else:
-        for kind, answer in in_processes(begin, (seeds, *given), range(len(KINDS)), args.jobs, args.seconds + 60):
-            found.add(answer if isinstance(answer, Found) else Found(disagree={-1 - kind: str(answer)}))
-            write(args, began, found)
-    write(args, began, found)
+    seeds, began, found = range(*map(int, args.cases.split(":"))), time.time(), Found()
+    given = (args.kinds, seeds, args.device, began + args.seconds)
+    kinds = sorted({seed % args.kinds for seed in seeds})
+    for kind, answer in in_processes(begin, given, kinds, args.jobs, args.seconds + 60, args.seconds):
+        found.add(answer if isinstance(answer, Found) else Found(disagree={-1 - kind: str(answer)}))
+        write(args, began, found)
     raise SystemExit(bool(found.disagree))
 
 

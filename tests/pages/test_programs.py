@@ -182,3 +182,104 @@ def test_the_same_program_gets_the_same_words() -> None:
         said.add(done.stdout)
     assert len(said) == 1
     assert len(said.pop()) > 10000
+
+
+def swapped_out(device: pages.Pool, host: pages.Pool) -> None:
+    page, kept = device.take(), host.take()
+    page.append()
+    pages.wait("copies", pages.record())
+    pages.copy(kept, page, stream="copies")
+    page.release(after=pages.record("copies"))
+    pages.fence()
+    kept.release()
+
+
+def swapped_out_early(device: pages.Pool, host: pages.Pool) -> None:
+    page, kept = device.take(), host.take()
+    pages.copy(kept, page, stream="copies")
+    page.release()
+    pages.fence()
+    kept.release()
+
+
+def copied_on_another_stream(device: pages.Pool, host: pages.Pool) -> None:
+    page, kept = device.take(), host.take()
+    page.append()
+    pages.copy(kept, page, stream="copies")
+    pages.fence()
+    page.release()
+    kept.release()
+
+
+def forgotten_in_one_pool(device: pages.Pool, host: pages.Pool) -> None:
+    cell = pages.cell()
+    with pages.when(pages.flag("long")):
+        cell.put(host.take())
+    with pages.otherwise():
+        cell.put(device.take())
+    pages.launch("decode", device.take())
+    pages.fence()
+    cell.take().release()
+
+
+@pytest.mark.parametrize(
+    ("function", "code", "line"),
+    [
+        (swapped_out, None, 0),
+        (swapped_out_early, "PAG005", 3),
+        (copied_on_another_stream, "PAG006", 3),
+        (forgotten_in_one_pool, "PAG003", 6),
+    ],
+)
+def test_pages_of_two_pools(function: Callable[..., None], code: str | None, line: int) -> None:
+    program = pages.program(function)
+    found = program.checked.diagnostics
+    assert [d.code for d in found] == ([] if code is None else [code])
+    executed = {w.code for w in random_runs(program.traced, 60, 1)}
+    if code is None:
+        assert not executed
+        assert pages.plan(program.checked, requests=1, tokens=16, page_tokens=16).pages == 2
+    else:
+        assert code in executed
+        assert found[0].where is not None
+        assert found[0].where.line == function.__code__.co_firstlineno + line
+
+
+def test_tables_taken_before_any_was_put_cost_one_run_more() -> None:
+    """However many places they come from: what is put there later in the text tells that they are tables."""
+    runs: list[int] = []
+
+    def serve(pool: pages.Pool, requests: pages.Requests) -> None:
+        runs.append(1)
+        for n in range(5):
+            tables = pages.slots(requests, f"tables {n}")
+            for _ in pages.repeat("steps"):
+                for request in pages.each(requests):
+                    with pages.when(tables[request].has()):
+                        tables[request].take().release()
+                    with pages.otherwise():
+                        tables[request].put(pool.match())
+            for request in pages.each(requests):
+                with pages.when(tables[request].has()):
+                    tables[request].take().release()
+
+    pages.program(serve).check()
+    assert len(runs) == 2
+
+
+def test_pages_and_tables_in_one_place_are_refused_where_they_meet() -> None:
+    def serve(pool: pages.Pool) -> None:
+        first, second = pages.cell("first"), pages.cell("second")
+        for _ in pages.repeat("steps"):
+            for cell in (first, second):
+                with pages.when(cell.has()):
+                    cell.take().release()
+            first.put(pool.table())
+            second.put(pool.take())
+            second.put(pool.table())
+
+    with pytest.raises(TilewrightError, match="pages and tables in one place") as caught:
+        pages.program(serve).check()
+    where = caught.value.diagnostics[0].where
+    assert where is not None
+    assert where.line == serve.__code__.co_firstlineno + 7

@@ -14,6 +14,7 @@ from support.pytorch import torch_or_skip
 torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
+from tilewright.ops import kernels  # noqa: E402
 from tilewright.ops.functional import paged  # noqa: E402
 from tilewright.ops.kernels import decode_parts, paged_decode_parts  # noqa: E402
 
@@ -480,3 +481,19 @@ def test_values_of_any_other_width_by_pytorch() -> None:
     case = drawn([5, 40], 16, heads=4, groups=2, width=64)
     y = ops.paged_decode(*replace(case, v=case.v[..., :24]).tensors)
     assert float((y.double() - exact(case)[0][..., :24]).abs().max()) < 0.03
+
+
+@pytest.mark.parametrize(("count", "step"), [(2, 4), (5, 8), (16, 16), (17, 32), (70, 32)])
+def test_states_of_any_number_of_parts_are_merged(count: int, step: int) -> None:
+    """In as few steps as their number needs, of which the last may be short."""
+    random = torch.Generator().manual_seed(count)
+    o, lse = torch.randn(count, 3, 64, generator=random), 3 * torch.randn(count, 3, generator=random)
+    lse[:, 1] = -torch.inf
+    y, whole = torch.full((3, 64), torch.nan), torch.full((3,), torch.nan)
+    options = paged._merging(count)
+    assert options["bc"] == step
+    with ops.simulated():
+        kernels.merge_states(o, lse, y, whole, **options)
+    weights = lse.double().softmax(0).nan_to_num()
+    assert torch.allclose(y.double(), (weights[..., None] * o).sum(0), atol=1e-5)
+    assert torch.allclose(whole.double(), lse.double().logsumexp(0), atol=1e-5)

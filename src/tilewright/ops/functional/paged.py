@@ -29,7 +29,8 @@ attention, whose values are the head of each key."""
 EIGHT_BITS = (torch.float8_e4m3fn, torch.float8_e5m2)
 """Dtypes of caches with scales."""
 INDICES = (torch.int32, torch.int64)
-_MERGED_STATES = 16
+_MERGED_STATES = (4, 32)
+"""How many states one step of the merge reads, at least and at most: all at once are the fastest."""
 
 
 Scale: TypeAlias = float | Tensor
@@ -102,7 +103,7 @@ def _by_kernels(
     kernel(*given, parts, states, **options)
     rows = batch * tokens * heads
     merged = (parts.view(count, rows, width), states.view(count, rows), y.view(rows, width), lse.view(rows))
-    kernels.merge_states(*merged, **_MERGED)
+    kernels.merge_states(*merged, **_merging(count))
     return parts, states
 
 
@@ -122,7 +123,7 @@ def _by_blocks_of_values(
     if count > 1:
         rows = sums.numel()
         merged = (parts.view(count, rows, width), states.view(count, rows), y.view(rows, width), sums.view(rows))
-        kernels.merge_states(*merged, **_MERGED)
+        kernels.merge_states(*merged, **_merging(count))
     lse.copy_(sums[..., 0])
     return parts, states
 
@@ -163,7 +164,10 @@ _listed_parts = Composition(
 )
 
 
-_MERGED: dict[str, Any] = {"bm": 1, "bc": _MERGED_STATES}
+def _merging(count: int) -> dict[str, Any]:
+    """How the states of so many parts are merged."""
+    least, most = _MERGED_STATES
+    return {"bm": 1, "bc": min(most, max(least, 1 << (count - 1).bit_length()))}
 
 
 def _parts(q: Any, v: Any, steps: int, window: int | None, split: int | None) -> tuple[int, int]:
@@ -479,7 +483,8 @@ def _note(values: tuple[Any, ...], given: tuple[Any, ...], launches: _Launches) 
             y.view(*rows, -1),
             lse.view(rows),
         )
-        launched.append((kernels.merge_states, merged, _MERGED, (count + 2, count + 3, count, count + 1), 4))
+        of_merge = (count + 2, count + 3, count, count + 1)
+        launched.append((kernels.merge_states, merged, _merging(launches.count), of_merge, 4))
     found = [
         kernel.compiled.without(_SCALES & set(kernel.optional)).match(values, keywords)
         for kernel, values, keywords, _, _ in launched

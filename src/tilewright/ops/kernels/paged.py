@@ -282,27 +282,27 @@ def merge_parts(width: int) -> tw.Kernel:
         sums: tw.Tensor["B", "M"] | None = None,
         *,
         bm=1,
-        bc=8,
+        bc=4,
     ):
         b, m = tw.grid((y.shape[0], y.shape[1]), (None, bm))
-        acc, total = tw.zeros((m, width), tw.f32), tw.zeros((m,), tw.f32)
-        top = tw.full((m,), _LEAST, tw.f32)
+        last, top = rest[b], tw.full((m,), _LEAST, tw.f32)
+        alone = lse[last, m].fill(-tw.inf)
+        top.set(tw.maximum(top, alone))
+        total = tw.zeros((m,), tw.f32)
+        acc = tw.zeros((m, width), tw.f32)
+        weight = tw.exp(alone - top)
+        total.set(weight)
+        acc.set(o[last, m].fill(0) * weight[:, None])
         for c in tw.stream(o.shape[0], bc, start=first[b], until=first[b] + whole[b]):
             state = lse[c, m]
             new = tw.maximum(top, state.max(0))
-            weight, fix = tw.exp(state - new[None, :]), tw.exp(top - new)
-            total.set(total * fix + weight.sum(0))
-            acc.set(acc * fix[:, None] + (o[c, m] * weight[:, :, None]).sum(0))
+            weights, fix = tw.exp(state - new[None, :]), tw.exp(top - new)
+            total.set(total * fix + weights.sum(0))
+            acc.set(acc * fix[:, None] + (o[c, m] * weights[:, :, None]).sum(0))
             top.set(new)
-        last = rest[b]
-        state = lse[last, m].fill(-tw.inf)
-        new = tw.maximum(top, state)
-        weight, fix = tw.exp(state - new), tw.exp(top - new)
-        total.set(total * fix + weight)
-        acc.set(acc * fix[:, None] + o[last, m].fill(0) * weight[:, None])
         y[b, m] = acc / tw.where(total > 0, total, 1.0)[:, None]
         if sums is not None:
-            sums[b, m] = tw.where(total > 0, new + tw.log(total), -tw.inf)
+            sums[b, m] = tw.where(total > 0, top + tw.log(total), -tw.inf)
 
     return merge_parts
 

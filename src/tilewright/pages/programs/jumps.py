@@ -17,10 +17,8 @@ def jump_out_of_with(code: CodeType) -> tuple[str, int] | None:
         tree = _parsed(code)
     except (OSError, TypeError, SyntaxError, IndexError):
         return "a program whose source can't be read: a jump out of a branch would not be seen", first
-    for node in ast.walk(tree.body[0]):
-        if isinstance(node, ast.With):
-            for jump in _jumps(node, in_loop=False):
-                return f"`{type(jump).__name__.lower()}` inside of a `with`", first + jump.lineno - 1
+    for jump in _jumps(tree, in_with=False, in_loop=False):
+        return f"`{type(jump).__name__.lower()}` inside of a `with`", first + jump.lineno - 1
     return None
 
 
@@ -32,13 +30,20 @@ def _parsed(code: CodeType) -> ast.Module:
         return ast.parse(textwrap.dedent("".join(inspect.getsourcelines(code)[0])))
 
 
-def _jumps(node: ast.AST, in_loop: bool) -> Iterator[ast.stmt]:
-    """Jumps out of a node; functions inside of it keep theirs, and loops of Python what only leaves the loop."""
+def _jumps(node: ast.AST, in_with: bool, in_loop: bool) -> Iterator[ast.stmt]:
+    """Jumps that leave the innermost ``with`` around them, not only a loop of Python inside of it. A function begins
+    anew; the ``else`` of a loop is behind it."""
     for child in ast.iter_child_nodes(node):
-        if isinstance(child, ast.Return) or (isinstance(child, ast.Break | ast.Continue) and not in_loop):
-            yield child
-        elif not isinstance(child, ast.FunctionDef | ast.AsyncFunctionDef | ast.Lambda):
-            yield from _jumps(child, in_loop or isinstance(child, ast.For | ast.While))
+        if isinstance(child, ast.Return | ast.Break | ast.Continue):
+            if in_with and (isinstance(child, ast.Return) or not in_loop):
+                yield child
+        elif isinstance(child, ast.With | ast.FunctionDef | ast.AsyncFunctionDef):
+            yield from _jumps(child, isinstance(child, ast.With), False)
+        elif isinstance(child, ast.For | ast.While):
+            yield from _jumps(ast.Module(child.body, []), in_with, True)
+            yield from _jumps(ast.Module(child.orelse, []), in_with, in_loop)
+        elif isinstance(child, ast.stmt | ast.ExceptHandler | ast.match_case):
+            yield from _jumps(child, in_with, in_loop)
 
 
 def last_line(code: CodeType) -> int:

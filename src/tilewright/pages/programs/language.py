@@ -70,7 +70,9 @@ class _Trace:
     def __init__(self, tables: frozenset[str] = frozenset()) -> None:
         self.tables = tables
         self.guessed: str | None = None
-        """The place that a handle, taken to be a page, came from before anything was put there in the text."""
+        """The place that the last handle taken to be a page came from before anything was put there in the text."""
+        self.mistaken: set[str] = set()
+        """Those of such places in which a table was put then."""
         self.scopes: list[_Scope] = [_Scope("the program")]
         self.count = 0
         self.plain: dict[CodeType, tuple[str, int] | None] = {}
@@ -344,11 +346,18 @@ class PageCell:
             _refuse(f"{shown(handle)} put into a place", "a page or a table")
         table = isinstance(handle, TracedTable)
         if self._tables not in (None, table):
-            if self._guessed:
-                self._trace.guessed = self._place.name
-            _refuse("pages and tables in one place", "a place for pages and another for tables")
+            self._refuse_both()
         self._tables = table
         self._trace.add(PutPage(_here(), self._place, handle.used()))
+
+    def _refuse_both(self) -> None:
+        """Where a table was taken for a page, the run goes on: another follows, for all such places at once."""
+        try:
+            _refuse("pages and tables in one place", "a place for pages and another for tables")
+        except TilewrightError:
+            if not self._guessed:
+                raise
+            self._trace.mistaken.add(self._place.name)
 
     def _take(self) -> PageHandle:
         if self._tables is None:
@@ -620,17 +629,18 @@ def program(function: Callable[..., Any]) -> PageProgram:
 
 
 def trace(function: Callable[..., Any]) -> CacheProgram:
-    """Run a function with symbolic arguments: once, and again for each place from which a table was taken before one
-    was put there in the text, since it was taken to be a page."""
+    """Run a function with symbolic arguments: once, and again where tables were taken from places before one was put
+    there in the text, since they were taken to be pages."""
     run, first = _Trace(), None
     while True:
         try:
             return _recorded(run, function)
         except (TilewrightError, AttributeError) as wrong:
-            first = first or wrong
+            if not run.mistaken:
+                first = first or wrong
             if run.guessed is None:
-                raise first from None
-            run = _Trace(run.tables | {run.guessed})
+                raise first or wrong from None
+            run = _Trace(run.tables | (run.mistaken or {run.guessed}))
 
 
 def _recorded(made: _Trace, function: Callable[..., Any]) -> CacheProgram:
