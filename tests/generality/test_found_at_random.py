@@ -19,6 +19,8 @@ from support.tile_evaluator import NUMPY
 from tilewright.base.dtypes import DTYPES
 from tilewright.compiler.requests import CallFacts, Observed, observe_facts
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(7)
 erf = np.vectorize(erf_of)
 

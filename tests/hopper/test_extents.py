@@ -14,6 +14,8 @@ from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.hopper.product_variant import ProductVariant
 
+pytestmark = pytest.mark.sample(1)
+
 ALIGNED = p.request(example.matmul).facts
 UNALIGNED = CallFacts(tuple((name, TensorFacts(1, 2)) for name in "abc"))
 

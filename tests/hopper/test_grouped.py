@@ -41,6 +41,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 DTYPES = {"offsets": "i32", "a": "bf16", "b": "bf16", "c": "bf16"}
 ROWS, K, N = 210, 136, 72

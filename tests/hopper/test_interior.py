@@ -29,6 +29,8 @@ from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 CANDIDATE = Candidate(1, stages=2)
 OFFSETS = {
     "whole tiles": [0, 64, 128, 192],

@@ -26,6 +26,8 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 EXPERTS, M, N, K = 5, 70, 72, 136
 HOSTILE = [0, 4, 5, -1, 2, 2**31 - 1, -(2**31)]

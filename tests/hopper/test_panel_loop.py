@@ -30,6 +30,8 @@ from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(9)
 COOPERATIVE = Candidate(2, stages=2)
 WHOLE_STORES = Candidate(1, ping_pong=2, stages=2, whole_stores=True)

@@ -23,6 +23,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(29)
 TURNS = Candidate(1, ping_pong=2, stages=2)
 

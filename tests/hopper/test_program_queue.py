@@ -43,6 +43,8 @@ from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.counters import uncounted
 
+pytestmark = pytest.mark.sample(1)
+
 
 @pytest.mark.parametrize("grid", [1, 2, 7])
 def test_each_program_is_drawn_once(grid: int) -> None:

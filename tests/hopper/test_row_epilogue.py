@@ -37,6 +37,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(37)
 TURNS = Candidate(1, ping_pong=2, stages=2)
 SHARED = Candidate(2, stages=2)

@@ -39,6 +39,8 @@ from tilewright.transport.base import exprs
 from tilewright.transport.protocol import protocols_of
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(7)
 TWO, THREE = Candidate(2, stages=2), Candidate(3, stages=2)
 

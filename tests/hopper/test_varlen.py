@@ -29,6 +29,8 @@ from tilewright.tile.queries import filled
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 WIDTH = 64
 INDICES = {"q_offsets": "i32", "k_offsets": "i32"}

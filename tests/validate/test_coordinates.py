@@ -8,6 +8,8 @@ import pytest
 
 import tilewright as tw
 
+pytestmark = pytest.mark.sample(3)
+
 
 @tw.kernel
 def gathered(at: tw.Tensor["N"], x: tw.Tensor["K"], y: tw.Tensor["N"]):

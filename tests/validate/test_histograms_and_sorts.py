@@ -21,6 +21,8 @@ from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
 
+pytestmark = pytest.mark.sample(4)
+
 
 @tw.kernel
 def bins(keys: tw.Tensor["N"], counts: tw.Tensor[256], *, bn=8192):

@@ -27,6 +27,8 @@ from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.lowering.arithmetic import of_reals
 from tilewright.validate.lowering.compare import Unlike, compare
 
+pytestmark = pytest.mark.sample(4)
+
 ROOT = Path(__file__).parents[2]
 
 
