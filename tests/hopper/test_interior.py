@@ -269,6 +269,7 @@ def attention_of_groups(
     o[m, e] = acc / total[:, None]
 
 
+@pytest.mark.slow
 def test_streams_of_tiles_without_rows_have_no_step() -> None:
     """But for those of chained products, of which each step's parts are scheduled apart."""
     found = lowered(CANDIDATE).tile

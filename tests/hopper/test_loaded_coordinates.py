@@ -104,6 +104,7 @@ def test_every_road_brings_zeros_where_an_index_leads_outside(name: str, dtype: 
     np.testing.assert_allclose(arrays["y"].astype(np.float64), exact(arrays), atol=0.15)
 
 
+@pytest.mark.slow
 def test_ptx_does_as_the_simulator() -> None:
     simulated, executed = drawn("i64", 2), drawn("i64", 2)
     experts(**simulated)

@@ -137,6 +137,7 @@ def test_another_number_of_panels_is_refuted() -> None:
         assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Refuted)
 
 
+@pytest.mark.slow
 def test_values_that_move_by_another_share_are_refused() -> None:
     """And so are those that don't move, and loads of another panel."""
     found = lowered(activated)

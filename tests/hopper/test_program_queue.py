@@ -266,6 +266,7 @@ def test_of_the_uses_of_a_pipeline_a_remainder_matters(change: Callable[[t.Kerne
     assert {name for name, _ in uncounted(kernel, [programs])} == {"$i_a_b"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("period", [6, 5])
 def test_uses_beyond_31_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, period: int) -> None:
     """Of a CTA that has made nearly as many already as an ``int`` counts: between programs it takes their remainder."""

@@ -132,6 +132,7 @@ RANDOM = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("what", RANDOM)
 @pytest.mark.parametrize("place", [0, -1])
 def test_a_wrong_random_number_is_refused(what: str, place: int) -> None:

@@ -179,6 +179,7 @@ REDUCTIONS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "what"),
     [
