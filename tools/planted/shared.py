@@ -5,8 +5,8 @@ from __future__ import annotations
 from planted.mutant import Kind, Mutant
 
 
-def _bug(name: str, what: str, old: str, new: str, *probes: str) -> Mutant:
-    return Mutant(name, Kind.SHARED, what, "tile/queries.py", old, new, probes)
+def _bug(name: str, what: str, old: str, new: str, *probes: str, file: str = "tile/queries.py") -> Mutant:
+    return Mutant(name, Kind.SHARED, what, file, old, new, probes)
 
 
 SHARED = (
@@ -42,5 +42,59 @@ SHARED = (
         'return ""',
         "attention",
         "gated",
+    ),
+    _bug(
+        "ranges in reverse",
+        "the axes of a tile have each other's ranges",
+        "return tuple(a if isinstance(a, Span) else None for a in value.type.axes_tuple)",
+        "return tuple(a if isinstance(a, Span) else None for a in reversed(value.type.axes_tuple))",
+        "turned",
+        "softmax",
+        "gated",
+    ),
+    _bug(
+        "a select costs nothing",
+        "a select is no op of one element",
+        "tile.Compare | tile.Select | tile.Cast | tile.Bitcast",
+        "tile.Compare | tile.Cast | tile.Bitcast",
+        "attention_causal",
+        "experts",
+    ),
+    _bug(
+        "positions are computed anywhere",
+        "a reduction is an op of one element",
+        "tile.Expand | tile.Broadcast | tile.Transpose | tile.Index | tile.ScalarExpr | tile.Constant",
+        "tile.Expand | tile.Broadcast | tile.Transpose | tile.Index | tile.ScalarExpr | tile.Reduce",
+        "attention_causal",
+        "softmax",
+        "experts",
+    ),
+    _bug(
+        "the op before",
+        "a value is defined by the op before the one that defines it",
+        "return value.owner if isinstance(value.owner, Operation) else None",
+        "return (value.owner.prev_op or value.owner) if isinstance(value.owner, Operation) else None",
+        "attention",
+        "nt",
+        "experts",
+    ),
+    _bug(
+        "every scatter is the first",
+        "scatters have one number",
+        "return [other for other in root.walk() if isinstance(other, _Scattering)].index(op)",
+        "return 0 * [other for other in root.walk() if isinstance(other, _Scattering)].index(op)",
+        "placed",
+        "binned",
+        file="tile/indirect.py",
+    ),
+    _bug(
+        "one axis for all",
+        "coordinates of gathers and scatters stand along the first axis",
+        'return own(f"axis{axis}")',
+        'return own(f"axis{0 * axis}")',
+        "gathered",
+        "turned",
+        "placed",
+        file="lang/axes.py",
     ),
 )
