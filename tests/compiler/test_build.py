@@ -28,6 +28,8 @@ from tilewright.lang.params import KernelFunction
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import dialect as transport
 
+pytestmark = pytest.mark.sample(1)
+
 
 @tw.kernel
 def scaled(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):

@@ -43,6 +43,8 @@ from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import Unlike, compare
 from tilewright.validate.recipe import shared_faults
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 
 

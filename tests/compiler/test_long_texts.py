@@ -21,6 +21,8 @@ from tilewright.jit import Kernel
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.unrolled import instructions, is_long
 
+pytestmark = pytest.mark.sample(1)
+
 
 @tw.kernel
 def many_functions(x: tw.Tensor["M", "N"], p: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):

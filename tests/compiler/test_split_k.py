@@ -31,6 +31,8 @@ from tilewright.simulate import run_steps
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr, coord_attr
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 
 

@@ -20,6 +20,8 @@ from tilewright.compiler.program import plan
 from tilewright.diag import TilewrightError
 from tilewright.simulate import run_steps
 
+pytestmark = pytest.mark.sample(1)
+
 reductions = load("reductions")
 
 

@@ -23,6 +23,8 @@ from tilewright.protocol import ops as o
 from tilewright.protocol.edit import Spot, apart, replaced, spots
 from tilewright.protocol.timed import run_timed
 
+pytestmark = pytest.mark.sample(1)
+
 C = o.Const
 RELAXED, ACQUIRE, RELEASE, ACQ_REL = o.Sem.RELAXED, o.Sem.ACQUIRE, o.Sem.RELEASE, o.Sem.ACQ_REL
 
