@@ -11,6 +11,8 @@ import pytest
 import tilewright as tw
 from support.example_cases import load
 
+pytestmark = pytest.mark.sample(1)
+
 paged = load("paged_attention")
 BF16 = ml_dtypes.bfloat16
 LEAST = -(2**31)

@@ -12,6 +12,8 @@ import tilewright as tw
 from support.example_cases import load
 from support.ptx_driver import run_artifact
 
+pytestmark = pytest.mark.sample(1)
+
 ragged, grouped = load("ragged"), load("grouped_matmul")
 BF16 = ml_dtypes.bfloat16
 RNG = np.random.default_rng(4)
@@ -93,6 +95,7 @@ def scaled(kernel: str) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     return (OFFSETS, a, of_a, b, of_b, np.full((300, 200), 7, BF16)), exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["scaled_rows", "scaled_blocks"])
 def test_groups_of_8_bits_with_scales(kernel: str) -> None:
     arrays, exact = scaled(kernel)

@@ -87,6 +87,7 @@ def test_words_that_live_at_once() -> None:
     assert not may_spill(product_of_halves.transport, target)
 
 
+@pytest.mark.slow
 def test_the_assembler_is_asked_once_for_all_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (warning,) = told(Kernel(product.compiled.function), bn=256)
     asked: list[Any] = []
@@ -101,6 +102,7 @@ def test_the_assembler_is_asked_once_for_all_processes(monkeypatch: pytest.Monke
     assert asked
 
 
+@pytest.mark.slow
 def test_a_store_that_refuses_costs_time_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "file" / "store"))
