@@ -24,10 +24,10 @@ settings.load_profile("tilewright")
 
 
 @pytest.fixture(autouse=True)
-def nothing_foretold(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
+def no_assembler_warning(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     """A call in the simulator asks the assembler about kernels that may spill (JIT006), which takes longer than the
-    call. Tests of that are marked ``foretells``."""
-    if request.node.get_closest_marker("foretells") is None:
+    call. Tests of that are marked ``assembler_warnings``."""
+    if request.node.get_closest_marker("assembler_warnings") is None:
         monkeypatch.setattr("tilewright.compiler.buildable.refusal", lambda *_: None)
 
 

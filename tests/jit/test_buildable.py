@@ -16,7 +16,7 @@ from tilewright.compiler import buildable
 from tilewright.jit.kernel import Kernel
 from tilewright.schedule.pressure import may_spill, words_at_once
 
-pytestmark = pytest.mark.foretells
+pytestmark = pytest.mark.assembler_warnings
 
 
 @pytest.fixture(autouse=True)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from tilewright.contract.parametric.classes import Class, EffectsByKind, classes_of
 from tilewright.contract.parametric.marks import Asked, Marks, OpRun, Segment
-from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.paths import FAR, Paths
+from tilewright.contract.parametric.program_order import Own
 from tilewright.contract.parametric.statements import Levels, Passed, Row, Statements, by_distance
 from tilewright.protocol.effects import Fence, Order
 from tilewright.protocol.graph import EventGraph, InductionVariable
