@@ -30,6 +30,8 @@ from tilewright.simulate.elementwise import fma
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 
 @tw.kernel(numerics="fast")
 def running(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bn=64):
