@@ -23,9 +23,9 @@ from tilewright.jit.forms import CallForm, Pick, form_of
 from tilewright.jit.outputs import allocated, uses_of
 from tilewright.jit.planned import PlannedIndices, opened
 from tilewright.lang.params import KernelFunction
-from tilewright.lang.places import within_stack
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
+from tilewright.lang.source_locations import within_stack
 
 if TYPE_CHECKING:
     from tilewright.compiler.planned import PlannedKernel as Variant

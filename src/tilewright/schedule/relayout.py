@@ -1,7 +1,7 @@
 """Values that one program needs in two register layouts, such as ``x[:, None] * x[None, :]``.
 
-No layout serves both: both axes of the result would belong to one class of axes, and only the diagonal would be computed.
-A ``Relayout`` is inserted where the classes would be merged: a layout conversion through shared memory.
+No layout serves both: the axes of the result would belong to one class, and only its diagonal would be computed. A
+``Relayout`` is inserted where the classes would be merged: a layout conversion through shared memory.
 """
 
 from __future__ import annotations
