@@ -358,6 +358,7 @@ def overlaid(parts: int = 2, **keywords: int) -> t.Kernel:
     return kernel
 
 
+@pytest.mark.slow
 def test_parts_lie_where_stages_lay() -> None:
     kernel, (m, n, k) = overlaid(), (130, 264, 648)
     for seed in range(2):

@@ -26,6 +26,8 @@ from tilewright.hw.target import SM90A
 from tilewright.simulate.arguments import bind
 from tilewright.transport.text import transport_kernel
 
+pytestmark = pytest.mark.sample(1)
+
 
 @cache
 def compiled(example: str, dtype: str) -> Artifact:

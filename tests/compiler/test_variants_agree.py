@@ -53,6 +53,7 @@ def test_another_program_in_one_variant_is_refuted(axpy: Artifact, number: int) 
     assert "axpy_" in found.refuted[0]
 
 
+@pytest.mark.slow
 def test_a_variant_for_no_steps_is_another_one_without_its_streams(attention: Artifact) -> None:
     (number,) = (i for i, image in enumerate(attention.kernels) if image.symbol.endswith("no_steps"))
     found = edited(attention, number, "tile.binary <div>", "tile.binary <mul>", "tile_ir").variants()

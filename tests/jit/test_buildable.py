@@ -47,6 +47,7 @@ def told(of: Any = product, **tiles: int) -> list[str]:
     return [str(w.message) for w in caught if w.category is RuntimeWarning]
 
 
+@pytest.mark.slow
 def test_what_spills_is_told_once_and_computed() -> None:
     (warning,) = told(bn=256)
     assert warning.startswith("warning[JIT006]")

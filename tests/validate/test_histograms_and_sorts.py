@@ -21,7 +21,7 @@ from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
 
-pytestmark = pytest.mark.sample(4)
+pytestmark = pytest.mark.sample(2)
 
 
 @tw.kernel

@@ -24,7 +24,7 @@ from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare
 from tilewright.validate.match import Difference
 
-pytestmark = pytest.mark.sample(4)
+pytestmark = pytest.mark.sample(2)
 
 UNDECIDED = {"segment_max", "mean_of_bags", "softmax_of_groups"}
 """Streams between two loaded bounds."""

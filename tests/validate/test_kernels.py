@@ -9,7 +9,7 @@ import pytest
 from support.compiled_examples import compiled
 from support.slow import rest_slow
 
-pytestmark = pytest.mark.sample(4)
+pytestmark = pytest.mark.sample(2)
 
 VALID = [
     *((name, name, "bf16") for name in ("add", "softmax_streamed", "transpose", "cross_entropy")),

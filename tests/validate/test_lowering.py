@@ -27,7 +27,7 @@ from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.lowering.arithmetic import of_reals
 from tilewright.validate.lowering.compare import Unlike, compare
 
-pytestmark = pytest.mark.sample(2)
+pytestmark = pytest.mark.sample(1)
 
 ROOT = Path(__file__).parents[2]
 

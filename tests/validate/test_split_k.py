@@ -54,6 +54,7 @@ def summed() -> dict[str, tuple[KernelImage, Launch]]:
     return {kind: (artifact.kernel(x.kernel), x) for kind, x in zip(("parts", "sums"), launches, strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parts", "sums"])
 def test_sums_of_parts_are_those_of_the_program(kind: str) -> None:
     """A part's steps end at the least of its own and of what is left, and the last ones are full up to M."""
