@@ -1,11 +1,11 @@
-"""ARCHITECTURE.md lists the functions that an operand of a product passes, in the order in which they are first called."""
+"""ARCHITECTURE.md lists the functions that an operand of a product passes, in the order of their first calls."""
 
 from __future__ import annotations
 
 import re
 import sys
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from pathlib import Path
 from types import CodeType, FrameType
 
@@ -65,7 +65,7 @@ def watched(calls: Calls, work: Callable[[], object]) -> None:
 
 
 @pytest.fixture(scope="module")
-def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
+def calls(tmp_path_factory: pytest.TempPathFactory) -> Calls:
     """A product compiled, validated, stored and launched on the PTX machine."""
     found = Calls()
     a, b, c = (np.ones((64, 64), ml_dtypes.bfloat16) for _ in range(3))
@@ -78,7 +78,7 @@ def calls(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Calls]:
 
         watched(found, work)
     assert (c == 64).all()
-    yield found
+    return found
 
 
 def test_the_functions_are_called_in_the_order_of_the_table(calls: Calls) -> None:

@@ -86,6 +86,21 @@ class Batch(Effects):
     def _is_defined(self, slot: int, x: Bits | None) -> Bits:
         return self.defined[slot] if x is None else self.defined[slot][x]
 
+    def taint(self, slot: int, sources: Sequence[int], x: Bits | None, guard: Bits | None) -> None:
+        """A register becomes defined where all of ``sources`` are; where the guard doesn't hold, it stays what it
+        was."""
+        known: Any = np.bool_(True)
+        for source in sources:
+            known = known & self._is_defined(source, x)
+        if guard is not None:
+            known = np.where(guard, known, self._is_defined(slot, x))
+        self.defined[slot][slice(None) if x is None else x] = known
+
+    def taint_selected(self, slot: int, sources: Sequence[int], condition: Bits, x: Bits | None) -> None:
+        """``selp``: only the chosen operand matters."""
+        first, second, chosen = (np.bool_(True) if s < 0 else self._is_defined(s, x) for s in sources)
+        self.defined[slot][slice(None) if x is None else x] = np.where(condition, first, second) & chosen
+
     def watch(self, slot: int, x: Bits | None, guard: Bits | None) -> None:
         """Report an undefined value that reaches memory, a barrier or a branch."""
         known = self._is_defined(slot, x)
