@@ -188,6 +188,7 @@ def until(lengths: tw.Tensor["B"], x: tw.Tensor["B", "M", "K"], w: tw.Tensor["N"
         y[b, m, n] = acc
 
 
+@pytest.mark.slow
 def test_two_stores_of_a_tile_share_the_panels() -> None:
     arrays = drawn(OFFSETS["begins inside of blocks"])
     both = {**arrays, "d": np.full_like(arrays["c"], np.nan)}

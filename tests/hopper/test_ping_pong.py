@@ -96,6 +96,7 @@ def test_small_instances_by_enumeration(tiles: int, steps: int) -> None:
     assert outcome.finding is None, outcome.finding.detail
 
 
+@pytest.mark.slow
 def test_code_assembles_as_planned() -> None:
     found = lowered(p.nt, Candidate(1, ping_pong=2), bm=128, bn=160)
     emitted = emit_kernel(found.scheduled.kernel)

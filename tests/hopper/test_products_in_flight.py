@@ -131,6 +131,7 @@ def proved(kernel: t.Kernel) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_code_assembles_and_does_what_the_ir_does() -> None:
     kernel = lowered().scheduled.kernel
     emitted = emit_kernel(kernel)

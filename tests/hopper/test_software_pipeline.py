@@ -115,6 +115,7 @@ def test_order_barriers_are_proved() -> None:
     assert isinstance(check(protocol), Proved)
 
 
+@pytest.mark.slow
 def test_code_assembles_as_planned() -> None:
     found = lowered(example.attention, Candidate(2, software_pipelined=True), bq=128, bk=128, causal=True)
     emitted = emit_kernel(found.scheduled.kernel)

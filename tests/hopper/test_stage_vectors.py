@@ -168,6 +168,7 @@ def test_they_are_proved(kernel: tw.Kernel, candidate: Candidate) -> None:
         assert isinstance(check(protocol), Proved)
 
 
+@pytest.mark.slow
 def test_code_assembles_and_does_what_the_ir_does() -> None:
     kernel = lowered(by_blocks).scheduled.kernel
     emitted = emit_kernel(kernel)
