@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ast
 import sys
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
@@ -34,9 +34,10 @@ def file_of(module: str) -> str:
     return str(path / "__init__.py") if (SOURCES / path).is_dir() else f"{path}.py"
 
 
-def called(files: Iterable[Path]) -> set[tuple[str, str]]:
-    """Functions that some files import by name: the file of each, and its name."""
-    nodes = (node for file in files for node in ast.walk(ast.parse(file.read_text())))
+@cache
+def called(room: str) -> set[tuple[str, str]]:
+    """Functions that the files of a room import by name: the file of each, and its name."""
+    nodes = (node for file in (SOURCES / room).rglob("*.py") for node in ast.parse(file.read_text()).body)
     taken = (n for n in nodes if isinstance(n, ast.ImportFrom) and (n.module or "").startswith("tilewright."))
     names = ((str(node.module), alias.name) for node in taken for alias in node.names)
     inside = ((file_of(module), name) for module, name in names)
@@ -56,7 +57,7 @@ def reached(file: str, name: str) -> Iterator[str]:
 
 @pytest.mark.parametrize("judge", JUDGES)
 def test_a_bug_is_planted_in_what_a_judge_shares_with_the_schedule(judge: str) -> None:
-    shared = called((SOURCES / judge).rglob("*.py")) & called((SOURCES / "schedule").rglob("*.py"))
+    shared = called(judge) & called("schedule")
     for file, name in sorted(shared - APART):
         planted = [mutant.old for mutant in SHARED if mutant.file == file]
         assert any(old.strip() in text for old in planted for text in reached(file, name)), f"no bug in {file}: {name}"
