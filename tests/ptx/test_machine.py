@@ -384,6 +384,7 @@ def test_examples_agree_with_the_simulator(name: str) -> None:
             assert arrays[n].tobytes() == simulated[n].tobytes()
 
 
+@pytest.mark.slow
 def test_eight_schedules_of_a_matmul() -> None:
     artifact, arrays, expected = compiled("matmul", DTYPES["bf16"])
     start = time.process_time()

@@ -94,6 +94,7 @@ def lowering(kind: str, old: str = "", new: str = "") -> int:
     return len(compare_lowering(tile_kernel(image.tile_ir), transport_kernel(text)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parts", "sums"])
 def test_both_kernels_do_what_the_program_says(kind: str) -> None:
     assert ptx(kind) == 0
