@@ -187,13 +187,13 @@ class AccessOrder:
                 # of waits that take turns, those that may be for a phase of the op
                 column = facts.column[use.iv]
                 pieces = tuple(w for w in pieces if k.paths.meet(of, w.ref.s, column, number - w.number)) or pieces
-            told = [(w, seen(facts, y, use, w)) for w in pieces]
+            known = [(w, seen(facts, y, use, w)) for w in pieces]
             if use.iv:
                 column = facts.column[use.iv]
-                behind = max(min(r[column] for r in rows) - w.number for w, rows in told)
+                behind = max(min(r[column] for r in rows) - w.number for w, rows in known)
                 row[column] = max(behind, -facts.reached(use, cover.pieces, y.s)) + number
             elif facts.passed({w.ref.s for w in cover.pieces}, y.s) and all(
-                any(map(k.levels.past.holds, rows)) for _, rows in told
+                any(map(k.levels.past.holds, rows)) for _, rows in known
             ):
                 row[len(k.ivs) :] = 0, 0
             yield k.closed_row(row, y.s, of)
@@ -222,7 +222,9 @@ def _copy_seen(facts: PreparedProtocol, ref: Ref, use: BarrierUse, wait: PhaseUs
     return _rows_of(facts, ref, use, wait, "fenced", Segment.FENCED)
 
 
-def _rows_of(facts: PreparedProtocol, ref: Ref, use: BarrierUse, wait: PhaseUse, own: str, told: Segment) -> list[Row]:
+def _rows_of(
+    facts: PreparedProtocol, ref: Ref, use: BarrierUse, wait: PhaseUse, own: str, released: Segment
+) -> list[Row]:
     return [
-        facts.row_of_own(ref, own, w) if w.c is ref.c else facts.row(ref, told, w) for w in use.alike[wait.ref.site]
+        facts.row_of_own(ref, own, w) if w.c is ref.c else facts.row(ref, released, w) for w in use.alike[wait.ref.site]
     ]
