@@ -22,7 +22,7 @@ class AccessOrder:
 
     def __init__(self, facts: PreparedProtocol):
         self.facts, self.k = facts, facts.k
-        self._told: dict[tuple[object, ...], list[Row]] = {}
+        self._acquired: dict[tuple[object, ...], list[Row]] = {}
         self._completions: dict[ClassAccess, list[tuple[int, OpRun]]] = {}
         self._known: dict[ClassAccess, int] = {}
         segments = Segment.MEMORY, Segment.WRITER_FENCED, Segment.FENCED
@@ -149,11 +149,11 @@ class AccessOrder:
         """What waits on the barrier of a copy tell of it."""
         assert x.landing is not None
         key = x.landing, x.ref.s, y.ref, _segment(y)
-        found = self._told.get(key)
+        found = self._acquired.get(key)
         if found is None:
             array, number = x.landing
             use, seen = self.facts.bars[array], _plainly(_segment(y))
-            found = self._told[key] = list(self._waited(x.ref.s, use, number, y.ref, seen))
+            found = self._acquired[key] = list(self._waited(x.ref.s, use, number, y.ref, seen))
         return found
 
     def _committed(self, x: ClassAccess, y: ClassAccess, queue: Queue, seen: Seen) -> Iterator[Row]:
