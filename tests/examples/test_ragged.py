@@ -69,6 +69,7 @@ def test_grouped_matmul() -> None:
     assert (c[300:] == 0).all()
 
 
+@pytest.mark.slow
 def test_operands_of_groups_are_brought_by_tensor_copies() -> None:
     plan = grouped.grouped_matmul.compile(dtypes={"offsets": tw.i32, "a": tw.bf16, "b": tw.bf16, "c": tw.bf16}).plan
     assert sum("legal for tensor copies; by tensor copies" in line for line in plan if "load of" in line) >= 2
