@@ -50,10 +50,10 @@ def test_grouped_weight_gradient() -> None:
 def test_they_are_copied_asynchronously() -> None:
     """By tensor copies and by cp.async, not staged by the threads that multiply."""
     types = {"lengths": tw.i32, **dict.fromkeys("qkvo", tw.bf16)}
-    plan = "\n".join(ragged.attention_over_lengths.compile(dtypes=types).plan)
+    plan = ragged.attention_over_lengths.explain(dtypes=types)
     assert "load of v [1 x 128 x 128] legal for tensor copies; by tensor copies" in plan
     types = {"offsets": tw.i32, "x": tw.bf16, "y": tw.bf16}
-    plan = "\n".join(ragged.grouped_weight_gradient.compile(dtypes=types).plan)
+    plan = ragged.grouped_weight_gradient.explain(dtypes=types)
     assert "by cp.async, 16 bytes at a time" in plan
 
 
@@ -71,7 +71,8 @@ def test_grouped_matmul() -> None:
 
 @pytest.mark.slow
 def test_operands_of_groups_are_brought_by_tensor_copies() -> None:
-    plan = grouped.grouped_matmul.compile(dtypes={"offsets": tw.i32, "a": tw.bf16, "b": tw.bf16, "c": tw.bf16}).plan
+    types = {"offsets": tw.i32, "a": tw.bf16, "b": tw.bf16, "c": tw.bf16}
+    plan = grouped.grouped_matmul.explain(dtypes=types).splitlines()
     assert sum("legal for tensor copies; by tensor copies" in line for line in plan if "load of" in line) >= 2
     assert any("2 consumer warpgroups" in line and "given up" not in line for line in plan)
 
