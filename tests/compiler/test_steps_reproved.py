@@ -15,8 +15,6 @@ from tilewright.compiler.build import build
 from tilewright.compiler.bundle_verdict import Answer, PartVerdict, ReadBundle
 from tilewright.compiler.program import plan
 
-pytestmark = pytest.mark.sample(1)
-
 AGREED = PartVerdict(shown=(Obligation("variants", "execution", "on some arguments"),))
 
 
