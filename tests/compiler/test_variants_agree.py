@@ -36,6 +36,7 @@ def edited(artifact: Artifact, number: int, old: str, new: str, text: str = "tra
     return ReadBundle.of(replace(artifact, kernels=tuple(kernels)))
 
 
+@pytest.mark.slow
 def test_variants_as_compiled_agree(axpy: Artifact, attention: Artifact) -> None:
     for artifact in (axpy, attention):
         assert len(artifact.variants) == 3
