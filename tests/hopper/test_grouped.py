@@ -223,6 +223,7 @@ def sized_artifact() -> Artifact:
     return sized.compile(dtypes=DTYPES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "swapped"), [(32 * 7, True), (32 * 7 + 1, False)])
 def test_few_rows_a_group_swap_operands(rows: int, swapped: bool, sized_artifact: Artifact) -> None:
     few, *others = sized_artifact.variants
