@@ -144,6 +144,24 @@ def exchanged(artifact: Artifact, chosen: random.Random) -> Iterator[Edit]:
             )
 
 
+def reworded(artifact: Artifact, chosen: random.Random) -> Iterator[Edit]:
+    """The programs that kernels were made of, changed in one place; with the program on the cover where that is it."""
+    for k, program in enumerate(artifact.programs):
+        for pattern, change in TEXTS["tile_ir"]:
+            found = list(re.finditer(pattern, program.tile_ir))
+            for match in chosen.sample(found, min(6, len(found))):
+                text, group = program.tile_ir, match.lastindex or 0
+                new = text[: match.start(group)] + change(match[group]) + text[match.end(group) :]
+                programs = (*artifact.programs[:k], replace(program, tile_ir=new), *artifact.programs[k + 1 :])
+                cover = new if artifact.tile_ir == text else artifact.tile_ir
+                line = text.count("\n", 0, match.start()) + 1
+                yield Edit(
+                    "text of program",
+                    f"{program.name} line {line}: {pattern}",
+                    replace(artifact, programs=programs, tile_ir=cover),
+                )
+
+
 CONSISTENT = ((r"compare <(\w+)>", "lt"), (r'constant <"(1)">', "2"), (r'constant <"(0)">', "1"), (r"<(add)>", "max"))
 """What is written in both texts of a step."""
 
@@ -178,6 +196,7 @@ def edits(artifact: Artifact, chosen: random.Random) -> Iterator[Edit]:
     for place, new in walked(artifact):
         yield Edit(kind_of(place), place.removeprefix("artifact."), new)
     yield from exchanged(artifact, chosen)
+    yield from reworded(artifact, chosen)
     yield from replaced(artifact)
 
 
@@ -209,7 +228,9 @@ def main() -> None:
             kept = tuple(v for v in artifact.variants if v.name == args.variant)
             launched = {s.kernel for v in kept for s in v.steps if isinstance(s, Launch)}
             images = tuple(k for k in artifact.kernels if k.symbol in launched)
-            artifact = replace(artifact, variants=kept, kernels=images, tile_ir=images[-1].tile_ir)
+            made_of = artifact.programs_of(images[-1])
+            shown = made_of[0].tile_ir if made_of else images[-1].tile_ir
+            artifact = replace(artifact, variants=kept, kernels=images, tile_ir=shown)
         chosen = random.Random(args.seed)
         by_kind: dict[str, list[Edit]] = {}
         for edit in edits(artifact, chosen):

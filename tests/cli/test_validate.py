@@ -11,11 +11,15 @@ from typing import Any
 import pytest
 from typer.testing import CliRunner, Result
 
+from compiler.test_staging import odd
 from support.example_cases import EXAMPLES_BY_NAME
 from support.generality import in_place
 from tilewright.artifact.bundle import to_bytes
 from tilewright.artifact.schema import ASSUMED, AccessMode, Artifact, Launch, Obligation
 from tilewright.cli.commands import app
+from tilewright.compiler.build import build
+from tilewright.compiler.bundle_verdict import Answer, ReadBundle
+from tilewright.compiler.program import plan
 
 
 def tilewright(*args: object) -> Result:
@@ -220,3 +224,13 @@ def test_another_program_on_the_cover(artifact: Artifact, tmp_path: Path) -> Non
     result = tilewright("validate", written(replace(artifact, tile_ir=shown), tmp_path))
     assert result.exit_code == 1
     assert "tile_ir: the program of no kernel" in result.output
+
+
+def test_the_program_of_a_copy_on_the_cover() -> None:
+    """It is that of a kernel, but of none that ends a variant."""
+    staged = build(replace(plan(odd()), left_out=()))
+    copy = next(image for image in staged.kernels if "stage" in image.symbol)
+    bundle = ReadBundle.of(staged)
+    assert bundle.recipe().answer is Answer.DECIDED
+    found = replace(bundle, artifact=replace(staged, tile_ir=copy.tile_ir)).recipe()
+    assert found.refuted == ("tile_ir: the program of no kernel, not that of one, which ends a variant",)

@@ -26,8 +26,10 @@ from tilewright.hw.target import SM90A
 from tilewright.jit import Kernel
 from tilewright.lang.params import KernelFunction
 from tilewright.simulate import run_steps
+from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import coord_attr
 from tilewright.transport import dialect as transport
-from tilewright.transport.text import transport_kernel
+from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.kernel import compare
 
 pytestmark = pytest.mark.sample(1)
@@ -211,7 +213,7 @@ def test_steps_of_the_artifact(large: tuple[PlannedKernel, Artifact, Request]) -
     copy = next(step for step in variant.steps if isinstance(step, Launch))
     assert copy.args[:2] == (TensorPointer("a"), WorkspacePointer(0))
     names = [o.name for o in variant.certificate]
-    assert names == ["order", "order", "whole", "inside", "whole", "inside", "bound"]
+    assert names == ["order", "order", "whole", "inside", "whole", "inside", "copied", "copied", "bound"]
     assert planned.predicate == variant.predicate
 
 
@@ -237,7 +239,17 @@ def test_steps_that_do_not_hand_their_data_on_are_refused(large: tuple[PlannedKe
     half = replace(first, workspaces={"a$staged": replace(item, dims=(item.dims[0] * 2, item.dims[1]))})
     lowered = first.transport.clone()
     next(op for op in lowered.walk() if isinstance(op, transport.Store)).detach()
-    for words, kernel in {"another tensor": half, "whole": replace(first, transport=lowered)}.items():
+    shifted = first.tile.clone()
+    load = next(op for op in shifted.walk() if isinstance(op, tile.Load))
+    load.attributes["coords"] = type(load.coords)([coord_attr(Const(0)), *load.coords.data[1:]])
+    of_b = tile_kernel(str(first.tile).replace("!tile.tensor<a, ", "!tile.tensor<b, ").replace('"a" %a', '"b" %a'))
+    broken = {
+        "another tensor": half,
+        "whole": replace(first, transport=lowered),
+        "copied: kernel_nt_stage_a computes what a": replace(first, tile=shifted),
+        "copied: kernel_nt_stage_a computes what": replace(first, tile=of_b),
+    }
+    for words, kernel in broken.items():
         wrong = {**kernels, "kernel_nt_stage_a": kernel}
         with pytest.raises(TilewrightError, match=rf"(?s)CRT003.*{words}"):
             certify_steps(variant.steps, wrong, planned.predicate)

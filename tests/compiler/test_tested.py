@@ -20,7 +20,7 @@ from tilewright.artifact.schema import Artifact, KernelImage
 from tilewright.base.dtypes import DTYPES
 from tilewright.codegen.assemble import assemble
 from tilewright.compiler import tested as beside
-from tilewright.compiler.draws import drawn
+from tilewright.compiler.draws import DrawnTensor, drawn
 from tilewright.compiler.recipe import recipe
 from tilewright.hw.target import SM90A
 from tilewright.simulate.arguments import bind
@@ -88,6 +88,20 @@ def test_a_mistake_is_refuted(name: str) -> None:
     assert difference.refuted
     assert told in difference.what
     assert re.search(r", of .*\b[A-Z]\w* = \d+", difference.what)
+
+
+def test_bytes_between_rows_are_compared() -> None:
+    mine = DrawnTensor(np.zeros(256, np.uint8), np.dtype(np.float32), (3, 5), (8, 1))
+    for at, same in ((4 * 4, True), (5 * 4, False), (8 * 4 + 3, True), (23 * 4, False)):
+        other = mine.copied()
+        other.block[at] = 1
+        assert beside.same_around(mine, other) is same
+
+
+def test_f32_is_compared_to_twenty_digits() -> None:
+    x = np.array([1, 4], np.float32)
+    assert not beside.apart(x, x * np.float32(1 + 2.0**-21), exact=True).any()
+    assert beside.apart(x, x * np.float32(1 + 2.0**-18), exact=True).all()
 
 
 @tw.kernel
@@ -164,3 +178,14 @@ def test_ctas_do_several_programs() -> None:
     assert not executed(image).differences
     (difference,) = beside.tested(kernel, ptx, recipe([kernel])).differences
     assert difference.refuted
+
+
+def test_counters_go_around_in_launches_on_one_cta() -> None:
+    """Of the uses of a pipeline the text keeps the stage and no phase."""
+    image = grouped.compile(dtypes={"offsets": "i32", **dict.fromkeys("abc", "bf16")}).kernel("kernel_grouped")
+    kernel = transport_kernel(image.transport_ir)
+    (period,) = {int(n) for n in re.findall(r"i_a_b %= (\d+);", image.source)}
+    text = image.source.replace(f"i_a_b %= {period};", f"i_a_b %= {period // 2};")
+    ptx = assemble(text, SM90A.name, image.symbol).ptx
+    assert beside.tested(kernel, image.ptx, recipe([kernel])).differences == ()
+    assert beside.tested(kernel, ptx, recipe([kernel])).differences != ()

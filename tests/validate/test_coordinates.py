@@ -42,6 +42,13 @@ def next_one(at: tw.Tensor["N"], x: tw.Tensor["M", "K"], y: tw.Tensor["M", "N"])
 
 
 @tw.kernel
+def steps(at: tw.Tensor["N"], x: tw.Tensor["M", "K"], y: tw.Tensor["M", "N"]):
+    m, p = tw.grid(y, (1, 16))
+    i = at[p]
+    y[m, p] = x[m, i].fill(0) - x[m, i + 1].fill(0)
+
+
+@tw.kernel
 def halves(x: tw.Tensor["M", "2 * N"], y: tw.Tensor["M", "N"]):
     m, n = tw.grid(y, (2, 8))
     a, b = x[m, n], x[m, n + y.shape[1]]
@@ -86,6 +93,11 @@ def test_a_coordinate_that_is_moved() -> None:
     assert undecided(next_one, at="i32") == []
 
 
+def test_two_coordinates_of_one_address() -> None:
+    """NVRTC reads x[m, i + 1] at the address of x[m, i] and 4 bytes, which for an i of -1 lies before the row."""
+    assert undecided(steps, at="i32", x="f32", y="f32") == []
+
+
 def test_the_second_half_of_a_row() -> None:
     """NVRTC adds in 64 bits, and keeps the low half."""
     assert undecided(halves) == []
@@ -94,3 +106,18 @@ def test_the_second_half_of_a_row() -> None:
 def test_bounds_that_scalars_give() -> None:
     """NVRTC shifts a difference of 64 bits without its sign, where the low half is kept."""
     assert undecided(part) == []
+
+
+@tw.kernel
+def of_two_stages(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]):
+    m, n = tw.grid(c, (64, 8))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc
+
+
+def test_slots_of_two_stages() -> None:
+    """NVRTC takes the other one by an exclusive or."""
+    made = of_two_stages.compile(dtypes=dict.fromkeys("abc", "bf16"), schedule=tw.Schedule(stages=2))
+    assert [reason for image in made.kernels for reason in image.undecided] == []

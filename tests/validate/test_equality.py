@@ -6,7 +6,7 @@ from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import Cases
 from tilewright.validate.equality import Equality
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.ranks import RANKS
+from tilewright.validate.ranks import RANKS, equal_for_all_ranks
 from tilewright.validate.terms import Terms
 from tilewright.validate.values import Values
 
@@ -67,3 +67,38 @@ def test_words_of_a_rank_are_compared_number_by_number() -> None:
     shifted = arithmetic.shift("shl", terms.const(32, 5), terms.resize(column, 32), signed=True)
     assert s.equality.equal(both, shifted, s.cases.true)
     assert not s.equality.equal(bit(0), shifted, s.cases.true)
+
+
+def test_ranks_are_told_apart_up_to_the_last() -> None:
+    terms = Terms(32)
+    rank = terms.of(0, terms.atom("cta_rank", low=0, high=15))
+    last = terms.floordiv(rank, 15)  # 1 of the last rank alone
+    assert not equal_for_all_ranks(terms, last, terms.const(0, 0))
+    squared = terms.of(0, terms.atom("xor", last, terms.const(0, 0), low=0, high=1))
+    assert equal_for_all_ranks(terms, last, squared)
+    word = terms.data(32, 4, "xor", rank, terms.const(0, 8))
+    assert equal_for_all_ranks(
+        terms, terms.field(word, 0, 3, 32), terms.resize(terms.sub(rank, eights(terms, rank)), 32)
+    )
+
+
+def eights(terms: Terms, p: Poly) -> Poly:
+    return terms.scale(terms.floordiv(p, 8), 8)
+
+
+def test_an_exclusive_or_with_a_remainder_by_2_is_the_other_one() -> None:
+    """Slots of two stages, 8 bytes each, as NVRTC writes them."""
+    s = Small()
+    terms, arithmetic = s.terms, Arithmetic(s.values)
+    count = terms.of(0, terms.atom("iter", "loop", low=0, high=(1 << 31) - 1))
+    uses = terms.add(terms.scale(count, 3), terms.of(0, terms.atom("parameter", "K", low=0, high=99)))
+
+    def slot(q: Poly, size: int) -> Poly:
+        return terms.resize(terms.scale(terms.sub(q, terms.scale(terms.floordiv(q, 2), 2)), size), 32)
+
+    for q in (count, uses, terms.floordiv(uses, 4)):
+        other = slot(terms.add(q, terms.const(0, 1)), 8)
+        assert arithmetic.bitwise("xor", slot(q, 8), terms.const(32, 8)) == other
+        assert arithmetic.bitwise("xor", terms.const(32, 8), slot(q, 8)) == other
+        assert arithmetic.bitwise("xor", slot(q, 8), terms.const(32, 16)) != other
+        assert arithmetic.bitwise("xor", slot(q, 4), terms.const(32, 8)) != other

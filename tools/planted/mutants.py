@@ -13,6 +13,7 @@ from planted.options import OPTIONS
 from planted.protocol import PROTOCOL
 from planted.provers import PARTS, PROVERS
 from planted.recipe import RECIPE
+from planted.running import RUNNING
 from planted.schedule import SCHEDULE
 from planted.shared import SHARED
 from planted.values import VALUES
@@ -25,6 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *VALUES,
     *INDICES,
     *NARROW,
+    *RUNNING,
     *PROTOCOL,
     *EMISSION,
     *OPTIONS,

@@ -24,7 +24,7 @@ from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.base.expr import Const, Expr, own
 from tilewright.base.readable import condition
 
-SCHEMA_VERSION = 5
+SCHEMA_VERSION = 6
 """Bundles of another version are refused. Raised by one with every change to this file that a reader can notice."""
 
 ZERO: Expr = Const(0)
@@ -279,7 +279,8 @@ class KernelImage:
 
     ``threads`` is per CTA; ``cluster`` is (1, 1, 1) without clusters; ``shared_bytes`` is dynamic shared memory;
     ``registers`` per thread and ``spill_bytes`` are what ptxas reported; ``undecided`` is the reason why its PTX is not
-    shown to implement its Transport IR, empty where the certificate has that obligation.
+    shown to implement its Transport IR, empty where the certificate has that obligation; ``made_of`` names the
+    ``Program`` that was rewritten to its own, where one was, and that one at the extents of its CTAs' shares.
     """
 
     symbol: str
@@ -296,6 +297,16 @@ class KernelImage:
     spill_bytes: int = 0
     certificate: tuple[Obligation, ...] = ()
     undecided: tuple[str, ...] = ()
+    made_of: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Program:
+    """A program that a kernel was made of where its own is another one: with swapped operands, of a part of a stream or
+    without its streams. Tile IR, at the extents of that kernel or of what its CTAs share."""
+
+    name: str
+    tile_ir: str = field(metadata={"blob": "{name}.program.mlir"})
 
 
 @dataclass(frozen=True)
@@ -320,6 +331,7 @@ class Artifact:
     facts: tuple[Expr, ...] = ()
     bounds: tuple[ArgumentBound, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
+    programs: tuple[Program, ...] = ()
     toolchain: tuple[Toolchain, ...] = ()
     plan: tuple[str, ...] = ()
     schedule: str = ""
@@ -332,6 +344,11 @@ class Artifact:
             if image.symbol == symbol:
                 return image
         raise KeyError(symbol)
+
+    def programs_of(self, image: KernelImage) -> tuple[Program, ...]:
+        """What ``image`` was made of; none where its own program is the one that was written."""
+        named = {program.name: program for program in self.programs}
+        return tuple(named[name] for name in image.made_of)
 
     @property
     def tensors(self) -> tuple[TensorArgument, ...]:

@@ -54,6 +54,7 @@ def validate(artifact: Artifact) -> None:
         _refuse("parameters", found, f"at most {_MAX_PARAMETERS}, and {_MAX_NAME} characters")
     _unique("parameters", (p.name for p in artifact.parameters))
     _unique("kernels", (k.symbol for k in artifact.kernels))
+    _unique("programs", (p.name for p in artifact.programs))
     for parameter in artifact.parameters:
         _check_parameter(parameter)
     known = symbols_of(artifact)
@@ -68,8 +69,14 @@ def validate(artifact: Artifact) -> None:
             _refuse(f"bounds.{bound.symbol}", bound.symbol, "a dimension of a parameter")
     for i, left in enumerate(artifact.left_out):
         _check_expr(f"left_out[{i}]", left.predicate, known)
+    named = [p.name for p in artifact.programs]
+    for name in named:
+        if not _IDENTIFIER.fullmatch(name):
+            _refuse("programs", repr(name), "an identifier")
     for kernel in artifact.kernels:
         _check_kernel(kernel, target)
+        if unknown := set(kernel.made_of) - set(named):
+            _refuse(f"kernels.{kernel.symbol}.made_of", min(unknown), f"one of {', '.join(named) or 'no programs'}")
     if not artifact.variants:
         _refuse("variants", "none", "at least one")
     for i, variant in enumerate(artifact.variants):

@@ -44,7 +44,7 @@ def _as_text(path: Path) -> Status:
     for fault in recipe.refuted:
         echo(f"recipe: {fault}")
     variants, promises = bundle.variants(), bundle.promises()
-    steps = bundle.steps(variants)
+    steps = bundle.steps()
     _print_executed("variants", "agree", variants)
     _print_executed("promises", "checked by", promises)
     for reason in steps.open:
@@ -102,7 +102,7 @@ def _as_json(path: Path) -> Status:
         _print_document(path, Status.USAGE, {"reasons": [str(error)]})
         raise
     recipe, variants, kernels = bundle.recipe(), bundle.variants(), list(bundle.each())
-    parts = recipe, bundle.steps(variants), variants, bundle.promises()
+    parts = recipe, bundle.steps(), variants, bundle.promises()
     status = _STATUSES[worst(found.answer for found in (*parts, *kernels)).value]
     _print_document(path, status, as_dict(bundle.artifact, *parts, kernels))
     return status

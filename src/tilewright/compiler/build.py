@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 
-from tilewright.artifact.schema import Artifact, KernelImage, PromiseReport, Toolchain, Variant
+from tilewright.artifact.schema import Artifact, KernelImage, Program, PromiseReport, Toolchain, Variant
 from tilewright.base.expr import Expr
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, emit_kernel
@@ -49,6 +49,7 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     shared = dict(zip(before, made, strict=False))
     unsupported = UnsupportedClasses(request, program.left_out)
     images: dict[str, KernelImage] = {}
+    programs: dict[str, Program] = {}
     texts: dict[str, transport.Kernel] = {}
     variants: tuple[Variant, ...] = ()
     counted: tuple[Expr, ...] = ()
@@ -56,11 +57,12 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     for planned, own in zip(program.variants, made[len(before) :], strict=True):
         with unsupported.trying(planned.predicate, planned.sizes):
             kernels = [_compiled(each) for each in (*(shared[same] for same, _ in planned.before), own)]
-            variant, launched = _variant(kernels, request.target.name)
+            variant, launched = _variant(kernels, request.target.name, programs)
             variants += (variant,)
             images |= {image.symbol: image for image in launched}
             texts |= {each.emitted.entry: each.planned.transport for each in kernels}
-            widest, shown = planned, launched[-1].tile_ir
+            wholes = kernels[-1].planned.wholes
+            widest, shown = planned, str(wholes[0]) if wholes else launched[-1].tile_ir
             counted += counters_fit(kernels[-1].planned)
     unsupported.require_one(variants)
     found = interface(request, widest.tile, widest.sizes)
@@ -70,6 +72,7 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
         variants=variants,
         kernels=tuple(images.values()),
         left_out=unsupported.left_out,
+        programs=tuple(programs.values()),
         toolchain=tuple(Toolchain(name, version(name)) for name in _TOOLS),
         plan=tuple(f"{v.name}: {line}" for v in variants for line in v.plan.splitlines()),
         tile_ir=shown,
@@ -95,8 +98,11 @@ def _compiled(kernel: _Kernel | TilewrightError) -> _Kernel:
     return kernel
 
 
-def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[KernelImage, ...]]:
-    """What launches ``kernels`` in order, the last of which the others serve; and what it launches."""
+def _variant(
+    kernels: Sequence[_Kernel], target: str, programs: dict[str, Program]
+) -> tuple[Variant, tuple[KernelImage, ...]]:
+    """What launches ``kernels`` in order, the last of which the others serve; and what it launches. ``programs``, by
+    text, gain those that they were made of."""
     planned = kernels[-1].planned
     launch = recipe([each.planned.transport for each in kernels])
     by_symbol = {each.emitted.entry: each.planned for each in kernels}
@@ -117,7 +123,7 @@ def _variant(kernels: Sequence[_Kernel], target: str) -> tuple[Variant, tuple[Ke
         plan="\n".join(planned.remarks(target)),
         reports=reports,
     )
-    return variant, tuple(_image(each, shape) for each, shape in zip(kernels, launch.shapes, strict=True))
+    return variant, tuple(_image(each, shape, programs) for each, shape in zip(kernels, launch.shapes, strict=True))
 
 
 def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
@@ -200,8 +206,10 @@ def _validated(planned: PlannedKernel, assembled: Assembled) -> Validated:
     return checked
 
 
-def _image(kernel: _Kernel, shape: LaunchConfig) -> KernelImage:
+def _image(kernel: _Kernel, shape: LaunchConfig, programs: dict[str, Program]) -> KernelImage:
     planned, assembled = kernel.planned, kernel.assembled
+    texts = [str(whole) for whole in planned.wholes]
+    made_of = tuple(programs.setdefault(text, Program(f"program{len(programs)}", text)).name for text in texts)
     return KernelImage(
         symbol=kernel.emitted.entry,
         threads=shape.threads,
@@ -217,4 +225,5 @@ def _image(kernel: _Kernel, shape: LaunchConfig) -> KernelImage:
         spill_bytes=assembled.spill_bytes,
         certificate=(*planned.certificate, *assumed_of(planned.tile), *kernel.validated.certificate),
         undecided=kernel.validated.undecided,
+        made_of=made_of,
     )

@@ -105,18 +105,22 @@ _Execution = Callable[[Artifact, Mapping[str, t.Kernel], Mapping[str, tile.Kerne
 
 @dataclass(frozen=True)
 class ReadBundle:
-    """An artifact and the texts of its kernels, by symbol; of ``programs`` a kernel may have none."""
+    """An artifact and the texts of its kernels, by symbol; of ``programs`` a kernel may have none. ``wholes`` are the
+    programs that kernels were made of, those of each where it was made of some."""
 
     artifact: Artifact
     kernels: Mapping[str, t.Kernel]
     programs: Mapping[str, tile.Kernel]
+    wholes: Mapping[str, tuple[tile.Kernel, ...]]
 
     @staticmethod
     def of(artifact: Artifact) -> ReadBundle:
         """Read the texts; ART011 for one that is none."""
         kernels = {image.symbol: transport_kernel(image.transport_ir) for image in artifact.kernels}
         programs = {image.symbol: tile_kernel(image.tile_ir) for image in artifact.kernels if image.tile_ir}
-        return ReadBundle(artifact, kernels, programs)
+        read = {program.name: tile_kernel(program.tile_ir) for program in artifact.programs}
+        wholes = {image.symbol: tuple(read[n] for n in image.made_of) for image in artifact.kernels if image.made_of}
+        return ReadBundle(artifact, kernels, programs, wholes)
 
     def recipe(self) -> PartVerdict:
         """Whether the launch recipes are those of the kernels."""
@@ -126,16 +130,15 @@ class ReadBundle:
         """Whether all variants compute one program, as far as launches tell; of a single one there is no question."""
         return self._executed("variants", agreement, "was executed on no arguments that the others take")
 
-    def steps(self, variants: PartVerdict) -> PartVerdict:
-        """Whether what lies between steps is proved, and certificates say nothing else of them; ``variants`` is the
-        answer about these."""
-        executed = bool(variants.shown) and variants.answer is Answer.DECIDED
+    def steps(self) -> PartVerdict:
+        """Whether what lies between steps and how programs were rewritten is proved, and certificates say nothing else
+        of them."""
         shown: list[Obligation] = []
 
         def still_open() -> Sequence[str]:
             open_: list[str] = []
             for variant in self.artifact.variants:
-                found, why = steps_reproved(variant, self.kernels, self.programs, executed=executed)
+                found, why = steps_reproved(variant, self.kernels, self.programs, self.wholes)
                 shown.extend(found)
                 open_.extend(why)
             return open_

@@ -2,19 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from tilewright.artifact.schema import CHECKED, Launch, Obligation, Variant
 from tilewright.base.expr import OWN, Const, Expr, Sym
 from tilewright.compiler.proofs.collapsed import certify_collapsed, tensors_of
-from tilewright.compiler.proofs.rewritten import in_cluster, in_parts, in_rest, in_swapped_operands, is_rest
-from tilewright.compiler.proofs.steps import certify_workspaces
+from tilewright.compiler.proofs.program_match import UnlikeError
+from tilewright.compiler.proofs.retiled import require_retiled
+from tilewright.compiler.proofs.rewritten import certify_rewritten
+from tilewright.compiler.proofs.steps import certify_queue, certify_workspaces
 from tilewright.compiler.reliance import BROKEN, UNWRITTEN, promises_of
 from tilewright.compiler.workspaces import COPY, StagedTensor
 from tilewright.diag import TilewrightError
 from tilewright.tile import dialect as tile
-from tilewright.tile.program_sums import ProgramSum
 from tilewright.transport import dialect as t
 
 
@@ -26,39 +27,49 @@ class _ReadKernel:
     transport: t.Kernel
     workspaces: Mapping[str, StagedTensor]
     collapsed: Mapping[str, Expr]
+    wholes: tuple[tile.Kernel, ...]
+
+    @property
+    def binding(self) -> Mapping[str, Expr]:
+        """What a launch passes for symbols that are no argument's."""
+        return {name: count for item in self.workspaces.values() for name, count in item.given}
 
 
 def steps_reproved(
-    variant: Variant, kernels: Mapping[str, t.Kernel], programs: Mapping[str, tile.Kernel], *, executed: bool
+    variant: Variant,
+    kernels: Mapping[str, t.Kernel],
+    programs: Mapping[str, tile.Kernel],
+    wholes: Mapping[str, tuple[tile.Kernel, ...]],
 ) -> tuple[tuple[Obligation, ...], tuple[str, ...]]:
     """What is shown of a variant's steps, and what is left open: why something is not proved, and what its certificate
-    says that nothing shows. ``executed``: launches of it and of other variants agreed, which stands for the identity by
-    which its program was rewritten; the program that it was is in no bundle."""
+    says that nothing shows. ``wholes`` are the programs that kernels were made of."""
     launched = [s.kernel for s in variant.steps if isinstance(s, Launch)]
     missing = [symbol for symbol in launched if symbol not in kernels or symbol not in programs]
     if missing or not launched:
         return (), (f"{variant.name}: no texts of {', '.join(missing) or 'a kernel'}",)
     try:
-        read = {symbol: _read(kernels[symbol], programs[symbol]) for symbol in launched}
+        read = {s: _read(kernels[s], programs[s], wholes.get(s, ())) for s in launched}
+        every = [read[symbol] for symbol in launched]
         kept = {report.workspace for report in variant.reports}
         found = (
             *certify_workspaces(variant.steps, read, variant.predicate, kept),
-            *certify_collapsed(read[launched[-1]], variant.predicate),
+            *certify_queue(every[-1], every[:-1]),
+            *certify_rewritten(every, variant.predicate),
+            *certify_collapsed(every[-1], variant.predicate),
         )
+        _require_one_program([whole for kernel in every for whole in kernel.wholes])
     except TilewrightError as error:
         return (), (f"{variant.name}: {'; '.join(d.found for d in error.diagnostics)}",)
-    every = [read[symbol] for symbol in launched]
-    own = every[-1].tile
-    rests = (in_rest(variant.predicate) for w in programs.values() if is_rest(w, own, variant.predicate))
-    found += tuple(dict.fromkeys(rests))
-    known = {*found, *_checks(every), *(_rewritings(every) if executed else ())}
+    except UnlikeError as why:
+        return (), (f"{variant.name}: made of programs that differ: {why}",)
+    known = {*found, *_checks(every)}
     claims = (o for o in variant.certificate if o not in known)
     return found, tuple(
         f"{variant.name}: the certificate says {o.name} {o.detail} by {o.method}, which is not shown" for o in claims
     )
 
 
-def _read(kernel: t.Kernel, source: tile.Kernel) -> _ReadKernel:
+def _read(kernel: t.Kernel, source: tile.Kernel, wholes: tuple[tile.Kernel, ...]) -> _ReadKernel:
     kinds = tensors_of(source)
     placed: dict[str, StagedTensor] = {}
     for w in kernel.workspaces or ():
@@ -73,7 +84,14 @@ def _read(kernel: t.Kernel, source: tile.Kernel) -> _ReadKernel:
         if item is None:
             raise ValueError(f"{name} has another layout than tensors in workspaces have")
         placed[name] = item
-    return _ReadKernel(source, kernel, placed, {c.symbol.data: c.value.expr for c in kernel.collapsed or ()})
+    collapsed = {c.symbol.data: c.value.expr for c in kernel.collapsed or ()}
+    return _ReadKernel(source, kernel, placed, collapsed, wholes)
+
+
+def _require_one_program(wholes: Sequence[tile.Kernel]) -> None:
+    """``UnlikeError`` where they differ in more than the sizes of their tiles."""
+    for other in wholes[1:]:
+        require_retiled(wholes[0], other)
 
 
 def _checks(kernels: list[_ReadKernel]) -> Iterator[Obligation]:
@@ -83,12 +101,3 @@ def _checks(kernels: list[_ReadKernel]) -> Iterator[Obligation]:
             if BROKEN in kernel.workspaces:
                 by = f"by step {number} of {len(kernels)}, before any store, {UNWRITTEN}"
                 yield Obligation(str(promise), CHECKED, by)
-
-
-def _rewritings(kernels: list[_ReadKernel]) -> Iterator[Obligation]:
-    """The words for how the last kernels may have been rewritten, by what their texts are."""
-    last = kernels[-1]
-    yield in_swapped_operands()
-    yield from (in_cluster(op.parts.data) for op in last.tile.walk() if isinstance(op, ProgramSum))
-    counts = (given for item in last.workspaces.values() for _, given in item.given)
-    yield from map(in_parts, counts)

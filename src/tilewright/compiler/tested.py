@@ -6,10 +6,11 @@ recorded as tested, for that many launches and no more. A difference refutes the
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
 import numpy as np
+from xdsl.dialects.builtin import StringAttr
 
 from tilewright.artifact.schema import (
     EncodeTensorMap,
@@ -21,6 +22,7 @@ from tilewright.artifact.schema import (
     TensorPointer,
     WorkspacePointer,
 )
+from tilewright.base.expr import Expr, FloorDiv
 from tilewright.compiler.draws import Array, DrawnArguments, DrawnTensor, drawn
 from tilewright.compiler.recipe import Recipe, ctas_at_once
 from tilewright.compiler.timing import timed
@@ -31,6 +33,8 @@ from tilewright.ptx.machine.run import ExecutableEntry
 from tilewright.ptx.reader import read
 from tilewright.simulate import run
 from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import TensorType
+from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.match import Difference
 
@@ -47,6 +51,10 @@ _MOST_CTAS = 256
 _FEW = 3
 """Programs that a CTA does, at least, in every other launch of a kernel whose CTAs walk programs: of as few programs as
 are executed each CTA of a launch would have one."""
+_SEVERAL = 4
+"""Steps of a loop, at least, in launches in which counters go around."""
+_LONGER = 4
+"""What these may take beside others."""
 _SPANS = {Swizzle.NONE: 0, Swizzle.B32: 32, Swizzle.B64: 64, Swizzle.B128: 128}
 _WRONG = ("PTX010", "PTX011", "PTX017", "PTX019")
 """Faults of the PTX machine that no launch may have: accesses outside or misaligned, deadlocks, refused operations."""
@@ -81,11 +89,13 @@ def tested(kernel: t.Kernel, ptx: str, recipe: Recipe) -> Tested:
     program = ExecutableEntry(read(ptx), kernel.entry)
     agreed: list[str] = []
     reached, stale = set[int](), 0
+    several = _several_steps(kernel)
     for seed in range(_DRAWS):
-        given = drawn(kernel, seed)
+        few = len(agreed) % 2 == 1
+        given = (drawn(kernel, seed, several) if few and several else None) or drawn(kernel, seed)
         if given is None:
             continue
-        outcome = _executed(kernel, program, recipe, given, few=len(agreed) % 2 == 1)
+        outcome = _executed(kernel, program, recipe, given, few=few, longer=bool(several))
         if outcome.wrong:
             place = kernel.entry, kernel.sym_name.data
             return Tested(differences=(Difference(*place, f"{outcome.wrong[0]}, of {given}", refuted=True),))
@@ -98,11 +108,35 @@ def tested(kernel: t.Kernel, ptx: str, recipe: Recipe) -> Tested:
     return Tested(tuple(agreed), len(reached) / max(len(program.segments), 1))
 
 
+def _several_steps(kernel: t.Kernel) -> list[Expr]:
+    """What is asked of a launch so that counters of which a remainder is kept go around on one CTA: some steps of the
+    loops that advance them, as far as extents say how many. Nothing where all of each counter is kept."""
+    kept = {op.symbol for op in kernel.walk() if isinstance(op, a.Counter) and op.period is not None}
+    kinds = (arg.type for arg in kernel.body.block.args)
+    names = {n for kind in kinds if isinstance(kind, TensorType) for d in kind.dims for n in d.expr.symbols}
+    loops = (op for op in kernel.walk() if isinstance(op, t.For) and kept & _advanced(op))
+    steps = dict.fromkeys(q for op in loops for q in _quotients(op.end.expr) if q.symbols <= names)
+    return [each >= _SEVERAL for each in steps]
+
+
+def _advanced(loop: t.For) -> set[StringAttr]:
+    """The counters that a loop advances."""
+    return {op.symbol for op in loop.walk() if isinstance(op, a.Advance)}
+
+
+def _quotients(e: Expr) -> Iterator[Expr]:
+    """Those in an expression."""
+    if isinstance(e, FloorDiv):
+        yield e
+    for part in e.children:
+        yield from _quotients(part)
+
+
 def _executed(
-    kernel: t.Kernel, program: ExecutableEntry, recipe: Recipe, given: DrawnArguments, *, few: bool
+    kernel: t.Kernel, program: ExecutableEntry, recipe: Recipe, given: DrawnArguments, *, few: bool, longer: bool
 ) -> _Outcome:
     """Run both on copies of the arguments, and compare all that they may write; on ``few`` CTAs where these walk the
-    programs."""
+    programs, on one cluster in ``longer`` launches."""
     (shape,), launch = recipe.shapes, recipe.steps[-1]
     assert isinstance(launch, Launch)
     ours, theirs = ({n: p.copied() for n, p in given.tensors.items()} for _ in range(2))
@@ -111,12 +145,13 @@ def _executed(
     ctas = int(launch.grid[0].evaluate(symbols))
     if few and ctas_at_once(kernel) is not None:
         clusters = ctas // shape.cluster[0]
-        ctas = -(-clusters // _FEW) * shape.cluster[0]
+        ctas = (1 if longer else -(-clusters // _FEW)) * shape.cluster[0]
     if not 0 < ctas <= _MOST_CTAS:
         return _Outcome()
     values = [_value(a, kernel, recipe, symbols, given) for a in launch.args]
     try:
-        run(kernel, {n: p.view for n, p in ours.items()}, given.scalars, grid_size=ctas, budget=_BUDGET)
+        budget = _LONGER * _BUDGET if few and longer else _BUDGET
+        run(kernel, {n: p.view for n, p in ours.items()}, given.scalars, grid_size=ctas, budget=budget)
     except TilewrightError:
         return _Outcome()  # too much to simulate; what the IR does wrong is for its own proofs
     where = machine.MachineLaunch((ctas, 1, 1), (shape.threads, 1, 1), shape.cluster, shape.shared_bytes)

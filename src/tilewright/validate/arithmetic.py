@@ -15,7 +15,7 @@ from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
 from tilewright.validate.polynomials import Atom, Coefficient, Monomial, Poly, Table
-from tilewright.validate.readings import Reader, Readings
+from tilewright.validate.readings import LEAST_BITS, Reader, Readings
 from tilewright.validate.regions import Need
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
@@ -73,15 +73,18 @@ class Arithmetic:
         return self.terms.resize(p, 0)
 
     def _with_signs(self, p: Poly) -> Poly | None:
-        """The signed reading of a loaded coordinate that is moved by a number, in which the coordinate counts with its
-        sign: -1 + 1 is 0. None of other words."""
+        """The signed reading of a loaded coordinate that is moved, by a number or by what is counted, in which the
+        coordinate counts with its sign: -1 + 1 is 0. None of other words."""
         atoms, half = self.terms.atoms, 1 << (p.width - 1)
         data = [(m, c) for m, c in p.terms if any(atoms[i].bits for i in m)]
-        if len(data) != 1 or not any(m == () and isinstance(c, int) for m, c in p.terms):
+        if len(data) != 1 or len(p.terms) == 1:
             return None
         ((monomial, c),) = data
         if len(monomial) != 1 or c != 1 or atoms[monomial[0]].bits != p.width:
             return None
+        by_number = any(m == () and isinstance(c, int) for m, c in p.terms)
+        if not by_number and (p.width != LEAST_BITS or not atoms[monomial[0]].kind.startswith("ld.")):
+            return None  # the upper bit of the low half of a wider word is no sign
         sign = self.terms.field(self.terms.of(p.width, atoms[monomial[0]]), p.width - 1, 1, 0)
         found = self.terms.sub(self.terms.resize(p, 0), self.terms.scale(sign, 1 << p.width))
         parts = self.reader.by_signs(found, self.values.where)
@@ -159,6 +162,8 @@ class Arithmetic:
                 return u
             elif name == "xor" and mask == (1 << width) - 1:
                 return terms.sub(terms.const(width, -1), u)
+            elif name == "xor" and not mask & (mask - 1) and (other := self._other_remainder(u, mask)) is not None:
+                return other
         inverted = self._inverted(a, b) if name == "xor" else None
         if inverted is not None:
             return inverted
@@ -177,6 +182,18 @@ class Arithmetic:
         if name == "xor":
             return self._differing(a, b)
         return self._joined(name, a, b)
+
+    def _other_remainder(self, p: Poly, bit: int) -> Poly | None:
+        """p ^ bit, where p is bit * (q mod 2): bit * ((q + 1) mod 2). None of other words."""
+        terms = self.terms
+
+        def remainder(q: Poly) -> Poly:
+            return terms.resize(terms.scale(terms.sub(q, terms.scale(terms.floordiv(q, 2), 2)), bit), p.width)
+
+        halves = (terms.quotient(monomial) for monomial, c in p.terms if c == -2 * bit)
+        counted = (half[0] for half in halves if half is not None and half[1] == 2)
+        found = next((q for q in counted if remainder(q) == p), None)
+        return None if found is None else remainder(terms.add(found, terms.const(0, 1)))
 
     def _mixed(self, a: Poly, b: Poly) -> bool:
         """The words are neither counted with nor put together from pieces: which bits they can have depends on how they

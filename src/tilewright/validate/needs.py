@@ -124,7 +124,7 @@ class Prover:
     def _proved(self, need: Need, holds: Condition) -> bool:
         """By the bounds, or as an offset in a tensor: that first which the value looks like."""
         proofs = [self._in_range]
-        if need.low <= -(1 << 31):
+        if need.low <= -(1 << 31) and (need.high is None or need.high >= (1 << 31) - 1):
             strided = any(i in self._strides for monomial, _ in need.value.terms for i in monomial)
             proofs.insert(0 if strided else 1, lambda need, holds: self._offset(need.value, holds))
         return any(proof(need, holds) for proof in proofs)
@@ -397,10 +397,28 @@ class Prover:
         return False
 
     def _offset(self, value: Poly, holds: Condition) -> bool:
-        """The value is the offset, in elements, of an element of a tensor, all of which fit."""
+        """The value is the offset, in elements, of an element of a tensor, all of which fit, or of what would lie
+        before the first one of a row."""
         if self.offset_bits != 31:
             return False
-        return any(self._inside(tensor, value, holds) for tensor in self.tensors.values())
+        return any(
+            self._inside(tensor, value, holds) or self._before_row(tensor, value, holds)
+            for tensor in self.tensors.values()
+        )
+
+    @_if_it_fits
+    def _before_row(self, tensor: TensorExtents, value: Poly, holds: Condition) -> bool:
+        """``-2**31 <= c <= 0`` for the coordinate c along the dense axis, and an element where c is 0."""
+        units = [axis for axis, stride in enumerate(tensor.strides) if self.terms.number(stride) == 1]
+        coordinates = self.coordinates(tensor, value) if len(units) == 1 else None
+        if coordinates is None:
+            return False
+        (unit,), terms = units, self.terms
+        c = coordinates[unit]
+        least = terms.add(c, terms.const(0, 1 << 31))
+        if not self.not_negative(terms.scale(c, -1), holds) or not self.not_negative(least, holds):
+            return False
+        return self._inside(tensor, terms.sub(value, c), holds)
 
     @_if_it_fits
     def _inside(self, tensor: TensorExtents, value: Poly, holds: Condition) -> bool:

@@ -99,15 +99,29 @@ def recipe_faults(artifact: Artifact, kernels: Mapping[str, t.Kernel]) -> tuple[
 
 
 def _interface_faults(artifact: Artifact, kernels: Mapping[str, t.Kernel]) -> Iterator[Fault]:
-    """The program that the artifact shows is that of a kernel, whose arguments the parameters are, in their order."""
-    shown = next((image.symbol for image in artifact.kernels if image.tile_ir == artifact.tile_ir), None)
+    """The program that the artifact shows is that of a variant's last kernel, or what that was made of; its arguments
+    are the parameters, in their order."""
+    shown = next((image.symbol for image in _last(artifact) if _program(artifact, image) == artifact.tile_ir), None)
     if shown is None:
-        yield Fault("tile_ir", "the program of no kernel", "that of one")
+        yield Fault("tile_ir", "the program of no kernel", "that of one, which ends a variant")
         return
     names = [parameter.name for parameter in artifact.parameters]
     own = [n.data for n in kernels[shown].arg_names if n.data in names]
     if own != names:
         yield Fault("parameters", _names(names), f"{_names(own)}, as {shown} takes them")
+
+
+def _last(artifact: Artifact) -> Iterator[KernelImage]:
+    """The kernels that end variants."""
+    for variant in artifact.variants:
+        launched = [step.kernel for step in variant.steps if isinstance(step, Launch)]
+        yield from (artifact.kernel(symbol) for symbol in launched[-1:])
+
+
+def _program(artifact: Artifact, image: KernelImage) -> str:
+    """What a kernel that ends a variant computes, as it was written."""
+    made_of = artifact.programs_of(image)
+    return made_of[0].tile_ir if made_of else image.tile_ir
 
 
 # -- kernels -----------------------------------------------------------------------------------------------------------

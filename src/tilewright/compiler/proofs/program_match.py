@@ -77,12 +77,20 @@ class ProgramMatch:
             raise UnlikeError(f"a stream over {y.axis.data}")
         self.block(x.body.block, y.body.block)
 
+    def trips(self, x: tile.Stream, y: tile.Stream) -> bool:
+        """Whether they have as many steps."""
+        return self.alike(x.trip, y.trip)
+
+    def same_axis(self, one: object, other: object) -> bool:
+        """Whether two axes of tiles are the same."""
+        return renamed_axis(one, self.names) == other
+
     def op(self, x: Operation, y: Operation) -> None:
         """Two ops; notes how the second's results lie."""
         if type(x) is not type(y):
             raise UnlikeError(f"{y.name}, not {x.name}")
         if isinstance(x, tile.Stream) and isinstance(y, tile.Stream):
-            if x.counter != y.counter or not self.alike(x.trip, y.trip):
+            if x.counter != y.counter or not self.trips(x, y):
                 raise UnlikeError(f"a stream of {y.trip.expr} steps")
             self.stream(x, y)
             return
@@ -114,12 +122,14 @@ class ProgramMatch:
         kinds = (x.results[0].type, y.results[0].type)
         if not all(isinstance(kind, tile.TileType | tile.FragmentType) for kind in kinds):
             return ()
+        if len({kind.dtype for kind in kinds if isinstance(kind, tile.TileType | tile.FragmentType)}) > 1:
+            raise UnlikeError(f"{x.name} of another dtype")
         one, other = (kind.axes_tuple for kind in kinds if isinstance(kind, tile.TileType | tile.FragmentType))
         same = tuple(range(len(one)))
         if len(one) != len(other):
             raise UnlikeError(f"{x.name} of {len(other)} axes")
         for permutation in dict.fromkeys((same, TRANSPOSED if len(one) == len(TRANSPOSED) else same)):
-            if all(renamed_axis(one[at], self.names) == other[i] for i, at in enumerate(permutation)):
+            if all(self.same_axis(one[at], other[i]) for i, at in enumerate(permutation)):
                 return permutation
         raise UnlikeError(f"{x.name} of other axes")
 

@@ -86,7 +86,7 @@ def certify_swapped(whole: tile.Kernel, made: tile.Kernel) -> Obligation:
         match.block(whole.body.block, made.body.block)
     except UnlikeError as why:
         _refuse("swapped", f"{made.sym_name.data}: {why}")
-    return in_swapped_operands()
+    return Obligation("swapped", "identity", "(a b)^T = b^T a^T")
 
 
 def certify_rest(whole: tile.Kernel, made: tile.Kernel, predicate: Expr) -> Obligation:
@@ -106,7 +106,7 @@ def certify_rest(whole: tile.Kernel, made: tile.Kernel, predicate: Expr) -> Obli
             match.block(whole.body.block, made.body.block)
     except UnlikeError as why:
         _refuse("rest", f"{made.sym_name.data}: {why}")
-    return in_rest(predicate)
+    return Obligation("rest", "identity", f"no stream has a step where {predicate}")
 
 
 def is_rest(whole: tile.Kernel, made: tile.Kernel, predicate: Expr) -> bool:
@@ -156,7 +156,7 @@ def certify_split(
             )
     except UnlikeError as why:
         _refuse("split", str(why))
-    return in_parts(count)
+    return Obligation("split", "identity", f"{count} parts, each step in one of them")
 
 
 def certify_clustered(whole: tile.Kernel, shares: tile.Kernel, made: tile.Kernel) -> Obligation:
@@ -172,27 +172,8 @@ def certify_clustered(whole: tile.Kernel, shares: tile.Kernel, made: tile.Kernel
         match_shares(shares, made, int(parts), totals, rest)
     except UnlikeError as why:
         _refuse("clustered", f"{made.sym_name.data}: {why}")
-    return in_cluster(int(parts))
-
-
-def in_rest(predicate: Expr) -> Obligation:
-    """What is said of a kernel without its streams."""
-    return Obligation("rest", "identity", f"no stream has a step where {predicate}")
-
-
-def in_swapped_operands() -> Obligation:
-    """What is said of a kernel with swapped operands."""
-    return Obligation("swapped", "identity", "(a b)^T = b^T a^T")
-
-
-def in_parts(count: Expr) -> Obligation:
-    """What is said of a stream that is cut into parts."""
-    return Obligation("split", "identity", f"{count} parts, each step in one of them")
-
-
-def in_cluster(parts: int) -> Obligation:
-    """What is said of a stream in parts that one kernel sums up and adds."""
-    return Obligation("clustered", "identity", f"{parts} parts, each step in one of them, each column in one share")
+    said = f"{parts} parts, each step in one of them, each column in one share"
+    return Obligation("clustered", "identity", said)
 
 
 def _refuse(obligation: str, found: str) -> NoReturn:

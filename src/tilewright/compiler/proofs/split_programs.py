@@ -34,7 +34,7 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_in, program_index
 from tilewright.tile.queries import coords_of, tensor_name
 
-_FOLDS = {BinaryFn.ADD: ReduceFn.SUM, BinaryFn.MAX: ReduceFn.MAX, BinaryFn.MIN: ReduceFn.MIN}
+FOLDS = {BinaryFn.ADD: ReduceFn.SUM, BinaryFn.MAX: ReduceFn.MAX, BinaryFn.MIN: ReduceFn.MIN}
 """What may be taken in in any order; all but sums as often as one likes."""
 
 
@@ -213,7 +213,7 @@ def _added(
     found: list[tile.TensorType] = []
     for fragment, write in zip(fragments, writes, strict=True):
         term, fold = added_term(write), fold_of(write)
-        some = isinstance(term, tile.Reduce) and term.fn.data is _FOLDS[fold] and term.axis.data == 0
+        some = isinstance(term, tile.Reduce) and term.fn.data is FOLDS[fold] and term.axis.data == 0
         if fold is not fold_of(write_of(fragment)):
             raise UnlikeError("parts that are put together otherwise than steps are")
         load = term.x.owner if isinstance(term, tile.Reduce) and some else term
@@ -260,7 +260,7 @@ def accumulating_stream(whole: tile.Kernel) -> tuple[tile.Stream, list[tile.Frag
 def added_term(write: tile.FragmentWrite) -> Operation:
     """What ``f += X`` adds: the op of X, if f is read for nothing else."""
     total = write.value.owner
-    if not isinstance(total, tile.Binary) or total.fn.data not in _FOLDS:
+    if not isinstance(total, tile.Binary) or total.fn.data not in FOLDS:
         raise UnlikeError("a fragment that is not added to")
     reads = [v.owner for v in total.operands if isinstance(v.owner, tile.FragmentRead)]
     terms = [v.owner for v in total.operands if not isinstance(v.owner, tile.FragmentRead)]

@@ -3,6 +3,7 @@
 order       a workspace is filled by one kernel, before any other touches it, on the same stream; added to by others
             before any reads it
 whole       that kernel writes every element of the tensor, each once
+copied      what kernels read in place of an argument is a copy of it
 inside      the tensor, at the strides that all kernels use, fits the workspace
 bound       what the kernels assume of workspaces follows from their layout and alignment, or is asked at dispatch
 unique      what stores rely on is counted and judged by steps before, behind whose flags they stand
@@ -28,7 +29,7 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
     workspace_address,
 )
-from tilewright.base.expr import Const, Expr, Sym, ceildiv, conjuncts, own
+from tilewright.base.expr import OWN, Const, Expr, Sym, ceildiv, conjuncts, own
 from tilewright.base.verdict import Proved
 from tilewright.compiler.proofs.queue import draws_programs
 from tilewright.compiler.proofs.stores import prove_domains
@@ -109,6 +110,7 @@ def certify_workspaces(
         counted = [items[index] for index in sorted(_written(kernels[symbol], _ADDS).intersection(kept))]
         found += _whole(kernels[symbol], [*own_items, *counted])
         found += [Obligation("inside", _inside(item)) for item in own_items]
+    found += _copied(kernels, writers)
     found += [Obligation("inside", _inside(items[index])) for index in sorted(kept)]
     asked = set(conjuncts(predicate))
     for kernel in kernels.values():
@@ -143,7 +145,7 @@ def _checked(
     wanted = [kernel.tile for kernel in promised.kernels]
     if [kernels[symbol].tile for symbol in launched[:-1]] != wanted:
         _refuse("unique", f"the steps {', '.join(launched)}, not those of the checks")
-    yield from _queued(kernels[launched[-1]], promised.kernels)
+    yield from certify_queue(kernels[launched[-1]], promised.kernels)
     for promise, judge in zip(checks, promised.checks.judges, strict=True):
         if promised.checks.broken not in promised.kernels[judge].workspaces.values():
             _refuse("unique", f"{promise} is judged, and its flag not set")
@@ -152,7 +154,7 @@ def _checked(
         )
 
 
-def _queued(kernel: LaunchedKernel, before: Sequence[LaunchedKernel]) -> Iterator[Obligation]:
+def certify_queue(kernel: LaunchedKernel, before: Sequence[LaunchedKernel]) -> Iterator[Obligation]:
     """The counter of a queue is all zeros: the one step that stores to it stores nothing else."""
     if not draws_programs(kernel.transport):
         return
@@ -226,6 +228,25 @@ def _whole(kernel: LaunchedKernel, items: Sequence[StagedTensor]) -> Iterator[Ob
     if not isinstance(answer, Proved):
         _refuse("whole", f"{answer}")
     yield from (Obligation("whole", o.method, o.subject) for o in answer.obligations if o.name == "domain")
+
+
+def _copied(kernels: Mapping[str, LaunchedKernel], writers: Mapping[int, str]) -> Iterator[Obligation]:
+    """A workspace that a kernel reads by the name of an argument holds a copy of this: what fills it loads tiles of the
+    argument, and stores them where they were."""
+    items = {(n, i.index) for kernel in kernels.values() for n, i in kernel.workspaces.items() if OWN not in n}
+    for name, index in sorted(items):
+        filling = kernels[writers[index]]
+        ops = list(filling.tile.body.block.ops)
+        match ops:
+            case [tile.Load() as load, tile.Store() as store] if (
+                store.value is load.result and store.coords == load.coords and name not in filling.workspaces
+            ):
+                copied = tensor_name(load) == name
+            case _:
+                copied = False
+        if not copied:
+            _refuse("copied", f"{writers[index]} computes what {name} is taken for")
+        yield Obligation("copied", "identity", name)
 
 
 def _inside(item: StagedTensor) -> str:
