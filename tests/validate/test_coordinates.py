@@ -8,8 +8,6 @@ import pytest
 
 import tilewright as tw
 
-pytestmark = pytest.mark.sample(3)
-
 
 @tw.kernel
 def gathered(at: tw.Tensor["N"], x: tw.Tensor["K"], y: tw.Tensor["N"]):
@@ -72,6 +70,13 @@ def part(x: tw.Tensor["N"], low: tw.i32, high: tw.i32, y: tw.Tensor["N"]):
         y[i] = x[i]
 
 
+@tw.kernel
+def where_asked(asked: tw.Tensor["Q"], x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+    m, n = tw.grid(y, (16, 32))
+    for _ in tw.stream(1, None, until=tw.where(asked[m.start // 16] >= 0, 1, 0)):
+        y[m, n] = x[m, n] * 2
+
+
 @pytest.fixture(autouse=True)
 def _validated(monkeypatch: pytest.MonkeyPatch, tmp_path: object) -> None:
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path))
@@ -121,3 +126,39 @@ def test_slots_of_two_stages() -> None:
     """NVRTC takes the other one by an exclusive or."""
     made = of_two_stages.compile(dtypes=dict.fromkeys("abc", "bf16"), schedule=tw.Schedule(stages=2))
     assert [reason for image in made.kernels for reason in image.undecided] == []
+
+
+@pytest.mark.parametrize("width", ["i32", "i64"])
+def test_a_bound_of_a_sign(width: str) -> None:
+    """NVRTC takes the sign's bit from 1 where a word below 0 asks for no turn."""
+    assert undecided(where_asked, asked=width) == []
+
+
+@tw.kernel
+def where_asked_for(asked: tw.Tensor["Q"], x: tw.Tensor["M", "K"], w: tw.Tensor["N", "K"], y: tw.Tensor["M", "N"]):
+    m, n = tw.grid(y, (64, 128))
+    for _ in tw.stream(1, None, until=tw.where(asked[m.start // 64] >= 0, 1, 0)):
+        acc = tw.zeros((m, n), tw.f32)
+        for k in tw.stream(x.shape[1], 64):
+            acc += tw.dot(x[m, k], w[n, k].T)
+        y[m, n] = acc
+
+
+def test_a_product_of_a_stream_of_one_turn() -> None:
+    """A branch in the PTX, whose bound each role reads from where the producer wrote it."""
+    assert undecided(where_asked_for, asked="i32", x="bf16", w="bf16", y="bf16") == []
+
+
+@tw.kernel
+def of_chosen_weights(at: tw.Tensor["Q"], x: tw.Tensor["M", "K"], w: tw.Tensor["E", "N", "K"], y: tw.Tensor["M", "N"]):
+    m, n = tw.grid(y, (64, 128))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], 64):
+        acc += tw.dot(x[m, k], w[at[m.start // 64], n, k].T)
+    y[m, n] = acc
+
+
+def test_ptx_of_a_product_of_chosen_weights() -> None:
+    """Of the lowering it is left open: where ``at`` leads outside, zeros are multiplied, which infinities turn to NaN."""
+    reasons = undecided(of_chosen_weights, at="i32", x="bf16", w="bf16", y="bf16")
+    assert [reason for reason in reasons if not reason.startswith("lowering:")] == []
