@@ -254,9 +254,9 @@ if not TYPE_CHECKING:  # a type checker knows the names
         """Names of other languages are refused with what to write here."""
         if name.startswith("_"):
             raise AttributeError(f"module 'tilewright' has no attribute {name!r}")
-        from tilewright.lang import hints, places  # noqa: PLC0415 - for a mistake only
+        from tilewright.lang import hints, source_locations  # noqa: PLC0415 - for a mistake only
 
-        where = places.location(sys._getframe(1))
+        where = source_locations.location(sys._getframe(1))
         raise hints.no_such_name("tw.", name, hints.FUNCTIONS, __all__, where)
 
 

@@ -37,6 +37,8 @@ from tilewright.base.expr import sym
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import DataType, Interleave, L2Promotion, OobFill, Swizzle
 
+pytestmark = pytest.mark.sample(1)
+
 PROGRAMS = [scale, staged]
 RECIPE = next(s.recipe for s in staged().variants[0].steps if isinstance(s, EncodeTensorMap))
 HEADER = struct.Struct("<8sQ32s")

@@ -132,8 +132,8 @@ import os, sys
 from pathlib import Path
 sys.path.insert(0, sys.argv[2])
 from support.artifacts import scale
-from tilewright.artifact import aside, bundle
-aside.sync_folder = lambda folder: os.kill(os.getpid(), 9)
+from tilewright.artifact import atomic_files, bundle
+atomic_files.sync_folder = lambda folder: os.kill(os.getpid(), 9)
 bundle.write_folder(scale(), Path(sys.argv[1]))
 """
 

@@ -11,6 +11,8 @@ from typer.testing import CliRunner, Result
 
 from tilewright.cli.commands import app
 
+pytestmark = pytest.mark.sample(1)
+
 EXAMPLES = Path(__file__).parents[2] / "examples/protocols"
 RING = """protocol("ring", cluster=1, registers_per_thread=168)
 symbol("kt")

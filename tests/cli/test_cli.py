@@ -25,6 +25,8 @@ from tilewright.diag import TilewrightError
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.lang.schedule import Schedule
 
+pytestmark = pytest.mark.sample(1)
+
 KERNEL = """
 from __future__ import annotations
 import tilewright as tw

@@ -19,6 +19,8 @@ from tilewright.jit import Kernel
 from tilewright.jit.kernel import Kernel as KernelObject
 from tilewright.schedule.facts import CallFacts, TensorFacts
 
+pytestmark = pytest.mark.sample(1)
+
 FLOATS, INTEGERS = (tw.f32, tw.f16, tw.bf16), (tw.i8, tw.i32, tw.i64)
 STORED = (tw.e4m3, tw.e5m2)
 """Floats that are stored and multiplied by tensor cores, and computed with after a cast."""

@@ -15,6 +15,8 @@ from tilewright.diag.configuration import Configuration
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 
 def lowered(kernel: object = p.nt, **keywords: object) -> t.Kernel:
     found = p.lower(kernel, Candidate(1, stages=2), **keywords)  # pyright: ignore[reportArgumentType]

@@ -30,6 +30,8 @@ from tilewright.simulate.elementwise import fma
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 
 @tw.kernel(numerics="fast")
 def running(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bn=64):
@@ -310,6 +312,7 @@ FAST = ("softmax", "layer_norm", "swiglu", "attention", "matmul", "rotary", "cro
 QUICK = [("softmax", f32), ("swiglu", bf16), ("attention", bf16), ("rotary", f32), ("cross_entropy", bf16)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "dtype"), rest_slow([(n, d) for n in FAST for d in (f32, bf16)], QUICK, several=True), ids=str
 )

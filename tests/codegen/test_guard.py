@@ -24,6 +24,8 @@ from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 CASES: dict[str, tuple[tw.Kernel, dict[str, int], Candidate]] = {
     "matmul": (p.nt, {"bm": 128, "bn": 128}, Candidate(2)),
     "cluster": (p.nt, {"bm": 128, "bn": 64}, Candidate(2, cluster=(2, 1))),

@@ -11,6 +11,8 @@ from tilewright.artifact.schema import Artifact, KernelImage
 from tilewright.base.dtypes import DTYPES
 from tilewright.codegen.reassemble import machine_code_differs
 
+pytestmark = pytest.mark.sample(1)
+
 
 def compiled(example: str) -> Artifact:
     case = EXAMPLES_BY_NAME[example]

@@ -28,6 +28,8 @@ from tilewright.lang.params import KernelFunction
 from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import dialect as transport
 
+pytestmark = pytest.mark.sample(1)
+
 
 @tw.kernel
 def scaled(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
@@ -257,6 +259,7 @@ def test_a_fault_in_the_lowering_is_found(fault: str) -> None:
     assert isinstance(lowered.threads, IntAttr)
 
 
+@pytest.mark.slow
 def test_what_the_last_schedule_counts_is_asked_of_a_launch(monkeypatch: pytest.MonkeyPatch) -> None:
     """Keys whose rows no tensor copy reaches: steps of 128 keys spill, and steps of 64 are twice as many."""
     monkeypatch.setenv("TILEWRIGHT_VALIDATION", "0")

@@ -43,6 +43,8 @@ from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import Unlike, compare
 from tilewright.validate.recipe import shared_faults
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 
 
@@ -356,6 +358,7 @@ def overlaid(parts: int = 2, **keywords: int) -> t.Kernel:
     return kernel
 
 
+@pytest.mark.slow
 def test_parts_lie_where_stages_lay() -> None:
     kernel, (m, n, k) = overlaid(), (130, 264, 648)
     for seed in range(2):

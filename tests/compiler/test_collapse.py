@@ -30,6 +30,8 @@ from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import dialect as t
 from tilewright.validate.recipe import recipe_faults
 
+pytestmark = pytest.mark.sample(1)
+
 M, N = Sym("M"), Sym("N")
 
 

@@ -21,6 +21,8 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, tensor_name
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 DTYPES = {"offsets": "i32", "x": "f32", "y": "f32"}
 
 

@@ -29,6 +29,8 @@ import softmax
 import swiglu
 import transpose
 
+pytestmark = pytest.mark.sample(1)
+
 WIDE = 16
 MOST_KERNELS = 16
 """Of one artifact (docs/measured.md, "Rows of any width")."""

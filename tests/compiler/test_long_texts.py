@@ -21,6 +21,8 @@ from tilewright.jit import Kernel
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.unrolled import instructions, is_long
 
+pytestmark = pytest.mark.sample(1)
+
 
 @tw.kernel
 def many_functions(x: tw.Tensor["M", "N"], p: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
@@ -60,6 +62,7 @@ def test_pinned_threads_stay() -> None:
     assert whole_rows.compiled._plan(pinned).variants[-1].placement.home.threads == 256
 
 
+@pytest.mark.slow
 def test_the_count_is_of_the_size_of_what_nvrtc_emits() -> None:
     artifact = many_functions.compile(dtypes={"p": "i8"})
     emitted = len(artifact.kernels[-1].ptx.splitlines())

@@ -23,6 +23,8 @@ from tilewright.codegen.cuda import emit_kernel
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.transport.parameters import parameters_of
 
+pytestmark = pytest.mark.sample(1)
+
 Array = np.ndarray[Any, Any]
 
 PLAIN = """

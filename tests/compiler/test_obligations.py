@@ -27,6 +27,8 @@ from tilewright.transport import dialect as t
 from tilewright.transport.descriptor_attrs import OperandNumbers, TmaAttr, TmaNumbers, WgmmaOperandAttr
 from tilewright.transport.text import transport_kernel
 
+pytestmark = pytest.mark.sample(3)
+
 
 @pytest.fixture(scope="module")
 def product() -> PlannedKernel:

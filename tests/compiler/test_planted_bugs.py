@@ -84,6 +84,7 @@ def test_the_bugs_are_of_every_class() -> None:
     assert {m.kind for m in MUTANTS if m.name in REFUSED} == set(REFUSABLE)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("names", rest_slow([("a CTA short",), tuple(REFUSED)[:5] + tuple(REFUSED)[6:]], 1))
 def test_a_bug_of_each_class_is_refused(names: tuple[str, ...], tmp_path: Path) -> None:
     out = tmp_path / "found.json"

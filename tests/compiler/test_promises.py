@@ -35,6 +35,8 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 UNWRITTEN = "assuming index-tensors-not-written-during-launch"
 NAMES = ("scatter_rows", "append_to_pages", "scatter_pairs", "dispatch")
 

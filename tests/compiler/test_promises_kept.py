@@ -12,6 +12,8 @@ from support.indexed import CASES, SHORT
 from tilewright.artifact.schema import Artifact
 from tilewright.compiler.bundle_verdict import Answer, ReadBundle
 
+pytestmark = pytest.mark.sample(1)
+
 
 @functools.cache
 def compiled(name: str) -> Artifact:

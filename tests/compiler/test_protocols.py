@@ -32,6 +32,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import has_roles, protocols_of
 
+pytestmark = pytest.mark.sample(6)
+
 TID, R = made.TID, made.R
 PLAIN = [name for name, example in EXAMPLES_BY_NAME.items() if example.module not in ("matmul", "attention")]
 

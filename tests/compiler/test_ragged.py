@@ -32,6 +32,8 @@ from tilewright.lang.signature import Signature
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 UNWRITTEN = "assuming index-tensors-not-written-during-launch"
 DTYPES = {"offsets": "i32", "scale": "f32", "x": "f32", "y": "f32"}
 

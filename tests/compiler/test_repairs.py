@@ -31,6 +31,8 @@ from tilewright.tile.dialect import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 
 def planned(align: int, staged: bool | None = None, **extents: int) -> PlannedKernel:
     facts = CallFacts(tuple((name, TensorFacts(1, align)) for name in "abc"))

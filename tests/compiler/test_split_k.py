@@ -31,6 +31,8 @@ from tilewright.simulate import run_steps
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr, coord_attr
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 
 
@@ -166,6 +168,7 @@ def test_swapped_operands_give_the_same_product() -> None:
     assert off(got["c"], got["a"].astype(np.float64) @ got["b"].astype(np.float64).T) < 3e-3
 
 
+@pytest.mark.slow
 def test_what_runs_is_certified_and_validated() -> None:
     """The certificate names the parts; both kernels are validated, also the one that multiplies, whose programs have
     different numbers of steps."""

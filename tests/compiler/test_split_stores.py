@@ -14,6 +14,8 @@ from support.ptx_driver import run_artifact
 from tilewright.base.verdict import Proved
 from tilewright.compiler.proofs.stores import prove_stores
 
+pytestmark = pytest.mark.sample(4)
+
 
 @tw.kernel
 def heads(x: tw.Tensor["H", "T", "D"], y: tw.Tensor["T", "H * D"]):

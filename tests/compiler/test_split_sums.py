@@ -20,6 +20,8 @@ from tilewright.compiler.program import plan
 from tilewright.diag import TilewrightError
 from tilewright.simulate import run_steps
 
+pytestmark = pytest.mark.sample(1)
+
 reductions = load("reductions")
 
 
@@ -95,6 +97,7 @@ def test_extrema_of_parts_are_those_of_all(n: int, parts: int) -> None:
     np.testing.assert_array_equal(arrays["most"].astype(np.float64), exact.max(1))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("parts", [3, 20])
 def test_pinned_parts_are_validated(parts: int) -> None:
     """Two sums in one stream, each with a tensor of its own; few parts one after the other, and many at once."""

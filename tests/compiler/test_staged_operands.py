@@ -18,6 +18,8 @@ from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 STAGED = Candidate(1, copies=False)
 
 

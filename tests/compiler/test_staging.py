@@ -32,6 +32,8 @@ from tilewright.transport import dialect as transport
 from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.kernel import compare
 
+pytestmark = pytest.mark.sample(1)
+
 
 @tw.kernel
 def batched_nn(

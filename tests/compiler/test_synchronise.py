@@ -21,6 +21,8 @@ from tilewright.schedule.synchronise.cost import is_sync
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 from synthesise_syncs import EXAMPLES
 
+pytestmark = pytest.mark.sample(1)
+
 QUICK = ("one tile", "multicast", "multistage", "cp.async producer", "split-K", "grouped", "Blackwell")
 """The others take seconds: ``python tools/synthesise_syncs.py`` does all."""
 

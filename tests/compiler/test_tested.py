@@ -26,6 +26,8 @@ from tilewright.hw.target import SM90A
 from tilewright.simulate.arguments import bind
 from tilewright.transport.text import transport_kernel
 
+pytestmark = pytest.mark.sample(1)
+
 
 @cache
 def compiled(example: str, dtype: str) -> Artifact:
@@ -165,6 +167,7 @@ def grouped(offsets: tw.Offsets["G + 1"], a: tw.Tensor["T", "K"], b: tw.Tensor["
     c[m, n] = acc
 
 
+@pytest.mark.slow
 def test_ctas_do_several_programs() -> None:
     """A CTA that goes on behind the program that it has drawn: of launches with a CTA a program none shows it."""
     artifact = grouped.compile(dtypes={"offsets": "i32", **dict.fromkeys("abc", "bf16")})

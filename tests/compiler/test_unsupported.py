@@ -30,6 +30,8 @@ from tilewright.runtime import check
 from tilewright.runtime.arguments import Described
 from tilewright.transport.dialect import Kernel
 
+pytestmark = pytest.mark.sample(1)
+
 EXAMPLES = Path(__file__).parents[2] / "examples"
 N, K = Sym("N"), Sym("K")
 

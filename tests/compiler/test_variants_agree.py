@@ -36,6 +36,7 @@ def edited(artifact: Artifact, number: int, old: str, new: str, text: str = "tra
     return ReadBundle.of(replace(artifact, kernels=tuple(kernels)))
 
 
+@pytest.mark.slow
 def test_variants_as_compiled_agree(axpy: Artifact, attention: Artifact) -> None:
     for artifact in (axpy, attention):
         assert len(artifact.variants) == 3
@@ -53,6 +54,7 @@ def test_another_program_in_one_variant_is_refuted(axpy: Artifact, number: int) 
     assert "axpy_" in found.refuted[0]
 
 
+@pytest.mark.slow
 def test_a_variant_for_no_steps_is_another_one_without_its_streams(attention: Artifact) -> None:
     (number,) = (i for i, image in enumerate(attention.kernels) if image.symbol.endswith("no_steps"))
     found = edited(attention, number, "tile.binary <div>", "tile.binary <mul>", "tile_ir").variants()

@@ -143,6 +143,7 @@ def kernels(draw: st.DrawFn) -> tuple[KernelAccesses, StoreDomain]:
     return KernelAccesses("k", parameters, (), tuple(accesses)), domain
 
 
+@pytest.mark.slow
 @settings(max_examples=25, deadline=None, suppress_health_check=list(HealthCheck))
 @given(kernels())
 def test_verdicts_agree_with_enumeration(case: tuple[KernelAccesses, StoreDomain]) -> None:

@@ -11,6 +11,8 @@ from tilewright.contract.access_linear import Both, Either, Formula, Linear, Var
 from tilewright.contract.access_radix import are_apart, differ_modulo, ends_of
 from tilewright.contract.access_solve import Known, Solver
 
+pytestmark = pytest.mark.sample(12)
+
 LOW, HIGH = -3, 4
 
 

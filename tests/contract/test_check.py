@@ -34,6 +34,8 @@ from tilewright.protocol import ops as o
 from tilewright.protocol.edit import Insertion, Spot, inserted, replaced, spots
 from tilewright.protocol.model import Loop
 
+pytestmark = pytest.mark.sample(1)
+
 C = o.Const
 
 

@@ -47,6 +47,7 @@ def test_every_sync_op_of_a_matmul_is_missed() -> None:
     assert missed(list(mutants(matmul()))) >= 25
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("make", "least"), [(attention, 20)], ids=["attention"])
 def test_one_of_each_sync_op_is_missed(make: Callable[[], Protocol], least: int) -> None:
     assert missed(one_of_each(mutants(make()))) >= least

@@ -12,6 +12,8 @@ from tilewright.contract.explore import exhaust
 from tilewright.protocol import ops
 from tilewright.protocol.effects import QUEUES, Await, Commit, Pool, Retire, Strong, Sync, TensorLife
 
+pytestmark = pytest.mark.sample(1)
+
 SHOWN = [
     ("Arrive", "drop 0 Signal"),
     ("Arrive", "0 Signal.arrivals = +1"),

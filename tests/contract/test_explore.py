@@ -18,6 +18,8 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol
 from tilewright.protocol import ops as o
 
+pytestmark = pytest.mark.sample(1)
+
 C = o.Const
 
 

@@ -16,6 +16,8 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, from_text
 from tilewright.protocol import ops as o
 
+pytestmark = pytest.mark.sample(1)
+
 RANK = sym("cta")
 
 

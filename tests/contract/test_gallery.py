@@ -8,6 +8,8 @@ from gallery import GALLERY, Entry
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.contract import check
 
+pytestmark = pytest.mark.sample(12)
+
 
 @pytest.mark.parametrize("entry", GALLERY, ids=lambda e: e.name)
 def test_right_forms_are_proved(entry: Entry) -> None:

@@ -31,6 +31,8 @@ from protocols import attention, blackwell, cp_async, gemm  # noqa: E402
 import agree  # noqa: E402
 from campaign.variants import pipeline  # noqa: E402
 
+pytestmark = pytest.mark.sample(1)
+
 EXAMPLES = {
     "cooperative": gemm.cooperative(4, 2),
     "cooperative, one tile": gemm.cooperative(4, 2, persistent=False),

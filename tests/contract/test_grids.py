@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from protocols import grids
 
+from support.slow import rest_slow
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.contract import check, judge
@@ -22,6 +23,8 @@ from tilewright.protocol import Build, Protocol, Scope, Step, from_text, problem
 from tilewright.protocol import ops as o
 from tilewright.protocol.edit import Spot, apart, replaced, spots
 from tilewright.protocol.timed import run_timed
+
+pytestmark = pytest.mark.sample(1)
 
 C = o.Const
 RELAXED, ACQUIRE, RELEASE, ACQ_REL = o.Sem.RELAXED, o.Sem.ACQUIRE, o.Sem.RELEASE, o.Sem.ACQ_REL
@@ -167,7 +170,8 @@ def changes(p: Protocol) -> Iterator[tuple[str, Protocol]]:
         yield from ((what, apart(changed)) for what, changed in found.items() if not any(problems(changed)))
 
 
-@pytest.mark.parametrize("build", grids.ALL, ids=lambda f: f.__name__)
+@pytest.mark.parametrize("build", rest_slow(grids.ALL, (grids.in_turn, grids.grid_barrier)), ids=lambda f: f.__name__)
+@pytest.mark.sample(2)
 def test_no_change_is_proved_that_the_explorer_breaks(build: Callable[[int], Protocol]) -> None:
     """And what the explorer finds good is proved, where it is asked about all there is to ask."""
     bad = 0

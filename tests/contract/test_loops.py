@@ -21,6 +21,8 @@ from tilewright.protocol import Build, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
 from tilewright.protocol.model import Loop, Node, Step
 
+pytestmark = pytest.mark.sample(1)
+
 
 def _use(c: RoleBuilder, use: Expr, stages: int = 3, late: bool = False) -> None:
     """Multiplies a stage and gives it back; ``late``: before the product has read it."""

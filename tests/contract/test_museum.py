@@ -17,6 +17,8 @@ from tilewright.contract import Policy, check, judge
 from tilewright.diag import Severity
 from tilewright.protocol.model import If, Loop, Node, Step
 
+pytestmark = pytest.mark.sample(12)
+
 ENTRIES = json.loads((Path(__file__).parents[1] / "data/real_bugs.json").read_text())
 REFUTED = [name for name, x in EXHIBITS.items() if not x.advisory]
 LENIENT = [name for name, x in EXHIBITS.items() if x.lenient]

@@ -54,6 +54,7 @@ def generated(example: Any, model: Any, prompt: list[int], count: int) -> tuple[
     return tokens[len(prompt) :], margin
 
 
+@pytest.mark.slow
 def test_requests_that_come_and_go_get_the_tokens_of_a_dense_model(example: Any) -> None:
     model, requests = example.Transformer(), example.workload()
     pool, sizes = example.serve(model, requests)

@@ -8,6 +8,8 @@ import pytest
 
 from support.example_cases import load
 
+pytestmark = pytest.mark.sample(1)
+
 moe = load("moe")
 BF16 = ml_dtypes.bfloat16
 

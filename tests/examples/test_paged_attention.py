@@ -11,6 +11,8 @@ import pytest
 import tilewright as tw
 from support.example_cases import load
 
+pytestmark = pytest.mark.sample(1)
+
 paged = load("paged_attention")
 BF16 = ml_dtypes.bfloat16
 LEAST = -(2**31)
@@ -227,6 +229,7 @@ def test_keys_are_appended_with_their_rotation() -> None:
     assert (v.astype(np.float64) == expected_v).all()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("page", [16, 64])
 def test_prefill_of_chunks(page: int) -> None:
     """Some of a sequence's tokens, all of them, one and none; rows of no sequence are zeros."""

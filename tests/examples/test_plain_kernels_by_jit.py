@@ -10,6 +10,8 @@ from support.example_cases import EXAMPLES_BY_NAME, Example
 from tilewright.base.dtypes import DType, bf16, f16, f32
 from tilewright.jit import Kernel
 
+pytestmark = pytest.mark.sample(10)
+
 PLAIN = [e for e in EXAMPLES_BY_NAME.values() if e.name not in ("matmul", "attention")]
 TOLERANCE = {"f32": 2e-5, "f16": 4e-3, "bf16": 3e-2}
 OUTPUTS = {"reversed": "sliced"}  # outputs with negative strides are fine too, but one arrangement each is enough

@@ -12,6 +12,8 @@ import tilewright as tw
 from support.example_cases import load
 from support.ptx_driver import run_artifact
 
+pytestmark = pytest.mark.sample(1)
+
 ragged, grouped = load("ragged"), load("grouped_matmul")
 BF16 = ml_dtypes.bfloat16
 RNG = np.random.default_rng(4)
@@ -48,10 +50,10 @@ def test_grouped_weight_gradient() -> None:
 def test_they_are_copied_asynchronously() -> None:
     """By tensor copies and by cp.async, not staged by the threads that multiply."""
     types = {"lengths": tw.i32, **dict.fromkeys("qkvo", tw.bf16)}
-    plan = "\n".join(ragged.attention_over_lengths.compile(dtypes=types).plan)
+    plan = ragged.attention_over_lengths.explain(dtypes=types)
     assert "load of v [1 x 128 x 128] legal for tensor copies; by tensor copies" in plan
     types = {"offsets": tw.i32, "x": tw.bf16, "y": tw.bf16}
-    plan = "\n".join(ragged.grouped_weight_gradient.compile(dtypes=types).plan)
+    plan = ragged.grouped_weight_gradient.explain(dtypes=types)
     assert "by cp.async, 16 bytes at a time" in plan
 
 
@@ -67,8 +69,10 @@ def test_grouped_matmul() -> None:
     assert (c[300:] == 0).all()
 
 
+@pytest.mark.slow
 def test_operands_of_groups_are_brought_by_tensor_copies() -> None:
-    plan = grouped.grouped_matmul.compile(dtypes={"offsets": tw.i32, "a": tw.bf16, "b": tw.bf16, "c": tw.bf16}).plan
+    types = {"offsets": tw.i32, "a": tw.bf16, "b": tw.bf16, "c": tw.bf16}
+    plan = grouped.grouped_matmul.explain(dtypes=types).splitlines()
     assert sum("legal for tensor copies; by tensor copies" in line for line in plan if "load of" in line) >= 2
     assert any("2 consumer warpgroups" in line and "given up" not in line for line in plan)
 
@@ -93,6 +97,7 @@ def scaled(kernel: str) -> tuple[tuple[np.ndarray, ...], np.ndarray]:
     return (OFFSETS, a, of_a, b, of_b, np.full((300, 200), 7, BF16)), exact
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kernel", ["scaled_rows", "scaled_blocks"])
 def test_groups_of_8_bits_with_scales(kernel: str) -> None:
     arrays, exact = scaled(kernel)

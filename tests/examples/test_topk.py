@@ -8,6 +8,8 @@ import pytest
 
 from support.example_cases import load
 
+pytestmark = pytest.mark.sample(1)
+
 topk = load("topk")
 BF16 = ml_dtypes.bfloat16
 RNG = np.random.default_rng(0)

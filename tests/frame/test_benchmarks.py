@@ -15,6 +15,8 @@ sys.path.insert(0, str(FOLDER))
 
 import harness  # noqa: E402
 
+pytestmark = pytest.mark.sample(4)
+
 COMMANDS = sorted(p.name for p in FOLDER.glob("*.py") if p.stem not in ("harness", "gpu"))
 
 

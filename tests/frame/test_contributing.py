@@ -174,6 +174,7 @@ def test_a_new_rule_is_a_row_and_an_entry(sources: Path) -> None:
     assert "LIM008: more than 8 warpgroups" in done.stdout
 
 
+@pytest.mark.slow
 def test_a_new_target_is_a_row(sources: Path) -> None:
     file = sources / "hw/target.py"
     insert(file, r"(?s)^SM100A = .*?^\)\n", f"{quoted(r'    (SM120 = .*)')}\n")
@@ -182,6 +183,7 @@ def test_a_new_target_is_a_row(sources: Path) -> None:
     assert done.returncode == 0, done.stderr
 
 
+@pytest.mark.slow
 def test_a_new_op_of_transport_is_said_in_four_rooms(sources: Path) -> None:
     file = sources / "transport/elementwise.py"
     insert(file, r'raise VerifyException\(f"one of [^\n]*\n\n\n', OP.lstrip())

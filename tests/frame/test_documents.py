@@ -17,6 +17,8 @@ from support.pytorch import installed
 from tilewright.cli.commands import app
 from tilewright.diag.catalogue import CATALOGUE
 
+pytestmark = pytest.mark.sample(1)
+
 ROOT = Path(__file__).parents[2]
 PAGES = ["docs/contracts.md", "docs/legality.md", "docs/measured.md"]
 DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", *PAGES]

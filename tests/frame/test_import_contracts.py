@@ -13,6 +13,8 @@ from pathlib import Path
 
 import pytest
 
+pytestmark = pytest.mark.sample(2)
+
 ROOT = Path(__file__).parents[2]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 HOUSE = next(c for c in CONTRACTS if c["id"] == "house")

@@ -12,6 +12,8 @@ from tilewright.artifact import bundle
 from tilewright.codegen import assemble
 from tilewright.ops.kernels import add
 
+pytestmark = pytest.mark.sample(2)
+
 ROOT = Path(__file__).parents[2]
 
 LAUNCHES = """

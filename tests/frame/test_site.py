@@ -20,6 +20,8 @@ sys.path.append(str(ROOT / "tools"))
 
 from site_pages import compared, errors, gallery, notebook, reference  # noqa: E402
 
+pytestmark = pytest.mark.sample(3)
+
 
 @pytest.mark.parametrize("page", PAGES)
 def test_code_of_every_page_runs(page: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,6 +16,8 @@ import pytest
 import tilewright as tw
 from tilewright.jit import Kernel
 
+pytestmark = pytest.mark.sample(2)
+
 BF = ml_dtypes.bfloat16
 Array = np.ndarray[Any, Any]
 rng = np.random.default_rng(7)

@@ -20,6 +20,8 @@ from tilewright.base.expr import FALSE, simplify
 from tilewright.jit import Kernel
 from tilewright.transport.access import accesses_of
 
+pytestmark = pytest.mark.sample(4)
+
 ATTENTION = EXAMPLES_BY_NAME["attention"]
 
 

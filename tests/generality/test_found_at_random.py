@@ -19,6 +19,8 @@ from support.tile_evaluator import NUMPY
 from tilewright.base.dtypes import DTYPES
 from tilewright.compiler.requests import CallFacts, Observed, observe_facts
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(7)
 erf = np.vectorize(erf_of)
 
@@ -242,6 +244,7 @@ def batch_of_five(a: tw.Tensor["K", "M"], b: tw.Tensor[5, "K", "N"], c: tw.Tenso
     c[g, m, n] = tw.dot(a[k, m].T, b[g, k, n])
 
 
+@pytest.mark.slow
 def test_programs_that_are_a_multiple_of_what_is_asked() -> None:
     a, b = (RNG.integers(-3, 4, shape).astype(ml_dtypes.bfloat16) for shape in ((288, 27), (5, 288, 62)))
     c = np.full((5, 27, 62), np.nan, np.float32)
@@ -463,6 +466,7 @@ def softmax_of_columns(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.
     y[m, n] = e / e.sum(1)[:, None]
 
 
+@pytest.mark.slow
 def test_a_tile_moves_without_matrices_where_no_roles_are() -> None:
     """Rows that lie as columns, of 16-bit elements: the plan of the tile's way was one of stmatrix, of which plain
     kernels have no protocol (CRT006)."""

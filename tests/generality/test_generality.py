@@ -8,6 +8,8 @@ from support.arrangement import ARRANGEMENTS
 from support.generality import CASES, agrees
 from tilewright.jit import Kernel
 
+pytestmark = pytest.mark.sample(4)
+
 
 @pytest.mark.parametrize("name", CASES)
 def test_agrees_with_numpy(name: str) -> None:

@@ -17,6 +17,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import hostile_indices
 
+pytestmark = pytest.mark.sample(4)
+
 
 def drawn(case: Indexed, seed: int) -> tuple[Arrays, Arrays]:
     arrays = case.draw(np.random.default_rng(seed))

@@ -23,6 +23,8 @@ from tilewright.base.dtypes import dtype_named
 from tilewright.lang.signature import Signature
 from tilewright.tile.tracer import trace
 
+pytestmark = pytest.mark.sample(2)
+
 EVERY = [(name, dtype) for name in CASES for dtype in WIDTHS]
 QUICK = [(name, np.uint8 if k % 2 else np.uint32) for k, name in enumerate(CASES)]
 

@@ -23,6 +23,8 @@ from support.product_cases import (
     by_name,
 )
 
+pytestmark = pytest.mark.sample(2)
+
 
 @tw.kernel
 def row_times_matrix(x: tw.Tensor["K"], b: tw.Tensor["K", "N"], y: tw.Tensor["N"]):

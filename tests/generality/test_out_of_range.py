@@ -17,6 +17,8 @@ from support.indexed import SHORT, Arrays, facts_of
 from support.ptx_driver import run_artifact
 from tilewright.diag import TilewrightError
 
+pytestmark = pytest.mark.sample(4)
+
 RNG = np.random.default_rng(5)
 LINES = Path(__file__).read_text().splitlines()
 

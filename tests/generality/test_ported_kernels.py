@@ -10,6 +10,8 @@ from support.more_ported_kernels import MORE_PORTED
 from support.ported_kernels import PORTED
 from support.slow import rest_slow
 
+pytestmark = pytest.mark.sample(4)
+
 ALL = {**PORTED, **MORE_PORTED, **CLAMPED}
 QUICK_PTX = [
     "info_nce",

@@ -24,6 +24,8 @@ from support.product_cases import (
     by_name,
 )
 
+pytestmark = pytest.mark.sample(2)
+
 
 @tw.kernel
 def latent_attention(

@@ -21,6 +21,8 @@ from random_programs.indexed import indexed  # noqa: E402
 from random_programs.places import NUMPY  # noqa: E402
 from random_programs.text import source  # noqa: E402
 
+pytestmark = pytest.mark.sample(1)
+
 SEEDS = {
     "maps": (0, 3, 4, 6, 9, 12, 14),
     "rows": (1, 7, 11, 15, 17),

@@ -22,6 +22,8 @@ from tilewright.lang.signature import Signature
 from tilewright.tile.tracer import trace
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(1)
+
 
 @tw.kernel
 def words(counter: tw.Tensor["N", 4], seed: tw.Tensor["N"], y: tw.Tensor["N", 4], *, bn=32):

@@ -21,6 +21,8 @@ from tilewright.jit.outputs import uses_of
 from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(4)
+
 QUICK_PTX = ["quantise_groups", "rotate_pairs", "transposed_parts", "sums_by_blocks", "split_heads", "flags_in_parts"]
 
 

@@ -10,6 +10,8 @@ from support.ptx_driver import run_artifact
 from support.scans import CASES, Arrays, Scanning
 from support.slow import rest_slow
 
+pytestmark = pytest.mark.sample(3)
+
 
 def drawn(case: Scanning, seed: int) -> tuple[Arrays, Arrays]:
     arrays = case.draw(np.random.default_rng(seed))

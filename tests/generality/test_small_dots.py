@@ -15,6 +15,8 @@ import pytest
 import tilewright as tw
 from support.slow import rest_slow
 
+pytestmark = pytest.mark.sample(2)
+
 
 @tw.kernel
 def product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm, bn, bk, whole: bool = False):

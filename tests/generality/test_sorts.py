@@ -11,6 +11,8 @@ from support.scans import Arrays, Scanning
 from support.slow import rest_slow
 from support.sorts import CASES
 
+pytestmark = pytest.mark.sample(2)
+
 
 def drawn(case: Scanning, seed: int) -> tuple[Arrays, Arrays]:
     arrays = case.draw(np.random.default_rng(seed))

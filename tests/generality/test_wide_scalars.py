@@ -17,6 +17,8 @@ from support.ptx_driver import run_artifact
 from support.slow import rest_slow
 from tilewright.diag import TilewrightError
 
+pytestmark = pytest.mark.sample(2)
+
 ENDS = {"i32": (-(2**31), 2**31 - 1), "u32": (0, 2**32 - 1), "i64": (-(2**63), 2**63 - 1)}
 NUMBERS = (0, 5, -3, 127, 200, 255, -129, 2**31 - 1, 2**31, -(2**31), 2**32 - 1, 2**32 + 5, 2**40, 2**63 - 1, -(2**63))
 

@@ -21,6 +21,8 @@ from tilewright.artifact.schema import Artifact, Launch
 from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 
+pytestmark = pytest.mark.sample(1)
+
 MASK = re.compile(r"(and\.b32\s+%r\d+, %r\d+), 261120;")
 """What the compiler makes of two masks: 0x3FFFF, and that of the low 10 bits, which are cleared too."""
 KERNELS = {"nn": p.nn, "tn": p.tn, "nt": p.nt}

@@ -34,6 +34,8 @@ from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of
 from tilewright.transport.protocol import protocols_of
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(23)
 SHAPES = [(2, 1), (1, 2), (2, 2)]
 

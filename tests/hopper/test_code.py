@@ -12,6 +12,8 @@ from tilewright.codegen.guard import mismatches
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 
+pytestmark = pytest.mark.sample(2)
+
 CASES: list[tuple[tw.Kernel, dict[str, int], Candidate]] = [
     (p.nt, {"bm": 128, "bn": 256}, Candidate(2)),
     (p.tt, {"bm": 128, "bn": 192}, Candidate(2)),

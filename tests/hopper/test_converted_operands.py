@@ -28,6 +28,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
 
+pytestmark = pytest.mark.sample(2)
+
 BF16, E4M3 = ml_dtypes.bfloat16, ml_dtypes.float8_e4m3fn
 TYPES = {"w": "e4m3", "length": "i32", "table": "i32"}
 

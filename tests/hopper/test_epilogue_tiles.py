@@ -31,6 +31,8 @@ from tilewright.transport import dialect as t
 from tilewright.transport.descriptor_attrs import TmaAttr
 from tilewright.transport.protocol import protocols_of
 
+pytestmark = pytest.mark.sample(4)
+
 RNG = np.random.default_rng(31)
 TURNS = Candidate(1, ping_pong=2, stages=2, whole_stores=True)
 SHARED = Candidate(2, stages=2)

@@ -14,6 +14,8 @@ from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.hopper.product_variant import ProductVariant
 
+pytestmark = pytest.mark.sample(1)
+
 ALIGNED = p.request(example.matmul).facts
 UNALIGNED = CallFacts(tuple((name, TensorFacts(1, 2)) for name in "abc"))
 
@@ -81,6 +83,7 @@ def test_pinned_columns_and_other_kernels_have_one_variant() -> None:
     assert len(sized) == 1
 
 
+@pytest.mark.slow
 def test_tall_tiles_where_programs_have_many_steps() -> None:
     """Heads of 64: 256 rows, and 192 of longer streams; of causal ones 128, and 192 of longer ones."""
     dims = {"H": 32, "G": 32}

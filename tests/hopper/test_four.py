@@ -21,6 +21,8 @@ from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.transport.protocol import protocols_of
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(43)
 
 

@@ -22,6 +22,8 @@ from tilewright.simulate.tensor_core import fp8_product
 from tilewright.transport import asynchronous as a
 from tilewright.transport.text import transport_kernel
 
+pytestmark = pytest.mark.sample(1)
+
 E4M3, E5M2 = ml_dtypes.float8_e4m3fn, ml_dtypes.float8_e5m2
 
 

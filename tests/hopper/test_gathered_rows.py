@@ -33,6 +33,8 @@ from tilewright.tile.ops import exprs
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 Array = np.ndarray[Any, np.dtype[Any]]
 FED = Candidate(1, stages=3)

@@ -22,6 +22,8 @@ from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.transport import dialect as t
 from tilewright.transport.base import registers_of
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(17)
 CANDIDATES = [
     Candidate(1, stages=2),

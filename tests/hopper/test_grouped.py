@@ -41,6 +41,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 DTYPES = {"offsets": "i32", "a": "bf16", "b": "bf16", "c": "bf16"}
 ROWS, K, N = 210, 136, 72
@@ -221,6 +223,7 @@ def sized_artifact() -> Artifact:
     return sized.compile(dtypes=DTYPES)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("rows", "swapped"), [(32 * 7, True), (32 * 7 + 1, False)])
 def test_few_rows_a_group_swap_operands(rows: int, swapped: bool, sized_artifact: Artifact) -> None:
     few, *others = sized_artifact.variants

@@ -29,6 +29,8 @@ from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 CANDIDATE = Candidate(1, stages=2)
 OFFSETS = {
     "whole tiles": [0, 64, 128, 192],
@@ -186,6 +188,7 @@ def until(lengths: tw.Tensor["B"], x: tw.Tensor["B", "M", "K"], w: tw.Tensor["N"
         y[b, m, n] = acc
 
 
+@pytest.mark.slow
 def test_two_stores_of_a_tile_share_the_panels() -> None:
     arrays = drawn(OFFSETS["begins inside of blocks"])
     both = {**arrays, "d": np.full_like(arrays["c"], np.nan)}
@@ -267,6 +270,7 @@ def attention_of_groups(
     o[m, e] = acc / total[:, None]
 
 
+@pytest.mark.slow
 def test_streams_of_tiles_without_rows_have_no_step() -> None:
     """But for those of chained products, of which each step's parts are scheduled apart."""
     found = lowered(CANDIDATE).tile

@@ -25,6 +25,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(5)
 COOPERATIVE = Candidate(2, stages=2)
 WHOLE_STORES = Candidate(1, ping_pong=2, stages=2, whole_stores=True)

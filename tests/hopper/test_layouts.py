@@ -11,6 +11,8 @@ from tilewright.legal.smem_tile import SmemTile
 from tilewright.schedule.distribute import Distribution, accumulator_columns, accumulator_rows
 from tilewright.schedule.hopper.products import staging_offset
 
+pytestmark = pytest.mark.sample(4)
+
 ROWS, COLUMNS = 0, 1
 
 

@@ -26,6 +26,8 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 EXPERTS, M, N, K = 5, 70, 72, 136
 HOSTILE = [0, 4, 5, -1, 2, 2**31 - 1, -(2**31)]
@@ -102,6 +104,7 @@ def test_every_road_brings_zeros_where_an_index_leads_outside(name: str, dtype: 
     np.testing.assert_allclose(arrays["y"].astype(np.float64), exact(arrays), atol=0.15)
 
 
+@pytest.mark.slow
 def test_ptx_does_as_the_simulator() -> None:
     simulated, executed = drawn("i64", 2), drawn("i64", 2)
     experts(**simulated)

@@ -28,6 +28,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(77)
 BF16 = ml_dtypes.bfloat16
 

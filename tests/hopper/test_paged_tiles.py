@@ -27,6 +27,8 @@ from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport.base import exprs
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 PAGE = 16
 TYPES = {"pages": "i32"}

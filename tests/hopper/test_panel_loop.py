@@ -30,6 +30,8 @@ from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(9)
 COOPERATIVE = Candidate(2, stages=2)
 WHOLE_STORES = Candidate(1, ping_pong=2, stages=2, whole_stores=True)
@@ -135,6 +137,7 @@ def test_another_number_of_panels_is_refuted() -> None:
         assert isinstance(prove_stores(found.tile, found.scheduled.kernel), Refuted)
 
 
+@pytest.mark.slow
 def test_values_that_move_by_another_share_are_refused() -> None:
     """And so are those that don't move, and loads of another panel."""
     found = lowered(activated)

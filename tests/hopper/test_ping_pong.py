@@ -23,6 +23,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(29)
 TURNS = Candidate(1, ping_pong=2, stages=2)
 
@@ -94,6 +96,7 @@ def test_small_instances_by_enumeration(tiles: int, steps: int) -> None:
     assert outcome.finding is None, outcome.finding.detail
 
 
+@pytest.mark.slow
 def test_code_assembles_as_planned() -> None:
     found = lowered(p.nt, Candidate(1, ping_pong=2), bm=128, bn=160)
     emitted = emit_kernel(found.scheduled.kernel)

@@ -29,6 +29,8 @@ from tilewright.schedule.hopper.predicates import leading_steps, lengthening, sh
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(37)
 
 

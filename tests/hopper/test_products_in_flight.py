@@ -30,6 +30,8 @@ from tilewright.transport.base import exprs
 from tilewright.transport.protocol import protocols_of
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(11)
 TWO = Candidate(2, stages=2)
 SUMS = {"lse": "f32", "delta": "f32"}
@@ -129,6 +131,7 @@ def proved(kernel: t.Kernel) -> bool:
         return False
 
 
+@pytest.mark.slow
 def test_code_assembles_and_does_what_the_ir_does() -> None:
     kernel = lowered().scheduled.kernel
     emitted = emit_kernel(kernel)

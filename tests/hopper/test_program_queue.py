@@ -43,6 +43,8 @@ from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.counters import uncounted
 
+pytestmark = pytest.mark.sample(1)
+
 
 @pytest.mark.parametrize("grid", [1, 2, 7])
 def test_each_program_is_drawn_once(grid: int) -> None:
@@ -54,6 +56,7 @@ def test_each_program_is_drawn_once(grid: int) -> None:
     assert given[TAKEN][0] == programs  # each CTA draws until it is given a number that is no program's
 
 
+@pytest.mark.slow
 def test_the_order_in_which_ctas_draw_does_not_matter() -> None:
     kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
     found = []
@@ -264,6 +267,7 @@ def test_of_the_uses_of_a_pipeline_a_remainder_matters(change: Callable[[t.Kerne
     assert {name for name, _ in uncounted(kernel, [programs])} == {"$i_a_b"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("period", [6, 5])
 def test_uses_beyond_31_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, period: int) -> None:
     """Of a CTA that has made nearly as many already as an ``int`` counts: between programs it takes their remainder."""
@@ -288,6 +292,7 @@ def test_uses_beyond_31_bits(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, pe
     assert right == (period == 6)
 
 
+@pytest.mark.slow
 def test_a_launch_of_many_rows_and_heads_is_served() -> None:
     """740,000 rows of 64 heads have 1.9 * 10^9 steps, if each lasts to the last key."""
     rows = dict.fromkeys("qkvo", "bf16") | {"q_offsets": "i32", "k_offsets": "i32"}

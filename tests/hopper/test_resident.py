@@ -28,6 +28,7 @@ def shared_by_two() -> Kernel:
     return found.scheduled.kernel
 
 
+@pytest.mark.slow
 def test_each_has_half_of_an_sm() -> None:
     kernel = shared_by_two()
     left, right = (RNG.normal(size=(n, 104)).astype(ml_dtypes.bfloat16) for n in (200, 88))

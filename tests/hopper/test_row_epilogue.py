@@ -37,6 +37,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(37)
 TURNS = Candidate(1, ping_pong=2, stages=2)
 SHARED = Candidate(2, stages=2)
@@ -130,6 +132,7 @@ def test_outputs_by_copies_and_by_rows_share_their_panels(columns: int) -> None:
         assert np.linalg.norm(even.astype(np.float64) - 2 * exact) < 12e-3 * np.linalg.norm(exact)
 
 
+@pytest.mark.slow
 def test_the_widest_turns_assemble_without_spills() -> None:
     """Accumulators take 208 of 240 registers; the copies' addresses must not wait beside them."""
     kernel = lowered(208, 2, Candidate(1, ping_pong=2)).scheduled.kernel

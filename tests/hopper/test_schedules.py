@@ -31,6 +31,8 @@ from tilewright.simulate.values import memory_dtype
 from tilewright.transport import asynchronous as a
 from tilewright.transport.protocol import protocol_of
 
+pytestmark = pytest.mark.sample(3)
+
 RNG = np.random.default_rng(5)
 Array = np.ndarray[Any, np.dtype[Any]]
 COPIES, STAGED = Candidate(1, stages=2), Candidate(1, copies=False)

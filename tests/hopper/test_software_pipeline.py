@@ -28,6 +28,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(31)
 ROTATED = Candidate(1, stages=2, software_pipelined=True)
 
@@ -113,6 +115,7 @@ def test_order_barriers_are_proved() -> None:
     assert isinstance(check(protocol), Proved)
 
 
+@pytest.mark.slow
 def test_code_assembles_as_planned() -> None:
     found = lowered(example.attention, Candidate(2, software_pipelined=True), bq=128, bk=128, causal=True)
     emitted = emit_kernel(found.scheduled.kernel)

@@ -39,6 +39,8 @@ from tilewright.transport.base import exprs
 from tilewright.transport.protocol import protocols_of
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(7)
 TWO, THREE = Candidate(2, stages=2), Candidate(3, stages=2)
 
@@ -166,6 +168,7 @@ def test_they_are_proved(kernel: tw.Kernel, candidate: Candidate) -> None:
         assert isinstance(check(protocol), Proved)
 
 
+@pytest.mark.slow
 def test_code_assembles_and_does_what_the_ir_does() -> None:
     kernel = lowered(by_blocks).scheduled.kernel
     emitted = emit_kernel(kernel)

@@ -43,6 +43,8 @@ from tilewright.transport.descriptor_attrs import LAYOUT_ATTRIBUTES
 from tilewright.transport.dialect import Transport
 from tilewright.transport.protocol import protocol_of
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(11)
 Array = np.ndarray[Any, np.dtype[Any]]
 FED = Candidate(1, stages=3)

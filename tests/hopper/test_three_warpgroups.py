@@ -25,6 +25,8 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import asynchronous as a
 from tilewright.transport.protocol import protocols_of
 
+pytestmark = pytest.mark.sample(1)
+
 # ruff: noqa: F821, UP037 - dimension names are strings
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false

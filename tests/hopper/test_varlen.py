@@ -29,6 +29,8 @@ from tilewright.tile.queries import filled
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 BF16 = ml_dtypes.bfloat16
 WIDTH = 64
 INDICES = {"q_offsets": "i32", "k_offsets": "i32"}
@@ -172,7 +174,7 @@ SEQUENCES = {
 }
 
 
-@pytest.mark.parametrize("name", rest_slow(SEQUENCES, ("several", "whole tiles")))
+@pytest.mark.parametrize("name", rest_slow(SEQUENCES, ("whole tiles",)))
 def test_simulator_and_ptx_agree_with_float64(name: str, artifact: Artifact) -> None:
     simulated, executed = (drawn(*SEQUENCES[name]) for _ in range(2))
     attention(**simulated, scale=0.125, causal=True, group=2)

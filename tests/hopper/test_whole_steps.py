@@ -31,6 +31,8 @@ from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(5)
 BF16 = ml_dtypes.bfloat16
 WHOLE = Candidate(1, stages=2, software_pipelined=True, whole_steps=True)

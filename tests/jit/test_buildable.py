@@ -16,7 +16,7 @@ from tilewright.compiler import buildable
 from tilewright.jit.kernel import Kernel
 from tilewright.schedule.pressure import may_spill, words_at_once
 
-pytestmark = pytest.mark.foretells
+pytestmark = pytest.mark.assembler_warnings
 
 
 @pytest.fixture(autouse=True)
@@ -47,6 +47,7 @@ def told(of: Any = product, **tiles: int) -> list[str]:
     return [str(w.message) for w in caught if w.category is RuntimeWarning]
 
 
+@pytest.mark.slow
 def test_what_spills_is_told_once_and_computed() -> None:
     (warning,) = told(bn=256)
     assert warning.startswith("warning[JIT006]")
@@ -87,6 +88,7 @@ def test_words_that_live_at_once() -> None:
     assert not may_spill(product_of_halves.transport, target)
 
 
+@pytest.mark.slow
 def test_the_assembler_is_asked_once_for_all_processes(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (warning,) = told(Kernel(product.compiled.function), bn=256)
     asked: list[Any] = []
@@ -101,6 +103,7 @@ def test_the_assembler_is_asked_once_for_all_processes(monkeypatch: pytest.Monke
     assert asked
 
 
+@pytest.mark.slow
 def test_a_store_that_refuses_costs_time_only(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     (tmp_path / "file").touch()
     monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "file" / "store"))

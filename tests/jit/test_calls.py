@@ -15,6 +15,8 @@ from tilewright.diag import TilewrightError
 from tilewright.jit import Kernel, rooms
 from tilewright.jit.arrays import describe
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(3)
 
 

@@ -17,6 +17,8 @@ from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.jit import Kernel, rooms
 from tilewright.jit.fingerprint import fingerprint
 
+pytestmark = pytest.mark.sample(1)
+
 
 def shifted(step: float, helper: Callable[[Any], Any] | None = None) -> tw.Kernel:
     @tw.kernel

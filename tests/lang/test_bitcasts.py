@@ -19,6 +19,8 @@ from tilewright.codegen.assemble import assemble
 from tilewright.compiler.build import emit_kernel
 from tilewright.compiler.validated import validated
 
+pytestmark = pytest.mark.sample(4)
+
 WIDTHS = (("i8", "u8", "e4m3", "e5m2"), ("i16", "u16", "f16", "bf16"), ("i32", "u32", "f32"))
 PAIRS = [pair for names in WIDTHS for pair in permutations(names, 2)]
 

@@ -17,6 +17,8 @@ from tilewright.codegen.assemble import assemble
 from tilewright.compiler.build import emit_kernel
 from tilewright.compiler.validated import validated
 
+pytestmark = pytest.mark.sample(1)
+
 WIDE = {np.dtype(np.float16): np.float32, np.dtype(ml_dtypes.bfloat16): np.float32}
 DTYPES: list[Any] = [np.float32, np.float16, ml_dtypes.bfloat16, np.int8, np.int32, np.int64, np.bool_]
 

@@ -18,6 +18,8 @@ from tilewright.codegen.assemble import assemble
 from tilewright.compiler.build import emit_kernel
 from tilewright.compiler.validated import validated
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(3)
 
 

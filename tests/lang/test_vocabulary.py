@@ -19,6 +19,8 @@ from tilewright.codegen.assemble import assemble
 from tilewright.compiler.build import emit_kernel
 from tilewright.compiler.validated import validated
 
+pytestmark = pytest.mark.sample(2)
+
 SPECIAL = np.float32([0.0, -0.0, 1, -1, 0.1, -0.3, 7.5, -7.5, np.inf, -np.inf, np.nan, 1e-40, 3e38, 2**24, 1e-3])
 
 

@@ -18,6 +18,7 @@ from tilewright.layout.library.affine_queries import alignment, image, is_inject
 from tilewright.layout.library.lattice import hermite, smith
 
 
+@pytest.mark.slow
 def test_questions_agree_with_enumeration() -> None:
     rng = random.Random(20)
     outcomes = Counter(check_questions(random_case(rng)) for _ in range(300))

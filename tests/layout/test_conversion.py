@@ -19,6 +19,8 @@ from tilewright.layout.plan import ConversionPlan, MatrixInstruction, PlanKind, 
 from tilewright.layout.register import RegisterLayout, Repeat, Replication
 from tilewright.layout.staging import shared_plan
 
+pytestmark = pytest.mark.sample(3)
+
 
 def held(layout: RegisterLayout) -> list[list[object]]:
     return [[layout.coordinate(t, r) for r in range(layout.registers)] for t in range(layout.threads)]

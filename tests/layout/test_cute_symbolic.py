@@ -120,7 +120,6 @@ BAD = [
     (lambda: complement(CuteLayout((4, 4), (M, N)), 64), "the order of strides"),
     (lambda: complement(CuteLayout((4, M), (1, M)), 64), "after 4 offsets"),
     (lambda: left_inverse(CuteLayout((4, 4), (1, 4 + M))), "after 4 offsets"),
-    (lambda: cute_ops.make_layout_like(CuteLayout((M, 4), (4, 1))), "symbols"),
 ]
 
 

@@ -15,6 +15,8 @@ from tilewright.layout.f2 import F2Layout
 from tilewright.layout.library.reductions import exchanges, is_owner_register, slice_map
 from tilewright.layout.register import RegisterLayout, Repeat
 
+pytestmark = pytest.mark.sample(1)
+
 WGMMA = F2Layout.of(
     {
         "register": [[0, 1], [8, 0]],

@@ -20,6 +20,8 @@ from tilewright.layout.shared import SharedTile
 from tilewright.layout.synthesis import Family, SwizzleConstraints, Synthesis, synthesise_swizzle
 from tilewright.layout.xor_swizzle import PaddedRows, XorSwizzle
 
+pytestmark = pytest.mark.sample(1)
+
 Address = Callable[[int], int]
 
 

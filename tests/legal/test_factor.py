@@ -22,6 +22,8 @@ from tilewright.legal.factor import FactoredPlan, ResidualCarrier, SharedLayout,
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TileAccess, plan
 
+pytestmark = pytest.mark.sample(3)
+
 WIDE = (4096, 4096)
 
 

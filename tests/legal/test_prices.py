@@ -32,6 +32,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 
 import tma_prices
 
+pytestmark = pytest.mark.sample(1)
+
 ROOT = Path(__file__).parents[2]
 RECORDED = json.loads((ROOT / "benchmarks" / "results" / "repair_prices.json").read_text())["runs"]
 FIELDS = tma_prices.Sample.__dataclass_fields__

@@ -13,6 +13,8 @@ from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.wgmma import Major, OperandRole, WgmmaOperand, WgmmaOperandPlan, admissible, legalise, plan
 
+pytestmark = pytest.mark.sample(1)
+
 
 def read(chosen: WgmmaOperandPlan, first_mn: int, step: int, element: int, mn: int, k: int) -> int:
     """Byte address the instruction reads for element (mn, k) of its matrix, from the descriptor's bits alone.

@@ -16,6 +16,8 @@ sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
 import wgmma_execute as execute
 from wgmma_source import Program, programs
 
+pytestmark = pytest.mark.sample(1)
+
 PROGRAMS = {p.name: p for p in programs()}
 BASE = 1024
 SAMPLE = ["bf16_f32_n96", "f16_f16_n24", "tf32_f32_n80", "e4m3_f32_n160", "i8_i32_n208", "bf16_f32_n8"]

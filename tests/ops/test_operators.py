@@ -14,6 +14,8 @@ import pytest
 from tilewright.ops import kernels
 from tilewright.ops.listing import listing
 
+pytestmark = pytest.mark.sample(1)
+
 Array = npt.NDArray[Any]
 TYPES = {"f32": (np.float32, 2e-5), "f16": (np.float16, 3e-3), "bf16": (ml_dtypes.bfloat16, 2e-2)}
 RANDOM = np.random.default_rng(0)

@@ -10,6 +10,8 @@ import pytest
 import tilewright as tw
 from tilewright.ops.packing.plan import PackPlan, plan_by_kernels, plan_on_host
 
+pytestmark = pytest.mark.sample(1)
+
 PLANS: dict[str, tuple[int, int, int, tw.PackPolicy]] = {
     "aligned": (317, 4, 8, tw.PackPolicy(64)),
     "compact": (317, 4, 100, tw.PackPolicy()),

@@ -23,6 +23,8 @@ from tilewright.diag import TilewrightError
 from tilewright.jit.planned import PlannedIndices
 from tilewright.ops.packing.plan import PackPlan, plan_by_kernels, plan_on_host
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(11)
 X = RNG.standard_normal((37, 20)).astype(np.float32)
 

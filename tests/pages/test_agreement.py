@@ -13,6 +13,8 @@ from tilewright.pages.programs import transfer
 from tilewright.pages.programs.checker import check
 from tilewright.pages.programs.ops import CacheProgram
 
+pytestmark = pytest.mark.sample(1)
+
 SIZES = (8, 16, 30, 50)
 
 

@@ -16,6 +16,8 @@ from tilewright import pages
 from tilewright.diag import TilewrightError
 from tilewright.pages.handles import GENERATION, PAGE
 
+pytestmark = pytest.mark.sample(1)
+
 
 class Signal:
     def __init__(self, passed: bool = False) -> None:

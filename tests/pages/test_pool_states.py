@@ -244,7 +244,7 @@ class QuickMachine(PoolMachine):
 
 TestQuickPool = QuickMachine.TestCase
 TestQuickPool.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
-TestPool = PoolMachine.TestCase
+TestPool = pytest.mark.slow(PoolMachine.TestCase)
 TestPool.settings = settings(max_examples=150, stateful_step_count=40, deadline=None)
 
 

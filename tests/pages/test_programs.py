@@ -20,6 +20,8 @@ from tilewright.diag import TilewrightError, render
 from tilewright.pages.programs.checker import check
 from tilewright.pages.programs.language import trace
 
+pytestmark = pytest.mark.sample(1)
+
 ROOT = Path(__file__).parents[2]
 WRONG, RIGHT = list(cases("wrong")), list(cases("right"))
 

@@ -24,6 +24,8 @@ from tilewright.ptx.machine import DeviceMemory, MachineLaunch, MachineReport, r
 from tilewright.ptx.machine.run import ExecutableEntry
 from tilewright.ptx.reader import read
 
+pytestmark = pytest.mark.sample(2)
+
 HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"
 DATA = Path(__file__).parents[1] / "data" / "ptx"
 REGISTERS = ".reg .pred %p<9>; .reg .b16 %h<9>; .reg .b32 %r<40>; .reg .b64 %rd<20>; .reg .f32 %f<9>;"
@@ -382,6 +384,7 @@ def test_examples_agree_with_the_simulator(name: str) -> None:
             assert arrays[n].tobytes() == simulated[n].tobytes()
 
 
+@pytest.mark.slow
 def test_eight_schedules_of_a_matmul() -> None:
     artifact, arrays, expected = compiled("matmul", DTYPES["bf16"])
     start = time.process_time()

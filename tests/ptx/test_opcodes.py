@@ -21,6 +21,8 @@ from support.opcode_reference import FLOATS, bits_of, decode, reference
 from tilewright.ptx.opcodes import TABLE, Form, find
 from tilewright.ptx.opcodes.words import unsigned
 
+pytestmark = pytest.mark.sample(4)
+
 FORMS: dict[str, list[Form]] = defaultdict(list)
 for _row in TABLE:
     if _row.build is not None and _row.opcode != "mov":

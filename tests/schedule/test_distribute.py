@@ -77,6 +77,7 @@ MOVES = st.tuples(
 )
 
 
+@pytest.mark.slow
 @settings(max_examples=20)
 @given(MOVES)
 def test_a_tile_arrives_in_another_distribution(move: tuple[tuple[int, int], int, int, str]) -> None:

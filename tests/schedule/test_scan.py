@@ -34,6 +34,8 @@ from tilewright.schedule.shared_memory import place_shared
 from tilewright.simulate import run
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 WARP = 5
 """Thread bits of a lane."""
 

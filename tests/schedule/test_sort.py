@@ -31,6 +31,8 @@ from tilewright.simulate import run
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(1)
+
 
 def scheduled(kernel: Any, keywords: dict[str, Any], arrays: Arrays) -> tuple[Any, t.Kernel]:
     """Both IRs of the kernel, not proved."""

@@ -24,6 +24,8 @@ from tilewright.tile.attributes import TensorType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
+pytestmark = pytest.mark.sample(1)
+
 NAMES = {1: "i8", 2: "f16", 4: "i32", 8: "i64"}
 ARRAYS = {1: np.int8, 2: np.float16, 4: np.int32, 8: np.int64}
 

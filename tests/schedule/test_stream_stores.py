@@ -17,6 +17,8 @@ from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.diag import TilewrightError
 from tilewright.transport import dialect as transport
 
+pytestmark = pytest.mark.sample(1)
+
 RNG = np.random.default_rng(3)
 
 

@@ -17,6 +17,8 @@ import tilewright as tw
 from support.casts import FLOATS, NUMPY, converted, same, samples
 from tilewright.base.dtypes import DTYPES
 
+pytestmark = pytest.mark.sample(2)
+
 
 @tw.kernel
 def cast(x: tw.Tensor["M"], y: tw.Tensor["M"], *, to: Any, bm=1024):

@@ -21,6 +21,8 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.descriptor_attrs import OperandNumbers, TmaAttr, WgmmaOperandAttr
 
+pytestmark = pytest.mark.sample(4)
+
 BF16 = ml_dtypes.bfloat16
 TID, R = sym("$tid"), sym("$r")
 

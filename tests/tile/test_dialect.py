@@ -22,6 +22,8 @@ from tilewright.tile import dialect
 from tilewright.tile.tracer import trace
 from tilewright.transport import dialect as transport
 
+pytestmark = pytest.mark.sample(1)
+
 
 def parse(text: str) -> ModuleOp:
     context = Context()

@@ -20,6 +20,8 @@ from tilewright.codegen import cuda
 from tilewright.compiler.validated import LOWERING, PTX
 from tilewright.diag import TilewrightError
 
+pytestmark = pytest.mark.sample(1)
+
 
 def compiled(example: str) -> Artifact:
     """An example in bf16, compiled ahead of time."""

@@ -25,6 +25,8 @@ from tilewright.transport.text import transport_kernel
 from tilewright.validate.counters import uncounted
 from tilewright.validate.recipe import recipe_faults
 
+pytestmark = pytest.mark.sample(1)
+
 PROGRAMS = "((M + 63) // 64)*((N + 63) // 64)"
 TAKEN = f"({PROGRAMS} + 131) // 132"
 STEPS = "(K + 63) // 64"

@@ -8,6 +8,8 @@ import pytest
 
 from support.compiled_examples import compiled
 
+pytestmark = pytest.mark.sample(1)
+
 PRODUCT = ("matmul", "matmul_10", "bf16")
 SUM = ("add", "add", "bf16")
 CASES = [

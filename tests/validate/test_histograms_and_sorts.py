@@ -21,6 +21,8 @@ from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.match import Difference
 
+pytestmark = pytest.mark.sample(2)
+
 
 @tw.kernel
 def bins(keys: tw.Tensor["N"], counts: tw.Tensor[256], *, bn=8192):
@@ -130,6 +132,7 @@ RANDOM = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("what", RANDOM)
 @pytest.mark.parametrize("place", [0, -1])
 def test_a_wrong_random_number_is_refused(what: str, place: int) -> None:

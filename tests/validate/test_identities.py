@@ -15,6 +15,8 @@ from tilewright.validate.equality import Equality
 from tilewright.validate.needs import Prover, TensorExtents
 from tilewright.validate.polynomials import Poly
 
+pytestmark = pytest.mark.sample(1)
+
 HALF = 1 << 15
 NUMBERS = (-np.inf, -40000.5, -32768.0, -1.5, -1.0, -0.0, 0.0, 1e-40, 0.5, 1.0, 7.25, 32767.0, 40000.0, np.inf, np.nan)
 ORDERED = {"eq": operator.eq, "neu": operator.ne, "lt": operator.lt, "le": operator.le, "gt": operator.gt,

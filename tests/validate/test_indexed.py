@@ -24,6 +24,8 @@ from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import compare
 from tilewright.validate.match import Difference
 
+pytestmark = pytest.mark.sample(2)
+
 UNDECIDED = {"segment_max", "mean_of_bags", "softmax_of_groups"}
 """Streams between two loaded bounds."""
 
@@ -177,6 +179,7 @@ REDUCTIONS = {
 }
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize(
     ("name", "what"),
     [

@@ -9,6 +9,8 @@ import pytest
 from support.compiled_examples import compiled
 from support.slow import rest_slow
 
+pytestmark = pytest.mark.sample(2)
+
 VALID = [
     *((name, name, "bf16") for name in ("add", "softmax_streamed", "transpose", "cross_entropy")),
     *(("column_sum", f"column_sum_{i}", "bf16") for i in range(3)),  # the first adds up parts

@@ -39,6 +39,7 @@ def test_a_loop_that_runs_more_and_more_often_counts_no_product(iterations: Iter
     assert (atom.kind, *atom.args) == ("sum", "outer", trips)
 
 
+@pytest.mark.slow
 def test_long_products_end_undecided() -> None:
     """n products of sums of two terms are a sum of 2**n terms."""
     terms = Terms(32)

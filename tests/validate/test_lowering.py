@@ -27,6 +27,8 @@ from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.lowering.arithmetic import of_reals
 from tilewright.validate.lowering.compare import Unlike, compare
 
+pytestmark = pytest.mark.sample(1)
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -202,6 +204,7 @@ CAUSAL = {
 """Wrong texts of causal attention: what stands there, what takes its place, and which of several places."""
 
 
+@pytest.mark.sample(2)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_a_wrong_text_of_causal_attention_is_refused(name: str) -> None:
     source, transport = causal("attention")

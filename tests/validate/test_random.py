@@ -19,6 +19,8 @@ from tilewright.artifact.schema import Launch  # noqa: E402
 from tilewright.transport.text import transport_kernel  # noqa: E402
 from tilewright.validate.kernel import compare  # noqa: E402
 
+pytestmark = pytest.mark.sample(1)
+
 KERNELS = (
     ("maps", 3), ("maps", 6), ("maps", 47), ("rows", 1), ("rows", 4), ("streams", 2),
     ("products", 2), ("products", 20), ("sums", 4),

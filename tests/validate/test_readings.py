@@ -15,6 +15,8 @@ from tilewright.validate.readings import Reader
 from tilewright.validate.values import Choice
 from tilewright.validate.words import without_upper
 
+pytestmark = pytest.mark.sample(4)
+
 BITS, WIDE = 8, 16
 HALF, WORDS = 1 << (BITS - 1), 1 << BITS
 

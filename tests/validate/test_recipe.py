@@ -53,6 +53,8 @@ from tilewright.transport.text import transport_kernel
 from tilewright.validate.equal import difference
 from tilewright.validate.recipe import recipe_faults, require_recipe
 
+pytestmark = pytest.mark.sample(1)
+
 Texts = dict[str, t.Kernel]
 
 

@@ -17,6 +17,8 @@ from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.compare import compare
 
+pytestmark = pytest.mark.sample(3)
+
 EQUAL = [
     *("sums of 7 x 1000 along 1", "sums of 37 x 50 along 0", "every of float32", "every of bfloat16", "every of int8"),
     *("every of bool", "long sums of 65", "down_columns", "one_row", "greatest_so_far", "least_before", "shifted"),

@@ -19,6 +19,8 @@ from tilewright.validate.lowering.compare import compare
 from tilewright.validate.lowering.sorting import Network
 from tilewright.validate.undecided import Undecided
 
+pytestmark = pytest.mark.sample(4)
+
 NUMBERS = Network(np.minimum, np.maximum, 1)
 """The networks on numbers of 0 and 1."""
 

@@ -20,6 +20,8 @@ from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.kernel import compare
 from tilewright.validate.lowering.compare import compare as compare_lowering
 
+pytestmark = pytest.mark.sample(1)
+
 
 @tw.kernel
 def product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto, bk=64):
@@ -52,6 +54,7 @@ def summed() -> dict[str, tuple[KernelImage, Launch]]:
     return {kind: (artifact.kernel(x.kernel), x) for kind, x in zip(("parts", "sums"), launches, strict=True)}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parts", "sums"])
 def test_sums_of_parts_are_those_of_the_program(kind: str) -> None:
     """A part's steps end at the least of its own and of what is left, and the last ones are full up to M."""
@@ -91,6 +94,7 @@ def lowering(kind: str, old: str = "", new: str = "") -> int:
     return len(compare_lowering(tile_kernel(image.tile_ir), transport_kernel(text)))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("kind", ["parts", "sums"])
 def test_both_kernels_do_what_the_program_says(kind: str) -> None:
     assert ptx(kind) == 0

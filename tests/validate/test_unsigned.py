@@ -18,6 +18,8 @@ from tilewright.artifact.schema import Artifact, Launch
 from tilewright.transport.text import transport_kernel
 from tilewright.validate.kernel import Difference, compare
 
+pytestmark = pytest.mark.sample(1)
+
 
 @tw.kernel
 def conversions(x: tw.Tensor["M"], f: tw.Tensor["M"], a: tw.Tensor["M"], b: tw.Tensor["M"], c: tw.Tensor["M"]):

@@ -14,6 +14,8 @@ from tilewright.validate.polynomials import Atom, Field, Poly
 from tilewright.validate.shapes import Shapes
 from tilewright.validate.values import Value
 
+pytestmark = pytest.mark.sample(12)
+
 BITWISE: dict[str, np.ufunc] = {"and": np.bitwise_and, "or": np.bitwise_or, "xor": np.bitwise_xor}
 X, Y = (axis.ravel().astype(object) for axis in np.mgrid[0:256, 0:256])
 """All pairs of words of 8 bits, as Python's integers."""

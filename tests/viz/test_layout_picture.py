@@ -21,6 +21,8 @@ from tilewright.viz.grid import Drawable, grid_of, read_layout
 from tilewright.viz.layout_picture import layout_svg, layout_text
 from tilewright.viz.png import layout_png
 
+pytestmark = pytest.mark.sample(4)
+
 DRAWABLE: list[Drawable] = [
     read_layout("(8,8):(8,1)"),
     read_layout("(8,64):(64,1)", "3,3,3"),

@@ -25,7 +25,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NoReturn, cast
 
-from tilewright.artifact import aside
+from tilewright.artifact import atomic_files
 from tilewright.artifact.codec import Blobs, Json, MalformedError, decode, encode
 from tilewright.artifact.schema import SCHEMA_VERSION, Artifact
 from tilewright.artifact.validate import validate
@@ -74,7 +74,7 @@ def write_folder(artifact: Artifact, folder: Path) -> None:
     files = {**blobs, MANIFEST: json.dumps(manifest, indent=1, sort_keys=True).encode()}
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with aside.folder_beside(folder) as working:
+        with atomic_files.folder_beside(folder) as working:
             _write_aside(folder, working, files)
     except OSError as error:
         fail("ART010", found=f"{error.filename or folder}: {error.strerror}", required="a folder that can be written")
@@ -85,12 +85,12 @@ def _write_aside(folder: Path, working: Path, files: Mapping[str, bytes | memory
     new = working / "new"
     new.mkdir()
     for name, data in files.items():
-        aside.write_synced(new / name, data)
-    aside.sync_folder(new)
+        atomic_files.write_synced(new / name, data)
+    atomic_files.sync_folder(new)
     if folder.exists():
         folder.rename(working / "old")
     new.rename(folder)
-    aside.sync_folder(folder.parent)
+    atomic_files.sync_folder(folder.parent)
 
 
 def _may_replace(folder: Path) -> bool:

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from pathlib import Path
 
-from tilewright.artifact import aside
+from tilewright.artifact import atomic_files
 from tilewright.artifact.bundle import from_bytes, read_plain, to_bytes
 from tilewright.artifact.schema import SCHEMA_VERSION, Artifact
 from tilewright.diag import TilewrightError, fail
@@ -84,7 +84,7 @@ class ArtifactStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-            aside.write_whole(path, data, self._folder / "aside")
+            atomic_files.write_whole(path, data, self._folder / "aside")
         except OSError as error:
             fail("ART008", found=f"{path}: {error.strerror}", required="a folder that can be written", help=_HELP)
         return path

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from tilewright.cli.compile_ import module_of, running, split_name
-from tilewright.cli.ending import Status, answering
+from tilewright.cli.exit_status import Status, answering
 from tilewright.cli.terminal import echo
 from tilewright.diag import fail, render
 

@@ -11,7 +11,7 @@ from typing import Any
 
 import typer
 
-from tilewright.cli.ending import Status, not_installed, our_bug, refusal_text, show_refusal
+from tilewright.cli.exit_status import Status, not_installed, our_bug, refusal_text, show_refusal
 from tilewright.cli.terminal import echo
 from tilewright.diag import TilewrightError
 

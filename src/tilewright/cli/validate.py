@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from tilewright.cli.ending import Status, answering
+from tilewright.cli.exit_status import Status, answering
 from tilewright.cli.terminal import echo
 from tilewright.diag import TilewrightError
 

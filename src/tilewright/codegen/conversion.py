@@ -93,7 +93,7 @@ class ConversionEmitter:
         """Elements narrower than a word in fixed places: ``target[i] = source[moved[i]]`` by byte permutations.
 
         Bytes are first paired: one permutation of two words makes two of the pairs that are needed, so that a block of
-        4 x 4 bytes is turned over in 8 instructions.
+        4 x 4 bytes is transposed in 8 instructions.
         """
         per, size = storage.per_word, storage.dtype.bytes
         places = [(f"{source}[{r // per}]", r % per * size) for r in moved]

@@ -1,7 +1,7 @@
-"""Split-K: a class whose products or other sums are summed up in parts by one kernel, and added up by the next.
+"""Split-K: one kernel computes partial sums of products or of other reductions, the next one adds them.
 
-The last kernel of the class is the one that adds (``schedule.split_k``), a plain kernel of its own small tiles; the
-parts run before it, and hand their sums on in workspaces. ``proofs.rewritten`` compares both with the program.
+The kernel that adds (``schedule.split_k``) comes last; it has no products and chooses its own tiles. Partial sums are
+passed in workspaces. ``proofs.rewritten`` compares both with the program.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from tilewright.tile import dialect as tile
 Remade = Callable[[Mapping[str, int]], tile.Kernel]
 """A class's tile program with other extents for its autos."""
 Wholes = dict[tile.Kernel, tuple[tile.Kernel, ...]]
-"""Of a rewritten program those that it was made of."""
+"""The programs that a rewritten program was derived from."""
 
 
 def added_in_cluster(remade: Remade, narrow: Mapping[str, int], parts: int, wholes: Wholes) -> Remade:
@@ -64,7 +64,7 @@ class SplitClass:
     free: Remade
 
     def plan(self, name: str) -> PlannedKernel:
-        """The kernel that adds, behind the one that multiplies; SCH001 where one of them is not to be had."""
+        """The kernel that adds, behind the one that multiplies; SCH001 where either has no schedule."""
         first = self._split(self.remade(self.choices[0]))
         items = {
             sums.name: StagedTensor(

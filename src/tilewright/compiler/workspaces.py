@@ -10,14 +10,14 @@ from tilewright.base.expr import OWN, Expr, Sym
 from tilewright.legal.repairs import staged
 
 COPY = f"{OWN}staged"
-"""Behind a tensor's name in that of its copy."""
+"""Suffix of the name of a tensor's copy."""
 
 
 @dataclass(frozen=True)
 class StagedTensor:
     """Tensor ``name`` in workspace ``index``: dense along ``unit_axis``, ``strides`` in elements.
 
-    ``given`` are symbols of ``dims`` that are no argument's: a launch computes them, and passes them to the kernels.
+    ``given`` are symbols of ``dims`` that no argument defines: a launch computes them and passes them to the kernels.
     """
 
     name: str

@@ -1,10 +1,10 @@
-"""Loops that follow one another and do the same are one loop: the form in which a protocol is proved.
+"""Loop fusion: adjacent loops with equal bodies become one loop, the form in which a protocol is proved.
 
     for k in range(0, kt // 2): body          for k in range(0, kt): body
     for k in range(kt // 2, kt): body
 
-Both run the same steps in the same order. Only which threads make which part of a shared write might differ between the
-two places, so a body with such a write is left alone. Loops that only read are one read of all that they may touch.
+Both run the same steps in the same order. Which threads make which part of a shared write might differ between the two
+loops, so a body with such a write is not fused. A loop that only reads becomes one read of all bytes that it may touch.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from tilewright.protocol.model import By, Loop, Node, Protocol, Step, steps, wit
 
 
 def folded(protocol: Protocol) -> Protocol:
-    """The protocol with such loops put together, in all roles and at all depths."""
+    """The protocol with such loops fused, in all roles and at all depths."""
     bounds: dict[str, Interval] = {s.name: (s.least, s.most) for s in protocol.symbols}
     roles = tuple(replace(r, body=_folded(protocol, r.body, bounds)) for r in protocol.roles)
     return replace(protocol, roles=roles) if roles != protocol.roles else protocol

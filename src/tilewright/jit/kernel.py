@@ -16,16 +16,16 @@ from tilewright.diag import Location, TilewrightError, fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A, TARGETS, Target
 from tilewright.jit import pytorch, rooms
+from tilewright.jit.assembler_warning import assembler_warning
 from tilewright.jit.calls import Call, bind, by_name, is_hashable
 from tilewright.jit.fingerprint import compiler_identity, fingerprint, fingerprint_of
-from tilewright.jit.foretold import foretold
 from tilewright.jit.forms import CallForm, Pick, form_of
 from tilewright.jit.outputs import allocated, uses_of
 from tilewright.jit.planned import PlannedIndices, opened
 from tilewright.lang.params import KernelFunction
-from tilewright.lang.places import within_stack
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
+from tilewright.lang.source_locations import within_stack
 
 if TYPE_CHECKING:
     from tilewright.compiler.planned import PlannedKernel as Variant
@@ -403,7 +403,7 @@ class Kernel:
                 found=f"budget = {shown(budget)}",
                 required="a number of thread-register operations, at least 0",
             )
-        self._foretell(program, variant)
+        self._warn_of_assembler(program, variant)
         steps, scratch = variant.steps, variant.scratch
         kept = {s.name: s.allocate(symbols) for s in scratch if s.kept}
         rooms.simulate.run_steps(steps, scratch, arrays | kept, call.scalars, symbols=symbols, budget=allowed)
@@ -411,15 +411,15 @@ class Kernel:
         if broken:
             rooms.runtime.promises.refuse(self.function.name, broken)
 
-    def _foretell(self, program: PlannedProgram, variant: Variant) -> None:
+    def _warn_of_assembler(self, program: PlannedProgram, variant: Variant) -> None:
         """Warn once of a class that is simulated and would not be compiled, with the compiler's reason."""
         known = (program.request, str(variant.predicate))
         if known in self._asked_to_build:
             return
         self._asked_to_build.add(known)
-        told = foretold(program, variant, self.function.where)
-        if told:
-            warnings.warn(told, RuntimeWarning, stacklevel=2)
+        warning = assembler_warning(program, variant, self.function.where)
+        if warning:
+            warnings.warn(warning, RuntimeWarning, stacklevel=2)
 
     def _variant_for(self, request: Request, symbols: Mapping[str, int]) -> tuple[PlannedProgram, Variant]:
         """The program, and its variant that dispatch would pick: mostly the one planned for these extents alone,

@@ -16,8 +16,8 @@ from tilewright.base.dtypes import DTYPES, DType, bool_, f16, f32, i8, i32, i64,
 from tilewright.base.expr import Const, Expr
 from tilewright.lang.axes import UNIT, Axis, Span, Unit, show_axes, whole
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node, Recorder
+from tilewright.lang.source_locations import refuse
 
 Number: TypeAlias = bool | int | float
 Operand: TypeAlias = Node | Number | Expr

@@ -9,8 +9,8 @@ from typing import cast
 
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.operators import Operators, operand_of
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Recorder
+from tilewright.lang.source_locations import refuse
 from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import Range
 

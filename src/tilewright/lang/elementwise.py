@@ -11,8 +11,8 @@ from tilewright.lang import arithmetic
 from tilewright.lang.calls import operands_of
 from tilewright.lang.fns import BinaryFn, UnaryFn
 from tilewright.lang.operators import number_of
-from tilewright.lang.places import refuse
 from tilewright.lang.powers import power_of_numbers
+from tilewright.lang.source_locations import refuse
 from tilewright.lang.values import Fragment, Scalar, Tile, check_dtype
 
 

@@ -16,8 +16,8 @@ from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import operands_of, recorder_of
 from tilewright.lang.fns import AtomicFn
 from tilewright.lang.operators import number_of, operand_of
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node, OpenStream, Recorder
+from tilewright.lang.source_locations import refuse
 from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import Fragment, Int, Range, Scalar, Tile, check_dtype, integer_of, scalar_of
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 
 from tilewright.diag import Diagnostic, Location, TilewrightError
 from tilewright.lang.fns import UnaryFn
-from tilewright.lang.places import here
+from tilewright.lang.source_locations import here
 
 _NONE = "the language has no {}"
 

@@ -9,9 +9,9 @@ from typing import Any, NoReturn
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Number, Operand
 from tilewright.lang.fns import BinaryFn, CompareFn, UnaryFn
-from tilewright.lang.places import refuse
 from tilewright.lang.powers import power
 from tilewright.lang.recorder import Node, Recorder
+from tilewright.lang.source_locations import refuse
 from tilewright.lang.traced import Traced
 
 

@@ -27,7 +27,7 @@ from tilewright.base.expr import (
 )
 from tilewright.diag import Location, shown
 from tilewright.lang.fns import Numerics, OutOfRange
-from tilewright.lang.places import refuse
+from tilewright.lang.source_locations import refuse
 from tilewright.lang.tensors import Promise, Tensor, TensorSpec
 
 

@@ -9,8 +9,8 @@ from tilewright.base.dtypes import DType, f32
 from tilewright.lang import arithmetic
 from tilewright.lang.arithmetic import Operand
 from tilewright.lang.fns import BinaryFn, UnaryFn
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node, Recorder
+from tilewright.lang.source_locations import refuse
 
 MOST_PRODUCTS = 16
 """The greatest whole exponent of floats that becomes products: a relative error of 15 * 2^-24, which ``powf`` has

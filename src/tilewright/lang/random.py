@@ -12,8 +12,8 @@ from tilewright.base.dtypes import f32, i32, i64
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis
 from tilewright.lang.operators import Operators, number_of, operand_of
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node
+from tilewright.lang.source_locations import refuse
 from tilewright.lang.values import Tile
 
 _ROUNDS = 10

@@ -10,8 +10,8 @@ from tilewright.base.dtypes import i8, i32
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Span, show_axes, whole
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, identity
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node, Recorder
+from tilewright.lang.source_locations import refuse
 
 Group: TypeAlias = tuple[tuple[int, ...], tuple[int, ...]]
 """Axes of the operand and axes of the result that hold the same elements, however the others are."""

@@ -11,7 +11,7 @@ from enum import StrEnum
 from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.diag import shown
-from tilewright.lang.places import refuse
+from tilewright.lang.source_locations import refuse
 
 
 class RoleMode(StrEnum):

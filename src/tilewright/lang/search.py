@@ -11,10 +11,10 @@ from tilewright.lang import arithmetic
 from tilewright.lang.axes import Axis, Span, show_axes
 from tilewright.lang.calls import operands_of
 from tilewright.lang.fns import BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Cell, Node, Recorder
 from tilewright.lang.running import position_of
 from tilewright.lang.scans import tile_of
+from tilewright.lang.source_locations import refuse
 from tilewright.lang.tensors import Tensor
 from tilewright.lang.values import Tile
 

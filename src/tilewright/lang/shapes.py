@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, NoReturn, TypeVar
 
-from tilewright.lang.places import refuse
+from tilewright.lang.source_locations import refuse
 
 E = TypeVar("E")
 

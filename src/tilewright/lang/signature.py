@@ -10,7 +10,7 @@ from typing import NoReturn
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.lang.params import KernelFunction
-from tilewright.lang.places import refuse
+from tilewright.lang.source_locations import refuse
 
 DEFAULT_EXTENT = 16
 """Extent of a ``tw.auto`` axis when a kernel is traced before the schedule has chosen."""

@@ -19,10 +19,10 @@ from tilewright.diag import shown
 from tilewright.lang import arithmetic
 from tilewright.lang.axes import Span
 from tilewright.lang.fns import BinaryFn, CompareFn
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node, Recorder
 from tilewright.lang.running import position_of
 from tilewright.lang.scans import tile_of
+from tilewright.lang.source_locations import refuse
 from tilewright.lang.values import Scalar, Tile
 
 MOST_SELECTED = 64

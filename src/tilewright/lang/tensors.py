@@ -13,9 +13,9 @@ from tilewright.lang import arithmetic
 from tilewright.lang.axes import UNIT, Axis, Coord, Span, Unit, axis_symbol, whole
 from tilewright.lang.fns import AtomicFn, BinaryFn
 from tilewright.lang.operators import number_of, operand_of
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Array, Node, Recorder
 from tilewright.lang.shapes import Shape
+from tilewright.lang.source_locations import refuse
 from tilewright.lang.traced import Traced
 from tilewright.lang.values import Int, Range, Scalar, Tile, Value, integer_of, scalar_of, show_key
 from tilewright.lang.views import View

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.lang.fns import UnaryFn
-from tilewright.lang.places import AS_MANY_NAMES, names_unpacked_by, refuse, truth_asked_by, user_frame
+from tilewright.lang.source_locations import AS_MANY_NAMES, names_unpacked_by, refuse, truth_asked_by, user_frame
 
 _TRUTH_HELP = {
     "if": "choose by element with tw.where(condition, a, b); a compile-time keyword may steer an `if`",

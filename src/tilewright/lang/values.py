@@ -18,10 +18,10 @@ from tilewright.lang.arithmetic import Operand
 from tilewright.lang.axes import Axis, Span, show_axes, whole
 from tilewright.lang.fns import BinaryFn, ReduceFn
 from tilewright.lang.operators import Operators, number_of, operand_of
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Cell, Node, Recorder
 from tilewright.lang.running import refuse_state, running
 from tilewright.lang.shapes import Shape
+from tilewright.lang.source_locations import refuse
 from tilewright.lang.traced import Traced
 
 

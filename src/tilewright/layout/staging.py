@@ -16,7 +16,6 @@ from tilewright.hw import fragments as facts
 from tilewright.hw.banks import BANK_BYTES, LINE_BYTES
 from tilewright.hw.spaces import ThreadGroup
 from tilewright.hw.target import MAX_VECTOR_BYTES
-from tilewright.layout.arrange import Arranged, arranged
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.plan import (
     REGISTER,
@@ -32,6 +31,7 @@ from tilewright.layout.plan import (
     VectorAccesses,
 )
 from tilewright.layout.register import LANES, RegisterLayout
+from tilewright.layout.register_order import Arranged, arranged
 from tilewright.layout.shared import SharedTile
 from tilewright.layout.synthesis import Family, SwizzleConstraints, Synthesis, synthesise_swizzle
 from tilewright.layout.xor_swizzle import PaddedRows, XorSwizzle

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tilewright
-from tilewright.artifact import aside
+from tilewright.artifact import atomic_files
 from tilewright.artifact.schema import SCHEMA_VERSION
 from tilewright.artifact.store import ArtifactStore
 from tilewright.diag import TilewrightError
@@ -100,4 +100,6 @@ def _made_by() -> dict[str, str | int]:
 
 def _write_index(folder: Path, listed: dict[str, str]) -> None:
     index = {"made_by": _made_by(), "artifacts": dict(sorted(listed.items()))}
-    aside.write_whole(folder / INDEX, json.dumps(index, indent=1).encode() + b"\n", folder / f"v{SCHEMA_VERSION}/aside")
+    atomic_files.write_whole(
+        folder / INDEX, json.dumps(index, indent=1).encode() + b"\n", folder / f"v{SCHEMA_VERSION}/aside"
+    )

@@ -1,7 +1,7 @@
-"""Protocols changed at one place: steps replaced, dropped, put in between.
+"""Edits of a protocol at one position: replace, drop or insert steps.
 
-A ``Spot`` says where a node stands: its role, then positions in nested bodies. In an ``If`` the positions of
-``otherwise`` go on behind those of ``then``.
+A ``Spot`` is the path to a node: its role, then indices into nested bodies. In an ``If`` the indices of ``otherwise``
+follow those of ``then``.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from tilewright.protocol.model import If, Loop, Node, Protocol, Step, body_of
 
 @dataclass(frozen=True, order=True)
 class Spot:
-    """Where a node stands in a protocol."""
+    """The path to a node of a protocol."""
 
     role: int
     path: tuple[int, ...]
@@ -22,7 +22,7 @@ class Spot:
 
 @dataclass(frozen=True)
 class Insertion:
-    """A step to put before, or behind, the node at ``spot``."""
+    """A step to insert before, or after, the node at ``spot``."""
 
     spot: Spot
     step: Step
@@ -67,8 +67,7 @@ def _each(protocol: Protocol, edit: Edit, around: NodeEdit) -> Protocol:
 
 
 def apart(protocol: Protocol) -> Protocol:
-    """The same protocol, each place with a ``Step`` of its own: who tells places by their step can't mix two up that
-    hold the same one."""
+    """The same protocol with a distinct ``Step`` object at each position, so that steps can be keys of positions."""
     return rewritten(protocol, lambda _, step: (Step(step.op, step.by, step.where, step.note),))
 
 

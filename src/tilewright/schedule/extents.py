@@ -229,12 +229,12 @@ def _share(
     if len(autos) == 1:
         whole_rows = reduces and fixed > 1 and not autos[0].contiguous
         return {autos[0].name: floor_power(_ROWS_BYTES // element_bytes // fixed if whole_rows else budget)}
-    if len(set(autos)) < len(autos):  # one auto along several axes: turned over most likely, as below
+    if len(set(autos)) < len(autos):  # one auto along several axes: a transpose most likely, as below
         side = floor_power(round((4 * budget) ** (1 / len(autos))))
         return dict.fromkeys((a.name for a in autos), side)
     contiguous = [a for a in autos if a.contiguous]
     others = [a for a in autos if not a.contiguous]
-    if len(contiguous) >= 2:  # turned over on the way: whole lines along both
+    if len(contiguous) >= 2:  # transposed on the way: whole lines along both
         side = floor_power(isqrt(4 * budget))
         first, last = sorted(contiguous[-2:], key=lambda a: a.name)
         sizes = {first.name: side, last.name: floor_power(4 * budget // side)}

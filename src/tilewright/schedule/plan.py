@@ -184,7 +184,7 @@ def _notes(
 
 
 _BLOCK = 64
-"""Elements per thread of a tile that is turned over: 8 x 8 of 16-bit type, whole vectors along both axes."""
+"""Elements per thread of a tile that is transposed: 8 x 8 of 16-bit type, whole vectors along both axes."""
 
 
 def _is_foreign(

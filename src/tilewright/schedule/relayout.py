@@ -1,7 +1,7 @@
-"""Values that one program needs spread in two ways, such as ``x[:, None] * x[None, :]``.
+"""Values that one program needs in two register layouts, such as ``x[:, None] * x[None, :]``.
 
-No distribution serves both: an axis pair of one value would fall into one class, and only its diagonal would be
-computed. A ``Relayout`` is put where the classes would meet; it stands for a trip of the value through shared memory.
+No layout serves both: the axes of the result would belong to one class, and only its diagonal would be computed. A
+``Relayout`` is inserted where the classes would be merged: a layout conversion through shared memory.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from tilewright.tile import dialect as tile
 
 @irdl_op_definition
 class Relayout(tile.TileOp):
-    """The operand's elements, spread over the threads in a way of their own."""
+    """Converts the operand to a register layout of its own."""
 
     name = "schedule.relayout"
     x = operand_def(tile.TileType)
@@ -26,7 +26,7 @@ class Relayout(tile.TileOp):
 
 
 def classified(kernel: tile.Kernel) -> tuple[tile.Kernel, Classes]:
-    """The kernel, or a copy with relayouts in which no operand asks for a second way, with its classes."""
+    """The kernel, or a copy with relayouts in which every operand has one layout, with its classes of axes."""
     classes = classify(kernel)
     if not classes.converts:
         return kernel, classes
@@ -45,9 +45,9 @@ def _place(kernel: tile.Kernel, op: Operation) -> int:
 
 
 def _renewed(value: SSAValue) -> SSAValue:
-    """The same elements in classes of their own.
+    """The same elements with axes in classes of their own.
 
-    Shapes are repeated on the value behind them, which has fewer elements; indices and constants are made again.
+    Broadcasts are redone on their operand, which has fewer elements; indices and constants are recomputed.
     """
     op = value.owner
     assert isinstance(op, Operation)

@@ -56,21 +56,21 @@ class Agent:
         """Add to the run's count of thread-register operations."""
         self.launch.operations += registers * len(self.rows)
 
-    def arrive(self, meeting: ArrivalBarrier) -> int:
+    def arrive(self, barrier: ArrivalBarrier) -> int:
         """Arrive at a barrier; the round that will complete it."""
-        round_ = meeting.rounds + 1
-        meeting.arrive(len(self.rows), self.cta.clocks.release(self.rows, self.group), self.launch.new_epoch)
+        round_ = barrier.rounds + 1
+        barrier.arrive(len(self.rows), self.cta.clocks.release(self.rows, self.group), self.launch.new_epoch)
         return round_
 
-    def meet(self, meeting: ArrivalBarrier, what: str) -> Generator[Waiting]:
+    def arrive_and_wait(self, barrier: ArrivalBarrier, what: str) -> Generator[Waiting]:
         """Arrive at a barrier, and wait for the others."""
-        yield from self.await_round(meeting, self.arrive(meeting), what)
+        yield from self.await_round(barrier, self.arrive(barrier), what)
 
-    def await_round(self, meeting: ArrivalBarrier, round_: int, what: str) -> Generator[Waiting]:
+    def await_round(self, barrier: ArrivalBarrier, round_: int, what: str) -> Generator[Waiting]:
         """Wait for a round that was arrived at."""
         yield Waiting(
-            lambda: meeting.rounds >= round_,
-            lambda: f"{what} ({meeting.arrived} of {meeting.threads} threads are there)",
+            lambda: barrier.rounds >= round_,
+            lambda: f"{what} ({barrier.arrived} of {barrier.threads} threads are there)",
         )
-        self.cta.clocks.acquire(self.rows, meeting.clocks[round_])
-        self.epoch = meeting.epoch
+        self.cta.clocks.acquire(self.rows, barrier.clocks[round_])
+        self.epoch = barrier.epoch

@@ -149,7 +149,7 @@ class Cta:
         self.shared: dict[SSAValue, SharedBuffer] = {}
         self.mbarriers: dict[SSAValue, list[SimulatedMbarrier]] = {}
         self.maps: dict[SSAValue, Encoded] = {}
-        self.meetings: dict[object, ArrivalBarrier] = {}
+        self.thread_barriers: dict[object, ArrivalBarrier] = {}
         self.bulk: dict[int, BulkGroups] = {}
         self.wgmma: dict[int, WgmmaGroups] = {}
         self.copies: dict[int, WarpCopies] = {}
@@ -173,9 +173,9 @@ class Cta:
             SimulatedMbarrier(f"{name}[{i}]", first + i, kind.count.data) for i in range(kind.slots.data)
         ]
 
-    def meeting(self, key: object, threads: int) -> ArrivalBarrier:
+    def thread_barrier(self, key: object, threads: int) -> ArrivalBarrier:
         """The CTA or named barrier called ``key``, created on first use."""
-        return self.meetings.setdefault(key, ArrivalBarrier(threads))
+        return self.thread_barriers.setdefault(key, ArrivalBarrier(threads))
 
 
 class ClusterState:
@@ -185,7 +185,7 @@ class ClusterState:
         self.launch, self.plan, self.index, self.size = launch, plan, index, size
         threads = launch.kernel.threads.data
         self.clocks = CtaClocks(size * threads, size * plan.slots)
-        self.meeting = ArrivalBarrier(size * threads)
+        self.barrier = ArrivalBarrier(size * threads)
         self.order = random.Random(launch.order.random())
         self.eager = self.order.choice((0.05, 0.5, 0.95))
         self.ctas = tuple(Cta(self, rank) for rank in range(size))

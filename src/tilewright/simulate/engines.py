@@ -280,32 +280,32 @@ def _bulk_wait(op: a.BulkWait, agent: Agent) -> Generator[Waiting]:
 # -- threads -----------------------------------------------------------------------------------------------------------
 def _named_barrier(op: a.NamedBarrierSync | a.NamedBarrierArrive, agent: Agent) -> Generator[Waiting]:
     number = agent.symbols.uniform(op.id.expr)
-    meeting = agent.cta.meeting(number, op.threads.data)
-    if not 0 <= number < 16 or (meeting.arrived and meeting.threads != op.threads.data) or len(agent.rows) % 32:
-        found = f"{len(agent.rows)} threads at barrier {number} for {op.threads.data}, begun for {meeting.threads}"
+    barrier = agent.cta.thread_barrier(number, op.threads.data)
+    if not 0 <= number < 16 or (barrier.arrived and barrier.threads != op.threads.data) or len(agent.rows) % 32:
+        found = f"{len(agent.rows)} threads at barrier {number} for {op.threads.data}, begun for {barrier.threads}"
         refuse(op, "SIM015", found=found, required="whole warps, one thread count, a number from 0 to 15")
-    meeting.threads = op.threads.data
-    if meeting.arrived + len(agent.rows) > meeting.threads:
-        found = f"{meeting.arrived + len(agent.rows)} threads at barrier {number}"
-        refuse(op, "SIM015", found=found, required=f"{meeting.threads} threads a round")
+    barrier.threads = op.threads.data
+    if barrier.arrived + len(agent.rows) > barrier.threads:
+        found = f"{barrier.arrived + len(agent.rows)} threads at barrier {number}"
+        refuse(op, "SIM015", found=found, required=f"{barrier.threads} threads a round")
     if isinstance(op, a.NamedBarrierSync):
-        yield from agent.meet(meeting, f"named barrier {number}")
+        yield from agent.arrive_and_wait(barrier, f"named barrier {number}")
     else:
-        agent.arrive(meeting)
+        agent.arrive(barrier)
         yield STEP
 
 
 def _cluster_barrier(op: a.ClusterArrive | a.ClusterWait, agent: Agent) -> Generator[Waiting]:
-    arrives, meeting = isinstance(op, a.ClusterArrive), agent.cta.cluster.meeting
+    arrives, barrier = isinstance(op, a.ClusterArrive), agent.cta.cluster.barrier
     if arrives == bool(agent.cluster_round):
         found = "a second arrival" if arrives else "a wait without an arrival"
         refuse(op, "SIM015", found=found, required="one arrival, then one wait")
     if arrives:
-        agent.cluster_round = agent.arrive(meeting)
+        agent.cluster_round = agent.arrive(barrier)
         yield STEP
     else:
         round_, agent.cluster_round = agent.cluster_round, 0
-        yield from agent.await_round(meeting, round_, "the cluster barrier")
+        yield from agent.await_round(barrier, round_, "the cluster barrier")
 
 
 # -- wgmma -------------------------------------------------------------------------------------------------------------

@@ -128,7 +128,9 @@ class Walk:
             match op:
                 case Barrier():
                     key, threads = agent.barrier
-                    yield from agent.meet(self.cta.meeting(key, threads), f"the barrier of {agent.label}")
+                    yield from agent.arrive_and_wait(
+                        self.cta.thread_barrier(key, threads), f"the barrier of {agent.label}"
+                    )
                 case For():
                     yield from self._loop(op)
                 case If():

@@ -13,8 +13,8 @@ from tilewright.base.expr import Const, Expr, Interval, ceildiv, maximum, simpli
 from tilewright.diag import Label, Location
 from tilewright.lang.axes import Axis, Coord, Span, show_axes
 from tilewright.lang.params import KernelFunction
-from tilewright.lang.places import refuse, user_frame
 from tilewright.lang.recorder import Array, Cell, Node, OpenStream
+from tilewright.lang.source_locations import refuse, user_frame
 from tilewright.lang.tensors import Promise
 from tilewright.lang.values import Fragment, Range, Scalar, Tile
 from tilewright.tile import dialect

@@ -17,8 +17,8 @@ from xdsl.ir import Block, BlockArgument, Operation, SSAValue
 from tilewright.base.dtypes import DType
 from tilewright.lang import arithmetic
 from tilewright.lang.fns import BinaryFn, CompareFn, UnaryFn
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Combine, Node, Recorder
+from tilewright.lang.source_locations import refuse
 from tilewright.tile.elements import Binary, Cast, Compare, Constant, Fma, ScalarExpr, Select, Unary
 from tilewright.tile.ops import ops_in, tile_type
 from tilewright.tile.scans import COMBINES, Scan

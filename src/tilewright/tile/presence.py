@@ -12,8 +12,8 @@ from dataclasses import dataclass, field, replace
 from xdsl.ir import OpResult, SSAValue
 
 from tilewright.base.expr import Expr
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import Node
+from tilewright.lang.source_locations import refuse
 from tilewright.tile import dialect
 
 

@@ -17,8 +17,8 @@ from types import FrameType
 from typing import Any, NoReturn, cast
 
 from tilewright.diag import Location, shown
-from tilewright.lang.places import refuse
 from tilewright.lang.recorder import OpenStream
+from tilewright.lang.source_locations import refuse
 from tilewright.lang.traced import Traced
 from tilewright.lang.values import Fragment, Tile
 

@@ -19,10 +19,10 @@ from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import run_body
 from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
-from tilewright.lang.places import explaining, names_of, refuse, user_frame, within_stack
 from tilewright.lang.recorder import Array, Cell, Combine, Node, OpenStream
 from tilewright.lang.regroup import regrouped
 from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
+from tilewright.lang.source_locations import explaining, names_of, refuse, user_frame, within_stack
 from tilewright.lang.tensors import Promise, Tensor
 from tilewright.lang.values import Fragment, Range, Scalar, Tile, Value
 from tilewright.tile import dialect

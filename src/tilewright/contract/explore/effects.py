@@ -9,7 +9,7 @@ from tilewright.contract.explore.world import (
     FREED,
     AsyncAccess,
     Bytes,
-    Landing,
+    Completion,
     MbarrierState,
     OpenAccess,
     Problem,
@@ -267,16 +267,16 @@ def _bulk(
 
 
 def _copy(g: ProtocolInstance, w: World, t: int, dst: ops.Region, b: int, rank: int, engine: str) -> Queue:
-    """A copy that completes on a barrier: under way until its bytes have landed there."""
+    """A copy that completes on a barrier: under way until its bytes have completed there."""
     place = touch(g, w, t, dst, engine, True, rank=rank)
     queue: Queue = (engine, b, place)
     w.in_flight |= {AsyncAccess(engine, t, g.teams[t], place, True, queue, 0)}
-    w.landings = (*w.landings, *[Landing(b, dst.size, 0, t, ((queue, 0),))] * g.threads[t].weight)
+    w.completions = (*w.completions, *[Completion(b, dst.size, 0, t, ((queue, 0),))] * g.threads[t].weight)
     return queue
 
 
 def _source(g: ProtocolInstance, w: World, t: int, op: ops.TmaLoad, queue: Queue) -> None:
-    """A copy reads global memory until it has landed."""
+    """A copy reads global memory until it has completed."""
     if op.source is not None and not g.place(t, op.source, clipped=op.tensor).empty:
         place = touch(g, w, t, op.source, "tma_load", False)
         w.in_flight |= {AsyncAccess("tma_load", t, g.teams[t], place, False, queue, 0)}
@@ -316,7 +316,7 @@ def _cp_async(
             release(g, w, t, False)
             if not op.noinc:
                 w.bars[b] = w.bars[b]._replace(pending=w.bars[b].pending + weight)
-            w.landings = (*w.landings, Landing(b, 0, weight, t, ((queue, upto),)))
+            w.completions = (*w.completions, Completion(b, 0, weight, t, ((queue, upto),)))
 
 
 def _tensormap(
@@ -370,7 +370,7 @@ def _tcgen(g: ProtocolInstance, w: World, t: int, op: object) -> None:
             for rank in [None] if not op.ctas else ranks(op.ctas):
                 b = g.bar(t, op.bar, rank)
                 barriers.use(g, w, t, b)
-                w.landings = (*w.landings, Landing(b, 0, g.threads[t].weight, t, ((("mma", t), upto),)))
+                w.completions = (*w.completions, Completion(b, 0, g.threads[t].weight, t, ((("mma", t), upto),)))
         case ops.Tcgen05Ld():
             fly(g, w, t, "ld", touch(g, w, t, op.region, "ld", False), False, ("ld", t))
         case ops.Tcgen05St():
@@ -458,7 +458,7 @@ MAY_OUTLIVE = ("tma_write", "tma_reduce")
 
 def check_end(w: World) -> None:
     """All threads ended: raises ``Problem`` if anything is under way."""
-    if any(x.tx for x in w.landings) or any(f.engine not in MAY_OUTLIVE for f in w.in_flight):
+    if any(x.tx for x in w.completions) or any(f.engine not in MAY_OUTLIVE for f in w.in_flight):
         engines = sorted({f.engine for f in w.in_flight if f.engine not in MAY_OUTLIVE}) or ["an arrival"]
         raise Problem(Rule.EXIT, (), f"the kernel ends with {', '.join(engines)} under way")
     for (name, cta), state in w.tmem.items():

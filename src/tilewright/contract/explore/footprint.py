@@ -20,18 +20,18 @@ CLUSTER: Queue = ("cluster",)
 
 @dataclass
 class Signals:
-    """What reaches a barrier: arrivals, bytes expected and landed; ``loose``: expected apart from an arrival."""
+    """What reaches a barrier: arrivals, bytes expected and completed; ``loose``: expected apart from an arrival."""
 
     arrivals: int = 0
     expected: int = 0
-    landed: int = 0
+    completed: int = 0
     loose: bool = False
 
     def add(self, other: Signals) -> None:
         """Both together."""
         self.arrivals += other.arrivals
         self.expected += other.expected
-        self.landed += other.landed
+        self.completed += other.completed
         self.loose |= other.loose
 
 

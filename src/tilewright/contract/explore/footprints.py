@@ -9,7 +9,7 @@ from tilewright.contract.explore.effects import pair
 from tilewright.contract.explore.footprint import CLUSTER, Objects, OpFootprint, Signals
 from tilewright.contract.explore.instance import ProtocolInstance, number, ranks
 from tilewright.contract.explore.program import ExecuteStep
-from tilewright.contract.explore.world import AsyncAccess, Bytes, Landing, Problem, World
+from tilewright.contract.explore.world import AsyncAccess, Bytes, Completion, Problem, World
 from tilewright.contract.rules import Policy
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
@@ -78,7 +78,7 @@ class Footprints:
         f.signals[CLUSTER] = Signals(1)
         return f
 
-    def landing(self, w: World, x: Landing) -> OpFootprint:
+    def completion(self, w: World, x: Completion) -> OpFootprint:
         """Something that lands."""
         f = OpFootprint(seen=self._alive(self.g.cta_of_bar[x.bar]))
         f.signals[x.bar] = Signals(x.arrivals, 0, x.tx)
@@ -234,7 +234,7 @@ class Footprints:
                     if op.source is not None and not self.g.place(t, op.source, clipped=op.tensor).empty:
                         self._bytes(f, t, op.source, False)
                     if not mine:
-                        f.signals[b] = Signals(landed=op.dst.size * weight)
+                        f.signals[b] = Signals(completed=op.dst.size * weight)
                         self._landed(f)
             case ops.DsmemCopy():
                 b = self._uses(f, t, op.bar)
@@ -242,7 +242,7 @@ class Footprints:
                 self._bytes(f, t, op.dst, True)
                 self._remote(f, t, self.g.threads[t].cta if op.dst.cta is None else number(op.dst.cta))
                 if not mine:
-                    f.signals[b] = Signals(landed=op.dst.size * weight)
+                    f.signals[b] = Signals(completed=op.dst.size * weight)
                     self._landed(f)
             case ops.TmaStore():
                 self._bytes(f, t, op.src, False)

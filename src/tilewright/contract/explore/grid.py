@@ -1,9 +1,9 @@
 """CTAs of a grid that share global memory: what each thread has come to know of, and when a CTA begins.
 
 A *global access* is one to global memory, or a strong operation on a word. Each thread carries those that it knows to
-be past: its own, and what it was told through barriers of its CTA and through words. Words carry what release patterns
-left there. Two of different CTAs that conflict, of which the later one does not know the earlier one, are a data
-race (PTX ISA 9.1, 8.7.1); two strong ones that include each other's threads never are.
+be past: its own, and what was released to it through barriers of its CTA and through words. Words carry what release
+patterns left there. Two of different CTAs that conflict, of which the later one does not know the earlier one, are a
+data race (PTX ISA 9.1, 8.7.1); two strong ones that include each other's threads never are.
 
 CTAs begin in any order, one move each. While fewer than ``resident`` run, another one begins for sure; beyond that it
 may begin or not, so a state in which only beginnings are left is one in which a grid can hang.
@@ -18,8 +18,8 @@ from tilewright.contract.explore.instance import ProtocolInstance, number
 from tilewright.contract.explore.world import (
     Bytes,
     Causality,
+    Completion,
     GlobalAccess,
-    Landing,
     Problem,
     Published,
     WordKey,
@@ -76,7 +76,7 @@ def _rule(old: GlobalAccess, new: GlobalAccess) -> Rule:
 
 def _forget(c: Causality, access: GlobalAccess) -> None:
     c.known = [k - {access} for k in c.known]
-    for d in (c.told, c.passed, c.fenced):
+    for d in (c.released, c.passed, c.fenced):
         d.update({k: v - {access} for k, v in d.items()})  # pyright: ignore
     for d in (c.left, c.seen):
         d.update({k: frozenset(x for x in v if x.access != access) for k, v in d.items()})  # pyright: ignore
@@ -87,32 +87,32 @@ def bring(w: World, t: int, barrier: object) -> None:
     """A thread arrives with what it knows."""
     c = w.causality
     if c is not None:
-        c.told[barrier] = c.told.get(barrier, _NOTHING) | c.known[t]
+        c.released[barrier] = c.released.get(barrier, _NOTHING) | c.known[t]
 
 
 def take(w: World, threads: Iterable[int], barrier: object) -> None:
-    """A use of a barrier of threads is over: those that waited know what all brought."""
+    """A use of a barrier of threads is over: those that waited know what all released."""
     c = w.causality
     if c is not None:
-        brought = c.told.pop(barrier, _NOTHING)
+        released = c.released.pop(barrier, _NOTHING)
         for u in threads:
-            c.known[u] |= brought
+            c.known[u] |= released
 
 
 def turn(w: World, b: int) -> None:
     """A phase of an mbarrier is over."""
     c = w.causality
     if c is not None:
-        c.passed[b] = c.passed.get(b, _NOTHING) | c.told.get(b, _NOTHING)
+        c.passed[b] = c.passed.get(b, _NOTHING) | c.released.get(b, _NOTHING)
 
 
-def landed(w: World, landing: Landing) -> None:
+def completed(w: World, completion: Completion) -> None:
     """A copy lands: the phase that tracks it hands on that it is over."""
     c = w.causality
     if c is not None:
-        over = {f for f in w.in_flight for queue, upto in landing.closes if f.queue == queue and f.number <= upto}
+        over = {f for f in w.in_flight for queue, upto in completion.closes if f.queue == queue and f.number <= upto}
         accesses = c.accesses & {GlobalAccess(f.bytes, f.writes, f.owner, 0, f.engine) for f in over}
-        c.told[landing.bar] = c.told.get(landing.bar, _NOTHING) | accesses
+        c.released[completion.bar] = c.released.get(completion.bar, _NOTHING) | accesses
 
 
 def learn(w: World, t: int, b: int) -> None:
@@ -225,11 +225,11 @@ __all__ = [
     "bring",
     "causality",
     "check_counters",
+    "completed",
     "draw",
     "ended",
     "fence",
     "first_thread",
-    "landed",
     "learn",
     "meet",
     "operate",

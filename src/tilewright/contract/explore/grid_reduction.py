@@ -43,7 +43,7 @@ class GridReduction:
         return ways
 
     def _cta(self, move: Move) -> int:
-        return self.g.threads[move.thread].cta if move.landing is None else self.g.cta_of_bar[move.landing.bar]
+        return self.g.threads[move.thread].cta if move.completion is None else self.g.cta_of_bar[move.completion.bar]
 
     def _own(self, w: World, t: int) -> bool:
         """Whether the thread's next move, and what follows at once, is of its CTA alone."""

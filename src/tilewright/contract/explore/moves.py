@@ -9,7 +9,7 @@ from tilewright.contract.explore.effects import OBSERVABLE, check_end, columns, 
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.memory import close
 from tilewright.contract.explore.program import Open, TripKey
-from tilewright.contract.explore.world import Landing, MbarrierState, Problem, World
+from tilewright.contract.explore.world import Completion, MbarrierState, Problem, World
 from tilewright.contract.rules import Rule
 from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.protocol import ops
@@ -20,7 +20,7 @@ class Move(NamedTuple):
     value (``ends``), or larger. Or the CTA of the thread ``begins``, one of a grid."""
 
     thread: int
-    landing: Landing | None = None
+    completion: Completion | None = None
     key: TripKey | None = None
     ends: bool = False
     begins: bool = False
@@ -50,15 +50,15 @@ def start(g: ProtocolInstance) -> World:
 
 def moves(g: ProtocolInstance, w: World) -> list[Move]:
     """Everything that can happen next."""
-    found = landings(w)
+    found = completions(w)
     for t in g.everyone:
         found += moves_of(g, w, t)
     return found
 
 
-def landings(w: World) -> list[Move]:
+def completions(w: World) -> list[Move]:
     """The copies that can land next."""
-    return [Move(-1, landing=x) for x in dict.fromkeys(w.landings)]
+    return [Move(-1, completion=x) for x in dict.fromkeys(w.completions)]
 
 
 def moves_of(g: ProtocolInstance, w: World, t: int) -> list[Move]:
@@ -107,12 +107,12 @@ def enabled(g: ProtocolInstance, w: World, t: int, op: object) -> bool:
 
 def step(g: ProtocolInstance, w: World, move: Move) -> None:
     """Carries out a move, then what follows at once; raises ``Problem``."""
-    if move.landing is not None:
-        at = w.landings.index(move.landing)
-        w.landings = w.landings[:at] + w.landings[at + 1 :]
-        grid.landed(w, move.landing)
-        close(g, w, move.landing.closes)
-        barriers.signal(w, move.landing.owner, move.landing.bar, -move.landing.tx, move.landing.arrivals)
+    if move.completion is not None:
+        at = w.completions.index(move.completion)
+        w.completions = w.completions[:at] + w.completions[at + 1 :]
+        grid.completed(w, move.completion)
+        close(g, w, move.completion.closes)
+        barriers.signal(w, move.completion.owner, move.completion.bar, -move.completion.tx, move.completion.arrivals)
         return
     if move.key is not None:
         _decide(g, w, move.key, move.ends)

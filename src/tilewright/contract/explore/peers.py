@@ -28,7 +28,7 @@ def outlived(g: ProtocolInstance, w: World, cta: int) -> None:
         if f.bytes.space in (("shared", cta), ("tmem", cta)):
             rule = Rule.EXIT if g.threads[f.owner].cta == cta and f.engine != "dsmem" else Rule.CLUSTER_EXIT
             raise Problem(rule, (f.owner,), f"CTA {cta} ends while {f.engine} of {g.threads[f.owner].label} reaches it")
-    for x in w.landings:
+    for x in w.completions:
         if g.cta_of_bar[x.bar] == cta and g.threads[x.owner].cta != cta:
             raise Problem(Rule.CLUSTER_EXIT, (x.owner,), f"CTA {cta} ends before an arrival of its peer")
     for u, held in enumerate(w.open):

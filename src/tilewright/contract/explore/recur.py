@@ -277,7 +277,7 @@ class Recurrence:
             owner = (self._owner(f.owner, _engine(str(f.queue[0]))), _engine(str(f.queue[0])))
             if owner in oldest:
                 oldest[owner] = min(oldest[owner], f.number)
-        for x in w.landings:
+        for x in w.completions:
             for queue, upto in x.closes:
                 owner = (self._owner(x.owner, str(queue[0])), str(queue[0]))
                 if owner in oldest:
@@ -292,14 +292,14 @@ class Recurrence:
             for f in w.in_flight
             for e in (_engine(str(f.queue[0])),)
         )
-        w.landings = tuple(
+        w.completions = tuple(
             x._replace(
                 closes=tuple(
                     (queue, upto - oldest.get((self._owner(x.owner, str(queue[0])), str(queue[0])), 0))
                     for queue, upto in x.closes
                 )
             )
-            for x in w.landings
+            for x in w.completions
         )
 
     def _owner(self, t: int, engine: str) -> object:

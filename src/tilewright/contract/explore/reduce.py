@@ -1,6 +1,6 @@
 """Partial-order reduction: of the moves that are possible, a set that no other thread can interfere with.
 
-A set T of threads and landings is *persistent* when whatever the others do, without T, does not disturb T's next
+A set T of threads and completions is *persistent* when whatever the others do, without T, does not disturb T's next
 moves. Then it is enough to go on with T's moves: every other order leads to the same ends. (Godefroid, Partial-Order
 Methods for the Verification of Concurrent Systems, 1996, chapter 4; Valmari's stubborn sets.)
 
@@ -27,13 +27,13 @@ from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.moves import Move, enabled
 from tilewright.contract.explore.program import Open, Position, TooLong, Trips
 from tilewright.contract.explore.recur import Recurrence
-from tilewright.contract.explore.world import Landing, Problem, Queue, World
+from tilewright.contract.explore.world import Completion, Problem, Queue, World
 from tilewright.protocol import ops
 
 MAX_WINDOW = 300
 """Ops looked ahead before a thread counts as able to do anything."""
 
-Who: TypeAlias = int | Landing
+Who: TypeAlias = int | Completion
 Place: TypeAlias = tuple[Position, Trips]
 Passable: TypeAlias = frozenset[Key]
 
@@ -74,10 +74,10 @@ class PartialOrderReduction:
         best = ways
         groups: dict[Who, list[Move]] = {}
         for move in ways:
-            groups.setdefault(move.thread if move.landing is None else move.landing, []).append(move)
+            groups.setdefault(move.thread if move.completion is None else move.completion, []).append(move)
         try:
             search = _Search(self, w, groups)
-            first = None if last is None or last.landing is not None else last.thread
+            first = None if last is None or last.completion is not None else last.thread
             for seed in sorted(groups, key=lambda a: a != first):
                 found = search.closure(seed, len(best))
                 if found is not None and len(found) < len(best):
@@ -202,8 +202,8 @@ class PartialOrderReduction:
 
     def own(self, w: World, move: Move) -> OpFootprint:
         """The footprint of a move, with the local ops that follow at once."""
-        if move.landing is not None:
-            return self.prints.landing(w, move.landing)
+        if move.completion is not None:
+            return self.prints.completion(w, move.completion)
         f, t = OpFootprint(), move.thread
         if move.key is not None:
             for u in self.g.everyone:
@@ -244,16 +244,16 @@ class _Search:
 
     def __init__(self, r: PartialOrderReduction, w: World, groups: dict[Who, list[Move]]):
         self.r, self.g, self.w, self.groups = r, r.g, w, groups
-        self.agents: list[Who] = [*dict.fromkeys(w.landings), *(t for t in r.g.everyone if not r.g.ended(w, t))]
-        self.landings = {x: Window(self._landing(x)) for x in dict.fromkeys(w.landings)}
+        self.agents: list[Who] = [*dict.fromkeys(w.completions), *(t for t in r.g.everyone if not r.g.ended(w, t))]
+        self.completions = {x: Window(self._completion(x)) for x in dict.fromkeys(w.completions)}
         self.own: dict[Who, OpFootprint] = {}
-        self.windows: dict[tuple[Who, Passable], Window] = {(x, frozenset()): y for x, y in self.landings.items()}
+        self.windows: dict[tuple[Who, Passable], Window] = {(x, frozenset()): y for x, y in self.completions.items()}
         self.extra: dict[tuple[int, bool, bool, frozenset[Queue]], OpFootprint] = {}
 
-    def _landing(self, x: Landing) -> OpFootprint:
-        f, copies = self.r.prints.landing(self.w, x), self.w.landings.count(x)
+    def _completion(self, x: Completion) -> OpFootprint:
+        f, copies = self.r.prints.completion(self.w, x), self.w.completions.count(x)
         for s in f.signals.values():
-            s.arrivals, s.landed = s.arrivals * copies, s.landed * copies
+            s.arrivals, s.completed = s.arrivals * copies, s.completed * copies
         return f
 
     def closure(self, seed: Who, limit: int) -> list[Move] | None:
@@ -303,7 +303,7 @@ class _Search:
             bar = self.w.bars[key]
             if sums.loose:
                 return True
-            return sums.arrivals >= bar.pending and bar.tx - sums.landed <= 0 <= bar.tx + sums.expected
+            return sums.arrivals >= bar.pending and bar.tx - sums.completed <= 0 <= bar.tx + sums.expected
         if key == CLUSTER:
             late = [t for t in self.g.everyone if self.w.cluster[t] != 1 and not self.g.ended(self.w, t)]
             return all(t in windows and CLUSTER in windows[t].print.signals for t in late)
@@ -325,7 +325,9 @@ class _Search:
             return self._enabling(a, windows)
         mine = self._mine(a)
         found = {b for b, x in windows.items() if x.anything or self._disturb(mine, b, x)}
-        if isinstance(a, Landing) and all(b in windows and windows[b].ends for b in self.agents if isinstance(b, int)):
+        if isinstance(a, Completion) and all(
+            b in windows and windows[b].ends for b in self.agents if isinstance(b, int)
+        ):
             found |= {b for b in windows if isinstance(b, int)}  # the kernel might end before it lands
         for key, s in mine.signals.items():
             others = _sum(key, windows)
@@ -366,7 +368,7 @@ class _Search:
 
     def _clash(self, key: Key, mine: Signals, others: Signals, windows: dict[Who, Window]) -> bool:
         """Whether the order of these signals may matter."""
-        if key == CLUSTER or not (others.arrivals or others.expected or others.landed or others.loose):
+        if key == CLUSTER or not (others.arrivals or others.expected or others.completed or others.loose):
             return False
         arrivals = mine.arrivals + others.arrivals
         if not isinstance(key, int):
@@ -377,7 +379,7 @@ class _Search:
             return True
         if arrivals != bar.pending:
             return arrivals > bar.pending
-        return bar.tx + mine.expected + others.expected < mine.landed + others.landed
+        return bar.tx + mine.expected + others.expected < mine.completed + others.completed
 
     def _enabling(self, a: Who, windows: dict[Who, Window]) -> list[Who]:
         """``a`` is blocked: those that could unblock it, if the others can at all."""

@@ -10,7 +10,7 @@ from typing import TypeAlias
 
 from tilewright.contract.explore.grid_reduction import GridReduction
 from tilewright.contract.explore.instance import MAX_CALLS, ProtocolInstance
-from tilewright.contract.explore.moves import Move, final, landings, moves, moves_of, start, step
+from tilewright.contract.explore.moves import Move, completions, final, moves, moves_of, start, step
 from tilewright.contract.explore.program import Sizes, TooLong
 from tilewright.contract.explore.recur import Recurrence
 from tilewright.contract.explore.reduce import PartialOrderReduction
@@ -131,7 +131,7 @@ class _BreadthFirst:
 def adversarial(
     protocol: Protocol, sizes: Sizes, policy: Policy = Policy.STRICT, runs: int = 20, seed: int = 0
 ) -> Outcome:
-    """Random schedules that keep some threads and some landings waiting for long: priorities are drawn at the start and
+    """Random schedules that keep some threads and completions waiting for long: priorities are drawn at the start and
     redrawn for one of them at a few moments (as in probabilistic concurrency testing)."""
     states = 0
     try:
@@ -156,7 +156,7 @@ def adversarial(
 def _one_run(g: ProtocolInstance, w: World, rng: Random, length: int) -> tuple[Finding | None, int]:
     rank = [rng.random() for _ in g.threads]
     order = sorted(g.everyone, key=lambda t: -rank[t])
-    landing_rank = rng.choice((-1.0, 0.5, 2.0))
+    completion_rank = rng.choice((-1.0, 0.5, 2.0))
     changes = {rng.randrange(length) for _ in range(4)}
     link: Link | None = None
     n = 0
@@ -165,10 +165,10 @@ def _one_run(g: ProtocolInstance, w: World, rng: Random, length: int) -> tuple[F
         if n in changes:
             rank[rng.randrange(len(rank))] = -rng.random()
             order.sort(key=lambda t: -rank[t])
-            landing_rank = rng.choice((-1.0, 0.5, 2.0))
+            completion_rank = rng.choice((-1.0, 0.5, 2.0))
         # of the threads only the first that can move is asked for
         order = [t for t in order if not g.ended(w, t)]
-        ways, first = landings(w), next(filter(None, (moves_of(g, w, t) for t in order)), None)
+        ways, first = completions(w), next(filter(None, (moves_of(g, w, t) for t in order)), None)
         if first is None or first[0].begins:
             ways = moves(g, w)
             problem = final(g, w, ways)
@@ -176,7 +176,9 @@ def _one_run(g: ProtocolInstance, w: World, rng: Random, length: int) -> tuple[F
                 return None if problem is None else finding(g, link, problem), n - 1
         else:
             ways += first
-        move = max(ways, key=lambda m: landing_rank + rng.random() / 8 if m.landing is not None else rank[m.thread])
+        move = max(
+            ways, key=lambda m: completion_rank + rng.random() / 8 if m.completion is not None else rank[m.thread]
+        )
         link = (link, move)
         try:
             step(g, w, move)

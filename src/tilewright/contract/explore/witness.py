@@ -97,9 +97,9 @@ def _replayed(g: ProtocolInstance, schedule: list[Move], p: Problem) -> list[Mov
 
 def _now(g: ProtocolInstance, w: World, move: Move) -> Move | None:
     """The move as it stands in this world, where groups and counters have their full numbers; None if impossible."""
-    if move.landing is not None:
-        what = move.landing[:4]
-        return next((Move(-1, landing=x) for x in w.landings if x[:4] == what), None)
+    if move.completion is not None:
+        what = move.completion[:4]
+        return next((Move(-1, completion=x) for x in w.completions if x[:4] == what), None)
     t = move.thread
     if g.ended(w, t):
         return None
@@ -121,9 +121,9 @@ def _events(g: ProtocolInstance, schedule: list[Move]) -> tuple[tuple[ScheduleEv
         if move is None:
             break
         if move.key is None and not move.begins and move.thread not in w.inside:
-            owner = move.thread if move.landing is None else move.landing.owner
+            owner = move.thread if move.completion is None else move.completion.owner
             thread = g.threads[owner]
-            call = g.programs[owner].call(w.at[owner]) if move.landing is None else None
+            call = g.programs[owner].call(w.at[owner]) if move.completion is None else None
             env = () if call is None else call.env
             out.append(ScheduleEvent(thread.label, thread.role, thread.cta, None if call is None else call.step, env))
         try:

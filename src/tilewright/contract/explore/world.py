@@ -84,7 +84,7 @@ class GlobalAccess(NamedTuple):
     wide: bool = False
 
 
-class Landing(NamedTuple):
+class Completion(NamedTuple):
     """Something that will happen to a barrier once: ``tx`` bytes land, or ``arrivals`` arrive; it ``closes`` queues."""
 
     bar: int
@@ -134,8 +134,8 @@ class Causality:
     accesses: frozenset[GlobalAccess]
     known: list[frozenset[GlobalAccess]]
     """Per thread."""
-    told: dict[object, frozenset[GlobalAccess]] = field(default_factory=dict[object, frozenset[GlobalAccess]])
-    """Per barrier: what those brought that have arrived at the phase, or use, under way."""
+    released: dict[object, frozenset[GlobalAccess]] = field(default_factory=dict[object, frozenset[GlobalAccess]])
+    """Per barrier: what the arrivals at the phase, or use, under way have released."""
     passed: dict[object, frozenset[GlobalAccess]] = field(default_factory=dict[object, frozenset[GlobalAccess]])
     """Per mbarrier: what its phases so far hand on."""
     values: dict[WordKey, int] = field(default_factory=dict[WordKey, int])
@@ -149,12 +149,12 @@ class Causality:
 
     def copy(self) -> Causality:
         """One that goes its own way."""
-        dicts = (self.told, self.passed, self.values, self.left, self.fenced, self.seen)
+        dicts = (self.released, self.passed, self.values, self.left, self.fenced, self.seen)
         return Causality(self.accesses, self.known.copy(), *(d.copy() for d in dicts))  # pyright: ignore
 
     def key(self) -> Hashable:
         """Equal for states with the same future."""
-        dicts = (self.told, self.passed, self.values, self.left, self.fenced, self.seen)
+        dicts = (self.released, self.passed, self.values, self.left, self.fenced, self.seen)
         return self.accesses, tuple(self.known), *(frozenset(d.items()) for d in dicts)
 
 
@@ -177,7 +177,7 @@ class World:
     """Per thread and engine: number of the open group."""
     bars: list[MbarrierState]
     in_flight: frozenset[AsyncAccess] = frozenset()
-    landings: tuple[Landing, ...] = ()
+    completions: tuple[Completion, ...] = ()
     named: dict[Queue, EnteredBarrier] = field(default_factory=dict[Queue, EnteredBarrier])
     released: frozenset[int] = frozenset()
     """Threads whose rendezvous is complete but who have not left it yet."""
@@ -238,8 +238,8 @@ class World:
             tuple(self.at),
             tuple(self.bars),
             self.in_flight,
-            frozenset(self.landings),
-            len(self.landings),
+            frozenset(self.completions),
+            len(self.completions),
             tuple(self.open),
             frozenset(self.named.items()),
             self.released,

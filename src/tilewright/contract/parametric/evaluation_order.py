@@ -14,7 +14,7 @@ END = 1 << 30
 
 
 def in_evaluation_order(facts: PreparedProtocol, s: int, left: dict[Class, list[int]]) -> Iterator[Ref]:
-    """The ops of a block that teach, each behind those of the same turn that it learns from, as far as may be."""
+    """The ops of a block that acquire, each after those of its iteration whose releases it acquires, if possible."""
     next_of = {c: found[0] if found else END for c, found in left.items()}
     at = dict.fromkeys(left, 0)
     needed: dict[Class, list[Ref]] = {}

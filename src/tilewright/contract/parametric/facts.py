@@ -18,7 +18,7 @@ from tilewright.protocol.graph import EventGraph, InductionVariable
 from tilewright.protocol.product_graph import OutsideFragment
 
 NEAR = range(-2, 4)
-"""How many turns around now, or a lap, thresholds are told apart."""
+"""How many turns around now, or a lap, thresholds are distinguished."""
 
 MAX_TURNS = 8
 """How far back ``PreparedProtocol.reached`` looks for an op of a ring."""
@@ -99,11 +99,11 @@ class PreparedProtocol:
         return mark is not None and self.says(ref, segment, mark, question)
 
     def releases(self, ref: Ref, other: Ref, question: Question) -> bool:
-        """Whether an arrival tells so much of another op."""
+        """Whether an arrival releases so much of another op."""
         k = self.k
         slot = k.slots[Segment.SCHEDULE][k.marks.event[other.c.index, other.s, other.i]]
-        told = k.at(ref.c, ref.s, ref.i) | k.told(ref.c, ref.s, ref.i)
-        return bool(told >> question.plane * k.statements.n + slot & 1)
+        released = k.at(ref.c, ref.s, ref.i) | k.released(ref.c, ref.s, ref.i)
+        return bool(released >> question.plane * k.statements.n + slot & 1)
 
     def seen(self, ref: Ref, segment: Segment, use: BarrierUse, wait: PhaseUse) -> list[Row]:
         """What an op knows of a wait, one row for each class that runs it."""
@@ -138,8 +138,8 @@ class PreparedProtocol:
         """The product has come to the ops among ``pieces`` for all uses up to ``now + reached`` where we stand in block
         ``s``; each use has one of them. -FAR: none for sure.
 
-        Rows may say more: that executions still to come are past, of which there are none. Another op must not be
-        told of those as if there were one.
+        Rows may say more: that executions still to come are past, of which there are none. They must not be
+        released to another op as if there were one.
         """
         key = use.iv, pieces, s
         found = self._reached.get(key)

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 
 from tilewright.contract.parametric.classes import Class, EffectsByKind, classes_of
 from tilewright.contract.parametric.marks import Asked, Marks, OpRun, Segment
-from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.paths import FAR, Paths
+from tilewright.contract.parametric.program_order import Own
 from tilewright.contract.parametric.statements import Levels, Passed, Row, Statements, by_distance
 from tilewright.protocol.effects import Fence, Order
 from tilewright.protocol.graph import EventGraph, InductionVariable
@@ -39,8 +39,8 @@ class HappensBefore:
     def prepare(
         self, ivs: list[InductionVariable], thresholds: Sequence[Iterable[int]], asked: Asked, waits: Set[Segment]
     ) -> None:
-        """Numbers the marks and measures the product graph, once all indices are known. ``thresholds``: what is told
-        apart, per induction variable; ``asked`` and ``waits``: as ``Marks`` has them."""
+        """Numbers the marks and measures the product graph, once all indices are known. ``thresholds``: what is
+        distinguished, per induction variable; ``asked`` and ``waits``: as ``Marks`` has them."""
         self.ivs = ivs
         self.marks = Marks(self.graph, self.classes, asked, waits)
         self.paths = Paths(self.product, ivs)
@@ -96,8 +96,8 @@ class HappensBefore:
         """What a class knows of others before op ``i`` of a block."""
         return self.values[self.places[c.index][s][i]]
 
-    def told(self, c: Class, s: int, i: int) -> int:
-        """What an arrival by op ``i`` hands on of the class itself; the op is past then, too."""
+    def released(self, c: Class, s: int, i: int) -> int:
+        """What an arrival by op ``i`` releases of what the class itself did; the op is past then, too."""
         out = self._passed[c.index].before(s, i + 1)
         own = self.own[c.index]
         if own.slots:
@@ -109,7 +109,7 @@ class HappensBefore:
         return out
 
     def _exported(self, c: Class, x: int, tensor: bool) -> int:
-        """What a class says of its own marks, in the segments in which others are told of them."""
+        """What a class releases of its own marks, in the segments that others acquire."""
         key = c.index, x, tensor
         found = self._exports.get(key)
         if found is None:
@@ -120,7 +120,7 @@ class HappensBefore:
         return found
 
     def _exporting(self, own: Own, tensor: bool) -> Iterator[tuple[int, int]]:
-        """Slots of what a class knows of itself, with those where others are told of it."""
+        """Slots of what a class knows of itself, with those that others acquire."""
         if tensor:
             copied = [(own.before, Segment.RELEASED)]
         else:

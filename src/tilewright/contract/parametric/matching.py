@@ -71,7 +71,7 @@ class BarrierUse:
 
     @property
     def releasing(self) -> list[PhaseFamily]:
-        """Of the signals those that hand something on: who issues a copy and arrives teaches by the arrival."""
+        """The signals that release something: who issues a copy and arrives releases by the arrival."""
         arriving = {p.ref.c.index for f in self.arrivals for p in f.pieces}
         return [*self.arrivals, *(f for f in self.landings if any(p.ref.c.index not in arriving for p in f.pieces))]
 

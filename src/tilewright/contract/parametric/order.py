@@ -22,7 +22,7 @@ class AccessOrder:
 
     def __init__(self, facts: PreparedProtocol):
         self.facts, self.k = facts, facts.k
-        self._told: dict[tuple[object, ...], list[Row]] = {}
+        self._acquired: dict[tuple[object, ...], list[Row]] = {}
         self._completions: dict[ClassAccess, list[tuple[int, OpRun]]] = {}
         self._known: dict[ClassAccess, int] = {}
         segments = Segment.MEMORY, Segment.WRITER_FENCED, Segment.FENCED
@@ -149,11 +149,11 @@ class AccessOrder:
         """What waits on the barrier of a copy tell of it."""
         assert x.landing is not None
         key = x.landing, x.ref.s, y.ref, _segment(y)
-        found = self._told.get(key)
+        found = self._acquired.get(key)
         if found is None:
             array, number = x.landing
             use, seen = self.facts.bars[array], _plainly(_segment(y))
-            found = self._told[key] = list(self._waited(x.ref.s, use, number, y.ref, seen))
+            found = self._acquired[key] = list(self._waited(x.ref.s, use, number, y.ref, seen))
         return found
 
     def _committed(self, x: ClassAccess, y: ClassAccess, queue: Queue, seen: Seen) -> Iterator[Row]:
@@ -187,13 +187,13 @@ class AccessOrder:
                 # of waits that take turns, those that may be for a phase of the op
                 column = facts.column[use.iv]
                 pieces = tuple(w for w in pieces if k.paths.meet(of, w.ref.s, column, number - w.number)) or pieces
-            told = [(w, seen(facts, y, use, w)) for w in pieces]
+            known = [(w, seen(facts, y, use, w)) for w in pieces]
             if use.iv:
                 column = facts.column[use.iv]
-                behind = max(min(r[column] for r in rows) - w.number for w, rows in told)
+                behind = max(min(r[column] for r in rows) - w.number for w, rows in known)
                 row[column] = max(behind, -facts.reached(use, cover.pieces, y.s)) + number
             elif facts.passed({w.ref.s for w in cover.pieces}, y.s) and all(
-                any(map(k.levels.past.holds, rows)) for _, rows in told
+                any(map(k.levels.past.holds, rows)) for _, rows in known
             ):
                 row[len(k.ivs) :] = 0, 0
             yield k.closed_row(row, y.s, of)
@@ -222,7 +222,9 @@ def _copy_seen(facts: PreparedProtocol, ref: Ref, use: BarrierUse, wait: PhaseUs
     return _rows_of(facts, ref, use, wait, "fenced", Segment.FENCED)
 
 
-def _rows_of(facts: PreparedProtocol, ref: Ref, use: BarrierUse, wait: PhaseUse, own: str, told: Segment) -> list[Row]:
+def _rows_of(
+    facts: PreparedProtocol, ref: Ref, use: BarrierUse, wait: PhaseUse, own: str, released: Segment
+) -> list[Row]:
     return [
-        facts.row_of_own(ref, own, w) if w.c is ref.c else facts.row(ref, told, w) for w in use.alike[wait.ref.site]
+        facts.row_of_own(ref, own, w) if w.c is ref.c else facts.row(ref, released, w) for w in use.alike[wait.ref.site]
     ]

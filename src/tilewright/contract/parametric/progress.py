@@ -70,7 +70,7 @@ def _needs(facts: PreparedProtocol, ref: Ref, effect: Effect) -> list[Ref]:
         case Sync(Among.CLUSTER, waits=True):
             return _needed_partners(facts, cluster_arrive(ref))
         case Retire(effects.WGMMA) | Sync(Among.WARP):
-            # the role's other threads must be there; a warp's sync is not taken to teach anything
+            # the role's other threads must be there; a warp's sync is not taken to acquire anything
             classes = (d for d in facts.k.classes if d.role == ref.c.role and d is not ref.c)
             places = ((d, facts.position.get((d.index, ref.site))) for d in classes)
             return [Ref(d, *place) for d, place in places if place is not None]

@@ -1,4 +1,4 @@
-"""What an op teaches the class that executes it: phases, thread barriers of threads, issued groups."""
+"""Transfer functions: what the class that executes an op acquires by phases, thread barriers and groups."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from tilewright.contract.parametric.evaluation_order import cluster_arrive, in_e
 from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.marks import Segment
 from tilewright.contract.parametric.matching import BarrierUse, PhaseFamily, PhaseUse
-from tilewright.contract.parametric.own import Own
 from tilewright.contract.parametric.paths import FAR, PathBound
+from tilewright.contract.parametric.program_order import Own
 from tilewright.protocol import effects, ops
 from tilewright.protocol.effects import Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
 
 Move = Callable[[int], int]
-_TEACHING = Await, Fence, Retire, Sync
-"""The effects from which a class may learn of others."""
+_ACQUIRING = Await, Fence, Retire, Sync
+"""The effects by which a class may acquire what others released."""
 
 Source = tuple[int, Move, Move]
-"""A variable, what is told by it, and what one then knows of what one knew."""
+"""A variable, what it releases, and what the acquirer then knows of what it knew."""
 
 
 def solve(facts: PreparedProtocol) -> None:
@@ -60,13 +60,13 @@ class _TransferFunctions:
         """Sets up the equations in an order in which most is known when it is needed, and solves them."""
         k, variable = self.k, self.equations.variable
         # places are named before they are computed, since loops lead back
-        taught: dict[tuple[Class, int], list[int]] = {}
+        acquired: dict[tuple[Class, int], list[int]] = {}
         k.places = []
         for c in k.classes:
             k.places.append([])
             for s, code in enumerate(c.code):
                 at = [variable()]
-                found = taught[c, s] = []
+                found = acquired[c, s] = []
                 for i in range(len(code)):
                     after = self._after(Ref(c, s, i), at[-1])
                     if after != at[-1]:
@@ -76,16 +76,16 @@ class _TransferFunctions:
         for s in k.paths.order:
             for c in k.classes:
                 self._enter(c, s)
-            for ref in in_evaluation_order(self.facts, s, {c: taught[c, s] for c in k.classes}):
+            for ref in in_evaluation_order(self.facts, s, {c: acquired[c, s] for c in k.classes}):
                 self._define(ref)
         self.equations.solve()
         k.values = self.equations.values
 
     def _after(self, ref: Ref, before: int) -> int:
-        """The variable of what is known behind an op: a new one if it teaches; those who meet share one."""
+        """The variable of what is known behind an op: a new one if it acquires; those at a rendezvous share one."""
         changes = False
         for effect in ref.op.effects:
-            if not isinstance(effect, _TEACHING):
+            if not isinstance(effect, _ACQUIRING):
                 continue
             match effect:
                 case Fence(Order.ASYNC_PROXY):
@@ -133,7 +133,7 @@ class _TransferFunctions:
             self._changed(found, place, move if change is _same else lambda x: move(change(x)))
         return found
 
-    # -- taught -------------------------------------------------------------------------------------------------------
+    # -- acquired -----------------------------------------------------------------------------------------------------
     def _define(self, ref: Ref) -> None:
         before, after = self._place(ref), self.k.places[ref.c.index][ref.s][ref.i + 1]
         for effect in ref.op.effects:
@@ -168,33 +168,33 @@ class _TransferFunctions:
     def _handed(self, ref: Ref, kept: int) -> _Hand:
         found = self._hands.get((ref, kept))
         if found is None:
-            told = self.k.told(ref.c, ref.s, ref.i)
+            released = self.k.released(ref.c, ref.s, ref.i)
             behind = self.released_behind if kept != self.k.schedule and self.k.marks.tensor else _nothing
-            found = self._hands[ref, kept] = _Hand(self._place(ref), _telling(told, behind, kept))
+            found = self._hands[ref, kept] = _Hand(self._place(ref), _releasing(released, behind, kept))
         return found
 
     # -- phases -------------------------------------------------------------------------------------------------------
     def _phase(self, ref: Ref, effect: Await, after: int, before: int) -> None:
         use, wait = self.facts.wait_of[ref]
-        taught: list[tuple[int, list[Source]]] = []
+        acquired: list[tuple[int, list[Source]]] = []
         for family in use.releasing:
             kept = self.k.releasable if family in use.arrivals else self.k.schedule
-            sources = list(self._told(family, wait, use, effect))
+            sources = list(self._released(family, wait, use, effect))
             if sources:
-                taught.append((kept, sources))
+                acquired.append((kept, sources))
 
         def run(values: list[int]) -> int:
             x = values[before]
-            for kept, sources in taught:
-                told = kept
+            for kept, sources in acquired:
+                released = kept
                 for v, change, elsewhere in sources:
-                    told &= change(values[v]) | elsewhere(x)
-                x |= told
+                    released &= change(values[v]) | elsewhere(x)
+                x |= released
             return x
 
-        self.equations.define(after, [before, *(v for _, sources in taught for v, _, _ in sources)], run)
+        self.equations.define(after, [before, *(v for _, sources in acquired for v, _, _ in sources)], run)
 
-    def _told(self, family: PhaseFamily, wait: PhaseUse, use: BarrierUse, op: Await) -> Iterator[Source]:
+    def _released(self, family: PhaseFamily, wait: PhaseUse, use: BarrierUse, op: Await) -> Iterator[Source]:
         """What the family's arrival in the awaited phase may hand on, as it reads at the wait, by who made it."""
         s = wait.ref.s
         ahead = wait.number - family.lead[s]
@@ -216,10 +216,10 @@ class _TransferFunctions:
                 continue
             hand = self._arrival(piece, use, op)
             if fresh:
-                told = self._if_not_fresh(hand, piece, wait, iv, link)
+                released = self._if_not_fresh(hand, piece, wait, iv, link)
             else:
-                told = self._carried(hand, piece.ref.s, s, link)
-            yield told, _same, self._elsewhere(piece, wait, iv) if len(family.pieces) > 1 else _nothing
+                released = self._carried(hand, piece.ref.s, s, link)
+            yield released, _same, self._elsewhere(piece, wait, iv) if len(family.pieces) > 1 else _nothing
 
     def _arrival(self, piece: PhaseUse, use: BarrierUse, wait: Await) -> _Hand:
         ref = piece.ref
@@ -231,8 +231,8 @@ class _TransferFunctions:
         return self._hand(ref, use.array[0] == ref.c.cta or ops.Scope.CTA not in (signal.scope, wait.scope))
 
     def _if_not_fresh(self, hand: _Hand, piece: PhaseUse, wait: PhaseUse, iv: int, link: PathBound) -> int:
-        """A wait that passes on a fresh barrier teaches nothing: of what is told only what speaks of no execution then
-        is kept."""
+        """A wait that passes on a fresh barrier acquires nothing: of what is released only what holds before any
+        execution is kept."""
         statements, s = self.statements, wait.ref.s
         growth = tuple(g if u == iv else FAR for u, g in enumerate(link.growth))
         move = statements.mover(piece.ref.s, s, PathBound(growth, frozenset(range(self.k.n))))
@@ -269,7 +269,7 @@ class _TransferFunctions:
                 self._together(after, beside, [])
             return
         barrier = self.facts.syncs[ref]
-        told = [before]
+        variables = [before]
         beside = ()
         for other, ops_of in barrier.ops.items():
             found, same = barrier.partner(ref, other)
@@ -281,24 +281,24 @@ class _TransferFunctions:
             sources = [self._carried(self._arrived(x), x.s, ref.s, link) for x, link in links if link is not None]
             if len(sources) > 1:
                 v = self.equations.variable()
-                told.append(self.equations.define(v, sources, _common(self.k.releasable, sources)))
+                variables.append(self.equations.define(v, sources, _common(self.k.releasable, sources)))
             else:
-                told += sources
-        self._together(after, beside, told)
+                variables += sources
+        self._together(after, beside, variables)
 
-    def _together(self, after: int, beside: Sequence[Ref], told: list[int]) -> None:
-        """What those who meet tell each other, and what else is told."""
+    def _together(self, after: int, beside: Sequence[Ref], variables: list[int]) -> None:
+        """What the threads at a rendezvous release to each other, and the values of ``variables``."""
         hands = [self._arrived(r) for r in beside]
 
         def run(values: list[int]) -> int:
             out = 0
             for place, change in hands:
                 out |= change(values[place])
-            for v in told:
+            for v in variables:
                 out |= values[v]
             return out
 
-        self.equations.define(after, [*(place for place, _ in hands), *told], run)
+        self.equations.define(after, [*(place for place, _ in hands), *variables], run)
 
     def _arrived(self, ref: Ref) -> _Hand:
         return self._hand(ref, all(x.release for x in ref.op.of(Sync)))
@@ -332,8 +332,8 @@ def _nothing(x: int) -> int:
     return 0
 
 
-def _telling(told: int, behind: Move, kept: int) -> Move:
-    return lambda x: (x | told | behind(x)) & kept
+def _releasing(released: int, behind: Move, kept: int) -> Move:
+    return lambda x: (x | released | behind(x)) & kept
 
 
 def _common(first: int, variables: Sequence[int]) -> Value:

@@ -304,20 +304,20 @@ def _after_async(x: StepExecution, place: CompiledRegion, old: Record, old_write
     assert old.stream is not None
     marks = [k for k in x.st.marks.get(old.stream, ()) if k.upto >= old.seq and k.acquired]
     segment = M if use.effect.generic else A
-    told = [k for k in marks if x.saw(segment, k.c, k.e)]
+    seen = [k for k in marks if x.saw(segment, k.c, k.e)]
     alone = was.queue is not None and not was.queue.collective and was.proxy is not Proxy.TENSORMAP
     if alone and not _private(x, old, use) and not lanes:
         # one thread's wait speaks for its own ops only: all threads of the class must have waited
         asked = M if was.proxy is Proxy.GENERIC else segment
-        told = [k for k in told if not k.own or x.knows(asked, k.c, k.e)]
-    if not told:
+        seen = [k for k in seen if not k.own or x.knows(asked, k.c, k.e)]
+    if not seen:
         unwaited = same_role and not any(k.c == agent.index for k in marks)
         grouped = was.queue is not None or was.proxy is Proxy.TENSORMAP
         return Rule.GROUP if unwaited and grouped else _race(old_writes, use)
     if place.space is Space.TMEM and not use.effect.frees:
-        return None if any(_tensor_ordered(x, k) for k in told) else Rule.TCGEN_FENCE
+        return None if any(_tensor_ordered(x, k) for k in seen) else Rule.TCGEN_FENCE
     if was.proxy is Proxy.GENERIC and now.proxy is Proxy.ASYNC:
-        return None if any(_copy_fenced(x, k) for k in told) else Rule.FENCE_RAW
+        return None if any(_copy_fenced(x, k) for k in seen) else Rule.FENCE_RAW
     return None
 
 

@@ -17,13 +17,13 @@ from dataclasses import dataclass, field, replace
 from tilewright.contract.forms import declared
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.runs.agents import CompiledAgent
+from tilewright.contract.runs.counter_order import unordered
 from tilewright.contract.runs.evaluation import Breach, OpenOrder, OpenTripCount, OutOfReach
+from tilewright.contract.runs.global_counters import take_turns
 from tilewright.contract.runs.machine import Machine
 from tilewright.contract.runs.normal import normal
 from tilewright.contract.runs.state import RunState, Trip, TripDecision
 from tilewright.contract.runs.transfers import TRANSFERS, check_end
-from tilewright.contract.runs.word_order import unordered
-from tilewright.contract.runs.words import take_turns
 from tilewright.contract.threads import Test
 from tilewright.protocol.model import Protocol
 from tilewright.protocol.tickets import with_reads

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from tilewright.contract.rules import Rule
 from tilewright.contract.runs.evaluation import Breach
 from tilewright.contract.runs.fences import fence
+from tilewright.contract.runs.global_counters import check_reset, memory_fence, strong
 from tilewright.contract.runs.groups import commit, retire
 from tilewright.contract.runs.machine import Machine, Transfer
 from tilewright.contract.runs.mbarriers import await_, life, signal
@@ -14,7 +15,6 @@ from tilewright.contract.runs.memory import access
 from tilewright.contract.runs.rendezvous import sync
 from tilewright.contract.runs.resources import count, pool, relinquish, tensor_life
 from tilewright.contract.runs.state import QUEUE_OF, RunState, S, stream_of
-from tilewright.contract.runs.words import check_reset, memory_fence, strong
 from tilewright.protocol import effects as e
 
 TRANSFERS: Mapping[type[object], Transfer] = {

@@ -16,7 +16,7 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         "CGN002",
-        "ptxas gave up what the schedule was chosen for",
+        "ptxas spills registers, serialises wgmma or ignores setmaxnreg",
         "Spilled registers, serialised wgmma (C7510) and an ignored setmaxnreg (C7508) make a kernel several times "
         "slower than its plan. The compiler falls back to the next schedule, and leaves out a class of arguments for "
         "which none is left (RUN021); what is pinned is refused.",
@@ -27,7 +27,7 @@ CODES: tuple[Code, ...] = (
     Code(
         "CGN003",
         "the tiles that go through shared memory do not fit it",
-        "Tiles that are turned over, and partial results of warps, are exchanged through shared memory, of which a CTA "
+        "Tiles that are transposed, and partial results of warps, are exchanged through shared memory, of which a CTA "
         "has a fixed amount.",
         bad="m, n = tw.grid(x, (512, 256)); y[n, m] = x[m, n].T   # f32: 512 KB",
         good="m, n = tw.grid(x, (64, 64)); y[n, m] = x[m, n].T",

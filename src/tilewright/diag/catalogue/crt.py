@@ -9,7 +9,7 @@ _REPORT = "this is a defect of Tilewright, please report it with the kernel; ano
 CODES: tuple[Code, ...] = (  # CRT001 and CRT002 were of accesses, and are ACC001 to ACC005 now
     Code(
         "CRT003",
-        "the steps of a program do not hand their data on",
+        "a step reads a workspace that no earlier step fills as it must",
         "A kernel reads a workspace that no earlier step fills, or fills in part, or that is laid out otherwise than "
         "it assumes; or what was cut into parts, or had its operands swapped, is not the program that was written. The "
         "program is not emitted. This is a defect of the compiler.",

@@ -155,18 +155,6 @@ def make_ordered_layout(shape: IntTuple, order: IntTuple) -> CuteLayout:
     return CuteLayout(shape, unflatten(iter(strides), shape))
 
 
-def make_layout_like(layout: CuteLayout) -> CuteLayout:
-    """The compact layout of the same shape whose leaves keep the order of their strides; stride 0 stays 0."""
-    modes = static_modes(layout, "make_layout_like")
-    strides: list[Leaf] = [0] * len(modes)
-    current = 1
-    for i in sorted(range(len(modes)), key=lambda i: static_stride(modes[i][1], "make_layout_like")):
-        if modes[i][1] != 0:
-            strides[i] = current
-            current *= modes[i][0]
-    return CuteLayout(layout.shape, unflatten(iter(strides), layout.shape))
-
-
 # -- element size ---------------------------------------------------------------------------------------------------
 
 

@@ -82,13 +82,6 @@ def _reshaped(old: Axes, wanted: Mapping[str, int]) -> Axes:
     return shape
 
 
-def concat_ins(first: F2Layout, second: F2Layout) -> F2Layout:
-    """``(x, y) -> first(x) ^ second(y)``: the input axes of both, into their common output axes."""
-    if first.outs != second.outs:
-        axes.mismatch("concat_ins", first.out_names, second.out_names)
-    return F2Layout(first.ins + second.ins, first.outs, first.columns + second.columns)
-
-
 def consecutive(layout: F2Layout) -> int:
     """The largest 2^k such that aligned runs of 2^k coordinates of the first input axis map to consecutive coordinates
     of the first output axis: their k lowest bits are equal, and no other input bit moves those."""

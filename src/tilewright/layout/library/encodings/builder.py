@@ -1,4 +1,4 @@
-"""How an encoding is collected: columns, bit after bit, for what each axis of the hardware adds."""
+"""Builds the F2 layout of an encoding: one column for each bit of each hardware axis."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Shape: TypeAlias = Sequence[int]
 
 
 class Encoding(Protocol):
-    """Something that says where a tensor of a given shape lives."""
+    """Maps hardware axes to the elements of a tensor of a given shape."""
 
     def layout(self, shape: Shape) -> F2Layout:
         """The F2 layout onto dim0, dim1, ... of ``shape``."""
@@ -40,7 +40,7 @@ ONE_CTA = CtaSplit()
 
 @dataclass
 class Builder:
-    """Columns being collected: each new bit of a dimension is worth its extent so far."""
+    """The columns so far: the stride of the next bit of a dimension is the extent that the bits before it cover."""
 
     shape: Shape
     extents: list[int] = field(default_factory=list[int])

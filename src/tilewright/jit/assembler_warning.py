@@ -1,4 +1,4 @@
-"""What the compiler would say to a kernel that is simulated, remembered in the store."""
+"""The warning that a kernel which is simulated would not be compiled, kept in the store."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 
 
-def foretold(program: PlannedProgram, variant: PlannedKernel, where: Location | None) -> str:
+def assembler_warning(program: PlannedProgram, variant: PlannedKernel, where: Location | None) -> str:
     """JIT006 as text, with the compiler's reason, if ``variant`` would be refused; else "".
 
     Where the count of registers leaves a doubt the assembler is asked, which takes a second or more, once for each text
@@ -33,13 +33,13 @@ def foretold(program: PlannedProgram, variant: PlannedKernel, where: Location | 
     if known is not None:
         return printable(known)
     refused = rooms.buildable.refusal(program, variant)
-    told = "" if refused is None else _warning(refused)
+    warning = "" if refused is None else _text(refused)
     with suppress(TilewrightError):  # a disk that refuses costs the next process time
-        store.put_note(key, told)
-    return told
+        store.put_note(key, warning)
+    return warning
 
 
-def _warning(refused: TilewrightError) -> str:
+def _text(refused: TilewrightError) -> str:
     (reason, *_) = refused.diagnostics
-    told = replace(reason, code="JIT006", title="", found=f"{reason.code}: {reason.found}", help=reason.advice)
-    return render(replace(told, severity=Severity.WARNING))
+    warning = replace(reason, code="JIT006", title="", found=f"{reason.code}: {reason.found}", help=reason.advice)
+    return render(replace(warning, severity=Severity.WARNING))

@@ -1,4 +1,4 @@
-"""Where the user is: the frame, line and name that a recorded operation or a refusal belongs to."""
+"""Source locations of the user: the frame, line and name that a recorded operation or a refusal belongs to."""
 
 from __future__ import annotations
 

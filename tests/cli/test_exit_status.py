@@ -15,6 +15,8 @@ from tilewright.artifact import bundle
 from tilewright.cli.process import ended
 from tilewright.diag import Diagnostic, render
 
+pytestmark = pytest.mark.sample(1)
+
 COMMAND = [sys.executable, "-m", "tilewright.cli"]
 
 
