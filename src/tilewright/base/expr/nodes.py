@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, reduce
 from math import gcd
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from tilewright.base.expr.interned import Interned, InternedNumber
 from tilewright.base.once import once
@@ -189,7 +189,7 @@ class Assignment(dict[str, Any]):
         self.known: dict[Expr, Any] = {}
 
 
-Evaluate: TypeAlias = Callable[[Any, Mapping[str, Any]], Any]
+Evaluate = TypeVar("Evaluate", bound=Callable[..., Any])
 
 
 def _once_each(evaluate: Evaluate) -> Evaluate:
@@ -203,7 +203,7 @@ def _once_each(evaluate: Evaluate) -> Evaluate:
             known[self] = evaluate(self, env)
         return known[self]
 
-    return remembered
+    return cast(Evaluate, remembered)
 
 
 @lru_cache(maxsize=1 << 16)
