@@ -40,7 +40,7 @@ def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[i
         ((1000, 2880, 2880), (128, 192), (1, 1), 1),  # one wave of 192: nothing to take turns at
         ((5000, 5000, 5000), (128, 224), (2, 1), 1),  # rows of 10,000 bytes straddle lines
         ((300, 5000, 5000), (128, 128), (1, 4), 1),  # too few rows of tiles for pairs of rows
-        ((1984, 4240, 2824), (128, 192), (2, 1), 1),  # 3 waves, as of 224
+        ((1984, 4240, 2824), (192, 128), (1, 2), 1),  # 3 waves of three warpgroups
         ((4152, 280, 3960), (128, 160), (2, 1), 1),  # one wave, as of 192, of shorter steps
         ((2184, 1536, 5296), (128, 224), (2, 1), 1),  # rows begin with sectors inside of lines
         ((4416, 128, 1280), (64, 128), (1, 1), 1),  # parts would save less than they cost
