@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from tilewright.base.expr import (
     FALSE,
     TRUE,
+    Assignment,
     Const,
     Expr,
     ExprError,
@@ -114,7 +115,7 @@ def python_value(text: str, env: dict[str, int]) -> int:
 def test_value_text_and_round_trip(tree: Tree, env: dict[str, int]) -> None:
     expected = oracle(tree, env)
     e = build(tree)
-    assert e.evaluate(env) == expected
+    assert e.evaluate(env) == e.evaluate(Assignment(env)) == expected
     assert python_value(e.text, env) == expected
     again = parse(e.text)
     assert again == e
@@ -240,6 +241,23 @@ def test_missing_symbol_and_zero_divisor() -> None:
         (sym("M") + sym("N")).evaluate({"M": 1})
     with pytest.raises(ExprError, match="divides by zero"):
         (sym("M") // sym("N")).evaluate({"M": 1, "N": 0})
+
+
+def test_an_assignment_evaluates_each_term_once() -> None:
+    m, read = sym("M"), list[str]()
+
+    class Read(Assignment):
+        def __getitem__(self, name: str) -> int:
+            read.append(name)
+            return super().__getitem__(name)
+
+    time = (m + 63) // 64 * 100 + m % 7
+    either = [time <= 900, time <= 500 + m, (time + 1 <= 4 * m).eq(0)]
+    assert [e.evaluate(Read({"M": 320})) for e in either] == [True, True, False]
+    several = Read({"M": 320})
+    read.clear()
+    assert [e.evaluate(several) for e in either] == [True, True, False]
+    assert len(read) < 6
 
 
 def test_a_small_remainder_does_not_hide_a_division() -> None:

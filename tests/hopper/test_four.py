@@ -19,6 +19,7 @@ from tilewright.contract import check
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.transport.protocol import protocols_of
+from tilewright.transport.text import transport_kernel
 from tilewright.validate.lowering.compare import compare
 
 pytestmark = pytest.mark.sample(1)
@@ -26,13 +27,14 @@ pytestmark = pytest.mark.sample(1)
 RNG = np.random.default_rng(43)
 
 
-def lowered(*, width: int = 64, stages: int | None = 2) -> p.Lowered | Refused:
-    candidate = Candidate(4, software_pipelined=True, stages=stages)
-    return p.lower(example.forward(width), candidate, bq=256, bk=64)
+def lowered(*, width: int = 64, stages: int | None = 2, whole: bool = False, **keywords: bool) -> p.Lowered | Refused:
+    candidate = Candidate(4, software_pipelined=True, stages=stages, whole_steps=whole)
+    return p.lower(example.forward(width), candidate, bq=256, bk=64, **keywords)
 
 
-def test_it_is_proved_and_assembles() -> None:
-    found = lowered()
+@pytest.mark.parametrize("how", [{}, {"causal": True, "whole": True}], ids=str)
+def test_it_is_proved_and_assembles(how: dict[str, bool]) -> None:
+    found = lowered(**how)
     assert not isinstance(found, Refused), found.reason
     kernel = found.scheduled.kernel
     assert isinstance(prove_stores(found.tile, kernel), Proved)
@@ -44,6 +46,24 @@ def test_it_is_proved_and_assembles() -> None:
     assert "setmaxnreg.inc.sync.aligned.u32 112" in assembled.ptx
     assert defects(assembled) == ()
     assert mismatches(kernel, assembled.ptx) == ()
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "place"),
+    [
+        ("max($p2*4, 0), min(S", "max($p2*4, 0), min(S", 0),
+        ("max($p2*4, 0), min(S", "max($p2*4 + 1, 0), min(S", 0),  # a step more without comparisons
+        ("min($k0_full, 1)", "1", 1),  # the first step without comparisons
+        ("tile.compare <ge>", "tile.compare <gt>", 2),
+    ],
+)
+def test_a_mask_that_is_missing_is_found(old: str, new: str, place: int) -> None:
+    """Four steps of a program have the mask's edge."""
+    found = lowered(causal=True)
+    assert not isinstance(found, Refused), found.reason
+    before, *after = str(found.scheduled.kernel).split(old)
+    changed = old.join([before, *after[:place]]) + new + old.join(after[place:])
+    assert (compare(found.tile, transport_kernel(changed)) == ()) == (new == old)
 
 
 @pytest.mark.parametrize("size", [(256, 64), (300, 150), (3, 1)])

@@ -13,7 +13,7 @@ from functools import cached_property
 from typing import NamedTuple
 
 from tilewright.artifact.schema import MAX_EXTENT, Artifact, TensorArgument
-from tilewright.base.expr import Const, Expr, ExprError, solved_for, symbol_plus
+from tilewright.base.expr import Assignment, Const, Expr, ExprError, solved_for, symbol_plus
 from tilewright.diag import fail
 from tilewright.runtime.arguments import Described
 from tilewright.runtime.overlap import MemoryFootprint, footprint, overlap, overlaps_itself
@@ -62,7 +62,7 @@ def _span(f: MemoryFootprint, address: int) -> str:
     return f"0x{address + f.low:x}..0x{address + f.high:x}"
 
 
-def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[str, int]) -> dict[str, int]:
+def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[str, int]) -> Assignment:
     """Values of all symbols; refuses arguments the program does not serve (RUN003 to RUN009, RUN019, RUN022)."""
     env: dict[str, int] = dict(scalars)
     owners: dict[str, str] = {}
@@ -71,18 +71,19 @@ def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[
         if isinstance(parameter, TensorArgument):
             open_ += _bind_tensor(parameter, tensors[parameter.name], env, owners)
     _solve(open_, env, owners)
+    values = Assignment(env)
     for bound in artifact.bounds:
         if env[bound.symbol] > bound.limit:
             found, required = f"{bound.symbol} = {env[bound.symbol]} ({owners[bound.symbol]})", str(bound)
             refuse_left_out(artifact, env, found, required)
             fail("RUN007", found=found, required=required, help="raise upto= in the kernel and compile it again")
     for fact in artifact.facts:
-        if not holds(fact, env):
+        if not holds(fact, values):
             fail("RUN008", found=_values(fact, env), required=str(fact), help=_help(fact, scalars))
     for parameter in artifact.tensors:
         if parameter.access.writes:
             _check_output(parameter, tensors[parameter.name])
-    return env
+    return values
 
 
 def holds(predicate: Expr, env: Mapping[str, int]) -> bool:

@@ -29,7 +29,7 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
     workspace_address,
 )
-from tilewright.base.expr import Expr, ExprError, Sym
+from tilewright.base.expr import Assignment, Expr, ExprError, Sym
 from tilewright.diag import fail
 from tilewright.hw.target import MAX_GRID
 from tilewright.runtime.allocator import Allocator
@@ -72,7 +72,7 @@ class LaunchPlan:
         self.latest: tuple[int, ...] | None = None
         """The addresses that the frame holds."""
         self._driver = driver
-        self._env = dict(env)
+        self._env = Assignment(env)
         self._aliasing = aliasing
         self._tensors = tuple(p.name for p in artifact.tensors)
         self._scalars = tuple(s.name for s in scalars)

@@ -13,7 +13,7 @@ import operator
 from collections.abc import Callable, Iterable, Mapping
 from functools import lru_cache, reduce
 from math import gcd
-from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias
+from typing import TYPE_CHECKING, Any, ClassVar, TypeAlias, TypeVar, cast
 
 from tilewright.base.expr.interned import Interned, InternedNumber
 from tilewright.base.once import once
@@ -180,6 +180,32 @@ class Expr(metaclass=Interned):
 ExprLike: TypeAlias = Expr | int
 
 
+class Assignment(dict[str, Any]):
+    """Values of symbols, under which each sum and each comparison is evaluated once: predicates of a program's
+    variants consist of the same ones (a product's have 14,700 nodes in all, 416 different ones)."""
+
+    def __init__(self, values: Mapping[str, Any]):
+        super().__init__(values)
+        self.known: dict[Expr, Any] = {}
+
+
+Evaluate = TypeVar("Evaluate", bound=Callable[..., Any])
+
+
+def _once_each(evaluate: Evaluate) -> Evaluate:
+    """``evaluate`` of a node that an ``Assignment`` remembers."""
+
+    def remembered(self: Expr, env: Mapping[str, Any]) -> Any:
+        if not isinstance(env, Assignment):
+            return evaluate(self, env)
+        known = env.known
+        if self not in known:
+            known[self] = evaluate(self, env)
+        return known[self]
+
+    return cast(Evaluate, remembered)
+
+
 @lru_cache(maxsize=1 << 16)
 def _substituted(node: Expr, values: frozenset[tuple[str, Expr]]) -> Expr:
     env = dict(values)
@@ -289,6 +315,7 @@ class Sum(Expr):
             text += f" + {self.offset}" if self.offset > 0 else f" - {-self.offset}"
         return text
 
+    @_once_each
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return self.offset + sum(c * term.evaluate(env) for term, c in self.terms)
 
@@ -330,6 +357,7 @@ class FloorDiv(_Quotient):
     def _text(self) -> str:
         return f"{self.numerator.print(_ATOM)} // {self.denominator.print(_ATOM)}"
 
+    @_once_each
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return self.numerator.evaluate(env) // _divisor(self, self.denominator, env)
 
@@ -400,6 +428,7 @@ class Compare(Expr):
     def _text(self) -> str:
         return f"{self.lhs.print(_SUM)} {self.op} {self.rhs.print(_SUM)}"
 
+    @_once_each
     def evaluate(self, env: Mapping[str, Any]) -> Any:
         return COMPARISONS[self.op](self.lhs.evaluate(env), self.rhs.evaluate(env))
 

@@ -47,15 +47,24 @@ TURN_WIDTHS = {
 """The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile, which 224
 columns exceed."""
 TURNS = (Candidate(1, ping_pong=2, whole_stores=True),)
+TALL_ROWS = 192
+TALL_WIDTHS = {
+    192: Price(753, 1550, 1000, across=889),
+    160: Price(616, 1440, 400, across=759),
+    128: Price(507, 1210, 300, across=698),
+}
+"""The same of three warpgroups."""
+TALL = (Candidate(3, whole_stores=True),)
 SHARED_WIDTHS = {
-    (2, 1): {
+    (128, (2, 1)): {
         256: Price(645, 1750, 1600),
         224: Price(585, 1400, 1600),
         192: Price(515, 1250, 1600),
         160: Price(445, 1150, 1600),
     },
-    (2, 2): {128: Price(410, 900, 1200)},
-    (1, 4): {128: Price(415, 700, 1200)},
+    (128, (2, 2)): {128: Price(410, 900, 1200)},
+    (128, (1, 4)): {128: Price(415, 700, 1200)},
+    (192, (1, 2)): {128: Price(508, 900, 1900)},
 }
 """The same for clusters, whose CTAs read a part of what they share, where rows do not begin with L2 lines. Of several
 products side by side, whose fragments a thread holds together, each has its share of all these columns."""
@@ -83,21 +92,26 @@ a weight of its own, and its price: the time of the weight's bytes (1024 rows in
 @dataclass(frozen=True)
 class ChainedTile:
     """Tiles of two products of which the second contracts the columns of the first: rows, columns of a step,
-    nanoseconds of a step, and of what a tile takes beside its steps."""
+    nanoseconds of a step, and of what a tile takes beside its steps. ``whole``: for launches of whole steps alone."""
 
     rows: int
     columns: int
     step: int
     start: int
+    whole: bool = False
 
 
 CHAINED_TILES = ChainedTile(256, 64, 1074, 2880), ChainedTile(192, 112, 1263, 2750), ChainedTile(128, 128, 1194, 1190)
 """Those of attention with heads of 64, 512 to 16,384 keys (H200), within 4 %. Of 192 rows three warpgroups hold their
 share in 160 registers a thread, of 256 rows four in 112; with more columns they spill."""
-LENGTHENING_TILES = ChainedTile(192, 96, 1156, 4300), ChainedTile(128, 128, 1194, 1800)
+LENGTHENING_TILES = (
+    ChainedTile(256, 64, 1040, 4000, whole=True),
+    ChainedTile(192, 96, 1156, 4300),
+    ChainedTile(128, 128, 1194, 1800),
+)
 """The same where streams get longer with the program, as under a causal mask. Tiles are as tall as one step is long, or
 as several, so that the mask's edge lies in as few as can be (192 rows, 4 x 32 x 4096, H200: 96 columns 651 us, 112
-673). Of 256 rows, 2 % faster at 2,048 and 4,096 keys, the text is not compared with the program to the end."""
+673). Of 256 rows, masks beside the comparison would spill."""
 CHAINED_COLUMNS = 64
 """Of the second product's result, at most."""
 SOME_KEYS = 2048
@@ -142,9 +156,10 @@ def product_variants(
         return [ProductVariant(TRUE, tuple(choices))]
     if sized.columns:
         return _by_width(choices, sized, trace, target, facts)
-    tall = [*_chained(choices, sized, trace, target), *_awaited(choices, sized, trace, target)] if sized.rows else []
-    variants = (*tall, *_flat(choices, trace), ProductVariant(TRUE, tuple(choices)))
-    return [each for variant in variants for each in (*_whole_steps(variant, trace), variant)]
+    chained = list(_chained(choices, sized, trace, target)) if sized.rows else []
+    awaited = _awaited(choices, sized, trace, target) if sized.rows else ()
+    others = (*awaited, *_flat(choices, trace), ProductVariant(TRUE, tuple(choices)))
+    return [*chained, *(each for variant in others for each in (*_whole_steps(variant, trace), variant))]
 
 
 def _whole_steps(
@@ -202,7 +217,8 @@ def _by_width(
 
     alone = TRUE if LoadedBounds(kernel).binds else FALSE
     turns = _Family(wide, TURN_WIDTHS, negate(alone), candidates=TURNS, waves=2)
-    many = ways((turns, _Family(wide, WIDTHS)))
+    tall = _Family({**wide, **dict.fromkeys(sized.rows, TALL_ROWS)}, TALL_WIDTHS, negate(alone), TALL)
+    many = ways((turns, tall, _Family(wide, WIDTHS)))
     fewer = ways((_Family(skinny, FEW_WIDTHS),))
     large = [way for way in many if way.family.waves == 1]
     few = [
@@ -211,8 +227,9 @@ def _by_width(
     ]
     shared = [
         replace(family, widths={width: price}, applies=all_of([family.applies, *less]))
-        for cluster, widths in SHARED_WIDTHS.items()
-        for family in (_Family(wide, widths, all_of([across, negate(alone)]), _clusters(cluster)),)
+        for (rows, cluster), widths in SHARED_WIDTHS.items()
+        for own in ({**wide, **dict.fromkeys(sized.rows, rows)},)
+        for family in (_Family(own, widths, all_of([across, negate(alone)]), _clusters(rows, cluster)),)
         for one, (width, price) in zip(ways((family,)), widths.items(), strict=False)
         for less in ([one.time <= other.time for other in large],)
     ]
@@ -301,7 +318,8 @@ def _chained(
         return
     longer = lengthening(kernel)
     ways: list[tuple[dict[str, int], Expr]] = []
-    for own in CHAINED_TILES if longer is None else LENGTHENING_TILES:
+    tiles = CHAINED_TILES if longer is None else LENGTHENING_TILES
+    for own in tiles:
         extents = {**choices[0], **dict.fromkeys(sized.rows, own.rows), **dict.fromkeys(sized.chained, own.columns)}
         made = trace(extents)
         steps = _steps(made, longer, own.columns)
@@ -309,7 +327,10 @@ def _chained(
             return
         ways.append((extents, _waves(made, (1, 1), target) * (steps * own.step + 2 * own.start)))
     for i, (extents, time) in enumerate(ways[:-1]):
-        yield ProductVariant(all_of(time <= other for _, other in ways[i + 1 :]), (extents, *choices))
+        variant = ProductVariant(all_of(time <= other for _, other in ways[i + 1 :]), (extents, *choices))
+        yield from _whole_steps(variant, trace)
+        if not tiles[i].whole:
+            yield variant
 
 
 def _steps(kernel: tile.Kernel, longer: str | None, columns: int) -> Expr | None:
@@ -379,8 +400,8 @@ def _not_slower(one: _Way, other: _Way) -> Expr:
     return quicker if other.family.waves == 1 else any_of([quicker, other.waves < other.family.waves])
 
 
-def _clusters(shape: tuple[int, int]) -> tuple[Candidate, ...]:
-    return (Candidate(2, cluster=shape, whole_stores=True),)
+def _clusters(rows: int, shape: tuple[int, int]) -> tuple[Candidate, ...]:
+    return (Candidate(rows // ROWS, cluster=shape, whole_stores=True),)
 
 
 def _waves(kernel: tile.Kernel, cluster: tuple[int, int], target: Target) -> Expr:

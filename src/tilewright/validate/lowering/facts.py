@@ -70,9 +70,11 @@ class SymbolFacts:
         for d in found:
             terms = d.terms if isinstance(d, Sum) else ((d, 1),)
             offset = d.offset if isinstance(d, Sum) else 0
-            if len(terms) == 1 and isinstance(terms[0][0], Sym) and terms[0][1] == 1:
-                low, high = known.get(terms[0][0].name, (None, None))
-                known[terms[0][0].name] = (-offset if low is None else max(low, -offset), high)
+            (term, factor), *others = terms
+            if isinstance(term, Sym) and factor > 0 and not others:
+                low, high = known.get(term.name, (None, None))
+                least = -(offset // factor)
+                known[term.name] = (least if low is None else max(low, least), high)
         return replace(self, known=known, multiples=multiples, positive=(*self.positive, *found))
 
     def least(self, e: Expr) -> int | None:
