@@ -313,7 +313,8 @@ class Emitter(ElementWriter):
         name = identifier(counter)
         self.comment(op)
         if op.at_most_one_turn:
-            with self.braces(f"if ({begin} < {end})"), self.binding({counter: (op.begin.expr.constant,) * 2}):
+            first = op.begin.expr.constant
+            with self.braces(f"if ({begin} < {end})"), self.binding({counter: (first, first)}):
                 self.line(f"const int {name} = {begin};")
                 self.block(op.body.block)
             return

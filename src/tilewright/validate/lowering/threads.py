@@ -110,7 +110,7 @@ class Threads:
         self.around: tuple[int, ...] = ()
         self.written: dict[str, frozenset[str]] = {}
         self.claims = Claims()
-        self.counts = True
+        self.counts: bool = True
         self.told: list[Expr] = []
         """Conditions of the launch that hold on this path, also those that come up in a loop."""
 
@@ -238,7 +238,8 @@ class Threads:
         first = [self.held[b].folded(self.arithmetic, kind_of(b)) for b in carried]
         shapes = [(self.count, size_of(b)) if isinstance(b.type, t.RegistersType) else (1, size_of(b)) for b in carried]
         needs: list[Atoms] = [v.need for v in first]
-        outer, told = (self.facts, self.parts, self.counts, self.around), len(self.told)
+        outer = self.facts, self.parts, self.counts, self.around
+        told = len(self.told)
         self.facts = self.facts.within(op.counter.data, *steps)
         self.parts = []
 
