@@ -736,7 +736,8 @@ class Tracer(KernelBuilder):
         count = extent // block
         place = program - count
         whole, by_row = (
-            arithmetic.compare(self, CompareFn.LT, self.scalar(x, i64), y) for x, y in ((program, count), (extent, groups))
+            arithmetic.compare(self, CompareFn.LT, self.scalar(x, i64), y)
+            for x, y in ((program, count), (extent, groups))
         )
         row = self.select(whole, self.scalar((program + 1) * block, i64), self.scalar(place + 1, i64))
         searched = maximum(1 - minimum(maximum(place + 1, 0), 1), minimum(maximum(groups - extent, 0), 1))
