@@ -334,3 +334,22 @@ def test_groups_are_asked_for_as_offsets() -> None:
         found = error_of(lambda kernel=kernel: kernel(offsets, x, x.copy()))
         assert code in found
         assert words in found
+
+
+@pytest.mark.parametrize("rows", [1, 5, 17, 31])
+def test_groups_that_are_more_than_rows(rows: int) -> None:
+    """A program a row finds the group whose last row it is; most groups are empty."""
+
+    @tw.kernel
+    def owners(offsets: tw.Offsets[G + 1], y: tw.Tensor[T]):
+        g, m = tw.ragged_grid(offsets, y.shape[0], 4)
+        y[m] = g + 1
+
+    rng = np.random.default_rng(rows)
+    for groups in (2, 16, 17, 40, 300):
+        offsets = np.sort(rng.integers(0, rows + 1, groups + 1)).astype(np.int32)
+        offsets[0] = 0
+        y = np.full(rows, -1, np.int32)
+        owners(offsets, y)
+        wanted = np.searchsorted(offsets[1:], np.arange(rows), side="right") + 1
+        np.testing.assert_array_equal(y, np.where(np.arange(rows) < offsets[-1], wanted, 0))

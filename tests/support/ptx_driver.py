@@ -4,7 +4,6 @@
 
 from __future__ import annotations
 
-import ctypes
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import lru_cache

@@ -765,8 +765,8 @@ class Tracer(KernelBuilder):
         return span
 
     def _group_before(self, offsets: Array, groups: Expr, row: Node, searched: Expr) -> Node:
-        """The last group that begins before a row: bit by bit from the highest, by one thread as by many; few groups have
-        few bits. Any where ``searched`` is 0, not 1."""
+        """The last group that begins before a row: bit by bit from the highest, by one thread as by many; few groups
+        have few bits. Any where ``searched`` is 0, not 1."""
         bits, *more = _SEARCHED_BITS if groups.constant is None else (groups.constant.bit_length(),)
         trip, highest = Const(bits), Const(1 << bits - 1)
         for fewer, longer in pairwise((bits, *more)):

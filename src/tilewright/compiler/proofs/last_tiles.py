@@ -91,8 +91,8 @@ def _behind(group: SSAValue, blocks: Expr) -> SSAValue | None:
 
 
 def _otherwise(value: SSAValue | None, number: SSAValue, end: str | None = None) -> SSAValue | None:
-    """Of a choice by the test of extents by which ``number`` is chosen the other value; if ``end`` is given, the one is a
-    function of this integer."""
+    """Of a choice by the test of extents by which ``number`` is chosen the other value; if ``end`` is given, the one is
+    a function of this integer."""
     choice, same = None if value is None else owner(value), owner(number)
     if not isinstance(choice, tile.Select) or not isinstance(same, tile.Select) or choice.cond is not same.cond:
         return value
