@@ -159,8 +159,8 @@ def test_other_tiles_are_not_proved(number: int) -> None:
 def counting(kernel: tile.Kernel) -> tuple[tile.Stream, dict[str, tile.FragmentWrite]]:
     """The stream that counts last tiles, and what it writes: the group, the number and the count."""
     streams = (op for op in kernel.walk() if isinstance(op, tile.Stream))
-    stream = next(op for op in streams if any(isinstance(inner, tile.FragmentWrite) for inner in op.body.block.ops))
-    writes = [op for op in stream.body.block.ops if isinstance(op, tile.FragmentWrite)]
+    written = {s: [op for op in s.body.block.ops if isinstance(op, tile.FragmentWrite)] for s in streams}
+    stream, writes = next((s, writes) for s, writes in written.items() if len(writes) == 3)  # a search has 2
     return stream, dict(zip(("group", "number", "count"), writes, strict=True))
 
 
@@ -336,3 +336,22 @@ def test_groups_are_asked_for_as_offsets() -> None:
         found = error_of(lambda kernel=kernel: kernel(offsets, x, x.copy()))
         assert code in found
         assert words in found
+
+
+@pytest.mark.parametrize("rows", [1, 5, 17, 31])
+def test_groups_that_are_more_than_rows(rows: int) -> None:
+    """A program a row finds the group whose last row it is; most groups are empty."""
+
+    @tw.kernel
+    def owners(offsets: tw.Offsets[G + 1], y: tw.Tensor[T]):
+        g, m = tw.ragged_grid(offsets, y.shape[0], 4)
+        y[m] = g + 1
+
+    rng = np.random.default_rng(rows)
+    for groups in (2, 16, 17, 40, 300):
+        offsets = np.sort(rng.integers(0, rows + 1, groups + 1)).astype(np.int32)
+        offsets[0] = 0
+        y = np.full(rows, -1, np.int32)
+        owners(offsets, y)
+        wanted = np.searchsorted(offsets[1:], np.arange(rows), side="right") + 1
+        np.testing.assert_array_equal(y, np.where(np.arange(rows) < offsets[-1], wanted, 0))
