@@ -41,10 +41,10 @@ def is_watched() -> bool:
     """Something that guards of tensors do not tell of could see a call: ``torch.compile``, a mode, tangents of forward
     mode."""
     return (
-        torch.compiler.is_compiling()
+        _is_compiling()
+        or _forward_ad._current_level >= 0
         or _len_torch_dispatch_stack() > 0
         or _len_torch_function_stack() > 0
-        or _forward_ad._current_level >= 0
     )
 
 
@@ -71,6 +71,7 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return () if value is None else (value,)
 
 
+_is_compiling = torch.compiler.is_compiling
 _forward_ad = torch.autograd.forward_ad
 _peek_interpreter_stack = torch._C._functorch.peek_interpreter_stack
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack
