@@ -10,6 +10,7 @@ from functools import cache
 from typing import Any
 
 from tilewright.diag import fail
+from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import LOW, require_alike, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
@@ -53,11 +54,21 @@ def _by_kernels(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float,
     """By three kernels, in one order of sums: the same bits every time. ``o`` has heads before tokens, as ``do``; so
     have the results, which lie in memory the other way round."""
     queries, keys = _backwards[q.shape[-1]]
+    do, q, k, v = (_in_aligned_rows(t) for t in (do, q, k, v))
     options = {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]}
     rows = _rows(do, o, width=q.shape[-1])
     dk, dv = keys(do, q, k, v, lse, rows, **options)
     dq = queries(do, q, k, v, lse, rows, **options)
     return tuple(t.transpose(1, 2) for t in (dq, _summed(dk, k.shape[1], k.dtype), _summed(dv, v.shape[1], v.dtype)))
+
+
+def _in_aligned_rows(t: Any) -> Any:
+    """The tensor, or a copy of it where no tensor copy reaches its rows: four operands staged by threads leave the
+    gradients' products neither registers nor shared memory."""
+    steps = (t.storage_offset(), *(t.stride(axis) for axis in range(3) if t.shape[axis] > 1))
+    if t.stride(3) == 1 and not any(step * t.element_size() % MAX_VECTOR_BYTES for step in steps):
+        return t
+    return t.clone(memory_format=torch.contiguous_format)
 
 
 def _delta(do: Any, o: Any, bs: int, width: int) -> Any:
