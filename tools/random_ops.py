@@ -149,7 +149,8 @@ class Call:
         rng, kind = drawing(self.operator.name, self.seed, self.kinds)
         self.dtype, extents = kind.choice(self.operator.dtypes), extents_of(self.operator, kind, rng)
         self.generator = torch.Generator(self.device).manual_seed(self.seed)
-        self.backward = self.operator.gradients and kind.random() < 0.3
+        chosen = self.seed % self.kinds % 2 == 1 if self.kinds else kind.random() < 0.3
+        self.backward = self.operator.gradients and chosen
         layouts = [kind.choice(LAYOUTS) for _ in self.operator.shapes(*extents)]
         self.inputs = [
             laid(self.random(s).to(self.dtype), how)
@@ -167,11 +168,12 @@ def of_operator(operator: Operator, seed: int, device: str, kinds: int) -> str:
     call = Call(operator, seed, device, kinds)
     inputs, dtype = call.inputs, call.dtype
     wide = [t.double() for t in inputs]
+    apart = [t.clone(memory_format=torch.contiguous_format) for t in inputs]  # a kernel of PyTorch traps at odd rows
     if call.backward:
         with torch.no_grad():
             shapes = [e.shape for e in torch_ops._outputs(operator.theirs(*wide))]
         weights = tuple(call.random(s) for s in shapes)
-        runs = [(operator.theirs, wide), (operator.ours, inputs), (operator.theirs, inputs)]
+        runs = [(operator.theirs, wide), (operator.ours, inputs), (operator.theirs, apart)]
         exact, got, peer = (
             [*results, *grads]
             for results, grads in (torch_ops._forward_and_backward(run, given, weights) for run, given in runs)
@@ -179,7 +181,7 @@ def of_operator(operator: Operator, seed: int, device: str, kinds: int) -> str:
     else:
         exact, got, peer = (
             torch_ops._outputs(run(*given))
-            for run, given in ((operator.theirs, wide), (operator.ours, inputs), (operator.theirs, inputs))
+            for run, given in ((operator.theirs, wide), (operator.ours, inputs), (operator.theirs, apart))
         )
     for i, (x, y, z) in enumerate(zip(got, exact, peer, strict=True)):
         ours, theirs = (off(found, y) for found in (x, z))
@@ -419,7 +421,7 @@ def of(name: str, cases: Sequence[int], device: str, kinds: int, seconds: float)
 def main() -> None:
     """Runs the cases, and prints those that are wrong and the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--op", default="", help="operators of these names alone, with commas between")
+    parser.add_argument("--op", default="", help="operators of these names alone, in this order, with commas between")
     parser.add_argument("--cases", default="0:20")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--jobs", type=int, default=1)
@@ -429,7 +431,7 @@ def main() -> None:
     parser.add_argument("--within", type=float, default=0, help="seconds after which no operator begins")
     args = parser.parse_args()
     cases = range(*map(int, args.cases.split(":")))
-    names = [n for n in NAMES if not args.op or n in args.op.split(",")]
+    names = args.op.split(",") if args.op else NAMES
     answers = list[Found]()
     if args.jobs > 1:
         parts = args.kinds or 2
