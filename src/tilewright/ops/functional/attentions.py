@@ -14,7 +14,7 @@ from tilewright.diag import fail
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import LOW, require_alike, stored, to_low_precision
+from tilewright.ops.functional.arguments import LOW, misfit, require_alike, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.score_mods import MOST_TENSORS, READ, Reading, ScoreMod
 from tilewright.ops.functional.varlen import varlen_attention_with_lse
@@ -325,7 +325,7 @@ def _packed(
     batch, _, queries, _ = q.shape
     if causal:
         if queries > k.shape[2]:
-            fail("JIT010", found=f"{queries} queries, {k.shape[2]} keys", required="as many keys, or no causal=True")
+            misfit("attention", f"{queries} queries, {k.shape[2]} keys", "as many keys, or no causal=True")
         k, v = k[:, :, :queries], v[:, :, :queries]
     places = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
     options: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "sinks": sinks}
@@ -370,7 +370,7 @@ def attention(
     q, k, v, factor = _given(q, k, v, scale)
     if window is not None or softcap is not None or sinks is not None:
         if score_mod is not None:
-            fail("JIT010", found="a score_mod beside window, softcap or sinks", required="these in the score_mod")
+            misfit("attention", "a score_mod beside window, softcap or sinks", "these in the score_mod")
         return stored(_packed(q, k, v, factor, causal, window, softcap, sinks)[0], out)
     if score_mod is not None:
         return _scored(q, k, v, factor, causal, score_mod, out)
@@ -401,7 +401,7 @@ def attention_with_lse(
         return _packed(q, k, v, factor, causal, window, softcap, sinks)
     if not is_of_kernels(q, k, v) or factor <= 0:
         found = f"heads of {q.shape[-1]} elements of {q.dtype}, scale {factor}"
-        fail("JIT010", found=found, required=f"heads of {WIDTHS} elements of bfloat16 or float16, a scale above 0")
+        misfit("attention_with_lse", found, f"heads of {WIDTHS} elements of bfloat16 or float16, a scale above 0")
     return _run(q, k, v, factor, causal, lse=True)
 
 
@@ -430,11 +430,13 @@ def _given(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tuple[Tensor
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
     fits = q.dim() == k.dim() == 4 and k.shape == v.shape and q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3]
+    fits = fits and q.dtype == k.dtype == v.dtype and q.dtype.is_floating_point
     if not fits or not k.shape[1] or not k.shape[3] or q.shape[1] % k.shape[1]:
-        fail(
-            "JIT010",
-            found=f"q of {tuple(q.shape)}, k of {tuple(k.shape)}, v of {tuple(v.shape)}",
-            required="q of (batch, heads, tokens, width), k, v of (batch, groups, keys, width), groups dividing heads",
+        misfit(
+            "attention",
+            ", ".join(f"{name} of {tuple(t.shape)}, {t.dtype}" for name, t in (("q", q), ("k", k), ("v", v))),
+            "floats of one dtype: q of (batch, heads, tokens, width), k, v of (batch, groups, keys, width), groups "
+            "dividing heads",
         )
 
 
