@@ -111,6 +111,8 @@ class Routes:
                     if values[i] is not None:
                         break
                 else:
+                    if route is not self._known[0]:  # the next call is likely to be like this one
+                        self._known = (route, *(r for r in self._known if r is not route))
                     return route
         return None
 
