@@ -2,20 +2,16 @@
 whose scores a function changes, beside float64.
 
     python tools/random_ops.py --op rms_norm --cases 0:20                      # kernels in the simulator
-    python tools/random_ops.py --device cuda --jobs 16 --cases 0:1000 --json FILE   # all, each in a process of its own
-    python tools/random_ops.py --kinds 5 --commonest 12 --cases 0:1200 --plan FILE   # lists cases by what they look up
-    python tools/random_ops.py --build --kinds 5 --store DIR --plan FILE --jobs 16   # compiles what they need
-    python tools/random_ops.py --device cuda --kinds 5 --jobs 16 --store DIR --plan FILE --json FILE   # and runs them
+    python tools/random_ops.py --device cuda --jobs 14 --kinds 4 --cases 0:1000 --json FILE   # all, in processes
 
 A case draws extents, dtypes and how tensors lie (row-major, in longer rows, transposed, from an odd element); what lies
 around them is NaN. Results may have three times PyTorch's own error in the same dtype. Packed attention and products of
 groups draw lengths, 0 and 1 more often than they should be, heads, masks and rows behind the last group; their results
 lie among guards that must stay as they are.
 
-Most of the time goes to compiling. Where that of the device is short, ``--kinds K`` draws the dtypes, layouts and
-alignments of an operator from K choices, and ``--commonest N`` lists up to ``--most`` cases that
-need none but the N artifacts that most cases of their operator need, without compiling; with ``--plan FILE`` these are
-compiled or run.
+Most of the time goes to compiling. ``--kinds K`` draws what artifacts depend on (dtypes, layouts, alignments) from K
+choices an operator, so that a few kernels serve all cases; the cases of a kind are run in one process. ``--seconds``
+limits each of these, ``--within`` the whole run.
 """
 
 from __future__ import annotations
@@ -28,7 +24,6 @@ import sys
 import tempfile
 import time
 import traceback
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, pairwise
@@ -42,13 +37,37 @@ sys.path[:0] = [str(ROOT / p) for p in ("src", "tests", "examples", "benchmarks"
 import torch  # noqa: E402
 import torch_ops  # noqa: E402
 from grouped_matmul import grouped_matmul  # noqa: E402
-from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
-from torch_ops import ALLOWED, BF16, F16, FLOOR, OPERATORS, Operator  # noqa: E402
+from torch_ops import ALLOWED, BF16, F16, FLOOR, Operator  # noqa: E402
 
 import tilewright as tw  # noqa: E402
 from campaign.pool import in_processes  # noqa: E402
 from tilewright import ops  # noqa: E402
 
+
+def _moe(x: Any, router: Any, gate_up: Any, down: Any) -> Any:
+    """A mixture of experts with two of each token, whose scores are of float32 or float64."""
+    logits = x.to(torch_ops._wide(x)) @ router.to(torch_ops._wide(x)).t()
+    best = logits.topk(2, 1)
+    weights, y = best.values.softmax(1), torch.zeros_like(x)
+    for e in range(down.shape[0]):
+        gate, up = (x @ gate_up[e].t()).chunk(2, 1)
+        chosen = ((best.indices == e) * weights).sum(1, keepdim=True)
+        y = y + ((torch.nn.functional.silu(gate) * up) @ down[e].t() * chosen).to(x.dtype)
+    return y
+
+
+OPERATORS = (
+    *torch_ops.OPERATORS,
+    Operator(
+        "moe",
+        lambda x, router, both, last: ops.moe(x / 4, router, both / 4, last / 4, k=2),
+        lambda x, router, both, last: _moe(x / 4, router, both / 4, last / 4),
+        lambda m, e, n, k: [(m, n), (e, n), (e, 2 * k, n), (e, n, k)],
+        (),
+        (),
+        (BF16, F16),
+    ),
+)
 PATIENCE_SECONDS = 24
 GUARD = 1024
 LENGTHS = (1, 2, 3, 7, 8, 9, 16, 31, 33, 64, 65, 100, 127, 128, 129, 200)
@@ -57,39 +76,44 @@ LAYOUTS = ("row-major", "row-major", "padded", "aligned rows", "transposed", "od
 
 
 def extents_of(operator: Operator, kind: Random, rng: Random) -> tuple[int, ...]:
-    """Extents of a call; ``kind`` draws what artifacts depend on."""
+    """Extents of a call; ``kind`` draws what artifacts depend on: alignments, and which extents are 1."""
     name = operator.name
-    aligned = kind.random() < 0.6
-    widths = [w for w in WIDTHS if (w % 8 == 0) == aligned]
+    aligned, batched = kind.random() < 0.6, kind.random() < 0.3
+    widths = [w for w in WIDTHS if (w % 8 == 0 if aligned else w % 2 == 1)]
+    lengths = [1] if kind.random() < 0.1 else LENGTHS[1:]
+    if kind.random() < 0.9:
+        widths = [w for w in widths if w > 1]
     if name == "rotary":
-        return rng.randint(1, 3), rng.choice(LENGTHS), rng.choice((1, 2, 3, 8)), kind.choice((2, 16, 32, 64, 128, 256))
+        return rng.randint(2, 3), rng.choice(lengths), rng.choice((2, 3, 8)), kind.choice((2, 16, 32, 64, 128, 256))
+    if name.startswith(("attention", "merge_states")):  # sums of exponentials are rows of lengths
+        lengths = [n for n in lengths if n == 1 or (n % 8 == 0 if aligned else n % 2 == 1)]
     if name.startswith("attention"):
-        heads, width, groups = kind.choice((1, 2, 4)), kind.choice((64, 128)), rng.choice((1, 1, 2, 3))
-        return rng.randint(1, 2), groups * heads, groups, rng.choice(LENGTHS), width
+        heads, width, groups = kind.choice((1, 2, 4)), kind.choice((64, 128)), rng.choice((2, 2, 3, 5))
+        return rng.randint(2, 3), groups * heads, groups, rng.choice(lengths), width
     if name == "merge_states":
-        rows = rng.randint(1, 4), rng.choice(LENGTHS)
-        return rng.choice((1, 2, 3, 8, 9, 20)), *rows, rng.choice([w for w in widths if w <= 512])
+        rows = rng.randint(2, 4), rng.choice(lengths)
+        return rng.choice((2, 3, 8, 9, 20)), *rows, rng.choice([w for w in widths if w <= 512])
     narrow = [w for w in widths if w <= 1024]
     if name.startswith("matmul"):
-        return rng.choice(LENGTHS), rng.choice(narrow), rng.choice(narrow)
+        return rng.choice(lengths), rng.choice(narrow), rng.choice(narrow)
     if name.startswith("linear"):
-        sizes = [rng.choice(LENGTHS), rng.choice(narrow), rng.choice(narrow)]
-        return tuple(sizes if name == "linear_cross_entropy" or rng.random() < 0.7 else [rng.randint(1, 4), *sizes])
+        sizes = [rng.choice(lengths), rng.choice(narrow), rng.choice(narrow)]
+        return tuple(sizes if name == "linear_cross_entropy" or not batched else [rng.randint(2, 4), *sizes])
+    if name == "moe":
+        even = [w for w in WIDTHS if w % 8 == 0 and w <= 264]
+        return rng.choice(LENGTHS[1:]), rng.randint(2, 9), rng.choice(even), rng.choice(even)
     if name == "grouped_matmul":
-        return rng.randint(1, 8), rng.choice(LENGTHS), rng.choice(narrow), rng.choice(narrow)
-    rows = (rng.choice(LENGTHS), rng.choice(widths))
-    return (
-        rows
-        if name in ("cross_entropy", "embedding", "index_add") or rng.random() < 0.7
-        else (rng.randint(1, 4), *rows)
-    )
+        return rng.randint(2, 8), rng.choice(lengths), rng.choice(narrow), rng.choice(narrow)
+    rows = (rng.choice(lengths), rng.choice(widths))
+    flat = name in ("cross_entropy", "embedding", "index_add") or not batched
+    return rows if flat else (rng.randint(2, 4), *rows)
 
 
-def laid(whole: Any, how: str, rng: Random) -> Any:
+def laid(whole: Any, how: str) -> Any:
     """The elements of a tensor, lying another way amid NaN."""
     shape = tuple(whole.shape)
     if how == "transposed":
-        held = torch.full((*shape[::-1][:-1], shape[0] + 2), torch.nan, dtype=whole.dtype, device=whole.device)
+        held = torch.full((*shape[::-1][:-1], shape[0] // 8 * 8 + 8), torch.nan, dtype=whole.dtype, device=whole.device)
         view = held[..., : shape[0]].permute(*reversed(range(len(shape))))
     elif how in ("padded", "aligned rows"):
         more = 3 if how == "padded" else 16 - shape[-1] % 8 + 8
@@ -102,6 +126,11 @@ def laid(whole: Any, how: str, rng: Random) -> Any:
         view = held[first : first + whole.numel()].view(shape)
     view.copy_(whole)
     return view
+
+
+def drawing(name: str, seed: int, kinds: int) -> tuple[Random, Random]:
+    """What draws a case, and what draws what artifacts depend on, alike in all cases of a kind."""
+    return Random(f"{name} {seed}"), Random(f"{name} kind {seed % kinds if kinds else seed}")
 
 
 @dataclass
@@ -117,69 +146,21 @@ class Call:
     about: str = field(init=False)
 
     def __post_init__(self) -> None:
-        rng = Random(f"{self.operator.name} {self.seed}")
-        kind = Random(f"{self.operator.name} {self.seed % self.kinds if self.kinds else self.seed} kind")
+        rng, kind = drawing(self.operator.name, self.seed, self.kinds)
         self.dtype, extents = kind.choice(self.operator.dtypes), extents_of(self.operator, kind, rng)
-        self.generator = torch.Generator().manual_seed(self.seed)
-        self.backward = self.operator.gradients and kind.random() < 0.3
+        self.generator = torch.Generator(self.device).manual_seed(self.seed)
+        chosen = self.seed % self.kinds % 2 == 1 if self.kinds else kind.random() < 0.3
+        self.backward = self.operator.gradients and chosen
         layouts = [kind.choice(LAYOUTS) for _ in self.operator.shapes(*extents)]
         self.inputs = [
-            laid(self.random(s).to(self.dtype).to(self.device), how, rng)
+            laid(self.random(s).to(self.dtype), how)
             for s, how in zip(self.operator.shapes(*extents), layouts, strict=True)
         ]
         how = " backward" if self.backward else ""
         self.about = f"{'x'.join(map(str, extents))} {str(self.dtype)[6:]} {layouts}{how}"
 
     def random(self, shape: tuple[int, ...]) -> Any:
-        return torch.randn(shape, generator=self.generator)
-
-
-def build(operator: Operator, cases: Sequence[int], kinds: int, store: Path) -> None:
-    """Compile what the cases of an operator look up."""
-    building = torch_ops.Building(store)
-    for seed in cases:
-        called(operator, seed, kinds, building)
-    print(f"{operator.name}: {len(building.made)} artifacts, {building.refused} refused", flush=True)
-
-
-def called(operator: Operator, seed: int, kinds: int, building: torch_ops.Building) -> None:
-    """A case with fake tensors, whose artifacts ``building`` makes or notes."""
-    with FakeTensorMode(), building:
-        call = Call(operator, seed, "cpu", kinds)
-        if call.backward:
-            torch_ops._forward_and_backward(operator.ours, call.inputs)
-        else:
-            operator.ours(*call.inputs)
-
-
-class Noting(torch_ops.Building):
-    """Instead of compiling, notes what is looked up."""
-
-    def _compile(self, op: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
-        self.made.add(f"{op.name} {op._execution.looked_up(values, results)[1]}")
-
-
-def commonest(operator: Operator, cases: range, kinds: int, count: int, most: int) -> dict[str, list[int]]:
-    """At most ``most`` cases that need none but the ``count`` artifacts that most cases need, as ``cases``; those whose
-    artifacts are all of these, as ``builds``."""
-    needs = dict[int, frozenset[str]]()
-    for seed in cases:
-        noting = Noting(Path())
-        called(operator, seed, kinds, noting)
-        needs[seed] = frozenset(noting.made)
-    chosen = set[str]()
-    for made, _ in Counter(needs.values()).most_common():
-        if len(chosen | made) <= count:
-            chosen |= made
-    listed = [seed for seed, made in needs.items() if made <= chosen][:most]
-    built, builds = set[str](), list[int]()
-    for seed in sorted(listed, key=lambda seed: len(needs[seed])):
-        if not needs[seed] <= built:
-            built |= needs[seed]
-            builds.append(seed)
-    every = frozenset[str]().union(*needs.values())
-    print(f"{operator.name}: {len(listed)} of {len(cases)} cases, {len(built)} of {len(every)} artifacts", flush=True)
-    return {"cases": listed, "builds": builds}
+        return torch.randn(shape, generator=self.generator, device=self.device)
 
 
 def of_operator(operator: Operator, seed: int, device: str, kinds: int) -> str:
@@ -187,11 +168,12 @@ def of_operator(operator: Operator, seed: int, device: str, kinds: int) -> str:
     call = Call(operator, seed, device, kinds)
     inputs, dtype = call.inputs, call.dtype
     wide = [t.double() for t in inputs]
+    apart = [t.clone(memory_format=torch.contiguous_format) for t in inputs]  # a kernel of PyTorch traps at odd rows
     if call.backward:
         with torch.no_grad():
             shapes = [e.shape for e in torch_ops._outputs(operator.theirs(*wide))]
-        weights = tuple(call.random(s).to(device) for s in shapes)
-        runs = [(operator.theirs, wide), (operator.ours, inputs), (operator.theirs, inputs)]
+        weights = tuple(call.random(s) for s in shapes)
+        runs = [(operator.theirs, wide), (operator.ours, inputs), (operator.theirs, apart)]
         exact, got, peer = (
             [*results, *grads]
             for results, grads in (torch_ops._forward_and_backward(run, given, weights) for run, given in runs)
@@ -199,7 +181,7 @@ def of_operator(operator: Operator, seed: int, device: str, kinds: int) -> str:
     else:
         exact, got, peer = (
             torch_ops._outputs(run(*given))
-            for run, given in ((operator.theirs, wide), (operator.ours, inputs), (operator.theirs, inputs))
+            for run, given in ((operator.theirs, wide), (operator.ours, inputs), (operator.theirs, apart))
         )
     for i, (x, y, z) in enumerate(zip(got, exact, peer, strict=True)):
         ours, theirs = (off(found, y) for found in (x, z))
@@ -236,26 +218,31 @@ def guarded(shape: tuple[int, ...], dtype: Any, device: str) -> tuple[Any, Any]:
     return out, ring
 
 
+def normal(seed: int, device: str, dtype: Any, shapes: Sequence[tuple[int, ...]], layouts: Sequence[str]) -> list[Any]:
+    """Tensors of random elements that lie so."""
+    generator = torch.Generator(device).manual_seed(seed)
+    drawn = (torch.randn(s, generator=generator, device=device).to(dtype) for s in shapes)
+    return [laid(t, how) for t, how in zip(drawn, layouts, strict=True)]
+
+
 def changed(ring: Any) -> bool:
     return not bool((ring[:GUARD] == 7).all() and (ring[-GUARD:] == 7).all())
 
 
-def grouped(seed: int, device: str) -> str:
+def grouped(seed: int, device: str, kinds: int) -> str:
     """C[g] = A[g] B[g]^T."""
-    rng = Random(f"grouped {seed}")
-    dtype = rng.choice((BF16, BF16, F16))
+    rng, kind = drawing("grouped", seed, kinds)
+    dtype, unit = kind.choice((BF16, BF16, F16)), kind.choice((8, 8, 1))
+    index, layouts = kind.choice((torch.int32, torch.int64)), [kind.choice(LAYOUTS[:3]) for _ in range(2)]
     groups = rng.choice((1, 2, 3, 8, 8, 40, 130))
     lengths = lengths_of(rng, groups, 300 if groups < 10 else 40)
     rest = rng.choice((0, 0, 1, 7, 200))
     rows = sum(lengths) + rest
-    unit = rng.choice((8, 8, 1))
-    n, k = (-(-rng.choice(WIDTHS[:-3]) // unit) * unit for _ in range(2))
+    n, k = (rng.choice([w for w in WIDTHS[:-3] if (w % 8 == 0 if unit == 8 else w % 2 == 1)]) for _ in range(2))
     if rows == 0:
         return ""
-    generator = torch.Generator().manual_seed(seed)
-    a = laid(torch.randn((rows, k), generator=generator).to(dtype).to(device), rng.choice(LAYOUTS[:3]), rng)
-    b = laid(torch.randn((groups, n, k), generator=generator).to(dtype).to(device), rng.choice(LAYOUTS[:3]), rng)
-    offsets = torch.tensor([0, *accumulate(lengths)], dtype=rng.choice((torch.int32, torch.int64)), device=device)
+    a, b = normal(seed, device, dtype, [(rows, k), (groups, n, k)], layouts)
+    offsets = torch.tensor([0, *accumulate(lengths)], dtype=index, device=device)
     c, ring = guarded((rows, n), dtype, device)
     grouped_matmul(offsets, a, b, c)
     tw.check()
@@ -271,12 +258,16 @@ def grouped(seed: int, device: str) -> str:
     return f"{about}: off by {float(beyond.max()):.3g}, {int((~(beyond <= 0)).sum())} elements"
 
 
-def varlen(seed: int, device: str) -> str:
+def varlen(seed: int, device: str, kinds: int) -> str:
     """Attention over packed sequences."""
-    rng = Random(f"varlen {seed}")
-    dtype, width = rng.choice((BF16, BF16, F16)), rng.choice((64, 128, 128))
+    rng, kind = drawing("varlen", seed, kinds)
+    dtype, width = kind.choice((BF16, BF16, F16)), kind.choice((64, 128, 128))
+    index, layouts = kind.choice((torch.int32, torch.int32, torch.int64)), [kind.choice(LAYOUTS[:2]) for _ in range(3)]
+    options: dict[str, Any] = kind.choice(({}, {"causal": True}, {"causal": True}, {"causal": True, "window": 20}))
+    options = options | kind.choice(({}, {}, {}, {"softcap": 3.0}))
     groups = rng.choice((1, 2, 3))
-    heads = groups * rng.choice((1, 2, 4))
+    heads = groups * kind.choice((1, 2, 4))
+    sinks = torch.linspace(-2, 2, heads, device=device) if kind.random() < 0.2 else None
     count = rng.choice((1, 2, 5, 5, 20))
     keys = lengths_of(rng, count, 300 if count < 10 else 60)
     queries = keys if rng.random() < 0.6 else lengths_of(rng, count, 200 if count < 10 else 60)
@@ -284,17 +275,9 @@ def varlen(seed: int, device: str) -> str:
     rest = 0 if packed else rng.choice((0, 0, 3, 130))
     if sum(queries) + rest == 0 or sum(keys) == 0:
         return ""
-    generator = torch.Generator().manual_seed(seed)
-    made = [
-        laid(torch.randn((*s, width), generator=generator).to(dtype).to(device), rng.choice(LAYOUTS[:2]), rng)
-        for s in ((sum(queries) + rest, heads), (sum(keys), groups), (sum(keys), groups))
-    ]
-    index = torch.int32 if rng.random() < 0.8 else torch.int64
+    shapes = ((sum(queries) + rest, heads, width), (sum(keys), groups, width), (sum(keys), groups, width))
+    made = normal(seed, device, dtype, shapes, layouts)
     offsets = [torch.tensor([0, *accumulate(n)], dtype=index, device=device) for n in (queries, keys)]
-    options: dict[str, Any] = rng.choice(({}, {"causal": True}, {"causal": True}, {"causal": True, "window": 20}))
-    if rng.random() < 0.2:
-        options = options | {"softcap": 3.0}
-    sinks = torch.linspace(-2, 2, heads, device=device) if rng.random() < 0.2 else None
     if packed:
         options = options | {"packed": True}
         offsets = [offsets[0], offsets[0]]
@@ -347,61 +330,66 @@ def attended(tensors: tuple[Any, ...], options: dict[str, Any], sinks: Any) -> t
 
 
 # -- attention whose scores a function changes ------------------------------------------------------------------------
+SLOPES, DOCUMENTS = torch.linspace(-1, 1, 12), torch.arange(200) // 37
 SCORE_MODS: tuple[Callable[..., Any], ...] = (
     lambda score, b, h, q, k: score + torch.exp2(-(h + 1) * 0.25) * (k - q),
     lambda score, b, h, q, k: 2.0 * torch.tanh(score / 2.0),
     lambda score, b, h, q, k: torch.where((q - k < 40) & ~(k > q), score, -torch.inf),
     lambda score, b, h, q, k: torch.where((q // 16 == k // 16) & (q % 8 != 3), score, -torch.inf),
     lambda score, b, h, q, k: torch.maximum(score - (q - k).abs() / 4, torch.sigmoid(-score)) + b * 0.5,
+    lambda score, b, h, q, k: torch.where(DOCUMENTS[q] == DOCUMENTS[k], score + SLOPES[h] * (k - q), -torch.inf),
 )
-SCORED_KINDS = 16
-"""Cases differ in so many ways by what artifacts depend on; a process has those of one."""
 
 
-def scored(seed: int, device: str) -> str:
-    """Dense attention with a score_mod."""
-    rng, kind = Random(f"scored {seed}"), Random(f"scored kind {seed % SCORED_KINDS}")
-    mod = seed % SCORED_KINDS % len(SCORE_MODS)
+def scored(seed: int, device: str, kinds: int) -> str:
+    """Dense attention with a score_mod; gradients in every second kind."""
+    global SLOPES, DOCUMENTS
+    SLOPES, DOCUMENTS = SLOPES.to(device), DOCUMENTS.to(device)
+    rng, kind = drawing("scored", seed, kinds)
+    number = seed % kinds if kinds else seed
+    mod, backward = SCORE_MODS[number % len(SCORE_MODS)], number // len(SCORE_MODS) % 2 == 1
     dtype, width, causal = kind.choice((BF16, BF16, F16)), kind.choice((64, 128)), kind.random() < 0.4
     repeat, layouts = kind.choice((1, 1, 2, 4)), [kind.choice(LAYOUTS[:4]) for _ in range(3)]
-    batch, groups, queries, keys = rng.randint(1, 3), rng.choice((1, 2, 3)), rng.choice(LENGTHS), rng.choice(LENGTHS)
-    generator = torch.Generator().manual_seed(seed)
+    batch, groups, queries, keys = rng.randint(2, 3), rng.choice((2, 3)), *(rng.choice(LENGTHS[1:]) for _ in range(2))
+    if backward:  # logarithms lie in rows of queries, whose alignment artifacts depend on
+        queries = -(-queries // 8) * 8
     shapes = ((batch, groups * repeat, queries, width), *[(batch, groups, keys, width)] * 2)
-    q, k, v = (
-        laid(torch.randn(s, generator=generator).to(dtype).to(device), how, rng)
-        for s, how in zip(shapes, layouts, strict=True)
-    )
-    held, ring = guarded((batch, queries, groups * repeat, width), dtype, device)
-    y = ops.attention(q, k, v, causal=causal, score_mod=SCORE_MODS[mod], out=held.transpose(1, 2))
-    wide = (q.double(), *(x.double().repeat_interleave(repeat, 1) for x in (k, v)))
-    scores = wide[0] @ wide[1].transpose(-1, -2) * width**-0.5
+    given = normal(seed, device, dtype, shapes, layouts)
+    wide = [x.double().requires_grad_(backward) for x in given]
+    k, v = (x.repeat_interleave(repeat, 1) for x in wide[1:])
+    scores = wide[0] @ k.transpose(-1, -2) * width**-0.5
     b, h, s, t = torch.meshgrid(*(torch.arange(n, device=device) for n in scores.shape), indexing="ij")
-    scores = SCORE_MODS[mod](scores, b, h, s, t)
+    scores = mod(scores, b, h, s, t)
     if causal:
         scores = scores.masked_fill(s < t, -torch.inf)
-    exact = scores.softmax(-1).nan_to_num(0.0) @ wide[2]
-    about = f"mod {mod}, {shapes}, {str(dtype)[6:]}, causal {causal}, {layouts}"
-    if changed(ring):
-        return f"{about}: wrote around the result"
-    beyond = (y.double() - exact).abs() - 0.02 - 0.01 * exact.abs()
-    return "" if bool((beyond <= 0).all()) else f"{about}: off by {float(beyond.max()):.3g}"
+    seen = (scores > -torch.inf).any(-1, keepdim=True)
+    exact = torch.where(seen, scores, 0.0).softmax(-1) * seen @ v
+    about = f"mod {number % len(SCORE_MODS)}, {shapes}, {str(dtype)[6:]}, causal {causal}, {layouts}"
+    if not backward:
+        held, ring = guarded((batch, queries, groups * repeat, width), dtype, device)
+        found = [ops.attention(*given, causal=causal, score_mod=mod, out=held.transpose(1, 2))]
+        if changed(ring):
+            return f"{about}: wrote around the result"
+        return _beyond(about, found, [exact])
+    leaves = [x.requires_grad_() for x in given]
+    y = ops.attention(*leaves, causal=causal, score_mod=mod)
+    dy = torch.randn(y.shape, generator=torch.Generator(device).manual_seed(seed), device=device).to(dtype)
+    grads = torch.autograd.grad(y, leaves, dy), torch.autograd.grad(exact, wide, dy.double())
+    return _beyond(f"{about} backward", [y, *grads[0]], [exact, *grads[1]])
+
+
+def _beyond(about: str, found: Sequence[Any], exact: Sequence[Any]) -> str:
+    for i, (got, wanted) in enumerate(zip(found, exact, strict=True)):
+        got, wanted = got.detach(), wanted.detach()
+        off = (got.double() - wanted).abs() - 0.02 * max(1.0, float(wanted.abs().max())) - 0.01 * wanted.abs()
+        if not bool((off <= 0).all()):
+            return f"{about}: result {i} is off by {float(off.max()):.3g}"
+    return ""
 
 
 # -- the campaign -----------------------------------------------------------------------------------------------------
-FAMILIES: dict[str, Callable[[int, str], str]] = {"grouped": grouped, "varlen": varlen, "scored": scored}
+FAMILIES: dict[str, Callable[[int, str, int], str]] = {"grouped": grouped, "varlen": varlen, "scored": scored}
 NAMES = (*(o.name for o in OPERATORS), *FAMILIES)
-Cases = dict[str, Sequence[int]]
-"""Of each operator by its name."""
-
-
-def begin_to_plan(cases: range, kinds: int, count: int, most: int) -> Callable[[int], dict[str, list[int]]]:
-    """What lists cases of an operator by number."""
-    return lambda number: commonest(OPERATORS[number], cases, kinds, count, most)
-
-
-def begin_to_build(store: Path, kinds: int, planned: Sequence[tuple[str, int]]) -> Callable[[int], None]:
-    """What compiles the artifacts of an operator's case, by number."""
-    return lambda number: build(operator_named(planned[number][0]), [planned[number][1]], kinds, store)
 
 
 def operator_named(name: str) -> Operator:
@@ -419,25 +407,15 @@ class Found:
     seconds: float = 0.0
 
 
-def begin(cases: Cases, device: str, kinds: int, seconds: float, store: Path | None) -> Callable[[int], Found]:
-    """The judge of a process, of operators by number."""
-    os.environ["TILEWRIGHT_STORE"] = str(store or tempfile.mkdtemp())
-
-    def judge(number: int) -> Found:
-        name = NAMES[number % len(NAMES)]
-        return of(name, cases[name][number // len(NAMES) :: parts_of(name)], device, kinds, seconds)
-
-    return judge
-
-
-def parts_of(name: str) -> int:
-    """In how many processes the cases of an operator are run."""
-    return {"varlen": 3, "grouped": 3, "scored": SCORED_KINDS}.get(name, 2)
+def begin(cases: range, parts: int, device: str, kinds: int, seconds: float) -> Callable[[int], Found]:
+    """The judge of a process: every ``parts``-th case of an operator, by number."""
+    os.environ.setdefault("TILEWRIGHT_STORE", tempfile.mkdtemp())
+    return lambda number: of(NAMES[number // parts], cases[number % parts :: parts], device, kinds, seconds)
 
 
 def of(name: str, cases: Sequence[int], device: str, kinds: int, seconds: float) -> Found:
     """The cases of an operator."""
-    operator = next((o for o in OPERATORS if o.name == name), None)
+    operator = None if name in FAMILIES else operator_named(name)
     begun, found = time.monotonic(), Found(name)
     for seed in cases:
         if seconds and time.monotonic() - begun > seconds:
@@ -447,7 +425,7 @@ def of(name: str, cases: Sequence[int], device: str, kinds: int, seconds: float)
                 if operator is not None:
                     told = of_operator(operator, seed, device, kinds)
                 else:
-                    told = FAMILIES[name](seed, device)
+                    told = FAMILIES[name](seed, device, kinds)
         except tw.TilewrightError as error:
             found.refused[error.code] = found.refused.get(error.code, 0) + 1
             told = "" if error.code in ("SIM001", "SIM002") else str(error)
@@ -466,51 +444,29 @@ def of(name: str, cases: Sequence[int], device: str, kinds: int, seconds: float)
 def main() -> None:
     """Runs the cases, and prints those that are wrong and the counts."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--op", default="", help="operators of these names alone, with commas between")
+    parser.add_argument("--op", default="", help="operators of these names alone, in this order, with commas between")
     parser.add_argument("--cases", default="0:20")
     parser.add_argument("--device", default="cpu", choices=("cpu", "cuda"))
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--seconds", type=float, default=0, help="of each operator; 0: all cases")
     parser.add_argument("--json", type=Path)
-    parser.add_argument("--store", type=Path, help="where artifacts are kept; else each process has its own folder")
-    parser.add_argument("--build", action="store_true", help="compile what the cases look up into --store, run nothing")
-    parser.add_argument(
-        "--kinds", type=int, default=0, help="draw dtypes, layouts and alignments of so many kinds alone"
-    )
-    parser.add_argument("--commonest", type=int, help="list cases into --plan, run nothing")
-    parser.add_argument("--most", type=int, default=1000, help="cases that are listed of each operator")
-    parser.add_argument("--plan", type=Path, help="the cases of each operator")
+    parser.add_argument("--kinds", type=int, default=0, help="draw what artifacts depend on from so many choices")
+    parser.add_argument("--within", type=float, default=0, help="seconds after which no operator begins")
     args = parser.parse_args()
-    if (args.build and not args.store) or (args.commonest and not args.plan):
-        parser.error("--build takes --store, --commonest takes --plan")
     cases = range(*map(int, args.cases.split(":")))
-    names = [n for n in NAMES if not args.op or n in args.op.split(",")]
-    if args.commonest:
-        found = {
-            o.name: commonest(o, cases, args.kinds, args.commonest, args.most) for o in OPERATORS if o.name in names
-        }
-        args.plan.write_text(json.dumps(found) + "\n")
-        return
-    plan: dict[str, dict[str, list[int]]] = json.loads(args.plan.read_text()) if args.plan else {}
-    planned: Cases = dict.fromkeys(names, cases) | {n: plan[n]["cases"] for n in names if n in plan}
-    if args.build:
-        built = [(o.name, seed) for o in reversed(OPERATORS) if o.name in names
-                 for seed in (plan[o.name]["builds"] if o.name in plan else cases)]  # fmt: skip
-        for _ in in_processes(begin_to_build, (args.store, args.kinds, built), range(len(built)), args.jobs, 1e9):
-            pass
-        return
-    numbers = [NAMES.index(n) + i * len(NAMES) for n in names for i in range(parts_of(n) if args.jobs > 1 else 1)]
+    names = args.op.split(",") if args.op else NAMES
+    answers = list[Found]()
     if args.jobs > 1:
+        parts = args.kinds or 2
+        numbers = [NAMES.index(n) * parts + i for n in names for i in range(parts)]
         patience = args.seconds + PATIENCE_SECONDS if args.seconds else 1e9
-        answers = list[Found]()
-        for i, a in in_processes(
-            begin, (planned, args.device, args.kinds, args.seconds, args.store), numbers, args.jobs, patience
-        ):
-            answers.append(a if isinstance(a, Found) else Found(NAMES[i % len(NAMES)], wrong={-1: a}))
+        arguments = (cases, parts, args.device, args.kinds, args.seconds)
+        for number, a in in_processes(begin, arguments, numbers, args.jobs, patience, args.within):
+            answers.append(a if isinstance(a, Found) else Found(NAMES[number // parts], wrong={-1: a}))
             print(f"{answers[-1].name}: {answers[-1].run} run, {len(answers[-1].wrong)} wrong", flush=True)
             write(args, answers)
     else:
-        answers = [of(n, planned[n], args.device, args.kinds, args.seconds) for n in names]
+        answers = [of(n, cases, args.device, args.kinds, args.seconds) for n in names]
         write(args, answers)
     for name, row in rows_of(answers).items():
         print(f"{name:22} {row['run']:6} run {len(row['wrong']):4} wrong  refused {row['refused']} {row['seconds']} s")

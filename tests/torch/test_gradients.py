@@ -13,6 +13,7 @@ from tilewright.diag import TilewrightError
 torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
+from tilewright.ops.functional import attentions  # noqa: E402
 
 F = torch.nn.functional
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
@@ -269,3 +270,26 @@ def test_attention(causal: bool, group: int) -> None:
     if causal:
         scores = scores.masked_fill(~torch.ones(20, 20, dtype=torch.bool).tril(), -torch.inf)
     agree(lse, scores.logsumexp(-1), BF16)
+
+
+def test_gradients_of_attention_get_rows_that_tensor_copies_reach(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Operands in odd rows left no schedule for the gradient of keys."""
+    seen, held = list[Any](), torch.randn(2, 4, 40, 69).to(torch.bfloat16)
+
+    def noted(*given: Any, **options: Any) -> Any:
+        seen.extend(given[:4])
+        return kernels_of[len(seen) > 4](*given, **options)
+
+    kernels_of = attentions._backwards[64][::-1]
+    monkeypatch.setitem(attentions._backwards, 64, (noted, noted))
+    odd, even = held[..., 1:65], held[..., :64].contiguous()
+    for given in ((even, odd, odd, odd), (even, even, odd, even)):
+        q, k, v, do = (t.detach().requires_grad_() for t in given)
+        found = torch.autograd.grad(ops.attention(q, k, v), (q, k, v), do.detach())
+        wide = [t.detach().double().requires_grad_() for t in given[:3]]
+        y = torch.nn.functional.scaled_dot_product_attention(*wide)
+        for got, exact in zip(found, torch.autograd.grad(y, wide, do.detach().double()), strict=True):
+            torch.testing.assert_close(got.double(), exact, rtol=3e-2, atol=3e-2)
+        assert len(seen) == 8
+        assert all(step % 8 == 0 for t in seen for step in (t.storage_offset(), *t.stride()[:3]))
+        seen.clear()

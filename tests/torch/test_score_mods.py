@@ -16,6 +16,7 @@ torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
 from tilewright.ops.functional import attentions  # noqa: E402
+from tilewright.ops.functional.score_mods import Reading  # noqa: E402
 
 SLOPE = 0.25
 
@@ -99,8 +100,10 @@ def test_out_autocast_and_the_operator() -> None:
     with torch.autocast("cpu", torch.bfloat16):
         assert ops.attention(q.float(), k, v, score_mod=softcap).dtype == torch.bfloat16
     assert ops.attention(*(x.to("meta") for x in (q, k, v)), score_mod=softcap).shape == y.shape
-    operator = attentions._scored_operators(softcap)[64].overload
-    torch.library.opcheck(operator, (q, k, v, 0.125, True, 1, None, None))
+    for gradient in (False, True):
+        operator = attentions._scored_by(softcap, Reading(softcap)).operator(64, gradient=gradient).overload
+        given = [x.clone().requires_grad_(gradient) for x in (q, k, v)]
+        torch.library.opcheck(operator, (*given, None, None, None, None, 0.125, True, 1, None, None))
 
 
 def test_a_compiled_graph_has_the_operator() -> None:
@@ -111,6 +114,149 @@ def test_a_compiled_graph_has_the_operator() -> None:
     torch.testing.assert_close(compiled(q, k, v), ops.attention(q, k, v, score_mod=window) * 2)
 
 
+# -- tensors that a function reads ------------------------------------------------------------------------------------
+SLOPES = torch.tensor([0.5, 0.25])
+DOCUMENTS = torch.tensor([0] * 9 + [1] * 14 + [2] * 14)
+
+
+def alibi(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score + SLOPES[h] * (k - q)
+
+
+def documents(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return torch.where((DOCUMENTS[q] == DOCUMENTS[k]) & (k <= q), score, -math.inf)
+
+
+def relative() -> Callable[..., Any]:
+    """A closure over two tensors and a function that reads the first."""
+    table, allowed = torch.randn(2, 80, generator=torch.Generator().manual_seed(1)), torch.ones(2, 37, 29).bool()
+    allowed[1, 3:9, 2:] = False
+
+    def distance(h: Any, q: Any, k: Any) -> Any:
+        return table[h, q - k + 29]
+
+    return lambda score, b, h, q, k: torch.where(allowed[b, q, k], 2 * score + distance(h, q, k), -math.inf)
+
+
+def bias() -> Callable[..., Any]:
+    held = torch.randn(2, 37, 29, generator=torch.Generator().manual_seed(2)).to(torch.bfloat16)
+    return lambda score, b, h, q, k: score + held[h, q, k]
+
+
+READING = {"alibi": alibi, "documents": documents, "relative": relative(), "bias": bias()}
+
+
+@pytest.mark.parametrize("mode", [nullcontext, ops.simulated])
+@pytest.mark.parametrize("name", READING)
+def test_functions_read_tensors(name: str, mode: Any) -> None:
+    q, k, v = heads(1, torch.bfloat16)
+    with mode():
+        found = ops.attention(q, k, v, score_mod=READING[name])
+    torch.testing.assert_close(found.double(), expected(q, k, v, READING[name], False), rtol=2e-2, atol=2e-2)
+
+
+def test_closures_of_one_text_share_kernels() -> None:
+    def made(slopes: Any, factor: float = 1.0) -> Callable[..., Any]:
+        return lambda score, b, h, q, k: score * factor + slopes[h]
+
+    q, k, v = heads(1, torch.bfloat16)
+    attentions._functions.clear()
+    with ops.simulated():
+        for slopes in (torch.tensor([0.0, 5.0]), torch.tensor([3.0, 1.0])):
+            mod = made(slopes)
+            found = ops.attention(q, k, v, score_mod=mod)
+            torch.testing.assert_close(found.double(), expected(q, k, v, mod, False), rtol=2e-2, atol=2e-2)
+    (kept,) = attentions._functions.values()
+    others = (made(torch.zeros(2), 2.0), made(torch.zeros(2, 2)), made(1.0), alibi)
+    assert len({Reading(mod).key for mod in (made(SLOPES), *others)}) == 5
+    assert attentions._scored_by(mod, Reading(mod)) is kept
+
+
+def test_few_functions_are_kept() -> None:
+    attentions._functions.clear()
+    for i in range(attentions._MOST_FUNCTIONS + 3):
+        mod = bounded(i)
+        attentions._scored_by(mod, Reading(mod))
+    assert len(attentions._functions) == attentions._MOST_FUNCTIONS
+    assert Reading(bounded(2)).key not in attentions._functions
+    assert Reading(bounded(3)).key in attentions._functions
+
+
+def bounded(limit: int) -> Callable[..., Any]:
+    return lambda score, b, h, q, k: torch.clamp(score, max=limit)
+
+
+# -- gradients --------------------------------------------------------------------------------------------------------
+def curves(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    x = torch.sin(score) + torch.exp2(-score.square()) / (1 + score * score) - torch.log(2 + torch.cos(score))
+    return x + torch.sqrt(1 + score**2) * torch.rsqrt(4 + score.abs()) + torch.erf(-score) + torch.exp(-abs(score))
+
+
+def pieces(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    x = torch.minimum(torch.clamp(score, -1, 1.5), score * 0.5 + 1) + torch.floor(score) * 0 + torch.log2(3 + score % 2)
+    return torch.where(score > 0, x, torch.clamp(score, min=-0.5))
+
+
+@pytest.mark.parametrize("mode", [nullcontext, ops.simulated])
+@pytest.mark.parametrize(
+    "mod", [softcap, window, blocks, distance, curves, pieces, alibi, documents, READING["relative"]]
+)
+def test_gradients_are_pytorchs(mod: Callable[..., Any], mode: Any) -> None:
+    given = heads(1, torch.bfloat16)
+    leaves = [x.requires_grad_() for x in given]
+    wide = [x.detach().double().requires_grad_() for x in given]
+    exact = expected(*wide, mod, causal=mod is curves)
+    dy = torch.randn(exact.shape, generator=torch.Generator().manual_seed(4))
+    with mode():
+        found = ops.attention(*leaves, score_mod=mod, causal=mod is curves)
+        got = torch.autograd.grad(found, leaves, dy.to(found.dtype))
+    torch.testing.assert_close(found.double(), exact, rtol=2e-2, atol=2e-2)
+    for ours, theirs in zip(got, torch.autograd.grad(exact, wide, dy.double()), strict=True):
+        torch.testing.assert_close(ours.double(), theirs.nan_to_num(0.0), rtol=3e-2, atol=3e-2)
+
+
+def test_gradients_in_a_compiled_graph() -> None:
+    given = [x.requires_grad_() for x in heads(2, torch.bfloat16)]
+    compiled = torch.compile(
+        lambda q, k, v: ops.attention(q, k, v, score_mod=softcap) * 2, backend="aot_eager", fullgraph=True
+    )
+    found, wanted = (
+        torch.autograd.grad(y.square().sum(), given)
+        for y in (compiled(*given), ops.attention(*given, score_mod=softcap) * 2)
+    )
+    for ours, theirs in zip(found, wanted, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=3e-2, atol=3e-2)
+
+
+def test_what_has_no_gradient() -> None:
+    q, k, v = heads(1, torch.bfloat16)
+    slopes = torch.zeros(2, requires_grad=True)
+
+    def learned(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return score + slopes[h]
+
+    with ops.simulated():
+        with pytest.raises(tw.TilewrightError, match="JIT011"):
+            ops.attention(q, k, v, score_mod=learned)
+        y = ops.attention(q.requires_grad_(), k, v, score_mod=softcap)
+        (dq,) = torch.autograd.grad(y.sum(), q, create_graph=True)
+        with pytest.raises(tw.TilewrightError, match="JIT011"):
+            dq.sum().backward()
+    with pytest.raises(tw.TilewrightError, match="JIT011"):
+        ops.attention(q, k, v, score_mod=softcap, out=torch.empty_like(q))
+    ops.attention(q, k, v, score_mod=learned).sum().backward()  # by PyTorch
+    assert slopes.grad is not None
+
+
+def test_a_compiled_graph_reads_no_tensor() -> None:
+    compiled = torch.compile(
+        lambda q, k, v: ops.attention(q, k, v, score_mod=alibi), backend="aot_eager", fullgraph=True
+    )
+    with pytest.raises(Exception, match="score_mod that reads 1 tensors"):
+        compiled(*heads(1, torch.bfloat16))
+
+
+# -- refusals ---------------------------------------------------------------------------------------------------------
 TABLE = torch.ones(2)
 
 
@@ -118,7 +264,8 @@ TABLE = torch.ones(2)
     ("mod", "part"),
     [
         (lambda score, b, h, q, k: score if q > k else -score, "lambda"),
-        (lambda score, b, h, q, k: score + TABLE, "a tensor"),
+        (lambda score, b, h, q, k: score + TABLE, "Element"),
+        (lambda score, b, h, q, k: score + TABLE[b, h], "2 of 1 axes"),
         (lambda score, b, h, q, k: torch.special.i0(score), "i0"),
         (lambda score, b, h, q, k: score.cumsum(0), "cumsum"),
         (lambda score, q, k: score, "arguments"),
@@ -127,14 +274,7 @@ TABLE = torch.ones(2)
     ],
 )
 def test_functions_that_no_kernel_has(mod: Callable[..., Any], part: str) -> None:
-    with pytest.raises(tw.TilewrightError) as caught:
+    with ops.simulated(), pytest.raises(tw.TilewrightError) as caught:
         ops.attention(*heads(1, torch.bfloat16), score_mod=mod)
     assert caught.value.code == "JIT010"
     assert part in str(caught.value)
-
-
-def test_there_is_no_gradient() -> None:
-    q, k, v = heads(1, torch.bfloat16)
-    with pytest.raises(tw.TilewrightError) as caught:
-        ops.attention(q.requires_grad_(), k, v, score_mod=softcap)
-    assert caught.value.code == "JIT011"

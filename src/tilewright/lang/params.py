@@ -8,6 +8,7 @@ import keyword
 import re
 from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass, replace
+from functools import cache
 from types import FrameType, NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeGuard, Union, get_args, get_origin
 
@@ -284,6 +285,7 @@ def _annotated(name: str, annotation: object) -> str:
     return f"annotate {name}, or put it after `*` to make it a compile-time keyword"
 
 
+@cache
 def extent_of(dim: str | int) -> Expr:
     """The extent that an annotation names: ``"N"``, ``"G + 1"``, ``"2*N"``, ``"H*D"``, ``"K // 8"``."""
     return Const(dim) if isinstance(dim, int) else parse(dim)

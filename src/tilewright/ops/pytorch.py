@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, TypeAlias, cast
 
+from tilewright.diag import fail
 from tilewright.diag.missing import refuse_missing
 
 try:
@@ -41,10 +43,10 @@ def is_watched() -> bool:
     """Something that guards of tensors do not tell of could see a call: ``torch.compile``, a mode, tangents of forward
     mode."""
     return (
-        torch.compiler.is_compiling()
+        _is_compiling()
+        or _forward_ad._current_level >= 0
         or _len_torch_dispatch_stack() > 0
         or _len_torch_function_stack() > 0
-        or _forward_ad._current_level >= 0
     )
 
 
@@ -55,6 +57,19 @@ def wants_gradient(tensors: tuple[Any, ...]) -> bool:
             if tensor is not None and tensor.requires_grad:
                 return True
     return False
+
+
+def on_one_device(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
+    """What an operator makes of fake tensors, which must be of one device (JIT010): a compiled graph is refused when it
+    is made, not when it runs."""
+
+    def checked(*values: Any) -> Any:
+        devices = {str(v.device) for v in values if isinstance(v, torch.Tensor)}
+        if len(devices) > 1:
+            fail("JIT010", found=f"{name} of tensors on {', '.join(sorted(devices))}", required="one device")
+        return fake(*values)
+
+    return checked
 
 
 def is_transformed() -> bool:
@@ -71,6 +86,7 @@ def as_tuple(value: Any) -> tuple[Any, ...]:
     return () if value is None else (value,)
 
 
+_is_compiling = torch.compiler.is_compiling
 _forward_ad = torch.autograd.forward_ad
 _peek_interpreter_stack = torch._C._functorch.peek_interpreter_stack
 _len_torch_dispatch_stack = torch._C._len_torch_dispatch_stack

@@ -17,7 +17,7 @@ from tilewright.base.dtypes import DType
 from tilewright.diag import fail
 from tilewright.ops.execution import Execution, Fallback
 from tilewright.ops.gradients import Backward, Gradients
-from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, torch, wants_gradient
+from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, on_one_device, torch, wants_gradient
 from tilewright.ops.signature import REQUIRED, OpSignature, SchemaType, read_signature
 from tilewright.ops.transforms import transformable
 
@@ -204,7 +204,7 @@ class TorchOp:
             return made[0] if single else made or None
 
         library.define(f"{base}{signature.schema}", tags=tags)
-        torch.library.register_fake(self.name, fake, lib=library)
+        torch.library.register_fake(self.name, on_one_device(self.__name__, fake), lib=library)
         for key in ("CPU", "CUDA"):
             library.impl(base, run, key)
         if not self._mutates:
@@ -237,7 +237,7 @@ class TorchOp:
             _changed((*(values[i] for i in signature.mutated), *values[count:]))
 
         library.define(f"{base}_out{signature.out_schema}", tags=tags)
-        torch.library.register_fake(f"{self.name}_out", fake, lib=library)
+        torch.library.register_fake(f"{self.name}_out", on_one_device(self.__name__, fake), lib=library)
         for key in ("CPU", "CUDA"):
             library.impl(f"{base}_out", run_into, key)
 
@@ -269,7 +269,9 @@ class TorchOp:
 
     def _refuse_call(self, found: str) -> None:
         required = ", ".join(a.name for a in self.signature.arguments)
-        fail("JIT010", found=f"{found}, given to {self.__name__}", required=required)
+        written = f"{self.__name__}({', '.join(a.name for a in self.signature.tensors)})"
+        help_ = f"write, for example: {written}"
+        fail("JIT010", found=f"{found}, given to {self.__name__}", required=required, help=help_)
 
     def _refuse_gradient(self, why: str) -> None:
         required = "tensors that need no gradient, or torch.no_grad()"

@@ -70,20 +70,14 @@ class Route(NamedTuple):
 
     def launch(self, values: tuple[Any, ...]) -> tuple[Tensor, ...] | None:
         """Results of a call that the guard told; None, and nothing done, where its addresses or integers are others."""
-        device, launchings = self.device, self.launchings
-        if _current_device is not None and _current_device() == device:  # as Inductor's own code: a microsecond less
-            results = tuple([_empty_strided_cuda(shape, strides, dtype) for shape, strides, dtype in self.made])
+        _, _, _, _, _, made, returned, constants, launchings, device, allocator = self
+        if _current_device is None or _current_device() != device:
+            results = _allocated(made, device)
+        elif len(made) == 1:  # as Inductor's own code: a microsecond less
+            results = (_empty_strided_cuda(*made[0]),)
         else:
-            results = _allocated(self.made, device)
-        whole = values + results + self.constants
-        if len(launchings) == 1:
-            (launching,) = launchings
-            bound = launching.bound(whole)
-            if bound is None:
-                return None
-            found, launched = bound
-            launching.program.launch_match(found, launched, _raw_stream(device) or LEGACY_STREAM, self.allocator)
-            return results
+            results = tuple([_empty_strided_cuda(*each) for each in made])
+        whole = values + results + constants
         ready: list[tuple[Program, Match, tuple[Any, ...]]] = []
         for launching in launchings:
             bound = launching.bound(whole)
@@ -92,8 +86,8 @@ class Route(NamedTuple):
             ready.append((launching.program, *bound))
         stream = _raw_stream(device) or LEGACY_STREAM
         for program, found, launched in ready:
-            program.launch_match(found, launched, stream, self.allocator)
-        return results[: self.returned]
+            program.launch_match(found, launched, stream, allocator)
+        return results[:returned]
 
 
 class Routes:
@@ -111,11 +105,14 @@ class Routes:
             return None
         keywords = self._keywords(values)
         for route in self._known:
-            if route.check(*route.inputs(values)) and route.keywords == keywords:
-                for i in route.absent:
+            check, inputs, absent, wanted, *_ = route
+            if check(*inputs(values)) and wanted == keywords:
+                for i in absent:
                     if values[i] is not None:
                         break
                 else:
+                    if route is not self._known[0]:  # the next call is likely to be like this one
+                        self._known = (route, *(r for r in self._known if r is not route))
                     return route
         return None
 

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED
+from tilewright.ops.functional.arguments import COMPUTED, misfit
 from tilewright.ops.functional.dispatched import define, nothing
 from tilewright.ops.functional.paged import EIGHT_BITS, INDICES, Scale, head_scales, in_layout
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
@@ -124,4 +124,4 @@ def _check(key: Tensor, value: Tensor, k: Tensor, v: Tensor, slots: Tensor, cos:
 
 
 def _misfit(found: str, required: str) -> NoReturn:
-    fail("JIT010", found=f"paged_append: {found}", required=required)
+    misfit("paged_append", found, required)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NoReturn
 
 from tilewright.diag import fail
 from tilewright.ops.pytorch import Tensor, torch
@@ -67,6 +67,36 @@ def stored(result: Tensor, out: Tensor | None) -> Tensor:
     if torch.is_grad_enabled() and (result.requires_grad or out.requires_grad):
         fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
     return out.copy_(result)
+
+
+_AS_WRITTEN = {
+    "add_rms_norm": "y, total = ops.add_rms_norm(x, residual, weight)",
+    "attention": "attention(q, k, v, causal=True), of (batch, heads, tokens, width)",
+    "attention_with_lse": "y, lse = ops.attention_with_lse(q, k, v, causal=True)",
+    "cross_entropy": 'cross_entropy(logits, target, reduction="mean"), of (rows, classes) and (rows,)',
+    "embedding": "embedding(index, weight), of any shape and (rows, width)",
+    "experts": "experts(x, ids, weights, gate_up, down), ids and weights of (tokens, choices)",
+    "grouped_matmul": "grouped_matmul(x, weight, offsets), of (rows, in), (groups, out, in) and (groups + 1,)",
+    "linear": 'linear(x, weight, bias, activation="gelu"), of (..., in), (out, in) and (out,)',
+    "linear_cross_entropy": "linear_cross_entropy(x, weight, target), of (rows, in), (classes, in) and (rows,)",
+    "merge_states": "merge_states(y, lse), of (parts, ..., width) and (parts, ...)",
+    "moe": "moe(x, router, gate_up, down, k=2)",
+    "paged_append": "paged_append(key, value, k_cache, v_cache, slots)",
+    "decode_parts": "decode_parts(seq_lens, heads, splits=...)",
+    "paged_decode": "paged_decode(q, k_cache, v_cache, block_table, seq_lens)",
+    "permute": "packed, plan = ops.permute(x, ids, experts)",
+    "quantize": "y, scale = ops.quantize(x, block=128)",
+    "rotary": "rotary(x, cos, sin), of (batch, tokens, heads, width) and twice (tokens, width / 2)",
+    "unpermute": "unpermute(packed, plan, weights)",
+    "varlen_attention": "varlen_attention(q, k, v, cu_seqlens, cu_seqlens, causal=True)",
+}
+
+
+def misfit(operator: str, found: str, required: str) -> NoReturn:
+    """JIT010 for arguments of ``operator``, and a call as it is written."""
+    written = _AS_WRITTEN[operator]
+    example = written if " = " in written else f"ops.{written}"
+    fail("JIT010", found=f"{operator}: {found}", required=required, help=f"write, for example: {example}")
 
 
 def require_alike(out: Tensor, result: Tensor) -> None:

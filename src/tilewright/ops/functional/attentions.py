@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from functools import cache
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from functools import cache, partial
 from typing import Any
 
 from tilewright.diag import fail
+from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import LOW, require_alike, stored, to_low_precision
+from tilewright.ops.execution import is_simulated
+from tilewright.ops.functional.arguments import LOW, misfit, require_alike, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
-from tilewright.ops.functional.score_mods import ScoreMod
+from tilewright.ops.functional.score_mods import MOST_TENSORS, READ, Reading, ScoreMod
 from tilewright.ops.functional.varlen import varlen_attention_with_lse
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 from tilewright.ops.registration import TorchOp, op
@@ -23,13 +26,25 @@ WIDTHS = (64, 128)
 """Widths of a head that kernels are made for; others go to PyTorch."""
 
 
-def _scores(q: Any, k: Any, scale: float, causal: bool) -> Any:
-    """scale q k^T in float32, -inf where a query may not see a key."""
-    x = torch.matmul(q.float(), k.float().transpose(-1, -2)) * scale
+def _scores(q: Any, k: Any, scale: float, causal: bool, changed: Changed | None = None) -> tuple[Any, Any]:
+    """scale q k^T in float32 or wider, ``changed`` by a function, -inf where a query may not see a key; and the
+    derivative by what it was."""
+    exact = torch.promote_types(q.dtype, torch.float32)
+    x, slope = torch.matmul(q.to(exact), k.to(exact).transpose(-1, -2)) * scale, None
+    if changed is not None:
+        places = (torch.arange(n, device=x.device) for n in x.shape)
+        found, slope = changed(
+            x, *(p.view([-1 if axis == i else 1 for axis in range(4)]) for i, p in enumerate(places))
+        )
+        x = torch.as_tensor(found).expand(x.shape)
     if causal:
         seen = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril()
         x = x.masked_fill(~seen, float("-inf"))
-    return x
+    return x, slope
+
+
+Changed = Callable[..., tuple[Any, Any]]
+"""(score, batch, head, query, key) to the new score and its derivative by the old one, None for 1."""
 
 
 def _repeated(t: Any, group: int) -> Any:
@@ -42,7 +57,7 @@ def _attended(q: Any, k: Any, v: Any, scale: float, causal: bool, group: int, bq
 
 
 def _attended_with_lse(q: Any, k: Any, v: Any, scale: float, causal: bool, group: int, bq: Any, bk: Any) -> Any:
-    lse = torch.logsumexp(_scores(q, _repeated(k, group), scale, causal), -1)
+    lse = torch.logsumexp(_scores(q, _repeated(k, group), scale, causal)[0], -1)
     return _attended(q, k, v, scale, causal, group, bq, bk), lse
 
 
@@ -52,12 +67,29 @@ def _attended_with_lse(q: Any, k: Any, v: Any, scale: float, causal: bool, group
 def _by_kernels(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool) -> Any:
     """By three kernels, in one order of sums: the same bits every time. ``o`` has heads before tokens, as ``do``; so
     have the results, which lie in memory the other way round."""
-    queries, keys = _backwards[q.shape[-1]]
+    return _gradients(_backwards[q.shape[-1]], do, q, k, v, o, lse, scale, causal)
+
+
+def _gradients(
+    operators: tuple[TorchOp, TorchOp], do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool,
+    read: tuple[Any, ...] = (),
+) -> Any:  # fmt: skip
+    queries, keys = operators
+    do, q, k, v = (_in_aligned_rows(t) for t in (do, q, k, v))
     options = {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]}
     rows = _rows(do, o, width=q.shape[-1])
-    dk, dv = keys(do, q, k, v, lse, rows, **options)
-    dq = queries(do, q, k, v, lse, rows, **options)
+    dk, dv = keys(do, q, k, v, lse, rows, *read, **options)
+    dq = queries(do, q, k, v, lse, rows, *read, **options)
     return tuple(t.transpose(1, 2) for t in (dq, _summed(dk, k.shape[1], k.dtype), _summed(dv, v.shape[1], v.dtype)))
+
+
+def _in_aligned_rows(t: Any) -> Any:
+    """The tensor, or a copy of it where no tensor copy reaches its rows: four operands staged by threads leave the
+    gradients' products neither registers nor shared memory."""
+    steps = (t.storage_offset(), *(t.stride(axis) for axis in range(3) if t.shape[axis] > 1))
+    if t.stride(3) == 1 and not any(step * t.element_size() % MAX_VECTOR_BYTES for step in steps):
+        return t
+    return t.clone(memory_format=torch.contiguous_format)
 
 
 def _delta(do: Any, o: Any, bs: int, width: int) -> Any:
@@ -65,26 +97,31 @@ def _delta(do: Any, o: Any, bs: int, width: int) -> Any:
 
 
 def _query_gradient(
-    do: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, scale: float, causal: bool, group: int, bq: int, bk: int
-) -> Any:
-    _, ds = _of_scores(do, q, k, v, lse, delta, scale, causal, group)
+    do: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, scale: float, causal: bool, group: int, bq: int, bk: int,
+    changed: Changed | None = None,
+) -> Any:  # fmt: skip
+    _, ds = _of_scores(do, q, k, v, lse, delta, scale, causal, group, changed)
     return (ds @ _repeated(k, group).float()).to(q.dtype).transpose(1, 2).contiguous()
 
 
 def _key_gradients(
-    do: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, scale: float, causal: bool, group: int, bq: int, bk: int
-) -> Any:
-    p, ds = _of_scores(do, q, k, v, lse, delta, scale, causal, group)
+    do: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, scale: float, causal: bool, group: int, bq: int, bk: int,
+    changed: Changed | None = None,
+) -> Any:  # fmt: skip
+    p, ds = _of_scores(do, q, k, v, lse, delta, scale, causal, group, changed)
     found = ds.transpose(-1, -2) @ q.float(), p.transpose(-1, -2) @ do.float()
     return tuple(x.to(q.dtype).transpose(1, 2).contiguous() for x in found)
 
 
 def _of_scores(
-    do: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, scale: float, causal: bool, group: int
-) -> tuple[Any, Any]:
+    do: Any, q: Any, k: Any, v: Any, lse: Any, delta: Any, scale: float, causal: bool, group: int,
+    changed: Changed | None = None,
+) -> tuple[Any, Any]:  # fmt: skip
     """Probabilities, and the gradient of scores before ``scale``."""
-    p = torch.exp(_scores(q, _repeated(k, group), scale, causal) - lse[..., None])
-    return p, p * (do.float() @ _repeated(v, group).float().transpose(-1, -2) - delta[..., None]) * scale
+    x, slope = _scores(q, _repeated(k, group), scale, causal, changed)
+    p = torch.exp(x - lse[..., None])
+    ds = p * (do.float() @ _repeated(v, group).float().transpose(-1, -2) - delta[..., None]) * scale
+    return p, ds if slope is None else ds * slope
 
 
 _rows = op(name="tilewright::attention_delta", outputs=("delta",), dtypes={"delta": "f32"}, fallback=_delta)(
@@ -152,57 +189,130 @@ for _width in WIDTHS:  # all before torch.compile traces a call
 
 
 # -- scores that a function changes ---------------------------------------------------------------------------------
-def _scored_by(score_mod: Callable[..., Any]) -> Callable[..., Any]:
-    """Attention by PyTorch, in float32 or wider; a row whose scores are all -inf is zeros."""
-
-    def attended(q: Any, k: Any, v: Any, scale: float, causal: bool, group: int, bq: Any = None, bk: Any = None) -> Any:
-        exact = torch.promote_types(q.dtype, torch.float32)
-        x = torch.matmul(q.to(exact), _repeated(k, group).to(exact).transpose(-1, -2)) * scale
-        places = (torch.arange(n, device=q.device) for n in x.shape)
-        b, h, s, t = (p.view([-1 if axis == i else 1 for axis in range(4)]) for i, p in enumerate(places))
-        x = torch.as_tensor(score_mod(x, b, h, s, t)).expand(x.shape)
-        if causal:
-            x = x.masked_fill(s < t, -torch.inf)
-        y = torch.matmul(x.softmax(-1).nan_to_num(0.0), _repeated(v, group).to(exact)).to(q.dtype)
-        return y.transpose(1, 2).contiguous()
-
-    return attended
+def _with_scores(changed: Changed, q: Any, k: Any, v: Any, scale: float, causal: bool) -> tuple[Any, Any]:
+    """Attention by PyTorch in (batch, tokens, heads, width), and the logarithms; a row whose scores are all -inf is
+    zeros."""
+    group = q.shape[1] // k.shape[1]
+    x, _ = _scores(q, _repeated(k, group), scale, causal, changed)
+    y = torch.matmul(x.softmax(-1).nan_to_num(0.0), _repeated(v, group).to(x.dtype)).to(q.dtype)
+    return y.transpose(1, 2).contiguous(), x.logsumexp(-1)
 
 
-@cache
-def _scored_operators(score_mod: Callable[..., Any]) -> dict[int, TorchOp]:
-    """By the width of a head."""
-    traced, fallback = ScoreMod(score_mod), _scored_by(score_mod)
-    return {width: op(outputs=("o",), fallback=fallback)(kernels.scored_attention(width, traced)) for width in WIDTHS}
+class _Scored:
+    """Operators of a function of scores, each made when it is first needed. Their tensors are q, k, v and those that
+    the function reads."""
+
+    def __init__(self, function: Callable[..., Any], reading: Reading) -> None:
+        self.mod = ScoreMod(function, reading)
+        self._operators: dict[tuple[int, bool], TorchOp] = {}
+
+    def operator(self, width: int, *, gradient: bool) -> TorchOp:
+        """For heads of ``width``; with the logarithms of sums and a backward for a ``gradient``."""
+        found = self._operators.get((width, gradient))
+        if found is None:
+            kernel = kernels.scored_attention(width, self.mod.score, self.mod.axes)
+            if gradient:
+                parts = self._backward_operators(width)
+
+                def backward(
+                    q: Tensor, k: Tensor, v: Tensor, c0: Any, c1: Any, c2: Any, c3: Any, o: Tensor, lse: Tensor,
+                    do: Tensor, scale: float, causal: bool,
+                ) -> Any:  # fmt: skip
+                    heads, read = (do.transpose(1, 2), q, k, v, o.transpose(1, 2)), (c0, c1, c2, c3)
+                    return *_gradients(parts, *heads, lse, scale, causal, read), None, None, None, None
+
+                results: dict[str, Any] = {"outputs": ("o", "lse"), "dtypes": {"lse": "f32"}}
+                found = op(**results, backward=backward, fallback=self._attended)(kernel)
+            else:
+                found = op(outputs=("o",), fallback=lambda *given: self._attended(*given)[0])(kernel)
+            self._operators[width, gradient] = found
+        return found
+
+    def _backward_operators(self, width: int) -> tuple[TorchOp, TorchOp]:
+        slope, axes = self.mod.with_slope, self.mod.axes
+
+        def by_pytorch(compute: Callable[..., Any]) -> Callable[..., Any]:
+            return lambda *given: compute(*given[:6], *given[10:], self._changed(given[6:10]))
+
+        return (
+            op(outputs=("dq",), fallback=by_pytorch(_query_gradient))(
+                kernels.scored_query_gradient(width, slope, axes)
+            ),
+            op(outputs=("dk", "dv"), fallback=by_pytorch(_key_gradients))(
+                kernels.scored_key_gradients(width, slope, axes)
+            ),
+        )
+
+    def _changed(self, read: tuple[Any, ...]) -> Changed:
+        return partial(self.mod.by_pytorch, read)
+
+    def _attended(self, q: Any, k: Any, v: Any, *others: Any) -> tuple[Any, Any]:
+        y, lse = _with_scores(self._changed(others[:4]), q, k, v, *others[4:6])
+        return y, torch.where(lse == -torch.inf, torch.inf, lse).float()
+
+
+_MOST_FUNCTIONS = 64
+"""Functions of scores whose kernels are kept; of more, those used longest ago are made anew."""
+_functions = OrderedDict[Hashable, _Scored]()
+
+
+def _scored_by(function: Callable[..., Any], reading: Reading) -> _Scored:
+    found = _functions.pop(reading.key, None) or _Scored(function, reading)
+    _functions[reading.key] = found
+    if len(_functions) > _MOST_FUNCTIONS:
+        _functions.popitem(last=False)
+    return found
 
 
 @torch.compiler.assume_constant_result
-def _scored_operator(score_mod: Callable[..., Any], width: int) -> str:
-    """The name of what a compiled graph calls."""
-    return _scored_operators(score_mod)[width].name.partition("::")[2]
+def _scored_operator(function: Callable[..., Any], width: int, gradient: bool) -> str:
+    """The name of what a compiled graph calls, whose operators stay."""
+    reading = Reading(function)
+    if reading.tensors:
+        fail(
+            "JIT010",
+            found=f"a score_mod that reads {len(reading.tensors)} tensors, under torch.compile",
+            required="one that reads numbers alone, or a call outside of the compiled function",
+            help="torch.compiler.disable a function around ops.attention: one break of the graph",
+        )
+    found = _scored_by(function, reading)
+    _of_graphs.append(found)
+    return found.operator(width, gradient=gradient).name.partition("::")[2]
+
+
+_of_graphs: list[_Scored] = []
 
 
 def _scored(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, score_mod: Callable[..., Any], out: Tensor | None
 ) -> Tensor:
-    group = q.shape[1] // k.shape[1]
-    if not is_of_kernels(q, k, v):
-        return stored(_scored_by(score_mod)(q, k, v, scale, causal, group).transpose(1, 2), out)
-    if wants_gradient((q, k, v)):
+    gradient, width = wants_gradient((q, k, v)), int(q.shape[-1])
+    options = {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]}
+    if gradient and out is not None:
+        fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
+    if is_of_kernels(q, k, v) and torch.compiler.is_compiling():
+        run = getattr(torch.ops.tilewright_ops, _scored_operator(score_mod, width, gradient)).default
+        found = run(q, k, v, None, None, None, None, *options.values(), None, None)
+        return stored((found[0] if gradient else found).transpose(1, 2), out)
+    reading = Reading(score_mod)
+    learned, by_kernels = wants_gradient(tuple(reading.tensors)), q.is_cuda or is_simulated()
+    if not is_of_kernels(q, k, v) or any(t.dtype not in READ for t in reading.tensors) or (learned and not by_kernels):
+        plain = _with_scores(lambda *given: (score_mod(*given), None), q, k, v, scale, causal)[0]
+        return stored(plain.transpose(1, 2), out)
+    if learned:
         fail(
             "JIT011",
-            found="a gradient of attention with a score_mod",
+            found="a gradient of a tensor that a score_mod reads",
             required="tensors that need none, or torch.no_grad()",
-            help="torch.nn.attention.flex_attention has gradients of such functions",
+            help="torch.nn.attention.flex_attention has gradients of such tensors",
         )
-    if torch.compiler.is_compiling():
-        run = getattr(torch.ops.tilewright_ops, _scored_operator(score_mod, int(q.shape[-1]))).default
-        return stored(run(q, k, v, scale, causal, group, None, None).transpose(1, 2), out)
-    run = _scored_operators(score_mod)[int(q.shape[-1])]
+    run = _scored_by(score_mod, reading).operator(width, gradient=gradient)
+    read = (*reading.tensors, *(None,) * (MOST_TENSORS - len(reading.tensors)))
     if out is None:
-        return run(q, k, v, scale=scale, causal=causal, group=group).transpose(1, 2)
+        found = run(q, k, v, *read, **options)
+        return (found[0] if gradient else found).transpose(1, 2)
     require_alike(out, q)
-    run(q, k, v, scale=scale, causal=causal, group=group, out=out.transpose(1, 2))
+    run(q, k, v, *read, **options, out=out.transpose(1, 2))
     return out
 
 
@@ -215,7 +325,7 @@ def _packed(
     batch, _, queries, _ = q.shape
     if causal:
         if queries > k.shape[2]:
-            fail("JIT010", found=f"{queries} queries, {k.shape[2]} keys", required="as many keys, or no causal=True")
+            misfit("attention", f"{queries} queries, {k.shape[2]} keys", "as many keys, or no causal=True")
         k, v = k[:, :, :queries], v[:, :, :queries]
     places = torch.arange(batch + 1, dtype=torch.int32, device=q.device)
     options: dict[str, Any] = {"causal": causal, "scale": scale, "window": window, "softcap": softcap, "sinks": sinks}
@@ -260,7 +370,7 @@ def attention(
     q, k, v, factor = _given(q, k, v, scale)
     if window is not None or softcap is not None or sinks is not None:
         if score_mod is not None:
-            fail("JIT010", found="a score_mod beside window, softcap or sinks", required="these in the score_mod")
+            misfit("attention", "a score_mod beside window, softcap or sinks", "these in the score_mod")
         return stored(_packed(q, k, v, factor, causal, window, softcap, sinks)[0], out)
     if score_mod is not None:
         return _scored(q, k, v, factor, causal, score_mod, out)
@@ -291,7 +401,7 @@ def attention_with_lse(
         return _packed(q, k, v, factor, causal, window, softcap, sinks)
     if not is_of_kernels(q, k, v) or factor <= 0:
         found = f"heads of {q.shape[-1]} elements of {q.dtype}, scale {factor}"
-        fail("JIT010", found=found, required=f"heads of {WIDTHS} elements of bfloat16 or float16, a scale above 0")
+        misfit("attention_with_lse", found, f"heads of {WIDTHS} elements of bfloat16 or float16, a scale above 0")
     return _run(q, k, v, factor, causal, lse=True)
 
 
@@ -320,11 +430,13 @@ def _given(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tuple[Tensor
 
 def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
     fits = q.dim() == k.dim() == 4 and k.shape == v.shape and q.shape[0] == k.shape[0] and q.shape[3] == k.shape[3]
+    fits = fits and q.dtype == k.dtype == v.dtype and q.dtype.is_floating_point
     if not fits or not k.shape[1] or not k.shape[3] or q.shape[1] % k.shape[1]:
-        fail(
-            "JIT010",
-            found=f"q of {tuple(q.shape)}, k of {tuple(k.shape)}, v of {tuple(v.shape)}",
-            required="q of (batch, heads, tokens, width), k, v of (batch, groups, keys, width), groups dividing heads",
+        misfit(
+            "attention",
+            ", ".join(f"{name} of {tuple(t.shape)}, {t.dtype}" for name, t in (("q", q), ("k", k), ("v", v))),
+            "floats of one dtype: q of (batch, heads, tokens, width), k, v of (batch, groups, keys, width), groups "
+            "dividing heads",
         )
 
 

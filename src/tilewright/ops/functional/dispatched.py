@@ -9,7 +9,7 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tilewright.diag import fail
-from tilewright.ops.pytorch import is_transformed, torch
+from tilewright.ops.pytorch import is_transformed, on_one_device, torch
 from tilewright.ops.transforms import transformable
 
 _library = torch.library.Library("tilewright", "FRAGMENT")
@@ -57,7 +57,7 @@ def define(schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -
     _library.define(schema, tags=_TAGS)
     for key in ("CPU", "CUDA"):
         _library.impl(name, _alone(compute), key)
-    torch.library.register_fake(f"tilewright::{name}", fake, lib=_library)
+    torch.library.register_fake(f"tilewright::{name}", on_one_device(name, fake), lib=_library)
 
 
 def _alone(compute: Callable[..., Any]) -> Callable[..., Any]:

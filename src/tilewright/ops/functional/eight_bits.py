@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, rows
+from tilewright.ops.functional.arguments import is_served, misfit, rows
 from tilewright.ops.kernels.eight_bits import BLOCK, GREATEST
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
@@ -48,7 +47,7 @@ def quantize(x: Tensor, *, block: int | None = None) -> tuple[Tensor, Tensor]:
     """
     if block not in (None, BLOCK) or x.dim() == 0 or not x.dtype.is_floating_point:
         found = f"x of {tuple(x.shape)}, {x.dtype}, block={block}"
-        fail("JIT010", found=found, required=f"floats of (..., width), block=None or {BLOCK}")
+        misfit("quantize", found, f"floats of (..., width), block=None or {BLOCK}")
     flat = rows(x)
     if not is_served(x):
         flat = flat.float()

@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, LOW, rows, to_low_precision
+from tilewright.ops.functional.arguments import COMPUTED, LOW, misfit, rows, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.gated import swiglu
 from tilewright.ops.functional.linears import linear
@@ -271,7 +271,7 @@ def _of_eight_bits(
     if shapes != [(tuple(w.shape[:2]), torch.float32) for w in (gate_up, down)] or not eight:
         found = f"x, gate_up, down of {x.dtype}, {gate_up.dtype}, {down.dtype}, scales of {shown(shapes)}"
         required = "gate_up and down of float8_e4m3fn and one float32 scale for each of their rows, or no scales"
-        fail("JIT010", found=f"experts: {found}", required=required)
+        misfit("experts", found, required)
     if wants_gradient((x, weights, by_inner, by_width)):
         fail("JIT011", found="a gradient of experts of 8 bits", required="tensors that want none")
     flat, chosen, scaled = rows(x), ids.reshape(-1, ids.shape[-1]), weights.reshape(-1, ids.shape[-1]).float()
@@ -352,10 +352,10 @@ def _check_routing(experts: int, k: int, scores: str, bias: Any, groups: tuple[i
     most = min(experts // count * chosen, 64) if fits else 64
     if scores not in ("softmax", "sigmoid") or not fits or not 1 <= k <= most:
         shape = None if bias is None else tuple(bias.shape)
-        fail(
-            "JIT010",
-            found=f"moe: {experts} experts, scores={shown(scores)}, k={k}, groups={shown(groups)}, bias of {shape}",
-            required=f"softmax or sigmoid, k from 1 to {most}, groups=(n, m): n divides the experts, m is at most n; a "
+        misfit(
+            "moe",
+            f"{experts} experts, scores={shown(scores)}, k={k}, groups={shown(groups)}, bias of {shape}",
+            f"softmax or sigmoid, k from 1 to {most}, groups=(n, m): n divides the experts, m is at most n; a "
             f"bias of ({experts},)",
         )
 
@@ -390,9 +390,9 @@ def _check(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: in
     fits = shapes[3:] == [(many, 2 * inner, width), (many, width, inner)]
     fits &= shapes[1] == shapes[2] and len(shapes[1]) > 1 and shapes[1][:-1] == shapes[0][:-1]
     if not fits or ids.dtype.is_floating_point or not 1 <= many <= MAX_BUCKETS or (capacity or 0) < 0:
-        fail(
-            "JIT010",
-            found=f"x, ids, weights, gate_up, down of {', '.join(map(str, shapes))}, capacity={capacity}",
-            required="(..., width), integers and floats of (..., k), (experts, 2 inner, width), (experts, width, "
+        misfit(
+            "experts",
+            f"x, ids, weights, gate_up, down of {', '.join(map(str, shapes))}, capacity={capacity}",
+            "(..., width), integers and floats of (..., k), (experts, 2 inner, width), (experts, width, "
             f"inner), at most {MAX_BUCKETS} experts, a capacity of at least 0",
         )

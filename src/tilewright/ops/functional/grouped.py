@@ -8,9 +8,8 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
-from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import INDICES, LOW, stored, to_low_precision
+from tilewright.ops.functional.arguments import INDICES, LOW, misfit, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.kernels.eight_bits import BLOCK
 from tilewright.ops.pytorch import Tensor, torch
@@ -85,7 +84,7 @@ def _scaled(x: Tensor, weight: Tensor, offsets: Tensor, scales: tuple[Tensor, Te
             f"8-bit floats with float32 scales of rows, ({rows},) and ({groups}, {columns}), or of blocks of {BLOCK}, "
             f"({rows}, {blocks}) and ({groups}, {-(-columns // BLOCK)}, {blocks})"
         )
-        fail("JIT010", found=described, required=required)
+        misfit("grouped_matmul", described, required)
     return _scaled_rows if by_row else _scaled_blocks, (offsets, x, of_x, weight, of_weight)
 
 
@@ -155,4 +154,4 @@ def _check(x: Tensor, weight: Tensor, offsets: Tensor) -> None:
     if not fits or offsets.dtype not in INDICES:
         described = ", ".join(f"{tuple(t.shape)} {t.dtype}" for t in (x, weight, offsets))
         required = "(rows, in), (groups, out, in) of one dtype, and int32 or int64 of (groups + 1,) or (groups,)"
-        fail("JIT010", found=f"x, weight, offsets of {described}", required=required)
+        misfit("grouped_matmul", f"x, weight, offsets of {described}", required)

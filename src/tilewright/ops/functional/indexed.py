@@ -7,10 +7,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import INDICES, is_served, on_rows, stored, to_float
+from tilewright.ops.functional.arguments import INDICES, is_served, misfit, on_rows, stored, to_float
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
@@ -39,7 +38,7 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     """
     if index.dtype not in INDICES or weight.dim() != 2:
         found = f"index of {index.dtype}, weight of {tuple(weight.shape)}"
-        fail("JIT010", found=found, required="an index of int32 or int64, weight of (rows, width)")
+        misfit("embedding", found, "an index of int32 or int64, weight of (rows, width)")
     if not is_served(weight) or not index.numel() or not weight.numel():
         return torch.nn.functional.embedding(index, weight, padding_idx)
     if padding_idx is not None and weight.requires_grad:

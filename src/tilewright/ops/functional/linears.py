@@ -8,9 +8,8 @@ from __future__ import annotations
 from functools import partial
 from typing import Any
 
-from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import LOW, note_rows, rows, stored, to_low_precision
+from tilewright.ops.functional.arguments import LOW, misfit, note_rows, rows, stored, to_low_precision
 from tilewright.ops.kernels.eight_bits import BLOCK
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
@@ -145,11 +144,11 @@ def _check_scales(x: Tensor, weight: Tensor, scales: tuple[Any, Any], dtype: Any
             return False
         if shapes == [(*x.shape[:-1], -(-k // BLOCK)), (-(-n // BLOCK), -(-k // BLOCK))]:
             return True
-    fail(
-        "JIT010",
-        found=f"x and weight of {tuple(x.shape)} {x.dtype}, {tuple(weight.shape)} {weight.dtype}, scales of "
+    misfit(
+        "linear",
+        f"x and weight of {tuple(x.shape)} {x.dtype}, {tuple(weight.shape)} {weight.dtype}, scales of "
         f"{', '.join(map(str, found))}, dtype={dtype}",
-        required="x and weight of float8_e4m3fn, float32 scales of their rows, or of their blocks of 1 x 128 and 128 x "
+        "x and weight of float8_e4m3fn, float32 scales of their rows, or of their blocks of 1 x 128 and 128 x "
         "128, and dtype of bfloat16, float16 or float32; dtype and scales for these alone",
     )
 
@@ -161,7 +160,7 @@ def _of_shape(t: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
 
 def _check_activation(activation: str) -> None:
     if activation not in ACTIVATIONS:
-        fail("JIT010", found=f"activation={activation!r}", required=", ".join(ACTIVATIONS))
+        misfit("linear", f"activation={activation!r}", ", ".join(ACTIVATIONS))
 
 
 def _is_kernels(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> bool:

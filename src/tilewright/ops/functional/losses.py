@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import prod
 from typing import Any
 
-from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_autocast, is_served, rows, to_float, to_low_precision
+from tilewright.ops.functional.arguments import is_autocast, is_served, misfit, rows, to_float, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 from tilewright.ops.registration import op
@@ -68,7 +67,7 @@ def cross_entropy(
         )
     classes = logits if logits.dim() == 2 else logits.movedim(1, -1)
     if classes.shape[:-1] != target.shape:
-        fail("JIT010", found=f"target of {tuple(target.shape)}", required=f"{tuple(classes.shape[:-1])}, by the logits")
+        misfit("cross_entropy", f"target of {tuple(target.shape)}", f"{tuple(classes.shape[:-1])}, by the logits")
     loss = _rows(
         rows(classes),
         target.reshape(-1),
@@ -93,7 +92,7 @@ def _reduced(loss: Tensor, target: Tensor, ignored: int, reduction: str) -> Tens
         case "none":
             return loss.view(target.shape)
         case _:
-            fail("JIT010", found=f"reduction={reduction!r}", required="mean, sum or none")
+            misfit("cross_entropy", f"reduction={reduction!r}", "mean, sum or none")
 
 
 # -- of a linear layer ----------------------------------------------------------------------------------------------
@@ -362,4 +361,4 @@ def _check(
     elif chunk is not None and chunk < 1:
         found, required = f"chunk={chunk}", "at least one row, or None"
     if found:
-        fail("JIT010", found=f"linear_cross_entropy: {found}", required=required)
+        misfit("linear_cross_entropy", found, required)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, like, note_rows, on_rows, rows, stored, to_float
+from tilewright.ops.functional.arguments import is_served, like, misfit, note_rows, on_rows, rows, stored, to_float
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import TorchOp, op
 
@@ -159,7 +159,9 @@ def add_rms_norm(
 
 
 def _added(op: TorchOp, x: Tensor, residual: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    """Both results of ``op`` on rows."""
+    """Both results of ``op`` on rows; JIT010 for a residual of another shape."""
+    if x.shape != residual.shape:
+        misfit("add_rms_norm", f"x of {tuple(x.shape)}, residual of {tuple(residual.shape)}", "one shape")
     flat = rows(x), rows(residual)
     found = op(*flat, *others)
     if x.dim() != 2:

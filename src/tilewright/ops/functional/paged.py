@@ -8,10 +8,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, NoReturn, TypeAlias
 
-from tilewright.diag import fail, shown
+from tilewright.diag import shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import LOW, to_low_precision
+from tilewright.ops.functional.arguments import LOW, misfit, to_low_precision
 from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.kernels.paged import ROWS, STEP
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
@@ -642,4 +642,4 @@ def _check_parts(parts: Tensor | None, seq_lens: Tensor, split: int | None, bala
 
 
 def _misfit(found: str, required: str, operator: str = "paged_decode") -> NoReturn:
-    fail("JIT010", found=f"{operator}: {found}", required=required)
+    misfit(operator, found, required)

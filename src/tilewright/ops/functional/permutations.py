@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.diag import fail
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, INDICES, rows
+from tilewright.ops.functional.arguments import COMPUTED, INDICES, misfit, rows
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.packing import moving
 from tilewright.ops.packing.plan import PackPlan, build_pack_plan, plan_by_kernels
@@ -153,7 +152,7 @@ def permute(
     if not fits or ids.dtype not in INDICES or not 1 <= experts <= MAX_BUCKETS:
         found = f"x, ids of {shapes[0]}, {shapes[1]} {ids.dtype}, {experts} experts"
         required = f"(..., width), (..., k) of int32 or int64, 1 to {MAX_BUCKETS} experts"
-        fail("JIT010", found=f"permute: {found}", required=required)
+        misfit("permute", found, required)
     _policy(align, _UNLIMITED if capacity is None else capacity)  # refuses
     chosen = ids.reshape(-1, ids.shape[-1])
     if expert_map is not None:
@@ -168,7 +167,7 @@ def _mapped(ids: Any, expert_map: Any) -> Any:
     """Ids of the experts here; what is not in the map is none."""
     if expert_map.dim() != 1 or expert_map.dtype not in INDICES or not len(expert_map):
         found = f"permute: expert_map of {tuple(expert_map.shape)}, {expert_map.dtype}"
-        fail("JIT010", found=found, required="int32 or int64 of (experts of the model,)")
+        misfit("permute", found, "int32 or int64 of (experts of the model,)")
     known = (ids >= 0) & (ids < len(expert_map))
     return torch.where(known, expert_map[ids.clamp(0, len(expert_map) - 1).long()], -1)
 
@@ -187,6 +186,6 @@ def unpermute(y: Tensor, plan: PackPlan, weights: Tensor | None = None) -> Tenso
     if not fits:
         given = tuple(y.shape), None if weights is None else (tuple(weights.shape), weights.dtype)
         required = f"({plan.capacity}, width) and floats of ({plan.tokens}, {plan.choices}), as the plan has them"
-        fail("JIT010", found=f"unpermute: y, weights of {given[0]}, {given[1]}", required=required)
+        misfit("unpermute", f"y, weights of {given[0]}, {given[1]}", required)
     flat = None if weights is None else weights.reshape(-1, plan.choices)
     return _unpacks(y, plan.slots, plan.rows, plan.pairs, flat)

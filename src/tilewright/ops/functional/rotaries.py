@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served
+from tilewright.ops.functional.arguments import is_served, misfit
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -41,10 +40,10 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, *, heads_first: bool = False) ->
         or cos.dim() != 2
         or cos.shape[-1] not in (half, 2 * half)
     ):
-        fail(
-            "JIT010",
-            found=f"x of {tuple(x.shape)}, cos of {tuple(cos.shape)}, sin of {tuple(sin.shape)}",
-            required="x of (batch, tokens, heads, width), cos and sin of (tokens, width / 2)",
+        misfit(
+            "rotary",
+            f"x of {tuple(x.shape)}, cos of {tuple(cos.shape)}, sin of {tuple(sin.shape)}",
+            "x of (batch, tokens, heads, width), cos and sin of (tokens, width / 2)",
         )
     cos, sin = cos[:, :half].detach(), sin[:, :half].detach()
     split = x.unflatten(-1, (2, half))

@@ -6,14 +6,21 @@
 
 from __future__ import annotations
 
+import math
 import operator
-from collections.abc import Callable
+from collections.abc import Callable, Hashable, Iterator
+from types import CellType, CodeType, FunctionType
 from typing import Any, NoReturn
 
 import tilewright as tw
 from tilewright.diag import fail
 from tilewright.ops.pytorch import torch
 
+MOST_TENSORS = 4
+"""Tensors that a function may read: a kernel has so many arguments for them."""
+READ = frozenset((torch.bfloat16, torch.float16, torch.float32, torch.int32, torch.int64, torch.bool))
+"""Dtypes of these."""
+_MOST_AXES = 4
 _SHARED = (
     *("abs", "ceil", "cos", "erf", "exp", "exp2", "floor", "log", "log2", "maximum", "minimum"),
     *("round", "rsqrt", "sigmoid", "sin", "sqrt", "square", "tanh", "trunc", "where"),
@@ -31,34 +38,165 @@ _OPERATORS = frozenset(
 )
 
 
-class ScoreMod:
-    """The graph of ``function(score, batch, head, query, key)``, called with what a kernel's body has for these. JIT010
-    for a function that branches on them, reads tensors, or uses what kernels have not."""
+# -- what a function reads --------------------------------------------------------------------------------------------
+class Reading:
+    """What a function reads from around it, and functions that it calls: ``tensors``, and a ``key`` that tells it from
+    functions whose kernels differ. Two closures of one text and one set of numbers have one key; their tensors may be
+    others of as many axes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
+        self.tensors: list[Any] = []
+        self._within: list[object] = []
+        self.key = self._told(function)
+
+    def place(self, tensor: Any) -> int | None:
+        """Which of ``tensors`` this is."""
+        return next((i for i, t in enumerate(self.tensors) if t is tensor), None)
+
+    def _told(self, value: Any) -> Hashable:
+        if isinstance(value, torch.Tensor):
+            if self.place(value) is None:
+                self.tensors.append(value)
+            return "tensor", self.place(value), value.dim()
+        if _is_users(value) and not any(value is other for other in self._within):
+            self._within.append(value)
+            read = (self._told(v) for v in (*_cells(value), *_globals(value).values(), *(value.__defaults__ or ())))
+            return value.__code__, tuple(read)
+        if isinstance(value, int | float | bool | str):
+            return type(value), repr(value)
+        return _Same(value)
+
+
+class _Same:
+    """An object that is equal to itself alone, and kept."""
+
+    def __init__(self, value: object) -> None:
+        self.value = value
+
+    def __hash__(self) -> int:
+        return id(self.value)
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Same) and self.value is other.value
+
+
+def _is_users(value: Any) -> bool:
+    """A function in Python that is not PyTorch's."""
+    return isinstance(value, FunctionType) and not str(value.__module__).startswith("torch.")
+
+
+def _cells(function: FunctionType) -> list[Any]:
+    return [cell.cell_contents for cell in function.__closure__ or ()]
+
+
+def _globals(function: FunctionType) -> dict[str, Any]:
+    """The module's values that the function may name."""
+    around = function.__globals__
+    return {name: around[name] for name in sorted(set(_names(function.__code__))) if name in around}
+
+
+def _names(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names(constant)
+
+
+class _Element:
+    """Stands for a tensor while a function is traced."""
+
+    def __init__(self, place: int, tracer: Any) -> None:
+        self._place, self._tracer = place, tracer
+
+    def __getitem__(self, index: Any) -> Any:
+        whole = index if isinstance(index, tuple) else (index,)
+        return self._tracer.create_proxy("call_function", _element, (self._place, *whole), {})
+
+
+def _element(*_: Any) -> Any:
+    raise AssertionError("computed by ScoreMod alone")
+
+
+def _with_elements(function: Any, reading: Reading, tracer: Any, made: dict[int, Any]) -> Any:
+    """The function with an ``_Element`` for each tensor that it reads."""
+
+    def replaced(value: Any) -> Any:
+        if isinstance(value, torch.Tensor):
+            return _Element(reading.place(value) or 0, tracer)
+        return _with_elements(value, reading, tracer, made)
+
+    if not _is_users(function):
+        return function
+    if id(function) not in made:
+        around = dict(function.__globals__)
+        cells = tuple(CellType() for _ in function.__closure__ or ())
+        defaults = tuple(map(replaced, function.__defaults__ or ()))
+        made[id(function)] = FunctionType(function.__code__, around, function.__name__, defaults, cells)
+        for cell, value in zip(cells, _cells(function), strict=True):
+            cell.cell_contents = replaced(value)
+        around.update({name: replaced(value) for name, value in _globals(function).items()})
+    return made[id(function)]
+
+
+# -- the traced function ----------------------------------------------------------------------------------------------
+Readers = tuple[Callable[..., Any], ...]
+
+
+class ScoreMod:
+    """The graph of ``function(score, batch, head, query, key)``, called with what a kernel's body has for these. JIT010
+    for a function that branches on them, reads tensors but by element, or uses what kernels have not."""
+
+    def __init__(self, function: Callable[..., Any], reading: Reading) -> None:
         self.function = function
+        tracer = torch.fx.Tracer()
         try:
-            traced = torch.fx.symbolic_trace(function)
+            graph = tracer.trace(_with_elements(function, reading, tracer, {}))
         except Exception as error:  # whatever the function raises of proxies
             _refuse(f"{_named(function)}: {error}")
-        traced.graph.eliminate_dead_code()
-        self._nodes = tuple(traced.graph.nodes)
+        graph.eliminate_dead_code()
+        self._nodes = tuple(graph.nodes)
         self._calls = {node: self._callee(node) for node in self._nodes if node.op.startswith("call")}
         inputs = sum(node.op == "placeholder" for node in self._nodes)
         if inputs != _ARGUMENTS or any(node.op == "get_attr" for node in self._nodes):
             _refuse(f"{_named(function)} of {inputs} arguments" if inputs != _ARGUMENTS else "a tensor that it reads")
         if not self._nodes[0].users:
             _refuse(f"{_named(function)}, whose result does not depend on the score")
+        axes = [t.dim() for t in reading.tensors]
+        if len(axes) > MOST_TENSORS or any(not 1 <= count <= _MOST_AXES for count in axes):
+            _refuse(f"{_named(function)}, which reads tensors of {', '.join(map(str, axes))} axes")
+        for node in self._nodes:
+            if node.target is _element and len(node.args) != 1 + axes[node.args[0]]:
+                found = f"{len(node.args) - 1} of {axes[node.args[0]]} axes of a tensor"
+                _refuse(f"{_named(function)}, which reads {found}")
+        self.axes = tuple(axes)
 
     def _callee(self, node: Any) -> Callable[..., Any]:
         target = getattr(torch, node.target, None) if node.op == "call_method" else node.target
+        if target is _element:
+            return _element
         found = target if target in _OPERATORS else _FUNCTIONS.get(target)
         if found is None or (node.kwargs and target is not torch.clamp):
             _refuse(f"{getattr(node.target, '__name__', node.target)} in {_named(self.function)}")
         return found
 
-    def __call__(self, *given: Any) -> Any:
-        """The new score."""
+    def score(self, read: Readers, *given: Any) -> Any:
+        """The new score, in a kernel's body; ``read`` takes elements of the tensors that the function reads."""
+        return self._evaluated(tw, read, given, slopes={})[0]
+
+    def with_slope(self, read: Readers, *given: Any) -> tuple[Any, Any]:
+        """And its derivative by the score, None for 1."""
+        return self._evaluated(tw, read, given, slopes={self._nodes[0]: 1.0})
+
+    def by_pytorch(self, tensors: tuple[Any, ...], *given: Any) -> tuple[Any, Any]:
+        """The same of PyTorch's tensors."""
+        read = tuple(lambda *index, t=t: t[index] for t in tensors)
+        return self._evaluated(torch, read, given, slopes={self._nodes[0]: 1.0})
+
+    def _evaluated(
+        self, library: Any, read: Readers, given: tuple[Any, ...], slopes: dict[Any, Any]
+    ) -> tuple[Any, Any]:
+        """By the functions of a library; ``slopes`` are derivatives by the score (forward mode, node by node) of what
+        depends on it."""
         values: dict[Any, Any] = {}
         inputs = iter(given)
         for node in self._nodes:
@@ -67,9 +205,92 @@ class ScoreMod:
                 continue
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
             if node.op == "output":
-                return args[0]
-            values[node] = self._calls[node](*args, **kwargs)
+                slope = slopes.get(node.args[0])
+                return args[0], None if isinstance(slope, float) and slope == 1 else slope
+            values[node] = self._value(library, node, read, args, kwargs)
+            steps = [slopes.get(a) if isinstance(a, torch.fx.Node) else None for a in node.args]
+            if any(s is not None for s in steps):
+                slope = self._slope(library, node, values[node], args, steps)
+                slopes |= {} if slope is None else {node: slope}
         raise AssertionError("a traced function has an output")
+
+    def _value(self, library: Any, node: Any, read: Readers, args: Any, kwargs: Any) -> Any:
+        run = self._calls[node]
+        if run is not _element:
+            return (_target(node) if library is torch else run)(*args, **kwargs)
+        found = read[args[0]](*args[1:])
+        return found.to(tw.f32) if library is tw and found.dtype in (tw.f16, tw.bf16) else found
+
+    def _slope(self, library: Any, node: Any, y: Any, args: Any, steps: list[Any]) -> Any:
+        name = _target(node).__name__
+        if name in _FLAT:
+            return None
+        rule = _SLOPES.get(name)
+        if rule is None or (name in ("mod", "pow", "clamp") and any(s is not None for s in steps[1:])):
+            _refuse(f"the derivative of {name} in {_named(self.function)}")
+        return rule(library, y, *args, *steps)
+
+
+def _target(node: Any) -> Any:
+    return getattr(torch, node.target) if node.op == "call_method" else node.target
+
+
+def _sum(a: Any, b: Any) -> Any:
+    return b if a is None else a if b is None else a + b
+
+
+def _times(slope: Any, factor: Any) -> Any:
+    """Where the slope is 1, the factor."""
+    return None if slope is None else factor if isinstance(slope, float) and slope == 1 else slope * factor
+
+
+def _negative(slope: Any) -> Any:
+    return None if slope is None else -slope
+
+
+def _chosen(library: Any, condition: Any, a: Any, b: Any) -> Any:
+    return library.where(condition, 0.0 if a is None else a, 0.0 if b is None else b)
+
+
+_FLAT = frozenset(
+    (
+        *("lt", "le", "gt", "ge", "eq", "ne", "and_", "or_", "xor", "invert"),
+        *("ceil", "floor", "round", "trunc", "floordiv"),
+    )
+)
+"""Of these the derivative is 0 wherever there is one."""
+_SLOPES: dict[str, Callable[..., Any]] = {
+    # of the library, the result, the arguments and their derivatives, None for 0
+    "add": lambda _, y, a, b, da, db: _sum(da, db),
+    "sub": lambda _, y, a, b, da, db: _sum(da, _negative(db)),
+    "mul": lambda _, y, a, b, da, db: _sum(_times(da, b), _times(db, a)),
+    "truediv": lambda _, y, a, b, da, db: _sum(_times(da, 1.0 / b), _negative(_times(db, y / b))),
+    "neg": lambda _, y, a, da: -da,
+    "abs": lambda lib, y, a, da: _times(da, lib.where(a > 0, 1.0, lib.where(a < 0, -1.0, 0.0))),
+    "pow": lambda _, y, a, n, da, dn: _times(da, n * a ** (n - 1)),
+    "mod": lambda _, y, a, n, da, dn: da,
+    "exp": lambda _, y, a, da: _times(da, y),
+    "exp2": lambda _, y, a, da: _times(da, y * math.log(2)),
+    "log": lambda _, y, a, da: _times(da, 1.0 / a),
+    "log2": lambda _, y, a, da: _times(da, 1.0 / (a * math.log(2))),
+    "tanh": lambda _, y, a, da: _times(da, 1.0 - y * y),
+    "sigmoid": lambda _, y, a, da: _times(da, y * (1.0 - y)),
+    "sin": lambda lib, y, a, da: _times(da, lib.cos(a)),
+    "cos": lambda lib, y, a, da: _times(da, -lib.sin(a)),
+    "sqrt": lambda _, y, a, da: _times(da, 0.5 / y),
+    "rsqrt": lambda _, y, a, da: _times(da, -0.5 * y / a),
+    "square": lambda _, y, a, da: _times(da, 2.0 * a),
+    "erf": lambda lib, y, a, da: _times(da, 2 / math.sqrt(math.pi) * lib.exp(-a * a)),
+    "maximum": lambda lib, y, a, b, da, db: _greater(lib, a, b, da, db),
+    "minimum": lambda lib, y, a, b, da, db: _greater(lib, b, a, da, db),
+    "where": lambda lib, y, c, a, b, dc, da, db: _chosen(lib, c, da, db),
+    "clamp": lambda lib, y, a, *rest: _chosen(lib, y == a, rest[len(rest) // 2], None),  # bounds, then derivatives
+}
+
+
+def _greater(library: Any, a: Any, b: Any, da: Any, db: Any) -> Any:
+    """The derivative of what is greater; at a tie as PyTorch has it."""
+    return library.where(a == b, _sum(da, db) * 0.5, _chosen(library, a > b, da, db))
 
 
 _ARGUMENTS = 5
@@ -84,7 +305,8 @@ def _refuse(found: str) -> NoReturn:
     fail(
         "JIT010",
         found=found,
-        required="a score_mod of (score, batch, head, query, key) of Python's operators without branches on these, and "
-        f"of torch.clamp, {names}",
-        help="numbers that the function reads are constants of its kernel; choose by torch.where",
+        required="a score_mod of (score, batch, head, query, key) of Python's operators without branches on these, of "
+        f"torch.clamp, {names}, and of elements of at most {MOST_TENSORS} tensors: table[head], document[batch, query]",
+        help="a tensor is read by an index for each of its axes, and is a variable of the function or around it; "
+        "numbers that it reads are constants of its kernel; choose by torch.where",
     )

@@ -7,9 +7,8 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.diag import fail
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served
+from tilewright.ops.functional.arguments import is_served, misfit
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -36,9 +35,14 @@ def merge_states(y: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
     ``paged_decode_with_lse`` return them: natural logarithms, -inf of a part without keys. A row without keys in all
     parts is zeros. There is no gradient (JIT011 on a GPU). JIT010 for other shapes.
     """
-    if y.dim() < 2 or lse.shape != y.shape[:-1] or lse.dtype not in (torch.float32, torch.float64):
-        found = f"y of {tuple(y.shape)}, lse of {tuple(lse.shape)}, {lse.dtype}"
-        fail("JIT010", found=found, required="(parts, ..., width), and (parts, ...) in float32")
+    if (
+        y.dim() < 2
+        or lse.shape != y.shape[:-1]
+        or lse.dtype not in (torch.float32, torch.float64)
+        or not y.is_floating_point()
+    ):
+        found = f"y of {tuple(y.shape)}, {y.dtype}, lse of {tuple(lse.shape)}, {lse.dtype}"
+        misfit("merge_states", found, "floats of (parts, ..., width), and float32 of (parts, ...)")
     if not is_served(y, lse) or not y.numel() or y.shape[-1] > _WIDEST:
         return _joined(y, lse)
     parts, width = y.shape[0], y.shape[-1]

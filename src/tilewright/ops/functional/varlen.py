@@ -10,10 +10,10 @@ from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, NoReturn
 
-from tilewright.diag import fail, shown
+from tilewright.diag import shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import INDICES, LOW, to_low_precision
+from tilewright.ops.functional.arguments import INDICES, LOW, misfit, to_low_precision
 from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 
@@ -404,4 +404,4 @@ def _check_options(causal: bool, window: int | None, softcap: float | None) -> N
 
 
 def _misfit(found: str, required: str) -> NoReturn:
-    fail("JIT010", found=f"varlen_attention: {found}", required=required)
+    misfit("varlen_attention", found, required)

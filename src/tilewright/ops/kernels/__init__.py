@@ -12,6 +12,8 @@ from tilewright.ops.kernels.attention import (
     attention_key_gradients,
     attention_query_gradient,
     scored_attention,
+    scored_key_gradients,
+    scored_query_gradient,
 )
 from tilewright.ops.kernels.eight_bits import (
     pack_in_eight_bits,
@@ -136,6 +138,8 @@ __all__ = [
     "scaled_linear",
     "scales_of_rows",
     "scored_attention",
+    "scored_key_gradients",
+    "scored_query_gradient",
     "sequence_places",
     "softmax",
     "softmax_backward",

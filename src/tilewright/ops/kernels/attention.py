@@ -8,8 +8,8 @@ What is read has heads before tokens, what is written tokens before heads, as th
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
 # ruff: noqa: F821
 
-from collections.abc import Callable
-from functools import cache
+from collections.abc import Callable, Sequence
+from functools import cache, partial
 from typing import Any
 
 import tilewright as tw
@@ -18,17 +18,34 @@ _LEAST = -1e30
 """Below every score: a query all of whose scores are -inf has a sum of zeros."""
 
 
-@cache
-def scored_attention(width: int, score_mod: Callable[..., Any]) -> tw.Kernel:
-    """``attention`` whose scores x are score_mod(scale x, batch, head, query, key), traced on tiles of x and of the
-    positions of its queries and keys. A row whose scores are all -inf is zeros."""
+Scored = Callable[..., tuple[Any, Any]]
+"""What changes a score: (readers of tensors by index, scaled score, batch, head, query, key) to the new score and its
+derivative by the old one, None for 1, on tiles of scores and of positions."""
+
+
+def _read(axes: Sequence[int]) -> list[Any]:
+    """Annotations of the tensors of so many axes that a function of scores reads, and of those that it has not."""
+    dims = [tuple(f"C{i}{axis}" for axis in range(count)) for i, count in enumerate((*axes, 1, 1, 1, 1)[:4])]
+    return [tw.Tensor[found if len(found) > 1 else found[0]] | None for found in dims]
+
+
+def scored_attention(width: int, score_mod: Callable[..., Any], axes: Sequence[int] = ()) -> tw.Kernel:
+    """``attention`` whose scores x are score_mod(read, scale x, batch, head, query, key), traced on tiles of x and of
+    the positions of its queries and keys; ``read`` takes elements of ``c0`` to ``c3`` by their indices. The first ones
+    of these are given, of so many ``axes``. A row whose scores are all -inf is zeros, and its logarithm inf."""
+    first, second, third, fourth = _read(axes)
 
     @tw.kernel(numerics="fast")
     def scored_attention(
         q: tw.Tensor["B", "H", "S", width],
         k: tw.Tensor["B", "G", "T", width],
         v: tw.Tensor["B", "G", "T", width],
+        c0: first,
+        c1: second,
+        c2: third,
+        c3: fourth,
         o: tw.Tensor["B", "S", "H", width],
+        lse: tw.Tensor["B", "H", "S"] | None,
         *,
         scale: tw.f32,
         causal: bool = False,
@@ -36,12 +53,14 @@ def scored_attention(width: int, score_mod: Callable[..., Any]) -> tw.Kernel:
         bq=tw.auto,
         bk=tw.auto,
     ):
+        read = (lambda *i: c0[i], lambda *i: c1[i], lambda *i: c2[i], lambda *i: c3[i])
         b, h, s = tw.grid(q, (None, None, bq))
         qt = q[b, h, s]
         acc, total = tw.zeros((s, width), tw.f32), tw.zeros((s,), tw.f32)
         top = tw.full((s,), _LEAST, tw.f32)
         for t in tw.stream(k.shape[2], bk, until=s.stop if causal else None):
-            x = score_mod(tw.dot(qt, k[b, h // group, t].T) * scale, b, h, s.index[:, None], t.index[None, :])
+            x = tw.dot(qt, k[b, h // group, t].T) * scale
+            x = score_mod(read, x, b, h, s.index[:, None], t.index[None, :])
             if causal:
                 x = tw.where(s.index[:, None] >= t.index[None, :], x, -tw.inf)
             new = tw.maximum(top, x.max(1))
@@ -51,6 +70,8 @@ def scored_attention(width: int, score_mod: Callable[..., Any]) -> tw.Kernel:
             top.set(new)
             acc += tw.dot(p.to(q.dtype), v[b, h // group, t])
         o[b, s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        if lse is not None:
+            lse[b, h, s] = tw.where(total > 0, top + tw.log(total), tw.inf)
 
     return scored_attention
 
@@ -133,20 +154,60 @@ def attention_query_gradient(width: int) -> tw.Kernel:
         bq: int = 128,
         bk: int = 128,
     ):
-        b, h, s = tw.grid(q, (None, None, bq))
-        qt, dt = q[b, h, s], do[b, h, s]
-        top, mean = lse[b, h, s], delta[b, h, s]
-        acc = tw.zeros((s, width), tw.f32)
-        for t in tw.stream(k.shape[2], bk, until=s.stop if causal else None):
-            kt = k[b, h // group, t]
-            p = tw.exp(tw.dot(qt, kt.T) * scale - top[:, None])
-            if causal:
-                p = tw.where(s.index[:, None] >= t.index[None, :], p, 0.0)
-            dp = tw.dot(dt, v[b, h // group, t].T)
-            acc += tw.dot((p * (dp - mean[:, None])).to(q.dtype), kt)
-        dq[b, s, h] = acc * scale
+        options = {"width": width, "scale": scale, "causal": causal, "group": group, "bq": bq, "bk": bk}
+        _query_gradient(do, q, k, v, lse, delta, dq, **options)
 
     return attention_query_gradient
+
+
+def scored_query_gradient(width: int, scored: Scored, axes: Sequence[int] = ()) -> tw.Kernel:
+    """``attention_query_gradient`` of ``scored_attention``."""
+    first, second, third, fourth = _read(axes)
+
+    @tw.kernel(numerics="fast")
+    def scored_query_gradient(
+        do: tw.Tensor["B", "H", "S", width],
+        q: tw.Tensor["B", "H", "S", width],
+        k: tw.Tensor["B", "G", "T", width],
+        v: tw.Tensor["B", "G", "T", width],
+        lse: tw.Tensor["B", "H", "S"],
+        delta: tw.Tensor["B", "H", "S"],
+        c0: first,
+        c1: second,
+        c2: third,
+        c3: fourth,
+        dq: tw.Tensor["B", "S", "H", width],
+        *,
+        scale: tw.f32,
+        causal: bool = False,
+        group: int = 1,
+        bq: int = 128,
+        bk: int = 64,
+    ):
+        read = (lambda *i: c0[i], lambda *i: c1[i], lambda *i: c2[i], lambda *i: c3[i])
+        options = {"width": width, "scale": scale, "causal": causal, "group": group, "bq": bq, "bk": bk}
+        _query_gradient(do, q, k, v, lse, delta, dq, partial(scored, read), **options)
+
+    return scored_query_gradient
+
+
+def _query_gradient(do, q, k, v, lse, delta, dq, changed=None, *, width, scale, causal, group, bq, bk):
+    b, h, s = tw.grid(q, (None, None, bq))
+    qt, dt = q[b, h, s], do[b, h, s]
+    top, mean = lse[b, h, s], delta[b, h, s]
+    acc = tw.zeros((s, width), tw.f32)
+    for t in tw.stream(k.shape[2], bk, until=s.stop if causal else None):
+        kt = k[b, h // group, t]
+        x, slope = tw.dot(qt, kt.T) * scale, None
+        if changed is not None:
+            x, slope = changed(x, b, h, s.index[:, None], t.index[None, :])
+        p = tw.exp(x - top[:, None])
+        if causal:
+            p = tw.where(s.index[:, None] >= t.index[None, :], p, 0.0)
+        dp = tw.dot(dt, v[b, h // group, t].T)
+        dx = p * (dp - mean[:, None])
+        acc += tw.dot((dx if slope is None else dx * slope).to(q.dtype), kt)
+    dq[b, s, h] = acc * scale
 
 
 def _queries_of_step(width: int, causal: bool) -> int:
@@ -178,18 +239,60 @@ def attention_key_gradients(width: int) -> tw.Kernel:
         bq: int = 0,  # as many as registers last for
         bk: int = 128,
     ):
-        b, h, t = tw.grid((q.shape[0], q.shape[1], k.shape[2]), (None, None, bk))
-        kt, vt = k[b, h // group, t], v[b, h // group, t]
-        keys, values = tw.zeros((t, width), tw.f32), tw.zeros((t, width), tw.f32)
-        for s in tw.stream(q.shape[2], bq or _queries_of_step(width, causal), start=t.start if causal else None):
-            qs, ds = q[b, h, s], do[b, h, s]
-            p = tw.exp(tw.dot(kt, qs.T) * scale - lse[b, h, s][None, :])
-            if causal:
-                p = tw.where(s.index[None, :] >= t.index[:, None], p, 0.0)
-            values += tw.dot(p.to(q.dtype), ds)
-            dp = tw.dot(vt, ds.T)
-            keys += tw.dot((p * (dp - delta[b, h, s][None, :])).to(q.dtype), qs)
-        dk[b, t, h] = keys * scale
-        dv[b, t, h] = values
+        step = bq or _queries_of_step(width, causal)
+        options = {"width": width, "scale": scale, "causal": causal, "group": group, "bq": step, "bk": bk}
+        _key_gradients(do, q, k, v, lse, delta, dk, dv, **options)
 
     return attention_key_gradients
+
+
+def scored_key_gradients(width: int, scored: Scored, axes: Sequence[int] = ()) -> tw.Kernel:
+    """``attention_key_gradients`` of ``scored_attention``: steps of fewer queries, as registers hold derivatives."""
+    first, second, third, fourth = _read(axes)
+
+    @tw.kernel(numerics="fast")
+    def scored_key_gradients(
+        do: tw.Tensor["B", "H", "S", width],
+        q: tw.Tensor["B", "H", "S", width],
+        k: tw.Tensor["B", "G", "T", width],
+        v: tw.Tensor["B", "G", "T", width],
+        lse: tw.Tensor["B", "H", "S"],
+        delta: tw.Tensor["B", "H", "S"],
+        c0: first,
+        c1: second,
+        c2: third,
+        c3: fourth,
+        dk: tw.Tensor["B", "T", "H", width],
+        dv: tw.Tensor["B", "T", "H", width],
+        *,
+        scale: tw.f32,
+        causal: bool = False,
+        group: int = 1,
+        bq: int = 4096 // width,
+        bk: int = 128,
+    ):
+        read = (lambda *i: c0[i], lambda *i: c1[i], lambda *i: c2[i], lambda *i: c3[i])
+        options = {"width": width, "scale": scale, "causal": causal, "group": group, "bq": bq, "bk": bk}
+        _key_gradients(do, q, k, v, lse, delta, dk, dv, partial(scored, read), **options)
+
+    return scored_key_gradients
+
+
+def _key_gradients(do, q, k, v, lse, delta, dk, dv, changed=None, *, width, scale, causal, group, bq, bk):
+    b, h, t = tw.grid((q.shape[0], q.shape[1], k.shape[2]), (None, None, bk))
+    kt, vt = k[b, h // group, t], v[b, h // group, t]
+    keys, values = tw.zeros((t, width), tw.f32), tw.zeros((t, width), tw.f32)
+    for s in tw.stream(q.shape[2], bq, start=t.start if causal else None):
+        qs, ds = q[b, h, s], do[b, h, s]
+        x, slope = tw.dot(kt, qs.T) * scale, None
+        if changed is not None:
+            x, slope = changed(x, b, h, s.index[None, :], t.index[:, None])
+        p = tw.exp(x - lse[b, h, s][None, :])
+        if causal:
+            p = tw.where(s.index[None, :] >= t.index[:, None], p, 0.0)
+        values += tw.dot(p.to(q.dtype), ds)
+        dp = tw.dot(vt, ds.T)
+        dx = p * (dp - delta[b, h, s][None, :])
+        keys += tw.dot((dx if slope is None else dx * slope).to(q.dtype), qs)
+    dk[b, t, h] = keys * scale
+    dv[b, t, h] = values

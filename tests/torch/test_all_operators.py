@@ -1,0 +1,334 @@
+"""Every function of ``tilewright.ops`` asked the same questions: a small call of each, and what PyTorch's own operators
+would answer."""
+
+# PyTorch ships no types that our checker reads.
+# pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownLambdaType=false
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import pytest
+
+import tilewright as tw
+from support.operators import normal
+from support.pytorch import torch_or_skip
+
+torch = torch_or_skip()
+
+from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
+
+from tilewright import ops  # noqa: E402
+
+BF16 = torch.bfloat16
+TARGET = torch.tensor([3, 0, -100, 7, 1, 2])
+IDS = torch.tensor([[0, 1], [2, 1], [1, 0], [0, 2], [2, 0], [1, 2]])
+OFFSETS = torch.tensor([0, 2, 6], dtype=torch.int32)
+
+
+@dataclass(frozen=True)
+class Asked:
+    """A call: the function on the tensors that ``made`` returns; the first ``floats`` of them may want gradients."""
+
+    function: Callable[..., Any]
+    made: Callable[[], tuple[Any, ...]]
+    floats: int = 1
+    gradient: bool = True
+    out: bool = True
+    rows: bool = True  # of any number, none included
+    fakes: bool = True  # of CUDA, where PyTorch is a build of the CPU
+
+
+def _low(*shape: int) -> Any:
+    return normal(*shape, dtype=BF16)
+
+
+def _eight(*shape: int) -> Any:
+    return normal(*shape).to(torch.float8_e4m3fn)
+
+
+def _pages() -> tuple[Any, ...]:
+    table = torch.tensor([[3, 1, 4], [5, -1, -1]], dtype=torch.int32)
+    lengths = torch.tensor([40, 9], dtype=torch.int32)
+    return _low(2, 4, 64), _low(8, 16, 2, 64), _low(8, 16, 2, 64), table, lengths
+
+
+def _unpermuted(y: Any, ids: Any, weights: Any) -> Any:
+    packed, plan = ops.permute(y, ids, 3)
+    return ops.unpermute(packed, plan, weights)
+
+
+n = normal
+HEADS = (1, 2, 6, 64)
+ASKED: dict[str, Asked] = {
+    "softmax": Asked(ops.softmax, lambda: (n(6, 10),)),
+    "log_softmax": Asked(ops.log_softmax, lambda: (n(6, 10),)),
+    "cumsum": Asked(ops.cumsum, lambda: (n(6, 10),)),
+    "rms_norm": Asked(ops.rms_norm, lambda: (n(6, 10), n(10)), 2),
+    "layer_norm": Asked(ops.layer_norm, lambda: (n(6, 10), n(10), n(10)), 3),
+    "add_rms_norm": Asked(ops.add_rms_norm, lambda: (n(6, 10), n(6, 10), n(10)), 3, out=False),
+    "add_layer_norm": Asked(ops.add_layer_norm, lambda: (n(6, 10), n(6, 10), n(10), n(10)), 4, out=False),
+    "swiglu": Asked(ops.swiglu, lambda: (n(6, 10), n(6, 10)), 2),
+    "geglu": Asked(ops.geglu, lambda: (n(6, 10), n(6, 10)), 2),
+    "cross_entropy": Asked(ops.cross_entropy, lambda: (n(6, 10), TARGET), out=False, rows=False),
+    "linear_cross_entropy": Asked(
+        ops.linear_cross_entropy, lambda: (n(6, 8), n(10, 8), TARGET), 2, out=False, rows=False
+    ),
+    "rotary": Asked(ops.rotary, lambda: (n(1, 5, 3, 8), n(5, 4), n(5, 4)), out=False, fakes=False),
+    "embedding": Asked(lambda w, i: ops.embedding(i, w), lambda: (n(8, 10), TARGET.clamp(0)), out=False, rows=False),
+    "index_add": Asked(
+        lambda x, s, i: ops.index_add(x, 0, i, s), lambda: (n(8, 10), n(6, 10), TARGET.clamp(0)), 2, out=False
+    ),
+    "linear": Asked(ops.linear, lambda: (n(6, 10), n(4, 10), n(4)), 3),
+    "matmul": Asked(ops.matmul, lambda: (n(6, 10), n(10, 4)), 2),
+    "quantize": Asked(ops.quantize, lambda: (n(6, 10),), gradient=False, out=False),
+    "linear of 8 bits": Asked(
+        lambda x, w, a, b: ops.linear(x, w, x_scale=a, weight_scale=b, dtype=BF16),
+        lambda: (_eight(6, 16), _eight(16, 16), n(6).abs(), n(16).abs()),
+        0,
+        gradient=False,
+        out=False,
+        rows=False,
+        fakes=False,
+    ),
+    "grouped_matmul": Asked(ops.grouped_matmul, lambda: (n(6, 10), n(2, 4, 10), OFFSETS), 2),
+    "attention": Asked(ops.attention, lambda: (_low(*HEADS), _low(*HEADS), _low(*HEADS)), 3),
+    "attention, score_mod": Asked(
+        lambda q, k, v, **o: ops.attention(q, k, v, score_mod=_capped, **o),
+        lambda: (_low(*HEADS), _low(*HEADS), _low(*HEADS)),
+        3,
+    ),
+    "attention_with_lse": Asked(
+        ops.attention_with_lse, lambda: (_low(*HEADS), _low(*HEADS), _low(*HEADS)), 3, out=False, rows=False
+    ),
+    "varlen_attention": Asked(
+        ops.varlen_attention, lambda: (_low(6, 4, 64), _low(6, 2, 64), _low(6, 2, 64), OFFSETS, OFFSETS), 3, rows=False
+    ),
+    "varlen_attention_with_lse": Asked(
+        ops.varlen_attention_with_lse,
+        lambda: (_low(6, 4, 64), _low(6, 2, 64), _low(6, 2, 64), OFFSETS, OFFSETS),
+        3,
+        out=False,
+        rows=False,
+    ),
+    "paged_decode": Asked(ops.paged_decode, _pages, 3, gradient=False, rows=False, fakes=False),
+    "paged_decode_with_lse": Asked(
+        ops.paged_decode_with_lse, _pages, 3, gradient=False, out=False, rows=False, fakes=False
+    ),
+    "merge_states": Asked(ops.merge_states, lambda: (n(3, 6, 10), n(3, 6)), 2, gradient=False, out=False, rows=False),
+    "experts": Asked(
+        lambda x, w, g, d, i: ops.experts(x, i, w, g, d),
+        lambda: (_low(6, 64), n(6, 2).abs(), _low(3, 128, 64), _low(3, 64, 64), IDS),
+        4,
+        out=False,
+    ),
+    "moe": Asked(
+        lambda x, r, g, d: ops.moe(x, r, g, d, k=2),
+        lambda: (_low(6, 64), _low(3, 64), _low(3, 128, 64), _low(3, 64, 64)),
+        4,
+        out=False,
+    ),
+    "permute": Asked(lambda x, i: ops.permute(x, i, 3)[0], lambda: (n(6, 10), IDS), out=False),
+    "unpermute": Asked(lambda x, w, i: _unpermuted(x, i, w), lambda: (n(6, 10), n(6, 2).abs(), IDS), 2, out=False),
+}
+
+
+def _capped(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return 2.0 * torch.tanh(score / 2.0)
+
+
+def _outputs(found: Any) -> tuple[Any, ...]:
+    return found if isinstance(found, tuple) else (found,)
+
+
+def _attempted(call: Callable[[], Any]) -> tuple[Any, str]:
+    """What the call returns, or what it refuses."""
+    try:
+        return call(), ""
+    except (tw.TilewrightError, RuntimeError, NotImplementedError, TypeError, ValueError, IndexError) as error:
+        return None, f"{type(error).__name__}: {error}"
+
+
+def _same(found: Any, wanted: Any) -> None:
+    for got, exact in zip(_outputs(found), _outputs(wanted), strict=True):
+        assert got.dtype == exact.dtype
+        torch.testing.assert_close(got.float(), exact.float(), rtol=2e-2, atol=2e-2, equal_nan=True)
+
+
+def test_all_are_asked() -> None:
+    asked = {name.partition(",")[0] for name in ASKED}
+    assert set(ops.__all__) - asked == {"simulated", "decode_parts", "paged_append"}  # of integers, and in place
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_strides_inference_mode_and_determinism(name: str) -> None:
+    """What lies otherwise in memory, computed under other modes, is the same."""
+    asked = ASKED[name]
+    given = asked.made()
+    wanted = asked.function(*given)
+    apart = [torch.stack((t, t), -1)[..., 0] if t.dtype != torch.float8_e4m3fn else t for t in given]
+    _same(asked.function(*apart), wanted)
+    with torch.inference_mode():
+        _same(asked.function(*given), wanted)
+    torch.use_deterministic_algorithms(True)
+    try:
+        _same(asked.function(*given), wanted)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
+@pytest.mark.parametrize("name", [n for n, a in ASKED.items() if a.rows])
+def test_no_rows(name: str) -> None:
+    asked = ASKED[name]
+    given = asked.made()
+    rows = given[0].shape[0]
+    none = [t[:0] if t.dim() > 1 and t.shape[0] == rows else t for t in given]
+    if name == "grouped_matmul":
+        none[2] = OFFSETS * 0
+    for got, full in zip(_outputs(asked.function(*none)), _outputs(asked.function(*given)), strict=True):
+        assert got.dim() == full.dim()
+        assert got.dtype == full.dtype
+        assert got.numel() == 0
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_compiled_and_exported(name: str) -> None:
+    asked = ASKED[name]
+    given = asked.made()
+    torch._dynamo.reset()
+    wanted = asked.function(*given)
+    _same(torch.compile(asked.function, backend="aot_eager", fullgraph=True)(*given), wanted)
+
+    class Model(torch.nn.Module):
+        def forward(self, *tensors: Any) -> Any:
+            return asked.function(*tensors)
+
+    _same(torch.export.export(Model(), given).module()(*given), wanted)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_out(name: str) -> None:
+    asked = ASKED[name]
+    given = asked.made()
+    wanted = _outputs(asked.function(*given))[0]
+    if not asked.out:
+        with pytest.raises(TypeError):
+            asked.function(*given, out=wanted)
+        return
+    out = torch.empty_like(wanted)
+    assert asked.function(*given, out=out) is out
+    _same(out, wanted)
+    for wrong in (wanted.new_empty((*wanted.shape, 1)), torch.empty_like(wanted, dtype=torch.float64)):
+        with pytest.raises(tw.TilewrightError, match="JIT010"):
+            asked.function(*given, out=wrong)
+    if asked.gradient:
+        with pytest.raises(tw.TilewrightError, match="JIT011"):
+            asked.function(*_wanting(asked, given), out=out)
+
+
+def _wanting(asked: Asked, given: tuple[Any, ...]) -> list[Any]:
+    return [t.clone().requires_grad_() if i < asked.floats else t for i, t in enumerate(given)]
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_gradients_and_their_own(name: str) -> None:
+    """There are some or a refusal, of gradients' gradients as well; none is silently zero."""
+    asked = ASKED[name]
+    leaves = _wanting(asked, asked.made())[: asked.floats]
+    if not leaves:
+        return
+    given = (*leaves, *asked.made()[asked.floats :])
+    if not asked.gradient:
+        with pytest.raises((tw.TilewrightError, RuntimeError)):
+            sum(y.float().sum() for y in _outputs(asked.function(*given))).backward()
+        return
+    y = _outputs(asked.function(*given))[0]
+    grads = torch.autograd.grad(y.float().square().sum(), leaves, create_graph=True)
+    assert all(g.shape == t.shape and g.dtype == t.dtype for g, t in zip(grads, leaves, strict=True))
+    wide = sum(g.float().square().sum() for g in grads)
+    twice, error = _attempted(lambda: torch.autograd.grad(wide, leaves, allow_unused=True))
+    assert "JIT011" in error if error else any(t is not None and bool(t.any()) for t in twice)
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_batches(name: str) -> None:
+    """``vmap`` is right, or refused."""
+    asked = ASKED[name]
+    given = asked.made()
+    if given[0].dtype == torch.float8_e4m3fn:
+        return
+    batched = torch.stack((given[0], given[0] * 0.5))
+    axes = (0, *(None,) * (len(given) - 1))
+    found, error = _attempted(lambda: torch.vmap(asked.function, axes)(batched, *given[1:]))
+    if error:
+        return
+    each = [_outputs(asked.function(x, *given[1:])) for x in batched]
+    _same(found, tuple(torch.stack(parts) for parts in zip(*each, strict=True)))
+
+
+def _misfits(given: tuple[Any, ...]) -> dict[str, tuple[Any, ...]]:
+    """Arguments of which one does not fit."""
+    found: dict[str, tuple[Any, ...]] = {}
+    for i, t in enumerate(given):
+
+        def changed(value: Any, i: int = i) -> tuple[Any, ...]:
+            return (*given[:i], value, *given[i + 1 :])
+
+        if len(given) > 1:
+            found[f"{i} longer"] = changed(torch.cat((t, t, t)))
+            found[f"{i} with more axes"] = changed(t[None, None, None])
+        if t.is_floating_point():
+            found[f"{i} of integers"] = changed(t.to(torch.int32))
+    return found
+
+
+@pytest.mark.parametrize("name", [n for n, a in ASKED.items() if a.fakes and len(a.made()) > 1])
+def test_tensors_of_two_devices(name: str) -> None:
+    asked, errors = ASKED[name], (tw.TilewrightError, RuntimeError)
+    real = asked.made()
+    with FakeTensorMode(allow_non_fake_inputs=True):
+        given, others = ([torch.empty(t.shape, dtype=t.dtype, device=d) for t in real] for d in ("cuda", "cpu"))
+        assert all(y.is_cuda for y in _outputs(asked.function(*given)))
+        for i, other in enumerate(others):
+            with pytest.raises(errors):
+                asked.function(*given[:i], other, *given[i + 1 :])
+
+
+@pytest.mark.parametrize("name", ASKED)
+def test_arguments_that_do_not_fit(name: str) -> None:
+    asked, silent = ASKED[name], list[str]()
+    for what, given in _misfits(asked.made()).items():
+        found, error = _attempted(lambda given=given: asked.function(*given))
+        if not error:
+            silent.append(f"{what}: {', '.join(str(tuple(y.shape)) for y in _outputs(found))}")
+    assert silent == TAKEN.get(name, [])
+
+
+TAKEN: dict[str, list[str]] = {
+    "cumsum": ["0 of integers: (6, 10)"],
+    "rms_norm": ["0 longer: (18, 10)", "0 with more axes: (1, 1, 1, 6, 10)", "1 of integers: (6, 10)"],
+    "layer_norm": ["0 longer: (18, 10)", "0 with more axes: (1, 1, 1, 6, 10)"],
+    "add_rms_norm": [f"{i} of integers: (6, 10), (6, 10)" for i in range(3)],
+    "add_layer_norm": [f"{i} of integers: (6, 10), (6, 10)" for i in range(2)],
+    "swiglu": [*(f"{i} with more axes: (1, 1, 1, 6, 10)" for i in range(2)), "1 of integers: (6, 10)"],
+    "geglu": [*(f"{i} with more axes: (1, 1, 1, 6, 10)" for i in range(2)), "1 of integers: (6, 10)"],
+    "linear_cross_entropy": ["0 with more axes: ()", "1 longer: ()", "2 with more axes: ()"],
+    "rotary": ["0 longer: (3, 5, 3, 8)", *(f"{i} of integers: (1, 5, 3, 8)" for i in range(3))],
+    "embedding": [
+        *("0 longer: (6, 10)", "0 of integers: (6, 10)"),
+        *("1 longer: (18, 10)", "1 with more axes: (1, 1, 1, 6, 10)"),
+    ],
+    "index_add": ["0 longer: (24, 10)"],
+    "linear": ["0 longer: (18, 4)", "0 with more axes: (1, 1, 1, 6, 4)"],
+    "matmul": ["0 longer: (18, 4)", *(f"{i} with more axes: (1, 1, 1, 6, 4)" for i in range(2))],
+    "grouped_matmul": ["0 longer: (18, 4)"],  # rows behind the last group
+    "varlen_attention": ["0 longer: (18, 4, 64)"],  # and behind the last sequence
+    "varlen_attention_with_lse": ["0 longer: (18, 4, 64), (4, 18)"],
+    "experts": ["1 of integers: (6, 64)"],
+    "moe": ["0 longer: (18, 64)", "0 with more axes: (1, 1, 1, 6, 64)", "1 longer: (6, 64)"],
+    "permute": ["0 of integers: (12, 10)"],
+    "unpermute": ["0 of integers: (6, 10)", "1 with more axes: (6, 10)"],
+}
+"""What of these is computed: other rows, batches of rows, PyTorch's promotion and broadcasting."""
