@@ -141,13 +141,12 @@ def build() -> None:
     q = ((n, 1, g, h // g, width), "bf16")
     for dtype, count in ((f32, 2), (bf16, 1)):
         made = {
-            "lengths": ((n,), i32), "table": ((n, 8), i32), "q": (q[0], bf16), "k": ((32, page, g, width), bf16),
+            "lengths": ((n,), i32), "pages": ((n, 8), i32), "q": (q[0], bf16), "k": ((32, page, g, width), bf16),
             "v": ((32, page, g, width), bf16), "o": ((count, *q[0]), dtype), "lse": ((count, *q[0][:-1]), f32),
         }  # fmt: skip
         kernel = kernels.paged_decode(width, 1, page)
-        names = [t.name for t in kernel.tensors]
-        shapes = dict(zip(names, made.values(), strict=True))
-        _ship(kernel, {name: Observed(d, 0, s, _row_major(s)) for name, (s, d) in shapes.items()})
+        seen = {name: Observed(d, 0, s, _row_major(s)) for name, (s, d) in made.items()}
+        _ship(kernel, seen, k_scale=None, v_scale=None)
     states = {
         "o": ((2, n * h, width), f32),
         "lse": ((2, n * h), f32),
@@ -158,7 +157,7 @@ def build() -> None:
     _ship(kernels.merge_states, merged, bm=1, bc=16)
 
 
-def _ship(kernel: Any, seen: dict[str, Any], **keywords: int) -> None:
+def _ship(kernel: Any, seen: dict[str, Any], **keywords: int | None) -> None:
     """Compile into the store what a call with such tensors looks up."""
     from tilewright.artifact.store import ArtifactStore
     from tilewright.compiler.requests import observe_facts

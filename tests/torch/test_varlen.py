@@ -45,24 +45,27 @@ class Case:
 def exact(
     tensors: tuple[Any, ...], causal: bool, window: int | None, softcap: float | None, sinks: Any
 ) -> tuple[Any, Any]:
-    """(attention, logarithms) in float64, a query of a head at a time."""
+    """(attention, logarithms) in float64, a sequence at a time; the last query of one is at its last key."""
     q, k, v, cu_q, cu_k = tensors
     y = torch.zeros(q.shape, dtype=torch.float64)
     lse = torch.zeros((q.shape[1], q.shape[0]), dtype=torch.float64)
     for (first, last), (begin, end) in zip(pairwise(cu_q.tolist()), pairwise(cu_k.tolist()), strict=True):
-        for s, h in ((s, h) for s in range(first, last) for h in range(q.shape[1])):
-            stop = end - (last - 1 - s) if causal else end
-            seen = range(max(begin, begin if window is None else stop - window), max(stop, begin))
-            own = h * k.shape[1] // q.shape[1]
-            scores = k[list(seen), own].double() @ q[s, h].double() * q.shape[-1] ** -0.5
-            if softcap is not None:
-                scores = softcap * torch.tanh(scores / softcap)
-            values = v[list(seen), own].double()
-            if sinks is not None:
-                scores = torch.cat([scores, sinks[h : h + 1].double()])
-                values = torch.cat([values, torch.zeros(1, q.shape[-1], dtype=torch.float64)])
-            lse[h, s] = scores.logsumexp(0) if len(scores) else -torch.inf
-            y[s, h] = scores.softmax(0) @ values if len(scores) else 0.0
+        if first == last:
+            continue
+        keys, values = (x[begin:end].double().repeat_interleave(q.shape[1] // k.shape[1], 1) for x in (k, v))
+        scores = torch.einsum("shd,thd->hst", q[first:last].double(), keys) * q.shape[-1] ** -0.5
+        if softcap is not None:
+            scores = softcap * torch.tanh(scores / softcap)
+        behind = torch.arange(first - last, 0)[:, None] - torch.arange(begin - end, 0)
+        if causal:
+            scores[:, behind < 0] = -torch.inf
+        if window is not None:
+            scores[:, behind >= window] = -torch.inf
+        if sinks is not None:
+            scores = torch.cat([scores, sinks.double()[:, None, None].expand(-1, last - first, 1)], 2)
+            values = torch.cat([values, torch.zeros(1, *values.shape[1:], dtype=torch.float64)])
+        lse[:, first:last] = scores.logsumexp(2)
+        y[first:last] = torch.einsum("hst,thd->shd", scores.softmax(2).nan_to_num(0.0), values)
     return y, lse
 
 
