@@ -206,7 +206,7 @@ class ScoreMod:
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
             if node.op == "output":
                 slope = slopes.get(node.args[0])
-                return args[0], None if isinstance(slope, float) and slope == 1 else slope
+                return args[0], None if isinstance(slope, float) and slope == 1.0 else slope
             values[node] = self._value(library, node, read, args, kwargs)
             steps = [slopes.get(a) if isinstance(a, torch.fx.Node) else None for a in node.args]
             if any(s is not None for s in steps):
@@ -241,7 +241,7 @@ def _sum(a: Any, b: Any) -> Any:
 
 def _times(slope: Any, factor: Any) -> Any:
     """Where the slope is 1, the factor."""
-    return None if slope is None else factor if isinstance(slope, float) and slope == 1 else slope * factor
+    return None if slope is None else factor if isinstance(slope, float) and slope == 1.0 else slope * factor
 
 
 def _negative(slope: Any) -> Any:

@@ -6,6 +6,7 @@ What is read has heads before tokens, what is written tokens before heads, as th
 # Dimension names are strings in annotations, which type checkers take for forward references.
 # pyright: reportUndefinedVariable=false, reportInvalidTypeForm=false, reportUnknownVariableType=false
 # pyright: reportUnknownMemberType=false, reportUnknownArgumentType=false, reportUnknownParameterType=false, reportMissingParameterType=false
+# pyright: reportUnknownLambdaType=false
 # ruff: noqa: F821
 
 from collections.abc import Callable, Sequence
@@ -26,7 +27,7 @@ derivative by the old one, None for 1, on tiles of scores and of positions."""
 def _read(axes: Sequence[int]) -> list[Any]:
     """Annotations of the tensors of so many axes that a function of scores reads, and of those that it has not."""
     dims = [tuple(f"C{i}{axis}" for axis in range(count)) for i, count in enumerate((*axes, 1, 1, 1, 1)[:4])]
-    return [tw.Tensor[found if len(found) > 1 else found[0]] | None for found in dims]
+    return [tw.Tensor[found] | None for found in dims]
 
 
 def scored_attention(width: int, score_mod: Callable[..., Any], axes: Sequence[int] = ()) -> tw.Kernel:
