@@ -26,8 +26,7 @@ def parallel_experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, ro
     ranks."""
     if room is not None:
         return _by_pairs(x, ids, weights, gate_up, down, room)
-    chosen, first = _gathered(ids), dist.get_rank() * down.shape[0]
-    local = torch.where((chosen >= first) & (chosen < first + down.shape[0]), chosen - first, -1)
+    local = _gathered(ids) - dist.get_rank() * down.shape[0]  # those of other ranks are no experts here
     return Reduce.apply(ops.experts(Gather.apply(x), local, Gather.apply(weights), gate_up, down))
 
 
