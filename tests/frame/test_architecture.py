@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
+import json
+import os
 import re
-import sys
-import threading
-from collections.abc import Callable
 from pathlib import Path
-from types import CodeType, FrameType
+from typing import NamedTuple
 
-import ml_dtypes
-import numpy as np
 import pytest
 
-from support.products import nt
-from support.ptx_driver import run_artifact
+from support.processes import run_python
 
 ROOT = Path(__file__).parents[2]
-PACKAGE = str(ROOT / "src" / "tilewright") + "/"
 FUNCTION = re.compile(r"`([a-z_]+(?:\.\w+)+)`")
 
 
@@ -28,25 +23,11 @@ def listed() -> list[str]:
     return [name for cell in rows for name in FUNCTION.findall(cell)]
 
 
-def module(code: CodeType) -> str:
-    return code.co_filename.removeprefix(PACKAGE).removesuffix(".py").replace("/", ".")
+class Calls(NamedTuple):
+    """First calls of functions in their order, and the modules that call ``legal`` from outside."""
 
-
-class Calls:
-    """First calls of functions in their order, by all threads, and the modules that call ``legal`` from outside."""
-
-    def __init__(self) -> None:
-        self.order: dict[str, None] = {}
-        self.askers: set[str] = set()
-
-    def __call__(self, frame: FrameType, event: str, arg: object) -> None:
-        code = frame.f_code
-        if event != "call" or not code.co_filename.startswith(PACKAGE):
-            return
-        self.order.setdefault(f"{module(code)}.{code.co_qualname}")
-        caller = frame.f_back
-        if module(code).startswith("legal.") and caller is not None and caller.f_code.co_filename.startswith(PACKAGE):
-            self.askers.add(module(caller.f_code))
+    order: list[str]
+    askers: list[str]
 
     def first(self, name: str) -> int | None:
         """When a function, or anything of a class, was called first."""
@@ -54,31 +35,14 @@ class Calls:
         return next(called, None)
 
 
-def watched(calls: Calls, work: Callable[[], object]) -> None:
-    threading.setprofile(calls)
-    sys.setprofile(calls)
-    try:
-        work()
-    finally:
-        sys.setprofile(None)
-        threading.setprofile(None)
-
-
 @pytest.fixture(scope="module")
 def calls(tmp_path_factory: pytest.TempPathFactory) -> Calls:
-    """A product compiled, validated, stored and launched on the PTX machine."""
-    found = Calls()
-    a, b, c = (np.ones((64, 64), ml_dtypes.bfloat16) for _ in range(3))
+    """Of a process of its own, in which nothing was compiled before."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("TILEWRIGHT_STORE", str(tmp_path_factory.mktemp("store")))
         patch.setenv("TILEWRIGHT_VALIDATION", "1")
-
-        def work() -> None:
-            run_artifact(nt.compile(dtypes=dict.fromkeys("abc", "bf16")), {"a": a, "b": b, "c": c})
-
-        watched(found, work)
-    assert (c == 64).all()
-    return found
+        patch.setenv("PYTHONPATH", os.pathsep.join([str(ROOT / "src"), str(ROOT / "tests")]))
+        return Calls(*json.loads(run_python("from support.first_calls import record; record()")))
 
 
 def test_the_functions_are_called_in_the_order_of_the_table(calls: Calls) -> None:

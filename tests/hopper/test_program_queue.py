@@ -29,6 +29,7 @@ from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.queue import QUEUE, prove_queue
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.proofs.uniform import prove_uniform
+from tilewright.compiler.recipe import declare_order
 from tilewright.compiler.reliance import TAKEN
 from tilewright.compiler.specialisation import Request, default_facts
 from tilewright.hw.target import SM90A
@@ -38,6 +39,7 @@ from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.ops import NEXT
+from tilewright.tile.queries import tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
@@ -214,10 +216,14 @@ def test_the_counter_is_filled_with_zeros_before(artifact: Artifact) -> None:
     kernels = {f"kernel_{k.transport.sym_name.data}": k for _, k in variant.before}
     kernels["kernel_grouped"] = variant
     (judge,) = (s.kernel for s in made.steps[:1] if isinstance(s, Launch))
+    with pytest.raises(tw.TilewrightError, match=r"order: .* begins early and does not wait"):
+        certify_steps(made.steps, kernels, made.predicate, variant.promises)
+    declare_order(variant.transport, waits=True, releases=False)
     assert certify_steps(made.steps, kernels, made.predicate, variant.promises)
-    for op in kernels[judge].tile.walk():
-        if isinstance(op, tile.Constant) and op.value.data == 0:
-            op.attributes["value"] = tile.Constant(1, op.result.type.element).value
+    (zeros,) = (op for op in kernels[judge].tile.walk() if isinstance(op, tile.Store) and tensor_name(op) == TAKEN)
+    ones = tile.Constant(1, tile.tile_type(zeros.value).element)
+    zeros.parent_block().insert_op_before(ones, zeros)
+    zeros.operands[zeros.operands.index(zeros.value)] = ones.result
     with pytest.raises(tw.TilewrightError, match=r"queue: .* no step fills with 0"):
         certify_steps(made.steps, kernels, made.predicate, variant.promises)
 

@@ -87,6 +87,7 @@ def test_another_bound_is_seen() -> None:
 
 # -- PTX ---------------------------------------------------------------------------------------------------------------
 PTX_UNDECIDED = {
+    "added_flat": "quotients and remainders of a loaded word by an extent",
     "average_pool": "absence as a test of integers, in a tile of two axes",
     "depthwise_conv2d": "more steps than are spent",
     "twice": "coordinates that are one of several words",

@@ -282,10 +282,10 @@ INDICES = (
     ),
     _bug(
         "the first expert for none",
-        "an index below 0 counts as 0",
+        "an index that leads outside counts as 0",
         "tile/scalar_coordinates.py",
-        "Select(negative.result, extent.result, least.result)",
-        "Select(negative.result, zero.result, least.result)",
+        "Select(inside.result, index, extent.result)",
+        "Select(inside.result, index, zero.result)",
         "experts",
         kind=Kind.TRACING,
     ),

@@ -173,7 +173,7 @@ RUNNING = (
     _bug(
         "queues from anywhere",
         "the counter of a queue may begin at any number",
-        "all(isinstance(op, tile.Store) and _is_zero(op.value) for op in stores)",
+        "all(isinstance(op, tile.Store) and _is(op.value, 0) for op in stores)",
         "True",
         "tests/hopper/test_program_queue.py",
         file="compiler/proofs/steps.py",

@@ -60,11 +60,11 @@ def wants_gradient(tensors: tuple[Any, ...]) -> bool:
 
 
 def on_one_device(name: str, fake: Callable[..., Any]) -> Callable[..., Any]:
-    """What an operator makes of fake tensors, which must be of one device (JIT010): a compiled graph is refused when it
-    is made, not when it runs."""
+    """What an operator makes of fake tensors, which must be of one device (JIT010), beside some of ``meta``: a compiled
+    graph is refused when it is made, not when it runs."""
 
     def checked(*values: Any) -> Any:
-        devices = {str(v.device) for v in values if isinstance(v, torch.Tensor)}
+        devices = {str(v.device) for v in values if isinstance(v, torch.Tensor) and not v.is_meta}
         if len(devices) > 1:
             fail("JIT010", found=f"{name} of tensors on {', '.join(sorted(devices))}", required="one device")
         return fake(*values)

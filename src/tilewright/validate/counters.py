@@ -124,6 +124,9 @@ def _below(factor: Expr, c: int, known: Mapping[str, Interval]) -> list[Expr]:
             if n.constant is not None and offset < n.constant:
                 return [t * (-(-by // n.constant) * c)]  # ceildiv(k t, n) <= ceildiv(k, n) t
             return []
+        case FloorDiv(Sum(offset, terms), n) if c < 0 and n.constant is not None and offset < n.constant:
+            whole = _sum(t * by for t, by in terms)
+            return [whole * c] if all(by > 0 and _natural(t, known) for t, by in terms) else []  # ceildiv(s, n) <= s
         case _:
             return []
 

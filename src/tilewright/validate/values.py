@@ -74,7 +74,7 @@ class Values:
         for condition, value in parts:
             if condition == 0:
                 continue
-            for inner, poly in self.parts(self.unfolded(value)):
+            for inner, poly in self.parts(value):
                 holds = cases.both(condition, inner)
                 if holds != 0:
                     kept[poly] = cases.either(kept[poly], holds) if poly in kept else holds
