@@ -19,7 +19,7 @@ import json
 from math import prod
 from typing import Any
 
-from harness import Timer, document, load, parser, relative_error, store, write
+from harness import Timer, document, parser, relative_error, store, write
 from moe_layer import Case, Layer, Steps
 
 CASES = (
@@ -97,18 +97,11 @@ def _facts(kernel: Any, dtypes: dict[str, str], sizes: dict[str, int]) -> Any:
 def run(args: argparse.Namespace, torch: Any) -> None:
     """Check and time every case; print a table and write JSON."""
 
-    loaded: dict[str, Any] = {}
-
-    def program(name: str) -> Any:
-        if name not in loaded:
-            loaded[name] = load(f"moe_{name}")
-        return loaded[name]
-
     timer, found = Timer(torch, args.rounds), list[dict[str, Any]]()
     for case in CASES:
         if args.only in str(case):
             torch.manual_seed(0)
-            found.append(_measured(torch, timer, Layer(torch, case, program), args.compile))
+            found.append(_measured(torch, timer, Layer(torch, case), args.compile))
             print(json.dumps(found[-1]), flush=True)
             torch.cuda.empty_cache()
             write(document(torch, **timer.conditions(), rows=found), args.json)

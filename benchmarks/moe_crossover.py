@@ -17,7 +17,7 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-from harness import Timer, document, load, parser, relative_error, write
+from harness import Timer, document, parser, relative_error, write
 from moe_layer import Case, Layer
 
 TOKENS, SKEWS = (256, 1024, 4096, 16384), (0.0, 1.0, 2.0)
@@ -30,18 +30,11 @@ def run(args: argparse.Namespace) -> None:
     """Check and time every case; print a table, write JSON and draw."""
     import torch
 
-    loaded: dict[str, Any] = {}
-
-    def program(name: str) -> Any:
-        if name not in loaded:
-            loaded[name] = load(f"moe_{name}")
-        return loaded[name]
-
     timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
     for case in CASES:
         if args.only in str(case):
             torch.manual_seed(0)
-            rows.append(measured(torch, timer, Layer(torch, case, program)))
+            rows.append(measured(torch, timer, Layer(torch, case)))
             print(json.dumps(rows[-1]), flush=True)
             torch.cuda.empty_cache()
             write(document(torch, **timer.conditions(), rows=rows), args.json)

@@ -5,7 +5,10 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
+
+from harness import load
 
 UNLIMITED = 2**31 - 1
 
@@ -25,14 +28,20 @@ class Case:
         return f"{self.tokens} tokens, {self.choices} of {self.experts}, {self.width}x{self.inner}, s = {self.skew:g}"
 
 
+@cache
+def program(name: str) -> Any:
+    """What ``moe.py build`` has compiled, ready to launch."""
+    return load(f"moe_{name}")
+
+
 Steps = dict[str, Callable[[], object]]
 
 
 class Layer:
     """Tensors of a case, and what its kernels launch, in order."""
 
-    def __init__(self, torch: Any, case: Case, programs: Callable[[str], Any]) -> None:
-        self.torch, self.case, self._program = torch, case, programs
+    def __init__(self, torch: Any, case: Case) -> None:
+        self.torch, self.case = torch, case
         t, e, k, d, i = case.tokens, case.experts, case.choices, case.width, case.inner
         self.x = torch.randn(t, d, device="cuda").bfloat16()
         self.router = torch.eye(e, d, device="cuda").bfloat16()
@@ -54,7 +63,7 @@ class Layer:
         return self._empty(programs, -(-extent // (4 * programs)) * 4, dtype="int32")
 
     def _launch(self, name: str, *values: Any) -> Callable[[], object]:
-        return lambda: self._program(name).launch(values)
+        return lambda: program(name).launch(values)
 
     def _forward(self) -> Steps:
         """Every step, of which a forward takes some (``steps_of``)."""
