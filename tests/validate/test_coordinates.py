@@ -173,3 +173,24 @@ def one_of_two(count: tw.Tensor["N"], found: tw.Tensor["K"]):
 def test_a_coordinate_that_is_one_of_two_numbers() -> None:
     """NVRTC keeps it in 32 bits, and multiplies it into 64."""
     assert undecided(one_of_two, count="i32", found="i32") == []
+
+
+@tw.kernel
+def where_a_scalar_asks(on: tw.i32, x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(y, 16)
+    for _ in tw.stream(1, None, until=on):
+        y[m] = x[m]
+
+
+@tw.kernel
+def of_odd_rows(x: tw.Tensor["M", "N"], y: tw.Tensor["N"]):
+    n = tw.grid(y, 16)
+    row = tw.zeros((n,), tw.f32)
+    for _ in tw.stream(x.shape[0] % 2, None):
+        row += x[0, n]
+    y[n] = row
+
+
+@pytest.mark.parametrize("kernel", [where_a_scalar_asks, of_odd_rows], ids=lambda k: k.__name__)
+def test_at_most_one_turn_by_what_a_launch_gives(kernel: tw.Kernel) -> None:
+    assert undecided(kernel) == []

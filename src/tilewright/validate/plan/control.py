@@ -9,7 +9,7 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import OWN, Expr, FloorDiv, Min, Sym
+from tilewright.base.expr import OWN, Expr, FloorDiv, Max, Min, Mod, Sym
 from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -252,10 +252,19 @@ def _once(plan: Plan, op: t.For) -> bool:
 
 def _at_most_once(op: t.For) -> bool:
     """The text of the loop's end says that it makes no second iteration: a branch, also in the PTX."""
-    begin, step, end = op.begin.expr.constant, op.step.expr.constant, op.end.expr
-    limits = end.args if isinstance(end, Min) else ()
-    most = min((x.constant for x in limits if x.constant is not None), default=None)
+    begin, step, most = op.begin.expr.constant, op.step.expr.constant, _most(op.end.expr)
     return begin is not None and step is not None and most is not None and most <= begin + step
+
+
+def _most(e: Expr) -> int | None:
+    """A number that an expression is never above, as its text says; None if it says none."""
+    if isinstance(e, Min | Max):
+        known = [most for x in e.args if (most := _most(x)) is not None]
+        enough = known if isinstance(e, Min) or len(known) == len(e.args) else []
+        return (min if isinstance(e, Min) else max)(enough, default=None)
+    if isinstance(e, Mod) and (e.denominator.constant or 0) > 0:
+        return (e.denominator.constant or 0) - 1
+    return e.constant
 
 
 def loop(
