@@ -15,6 +15,8 @@ torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
 
+pytestmark = pytest.mark.sample(3)
+
 OPTIONS: tuple[dict[str, Any], ...] = (
     {"causal": True, "window": 7},
     {"softcap": 1.5},

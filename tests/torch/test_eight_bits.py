@@ -14,6 +14,8 @@ torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
 
+pytestmark = pytest.mark.sample(3)
+
 F = torch.nn.functional
 MODES = pytest.mark.parametrize("mode", [nullcontext, ops.simulated])
 

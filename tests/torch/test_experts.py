@@ -14,6 +14,8 @@ torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
 
+pytestmark = pytest.mark.sample(3)
+
 BF16 = torch.bfloat16
 
 

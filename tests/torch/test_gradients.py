@@ -15,6 +15,8 @@ torch = torch_or_skip()
 from tilewright import ops  # noqa: E402
 from tilewright.ops.functional import attentions  # noqa: E402
 
+pytestmark = pytest.mark.sample(4)
+
 F = torch.nn.functional
 BF16, F16, F32 = torch.bfloat16, torch.float16, torch.float32
 TOLERANCE = {F32: 3e-5, F16: 4e-3, BF16: 3e-2}

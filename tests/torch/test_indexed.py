@@ -17,6 +17,8 @@ from tilewright import ops  # noqa: E402
 from tilewright.ops import kernels  # noqa: E402
 from tilewright.ops.functional import grouped, indexed  # noqa: E402
 
+pytestmark = pytest.mark.sample(3)
+
 F = torch.nn.functional
 
 

@@ -14,6 +14,8 @@ torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
 
+pytestmark = pytest.mark.sample(3)
+
 BF16, E4M3, E5M2 = torch.bfloat16, torch.float8_e4m3fn, torch.float8_e5m2
 PAGES, PAGE, GROUPS, WIDTH = 5, 16, 2, 64
 

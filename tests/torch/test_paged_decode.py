@@ -18,6 +18,8 @@ from tilewright.ops import kernels  # noqa: E402
 from tilewright.ops.functional import paged  # noqa: E402
 from tilewright.ops.kernels import decode_parts, paged_decode_parts  # noqa: E402
 
+pytestmark = pytest.mark.sample(3)
+
 BF16 = torch.bfloat16
 FAR = -(2**31)
 

@@ -13,6 +13,8 @@ torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
 
+pytestmark = pytest.mark.sample(2)
+
 CASES = {
     "aligned": (37, 3, 5, 8, None),
     "compact": (37, 3, 5, 1, None),

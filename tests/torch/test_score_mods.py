@@ -18,6 +18,8 @@ from tilewright import ops  # noqa: E402
 from tilewright.ops.functional import attentions  # noqa: E402
 from tilewright.ops.functional.score_mods import Reading  # noqa: E402
 
+pytestmark = pytest.mark.sample(3)
+
 SLOPE = 0.25
 
 

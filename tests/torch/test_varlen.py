@@ -17,6 +17,8 @@ torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
 
+pytestmark = pytest.mark.sample(2)
+
 BF16 = torch.bfloat16
 
 
@@ -354,6 +356,7 @@ def test_gradients_of_tiles_of_several_sequences() -> None:
         torch.testing.assert_close(one, other, rtol=0, atol=0.05)
 
 
+@pytest.mark.slow
 def test_gradients_of_other_dtypes_and_widths() -> None:
     case = Case((5, 9, 0), (7, 9, 2), width=12, dtype=torch.float64, index=torch.int64)
     *rows, cu_q, cu_k = case.tensors
