@@ -35,6 +35,7 @@ from tilewright.compiler.specialisation import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
 from tilewright.ops import kernels
+from tilewright.ptx.reader import read
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
@@ -44,6 +45,7 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.counters import uncounted
+from tilewright.validate.declared import otherwise_declared
 
 pytestmark = pytest.mark.sample(1)
 
@@ -226,6 +228,42 @@ def test_the_counter_is_filled_with_zeros_before(artifact: Artifact) -> None:
     zeros.operands[zeros.operands.index(zeros.value)] = ones.result
     with pytest.raises(tw.TilewrightError, match=r"queue: .* no step fills with 0"):
         certify_steps(made.steps, kernels, made.predicate, variant.promises)
+
+
+WAIT = "griddepcontrol.wait;"
+
+
+def twice(ptx: str) -> str:
+    return ptx.replace(WAIT, f"{WAIT} {WAIT}")
+
+
+def by_some(ptx: str) -> str:
+    return ptx.replace(WAIT, f"@%p1 {WAIT}")
+
+
+def behind_a_load(ptx: str) -> str:
+    return ptx.replace(WAIT, f"ld.global.u32 %r1, [%rd1]; {WAIT}")
+
+
+def at_the_end(ptx: str) -> str:
+    head, _, rest = ptx.partition(WAIT)
+    return head + rest[: rest.rindex("ret;")] + f"{WAIT}\n\tret;\n}}\n"
+
+
+@pytest.mark.parametrize("change", [lambda ptx: ptx.replace(WAIT, ""), twice, by_some, behind_a_load, at_the_end])
+def test_ptx_that_does_not_wait_for_the_judge_is_refused(artifact: Artifact, change: Callable[[str], str]) -> None:
+    """A product begins with the judge of its offsets, and reads what that writes."""
+    image = artifact.kernel("kernel_grouped")
+    (variant,) = artifact.variants
+    (launch,) = (s for s in variant.steps if isinstance(s, Launch) and s.kernel == image.symbol)
+    assert launch.early
+    assert image.ptx.count(WAIT) == 1
+    module = read(change(image.ptx))
+    sizes = dict.fromkeys((v.name for v in module.entries[0].shared), 1)
+    declared = otherwise_declared(
+        transport_kernel(image.transport_ir), module, module.entries[0], launch.args, {}, sizes
+    )
+    assert any("a wait for the kernel before" in text for text in declared)
 
 
 def test_launches_one_after_another_draw_anew(artifact: Artifact) -> None:
