@@ -16,13 +16,8 @@ import statistics
 from collections.abc import Callable
 from typing import Any
 
-import torch
-import torch.distributed as dist
 from harness import FLUSH_BYTES, document, relative_error, write
 from moe_layer import Case
-
-from tilewright import ops
-from tilewright.ops import kernels
 
 CASES = (
     Case(8192, 8, 2, 4096, 14336, 0.0),
@@ -34,8 +29,10 @@ _ROOM = 1.25
 """Places for the pairs from a rank to a rank, of those that it would get if experts were chosen evenly."""
 
 
-def route(x: Any, router: Any, k: int) -> tuple[Any, Any]:
+def route(torch: Any, x: Any, router: Any, k: int) -> tuple[Any, Any]:
     """Weights and experts of the k best, as ``ops.moe`` chooses them for up to 4096 tokens."""
+    from tilewright.ops import kernels
+
     logits = torch.empty(len(x), len(router), device="cuda")
     weights, ids = torch.empty(len(x), k, device="cuda"), torch.empty(len(x), k, dtype=torch.int32, device="cuda")
     kernels.matmul(x, router, logits)
@@ -46,12 +43,14 @@ def route(x: Any, router: Any, k: int) -> tuple[Any, Any]:
 class Times:
     """Of calls that are the same on every rank."""
 
-    def __init__(self, rounds: int) -> None:
-        self.rounds, self._flush = rounds, torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
+    def __init__(self, torch: Any, rounds: int) -> None:
+        self.torch, self.rounds = torch, rounds
+        self._flush = torch.empty(FLUSH_BYTES, dtype=torch.int8, device="cuda")
 
     def median(self, call: Callable[[], Any]) -> float:
         """Microseconds."""
-        replay, found = captured(call), list[float]()
+        torch, dist = self.torch, self.torch.distributed
+        replay, found = captured(torch, call), list[float]()
         for _ in range(self.rounds + 2):
             begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
             self._flush.zero_()
@@ -66,7 +65,7 @@ class Times:
         return round(statistics.median(found[2:]), 1)
 
 
-def captured(call: Callable[[], Any]) -> Callable[[], Any]:
+def captured(torch: Any, call: Callable[[], Any]) -> Callable[[], Any]:
     """Replays ``call`` as a CUDA graph."""
     side = torch.cuda.Stream()
     side.wait_stream(torch.cuda.current_stream())
@@ -75,7 +74,7 @@ def captured(call: Callable[[], Any]) -> Callable[[], Any]:
             call()
     torch.cuda.current_stream().wait_stream(side)
     torch.cuda.synchronize()
-    dist.barrier()
+    torch.distributed.barrier()
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         call()
@@ -85,13 +84,18 @@ def captured(call: Callable[[], Any]) -> Callable[[], Any]:
 def by_load(ids: Any, experts: int, ranks: int) -> Any:
     """Experts in an order whose equal parts have about equal loads: dealt from the most chosen to the least, forth and
     back."""
-    order = torch.bincount(ids.flatten(), minlength=experts).argsort(descending=True)
+    order = ids.flatten().long().bincount(minlength=experts).argsort(descending=True)
     rounds = order.view(-1, ranks).clone()
     rounds[1::2] = rounds[1::2].flip(1)
     return rounds.t().flatten()
 
 
-def measured(case: Case, times: Times) -> dict[str, Any]:
+def measured(torch: Any, case: Case, times: Times) -> dict[str, Any]:
+    from expert_parallel import parallel_experts  # which ``harness`` has made importable
+
+    from tilewright import ops
+
+    dist = torch.distributed
     rank, ranks = dist.get_rank(), dist.get_world_size()
     torch.manual_seed(0)  # the same tensors on every rank
     t, e, k, d, i = case.tokens, case.experts, case.choices, case.width, case.inner
@@ -99,20 +103,18 @@ def measured(case: Case, times: Times) -> dict[str, Any]:
     x[:, :e] = torch.randn(t, e, device="cuda") - case.skew * torch.arange(1, e + 1, device="cuda").log()
     gate_up = torch.randn(e, 2 * i, d, device="cuda", dtype=torch.bfloat16) * d**-0.5
     down = torch.randn(e, d, i, device="cuda", dtype=torch.bfloat16) * i**-0.5
-    from expert_parallel import parallel_experts  # which ``harness`` has made importable
-
     alone = lambda: ops.moe(x, router, gate_up, down, k=k)  # noqa: E731
     whole, own = alone(), slice(rank * t // ranks, (rank + 1) * t // ranks)
     rows, room = x[own].contiguous(), round(_ROOM * t * k / ranks**2)
     found: dict[str, Any] = {"one GPU": times.median(alone)}
     errors = dict[str, float]()
-    orders = {"contiguous": torch.arange(e, device="cuda"), "by load": by_load(route(x, router, k)[1], e, ranks)}
+    orders = {"contiguous": torch.arange(e, device="cuda"), "by load": by_load(route(torch, x, router, k)[1], e, ranks)}
     for placement, order in orders.items():
         here = order[rank * e // ranks : (rank + 1) * e // ranks]
         first, last, scores = gate_up[here].contiguous(), down[here].contiguous(), router[order].contiguous()
 
         def layer(room: int | None, first: Any = first, last: Any = last, scores: Any = scores) -> Any:
-            weights, ids = route(rows, scores, k)
+            weights, ids = route(torch, rows, scores, k)
             return parallel_experts(rows, ids, weights, first, last, room=room)
 
         for way, given in (("tokens", None), ("pairs", room)):
@@ -135,12 +137,15 @@ def main() -> None:
     asked.add_argument("--rounds", type=int, default=15)
     asked.add_argument("--json", default="", help="where the document of the run goes")
     args = asked.parse_args()
+    import torch
+    import torch.distributed as dist
+
     torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
     dist.init_process_group("nccl", device_id=torch.device("cuda", int(os.environ["LOCAL_RANK"])))
-    times, rows = Times(args.rounds), list[dict[str, Any]]()
+    times, rows = Times(torch, args.rounds), list[dict[str, Any]]()
     for case in CASES:
         if args.only in str(case):
-            rows.append(measured(case, times))
+            rows.append(measured(torch, case, times))
             torch.cuda.empty_cache()
             if dist.get_rank() == 0:
                 print(json.dumps(rows[-1]), flush=True)

@@ -95,7 +95,7 @@ class Values:
         return found
 
     def _by_bit(self, parts: tuple[tuple[Condition, Poly], ...]) -> Poly | None:
-        """Of two numbers that the uppermost bit of a word of data tells apart the sum that this bit gives; each may be
+        """Of 0 and 1, which the uppermost bit of a word of data tells apart, the sum that this bit gives; each may be
         written with the bit itself."""
         node = parts[0][0]
         if len(parts) != 2 or isinstance(node, int) or set(node.children) != {0, self.cases.true}:
@@ -116,6 +116,8 @@ class Values:
             return None
         zero = terms.make(clear.width, {m: c for m, c in clear.terms if m == ()})
         one = terms.sum(clear.width, (terms.make(clear.width, {(): c}) for _, c in set_.terms))
+        if {terms.number(zero), terms.number(one)} != {0, 1}:
+            return None
         return terms.add(zero, terms.mul(terms.sub(one, zero), bit))
 
     def may_be_set(self, value: Value) -> int:
