@@ -67,17 +67,22 @@ def test_index_add(dtype: Any) -> None:
     assert torch.equal(out_of_range[[0, 1, 3, 4, 5, 6]], x[[0, 1, 3, 4, 5, 6]])
 
 
+def added_deterministically(x: Any, index: Any, source: Any) -> Any:
+    """In the simulator, while PyTorch asks for deterministic algorithms."""
+    torch.use_deterministic_algorithms(True)
+    try:
+        with ops.simulated():
+            return ops.index_add(x, 0, index, source)
+    finally:
+        torch.use_deterministic_algorithms(False)
+
+
 def test_index_add_in_the_order_of_the_index(monkeypatch: pytest.MonkeyPatch) -> None:
     """As deterministic algorithms must, in more than one block of entries; sums by reductions are not asked."""
     x, source, index = drawn(7, 6), drawn(600, 6), torch.arange(600) * 7919 % 11 - 2
     inside = (index >= 0) & (index < 7)
     monkeypatch.setattr(kernels, "index_add", None)
-    torch.use_deterministic_algorithms(True)
-    try:
-        with ops.simulated():
-            y = ops.index_add(x, 0, index, source)
-    finally:
-        torch.use_deterministic_algorithms(False)
+    y = added_deterministically(x, index, source)
     expected = torch.index_add(x.double(), 0, index[inside], source[inside].double())
     torch.testing.assert_close(y.double(), expected, rtol=1e-5, atol=1e-5)
 
@@ -86,12 +91,7 @@ def test_index_add_is_pytorchs_where_counts_are_too_many(monkeypatch: pytest.Mon
     x, source, index = drawn(7, 6), drawn(5, 6), torch.tensor([1, 1, 6, 0, 1])
     monkeypatch.setattr(indexed, "MOST_ROWS", 6)
     monkeypatch.setattr(kernels, "count_entries", None)
-    torch.use_deterministic_algorithms(True)
-    try:
-        with ops.simulated():
-            y = ops.index_add(x, 0, index, source)
-    finally:
-        torch.use_deterministic_algorithms(False)
+    y = added_deterministically(x, index, source)
     assert torch.equal(y, torch.index_add(x, 0, index, source))
 
 

@@ -60,12 +60,17 @@ class Values:
 
     def unfolded(self, value: Value) -> Value:
         """A value that is a word of its own because its case depends on data, by cases again."""
-        atom = self.terms.single(value) if isinstance(value, Poly) else None
+        found = self._choice(value) if isinstance(value, Poly) else None
+        return value if found is None or found.width != value.width else found
+
+    def _choice(self, x: Poly) -> Choice | None:
+        """What became this word, an atom of its own; None of other words."""
+        atom = self.terms.single(x)
         if atom is None or atom.kind != "choice":
-            return value
+            return None
         (found,) = atom.args
         assert isinstance(found, Choice)
-        return found if found.width == value.width else value
+        return found
 
     def choose(self, parts: Sequence[tuple[Condition, Value]]) -> Value:
         """The value that each condition gives, where it holds; conditions are disjoint."""
@@ -290,12 +295,8 @@ class Values:
 
     def numbers(self, x: Poly) -> tuple[tuple[Condition, Poly], ...]:
         """The cases of what is one of several numbers and became an atom of its own; else none."""
-        atom = self.terms.single(x)
-        if atom is None or atom.kind != "choice":
-            return ()
-        (chosen,) = atom.args
-        assert isinstance(chosen, Choice)
-        if any(self.terms.number(p) is None for _, p in chosen.parts):
+        chosen = self._choice(x)
+        if chosen is None or any(self.terms.number(p) is None for _, p in chosen.parts):
             return ()
         width, unsigned = x.width, self.terms.unsigned
         return tuple((c, p if p.width == width else self.terms.resize(unsigned(p), width)) for c, p in chosen.parts)

@@ -82,7 +82,7 @@ _AS_WRITTEN = {
     "merge_states": "merge_states(y, lse), of (parts, ..., width) and (parts, ...)",
     "moe": "moe(x, router, gate_up, down, k=2)",
     "paged_append": "paged_append(key, value, k_cache, v_cache, slots)",
-    "decode_parts": "decode_parts(seq_lens, heads, splits=...)",
+    "decode_parts": "parts = ops.decode_parts(q, k_cache, v_cache, block_table, seq_lens)",
     "paged_decode": "paged_decode(q, k_cache, v_cache, block_table, seq_lens)",
     "permute": "packed, plan = ops.permute(x, ids, experts)",
     "quantize": "y, scale = ops.quantize(x, block=128)",
