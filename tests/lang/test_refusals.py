@@ -758,8 +758,16 @@ def test_parameters() -> None:
 
     def python_float(x: tw.Tensor["M"], p: float): ...
     def true_division(x: tw.Tensor["M"], y: tw.Tensor["M/2"]): ...
+    def dtype_as_dimension(x: tw.Tensor["M"], index: tw.Tensor["M", tw.i32]): ...
+    def dtype_by_name(x: tw.Tensor["M"], index: tw.Tensor["M", "int32"]): ...
 
-    for fn, help in ((python_float, "p: tw.f32"), (true_division, '"M//2"')):
+    helped = (
+        (python_float, "p: tw.f32"),
+        (true_division, '"M//2"'),
+        (dtype_as_dimension, 'dtypes={"index": "i32"}'),
+        (dtype_by_name, 'dtypes={"index": "int32"}'),
+    )
+    for fn, help in helped:
         with pytest.raises(tw.TilewrightError) as caught:
             tw.kernel(fn)
         assert help in checked(caught.value, "LNG001", fn.__code__.co_firstlineno).help

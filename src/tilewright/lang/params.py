@@ -12,7 +12,7 @@ from functools import cache
 from types import FrameType, NoneType, UnionType
 from typing import Annotated, Any, TypeAlias, TypeGuard, Union, get_args, get_origin
 
-from tilewright.base.dtypes import DType, f32, i32, i64, u32
+from tilewright.base.dtypes import DType, dtype_named, f32, i32, i64, u32
 from tilewright.base.expr import (
     FALSE,
     Const,
@@ -301,6 +301,14 @@ _WORDS = re.compile(r"[A-Za-z_]\w*")
 
 def _dim(dim: object, name: str, where: Location) -> str | int:
     """An extent as text: of an expression that of the compiler."""
+    if isinstance(dim, DType) or dtype_named(str(dim)) is not None:
+        refuse(
+            "LNG001",
+            where=where,
+            found=f"dtype {dim} among the dimensions of {name}",
+            required="extents: a tensor has the dtype of the argument that a call gives",
+            help=f'leave it out; ahead of time, kernel.compile(dtypes={{"{name}": "{dim}"}})',
+        )
     if isinstance(dim, int) and not isinstance(dim, bool) and dim >= 1:
         return dim
     if isinstance(dim, str) and dim.isascii() and not any(map(keyword.iskeyword, _WORDS.findall(dim))):
