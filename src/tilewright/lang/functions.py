@@ -143,7 +143,7 @@ def clipped(x: Tile | Fragment, extent: Int) -> Int:
     rec = recorder_of((x, extent))
     stop = integer_of(extent, "the extent")
     rec.use(stop)
-    operand = _one_integer(x, "an index", "load one: tw.clipped(owner[p], q.shape[0])")
+    operand = _one_integer(x, "an index", "load one: tw.clipped(owner[p], q.shape[0]), or owner[p.start] of a Range p")
     return scalar_of(rec, rec.clipped(operand, stop))
 
 
@@ -153,7 +153,12 @@ def _bound(rec: Recorder, value: object, what: str, extent: Expr) -> Expr:
         return Const(0)
     if not isinstance(value, Tile | Fragment):
         return integer_of(value, what)
-    return rec.bind(_one_integer(value, what, "load one: until=lengths[b], where b is an index of the grid"), extent)
+    return rec.bind(
+        _one_integer(
+            value, what, "load one: until=lengths[b], where b is an index of the grid, or lengths[b.start] of a Range b"
+        ),
+        extent,
+    )
 
 
 def _one_integer(value: object, what: str, help: str) -> Node:
