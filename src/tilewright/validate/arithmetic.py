@@ -136,6 +136,12 @@ class Arithmetic:
         atoms = [self.terms.atoms[i] for monomial, _ in p.terms for i in monomial]
         return all(not a.bits and all(self._counted(x) for x in a.args if isinstance(x, Poly)) for a in atoms)
 
+    def _has_bits_of(self, a: Poly, mask: int) -> bool:
+        """An integer has no other bits than a mask of the lowest."""
+        low, high = self.terms.interval(a)
+        counted = mask & (mask + 1) == 0 and not self.is_data(a)
+        return counted and low is not None and high is not None and 0 <= low <= high <= mask
+
     def bitwise(self, name: str, a: Poly, b: Poly) -> Poly:
         """and, or, xor."""
         terms, width = self.terms, a.width
@@ -160,8 +166,8 @@ class Arithmetic:
                     return terms.sum(width, pieces)
             elif mask == 0:
                 return u
-            elif name == "xor" and mask == (1 << width) - 1:
-                return terms.sub(terms.const(width, -1), u)
+            elif name == "xor" and (mask == (1 << width) - 1 or self._has_bits_of(u, mask)):
+                return terms.sub(terms.const(width, mask), u)
             elif name == "xor" and not mask & (mask - 1) and (other := self._other_remainder(u, mask)) is not None:
                 return other
         inverted = self._inverted(a, b) if name == "xor" else None

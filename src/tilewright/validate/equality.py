@@ -456,7 +456,7 @@ class Equality:
             return self._arguments(x, y, care)
         if a.kind != b.kind or len(a.args) != len(b.args):
             return self._truncated(a, b, care)
-        if a.kind in ("after", "stored", "result"):
+        if a.kind in ("after", "stored", "result", "old"):
             return self.same_event(a.kind, a.args, b.args)
         if a.kind == "field":
             f, g = a.args[0], b.args[0]

@@ -73,6 +73,7 @@ def elected(plan: Plan, op: a.Elected) -> None:
 def counter(plan: Plan, op: a.Counter) -> None:
     """A carried integer."""
     plan.counters |= {op.symbol.data}
+    plan.periodic = plan.periodic - {op.symbol.data} | ({op.symbol.data} if op.period is not None else set())
     plan.bind(op.symbol.data, plan.terms.const(0, op.start.data))
 
 
@@ -84,8 +85,6 @@ def advance(plan: Plan, op: a.Advance) -> None:
 
 def programs(plan: Plan, op: t.Programs) -> None:
     """The programs of a CTA."""
-    if op.drawn is not None:
-        raise Undecided("programs that CTAs draw")
     names = [n.data for n in op.names]
     extents = [plan.expr(e.expr) for e in op.extents]
     if not names:
@@ -275,9 +274,14 @@ def loop(
     name = plan.regions.setdefault(op, f"loop{len(plan.regions)}")
     outer, outer_holds = plan.region, plan.holds
     saved = dict(plan.symbols)
-    count = plan.iterations.count(name)
-    present = values.add(begin, values.mul(step, count))
-    following = values.add(present, step)
+    if isinstance(op, t.Programs) and op.drawn is not None:
+        if plan.loops:
+            raise Undecided("programs that are drawn in a loop", plan.where(op))
+        drawn = plan.bounds.draws(name, begin, _next_program(op))
+        present, following = drawn.present, drawn.next
+    else:
+        present = values.add(begin, values.mul(step, plan.iterations.count(name)))
+        following = values.add(present, step)
     runs = values.test(cases.less, begin, end)
     region = LoopBody(name, cases.both(outer_holds, runs), plan.next(), plan.where(op), around=outer_holds)
     plan.conditions[name] = values.test(cases.less, present, end)
@@ -299,7 +303,7 @@ def loop(
         if closed is None:
             raise Undecided(f"counter {c}")
         plan.bind(c, closed)
-        plan.bounded(closed, 0, MAX_EXTENT)
+        _counted(plan, c, closed)
     held = _CarriedState.carried(plan, region, _written(op.body.block))
     plan.region, plan.holds = region, cases.true
     plan.block(op.body.block)
@@ -312,8 +316,24 @@ def loop(
             continue
         behind = plan.iterations.left(values.add(_closed_again(plan, name, starts[c], by), by), name, last)
         saved[c] = values.select(runs, behind, starts[c])
-        plan.bounded(behind, 0, MAX_EXTENT)
+        _counted(plan, c, behind)
     plan.restore(saved)
+
+
+def _next_program(op: t.Programs) -> t.Bind:
+    """The op that names the next one of programs that are drawn."""
+    found = [o for o in ops_in(op.body.block) if isinstance(o, t.Bind) and o.symbol == op.drawn]
+    if len(found) != 1:
+        raise Undecided("programs that are drawn, of which the next is named elsewhere or twice")
+    return found[0]
+
+
+def _counted(plan: Plan, counter: str, value: Value) -> None:
+    """A counter is never negative, and one of which the text keeps no remainder at most what a launch counts."""
+    if counter in plan.periodic:
+        plan.never_negative(value)
+    else:
+        plan.bounded(value, 0, MAX_EXTENT)
 
 
 @dataclass(frozen=True)

@@ -351,6 +351,8 @@ class Plan:
         self._exprs, self._predicates = {}, {}
 
     counters: frozenset[str] = frozenset()
+    periodic: frozenset[str] = frozenset()
+    """Counters of which the text keeps a remainder between programs that are drawn."""
 
     def bounded(self, value: Value, low: int, high: int) -> None:
         """Notes what every launch keeps."""
