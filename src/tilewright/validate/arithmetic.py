@@ -526,7 +526,8 @@ class Arithmetic:
         """a < b, or a = b, of words that data is in, as the integers that they say: of a whole word and an integer that
         is counted with, and of what is computed from words that are loaded. A word is compared with a number by the
         range that it lies in, and two words by their difference (``compare_data``)."""
-        equal, signed = name in ("eq", "ne"), kind[0] == "s" or name in ("eq", "ne")
+        equal = name in ("eq", "ne")
+        signed = kind[0] == "s" or equal or (self._not_negative(a) and self._not_negative(b))
         words = [self.terms.single(p) for p in (a, b) if self.is_data(p)]
         if any(self._word(p) is not None and self.terms.number(q) is not None for p, q in ((a, b), (b, a))):
             if equal or not signed or words[0] is None or words[0].kind != "choice":
@@ -536,13 +537,18 @@ class Arithmetic:
         if not signed and len(words) == 2 and all(word is not None and word.kind != "choice" for word in words):
             return None
         plain = signed and not equal and len(words) == 1 and words[0] is not None
-        if not plain and not (self.reader.is_loaded(a) and self.reader.is_loaded(b)):
+        carried = signed and not equal and (self.reader.is_carried(a) or self.reader.is_carried(b))
+        if not plain and not carried and not (self.reader.is_loaded(a) and self.reader.is_loaded(b)):
             return None
         x, y = self._read(a, signed=signed), self._read(b, signed=signed)
         if x is None or y is None or len(x) * len(y) > MOST_PAIRS:
             return None
         compare = self.cases.equal if equal else self.cases.less
         return self.cases.any(self.cases.all((c, d, compare(p, q))) for c, p in x for d, q in y)
+
+    def _not_negative(self, p: Poly) -> bool:
+        low, high = self.terms.interval(p)
+        return low is not None and high is not None and 0 <= low <= high < 1 << (p.width - 1)
 
     def _is_read_where_equal(self, a: Poly, b: Poly) -> bool:
         """Words that are computed from data, beside such or a number: whole words, those that are put together from

@@ -130,7 +130,8 @@ class Equality:
         renamed: dict[Poly, Poly] = {}
         for test, atom in theirs.items():
             if test not in ours:
-                free = [(mine, other) for mine, other in ours.items() if mine not in theirs and other.kind == atom.kind]
+                kind = "carry" if atom.kind == "phi" else atom.kind
+                free = [(mine, other) for mine, other in ours.items() if mine not in theirs and other.kind == kind]
                 free.sort(key=lambda pair: -self._alike(pair[0], test))
                 found = next((mine for mine, _ in free if self._polys(mine, test, care)), None)
                 if found is not None:
@@ -171,7 +172,7 @@ class Equality:
 
     def _test_or_data(self, quantity: Poly) -> Atom | None:
         atoms = (self.terms.atoms[i] for monomial, _ in quantity.terms for i in monomial)
-        return next((atom for atom in atoms if atom.bits or atom.kind.startswith("test.")), None)
+        return next((atom for atom in atoms if atom.bits or atom.kind.startswith(("test.", "says"))), None)
 
     def _polys(self, p: Poly, q: Poly, care: Condition) -> bool:
         if p is q or self.values.is_open(p):

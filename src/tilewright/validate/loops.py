@@ -19,8 +19,8 @@ class Iterations:
         self._varies: dict[tuple[int, str], bool] = {}
 
     def count(self, name: str) -> Poly:
-        """Iterations of loop ``name`` that lie before the present one."""
-        return self.terms.of(0, self.terms.atom("iter", name, low=0, high=(1 << 31) - 1))
+        """Iterations of loop ``name`` that lie before the present one, or before its end."""
+        return self.terms.of(0, self.terms.atom("iter", name, low=0, high=self._most_trips(name)))
 
     def trips(self, name: str) -> Poly:
         """All iterations of a run of loop ``name``."""

@@ -368,8 +368,8 @@ class Terms:
         return any(m == leading or (len(m) == 1 and self.atoms[m[0]].kind == "fdiv") for m, _ in a.terms)
 
     def _bounds(self, a: Poly) -> Interval:
-        """By terms, by what is known of sums, by residues; the narrowest of each end."""
-        low, high = self._by_terms(a)
+        """By terms, by what is known of sums, by residues, by a factor of all terms; the narrowest of each end."""
+        low, high = self._by_factor(a) or self._of_a_residue(a) or self._by_terms(a)
         for monomial, c in a.terms:
             if not isinstance(c, int):
                 continue
@@ -384,6 +384,37 @@ class Terms:
                 low = first if low is None or (first is not None and first > low) else low
                 high = last if high is None or (last is not None and last < high) else high
         return low, high
+
+    def _by_factor(self, a: Poly) -> Interval | None:
+        """Of a product of one atom and a sum."""
+        if len(a.terms) < 2 or not a.terms[0][0]:
+            return None
+        common = next((i for i in a.terms[0][0] if all(i in monomial for monomial, _ in a.terms)), None)
+        if common is None:
+            return None
+        rest: dict[Monomial, Coefficient] = {}
+        for monomial, c in a.terms:
+            at = monomial.index(common)
+            rest[monomial[:at] + monomial[at + 1 :]] = c
+        return multiplied((self.atoms[common].low, self.atoms[common].high), self.interval(self.make(0, rest)))
+
+    def _of_a_residue(self, a: Poly) -> Interval | None:
+        """Of p // n - m * (q // (m n)) = (p - m n (q // (m n))) // n, which a division of p + q % (m n) becomes."""
+        if len(a.terms) != 2:
+            return None
+        for (monomial, c), (other, k) in (a.terms, a.terms[::-1]):
+            whole, part = self.quotient(monomial), self.quotient(other)
+            if (
+                c == 1
+                and whole is not None
+                and part is not None
+                and k == -(part[1] // whole[1])
+                and part[1] % whole[1] == 0
+            ):
+                rest = self.make(0, {other: -part[1]})
+                low, high = self.interval(self.add(whole[0], rest))
+                return None if low is None else low // whole[1], None if high is None else high // whole[1]
+        return None
 
     def _by_terms(self, a: Poly) -> Interval:
         found = self._termwise.get(a)

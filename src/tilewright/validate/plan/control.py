@@ -105,10 +105,11 @@ def programs(plan: Plan, op: t.Programs) -> None:
     most = (1 << 31) - 2 if high is None or op.persistent.data else min(high * clusters - 1, (1 << 31) - 2)
     cta = terms.of(0, terms.atom("ctaid", low=0, high=max(min(most, plan.launch.most_ctas - 1), 0)))
     cluster = values.lift(lambda x: terms.floordiv(x, clusters), cta)
-    plan.bounded(total, 0, MAX_EXTENT if op.persistent.data else (1 << 31) - 1)
+    most_programs = MAX_EXTENT if op.persistent.data else (1 << 31) - 1
+    plan.bounded(total, 0, most_programs)
     if not op.persistent.data:
         plan.conditions["kernel"] = values.test(plan.cases.less, cluster, total)
-        _name_coordinates(plan, op, cluster, counted, extents)
+        _name_coordinates(plan, op, cluster, counted, extents, most_programs)
         plan.block(op.body.block)
         return
     first, step = op.turns
@@ -129,15 +130,16 @@ def programs(plan: Plan, op: t.Programs) -> None:
             back = values.sub(last, values.scale(values.sub(program, dealt), 2))
             ordinal = values.add(program, values.mul(odd, back))
             plan.below(ordinal, total)
-        _name_coordinates(plan, op, ordinal, counted, extents)
+        _name_coordinates(plan, op, ordinal, counted, extents, most_programs)
 
     loop(plan, op, begin, by, total, bind)
 
 
 def _name_coordinates(
-    plan: Plan, op: t.Programs, program: Value, counted: Sequence[Value], extents: Sequence[Value]
+    plan: Plan, op: t.Programs, program: Value, counted: Sequence[Value], extents: Sequence[Value], most: int
 ) -> None:
-    """The coordinates of a program: the last fastest, or in bands; one down or up; with the place in a cluster."""
+    """The coordinates of a program, of at most ``most``: the last fastest, or in bands; one down or up; with the place
+    in a cluster."""
     values, count = plan.values, len(counted)
     names = [n.data for n in op.names]
     found: list[Value] = [program] * count
@@ -175,6 +177,8 @@ def _name_coordinates(
             found[i] = values.add(values.scale(found[i], size), at)
     for name, coordinate, extent in zip(names, found, extents, strict=True):
         plan.below(coordinate, extent)
+        if op.cluster is None and isinstance(coordinate, Poly):  # no extent is 0, so none is above their product
+            plan.terms.bound(coordinate, 0, most - 1)
         plan.bind(name, coordinate)
     _bound_shares(plan, op)
 
@@ -274,6 +278,7 @@ def loop(
     name = plan.regions.setdefault(op, f"loop{len(plan.regions)}")
     outer, outer_holds = plan.region, plan.holds
     saved = dict(plan.symbols)
+    plan.iterations.counts(name, [begin, end, step])
     if isinstance(op, t.Programs) and op.drawn is not None:
         if plan.loops:
             raise Undecided("programs that are drawn in a loop", plan.where(op))
@@ -286,7 +291,6 @@ def loop(
     region = LoopBody(name, cases.both(outer_holds, runs), plan.next(), plan.where(op), around=outer_holds)
     plan.conditions[name] = values.test(cases.less, present, end)
     region.again = values.test(cases.less, following, end)
-    plan.iterations.counts(name, [begin, end, step])
     outer_loops, plan.loops = plan.loops, (*plan.loops, name)
     plan.never_negative(values.sub(values.sub(end, terms.const(0, 1)), present))
     least, most = (terms.interval(v)[k] if isinstance(v, Poly) else None for k, v in enumerate((begin, end)))
