@@ -508,6 +508,11 @@ class Arithmetic:
     def _ordered(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:
         """The comparison of ``_compare`` once its operands are in the order for it."""
         cases = self.cases
+        joined = self.terms.single(a) if name in ("eq", "ne") and self.terms.number(b) == 0 else None
+        if joined is not None and joined.kind == "or":  # no bit of either
+            parts = [self.terms.resize(p, a.width) for p in joined.args if isinstance(p, Poly)]
+            none = cases.all(self._compare("eq", kind, p, b) for p in parts)
+            return none if name == "eq" else cases.negate(none)
         if self.is_data(a) or self.is_data(b):
             read, positive = self._read_compared(name, kind, a, b), ("lt", "gt", "eq")
             if read is None:
