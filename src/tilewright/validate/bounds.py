@@ -17,7 +17,6 @@ from tilewright.validate.polynomials import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
 
-
 MOST_DRAWN = (1 << 31) - 1
 """A CTA draws at most one number that no program has, and there are less than 2^21 CTAs."""
 

@@ -125,6 +125,8 @@ def store(plan: Plan, op: t.Store) -> None:
 
 def draw(plan: Plan, op: t.Draw) -> None:
     """The number of CTAs and what was in memory, to which 1 is added."""
+    if sum(isinstance(other, t.Draw) for other in plan.kernel.walk()) > 1:
+        raise Undecided("numbers that are drawn at several places", plan.where(op))
     name, order = plan.tensors[op.tensor], plan.next()
     offset = plan.offset(op.tensor, [plan.terms.const(0, 0)])
     store_element(plan, op, name, offset, plan.word(1), plan.holds, order, "red.add.u32")
