@@ -397,13 +397,14 @@ class Matcher:
                 for event in region.events:
                     if isinstance(event, ElementAccess) and event.operands[0] == SHARED:
                         self._stored_at.setdefault((event.where, event.order), []).append(event)
-        for event in self._stored_at.get((store.where, store.order), [store]):
+        listed = self._stored_at.get((store.where, store.order), ())
+        for event in listed:
             at = event.operands[1]
-            known = isinstance(at, Poly) and isinstance(event, ElementAccess)
-            apart = self.values.number(self.values.sub(at, bound.place)) if known else None
-            if apart is None or -event.bytes < apart < bound.bytes:  # pyright: ignore[reportAttributeAccessIssue]
+            assert isinstance(at, Poly | Choice)
+            apart = self.values.number(self.values.sub(at, bound.place))
+            if apart is None or -event.bytes < apart < bound.bytes:
                 return False
-        return True
+        return bool(listed)
 
     def _vectors(self, ptx: LoopBody, care: Condition) -> None:
         """What moves several elements at once moves what the IR does, or begins at a multiple of its bytes."""
