@@ -136,6 +136,12 @@ class Arithmetic:
         atoms = [self.terms.atoms[i] for monomial, _ in p.terms for i in monomial]
         return all(not a.bits and all(self._counted(x) for x in a.args if isinstance(x, Poly)) for a in atoms)
 
+    def _has_bits_of(self, a: Poly, mask: int) -> bool:
+        """An integer has no other bits than a mask of the lowest."""
+        low, high = self.terms.interval(a)
+        counted = mask & (mask + 1) == 0 and not self.is_data(a)
+        return counted and low is not None and high is not None and 0 <= low <= high <= mask
+
     def bitwise(self, name: str, a: Poly, b: Poly) -> Poly:
         """and, or, xor."""
         terms, width = self.terms, a.width
@@ -160,8 +166,8 @@ class Arithmetic:
                     return terms.sum(width, pieces)
             elif mask == 0:
                 return u
-            elif name == "xor" and mask == (1 << width) - 1:
-                return terms.sub(terms.const(width, -1), u)
+            elif name == "xor" and (mask == (1 << width) - 1 or self._has_bits_of(u, mask)):
+                return terms.sub(terms.const(width, mask), u)
             elif name == "xor" and not mask & (mask - 1) and (other := self._other_remainder(u, mask)) is not None:
                 return other
         inverted = self._inverted(a, b) if name == "xor" else None
@@ -502,6 +508,11 @@ class Arithmetic:
     def _ordered(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:
         """The comparison of ``_compare`` once its operands are in the order for it."""
         cases = self.cases
+        joined = self.terms.single(a) if name in ("eq", "ne") and self.terms.number(b) == 0 else None
+        if joined is not None and joined.kind == "or":  # no bit of either
+            parts = [self.terms.resize(p, a.width) for p in joined.args if isinstance(p, Poly)]
+            none = cases.all(self._compare("eq", kind, p, b) for p in parts)
+            return none if name == "eq" else cases.negate(none)
         if self.is_data(a) or self.is_data(b):
             read, positive = self._read_compared(name, kind, a, b), ("lt", "gt", "eq")
             if read is None:
@@ -520,7 +531,8 @@ class Arithmetic:
         """a < b, or a = b, of words that data is in, as the integers that they say: of a whole word and an integer that
         is counted with, and of what is computed from words that are loaded. A word is compared with a number by the
         range that it lies in, and two words by their difference (``compare_data``)."""
-        equal, signed = name in ("eq", "ne"), kind[0] == "s" or name in ("eq", "ne")
+        equal = name in ("eq", "ne")
+        signed = kind[0] == "s" or equal or (self._not_negative(a) and self._not_negative(b))
         words = [self.terms.single(p) for p in (a, b) if self.is_data(p)]
         if any(self._word(p) is not None and self.terms.number(q) is not None for p, q in ((a, b), (b, a))):
             if equal or not signed or words[0] is None or words[0].kind != "choice":
@@ -530,13 +542,18 @@ class Arithmetic:
         if not signed and len(words) == 2 and all(word is not None and word.kind != "choice" for word in words):
             return None
         plain = signed and not equal and len(words) == 1 and words[0] is not None
-        if not plain and not (self.reader.is_loaded(a) and self.reader.is_loaded(b)):
+        carried = signed and not equal and (self.reader.is_carried(a) or self.reader.is_carried(b))
+        if not plain and not carried and not (self.reader.is_loaded(a) and self.reader.is_loaded(b)):
             return None
         x, y = self._read(a, signed=signed), self._read(b, signed=signed)
         if x is None or y is None or len(x) * len(y) > MOST_PAIRS:
             return None
         compare = self.cases.equal if equal else self.cases.less
         return self.cases.any(self.cases.all((c, d, compare(p, q))) for c, p in x for d, q in y)
+
+    def _not_negative(self, p: Poly) -> bool:
+        low, high = self.terms.interval(p)
+        return low is not None and high is not None and 0 <= low <= high < 1 << (p.width - 1)
 
     def _is_read_where_equal(self, a: Poly, b: Poly) -> bool:
         """Words that are computed from data, beside such or a number: whole words, those that are put together from

@@ -17,6 +17,9 @@ from tilewright.validate.polynomials import Poly
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value, Values
 
+MOST_DRAWN = (1 << 31) - 1
+"""A CTA draws at most one number that no program has, and there are less than 2^21 CTAs."""
+
 
 @dataclass(frozen=True)
 class Bound:
@@ -51,6 +54,16 @@ class Reading:
     where: str
 
 
+@dataclass(frozen=True)
+class Drawn:
+    """Programs of a role: the number of the first one, that of the present one, and that of the next one, which the
+    iteration names."""
+
+    first: Value
+    present: Poly
+    next: Poly
+
+
 class BoundSequence:
     """All of one kernel, in the IR's order."""
 
@@ -58,12 +71,20 @@ class BoundSequence:
         self.values, self.cases, self.terms = values, values.cases, values.terms
         self.listed: list[Bound] = []
         self._known: dict[Operation, tuple[tuple[str, ...], Poly]] = {}
+        self.drawn: dict[str, Drawn] = {}
+        """By loop over programs that CTAs draw."""
 
-    def value(self, op: Operation, loops: tuple[str, ...]) -> Poly:
+    def draws(self, name: str, first: Value, op: Operation) -> Drawn:
+        """The programs of loop ``name``, of which ``op`` names the next one."""
+        present = self.terms.of(0, self.terms.atom("drawn", name, low=0, high=MAX_EXTENT))
+        found = self.drawn[name] = Drawn(first, present, self.value(op, (name,), MOST_DRAWN))
+        return found
+
+    def value(self, op: Operation, loops: tuple[str, ...], most: int = MAX_EXTENT) -> Poly:
         """The integer that an op names in the innermost of some loops: another one in each of their iterations."""
         found = self._known.get(op)
         if found is None:
-            atom = self.terms.atom("bound", loops, len(self._known), low=0, high=MAX_EXTENT)
+            atom = self.terms.atom("bound", loops, len(self._known), low=0, high=most)
             found = self._known[op] = loops, self.terms.of(0, atom)
         if found[0] != loops:
             raise Undecided("an integer that is loaded in other loops than were counted")

@@ -455,7 +455,7 @@ class Cases:
             return self.true
         if high is not None and high < 0:
             return 0
-        lifted = self._without_quotient(value)
+        lifted = self._without_factor(value) or self._without_quotient(value)
         if lifted is not None:
             return self.not_negative(lifted)
         chosen = self._without_minimum(value)
@@ -493,6 +493,17 @@ class Cases:
             self.quantities.append(quantity)
         cut = thresholds if isinstance(thresholds, int) else self.terms.coefficient(0, thresholds)
         return self._node(number, (cut,), [0, self.true])
+
+    def _without_factor(self, value: Poly) -> Poly | None:
+        """c floor(p / n) + k >= 0 iff floor(p / n) + floor(k / c) >= 0 for c > 0, or with both signs turned."""
+        constant = next((c for m, c in value.terms if m == ()), 0)
+        found = [(m, c) for m, c in value.terms if m != ()]
+        if len(found) != 1 or self.terms.quotient(found[0][0]) is None:
+            return None
+        ((monomial, c),) = found
+        if not isinstance(c, int) or not isinstance(constant, int) or abs(c) == 1:
+            return None
+        return self.terms.make(0, {monomial: 1 if c > 0 else -1, (): constant // abs(c)})
 
     def _without_quotient(self, value: Poly) -> Poly | None:
         """floor(p / n) + r >= 0 iff p + n r >= 0;  r - floor(p / n) >= 0 iff n r + n - 1 - p >= 0."""

@@ -114,24 +114,30 @@ def _nested(terms: TermStore, a: Poly, n: int) -> Poly | None:
 
 
 def _reciprocal(terms: TermStore, a: Poly, n: int) -> Poly | None:
-    """floor(M x / 2**s) = floor(x / d) where M d = 2**s + e and 0 <= x e < 2**s (Granlund and Montgomery 1994)."""
-    if n & (n - 1) or n < 1 << 16 or any(not isinstance(c, int) for _, c in a.terms):
+    """floor(M x / 2**s) = floor(x / d) where M d = 2**s + e and 0 <= x e < 2**s (Granlund and Montgomery 1994).
+
+    Multiples of n were taken out of the terms of M x: of each c t the term of x is k t where c = M k modulo n.
+    """
+    if n & (n - 1) or n < 1 << 16:
         return None
-    m, constant = 0, 0
-    for k, c in a.terms:
-        assert isinstance(c, int)
-        if k == ():
-            constant = c
-        else:
-            m = gcd(m, c)
-    if m < 2 or m % 2 == 0:
-        return None
-    d = -(-n // m)
-    e = m * d - n
-    k = constant * pow(m, -1, n) % n  # the constant was m k before multiples of n were taken out
-    x = terms.make(0, {key: c // m if key != () else 0 for key, c in a.terms if isinstance(c, int)})
-    x = terms.add(x, terms.const(0, k))
-    low, high = terms.interval(x)
-    if d < 2 or low is None or high is None or low < 0 or high * e >= n:
-        return None
-    return terms.sub(terms.floordiv(x, d), terms.const(0, (m * k - constant) // n))
+    factors = dict[Monomial, int]()
+    for monomial, c in a.terms:
+        if not isinstance(c, int):
+            return None
+        factors[monomial] = c
+    multiples = [c for monomial, c in factors.items() if monomial != ()]
+    for m in dict.fromkeys((gcd(*multiples), *multiples)):
+        if m < 2 or m % 2 == 0:
+            continue
+        d, inverse = -(-n // m), pow(m, -1, n)
+        x, beside = dict[Monomial, Coefficient](), dict[Monomial, Coefficient]()
+        for monomial, c in factors.items():
+            k = c // m if monomial != () and c % m == 0 else c * inverse % n
+            if monomial != () and k > n // 2:
+                k -= n
+            x[monomial], beside[monomial] = k, (m * k - c) // n
+        whole = terms.make(0, x)
+        low, high = terms.interval(whole)
+        if d >= 2 and low is not None and high is not None and low >= 0 and high * (m * d - n) < n:
+            return terms.sub(terms.floordiv(whole, d), terms.make(0, {t: j for t, j in beside.items() if j}))
+    return None

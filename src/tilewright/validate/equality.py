@@ -130,7 +130,8 @@ class Equality:
         renamed: dict[Poly, Poly] = {}
         for test, atom in theirs.items():
             if test not in ours:
-                free = [(mine, other) for mine, other in ours.items() if mine not in theirs and other.kind == atom.kind]
+                kind = "carry" if atom.kind == "phi" else atom.kind
+                free = [(mine, other) for mine, other in ours.items() if mine not in theirs and other.kind == kind]
                 free.sort(key=lambda pair: -self._alike(pair[0], test))
                 found = next((mine for mine, _ in free if self._polys(mine, test, care)), None)
                 if found is not None:
@@ -171,7 +172,7 @@ class Equality:
 
     def _test_or_data(self, quantity: Poly) -> Atom | None:
         atoms = (self.terms.atoms[i] for monomial, _ in quantity.terms for i in monomial)
-        return next((atom for atom in atoms if atom.bits or atom.kind.startswith("test.")), None)
+        return next((atom for atom in atoms if atom.bits or atom.kind.startswith(("test.", "says"))), None)
 
     def _polys(self, p: Poly, q: Poly, care: Condition) -> bool:
         if p is q or self.values.is_open(p):
@@ -456,7 +457,7 @@ class Equality:
             return self._arguments(x, y, care)
         if a.kind != b.kind or len(a.args) != len(b.args):
             return self._truncated(a, b, care)
-        if a.kind in ("after", "stored", "result"):
+        if a.kind in ("after", "stored", "result", "old"):
             return self.same_event(a.kind, a.args, b.args)
         if a.kind == "field":
             f, g = a.args[0], b.args[0]

@@ -19,12 +19,23 @@ class Iterations:
         self._varies: dict[tuple[int, str], bool] = {}
 
     def count(self, name: str) -> Poly:
-        """Iterations of loop ``name`` that lie before the present one."""
-        return self.terms.of(0, self.terms.atom("iter", name, low=0, high=(1 << 31) - 1))
+        """Iterations of loop ``name`` that lie before the present one, or before its end."""
+        return self.terms.of(0, self.terms.atom("iter", name, low=0, high=self._most_trips(name)))
 
     def trips(self, name: str) -> Poly:
         """All iterations of a run of loop ``name``."""
-        return self.terms.of(0, self.terms.atom("trip", name, low=0, high=(1 << 31) - 1))
+        return self.terms.of(0, self.terms.atom("trip", name, low=0, high=self._most_trips(name)))
+
+    def _most_trips(self, name: str) -> int:
+        """As many as lie between the ends, where these are known."""
+        ends, most = self.values.ends.get(name, ()), (1 << 31) - 1
+        if len(ends) != 3 or (self.values.number(ends[2]) or 0) < 1:
+            return most
+        begin, end = ([self.terms.interval(p) for _, p in self.values.parts(v)] for v in ends[:2])
+        first, last = [low for low, _ in begin if low is not None], [high for _, high in end if high is not None]
+        if len(first) < len(begin) or len(last) < len(end):
+            return most
+        return max(0, min(most, max(last) - min(first)))
 
     def counts(self, name: str, ends: Sequence[Value]) -> None:
         """Notes what the iterations of loop ``name`` are counted by: where these vary, so does their number."""
@@ -59,7 +70,7 @@ class Iterations:
             return name in cast("tuple[str, ...]", atom.args[0])
         if atom.kind == "trip":
             return any(self.varies(end, name) for end in self.values.ends.get(str(atom.args[0]), ()))
-        return atom.kind in ("iter", "phi", "test.phi", "carry", "unsolved") and atom.args[0] == name
+        return atom.kind in ("iter", "drawn", "phi", "test.phi", "carry", "unsolved") and atom.args[0] == name
 
     def _condition_varies(self, condition: Condition, name: str) -> bool:
         if isinstance(condition, int):

@@ -13,8 +13,10 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.validate.alignment import Alignment
+from tilewright.validate.bounds import Bound, Reading
 from tilewright.validate.cases import Condition
 from tilewright.validate.equality import Equality
+from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Prover
 from tilewright.validate.plan.plan import Plan
 from tilewright.validate.polynomials import Poly
@@ -66,6 +68,8 @@ class Matcher:
         self.partners: dict[int, Event] = {}  # by id of a PTX event
         self.latest: dict[int, int] = {}  # by order of a store of the IR: the last instruction that carries it out
         self.assumed: dict[tuple[str, int, int], str] = {}
+        self._stored_at: dict[tuple[str, int], list[ElementAccess]] = {}
+        """Elements of shared memory that instructions and ops access, by where these stand and their order."""
         self.sequences: dict[str, list[tuple[int, int, Condition, str]]] = {}
         ours, theirs = dict(_regions(plan.region)), dict(_regions(root))
         parents = {child.name: region.name for region in ours.values() for child in region.loops}
@@ -362,8 +366,45 @@ class Matcher:
             holds = self.cases.both(read.holds, care)
             if not self.inside(holds, read.bound.holds, care):
                 self.differ(read.where, read.bound.where, "a bound is read elsewhere")
-            elif not self.equality.equal(read.bound.state, read.state, holds):
+            elif not self._same_contents(read, holds):
                 self.differ(read.where, read.bound.where, "a bound is read of other contents of shared memory")
+
+    def _same_contents(self, read: Reading, holds: Condition) -> bool:
+        """An instruction reads a bound where shared memory holds there what it holds for the IR."""
+        ir = self._contents(read.bound.state, read.bound, holds, self.plan.marks, self.plan.before)
+        instructions = self.program.instructions
+        ptx = self._contents(read.state, read.bound, holds, instructions.marks, instructions.before)
+        return self.equality.equal(ir, ptx, holds)
+
+    def _contents(
+        self, state: Value, bound: Bound, holds: Condition, marks: Mapping[int, Event], before: Mapping[int, Value]
+    ) -> Value:
+        """What stands for the contents of a bound's place: stores beside it do not change them."""
+        while True:
+            state = self.values.restrict(state, holds)
+            atom = self.terms.single(state) if isinstance(state, Poly) else None
+            if atom is None or atom.kind != "stored":
+                return state
+            mark = int(str(atom.args[1]))
+            if not self._beside(marks[mark], bound):
+                return state
+            state = before[mark]
+
+    def _beside(self, store: Event, bound: Bound) -> bool:
+        """No element that an instruction, or an op, stores is part of a bound."""
+        if not self._stored_at:
+            for region in (*self.equality.plan.values(), *self.equality.program.values()):
+                for event in region.events:
+                    if isinstance(event, ElementAccess) and event.operands[0] == SHARED:
+                        self._stored_at.setdefault((event.where, event.order), []).append(event)
+        listed = self._stored_at.get((store.where, store.order), ())
+        for event in listed:
+            at = event.operands[1]
+            assert isinstance(at, Poly | Choice)
+            apart = self.values.number(self.values.sub(at, bound.place))
+            if apart is None or -event.bytes < apart < bound.bytes:
+                return False
+        return bool(listed)
 
     def _vectors(self, ptx: LoopBody, care: Condition) -> None:
         """What moves several elements at once moves what the IR does, or begins at a multiple of its bytes."""

@@ -33,6 +33,9 @@ Pairing = Callable[[str, Condition, int, bool], str]
 WARPGROUP = 128
 """Threads that follow one role at least."""
 
+MOST_REMAINDER = 1 << 16
+"""Above the remainders that are recognised."""
+
 MEMORY = "@"
 """Names of what stands for the state of memory begin so; they flow like registers."""
 
@@ -272,6 +275,9 @@ class PtxProgram:
             bound[r] = self._version("phi", name, r)
         self.exits[number] = []
         latest = self._region(region, number, bound)
+        if self.slice is None:  # closed forms stand for what an iteration leaves, too
+            resting = frozenset(need for r in closed for need in self.needs.get(r, NOTHING))
+            self._rest(region, resting)
         for r in [*waiting, *states]:
             initial = start[r]
             following = initial if region.again == 0 else latest.get(r)  # never asked for where nothing follows
@@ -295,8 +301,8 @@ class PtxProgram:
         blocks = self.flow.loops[number].blocks
         leaving = {r for r in written if not self.registers.readers.get(r, set()) <= blocks}
         resting = frozenset(need for r in leaving for need in self.needs.pop(r, NOTHING))
-        if resting and self.slice is None:  # what values rest on is proved where they are computed
-            region.events.append(Event("needs", self.cases.true, (), region.where, region.order, resting))
+        if self.slice is None:  # what values rest on is proved where they are computed
+            self._rest(region, resting)
         none = self.terms.const(0, 0)
         runs = self.iterations.condition_left(region.again, region.name, none) if region.top_tested else 0
         live = self.registers.live[target]
@@ -325,6 +331,11 @@ class PtxProgram:
                 self.fixed[r] = behind
         return left
 
+    def _rest(self, region: LoopBody, needs: Needs) -> None:
+        """What values of a loop rest on."""
+        if needs:
+            region.events.append(Event("needs", self.cases.true, (), region.where, region.order, needs))
+
     def _closed(self, number: int, name: str, carried: list[str], start: Environment, threads: int) -> dict[str, Value]:
         """Closed forms of the integers that the loop carries, found on the slice of the body that computes them."""
         integers = [r for r in carried if not self.is_predicate(r) and self.entry.registers[r][0] != "f"]
@@ -336,7 +347,7 @@ class PtxProgram:
         found: dict[str, Value] = {}
         saved = self.environment, self.needs, self.pairing, self.slice
         fixed, conditions = self.fixed, self.conditions
-        pairing = False
+        pairing = remainders = False
         while True:
             bound: Environment = dict(start)
             for r in carried:
@@ -346,29 +357,64 @@ class PtxProgram:
                     bound[r] = self.arithmetic.test("phi", name, r)
                 else:
                     width = self.width(r)
-                    bound[r] = self.terms.of(width, self.terms.atom("unsolved", name, r, low=0))
+                    high = MOST_REMAINDER - 1 if remainders else None
+                    bound[r] = self.terms.of(width, self.terms.atom("unsolved", name, r, high, low=0, high=high))
             self.fixed, self.conditions, self.needs = dict(fixed), dict(conditions), {}
             self.slice, self.pairing = wanted, pairing
             self.exits[number] = []
             trial = LoopBody(name, self.cases.true, 0, "", threads=threads)
             latest = self._region(trial, number, bound)
-            new = 0
+            closed = self._remainder if remainders else self._closed_one
+            new: dict[str, Value] = {}
             for r in integers:
-                if r in found or not isinstance(latest.get(r), Poly | Choice):
-                    continue
-                step = self.values.sub(latest[r], bound[r])  # pyright: ignore[reportArgumentType]
-                if self._settled(step):
-                    closed = self.iterations.closed(name, start[r], step)  # pyright: ignore[reportArgumentType]
-                    if closed is not None:
-                        found[r] = closed
-                        new += 1
-            if len(found) == len(integers) or (not new and pairing):
+                if r not in found and isinstance(latest.get(r), Poly | Choice):
+                    value = closed(name, start[r], bound[r], latest[r])  # pyright: ignore[reportArgumentType]
+                    if value is not None:
+                        new[r] = value
+            if not remainders or len(found) + len(new) == len(integers):  # remainders rest on one another's range
+                found |= new
+            if len(found) == len(integers) or remainders:
                 break
             if not new:
-                pairing = True
+                pairing, remainders = True, pairing
         self.fixed, self.conditions = fixed, conditions
         self.environment, self.needs, self.pairing, self.slice = saved
         return found
+
+    def _closed_one(self, name: str, start: Value, present: Value, latest: Value) -> Value | None:
+        """The closed form of an integer that an iteration finds as ``present`` and leaves as ``latest``; None if none
+        is found."""
+        drawn = self.bounds.drawn.get(name)
+        if drawn is not None:
+            first, following = (self.values.resize(v, start.width) for v in (drawn.first, drawn.next))
+            if (start, latest) == (first, following):
+                return self.values.resize(drawn.present, start.width)
+        step = self.values.sub(latest, present)
+        return self.iterations.closed(name, start, step) if self._settled(step) else None
+
+    def _remainder(self, name: str, start: Value, present: Value, latest: Value) -> Value | None:
+        """The closed form of what begins below n and becomes the remainder of a sum by n: that of all that is added."""
+        first, parts = self.values.number(start), list[tuple[Condition, Poly]]()
+        by = set[int]()
+        for holds, p in self.values.parts(latest):
+            quotients = (self.terms.atoms[m[0]] for m, _ in p.terms if len(m) == 1)
+            whole = next((a.args for a in quotients if a.kind == "fdiv"), None)
+            if whole is None or not isinstance(whole[0], Poly):
+                return None
+            if self.terms.resize(self._modulo(whole[0], int(str(whole[1]))), p.width) is not p:
+                return None
+            parts.append((holds, whole[0]))
+            by.add(int(str(whole[1])))
+        if len(by) != 1 or first is None or not 0 <= first < max(by) <= MOST_REMAINDER:
+            return None
+        step = self.values.sub(self.values.choose(parts), self.values.resize(present, 0))
+        total = self.iterations.closed(name, self.terms.const(0, first), step) if self._settled(step) else None
+        if total is None:
+            return None
+        return self.values.resize(self.values.lift(lambda p: self._modulo(p, max(by)), total), start.width)
+
+    def _modulo(self, p: Poly, n: int) -> Poly:
+        return self.terms.sub(p, self.terms.scale(self.terms.floordiv(p, n), n))
 
     def _settled(self, value: Value) -> bool:
         """Nothing in the value is still open."""

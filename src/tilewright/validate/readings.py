@@ -10,10 +10,11 @@ half for the signed reading). Each case is exact: nothing has to be proved of it
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import gcd
 from typing import TypeAlias
 
 from tilewright.validate.cases import Cases, Condition
-from tilewright.validate.polynomials import Field, Poly, Table
+from tilewright.validate.polynomials import Coefficient, Field, Monomial, Poly, Table
 from tilewright.validate.terms import Terms
 from tilewright.validate.values import Choice, Values
 from tilewright.validate.words import without_upper
@@ -23,6 +24,9 @@ MOST_SIGNS = 2
 
 MOST_WRAPS = 3
 """Multiples of ``2**w`` that are told apart."""
+
+CARRIED_BITS = 64
+"""Of words that are not looked into where they are computed from what a loop carries."""
 
 LEAST_BITS = 32
 """Of words that are read: narrower ones are extended before they are counted with."""
@@ -41,6 +45,8 @@ class Reader:
 
     def readings(self, p: Poly, *, signed: bool = True) -> Readings | None:
         """The integers that a word says, each with where it says it; None of words that are not looked into."""
+        if signed and self.is_carried(p):
+            return [(self.cases.true, self._said(p))]
         key = (p, signed)
         if key not in self._known:
             self._known[key] = self._read(p, signed)
@@ -85,6 +91,47 @@ class Reader:
             elif not base.kind.startswith("ld."):
                 return False
         return True
+
+    def is_carried(self, p: Poly) -> bool:
+        """A word of 64 bits that is computed from what a loop carries."""
+        if p.width != CARRIED_BITS or self.terms.single(p) is not None:
+            return False
+        return any(self._is_carried(i) for monomial, _ in p.terms for i in monomial)
+
+    def _is_carried(self, i: int) -> bool:
+        return self.terms.atoms[i].kind in ("carry", "phi") and self.terms.atoms[i].bits == CARRIED_BITS
+
+    def _said(self, p: Poly) -> Poly:
+        """The integer that a word says with its sign, which is not looked into."""
+        half = 1 << (p.width - 1)
+        return self.terms.of(0, self.terms.atom("says", p, low=-half, high=half - 1))
+
+    def carried_address(self, p: Poly) -> Poly | None:
+        """An address over the integers, modulo 2**64, that a multiple of a carried word is part of."""
+        carried, rest = dict[Monomial, int](), dict[Monomial, Coefficient]()
+        for monomial, c in p.terms:
+            whole = self._whole(monomial, c)
+            if whole is None or not isinstance(c, int):
+                rest[monomial] = c
+            else:
+                carried[whole] = c
+        by = gcd(*carried.values())
+        word = self.terms.make(p.width, {m: c // by for m, c in carried.items()})
+        if p.width != CARRIED_BITS or not self.is_carried(word):
+            return None
+        beside = self.terms.resize(self.terms.make(p.width, rest), 0)
+        return self.terms.add(beside, self.terms.scale(self._said(word), by))
+
+    def _whole(self, monomial: Monomial, c: Coefficient) -> Monomial | None:
+        """What a loop carries, of which a multiple is in a word, as ``c`` times as many of its low bits as that
+        leaves."""
+        if len(monomial) != 1 or not isinstance(c, int):
+            return None
+        atom = self.terms.atoms[monomial[0]]
+        field = atom.args[0] if atom.kind == "field" else None
+        if isinstance(field, Field) and field.low == 0 and c << field.count & ((1 << CARRIED_BITS) - 1) == 0:
+            return (field.base,) if self._is_carried(field.base) else None
+        return monomial if self._is_carried(atom.id) else None
 
     def _choice(self, p: Poly) -> Choice | None:
         atom = self.terms.single(p)

@@ -368,8 +368,11 @@ class Terms:
         return any(m == leading or (len(m) == 1 and self.atoms[m[0]].kind == "fdiv") for m, _ in a.terms)
 
     def _bounds(self, a: Poly) -> Interval:
-        """By terms, by what is known of sums, by residues; the narrowest of each end."""
+        """By terms, by what is known of sums, by residues, by a factor of all terms; the narrowest of each end."""
         low, high = self._by_terms(a)
+        for found in (self._by_factor(a), self._of_a_residue(a)):
+            if found is not None:
+                low, high = _narrower((low, high), found)
         for monomial, c in a.terms:
             if not isinstance(c, int):
                 continue
@@ -381,9 +384,33 @@ class Terms:
                 if any(m == monomial for m, _ in rest.terms):
                     continue
                 first, last = added(self._by_terms(rest), multiplied((c // factor, c // factor), (least, most)))
-                low = first if low is None or (first is not None and first > low) else low
-                high = last if high is None or (last is not None and last < high) else high
+                low, high = _narrower((low, high), (first, last))
         return low, high
+
+    def _by_factor(self, a: Poly) -> Interval | None:
+        """Of a product of one atom and a sum."""
+        if len(a.terms) < 2 or not a.terms[0][0]:
+            return None
+        common = next((i for i in a.terms[0][0] if all(i in monomial for monomial, _ in a.terms)), None)
+        if common is None:
+            return None
+        rest: dict[Monomial, Coefficient] = {}
+        for monomial, c in a.terms:
+            at = monomial.index(common)
+            rest[monomial[:at] + monomial[at + 1 :]] = c
+        return multiplied((self.atoms[common].low, self.atoms[common].high), self.interval(self.make(0, rest)))
+
+    def _of_a_residue(self, a: Poly) -> Interval | None:
+        """Of p // n - m * (q // (m n)) = (p - m n (q // (m n))) // n, which a division of p + q % (m n) becomes."""
+        if len(a.terms) != 2:
+            return None
+        for (monomial, c), (other, k) in (a.terms, a.terms[::-1]):
+            whole, part = self.quotient(monomial), self.quotient(other)
+            if c != 1 or whole is None or part is None or not isinstance(k, int) or -k * whole[1] != part[1]:
+                continue
+            low, high = self.interval(self.sub(whole[0], self.make(0, {other: part[1]})))
+            return None if low is None else low // whole[1], None if high is None else high // whole[1]
+        return None
 
     def _by_terms(self, a: Poly) -> Interval:
         found = self._termwise.get(a)
@@ -406,9 +433,7 @@ class Terms:
                 continue
             other = self.interval(rest)
             part = multiplied((times, times), (0, n - 1))
-            first, last = added(other, part)
-            low = first if low is None or (first is not None and first > low) else low
-            high = last if high is None or (last is not None and last < high) else high
+            low, high = _narrower((low, high), added(other, part))
         return low, high
 
     def _residues(self, a: Poly) -> list[tuple[Monomial, int, Poly, int]]:
@@ -575,6 +600,13 @@ class Terms:
             return f"{atom.kind}#{atom.id}"
         args = (self.text(a, depth - 1) if isinstance(a, Poly) else str(a)[:40] for a in atom.args)
         return f"{atom.kind}({', '.join(args)})"
+
+
+def _narrower(a: Interval, b: Interval) -> Interval:
+    """The narrower of each end."""
+    (low, high), (first, last) = a, b
+    low = first if low is None or (first is not None and first > low) else low
+    return low, last if high is None or (last is not None and last < high) else high
 
 
 def _numbers(c: Coefficient) -> Ints:

@@ -23,7 +23,7 @@ from tilewright.validate.arithmetic import Arithmetic, bits_of
 from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.instructions.forms import is_read, space_of
-from tilewright.validate.memory import Memory
+from tilewright.validate.memory import SHARED, Memory
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import NOTHING, Event, LoopBody, Needs
 from tilewright.validate.regions import Operand as EventOperand
@@ -88,6 +88,8 @@ class Instructions:
         self.ctas = ctas
         self.memory = Memory(program.values, element_bytes)
         self.marks: dict[int, Event] = {}
+        self.before: dict[int, Value] = {}
+        """By mark of a store to shared memory, what stands for its contents before."""
         self.shuffles: dict[int, dict[str, Condition]] = {}
         self.used: Needs = NOTHING
         self.halves: dict[str, Needs] = {}
@@ -307,7 +309,11 @@ class Instructions:
         found: list[tuple[Condition, Condition, str, Poly]] = []
         for condition, base in self.values.parts(address):
             here = self.cases.both(self.holds, condition)
-            split = self.arithmetic.reader.by_signs(base, condition) or [(condition, base)]
+            carried = self.arithmetic.reader.carried_address(base)
+            if carried is not None:
+                split = [(condition, carried)]
+            else:
+                split = self.arithmetic.reader.by_signs(base, condition) or [(condition, base)]
             met = [(c, inside, q) for c, q in split if (inside := self.cases.both(self.holds, c)) != 0]
             if len(met) < 2:  # elsewhere it does not run
                 met = [(condition, here, met[0][2] if met else base)]
@@ -349,3 +355,5 @@ class Instructions:
             after = self.terms.of(0, self.terms.atom("stored", "ptx", self.instruction.index, low=0))
             self.program.environment[f"@{tensor}"] = self.values.select(self.holds, after, state)
             self.marks[self.instruction.index] = self.region.events[-1]
+            if tensor == SHARED:
+                self.before[self.instruction.index] = state

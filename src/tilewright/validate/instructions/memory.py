@@ -176,7 +176,8 @@ def _atom(machine: Instructions, i: Instruction) -> None:
     target = i.operands[0]
     _red(machine, Instruction(i.index, "red", i.modifiers, i.operands[1:], i.guard, i.location, i.line))
     width = machine.width(i)
-    machine.result(target, machine.terms.data(width, width, "old", i.index))
+    machine.marks[i.index] = machine.region.events[-1]
+    machine.result(target, machine.terms.data(width, width, "old", "ptx", i.index))
 
 
 OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 
 from tilewright.ptx.syntax import (
     Instruction,
@@ -157,10 +158,20 @@ def _divided(machine: Instructions, kind: str, a: Value, b: Value) -> tuple[Valu
     if data:
         quotient = machine.values.lift(lambda x, y: machine.arithmetic.truncated(kind, x, y), a, b)
         return quotient, machine.values.sub(a, machine.values.mul(quotient, b))
-    read = machine.arithmetic.signed if kind[0] == "s" else machine.terms.unsigned
+    read = machine.arithmetic.signed if kind[0] == "s" else partial(_unsigned, machine)
     quotient = machine.values.lift(lambda x, y: machine.arithmetic.quotient(read(x), read(y)), a, b)
     quotient = machine.values.resize(quotient, width)
     return quotient, machine.values.sub(a, machine.values.mul(quotient, b))
+
+
+def _unsigned(machine: Instructions, p: Poly) -> Poly:
+    """The unsigned reading of a word, which wraps nowhere if a branch has asked for a number that fits it."""
+    whole = machine.terms.resize(p, 0)
+    wraps = machine.terms.floordiv(whole, 1 << p.width)
+    low = machine.terms.interval(whole)[0]
+    if low is None or low < 0 or machine.cases.both(machine.holds, machine.cases.at_least(wraps, 1)) != 0:
+        return machine.terms.unsigned(p)
+    return whole
 
 
 def _neg(machine: Instructions, i: Instruction) -> None:

@@ -123,6 +123,18 @@ def store(plan: Plan, op: t.Store) -> None:
     plan.stored(plan.tensors[op.tensor], _written_to(plan, op, "st"))
 
 
+def draw(plan: Plan, op: t.Draw) -> None:
+    """The number of CTAs and what was in memory, to which 1 is added."""
+    if sum(isinstance(other, t.Draw) for other in plan.kernel.walk()) > 1:
+        raise Undecided("numbers that are drawn at several places", plan.where(op))
+    name, order = plan.tensors[op.tensor], plan.next()
+    offset = plan.offset(op.tensor, [plan.terms.const(0, 0)])
+    store_element(plan, op, name, offset, plan.word(1), plan.holds, order, "red.add.u32")
+    plan.marks[order] = plan.region.events[-1]
+    old = plan.terms.data(32, 32, "old", "ir", order)
+    plan.buffers[op.buffer][0] = plan.values.add(old, plan.values.resize(plan.launch.ctas, 32))
+
+
 def atomic_reduce(plan: Plan, op: t.AtomicReduce) -> None:
     """Reductions into memory. Extrema of f32 are those of integers: of a number without a sign bit by its bits as an
     s32, of others by their order turned round, as u32."""
@@ -271,6 +283,7 @@ OPS: dict[type[Operation], Callable[..., None]] = {
     t.Load: load,
     a.LoadCoordinate: load_coordinate,
     t.Store: store,
+    t.Draw: draw,
     t.AtomicReduce: atomic_reduce,
     t.SharedWrite: shared_write,
     t.SharedRead: shared_read,

@@ -73,6 +73,7 @@ def elected(plan: Plan, op: a.Elected) -> None:
 def counter(plan: Plan, op: a.Counter) -> None:
     """A carried integer."""
     plan.counters |= {op.symbol.data}
+    plan.periodic = plan.periodic - {op.symbol.data} | ({op.symbol.data} if op.period is not None else set())
     plan.bind(op.symbol.data, plan.terms.const(0, op.start.data))
 
 
@@ -84,8 +85,6 @@ def advance(plan: Plan, op: a.Advance) -> None:
 
 def programs(plan: Plan, op: t.Programs) -> None:
     """The programs of a CTA."""
-    if op.drawn is not None:
-        raise Undecided("programs that CTAs draw")
     names = [n.data for n in op.names]
     extents = [plan.expr(e.expr) for e in op.extents]
     if not names:
@@ -106,10 +105,11 @@ def programs(plan: Plan, op: t.Programs) -> None:
     most = (1 << 31) - 2 if high is None or op.persistent.data else min(high * clusters - 1, (1 << 31) - 2)
     cta = terms.of(0, terms.atom("ctaid", low=0, high=max(min(most, plan.launch.most_ctas - 1), 0)))
     cluster = values.lift(lambda x: terms.floordiv(x, clusters), cta)
-    plan.bounded(total, 0, MAX_EXTENT if op.persistent.data else (1 << 31) - 1)
+    most_programs = MAX_EXTENT if op.persistent.data else (1 << 31) - 1
+    plan.bounded(total, 0, most_programs)
     if not op.persistent.data:
         plan.conditions["kernel"] = values.test(plan.cases.less, cluster, total)
-        _name_coordinates(plan, op, cluster, counted, extents)
+        _name_coordinates(plan, op, cluster, counted, extents, most_programs)
         plan.block(op.body.block)
         return
     first, step = op.turns
@@ -130,15 +130,16 @@ def programs(plan: Plan, op: t.Programs) -> None:
             back = values.sub(last, values.scale(values.sub(program, dealt), 2))
             ordinal = values.add(program, values.mul(odd, back))
             plan.below(ordinal, total)
-        _name_coordinates(plan, op, ordinal, counted, extents)
+        _name_coordinates(plan, op, ordinal, counted, extents, most_programs)
 
     loop(plan, op, begin, by, total, bind)
 
 
 def _name_coordinates(
-    plan: Plan, op: t.Programs, program: Value, counted: Sequence[Value], extents: Sequence[Value]
+    plan: Plan, op: t.Programs, program: Value, counted: Sequence[Value], extents: Sequence[Value], most: int
 ) -> None:
-    """The coordinates of a program: the last fastest, or in bands; one down or up; with the place in a cluster."""
+    """The coordinates of a program, of at most ``most``: the last fastest, or in bands; one down or up; with the place
+    in a cluster."""
     values, count = plan.values, len(counted)
     names = [n.data for n in op.names]
     found: list[Value] = [program] * count
@@ -176,6 +177,8 @@ def _name_coordinates(
             found[i] = values.add(values.scale(found[i], size), at)
     for name, coordinate, extent in zip(names, found, extents, strict=True):
         plan.below(coordinate, extent)
+        if op.cluster is None and isinstance(coordinate, Poly):  # no extent is 0, so none is above their product
+            plan.terms.bound(coordinate, 0, most - 1)
         plan.bind(name, coordinate)
     _bound_shares(plan, op)
 
@@ -275,14 +278,19 @@ def loop(
     name = plan.regions.setdefault(op, f"loop{len(plan.regions)}")
     outer, outer_holds = plan.region, plan.holds
     saved = dict(plan.symbols)
-    count = plan.iterations.count(name)
-    present = values.add(begin, values.mul(step, count))
-    following = values.add(present, step)
+    plan.iterations.counts(name, [begin, end, step])
+    if isinstance(op, t.Programs) and op.drawn is not None:
+        if plan.loops:
+            raise Undecided("programs that are drawn in a loop", plan.where(op))
+        drawn = plan.bounds.draws(name, begin, _next_program(op))
+        present, following = drawn.present, drawn.next
+    else:
+        present = values.add(begin, values.mul(step, plan.iterations.count(name)))
+        following = values.add(present, step)
     runs = values.test(cases.less, begin, end)
     region = LoopBody(name, cases.both(outer_holds, runs), plan.next(), plan.where(op), around=outer_holds)
     plan.conditions[name] = values.test(cases.less, present, end)
     region.again = values.test(cases.less, following, end)
-    plan.iterations.counts(name, [begin, end, step])
     outer_loops, plan.loops = plan.loops, (*plan.loops, name)
     plan.never_negative(values.sub(values.sub(end, terms.const(0, 1)), present))
     least, most = (terms.interval(v)[k] if isinstance(v, Poly) else None for k, v in enumerate((begin, end)))
@@ -299,7 +307,7 @@ def loop(
         if closed is None:
             raise Undecided(f"counter {c}")
         plan.bind(c, closed)
-        plan.bounded(closed, 0, MAX_EXTENT)
+        _counted(plan, c, closed)
     held = _CarriedState.carried(plan, region, _written(op.body.block))
     plan.region, plan.holds = region, cases.true
     plan.block(op.body.block)
@@ -312,8 +320,24 @@ def loop(
             continue
         behind = plan.iterations.left(values.add(_closed_again(plan, name, starts[c], by), by), name, last)
         saved[c] = values.select(runs, behind, starts[c])
-        plan.bounded(behind, 0, MAX_EXTENT)
+        _counted(plan, c, behind)
     plan.restore(saved)
+
+
+def _next_program(op: t.Programs) -> t.Bind:
+    """The op that names the next one of programs that are drawn."""
+    found = [o for o in ops_in(op.body.block) if isinstance(o, t.Bind) and o.symbol == op.drawn]
+    if len(found) != 1:
+        raise Undecided("programs that are drawn, of which the next is named elsewhere or twice")
+    return found[0]
+
+
+def _counted(plan: Plan, counter: str, value: Value) -> None:
+    """A counter is never negative, and one of which the text keeps no remainder at most what a launch counts."""
+    if counter in plan.periodic:
+        plan.never_negative(value)
+    else:
+        plan.bounded(value, 0, MAX_EXTENT)
 
 
 @dataclass(frozen=True)

@@ -37,7 +37,7 @@ from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.cases import Condition
 from tilewright.validate.loops import Iterations
-from tilewright.validate.memory import Memory
+from tilewright.validate.memory import SHARED, Memory
 from tilewright.validate.needs import Fact
 from tilewright.validate.plan.parameters import parameter, ranges
 from tilewright.validate.polynomials import Poly
@@ -88,6 +88,8 @@ class Plan:
             name: self.terms.of(0, self.terms.atom("start", name, low=0)) for name in sorted(versioned)
         }
         self.marks: dict[int, Event] = {}
+        self.before: dict[int, Value] = {}
+        """By mark of a store to shared memory, what stands for its contents before."""
         self.order = 0
         self.holds: Condition = self.cases.true
         self.role: a.Role | None = None
@@ -309,6 +311,8 @@ class Plan:
         if tensor in self.states and self.region.events and holds != 0:
             event = self.region.events[-1]
             self.marks[event.order] = event
+            if tensor == SHARED:
+                self.before[event.order] = self.states[tensor]
             after = self.terms.of(0, self.terms.atom("stored", "ir", event.order, low=0))
             self.states[tensor] = self.values.select(holds, after, self.states[tensor])
 
@@ -351,6 +355,8 @@ class Plan:
         self._exprs, self._predicates = {}, {}
 
     counters: frozenset[str] = frozenset()
+    periodic: frozenset[str] = frozenset()
+    """Counters of which the text keeps a remainder between programs that are drawn."""
 
     def bounded(self, value: Value, low: int, high: int) -> None:
         """Notes what every launch keeps."""

@@ -1,0 +1,87 @@
+"""Kernels whose CTAs draw their programs from a counter: PTX against the Transport IR, and mistakes in either."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from functools import cache
+
+import pytest
+
+from examples import grouped_matmul, varlen_attention
+from tilewright.artifact.schema import Artifact, KernelImage, Launch
+from tilewright.transport import dialect as t
+from tilewright.transport.text import transport_kernel
+from tilewright.validate.kernel import compare as compare_ptx
+from tilewright.validate.match import Difference
+
+
+@cache
+def product() -> Artifact:
+    dtypes = {"offsets": "i32", "a": "bf16", "b": "bf16", "c": "bf16"}
+    return grouped_matmul.grouped_matmul.compile(dtypes=dtypes, bm=64, bn=64)
+
+
+@cache
+def attention() -> Artifact:
+    dtypes = {"q_offsets": "i32", "k_offsets": "i32", **dict.fromkeys("qkvo", "bf16")}
+    return varlen_attention.forward(64).compile(dtypes=dtypes, lse=None)
+
+
+def drawn(artifact: Artifact) -> tuple[KernelImage, Launch]:
+    """The kernel that draws, and its launch."""
+    launches = [s for v in artifact.variants for s in v.steps if isinstance(s, Launch)]
+    images = {k.symbol: k for k in artifact.kernels if "transport.draw" in k.transport_ir}
+    return next((images[launch.kernel], launch) for launch in launches if launch.kernel in images)
+
+
+def compared(
+    artifact: Artifact, change: Callable[[str], str] = str, changed: Callable[[t.Kernel], None] | None = None
+) -> tuple[Difference, ...]:
+    image, launch = drawn(artifact)
+    kernel = transport_kernel(image.transport_ir)
+    if changed is not None:
+        changed(kernel)
+    return compare_ptx(kernel, change(image.ptx), launch.args, launch.grid[0], 1)
+
+
+@pytest.mark.parametrize("artifact", [product, attention])
+def test_the_ptx_does_what_the_ir_says(artifact: Callable[[], Artifact]) -> None:
+    assert compared(artifact()) == ()
+
+
+NEXT = r"\n(?:\s*\.loc.*\n)*\t"
+"""Between one instruction and the next."""
+COMPARED = r"(setp)\.lt(\.s64 \s*%p\d+, %rd\d+, %rd\d+;"
+"""Of words of 64 bits; ``le`` in its place is ``AT_MOST``."""
+AT_MOST = r"\1.le\2"
+
+OTHER_PTX = {
+    "the first program is another one": (r"mov\.u32 (\s*%r\d+), %ctaid\.x;", r"mov.u32 \1, %nctaid.x;"),
+    "two are drawn at once": (r"(atom\.global\.add\.u32 .*), 1;", r"\1, 2;"),
+    "drawn from beside the counter": (r"(atom\.global\.add\.u32 .*\[%rd\d+)\]", r"\1+4]"),
+    "what was drawn counts twice": (rf"(atom\S+ \s*(%r\d+).*{NEXT}add\.s32 \s*%r\d+, %r\d+), %r\d+", r"\1, \2"),
+    "the next number is read elsewhere": (r"(ld\.shared\.u32 .*)\+180352\](?![\s\S]*\+180352)", r"\1+180480]"),
+    "a program too many": (rf"(setp)\.lt(\.s32 .*{NEXT}@%p\d+ bra \s*\$L__BB0_8;)", AT_MOST),
+    "another remainder is kept of a counter": (rf", 20;({NEXT}sub\.s32)", r", 10;\1"),
+    "a counter is divided by another number": (r"1717986919", "1717986918"),
+    "the search halves twice": (r"(shr\.s64 \s*(%rd\d+), \2), 1;", r"\1, 2;"),
+    "the search finds the group behind": (rf"{COMPARED}{NEXT}selp)", AT_MOST),
+    "the search reads the offset behind": (r"shl\.b64 (\s*%rd\d+, %rd\d+), 2;", r"shl.b64 \1, 3;"),
+    "the search may read before the offsets": (r"(setp\.gt\.s64 \s*%p\d+, %rd\d+), -1;", r"\1, -2;"),
+    "the search may read behind them": (rf"{COMPARED}{NEXT}and\.pred)", AT_MOST),
+    "a bound overwrites part of one that is read behind it": (r"\+180264\], %rd", r"+180260], %rd"),
+    "a bound is stored where another lies": (r"(st\.shared\.u64 \s*\[%rd\d+)\+180264\]", r"\1+180256]"),
+    "both groups are told apart by another bit": (r"(xor\.b32 \s*%r\d+, %r\d+), 1;", r"\1, 3;"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_PTX)
+def test_other_ptx_is_seen(name: str) -> None:
+    pattern, replacement = OTHER_PTX[name]
+
+    def change(ptx: str) -> str:
+        assert re.search(pattern, ptx), name
+        return re.sub(pattern, replacement, ptx, count=1)
+
+    assert compared(product(), change)
