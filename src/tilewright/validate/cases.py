@@ -83,6 +83,9 @@ class Cases:
         if isinstance(b, int):
             if b == 0 or b == self.true:
                 return a if b else 0
+            threads = self._threads.get(a) or self.threads(a)
+            if threads & b in (0, threads):
+                return a if threads & b else 0
         elif b.id < a.id:
             a, b = b, a
         found = self._both.get((a, b))
@@ -341,7 +344,7 @@ class Cases:
         aligned = self._aligned(a, b)
         if aligned is not None:
             cuts, pairs = aligned
-            return self._node(a.quantity, cuts, [apply(c, d) for c, d in pairs])
+            return self._node(a.quantity, cuts, [c if c is d else apply(c, d) for c, d in pairs])
         cuts, pieces = self._sorted(a, b)
         children = [self.any(self.both(apply(c, d), threads) for threads, c, d in piece) for piece in pieces]
         return self._node(a.quantity, cuts, children)
@@ -423,18 +426,18 @@ class Cases:
         last = children[0]
         kept = [last]
         kept_cuts: list[Cut] = []
+        ends = len(cuts)
         for i, cut in enumerate(cuts, 1):
             child = children[i]
-            following = cuts[i] if i < len(cuts) else 0
-            if i < len(cuts) and (isinstance(cut, Table) or isinstance(following, Table)):
-                mask = self._below(cut, following)
+            if i < ends and (cut.__class__ is Table or cuts[i].__class__ is Table):
+                mask = self._below(cut, cuts[i])
                 if mask != self.true:  # for some threads the piece is empty: there it says what one beside it says
                     after = children[i + 1]
                     if self.both(child, mask) == self.both(after, mask):
                         child = after
                     else:
                         child = self.either(self.both(child, mask), self.both(last, self.negate(mask)))
-            if child is last or (isinstance(child, int) and child == last):
+            if child is last or (child.__class__ is int and child == last):
                 continue
             last = child
             kept.append(child)

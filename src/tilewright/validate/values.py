@@ -79,6 +79,9 @@ class Values:
         for condition, value in parts:
             if condition == 0:
                 continue
+            if value.__class__ is Poly:
+                kept[value] = cases.either(kept[value], condition) if value in kept else condition
+                continue
             for inner, poly in self.parts(value):
                 holds = cases.both(condition, inner)
                 if holds != 0:
