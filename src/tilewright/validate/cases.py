@@ -292,6 +292,13 @@ class Cases:
             self._untested[a] = found
         return found
 
+    def whatever(self, a: Condition, quantity: Poly) -> Condition:
+        """Where a condition holds for some number that a quantity may be."""
+        number = self._quantity_ids[quantity]
+        return self.rebuilt(
+            a, lambda node, below: self.any(below) if node.quantity == number else self.with_children(node, below)
+        )
+
     def quantities_of(self, a: Condition) -> list[Poly]:
         """What a condition depends on."""
         found: dict[int, None] = {}
