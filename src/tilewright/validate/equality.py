@@ -475,7 +475,11 @@ class Equality:
             (x, y, *rest), (u, v, *more) = a.args, b.args
             if x is v or y is u:
                 u, v = v, u
-            elif x is not u and y is not v and self._alike(x, v) + self._alike(y, u) > self._alike(x, u) + self._alike(y, v):
+            elif (
+                x is not u
+                and y is not v
+                and self._alike(x, v) + self._alike(y, u) > self._alike(x, u) + self._alike(y, v)
+            ):
                 u, v = v, u
             if self._arguments(x, u, care):  # then x = v and y = u would make all four equal
                 same = self._arguments(y, v, care)

@@ -406,7 +406,9 @@ class Matcher:
             assert isinstance(at, Poly)
             outside = self.cases.without(holds, allowed)
             if outside != 0:
-                outside = self._elsewhere(alike.get((event.operands[0], event.bytes, *(m for m, _ in at.terms)), ()), at, outside)
+                outside = self._elsewhere(
+                    alike.get((event.operands[0], event.bytes, *(m for m, _ in at.terms)), ()), at, outside
+                )
             if outside == 0 or self.prover.impossible(outside):
                 continue
             if self.prover.readable(str(event.operands[0]), at, event.bytes, outside):
