@@ -422,15 +422,32 @@ class Prover:
 
     @_if_it_fits
     def _inside(self, tensor: TensorExtents, value: Poly, holds: Condition) -> bool:
-        coordinates = self._by_numbers(tensor, value) or self.coordinates(tensor, value)
-        if coordinates is None:
-            return False
+        ways = (self._by_numbers(tensor, value) or self.coordinates(tensor, value), self._by_rows(tensor, value, holds))
+        return any(coordinates is not None and self._in_extents(tensor, coordinates, holds) for coordinates in ways)
+
+    def _in_extents(self, tensor: TensorExtents, coordinates: list[Poly], holds: Condition) -> bool:
         one = self.terms.const(0, 1)
         for coordinate, extent in zip(coordinates, tensor.extents, strict=True):
             last = self.terms.sub(self.terms.sub(extent, one), coordinate)
             if not self.not_negative(coordinate, holds) or not self.not_negative(last, holds):
                 return False
         return True
+
+    def _by_rows(self, tensor: TensorExtents, value: Poly, holds: Condition) -> list[Poly] | None:
+        """Row and column of an offset in a matrix whose rows are a multiple of what the condition divides by: a row
+        for each time that the divisor is in x, for the x // d of a condition."""
+        terms = self.terms
+        if len(tensor.strides) != 2 or terms.number(tensor.strides[1]) != 1:
+            return None
+        stride = tensor.strides[0]
+        used = {i for quantity in self.cases.quantities_of(holds) for monomial, _ in quantity.terms for i in monomial}
+        for atom in (terms.atoms[i] for i in sorted(used) if terms.atoms[i].kind == "div"):
+            divisor = atom.args[1]
+            assert isinstance(divisor, Poly)
+            row = terms.of(0, atom)
+            if len(divisor.terms) == 1 == len(stride.terms) and divisor.terms[0][0] == stride.terms[0][0]:
+                return [row, terms.sub(value, terms.mul(stride, row))]
+        return None
 
     def _by_numbers(self, tensor: TensorExtents, value: Poly) -> list[Poly] | None:
         """Coordinates of an offset in a tensor whose strides are numbers, each a part of the one before."""
