@@ -584,3 +584,15 @@ def no_product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M",
     """A product over an axis of no elements is added."""
     m, n, k = *tw.grid(c, (64, 64)), tw.axis(a.shape[1], upto=64)
     c[m, n] = tw.dot(a[m, k], b[n, k].T) + 2.0
+
+
+@tw.kernel
+def waves(x: tw.Tensor["N"], y: tw.Tensor["N"], *, bn=256):
+    n = tw.grid(x, bn)
+    y[n] = tw.cos(x[n])
+
+
+@tw.kernel
+def dense_sum(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+    m, n = tw.grid(z, (bm, bn))
+    z[m, n] = x[m, n] + y[m, n]

@@ -389,4 +389,9 @@ PROBES: dict[str, Probe] = {
         schedule=_ONE,
     ),
     "no_product": Probe(kernels.no_product, lambda a, b: a @ b.T + 2, ({"M": 72, "N": 80, "K": 0},)),
+    "few_rows": Probe(
+        kernels.free, lambda a, b: a @ b.T, ({"M": 8, "N": 520, "K": 336},), dims={"M": 8, "N": 520, "K": 336}
+    ),
+    "waves": Probe(kernels.waves, np.cos, ({"N": 1030},), dtype="f32", shift=65537.0),
+    "dense": Probe(kernels.dense_sum, lambda x, y: x + y, ({"M": 40, "N": 72},), dims={"M": 40, "N": 72}),
 }

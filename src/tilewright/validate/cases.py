@@ -77,9 +77,7 @@ class Cases:
         if a is b:
             return a
         if isinstance(a, int):
-            if isinstance(b, int):
-                return a & b
-            a, b = b, a
+            return a & b if isinstance(b, int) else self.both(b, a)
         if isinstance(b, int):
             if b == 0 or b == self.true:
                 return a if b else 0
@@ -87,7 +85,7 @@ class Cases:
             if threads & b in (0, threads):
                 return a if threads & b else 0
         elif b.id < a.id:
-            a, b = b, a
+            return self.both(b, a)
         found = self._both.get((a, b))
         if found is None:
             found = self._both[a, b] = self._combined(self.both, a, b)
@@ -98,14 +96,12 @@ class Cases:
         if a is b:
             return a
         if isinstance(a, int):
-            if isinstance(b, int):
-                return a | b
-            a, b = b, a
+            return a | b if isinstance(b, int) else self.either(b, a)
         if isinstance(b, int):
             if b == 0 or b == self.true:
                 return b or a
         elif b.id < a.id:
-            a, b = b, a
+            return self.either(b, a)
         found = self._either.get((a, b))
         if found is None:
             found = self._either[a, b] = self._combined(self.either, a, b)
@@ -370,9 +366,10 @@ class Cases:
             elif isinstance(x, int) and isinstance(y, int):
                 order = x - y
             else:
-                order = self._order(x, y)
-                if order is None:
+                known = self._order(x, y)
+                if known is None:
                     return None
+                order = known
             if order <= 0:
                 i += 1
                 cuts.append(x)
