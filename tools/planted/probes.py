@@ -392,6 +392,6 @@ PROBES: dict[str, Probe] = {
     "few_rows": Probe(
         kernels.free, lambda a, b: a @ b.T, ({"M": 8, "N": 520, "K": 336},), dims={"M": 8, "N": 520, "K": 336}
     ),
-    "waves": Probe(kernels.waves, np.cos, ({"N": 1030},), dtype="f32", shift=65537.0),
+    "waves": Probe(kernels.waves, lambda x: np.cos(x), ({"N": 1030},), dtype="f32", shift=65537.0),
     "dense": Probe(kernels.dense_sum, lambda x, y: x + y, ({"M": 40, "N": 72},), dims={"M": 40, "N": 72}),
 }

@@ -63,6 +63,8 @@ class Cases:
         self._implies: dict[tuple[Condition, Condition], bool] = {}
         self._either: dict[tuple[Condition, Condition], Condition] = {}
         self._given_of: dict[tuple[Condition, Condition], Condition] = {}
+        self._signs: dict[Poly, Condition] = {}
+        self._notes = 0
         self._negated: dict[CaseNode, Condition] = {}
         self._threads: dict[CaseNode, int] = {}
         self._tests: dict[CaseNode, bool] = {}
@@ -482,6 +484,15 @@ class Cases:
 
     def not_negative(self, value: Poly) -> Condition:
         """value >= 0, over the integers."""
+        if self._notes != self.terms.notes:  # more may be known of a value than when it was asked for
+            self._notes = self.terms.notes
+            self._signs.clear()
+        found = self._signs.get(value)
+        if found is None:
+            found = self._signs[value] = self._not_negative(value)
+        return found
+
+    def _not_negative(self, value: Poly) -> Condition:
         terms = self.terms
         numbers = terms.per_thread(value)
         if numbers is not None:
