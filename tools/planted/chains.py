@@ -45,12 +45,12 @@ _SCHEDULED = (
 
 _VALUES = (
     Mutant(
-        "overlapping pairs",
+        "each with itself",
         Kind.VALUES,
-        "of partial results each is added to the one after it, those in the middle twice",
+        "of two partial results one is added to itself",
         "schedule/reduce.py",
-        "zip(terms[::2], terms[1::2], strict=False)",
-        "zip(terms, terms[1:], strict=False)",
+        "pairs = [builder.add(x, y) for",
+        "pairs = [builder.add(x, x) for",
         ("row_sum", "softmax", "summed_down"),
     ),
     Mutant(
@@ -87,7 +87,7 @@ _VALUES = (
         "schedule/reduce.py",
         "into = self.into + place % ways * self.home.registers(self.inner)",
         "into = self.into + place % ways",
-        ("row_sum", "softmax", "normed"),
+        ("tile_sums",),
     ),
     Mutant(
         "the greatest lane",
@@ -105,7 +105,7 @@ _VALUES = (
         "schedule/hopper/chunked_epilogue.py",
         "here = {t.REGISTER: Sym(t.REGISTER) + (first - at)}",
         "here = {t.REGISTER: Sym(t.REGISTER) - at}",
-        ("nt_f32", "wide", "linear"),
+        ("added",),
     ),
 )
 
@@ -117,7 +117,7 @@ _EMITTED = (
         "codegen/conversion.py",
         "for _, first, _, second in reversed(needed))",
         "for _, first, _, second in needed)",
-        ("turned", "bytes_of", "gathered_narrow", "nt_fp8"),
+        ("across",),
     ),
     Mutant(
         "lower halves",
@@ -126,7 +126,7 @@ _EMITTED = (
         "codegen/conversion.py",
         "named |= {pair: (name, 2 * half) for",
         "named |= {pair: (name, 0 * half) for",
-        ("turned", "bytes_of", "gathered_narrow", "nt_fp8"),
+        ("across",),
     ),
     Mutant(
         "the first of a pack",
@@ -144,7 +144,7 @@ _EMITTED = (
         "codegen/elements.py",
         "self.c(start % widened.per_word // 2)",
         "self.c(1 - start % widened.per_word // 2)",
-        ("fed", "converted", "casts"),
+        ("of_bytes",),
     ),
     Mutant(
         "a quarter turn",
@@ -181,8 +181,8 @@ _LAUNCHED = (
         Kind.OPTIONS,
         "a matrix is taken for one row without being dense",
         "compiler/collapse.py",
-        "all_of([*(dense(name, columns) for name in names), *addresses, needs, small])",
-        "all_of([*addresses, needs, small])",
+        "all_of([*(dense(name, columns) for name in names), *addresses",
+        "all_of([*addresses",
         ("dense",),
     ),
     Mutant(
@@ -190,8 +190,8 @@ _LAUNCHED = (
         Kind.OPTIONS,
         "matrices of more elements than an extent may be are taken for one row",
         "compiler/collapse.py",
-        "small = rows * columns <= MAX_EXTENT",
-        "small = rows <= MAX_EXTENT",
+        "*addresses, needs, fits_a_row(rows, columns)])",
+        "*addresses, needs])",
         ("dense",),
     ),
 )
