@@ -33,13 +33,13 @@ _SCHEDULED = (
         ("few_rows",),
     ),
     Mutant(
-        "layouts that do not convert",
+        "rows of another thread",
         Kind.SCHEDULE,
-        "an operand in another layout is taken as it lies",
-        "schedule/relayout.py",
-        "moved = Relayout(value)\n            _block(op).insert_op_after(moved, op)\n            return moved.result",
-        "again = op.clone()\n            _block(op).insert_op_after(again, op)\n            return again.results[0]",
-        ("turned", "turned_wide"),
+        "a left operand in registers is not laid where the product's rows are",
+        "schedule/hopper/register_operand.py",
+        "if not self.classes.join([((dot.a, 0), (dot.result, 0))]):\n            return False\n",
+        "",
+        ("attention",),
     ),
 )
 

@@ -344,7 +344,7 @@ class Matcher:
             if (kind, tensor, size) == (event.kind, event.operands[0], event.bytes)
             and isinstance(at, Poly)
             and isinstance(event.operands[1], Poly)
-            and self.equality.equal(at, event.operands[1], holds)
+            and (self.equality.equal(at, event.operands[1], holds) or self.prover.equal(at, event.operands[1], holds))
             for e in events
         ]
 
@@ -371,7 +371,9 @@ class Matcher:
             holds = self.cases.both(access.holds, care)
             if holds == 0 or self._moved(access, holds) or self.prover.impossible(holds):
                 continue
-            if self.alignment.multiple(access.tensor, access.offset, holds) % access.bytes:
+            if not self.alignment.multiple(access.tensor, access.offset, holds) % access.bytes:
+                continue
+            if not self._moved_nearby(access, holds):
                 what = f"{access.bytes} bytes of {access.tensor} at {self._text(access.offset)} may not be aligned"
                 self.differ(access.where, "nowhere", what)
 
@@ -384,6 +386,11 @@ class Matcher:
             for (tensor, at), size in self.plan.vectors.items()
             if [m for m, _ in at.terms] == [m for m, _ in access.offset.terms]
         )
+
+    def _moved_nearby(self, access: VectorAccess, holds: Condition) -> bool:
+        """The same, of a place that is another sum."""
+        places = (at for (name, at), size in self.plan.vectors.items() if name == access.tensor and size >= access.bytes)
+        return any(self.prover.equal(at, access.offset, holds) for at in places)
 
     def _loads(self, ir: LoopBody, ptx: LoopBody, care: Condition) -> None:
         index: dict[tuple[object, object, int], Condition] = {}
