@@ -389,7 +389,9 @@ class Matcher:
 
     def _moved_nearby(self, access: VectorAccess, holds: Condition) -> bool:
         """The same, of a place that is another sum."""
-        places = (at for (name, at), size in self.plan.vectors.items() if name == access.tensor and size >= access.bytes)
+        places = (
+            at for (name, at), size in self.plan.vectors.items() if name == access.tensor and size >= access.bytes
+        )
         return any(self.prover.equal(at, access.offset, holds) for at in places)
 
     def _loads(self, ir: LoopBody, ptx: LoopBody, care: Condition) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import islice
@@ -196,7 +196,7 @@ class Prover:
             for slack, d in (*known, *self._of_quotient(monomial), *self._of_field(monomial)):
                 if c * d <= 0 or (c % d and d % c):
                     continue
-                left = self.terms.scale(p, max(1, d // c))  # as much as p is
+                left = self._in_whole_steps(self.terms.scale(p, max(1, d // c)))  # not negative where p is not
                 if self.not_negative(self.terms.sub(left, self.terms.scale(slack, max(1, c // d))), holds, depth - 1):
                     return True
         return False
@@ -509,8 +509,11 @@ class Prover:
                     part[others] = share
                     del rest[monomial]
             found[axis] = terms.make(0, part)
-        if any(i in self._strides for monomial in rest for i in monomial):
-            return None
+        if not self._strides.isdisjoint(_factors_of(rest)):  # but where they are counted from a boundary
+            quotients = (quotient[0] for monomial in rest if (quotient := terms.quotient(monomial)))
+            bounded = {i for numerator in quotients for i in _factors_of(m for m, _ in numerator.terms)}
+            if not self._strides & _factors_of(rest) <= bounded:
+                return None
         if unit is not None:
             found[unit] = terms.make(0, rest)
         elif rest:
@@ -580,6 +583,10 @@ class Prover:
 def _factors(stride: Poly) -> int:
     """How many variables are multiplied in a stride."""
     return max((len(monomial) for monomial, _ in stride.terms), default=0)
+
+
+def _factors_of(monomials: Iterable[Monomial]) -> set[int]:
+    return {i for monomial in monomials for i in monomial}
 
 
 def _without(monomial: Monomial, atoms: Monomial) -> Monomial | None:
