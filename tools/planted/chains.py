@@ -37,8 +37,8 @@ _SCHEDULED = (
         Kind.SCHEDULE,
         "a left operand in registers is not laid where the product's rows are",
         "schedule/hopper/register_operand.py",
-        "if not self.classes.join([((dot.a, 0), (dot.result, 0))]):\n            return False\n",
-        "",
+        "if not self.classes.join([((dot.a, 0), (dot.result, 0))]):",
+        "if False:",
         ("attention",),
     ),
 )

@@ -408,8 +408,8 @@ class Prover:
 
     @_if_it_fits
     def _before_row(self, tensor: TensorExtents, value: Poly, holds: Condition) -> bool:
-        """``-2**31 <= c < extent`` for the coordinate c along the dense axis, and an element where c is 0: the offset is
-        that of an element, or lies before the first one of a row."""
+        """``-2**31 <= c < extent`` for the coordinate c along the dense axis, and an element where c is 0: the offset
+        is that of an element, or lies before the first one of a row."""
         units = [axis for axis, stride in enumerate(tensor.strides) if self.terms.number(stride) == 1]
         if len(units) != 1:
             return False
