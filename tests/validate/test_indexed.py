@@ -104,7 +104,6 @@ PTX_UNDECIDED = {
     "scaled_groups": "what bounds are made of, as words and as integers",
     "mean_of_bags": "what bounds are made of, as words and as integers",
     "pooled_with_places": "absence as a choice of tests",
-    "recurrence_of_groups": "what bounds are made of, as words and as integers",
     "ring_in_order": "remainders of places that are cut into powers of two",
     "sliced": "a quotient by a power of two, as a product",
 }

@@ -33,13 +33,13 @@ _SCHEDULED = (
         ("few_rows",),
     ),
     Mutant(
-        "rows of another thread",
+        "the distance to the next",
         Kind.SCHEDULE,
-        "a left operand in registers is not laid where the product's rows are",
-        "schedule/hopper/register_operand.py",
-        "if not self.classes.join([((dot.a, 0), (dot.result, 0))]):",
-        "if False:",
-        ("attention",),
+        "tiles are laid as far before a row as the boundary behind its first element lies after it",
+        "schedule/skew.py",
+        "distance = total % vector",
+        "distance = -total % vector",
+        ("skewed",),
     ),
 )
 
