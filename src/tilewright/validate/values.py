@@ -87,7 +87,7 @@ class Values:
         for condition, value in parts:
             if condition == 0:
                 continue
-            if value.__class__ is Poly:
+            if isinstance(value, Poly):
                 kept[value] = cases.either(kept[value], condition) if value in kept else condition
                 continue
             for inner, poly in self.parts(value):
