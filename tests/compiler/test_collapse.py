@@ -13,6 +13,7 @@ import pytest
 from xdsl.dialects.builtin import ArrayAttr
 
 import tilewright as tw
+from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.dtypes import f32
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, conjuncts
 from tilewright.compiler.build import build
@@ -175,6 +176,13 @@ def test_dispatch_must_ask_that_every_matrix_is_dense(name: str) -> None:
         certify_collapsed(row, asked)
 
 
+def test_dispatch_must_ask_that_a_row_is_as_long_as_an_extent_may_be() -> None:
+    row = variants(gated)[0]
+    asked = all_of(c for c in conjuncts(row.predicate) if c != (M * N <= MAX_EXTENT))
+    with pytest.raises(TilewrightError, match="more elements than an extent"):
+        certify_collapsed(row, asked)
+
+
 @pytest.mark.parametrize("extents", [{"M": Const(1), "N": N}, {"M": M, "N": M * N}, {"N": M * N}])
 def test_a_row_has_all_elements(extents: dict[str, Expr]) -> None:
     row = variants(gated)[0]
@@ -186,7 +194,7 @@ def test_a_row_has_all_elements(extents: dict[str, Expr]) -> None:
 def test_a_program_that_sees_its_place_is_refused(kernel: tw.Kernel) -> None:
     other = variants(kernel)[-1]
     tensors = [x.name for x in kernel.compiled.function.tensors]
-    asked = all_of(Sym(f"{name}.stride0").eq(N) for name in tensors)
+    asked = all_of([*(Sym(f"{name}.stride0").eq(N) for name in tensors), M * N <= MAX_EXTENT])
     with pytest.raises(TilewrightError, match="CRT003"):
         certify_collapsed(replace(other, collapsed={"M": Const(1), "N": M * N}), asked)
 

@@ -12,7 +12,7 @@ from xdsl.dialects.builtin import IntAttr, StringAttr
 import tilewright as tw
 from support import products as p
 from tilewright.base.dtypes import f32
-from tilewright.base.expr import Expr
+from tilewright.base.expr import Expr, Mod
 from tilewright.base.verdict import Proved, Unknown
 from tilewright.compiler import requests
 from tilewright.compiler.planned import PlannedKernel
@@ -21,7 +21,9 @@ from tilewright.compiler.proofs.obligations import missing, other_numerics, requ
 from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, prove_offsets
 from tilewright.diag import TilewrightError
 from tilewright.lang.fns import BinaryFn, Numerics, UnaryFn
+from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs
 
@@ -124,3 +126,48 @@ def test_other_arithmetic_than_the_policy_allows(policy: str) -> None:
         wrong = other_numerics(found.tile, found.transport)
         assert bool(wrong) is (policy not in allowed)
         assert all(w.startswith(f"{policy} arithmetic at") for w in wrong)
+
+
+# -- tiles that are laid from a boundary -------------------------------------------------------------------------------
+@tw.kernel
+def normal(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+    m, n = tw.grid(x.shape[0], 1), tw.axis(x.shape[1], upto=2048)
+    row = x[m, n].to(tw.f32)
+    y[m, n] = row / row.sum(1)[:, None]
+
+
+def from_boundaries() -> t.Kernel:
+    """Rows that start at multiples of 2 bytes, those of y where those of x do."""
+    request = p.request(normal)
+    facts = CallFacts((("x", TensorFacts(1, 2)), ("y", TensorFacts(1, 2, "x"))))
+    found = (v.transport for v in plan(replace(request, facts=facts)).variants)
+    return next(kernel for kernel in found if any(isinstance(op, t.Let) for op in kernel.walk()))
+
+
+def distance(kernel: t.Kernel) -> t.Let:
+    (found,) = (op for op in kernel.walk() if isinstance(op, t.Let))
+    return found
+
+
+def test_vectors_begin_at_boundaries() -> None:
+    kernel = from_boundaries()
+    assert any(isinstance(op, t.Store) and op.vector.data > 1 for op in kernel.walk())
+    answer = prove_offsets(kernel)
+    assert isinstance(answer, Proved)
+    assert {o.name: o.subject for o in answer.obligations}[ALIGNED] == "x, y"
+
+
+def test_another_distance_is_open() -> None:
+    kernel = from_boundaries()
+    match distance(kernel).value.expr:
+        case Mod(elements, between):
+            distance(kernel).attributes["value"] = ExprAttr((elements + 1) % between)
+    answer = prove_offsets(kernel)
+    assert isinstance(answer, Unknown)
+    assert answer.obligation == ALIGNED
+
+
+@pytest.mark.parametrize("dropped", ["y.address", "y.stride0", "% 2 == 0"])
+def test_rows_that_start_elsewhere_are_open(dropped: str) -> None:
+    answer = prove_offsets(without(from_boundaries(), "y.address" if "%" in dropped else dropped, "%"))
+    assert isinstance(answer, Unknown)

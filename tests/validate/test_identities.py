@@ -310,3 +310,41 @@ def test_a_quotient_by_a_power_of_two_is_a_product() -> None:
     for divisor in (3.0, 2.0**127, 2.0**-127, 0.0, np.inf):
         assert floats._atom(floats.div(x, floats.constant(divisor), "rn.f32"), "div.rn.f32") is not None
     assert floats._atom(floats.div(x, floats.constant(4.0), "full.f32"), "div.full.f32") is not None
+
+
+def _chosen(kind: str, a: np.ndarray, b: np.ndarray) -> np.ndarray:
+    """max.f32 and min.f32 of words: what is no NaN, and of two zeros the positive or the negative one."""
+    x, y = a.view(np.float32), b.view(np.float32)
+    signs = np.signbit(x) < np.signbit(y)
+    greater = np.where(x == y, signs, x > y)
+    first = np.isnan(y) | ((greater if kind == "max.f32" else ~greater) & ~np.isnan(x))
+    return np.where(first, a, b)
+
+
+@pytest.mark.parametrize("name", ["lt", "le", "gt", "ge", "ltu", "leu", "gtu", "geu", "eq", "ne"])
+def test_a_choice_by_a_comparison_is_the_lesser_or_the_greater(name: str) -> None:
+    words = (np.arange(1 << 16, dtype=np.uint32) << 16) | (np.arange(1 << 16, dtype=np.uint32) % 3)
+    made = 0
+    for number, swapped, otherwise in product((*NUMBERS, -1e-40), (False, True), (False, True)):
+        i = Integers()
+        x, c = i.terms.data(32, 32, "scalar", "x"), i.terms.const(32, int(np.float32(number).view(np.uint32)))
+        a, b = (c, x) if swapped else (x, c)
+        condition = i.arithmetic.compare_floats(name, a, b)
+        then, other = (c, x) if otherwise else (x, c)
+        atom = i.terms.single(found) if isinstance(found := i.values.select(condition, then, other), Poly) else None
+        if atom is None or not atom.kind.startswith(("max", "min")):
+            continue
+        made += 1
+        of_x, of_c = words, np.full_like(words, np.float32(number).view(np.uint32))
+        p, q = (of_c, of_x) if swapped else (of_x, of_c)
+        p, q = p.view(np.float32), q.view(np.float32)
+        test = ORDERED.get(name.removesuffix("u"), operator.ne)(p, q)
+        if name.endswith("u"):
+            test = test | np.isnan(p) | np.isnan(q)
+        elif name == "ne":
+            test = test & ~np.isnan(p) & ~np.isnan(q)
+        expected = np.where(test, *((of_c, of_x) if otherwise else (of_x, of_c)))
+        result = _chosen(atom.kind, of_x, of_c)
+        same = (result == expected) | (np.isnan(result.view(np.float32)) & np.isnan(expected.view(np.float32)))
+        assert same.all(), (number, swapped, otherwise)
+    assert (made > 0) == (name not in ("eq", "ne"))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from planted.beside import ENCODER, TRACING
+from planted.chains import CHAINS
 from planted.divided import DIVIDED
 from planted.drawn import DRAWN
 from planted.emission import EMISSION
@@ -22,6 +23,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *SCHEDULE,
     *PARTS,
     *DIVIDED,
+    *CHAINS,
     *DRAWN,
     *VALUES,
     *INDICES,

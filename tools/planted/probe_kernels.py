@@ -584,3 +584,42 @@ def no_product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M",
     """A product over an axis of no elements is added."""
     m, n, k = *tw.grid(c, (64, 64)), tw.axis(a.shape[1], upto=64)
     c[m, n] = tw.dot(a[m, k], b[n, k].T) + 2.0
+
+
+@tw.kernel
+def waves(x: tw.Tensor["N"], y: tw.Tensor["N"], *, bn=256):
+    n = tw.grid(x, bn)
+    y[n] = tw.cos(x[n])
+
+
+@tw.kernel
+def dense_sum(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], z: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+    m, n = tw.grid(z, (bm, bn))
+    z[m, n] = x[m, n] + y[m, n]
+
+
+@tw.kernel
+def across(x: tw.Tensor["M", "N"], y: tw.Tensor["N", "M"], *, bm=64, bn=64):
+    m, n = tw.grid(x, (bm, bn))
+    y[n, m] = x[m, n].T
+
+
+@tw.kernel
+def of_bytes(x: tw.Tensor["N"], y: tw.Tensor["N"], *, bn=2048):
+    n = tw.grid(x, bn)
+    y[n] = x[n].to(tw.f16)
+
+
+@tw.kernel
+def tile_sums(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bn=64):
+    n, m = tw.grid(y, bn), tw.axis(x.shape[0], upto=64)
+    y[n] = x[m, n].sum(0)
+
+
+@tw.kernel
+def added(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"], *, bm=128, bn=128, bk=64):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    tw.reduce_add(c, (m, n), acc)

@@ -389,4 +389,15 @@ PROBES: dict[str, Probe] = {
         schedule=_ONE,
     ),
     "no_product": Probe(kernels.no_product, lambda a, b: a @ b.T + 2, ({"M": 72, "N": 80, "K": 0},)),
+    "few_rows": Probe(
+        kernels.free, lambda a, b: a @ b.T, ({"M": 8, "N": 520, "K": 336},), dims={"M": 8, "N": 520, "K": 336}
+    ),
+    "waves": Probe(kernels.waves, lambda x: np.cos(x), ({"N": 1030},), dtype="f32", shift=65537.0),
+    "dense": Probe(kernels.dense_sum, lambda x, y: x + y, ({"M": 40, "N": 72},)),
+    "across": Probe(kernels.across, lambda x: x.T, ({"M": 80, "N": 144},), dtype="u8"),
+    "of_bytes": Probe(kernels.of_bytes, lambda x: x, ({"N": 4112},), dtypes={"x": "e4m3"}, dtype="f16"),
+    "tile_sums": Probe(kernels.tile_sums, lambda x: x.sum(0), ({"M": 61, "N": 136},)),
+    "added": Probe(
+        kernels.added, lambda a, b: a @ b.T - 77, ({"M": 136, "N": 200, "K": 80},), dtypes={"c": "f32"}, schedule=_ONE
+    ),
 }

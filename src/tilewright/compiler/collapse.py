@@ -10,9 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Expr, Sym, all_of
-from tilewright.compiler.proofs.collapsed import NotPointwiseError, dense, matrix_extents, row_extents
+from tilewright.compiler.proofs.collapsed import (
+    NotPointwiseError,
+    dense,
+    fits_a_row,
+    matrix_extents,
+    row_extents,
+)
 from tilewright.compiler.requests import Request, assumptions_of, tensors_of
 from tilewright.compiler.staging import residual
 from tilewright.schedule.extents import Structure, single_row
@@ -50,6 +55,5 @@ def collapse(request: Request, kernel: tile.Kernel, structure: Structure) -> Col
         for name in names
         if request.facts.of(name).align_bytes < facts.of(name).align_bytes
     )
-    small = rows * columns <= MAX_EXTENT
-    predicate = all_of([*(dense(name, columns) for name in names), *addresses, needs, small])
+    predicate = all_of([*(dense(name, columns) for name in names), *addresses, needs, fits_a_row(rows, columns)])
     return Collapse(choice, extents, facts, predicate)

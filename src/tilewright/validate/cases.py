@@ -60,8 +60,11 @@ class Cases:
         self._quantity_ids: dict[Poly, int] = {}
         self._nodes: dict[tuple[object, ...], CaseNode] = {}
         self._both: dict[tuple[Condition, Condition], Condition] = {}
+        self._implies: dict[tuple[Condition, Condition], bool] = {}
         self._either: dict[tuple[Condition, Condition], Condition] = {}
         self._given_of: dict[tuple[Condition, Condition], Condition] = {}
+        self._signs: dict[Poly, Condition] = {}
+        self._notes = 0
         self._negated: dict[CaseNode, Condition] = {}
         self._threads: dict[CaseNode, int] = {}
         self._tests: dict[CaseNode, bool] = {}
@@ -76,14 +79,15 @@ class Cases:
         if a is b:
             return a
         if isinstance(a, int):
-            if isinstance(b, int):
-                return a & b
-            a, b = b, a
+            return a & b if isinstance(b, int) else self.both(b, a)
         if isinstance(b, int):
             if b == 0 or b == self.true:
                 return a if b else 0
+            threads = self._threads.get(a) or self.threads(a)
+            if threads & b in (0, threads):
+                return a if threads & b else 0
         elif b.id < a.id:
-            a, b = b, a
+            return self.both(b, a)
         found = self._both.get((a, b))
         if found is None:
             found = self._both[a, b] = self._combined(self.both, a, b)
@@ -94,14 +98,12 @@ class Cases:
         if a is b:
             return a
         if isinstance(a, int):
-            if isinstance(b, int):
-                return a | b
-            a, b = b, a
+            return a | b if isinstance(b, int) else self.either(b, a)
         if isinstance(b, int):
             if b == 0 or b == self.true:
                 return b or a
         elif b.id < a.id:
-            a, b = b, a
+            return self.either(b, a)
         found = self._either.get((a, b))
         if found is None:
             found = self._either[a, b] = self._combined(self.either, a, b)
@@ -128,10 +130,38 @@ class Cases:
         return self.both(a, self.negate(b))
 
     def implies(self, a: Condition, b: Condition) -> bool:
-        """b holds wherever a does."""
-        if a is b or a == 0 or b == self.true:
+        """b holds wherever a does: where ``without(a, b)`` is 0, of which nothing is made."""
+        if a is b or b == self.true:
             return True
-        return b != 0 and self.without(a, b) == 0
+        if isinstance(b, int):
+            return self.threads(a) & ~b == 0
+        if isinstance(a, int) and a == 0:
+            return True
+        found = self._implies.get((a, b))
+        if found is None:
+            self.terms.spend(1)
+            found = self._implies[a, b] = self._implied(a, b)
+        return found
+
+    def _implied(self, a: Condition, b: CaseNode) -> bool:
+        """The same piece by piece; of threads for which a piece is empty nothing is asked."""
+        if isinstance(a, int) or b.quantity < a.quantity:
+            cuts, pairs = b.cuts, [(a, child) for child in b.children]
+        elif a.quantity < b.quantity:
+            cuts, pairs = a.cuts, [(child, b) for child in a.children]
+        else:
+            aligned = self._aligned(a, b)
+            if aligned is None:
+                return self.without(a, b) == 0
+            cuts, pairs = aligned
+        last = len(cuts)
+        for i, (here, there) in enumerate(pairs):
+            if self.implies(here, there):
+                continue
+            some = self._below(cuts[i - 1], cuts[i]) if 0 < i < last else self.true
+            if some == self.true or not self.implies(self.both(here, some), there):
+                return False
+        return True
 
     def all(self, conditions: Iterable[Condition]) -> Condition:
         """The conjunction."""
@@ -260,6 +290,13 @@ class Cases:
             self._untested[a] = found
         return found
 
+    def whatever(self, a: Condition, quantity: Poly) -> Condition:
+        """Where a condition holds for some number that a quantity may be."""
+        number = self._quantity_ids[quantity]
+        return self.rebuilt(
+            a, lambda node, below: self.any(below) if node.quantity == number else self.with_children(node, below)
+        )
+
     def quantities_of(self, a: Condition) -> list[Poly]:
         """What a condition depends on."""
         found: dict[int, None] = {}
@@ -312,7 +349,7 @@ class Cases:
         aligned = self._aligned(a, b)
         if aligned is not None:
             cuts, pairs = aligned
-            return self._node(a.quantity, cuts, [apply(c, d) for c, d in pairs])
+            return self._node(a.quantity, cuts, [c if c is d else apply(c, d) for c, d in pairs])
         cuts, pieces = self._sorted(a, b)
         children = [self.any(self.both(apply(c, d), threads) for threads, c, d in piece) for piece in pieces]
         return self._node(a.quantity, cuts, children)
@@ -331,9 +368,10 @@ class Cases:
             elif isinstance(x, int) and isinstance(y, int):
                 order = x - y
             else:
-                order = self._order(x, y)
-                if order is None:
+                known = self._order(x, y)
+                if known is None:
                     return None
+                order = known
             if order <= 0:
                 i += 1
                 cuts.append(x)
@@ -394,18 +432,18 @@ class Cases:
         last = children[0]
         kept = [last]
         kept_cuts: list[Cut] = []
+        ends = len(cuts)
         for i, cut in enumerate(cuts, 1):
             child = children[i]
-            following = cuts[i] if i < len(cuts) else 0
-            if i < len(cuts) and (isinstance(cut, Table) or isinstance(following, Table)):
-                mask = self._below(cut, following)
+            if i < ends and (cut.__class__ is Table or cuts[i].__class__ is Table):
+                mask = self._below(cut, cuts[i])
                 if mask != self.true:  # for some threads the piece is empty: there it says what one beside it says
                     after = children[i + 1]
                     if self.both(child, mask) == self.both(after, mask):
                         child = after
                     else:
                         child = self.either(self.both(child, mask), self.both(last, self.negate(mask)))
-            if child is last or (isinstance(child, int) and child == last):
+            if child is last or (child.__class__ is int and child == last):
                 continue
             last = child
             kept.append(child)
@@ -446,6 +484,15 @@ class Cases:
 
     def not_negative(self, value: Poly) -> Condition:
         """value >= 0, over the integers."""
+        if self._notes != self.terms.notes:  # more may be known of a value than when it was asked for
+            self._notes = self.terms.notes
+            self._signs.clear()
+        found = self._signs.get(value)
+        if found is None:
+            found = self._signs[value] = self._not_negative(value)
+        return found
+
+    def _not_negative(self, value: Poly) -> Condition:
         terms = self.terms
         numbers = terms.per_thread(value)
         if numbers is not None:

@@ -474,7 +474,15 @@ class Equality:
             return self._shuffled(a, b)
         if a.kind.startswith(COMMUTATIVE):  # the order within a normal form depends on what was seen first
             (x, y, *rest), (u, v, *more) = a.args, b.args
-            if self._alike(x, v) + self._alike(y, u) > self._alike(x, u) + self._alike(y, v):
+            if (
+                x is v
+                or y is u
+                or (
+                    x is not u
+                    and y is not v
+                    and self._alike(x, v) + self._alike(y, u) > self._alike(x, u) + self._alike(y, v)
+                )
+            ):
                 u, v = v, u
             if self._arguments(x, u, care):  # then x = v and y = u would make all four equal
                 same = self._arguments(y, v, care)

@@ -12,9 +12,7 @@ import struct
 import numpy as np
 
 from tilewright.validate.polynomials import Atom, Poly
-from tilewright.validate.values import Choice, Value, Values
-
-SIGN = 1 << 31
+from tilewright.validate.values import SIGN, Choice, Value, Values
 
 
 class Floats:

@@ -348,7 +348,7 @@ class Matcher:
             if (kind, tensor, size) == (event.kind, event.operands[0], event.bytes)
             and isinstance(at, Poly)
             and isinstance(event.operands[1], Poly)
-            and self.equality.equal(at, event.operands[1], holds)
+            and (self.equality.equal(at, event.operands[1], holds) or self.prover.equal(at, event.operands[1], holds))
             for e in events
         ]
 
@@ -412,7 +412,9 @@ class Matcher:
             holds = self.cases.both(access.holds, care)
             if holds == 0 or self._moved(access, holds) or self.prover.impossible(holds):
                 continue
-            if self.alignment.multiple(access.tensor, access.offset, holds) % access.bytes:
+            if not self.alignment.multiple(access.tensor, access.offset, holds) % access.bytes:
+                continue
+            if not self._moved_nearby(access, holds):
                 what = f"{access.bytes} bytes of {access.tensor} at {self._text(access.offset)} may not be aligned"
                 self.differ(access.where, "nowhere", what)
 
@@ -426,6 +428,13 @@ class Matcher:
             if [m for m, _ in at.terms] == [m for m, _ in access.offset.terms]
         )
 
+    def _moved_nearby(self, access: VectorAccess, holds: Condition) -> bool:
+        """The same, of a place that is another sum."""
+        places = (
+            at for (name, at), size in self.plan.vectors.items() if name == access.tensor and size >= access.bytes
+        )
+        return any(self.prover.equal(at, access.offset, holds) for at in places)
+
     def _loads(self, ir: LoopBody, ptx: LoopBody, care: Condition) -> None:
         index: dict[tuple[object, object, int], Condition] = {}
         for _, region in _regions(ir):
@@ -434,6 +443,10 @@ class Matcher:
                     key = (event.operands[0], event.operands[1], event.bytes)
                     condition = event.condition if region is ir else self.cases.true
                     index[key] = self.cases.either(index.get(key, 0), condition)
+        alike: dict[tuple[object, ...], list[tuple[Poly, Condition]]] = {}
+        for (tensor, place, size), allowed in index.items():
+            if isinstance(place, Poly):
+                alike.setdefault((tensor, size, *(m for m, _ in place.terms)), []).append((place, allowed))
         for event in ptx.events:
             if not isinstance(event, ElementAccess) or not event.kind.startswith("ld."):
                 continue
@@ -443,7 +456,9 @@ class Matcher:
             assert isinstance(at, Poly)
             outside = self.cases.without(holds, allowed)
             if outside != 0:
-                outside = self._elsewhere(index, event.operands[0], at, event.bytes, outside)
+                outside = self._elsewhere(
+                    alike.get((event.operands[0], event.bytes, *(m for m, _ in at.terms)), ()), at, outside
+                )
             if outside == 0 or self.prover.impossible(outside):
                 continue
             if self.prover.readable(str(event.operands[0]), at, event.bytes, outside):
@@ -451,20 +466,12 @@ class Matcher:
             what = f"reads {event.operands[0]} at {self._text(at)} where {self.cases.text(outside)}"
             self.differ(event.where, "nowhere", what)
 
-    def _elsewhere(
-        self,
-        index: dict[tuple[object, object, int], Condition],
-        tensor: object,
-        at: Poly,
-        size: int,
-        outside: Condition,
-    ) -> Condition:
-        """Where no load of the IR is of a place that is equal there, though written in another way."""
-        for (name, place, bytes), allowed in index.items():
+    def _elsewhere(self, loads: Sequence[tuple[Poly, Condition]], at: Poly, outside: Condition) -> Condition:
+        """Where none of the IR's loads, by place and condition, is of a place that is equal there, though written in
+        another way."""
+        for place, allowed in loads:
             part = self.cases.both(outside, allowed)
-            if (name, bytes) != (tensor, size) or part == 0 or not isinstance(place, Poly):
-                continue
-            if [m for m, _ in place.terms] == [m for m, _ in at.terms] and self.equality.equal(place, at, part):
+            if part != 0 and self.equality.equal(place, at, part):
                 outside = self.cases.without(outside, part)
         return outside
 

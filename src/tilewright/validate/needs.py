@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import wraps
 from itertools import islice
@@ -196,7 +196,7 @@ class Prover:
             for slack, d in (*known, *self._of_quotient(monomial), *self._of_field(monomial)):
                 if c * d <= 0 or (c % d and d % c):
                     continue
-                left = self.terms.scale(p, max(1, d // c))  # as much as p is
+                left = self._in_whole_steps(self.terms.scale(p, max(1, d // c)))  # not negative where p is not
                 if self.not_negative(self.terms.sub(left, self.terms.scale(slack, max(1, c // d))), holds, depth - 1):
                     return True
         return False
@@ -408,29 +408,72 @@ class Prover:
 
     @_if_it_fits
     def _before_row(self, tensor: TensorExtents, value: Poly, holds: Condition) -> bool:
-        """``-2**31 <= c <= 0`` for the coordinate c along the dense axis, and an element where c is 0."""
+        """``-2**31 <= c < extent`` for the coordinate c along the dense axis, and an element where c is 0: the offset
+        is that of an element, or lies before the first one of a row."""
         units = [axis for axis, stride in enumerate(tensor.strides) if self.terms.number(stride) == 1]
-        coordinates = self.coordinates(tensor, value) if len(units) == 1 else None
-        if coordinates is None:
+        if len(units) != 1:
             return False
         (unit,), terms = units, self.terms
-        c = coordinates[unit]
-        least = terms.add(c, terms.const(0, 1 << 31))
-        if not self.not_negative(terms.scale(c, -1), holds) or not self.not_negative(least, holds):
-            return False
-        return self._inside(tensor, terms.sub(value, c), holds)
+        for coordinates in self._ways(tensor, value, holds):
+            c = coordinates[unit]
+            least = terms.add(c, terms.const(0, 1 << 31))
+            last = terms.sub(terms.sub(tensor.extents[unit], terms.const(0, 1)), c)
+            first = [terms.const(0, 0) if axis == unit else x for axis, x in enumerate(coordinates)]
+            if (
+                self.not_negative(last, holds)
+                and self.not_negative(least, holds)
+                and self._in_extents(tensor, first, holds)
+            ):
+                return True
+        return False
 
     @_if_it_fits
     def _inside(self, tensor: TensorExtents, value: Poly, holds: Condition) -> bool:
-        coordinates = self._by_numbers(tensor, value) or self.coordinates(tensor, value)
-        if coordinates is None:
-            return False
+        return any(self._in_extents(tensor, found, holds) for found in self._ways(tensor, value, holds))
+
+    def _ways(self, tensor: TensorExtents, value: Poly, holds: Condition) -> Iterator[list[Poly]]:
+        """An offset as coordinates."""
+        found = self._by_numbers(tensor, value) or self.coordinates(tensor, value)
+        if found is not None:
+            yield found
+        if len(tensor.strides) == 2 and self.terms.number(tensor.strides[1]) == 1:
+            row = self._row_divided(tensor.strides[0], holds) or self._row_in_quotient(tensor.strides[0], value)
+            if row is not None:
+                yield [row, self.terms.sub(value, self.terms.mul(tensor.strides[0], row))]
+
+    def _in_extents(self, tensor: TensorExtents, coordinates: list[Poly], holds: Condition) -> bool:
         one = self.terms.const(0, 1)
         for coordinate, extent in zip(coordinates, tensor.extents, strict=True):
             last = self.terms.sub(self.terms.sub(extent, one), coordinate)
             if not self.not_negative(coordinate, holds) or not self.not_negative(last, holds):
                 return False
         return True
+
+    def _row_divided(self, stride: Poly, holds: Condition) -> Poly | None:
+        """The row of an offset in a matrix whose rows are a multiple of what the condition divides by: one for each
+        time that the divisor is in x, for the x // d of a condition."""
+        used = {i for quantity in self.cases.quantities_of(holds) for monomial, _ in quantity.terms for i in monomial}
+        for atom in (self.terms.atoms[i] for i in sorted(used) if self.terms.atoms[i].kind == "div"):
+            divisor = atom.args[1]
+            assert isinstance(divisor, Poly)
+            if len(divisor.terms) == 1 == len(stride.terms) and divisor.terms[0][0] == stride.terms[0][0]:
+                return self.terms.of(0, atom)
+        return None
+
+    def _row_in_quotient(self, stride: Poly, value: Poly) -> Poly | None:
+        """The row of an offset that is counted from a boundary before it: what is multiplied with the stride in p, of a
+        multiple n floor(p / n) in the sum."""
+        if len(stride.terms) != 1 or len(stride.terms[0][0]) != 1:
+            return None
+        for monomial, c in value.terms:
+            quotient = self.terms.quotient(monomial)
+            if quotient is None or c != quotient[1]:
+                continue
+            rows = {_without(m, stride.terms[0][0]): k for m, k in quotient[0].terms}
+            rows.pop(None, None)
+            if rows:
+                return self.terms.make(0, {m: k for m, k in rows.items() if m is not None})
+        return None
 
     def _by_numbers(self, tensor: TensorExtents, value: Poly) -> list[Poly] | None:
         """Coordinates of an offset in a tensor whose strides are numbers, each a part of the one before."""
@@ -466,8 +509,11 @@ class Prover:
                     part[others] = share
                     del rest[monomial]
             found[axis] = terms.make(0, part)
-        if any(i in self._strides for monomial in rest for i in monomial):
-            return None
+        if not self._strides.isdisjoint(_factors_of(rest)):  # but where they are counted from a boundary
+            quotients = (quotient[0] for monomial in rest if (quotient := terms.quotient(monomial)))
+            bounded = {i for numerator in quotients for i in _factors_of(m for m, _ in numerator.terms)}
+            if not self._strides & _factors_of(rest) <= bounded:
+                return None
         if unit is not None:
             found[unit] = terms.make(0, rest)
         elif rest:
@@ -499,6 +545,15 @@ class Prover:
             return False
         return self._inside(found, self.terms.floordiv(offset, size), holds)
 
+    def equal(self, a: Poly, b: Poly, holds: Condition) -> bool:
+        """Two integers are equal where a condition holds: neither is greater. Those that differ by other numbers of
+        different threads are not looked into."""
+        apart = self.terms.sub(a, b)
+        if any(isinstance(c, Table) for _, c in apart.terms):
+            return False
+        holds = self.cases.without_tests(holds)
+        return self.not_negative(apart, holds) and self.not_negative(self.terms.scale(apart, -1), holds)
+
     def impossible(self, holds: Condition) -> bool:
         """No arguments of the class fulfil the condition: on every path of it, something never negative is.
 
@@ -528,6 +583,10 @@ class Prover:
 def _factors(stride: Poly) -> int:
     """How many variables are multiplied in a stride."""
     return max((len(monomial) for monomial, _ in stride.terms), default=0)
+
+
+def _factors_of(monomials: Iterable[Monomial]) -> set[int]:
+    return {i for monomial in monomials for i in monomial}
 
 
 def _without(monomial: Monomial, atoms: Monomial) -> Monomial | None:

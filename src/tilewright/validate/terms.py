@@ -76,6 +76,8 @@ class Terms:
         self._sums: dict[tuple[Poly, Poly, int], Poly] = {}
         self._multiples: dict[tuple[Poly, int], Poly] = {}
         self._resized: dict[tuple[Poly, int], Poly] = {}
+        self.notes = 0
+        """How often a range was noted."""
         self.steps = 0
         self.bitwise: Callable[[str, Poly, Poly], Poly] | None = None
         """and, or, xor of words, for those who know the normal form of that."""
@@ -137,18 +139,20 @@ class Terms:
         """The polynomial with these terms, normalised."""
         if len(terms) > FEW:
             self.spend(len(terms) // 2)
+        if not width:  # over the integers nothing falls out of a word
+            return self.interned(0, {m: c for m, c in terms.items() if c != 0})
         kept: dict[Monomial, Coefficient] = {}
         pieces = False
         for monomial, c in terms.items():
             if isinstance(c, Table):
-                if width and not -(1 << (width - 1)) <= c.low <= c.high < 1 << (width - 1):
+                if not -(1 << (width - 1)) <= c.low <= c.high < 1 << (width - 1):
                     c = self.coefficient(width, c.values)
-            elif width:
+            else:
                 c = signed_int(c, width)
             if isinstance(c, int):
                 if c == 0:
                     continue
-                if len(monomial) == 1 and width:
+                if len(monomial) == 1:
                     bits = self.atoms[monomial[0]].bits
                     if bits:
                         pieces = True
@@ -352,6 +356,7 @@ class Terms:
 
     def bound(self, a: Poly, low: int, high: int) -> None:
         """Notes that an integer polynomial lies in a range wherever values are compared."""
+        self.notes += 1
         leading = max((m for m, _ in a.terms if self._is_product(m)), key=lambda m: (len(m), m), default=None)
         if leading is not None:
             self._facts.setdefault(leading, []).append((a, low, high))

@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from itertools import permutations
 from typing import TypeAlias, TypeVar, overload
 
 import numpy as np
 
 from tilewright.validate.cases import Cases, Condition
-from tilewright.validate.polynomials import Poly, Table
+from tilewright.validate.polynomials import Atom, Poly, Table
 from tilewright.validate.terms import Terms
+
+SIGN = 1 << 31
+"""The sign of a word of 32 bits."""
 
 ANYTHING = "anything"
 """The kind of atom of a value that the IR leaves open: any value equals it."""
@@ -17,6 +21,10 @@ ANYTHING = "anything"
 MOST_PARTS = 48
 """Cases beyond which a value becomes an atom of its own. So does one whose case depends on data: each of its cases
 would ask for tests of its own where it is compared."""
+
+
+FEW_PARTS = 4
+"""Cases of a value up to which two of them are taken for the lesser or the greater of both."""
 
 
 class Choice:
@@ -79,6 +87,9 @@ class Values:
         for condition, value in parts:
             if condition == 0:
                 continue
+            if isinstance(value, Poly):
+                kept[value] = cases.either(kept[value], condition) if value in kept else condition
+                continue
             for inner, poly in self.parts(value):
                 holds = cases.both(condition, inner)
                 if holds != 0:
@@ -88,9 +99,9 @@ class Values:
         if not kept:
             return self.undefined(32)
         listed = tuple((c, p) for p, c in sorted(kept.items(), key=lambda item: item[0].id))
-        by_bit = self._by_bit(listed)
-        if by_bit is not None:
-            return by_bit
+        shorter = self._by_bit(listed) or self._by_order(listed)
+        if shorter is not None:
+            return shorter
         found = self._choices.get(listed)
         if found is None:
             found = self._choices[listed] = Choice(len(self._choices), listed)
@@ -98,6 +109,28 @@ class Values:
             word = self.terms.data(found.width, self._bits(found), "choice", found)
             return self.terms.masked(word, self.may_be_set(found)) if found.width else word
         return found
+
+    def _by_order(self, parts: tuple[tuple[Condition, Poly], ...]) -> Value | None:
+        """Of an f32 x and a number c: ``x > c ? x : c`` is max.f32 and ``x < c ? x : c`` min.f32 (c where x is NaN),
+        but for the zero that this would take instead of the other one; with ``>=`` and ``<=`` of other numbers."""
+        terms, cases = self.terms, self.cases
+        tested = [(some, x) for some, x in parts if x.width == 32 and cases.tests_data(some)]
+        for (some, x), (others, c) in permutations(tested, 2) if len(parts) <= FEW_PARTS else ():
+            number = terms.number(c)
+            if number is None:
+                continue
+            for quantity in cases.quantities_of(some):
+                atom = terms.single(quantity)
+                name = None if atom is None or {*atom.args} != {x, c} else _extreme(atom, x, number & 0xFFFFFFFF)
+                if name is None:
+                    continue
+                test = cases.at_least(quantity, 1)
+                here = cases.whatever(some, quantity)
+                if cases.both(here, test) == some and cases.implies(cases.without(here, test), others):
+                    extreme = self.apply(32, name, *in_order(x, c))
+                    left = [(cases.without(condition, here), p) for condition, p in parts]
+                    return self.choose([(here, extreme), *left])
+        return None
 
     def _by_bit(self, parts: tuple[tuple[Condition, Poly], ...]) -> Poly | None:
         """Of 0 and 1, which the uppermost bit of a word of data tells apart, the sum that this bit gives; each may be
@@ -330,3 +363,13 @@ def in_order(a: Value, b: Value) -> tuple[Value, Value]:
     """Two operands that may be exchanged, in the order of the normal form."""
     first, second = sorted((a, b), key=lambda value: (isinstance(value, Choice), value.id))
     return first, second
+
+
+def _extreme(test: Atom, x: Poly, number: int) -> str | None:
+    """What chooses between an f32 and a number as a test of the two does; None where nothing does."""
+    name = "min.f32" if test.args[0] is x else "max.f32"
+    if test.kind not in ("test.lt.f32", "test.le.f32") or number & 0x7FFFFFFF > 0x7F800000:
+        return None
+    taken = SIGN if name == "min.f32" else 0  # of two zeros the lesser or the greater
+    zero = number & 0x7FFFFFFF == 0
+    return None if zero and (test.kind == "test.le.f32" or number != taken) else name

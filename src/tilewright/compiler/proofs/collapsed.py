@@ -7,7 +7,7 @@ right for all extents needs no edge but that of the last row:
     pointwise   every access is at the program's own place in all tensors, which have the same extents; values come of
                 loaded ones, constants and scalars alone, and no place, extent or program is part of them
     dense       dispatch asks that ``x.stride0 == N`` of every tensor
-    extents     1 and the product of both
+    extents     1 and the product of both, of which dispatch asks that an extent may be as great
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import NoReturn, Protocol
 
 from xdsl.ir import Operation, SSAValue
 
-from tilewright.artifact.schema import Obligation
+from tilewright.artifact.schema import MAX_EXTENT, Obligation
 from tilewright.base.expr import Const, Expr, Sym, conjuncts
 from tilewright.diag import fail
 from tilewright.lang.axes import Span
@@ -57,12 +57,19 @@ def certify_collapsed(kernel: CollapsedKernel, predicate: Expr) -> tuple[Obligat
     for name in tensors_of(kernel.tile):
         if dense(name, columns) not in asked:
             _refuse(f"{name} may have gaps between its rows")
+    if fits_a_row(rows, columns) not in asked:
+        _refuse("a row may have more elements than an extent may be")
     return (Obligation(COLLAPSED, "identity", f"pointwise, {rows * columns} elements without a gap"),)
 
 
 def row_extents(rows: Sym, columns: Sym) -> dict[str, Expr]:
     """What a launch passes for the extents of matrices that it takes for one row."""
     return {rows.name: Const(1), columns.name: rows * columns}
+
+
+def fits_a_row(rows: Sym, columns: Sym) -> Expr:
+    """All elements of a matrix are as many as an extent may be."""
+    return rows * columns <= MAX_EXTENT
 
 
 def dense(name: str, columns: Expr) -> Expr:

@@ -3,19 +3,21 @@
 Read from the lowered kernel alone. An access of several elements at once lies along an axis whose stride its
 assumptions make 1; the tensor's address and its other strides are multiples of the vector's bytes by those assumptions,
 and the coordinate along the axis is one of the vector's elements, whatever the thread; an axis of one element has
-coordinate 0, for no access leaves its tensor (``stores``). Where offsets are formed in 32
-bits, the assumptions say that those of every element fit. What assumptions say is asked of every launch. Tiles that are
-laid from a boundary before their row (``schedule.skew``) begin there by the definition of their distance: whether their
-vectors are aligned is not asked.
+coordinate 0, for no access leaves its tensor (``stores``). Where offsets are formed in 32 bits, the assumptions say
+that those of every element fit. What assumptions say is asked of every launch.
+
+In tiles that are laid from a boundary before their row (``schedule.skew``) the coordinate is one of the vector's
+elements less a distance, ``q % n``: where q elements lie before the vector, but for a multiple of its own, it begins at
+a boundary. Of a tensor whose rows start like those of another, q counts the other's.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TypeAlias
 
 from tilewright.base import verdict
-from tilewright.base.expr import TRUE, Const, Expr, Sym, divisor, maximum, simplify
+from tilewright.base.expr import TRUE, Const, Expr, Mod, Sym, divisor, maximum, simplify
 from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.compiler.proofs.copies import where_it_matters
 from tilewright.compiler.timing import timed
@@ -32,16 +34,8 @@ Access: TypeAlias = t.Load | t.Store | a.CopyOut | a.CpAsync
 
 
 def vectors_of(lowered: t.Kernel) -> tuple[Access, ...]:
-    """Accesses to tensors that move several elements at once, tiles laid from boundaries apart."""
-    inside = operations(lowered)
-    skewed = {op.symbol.data for op in inside if isinstance(op, t.Let)}
-    return tuple(
-        op
-        for op in inside
-        if isinstance(op, Access)
-        and op.vector.data > 1
-        and skewed.isdisjoint(op.coords.data[op.axis.data].expr.symbols)
-    )
+    """Accesses to tensors that move several elements at once."""
+    return tuple(op for op in operations(lowered) if isinstance(op, Access) and op.vector.data > 1)
 
 
 def narrow_of(lowered: t.Kernel) -> tuple[tile.TensorType, ...]:
@@ -56,8 +50,9 @@ def prove_offsets(lowered: t.Kernel) -> Proof[str]:
     accesses, narrow = vectors_of(lowered), narrow_of(lowered)
     assumptions = tuple(x.expr for x in lowered.assumptions)
     known = where_it_matters(assumptions)
+    distances = {op.symbol.data: op.value.expr for op in operations(lowered) if isinstance(op, t.Let)}
     for op in accesses:
-        for open_ in _open(op, known):
+        for open_ in _open(op, known, distances):
             where = op.loc.data if op.loc is not None else "no line"
             return Unknown(ALIGNED, f"{op.name} at {where}: {open_}", f"vectors of {_bytes(op)} bytes at multiples")
     for kind in narrow:
@@ -93,8 +88,13 @@ def _bytes(op: Access) -> int:
     return op.vector.data * tensor_type(op.tensor).element.bytes
 
 
-def _open(op: Access, known: Facts) -> Iterator[str]:
-    """What does not follow."""
+def _open(op: Access, known: Facts, distances: Mapping[str, Expr]) -> Iterator[str]:
+    """What does not follow; ``distances`` are those from boundaries, by symbol."""
+    for symbol in op.coords.data[op.axis.data].expr.symbols & distances.keys():
+        distance = distances[symbol]
+        if isinstance(distance, Mod) and any(s.endswith(".address") for s in distance.symbols):
+            yield from _open_from_boundary(op, distance, symbol, known)
+            return
     kind, size = tensor_type(op.tensor), _bytes(op)
     name = kind.tensor_name.data
     if known.residual((Sym(f"{name}.address") % size).eq(0)) != TRUE:
@@ -114,3 +114,33 @@ def _open(op: Access, known: Facts) -> Iterator[str]:
             and known.residual((stride * kind.element.bytes % size).eq(0)) != TRUE
         ):
             yield f"{stride} * {kind.element.bytes} % {size} is open"
+
+
+def _open_from_boundary(op: Access, distance: Mod, name: str, known: Facts) -> Iterator[str]:
+    """The same of a tile that is laid from a boundary, ``distance`` elements before; ``name`` is its symbol."""
+    match distance:
+        case Mod(elements, Const(between)) if between * tensor_type(op.tensor).element.bytes % _bytes(op) == 0:
+            pass
+        case _:
+            yield f"{distance} is no distance from a boundary"
+            return
+    kind, width = tensor_type(op.tensor), op.vector.data
+    own, element = kind.tensor_name.data, kind.element.bytes
+    (base,) = (s.removesuffix(".address") for s in distance.symbols if s.endswith(".address"))
+    asked = [Sym(f"{tensor}.address") % element for tensor in dict.fromkeys((own, base))]
+    asked += [(Sym(f"{own}.address") - Sym(f"{base}.address")) % _bytes(op)]
+    before = Sym(f"{base}.address") // element
+    for axis, coord in enumerate(c.expr for c in op.coords):
+        stride = Sym(f"{own}.stride{axis}")
+        if axis == op.axis.data:
+            before = before + coord.substitute({t.REGISTER: Sym(t.REGISTER) * width}) + Sym(name)
+            asked += [stride - 1]
+        else:
+            counted = Sym(f"{base}.stride{axis}")
+            before = before + coord * counted
+            if coord != Const(0) and kind.dims.data[axis].expr != Const(1):
+                asked += [(stride - counted) * element % _bytes(op)]
+    yield from (f"{value} is not 0" for value in asked if known.residual(value.eq(0)) != TRUE)
+    begin = simplify(before - elements, {t.REGISTER: (0, None)})
+    if divisor(begin, {}) % width:
+        yield f"{begin} % {width} is open"
