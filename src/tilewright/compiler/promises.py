@@ -22,9 +22,9 @@ from xdsl.dialects.builtin import ArrayAttr
 from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.base.dtypes import DType, i32, i64
-from tilewright.base.expr import OWN, Const, Expr, Sym, all_of
+from tilewright.base.expr import Const, Expr, Sym, all_of
 from tilewright.compiler.proofs.loaded import Ascending
-from tilewright.compiler.reliance import BROKEN, FAILED, TAKEN, Relied, Uniqueness, promises_of
+from tilewright.compiler.reliance import BROKEN, FAILED, PROMISES, TAKEN, Relied, Uniqueness, promises_of
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.compiler.staging import staged_facts
 from tilewright.compiler.workspaces import StagedTensor
@@ -150,7 +150,7 @@ def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
 def _unique_steps(
     request: Request, promise: Uniqueness, number: int, broken: StagedTensor, dtypes: Mapping[str, DType], block: int
 ) -> Iterator[Check]:
-    counts = StagedTensor(f"promises{OWN}counts{number}", i32, promise.extents, len(promise.extents) - 1, block)
+    counts = StagedTensor(f"{PROMISES}counts{number}", i32, promise.extents, len(promise.extents) - 1, block)
 
     def count(*, bm: int, bn: int, **tensors: Tensor) -> None:
         at = _places(tensors[promise.tensors[0]], bm, bn)
