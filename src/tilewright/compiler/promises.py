@@ -2,13 +2,13 @@
 
 A kernel that relies on promises becomes several steps on one stream::
 
-    zero      broken[k] = 0, and counters
-    count     counters[index] += 1          (tw.Unique: one counter for each place that may be stored to)
-    judge     broken[k] = 1 where a counter is above 1; of tw.Offsets, where they do not ascend from 0
+    claim     owner[index[n]] = n, in any order; broken[k] = 0      (tw.Unique: an owner for each place stored to)
+    judge     broken[k] = 1 where owner[index[n]] != n; of tw.Offsets, where they do not ascend from 0
     report    failed[k] += 1 where broken[k] != 0, on the host; it outlives the launch, and the next call reads it
     kernel    for _ in range(0 if any(broken) else 1): all of it
 
-Where all promises are offsets, one step of one CTA does all of it: launches cost more than the loads of some ten
+Of two entries that reach one place at least one is not the owner of it, whoever came last, and whatever was there
+before. Where all promises are offsets, one step of one CTA does all of it: launches cost more than the loads of some ten
 thousand offsets. The steps are kernels of the language, planned and proved as any other.
 """
 
@@ -31,7 +31,7 @@ from tilewright.compiler.workspaces import StagedTensor
 from tilewright.lang import elementwise
 from tilewright.lang import functions as tw
 from tilewright.lang.axes import UNIT, Axis, Span
-from tilewright.lang.fns import CompareFn, Numerics, ReduceFn
+from tilewright.lang.fns import AtomicFn, CompareFn, Numerics, ReduceFn
 from tilewright.lang.params import KernelFunction, KeywordParam, Param, TensorParam
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
@@ -131,41 +131,66 @@ def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
         taken = StagedTensor(TAKEN, i32, flags, 0, 2)
         step = _offsets_step(request, offsets, (broken, failed, taken), tensors_of(kernel))
         return Checks(promises, broken, failed, (step,), tuple(0 for _ in promises), taken)
-    steps = [_zero(request, broken, "broken")]
     dtypes = {name: t.element for name, t in tensors_of(kernel).items()}
-    judges: list[int] = []
-    blocks = 2
-    for number, promise in enumerate(promises):
+    lists = [n for n, promise in enumerate(promises) if isinstance(promise, Uniqueness) and len(promise.dims) == 1]
+    steps = [] if lists else [_zero(request, broken)]
+    judges = dict[int, int]()
+    for number in (*lists[:1], *(n for n in range(len(promises)) if n not in lists[:1])):
+        promise = promises[number]
         match promise:
             case Uniqueness():
-                steps += _unique_steps(request, promise, number, broken, dtypes, blocks)
-                blocks += 1
+                steps += _unique_steps(request, promise, number, broken, dtypes, begins=not steps)
             case Ascending():
                 steps.append(_judge_offsets(request, promise, number, broken, tensors_of(kernel)))
-        judges.append(len(steps) - 1)
+        judges[number] = len(steps) - 1
     steps.append(_report(request, broken, failed))
-    return Checks(promises, broken, failed, tuple(steps), tuple(judges))
+    return Checks(promises, broken, failed, tuple(steps), tuple(judges[n] for n in range(len(promises))))
 
 
 def _unique_steps(
-    request: Request, promise: Uniqueness, number: int, broken: StagedTensor, dtypes: Mapping[str, DType], block: int
+    request: Request,
+    promise: Uniqueness,
+    number: int,
+    broken: StagedTensor,
+    dtypes: Mapping[str, DType],
+    *,
+    begins: bool,
 ) -> Iterator[Check]:
-    counts = StagedTensor(f"{PROMISES}counts{number}", i32, promise.extents, len(promise.extents) - 1, block)
+    """Claims and judges one promise. The first step of all ``begins`` by setting every flag to 0."""
+    last = len(promise.extents) - 1
+    owners = StagedTensor(f"{PROMISES}owners{number}", i32, promise.extents, last, 2 + number)
 
-    def count(*, bm: int, bn: int, **tensors: Tensor) -> None:
-        at = _places(tensors[promise.tensors[0]], bm, bn)
+    def places(tensors: Mapping[str, Tensor], at: Any) -> tuple[Any, Any]:
+        """The places that a tile of entries reaches, and the entries' numbers."""
+        given = tensors[promise.tensors[0]]
         loaded = {name: tensors[name][at].to(i64) for name in promise.tensors}
-        tw.reduce_add(tensors[counts.name], tuple(key.evaluate(loaded) for key in promise.keys), 1)
+        numbers: Any = 0
+        for extent, one in zip(given.shape, at, strict=True):
+            index = one.index.to(i64) if isinstance(one, tw.Range) else one
+            numbers = numbers * extent + index
+        return tuple(key.evaluate(loaded) for key in promise.keys), numbers
+
+    def claim(*, bm: int, bn: int, **tensors: Tensor) -> None:
+        given = tensors[promise.tensors[0]]
+        if begins:
+            n = tw.grid(elementwise.maximum(given.shape[0], broken.dims[0].constant), bn)
+            tensors[BROKEN][n.index] = 0
+            at = (n.index,)
+        else:
+            at = _places(given, bm, bn)
+        reached, numbers = places(tensors, at)
+        tensors[owners.name].write(reached, numbers, AtomicFn.SET)
 
     def judge(*, bm: int, bn: int, **tensors: Tensor) -> None:
-        repeated = tensors[counts.name][_places(tensors[counts.name], bm, bn)] > 1
-        tw.reduce_max(tensors[BROKEN], elementwise.where(repeated, number, -1), 1)
+        reached, numbers = places(tensors, _places(tensors[promise.tensors[0]], bm, bn))
+        others = tensors[owners.name][reached].fill(numbers) != numbers
+        tw.reduce_max(tensors[BROKEN], elementwise.where(others, number, -1), 1)
 
-    of_counts, of_broken = _workspace(counts), _workspace(broken)
+    of_owners, of_broken = _workspace(owners), _workspace(broken)
     given = [_Argument(TensorParam(n, _named(promise.dims)), dtypes[n], None) for n in promise.tensors]
-    yield _zero(request, counts, f"counts{number}")
-    yield _check(request, count, f"count{number}", len(promise.dims), (*given, of_counts))
-    yield _check(request, judge, f"judge{number}", len(promise.extents), (of_counts, of_broken))
+    rank = len(promise.dims)
+    yield _check(request, claim, f"claim{number}", rank, (*given, of_owners, *((of_broken,) if begins else ())))
+    yield _check(request, judge, f"judge{number}", rank, (*given, of_owners, of_broken))
 
 
 def _judge_offsets(
@@ -235,11 +260,11 @@ def _offsets_argument(name: str, tensors: Mapping[str, tile.TensorType]) -> _Arg
     return _Argument(TensorParam(name, _named([d.expr for d in kind.dims])), kind.element, None)
 
 
-def _zero(request: Request, item: StagedTensor, what: str) -> Check:
+def _zero(request: Request, broken: StagedTensor) -> Check:
     def zero(*, bm: int, bn: int, **tensors: Tensor) -> None:
-        tensors[item.name][_places(tensors[item.name], bm, bn)] = 0
+        tensors[BROKEN][_places(tensors[BROKEN], bm, bn)] = 0
 
-    return _check(request, zero, f"zero_{what}", len(item.dims), (_workspace(item),))
+    return _check(request, zero, "zero", 1, (_workspace(broken),))
 
 
 def _report(request: Request, broken: StagedTensor, failed: StagedTensor) -> Check:
