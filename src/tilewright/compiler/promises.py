@@ -161,13 +161,11 @@ def _unique_steps(
     owners = StagedTensor(f"{PROMISES}owners{number}", i32, promise.extents, last, 2 + number)
 
     def places(tensors: Mapping[str, Tensor], at: Any) -> tuple[Any, Any]:
-        """The places that a tile of entries reaches, and the entries' numbers."""
-        given = tensors[promise.tensors[0]]
+        """The places that a tile of entries reaches, and the entries' numbers, which are below 2^31."""
         loaded = {name: tensors[name][at].to(i64) for name in promise.tensors}
-        numbers: Any = 0
-        for extent, one in zip(given.shape, at, strict=True):
-            index = one.index.to(i64) if isinstance(one, tw.Range) else one
-            numbers = numbers * extent + index
+        numbers, *inner = (one.index if isinstance(one, tw.Range) else one for one in at)
+        for extent, one in zip(tensors[promise.tensors[0]].shape[1:], inner, strict=True):
+            numbers = tw.expand(numbers) * extent + one
         return tuple(key.evaluate(loaded) for key in promise.keys), numbers
 
     def claim(*, bm: int, bn: int, **tensors: Tensor) -> None:
@@ -184,7 +182,7 @@ def _unique_steps(
     def judge(*, bm: int, bn: int, **tensors: Tensor) -> None:
         reached, numbers = places(tensors, _places(tensors[promise.tensors[0]], bm, bn))
         others = tensors[owners.name][reached].fill(numbers) != numbers
-        tw.reduce_max(tensors[BROKEN], elementwise.where(others, number, -1), 1)
+        tw.reduce_max(tensors[BROKEN], others.to(i32) * (number + 1) - 1, 1)
 
     of_owners, of_broken = _workspace(owners), _workspace(broken)
     given = [_Argument(TensorParam(n, _named(promise.dims)), dtypes[n], None) for n in promise.tensors]
