@@ -26,7 +26,7 @@ from tilewright.compiler.proofs.distinct import DISTINCT, require_distinct
 from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.obligations import require
 from tilewright.compiler.proofs.steps import certify_steps
-from tilewright.compiler.recipe import declare_workspaces
+from tilewright.compiler.recipe import declare_order, declare_workspaces
 from tilewright.compiler.specialisation import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
@@ -163,6 +163,8 @@ def test_a_promise_that_no_step_judges_is_refused() -> None:
     (made,) = artifact.variants
     kernels = {f"kernel_{k.transport.sym_name.data}": k for _, k in variant.before}
     kernels["kernel_scatter_rows"] = variant
+    for kernel in kernels.values():
+        declare_order(kernel.transport, waits=True, releases=True)
     assert certify_steps(made.steps, kernels, made.predicate, variant.promises) != ()
     assert "CRT003" in error_of(lambda: certify_steps(made.steps, kernels, made.predicate))
     for missing, words in (

@@ -42,10 +42,10 @@ def test_steps_as_compiled_check(name: str) -> None:
 @pytest.mark.parametrize(
     ("step", "old", "new"),
     [
-        ("judge0", "compare <gt>", "compare <lt>"),
-        ("judge0", "compare <gt>", "compare <ge>"),
-        ("judge0", 'constant <"1">', 'constant <"2">'),
-        ("count0", 'constant <"1">', 'constant <"0">'),
+        ("judge0", "compare <ne>", "compare <eq>"),
+        ("judge0", "compare <ne>", "compare <lt>"),
+        ("judge0", 'constant <"1">', 'constant <"0">'),
+        ("claim0", "atomic_fn<set>", "atomic_fn<add>"),
         ("report", "compare <ne>", "compare <eq>"),
         ("report", "compare <ne>", "compare <lt>"),
         ("report", "atomic_fn<add>", "atomic_fn<max>"),
