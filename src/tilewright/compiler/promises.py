@@ -16,10 +16,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType, i32, i64
 from tilewright.base.expr import Const, Expr, Sym, all_of
@@ -39,16 +40,18 @@ from tilewright.lang.tensors import Tensor
 from tilewright.schedule.facts import CallFacts, without_peers
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP, operations, string
+from tilewright.tile.queries import is_elementwise
 
 
 # -- the gate ----------------------------------------------------------------------------------------------------------
 def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
-    """A copy of ``kernel`` whose programs do nothing where one of ``count`` promises is broken: its body becomes that
-    of a stream, whose trip count is loaded."""
+    """A copy of ``kernel`` whose programs store nothing where one of ``count`` promises is broken: its body becomes that
+    of a stream, whose trip count is loaded, but for what it loads first, together with the flags."""
     made, flags = _with_integers(kernel, BROKEN, count)
     body = made.body.block
     inner = Block()
-    for op in list(body.ops):
+    first = list(takewhile(_only_reads, body.ops))
+    for op in list(body.ops)[len(first) :]:
         op.detach()
         inner.add_op(op)
     inner.add_op(tile.Yield())
@@ -61,13 +64,19 @@ def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
     held = tile.Compare(CompareFn.EQ, seen.result, zero.result)
     opens = tile.Select(held.result, one.result, zero.result)
     stream = tile.Stream(OPEN_COUNTER, Span(Sym(OPEN_COUNTER), 1, OPEN_TRIP), Const(0), OPEN_TRIP, Region(inner))
-    ops = [load, *([seen] if seen is not load else []), zero, one, held, opens, tile.Bind(GATE, opens.result), stream]
-    body.add_ops(ops)
+    ops = [*([seen] if seen is not load else []), zero, one, held, opens, tile.Bind(GATE, opens.result), stream]
+    if first:
+        body.insert_ops_before([load], first[0])
+    body.add_ops(ops if first else [load, *ops])
     places = [op.attributes["loc"] for op in operations(kernel) if op is not kernel and "loc" in op.attributes]
-    for op in (*ops, inner.last_op) if places else ():
+    for op in (load, *ops, inner.last_op) if places else ():
         assert op is not None
         op.attributes["loc"] = places[0]
     return made
+
+
+def _only_reads(op: Operation) -> bool:
+    return isinstance(op, tile.Load | tile.Gather) or is_elementwise(op)
 
 
 def gated_roles(kernel: tile.Kernel, count: int, *, queued: bool) -> tile.Kernel:
