@@ -112,10 +112,10 @@ def test_the_certificate_says_how_it_is_known() -> None:
     assert found == [("unique(rows)", "checked")]
     (variant,) = artifact.variants
     launched = [step.kernel for step in variant.steps if isinstance(step, Launch)]
-    assert launched == [f"kernel_scatter_rows{step}" for step in ("_claim0", "_judge0", "_report", "")]
-    assert [step.early for step in variant.steps if isinstance(step, Launch)] == [False, True, True, True]
+    assert launched == [f"kernel_scatter_rows{step}" for step in ("_claim0", "_judge0", "")]
+    assert [step.early for step in variant.steps if isinstance(step, Launch)] == [False, True, True]
     assert [o.detail for o in variant.certificate if o.method == CHECKED] == [
-        "by step 2 of 4, before any store, " + UNWRITTEN
+        "by step 2 of 3, before any store, " + UNWRITTEN
     ]
     distinct = [o for o in artifact.certificate if o.name == DISTINCT]
     assert [(o.detail, o.method.endswith("by unique(rows)")) for o in distinct] == [("y, scatter 0", True)]
@@ -169,13 +169,12 @@ def test_a_promise_that_no_step_judges_is_refused() -> None:
     assert "CRT003" in error_of(lambda: certify_steps(made.steps, kernels, made.predicate))
     for missing, words in (
         ("judge0", "not those of the checks"),
-        ("report", "not those of the checks"),
         ("claim0", "before anything fills it"),
     ):
         steps = [s for s in made.steps if not (isinstance(s, Launch) and s.kernel.endswith(missing))]
         found = error_of(lambda steps=steps: certify_steps(steps, kernels, made.predicate, variant.promises))
         assert words in found, missing
-    late = [made.steps[0], made.steps[3], made.steps[1], made.steps[2]]
+    late = [made.steps[0], made.steps[2], made.steps[1]]
     assert "CRT003" in error_of(lambda: certify_steps(late, kernels, made.predicate, variant.promises))
 
 

@@ -4,8 +4,10 @@ A kernel that relies on promises becomes several steps on one stream::
 
     claim     owner[index[n]] = n, in any order; broken[k] = 0      (tw.Unique: an owner for each place stored to)
     judge     broken[k] = 1 where owner[index[n]] != n; of tw.Offsets, where they do not ascend from 0
-    report    failed[k] += 1 where broken[k] != 0, on the host; it outlives the launch, and the next call reads it
-    kernel    for _ in range(0 if any(broken) else 1): all of it
+    kernel    failed[k] += 1 where broken[k] != 0, on the host; it outlives the launch, and the next call reads it;
+              for _ in range(0 if any(broken) else 1): all of it
+
+Kernels in roles have a step of their own that reports.
 
 Of two entries that reach one place at least one is not the owner of it, whoever came last, and whatever was there
 before. Where all promises are offsets, one step of one CTA does all of it: launches cost more than the loads of some ten
@@ -32,22 +34,27 @@ from tilewright.compiler.workspaces import StagedTensor
 from tilewright.lang import elementwise
 from tilewright.lang import functions as tw
 from tilewright.lang.axes import UNIT, Axis, Span
-from tilewright.lang.fns import AtomicFn, CompareFn, Numerics, ReduceFn
+from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn
 from tilewright.lang.params import KernelFunction, KeywordParam, Param, TensorParam
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor
 from tilewright.schedule.facts import CallFacts, without_peers
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP, operations, string
+from tilewright.tile.indirect import index_symbol
+from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP, operations, program_index, string
 from tilewright.tile.queries import is_elementwise
 
 
 # -- the gate ----------------------------------------------------------------------------------------------------------
-def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
+def gated(kernel: tile.Kernel, count: int, *, reports: bool = False) -> tile.Kernel:
     """A copy of ``kernel`` whose programs store nothing where one of ``count`` promises is broken: its body becomes that
-    of a stream, whose trip count is loaded, but for what it loads first, together with the flags."""
+    of a stream, whose trip count is loaded, but for what it loads first, together with the flags. With ``reports`` its
+    first program reports the broken ones."""
     made, flags = _with_integers(kernel, BROKEN, count)
+    if reports:
+        made, failed = _with_integers(made, FAILED, count)
+        flags = made.body.block.args[len(tensors_of(kernel))]
     body = made.body.block
     inner = Block()
     first = list(takewhile(_only_reads, body.ops))
@@ -65,6 +72,8 @@ def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
     opens = tile.Select(held.result, one.result, zero.result)
     stream = tile.Stream(OPEN_COUNTER, Span(Sym(OPEN_COUNTER), 1, OPEN_TRIP), Const(0), OPEN_TRIP, Region(inner))
     ops = [*([seen] if seen is not load else []), zero, one, held, opens, tile.Bind(GATE, opens.result), stream]
+    if reports:
+        ops += _reported(load, failed, span, len(made.grid))
     if first:
         body.insert_ops_before([load], first[0])
     body.add_ops(ops if first else [load, *ops])
@@ -73,6 +82,36 @@ def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
         assert op is not None
         op.attributes["loc"] = places[0]
     return made
+
+
+def _reported(load: tile.Load, failed: SSAValue, span: Axis, programs: int) -> Iterator[tile.TileOp]:
+    """Adds 1 for each flag that is not 0, in the first program."""
+
+    def over(op: tile.TileOp) -> Iterator[tile.TileOp]:
+        """A number at every flag."""
+        yield op
+        if isinstance(span, Span):
+            yield (more := tile.Expand(op.results[0], [0]))
+            yield tile.Broadcast(more.result, [span])
+
+    ops: list[tile.TileOp] = []
+
+    def made(op: tile.TileOp) -> SSAValue:
+        ops.extend(over(op))
+        return ops[-1].results[0]
+
+    zero, one, nowhere = (made(tile.Constant(n, i32)) for n in (0, 1, -1))
+    program = made(tile.ScalarExpr(sum((Sym(program_index(i)) for i in range(programs)), start=Const(0))))
+    number = zero
+    if isinstance(span, Span):
+        ops.append(index := tile.Index(span))
+        number = index.result
+    ops.append(first := tile.Compare(CompareFn.EQ, program, zero))
+    ops.append(broken := tile.Compare(CompareFn.NE, load.result, zero))
+    ops.append(both := tile.Binary(BinaryFn.AND, first.result, broken.result))
+    ops.append(place := tile.Select(both.result, number, nowhere))
+    yield from ops
+    yield tile.ScatterReduce(AtomicFn.ADD, one, failed, [Sym(index_symbol(0))], [place.result])
 
 
 def _only_reads(op: Operation) -> bool:
@@ -121,6 +160,8 @@ class Checks:
     """The step that decides of each promise."""
     taken: StagedTensor | None = None
     """What counts the programs that are drawn: 0 behind the steps."""
+    reported: bool = True
+    """A step reports what is broken; else the kernel does."""
 
     @property
     def asked(self) -> Expr:
@@ -128,8 +169,8 @@ class Checks:
         return all_of(promise.asked for promise in self.promises if isinstance(promise, Uniqueness))
 
 
-def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
-    """The steps that check what ``kernel`` relies on; None where that is nothing."""
+def checks_of(request: Request, kernel: tile.Kernel, *, roles: bool) -> Checks | None:
+    """The steps that check what ``kernel`` relies on, which will have ``roles``; None where that is nothing."""
     promises = promises_of(kernel)
     if not promises:
         return None
@@ -152,8 +193,10 @@ def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
             case Ascending():
                 steps.append(_judge_offsets(request, promise, number, broken, tensors_of(kernel)))
         judges[number] = len(steps) - 1
-    steps.append(_report(request, broken, failed))
-    return Checks(promises, broken, failed, tuple(steps), tuple(judges[n] for n in range(len(promises))))
+    if roles:
+        steps.append(_report(request, broken, failed))
+    by = tuple(judges[number] for number in range(len(promises)))
+    return Checks(promises, broken, failed, tuple(steps), by, reported=roles)
 
 
 def _unique_steps(

@@ -161,9 +161,8 @@ def _difference(
         kept[queue.name] = queue.allocate(symbols)
         kept[queue.name][...] = _BEFORE
     broken = [_broken(promise, integers, given) for promise in promises]
-    steps = own.steps if any(broken) else own.steps[:-1]  # what the kernel itself then does others compare
     try:
-        run_steps(steps, own.scratch, {**tensors, **kept}, scalars, symbols=symbols, budget=_BUDGET)
+        run_steps(own.steps, own.scratch, {**tensors, **kept}, scalars, symbols=symbols, budget=_BUDGET)
     except (TilewrightError, ExprError):
         return None
     for promise, ought, counted in zip(promises, broken, counts.ravel().tolist(), strict=True):
