@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -19,7 +20,7 @@ from support.indexed_more import CASES as MORE
 from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, Launch
 from tilewright.base.dtypes import DTYPES
-from tilewright.base.expr import Const
+from tilewright.base.expr import Const, Sym
 from tilewright.compiler.draws import drawn as arguments
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.distinct import DISTINCT, require_distinct
@@ -32,6 +33,7 @@ from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
 from tilewright.runtime import promises
 from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous
 from tilewright.transport import dialect as t
 
@@ -176,6 +178,38 @@ def test_a_promise_that_no_step_judges_is_refused() -> None:
         assert words in found, missing
     late = [made.steps[0], made.steps[2], made.steps[1]]
     assert "CRT003" in error_of(lambda: certify_steps(late, kernels, made.predicate, variant.promises))
+
+
+@pytest.mark.parametrize("where", ["read elsewhere", "set elsewhere", "read as it lies", "some entries"])
+def test_owners_of_other_places_are_refused(where: str) -> None:
+    """A step reads owners at the places alone that every entry has claimed."""
+    arrays = drawn("scatter_rows")
+    kernel = CASES["scatter_rows"].kernel
+    variant = planned(kernel, rows="i32")
+    (made,) = kernel.compile(dtypes={"rows": "i32"}, facts=facts_of(arrays)).variants
+    kernels = {f"kernel_{k.transport.sym_name.data}": k for _, k in variant.before}
+    kernels["kernel_scatter_rows"] = variant
+    for each in kernels.values():
+        declare_order(each.transport, waits=True, releases=True)
+    name = f"kernel_scatter_rows_{'judge0' if where.startswith('read') else 'claim0'}"
+    changed = kernels[name].tile.clone()
+    kind = tile.Gather if where.startswith("read") else tile.ScatterReduce
+    (op,) = (op for op in changed.walk() if isinstance(op, kind) and "owners" in tile_name(op))
+    match where:
+        case "some entries":
+            changed.attributes["grid"] = ArrayAttr([ExprAttr(extent.expr - 1) for extent in changed.grid])
+        case "read as it lies":
+            op.attributes["coords"] = ArrayAttr([ExprAttr(Sym("$axis0"))])
+        case _:
+            op.attributes["coords"] = ArrayAttr([ExprAttr(Sym("$index0") + 1)])
+    kernels[name] = replace(kernels[name], tile=changed)
+    found = error_of(lambda: certify_steps(made.steps, kernels, made.predicate, variant.promises))
+    assert "CRT003" in found
+    assert ("whole: " if where == "some entries" else "claimed: ") in found
+
+
+def tile_name(op: tile.Gather | tile.ScatterReduce) -> str:
+    return tile.tensor_type(op.tensor).tensor_name.data
 
 
 def test_places_that_take_one_entry_must_differ_elsewhere() -> None:
