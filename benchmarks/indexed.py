@@ -5,7 +5,8 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
     python benchmarks/indexed.py build
     python benchmarks/indexed.py run --json benchmarks/results/indexed.json [--compile]
 
-Timed as ``memory_bound.py`` says; every result is compared with float64 on the same device. Indices repeat, but those of scatters.
+Timed as ``memory_bound.py`` says; every result is compared with float64 on the same device. Indices repeat, but
+those of scatters, whose launches check that and are timed with their check.
 """
 
 from __future__ import annotations

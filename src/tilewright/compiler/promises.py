@@ -10,8 +10,8 @@ A kernel that relies on promises becomes several steps on one stream::
 Kernels in roles have a step of their own that reports.
 
 Of two entries that reach one place at least one is not the owner of it, whoever came last, and whatever was there
-before. Where all promises are offsets, one step of one CTA does all of it: launches cost more than the loads of some ten
-thousand offsets. The steps are kernels of the language, planned and proved as any other.
+before. Where all promises are offsets, one step of one CTA does all of it: launches cost more than the loads of some
+ten thousand offsets. The steps are kernels of the language, planned and proved as any other.
 """
 
 from __future__ import annotations
@@ -48,9 +48,9 @@ from tilewright.tile.queries import is_elementwise
 
 # -- the gate ----------------------------------------------------------------------------------------------------------
 def gated(kernel: tile.Kernel, count: int, *, reports: bool = False) -> tile.Kernel:
-    """A copy of ``kernel`` whose programs store nothing where one of ``count`` promises is broken: its body becomes that
-    of a stream, whose trip count is loaded, but for what it loads first, together with the flags. With ``reports`` its
-    first program reports the broken ones."""
+    """A copy of ``kernel`` whose programs store nothing where one of ``count`` promises is broken: its body becomes
+    that of a stream, whose trip count is loaded, but for what it loads first, together with the flags. With ``reports``
+    its first program reports the broken ones."""
     made, flags = _with_integers(kernel, BROKEN, count)
     if reports:
         made, failed = _with_integers(made, FAILED, count)

@@ -144,8 +144,8 @@ class AtomicFn(StrEnum):
 
     ``min``, ``max``, ``and`` and ``or`` give the same bits in any order, as sums of integers do. There is no red of f32
     for ``min`` and ``max``: they are those of the bits as integers, in the order -0.0 < 0.0 of IEEE 754's totalOrder,
-    once each NaN has become the one of ``nan_bits``, which is beyond every number. ``set`` leaves one of the values that
-    come, whichever: only the compiler's own steps ask for it (atom.exch, whose old value is dropped).
+    once each NaN has become the one of ``nan_bits``, which is beyond every number. ``set`` leaves one of the values
+    that come, whichever: only the compiler's own steps ask for it (atom.exch, whose old value is dropped).
     """
 
     ADD = "add"

@@ -32,7 +32,7 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
     workspace_address,
 )
-from tilewright.base.expr import OWN, Const, Expr, Sym, Max, ceildiv, conjuncts, own
+from tilewright.base.expr import OWN, Const, Expr, Max, Sym, ceildiv, conjuncts, own
 from tilewright.base.verdict import Proved
 from tilewright.compiler.proofs.queue import draws_programs
 from tilewright.compiler.proofs.stores import prove_domains, store_domains
