@@ -26,7 +26,7 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType, i32, i64
 from tilewright.base.expr import Const, Expr, Sym, all_of
-from tilewright.compiler.proofs.loaded import Ascending
+from tilewright.compiler.proofs.loaded import Ascending, offsets_of
 from tilewright.compiler.reliance import BROKEN, FAILED, PROMISES, TAKEN, Relied, Uniqueness, promises_of
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.compiler.staging import staged_facts
@@ -39,6 +39,7 @@ from tilewright.lang.params import KernelFunction, KeywordParam, Param, TensorPa
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor
+from tilewright.lang.values import Tile
 from tilewright.schedule.facts import CallFacts, without_peers
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import index_symbol
@@ -49,15 +50,16 @@ from tilewright.tile.queries import is_elementwise
 # -- the gate ----------------------------------------------------------------------------------------------------------
 def gated(kernel: tile.Kernel, count: int, *, reports: bool = False) -> tile.Kernel:
     """A copy of ``kernel`` whose programs store nothing where one of ``count`` promises is broken: its body becomes
-    that of a stream, whose trip count is loaded, but for what it loads first, together with the flags. With ``reports``
-    its first program reports the broken ones."""
+    that of a stream, whose trip count is loaded, but for what it loads first, together with the flags, where it trusts
+    no offsets. With ``reports`` its first program reports the broken ones."""
     made, flags = _with_integers(kernel, BROKEN, count)
+    failed = None
     if reports:
         made, failed = _with_integers(made, FAILED, count)
         flags = made.body.block.args[len(tensors_of(kernel))]
     body = made.body.block
     inner = Block()
-    first = list(takewhile(_only_reads, body.ops))
+    first = [] if offsets_of(kernel) else list(takewhile(_only_reads, body.ops))
     for op in list(body.ops)[len(first) :]:
         op.detach()
         inner.add_op(op)
@@ -71,8 +73,16 @@ def gated(kernel: tile.Kernel, count: int, *, reports: bool = False) -> tile.Ker
     held = tile.Compare(CompareFn.EQ, seen.result, zero.result)
     opens = tile.Select(held.result, one.result, zero.result)
     stream = tile.Stream(OPEN_COUNTER, Span(Sym(OPEN_COUNTER), 1, OPEN_TRIP), Const(0), OPEN_TRIP, Region(inner))
-    ops = [*([seen] if seen is not load else []), zero, one, held, opens, tile.Bind(GATE, opens.result), stream]
-    if reports:
+    ops: list[tile.TileOp] = [
+        *([seen] if seen is not load else []),
+        zero,
+        one,
+        held,
+        opens,
+        tile.Bind(GATE, opens.result),
+        stream,
+    ]
+    if failed is not None:
         ops += _reported(load, failed, span, len(made.grid))
     if first:
         body.insert_ops_before([load], first[0])
@@ -215,9 +225,10 @@ def _unique_steps(
     def places(tensors: Mapping[str, Tensor], at: Any) -> tuple[Any, Any]:
         """The places that a tile of entries reaches, and the entries' numbers, which are below 2^31."""
         loaded = {name: tensors[name][at].to(i64) for name in promise.tensors}
-        numbers, *inner = (one.index if isinstance(one, tw.Range) else one for one in at)
-        for extent, one in zip(tensors[promise.tensors[0]].shape[1:], inner, strict=True):
-            numbers = tw.expand(numbers) * extent + one
+        numbers: Any = 0
+        for number, extent in enumerate(tensors[promise.tensors[0]].shape):
+            index = at[number].index if isinstance(at[number], tw.Range) else at[number]
+            numbers = (numbers[:, None] if isinstance(numbers, Tile) else numbers) * extent + index if number else index
         return tuple(key.evaluate(loaded) for key in promise.keys), numbers
 
     def claim(*, bm: int, bn: int, **tensors: Tensor) -> None:
