@@ -134,11 +134,15 @@ class Equality:
     def in_common_terms(self, ptx: Condition, ir: Iterable[Condition], care: Condition) -> Condition:
         """The PTX's condition where ``care`` holds; tests in it that equal tests of the IR's are the IR's there."""
         holds = self.cases.both(ptx, care)
-        ours = {test: atom for condition in ir for test, atom in self._tested(condition).items()}
-        renamed = self._renamed(ours, self._tested(holds), holds)
-        if not renamed:
+        theirs = self._tested(holds)
+        if not theirs:
             return holds
         there = self.cases.without_tests(holds)
+        near = [c for c in ir if self.cases.both(self.cases.without_tests(c), there) != 0]
+        ours = {test: atom for condition in near for test, atom in self._tested(condition).items()}
+        renamed = self._renamed(ours, theirs, holds)
+        if not renamed:
+            return holds
         return self.cases.both(self.iterations.mapped(holds, renamed.__getitem__, renamed.__contains__), there)
 
     def _renamed(self, ours: Mapping[Poly, Atom], theirs: Mapping[Poly, Atom], care: Condition) -> dict[Poly, Poly]:
