@@ -46,7 +46,8 @@ def _sums(rows: int, length: int, dtype: str) -> Case:
 
 
 def _recurrence(rows: int, length: int, dtype: str) -> Case:
-    shapes, size = dict.fromkeys(("a", "b", "y"), (rows, length)), 2 if dtype == "bf16" else 4
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("a", "b", "y"), (rows, length))
+    size = 2 if dtype == "bf16" else 4
     moved = rows * length * size * 3
     return Case(f"recurrence {rows}x{length} {dtype}", "recurrence", shapes, dict.fromkeys(shapes, dtype), moved, False)
 
