@@ -5,7 +5,8 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
     python benchmarks/indexed.py build
     python benchmarks/indexed.py run --json benchmarks/results/indexed.json [--compile]
 
-Timed as ``memory_bound.py`` says; every result is compared with float64 on the same device. Indices repeat.
+Timed as ``memory_bound.py`` says; every result is compared with float64 on the same device. Indices repeat, but
+those of scatters, whose launches check that and are timed with their check.
 """
 
 from __future__ import annotations
@@ -47,6 +48,20 @@ def _rows(rows: int, table: int, width: int, dtype: str) -> Case:
     )
 
 
+def _scattered(rows: int, table: int, width: int, dtype: str) -> Case:
+    size = 2 if dtype == "bf16" else 4
+    return Case(
+        f"scatter {rows}x{width} into {table} {dtype}",
+        "scatter_rows",
+        {"index": (rows,), "x": (rows, width), "y": (table, width)},
+        {"index": "i64", "x": dtype, "y": dtype},
+        "y",
+        "index",
+        table,
+        rows * width * size * 2 + rows * 8,
+    )
+
+
 def _sums(rows: int, table: int, width: int, dtype: str) -> Case:
     size = 2 if dtype == "bf16" else 4
     return Case(
@@ -69,6 +84,8 @@ CASES = (
     _rows(16384, 32000, 4096, "bf16"),
     _rows(65536, 2**20, 128, "bf16"),
     _rows(65536, 2**20, 64, "f32"),
+    _scattered(16384, 16384, 4096, "bf16"),
+    _scattered(16384, 32000, 4096, "bf16"),
     _sums(16384, 4096, 4096, "bf16"),
     _sums(16384, 4096, 4096, "f32"),
     _same(
@@ -94,6 +111,10 @@ CASES = (
         8192 * 32000 * 2,
     ),
 )
+
+
+ADDS = ("index_add", "scatter_rows")
+"""Kernels that leave elements of their output as they are."""
 
 
 def name_of(case: Case) -> str:
@@ -128,6 +149,7 @@ def references(torch: Any) -> dict[str, Callable[..., Any]]:
 
     return {
         "embedding": lambda index, table: f.embedding(index, table),
+        "scatter_rows": lambda index, x, y: y.index_copy_(0, index, x),
         "index_add": lambda index, x, y: y.index_add_(0, index, x),
         "causal_conv1d": convolved,
         "rotate_halves": rotated,
@@ -136,16 +158,18 @@ def references(torch: Any) -> dict[str, Callable[..., Any]]:
 
 
 def _drawn(torch: Any, case: Case) -> dict[str, Any]:
-    """Random arguments: an output of NaN, or of numbers where it is added to."""
+    """Random arguments: an output of NaN, or of numbers where elements of it stay."""
     dtypes = {"bf16": torch.bfloat16, "f32": torch.float32, "i64": torch.int64}
     torch.manual_seed(0)
     made: dict[str, Any] = {}
     for name, shape in case.shapes.items():
-        if name == case.index:
+        if name == case.index and case.kernel == "scatter_rows":  # places that differ
+            made[name] = torch.randperm(case.below, device="cuda")[: shape[0]]
+        elif name == case.index:
             made[name] = torch.randint(0, case.below, shape, device="cuda")
         else:
             made[name] = torch.randn(shape, device="cuda").to(dtypes[case.dtypes[name]])
-    if case.kernel != "index_add":
+    if case.kernel not in ADDS:
         made[case.output].fill_(float("nan"))
     return made
 
@@ -153,7 +177,7 @@ def _drawn(torch: Any, case: Case) -> dict[str, Any]:
 def _error(torch: Any, case: Case, program: Any, reference: Callable[..., Any]) -> tuple[float, float]:
     """Relative errors of ours and of PyTorch's result against float64."""
     tensors = _drawn(torch, case)
-    adds = case.kernel == "index_add"
+    adds = case.kernel in ADDS
     wide = [t.double() if t.is_floating_point() else t for n, t in tensors.items() if adds or n != case.output]
     theirs_in = [t.clone() for n, t in tensors.items() if adds or n != case.output]
     program.launch(tuple(tensors[p.name] for p in program.artifact.parameters))
@@ -174,7 +198,7 @@ def run(args: argparse.Namespace) -> None:
         reference = references(torch)[case.kernel]
         errors = _error(torch, case, program, reference)
         tensors = _drawn(torch, case)
-        inputs = [t for n, t in tensors.items() if case.kernel == "index_add" or n != case.output]
+        inputs = [t for n, t in tensors.items() if case.kernel in ADDS or n != case.output]
         values = tuple(tensors[p.name] for p in program.artifact.parameters)
         variants: dict[str, Callable[[], object]] = {"ours": lambda v=values, p=program: p.launch(v)}
         variants["eager"] = lambda r=reference, i=inputs: r(*i)

@@ -45,6 +45,13 @@ def _sums(rows: int, length: int, dtype: str) -> Case:
     )
 
 
+def _recurrence(rows: int, length: int, dtype: str) -> Case:
+    shapes: dict[str, tuple[int, ...]] = dict.fromkeys(("a", "b", "y"), (rows, length))
+    size = 2 if dtype == "bf16" else 4
+    moved = rows * length * size * 3
+    return Case(f"recurrence {rows}x{length} {dtype}", "recurrence", shapes, dict.fromkeys(shapes, dtype), moved, False)
+
+
 def _selective(steps: int, channels: int) -> Case:
     wide, states = (steps, channels), (steps, 16)
     shapes = {"x": wide, "dt": wide, "a": (channels, 16), "b": states, "c": states, "y": wide}
@@ -56,8 +63,11 @@ def _selective(steps: int, channels: int) -> Case:
 CASES = (
     _sums(8192, 4096, "bf16"),
     _sums(8192, 4096, "f32"),
+    _sums(8192, 8192, "f32"),
     _sums(132, 131072, "f32"),
     _sums(132, 1048576, "bf16"),
+    _recurrence(8192, 8192, "bf16"),
+    _recurrence(8192, 8192, "f32"),
     _selective(4096, 2048),
     _selective(4096, 8192),
 )
@@ -94,7 +104,14 @@ def references(torch: Any) -> dict[str, Callable[..., Any]]:
             rows.append(state @ c[t])
         return torch.stack(rows)
 
-    return {"running_sums": lambda x: x.cumsum(1), "selective_scan": selective}
+    def recurrence(a: Any, b: Any) -> Any:
+        y = torch.empty_like(b)
+        state = torch.zeros_like(b[:, 0])
+        for n in range(b.shape[1]):
+            state = y[:, n] = a[:, n] * state + b[:, n]
+        return y
+
+    return {"running_sums": lambda x: x.cumsum(1), "selective_scan": selective, "recurrence": recurrence}
 
 
 def _drawn(torch: Any, case: Case) -> dict[str, Any]:
@@ -102,6 +119,8 @@ def _drawn(torch: Any, case: Case) -> dict[str, Any]:
     dtypes = {"bf16": torch.bfloat16, "f32": torch.float32}
     torch.manual_seed(0)
     made = {n: torch.randn(shape, device="cuda") for n, shape in case.shapes.items()}
+    if "b" in made and "dt" not in made:
+        made["a"] = made["a"].sigmoid()
     if "dt" in made:
         made |= {"a": -made["a"].abs() - 0.5, "dt": made["dt"].abs() / 50 + 0.01}
     made = {n: v.to(dtypes[case.dtypes[n]]) for n, v in made.items()}

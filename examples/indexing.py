@@ -85,6 +85,20 @@ def label_loss(
 
 
 @tw.kernel
+def scatter_rows(
+    index: Annotated[tw.Unique, "T"],
+    x: Annotated[tw.Tensor, "T", "D"],
+    y: Annotated[tw.Tensor, "V", "D"],
+    *,
+    bt: int = tw.auto,
+    bd: int = tw.auto,
+):
+    """y[index] = x, of rows whose places differ: a launch checks that, and stores nothing where two are one."""
+    t, d = tw.grid(x, (bt, bd))
+    y[index[t], d] = x[t, d]
+
+
+@tw.kernel
 def append_to_pages(
     slots: Annotated[tw.Unique, "T"],
     k: Annotated[tw.Tensor, "T", "H", 128],

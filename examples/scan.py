@@ -25,6 +25,22 @@ def step(before: Pair, here: Pair) -> Pair:
     return a * c, b * c + d
 
 
+@tw.kernel
+def recurrence(
+    a: Annotated[tw.Tensor, "M", "N"],
+    b: Annotated[tw.Tensor, "M", "N"],
+    y: Annotated[tw.Tensor, "M", "N"],
+    *,
+    bm: int = tw.auto,
+    bn: int = tw.auto,
+):
+    """y[m, n] = a[m, n] * y[m, n - 1] + b[m, n], over rows of any length."""
+    m = tw.grid(a.shape[0], bm)
+    decay, state = tw.full((m,), 1.0, tw.f32), tw.zeros((m,), tw.f32)
+    for n in tw.stream(a.shape[1], bn):
+        _, y[m, n] = tw.scan(step, (a[m, n].to(tw.f32), b[m, n].to(tw.f32)), 1, carry=(decay, state))
+
+
 @tw.kernel(numerics="fast")
 def selective_scan(
     x: Annotated[tw.Tensor, "T", "D"],

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import ml_dtypes
@@ -19,19 +20,20 @@ from support.indexed_more import CASES as MORE
 from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, Launch
 from tilewright.base.dtypes import DTYPES
-from tilewright.base.expr import Const
+from tilewright.base.expr import Const, Sym
 from tilewright.compiler.draws import drawn as arguments
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.distinct import DISTINCT, require_distinct
 from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.obligations import require
 from tilewright.compiler.proofs.steps import certify_steps
-from tilewright.compiler.recipe import declare_workspaces
+from tilewright.compiler.recipe import declare_order, declare_workspaces
 from tilewright.compiler.specialisation import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
 from tilewright.runtime import promises
 from tilewright.tile import dialect as tile
+from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous
 from tilewright.transport import dialect as t
 
@@ -112,10 +114,10 @@ def test_the_certificate_says_how_it_is_known() -> None:
     assert found == [("unique(rows)", "checked")]
     (variant,) = artifact.variants
     launched = [step.kernel for step in variant.steps if isinstance(step, Launch)]
-    assert launched[-1] == "kernel_scatter_rows"
-    assert launched[3] == "kernel_scatter_rows_judge0"
+    assert launched == [f"kernel_scatter_rows{step}" for step in ("_claim0", "_judge0", "")]
+    assert [step.early for step in variant.steps if isinstance(step, Launch)] == [False, True, True]
     assert [o.detail for o in variant.certificate if o.method == CHECKED] == [
-        "by step 4 of 6, before any store, " + UNWRITTEN
+        "by step 2 of 3, before any store, " + UNWRITTEN
     ]
     distinct = [o for o in artifact.certificate if o.name == DISTINCT]
     assert [(o.detail, o.method.endswith("by unique(rows)")) for o in distinct] == [("y, scatter 0", True)]
@@ -163,18 +165,51 @@ def test_a_promise_that_no_step_judges_is_refused() -> None:
     (made,) = artifact.variants
     kernels = {f"kernel_{k.transport.sym_name.data}": k for _, k in variant.before}
     kernels["kernel_scatter_rows"] = variant
+    for kernel in kernels.values():
+        declare_order(kernel.transport, waits=True, releases=True)
     assert certify_steps(made.steps, kernels, made.predicate, variant.promises) != ()
     assert "CRT003" in error_of(lambda: certify_steps(made.steps, kernels, made.predicate))
     for missing, words in (
         ("judge0", "not those of the checks"),
-        ("count0", "not those of the checks"),
-        ("zero_counts0", "before anything fills it"),
+        ("claim0", "before anything fills it"),
     ):
         steps = [s for s in made.steps if not (isinstance(s, Launch) and s.kernel.endswith(missing))]
         found = error_of(lambda steps=steps: certify_steps(steps, kernels, made.predicate, variant.promises))
         assert words in found, missing
-    late = [*made.steps[:3], made.steps[5], made.steps[3], made.steps[4]]
+    late = [made.steps[0], made.steps[2], made.steps[1]]
     assert "CRT003" in error_of(lambda: certify_steps(late, kernels, made.predicate, variant.promises))
+
+
+@pytest.mark.parametrize("where", ["read elsewhere", "set elsewhere", "read as it lies", "some entries"])
+def test_owners_of_other_places_are_refused(where: str) -> None:
+    """A step reads owners at the places alone that every entry has claimed."""
+    arrays = drawn("scatter_rows")
+    kernel = CASES["scatter_rows"].kernel
+    variant = planned(kernel, rows="i32")
+    (made,) = kernel.compile(dtypes={"rows": "i32"}, facts=facts_of(arrays)).variants
+    kernels = {f"kernel_{k.transport.sym_name.data}": k for _, k in variant.before}
+    kernels["kernel_scatter_rows"] = variant
+    for each in kernels.values():
+        declare_order(each.transport, waits=True, releases=True)
+    name = f"kernel_scatter_rows_{'judge0' if where.startswith('read') else 'claim0'}"
+    changed = kernels[name].tile.clone()
+    kind = tile.Gather if where.startswith("read") else tile.ScatterReduce
+    (op,) = (op for op in changed.walk() if isinstance(op, kind) and "owners" in tile_name(op))
+    match where:
+        case "some entries":
+            changed.attributes["grid"] = ArrayAttr([ExprAttr(extent.expr - 1) for extent in changed.grid])
+        case "read as it lies":
+            op.attributes["coords"] = ArrayAttr([ExprAttr(Sym("$axis0"))])
+        case _:
+            op.attributes["coords"] = ArrayAttr([ExprAttr(Sym("$index0") + 1)])
+    kernels[name] = replace(kernels[name], tile=changed)
+    found = error_of(lambda: certify_steps(made.steps, kernels, made.predicate, variant.promises))
+    assert "CRT003" in found
+    assert ("whole: " if where == "some entries" else "claimed: ") in found
+
+
+def tile_name(op: tile.Gather | tile.ScatterReduce) -> str:
+    return tile.tensor_type(op.tensor).tensor_name.data
 
 
 def test_places_that_take_one_entry_must_differ_elsewhere() -> None:

@@ -233,7 +233,7 @@ class Storage:
 
     def atomic(self, fn: AtomicFn, pointer: str, name: str, index: str) -> str:
         """Expression that reduces element ``index`` into memory atomically, relaxed at gpu scope."""
-        called = f"atomic{fn.capitalize()}"
+        called = "atomicExch" if fn is AtomicFn.SET else f"atomic{fn.capitalize()}"
         match self.dtype.name:
             case "f32" if fn is AtomicFn.MIN or fn is AtomicFn.MAX:
                 return f"red_{fn}({pointer}, {self.get(name, index)})"

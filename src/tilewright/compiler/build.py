@@ -23,7 +23,7 @@ from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.proofs.rewritten import certify_rewritten
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.recipe import LaunchConfig, declare_collapsed, declare_order, declare_workspaces, recipe
-from tilewright.compiler.reliance import TAKEN
+from tilewright.compiler.reliance import PROMISES
 from tilewright.compiler.requests import assume, interface
 from tilewright.compiler.timing import timed
 from tilewright.compiler.unsupported import UnsupportedClasses
@@ -140,8 +140,8 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
             planned = replace(planned, collapsed=collapsed, notes=notes)
         declare_workspaces(planned.transport, workspaces)
         declare_collapsed(planned.transport, collapsed)
-        judged = promises is not None and promises.checks.taken is not None
-        declare_order(planned.transport, waits=judged, releases=not judged and TAKEN in workspaces)
+        checks = any(name.startswith(PROMISES) for name in workspaces) and promises is None
+        declare_order(planned.transport, waits=checks or promises is not None, releases=checks)
         assume(planned.transport, (extent <= size for extent, size in sizes))
         require(planned.certificate, planned.tile, planned.transport)
         with timed("emit"):

@@ -90,7 +90,7 @@ class Planner:
         autos = [n for n in request.function.autos if n not in dict(request.signature.keywords) and n not in pinned]
         smallest = self.traces(dict.fromkeys(autos, 1))
         products = has_products(smallest)
-        checks = checks_of(request, smallest)
+        checks = checks_of(request, smallest, roles=products)
         if products:
             request = replace(request, facts=without_peers(request.facts))
         unaligned = {} if products else unaligned_ends(smallest, request.facts)
@@ -297,7 +297,9 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     if choice.collapsed is not None:
         request = replace(request, facts=choice.collapsed.facts)
     if promised is not None:
-        request, traced = _with_flags(request, promised), gated(traced, len(promised.checks.promises))
+        checks = promised.checks
+        request = _with_flags(request, promised)
+        traced = gated(traced, len(checks.promises), reports=not checks.reported)
     try:
         planned = plan_kernel(request, traced, choice.predicate, name)
     except TilewrightError as error:
@@ -317,7 +319,8 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
 def _with_flags(request: Request, promised: Promised) -> Request:
     """What a gated kernel may take for granted of its flags too."""
     checks = promised.checks
-    items = [checks.broken] if checks.taken is None else [checks.broken, checks.taken]
+    items = [checks.broken, *([] if checks.taken is None else [checks.taken])]
+    items += [] if checks.reported else [checks.failed]
     known = ((item.name, staged_facts(item)) for item in items)
     return replace(request, facts=replace(request.facts, tensors=(*request.facts.tensors, *known)))
 
@@ -326,6 +329,8 @@ def _checked(planned: PlannedKernel, promised: Promised) -> PlannedKernel:
     """A gated kernel behind the steps that check what it relies on."""
     flags, taken = promised.checks.broken, promised.checks.taken
     items = {flags.name: flags}
+    if not promised.checks.reported:
+        items[promised.checks.failed.name] = promised.checks.failed
     if taken is not None and planned.tile.queue is not None:
         items[taken.name] = taken
     planned = replace(planned, workspaces=items, promises=promised)

@@ -2,53 +2,65 @@
 
 A kernel that relies on promises becomes several steps on one stream::
 
-    zero      broken[k] = 0, and counters
-    count     counters[index] += 1          (tw.Unique: one counter for each place that may be stored to)
-    judge     broken[k] = 1 where a counter is above 1; of tw.Offsets, where they do not ascend from 0
-    report    failed[k] += 1 where broken[k] != 0, on the host; it outlives the launch, and the next call reads it
-    kernel    for _ in range(0 if any(broken) else 1): all of it
+    claim     owner[index[n]] = n, in any order; broken[k] = 0      (tw.Unique: an owner for each place stored to)
+    judge     broken[k] = 1 where owner[index[n]] != n; of tw.Offsets, where they do not ascend from 0
+    kernel    failed[k] += 1 where broken[k] != 0, on the host; it outlives the launch, and the next call reads it;
+              for _ in range(0 if any(broken) else 1): all of it
 
-Where all promises are offsets, one step of one CTA does all of it: launches cost more than the loads of some ten
-thousand offsets. The steps are kernels of the language, planned and proved as any other.
+Kernels in roles have a step of their own that reports.
+
+Of two entries that reach one place at least one is not the owner of it, whoever came last, and whatever was there
+before. Where all promises are offsets, one step of one CTA does all of it: launches cost more than the loads of some
+ten thousand offsets. The steps are kernels of the language, planned and proved as any other.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import takewhile
 from typing import Any, cast
 
 from xdsl.dialects.builtin import ArrayAttr
-from xdsl.ir import Block, Region, SSAValue
+from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType, i32, i64
-from tilewright.base.expr import OWN, Const, Expr, Sym, all_of
-from tilewright.compiler.proofs.loaded import Ascending
-from tilewright.compiler.reliance import BROKEN, FAILED, TAKEN, Relied, Uniqueness, promises_of
+from tilewright.base.expr import Const, Expr, Sym, all_of
+from tilewright.compiler.proofs.loaded import Ascending, offsets_of
+from tilewright.compiler.reliance import BROKEN, FAILED, PROMISES, TAKEN, Relied, Uniqueness, promises_of
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.compiler.staging import staged_facts
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.lang import elementwise
 from tilewright.lang import functions as tw
 from tilewright.lang.axes import UNIT, Axis, Span
-from tilewright.lang.fns import CompareFn, Numerics, ReduceFn
+from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn
 from tilewright.lang.params import KernelFunction, KeywordParam, Param, TensorParam
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor
+from tilewright.lang.values import Tile
 from tilewright.schedule.facts import CallFacts, without_peers
 from tilewright.tile import dialect as tile
-from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP, operations, string
+from tilewright.tile.indirect import index_symbol
+from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP, operations, program_index, string
+from tilewright.tile.queries import is_elementwise
 
 
 # -- the gate ----------------------------------------------------------------------------------------------------------
-def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
-    """A copy of ``kernel`` whose programs do nothing where one of ``count`` promises is broken: its body becomes that
-    of a stream, whose trip count is loaded."""
+def gated(kernel: tile.Kernel, count: int, *, reports: bool = False) -> tile.Kernel:
+    """A copy of ``kernel`` whose programs store nothing where one of ``count`` promises is broken: its body becomes
+    that of a stream, whose trip count is loaded, but for what it loads first, together with the flags, where it trusts
+    no offsets. With ``reports`` its first program reports the broken ones."""
     made, flags = _with_integers(kernel, BROKEN, count)
+    failed = None
+    if reports:
+        made, failed = _with_integers(made, FAILED, count)
+        flags = made.body.block.args[len(tensors_of(kernel))]
     body = made.body.block
     inner = Block()
-    for op in list(body.ops):
+    first = [] if offsets_of(kernel) else list(takewhile(_only_reads, body.ops))
+    for op in list(body.ops)[len(first) :]:
         op.detach()
         inner.add_op(op)
     inner.add_op(tile.Yield())
@@ -61,13 +73,59 @@ def gated(kernel: tile.Kernel, count: int) -> tile.Kernel:
     held = tile.Compare(CompareFn.EQ, seen.result, zero.result)
     opens = tile.Select(held.result, one.result, zero.result)
     stream = tile.Stream(OPEN_COUNTER, Span(Sym(OPEN_COUNTER), 1, OPEN_TRIP), Const(0), OPEN_TRIP, Region(inner))
-    ops = [load, *([seen] if seen is not load else []), zero, one, held, opens, tile.Bind(GATE, opens.result), stream]
-    body.add_ops(ops)
+    ops: list[tile.TileOp] = [
+        *([seen] if seen is not load else []),
+        zero,
+        one,
+        held,
+        opens,
+        tile.Bind(GATE, opens.result),
+        stream,
+    ]
+    if failed is not None:
+        ops += _reported(load, failed, span, len(made.grid))
+    if first:
+        body.insert_ops_before([load], first[0])
+    body.add_ops(ops if first else [load, *ops])
     places = [op.attributes["loc"] for op in operations(kernel) if op is not kernel and "loc" in op.attributes]
-    for op in (*ops, inner.last_op) if places else ():
+    for op in (load, *ops, inner.last_op) if places else ():
         assert op is not None
         op.attributes["loc"] = places[0]
     return made
+
+
+def _reported(load: tile.Load, failed: SSAValue, span: Axis, programs: int) -> Iterator[tile.TileOp]:
+    """Adds 1 for each flag that is not 0, in the first program."""
+
+    def over(op: tile.TileOp) -> Iterator[tile.TileOp]:
+        """A number at every flag."""
+        yield op
+        if isinstance(span, Span):
+            yield (more := tile.Expand(op.results[0], [0]))
+            yield tile.Broadcast(more.result, [span])
+
+    ops: list[tile.TileOp] = []
+
+    def made(op: tile.TileOp) -> SSAValue:
+        ops.extend(over(op))
+        return ops[-1].results[0]
+
+    zero, one, nowhere = (made(tile.Constant(n, i32)) for n in (0, 1, -1))
+    program = made(tile.ScalarExpr(sum((Sym(program_index(i)) for i in range(programs)), start=Const(0))))
+    number = zero
+    if isinstance(span, Span):
+        ops.append(index := tile.Index(span))
+        number = index.result
+    ops.append(first := tile.Compare(CompareFn.EQ, program, zero))
+    ops.append(broken := tile.Compare(CompareFn.NE, load.result, zero))
+    ops.append(both := tile.Binary(BinaryFn.AND, first.result, broken.result))
+    ops.append(place := tile.Select(both.result, number, nowhere))
+    yield from ops
+    yield tile.ScatterReduce(AtomicFn.ADD, one, failed, [Sym(index_symbol(0))], [place.result])
+
+
+def _only_reads(op: Operation) -> bool:
+    return isinstance(op, tile.Load | tile.Gather) or is_elementwise(op)
 
 
 def gated_roles(kernel: tile.Kernel, count: int, *, queued: bool) -> tile.Kernel:
@@ -112,6 +170,8 @@ class Checks:
     """The step that decides of each promise."""
     taken: StagedTensor | None = None
     """What counts the programs that are drawn: 0 behind the steps."""
+    reported: bool = True
+    """A step reports what is broken; else the kernel does."""
 
     @property
     def asked(self) -> Expr:
@@ -119,8 +179,8 @@ class Checks:
         return all_of(promise.asked for promise in self.promises if isinstance(promise, Uniqueness))
 
 
-def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
-    """The steps that check what ``kernel`` relies on; None where that is nothing."""
+def checks_of(request: Request, kernel: tile.Kernel, *, roles: bool) -> Checks | None:
+    """The steps that check what ``kernel`` relies on, which will have ``roles``; None where that is nothing."""
     promises = promises_of(kernel)
     if not promises:
         return None
@@ -131,41 +191,67 @@ def checks_of(request: Request, kernel: tile.Kernel) -> Checks | None:
         taken = StagedTensor(TAKEN, i32, flags, 0, 2)
         step = _offsets_step(request, offsets, (broken, failed, taken), tensors_of(kernel))
         return Checks(promises, broken, failed, (step,), tuple(0 for _ in promises), taken)
-    steps = [_zero(request, broken, "broken")]
     dtypes = {name: t.element for name, t in tensors_of(kernel).items()}
-    judges: list[int] = []
-    blocks = 2
-    for number, promise in enumerate(promises):
+    lists = [n for n, promise in enumerate(promises) if isinstance(promise, Uniqueness) and len(promise.dims) == 1]
+    steps = [] if lists else [_zero(request, broken)]
+    judges = dict[int, int]()
+    for number in (*lists[:1], *(n for n in range(len(promises)) if n not in lists[:1])):
+        promise = promises[number]
         match promise:
             case Uniqueness():
-                steps += _unique_steps(request, promise, number, broken, dtypes, blocks)
-                blocks += 1
+                steps += _unique_steps(request, promise, number, broken, dtypes, begins=not steps)
             case Ascending():
                 steps.append(_judge_offsets(request, promise, number, broken, tensors_of(kernel)))
-        judges.append(len(steps) - 1)
-    steps.append(_report(request, broken, failed))
-    return Checks(promises, broken, failed, tuple(steps), tuple(judges))
+        judges[number] = len(steps) - 1
+    if roles:
+        steps.append(_report(request, broken, failed))
+    by = tuple(judges[number] for number in range(len(promises)))
+    return Checks(promises, broken, failed, tuple(steps), by, reported=roles)
 
 
 def _unique_steps(
-    request: Request, promise: Uniqueness, number: int, broken: StagedTensor, dtypes: Mapping[str, DType], block: int
+    request: Request,
+    promise: Uniqueness,
+    number: int,
+    broken: StagedTensor,
+    dtypes: Mapping[str, DType],
+    *,
+    begins: bool,
 ) -> Iterator[Check]:
-    counts = StagedTensor(f"promises{OWN}counts{number}", i32, promise.extents, len(promise.extents) - 1, block)
+    """Claims and judges one promise. The first step of all ``begins`` by setting every flag to 0."""
+    last = len(promise.extents) - 1
+    owners = StagedTensor(f"{PROMISES}owners{number}", i32, promise.extents, last, 2 + number)
 
-    def count(*, bm: int, bn: int, **tensors: Tensor) -> None:
-        at = _places(tensors[promise.tensors[0]], bm, bn)
+    def places(tensors: Mapping[str, Tensor], at: Any) -> tuple[Any, Any]:
+        """The places that a tile of entries reaches, and the entries' numbers, which are below 2^31."""
         loaded = {name: tensors[name][at].to(i64) for name in promise.tensors}
-        tw.reduce_add(tensors[counts.name], tuple(key.evaluate(loaded) for key in promise.keys), 1)
+        numbers: Any = 0
+        for number, extent in enumerate(tensors[promise.tensors[0]].shape):
+            index = at[number].index if isinstance(at[number], tw.Range) else at[number]
+            numbers = (numbers[:, None] if isinstance(numbers, Tile) else numbers) * extent + index if number else index
+        return tuple(key.evaluate(loaded) for key in promise.keys), numbers
+
+    def claim(*, bm: int, bn: int, **tensors: Tensor) -> None:
+        given = tensors[promise.tensors[0]]
+        if begins:
+            n = tw.grid(elementwise.maximum(given.shape[0], broken.dims[0].constant), bn)
+            tensors[BROKEN][n.index] = 0
+            at = (n.index,)
+        else:
+            at = _places(given, bm, bn)
+        reached, numbers = places(tensors, at)
+        tensors[owners.name].write(reached, numbers, AtomicFn.SET)
 
     def judge(*, bm: int, bn: int, **tensors: Tensor) -> None:
-        repeated = tensors[counts.name][_places(tensors[counts.name], bm, bn)] > 1
-        tw.reduce_max(tensors[BROKEN], elementwise.where(repeated, number, -1), 1)
+        reached, numbers = places(tensors, _places(tensors[promise.tensors[0]], bm, bn))
+        others = tensors[owners.name][reached].fill(numbers) != numbers
+        tw.reduce_max(tensors[BROKEN], others.to(i32) * (number + 1) - 1, 1)
 
-    of_counts, of_broken = _workspace(counts), _workspace(broken)
+    of_owners, of_broken = _workspace(owners), _workspace(broken)
     given = [_Argument(TensorParam(n, _named(promise.dims)), dtypes[n], None) for n in promise.tensors]
-    yield _zero(request, counts, f"counts{number}")
-    yield _check(request, count, f"count{number}", len(promise.dims), (*given, of_counts))
-    yield _check(request, judge, f"judge{number}", len(promise.extents), (of_counts, of_broken))
+    rank = len(promise.dims)
+    yield _check(request, claim, f"claim{number}", rank, (*given, of_owners, *((of_broken,) if begins else ())))
+    yield _check(request, judge, f"judge{number}", rank, (*given, of_owners, of_broken))
 
 
 def _judge_offsets(
@@ -235,11 +321,11 @@ def _offsets_argument(name: str, tensors: Mapping[str, tile.TensorType]) -> _Arg
     return _Argument(TensorParam(name, _named([d.expr for d in kind.dims])), kind.element, None)
 
 
-def _zero(request: Request, item: StagedTensor, what: str) -> Check:
+def _zero(request: Request, broken: StagedTensor) -> Check:
     def zero(*, bm: int, bn: int, **tensors: Tensor) -> None:
-        tensors[item.name][_places(tensors[item.name], bm, bn)] = 0
+        tensors[BROKEN][_places(tensors[BROKEN], bm, bn)] = 0
 
-    return _check(request, zero, f"zero_{what}", len(item.dims), (_workspace(item),))
+    return _check(request, zero, "zero", 1, (_workspace(broken),))
 
 
 def _report(request: Request, broken: StagedTensor, failed: StagedTensor) -> Check:

@@ -16,11 +16,13 @@ from tilewright.tile import dialect as tile
 from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations
 from tilewright.tile.promised import through
 
-BROKEN = f"promises{OWN}broken"
+PROMISES = f"promises{OWN}"
+"""What the names of workspaces begin with that check promises."""
+BROKEN = f"{PROMISES}broken"
 """What a gated kernel calls the tensor of an i32 a promise: 0 where it holds."""
-TAKEN = f"promises{OWN}taken"
+TAKEN = f"{PROMISES}taken"
 """What a kernel in roles behind a gate calls the tensor whose first element counts the programs that CTAs draw."""
-FAILED = f"promises{OWN}failed"
+FAILED = f"{PROMISES}failed"
 """How many launches found each promise broken."""
 
 UNWRITTEN = "assuming index-tensors-not-written-during-launch"

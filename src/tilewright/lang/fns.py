@@ -144,7 +144,8 @@ class AtomicFn(StrEnum):
 
     ``min``, ``max``, ``and`` and ``or`` give the same bits in any order, as sums of integers do. There is no red of f32
     for ``min`` and ``max``: they are those of the bits as integers, in the order -0.0 < 0.0 of IEEE 754's totalOrder,
-    once each NaN has become the one of ``nan_bits``, which is beyond every number.
+    once each NaN has become the one of ``nan_bits``, which is beyond every number. ``set`` leaves one of the values
+    that come, whichever: only the compiler's own steps ask for it (atom.exch, whose old value is dropped).
     """
 
     ADD = "add"
@@ -152,6 +153,7 @@ class AtomicFn(StrEnum):
     MAX = "max"
     AND = "and"
     OR = "or"
+    SET = "set"
 
     @property
     def dtypes(self) -> tuple[DType, ...]:
@@ -163,6 +165,8 @@ class AtomicFn(StrEnum):
                 return (i32, i64, u32, f32)
             case AtomicFn.AND | AtomicFn.OR:
                 return (i32, i64, u32)
+            case AtomicFn.SET:
+                return (i32,)
 
     @property
     def nan_bits(self) -> int:

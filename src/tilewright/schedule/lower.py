@@ -3,11 +3,14 @@
 Element-wise values are not computed where they are written but where they are needed (a reduction, a store, a write to
 a fragment), fused into one map over the buffers they come from; what has several such uses is kept in registers.
 
-The body is lowered twice: once for programs whose ranges lie wholly inside their domains, without guards, and once for
-those at an edge. Inside the first, a stream's last, partial step is split off the same way.
+Where threads have several elements the body is lowered twice: once for programs whose ranges lie wholly inside their
+domains, without guards, and once for those at an edge. Inside the first, a stream's last, partial step is split off the
+same way.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 from xdsl.ir import Block, Operation, Region
 
@@ -68,6 +71,9 @@ class Lowering(LoopLowering):
         if self.placement.skew is not None:  # its vectors are guarded at both ends in any body
             spans = [s for s in spans if s not in self.skewed_spans(self.placement.skew)]
         condition = all_of(s.origin + s.size <= s.stop for s in spans)
+        if prod(count for _, count, _ in self.placement.home.register_order) == 1:
+            self.body(self.kernel.body.block, split=False)  # the guard of an element costs what a test of the tile does
+            return
         if condition == TRUE or not spans:
             self.scope.full |= frozenset(spans)
             self.body(self.kernel.body.block, split=True)

@@ -366,6 +366,8 @@ def _reduce(fn: AtomicFn, array: Array, where: tuple[Array, ...], values: Array)
     """Reductions in global memory, one element after another."""
     if fn is AtomicFn.ADD:
         _add(array, where, values)
+    elif fn is AtomicFn.SET:
+        array[where] = values
     elif array.dtype == np.float32:
         _extremes(fn, array, where, values)
     else:

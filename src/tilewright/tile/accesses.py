@@ -48,6 +48,7 @@ class Use(Enum):
     MAX = "reduced by max"
     AND = "reduced by and"
     OR = "reduced by or"
+    SET = "set, by any program"
 
     @staticmethod
     def of(fn: AtomicFn) -> Use:

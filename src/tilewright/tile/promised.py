@@ -12,7 +12,7 @@ from tilewright.lang.axes import Span, axis_symbol
 from tilewright.lang.fns import BinaryFn
 from tilewright.lang.values import ON_INTEGERS
 from tilewright.tile.elements import Binary, Broadcast, Cast, Constant, Expand, Select, Transpose
-from tilewright.tile.indirect import Gather, Scatter, index_symbol
+from tilewright.tile.indirect import Gather, Scatter, ScatterReduce, index_symbol
 from tilewright.tile.ops import tensor_type, tile_type
 from tilewright.tile.structure import Load
 
@@ -50,6 +50,11 @@ def through(op: Scatter) -> Through | str:
     """What a scatter at loaded coordinates relies on; a phrase for the coordinates where it cannot be told."""
     if op.apart is not None:
         return Through((), (), (), {}, _positions(op))
+    return reached(op)
+
+
+def reached(op: Gather | Scatter | ScatterReduce) -> Through | str:
+    """The places that elements of index tensors name, and which elements; a phrase where it cannot be told."""
     elements: dict[str, _Element] = {}
     coords = [c.expr for c in op.coords]
     for number, index in enumerate(op.indices):
@@ -58,6 +63,8 @@ def through(op: Scatter) -> Through | str:
         if element is None:
             return _LOADED if _loads(index) else _COMPUTED
         elements[symbol] = element
+    if not elements:
+        return _COMPUTED
     first, *others = elements.values()
     if any((more.dims, more.at) != (first.dims, first.at) for more in others):
         return "coordinates loaded at different places of their tensors"

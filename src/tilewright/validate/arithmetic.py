@@ -503,6 +503,11 @@ class Arithmetic:
             return cases.any(
                 cases.both(c, self._ordered(name, kind, a, self.terms.resize(p, b.width))) for c, p in parts
             )
+        if name in ("eq", "ne"):
+            for x, y in ((a, b), (b, a)):
+                parts = self.values.few_parts(x)
+                if parts:
+                    return cases.any(cases.both(c, self._compare(name, kind, p, y)) for c, p in parts)
         return self._ordered(name, kind, a, b)
 
     def _ordered(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:

@@ -13,6 +13,7 @@ from xdsl.ir import Attribute, Operation
 from tilewright.artifact.schema import FloatScalar, IntScalar, KernelArg, TensorMapArg, TensorPointer, WorkspacePointer
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Compare, Const, Expr, Sym, minimum
+from tilewright.lang.fns import AtomicFn
 from tilewright.tile.attributes import ExprAttr, TensorType, TileType
 from tilewright.tile.ops import operations
 from tilewright.transport import asynchronous as a
@@ -199,7 +200,7 @@ def touched_by(kernel: t.Kernel) -> tuple[set[str], set[str]]:
         users = [use.operation for use in arg.uses]
         users += [use.operation for user in users if isinstance(user, a.TensorMap) for use in user.map.uses]
         for user in users:
-            if not isinstance(user, _WRITES | a.TensorMap):
+            if not isinstance(user, _WRITES | a.TensorMap) and not _sets(user):
                 reads.add(name)
             if isinstance(user, _WRITES | t.AtomicReduce):
                 writes.add(name)
@@ -209,7 +210,16 @@ def touched_by(kernel: t.Kernel) -> tuple[set[str], set[str]]:
 def stored_or_loaded(kernel: t.Kernel) -> set[str]:
     """The tensors that a kernel touches otherwise than by additions."""
     pairs = zip((n.data for n in kernel.arg_names), kernel.body.block.args, strict=True)
-    return {name for name, arg in pairs if any(not isinstance(use.operation, t.AtomicReduce) for use in arg.uses)}
+    return {name for name, arg in pairs if any(not _adds(use.operation) for use in arg.uses)}
+
+
+def _sets(op: Operation) -> bool:
+    """What leaves one of the values that come, whatever was there."""
+    return isinstance(op, t.AtomicReduce) and op.fn.data is AtomicFn.SET
+
+
+def _adds(op: Operation) -> bool:
+    return isinstance(op, t.AtomicReduce) and not _sets(op)
 
 
 _WRITES = t.Store | a.CopyOut | a.TmaStore

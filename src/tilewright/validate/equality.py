@@ -7,7 +7,7 @@ values are equal and, supposing it, their next ones (value graphs: Tristan, Gove
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import permutations
 
 import numpy as np
@@ -125,7 +125,28 @@ class Equality:
         parts = self.values.parts(ptx)
         if not any(self._tested(c) for c, _ in parts):
             return parts
-        ours, theirs = {**self._tests(ir, 3), **self._tested(care)}, self._tests(ptx)
+        renamed = self._renamed({**self._tests(ir, 3), **self._tested(care)}, self._tests(ptx), care)
+        if not renamed:
+            return parts
+        change, changes = renamed.__getitem__, renamed.__contains__
+        return tuple((self.iterations.mapped(c, change, changes), q) for c, q in parts)
+
+    def in_common_terms(self, ptx: Condition, ir: Iterable[Condition], care: Condition) -> Condition:
+        """The PTX's condition where ``care`` holds; tests in it that equal tests of the IR's are the IR's there."""
+        holds = self.cases.both(ptx, care)
+        theirs = self._tested(holds)
+        if not theirs:
+            return holds
+        there = self.cases.without_tests(holds)
+        near = [c for c in ir if self.cases.both(self.cases.without_tests(c), there) != 0]
+        ours = {test: atom for condition in near for test, atom in self._tested(condition).items()}
+        renamed = self._renamed(ours, theirs, holds)
+        if not renamed:
+            return holds
+        return self.cases.both(self.iterations.mapped(holds, renamed.__getitem__, renamed.__contains__), there)
+
+    def _renamed(self, ours: Mapping[Poly, Atom], theirs: Mapping[Poly, Atom], care: Condition) -> dict[Poly, Poly]:
+        """The IR's test that each of the PTX's is where ``care`` holds, of those that have another form."""
         care = self.cases.without_tests(care)
         renamed: dict[Poly, Poly] = {}
         for test, atom in theirs.items():
@@ -136,10 +157,7 @@ class Equality:
                 found = next((mine for mine, _ in free if self._polys(mine, test, care)), None)
                 if found is not None:
                     renamed[test] = found
-        if not renamed:
-            return parts
-        change, changes = renamed.__getitem__, renamed.__contains__
-        return tuple((self.iterations.mapped(c, change, changes), q) for c, q in parts)
+        return renamed
 
     def _tests(self, value: Value, depth: int = 0) -> dict[Poly, Atom]:
         """The tests of data that the cases of a value depend on, and those of what it is made of, to a depth."""

@@ -282,7 +282,7 @@ class Matcher:
             index.setdefault((event.kind, event.operands[0], event.operands[1], event.bytes), []).append(event)
         open_ = {id(e): self.cases.both(e.condition, care) for e in ours}
         for event in theirs:
-            holds = self.cases.both(event.condition, care)
+            holds = self.equality.in_common_terms(event.condition, (e.condition for e in ours), care)
             if holds == 0:
                 continue
             found = index.get((event.kind, event.operands[0], event.operands[1], event.bytes)) or self._near(

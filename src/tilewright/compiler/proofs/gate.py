@@ -13,7 +13,7 @@ from itertools import product
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Const
-from tilewright.compiler.reliance import gate_of, promises_of
+from tilewright.compiler.reliance import FAILED, gate_of, promises_of
 from tilewright.diag import fail
 from tilewright.lang.fns import CompareFn
 from tilewright.tile import dialect as tile
@@ -32,11 +32,16 @@ def require_gate(kernel: tile.Kernel, lowered: t.Kernel) -> None:
         return
     counter = gate_of(kernel)
     for op in operations(lowered):
-        if isinstance(op, _WRITES) and (counter is None or not _inside(op, counter)):
+        if isinstance(op, _WRITES) and not _reports(op) and (counter is None or not _inside(op, counter)):
             where = op.loc.data if op.loc is not None else "no line"
             _refuse(kernel, f"{op.name} at {where} outside of the gate", "every store behind the flags of the checks")
     if kernel.gate is not None and not _opened(lowered, kernel.gate.data):
         _refuse(kernel, f"a gate that {kernel.gate.data} need not open", "one that opens where every flag is 0")
+
+
+def _reports(op: Operation) -> bool:
+    """It counts broken promises, in what outlives a launch."""
+    return isinstance(op, t.AtomicReduce) and tile.tensor_type(op.tensor).tensor_name.data == FAILED
 
 
 def _refuse(kernel: tile.Kernel, found: str, required: str) -> None:

@@ -8,12 +8,14 @@ copied      what kernels read in place of an argument is a copy of it
 inside      the tensor, at the strides that all kernels use, fits the workspace
 bound       what the kernels assume of workspaces follows from their layout and alignment, or is asked at dispatch
 unique      what stores rely on is counted and judged by steps before, behind whose flags they stand
+claimed     places that a step sets in any order, each by some entry of an index tensor, are read at those places alone
 queue       what counts programs that are drawn is filled with 0 by a step before, and touched by no other
 """
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 from itertools import pairwise
 from typing import NoReturn, Protocol
 
@@ -30,19 +32,22 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
     workspace_address,
 )
-from tilewright.base.expr import OWN, Const, Expr, Sym, ceildiv, conjuncts, own
+from tilewright.base.expr import OWN, Const, Expr, Max, Sym, ceildiv, conjuncts, own
 from tilewright.base.verdict import Proved
 from tilewright.compiler.proofs.queue import draws_programs
-from tilewright.compiler.proofs.stores import prove_domains
+from tilewright.compiler.proofs.stores import prove_domains, store_domains
 from tilewright.compiler.reliance import UNWRITTEN, Relied, promises_of
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import fail
+from tilewright.lang.axes import Span, axis_symbol
 from tilewright.lang.fns import AtomicFn, CompareFn
 from tilewright.legal.facts import Facts
 from tilewright.legal.repairs import STAGING_PITCH_BYTES
 from tilewright.protocol.access import IndexRole, LoopIndex, StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number
+from tilewright.tile.ops import program_index
+from tilewright.tile.promised import Through, reached
 from tilewright.tile.queries import coords_of, tensor_name
 from tilewright.transport import dialect as transport
 from tilewright.transport.access import scatter_name
@@ -115,6 +120,7 @@ def certify_workspaces(
         found += _whole(kernels[symbol], [*own_items, *counted])
         found += [Obligation("inside", _inside(item)) for item in own_items]
     found += _copied(kernels, writers)
+    found += _claimed(kernels)
     found += [Obligation("inside", _inside(items[index])) for index in sorted(kept)]
     asked = set(conjuncts(predicate))
     for kernel in kernels.values():
@@ -194,11 +200,12 @@ def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], kept: C
         if not isinstance(step, Launch):
             continue
         kernel = kernels[step.kernel]
+        sets = {kernel.workspaces[tensor_name(op)].index for op in _sets(kernel)}
         if step.early and kernel.transport.waits is None:
             _refuse("order", f"{step.kernel} begins early and does not wait")
         touched = {a.index for a in step.args if isinstance(a, WorkspacePointer)}
         touched |= {i for a in step.args if isinstance(a, TensorMapArg) for i in mapped[a.slot]}
-        written, added = _written(kernel, _STORES), _written(kernel, _ADDS)
+        written, added = _written(kernel, _STORES) | sets, _written(kernel, _ADDS) - sets
         for index in touched:
             if index in written and (index in writers or index in kept):
                 _refuse("order", f"{step.kernel} and {writers.get(index, 'the launch')} both fill workspace {index}")
@@ -226,9 +233,13 @@ def _written(kernel: LaunchedKernel, ops: tuple[type[tile.TileOp], ...]) -> set[
 def _whole(kernel: LaunchedKernel, items: Sequence[StagedTensor]) -> Iterator[Obligation]:
     """The kernel's stores are exactly these tensors, each of them whole; what it adds where flags say so has a place
     for each element."""
-    everything: list[StoreDomain] = []
+    places = {op: scatter_name(tensor_name(op), scatter_number(op)) for op in _sets(kernel)}
+    everything = [domain for domain in store_domains(kernel.tile) if domain.tensor in places.values()]
+    sets = {tensor_name(op) for op in places}
     for item in items:
         name = next(n for n, i in kernel.workspaces.items() if i == item)
+        if name in sets:
+            continue
         axes = [LoopIndex(own(f"axis{d}"), IndexRole.AXIS, Const(0), extent) for d, extent in enumerate(item.dims)]
         flagged = _added_by_flags(kernel, name, item)
         written = name if flagged is None else scatter_name(name, scatter_number(flagged))
@@ -237,6 +248,52 @@ def _whole(kernel: LaunchedKernel, items: Sequence[StagedTensor]) -> Iterator[Ob
     if not isinstance(answer, Proved):
         _refuse("whole", f"{answer}")
     yield from (Obligation("whole", o.method, o.subject) for o in answer.obligations if o.name == "domain")
+
+
+def _sets(kernel: LaunchedKernel) -> list[tile.ScatterReduce]:
+    """What leaves one of the values that come at a place."""
+    return [op for op in kernel.tile.walk() if isinstance(op, tile.ScatterReduce) and op.fn.data is AtomicFn.SET]
+
+
+def _claimed(kernels: Mapping[str, LaunchedKernel]) -> Iterator[Obligation]:
+    """Every entry of an index tensor sets a place of a workspace, and others read the places of these entries."""
+    for symbol, kernel in kernels.items():
+        for op in _sets(kernel):
+            item = kernel.workspaces[tensor_name(op)]
+            entries = reached(op)
+            if isinstance(entries, str) or entries.rest or not _all_entries(kernel.tile, op, entries):
+                _refuse("claimed", f"{symbol} sets {item.name} at some entries only, or elsewhere")
+            for reader, other in kernels.items():
+                names = {name for name, i in other.workspaces.items() if i == item}
+                for use in other.tile.walk():
+                    if use is op or not isinstance(use, tile.TileOp) or names.isdisjoint(_tensors(use)):
+                        continue
+                    read = reached(use) if isinstance(use, tile.Gather) else "otherwise"
+                    if isinstance(read, str) or replace(read, element=entries.element) != entries:
+                        _refuse("claimed", f"{reader} uses {item.name} elsewhere than {symbol} sets it")
+            yield Obligation("claimed", "each entry", f"{item.name} by {symbol}")
+
+
+def _tensors(op: tile.TileOp) -> set[str]:
+    kinds = (operand.type for operand in op.operands)
+    return {kind.tensor_name.data for kind in kinds if isinstance(kind, tile.TensorType)}
+
+
+def _all_entries(kernel: tile.Kernel, op: tile.ScatterReduce, entries: Through) -> bool:
+    """The programs' tiles go over all entries: along each dimension by a program each, or in tiles to its end."""
+    programs = [Sym(program_index(i)) for i in range(len(kernel.grid))]
+    grid = {program: extent.expr for program, extent in zip(programs, kernel.grid, strict=True)}
+    spans = {Sym(axis_symbol(d)): axis for d, axis in enumerate(tile.tile_type(op.value).axes_tuple)}
+
+    def whole(at: Expr, dim: Expr) -> bool:
+        span = spans.get(at) if isinstance(at, Sym) else None
+        if not isinstance(span, Span):
+            return grid.pop(at, None) == dim if isinstance(at, Sym) else False
+        program = next((p for p in grid if span.origin == p * span.size), None)
+        long = span.stop == dim or (isinstance(span.stop, Max) and dim in span.stop.args)
+        return long and program is not None and grid.pop(program) == ceildiv(span.stop, span.size)
+
+    return all(map(whole, entries.element, entries.dims)) and not grid
 
 
 def _copied(kernels: Mapping[str, LaunchedKernel], writers: Mapping[int, str]) -> Iterator[Obligation]:

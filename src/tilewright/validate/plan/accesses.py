@@ -156,6 +156,8 @@ def _form(fn: AtomicFn, dtype: DType) -> str:
             return f"{fn}.{'s' if dtype.signed else 'u'}{dtype.bits}"
         case AtomicFn.AND | AtomicFn.OR:
             return f"{fn}.b{dtype.bits}"
+        case AtomicFn.SET:
+            return f"exch.b{dtype.bits}"
 
 
 def _extremes(plan: Plan, op: t.AtomicReduce) -> None:
