@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
+from itertools import pairwise
 from typing import NoReturn
 
 from tilewright.artifact.descriptor import TensorMapRecipe
@@ -96,6 +97,8 @@ class LaunchPlan:
         self._moving: list[tuple[int, int, int]] = []  # (frame offset, tensor position, byte offset)
         self._scratch: list[tuple[int, int, int]] = []  # (frame offset, workspace index, byte offset)
         self._steps: list[LaunchOn] = []
+        launches = [step for step in variant.steps if isinstance(step, Launch)]
+        self._beside = {before for before, step in pairwise(launches) if step.early}
         for step in variant.steps:
             self._prepare(artifact, step, kernels)
         self.only_launches = not self._workspace and not any(isinstance(s, Copy | Fill) for s in variant.steps)
@@ -222,7 +225,8 @@ class LaunchPlan:
         if any(n % c for n, c in zip(grid, image.cluster, strict=True)):
             found = f"grid {grid} of {image.symbol}"
             fail("RUN017", found=found, required=f"multiples of the cluster {image.cluster}")
-        shape = LaunchShape(grid, image.threads, image.cluster, image.shared_bytes, step.early)
+        shared, beside = image.shared_bytes, step in self._beside
+        shape = LaunchShape(grid, image.threads, image.cluster, shared, step.early, beside)
         parameters = self._frame.parameters([self._argument(arg) for arg in step.args])
         self._steps.append(self._driver.prepare(kernels(image, shape), shape, parameters, self.context))
 
