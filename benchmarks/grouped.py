@@ -8,7 +8,7 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
 Timed as ``memory_bound.py`` says, in bf16; every result is compared with float64 of the same rows. The dense product
 has as many rows, and one weight. ``rows of 8 bits`` and ``blocks of 8 bits`` are products of e4m3 with a scale for each
 row of both operands, and for each 128 elements of a row and each 128 x 128 of a weight. ``read`` is PyTorch's sum over
-the weights, as 32-bit integers. The gradients of weights are products along the rows of each group.
+the weights, as float32. The gradients of weights are products along the rows of each group.
 """
 
 from __future__ import annotations
@@ -195,7 +195,7 @@ def run(args: argparse.Namespace) -> None:
             "grouped_mm": lambda a=a, b=b, o=offsets[1:]: torch._grouped_mm(a, b.transpose(1, 2), offs=o),
             "loop": loop,
             "dense": lambda a=a, b=b[0], c=c: torch.mm(a, b.t(), out=c),
-            "read": lambda b=b: b.view(torch.int32).sum(),
+            "read": lambda b=b: b.view(torch.float32).sum(),
         }
         variants["ours"]()
         torch.cuda.synchronize()
