@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 
 from tilewright.artifact.schema import Artifact, KernelImage, Program, PromiseReport, Toolchain, Variant
-from tilewright.base.expr import OWN, Expr, all_of
+from tilewright.base.expr import Expr
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, emit_kernel
 from tilewright.codegen.guard import mismatches
@@ -53,7 +53,6 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     programs: dict[str, Program] = {}
     texts: dict[str, transport.Kernel] = {}
     variants: tuple[Variant, ...] = ()
-    required: list[tuple[Expr, ...]] = []
     counted: tuple[Expr, ...] = ()
     widest, shown = program.variants[-1], ""
     for planned, own in zip(program.variants, made[len(before) :], strict=True):
@@ -61,7 +60,6 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
             kernels = [_compiled(each) for each in (*(shared[same] for same, _ in planned.before), own)]
             variant, launched = _variant(kernels, request.target.name, programs)
             variants += (variant,)
-            required.append(tuple(r.expr for r in planned.tile.requires if OWN not in r.expr.text))
             images |= {image.symbol: image for image in launched}
             texts |= {each.emitted.entry: each.planned.transport for each in kernels}
             wholes = kernels[-1].planned.wholes
@@ -69,11 +67,10 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
             counted += counters_fit(kernels[-1].planned)
     unsupported.require_one(variants)
     found = interface(request, widest.tile, widest.sizes)
-    facts = tuple(dict.fromkeys((*found.facts, *counted)))
     artifact = replace(
         found,
-        facts=facts,
-        variants=tuple(_asking(v, set(needs).difference(facts)) for v, needs in zip(variants, required, strict=True)),
+        facts=tuple(dict.fromkeys((*found.facts, *counted))),
+        variants=variants,
         kernels=tuple(images.values()),
         left_out=unsupported.left_out,
         programs=tuple(programs.values()),
@@ -84,11 +81,6 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     with timed("validate"):
         require_recipe(artifact, texts)
     return artifact
-
-
-def _asking(variant: Variant, needs: Collection[Expr]) -> Variant:
-    """The variant where what its tiles need of an index holds, too: other tiles begin elsewhere."""
-    return replace(variant, predicate=all_of([variant.predicate, *sorted(needs, key=str)])) if needs else variant
 
 
 @dataclass(frozen=True)

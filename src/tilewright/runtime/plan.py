@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from itertools import pairwise
 from typing import NoReturn
 
 from tilewright.artifact.descriptor import TensorMapRecipe
@@ -97,10 +96,9 @@ class LaunchPlan:
         self._moving: list[tuple[int, int, int]] = []  # (frame offset, tensor position, byte offset)
         self._scratch: list[tuple[int, int, int]] = []  # (frame offset, workspace index, byte offset)
         self._steps: list[LaunchOn] = []
-        launches = [step for step in variant.steps if isinstance(step, Launch)]
-        self._beside = {before for before, step in pairwise(launches) if step.early}
-        for step in variant.steps:
-            self._prepare(artifact, step, kernels)
+        for number, step in enumerate(variant.steps):
+            behind = next((s for s in variant.steps[number + 1 :] if isinstance(s, Launch)), None)
+            self._prepare(artifact, step, kernels, beside=behind is not None and behind.early)
         self.only_launches = not self._workspace and not any(isinstance(s, Copy | Fill) for s in variant.steps)
 
     # -- a call -------------------------------------------------------------------------------------------------------
@@ -195,10 +193,13 @@ class LaunchPlan:
 
     # -- building -----------------------------------------------------------------------------------------------------
 
-    def _prepare(self, artifact: Artifact, step: Launch | Copy | Fill | EncodeTensorMap, kernels: Kernels) -> None:
+    def _prepare(
+        self, artifact: Artifact, step: Launch | Copy | Fill | EncodeTensorMap, kernels: Kernels, *, beside: bool
+    ) -> None:
+        """One step; ``beside`` if the next launch begins early."""
         match step:
             case Launch():
-                self._prepare_launch(artifact.kernel(step.kernel), step, kernels)
+                self._prepare_launch(artifact.kernel(step.kernel), step, kernels, beside=beside)
             case Copy(source, destination, size_bytes):
                 size = self._value(size_bytes, "the size of a copy", 0, 2**48)
                 if size:
@@ -213,7 +214,7 @@ class LaunchPlan:
             case EncodeTensorMap():
                 pass  # host work: done when addresses change
 
-    def _prepare_launch(self, image: KernelImage, step: Launch, kernels: Kernels) -> None:
+    def _prepare_launch(self, image: KernelImage, step: Launch, kernels: Kernels, *, beside: bool) -> None:
         names = "xyz"
         x, y, z = (
             self._value(extent, f"grid.{names[i]} of {image.symbol}", 0, MAX_GRID[i])
@@ -225,8 +226,7 @@ class LaunchPlan:
         if any(n % c for n, c in zip(grid, image.cluster, strict=True)):
             found = f"grid {grid} of {image.symbol}"
             fail("RUN017", found=found, required=f"multiples of the cluster {image.cluster}")
-        shared, beside = image.shared_bytes, step in self._beside
-        shape = LaunchShape(grid, image.threads, image.cluster, shared, step.early, beside)
+        shape = LaunchShape(grid, image.threads, image.cluster, image.shared_bytes, step.early, beside)
         parameters = self._frame.parameters([self._argument(arg) for arg in step.args])
         self._steps.append(self._driver.prepare(kernels(image, shape), shape, parameters, self.context))
 
