@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -102,28 +101,6 @@ def test_launch_configuration(binding: Binding) -> None:
         ((4, 2, 1), 128, 4096, (2, 1, 1), 8, 0x55, 0x99),
         ((1, 1, 1), 32, 0, None, 1, 0x56, 0),
     ]
-
-
-def test_launches_that_overlap(binding: Binding) -> None:
-    """One that begins early is allowed to, and the one before it leaves shared memory."""
-    names = real.CUlaunchAttributeID
-    early, carveout = (
-        names.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION,
-        names.CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT,
-    )
-    calls: list[list[tuple[Any, int]]] = []
-
-    def launch(config: Any, *_: Any) -> tuple[int]:
-        value = {early: "programmaticStreamSerializationAllowed", carveout: "sharedMemCarveout"}
-        calls.append([(a.id, getattr(a.value, value[a.id])) for a in config.attrs[: config.numAttrs]])
-        return (0,)
-
-    binding.cuLaunchKernelEx = launch
-    driver = Driver()
-    shape = LaunchShape((1, 1, 1), 32, (1, 1, 1), 0)
-    driver.prepare(0x55, replace(shape, beside=True), 0, 0x77)(1)
-    driver.prepare(0x56, replace(shape, early=True), 0, 0x77)(1)
-    assert calls == [[(carveout, 100)], [(early, 1)]]
 
 
 def test_a_thread_without_a_context_gets_one(binding: Binding) -> None:

@@ -194,19 +194,6 @@ def test_every_step_in_order() -> None:
     assert launched.shape.cluster == (2, 1, 1)
 
 
-def test_what_begins_early_finds_shared_memory() -> None:
-    """The launch before one that begins early leaves it to that one's CTAs; no other does."""
-    artifact = staged()
-    (variant,) = artifact.variants
-    places = [k for k, step in enumerate(variant.steps) if isinstance(step, Launch)]
-    (first,) = (variant.steps[k] for k in places)
-    steps = (*variant.steps, first, replace(first, early=True))
-    p, fake = program(replace(artifact, variants=(replace(variant, steps=steps),)))
-    p.launch((FakeTensor(X, (6, 64)), FakeTensor(Y, (6,), dtype="float32")))
-    assert [(each.shape.early, each.shape.beside) for each in fake.launches] == [
-        (False, False), (False, True), (True, False)]  # fmt: skip
-
-
 def test_a_workspace_of_the_callers_is_this_calls_alone() -> None:
     p, fake = program(staged())
     theirs = FakeDriver(block=0xC000_0000)

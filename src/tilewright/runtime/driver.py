@@ -24,7 +24,6 @@ _INVALID_CONTEXT = 201
 _NOT_READY = 600
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
 _TENSOR_MAP_BYTES = 128
-_ALL_SHARED_PERCENT = 100  # CU_SHAREDMEM_CARVEOUT_MAX_SHARED
 
 
 @dataclass(frozen=True)
@@ -53,8 +52,6 @@ class LaunchShape:
     shared_bytes: int
     early: bool = False
     """Its CTAs may begin before the launch before it has ended."""
-    beside: bool = False
-    """Those of the launch behind it may: SMs keep shared memory for them, as they change its size only when idle."""
 
 
 LaunchOn = Callable[[int], None]
@@ -180,11 +177,6 @@ class Driver:
             attribute = cuda.CUlaunchAttribute()
             attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION
             attribute.value.programmaticStreamSerializationAllowed = 1
-            attributes.append(attribute)
-        if shape.beside:
-            attribute = cuda.CUlaunchAttribute()
-            attribute.id = cuda.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_PREFERRED_SHARED_MEMORY_CARVEOUT
-            attribute.value.sharedMemCarveout = _ALL_SHARED_PERCENT
             attributes.append(attribute)
         if attributes:
             config.attrs, config.numAttrs = attributes, len(attributes)

@@ -96,9 +96,8 @@ class LaunchPlan:
         self._moving: list[tuple[int, int, int]] = []  # (frame offset, tensor position, byte offset)
         self._scratch: list[tuple[int, int, int]] = []  # (frame offset, workspace index, byte offset)
         self._steps: list[LaunchOn] = []
-        for number, step in enumerate(variant.steps):
-            behind = next((s for s in variant.steps[number + 1 :] if isinstance(s, Launch)), None)
-            self._prepare(artifact, step, kernels, beside=behind is not None and behind.early)
+        for step in variant.steps:
+            self._prepare(artifact, step, kernels)
         self.only_launches = not self._workspace and not any(isinstance(s, Copy | Fill) for s in variant.steps)
 
     # -- a call -------------------------------------------------------------------------------------------------------
@@ -193,13 +192,10 @@ class LaunchPlan:
 
     # -- building -----------------------------------------------------------------------------------------------------
 
-    def _prepare(
-        self, artifact: Artifact, step: Launch | Copy | Fill | EncodeTensorMap, kernels: Kernels, *, beside: bool
-    ) -> None:
-        """One step; ``beside`` if the next launch begins early."""
+    def _prepare(self, artifact: Artifact, step: Launch | Copy | Fill | EncodeTensorMap, kernels: Kernels) -> None:
         match step:
             case Launch():
-                self._prepare_launch(artifact.kernel(step.kernel), step, kernels, beside=beside)
+                self._prepare_launch(artifact.kernel(step.kernel), step, kernels)
             case Copy(source, destination, size_bytes):
                 size = self._value(size_bytes, "the size of a copy", 0, 2**48)
                 if size:
@@ -214,7 +210,7 @@ class LaunchPlan:
             case EncodeTensorMap():
                 pass  # host work: done when addresses change
 
-    def _prepare_launch(self, image: KernelImage, step: Launch, kernels: Kernels, *, beside: bool) -> None:
+    def _prepare_launch(self, image: KernelImage, step: Launch, kernels: Kernels) -> None:
         names = "xyz"
         x, y, z = (
             self._value(extent, f"grid.{names[i]} of {image.symbol}", 0, MAX_GRID[i])
@@ -226,7 +222,7 @@ class LaunchPlan:
         if any(n % c for n, c in zip(grid, image.cluster, strict=True)):
             found = f"grid {grid} of {image.symbol}"
             fail("RUN017", found=found, required=f"multiples of the cluster {image.cluster}")
-        shape = LaunchShape(grid, image.threads, image.cluster, image.shared_bytes, step.early, beside)
+        shape = LaunchShape(grid, image.threads, image.cluster, image.shared_bytes, step.early)
         parameters = self._frame.parameters([self._argument(arg) for arg in step.args])
         self._steps.append(self._driver.prepare(kernels(image, shape), shape, parameters, self.context))
 

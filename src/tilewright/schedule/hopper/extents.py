@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from math import prod
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, any_of, ceildiv, maximum, minimum, negate
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, any_of, ceildiv, minimum, negate
 from tilewright.hw.target import Target
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.candidates import Candidate
@@ -381,22 +381,12 @@ class _Way:
     """Where a way is for one row of tiles alone, it is that much slower with several."""
 
 
-_PARTS = 8
-"""Parts of a wave that are counted where programs are drawn."""
-
-
 def _way(
     family: _Family, extents: dict[str, int], kernel: tile.Kernel, price: Price, target: Target, sectors: Expr
 ) -> _Way:
-    """The way of a kernel traced with ``extents``; ``sectors`` as in ``Price.steps``. Programs of a ragged grid, of
-    which some have no rows, are drawn: no wave waits for the one before, and its time is that of eight."""
-    waves, steps = _waves(kernel, family.cluster, target), _known_steps(kernel)
-    if kernel.ascending is None:
-        time = price.time(waves, steps, sectors)
-    else:
-        parts = maximum(ceildiv(_tiles(kernel, family.cluster) * _PARTS, target.sm_count), _PARTS)
-        time = replace(price, launch=price.launch * _PARTS).time(parts, steps, sectors)
-    return _Way(family, extents, waves, time, kernel.grid.data[-2].expr)
+    """The way of a kernel traced with ``extents``; ``sectors`` as in ``Price.steps``."""
+    waves = _waves(kernel, family.cluster, target)
+    return _Way(family, extents, waves, price.time(waves, _known_steps(kernel), sectors), kernel.grid.data[-2].expr)
 
 
 def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
