@@ -7,7 +7,8 @@ Build where the compiler is, run where the GPU is (numpy, cuda-bindings and torc
 
 Timed as ``memory_bound.py`` says, in bf16; every result is compared with float64 of the same rows. The dense product
 has as many rows, and one weight. ``rows of 8 bits`` and ``blocks of 8 bits`` are products of e4m3 with a scale for each
-row of both operands, and for each 128 elements of a row and each 128 x 128 of a weight.
+row of both operands, and for each 128 elements of a row and each 128 x 128 of a weight. ``read`` is PyTorch's sum over
+the weights, as float32. The gradients of weights are products along the rows of each group.
 """
 
 from __future__ import annotations
@@ -16,11 +17,12 @@ import argparse
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 from harness import Timer, document, load, parser, relative_error, store, write
 
-NAME, DENSE = "grouped_matmul", "grouped_dense"
+NAME, DENSE, WEIGHTS = "grouped_matmul", "grouped_dense", "grouped_weight_gradient"
 
 
 @dataclass(frozen=True)
@@ -53,9 +55,17 @@ CASES = (
     Case(8192, 64, 2048, 4096),
     Case(16384, 128, 1536, 2048, skewed=True),
     Case(1024, 128, 1536, 2048),
+    Case(1024, 64, 2048, 7168),
     Case(64, 8, 14336, 4096),
 )
-
+ALONG_ROWS = (
+    Case(8192, 8, 4096, 4096),
+    Case(8192, 8, 4096, 4096, skewed=True),
+    Case(65536, 8, 4096, 2048),
+    Case(8192, 32, 2048, 4096),
+    Case(8192, 64, 2048, 2048, skewed=True),
+    Case(16384, 128, 1536, 2048),
+)
 
 SCALED = {"rows of 8 bits": "scaled_rows", "blocks of 8 bits": "scaled_blocks"}
 """Kernels of operands of 8 bits."""
@@ -66,11 +76,14 @@ def build(only: str) -> None:
     import grouped_matmul
     import matmul
 
+    from tilewright.ops import kernels
+
     dense = {"a": "bf16", "b": "bf16", "c": "bf16"}
     types = {"offsets": "i32", **dense}
     eight = types | {"a": "e4m3", "b": "e4m3", "a_scale": "f32", "b_scale": "f32"}
     wanted = {NAME: (grouped_matmul.grouped_matmul, types), DENSE: (matmul.matmul, dense)}
     wanted |= {name: (getattr(grouped_matmul, name), eight) for name in SCALED.values()}
+    wanted[WEIGHTS] = kernels.grouped_weight_gradient, {"offsets": "i32", "y": "bf16", "x": "bf16", "dw": "bf16"}
     for name, (kernel, dtypes) in wanted.items():
         if only not in name:
             continue
@@ -127,6 +140,35 @@ def launches(torch: Any, timer: Timer) -> list[dict[str, Any]]:
     return found
 
 
+def along_rows(torch: Any, timer: Timer) -> list[dict[str, Any]]:
+    """Gradients of weights, dw[g] = y^T x over the rows of group g, beside PyTorch's two ways."""
+    program, found = load(WEIGHTS), list[dict[str, Any]]()
+    for case in ALONG_ROWS:
+        bounds = case.offsets()
+        offsets = torch.tensor(bounds, dtype=torch.int32, device="cuda")
+        y, x = (torch.randn(case.rows, width, device="cuda").bfloat16() for width in (case.n, case.k))
+        dw = torch.full((case.groups, case.n, case.k), float("nan"), device="cuda", dtype=torch.bfloat16)
+        parts = [*enumerate(pairwise(bounds))]
+
+        def loop(y: Any = y, x: Any = x, dw: Any = dw, parts: Any = parts) -> None:
+            for g, (i, j) in parts:
+                torch.mm(y[i:j].t(), x[i:j], out=dw[g])
+
+        variants = {
+            "ours": lambda v=(offsets, y, x, dw): program.launch(v),
+            "grouped_mm": lambda y=y, x=x, o=offsets[1:]: torch._grouped_mm(y.t(), x, offs=o),
+            "loop": loop,
+        }
+        variants["ours"]()
+        error = max(relative_error(dw[g], y[i:j].double().t() @ x[i:j].double()) for g, (i, j) in parts)
+        us = {name: round(s * 1e6, 2) for name, s in timer.medians(variants).items()}
+        best = round(min(us["grouped_mm"], us["loop"]) / us["ours"], 3)
+        found.append({"case": str(case), "microseconds": us, "of_best": best, "error": error})
+        print("along rows:", case, us, f"{best} of the best, error {error:.1e}", flush=True)
+        del y, x, dw, variants
+    return found
+
+
 def run(args: argparse.Namespace) -> None:
     """Check and time every case; print a table and write JSON."""
     import torch
@@ -153,6 +195,7 @@ def run(args: argparse.Namespace) -> None:
             "grouped_mm": lambda a=a, b=b, o=offsets[1:]: torch._grouped_mm(a, b.transpose(1, 2), offs=o),
             "loop": loop,
             "dense": lambda a=a, b=b[0], c=c: torch.mm(a, b.t(), out=c),
+            "read": lambda b=b: b.view(torch.float32).sum(),
         }
         variants["ours"]()
         torch.cuda.synchronize()
@@ -182,7 +225,8 @@ def run(args: argparse.Namespace) -> None:
               f"{row['of_bf16']}, error {eight_error:.1e}", flush=True)  # fmt: skip
         del a, b, c, got, theirs, variants
         torch.cuda.empty_cache()
-    write(document(torch, **timer.conditions(), rows=rows, launches=launches(torch, timer)), args.json)
+    others = {"along_rows": along_rows(torch, timer), "launches": launches(torch, timer)}
+    write(document(torch, **timer.conditions(), rows=rows, **others), args.json)
 
 
 if __name__ == "__main__":

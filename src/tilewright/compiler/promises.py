@@ -363,6 +363,9 @@ def _named(dims: Sequence[Expr]) -> tuple[str | int, ...]:
 
 _SHORT = Schedule(vector=1, warps=8)
 """An element a thread: short texts, which compile in a sixth of the time, and programs for all SMs."""
+_SINGLE = Schedule(warps=16)
+"""Two offsets a thread: a short text, of which fewer lines are fetched before the kernel behind begins (H200, offsets
+and text not in the L2 cache: products of one tile take 8.45 us with 64 groups, 9.47 with two warps)."""
 
 
 def _check(
@@ -391,5 +394,5 @@ def _check(
         index_bits=request.facts.index_bits,
     )
     items = {a.param.name: a.item for a in arguments if a.item is not None}
-    schedule = Schedule() if streams else _SHORT
+    schedule = _SINGLE if streams else _SHORT
     return Check(Request(function, signature, facts, request.target, schedule), items)
