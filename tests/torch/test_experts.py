@@ -203,7 +203,7 @@ def test_a_row_of_nan_has_different_experts_and_spoils_no_other(tokens: int) -> 
     x, router, gate_up, down = (t.detach() for t in drawn(tokens, 6, 64, 64))
     x[1] = torch.nan
     with ops.simulated():
-        _, ids = torch.ops.tilewright.route(x, router, 4, True)
+        _, ids = torch.ops.tilewright.route(x, router, 4, True, False)
         y = ops.moe(x, router, gate_up, down, k=4)
     assert ((ids >= 0) & (ids < 6)).all()
     assert all(len(set(row.tolist())) == 4 for row in ids)
@@ -304,11 +304,11 @@ def test_what_8_bits_need() -> None:
 def test_opcheck() -> None:
     x, router, gate_up, down = drawn(6, 3, 64, 64)
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(torch.ops.tilewright.route.default, (x, router, 2, True), test_utils=tests)
+    torch.library.opcheck(torch.ops.tilewright.route.default, (x, router, 2, True, False), test_utils=tests)
     weights, ids = torch.rand(6, 2, requires_grad=True), torch.randint(0, 3, (6, 2))
     for keep in (True, False):
         given = [t if keep else t.detach() for t in (x, ids, weights, gate_up, down)]
-        torch.library.opcheck(torch.ops.tilewright.experts.default, (*given, -1, keep), test_utils=tests)
+        torch.library.opcheck(torch.ops.tilewright.experts.default, (*given, 64, -1, keep), test_utils=tests)
 
 
 def test_under_compile() -> None:
