@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import sys
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -59,7 +59,7 @@ def test_results_alone_agree_with_float64(
 ) -> None:
     """Without gradients rows are gathered by the first product where that is faster, and blocks may be small."""
     if not gathered:
-        monkeypatch.setattr(sys.modules["tilewright.ops.functional.experts"], "_MOST_GATHERED", 0)
+        monkeypatch.setattr(import_module("tilewright.ops.functional.experts"), "_MOST_GATHERED", 0)
     given = [t.detach() for t in drawn(tokens, experts, 72, 136)]
     with ops.simulated():
         found = ops.moe(*given, k=2)
@@ -213,6 +213,71 @@ def test_a_row_of_nan_has_different_experts_and_spoils_no_other(tokens: int) -> 
     assert float((y[others].double() - exact).norm()) <= 8e-3 * float(exact.norm())
 
 
+OF_ONE_TILE: dict[str, dict[str, Any]] = {
+    "softmax": {},
+    "not normalised": {"normalise": False},
+    "sigmoid": {"scores": "sigmoid", "bias": torch.linspace(0, 0.1, 6)},
+    "shared": {"shared": None},  # of the first expert's weights
+}
+
+
+@pytest.mark.parametrize("options", OF_ONE_TILE.values(), ids=OF_ONE_TILE)
+def test_no_other_token_decides_what_runs(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever depends on how many tokens there are: kernels, their tiles and blocks. Results and gradients of the
+    first tokens have the same bits whether others are there or not."""
+    launched, module = set[Any](), import_module("tilewright.ops.functional.experts")
+    for name in ("matmul", "route", "choose", "gated_experts", "gated_tokens", "down_experts"):
+        kernel = getattr(module.kernels, name)
+
+        def run(*given: Any, kernel: Any = kernel, name: str = name, **keywords: Any) -> Any:
+            launched.add((name, *sorted(keywords.items())))
+            return kernel(*given, **keywords)
+
+        monkeypatch.setattr(module.kernels, name, run)
+    given = [t.detach() for t in drawn(130, 6, 64, 64)]
+    if "shared" in options:
+        options = {"shared": (given[2][0], given[3][0])}
+    found, used = list[list[Any]](), list[set[Any]]()
+    for tokens in (3, 130):
+        leaves = [t[:tokens].clone().requires_grad_() if t is given[0] else t for t in given]
+        launched.clear()
+        with ops.simulated():
+            alone = ops.moe(*(t.detach() for t in leaves), k=2, batch_invariant=True, **options)
+            y = ops.moe(*leaves, k=2, batch_invariant=True, **options)
+            y.backward(torch.ones_like(y))
+        assert torch.equal(alone, y)
+        found.append([y.detach()[:3], leaves[0].grad[:3]])
+        used.append(set(launched))
+    assert used[0] == used[1]
+    assert all(dict(n[1:]).get("bm") in (64, 128) for n in used[0] if n[0] != "choose")
+    for few, many in zip(*found, strict=True):
+        assert torch.equal(few, many)
+    exact = ops.moe(*(t.double() for t in given), k=2, **{n: _as_doubles(v) for n, v in options.items()})
+    assert float((found[1][0].double() - exact[:3]).norm()) <= 2e-2 * float(exact[:3].norm())
+
+
+def _as_doubles(value: Any) -> Any:
+    return tuple(t.double() for t in value) if isinstance(value, tuple) else value
+
+
+def test_batch_invariance_is_refused_where_it_is_not_kept() -> None:
+    x, router, gate_up, down = (t.detach() for t in drawn(5, 6, 64, 64))
+    ids, weights = torch.zeros(5, 1).long(), torch.ones(5, 1)
+    (first, by_inner), (last, by_width) = in_eight_bits(gate_up), in_eight_bits(down)
+    scales = {"gate_up_scale": by_inner, "down_scale": by_width}
+    wide = [t.double() for t in (x, router, gate_up, down)]
+    for refused in (
+        lambda: ops.moe(x, router, gate_up, down, k=2, batch_invariant=True),  # of the CPU, and not simulated
+        lambda: ops.moe(*wide, k=2, batch_invariant=True),
+        lambda: ops.experts(x, ids, weights, gate_up, down, batch_invariant=True),
+        lambda: ops.experts(x, ids, weights, first, last, **scales, batch_invariant=True),
+    ):
+        with pytest.raises(tw.TilewrightError, match=r"(?s)JIT010.*batch_invariant"):
+            refused()
+    with ops.simulated(), pytest.raises(tw.TilewrightError, match=r"(?s)JIT010.*capacity"):
+        ops.moe(x, router, gate_up, down, k=2, capacity=3, batch_invariant=True)
+
+
 LOADS = {
     "one takes all": lambda random, experts: torch.zeros(experts).index_fill(0, torch.tensor([2]), 1),
     "log-normal": lambda random, experts: torch.empty(experts).log_normal_(0, 0.7, generator=random),
@@ -251,7 +316,7 @@ def test_experts_of_8_bits(
 ) -> None:
     """As float64 gives it for the rounded rows of x, of the weights and of the first product's result."""
     if not gathered:
-        monkeypatch.setattr(sys.modules["tilewright.ops.functional.experts"], "_MOST_GATHERED", 0)
+        monkeypatch.setattr(import_module("tilewright.ops.functional.experts"), "_MOST_GATHERED", 0)
     x, router, gate_up, down = (t.detach() for t in drawn(tokens, experts, 80, inner))
     x[0] = 0
     (first, by_inner), (last, by_width) = in_eight_bits(gate_up), in_eight_bits(down)
