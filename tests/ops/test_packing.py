@@ -100,9 +100,7 @@ def test_a_thousand_relations_are_sorted_into_blocks_and_back() -> None:
         assert composed(places, back) == {(i, i) for i, _ in places}  # its kernel is equality: it is injective
         assert composed(back, places) == {(p, p) for p, _ in back}
         of_rows = listed(np.repeat(plan.blocks, policy.align))
-        wanted = {
-            (int(i), b) for b in range(buckets) for i in np.flatnonzero(ids.reshape(-1) == b)[:capacity].tolist()
-        }
+        wanted = {(int(i), b) for b in range(buckets) for i in np.flatnonzero(ids.reshape(-1) == b)[:capacity].tolist()}
         assert composed(places, of_rows) == wanted
         assert listed(plan.rows) == composed(back, {(i, i // choices) for i in range(ids.size)})
         ends = [int(plan.offsets[b + 1]) for b in range(buckets)]
