@@ -90,7 +90,7 @@ def test_a_thousand_relations_are_sorted_into_blocks_and_back() -> None:
     partial injection, of which ``pairs`` is the converse), B each row to its block's bucket, diagonal by blocks."""
     rng = np.random.default_rng(0)
     for _ in range(1000):
-        tokens, choices, buckets = (int(n) for n in rng.integers(0, (9, 4, 6)) + (0, 1, 1))
+        tokens, choices, buckets = (int(n) for n in rng.integers((0, 1, 1), (9, 5, 7)))
         capacity = None if rng.random() < 0.5 else int(rng.integers(0, 5))
         policy = tw.PackPolicy(int(rng.integers(1, 5)), capacity)
         ids = rng.integers(-1, buckets + 1, (tokens, choices)).astype(np.int32)

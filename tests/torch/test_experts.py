@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from importlib import import_module
+import sys
 from typing import Any
 
 import pytest
@@ -59,7 +59,7 @@ def test_results_alone_agree_with_float64(
 ) -> None:
     """Without gradients rows are gathered by the first product where that is faster, and blocks may be small."""
     if not gathered:
-        monkeypatch.setattr(import_module("tilewright.ops.functional.experts"), "_MOST_GATHERED", 0)
+        monkeypatch.setattr(sys.modules[ops.experts.__module__], "_MOST_GATHERED", 0)
     given = [t.detach() for t in drawn(tokens, experts, 72, 136)]
     with ops.simulated():
         found = ops.moe(*given, k=2)
@@ -225,7 +225,7 @@ OF_ONE_TILE: dict[str, dict[str, Any]] = {
 def test_no_other_token_decides_what_runs(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever depends on how many tokens there are: kernels, their tiles and blocks. Results and gradients of the
     first tokens have the same bits whether others are there or not."""
-    launched, module = set[Any](), import_module("tilewright.ops.functional.experts")
+    launched, module = set[Any](), sys.modules[ops.experts.__module__]
     for name in ("matmul", "route", "choose", "gated_experts", "gated_tokens", "down_experts"):
         kernel = getattr(module.kernels, name)
 
@@ -316,7 +316,7 @@ def test_experts_of_8_bits(
 ) -> None:
     """As float64 gives it for the rounded rows of x, of the weights and of the first product's result."""
     if not gathered:
-        monkeypatch.setattr(import_module("tilewright.ops.functional.experts"), "_MOST_GATHERED", 0)
+        monkeypatch.setattr(sys.modules[ops.experts.__module__], "_MOST_GATHERED", 0)
     x, router, gate_up, down = (t.detach() for t in drawn(tokens, experts, 80, inner))
     x[0] = 0
     (first, by_inner), (last, by_width) = in_eight_bits(gate_up), in_eight_bits(down)
