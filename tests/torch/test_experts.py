@@ -188,14 +188,19 @@ def test_a_masked_layout(counts: list[int]) -> None:
 
 
 def test_ids_that_are_no_expert_add_nothing() -> None:
-    x, _, gate_up, down = (t.detach() for t in drawn(6, 3, 64, 64))
+    """Nor to gradients; the same expert twice is two rows."""
     ids = torch.tensor([[0, -1], [2**40, 1], [-(2**40), 3], [2, 2], [1, 0], [2, 1]])
-    weights = torch.rand(6, 2)
-    with ops.simulated():
-        y = ops.experts(x, ids, weights, gate_up, down)
-    wanted = ops.experts(x.double(), ids, weights, gate_up.double(), down.double())
-    assert (y[2] == 0).all()
-    assert float((y.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
+    x, _, gate_up, down = drawn(6, 3, 64, 64)
+    weights, found = torch.rand(6, 2), list[list[Any]]()
+    for exact in (False, True):
+        leaves = [(t.detach().double() if exact else t.detach()).requires_grad_() for t in (x, weights, gate_up, down)]
+        with ops.simulated():
+            y = ops.experts(leaves[0], ids, *leaves[1:])
+            y.backward(torch.ones_like(y) * torch.arange(6, dtype=y.dtype)[:, None].cos())
+        found.append([y.detach(), *(t.grad for t in leaves)])
+    for got, wanted in zip(*found, strict=True):
+        assert float((got.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
+    assert all((t[2] == 0).all() for t in found[0][:3])
 
 
 @pytest.mark.parametrize("tokens", [3, 21])
