@@ -1,6 +1,6 @@
 """What a pack plan serves beside experts: embedding bags, updates of some rows of a table, keys that are kept.
 
-Each is a plan, and rows that move by it. Sums go in the order of the indices: the same bits in every run, no atomics."""
+Each is a plan, and rows that move by it. Sums go in the order of the indices: the same bits in every run."""
 
 from typing import Annotated, Any
 
@@ -28,8 +28,8 @@ def add_sums(
 
 
 def embedding_bags(table: Any, row: Any, weight: Any, bag: Any, out: Any) -> None:
-    """out[b] += the weighed sum of the rows of ``table`` that lie in bag b: ``row``, ``weight`` and ``bag`` of (items,),
-    in any order; an item of bag -1 is in none."""
+    """out[b] += the weighed sum of the rows of ``table`` that lie in bag b: ``row``, ``weight`` and ``bag`` of
+    (items,), in any order; an item of bag -1 is in none."""
     plan = tw.build_pack_plan(bag, out.shape[0])
     add_sums(plan.offsets, plan.pairs, row, weight, table, out)
 
