@@ -218,6 +218,23 @@ def test_a_row_of_nan_has_different_experts_and_spoils_no_other(tokens: int) -> 
     assert float((y[others].double() - exact).norm()) <= 8e-3 * float(exact.norm())
 
 
+def test_a_row_of_nan_spoils_gradients_of_its_experts_alone() -> None:
+    given = [t.detach() for t in drawn(21, 6, 64, 64)]
+    given[0][1] = torch.nan
+    leaves = [t.clone().requires_grad_() for t in given]
+    with ops.simulated():
+        _, ids = torch.ops.tilewright.route(given[0], given[1], 2, True, False)
+        ops.moe(*leaves, k=2).sum().backward()
+    others, untouched = torch.arange(21) != 1, [e for e in range(6) if e not in ids[1].tolist()]
+    wide = [(t[others] if t is given[0] else t).double().requires_grad_() for t in given]
+    ops.moe(*wide, k=2).sum().backward()
+    parts = [(0, others, slice(None)), (2, untouched, untouched), (3, untouched, untouched)]
+    for i, own, wanted in parts:
+        exact = wide[i].grad[wanted]
+        assert float((leaves[i].grad[own].double() - exact).norm()) <= 8e-3 * float(exact.norm())
+    assert leaves[0].grad[1].isnan().all()
+
+
 OF_ONE_TILE: dict[str, dict[str, Any]] = {
     "softmax": {},
     "not normalised": {"normalise": False},
