@@ -50,7 +50,6 @@ def build(only: str) -> None:
     }
     programs["unpack1"] = (kernels.unpack_rows, {"choices": 1, "added": None}, {"K": 1})
     for k in (2, 4, 6, 8):
-        programs[f"route{k}"] = (experts.route, {"k": k}, {"K": k})
         programs[f"choose{k}"] = (experts.choose, {"k": k}, {"K": k})
         programs[f"unpack{k}"] = (kernels.unpack_rows, {"choices": k, "added": None}, {"K": k})
         programs[f"add{k}"] = (kernels.unpack_rows, {"choices": k, "added": None, "weights": None}, {"K": k})

@@ -248,7 +248,7 @@ def test_no_other_token_decides_what_runs(options: dict[str, Any], monkeypatch: 
     """Whatever depends on how many tokens there are: kernels, their tiles and blocks. Results and gradients of the
     first tokens have the same bits whether others are there or not."""
     launched, module = set[Any](), sys.modules[ops.experts.__module__]
-    for name in ("matmul", "route", "choose", "gated_experts", "gated_tokens", "down_experts"):
+    for name in ("matmul", "choose", "gated_experts", "gated_tokens", "down_experts"):
         kernel = getattr(module.kernels, name)
 
         def run(*given: Any, kernel: Any = kernel, name: str = name, **keywords: Any) -> Any:

@@ -31,9 +31,6 @@ _MOST_GATHERED = 8192
 """Inner width up to which the first product gathers its rows instead of reading packed ones. Gathering takes time by
 its operations, packing by its bytes: 19 us against 126 (65,536 rows, 2048 x 768, H200), 79 against 69 (16,384, 4096 x
 14336)."""
-_FEW_TOKENS = 4096
-"""Tokens up to which logits have a kernel of their own (128 experts, width 2048, H200: 13 us instead of 31 for 64
-tokens, 24 and 31 for 4096, 37 and 36 for 8192)."""
 _ONE_TILE = {"bm": 64, "bn": 64}
 """Of products by the router where a token's bits may not depend on how many tokens there are."""
 _MOST_ROUTED = 256
@@ -50,12 +47,9 @@ def _route(x: Any, router: Any, k: int, normalise: bool, batch_invariant: bool) 
     weights = torch.empty(x.shape[0], k, dtype=torch.float32, device=x.device)
     experts = torch.empty(x.shape[0], k, dtype=torch.int32, device=x.device)
     most = max(16, 1 << (router.shape[0] - 1).bit_length())
-    if x.shape[0] > _FEW_TOKENS and not batch_invariant:
-        kernels.route(x, router, weights, experts, k=k, normalise=normalise, most=most)
-    else:
-        logits = torch.empty(x.shape[0], router.shape[0], dtype=torch.float32, device=x.device)
-        kernels.matmul(x, router, logits, **(_ONE_TILE if batch_invariant else {}))
-        kernels.choose(logits, weights, experts, k=k, normalise=normalise, most=most)
+    logits = torch.empty(x.shape[0], router.shape[0], dtype=torch.float32, device=x.device)
+    kernels.matmul(x, router, logits, **(_ONE_TILE if batch_invariant else {}))
+    kernels.choose(logits, weights, experts, k=k, normalise=normalise, most=most)
     return weights, experts
 
 
