@@ -30,7 +30,7 @@ _ROOM = 1.25
 
 
 def route(torch: Any, x: Any, router: Any, k: int) -> tuple[Any, Any]:
-    """Weights and experts of the k best, as ``ops.moe`` chooses them for up to 4096 tokens."""
+    """Weights and experts of the k best, as ``ops.moe`` chooses them."""
     from tilewright.ops import kernels
 
     logits = torch.empty(len(x), len(router), device="cuda")

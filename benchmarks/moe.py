@@ -46,9 +46,10 @@ def build(only: str) -> None:
         "weights": (experts.expert_weight_gradient, {}, {}),
         "gated_backward": (experts.gated_experts_backward, {}, {}),
         "score": (matmul, {}, {}),
+        "score64": (matmul, {"bm": 64, "bn": 64}, {}),
     }
+    programs["unpack1"] = (kernels.unpack_rows, {"choices": 1, "added": None}, {"K": 1})
     for k in (2, 4, 6, 8):
-        programs[f"route{k}"] = (experts.route, {"k": k}, {"K": k})
         programs[f"choose{k}"] = (experts.choose, {"k": k}, {"K": k})
         programs[f"unpack{k}"] = (kernels.unpack_rows, {"choices": k, "added": None}, {"K": k})
         programs[f"add{k}"] = (kernels.unpack_rows, {"choices": k, "added": None, "weights": None}, {"K": k})
@@ -64,7 +65,7 @@ def build(only: str) -> None:
     for name, (kernel, keywords, sizes) in programs.items():
         if only in name:
             given = (t.name for t in kernel.tensors if keywords.get(t.name, "") is not None)
-            dtypes = {x: "f32" if (name, x) == ("score", "c") else _dtype(x) for x in given}
+            dtypes = {x: "f32" if (name[:5], x) == ("score", "c") else _dtype(x) for x in given}
             facts = _facts(kernel, dtypes, sizes)
             artifact, seconds = store(f"moe_{name}", kernel.compile, dtypes=dtypes, facts=facts, **keywords)
             print(f"{name}: {seconds:.1f} s, {len(artifact.kernels)} kernels", flush=True)
@@ -111,6 +112,9 @@ def _measured(torch: Any, timer: Timer, layer: Layer, compiled: bool) -> dict[st
     case, steps = layer.case, layer.forward
     ways = [layer.steps_of(gathers=gathers) for gathers in (layer.gathers, not layer.gathers)]
     forward, other = (lambda: [step() for step in ways[0]]), (lambda: [step() for step in ways[1]])
+    torch.manual_seed(0)
+    pinned = Layer(torch, case, batch_invariant=True)
+    invariant = pinned.steps_of(gathers=pinned.gathers)
     plan = lambda: [steps[name]() for name in ("count", "lay_out", "place")]  # noqa: E731
     layer.y.fill_(float("nan"))
     forward()
@@ -118,6 +122,7 @@ def _measured(torch: Any, timer: Timer, layer: Layer, compiled: bool) -> dict[st
     exact, given = layer.exact(tokens), (layer.x, layer.gate_up, layer.down)
     error, theirs = (relative_error(y[tokens], exact) for y in (layer.y, layer.by_pytorch(*given)))
     variants: Steps = {"ours": forward, "the other way": other, "plan": plan, **steps}
+    variants["batch invariant"] = lambda: [step() for step in invariant]
     variants["eager"] = lambda: layer.by_pytorch(*given)
     if compiled:
         torch._dynamo.reset()
@@ -132,6 +137,7 @@ def _measured(torch: Any, timer: Timer, layer: Layer, compiled: bool) -> dict[st
         "case": str(case),
         "microseconds": _micro(times),
         "of_peer": round(peer / times["ours"], 3),
+        "batch_invariant_costs": round(times["batch invariant"] / times["ours"], 3),
         "active_experts": active,
         "weights_gb_per_s": round(read * 1e-9, 1),
         "error": error,

@@ -38,9 +38,10 @@ Steps = dict[str, Callable[[], object]]
 
 
 class Layer:
-    """Tensors of a case, and what its kernels launch, in order."""
+    """Tensors of a case, and what its kernels launch, in order; with ``batch_invariant`` those that any number of
+    tokens has."""
 
-    def __init__(self, torch: Any, case: Case) -> None:
+    def __init__(self, torch: Any, case: Case, *, batch_invariant: bool = False) -> None:
         self.torch, self.case = torch, case
         t, e, k, d, i = case.tokens, case.experts, case.choices, case.width, case.inner
         self.x = torch.randn(t, d, device="cuda").bfloat16()
@@ -48,8 +49,9 @@ class Layer:
         self.x[:, :e] = torch.randn(t, e, device="cuda") - case.skew * torch.arange(1, e + 1, device="cuda").log()
         self.gate_up = torch.randn(e, 2 * i, d, device="cuda", dtype=torch.bfloat16) * d**-0.5
         self.down = torch.randn(e, d, i, device="cuda", dtype=torch.bfloat16) * i**-0.5
-        self.align = 128 if t * k >= 96 * e else 64 if t * k > 4 * e else 16  # as tilewright.ops.experts
-        self.gathers, self.apart = i <= 8192, t <= 4096  # likewise
+        self.align = 128 if batch_invariant or t * k >= 96 * e else 64 if t * k > 4 * e else 16  # as ops.experts
+        self.gathers = i <= 8192  # likewise
+        self.score = "score64" if batch_invariant else "score"
         self.pairs = t * k
         filled = min(e, self.pairs)
         self.blocks = filled + (self.pairs - filled) // self.align
@@ -83,8 +85,7 @@ class Layer:
         flat = self.ids.view(-1)
         place = (flat, before, self.offsets, self.slots.view(-1), self.rows, self.pair, owners, UNLIMITED, k)
         return {
-            "route": at(f"route{k}", self.x, self.router, self.weights, self.ids),
-            "score": at("score", self.x, self.router, self.logits),
+            "score": at(self.score, self.x, self.router, self.logits),
             "choose": at(f"choose{k}", self.logits, self.weights, self.ids),
             "count": at("count", flat, counts, *every),
             "lay_out": at(f"lay_out{align}", counts, before, self.kept, self.offsets, UNLIMITED),
@@ -98,8 +99,7 @@ class Layer:
 
     def steps_of(self, *, gathers: bool) -> list[Callable[[], object]]:
         """A forward, by its way to the first product's rows."""
-        left_out = {"route"} if self.apart else {"score", "choose"}
-        left_out |= {"pack", "gated"} if gathers else {"gathered"}
+        left_out = {"pack", "gated"} if gathers else {"gathered"}
         return [step for name, step in self.forward.items() if name not in left_out]
 
     def backward(self) -> Steps:

@@ -76,6 +76,7 @@ def test_every_example_file_has_a_case() -> None:
             "dropout",
             "histogram",
             "moe",
+            "packed_rows",
             "paged_attention",
             "varlen_attention",
             "decode",

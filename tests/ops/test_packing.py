@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
+from tilewright.ops.packing import host
 from tilewright.ops.packing.plan import PackPlan, plan_by_kernels, plan_on_host
 
 pytestmark = pytest.mark.sample(1)
@@ -66,6 +67,77 @@ def test_kernels_and_numpy_plan_alike(name: str, kind: type) -> None:
         found = getattr(by_kernels, array)
         assert found.dtype == np.int32
         np.testing.assert_array_equal(found, getattr(by_numpy, array), err_msg=array)
+
+
+Relation = set[tuple[int, int]]
+
+
+def composed(r: Relation, s: Relation) -> Relation:
+    return {(a, d) for a, b in r for c, d in s if b == c}
+
+
+def converse(r: Relation) -> Relation:
+    return {(b, a) for a, b in r}
+
+
+def listed(table: np.ndarray) -> Relation:
+    """A table as pairs; -1 leads nowhere."""
+    return {(i, int(p)) for i, p in enumerate(table.reshape(-1)) if p != -1}
+
+
+def test_a_thousand_relations_are_sorted_into_blocks_and_back() -> None:
+    """Which pair chose which bucket is P2^T B P1, by enumeration: P1 takes each kept pair to a row of its own (a
+    partial injection, of which ``pairs`` is the converse), B each row to its block's bucket, diagonal by blocks."""
+    rng = np.random.default_rng(0)
+    for _ in range(1000):
+        tokens, choices, buckets = (int(n) for n in rng.integers((0, 1, 1), (9, 5, 7)))
+        capacity = None if rng.random() < 0.5 else int(rng.integers(0, 5))
+        policy = tw.PackPolicy(int(rng.integers(1, 5)), capacity)
+        ids = rng.integers(-1, buckets + 1, (tokens, choices)).astype(np.int32)
+        plan = plan_on_host(ids, buckets, policy)
+        places, back = listed(plan.slots), listed(plan.pairs)
+        assert converse(places) == back
+        assert composed(places, back) == {(i, i) for i, _ in places}  # its kernel is equality: it is injective
+        assert composed(back, places) == {(p, p) for p, _ in back}
+        of_rows = listed(np.repeat(plan.blocks, policy.align))
+        wanted = {(int(i), b) for b in range(buckets) for i in np.flatnonzero(ids.reshape(-1) == b)[:capacity].tolist()}
+        assert composed(places, of_rows) == wanted
+        assert listed(plan.rows) == composed(back, {(i, i // choices) for i in range(ids.size)})
+        ends = [int(plan.offsets[b + 1]) for b in range(buckets)]
+        assert all(p < ends[b] and (b == 0 or p >= ends[b - 1]) for p, b in composed(back, wanted))
+
+
+def test_tables_that_are_no_converse_are_seen() -> None:
+    forth, back = np.array([2, -1, 0]), np.array([2, -1, 0, -1])
+    assert host.are_converse(forth, back)
+    assert host.are_converse(forth[:0], back[1:2])
+    for wrong_forth, wrong_back in (
+        ([2, -1, 2], [-1, -1, 0, -1]),  # two pairs in one row
+        ([2, -1, -1], back),
+        (forth, [2, -1, -1, -1]),
+        (forth, [2, -1, 0, 0]),
+        ([4, -1, 0], back),
+        ([2, -2, 0], back),
+        (forth, [3, -1, 0, -1]),
+    ):
+        assert not host.are_converse(np.array(wrong_forth), np.array(wrong_back))
+
+
+def test_handles_of_a_plan_of_the_host_are_proved(monkeypatch: pytest.MonkeyPatch) -> None:
+    ids = drawn(20, 2, 5)
+    assert tw.build_pack_plan(ids, 5, unique=True).unique_slots is not None
+    right = host.planned
+
+    def wrong(*given: Any) -> dict[str, np.ndarray]:
+        found = right(*given)
+        first, second = np.flatnonzero(found["slots"].reshape(-1) >= 0)[:2]
+        found["slots"].reshape(-1)[second] = found["slots"].reshape(-1)[first]
+        return found
+
+    monkeypatch.setattr(host, "planned", wrong)
+    tw.build_pack_plan(ids, 5)
+    with pytest.raises(AssertionError, match="two pairs"):
+        tw.build_pack_plan(ids, 5, unique=True)
 
 
 def test_hostile_ids_are_dropped() -> None:

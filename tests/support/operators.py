@@ -148,13 +148,13 @@ def _mixture(*, grad: bool = True) -> tuple[Any, ...]:
 def _of_eight_bits() -> tuple[Any, ...]:
     x, ids, weights, *both = _mixture(grad=False)
     gate_up, down = (w.to(torch.float8_e4m3fn) for w in both)
-    return x, ids, weights, gate_up, normal(3, 128).abs(), down, normal(3, 64).abs(), -1
+    return x, ids, weights, gate_up, normal(3, 128).abs(), down, normal(3, 64).abs(), 128, -1
 
 
 def _of_experts_backward() -> tuple[Any, ...]:
     given = _mixture(grad=False)
-    y, *kept = torch.ops.tilewright.experts(*given, -1, True)
-    return (y, *given[2:], *kept, -1)
+    y, *kept = torch.ops.tilewright.experts(*given, 64, -1, True)
+    return (y, *given[2:], *kept, 64, -1)
 
 
 def _of_scales() -> tuple[Any, ...]:
@@ -198,7 +198,7 @@ def _of_compositions() -> dict[str, Arguments]:
     n, g = normal, lambda *shape: normal(*shape, grad=True)
     return {
         "attention_backward": lambda: (*_heads(5), n(1, 2, 6), 0.1, True),
-        "experts": lambda: (*_mixture(), -1, True),
+        "experts": lambda: (*_mixture(), 64, -1, True),
         "experts_backward": _of_experts_backward,
         "experts_of_eight_bits": _of_eight_bits,
         "index_add": lambda: (g(8, 10), TABLE, n(5, 10)),
@@ -219,7 +219,7 @@ def _of_compositions() -> dict[str, Arguments]:
         "paged_decode": _pages,
         "paged_decode_out": lambda: (*_pages(), normal(2, 2, 4, 64, dtype=BF16), n(2, 2, 4)),
         "products_by_group": lambda: (GROUPS, g(6, 10), g(3, 4, 10)),
-        "route": lambda: (*(normal(*s, dtype=BF16, grad=True) for s in ((6, 64), (3, 64))), 2, True),
+        "route": lambda: (*(normal(*s, dtype=BF16, grad=True) for s in ((6, 64), (3, 64))), 2, True, False),
         "unpack_rows": lambda: (*_packed(), g(6, 2)),
         "weight_gradients_by_group": lambda: (GROUPS, n(6, 4), n(6, 10)),
         "varlen_attention": _sequences,

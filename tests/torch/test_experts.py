@@ -59,7 +59,7 @@ def test_results_alone_agree_with_float64(
 ) -> None:
     """Without gradients rows are gathered by the first product where that is faster, and blocks may be small."""
     if not gathered:
-        monkeypatch.setattr(sys.modules["tilewright.ops.functional.experts"], "_MOST_GATHERED", 0)
+        monkeypatch.setattr(sys.modules[ops.experts.__module__], "_MOST_GATHERED", 0)
     given = [t.detach() for t in drawn(tokens, experts, 72, 136)]
     with ops.simulated():
         found = ops.moe(*given, k=2)
@@ -188,14 +188,19 @@ def test_a_masked_layout(counts: list[int]) -> None:
 
 
 def test_ids_that_are_no_expert_add_nothing() -> None:
-    x, _, gate_up, down = (t.detach() for t in drawn(6, 3, 64, 64))
+    """Nor to gradients; the same expert twice is two rows."""
     ids = torch.tensor([[0, -1], [2**40, 1], [-(2**40), 3], [2, 2], [1, 0], [2, 1]])
-    weights = torch.rand(6, 2)
-    with ops.simulated():
-        y = ops.experts(x, ids, weights, gate_up, down)
-    wanted = ops.experts(x.double(), ids, weights, gate_up.double(), down.double())
-    assert (y[2] == 0).all()
-    assert float((y.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
+    x, _, gate_up, down = drawn(6, 3, 64, 64)
+    weights, found = torch.rand(6, 2), list[list[Any]]()
+    for exact in (False, True):
+        leaves = [(t.detach().double() if exact else t.detach()).requires_grad_() for t in (x, weights, gate_up, down)]
+        with ops.simulated():
+            y = ops.experts(leaves[0], ids, *leaves[1:])
+            y.backward(torch.ones_like(y) * torch.arange(6, dtype=y.dtype)[:, None].cos())
+        found.append([y.detach(), *(t.grad for t in leaves)])
+    for got, wanted in zip(*found, strict=True):
+        assert float((got.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
+    assert all((t[2] == 0).all() for t in found[0][:3])
 
 
 @pytest.mark.parametrize("tokens", [3, 21])
@@ -203,7 +208,7 @@ def test_a_row_of_nan_has_different_experts_and_spoils_no_other(tokens: int) -> 
     x, router, gate_up, down = (t.detach() for t in drawn(tokens, 6, 64, 64))
     x[1] = torch.nan
     with ops.simulated():
-        _, ids = torch.ops.tilewright.route(x, router, 4, True)
+        _, ids = torch.ops.tilewright.route(x, router, 4, True, False)
         y = ops.moe(x, router, gate_up, down, k=4)
     assert ((ids >= 0) & (ids < 6)).all()
     assert all(len(set(row.tolist())) == 4 for row in ids)
@@ -211,6 +216,88 @@ def test_a_row_of_nan_has_different_experts_and_spoils_no_other(tokens: int) -> 
     exact = ops.moe(x[others].double(), router.double(), gate_up.double(), down.double(), k=4)
     assert y[1].isnan().all()
     assert float((y[others].double() - exact).norm()) <= 8e-3 * float(exact.norm())
+
+
+def test_a_row_of_nan_spoils_gradients_of_its_experts_alone() -> None:
+    given = [t.detach() for t in drawn(21, 6, 64, 64)]
+    given[0][1] = torch.nan
+    leaves = [t.clone().requires_grad_() for t in given]
+    with ops.simulated():
+        _, ids = torch.ops.tilewright.route(given[0], given[1], 2, True, False)
+        ops.moe(*leaves, k=2).sum().backward()
+    others, untouched = torch.arange(21) != 1, [e for e in range(6) if e not in ids[1].tolist()]
+    wide = [(t[others] if t is given[0] else t).double().requires_grad_() for t in given]
+    ops.moe(*wide, k=2).sum().backward()
+    parts = [(0, others, slice(None)), (2, untouched, untouched), (3, untouched, untouched)]
+    for i, own, wanted in parts:
+        exact = wide[i].grad[wanted]
+        assert float((leaves[i].grad[own].double() - exact).norm()) <= 8e-3 * float(exact.norm())
+    assert leaves[0].grad[1].isnan().all()
+
+
+OF_ONE_TILE: dict[str, dict[str, Any]] = {
+    "softmax": {},
+    "not normalised": {"normalise": False},
+    "sigmoid": {"scores": "sigmoid", "bias": torch.linspace(0, 0.1, 6)},
+    "shared": {"shared": None},  # of the first expert's weights
+}
+
+
+@pytest.mark.parametrize("options", OF_ONE_TILE.values(), ids=OF_ONE_TILE)
+def test_no_other_token_decides_what_runs(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever depends on how many tokens there are: kernels, their tiles and blocks. Results and gradients of the
+    first tokens have the same bits whether others are there or not."""
+    launched, module = set[Any](), sys.modules[ops.experts.__module__]
+    for name in ("matmul", "choose", "gated_experts", "gated_tokens", "down_experts"):
+        kernel = getattr(module.kernels, name)
+
+        def run(*given: Any, kernel: Any = kernel, name: str = name, **keywords: Any) -> Any:
+            launched.add((name, *sorted(keywords.items())))
+            return kernel(*given, **keywords)
+
+        monkeypatch.setattr(module.kernels, name, run)
+    given = [t.detach() for t in drawn(130, 6, 64, 64)]
+    if "shared" in options:
+        options = {"shared": (given[2][0], given[3][0])}
+    found, used = list[list[Any]](), list[set[Any]]()
+    for tokens in (3, 130):
+        leaves = [t[:tokens].clone().requires_grad_() if t is given[0] else t for t in given]
+        launched.clear()
+        with ops.simulated():
+            alone = ops.moe(*(t.detach() for t in leaves), k=2, batch_invariant=True, **options)
+            y = ops.moe(*leaves, k=2, batch_invariant=True, **options)
+            y.backward(torch.ones_like(y))
+        assert torch.equal(alone, y)
+        found.append([y.detach()[:3], leaves[0].grad[:3]])
+        used.append(set(launched))
+    assert used[0] == used[1]
+    assert all(dict(n[1:]).get("bm") in (64, 128) for n in used[0] if n[0] != "choose")
+    for few, many in zip(*found, strict=True):
+        assert torch.equal(few, many)
+    exact = ops.moe(*(t.double() for t in given), k=2, **{n: _as_doubles(v) for n, v in options.items()})
+    assert float((found[1][0].double() - exact[:3]).norm()) <= 2e-2 * float(exact[:3].norm())
+
+
+def _as_doubles(value: Any) -> Any:
+    return tuple(t.double() for t in value) if isinstance(value, tuple) else value
+
+
+def test_batch_invariance_is_refused_where_it_is_not_kept() -> None:
+    x, router, gate_up, down = (t.detach() for t in drawn(5, 6, 64, 64))
+    ids, weights = torch.zeros(5, 1).long(), torch.ones(5, 1)
+    (first, by_inner), (last, by_width) = in_eight_bits(gate_up), in_eight_bits(down)
+    scales = {"gate_up_scale": by_inner, "down_scale": by_width}
+    wide = [t.double() for t in (x, router, gate_up, down)]
+    for refused in (
+        lambda: ops.moe(x, router, gate_up, down, k=2, batch_invariant=True),  # of the CPU, and not simulated
+        lambda: ops.moe(*wide, k=2, batch_invariant=True),
+        lambda: ops.experts(x, ids, weights, gate_up, down, batch_invariant=True),
+        lambda: ops.experts(x, ids, weights, first, last, **scales, batch_invariant=True),
+    ):
+        with pytest.raises(tw.TilewrightError, match=r"(?s)JIT010.*batch_invariant"):
+            refused()
+    with ops.simulated(), pytest.raises(tw.TilewrightError, match=r"(?s)JIT010.*capacity"):
+        ops.moe(x, router, gate_up, down, k=2, capacity=3, batch_invariant=True)
 
 
 LOADS = {
@@ -251,7 +338,7 @@ def test_experts_of_8_bits(
 ) -> None:
     """As float64 gives it for the rounded rows of x, of the weights and of the first product's result."""
     if not gathered:
-        monkeypatch.setattr(sys.modules["tilewright.ops.functional.experts"], "_MOST_GATHERED", 0)
+        monkeypatch.setattr(sys.modules[ops.experts.__module__], "_MOST_GATHERED", 0)
     x, router, gate_up, down = (t.detach() for t in drawn(tokens, experts, 80, inner))
     x[0] = 0
     (first, by_inner), (last, by_width) = in_eight_bits(gate_up), in_eight_bits(down)
@@ -304,11 +391,11 @@ def test_what_8_bits_need() -> None:
 def test_opcheck() -> None:
     x, router, gate_up, down = drawn(6, 3, 64, 64)
     tests = ("test_schema", "test_autograd_registration", "test_faketensor")
-    torch.library.opcheck(torch.ops.tilewright.route.default, (x, router, 2, True), test_utils=tests)
+    torch.library.opcheck(torch.ops.tilewright.route.default, (x, router, 2, True, False), test_utils=tests)
     weights, ids = torch.rand(6, 2, requires_grad=True), torch.randint(0, 3, (6, 2))
     for keep in (True, False):
         given = [t if keep else t.detach() for t in (x, ids, weights, gate_up, down)]
-        torch.library.opcheck(torch.ops.tilewright.experts.default, (*given, -1, keep), test_utils=tests)
+        torch.library.opcheck(torch.ops.tilewright.experts.default, (*given, 64, -1, keep), test_utils=tests)
 
 
 def test_under_compile() -> None:

@@ -13,6 +13,7 @@ from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import COMPUTED, LOW, misfit, rows, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.gated import swiglu
+from tilewright.ops.functional.grouped import grouped_matmul
 from tilewright.ops.functional.linears import linear
 from tilewright.ops.packing.moving import pack, unpack
 from tilewright.ops.packing.plan import PackPlan, plan_by_kernels
@@ -30,9 +31,8 @@ _MOST_GATHERED = 8192
 """Inner width up to which the first product gathers its rows instead of reading packed ones. Gathering takes time by
 its operations, packing by its bytes: 19 us against 126 (65,536 rows, 2048 x 768, H200), 79 against 69 (16,384, 4096 x
 14336)."""
-_FEW_TOKENS = 4096
-"""Tokens up to which logits have a kernel of their own (128 experts, width 2048, H200: 13 us instead of 31 for 64
-tokens, 24 and 31 for 4096, 37 and 36 for 8192)."""
+_ONE_TILE = {"bm": 64, "bn": 64}
+"""Of products by the router where a token's bits may not depend on how many tokens there are."""
 _MOST_ROUTED = 256
 """Experts of which one program holds the logits."""
 _UNLIMITED = -1
@@ -43,58 +43,66 @@ _EIGHT_BIT_STEP = 128
 
 
 # -- routing ----------------------------------------------------------------------------------------------------------
-def _route(x: Any, router: Any, k: int, normalise: bool) -> Any:
+def _route(x: Any, router: Any, k: int, normalise: bool, batch_invariant: bool) -> Any:
     weights = torch.empty(x.shape[0], k, dtype=torch.float32, device=x.device)
     experts = torch.empty(x.shape[0], k, dtype=torch.int32, device=x.device)
     most = max(16, 1 << (router.shape[0] - 1).bit_length())
-    if x.shape[0] > _FEW_TOKENS:
-        kernels.route(x, router, weights, experts, k=k, normalise=normalise, most=most)
-    else:
-        logits = torch.empty(x.shape[0], router.shape[0], dtype=torch.float32, device=x.device)
-        kernels.matmul(x, router, logits)
-        kernels.choose(logits, weights, experts, k=k, normalise=normalise, most=most)
+    logits = torch.empty(x.shape[0], router.shape[0], dtype=torch.float32, device=x.device)
+    kernels.matmul(x, router, logits, **(_ONE_TILE if batch_invariant else {}))
+    kernels.choose(logits, weights, experts, k=k, normalise=normalise, most=most)
     return weights, experts
 
 
-def _route_fake(x: Any, router: Any, k: int, normalise: bool) -> Any:
+def _route_fake(x: Any, router: Any, k: int, normalise: bool, batch_invariant: bool) -> Any:
     shape = (x.shape[0], k)
     return x.new_empty(shape, dtype=torch.float32), x.new_empty(shape, dtype=torch.int32)
 
 
 def _route_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    x, router, _, ctx.normalise = inputs
+    x, router, _, ctx.normalise, ctx.batch_invariant = inputs
     ctx.save_for_backward(x, router, *output)
     ctx.mark_non_differentiable(output[1])
     ctx.set_materialize_grads(False)
 
 
 def _route_gradient(ctx: Any, dweights: Any, _: Any) -> Any:
-    """By PyTorch's products. Of weights that add up to 1 the softmax over the chosen ones is all that counts."""
+    """By PyTorch's products, or ours of one tile. Of weights that add up to 1 the softmax over the chosen ones is all
+    that counts."""
+    product = _product_of_one_tile if ctx.batch_invariant else _F.linear
     x, router, weights, experts = ctx.saved_tensors
     ids, mean = experts.long(), (dweights * weights).sum(1, keepdim=True)
     if ctx.normalise:
         dlogits = torch.zeros(x.shape[0], router.shape[0], dtype=torch.float32, device=x.device)
         dlogits.scatter_(1, ids, weights * (dweights - mean))
     else:
-        p = torch.softmax((x @ router.t()).float(), 1)
+        p = torch.softmax(product(x, router).float(), 1)
         dlogits = (-p * mean).scatter_add(1, ids, weights * dweights)
     dlogits = dlogits.to(x.dtype)
-    return dlogits @ router, dlogits.t() @ x, None, None
+    return product(dlogits, router.t()), dlogits.t() @ x, None, None, None
+
+
+def _product_of_one_tile(a: Any, b: Any) -> Any:
+    c = a.new_empty(a.shape[0], b.shape[0])
+    kernels.matmul(a, b, c, **_ONE_TILE)
+    return c
 
 
 # -- experts ----------------------------------------------------------------------------------------------------------
-def _policy(pairs: int, buckets: int, capacity: int, keep: bool) -> PackPolicy:
+def _rows_of_block(pairs: int, buckets: int, *, keep: bool, batch_invariant: bool) -> int:
     """Whole tiles of one expert: of half the rows where padding would outweigh what is multiplied, of few where the
     weights' bytes do. Gradients of weights add up blocks of half the rows."""
-    align = _TILE_ROWS if pairs * 4 >= 3 * _TILE_ROWS * buckets else _TILE_ROWS // 2
-    if not keep and pairs * 4 <= _FEW_ROWS * buckets:
-        align = _FEW_ROWS
+    if batch_invariant or pairs * 4 >= 3 * _TILE_ROWS * buckets:
+        return _TILE_ROWS
+    return _FEW_ROWS if not keep and pairs * 4 <= _FEW_ROWS * buckets else _TILE_ROWS // 2
+
+
+def _policy(align: int, capacity: int) -> PackPolicy:
     return PackPolicy(align, None if capacity == _UNLIMITED else capacity)
 
 
-def _experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int, keep: bool) -> Any:
+def _experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, align: int, capacity: int, keep: bool) -> Any:
     """The result, and what the gradients take: the plan, packed rows, and both halves of the first product."""
-    plan = plan_by_kernels(ids, down.shape[0], _policy(ids.numel(), down.shape[0], capacity, keep))
+    plan = plan_by_kernels(ids, down.shape[0], _policy(align, capacity))
     bm, inner, both = plan.policy.align, down.shape[2], _in_halves(gate_up)
     kept = (x.new_empty(0), x.new_empty(0))
     if keep:
@@ -109,11 +117,12 @@ def _experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: 
     return y, plan.slots, plan.rows, plan.pairs, plan.blocks, plan.offsets, plan.kept, *kept
 
 
-def _experts_fake(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int, keep: bool) -> Any:
+def _experts_fake(
+    x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, align: int, capacity: int, keep: bool
+) -> Any:
     buckets = down.shape[0]
-    policy = _policy(ids.numel(), buckets, capacity, keep)
-    blocks = policy.block_count(ids.numel(), buckets)
-    packed = blocks * policy.align
+    blocks = _policy(align, capacity).block_count(ids.numel(), buckets)
+    packed = blocks * align
     integers = (ids.shape, (packed,), (packed,), (blocks,), (buckets + 1,), (buckets,))
     kept = ((packed, x.shape[1]), (packed, 2, down.shape[2])) if keep else ((0,), (0,))
     made = (x.new_empty(shape, dtype=torch.int32) for shape in integers)
@@ -121,30 +130,29 @@ def _experts_fake(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capac
 
 
 def _experts_save(ctx: Any, inputs: tuple[Any, ...], output: tuple[Any, ...]) -> None:
-    _, _, weights, gate_up, down, ctx.capacity, _ = inputs
+    _, _, weights, gate_up, down, ctx.align, ctx.capacity, _ = inputs
     ctx.save_for_backward(weights, gate_up, down, *output[1:])
     ctx.mark_non_differentiable(*output[1:])
     ctx.set_materialize_grads(False)
 
 
 def _experts_gradient(ctx: Any, dy: Any, *_: Any) -> Any:
-    dx, dweights, dgate_up, ddown = _experts_backward(dy, *ctx.saved_tensors, ctx.capacity)
-    return dx, None, dweights, dgate_up, ddown, None, None
+    dx, dweights, dgate_up, ddown = _experts_backward(dy, *ctx.saved_tensors, ctx.align, ctx.capacity)
+    return dx, None, dweights, dgate_up, ddown, None, None, None
 
 
 def _backward(
     dy: Any, weights: Any, gate_up: Any, down: Any, slots: Any, rows: Any, pairs: Any, blocks: Any, offsets: Any,
-    kept: Any, packed: Any, halves: Any, capacity: int,
+    kept: Any, packed: Any, halves: Any, align: int, capacity: int,
 ) -> Any:  # fmt: skip
     """Of the sum over choices each row has the gradient of its token; its weight is applied behind the product."""
-    policy = _policy(slots.numel(), down.shape[0], capacity, keep=True)
-    plan, bm = PackPlan(policy, slots, rows, pairs, blocks, offsets, kept), policy.align
+    plan = PackPlan(_policy(align, capacity), slots, rows, pairs, blocks, offsets, kept)
     dpacked = pack(plan, dy)
-    dh = kernels.down_experts(blocks, dpacked, down.transpose(1, 2), bm=bm)
+    dh = kernels.down_experts(blocks, dpacked, down.transpose(1, 2), bm=align)
     dhalves, h, by_row = torch.empty_like(halves), torch.empty_like(dh), weights.new_empty(plan.capacity)
     kernels.gated_experts_backward(pairs, weights.reshape(-1), halves, dh, dhalves, h, by_row)
     flat = dhalves.view(plan.capacity, gate_up.shape[1])
-    dx = unpack(plan, kernels.down_experts(blocks, flat, gate_up.transpose(1, 2), bm=bm))
+    dx = unpack(plan, kernels.down_experts(blocks, flat, gate_up.transpose(1, 2), bm=align))
     dgate_up, ddown = (
         kernels.expert_weight_gradient(offsets, _in_blocks(y), _in_blocks(x)) for y, x in ((flat, packed), (dpacked, h))
     )
@@ -158,11 +166,12 @@ def _backward_fake(dy: Any, weights: Any, gate_up: Any, down: Any, *_: Any) -> A
 
 # -- experts of 8 bits ------------------------------------------------------------------------------------------------
 def _eight_bit_experts(
-    x: Any, ids: Any, weights: Any, gate_up: Any, gate_up_scale: Any, down: Any, down_scale: Any, capacity: int
-) -> Any:
+    x: Any, ids: Any, weights: Any, gate_up: Any, gate_up_scale: Any, down: Any, down_scale: Any, align: int,
+    capacity: int,
+) -> Any:  # fmt: skip
     """Both products of 8-bit floats: rows are divided by their greatest number, of x before they are gathered or as
     they are packed, of the first product's result behind it."""
-    plan = plan_by_kernels(ids, down.shape[0], _policy(ids.numel(), down.shape[0], capacity, keep=True))
+    plan = plan_by_kernels(ids, down.shape[0], _policy(align, capacity))
     bm, inner, many = plan.policy.align, down.shape[2], plan.capacity
     h, out = x.new_empty(many, inner), x.new_empty(many, x.shape[1])
     both, by_column, tiles = _in_halves(gate_up), _in_halves(gate_up_scale), {"bm": bm, "bk": _EIGHT_BIT_STEP}
@@ -199,17 +208,17 @@ def _in_blocks(x: Any) -> Any:
 
 
 _router = Composition(
-    "route(Tensor x, Tensor router, int k, bool normalise) -> (Tensor, Tensor)",
+    "route(Tensor x, Tensor router, int k, bool normalise, bool batch_invariant) -> (Tensor, Tensor)",
     _route, _route_fake, _route_gradient, _route_save,
 )  # fmt: skip
 _packed_experts = Composition(
-    "experts(Tensor x, Tensor ids, Tensor weights, Tensor gate_up, Tensor down, int capacity, bool keep) -> ("
-    + ", ".join(["Tensor"] * 9) + ")",
+    "experts(Tensor x, Tensor ids, Tensor weights, Tensor gate_up, Tensor down, int align, int capacity, bool keep)"
+    " -> (" + ", ".join(["Tensor"] * 9) + ")",
     _experts, _experts_fake, _experts_gradient, _experts_save,
 )  # fmt: skip
 _experts_backward = Composition(
     "experts_backward(Tensor dy, Tensor weights, Tensor gate_up, Tensor down, Tensor slots, Tensor rows, "
-    "Tensor pairs, Tensor blocks, Tensor offsets, Tensor kept, Tensor packed, Tensor halves, int capacity)"
+    "Tensor pairs, Tensor blocks, Tensor offsets, Tensor kept, Tensor packed, Tensor halves, int align, int capacity)"
     " -> (Tensor, Tensor, Tensor, Tensor)",
     _backward,
     _backward_fake,
@@ -217,7 +226,7 @@ _experts_backward = Composition(
 
 _experts_of_eight_bits = Composition(
     "experts_of_eight_bits(Tensor x, Tensor ids, Tensor weights, Tensor gate_up, Tensor gate_up_scale, Tensor down, "
-    "Tensor down_scale, int capacity) -> Tensor",
+    "Tensor down_scale, int align, int capacity) -> Tensor",
     _eight_bit_experts,
     _eight_bit_fake,
 )
@@ -234,6 +243,7 @@ def experts(
     gate_up_scale: Tensor | None = None,
     down_scale: Tensor | None = None,
     capacity: int | None = None,
+    batch_invariant: bool = False,
 ) -> Tensor:
     """The sum over a token's choices of weights * (silu(x gate[e]^T) * (x up[e]^T)) down[e]^T, e its id of the choice.
 
@@ -245,28 +255,37 @@ def experts(
     Weights of float8_e4m3fn hold those divided by ``gate_up_scale`` of (experts, 2 inner) and ``down_scale`` of
     (experts, width), float32: one scale for each row. Rows of x and of the first product's result are rounded to 8
     bits, too, each divided by its greatest number. No gradient (JIT011).
+
+    ``batch_invariant``: a token's result, and its gradients, have the same bits whatever other tokens there are, and
+    however many: one size of blocks for all, where else the tokens choose among three. JIT010 with a capacity, which
+    others use up, and where PyTorch's products would run.
     """
     if gate_up.dtype in EIGHT_BITS or gate_up_scale is not None or down_scale is not None:
-        return _of_eight_bits(x, ids, weights, gate_up, gate_up_scale, down, down_scale, capacity)
+        scales = gate_up_scale, down_scale
+        return _of_eight_bits(x, ids, weights, gate_up, down, scales, capacity, batch_invariant)
     x, gate_up, down = to_low_precision(x, gate_up, down)
     _check(x, ids, weights, gate_up, down, capacity)
     flat, chosen = rows(x), ids.reshape(-1, ids.shape[-1])
-    scaled = weights.reshape(-1, ids.shape[-1]).float()
-    if not is_of_kernels(flat, gate_up, down):
+    scaled, by_kernels = weights.reshape(-1, ids.shape[-1]).float(), is_of_kernels(flat, gate_up, down)
+    if batch_invariant:
+        _require_invariance("experts", x, by_kernels, capacity)
+    if not by_kernels:
         return _by_pytorch(flat, chosen, scaled, gate_up, down, capacity).view(x.shape)
     keep = torch.is_grad_enabled() and any(t.requires_grad for t in (flat, scaled, gate_up, down))
+    align = _rows_of_block(ids.numel(), down.shape[0], keep=keep, batch_invariant=batch_invariant)
     limit = _UNLIMITED if capacity is None else capacity
     small = chosen if chosen.dtype in (torch.int32, torch.int64) else chosen.long()
-    return _packed_experts(flat, small, scaled, gate_up, down, limit, keep)[0].view(x.shape)
+    return _packed_experts(flat, small, scaled, gate_up, down, align, limit, keep)[0].view(x.shape)
 
 
 def _of_eight_bits(
-    x: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, by_inner: Any, down: Tensor, by_width: Any,
-    capacity: int | None,
+    x: Tensor, ids: Tensor, weights: Tensor, gate_up: Tensor, down: Tensor, scales: tuple[Any, Any],
+    capacity: int | None, batch_invariant: bool,
 ) -> Tensor:  # fmt: skip
+    by_inner, by_width = scales
     x = to_low_precision(x)[0]
     _check(x, ids, weights, gate_up, down, capacity)
-    shapes = [None if s is None else (tuple(s.shape), s.dtype) for s in (by_inner, by_width)]
+    shapes = [None if s is None else (tuple(s.shape), s.dtype) for s in scales]
     eight = gate_up.dtype == down.dtype and gate_up.dtype in EIGHT_BITS and x.dtype in COMPUTED
     if shapes != [(tuple(w.shape[:2]), torch.float32) for w in (gate_up, down)] or not eight:
         found = f"x, gate_up, down of {x.dtype}, {gate_up.dtype}, {down.dtype}, scales of {shown(shapes)}"
@@ -275,12 +294,16 @@ def _of_eight_bits(
     if wants_gradient((x, weights, by_inner, by_width)):
         fail("JIT011", found="a gradient of experts of 8 bits", required="tensors that want none")
     flat, chosen, scaled = rows(x), ids.reshape(-1, ids.shape[-1]), weights.reshape(-1, ids.shape[-1]).float()
-    if not is_of_kernels(flat) or max(flat.shape[1], down.shape[2]) > _MOST_ROUNDED:
+    by_kernels = is_of_kernels(flat) and max(flat.shape[1], down.shape[2]) <= _MOST_ROUNDED
+    if batch_invariant:
+        _require_invariance("experts", x, by_kernels, capacity)
+    if not by_kernels:
         first, last = (w.to(x.dtype) * s.to(x.dtype)[..., None] for w, s in ((gate_up, by_inner), (down, by_width)))
         return _by_pytorch(flat, chosen, scaled, first, last, capacity).view(x.shape)
+    align = _rows_of_block(ids.numel(), down.shape[0], keep=True, batch_invariant=batch_invariant)
     limit = _UNLIMITED if capacity is None else capacity
     small = chosen if chosen.dtype in (torch.int32, torch.int64) else chosen.long()
-    found = _experts_of_eight_bits(flat, small, scaled, gate_up, by_inner, down, by_width, limit)
+    found = _experts_of_eight_bits(flat, small, scaled, gate_up, by_inner, down, by_width, align, limit)
     return found.view(x.shape)
 
 
@@ -300,6 +323,7 @@ def moe(
     gate_up_scale: Tensor | None = None,
     down_scale: Tensor | None = None,
     capacity: int | None = None,
+    batch_invariant: bool = False,
 ) -> Tensor:
     """A mixture of experts: the k of the highest scores of x router^T, weighed by their scores, by ``experts``.
 
@@ -308,29 +332,50 @@ def moe(
     n groups of neighbours, of which a token has experts of m: those of the greatest scores, or with a bias of the
     greatest sums of two. ``factor`` multiplies the weights. ``shared`` are gate_up and down of an
     expert that every token has. A token whose scores are NaN has k different experts, and the result NaN. The scales
-    are those of 8-bit weights, as ``experts`` takes them.
+    are those of 8-bit weights, as ``experts`` takes them. ``batch_invariant`` is that of ``experts``: one tile for the
+    router's product, too.
     """
     _check_routing(router.shape[0], k, scores, bias, groups)
     x, router = to_low_precision(x, router)
     flat = rows(x)
     plain = bias is None and groups is None and scores == "softmax" and router.shape[0] <= _MOST_ROUTED
-    if plain and is_of_kernels(flat, router):
-        weights, ids = _router(flat, router, k, normalise)
+    by_kernels = is_of_kernels(flat, router)
+    if batch_invariant:
+        _require_invariance("moe", x, by_kernels, capacity)
+    if plain and by_kernels:
+        weights, ids = _router(flat, router, k, normalise, batch_invariant)
     else:
-        weights, ids = _routed_by_pytorch(flat, router, k, normalise, scores, bias, groups)
+        logits = _logits_of_one_tile(flat, router) if batch_invariant else flat @ router.t()
+        weights, ids = _routed_by_pytorch(logits.float(), k, normalise, scores, bias, groups)
     weights = weights if factor == 1 else weights * factor
     scales = {"gate_up_scale": gate_up_scale, "down_scale": down_scale}
-    y = experts(flat, ids, weights, gate_up, down, **scales, capacity=capacity)
-    if shared is not None:
+    y = experts(flat, ids, weights, gate_up, down, **scales, capacity=capacity, batch_invariant=batch_invariant)
+    if shared is not None and batch_invariant:
+        every = ids.new_zeros(len(flat), 1), weights.new_ones(len(flat), 1)
+        y = y + experts(flat, *every, *(w[None] for w in shared), batch_invariant=True)
+    elif shared is not None:
         both, last = shared
         y = linear(swiglu(*linear(flat, both).chunk(2, 1)), last, residual=y)
     return y.view(x.shape)
 
 
+def _logits_of_one_tile(x: Any, router: Any) -> Any:
+    """By a product of one group, which has gradients."""
+    return grouped_matmul(x, router[None], x.new_full((1,), len(x), dtype=torch.int32), batch_invariant=True)
+
+
+def _require_invariance(name: str, x: Any, by_kernels: bool, capacity: int | None) -> None:
+    if not by_kernels or capacity is not None:
+        misfit(
+            name,
+            f"batch_invariant=True, x of {x.dtype} on {x.device}, capacity={capacity}",
+            "bfloat16 or float16 on a GPU, and no capacity: rows of one token would displace another's",
+        )
+
+
 def _routed_by_pytorch(
-    x: Any, router: Any, k: int, normalise: bool, scores: str, bias: Any, groups: tuple[int, int] | None
+    logits: Any, k: int, normalise: bool, scores: str, bias: Any, groups: tuple[int, int] | None
 ) -> tuple[Any, Any]:
-    logits = (x @ router.t()).float()
     score = torch.softmax(logits, 1) if scores == "softmax" else torch.sigmoid(logits)
     choice = score if bias is None else score + bias.float()
     ids = (choice if groups is None else _of_best_groups(choice, *groups, 1 if bias is None else 2)).topk(k, 1).indices

@@ -29,7 +29,6 @@ from tilewright.ops.kernels.experts import (
     gated_experts,
     gated_experts_backward,
     gated_tokens,
-    route,
     scales_of_rows,
 )
 from tilewright.ops.kernels.grouped import (
@@ -133,7 +132,6 @@ __all__ = [
     "rms_norm_backward",
     "rms_norm_gradients",
     "rotary",
-    "route",
     "scaled",
     "scaled_linear",
     "scales_of_rows",

@@ -1,4 +1,4 @@
-"""A mixture of experts over packed rows: the router, the gated first product and the second one.
+"""A mixture of experts over packed rows: the choice of experts, the gated first product and the second one.
 
 Rows are packed by expert in blocks of ``bm`` rows (``ops.packing``), so that a tile of rows has one expert, and the
 products read like dense ones. Blocks behind the last row have expert -1: nothing is multiplied or stored."""
@@ -13,31 +13,6 @@ import tilewright as tw
 
 
 @tw.kernel
-def route(
-    x: tw.Tensor["T", "D"],
-    router: tw.Tensor["E", "D"],
-    weights: tw.Tensor["T", "K"],
-    experts: tw.Tensor["T", "K"],
-    *,
-    k: int,
-    normalise: bool = True,
-    most: int = 128,
-    bm: int = 64,
-    bk: int = 64,
-):
-    """The k experts of each token by the softmax of x router^T; their weights add up to 1 if ``normalise``."""
-    t = tw.grid(x.shape[0], bm)
-    e, j = tw.axis(router.shape[0], upto=most), tw.axis(k)
-    logits = tw.zeros((t, e), tw.f32)
-    for d in tw.stream(x.shape[1], bk):
-        logits += tw.dot(x[t, d], router[e, d].T)
-    p = tw.exp(logits - logits.max(1, keepdims=True))
-    best, chosen = tw.topk(p / p.sum(1, keepdims=True), k, 1)
-    experts[t, j] = chosen
-    weights[t, j] = best / best.sum(1, keepdims=True) if normalise else best
-
-
-@tw.kernel
 def choose(
     logits: tw.Tensor["T", "E"],
     weights: tw.Tensor["T", "K"],
@@ -48,7 +23,7 @@ def choose(
     most: int = 128,
     bt: int = 4,
 ):
-    """``route`` of logits that are there: with few tokens, products by many programs and choices by many more."""
+    """The k experts of each token by the softmax of its logits; their weights add up to 1 if ``normalise``."""
     t = tw.grid(logits.shape[0], bt)
     e, j = tw.axis(logits.shape[1], upto=most), tw.axis(k)
     score = logits[t, e]

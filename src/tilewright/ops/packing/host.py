@@ -37,3 +37,15 @@ def planned(ids: Array, buckets: int, policy: PackPolicy) -> dict[str, Array]:
         "offsets": offsets,
         "kept": kept,
     }
+
+
+def are_converse(forth: Array, back: Array) -> bool:
+    """Whether two tables, -1 where they lead nowhere, hold one relation: forth[i] = p wherever back[p] = i, and nowhere
+    else. Each is a function, so no two places of either lead to one: that is what ``tw.Unique`` asks for."""
+    forth, back = forth.reshape(-1), back.reshape(-1)
+    for table, other in ((forth, back), (back, forth)):
+        (held,) = np.nonzero(table >= 0)
+        led = table[held]
+        if (table < -1).any() or (led >= other.size).any() or (other[led] != held).any():
+            return False
+    return True

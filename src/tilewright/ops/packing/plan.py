@@ -74,11 +74,16 @@ def build_pack_plan(indices: Any, buckets: int, policy: PackPolicy = KEEP_ALL, *
     _check(indices, buckets, policy)
     on_host = rooms.is_array(indices) or pytorch.is_on_cpu(indices)
     plan = (plan_on_host if on_host else plan_by_kernels)(indices, buckets, policy)
-    return _with_handles(plan) if unique else plan
+    return _with_handles(plan, proved=on_host) if unique else plan
 
 
-def _with_handles(plan: PackPlan) -> PackPlan:
-    """The plan with copies of what its handles own: their memory was written by the plan alone."""
+def _with_handles(plan: PackPlan, *, proved: bool) -> PackPlan:
+    """The plan with copies of what its handles own: their memory was written by the plan alone. On the host it is seen
+    that no two are one place; nobody waits for the GPU to say so, where the kernels' construction is trusted."""
+    if proved:
+        from tilewright.ops.packing import host  # noqa: PLC0415 - NumPy loads with it
+
+        assert host.are_converse(*map(_as_array, (plan.slots, plan.pairs))), "a plan has two pairs in one row"
     made = {name: planned(getattr(plan, name), f"the {name} of a pack plan") for name in ("slots", "pairs")}
     own = {name: handle.copy() for name, handle in made.items()}
     return replace(plan, **own, unique_slots=made["slots"], unique_pairs=made["pairs"])
@@ -112,11 +117,15 @@ def plan_on_host(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
     from tilewright.ops.packing import host  # noqa: PLC0415 - NumPy loads with it
 
     plan = _allocated(indices, buckets, policy)
-    ids = rooms.arrays.of_tensor(indices) if pytorch.is_tensor(indices) else indices
+    ids = _as_array(indices)
     for name, found in host.planned(ids.reshape(plan.tokens, plan.choices), buckets, policy).items():
-        made = getattr(plan, name)
-        (rooms.arrays.of_tensor(made) if pytorch.is_tensor(made) else made)[...] = found
+        _as_array(getattr(plan, name))[...] = found
     return plan
+
+
+def _as_array(values: Any) -> Any:
+    """The memory of a tensor of the host, or the array itself."""
+    return rooms.arrays.of_tensor(values) if pytorch.is_tensor(values) else values
 
 
 def _shared(indices: Any, extent: int, programs: int) -> Any:
