@@ -10,7 +10,7 @@ from typing import Any
 _BF16, _F32, _COMPUTE_F32 = 14, 0, 68
 _TRANSPOSE_A, _TRANSPOSE_B, _WORKSPACE_BYTES = 3, 4, 1
 WORKSPACE = 64 << 20
-OFFERED = 16
+OFFERED = 8
 """Algorithms that the heuristic is asked for."""
 
 
