@@ -86,9 +86,7 @@ _rms_backward = op(name="tilewright::rms_norm_backward", dtypes={"rstd": "f32"},
 )
 
 
-def _gradients_fallback(
-    x: Any, w: Any, dy: Any, after: Any, dw: Any, eps: float, group: int, bm: Any, upto: int
-) -> Any:
+def _gradients_fallback(x: Any, w: Any, dy: Any, after: Any, dw: Any, eps: float, group: int, upto: int) -> Any:
     dx, rstd = _rms_backward_fallback(x, w, dy, after, eps, None, None)
     dw.zero_()
     dw[0] = (dy.float() * x.float() * rstd[:, None]).sum(0)
@@ -103,12 +101,22 @@ _gradients = op(name="tilewright::rms_norm_gradients", outputs=("dx",), mutates=
 def _dx_and_dw(x: Tensor, w: Tensor | None, dy: Tensor, after: Tensor | None, eps: float) -> Any:
     """In one pass over rows that fit registers; where autograd watches (``torch.func.grad``, ``create_graph``), by
     operators that change no argument, whose own gradient is refused only when it is asked for."""
-    if w is None or x.shape[1] > _IN_REGISTERS or torch.is_grad_enabled():
+    if w is None or not _in_one_pass(x):
         dx, rstd = _rms_backward(x, w, dy, after, eps=eps)
         return dx, None if w is None else _weight_gradients(x, dy, None, rstd, w, bias=False)[0]
-    dw = x.new_empty((-(-x.shape[0] // _GROUP), x.shape[1]), dtype=torch.float32)
+    dw = _sums_of_groups(x)
     dx = _gradients(x, w, dy, after, dw, eps=eps, group=_GROUP)
     return dx, dw.sum(0).to(w.dtype)
+
+
+def _in_one_pass(x: Tensor) -> bool:
+    """Whether a row fits registers, and autograd does not watch."""
+    return x.shape[1] <= _IN_REGISTERS and not torch.is_grad_enabled()
+
+
+def _sums_of_groups(x: Tensor) -> Tensor:
+    """Room for a row of sums of each group of rows."""
+    return x.new_empty((-(-x.shape[0] // _GROUP), x.shape[1]), dtype=torch.float32)
 
 
 def _rms_gradients(x: Tensor, w: Tensor | None, dy: Tensor, eps: float) -> Any:
@@ -198,22 +206,41 @@ _layer_backward = op(
 )(kernels.layer_norm_backward)
 
 
+def _one_pass_fallback(x: Any, w: Any, dy: Any, after: Any, dw: Any, db: Any, eps: float, group: int, upto: int) -> Any:
+    dx, mean, rstd = _layer_backward_fallback(x, w, dy, after, eps, None, None)
+    for sums, terms in ((dw, dy.float() * (x.float() - mean[:, None]) * rstd[:, None]), (db, dy.float())):
+        sums.zero_()
+        sums[0] = terms.sum(0)
+    return dx
+
+
+_one_pass = op(
+    name="tilewright::layer_norm_gradients", outputs=("dx",), mutates=("dw", "db"), fallback=_one_pass_fallback
+)(kernels.layer_norm_gradients)
+
+
+def _layer_gradients_of(x: Tensor, w: Tensor | None, b: Tensor | None, dy: Tensor, after: Any, eps: float) -> Any:
+    """dx, dw and db, as ``_dx_and_dw`` has those of the RMS norm."""
+    if w is None or not _in_one_pass(x):
+        dx, mean, rstd = _layer_backward(x, w, dy, after, eps=eps)
+        if w is None:
+            return dx, None, None if b is None else dy.float().sum(0).to(b.dtype)
+        dw, db = _weight_gradients(x, dy, mean, rstd, w, bias=b is not None)
+        return dx, dw, db if b is None else db.to(b.dtype)
+    dw, db = _sums_of_groups(x), _sums_of_groups(x)
+    dx = _one_pass(x, w, dy, after, dw, db, eps=eps, group=_GROUP)
+    return dx, dw.sum(0).to(w.dtype), None if b is None else db.sum(0).to(b.dtype)
+
+
 def _layer_gradients(x: Tensor, w: Tensor | None, b: Tensor | None, dy: Tensor, eps: float) -> Any:
-    dx, mean, rstd = _layer_backward(x, w, dy, eps=eps)
-    if w is None:
-        return dx, None, None if b is None else dy.float().sum(0).to(b.dtype)
-    dw, db = _weight_gradients(x, dy, mean, rstd, w, bias=b is not None)
-    return dx, dw, db if b is None else db.to(b.dtype)
+    return _layer_gradients_of(x, w, b, dy, None, eps)
 
 
 def _add_layer_gradients(
     total: Tensor, w: Tensor | None, b: Tensor | None, dy: Tensor, dtotal: Tensor, eps: float
 ) -> Any:
-    dx, mean, rstd = _layer_backward(total, w, dy, dtotal, eps=eps)
-    if w is None:
-        return dx, dx, None, None if b is None else dy.float().sum(0).to(b.dtype)
-    dw, db = _weight_gradients(total, dy, mean, rstd, w, bias=b is not None)
-    return dx, dx, dw, db if b is None else db.to(b.dtype)
+    dx, dw, db = _layer_gradients_of(total, w, b, dy, dtotal, eps)
+    return dx, dx, dw, db
 
 
 _layer_norm = op(name="tilewright::layer_norm", backward=_layer_gradients, fallback=_layer_fallback)(kernels.layer_norm)
