@@ -96,12 +96,19 @@ def rms_norm_gradients(
     upto: int = 8192,
 ):
     """dx of the norm along rows that fit registers, plus the gradient ``after`` that x has from elsewhere; of each
-    ``group`` of rows dw = sum(dy * x / sqrt(mean(x^2) + eps)). Rows are read once."""
+    ``group`` of rows dw = sum(dy * x / sqrt(mean(x^2) + eps)). Rows are read once, each while the one before it is
+    computed."""
     p = tw.grid(dw.shape[0], None)
     n = tw.axis(x.shape[1], upto=upto)
     weight = tw.zeros(n, tw.f32)
+    x_ahead, dy_ahead = tw.zeros(n, x.dtype), tw.zeros(n, dy.dtype)
+    x_ahead.set(x[p * group, n])
+    dy_ahead.set(dy[p * group, n])
     for m in tw.stream(x.shape[0], 1, start=p * group, until=(p + 1) * group):
-        v, g = x[m.start, n].to(tw.f32), dy[m.start, n].to(tw.f32)
+        v, g = x_ahead.to(tw.f32), dy_ahead.to(tw.f32)
+        following = tw.minimum(m.start + 1, x.shape[0] - 1)
+        x_ahead.set(x[following, n])
+        dy_ahead.set(dy[following, n])
         scaled = w[n].to(tw.f32)
         scale = tw.rsqrt((v * v).mean(0) + eps)
         share = (v * g * scaled).mean(0) * scale * scale
@@ -201,13 +208,20 @@ def layer_norm_gradients(
     upto: int = 8192,
 ):
     """dx of the norm along rows that fit registers, plus the gradient ``after`` that x has from elsewhere; of each
-    ``group`` of rows dw = sum(dy * (x - mean(x)) / sqrt(var(x) + eps)) and db = sum(dy). Rows are read once."""
+    ``group`` of rows dw = sum(dy * (x - mean(x)) / sqrt(var(x) + eps)) and db = sum(dy). Rows are read once, each while
+    the one before it is computed."""
     p = tw.grid(dw.shape[0], None)
     n = tw.axis(x.shape[1], upto=upto)
     weight = tw.zeros(n, tw.f32)
     bias = tw.zeros(n, tw.f32)
+    x_ahead, dy_ahead = tw.zeros(n, x.dtype), tw.zeros(n, dy.dtype)
+    x_ahead.set(x[p * group, n])
+    dy_ahead.set(dy[p * group, n])
     for m in tw.stream(x.shape[0], 1, start=p * group, until=(p + 1) * group):
-        row, g = x[m.start, n].to(tw.f32), dy[m.start, n].to(tw.f32)
+        row, g = x_ahead.to(tw.f32), dy_ahead.to(tw.f32)
+        following = tw.minimum(m.start + 1, x.shape[0] - 1)
+        x_ahead.set(x[following, n])
+        dy_ahead.set(dy[following, n])
         centred = row - row.mean(0)
         scale = tw.rsqrt((centred * centred).mean(0) + eps)
         normed = centred * scale
