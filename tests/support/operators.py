@@ -71,7 +71,7 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
         ),
         "layer_norm_gradients": (
             norms._one_pass,
-            lambda: (n(6, 10), n(10), n(6, 10), n(6, 10), n(2, 10), n(2, 10), 1e-5, 3, 8192),
+            lambda: (n(6, 10), n(10), n(6, 10), n(6, 10), n(2, 2, 10), 1e-5, 3, 8192),
         ),
         "layer_norm": (norms._layer_norm, lambda: (g(6, 10), g(10), g(10), 1e-5, None, 16384)),
         "add_layer_norm": (norms._add_layer_norm, lambda: (g(6, 10), n(6, 10), n(10), None, 1e-5, None, 16384)),

@@ -104,7 +104,7 @@ def _dx_and_dw(x: Tensor, w: Tensor | None, dy: Tensor, after: Tensor | None, ep
     if w is None or not _in_one_pass(x):
         dx, rstd = _rms_backward(x, w, dy, after, eps=eps)
         return dx, None if w is None else _weight_gradients(x, dy, None, rstd, w, bias=False)[0]
-    dw = _sums_of_groups(x)
+    (dw,) = _sums_of_groups(x, 1)
     dx = _gradients(x, w, dy, after, dw, eps=eps, group=_GROUP)
     return dx, dw.sum(0).to(w.dtype)
 
@@ -114,9 +114,9 @@ def _in_one_pass(x: Tensor) -> bool:
     return x.shape[1] <= _IN_REGISTERS and not torch.is_grad_enabled()
 
 
-def _sums_of_groups(x: Tensor) -> Tensor:
-    """Room for a row of sums of each group of rows."""
-    return x.new_empty((-(-x.shape[0] // _GROUP), x.shape[1]), dtype=torch.float32)
+def _sums_of_groups(x: Tensor, kinds: int) -> Tensor:
+    """Room for a row of sums of each group of rows, of so many kinds."""
+    return x.new_empty((kinds, -(-x.shape[0] // _GROUP), x.shape[1]), dtype=torch.float32)
 
 
 def _rms_gradients(x: Tensor, w: Tensor | None, dy: Tensor, eps: float) -> Any:
@@ -206,16 +206,16 @@ _layer_backward = op(
 )(kernels.layer_norm_backward)
 
 
-def _one_pass_fallback(x: Any, w: Any, dy: Any, after: Any, dw: Any, db: Any, eps: float, group: int, upto: int) -> Any:
+def _one_pass_fallback(x: Any, w: Any, dy: Any, after: Any, sums: Any, eps: float, group: int, upto: int) -> Any:
     dx, mean, rstd = _layer_backward_fallback(x, w, dy, after, eps, None, None)
-    for sums, terms in ((dw, dy.float() * (x.float() - mean[:, None]) * rstd[:, None]), (db, dy.float())):
-        sums.zero_()
-        sums[0] = terms.sum(0)
+    sums.zero_()
+    sums[0, 0] = (dy.float() * (x.float() - mean[:, None]) * rstd[:, None]).sum(0)
+    sums[1, 0] = dy.float().sum(0)
     return dx
 
 
 _one_pass = op(
-    name="tilewright::layer_norm_gradients", outputs=("dx",), mutates=("dw", "db"), fallback=_one_pass_fallback
+    name="tilewright::layer_norm_gradients", outputs=("dx",), mutates=("sums",), fallback=_one_pass_fallback
 )(kernels.layer_norm_gradients)
 
 
@@ -227,9 +227,10 @@ def _layer_gradients_of(x: Tensor, w: Tensor | None, b: Tensor | None, dy: Tenso
             return dx, None, None if b is None else dy.float().sum(0).to(b.dtype)
         dw, db = _weight_gradients(x, dy, mean, rstd, w, bias=b is not None)
         return dx, dw, db if b is None else db.to(b.dtype)
-    dw, db = _sums_of_groups(x), _sums_of_groups(x)
-    dx = _one_pass(x, w, dy, after, dw, db, eps=eps, group=_GROUP)
-    return dx, dw.sum(0).to(w.dtype), None if b is None else db.sum(0).to(b.dtype)
+    sums = _sums_of_groups(x, 2)
+    dx = _one_pass(x, w, dy, after, sums, eps=eps, group=_GROUP)
+    dw, db = sums.sum(1).to(w.dtype)
+    return dx, dw, None if b is None else db.to(b.dtype)
 
 
 def _layer_gradients(x: Tensor, w: Tensor | None, b: Tensor | None, dy: Tensor, eps: float) -> Any:

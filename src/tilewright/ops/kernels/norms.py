@@ -200,17 +200,16 @@ def layer_norm_gradients(
     dy: tw.Tensor["M", "N"],
     after: tw.Tensor["M", "N"] | None,
     dx: tw.Tensor["M", "N"],
-    dw: tw.Tensor["P", "N"],
-    db: tw.Tensor["P", "N"],
+    sums: tw.Tensor[2, "P", "N"],
     *,
     eps: tw.f32 = 1e-5,
     group: int = 64,
     upto: int = 8192,
 ):
     """dx of the norm along rows that fit registers, plus the gradient ``after`` that x has from elsewhere; of each
-    ``group`` of rows dw = sum(dy * (x - mean(x)) / sqrt(var(x) + eps)) and db = sum(dy). Rows are read once, each while
-    the one before it is computed."""
-    p = tw.grid(dw.shape[0], None)
+    ``group`` of rows both ``sums``, of dy * (x - mean(x)) / sqrt(var(x) + eps) and of dy. Rows are read once, each
+    while the one before it is computed."""
+    p = tw.grid(sums.shape[1], None)
     n = tw.axis(x.shape[1], upto=upto)
     weight = tw.zeros(n, tw.f32)
     bias = tw.zeros(n, tw.f32)
@@ -230,8 +229,8 @@ def layer_norm_gradients(
         g = g * w[n].to(tw.f32)
         d = scale * (g - g.mean(0) - normed * (normed * g).mean(0))
         dx[m.start, n] = d if after is None else d + after[m.start, n].to(tw.f32)
-    dw[p, n] = weight
-    db[p, n] = bias
+    sums[0, p, n] = weight
+    sums[1, p, n] = bias
 
 
 @tw.kernel
