@@ -1,6 +1,6 @@
 """Pictures of the documents of runs: speed beside the peer for each shape, and the products and attention under a roof.
 
-    python benchmarks/pictures.py                    # writes docs/speed_ratios.svg and docs/roofline.svg
+    python tools/speed_pictures.py                    # writes docs/speed_ratios.svg and docs/roofline.svg
 
 Reads `product_choices_*.json`, `attention_forward.json` and `attention_backward.json` of benchmarks/results.
 """
@@ -14,7 +14,7 @@ from math import log
 from pathlib import Path
 from typing import Any
 
-RESULTS = Path(__file__).parent / "results"
+RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 DOCS = Path(__file__).parents[1] / "docs"
 KINDS = {"table": "A B^T", "row_major": "A B", "batched": "batched", "e4m3": "e4m3"}
 """Documents of products, and what is written before their shapes."""
