@@ -13,6 +13,8 @@ ONE_TILE = 16384
 """Longer rows are normalised by PyTorch."""
 _IN_REGISTERS = 8192
 """Rows of up to as many elements, with their gradients, are kept in registers."""
+_ROW_BYTES = 16384
+"""Of rows of x whose gradients of the layer norm are computed in one pass: 8,192 of float32 spill."""
 _GROUP = 64
 """Rows whose gradients of the weight one program sums."""
 
@@ -221,7 +223,7 @@ _one_pass = op(
 
 def _layer_gradients_of(x: Tensor, w: Tensor | None, b: Tensor | None, dy: Tensor, after: Any, eps: float) -> Any:
     """dx, dw and db, as ``_dx_and_dw`` has those of the RMS norm."""
-    if w is None or not _in_one_pass(x):
+    if w is None or not _in_one_pass(x) or x.shape[1] * x.element_size() > _ROW_BYTES:
         dx, mean, rstd = _layer_backward(x, w, dy, after, eps=eps)
         if w is None:
             return dx, None, None if b is None else dy.float().sum(0).to(b.dtype)
