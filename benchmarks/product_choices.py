@@ -1,11 +1,13 @@
-"""The schedule that is chosen for a product, beside others of our own and cuBLAS, on one GPU.
+"""The schedule that is chosen for a product, beside others of our own and PyTorch, on one GPU.
 
     python benchmarks/product_choices.py build --jobs 16
     python benchmarks/product_choices.py run --json benchmarks/results/product_choices.json
+    python benchmarks/product_choices.py run --kind e4m3 --drawn 0 --json benchmarks/results/product_choices_e4m3.json
 
-C = A B^T in bf16. Each way to schedule is an artifact of one variant that serves all shapes; the family's artifact
-chooses by itself. For each shape those ways are timed that might be among the best by a rough estimate. The regret is
-the time of what was chosen over that of the best. L2 flushed, order rotated, medians; errors against float64.
+C = A B^T in bf16, or another ``--kind`` of product. Each way to schedule is an artifact of one variant that serves all
+shapes; the family's artifact chooses by itself. For each shape those ways are timed that might be among the best by a
+rough estimate. The regret is the time of what was chosen over that of the best. L2 flushed, order rotated, medians;
+errors against float64.
 """
 
 from __future__ import annotations
@@ -13,7 +15,7 @@ from __future__ import annotations
 import argparse
 import json
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
@@ -22,9 +24,9 @@ from statistics import median
 from typing import Any
 from unittest.mock import patch
 
+from cublaslt import CublasLt
 from harness import Timer, document, file_of, load, parser, relative_error, write
 
-FAMILY = "product_choices"
 FITTED = 20
 SMS, CLUSTERED_SMS = 132, 120
 TABLE = (
@@ -35,9 +37,68 @@ TABLE = (
     (1024, 1024, 1024), (1024, 1024, 4096), (1536, 8960, 1536), (2048, 2048, 2048), (2048, 5120, 5120),
     (3000, 7000, 2504), (4096, 4096, 4096), (4096, 4096, 14336), (4096, 14336, 4096), (4864, 896, 896),
     (5000, 5000, 5000), (6144, 6144, 6144), (8000, 8000, 8000), (8192, 8192, 128), (8192, 8192, 8192),
-    (12288, 4096, 4096), (16384, 16384, 1024),
+    (8192, 28672, 8192), (12288, 4096, 4096), (16384, 16384, 1024),
 )  # fmt: skip
 """M, N, K that are always timed."""
+
+
+@dataclass(frozen=True)
+class Kind:
+    """Products of one kernel of ``speed_cases.py``, the shapes of its table ([batch,] M, N, K), and the peer that
+    multiplies the same operands; ``transposed``: B lies as (N, K)."""
+
+    name: str
+    kernel: str
+    table: tuple[tuple[int, ...], ...]
+    peer: Callable[[Any, Any, Any], Any]
+    dtype: str = "bf16"
+    transposed: bool = True
+
+    @property
+    def depth(self) -> int:
+        """Elements of K in a step, 128 bytes."""
+        return 128 if self.dtype == "e4m3" else 64
+
+    @property
+    def family(self) -> str:
+        """The artifact that chooses by itself."""
+        return f"product_choices_{self.name}"
+
+    def plan(self) -> Any:
+        """The plan of the kernel, of which nothing was planned before."""
+        import speed_cases
+
+        import tilewright as tw
+
+        depth = {"bk": self.depth} if self.kernel == "product" else {}
+        dtypes = {"a": self.dtype, "b": self.dtype, "c": "bf16"}
+        return tw.kernel(getattr(speed_cases, self.kernel).fn).plan(dtypes=dtypes, **depth)
+
+    def operands(self, torch: Any, shape: tuple[int, ...]) -> tuple[Any, Any]:
+        """Random ones."""
+        *batch, m, n, k = shape
+        own = torch.float8_e4m3fn if self.dtype == "e4m3" else torch.bfloat16
+        sizes = (m, k), (n, k) if self.transposed else (k, n)
+        return tuple(torch.randn(*batch, *size, device="cuda").to(own) for size in sizes)
+
+
+def _scaled(torch: Any, a: Any, b: Any) -> Any:
+    one = torch.ones((), device="cuda")
+    return torch._scaled_mm(a, b.t(), one, one, out_dtype=torch.bfloat16, use_fast_accum=True)
+
+
+KINDS = {
+    kind.name: kind
+    for kind in (
+        Kind("bf16", "product", TABLE, lambda torch, a, b: torch.matmul(a, b.mT)),
+        Kind("row_major", "row_major", ((4096, 4096, 4096), (8192, 8192, 8192), (2048, 5120, 5120), (64, 8192, 8192)),
+             lambda torch, a, b: torch.matmul(a, b), transposed=False),
+        Kind("batched", "batched", ((32, 1024, 1024, 1024), (64, 512, 512, 128), (16, 2048, 128, 2048)),
+             lambda torch, a, b: torch.bmm(a, b.mT)),
+        Kind("e4m3", "product", ((4096, 4096, 4096), (8192, 8192, 8192), (4096, 14336, 4096), (64, 8192, 8192)),
+             _scaled, "e4m3"),
+    )
+}  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -59,10 +120,9 @@ class Way:
         text += f" in {self.parts} parts" if self.parts > 1 else ""
         return text + (f" by {self.cluster[0]}x{self.cluster[1]}" if self.cluster != (1, 1) else "")
 
-    @property
-    def artifact(self) -> str:
+    def artifact(self, kind: Kind) -> str:
         """Its name."""
-        return f"{FAMILY}_{self}".replace(" ", "_")
+        return f"{kind.family}_{self}".replace(" ", "_")
 
     def variant(self, trace: Any, target: Any) -> Any:
         """The only variant of an artifact."""
@@ -90,19 +150,18 @@ class Way:
         height = self.columns if self.swapped else self.rows
         return 1 if self.turns else 3 if height == 192 else min(2, max(1, height // 64))
 
-    def estimate(self, m: int, n: int, k: int) -> float | None:
+    def estimate(self, steps: int, m: int, n: int, batch: int = 1) -> float | None:
         """Microseconds, to leave out what is far off; None where there are no parts, or no room for them."""
         rows, columns = (
             ceil(ceil(x / y) / c) * c
             for x, y, c in ((m, self.rows, self.cluster[0]), (n, self.columns, self.cluster[1]))
         )
-        steps = ceil(k / 64)
         parts = self.parts
         if self.kernels:
-            parts = min(SMS // (rows * columns), steps // 16)
+            parts = min(SMS // (batch * rows * columns), steps // 16)
             if parts < 2:
                 return None
-        waves = ceil(rows * columns * parts / (CLUSTERED_SMS if parts > 2 else SMS))
+        waves = ceil(batch * rows * columns * parts / (CLUSTERED_SMS if parts > 2 else SMS))
         if self.parts > 1 and waves > 1:
             return None
         sides = (self.rows + self.columns) * (1.0 if self.cluster == (1, 1) else 0.8)
@@ -134,7 +193,7 @@ WAYS = (
     Way(64, 64, kernels=True),
     Way(128, 128, kernels=True),
 )
-MOST, WITHIN = 16, 1.6
+MOST, WITHIN = 20, 1.6
 """Ways that are timed for a shape, and how much longer than the best they may take by the estimate."""
 
 
@@ -143,11 +202,11 @@ MOST_EXACT, ROUNDING = 2**26, 4e-3
 rounding of its elements."""
 
 
-def shapes(count: int, seed: int) -> Iterator[tuple[int, int, int]]:
+def shapes(kind: Kind, count: int, seed: int) -> Iterator[tuple[int, ...]]:
     """Those of the table, and as many drawn ones; with another seed than that of the shapes that prices were fitted to,
     drawn ones alone."""
     if seed == FITTED:
-        yield from TABLE
+        yield from kind.table
     rng = random.Random(seed)
     for _ in range(count):
         m, n, k = (int(2 ** rng.uniform(*bounds)) for bounds in ((0, 12.5), (7, 13.3), (7, 13.5)))
@@ -155,82 +214,88 @@ def shapes(count: int, seed: int) -> Iterator[tuple[int, int, int]]:
         yield max(m // unit * unit, 1 + m % 8), n // unit * unit, k // unit * unit
 
 
-def likely(m: int, n: int, k: int) -> list[Way]:
+def likely(kind: Kind, shape: tuple[int, ...]) -> list[Way]:
     """Ways that may be the best."""
-    times = {way: time for way in WAYS if (time := way.estimate(m, n, k)) is not None}
+    *batch, m, n, k = shape
+    estimates = {way: way.estimate(ceil(k / kind.depth), m, n, *batch) for way in WAYS}
+    times = {way: time for way, time in estimates.items() if time is not None}
     best = min(times.values())
     return sorted((way for way, time in times.items() if time <= WITHIN * best), key=lambda way: times[way])[:MOST]
 
 
-def compiled(way: Way | None) -> str:
-    """Compiles one way, or the family, in a process of its own; what came of it."""
-    import matmul
-
-    import tilewright as tw
+def compiled(name: str, way: Way | None) -> str:
+    """Compiles one way of a kind, or its family, in a process of its own; what came of it."""
     from tilewright.artifact.bundle import to_bytes
     from tilewright.compiler import program
     from tilewright.compiler.build import build
     from tilewright.diag import TilewrightError
 
-    choose = program.product_variants
+    kind, choose = KINDS[name], program.product_variants
     if way is not None:
         choose = lambda _, trace, target, __: [way.variant(trace, target)]  # noqa: E731
-    kernel = tw.kernel(matmul.matmul.fn)  # one that has planned nothing yet
     try:
         with patch.object(program, "product_variants", choose):
-            artifact = build(kernel.plan(dtypes=dict.fromkeys("abc", "bf16")))
+            artifact = build(kind.plan())
     except TilewrightError as error:
-        return f"{way}: refused: {error.diagnostics[0].found}"
+        return f"{kind.name} {way}: refused: {error.diagnostics[0].found}"
     if way is not None and any("given up: bm" in line for line in artifact.plan):
-        return f"{way}: another candidate was taken: {artifact.plan[0]}"
-    file_of(FAMILY if way is None else way.artifact).write_bytes(to_bytes(artifact))
-    return f"{way or 'family'}: {artifact.plan[0]}"
+        return f"{kind.name} {way}: another candidate was taken: {artifact.plan[0]}"
+    file_of(kind.family if way is None else way.artifact(kind)).write_bytes(to_bytes(artifact))
+    return f"{kind.name} {way or 'family'}: {artifact.plan[0]}"
 
 
-def run(args: argparse.Namespace) -> None:
+def run(kind: Kind, args: argparse.Namespace) -> None:
     """Times every shape; prints and writes a row for each."""
     import torch
 
     timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
-    programs = {way: load(way.artifact) for way in WAYS}
-    family = load(FAMILY)
-    for shape in shapes(args.drawn, args.seed):
-        ways = {str(way): programs[way] for way in likely(*shape) if programs[way] is not None}
-        rows.append(measured(timer, shape, {"chosen": family, **ways}))
+    programs = {way: load(way.artifact(kind)) for way in WAYS}
+    family, library = load(kind.family), CublasLt(torch) if kind.name == "bf16" else None
+    for shape in shapes(kind, args.drawn, args.seed):
+        ways = {str(way): programs[way] for way in likely(kind, shape) if programs[way] is not None}
+        rows.append(measured(timer, kind, shape, {"chosen": family, **ways}, library))
         print(json.dumps(rows[-1]), flush=True)
         write(document(torch, **timer.conditions(), **summary(rows), rows=rows), args.json, row_lines=True)
 
 
-def measured(timer: Timer, shape: tuple[int, int, int], programs: dict[str, Any]) -> dict[str, Any]:
-    """The row of a shape: times of all programs and of cuBLAS, and whose errors are larger than cuBLAS's."""
-    torch, (m, n, k) = timer.torch, shape
+def measured(
+    timer: Timer, kind: Kind, shape: tuple[int, ...], programs: dict[str, Any], library: CublasLt | None
+) -> dict[str, Any]:
+    """The row of a shape: times of all programs and of the peer, and whose errors are larger than the peer's."""
+    torch, (*batch, m, n, _) = timer.torch, shape
     torch.manual_seed(0)
-    a, b = (torch.randn(x, k, device="cuda").bfloat16() for x in (m, n))
-    c = torch.full((m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
-
-    def cublas() -> Any:
-        return torch.matmul(a, b.t())
+    a, b = kind.operands(torch, shape)
+    c = torch.full((*batch, m, n), float("nan"), device="cuda", dtype=torch.bfloat16)
+    columns = b.mT if kind.transposed else b
+    peer = partial(kind.peer, torch, a, b)
 
     launches = {name: partial(program.launch, (a, b, c)) for name, program in programs.items()}
-    exact = a.double() @ b.double().t() if m * n <= MOST_EXACT else cublas().float()
-    theirs = relative_error(cublas(), exact)
+    exact = a.double() @ columns.double() if c.numel() <= MOST_EXACT else peer().float()
+    theirs = relative_error(peer(), exact)
     wrong: list[str] = []
     for name, launch in launches.items():
         c.fill_(float("nan"))
         launch()
-        if not relative_error(c, exact) <= 1.02 * theirs + ROUNDING * (m * n > MOST_EXACT):
+        if not relative_error(c, exact) <= 1.02 * theirs + ROUNDING * (c.numel() > MOST_EXACT):
             wrong.append(name)
     del exact
-    seconds = timer.medians({**launches, "cublas": cublas})
+    peers = {"cublas": peer, **({} if library is None else fastest(timer, library.launches(a, b, c)))}
+    seconds = timer.medians({**launches, **peers})
     best = min(launches, key=lambda name: seconds[name])
     return {
         "shape": shape,
         "microseconds": {name: round(s * 1e6, 2) for name, s in seconds.items()},
-        "of_cublas": round(seconds["cublas"] / seconds["chosen"], 3),
+        **{f"of_{name}": round(seconds[name] / seconds["chosen"], 3) for name in peers},
         "best": best,
         "regret": round(seconds["chosen"] / seconds[best], 3),
         "wrong": wrong,
     }
+
+
+def fastest(timer: Timer, launches: list[Callable[[], None]]) -> dict[str, Callable[[], None]]:
+    """The algorithm of cublasLt that is fastest in a few rounds."""
+    few = Timer(timer.torch, 3).medians({str(i): launch for i, launch in enumerate(launches)})
+    return {"cublaslt": launches[int(min(few, key=lambda i: few[i]))]}
 
 
 def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
@@ -254,13 +319,17 @@ def main() -> None:
         default=FITTED,
         help="of the drawn shapes; another one than that of the fit leaves out the table",
     )
+    made.add_argument("--kind", choices=KINDS, default="bf16")
     args = made.parse_args()
+    kind = KINDS[args.kind]
     if args.what == "run":
-        run(args)
+        run(kind, args)
         return
-    file_of(FAMILY).parent.mkdir(exist_ok=True)
+    file_of(kind.family).parent.mkdir(exist_ok=True)
     with ProcessPoolExecutor(args.jobs) as pool:
-        for text in pool.map(compiled, (None, *(way for way in WAYS if args.only in str(way)))):
+        asked = dict.fromkeys(way for shape in shapes(kind, args.drawn, args.seed) for way in likely(kind, shape))
+        ways = (None, *(way for way in asked if args.only in str(way)))
+        for text in pool.map(compiled, [kind.name] * len(ways), ways):
             print(text, flush=True)
 
 

@@ -62,6 +62,45 @@ def test_rows(dtype: str, rows: tuple[int, int]) -> None:
     agrees(dtype, kernels.swiglu, lambda gate, up: gate / (1 + np.exp(-gate)) * up, x, normal(dtype, *rows))
 
 
+def gradients_of_rows(x: Array, w: Array, dy: Array, centred: bool) -> tuple[Array, Array]:
+    """dx of a norm along rows, and what each row adds to dw."""
+    v = x - x.mean(1, keepdims=True) * centred
+    scale = 1 / np.sqrt((v * v).mean(1, keepdims=True) + 1e-5)
+    g, normed = dy * w, v * scale
+    return scale * (g - g.mean(1, keepdims=True) * centred - normed * (normed * g).mean(1, keepdims=True)), dy * normed
+
+
+@pytest.mark.parametrize("rows", [(5, 128), (3, 77)])
+@pytest.mark.parametrize("dtype", TYPES)
+@pytest.mark.parametrize("centred", [False, True])
+def test_gradients_of_norms_in_one_pass(dtype: str, rows: tuple[int, int], centred: bool) -> None:
+    x, dy, w = normal(dtype, *rows), normal(dtype, *rows), normal(dtype, rows[1])
+    dx = np.full(rows, np.nan, TYPES[dtype][0])
+    found = np.full((2, 2, rows[1]), np.nan, np.float32)
+    group = -(-rows[0] // 2)
+    given: dict[str, Any] = {"eps": 1e-5, "group": group, "upto": 256}
+    if centred:
+        kernels.layer_norm_gradients(x, w, dy, None, dx, found, **given)
+    else:
+        kernels.rms_norm_gradients(x, w, dy, None, dx, found[0], **given)
+    wide = [t.astype(np.float64) for t in (x, w, dy)]
+    exact, terms = gradients_of_rows(*wide, centred)
+    tolerance = TYPES[dtype][1]
+    np.testing.assert_allclose(dx.astype(np.float64), exact, rtol=tolerance, atol=tolerance)
+    for got, expected in ((found[0], terms), (found[1], wide[2]))[: 1 + centred]:
+        sums = [part.sum(0) for part in (expected[:group], expected[group:])]
+        np.testing.assert_allclose(got, sums, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("kernel", [kernels.rms_norm_gradients, kernels.layer_norm_gradients])
+def test_gradients_of_norms_in_one_pass_are_validated(kernel: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("TILEWRIGHT_VALIDATION")
+    sums = "sums" if kernel is kernels.layer_norm_gradients else "dw"
+    dtypes = dict.fromkeys(("x", "w", "dy", "dx"), "bf16") | {sums: "f32"}
+    artifact = kernel.compile(dtypes=dtypes, after=None, group=4, upto=256)
+    assert {image.undecided for image in artifact.kernels} == {()}
+
+
 @pytest.mark.parametrize("dtype", TYPES)
 def test_add(dtype: str) -> None:
     agrees(dtype, kernels.add, np.add, normal(dtype, 1001), normal(dtype, 1001))

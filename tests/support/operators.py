@@ -67,7 +67,11 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
         "rms_norm_backward": (norms._rms_backward, lambda: (n(6, 10), n(10), n(6, 10), None, 1e-6, None, None)),
         "rms_norm_gradients": (
             norms._gradients,
-            lambda: (n(6, 10), n(10), n(6, 10), None, n(2, 10), 1e-6, 3, None, 8192),
+            lambda: (n(6, 10), n(10), n(6, 10), None, n(2, 10), 1e-6, 3, 8192),
+        ),
+        "layer_norm_gradients": (
+            norms._one_pass,
+            lambda: (n(6, 10), n(10), n(6, 10), n(6, 10), n(2, 2, 10), 1e-5, 3, 8192),
         ),
         "layer_norm": (norms._layer_norm, lambda: (g(6, 10), g(10), g(10), 1e-5, None, 16384)),
         "add_layer_norm": (norms._add_layer_norm, lambda: (g(6, 10), n(6, 10), n(10), None, 1e-5, None, 16384)),

@@ -315,3 +315,45 @@ def test_a_bug_in_the_lowering_is_refused(bug: str, probe: str) -> None:
     )
     assert run.returncode == 0, run.stderr
     assert "is stored" in run.stdout or "undecided" in run.stdout, run.stdout
+
+
+@tw.kernel
+def ahead(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, group: int = 4, upto: int = 128):
+    """Each row by its sum; the next one is loaded before."""
+    p = tw.grid((x.shape[0] + group - 1) // group, None)
+    n = tw.axis(x.shape[1], upto=upto)
+    row = tw.zeros(n, tw.f32)
+    row.set(x[p * group, n].to(tw.f32))
+    for m in tw.stream(x.shape[0], 1, start=p * group, until=(p + 1) * group):
+        v = row + 0.0
+        row.set(x[tw.minimum(m.start + 1, x.shape[0] - 1), n].to(tw.f32))
+        y[m.start, n] = v * v.sum(0)
+
+
+AHEAD_WRONG = {
+    "another first row": ('#tile.expr<"$p0*4">', '#tile.expr<"$p0*4 + 1">', 1),
+    "an element of the first row is missing": (
+        'guard = #tile.expr<"$r + $tid*4 <',
+        'guard = #tile.expr<"$r + $tid*4 + 1 <',
+        0,
+    ),
+    "an element of the next row is missing": (
+        'guard = #tile.expr<"$r + $tid*4 <',
+        'guard = #tile.expr<"$r + $tid*4 + 1 <',
+        1,
+    ),
+    "the same row again": ("$k0 + $p0*4 + 1", "$k0 + $p0*4", 1),
+    "what is behind the row added": ("tile.select %39, %37, %38", "tile.select %39, %37, %37", 0),
+}
+"""What stands there, what takes its place, and which of several places."""
+
+
+def test_a_row_that_is_loaded_before_a_loop() -> None:
+    for source, transport in lowered(ahead, {"x": "f32", "y": "f32"}).values():
+        assert compare(source, transport) == ()
+
+
+@pytest.mark.parametrize("name", AHEAD_WRONG)
+def test_a_wrong_row_before_a_loop_is_refused(name: str) -> None:
+    ((source, transport),) = lowered(ahead, {"x": "f32", "y": "f32"}).values()
+    assert compare(source, transport_kernel(replaced(str(transport), *AHEAD_WRONG[name])))

@@ -13,6 +13,8 @@ ONE_TILE = 16384
 """Longer rows are normalised by PyTorch."""
 _IN_REGISTERS = 8192
 """Rows of up to as many elements, with their gradients, are kept in registers."""
+_ROW_BYTES = 16384
+"""Of rows of x whose gradients of the layer norm are computed in one pass: 8,192 of float32 spill."""
 _GROUP = 64
 """Rows whose gradients of the weight one program sums."""
 
@@ -86,9 +88,7 @@ _rms_backward = op(name="tilewright::rms_norm_backward", dtypes={"rstd": "f32"},
 )
 
 
-def _gradients_fallback(
-    x: Any, w: Any, dy: Any, after: Any, dw: Any, eps: float, group: int, bm: Any, upto: int
-) -> Any:
+def _gradients_fallback(x: Any, w: Any, dy: Any, after: Any, dw: Any, eps: float, group: int, upto: int) -> Any:
     dx, rstd = _rms_backward_fallback(x, w, dy, after, eps, None, None)
     dw.zero_()
     dw[0] = (dy.float() * x.float() * rstd[:, None]).sum(0)
@@ -103,12 +103,22 @@ _gradients = op(name="tilewright::rms_norm_gradients", outputs=("dx",), mutates=
 def _dx_and_dw(x: Tensor, w: Tensor | None, dy: Tensor, after: Tensor | None, eps: float) -> Any:
     """In one pass over rows that fit registers; where autograd watches (``torch.func.grad``, ``create_graph``), by
     operators that change no argument, whose own gradient is refused only when it is asked for."""
-    if w is None or x.shape[1] > _IN_REGISTERS or torch.is_grad_enabled():
+    if w is None or not _in_one_pass(x):
         dx, rstd = _rms_backward(x, w, dy, after, eps=eps)
         return dx, None if w is None else _weight_gradients(x, dy, None, rstd, w, bias=False)[0]
-    dw = x.new_empty((-(-x.shape[0] // _GROUP), x.shape[1]), dtype=torch.float32)
+    (dw,) = _sums_of_groups(x, 1)
     dx = _gradients(x, w, dy, after, dw, eps=eps, group=_GROUP)
     return dx, dw.sum(0).to(w.dtype)
+
+
+def _in_one_pass(x: Tensor) -> bool:
+    """Whether a row fits registers, and autograd does not watch."""
+    return x.shape[1] <= _IN_REGISTERS and not torch.is_grad_enabled()
+
+
+def _sums_of_groups(x: Tensor, kinds: int) -> Tensor:
+    """Room for a row of sums of each group of rows, of so many kinds."""
+    return x.new_empty((kinds, -(-x.shape[0] // _GROUP), x.shape[1]), dtype=torch.float32)
 
 
 def _rms_gradients(x: Tensor, w: Tensor | None, dy: Tensor, eps: float) -> Any:
@@ -198,22 +208,42 @@ _layer_backward = op(
 )(kernels.layer_norm_backward)
 
 
+def _one_pass_fallback(x: Any, w: Any, dy: Any, after: Any, sums: Any, eps: float, group: int, upto: int) -> Any:
+    dx, mean, rstd = _layer_backward_fallback(x, w, dy, after, eps, None, None)
+    sums.zero_()
+    sums[0, 0] = (dy.float() * (x.float() - mean[:, None]) * rstd[:, None]).sum(0)
+    sums[1, 0] = dy.float().sum(0)
+    return dx
+
+
+_one_pass = op(
+    name="tilewright::layer_norm_gradients", outputs=("dx",), mutates=("sums",), fallback=_one_pass_fallback
+)(kernels.layer_norm_gradients)
+
+
+def _layer_gradients_of(x: Tensor, w: Tensor | None, b: Tensor | None, dy: Tensor, after: Any, eps: float) -> Any:
+    """dx, dw and db, as ``_dx_and_dw`` has those of the RMS norm."""
+    if w is None or not _in_one_pass(x) or x.shape[1] * x.element_size() > _ROW_BYTES:
+        dx, mean, rstd = _layer_backward(x, w, dy, after, eps=eps)
+        if w is None:
+            return dx, None, None if b is None else dy.float().sum(0).to(b.dtype)
+        dw, db = _weight_gradients(x, dy, mean, rstd, w, bias=b is not None)
+        return dx, dw, db if b is None else db.to(b.dtype)
+    sums = _sums_of_groups(x, 2)
+    dx = _one_pass(x, w, dy, after, sums, eps=eps, group=_GROUP)
+    dw, db = sums.sum(1).to(w.dtype)
+    return dx, dw, None if b is None else db.to(b.dtype)
+
+
 def _layer_gradients(x: Tensor, w: Tensor | None, b: Tensor | None, dy: Tensor, eps: float) -> Any:
-    dx, mean, rstd = _layer_backward(x, w, dy, eps=eps)
-    if w is None:
-        return dx, None, None if b is None else dy.float().sum(0).to(b.dtype)
-    dw, db = _weight_gradients(x, dy, mean, rstd, w, bias=b is not None)
-    return dx, dw, db if b is None else db.to(b.dtype)
+    return _layer_gradients_of(x, w, b, dy, None, eps)
 
 
 def _add_layer_gradients(
     total: Tensor, w: Tensor | None, b: Tensor | None, dy: Tensor, dtotal: Tensor, eps: float
 ) -> Any:
-    dx, mean, rstd = _layer_backward(total, w, dy, dtotal, eps=eps)
-    if w is None:
-        return dx, dx, None, None if b is None else dy.float().sum(0).to(b.dtype)
-    dw, db = _weight_gradients(total, dy, mean, rstd, w, bias=b is not None)
-    return dx, dx, dw, db if b is None else db.to(b.dtype)
+    dx, dw, db = _layer_gradients_of(total, w, b, dy, dtotal, eps)
+    return dx, dx, dw, db
 
 
 _layer_norm = op(name="tilewright::layer_norm", backward=_layer_gradients, fallback=_layer_fallback)(kernels.layer_norm)

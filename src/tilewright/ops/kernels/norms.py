@@ -93,22 +93,28 @@ def rms_norm_gradients(
     *,
     eps: tw.f32 = 1e-6,
     group: int = 64,
-    bm=tw.auto,
     upto: int = 8192,
 ):
     """dx of the norm along rows that fit registers, plus the gradient ``after`` that x has from elsewhere; of each
-    ``group`` of rows dw = sum(dy * x / sqrt(mean(x^2) + eps)). Rows are read once."""
+    ``group`` of rows dw = sum(dy * x / sqrt(mean(x^2) + eps)). Rows are read once, each while the one before it is
+    computed."""
     p = tw.grid(dw.shape[0], None)
     n = tw.axis(x.shape[1], upto=upto)
     weight = tw.zeros(n, tw.f32)
-    for m in tw.stream(x.shape[0], bm, start=p * group, until=(p + 1) * group):
-        v, g = x[m, n].to(tw.f32), dy[m, n].to(tw.f32)
+    x_ahead, dy_ahead = tw.zeros(n, x.dtype), tw.zeros(n, dy.dtype)
+    x_ahead.set(x[p * group, n])
+    dy_ahead.set(dy[p * group, n])
+    for m in tw.stream(x.shape[0], 1, start=p * group, until=(p + 1) * group):
+        v, g = x_ahead.to(tw.f32), dy_ahead.to(tw.f32)
+        following = tw.minimum(m.start + 1, x.shape[0] - 1)
+        x_ahead.set(x[following, n])
+        dy_ahead.set(dy[following, n])
         scaled = w[n].to(tw.f32)
-        scale = tw.rsqrt((v * v).mean(1) + eps)
-        share = (v * g * scaled).mean(1) * scale * scale
-        weight += (g * v * scale[:, None]).sum(0)
-        d = scale[:, None] * (g * scaled - v * share[:, None])
-        dx[m, n] = d if after is None else d + after[m, n].to(tw.f32)
+        scale = tw.rsqrt((v * v).mean(0) + eps)
+        share = (v * g * scaled).mean(0) * scale * scale
+        weight += g * v * scale
+        d = scale * (g * scaled - v * share)
+        dx[m.start, n] = d if after is None else d + after[m.start, n].to(tw.f32)
     dw[p, n] = weight
 
 
@@ -185,6 +191,46 @@ def layer_norm_backward(
     normed = centred * scale[:, None]
     d = scale[:, None] * (g - g.mean(1)[:, None] - normed * (normed * g).mean(1)[:, None])
     dx[m, n] = d if after is None else d + after[m, n].to(tw.f32)
+
+
+@tw.kernel(numerics="fast")
+def layer_norm_gradients(
+    x: tw.Tensor["M", "N"],
+    w: tw.Tensor["N"],
+    dy: tw.Tensor["M", "N"],
+    after: tw.Tensor["M", "N"] | None,
+    dx: tw.Tensor["M", "N"],
+    sums: tw.Tensor[2, "P", "N"],
+    *,
+    eps: tw.f32 = 1e-5,
+    group: int = 64,
+    upto: int = 8192,
+):
+    """dx of the norm along rows that fit registers, plus the gradient ``after`` that x has from elsewhere; of each
+    ``group`` of rows both ``sums``, of dy * (x - mean(x)) / sqrt(var(x) + eps) and of dy. Rows are read once, each
+    while the one before it is computed."""
+    p = tw.grid(sums.shape[1], None)
+    n = tw.axis(x.shape[1], upto=upto)
+    weight = tw.zeros(n, tw.f32)
+    bias = tw.zeros(n, tw.f32)
+    x_ahead, dy_ahead = tw.zeros(n, x.dtype), tw.zeros(n, dy.dtype)
+    x_ahead.set(x[p * group, n])
+    dy_ahead.set(dy[p * group, n])
+    for m in tw.stream(x.shape[0], 1, start=p * group, until=(p + 1) * group):
+        row, g = x_ahead.to(tw.f32), dy_ahead.to(tw.f32)
+        following = tw.minimum(m.start + 1, x.shape[0] - 1)
+        x_ahead.set(x[following, n])
+        dy_ahead.set(dy[following, n])
+        centred = row - row.mean(0)
+        scale = tw.rsqrt((centred * centred).mean(0) + eps)
+        normed = centred * scale
+        weight += g * normed
+        bias += g
+        g = g * w[n].to(tw.f32)
+        d = scale * (g - g.mean(0) - normed * (normed * g).mean(0))
+        dx[m.start, n] = d if after is None else d + after[m.start, n].to(tw.f32)
+    sums[0, p, n] = weight
+    sums[1, p, n] = bias
 
 
 @tw.kernel

@@ -21,7 +21,8 @@ at most a tenth."""
 @dataclass(frozen=True)
 class Price:
     """Nanoseconds of a step of 128 bytes of K, of what a tile takes beside its steps, and of what a launch takes beside
-    its tiles, beyond that of the shortest; of a step ``across`` sectors where it differs much.
+    its tiles, beyond that of the shortest; of a step ``across`` sectors where it differs much; and the ``least`` that a
+    tile takes, where an epilogue is hidden behind steps of which there may be too few.
 
     By least squares over the 660 shapes of benchmarks/product_choices.py and of a run with more ways (H200); within 4 %
     of the times of large tiles, 10 % of those of one wave.
@@ -31,6 +32,7 @@ class Price:
     tile: int
     launch: int = 0
     across: int | None = None
+    least: int = 0
 
     def steps(self, count: Expr, sectors: Expr) -> Expr:
         """The time of so many steps; ``sectors`` is 1 where rows begin inside of one."""
@@ -39,7 +41,8 @@ class Price:
 
     def time(self, waves: Expr, count: Expr, sectors: Expr) -> Expr:
         """That of a launch of so many waves of tiles."""
-        return waves * (self.steps(count, sectors) + self.tile) + self.launch
+        tile = self.steps(count, sectors) + self.tile
+        return waves * (maximum(tile, self.least) if self.least else tile) + self.launch
 
 
 def straddles(kernel: tile.Kernel, facts: CallFacts, unit: int) -> Expr:

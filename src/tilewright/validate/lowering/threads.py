@@ -235,7 +235,7 @@ class Threads:
             return self.integers.bind(op.counter.data, None)
         carried = self._carried(op)
         kinds = [kind_of(b) for b in carried]
-        first = [self.held[b].folded(self.arithmetic, kind_of(b)) for b in carried]
+        first = [self._unguarded(self.held[b], kind_of(b), op.counter.data) for b in carried]
         shapes = [(self.count, size_of(b)) if isinstance(b.type, t.RegistersType) else (1, size_of(b)) for b in carried]
         needs: list[Atoms] = [v.need for v in first]
         outer = self.facts, self.parts, self.counts, self.around
@@ -255,7 +255,7 @@ class Threads:
             self.block(op.body.block)
             if not counts:
                 self.written = written
-            after = [self._after_step(self.held[b], kind_of(b), op.counter.data) for b in carried]
+            after = [self._unguarded(self.held[b], kind_of(b), op.counter.data) for b in carried]
             for place, value in enumerate(after):
                 grown = merged(needs[place], self._beyond_step(value.need, op.counter.data))
                 if counts and without(grown, needs[place]):
@@ -292,8 +292,8 @@ class Threads:
     def left(self, op: t.For) -> None:
         """What is to be done after a loop."""
 
-    def _after_step(self, value: GuardedTerms, kind: DType, counter: str) -> GuardedTerms:
-        """What a step leaves, without a guard."""
+    def _unguarded(self, value: GuardedTerms, kind: DType, counter: str) -> GuardedTerms:
+        """What a step begins with or leaves, without a guard."""
         lasts = all(form in self.integers.forms and counter not in self.integers.forms[form].symbols
                     for form in value.guard)  # fmt: skip
         return value.flat() if self.path.inside and lasts else value.folded(self.arithmetic, kind)
