@@ -86,6 +86,22 @@ def test_what_no_choice_changes_is_not_asked_of_each_case() -> None:
     assert all(holds(f, dict(point)) for f in [*choices, *even])
 
 
+def test_choices_about_what_is_asked_are_tried_first() -> None:
+    """Both ways of the last choice are impossible; ten choices before it, of 1024 cases, have to do with neither."""
+    variables = Variables()
+    x, y, *others = (variables.new(f"v{v}", 0, 9) for v in range(12))
+    choices = [Either((Linear(-3, {v: 1}), Linear(2, {v: -1}))) for v in others]
+    odd = Either(tuple(Both((Linear(-n, {x: 2, y: -4}), Linear(n, {x: -2, y: 4}))) for n in (1, 3)))
+    solver = Solver(variables)
+    assert solver.find(Known(variables, None, [*choices, odd]), [Linear(-1, {x: 1})]) is None
+    assert solver.isl_calls < 60
+    even = Both((Linear(-2, {x: 2, y: -4}), Linear(2, {x: -2, y: 4})))
+    asked = [*choices, Either((odd, even))], [Linear(-1, {x: 1})]
+    point = Solver(variables).find(Known(variables, None, asked[0]), asked[1])
+    assert point is not None
+    assert all(holds(f, dict(point)) for f in [*choices, even, *asked[1]])
+
+
 def test_alternatives_that_nothing_allows_are_tried_once() -> None:
     """x lies in a tile of 64 and lane = x // 8: every way to lie elsewhere contradicts that, whatever the five choices
     between two that come first, about other variables, are."""

@@ -25,8 +25,9 @@ APART = {("diag/__init__.py", "fail")}
 def functions(file: str) -> dict[str, str]:
     """Functions of a file, with their text."""
     text = (SOURCES / file).read_text()
+    lines = text.splitlines()
     found = (n for n in ast.parse(text).body if isinstance(n, ast.FunctionDef))
-    return {node.name: ast.get_source_segment(text, node) or "" for node in found}
+    return {node.name: "\n".join(lines[node.lineno - 1 : node.end_lineno]) for node in found}
 
 
 def file_of(module: str) -> str:

@@ -13,7 +13,7 @@ from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.layout.library import fragments
 from tilewright.layout.register import RegisterLayout
 from tilewright.legal.asynchronous import FragmentReader, ProductReader, StreamedTile, async_plans, choose, layout_first
-from tilewright.legal.tma import Completion, TileAccess
+from tilewright.legal.tma import CompletionMechanism, TileAccess
 from tilewright.legal.wgmma import Major, OperandRole
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "tools"))
@@ -31,13 +31,13 @@ def tile(rows: int, columns: int, *readers: FragmentReader | ProductReader, stor
 
 def test_every_candidate_says_how_it_completes() -> None:
     for made in async_plans(tile(128, 32, ROWS)):
-        assert made.completion is Completion.MBARRIER
+        assert made.completion is CompletionMechanism.MBARRIER
         assert made.tx_bytes == 128 * 32 * 4
         assert made.boxes == len(made.plan.boxes)
         assert made.slot_bytes >= made.tx_bytes
     writer = FragmentReader(fragments.wgmma_accumulator(64, 32).transpose((1, 0)))
     for made in async_plans(tile(64, 32, writer, store=True)):
-        assert made.completion is Completion.BULK_GROUP
+        assert made.completion is CompletionMechanism.BULK_GROUP
         assert made.tx_bytes == 0
 
 

@@ -20,7 +20,7 @@ from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.tensormap import TensorMapRequest, judge
-from tilewright.legal.tma import Completion, TensorMapPlan, TileAccess, candidates, plan
+from tilewright.legal.tma import CompletionMechanism, TensorMapPlan, TileAccess, candidates, plan
 
 M, K = sym("M"), sym("K")
 ROWS = (sym("a.stride0"), sym("a.stride1"))
@@ -115,7 +115,7 @@ def test_a_symbolic_tile_is_legal_with_a_guard_on_sizes_only() -> None:
     assert chosen.swizzle is Swizzle.B128
     assert (chosen.dims, chosen.box) == ((K, M), (64, 128))
     assert chosen.coordinates == (sym("$index1"), sym("$index0"))
-    assert chosen.completion is Completion.MBARRIER
+    assert chosen.completion is CompletionMechanism.MBARRIER
     fits = {"M": 4096, "K": 4096, "a.stride0": 4096}
     assert chosen.guard.evaluate(fits)
     assert not chosen.guard.evaluate(fits | {"M": 2**32 + 1})
@@ -200,7 +200,7 @@ def test_a_tile_along_stride_zero_repeats_and_is_not_stored() -> None:
 
 def test_stores_complete_by_bulk_group() -> None:
     chosen = legal(TileAccess(bf16, (64, 64), (64, 1), 0, (64, 64), direction=Direction.STORE))
-    assert chosen.completion is Completion.BULK_GROUP
+    assert chosen.completion is CompletionMechanism.BULK_GROUP
 
 
 @pytest.mark.parametrize("dtype", DTYPES.values(), ids=str)

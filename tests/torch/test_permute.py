@@ -25,12 +25,12 @@ CASES = {
 }
 
 
-def drawn(name: str, dtype: Any = None) -> tuple[Any, ...]:
+def drawn(name: str, dtype: Any = None, width: int = 16) -> tuple[Any, ...]:
     """Some ids are no experts."""
     tokens, k, experts, align, capacity = CASES[name]
     random = torch.Generator().manual_seed(tokens + k)
     ids = torch.randint(-2, experts + 2, (tokens, k), generator=random)
-    x = torch.randn(tokens, 16, generator=random, dtype=torch.float64)
+    x = torch.randn(tokens, width, generator=random, dtype=torch.float64)
     weights = torch.rand(tokens, k, generator=random, dtype=torch.float64)
     dtype = dtype or torch.float64
     return x.to(dtype), ids, weights.to(dtype), experts, {"align": align, "capacity": capacity}
@@ -71,7 +71,7 @@ def test_rows_and_sums(name: str) -> None:
 @pytest.mark.parametrize("name", [name for name in CASES if name != "no tokens"])
 def test_gradients(name: str) -> None:
     """First and second ones, of rows and weights."""
-    x, ids, weights, experts, options = drawn(name)
+    x, ids, weights, experts, options = drawn(name, width=3)
 
     def layer(x: Any, weights: Any) -> Any:
         packed, plan = ops.permute(x, ids, experts, **options)

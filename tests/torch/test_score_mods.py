@@ -16,7 +16,7 @@ torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
 from tilewright.ops.functional import attentions  # noqa: E402
-from tilewright.ops.functional.score_mods import Reading  # noqa: E402
+from tilewright.ops.functional.score_mods import Captures  # noqa: E402
 
 pytestmark = pytest.mark.sample(3)
 
@@ -103,7 +103,7 @@ def test_out_autocast_and_the_operator() -> None:
         assert ops.attention(q.float(), k, v, score_mod=softcap).dtype == torch.bfloat16
     assert ops.attention(*(x.to("meta") for x in (q, k, v)), score_mod=softcap).shape == y.shape
     for gradient in (False, True):
-        operator = attentions._scored_by(softcap, Reading(softcap)).operator(64, gradient=gradient).overload
+        operator = attentions._scored_by(softcap, Captures(softcap)).operator(64, gradient=gradient).overload
         given = [x.clone().requires_grad_(gradient) for x in (q, k, v)]
         torch.library.opcheck(operator, (*given, None, None, None, None, 0.125, True, 1, None, None))
 
@@ -170,18 +170,18 @@ def test_closures_of_one_text_share_kernels() -> None:
             torch.testing.assert_close(found.double(), expected(q, k, v, mod, False), rtol=2e-2, atol=2e-2)
     (kept,) = attentions._functions.values()
     others = (made(torch.zeros(2), 2.0), made(torch.zeros(2, 2)), made(1.0), alibi)
-    assert len({Reading(mod).key for mod in (made(SLOPES), *others)}) == 5
-    assert attentions._scored_by(mod, Reading(mod)) is kept
+    assert len({Captures(mod).key for mod in (made(SLOPES), *others)}) == 5
+    assert attentions._scored_by(mod, Captures(mod)) is kept
 
 
 def test_few_functions_are_kept() -> None:
     attentions._functions.clear()
     for i in range(attentions._MOST_FUNCTIONS + 3):
         mod = bounded(i)
-        attentions._scored_by(mod, Reading(mod))
+        attentions._scored_by(mod, Captures(mod))
     assert len(attentions._functions) == attentions._MOST_FUNCTIONS
-    assert Reading(bounded(2)).key not in attentions._functions
-    assert Reading(bounded(3)).key in attentions._functions
+    assert Captures(bounded(2)).key not in attentions._functions
+    assert Captures(bounded(3)).key in attentions._functions
 
 
 def bounded(limit: int) -> Callable[..., Any]:
@@ -266,7 +266,7 @@ TABLE = torch.ones(2)
     ("mod", "part"),
     [
         (lambda score, b, h, q, k: score if q > k else -score, "lambda"),
-        (lambda score, b, h, q, k: score + TABLE, "Element"),
+        (lambda score, b, h, q, k: score + TABLE, "TensorProxy"),
         (lambda score, b, h, q, k: score + TABLE[b, h], "2 of 1 axes"),
         (lambda score, b, h, q, k: torch.special.i0(score), "i0"),
         (lambda score, b, h, q, k: score.cumsum(0), "cumsum"),

@@ -282,7 +282,7 @@ class KernelImage:
     ``threads`` is per CTA; ``cluster`` is (1, 1, 1) without clusters; ``shared_bytes`` is dynamic shared memory;
     ``registers`` per thread and ``spill_bytes`` are what ptxas reported; ``undecided`` is the reason why its PTX is not
     shown to implement its Transport IR, empty where the certificate has that obligation; ``made_of`` names the
-    ``Program`` that was rewritten to its own, where one was, and that one at the extents of its CTAs' shares.
+    ``OriginalProgram`` that was rewritten to its own, where one was, and that one at the extents of its CTAs' shares.
     """
 
     symbol: str
@@ -303,7 +303,7 @@ class KernelImage:
 
 
 @dataclass(frozen=True)
-class Program:
+class OriginalProgram:
     """A program that a kernel was made of where its own is another one: with swapped operands, of a part of a stream or
     without its streams. Tile IR, at the extents of that kernel or of what its CTAs share."""
 
@@ -333,7 +333,7 @@ class Artifact:
     facts: tuple[Expr, ...] = ()
     bounds: tuple[ArgumentBound, ...] = ()
     left_out: tuple[LeftOut, ...] = ()
-    programs: tuple[Program, ...] = ()
+    programs: tuple[OriginalProgram, ...] = ()
     toolchain: tuple[Toolchain, ...] = ()
     plan: tuple[str, ...] = ()
     schedule: str = ""
@@ -347,7 +347,7 @@ class Artifact:
                 return image
         raise KeyError(symbol)
 
-    def programs_of(self, image: KernelImage) -> tuple[Program, ...]:
+    def programs_of(self, image: KernelImage) -> tuple[OriginalProgram, ...]:
         """What ``image`` was made of; none where its own program is the one that was written."""
         named = {program.name: program for program in self.programs}
         return tuple(named[name] for name in image.made_of)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 
-from tilewright.artifact.schema import Artifact, KernelImage, Program, PromiseReport, Toolchain, Variant
+from tilewright.artifact.schema import Artifact, KernelImage, OriginalProgram, PromiseReport, Toolchain, Variant
 from tilewright.base.expr import Expr
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, emit_kernel
@@ -50,7 +50,7 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     shared = dict(zip(before, made, strict=False))
     unsupported = UnsupportedClasses(request, program.left_out)
     images: dict[str, KernelImage] = {}
-    programs: dict[str, Program] = {}
+    programs: dict[str, OriginalProgram] = {}
     texts: dict[str, transport.Kernel] = {}
     variants: tuple[Variant, ...] = ()
     counted: tuple[Expr, ...] = ()
@@ -100,7 +100,7 @@ def _compiled(kernel: _Kernel | TilewrightError) -> _Kernel:
 
 
 def _variant(
-    kernels: Sequence[_Kernel], target: str, programs: dict[str, Program]
+    kernels: Sequence[_Kernel], target: str, programs: dict[str, OriginalProgram]
 ) -> tuple[Variant, tuple[KernelImage, ...]]:
     """What launches ``kernels`` in order, the last of which the others serve; and what it launches. ``programs``, by
     text, gain those that they were made of."""
@@ -209,10 +209,10 @@ def _validated(planned: PlannedKernel, assembled: Assembled) -> Validated:
     return checked
 
 
-def _image(kernel: _Kernel, shape: LaunchConfig, programs: dict[str, Program]) -> KernelImage:
+def _image(kernel: _Kernel, shape: LaunchConfig, programs: dict[str, OriginalProgram]) -> KernelImage:
     planned, assembled = kernel.planned, kernel.assembled
     texts = [str(whole) for whole in planned.wholes]
-    made_of = tuple(programs.setdefault(text, Program(f"program{len(programs)}", text)).name for text in texts)
+    made_of = tuple(programs.setdefault(text, OriginalProgram(f"program{len(programs)}", text)).name for text in texts)
     return KernelImage(
         symbol=kernel.emitted.entry,
         threads=shape.threads,

@@ -36,16 +36,19 @@ from tilewright.base.expr import (
 class Linear:
     """``const + sum(coefficient * variable)``; as a formula: that it is >= 0."""
 
-    __slots__ = ("const", "terms")
+    __slots__ = ("_key", "const", "terms")
 
     def __init__(self, const: int, terms: Mapping[int, int] | None = None):
         self.const = const
         self.terms: Mapping[int, int] = terms or {}
+        self._key: tuple[int, tuple[tuple[int, int], ...]] | None = None
 
     @property
     def key(self) -> tuple[int, tuple[tuple[int, int], ...]]:
         """Equal forms have equal keys."""
-        return self.const, tuple(sorted(self.terms.items()))
+        if self._key is None:
+            self._key = self.const, tuple(sorted(self.terms.items()))
+        return self._key
 
     def plus(self, other: Linear, factor: int = 1) -> Linear:
         """``self + factor * other``."""

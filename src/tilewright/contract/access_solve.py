@@ -13,7 +13,7 @@ from tilewright.contract.access_linear import Both, Either, Formula, Linear, Var
 _MOST_CONJUNCTIONS = 400
 _PATIENCE = 4  # cases after which alternatives are tried one by one, and what all cases below share is asked first
 _MOST_ISL_OPERATIONS = 2_000_000
-_NEAR = 2
+_NEAR = 3
 _SMALL = (40, 600, 9000)  # witnesses are easier to read, and to replay, with small extents
 
 
@@ -56,16 +56,17 @@ class Solver:
             raise GaveUpError(f"isl gave up after {_MOST_ISL_OPERATIONS} operations") from error
 
     def _narrow(self, known: Known) -> bool:
-        """Drop alternatives that what holds contradicts, so that no case tries them again; False if a choice has none
-        left."""
+        """Drop alternatives that what holds near them contradicts, so that no case tries them again; False if a choice
+        has none left."""
         literals = known.everything()
-        impossible: dict[tuple[int, tuple[tuple[int, int], ...]], bool] = {}
+        impossible: dict[_Row, bool] = {}
 
         def open_(part: Formula) -> bool:
             match part:
                 case Linear():
                     if part.key not in impossible:
-                        impossible[part.key] = self._contradict([part], literals)
+                        near = next(iter(_neighbourhoods([part], literals)))
+                        impossible[part.key] = self._set(near, ()).is_empty()
                     return not impossible[part.key]
                 case Both(parts):
                     return all(map(open_, parts))
@@ -83,7 +84,9 @@ class Solver:
             return self._conjunction(*_split(known.everything(), goals))
         if self._conjunctions > _PATIENCE and self._contradict(*_split(known.everything(), goals)):
             return None  # whatever is chosen
-        choice = min(known.choices, key=lambda c: len(c.parts))
+        wanted = {variable for goal in goals for variable in goal.terms}
+        # what concerns the goals leads to contradictions sooner
+        choice = min(known.choices, key=lambda c: (wanted.isdisjoint(_variables(c)), len(c.parts)))
         for part in choice.parts:
             branch = known.without(choice)
             if branch.add(part):
@@ -166,6 +169,14 @@ class Solver:
                 yield Linear(high, {variable: -1})
 
 
+def _variables(formula: Formula) -> Iterator[int]:
+    if isinstance(formula, Linear):
+        yield from formula.terms
+    else:
+        for part in formula.parts:
+            yield from _variables(part)
+
+
 def _split(literals: Iterable[Linear], goals: frozenset[Linear]) -> tuple[list[Linear], list[Linear]]:
     literals = list(literals)
     return [x for x in literals if x in goals], [x for x in literals if x not in goals]
@@ -194,7 +205,7 @@ def _rows(literals: Iterable[Linear]) -> tuple[list[_Row], list[_Row]]:
 
 
 def _neighbourhoods(kept: list[Linear], rest: list[Linear]) -> Iterable[list[Linear]]:
-    """Growing sets of literals around those to keep: after two steps over shared variables, and all steps."""
+    """Growing sets of literals around those to keep: after three steps over shared variables, and all steps."""
     reached = {v for literal in kept for v in literal.terms}
     steps = 0
     while True:

@@ -30,7 +30,7 @@ from tilewright.legal.factor import offsets_of, smem_layout
 from tilewright.legal.facts import Facts
 from tilewright.legal.prices import plan_cycles
 from tilewright.legal.reading import TileReadCost, reading, vector_along
-from tilewright.legal.tma import Completion, TensorMapPlan, TileAccess, candidates
+from tilewright.legal.tma import CompletionMechanism, TensorMapPlan, TileAccess, candidates
 from tilewright.legal.wgmma import Major, OperandRole, WgmmaOperand
 
 MEMORY_LATENCY_CYCLES = 1000.0
@@ -74,7 +74,7 @@ class AsyncPlan:
     conflict degree over all readers."""
 
     plan: TensorMapPlan
-    completion: Completion
+    completion: CompletionMechanism
     tx_bytes: int
     boxes: int
     slot_bytes: int

@@ -56,7 +56,7 @@ DATA_TYPES: dict[str, DataType] = {
 """Data type of the map for each dtype, by name; types without a CUtensorMapDataType are copied as bytes."""
 
 
-class Completion(Enum):
+class CompletionMechanism(Enum):
     """How the end of a copy is observed (PTX ISA 9.1, 9.7.9.25.4.1): loads by transaction bytes on an mbarrier, stores
     and reductions by bulk groups of the issuing thread."""
 
@@ -161,9 +161,9 @@ class TensorMapPlan:
         return self.box_bytes * len(self.boxes)
 
     @property
-    def completion(self) -> Completion:
+    def completion(self) -> CompletionMechanism:
         """How the end of the copies is observed."""
-        return Completion.MBARRIER if self.direction is Direction.LOAD else Completion.BULK_GROUP
+        return CompletionMechanism.MBARRIER if self.direction is Direction.LOAD else CompletionMechanism.BULK_GROUP
 
 
 @dataclass(frozen=True)

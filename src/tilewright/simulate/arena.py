@@ -42,6 +42,9 @@ class Arena:
         self._reader_lane = np.zeros((warps, cells), np.int8)
         self._adders = np.zeros((warps, cells), np.int32)  # time of a warp's last addition; 0: none
         self._engine_reads = np.zeros((len(clocks.engines), cells), np.int32)
+        self._has_read = np.zeros(warps, np.bool_)  # rows of the above without an entry are not looked at
+        self._has_added = np.zeros(warps, np.bool_)
+        self._engine_has_read = np.zeros(len(clocks.engines), np.bool_)
 
     def cells(self, addresses: Array, size: int) -> tuple[Array, Array]:
         """The cells of elements of ``size`` bytes at ``addresses``, and for each cell the position of its element."""
@@ -67,6 +70,7 @@ class Arena:
         clash = self._unknown_writer(cells, _pick(self.clocks.known, who, self._writer.take(cells)))
         clash = clash or self._unknown_adders(cells, who)
         warp, lane, time = who // _LANES, (who % _LANES).astype(np.int8), self.clocks.time.take(who)
+        self._has_read[warp] = True
         place = warp * self._readers.shape[1] + cells
         readers, lanes = self._readers.reshape(-1), self._reader_lane.reshape(-1)
         earlier, by = readers.take(place), lanes.take(place)
@@ -82,6 +86,7 @@ class Arena:
         known = self.clocks.known
         clash = self._unknown_writer(cells, _pick(known, who, self._writer.take(cells)))
         clash = clash or self._unknown_readers(cells, known, who)
+        self._has_added[who // _LANES] = True
         np.maximum.at(self._adders, (who // _LANES, cells), self.clocks.time[who])
         return clash
 
@@ -95,7 +100,9 @@ class Arena:
         hidden = generic & (fenced[writer] < self._write_time[cells])
         if clash is None and hidden.any():
             clash = SharedConflict(int(hidden.argmax()), self.clocks.name(int(writer[hidden.argmax()])), unfenced=True)
-        self._engine_reads[column - self.clocks.engines.start, cells] = time
+        engine = column - self.clocks.engines.start
+        self._engine_has_read[engine] = True
+        self._engine_reads[engine, cells] = time
         return clash
 
     def engine_write(self, cells: Array, row: int, column: int, time: int) -> SharedConflict | None:
@@ -124,7 +131,7 @@ class Arena:
         return SharedConflict(index, f"{self.clocks.name(int(self._writer[cells[index]]))}, which wrote it")
 
     def _unknown_readers(self, cells: Array, known: Array, who: Array) -> SharedConflict | None:
-        for warp in range(len(self._readers)):
+        for warp in _rows(self._has_read):
             time = self._readers[warp, cells]
             if not time.any():
                 continue
@@ -138,15 +145,16 @@ class Arena:
                 index = int(late.argmax())
                 reader = "several threads" if lane[index] == _SEVERAL else f"thread {first + int(lane[index])}"
                 return SharedConflict(index, f"{reader}, which read it")
-        for offset, column in enumerate(self.clocks.engines):
-            time = self._engine_reads[offset, cells]
+        for engine in _rows(self._engine_has_read):
+            column = self.clocks.engines[engine]
+            time = self._engine_reads[engine, cells]
             late = time > known[who, column]
             if late.any():
                 return SharedConflict(int(late.argmax()), f"{self.clocks.name(column)}, which read it")
         return None
 
     def _unknown_adders(self, cells: Array, who: Array) -> SharedConflict | None:
-        for warp in range(len(self._adders)):
+        for warp in _rows(self._has_added):
             time = self._adders[warp, cells]
             if not time.any():
                 continue
@@ -161,14 +169,22 @@ class Arena:
         self._writer[cells] = column
         self._write_time[cells] = time
         self.written[cells] = True
-        self._readers[:, cells] = 0
-        self._adders[:, cells] = 0
-        self._engine_reads[:, cells] = 0
+        for table, used in (
+            (self._readers, self._has_read),
+            (self._adders, self._has_added),
+            (self._engine_reads, self._engine_has_read),
+        ):
+            for row in _rows(used):
+                table[row, cells] = 0
 
 
 def _pick(table: Array, row: Array, column: Array) -> Array:
     """``table[row, column]``, indexed through the flattened table."""
     return table.reshape(-1).take(row * table.shape[1] + column)
+
+
+def _rows(used: Array) -> list[int]:
+    return np.flatnonzero(used).tolist()
 
 
 def _clash(where: Array, other: str) -> SharedConflict:

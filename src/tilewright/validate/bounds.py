@@ -45,7 +45,7 @@ class Bound:
 
 
 @dataclass(frozen=True)
-class Reading:
+class BoundRead:
     """An instruction that reads a bound where ``holds``, and what stands for the contents of shared memory then."""
 
     bound: Bound

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TypeAlias
 
-from tilewright.validate.bounds import Reading
+from tilewright.validate.bounds import BoundRead
 from tilewright.validate.cases import Condition
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.values import Value
@@ -92,7 +92,7 @@ class LoopBody:
     again: Condition = 0
     events: list[Event] = field(default_factory=list[Event])
     loops: list[LoopBody] = field(default_factory=list["LoopBody"])
-    bounds: list[Reading] = field(default_factory=list[Reading])
+    bounds: list[BoundRead] = field(default_factory=list[BoundRead])
     vectors: list[VectorAccess] = field(default_factory=list[VectorAccess])
     carried: dict[str, Carried] = field(default_factory=dict[str, Carried])
     top_tested: bool = False

@@ -16,7 +16,7 @@ from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import LOW, misfit, require_alike, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
-from tilewright.ops.functional.score_mods import MOST_TENSORS, READ, Reading, ScoreMod
+from tilewright.ops.functional.score_mods import MOST_TENSORS, READ, Captures, ScoreMod
 from tilewright.ops.functional.varlen import varlen_attention_with_lse
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 from tilewright.ops.registration import TorchOp, op
@@ -202,8 +202,8 @@ class _Scored:
     """Operators of a function of scores, each made when it is first needed. Their tensors are q, k, v and those that
     the function reads."""
 
-    def __init__(self, function: Callable[..., Any], reading: Reading) -> None:
-        self.mod = ScoreMod(function, reading)
+    def __init__(self, function: Callable[..., Any], captures: Captures) -> None:
+        self.mod = ScoreMod(function, captures)
         self._operators: dict[tuple[int, bool], TorchOp] = {}
 
     def operator(self, width: int, *, gradient: bool) -> TorchOp:
@@ -256,9 +256,9 @@ _MOST_FUNCTIONS = 64
 _functions = OrderedDict[Hashable, _Scored]()
 
 
-def _scored_by(function: Callable[..., Any], reading: Reading) -> _Scored:
-    found = _functions.pop(reading.key, None) or _Scored(function, reading)
-    _functions[reading.key] = found
+def _scored_by(function: Callable[..., Any], captures: Captures) -> _Scored:
+    found = _functions.pop(captures.key, None) or _Scored(function, captures)
+    _functions[captures.key] = found
     if len(_functions) > _MOST_FUNCTIONS:
         _functions.popitem(last=False)
     return found
@@ -267,15 +267,15 @@ def _scored_by(function: Callable[..., Any], reading: Reading) -> _Scored:
 @torch.compiler.assume_constant_result
 def _scored_operator(function: Callable[..., Any], width: int, gradient: bool) -> str:
     """The name of what a compiled graph calls, whose operators stay."""
-    reading = Reading(function)
-    if reading.tensors:
+    captures = Captures(function)
+    if captures.tensors:
         fail(
             "JIT010",
-            found=f"a score_mod that reads {len(reading.tensors)} tensors, under torch.compile",
+            found=f"a score_mod that reads {len(captures.tensors)} tensors, under torch.compile",
             required="one that reads numbers alone, or a call outside of the compiled function",
             help="torch.compiler.disable a function around ops.attention: one break of the graph",
         )
-    found = _scored_by(function, reading)
+    found = _scored_by(function, captures)
     _of_graphs.append(found)
     return found.operator(width, gradient=gradient).name.partition("::")[2]
 
@@ -294,9 +294,9 @@ def _scored(
         run = getattr(torch.ops.tilewright_ops, _scored_operator(score_mod, width, gradient)).default
         found = run(q, k, v, None, None, None, None, *options.values(), None, None)
         return stored((found[0] if gradient else found).transpose(1, 2), out)
-    reading = Reading(score_mod)
-    learned, by_kernels = wants_gradient(tuple(reading.tensors)), q.is_cuda or is_simulated()
-    if not is_of_kernels(q, k, v) or any(t.dtype not in READ for t in reading.tensors) or (learned and not by_kernels):
+    captures = Captures(score_mod)
+    learned, by_kernels = wants_gradient(tuple(captures.tensors)), q.is_cuda or is_simulated()
+    if not is_of_kernels(q, k, v) or any(t.dtype not in READ for t in captures.tensors) or (learned and not by_kernels):
         plain = _with_scores(lambda *given: (score_mod(*given), None), q, k, v, scale, causal)[0]
         return stored(plain.transpose(1, 2), out)
     if learned:
@@ -306,8 +306,8 @@ def _scored(
             required="tensors that need none, or torch.no_grad()",
             help="torch.nn.attention.flex_attention has gradients of such tensors",
         )
-    run = _scored_by(score_mod, reading).operator(width, gradient=gradient)
-    read = (*reading.tensors, *(None,) * (MOST_TENSORS - len(reading.tensors)))
+    run = _scored_by(score_mod, captures).operator(width, gradient=gradient)
+    read = (*captures.tensors, *(None,) * (MOST_TENSORS - len(captures.tensors)))
     if out is None:
         found = run(q, k, v, *read, **options)
         return (found[0] if gradient else found).transpose(1, 2)

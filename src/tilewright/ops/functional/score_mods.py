@@ -39,7 +39,7 @@ _OPERATORS = frozenset(
 
 
 # -- what a function reads --------------------------------------------------------------------------------------------
-class Reading:
+class Captures:
     """What a function reads from around it, and functions that it calls: ``tensors``, and a ``key`` that tells it from
     functions whose kernels differ. Two closures of one text and one set of numbers have one key; their tensors may be
     others of as many axes."""
@@ -102,7 +102,7 @@ def _names(code: CodeType) -> Iterator[str]:
             yield from _names(constant)
 
 
-class _Element:
+class _TensorProxy:
     """Stands for a tensor while a function is traced."""
 
     def __init__(self, place: int, tracer: Any) -> None:
@@ -117,13 +117,13 @@ def _element(*_: Any) -> Any:
     raise AssertionError("computed by ScoreMod alone")
 
 
-def _with_elements(function: Any, reading: Reading, tracer: Any, made: dict[int, Any]) -> Any:
-    """The function with an ``_Element`` for each tensor that it reads."""
+def _with_proxies(function: Any, captures: Captures, tracer: Any, made: dict[int, Any]) -> Any:
+    """The function with a ``_TensorProxy`` for each tensor that it reads."""
 
     def replaced(value: Any) -> Any:
         if isinstance(value, torch.Tensor):
-            return _Element(reading.place(value) or 0, tracer)
-        return _with_elements(value, reading, tracer, made)
+            return _TensorProxy(captures.place(value) or 0, tracer)
+        return _with_proxies(value, captures, tracer, made)
 
     if not _is_users(function):
         return function
@@ -146,11 +146,11 @@ class ScoreMod:
     """The graph of ``function(score, batch, head, query, key)``, called with what a kernel's body has for these. JIT010
     for a function that branches on them, reads tensors but by element, or uses what kernels have not."""
 
-    def __init__(self, function: Callable[..., Any], reading: Reading) -> None:
+    def __init__(self, function: Callable[..., Any], captures: Captures) -> None:
         self.function = function
         tracer = torch.fx.Tracer()
         try:
-            graph = tracer.trace(_with_elements(function, reading, tracer, {}))
+            graph = tracer.trace(_with_proxies(function, captures, tracer, {}))
         except Exception as error:  # whatever the function raises of proxies
             _refuse(f"{_named(function)}: {error}")
         graph.eliminate_dead_code()
@@ -161,7 +161,7 @@ class ScoreMod:
             _refuse(f"{_named(function)} of {inputs} arguments" if inputs != _ARGUMENTS else "a tensor that it reads")
         if not self._nodes[0].users:
             _refuse(f"{_named(function)}, whose result does not depend on the score")
-        axes = [t.dim() for t in reading.tensors]
+        axes = [t.dim() for t in captures.tensors]
         if len(axes) > MOST_TENSORS or any(not 1 <= count <= _MOST_AXES for count in axes):
             _refuse(f"{_named(function)}, which reads tensors of {', '.join(map(str, axes))} axes")
         for node in self._nodes:

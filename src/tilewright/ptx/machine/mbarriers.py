@@ -15,7 +15,7 @@ Key = tuple[int, int]
 
 
 @dataclass
-class MbarrierState:
+class MbarrierObject:
     """Phase ``phase`` still needs ``pending`` of ``count`` arrivals, and ``bytes`` transaction bytes."""
 
     count: int
@@ -34,7 +34,7 @@ class MbarrierTable:
 
     def __init__(self, clocks: Clocks):
         self.clocks = clocks
-        self.objects: dict[Key, MbarrierState] = {}
+        self.objects: dict[Key, MbarrierObject] = {}
         self.columns: dict[int, int] = {}
         self.woken = False
 
@@ -43,7 +43,7 @@ class MbarrierTable:
         last = self.clocks.columns - self.clocks.participants - 1
         column = self.clocks.participants + self.columns.setdefault(key[1], min(len(self.columns), last))
         none = np.zeros(self.clocks.columns, np.int32)
-        self.objects[key] = MbarrierState(count, count, column, none, none.copy())
+        self.objects[key] = MbarrierObject(count, count, column, none, none.copy())
 
     def expect(self, key: Key, count: int) -> None:
         """Add transaction bytes that the current phase expects."""
@@ -66,7 +66,7 @@ class MbarrierTable:
         m.into[m.column] = self.clocks.now
         self._turn(m)
 
-    def _turn(self, m: MbarrierState) -> None:
+    def _turn(self, m: MbarrierObject) -> None:
         if m.pending == 0 and m.bytes == 0:
             m.phase += 1
             m.pending = m.count

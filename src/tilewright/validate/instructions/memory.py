@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 
 from tilewright.ptx.syntax import Address, Identifier, Instruction, Operand, Vector
 from tilewright.validate.arithmetic import bits_of
-from tilewright.validate.bounds import Reading
+from tilewright.validate.bounds import BoundRead
 from tilewright.validate.cases import Condition
 from tilewright.validate.instructions.copies import shared_address
 from tilewright.validate.instructions.evaluate import Instructions
@@ -97,7 +97,7 @@ def _bound(machine: Instructions, offset: Poly, size: int, word: Value, state: V
     if found is None or state is None:
         return word
     bound, said = found
-    machine.region.bounds.append(Reading(bound, state, holds, f"line {machine.instruction.line}"))
+    machine.region.bounds.append(BoundRead(bound, state, holds, f"line {machine.instruction.line}"))
     return said
 
 
