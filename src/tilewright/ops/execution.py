@@ -17,7 +17,7 @@ from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
 from tilewright.lang.params import extent_of
 from tilewright.ops.pytorch import Tensor, as_tuple, torch
-from tilewright.ops.routes import Launching, Routes, made_as, picker
+from tilewright.ops.routes import Pick, Routes, Steps, binding, made_as, picker
 from tilewright.ops.signature import REQUIRED, OpSignature, SchemaType
 
 _SIMULATED: ContextVar[bool] = ContextVar("simulated", default=False)
@@ -77,13 +77,13 @@ class Execution:
         """``run`` of a call that nothing but autograd sees; calls like it may take its route."""
         results = self.run(values)
         if values[self._like].is_cuda and not self._adds:
-            kernel, pick = self._selected(values)
-            launched = pick(values + results)
-            matched = kernel.match(launched, self._given(values))
+            kernel, pick, places = self._selected(values)
+            matched = kernel.match(pick(values + results), self._given(values))
             if matched is not None:
                 program, (guarded, _) = matched
-                launching = Launching(program, guarded, pick, len(kernel.function.tensors))
-                self.routes.note(values, tuple(map(made_as, results)), (launching,), len(results))
+                bind = binding(program, guarded, places, len(kernel.function.tensors), values + results)
+                made = tuple(map(made_as, results))
+                self.routes.note(values, Steps(guarded.plan.device, made, len(results), (bind,)))
         return results
 
     def run(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
@@ -148,7 +148,7 @@ class Execution:
 
     def _operands(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, list[Tensor]]:
         """The kernel without its absent tensors, and those that it has, in order."""
-        kernel, pick = self._selected(values)
+        kernel, pick, _ = self._selected(values)
         return kernel, list(pick(values + results)[: len(kernel.function.tensors)])
 
     def _selected(self, values: tuple[Any, ...]) -> Selection:
@@ -162,15 +162,15 @@ class Execution:
         without = {i for i, missing in zip(self._optional, absent, strict=True) if missing}
         left_out = frozenset(name for name, place in self._slots if place is None or place in without)
         kept = [place for _, place in self._slots if place is not None and place not in without]
-        kernel = self._kernel.without(left_out)
-        self._selections[absent] = selection = (kernel, picker((*kept, *self._scalars)))
+        kernel, places = self._kernel.without(left_out), (*kept, *self._scalars)
+        self._selections[absent] = selection = (kernel, picker(places), places)
         return selection
 
     def _launch(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
         first = values[self._like]
         if self._adds:
             _alert(self.signature, results)
-        kernel, pick = self._selected(values)
+        kernel, pick, _ = self._selected(values)
         launched, keywords = pick(values + results), self._given(values)
         if kernel.launch_guarded(launched, keywords, None):
             return
@@ -233,8 +233,8 @@ _ONE = (True,)
 _ROW_MAJOR = torch.contiguous_format
 _empty_like = torch.empty_like
 
-Selection = tuple[jit.Kernel, Callable[[tuple[Any, ...]], tuple[Any, ...]]]
-"""A kernel, and what picks its tensors and scalars, in order, from a call's arguments and results."""
+Selection = tuple[jit.Kernel, Pick, tuple[int, ...]]
+"""A kernel, what picks its tensors and scalars, in order, from a call's arguments and results, and their places."""
 
 
 Origin = int | tuple[int, int, int]

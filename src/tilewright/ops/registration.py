@@ -50,6 +50,7 @@ class TorchOp:
         self.__name__ = signature.kernel.name
         self.__module__, self.__qualname__ = signature.kernel.fn.__module__, signature.kernel.fn.__qualname__
         self._execution = Execution(signature, fallback)
+        self._find = self._execution.routes.find
         self._gradients = Gradients(signature, operators, function)
         self._formals = signature.tensors
         self._tensors = len(self._formals)
@@ -108,7 +109,7 @@ class TorchOp:
         self._execution.routes.note_rows((*rows, *tail), (*args, *tail), shape)
 
     def _served(self, values: tuple[Any, ...]) -> Any:
-        route = self._execution.routes.find(values)
+        route = self._find(values)
         if route is None:
             return None
         if route.with_gradient and torch.is_grad_enabled():

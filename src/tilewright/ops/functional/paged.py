@@ -15,7 +15,7 @@ from tilewright.ops.functional.arguments import LOW, misfit, to_low_precision
 from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.kernels.paged import ROWS, STEP
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
-from tilewright.ops.routes import Launching, Routes, made_as, picker, row_major
+from tilewright.ops.routes import Routes, Steps, binding, made_as, picker, row_major
 from tilewright.ops.splitting import MAX_PARTS, steps_of_a_part
 
 MAX_TOKENS = 8
@@ -490,13 +490,14 @@ def _note(values: tuple[Any, ...], given: tuple[Any, ...], launches: _Launches) 
         for kernel, values, keywords, _, _ in launched
     ]
     if all(found):
-        steps = (
-            Launching(program, guarded, picker(places), tensors)
+        whole = (*values, y, lse, *spaces, launches.chunk)
+        binds = tuple(
+            binding(program, guarded, places, tensors, whole)
             for (program, (guarded, _)), (_, _, _, places, tensors) in zip(found, launched, strict=True)
         )
         shape = tuple(values[0].shape)
         made = (row_major(shape, y.dtype), row_major(shape[:-1], lse.dtype), *map(made_as, spaces))
-        _routes.note(values, made, tuple(steps), 2, (launches.chunk,))
+        _routes.note(values, Steps(q.get_device(), made, 2, binds, (launches.chunk,)))
     return y, lse
 
 
