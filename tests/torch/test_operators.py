@@ -200,10 +200,11 @@ def test_out() -> None:
     torch.testing.assert_close(ops.attention(q, q, q, out=torch.empty_like(q)), ops.attention(q, q, q))
 
 
-def refused(code: str, call: Callable[[], Any]) -> None:
+def refused(code: str, call: Callable[[], Any]) -> str:
     with pytest.raises(tw.TilewrightError) as caught:
         call()
     assert caught.value.code == code, str(caught.value)
+    return str(caught.value)
 
 
 X = torch.zeros(6, 10)
@@ -226,6 +227,8 @@ X = torch.zeros(6, 10)
         lambda: ops.linear_cross_entropy(X, X, TARGET[:3]),
         lambda: ops.linear(X, X, activation="swish"),
         lambda: ops.linear(X.bfloat16(), torch.zeros(4, 9, dtype=BF16)),
+        lambda: ops.linear(X.bfloat16(), X.bfloat16(), torch.zeros(5, dtype=BF16)),
+        lambda: ops.linear(X.bfloat16(), X.bfloat16(), residual=torch.zeros(5, 6, dtype=BF16)),
         lambda: ops.rotary(X, X, X),
         lambda: ops.rotary(torch.zeros(1, 5, 3, 8), torch.zeros(5, 3), torch.zeros(5, 3)),
         lambda: ops.attention(X, X, X),
@@ -240,6 +243,25 @@ X = torch.zeros(6, 10)
 )
 def test_arguments_that_do_not_fit(call: Callable[[], Any]) -> None:
     refused("JIT010", call)
+
+
+NO_TENSORS: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("softmax", ([1.0],)), ("log_softmax", (X.numpy(),)), ("rms_norm", (X, X[0].numpy())), ("layer_norm", (None,)),
+    ("add_rms_norm", (X, None)), ("add_layer_norm", (X, 0.0)), ("swiglu", (X, None)), ("geglu", (None, X)),
+    ("cumsum", (3,)), ("index_add", (X, 0, [1], X[:1])), ("embedding", ([1, 2], X)), ("cross_entropy", (X, [1] * 4)),
+    ("linear_cross_entropy", (None, X, X)), ("linear", (X, X, 1.0)), ("matmul", (X, None)), ("quantize", ([1.0],)),
+    ("attention", (X, X, None)), ("attention_with_lse", ([X], X, X)), ("varlen_attention", (X, X, X, [0, 4], X)),
+    ("paged_decode", (None, X, X, X, X)), ("decode_parts", (X, X, X, X, None)), ("paged_append", (X, X, X, X, [0])),
+    ("merge_states", ([X], X)), ("grouped_matmul", (X, X, [0, 4])), ("rotary", (X, 1.0, 1.0)),
+    ("permute", (X, [0], 4)), ("unpermute", (None, None)), ("experts", (X, None, X, X, X)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "given"), NO_TENSORS, ids=[name for name, _ in NO_TENSORS])
+def test_what_is_no_tensor_is_refused(name: str, given: tuple[Any, ...]) -> None:
+    error = refused("JIT010", lambda: getattr(ops, name)(*given))
+    assert " for a tensor" in error
+    assert "torch.as_tensor" in error
 
 
 def test_what_has_no_gradient() -> None:

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, misfit
+from tilewright.ops.functional.arguments import COMPUTED, misfit, require_tensors
 from tilewright.ops.functional.dispatched import define, nothing
 from tilewright.ops.functional.paged import EIGHT_BITS, INDICES, Scale, head_scales, in_layout
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
@@ -44,6 +44,7 @@ def paged_append(
 
     No gradient (JIT011); JIT010 for arguments that do not fit.
     """
+    require_tensors("paged_append", (key, value, k_cache, v_cache, slot_mapping), (cos, sin))
     if wants_gradient((key, value, k_cache, v_cache, cos, sin)):
         required = "tensors that need no gradient, or torch.no_grad(): a cache is written in place"
         fail("JIT011", found="a gradient of paged_append", required=required)

@@ -14,7 +14,7 @@ from tilewright.diag import fail
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import LOW, misfit, require_alike, stored, to_low_precision
+from tilewright.ops.functional.arguments import LOW, misfit, require_alike, require_tensors, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.score_mods import MOST_TENSORS, READ, Reading, ScoreMod
 from tilewright.ops.functional.varlen import varlen_attention_with_lse
@@ -423,6 +423,7 @@ _operators = {(width, lse): _operator(width, lse=lse) for width in WIDTHS for ls
 
 def _given(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tuple[Tensor, Tensor, Tensor, float]:
     """Operands in autocast's dtype, whose shapes fit (JIT010), and the scale."""
+    require_tensors("attention", (q, k, v))
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
     return q, k, v, q.shape[-1] ** -0.5 if scale is None else scale

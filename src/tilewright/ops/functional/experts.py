@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, LOW, misfit, rows, to_low_precision
+from tilewright.ops.functional.arguments import COMPUTED, LOW, misfit, require_tensors, rows, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.gated import swiglu
 from tilewright.ops.functional.linears import linear
@@ -246,6 +246,7 @@ def experts(
     (experts, width), float32: one scale for each row. Rows of x and of the first product's result are rounded to 8
     bits, too, each divided by its greatest number. No gradient (JIT011).
     """
+    require_tensors("experts", (x, ids, weights, gate_up, down), (gate_up_scale, down_scale))
     if gate_up.dtype in EIGHT_BITS or gate_up_scale is not None or down_scale is not None:
         return _of_eight_bits(x, ids, weights, gate_up, gate_up_scale, down, down_scale, capacity)
     x, gate_up, down = to_low_precision(x, gate_up, down)
@@ -310,6 +311,7 @@ def moe(
     expert that every token has. A token whose scores are NaN has k different experts, and the result NaN. The scales
     are those of 8-bit weights, as ``experts`` takes them.
     """
+    require_tensors("moe", (x, router, gate_up, down), (bias,))
     _check_routing(router.shape[0], k, scores, bias, groups)
     x, router = to_low_precision(x, router)
     flat = rows(x)

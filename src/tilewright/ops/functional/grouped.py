@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import INDICES, LOW, misfit, stored, to_low_precision
+from tilewright.ops.functional.arguments import INDICES, LOW, misfit, require_tensors, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.kernels.eight_bits import BLOCK
 from tilewright.ops.pytorch import Tensor, torch
@@ -134,6 +134,7 @@ def grouped_matmul(
     Under autocast in its dtype. JIT010 for other shapes; on a GPU, offsets that do not ascend are reported as those of
     ``tw.Offsets`` are (RUN023).
     """
+    require_tensors("grouped_matmul", (x, weight, offsets), scales or ())
     x, weight = to_low_precision(x, weight)
     _check(x, weight, offsets)
     if offsets.shape[0] == weight.shape[0]:
