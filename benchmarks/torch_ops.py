@@ -124,6 +124,20 @@ def _groups(rows: int, groups: int, device: Any) -> Any:
     return torch.where(number > 1, rows // 2 + number * (rows - rows // 2) // groups, 0).int()
 
 
+@_held
+def _experts_of(rows: int, device: Any) -> Any:
+    """Two of eight experts for each row, some of them none."""
+    pair = torch.arange(2 * rows, dtype=torch.int32, device=device)
+    return torch.where(pair % 11 == 3, -1, pair * 7919 % 13 % 8).int().view(rows, 2)
+
+
+def _permuted(x: Any) -> Any:
+    """Rows by their expert, in the order of their pairs; zeros behind them."""
+    ids = _experts_of(x.shape[0], x.device).flatten()
+    order = torch.where(ids < 0, 8, ids).argsort(stable=True)
+    return x[order // 2] * (ids[order] >= 0)[:, None]
+
+
 def _grouped(x: Any, w: Any) -> Any:
     """``torch._grouped_mm`` where it has the dtype and the alignment, a product a group elsewhere."""
     ends = _groups(x.shape[0], w.shape[0], x.device)[1:]
@@ -243,6 +257,22 @@ OPERATORS = (
         (4096, 4096),
     ),
     Operator("cumsum", ops.cumsum, lambda x: x.cumsum(-1), _by_rows(1), ROWS, (8192, 8192)),
+    Operator(
+        "permute",
+        lambda x: ops.permute(x, _experts_of(x.shape[0], x.device), 8)[0],
+        _permuted,
+        _by_rows(1),
+        _TWO_AXES,
+        (8192, 2048),
+    ),
+    Operator(
+        "permute and unpermute",
+        lambda x, w: ops.unpermute(*ops.permute(x, _experts_of(x.shape[0], x.device), 8), w),
+        lambda x, w: (x[:, None] * (w * (_experts_of(x.shape[0], x.device) >= 0))[..., None]).sum(1),
+        lambda m, n: [(m, n), (m, 2)],
+        _TWO_AXES,
+        (8192, 2048),
+    ),
     Operator(
         "grouped_matmul",
         lambda x, w: ops.grouped_matmul(x, w, _groups(x.shape[0], w.shape[0], x.device)),
