@@ -363,9 +363,9 @@ def attention(
     on ``varlen_attention``, which takes rows of tokens: heads that lie before tokens are copied.
 
     ``score_mod(score, batch, head, query, key)``, as that of ``torch.nn.attention.flex_attention``, changes each scaled
-    score; a query whose scores are all -inf has zeros. It is traced once and kept: give the same function at each call,
-    not one made anew. Positions are integers of tiles, numbers that it reads constants; tensors that it reads, and
-    branches, are refused (JIT010), gradients on kernels too (JIT011).
+    score; a query whose scores are all -inf has zeros. It is traced once, and functions of one text and one set of
+    numbers share a kernel: positions are integers of tiles, numbers that it reads constants; it may read elements of up
+    to four tensors, ``slopes[head]``, whose gradient is refused (JIT011), as branches are (JIT010).
     """
     q, k, v, factor = _given(q, k, v, scale)
     if window is not None or softcap is not None or sinks is not None:
