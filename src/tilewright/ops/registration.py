@@ -167,6 +167,10 @@ class TorchOp:
     def _into(self, values: tuple[Any, ...], out: Any) -> Any:
         """Results in tensors that are given; they need no gradient, as with PyTorch's own ``out=``."""
         outs = as_tuple(out)
+        written = (*(values[i] for i in self.signature.mutated), *outs)
+        if self._execution.is_known_into(values, outs):
+            _changed(written)
+            return out
         tensors = (*values[: self._tensors], *outs)
         self._check_call(values[: self._tensors])
         if not torch.compiler.is_compiling():  # where the operator's fake looks at them
@@ -174,8 +178,8 @@ class TorchOp:
         if wants_gradient(tensors):
             self._refuse_gradient("called with out=")
         if is_plain(tensors):
-            self._execution.run_into(values, outs)
-            _changed(outs)
+            self._execution.run_into_noted(values, outs)
+            _changed(written)
         else:
             self._check_name()
             self.out_overload(*values, *outs)
