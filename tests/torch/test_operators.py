@@ -185,6 +185,31 @@ def test_dynamic_shapes_are_compiled_once() -> None:
     assert seen == seen[:1] * 3
 
 
+def test_sizes_that_are_known_beside_symbolic_ones() -> None:
+    """Dynamo takes a known number for none of several symbolic ones, though it is one of them."""
+    key, value = normal(3, 2, 8), normal(3, 2, 8)
+
+    def run(x: Any, weight: Any, key: Any) -> tuple[Any, ...]:
+        y = ops.rotary(x, torch.ones(4, 16), torch.zeros(4, 16))
+        z = ops.linear(x.to(BF16), weight.to(BF16), torch.ones(8, dtype=BF16))
+        groups = ops.grouped_matmul(x[0, 0], torch.ones(2, 6, 1) * weight[:6], torch.tensor([1, 2], dtype=torch.int32))
+        cache = torch.zeros(2, 2, 4, 2, 8)
+        ops.paged_append(key, value, *cache, torch.arange(3), cos=torch.ones(3, 4), sin=torch.zeros(3, 4))
+        return y, z, groups, cache
+
+    given = normal(1, 4, 2, 32), normal(8, 32), key
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True, dynamic=True)
+    for a, b in zip(compiled(*given), run(*given), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_compiled_calls_show_what_is_refused() -> None:
+    for call in (lambda x: ops.linear(x, x, activation="swish"), lambda x: ops.rotary(x, x, x)):
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=r"JIT010[\s\S]*(swish|x of \(6, 10\))"):
+            torch.compile(call, backend="aot_eager", fullgraph=True)(X)
+
+
 def test_out() -> None:
     x = normal(6, 10)
     y = torch.empty(6, 10)

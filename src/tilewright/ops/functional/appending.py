@@ -106,9 +106,16 @@ def _check(key: Tensor, value: Tensor, k: Tensor, v: Tensor, slots: Tensor, cos:
             f"{wide} in pages of {page}",
             "as many heads and slots, one even width",
         )
-    if (cos is None) != (sin is None) or (
-        cos is not None and not (cos.shape == sin.shape and tuple(cos.shape) in ((tokens, width // 2), (tokens, width)))
-    ):
+    turns = (
+        cos is None
+        or sin is None
+        or (
+            cos.shape == sin.shape
+            and (cos.dim(), cos.shape[0]) == (2, tokens)
+            and (cos.shape[1] == width // 2 or cos.shape[1] == width)
+        )
+    )
+    if (cos is None) != (sin is None) or not turns:
         found = " and ".join("None" if t is None else str(tuple(t.shape)) for t in (cos, sin))
         _misfit(f"cos and sin of {found}", f"both of ({tokens}, {width // 2}), or neither")
     if k is v:

@@ -151,7 +151,7 @@ def grouped_matmul(
 
 def _check(x: Tensor, weight: Tensor, offsets: Tensor) -> None:
     fits = x.dim() == 2 and weight.dim() == 3 and offsets.dim() == 1 and x.dtype == weight.dtype
-    fits = fits and x.shape[1] == weight.shape[2] and offsets.shape[0] in (weight.shape[0], weight.shape[0] + 1)
+    fits = fits and x.shape[1] == weight.shape[2] and 0 <= offsets.shape[0] - weight.shape[0] <= 1
     if not fits or offsets.dtype not in INDICES:
         described = ", ".join(f"{tuple(t.shape)} {t.dtype}" for t in (x, weight, offsets))
         required = "(rows, in), (groups, out, in) of one dtype, and int32 or int64 of (groups + 1,) or (groups,)"

@@ -158,7 +158,7 @@ def _of_shape(t: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
     """As PyTorch broadcasts it; JIT010 where it does not."""
     if t is None or tuple(t.shape) == shape:
         return t
-    if t.dim() > len(shape) or any(n not in (1, of) for n, of in zip(t.shape[::-1], shape[::-1], strict=False)):
+    if t.dim() > len(shape) or any(n != 1 and n != of for n, of in zip(t.shape[::-1], shape[::-1], strict=False)):
         misfit("linear", f"a bias or residual of {tuple(t.shape)}", f"what broadcasts to {tuple(shape)}")
     return t.expand(shape)
 

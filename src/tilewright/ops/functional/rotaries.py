@@ -39,7 +39,7 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, *, heads_first: bool = False) ->
         or x.shape[-1] % 2
         or cos.shape != sin.shape
         or cos.dim() != 2
-        or cos.shape[-1] not in (half, 2 * half)
+        or (cos.shape[-1] != half and cos.shape[-1] != 2 * half)
     ):
         misfit(
             "rotary",

@@ -348,7 +348,7 @@ def _padded(
     """Of sequences that are padded to one length, as rows one behind the other: views of what is given."""
     q, k, v, _, _, *others = given
     shapes = [tuple(t.shape) for t in (q, k, v)]
-    if k.dim() != 4 or shapes[1] != shapes[2] or shapes[0][0] != shapes[1][0] or 0 in shapes[0][:2]:
+    if k.dim() != 4 or shapes[1] != shapes[2] or shapes[0][0] != shapes[1][0] or not all(shapes[0][:2]):
         required = "q of (sequences, length, heads, width), k and v of (sequences, length, groups, width)"
         _misfit(f"q, k, v of {', '.join(map(str, shapes))}", required)
     for name, t in (("q", q), ("k", k), ("v", v)):
