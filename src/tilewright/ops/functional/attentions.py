@@ -286,7 +286,8 @@ _of_graphs: list[_Scored] = []
 def _scored(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, score_mod: Callable[..., Any], out: Tensor | None
 ) -> Tensor:
-    gradient, width = wants_gradient((q, k, v)), int(q.shape[-1])
+    gradient = wants_gradient((q, k, v))
+    width = next((w for w in WIDTHS if w == q.shape[-1]), 0)  # a number also of a graph's symbol
     options = {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]}
     if gradient and out is not None:
         fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
