@@ -108,15 +108,15 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, 
 }
 
 
-@pytest.mark.parametrize("dtype", [F32, BF16, torch.float64])
+@pytest.mark.parametrize(("dtype", "dynamic"), [(F32, None), (F32, True), (BF16, None), (torch.float64, None)])
 @pytest.mark.parametrize("name", CALLS)
-def test_compiled_graphs_agree_with_pytorch(name: str, dtype: Any) -> None:
+def test_compiled_graphs_agree_with_pytorch(name: str, dtype: Any, dynamic: bool | None) -> None:
     """Forward and backward, in one graph; float64 by PyTorch's own operators."""
     if name == "linear_cross_entropy" and dtype != F32:
         pytest.skip("its loss is float32 whatever its inputs")
     ours, theirs, shapes = CALLS[name]
     mine, reference = ([normal(*s, dtype=dtype, grad=True) for s in shapes] for _ in range(2))
-    got = torch.compile(ours, backend="aot_eager", fullgraph=True)(*mine)
+    got = torch.compile(ours, backend="aot_eager", fullgraph=True, dynamic=dynamic)(*mine)
     expected = theirs(*reference)
     tolerance = {F32: 1e-5, BF16: 5e-2, torch.float64: 1e-10}[dtype]
     assert got.dtype == expected.dtype

@@ -376,8 +376,8 @@ def attention(
     if score_mod is not None:
         return _scored(q, k, v, factor, causal, score_mod, out)
     if not is_of_kernels(q, k, v) or factor <= 0:  # kernels take the greatest score before they scale
-        grouped = q.shape[1] != k.shape[1]
-        y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=factor, enable_gqa=grouped)
+        grouped: dict[str, Any] = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}  # SDPA takes no symbol
+        y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=factor, **grouped)
         return stored(y, out)
     if wants_gradient((q, k, v)):
         return stored(_run(q, k, v, factor, causal, lse=True)[0], out)
