@@ -291,15 +291,16 @@ def _scored(
     options = {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]}
     if gradient and out is not None:
         fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
-    if is_of_kernels(q, k, v) and torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and not is_of_kernels(q, k, v):
+        return stored(_scored_by_pytorch(q, k, v, scale, causal, score_mod), out)
+    if torch.compiler.is_compiling():
         run = getattr(torch.ops.tilewright_ops, _scored_operator(score_mod, width, gradient)).default
         found = run(q, k, v, None, None, None, None, *options.values(), None, None)
         return stored((found[0] if gradient else found).transpose(1, 2), out)
     reading = Reading(score_mod)
     learned, by_kernels = wants_gradient(tuple(reading.tensors)), q.is_cuda or is_simulated()
     if not is_of_kernels(q, k, v) or any(t.dtype not in READ for t in reading.tensors) or (learned and not by_kernels):
-        plain = _with_scores(lambda *given: (score_mod(*given), None), q, k, v, scale, causal)[0]
-        return stored(plain.transpose(1, 2), out)
+        return stored(_scored_by_pytorch(q, k, v, scale, causal, score_mod), out)
     if learned:
         fail(
             "JIT011",
@@ -315,6 +316,12 @@ def _scored(
     require_alike(out, q)
     run(q, k, v, *read, **options, out=out.transpose(1, 2))
     return out
+
+
+def _scored_by_pytorch(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, score_mod: Callable[..., Any]
+) -> Tensor:
+    return _with_scores(lambda *given: (score_mod(*given), None), q, k, v, scale, causal)[0].transpose(1, 2)
 
 
 # -- windows, softcap and sinks ---------------------------------------------------------------------------------------
