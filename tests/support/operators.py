@@ -198,7 +198,6 @@ def _of_compositions() -> dict[str, Arguments]:
     n, g = normal, lambda *shape: normal(*shape, grad=True)
     return {
         "attention_backward": lambda: (*_heads(5), n(1, 2, 6), 0.1, True),
-        "embedding_backward": lambda: (TABLE, g(5, 10), 8),
         "experts": lambda: (*_mixture(), -1, True),
         "experts_backward": _of_experts_backward,
         "experts_of_eight_bits": _of_eight_bits,

@@ -16,37 +16,11 @@ from tilewright.ops.registration import op
 
 
 # -- rows of a table --------------------------------------------------------------------------------------------------
-def _summed_rows(index: Any, dy: Any, rows: int) -> Any:
-    """The rows of dy added to those of the table that they came from; indices that are no row add nothing."""
-    if not ((dy.is_cuda or is_simulated()) and is_served(dy) and rows < 1 << 31):
-        known = torch.where((index < 0) | (index >= rows), rows, index)
-        return torch.ops.aten.embedding_dense_backward(dy, known, rows, rows, False)
-    entries, order = torch.sort(index if index.dtype == torch.int32 else index.clamp(-1, rows).int(), stable=True)
-    numbers = torch.arange(rows + 1, dtype=torch.int32, device=dy.device)
-    y = dy.new_empty(rows, dy.shape[1])
-    kernels.sum_entries(torch.searchsorted(entries, numbers, out_int32=True), order.int(), dy, y, bd=_width(y))
-    return y
-
-
-def _rows_save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-    ctx.save_for_backward(inputs[0])
-
-
-def _rows_gradient(ctx: Any, dy: Any) -> Any:
-    return None, embedding(ctx.saved_tensors[0], dy), None
-
-
-_sum_rows = Composition(
-    "embedding_backward(Tensor index, Tensor dy, SymInt rows) -> Tensor",
-    _summed_rows,
-    lambda index, dy, rows: dy.new_empty(rows, dy.shape[1]),
-    _rows_gradient,
-    _rows_save,
-)
-
-
 def _table_gradient(index: Tensor, table: Tensor, dy: Tensor) -> Any:
-    return None, _sum_rows(index, dy, table.shape[0])
+    """By PyTorch, which sorts the indices: those that are no row are padding there, and add nothing."""
+    count = table.shape[0]
+    known = torch.where((index < 0) | (index >= count), count, index)
+    return None, torch.ops.aten.embedding_dense_backward(dy, known, count, count, False)
 
 
 _embedding = op(
@@ -90,11 +64,6 @@ MOST_COUNTS, MOST_ROWS = 1 << 22, 8192
 """Of what the kernels for these count: in all, and for a block of entries, whose counters lie in shared memory."""
 
 
-def _width(y: Any) -> int:
-    """Of the columns that a program of ``sum_entries`` has."""
-    return 2048 if y.shape[1] >= 2048 else 1024
-
-
 def _counts(x: Any, source: Any) -> int:
     return -(-source.shape[0] // kernels.ENTRIES) * int(x.shape[0])
 
@@ -113,7 +82,7 @@ def _added_in_order(x: Any, index: Any, source: Any) -> Any:
     kernels.count_earlier(counts, earlier, totals)
     kernels.lay_out_rows(totals, offsets)
     kernels.place_entries(index, earlier, offsets, order)
-    kernels.sum_entries(offsets, order, source, y, x, bd=_width(y))
+    kernels.sum_entries(offsets, order, source, x, y, bd=2048 if x.shape[1] >= 2048 else 1024)
     return y
 
 

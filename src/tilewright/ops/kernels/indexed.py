@@ -86,17 +86,15 @@ def sum_entries(
     offsets: tw.Tensor["V + 1"],
     order: tw.Tensor["T"],
     x: tw.Tensor["T", "D"],
+    base: tw.Tensor["V", "D"],
     y: tw.Tensor["V", "D"],
-    base: tw.Tensor["V", "D"] | None = None,
     *,
     bd: int = 1024,
 ):
-    """y[v] = base[v], if it is given, + the rows of x whose entries name v, in f32, in an order that the index alone
-    decides."""
+    """y[v] = base[v] + the rows of x whose entries name v, in f32, in an order that the index alone decides."""
     v, d = tw.grid(y, (None, bd))
     total = tw.zeros((d,), tw.f32)
-    if base is not None:
-        total.set(base[v, d])
+    total.set(base[v, d])
     for t in tw.stream(order.shape[0], 1, start=offsets[v], until=offsets[v + 1]):
         total += x[order[t], d].sum(0)
     y[v, d] = total
