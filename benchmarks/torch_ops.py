@@ -18,7 +18,7 @@ import os
 import statistics
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cache, partial
 from pathlib import Path
 from typing import Any
@@ -64,6 +64,7 @@ class Operator:
     dtypes: tuple[Any, ...] = (BF16, F16, F32)
     gradients: bool = True
     strided: bool = True  # also checked on other layouts, whose programs take longest to build
+    peers: dict[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])  # timed beside eager
 
 
 def _targets(m: int, n: int, device: Any) -> Any:
@@ -123,6 +124,20 @@ def _groups(rows: int, groups: int, device: Any) -> Any:
     return torch.where(number > 1, rows // 2 + number * (rows - rows // 2) // groups, 0).int()
 
 
+@_held
+def _experts_of(rows: int, device: Any) -> Any:
+    """Two of eight experts for each row, some of them none."""
+    pair = torch.arange(2 * rows, dtype=torch.int32, device=device)
+    return torch.where(pair % 11 == 3, -1, pair * 7919 % 13 % 8).int().view(rows, 2)
+
+
+def _permuted(x: Any) -> Any:
+    """Rows by their expert, in the order of their pairs; zeros behind them."""
+    ids = _experts_of(x.shape[0], x.device).flatten()
+    order = torch.where(ids < 0, 8, ids).argsort(stable=True)
+    return x[order // 2] * (ids[order] >= 0)[:, None]
+
+
 def _grouped(x: Any, w: Any) -> Any:
     """``torch._grouped_mm`` where it has the dtype and the alignment, a product a group elsewhere."""
     ends = _groups(x.shape[0], w.shape[0], x.device)[1:]
@@ -176,6 +191,11 @@ def _by_wide(x: Any, w: Any, block: int | None) -> Any:
     each = scale[:, None] if block is None else scale.repeat_interleave(block, 0).repeat_interleave(block, 1)
     weight = w.to(torch.float8_e4m3fn).to(wide) * each[: w.shape[0], : w.shape[1]]
     return F.linear(_restored(*_quantized(x, block), block).to(wide), weight).to(x.dtype)
+
+
+def _by_cudnn(q: Any, k: Any, v: Any, causal: bool = False) -> Any:
+    with torch.nn.attention.sdpa_kernel(torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
+        return F.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
 
 _TWO_AXES = tuple(e for e in ROWS if len(e) == 2)
@@ -237,6 +257,22 @@ OPERATORS = (
         (4096, 4096),
     ),
     Operator("cumsum", ops.cumsum, lambda x: x.cumsum(-1), _by_rows(1), ROWS, (8192, 8192)),
+    Operator(
+        "permute",
+        lambda x: ops.permute(x, _experts_of(x.shape[0], x.device), 8)[0],
+        _permuted,
+        _by_rows(1),
+        _TWO_AXES,
+        (8192, 2048),
+    ),
+    Operator(
+        "permute and unpermute",
+        lambda x, w: ops.unpermute(*ops.permute(x, _experts_of(x.shape[0], x.device), 8), w),
+        lambda x, w: (x[:, None] * (w * (_experts_of(x.shape[0], x.device) >= 0))[..., None]).sum(1),
+        lambda m, n: [(m, n), (m, 2)],
+        _TWO_AXES,
+        (8192, 2048),
+    ),
     Operator(
         "grouped_matmul",
         lambda x, w: ops.grouped_matmul(x, w, _groups(x.shape[0], w.shape[0], x.device)),
@@ -327,6 +363,7 @@ OPERATORS = (
         ((2, 4, 4, 128, 64), (1, 8, 2, 200, 128), (1, 4, 1, 77, 64)),
         (4, 16, 16, 4096, 128),
         (BF16, F16),
+        peers={"cudnn": _by_cudnn},
     ),
     Operator(
         "attention causal",
@@ -337,6 +374,7 @@ OPERATORS = (
         (4, 16, 16, 4096, 128),
         (BF16, F16),
         strided=False,
+        peers={"cudnn": partial(_by_cudnn, causal=True)},
     ),
     Operator(
         "linear_cross_entropy",
@@ -554,19 +592,30 @@ def _captured_product() -> bool:
     return torch.equal(captured, expected)
 
 
+def timed_calls(case: Case) -> dict[str, dict[str, Callable[[], object]]]:
+    """Of ours, eager, compiled and other peers: forward, and forward with backward."""
+    inputs, operator = case.inputs("cuda"), case.operator
+    variants = {"ours": operator.ours, "eager": operator.theirs, "compile": torch.compile(operator.theirs)}
+    variants |= operator.peers
+    calls: dict[str, dict[str, Callable[[], object]]] = {
+        "forward": {n: torch.no_grad()(partial(f, *inputs)) for n, f in variants.items()}
+    }
+    if operator.gradients:
+        calls["forward+backward"] = {n: partial(_forward_and_backward, f, inputs) for n, f in variants.items()}
+    return calls
+
+
 def time_case(case: Case, timer: Timer) -> list[dict[str, Any]]:
-    """Device seconds of ours, eager and compiled; forward, and forward with backward."""
-    inputs = case.inputs("cuda")
-    compiled = torch.compile(case.operator.theirs)
-    variants = {"ours": case.operator.ours, "eager": case.operator.theirs, "compile": compiled}
-    rows: list[dict[str, Any]] = []
-    with torch.no_grad():
-        medians = timer.medians({n: (lambda f=f: f(*inputs)) for n, f in variants.items()})
-    rows.append({"case": f"{case} forward", **medians})
-    if case.operator.gradients:
-        both = {n: (lambda f=f: _forward_and_backward(f, inputs)) for n, f in variants.items()}
-        rows.append({"case": f"{case} forward+backward", **timer.medians(both)})
-    return rows
+    """Device seconds of each."""
+    return [{"case": f"{case} {what}", **timer.medians(calls)} for what, calls in timed_calls(case).items()]
+
+
+def show_times(row: dict[str, Any]) -> None:
+    """The times of a case, and ours beside the best peer's."""
+    times = {n: s * 1e6 for n, s in row.items() if n != "case"}
+    best = min(t for n, t in times.items() if n != "ours")
+    listed = ", ".join(f"{n} {t:.1f}" for n, t in times.items())
+    print(f"{row['case']:60} {listed} us: {best / times['ours']:.2f}", flush=True)
 
 
 def host_times() -> dict[str, float]:
@@ -592,8 +641,8 @@ def host_times() -> dict[str, float]:
     return {name: statistics.median(t) for name, t in times.items()}
 
 
-def run(only: str, rounds: int, path: str) -> bool:
-    """All checks, then times; prints what is wrong and a table. False if anything is wrong."""
+def run(only: str, rounds: int, path: str, *, times_only: bool) -> bool:
+    """All checks unless ``times_only``, then times; prints what is wrong and a table. False if anything is wrong."""
     found: dict[str, Any] = {"checks": [], "behaviours": {}, "times": [], "host_us": {}, "failures": []}
 
     def attempt(what: str, call: Callable[[], Any]) -> Any:
@@ -604,7 +653,7 @@ def run(only: str, rounds: int, path: str) -> bool:
             print(f"failed: {what}: {str(error)[:300]}", flush=True)
             return None
 
-    for case in checked(only):
+    for case in () if times_only else checked(only):
         row = attempt(str(case), lambda case=case: check(case))
         if row is not None:
             found["checks"].append(row)
@@ -612,15 +661,13 @@ def run(only: str, rounds: int, path: str) -> bool:
                 print(f"wrong: {json.dumps(row)}", flush=True)
     right = sum(row["right"] for row in found["checks"])
     print(f"{right} of {len(found['checks'])} right, {len(found['failures'])} failed")
-    found["behaviours"] = attempt("behaviours", behaviours) or {}
+    found["behaviours"] = {} if times_only else attempt("behaviours", behaviours) or {}
     print("\n".join(f"{'yes' if good else 'NO '} {name}" for name, good in found["behaviours"].items()))
     timer = Timer(torch, rounds)
     for case in timed(only):
         for row in attempt(f"times of {case}", lambda case=case: time_case(case, timer)) or ():
             found["times"].append(row)
-            ours, eager, compiled = (row[n] * 1e6 for n in ("ours", "eager", "compile"))
-            best = min(eager, compiled)
-            print(f"{row['case']:60} {ours:9.1f} us, eager {eager:9.1f}, compile {compiled:9.1f}: {best / ours:.2f}")
+            show_times(row)
     found["host_us"] = attempt("host times", host_times) or {}
     for name, microseconds in found["host_us"].items():
         print(f"host {name:32} {microseconds:6.2f} us")
@@ -629,10 +676,12 @@ def run(only: str, rounds: int, path: str) -> bool:
 
 
 def main() -> None:
-    options = parser(__doc__, ONLY).parse_args()
+    arguments = parser(__doc__, ONLY)
+    arguments.add_argument("--times", action="store_true", help="times alone, without checks")
+    options = arguments.parse_args()
     if options.what == "build":
         build(options.only)
-    elif not run(options.only, options.rounds, options.json):
+    elif not run(options.only, options.rounds, options.json, times_only=options.times):
         raise SystemExit(1)
 
 

@@ -105,7 +105,7 @@ def extents_of(operator: Operator, kind: Random, rng: Random) -> tuple[int, ...]
     if name == "grouped_matmul":
         return rng.randint(2, 8), rng.choice(lengths), rng.choice(narrow), rng.choice(narrow)
     rows = (rng.choice(lengths), rng.choice(widths))
-    flat = name in ("cross_entropy", "embedding", "index_add") or not batched
+    flat = name in ("cross_entropy", "embedding", "index_add") or name.startswith("permute") or not batched
     return rows if flat else (rng.randint(2, 4), *rows)
 
 

@@ -108,15 +108,15 @@ CALLS: dict[str, tuple[Callable[..., Any], Callable[..., Any], tuple[tuple[int, 
 }
 
 
-@pytest.mark.parametrize("dtype", [F32, BF16, torch.float64])
+@pytest.mark.parametrize(("dtype", "dynamic"), [(F32, None), (F32, True), (BF16, None), (torch.float64, None)])
 @pytest.mark.parametrize("name", CALLS)
-def test_compiled_graphs_agree_with_pytorch(name: str, dtype: Any) -> None:
+def test_compiled_graphs_agree_with_pytorch(name: str, dtype: Any, dynamic: bool | None) -> None:
     """Forward and backward, in one graph; float64 by PyTorch's own operators."""
     if name == "linear_cross_entropy" and dtype != F32:
         pytest.skip("its loss is float32 whatever its inputs")
     ours, theirs, shapes = CALLS[name]
     mine, reference = ([normal(*s, dtype=dtype, grad=True) for s in shapes] for _ in range(2))
-    got = torch.compile(ours, backend="aot_eager", fullgraph=True)(*mine)
+    got = torch.compile(ours, backend="aot_eager", fullgraph=True, dynamic=dynamic)(*mine)
     expected = theirs(*reference)
     tolerance = {F32: 1e-5, BF16: 5e-2, torch.float64: 1e-10}[dtype]
     assert got.dtype == expected.dtype
@@ -185,6 +185,31 @@ def test_dynamic_shapes_are_compiled_once() -> None:
     assert seen == seen[:1] * 3
 
 
+def test_sizes_that_are_known_beside_symbolic_ones() -> None:
+    """Dynamo takes a known number for none of several symbolic ones, though it is one of them."""
+    key, value = normal(3, 2, 8), normal(3, 2, 8)
+
+    def run(x: Any, weight: Any, key: Any) -> tuple[Any, ...]:
+        y = ops.rotary(x, torch.ones(4, 16), torch.zeros(4, 16))
+        z = ops.linear(x.to(BF16), weight.to(BF16), torch.ones(8, dtype=BF16))
+        groups = ops.grouped_matmul(x[0, 0], torch.ones(2, 6, 1) * weight[:6], torch.tensor([1, 2], dtype=torch.int32))
+        cache = torch.zeros(2, 2, 4, 2, 8)
+        ops.paged_append(key, value, *cache, torch.arange(3), cos=torch.ones(3, 4), sin=torch.zeros(3, 4))
+        return y, z, groups, cache
+
+    given = normal(1, 4, 2, 32), normal(8, 32), key
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True, dynamic=True)
+    for a, b in zip(compiled(*given), run(*given), strict=True):
+        torch.testing.assert_close(a, b)
+
+
+def test_compiled_calls_show_what_is_refused() -> None:
+    for call in (lambda x: ops.linear(x, x, activation="swish"), lambda x: ops.rotary(x, x, x)):
+        torch._dynamo.reset()
+        with pytest.raises(Exception, match=r"JIT010[\s\S]*(swish|x of \(6, 10\))"):
+            torch.compile(call, backend="aot_eager", fullgraph=True)(X)
+
+
 def test_out() -> None:
     x = normal(6, 10)
     y = torch.empty(6, 10)
@@ -200,10 +225,11 @@ def test_out() -> None:
     torch.testing.assert_close(ops.attention(q, q, q, out=torch.empty_like(q)), ops.attention(q, q, q))
 
 
-def refused(code: str, call: Callable[[], Any]) -> None:
+def refused(code: str, call: Callable[[], Any]) -> str:
     with pytest.raises(tw.TilewrightError) as caught:
         call()
     assert caught.value.code == code, str(caught.value)
+    return str(caught.value)
 
 
 X = torch.zeros(6, 10)
@@ -226,6 +252,8 @@ X = torch.zeros(6, 10)
         lambda: ops.linear_cross_entropy(X, X, TARGET[:3]),
         lambda: ops.linear(X, X, activation="swish"),
         lambda: ops.linear(X.bfloat16(), torch.zeros(4, 9, dtype=BF16)),
+        lambda: ops.linear(X.bfloat16(), X.bfloat16(), torch.zeros(5, dtype=BF16)),
+        lambda: ops.linear(X.bfloat16(), X.bfloat16(), residual=torch.zeros(5, 6, dtype=BF16)),
         lambda: ops.rotary(X, X, X),
         lambda: ops.rotary(torch.zeros(1, 5, 3, 8), torch.zeros(5, 3), torch.zeros(5, 3)),
         lambda: ops.attention(X, X, X),
@@ -240,6 +268,25 @@ X = torch.zeros(6, 10)
 )
 def test_arguments_that_do_not_fit(call: Callable[[], Any]) -> None:
     refused("JIT010", call)
+
+
+NO_TENSORS: tuple[tuple[str, tuple[Any, ...]], ...] = (
+    ("softmax", ([1.0],)), ("log_softmax", (X.numpy(),)), ("rms_norm", (X, X[0].numpy())), ("layer_norm", (None,)),
+    ("add_rms_norm", (X, None)), ("add_layer_norm", (X, 0.0)), ("swiglu", (X, None)), ("geglu", (None, X)),
+    ("cumsum", (3,)), ("index_add", (X, 0, [1], X[:1])), ("embedding", ([1, 2], X)), ("cross_entropy", (X, [1] * 4)),
+    ("linear_cross_entropy", (None, X, X)), ("linear", (X, X, 1.0)), ("matmul", (X, None)), ("quantize", ([1.0],)),
+    ("attention", (X, X, None)), ("attention_with_lse", ([X], X, X)), ("varlen_attention", (X, X, X, [0, 4], X)),
+    ("paged_decode", (None, X, X, X, X)), ("decode_parts", (X, X, X, X, None)), ("paged_append", (X, X, X, X, [0])),
+    ("merge_states", ([X], X)), ("grouped_matmul", (X, X, [0, 4])), ("rotary", (X, 1.0, 1.0)),
+    ("permute", (X, [0], 4)), ("unpermute", (None, None)), ("experts", (X, None, X, X, X)),
+)  # fmt: skip
+
+
+@pytest.mark.parametrize(("name", "given"), NO_TENSORS, ids=[name for name, _ in NO_TENSORS])
+def test_what_is_no_tensor_is_refused(name: str, given: tuple[Any, ...]) -> None:
+    error = refused("JIT010", lambda: getattr(ops, name)(*given))
+    assert " for a tensor" in error
+    assert "torch.as_tensor" in error
 
 
 def test_what_has_no_gradient() -> None:

@@ -227,6 +227,40 @@ def test_experts_by_kernels_where_these_run() -> None:
         torch.testing.assert_close(kernels, expected, rtol=5e-2, atol=5e-2)
 
 
+class Registered(dict[str, Any]):
+    """A registry, which a decorator's function asks, as that of experts in transformers."""
+
+
+def _by_registry(registry: Registered) -> Any:
+    def decorated(forward: Any) -> Any:
+        def asked(self: Any, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+            return registry.get("own", forward)(self, hidden_states, top_k_index, top_k_weights)
+
+        return asked
+
+    return decorated
+
+
+class DenseExperts(Experts):
+    """Every expert over every row, which a graph can have."""
+
+    @_by_registry(Registered())
+    def forward(self, hidden_states: Any, top_k_index: Any, top_k_weights: Any) -> Any:
+        weights = torch.stack([((top_k_index == e) * top_k_weights).sum(1) for e in range(4)])
+        gate, up = torch.einsum("tn,ekn->etk", hidden_states, self.gate_up_proj).chunk(2, -1)
+        found = torch.einsum("etk,enk->etn", self.act_fn(gate) * up, self.down_proj)
+        return (found * weights[..., None]).sum(0)
+
+
+def test_experts_that_go_their_own_way_do_not_break_a_graph() -> None:
+    torch.manual_seed(0)
+    module = DenseExperts(nn.SiLU())
+    given = torch.randn(9, 64), torch.randint(0, 4, (9, 2)), torch.rand(9, 2)
+    assert tw.patch(module).replaced
+    compiled = torch.compile(module, backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(compiled(*given), module(*given))
+
+
 @pytest.mark.parametrize(
     ("options", "reason"),
     [

@@ -273,6 +273,45 @@ def test_functions_take_routes_for_rows_of_any_rank(driver: FakeDriver, monkeypa
     assert ops.rms_norm(x, w).dtype == torch.bfloat16
 
 
+def test_a_known_call_writes_into_out(driver: FakeDriver, normed: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    driver.words = 3
+    x, w, y = aligned(6, 64), aligned(64), aligned(6, 64)
+    for _ in range(4):
+        assert normed(x, w, 3.0, out=y) is y
+    ordinary, version, launches = driver.snapshots[0], y._version, len(driver.snapshots)
+    with monkeypatch.context() as patched:
+        patched.setattr(normed._execution, "run_into", lambda *_: pytest.fail("not by its route"))
+        assert normed(x, w, 5.0, out=y) is y
+    last = driver.snapshots[-1]
+    assert len(driver.snapshots) == launches + 1
+    assert last[0].stream == STREAM
+    assert last[1][:3] == ordinary[1][:3] == [x.data_ptr(), w.data_ptr(), y.data_ptr()]
+    assert next(i for i in range(3, 16) if last[0].f32(i) == 5.0)
+    assert y._version > version
+    for refused in (aligned(7, 64), aligned(6, 64, dtype=torch.bfloat16), (y, y), [], 3):
+        with pytest.raises(tw.TilewrightError, match="JIT010"):
+            normed(x, w, 3.0, out=refused)
+    with pytest.raises(tw.TilewrightError, match="JIT011"):
+        normed(x.clone().requires_grad_(), w, 3.0, out=y)
+    with pytest.raises(tw.TilewrightError, match="RUN010"):
+        normed(x, w, 3.0, out=x)
+
+
+def test_out_tells_autograd_what_was_changed_beside_it() -> None:
+    @tw.op(name="tests_routes::counted", mutates=("count",))
+    @tw.kernel
+    def counted(x: tw.Tensor["N"], count: tw.Tensor["N"], y: tw.Tensor["N"], *, bn: int = 16):
+        n = tw.grid(x, bn)
+        y[n] = x[n] + count[n]
+        count[n] = count[n] + 1.0
+
+    x, count, y = torch.ones(16), torch.zeros(16), torch.zeros(16)
+    before = count._version
+    counted(x, count, out=y)
+    assert torch.equal(count, torch.ones(16))
+    assert count._version > before
+
+
 def norms_known(x: Any, w: Any) -> bool:
     return norms._rms_norm._execution.routes.find((x, w, 1e-6, *norms._rms_norm._tails[3])) is not None
 

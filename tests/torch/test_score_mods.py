@@ -108,10 +108,14 @@ def test_out_autocast_and_the_operator() -> None:
         torch.library.opcheck(operator, (*given, None, None, None, None, 0.125, True, 1, None, None))
 
 
-def test_a_compiled_graph_has_the_operator() -> None:
-    q, k, v = heads(2, torch.bfloat16)
+@pytest.mark.parametrize(("dtype", "dynamic"), [(torch.bfloat16, None), (torch.bfloat16, True), (torch.float32, None)])
+def test_a_compiled_graph_has_the_operator(dtype: Any, dynamic: bool | None) -> None:
+    q, k, v = heads(2, dtype)
     compiled = torch.compile(
-        lambda q, k, v: ops.attention(q, k, v, score_mod=window) * 2, backend="aot_eager", fullgraph=True
+        lambda q, k, v: ops.attention(q, k, v, score_mod=window) * 2,
+        backend="aot_eager",
+        fullgraph=True,
+        dynamic=dynamic,
     )
     torch.testing.assert_close(compiled(q, k, v), ops.attention(q, k, v, score_mod=window) * 2)
 

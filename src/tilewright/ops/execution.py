@@ -17,7 +17,7 @@ from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
 from tilewright.lang.params import extent_of
 from tilewright.ops.pytorch import Tensor, as_tuple, torch
-from tilewright.ops.routes import Launching, Routes, made_as, picker
+from tilewright.ops.routes import Bind, Pick, Routes, Steps, binding, made_as, picker
 from tilewright.ops.signature import REQUIRED, OpSignature, SchemaType
 
 _SIMULATED: ContextVar[bool] = ContextVar("simulated", default=False)
@@ -67,24 +67,69 @@ class Execution:
         named = {p.name for p in signature.kernel.keywords}
         self._keywords = tuple((i, a) for i, a in enumerate(signature.arguments) if a.name in named)
         self._keyword_values = picker(tuple(i for i, _ in self._keywords))
+        self._tensors = len(signature.tensors)
         self._given_as_default = tuple(a.default for _, a in self._keywords)
         self._extents = tuple(_origins(signature, r.dims) for r in signature.results)
         self._adds = any(r.zero for r in signature.results)
         self._names = tuple(r.name for r in signature.results)
-        self.routes = Routes(len(signature.tensors), self._keyword_values)
+        self.routes = Routes(self._tensors, self._keyword_values)
+        with_results = picker(tuple(self._place_with_results(i) for i, _ in self._keywords))
+        self.routes_into = Routes(self._tensors + len(self._names), with_results)
 
     def run_noted(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
         """``run`` of a call that nothing but autograd sees; calls like it may take its route."""
         results = self.run(values)
-        if values[self._like].is_cuda and not self._adds:
-            kernel, pick = self._selected(values)
-            launched = pick(values + results)
-            matched = kernel.match(launched, self._given(values))
-            if matched is not None:
-                program, (guarded, _) = matched
-                launching = Launching(program, guarded, pick, len(kernel.function.tensors))
-                self.routes.note(values, tuple(map(made_as, results)), (launching,), len(results))
+        bind = self._binding(values, results, values + results, lambda place: place)
+        if bind is not None:
+            self.routes.note(values, Steps(self._device(values), tuple(map(made_as, results)), len(results), (bind,)))
         return results
+
+    def run_into_noted(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
+        """``run_into`` of such a call."""
+        self.run_into(values, results)
+        whole = self._with_results(values, results)
+        bind = self._binding(values, results, whole, self._place_with_results)
+        if bind is not None:
+            self.routes_into.note(whole, Steps(self._device(values), (), 0, (bind,)))
+
+    def is_known_into(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> bool:
+        """Run a call such as one that ``run_into_noted`` was given; False, and nothing done, for any other."""
+        if len(results) != len(self._names):
+            return False
+        whole = self._with_results(values, results)
+        route = self.routes_into.find(whole)
+        if route is None or (route.with_gradient and torch.is_grad_enabled()):
+            return False
+        return route.launch(whole) is not None
+
+    def _device(self, values: tuple[Any, ...]) -> int:
+        return values[self._like].get_device()
+
+    def _with_results(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[Any, ...]:
+        """All tensors before all numbers."""
+        return values[: self._tensors] + results + values[self._tensors :]
+
+    def _place_with_results(self, place: int) -> int:
+        """Where there is what has this place in arguments and results."""
+        count, results = len(self.signature.arguments), len(self._names)
+        return place if place < self._tensors else place + results if place < count else place - count + self._tensors
+
+    def _binding(
+        self,
+        values: tuple[Any, ...],
+        results: tuple[Tensor, ...],
+        given: tuple[Any, ...],
+        at: Callable[[int], int],
+    ) -> Bind | None:
+        """What binds calls like the one that was just launched, ``at`` their places in ``given``."""
+        if self._adds or not values[self._like].is_cuda:
+            return None
+        kernel, pick, places = self._selected(values)
+        matched = kernel.match(pick(values + results), self._given(values))
+        if matched is None:
+            return None
+        program, (guarded, _) = matched
+        return binding(program, guarded, tuple(map(at, places)), len(kernel.function.tensors), given)
 
     def run(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
         """The results of a call with all its arguments, in order."""
@@ -148,7 +193,7 @@ class Execution:
 
     def _operands(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> tuple[jit.Kernel, list[Tensor]]:
         """The kernel without its absent tensors, and those that it has, in order."""
-        kernel, pick = self._selected(values)
+        kernel, pick, _ = self._selected(values)
         return kernel, list(pick(values + results)[: len(kernel.function.tensors)])
 
     def _selected(self, values: tuple[Any, ...]) -> Selection:
@@ -162,15 +207,15 @@ class Execution:
         without = {i for i, missing in zip(self._optional, absent, strict=True) if missing}
         left_out = frozenset(name for name, place in self._slots if place is None or place in without)
         kept = [place for _, place in self._slots if place is not None and place not in without]
-        kernel = self._kernel.without(left_out)
-        self._selections[absent] = selection = (kernel, picker((*kept, *self._scalars)))
+        kernel, places = self._kernel.without(left_out), (*kept, *self._scalars)
+        self._selections[absent] = selection = (kernel, picker(places), places)
         return selection
 
     def _launch(self, values: tuple[Any, ...], results: tuple[Tensor, ...]) -> None:
         first = values[self._like]
         if self._adds:
             _alert(self.signature, results)
-        kernel, pick = self._selected(values)
+        kernel, pick, _ = self._selected(values)
         launched, keywords = pick(values + results), self._given(values)
         if kernel.launch_guarded(launched, keywords, None):
             return
@@ -233,8 +278,8 @@ _ONE = (True,)
 _ROW_MAJOR = torch.contiguous_format
 _empty_like = torch.empty_like
 
-Selection = tuple[jit.Kernel, Callable[[tuple[Any, ...]], tuple[Any, ...]]]
-"""A kernel, and what picks its tensors and scalars, in order, from a call's arguments and results."""
+Selection = tuple[jit.Kernel, Pick, tuple[int, ...]]
+"""A kernel, what picks its tensors and scalars, in order, from a call's arguments and results, and their places."""
 
 
 Origin = int | tuple[int, int, int]

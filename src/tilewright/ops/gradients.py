@@ -13,6 +13,7 @@ from typing import Any, NoReturn, Protocol
 
 from tilewright.diag import fail
 from tilewright.ops.pytorch import as_tuple
+from tilewright.ops.routes import picker
 from tilewright.ops.signature import OpSignature
 
 Backward = Callable[..., Any]
@@ -55,6 +56,9 @@ class Gradients:
             self._refuse(signature, f"{', '.join(sorted(taken - known))} in the backward", ", ".join(sorted(known)))
         self.saved = tuple(n for n in (*self._tensors, *self._results) if n in taken)
         self._numbers = tuple(n for n in self._arguments if n in taken and n not in self._tensors)
+        places = {name: i for i, name in enumerate((*self._arguments, *self._results))}
+        self._pick_saved = picker(tuple(places[n] for n in self.saved))
+        self._pick_numbers = picker(tuple(places[n] for n in self._numbers))
         self._without_gradient = tuple(i for i, r in enumerate(self._results) if f"d{r}" not in taken and self._parts)
 
     def _read(self, operators: tuple[Operator, ...], signature: OpSignature) -> tuple[_Part, ...]:
@@ -75,9 +79,9 @@ class Gradients:
 
     def save(self, ctx: Any, values: tuple[Any, ...], results: tuple[Any, ...]) -> None:
         """Keep what the backward names."""
-        known = dict(zip((*self._arguments, *self._results), (*values, *results), strict=True))
-        ctx.save_for_backward(*(known[n] for n in self.saved))
-        ctx.numbers = tuple(known[n] for n in self._numbers)
+        whole = (*values, *results)
+        ctx.save_for_backward(*self._pick_saved(whole))
+        ctx.numbers = self._pick_numbers(whole)
         if self._without_gradient:
             ctx.mark_non_differentiable(*(results[i] for i in self._without_gradient))
 

@@ -295,7 +295,9 @@ def _experts_forward(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_
     """By kernels; where these do not run, by the module's own way."""
     if is_of_kernels(hidden_states, self.gate_up_proj, self.down_proj):
         return _experts_trial(self, hidden_states, top_k_index, top_k_weights)
-    return _own_forward(self)(self, hidden_states, top_k_index, top_k_weights)
+    # through a cast Dynamo would not follow
+    own = type(self).forward  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+    return own(self, hidden_states, top_k_index, top_k_weights)  # pyright: ignore[reportUnknownVariableType]
 
 
 def _linear(module: Any) -> _Proposal | None:

@@ -14,6 +14,7 @@ except ModuleNotFoundError as error:
     refuse_missing(error, "an operator of PyTorch")
 
 torch = cast("Any", _untyped)
+torch.compiler.assume_constant_result(fail)  # so that torch.compile runs it, and shows what is refused
 
 Tensor: TypeAlias = Any
 """``torch.Tensor``."""

@@ -50,6 +50,7 @@ class TorchOp:
         self.__name__ = signature.kernel.name
         self.__module__, self.__qualname__ = signature.kernel.fn.__module__, signature.kernel.fn.__qualname__
         self._execution = Execution(signature, fallback)
+        self._find = self._execution.routes.find
         self._gradients = Gradients(signature, operators, function)
         self._formals = signature.tensors
         self._tensors = len(self._formals)
@@ -108,7 +109,7 @@ class TorchOp:
         self._execution.routes.note_rows((*rows, *tail), (*args, *tail), shape)
 
     def _served(self, values: tuple[Any, ...]) -> Any:
-        route = self._execution.routes.find(values)
+        route = self._find(values)
         if route is None:
             return None
         if route.with_gradient and torch.is_grad_enabled():
@@ -166,6 +167,10 @@ class TorchOp:
     def _into(self, values: tuple[Any, ...], out: Any) -> Any:
         """Results in tensors that are given; they need no gradient, as with PyTorch's own ``out=``."""
         outs = as_tuple(out)
+        written = (*(values[i] for i in self.signature.mutated), *outs)
+        if self._execution.is_known_into(values, outs):
+            _changed(written)
+            return out
         tensors = (*values[: self._tensors], *outs)
         self._check_call(values[: self._tensors])
         if not torch.compiler.is_compiling():  # where the operator's fake looks at them
@@ -173,8 +178,8 @@ class TorchOp:
         if wants_gradient(tensors):
             self._refuse_gradient("called with out=")
         if is_plain(tensors):
-            self._execution.run_into(values, outs)
-            _changed(outs)
+            self._execution.run_into_noted(values, outs)
+            _changed(written)
         else:
             self._check_name()
             self.out_overload(*values, *outs)

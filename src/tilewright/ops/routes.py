@@ -11,14 +11,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable
 from operator import itemgetter
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, cast
 
 from tilewright.jit import pytorch
 from tilewright.ops.pytorch import Tensor, is_watched, torch
 from tilewright.runtime import guards
-from tilewright.runtime.allocator import LEGACY_STREAM, Allocator
+from tilewright.runtime.allocator import LEGACY_STREAM
 from tilewright.runtime.arguments import compact
-from tilewright.runtime.program import Guarded, Match, Program, has_residues
+from tilewright.runtime.plan import LaunchPlan
+from tilewright.runtime.program import Guarded, Program, has_residues
 
 _MAX_ROUTES = 4
 """Kinds of calls with which one is compared: each costs a fifth of a microsecond."""
@@ -28,66 +29,87 @@ Made = tuple[tuple[int, ...], tuple[int, ...], Any]
 """Shape, strides and dtype of a result."""
 
 
-class Launching(NamedTuple):
-    """One launch of a call: the program and its guarded plan; ``pick`` takes what is launched, ``tensors`` first, from
-    the call's arguments, then its results, then the route's constants."""
+Bound = tuple[Program, LaunchPlan, tuple[int, ...], tuple[int | float, ...]]
+"""A program's plan, addresses of tensors, and scalars."""
+Bind = Callable[[tuple[Any, ...]], Bound | None]
+"""What is launched of a call, from its arguments, then its results, then constants; None where addresses or integers
+are others than a plan's."""
 
-    program: Program
-    guarded: Guarded
-    pick: Pick
-    tensors: int
 
-    def bound(self, whole: tuple[Any, ...]) -> tuple[Match, tuple[Any, ...]] | None:
-        """What is launched of a call, and where its tensors are; None where addresses or integers are others."""
-        _, guarded, pick, tensors = self
-        _, data_ptr, plan, residues, fixed = guarded
-        launched = pick(whole)
-        addresses = tuple(map(data_ptr, launched[:tensors]))
+def binding(program: Program, guarded: Guarded, places: tuple[int, ...], tensors: int, given: tuple[Any, ...]) -> Bind:
+    """Of a launch of what has these places, ``tensors`` first; ``given`` is a call's that it served."""
+    _, data_ptr, plan, residues, fixed = guarded
+    pick, pick_tensors = picker(places), picker(places[:tensors])
+    seen = tuple((place, given[place]) for place in places[tensors:])
+    scalars = program.changing_values(pick(given))
+
+    def bind(given: tuple[Any, ...]) -> Bound | None:
+        addresses = tuple(map(data_ptr, pick_tensors(given)))
         if addresses != plan.latest and not has_residues(residues, addresses):
             return None
+        for place, value in seen:
+            if given[place] is not value:
+                break
+        else:
+            return program, plan, addresses, scalars
+        launched = pick(given)
         for i, value in fixed:
             if type(launched[i]) is not int or launched[i] != value:
                 return None
-        return (guarded, addresses), launched
+        return program, plan, addresses, program.changing_values(launched)
+
+    return bind
+
+
+Launch = Callable[[tuple[Any, ...]], tuple[Tensor, ...] | None]
+"""Results of a call that the guard told; None, and nothing done, where its addresses or integers are others."""
+
+
+class Steps(NamedTuple):
+    """What a route does. Of what is ``made`` the first ``returned`` are results, the others workspaces."""
+
+    device: int
+    made: tuple[Made, ...]
+    returned: int
+    launches: tuple[Bind, ...]
+    constants: tuple[int | float, ...] = ()
+
+    def launcher(self) -> Launch:
+        """The call, as a function that holds what each call needs."""
+        device, made, returned, launches, constants = self
+        allocator, bind, is_alone = pytorch.allocator_on(device), launches[0], len(launches) == 1
+        one = made[0] if len(made) == 1 else None
+
+        def launch(values: tuple[Any, ...]) -> tuple[Tensor, ...] | None:
+            if _current_device is None or _current_device() != device:
+                results = _allocated(made, device)
+            elif one is not None:  # as Inductor's own code: a microsecond less
+                results = (_empty_strided_cuda(*one),)
+            else:
+                results = tuple([_empty_strided_cuda(*each) for each in made])
+            given = values + results + constants
+            bound = (bind(given),) if is_alone else tuple([each(given) for each in launches])
+            if None in bound:
+                return None
+            stream = _raw_stream(device) or LEGACY_STREAM
+            for program, plan, addresses, scalars in cast("tuple[Bound, ...]", bound):
+                program.launch_plan(plan, addresses, scalars, stream, allocator)
+            return results[:returned]
+
+        return launch
 
 
 class Route(NamedTuple):
     """``inputs`` takes the tensors that the guard is of; ``absent`` are positions of optional tensors that are None.
-    Of what is ``made`` the first ``returned`` are results, the others workspaces. ``with_gradient``: one of the tensors
-    wants a gradient."""
+    ``with_gradient``: one of the tensors wants a gradient."""
 
     check: guards.Check
     inputs: Pick
     absent: tuple[int, ...]
     keywords: tuple[Hashable, ...]
     with_gradient: bool
-    made: tuple[Made, ...]
-    returned: int
-    constants: tuple[int | float, ...]
-    launchings: tuple[Launching, ...]
-    device: int
-    allocator: Allocator
-
-    def launch(self, values: tuple[Any, ...]) -> tuple[Tensor, ...] | None:
-        """Results of a call that the guard told; None, and nothing done, where its addresses or integers are others."""
-        _, _, _, _, _, made, returned, constants, launchings, device, allocator = self
-        if _current_device is None or _current_device() != device:
-            results = _allocated(made, device)
-        elif len(made) == 1:  # as Inductor's own code: a microsecond less
-            results = (_empty_strided_cuda(*made[0]),)
-        else:
-            results = tuple([_empty_strided_cuda(*each) for each in made])
-        whole = values + results + constants
-        ready: list[tuple[Program, Match, tuple[Any, ...]]] = []
-        for launching in launchings:
-            bound = launching.bound(whole)
-            if bound is None:
-                return None
-            ready.append((launching.program, *bound))
-        stream = _raw_stream(device) or LEGACY_STREAM
-        for program, found, launched in ready:
-            program.launch_match(found, launched, stream, allocator)
-        return results[:returned]
+    launch: Launch
+    steps: Steps
 
 
 class Routes:
@@ -105,7 +127,7 @@ class Routes:
             return None
         keywords = self._keywords(values)
         for route in self._known:
-            check, inputs, absent, wanted, *_ = route
+            check, inputs, absent, wanted, _, _, _ = route
             if check(*inputs(values)) and wanted == keywords:
                 for i in absent:
                     if values[i] is not None:
@@ -116,14 +138,7 @@ class Routes:
                     return route
         return None
 
-    def note(
-        self,
-        values: tuple[Any, ...],
-        made: tuple[Made, ...],
-        launchings: tuple[Launching, ...],
-        returned: int,
-        constants: tuple[int | float, ...] = (),
-    ) -> None:
+    def note(self, values: tuple[Any, ...], steps: Steps) -> None:
         """Make a route of a call, at the first, second, fourth, ... one: making a route costs more than an ordinary
         call."""
         self._asked += 1
@@ -135,9 +150,7 @@ class Routes:
         if found is not None:
             absent = tuple(i for i in range(self._tensors) if values[i] is None)
             wanted, keywords = any(t.requires_grad for t in tensors), self._keywords(values)
-            device = launchings[0].guarded.plan.device
-            what = (made, returned, constants, launchings, device, pytorch.allocator_on(device))
-            route = Route(found[0], picker(inputs), absent, keywords, wanted, *what)
+            route = Route(found[0], picker(inputs), absent, keywords, wanted, steps.launcher(), steps)
             self._known = (route, *self._known[: _MAX_ROUTES - 1])
 
     def note_rows(self, rows: tuple[Any, ...], values: tuple[Any, ...], shape: tuple[int, ...]) -> None:
@@ -147,8 +160,8 @@ class Routes:
         given = zip(rows[: self._tensors], values[: self._tensors], strict=True)
         if route is None or route.with_gradient or any(a is not b and a.data_ptr() != b.data_ptr() for a, b in given):
             return
-        made = tuple(row_major(shape, dtype) for _, _, dtype in route.made)
-        self.note(values, made, route.launchings, route.returned)
+        made = tuple(row_major(shape, dtype) for _, _, dtype in route.steps.made)
+        self.note(values, route.steps._replace(made=made))
 
 
 def made_as(tensor: Tensor) -> Made:

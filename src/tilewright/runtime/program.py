@@ -121,7 +121,7 @@ class Program:
         key, addresses, plan, described = self._look_up(values, handle)
         if plan is None:
             plan = self._build(tuple(key), described, values, handle)
-        self._run(plan, addresses, described, values, handle, allocator)
+        self._run(plan, addresses, described, self.changing_values(values), handle, allocator)
 
     def launch_known(self, values: Sequence[object], stream: object = None, allocator: Allocator | None = None) -> bool:
         """``launch`` if such arguments were launched before; False, and nothing done, if they were not."""
@@ -134,7 +134,7 @@ class Program:
             return True
         _, addresses, plan, described = self._look_up(values, handle)
         if plan is not None:
-            self._run(plan, addresses, described, values, handle, allocator)
+            self._run(plan, addresses, described, self.changing_values(values), handle, allocator)
         return plan is not None
 
     def match(self, values: Sequence[Any]) -> Match | None:
@@ -157,10 +157,21 @@ class Program:
     def launch_match(self, found: Match, values: Sequence[object], handle: int, allocator: Allocator | None) -> None:
         """Queue what ``match`` found for these values on the stream of a handle."""
         (_, _, plan, _, _), addresses = found
+        self.launch_plan(plan, addresses, self.changing_values(values), handle, allocator)
+
+    def launch_plan(
+        self,
+        plan: LaunchPlan,
+        addresses: tuple[int, ...],
+        scalars: tuple[int | float, ...],
+        handle: int,
+        allocator: Allocator | None,
+    ) -> None:
+        """Queue a plan of this program for tensors at these addresses and ``changing_values``."""
         if self._one_device and plan.only_launches and not promises.EVERY:
-            plan.launch(addresses, self._changing_values(values) if self._changing else (), handle)
+            plan.launch(addresses, scalars, handle)
         else:
-            self._run(plan, addresses, None, values, handle, allocator)
+            self._run(plan, addresses, None, scalars, handle, allocator)
 
     def close(self) -> None:
         """Unload the kernels; the program can't be launched afterwards."""
@@ -242,31 +253,32 @@ class Program:
         plan: LaunchPlan,
         addresses: tuple[int, ...],
         described: dict[str, Described] | None,
-        values: Sequence[object],
+        scalars: tuple[int | float, ...],
         handle: int,
         allocator: Allocator | None,
     ) -> None:
         if promises.EVERY:
             promises.tell()
         allocator = allocator or self._driver
-        changing = self._changing_values(values) if self._changing else ()
         if described is not None:
             for producer in {t.producer for t in described.values()} - {None, handle}:
                 self._driver.wait_for(cast("int", producer), handle)
         if self._one_device and plan.only_launches:
-            plan.run(addresses, changing, handle, allocator)
+            plan.run(addresses, scalars, handle, allocator)
             return
         if self._driver.current_context() == plan.context:
-            plan.run(addresses, changing, handle, allocator)
+            plan.run(addresses, scalars, handle, allocator)
             return
         self._driver.push_context(plan.context)
         try:
-            plan.run(addresses, changing, handle, allocator)
+            plan.run(addresses, scalars, handle, allocator)
         finally:
             self._driver.pop_context()
 
-    def _changing_values(self, values: Sequence[Any]) -> tuple[int | float, ...]:
+    def changing_values(self, values: Sequence[Any]) -> tuple[int | float, ...]:
         """Scalars that are only passed on, checked and in the form their slot packs."""
+        if not self._changing:
+            return ()
         out: list[int | float] = []
         for i, scalar in self._changing:
             value = values[i]

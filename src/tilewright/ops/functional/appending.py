@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 from tilewright.diag import fail
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, misfit
+from tilewright.ops.functional.arguments import COMPUTED, misfit, require_tensors
 from tilewright.ops.functional.dispatched import define, nothing
 from tilewright.ops.functional.paged import EIGHT_BITS, INDICES, Scale, head_scales, in_layout
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
@@ -44,6 +44,7 @@ def paged_append(
 
     No gradient (JIT011); JIT010 for arguments that do not fit.
     """
+    require_tensors("paged_append", (key, value, k_cache, v_cache, slot_mapping), (cos, sin))
     if wants_gradient((key, value, k_cache, v_cache, cos, sin)):
         required = "tensors that need no gradient, or torch.no_grad(): a cache is written in place"
         fail("JIT011", found="a gradient of paged_append", required=required)
@@ -105,9 +106,16 @@ def _check(key: Tensor, value: Tensor, k: Tensor, v: Tensor, slots: Tensor, cos:
             f"{wide} in pages of {page}",
             "as many heads and slots, one even width",
         )
-    if (cos is None) != (sin is None) or (
-        cos is not None and not (cos.shape == sin.shape and tuple(cos.shape) in ((tokens, width // 2), (tokens, width)))
-    ):
+    turns = (
+        cos is None
+        or sin is None
+        or (
+            cos.shape == sin.shape
+            and (cos.dim(), cos.shape[0]) == (2, tokens)
+            and (cos.shape[1] == width // 2 or cos.shape[1] == width)
+        )
+    )
+    if (cos is None) != (sin is None) or not turns:
         found = " and ".join("None" if t is None else str(tuple(t.shape)) for t in (cos, sin))
         _misfit(f"cos and sin of {found}", f"both of ({tokens}, {width // 2}), or neither")
     if k is v:

@@ -70,15 +70,22 @@ def stored(result: Tensor, out: Tensor | None) -> Tensor:
 
 
 _AS_WRITTEN = {
+    "add_layer_norm": "y, total = ops.add_layer_norm(x, residual, weight, bias)",
     "add_rms_norm": "y, total = ops.add_rms_norm(x, residual, weight)",
     "attention": "attention(q, k, v, causal=True), of (batch, heads, tokens, width)",
     "attention_with_lse": "y, lse = ops.attention_with_lse(q, k, v, causal=True)",
     "cross_entropy": 'cross_entropy(logits, target, reduction="mean"), of (rows, classes) and (rows,)',
+    "cumsum": "cumsum(x, dim=1)",
     "embedding": "embedding(index, weight), of any shape and (rows, width)",
     "experts": "experts(x, ids, weights, gate_up, down), ids and weights of (tokens, choices)",
+    "geglu": "geglu(gate, up), of one shape",
     "grouped_matmul": "grouped_matmul(x, weight, offsets), of (rows, in), (groups, out, in) and (groups + 1,)",
+    "index_add": "index_add(x, 0, index, source)",
+    "layer_norm": "layer_norm(x, weight, bias), of (..., width), (width,) and (width,)",
     "linear": 'linear(x, weight, bias, activation="gelu"), of (..., in), (out, in) and (out,)',
     "linear_cross_entropy": "linear_cross_entropy(x, weight, target), of (rows, in), (classes, in) and (rows,)",
+    "log_softmax": "log_softmax(x, dim=-1)",
+    "matmul": "matmul(a, b), of (..., k) and (k, n)",
     "merge_states": "merge_states(y, lse), of (parts, ..., width) and (parts, ...)",
     "moe": "moe(x, router, gate_up, down, k=2)",
     "paged_append": "paged_append(key, value, k_cache, v_cache, slots)",
@@ -86,7 +93,10 @@ _AS_WRITTEN = {
     "paged_decode": "paged_decode(q, k_cache, v_cache, block_table, seq_lens)",
     "permute": "packed, plan = ops.permute(x, ids, experts)",
     "quantize": "y, scale = ops.quantize(x, block=128)",
+    "rms_norm": "rms_norm(x, weight), of (..., width) and (width,)",
     "rotary": "rotary(x, cos, sin), of (batch, tokens, heads, width) and twice (tokens, width / 2)",
+    "softmax": "softmax(x, dim=-1)",
+    "swiglu": "swiglu(gate, up), of one shape",
     "unpermute": "unpermute(packed, plan, weights)",
     "varlen_attention": "varlen_attention(q, k, v, cu_seqlens, cu_seqlens, causal=True)",
 }
@@ -97,6 +107,13 @@ def misfit(operator: str, found: str, required: str) -> NoReturn:
     written = _AS_WRITTEN[operator]
     example = written if " = " in written else f"ops.{written}"
     fail("JIT010", found=f"{operator}: {found}", required=required, help=f"write, for example: {example}")
+
+
+def require_tensors(operator: str, required: tuple[Any, ...], optional: tuple[Any, ...] = ()) -> None:
+    """JIT010 for a list, an array or None where ``operator`` wants a tensor; optional ones may be None."""
+    for value in (*required, *(t for t in optional if t is not None)):
+        if not (isinstance(value, torch.Tensor) or hasattr(value, "__torch_function__")):
+            misfit(operator, f"{type(value).__name__} for a tensor", "tensors of PyTorch: torch.as_tensor(x) makes one")
 
 
 def require_alike(out: Tensor, result: Tensor) -> None:

@@ -14,7 +14,7 @@ from tilewright.diag import fail
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import LOW, misfit, require_alike, stored, to_low_precision
+from tilewright.ops.functional.arguments import LOW, misfit, require_alike, require_tensors, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.score_mods import MOST_TENSORS, READ, Captures, ScoreMod
 from tilewright.ops.functional.varlen import varlen_attention_with_lse
@@ -286,19 +286,21 @@ _of_graphs: list[_Scored] = []
 def _scored(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, score_mod: Callable[..., Any], out: Tensor | None
 ) -> Tensor:
-    gradient, width = wants_gradient((q, k, v)), int(q.shape[-1])
+    gradient = wants_gradient((q, k, v))
+    width = next((w for w in WIDTHS if w == q.shape[-1]), 0)  # a number also of a graph's symbol
     options = {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]}
     if gradient and out is not None:
         fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
-    if is_of_kernels(q, k, v) and torch.compiler.is_compiling():
+    if torch.compiler.is_compiling() and not is_of_kernels(q, k, v):
+        return stored(_scored_by_pytorch(q, k, v, scale, causal, score_mod), out)
+    if torch.compiler.is_compiling():
         run = getattr(torch.ops.tilewright_ops, _scored_operator(score_mod, width, gradient)).default
         found = run(q, k, v, None, None, None, None, *options.values(), None, None)
         return stored((found[0] if gradient else found).transpose(1, 2), out)
     captures = Captures(score_mod)
     learned, by_kernels = wants_gradient(tuple(captures.tensors)), q.is_cuda or is_simulated()
     if not is_of_kernels(q, k, v) or any(t.dtype not in READ for t in captures.tensors) or (learned and not by_kernels):
-        plain = _with_scores(lambda *given: (score_mod(*given), None), q, k, v, scale, causal)[0]
-        return stored(plain.transpose(1, 2), out)
+        return stored(_scored_by_pytorch(q, k, v, scale, causal, score_mod), out)
     if learned:
         fail(
             "JIT011",
@@ -314,6 +316,12 @@ def _scored(
     require_alike(out, q)
     run(q, k, v, *read, **options, out=out.transpose(1, 2))
     return out
+
+
+def _scored_by_pytorch(
+    q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, score_mod: Callable[..., Any]
+) -> Tensor:
+    return _with_scores(lambda *given: (score_mod(*given), None), q, k, v, scale, causal)[0].transpose(1, 2)
 
 
 # -- windows, softcap and sinks ---------------------------------------------------------------------------------------
@@ -363,9 +371,9 @@ def attention(
     on ``varlen_attention``, which takes rows of tokens: heads that lie before tokens are copied.
 
     ``score_mod(score, batch, head, query, key)``, as that of ``torch.nn.attention.flex_attention``, changes each scaled
-    score; a query whose scores are all -inf has zeros. It is traced once and kept: give the same function at each call,
-    not one made anew. Positions are integers of tiles, numbers that it reads constants; tensors that it reads, and
-    branches, are refused (JIT010), gradients on kernels too (JIT011).
+    score; a query whose scores are all -inf has zeros. It is traced once, and functions of one text and one set of
+    numbers share a kernel: positions are integers of tiles, numbers that it reads constants; it may read elements of up
+    to four tensors, ``slopes[head]``, whose gradient is refused (JIT011), as branches are (JIT010).
     """
     q, k, v, factor = _given(q, k, v, scale)
     if window is not None or softcap is not None or sinks is not None:
@@ -375,8 +383,8 @@ def attention(
     if score_mod is not None:
         return _scored(q, k, v, factor, causal, score_mod, out)
     if not is_of_kernels(q, k, v) or factor <= 0:  # kernels take the greatest score before they scale
-        grouped = q.shape[1] != k.shape[1]
-        y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=factor, enable_gqa=grouped)
+        grouped: dict[str, Any] = {"enable_gqa": True} if q.shape[1] != k.shape[1] else {}  # SDPA takes no symbol
+        y = _F.scaled_dot_product_attention(q, k, v, is_causal=causal, scale=factor, **grouped)
         return stored(y, out)
     if wants_gradient((q, k, v)):
         return stored(_run(q, k, v, factor, causal, lse=True)[0], out)
@@ -423,6 +431,7 @@ _operators = {(width, lse): _operator(width, lse=lse) for width in WIDTHS for ls
 
 def _given(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tuple[Tensor, Tensor, Tensor, float]:
     """Operands in autocast's dtype, whose shapes fit (JIT010), and the scale."""
+    require_tensors("attention", (q, k, v))
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
     return q, k, v, q.shape[-1] ** -0.5 if scale is None else scale

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, misfit, rows
+from tilewright.ops.functional.arguments import is_served, misfit, require_tensors, rows
 from tilewright.ops.kernels.eight_bits import BLOCK, GREATEST
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
@@ -45,6 +45,7 @@ def quantize(x: Tensor, *, block: int | None = None) -> tuple[Tensor, Tensor]:
     (..., ceil(width / 128)): the greatest number there is 448 in y; of zeros the scale is 1 / 448. What ``linear``
     takes as ``x_scale``. There is no gradient (JIT011). JIT010 for other blocks, and for integers.
     """
+    require_tensors("quantize", (x,))
     if block not in (None, BLOCK) or x.dim() == 0 or not x.dtype.is_floating_point:
         found = f"x of {tuple(x.shape)}, {x.dtype}, block={block}"
         misfit("quantize", found, f"floats of (..., width), block=None or {BLOCK}")

@@ -10,7 +10,7 @@ from typing import Any
 from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, LOW, misfit, rows, to_low_precision
+from tilewright.ops.functional.arguments import COMPUTED, LOW, misfit, require_tensors, rows, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.gated import swiglu
 from tilewright.ops.functional.grouped import grouped_matmul
@@ -260,6 +260,7 @@ def experts(
     however many: one size of blocks for all, where else the tokens choose among three. JIT010 with a capacity, which
     others use up, and where PyTorch's products would run.
     """
+    require_tensors("experts", (x, ids, weights, gate_up, down), (gate_up_scale, down_scale))
     if gate_up.dtype in EIGHT_BITS or gate_up_scale is not None or down_scale is not None:
         scales = gate_up_scale, down_scale
         return _of_eight_bits(x, ids, weights, gate_up, down, scales, capacity, batch_invariant)
@@ -335,6 +336,7 @@ def moe(
     are those of 8-bit weights, as ``experts`` takes them. ``batch_invariant`` is that of ``experts``: one tile for the
     router's product, too.
     """
+    require_tensors("moe", (x, router, gate_up, down), (bias,))
     _check_routing(router.shape[0], k, scores, bias, groups)
     x, router = to_low_precision(x, router)
     flat = rows(x)

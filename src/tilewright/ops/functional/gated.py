@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, on_rows, stored
+from tilewright.ops.functional.arguments import is_served, on_rows, require_tensors, stored
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -48,6 +48,7 @@ def swiglu(gate: Tensor, up: Tensor, *, out: Tensor | None = None) -> Tensor:
         known = _swiglu.known(gate, up)
         if known is not None:
             return known
+    require_tensors("swiglu", (gate, up))
     if not _is_kernels(gate, up):
         return stored(_F.silu(gate) * up, out)
     return on_rows(_swiglu, (gate, up), out=out)
@@ -59,6 +60,7 @@ def geglu(gate: Tensor, up: Tensor, *, approximate: str = "none", out: Tensor | 
         known = _geglu.known(gate, up, approximate == "tanh") if approximate in _APPROXIMATE else None
         if known is not None:
             return known
+    require_tensors("geglu", (gate, up))
     if not _is_kernels(gate, up) or approximate not in _APPROXIMATE:
         return stored(_F.gelu(gate, approximate=approximate) * up, out)
     return on_rows(_geglu, (gate, up), approximate == "tanh", out=out)

@@ -9,7 +9,7 @@ from itertools import pairwise
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import INDICES, LOW, misfit, stored, to_low_precision
+from tilewright.ops.functional.arguments import INDICES, LOW, misfit, require_tensors, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.kernels.eight_bits import BLOCK
 from tilewright.ops.pytorch import Tensor, torch
@@ -134,6 +134,7 @@ def grouped_matmul(
     Under autocast in its dtype. JIT010 for other shapes; on a GPU, offsets that do not ascend are reported as those of
     ``tw.Offsets`` are (RUN023).
     """
+    require_tensors("grouped_matmul", (x, weight, offsets), scales or ())
     x, weight = to_low_precision(x, weight)
     _check(x, weight, offsets)
     if offsets.shape[0] == weight.shape[0]:
@@ -150,7 +151,7 @@ def grouped_matmul(
 
 def _check(x: Tensor, weight: Tensor, offsets: Tensor) -> None:
     fits = x.dim() == 2 and weight.dim() == 3 and offsets.dim() == 1 and x.dtype == weight.dtype
-    fits = fits and x.shape[1] == weight.shape[2] and offsets.shape[0] in (weight.shape[0], weight.shape[0] + 1)
+    fits = fits and x.shape[1] == weight.shape[2] and 0 <= offsets.shape[0] - weight.shape[0] <= 1
     if not fits or offsets.dtype not in INDICES:
         described = ", ".join(f"{tuple(t.shape)} {t.dtype}" for t in (x, weight, offsets))
         required = "(rows, in), (groups, out, in) of one dtype, and int32 or int64 of (groups + 1,) or (groups,)"

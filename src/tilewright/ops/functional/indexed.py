@@ -9,7 +9,7 @@ from typing import Any
 
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import INDICES, is_served, misfit, on_rows, stored, to_float
+from tilewright.ops.functional.arguments import INDICES, is_served, misfit, on_rows, require_tensors, stored, to_float
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
@@ -36,6 +36,7 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
 
     On a GPU an index that is no row gives zeros and has no gradient. The row ``padding_idx`` gets no gradient.
     """
+    require_tensors("embedding", (index, weight))
     if index.dtype not in INDICES or weight.dim() != 2:
         found = f"index of {index.dtype}, weight of {tuple(weight.shape)}"
         misfit("embedding", found, "an index of int32 or int64, weight of (rows, width)")
@@ -123,6 +124,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: floa
     ``use_deterministic_algorithms``, in the order of the index into at most 8192 rows. Along other axes, and of dtypes
     that no kernel has, by PyTorch. On a GPU an index that is no row adds nothing.
     """
+    require_tensors("index_add", (x, index, source))
     if alpha != 1:
         source = source * alpha
     fits = x.dim() > 1 and dim in (0, -x.dim()) and index.dim() == 1 and index.dtype in INDICES
@@ -149,6 +151,7 @@ def cumsum(x: Tensor, dim: int = -1, *, dtype: Any = None, out: Tensor | None = 
         known = _cumsum.known(x)
         if known is not None:
             return known
+    require_tensors("cumsum", (x,))
     x = to_float(x)[0] if dtype is None else x.to(dtype)
     if not is_served(x) or x.dim() == 0 or not x.numel():
         return stored(torch.cumsum(x, dim), out)

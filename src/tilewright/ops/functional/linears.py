@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import LOW, misfit, note_rows, rows, stored, to_low_precision
+from tilewright.ops.functional.arguments import LOW, misfit, note_rows, require_tensors, rows, stored, to_low_precision
 from tilewright.ops.kernels.eight_bits import BLOCK
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
@@ -69,13 +69,14 @@ def linear(
     tensor core's sums of 8-bit products have fewer bits than float32, blocks are added in float32. There is no gradient
     (JIT011).
     """
-    _check_activation(activation)
-    if x.dtype == _EIGHT or x_scale is not None or weight_scale is not None or dtype is not None:
-        return stored(_scaled(x, weight, bias, activation, residual, (x_scale, weight_scale), dtype), out)
-    if out is None:
+    if out is None and x_scale is None and weight_scale is None and dtype is None:
         known = _linear.known(x, weight, bias, residual, activation)
         if known is not None:
             return known
+    require_tensors("linear", (x, weight), (bias, residual, x_scale, weight_scale))
+    _check_activation(activation)
+    if x.dtype == _EIGHT or x_scale is not None or weight_scale is not None or dtype is not None:
+        return stored(_scaled(x, weight, bias, activation, residual, (x_scale, weight_scale), dtype), out)
     x, weight, bias, residual = to_low_precision(x, weight, bias, residual)
     if not _is_kernels(x, weight, bias, residual):
         z = ACTIVATIONS[activation](_F.linear(x, weight, bias))
@@ -154,8 +155,12 @@ def _check_scales(x: Tensor, weight: Tensor, scales: tuple[Any, Any], dtype: Any
 
 
 def _of_shape(t: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
-    """As PyTorch broadcasts it."""
-    return t if t is None or tuple(t.shape) == shape else t.expand(shape)
+    """As PyTorch broadcasts it; JIT010 where it does not."""
+    if t is None or tuple(t.shape) == shape:
+        return t
+    if t.dim() > len(shape) or any(n != 1 and n != of for n, of in zip(t.shape[::-1], shape[::-1], strict=False)):
+        misfit("linear", f"a bias or residual of {tuple(t.shape)}", f"what broadcasts to {tuple(shape)}")
+    return t.expand(shape)
 
 
 def _check_activation(activation: str) -> None:
@@ -183,6 +188,7 @@ def matmul(
 
     Batches of ``b``, and vectors, are PyTorch's products.
     """
+    require_tensors("matmul", (a, b), (bias, residual))
     if b.dim() != 2 or a.dim() < 2:
         _check_activation(activation)
         a, b, bias, residual = to_low_precision(a, b, bias, residual)

@@ -6,7 +6,15 @@ from math import prod
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_autocast, is_served, misfit, rows, to_float, to_low_precision
+from tilewright.ops.functional.arguments import (
+    is_autocast,
+    is_served,
+    misfit,
+    require_tensors,
+    rows,
+    to_float,
+    to_low_precision,
+)
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 from tilewright.ops.registration import op
@@ -59,6 +67,7 @@ def cross_entropy(
     Classes are the last axis of 2-D logits, the second of others. Weights of classes and targets that are probabilities
     go to PyTorch's own. A target that is no class gives NaN, where PyTorch stops the GPU.
     """
+    require_tensors("cross_entropy", (logits, target), (weight,))
     logits = to_float(logits)[0]
     served = target.dtype == torch.int64 and is_served(logits) and logits.dim() > 1 and logits.numel() > 0
     if weight is not None or not served:
@@ -315,6 +324,7 @@ def linear_cross_entropy(
     width. With these, all that is held beside x's gradient and 2,048 rows of logits is 6 bytes for each element of a
     16-bit weight, whatever the rows. The same bits in every run; a gradient of a gradient is refused (JIT011).
     """
+    require_tensors("linear_cross_entropy", (x, weight, target), (bias,))
     x, weight, bias = to_low_precision(x, weight, bias)
     flat = rows(x)
     if target.dtype != torch.int64 or not is_served(x, weight, bias) or x.dtype != weight.dtype:

@@ -5,7 +5,17 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, like, misfit, note_rows, on_rows, rows, stored, to_float
+from tilewright.ops.functional.arguments import (
+    is_served,
+    like,
+    misfit,
+    note_rows,
+    on_rows,
+    require_tensors,
+    rows,
+    stored,
+    to_float,
+)
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import TorchOp, op
 
@@ -147,6 +157,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out:
         known = _rms_norm.known(x, weight, eps)
         if known is not None:
             return known
+    require_tensors("rms_norm", (x,), (weight,))
     x, weight = to_float(x, weight)
     if not _is_kernels(x, weight):
         return stored(_F.rms_norm(x, (x.shape[-1],), weight, eps), out)
@@ -160,6 +171,7 @@ def add_rms_norm(
     known = _add_rms_norm.known(x, residual, weight, eps)
     if known is not None:
         return known
+    require_tensors("add_rms_norm", (x, residual), (weight,))
     x, residual, weight = to_float(x, residual, weight)
     if not _is_kernels(x, residual, weight):
         total = x + residual
@@ -266,6 +278,7 @@ def layer_norm(
         known = _layer_norm.known(x, weight, bias, eps)
         if known is not None:
             return known
+    require_tensors("layer_norm", (x,), (weight, bias))
     x, weight, bias = to_float(x, weight, bias)
     if not _is_kernels(x, weight, bias):
         return stored(_F.layer_norm(x, (x.shape[-1],), weight, bias, eps), out)
@@ -279,6 +292,7 @@ def add_layer_norm(
     known = _add_layer_norm.known(x, residual, weight, bias, eps)
     if known is not None:
         return known
+    require_tensors("add_layer_norm", (x, residual), (weight, bias))
     x, residual, weight, bias = to_float(x, residual, weight, bias)
     if not _is_kernels(x, residual, weight, bias):
         total = x + residual

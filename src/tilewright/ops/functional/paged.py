@@ -11,11 +11,11 @@ from typing import Any, NoReturn, TypeAlias
 from tilewright.diag import shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import LOW, misfit, to_low_precision
+from tilewright.ops.functional.arguments import LOW, misfit, require_tensors, to_low_precision
 from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.kernels.paged import ROWS, STEP
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
-from tilewright.ops.routes import Launching, Routes, made_as, picker, row_major
+from tilewright.ops.routes import Routes, Steps, binding, made_as, picker, row_major
 from tilewright.ops.splitting import MAX_PARTS, steps_of_a_part
 
 MAX_TOKENS = 8
@@ -421,6 +421,7 @@ def decode_parts(
     Of the tensors only their shapes count, and the integers of ``seq_lens``. Where these change, or the window, the
     parts are to be listed again; with other integers a decode leaves out keys, but touches nothing outside.
     """
+    require_tensors("decode_parts", (q, k_cache, v_cache, block_table, seq_lens))
     q, k_cache, v_cache = to_low_precision(q, k_cache, v_cache)
     k, v = in_layout("decode_parts", layout, k_cache, v_cache)
     q = q[:, None] if q.dim() == 3 else q
@@ -449,7 +450,7 @@ def _known(
     balanced: bool | None,
 ) -> tuple[Tensor, ...] | None:
     """Both results, if PyTorch's guards tell that such a call was served by kernels before."""
-    if scales != (None, None):
+    if scales != (None, None) or not isinstance(tensors[0], torch.Tensor):
         return None
     values = (*tensors, _scale(tensors[0], scale), layout, window, split, balanced)
     route = _routes.find(values)
@@ -490,13 +491,14 @@ def _note(values: tuple[Any, ...], given: tuple[Any, ...], launches: _Launches) 
         for kernel, values, keywords, _, _ in launched
     ]
     if all(found):
-        steps = (
-            Launching(program, guarded, picker(places), tensors)
+        whole = (*values, y, lse, *spaces, launches.chunk)
+        binds = tuple(
+            binding(program, guarded, places, tensors, whole)
             for (program, (guarded, _)), (_, _, _, places, tensors) in zip(found, launched, strict=True)
         )
         shape = tuple(values[0].shape)
         made = (row_major(shape, y.dtype), row_major(shape[:-1], lse.dtype), *map(made_as, spaces))
-        _routes.note(values, made, tuple(steps), 2, (launches.chunk,))
+        _routes.note(values, Steps(q.get_device(), made, 2, binds, (launches.chunk,)))
     return y, lse
 
 
@@ -511,6 +513,7 @@ def _decoded(
     parts: Tensor | None,
     out: Any,
 ) -> tuple[Tensor, Tensor]:
+    require_tensors("paged_decode", tensors, (parts,))
     q, k, v = to_low_precision(*tensors[:3])
     k, v = in_layout("paged_decode", layout, k, v)
     single = q.dim() == 3

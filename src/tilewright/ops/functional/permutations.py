@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, INDICES, misfit, rows
+from tilewright.ops.functional.arguments import COMPUTED, INDICES, misfit, require_tensors, rows
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.packing import moving
 from tilewright.ops.packing.plan import PackPlan, build_pack_plan, plan_by_kernels
@@ -147,6 +147,7 @@ def permute(
     ``blocks``, the expert of each ``align`` rows. P is known from the shapes, and nobody waits. JIT010 for arguments
     that do not fit.
     """
+    require_tensors("permute", (x, ids), (expert_map,))
     shapes = tuple(x.shape), tuple(ids.shape)
     fits = x.dim() > 1 and ids.dim() == x.dim() and shapes[0][:-1] == shapes[1][:-1] and shapes[1][-1] > 0
     if not fits or ids.dtype not in INDICES or not 1 <= experts <= MAX_BUCKETS:
@@ -179,6 +180,7 @@ def unpermute(y: Tensor, plan: PackPlan, weights: Tensor | None = None) -> Tenso
     The sum goes over the choices in their order, in f32: the same bits in every run. A choice without a row adds
     nothing. Gradients of ``y`` and of ``weights``. JIT010 for arguments that do not fit.
     """
+    require_tensors("unpermute", (y,), (weights,))
     fits = y.dim() == 2 and y.shape[0] == plan.capacity
     if weights is not None:
         fits &= weights.dim() > 0 and weights.shape[-1] == plan.choices and weights.is_floating_point()

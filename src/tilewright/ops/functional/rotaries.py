@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, misfit
+from tilewright.ops.functional.arguments import is_served, misfit, require_tensors
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -31,6 +31,7 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, *, heads_first: bool = False) ->
     ``heads_first``: x is of (batch, heads, tokens, width). ``cos`` and ``sin`` get no gradient. JIT010 for other
     shapes.
     """
+    require_tensors("rotary", (x, cos, sin))
     x = x.transpose(1, 2) if heads_first and x.dim() == 4 else x
     half = x.shape[-1] // 2 if x.dim() == 4 else 0
     if (
@@ -38,7 +39,7 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, *, heads_first: bool = False) ->
         or x.shape[-1] % 2
         or cos.shape != sin.shape
         or cos.dim() != 2
-        or cos.shape[-1] not in (half, 2 * half)
+        or (cos.shape[-1] != half and cos.shape[-1] != 2 * half)
     ):
         misfit(
             "rotary",

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, misfit
+from tilewright.ops.functional.arguments import is_served, misfit, require_tensors
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -35,6 +35,7 @@ def merge_states(y: Tensor, lse: Tensor) -> tuple[Tensor, Tensor]:
     ``paged_decode_with_lse`` return them: natural logarithms, -inf of a part without keys. A row without keys in all
     parts is zeros. There is no gradient (JIT011 on a GPU). JIT010 for other shapes.
     """
+    require_tensors("merge_states", (y, lse))
     if (
         y.dim() < 2
         or lse.shape != y.shape[:-1]

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from tilewright.diag import shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import INDICES, LOW, misfit, to_low_precision
+from tilewright.ops.functional.arguments import INDICES, LOW, misfit, require_tensors, to_low_precision
 from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 
@@ -312,6 +312,7 @@ def _attended(
     given: tuple[Any, ...], scale: float | None, causal: bool, window: int | None, softcap: float | None,
     left_padded: bool, packed: bool, out: Any,
 ) -> tuple[Tensor, Tensor]:  # fmt: skip
+    require_tensors("varlen_attention", given[:3], given[3:])
     if given[0].dim() == 4 and given[3] is None and given[4] is None:
         return _padded(given, scale, causal, window, softcap, left_padded, packed, out)
     given = (*to_low_precision(*given[:3]), *given[3:])
@@ -347,7 +348,7 @@ def _padded(
     """Of sequences that are padded to one length, as rows one behind the other: views of what is given."""
     q, k, v, _, _, *others = given
     shapes = [tuple(t.shape) for t in (q, k, v)]
-    if k.dim() != 4 or shapes[1] != shapes[2] or shapes[0][0] != shapes[1][0] or 0 in shapes[0][:2]:
+    if k.dim() != 4 or shapes[1] != shapes[2] or shapes[0][0] != shapes[1][0] or not all(shapes[0][:2]):
         required = "q of (sequences, length, heads, width), k and v of (sequences, length, groups, width)"
         _misfit(f"q, k, v of {', '.join(map(str, shapes))}", required)
     for name, t in (("q", q), ("k", k), ("v", v)):
