@@ -214,6 +214,24 @@ def test_descriptors_are_encoded_once_an_address() -> None:
     assert fake.kinds().count("encode") == 2
 
 
+def test_descriptors_are_encoded_in_the_context_of_the_plan() -> None:
+    """A thread that has not used CUDA yet has no current context: autograd's, for a gradient of no rows."""
+    base = staged()
+    (variant,) = base.variants
+    (launch,) = (s for s in variant.steps if isinstance(s, Launch))
+    only = replace(launch, args=tuple(a for a in launch.args if not isinstance(a, WorkspacePointer)))
+    steps = (*(s for s in variant.steps if isinstance(s, EncodeTensorMap)), only)
+    p, fake = program(replace(base, variants=(replace(variant, steps=steps, workspace=()),)))
+    out, found = FakeTensor(Y, (6,), dtype="float32"), []
+    encode = fake.encode_tensor_map
+    fake.encode_tensor_map = lambda fields: (found.append(fake.current_context()), encode(fields))[1]
+    for address in (X, X + 128):
+        p.launch((FakeTensor(address, (6, 64)), out))
+        fake.contexts[:] = [0]
+    assert found == [1000, 1000]
+    assert fake.contexts == [0]
+
+
 def test_descriptors_of_a_workspace_follow_its_address() -> None:
     base = staged()
     (variant,) = base.variants

@@ -155,7 +155,11 @@ class LaunchPlan:
         if found is None:
             names = (*(f"{n}.address" for n in self._tensors), *map(workspace_address, range(len(self._workspace))))
             env = self._env | dict(zip(names, addresses, strict=False))
-            found = tuple(self._driver.encode_tensor_map(_fields(recipe, env)) for _, recipe in self._recipes)
+            self._driver.push_context(self.context)  # a thread that has not used CUDA yet has none
+            try:
+                found = tuple(self._driver.encode_tensor_map(_fields(recipe, env)) for _, recipe in self._recipes)
+            finally:
+                self._driver.pop_context()
             if len(self._maps) >= _MAX_ADDRESSES:
                 self._maps.clear()
             self._maps[addresses] = found

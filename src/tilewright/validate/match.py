@@ -13,7 +13,7 @@ from dataclasses import dataclass
 from functools import partial
 
 from tilewright.validate.alignment import Alignment
-from tilewright.validate.bounds import Bound, Reading
+from tilewright.validate.bounds import Bound, BoundRead
 from tilewright.validate.cases import Condition
 from tilewright.validate.equality import Equality
 from tilewright.validate.memory import SHARED
@@ -369,7 +369,7 @@ class Matcher:
             elif not self._same_contents(read, holds):
                 self.differ(read.where, read.bound.where, "a bound is read of other contents of shared memory")
 
-    def _same_contents(self, read: Reading, holds: Condition) -> bool:
+    def _same_contents(self, read: BoundRead, holds: Condition) -> bool:
         """An instruction reads a bound where shared memory holds there what it holds for the IR."""
         ir = self._contents(read.bound.state, read.bound, holds, self.plan.marks, self.plan.before)
         instructions = self.program.instructions
