@@ -69,14 +69,16 @@ class Layer:
 
     def _forward(self) -> Steps:
         """Every step, of which a forward takes some (``steps_of``)."""
+        from tilewright.ops.packing.kernels import BLOCK, PLACED
+
         case, empty, at = self.case, self._empty, self._launch
         t, e, k, d, i = case.tokens, case.experts, case.choices, case.width, case.inner
         packed = self.blocks * self.align
         self.weights, self.ids = empty(t, k, dtype="float32"), empty(t, k, dtype="int32")
-        counts, before = (empty(-(-self.pairs // 512), e, dtype="int32") for _ in range(2))
+        counts, before = (empty(-(-self.pairs // BLOCK), e, dtype="int32") for _ in range(2))
         self.kept, self.offsets = empty(e, dtype="int32"), empty(e + 1, dtype="int32")
         every = [self._shared(packed, len(counts)) for _ in range(2)]
-        owners, self.slots = self._shared(self.blocks, -(-self.pairs // 64)), empty(t, k, dtype="int32")
+        owners, self.slots = self._shared(self.blocks, -(-self.pairs // PLACED)), empty(t, k, dtype="int32")
         self.rows, self.pair = (x.view(-1)[:packed] for x in every)
         self.block = owners.view(-1)[: self.blocks]
         self.packed, self.h, self.out = empty(packed, d), empty(packed, i), empty(packed, d)

@@ -12,7 +12,7 @@ counts: as many earlier pairs chose a bucket as earlier blocks counted and the p
 import tilewright as tw
 
 BLOCK = 512
-PLACED = 64
+PLACED = 32
 """Pairs of one program that places them."""
 
 
@@ -92,11 +92,13 @@ def place_pairs(
         blocks[n.start // bn, s] = tw.where(ended < offsets.shape[0] - 1, ended, -1)
     own = ids[n]
     b = n.start // block
-    rank = tw.zeros((n,), tw.i32)
-    for m in tw.stream(ids.shape[0], step, start=b * block, until=n.stop):
-        rank += ((own[:, None] == ids[m]) & (m.index < n.index[:, None])).to(tw.i32).sum(1).to(tw.i32)
+    found = tw.zeros((n,), tw.f32)  # of a block: counts are exact
+    for m in tw.stream(ids.shape[0], step, start=b * block, until=n.start):
+        found += (own[:, None] == ids[m]).to(tw.f32).sum(1)
+    for m in tw.stream(ids.shape[0], bn, start=n.start, until=n.stop):
+        found += ((own[:, None] == ids[m]) & (m.index < n.index[:, None])).to(tw.f32).sum(1)
     earlier = before[b, own]
-    within = earlier.fill(0) + rank
+    within = earlier.fill(0) + found.to(tw.i32)
     slot = tw.where(tw.present(earlier) & (within < capacity), offsets[own].fill(0) + within, -1)
     slots[n] = slot
     tw.reduce_add(rows, slot, n.index // choices + 1)
