@@ -101,3 +101,10 @@ def test_tall_tiles_where_programs_have_many_steps() -> None:
 
     assert [rows(n, causal=False) for n in (512, 1024, 2048, 4096, 16384)] == [256, 256, 192, 192, 192]
     assert [rows(n, causal=True) for n in (512, 1024, 2048, 4096, 16384)] == [128, 128, 256, 256, 192]
+
+
+@pytest.mark.parametrize(("width", "keys"), [(64, 64), (128, 128), (256, 64)])
+def test_wide_chained_products_take_fewer_keys_a_step(width: int, keys: int) -> None:
+    """So that two steps of heads of 256 are in registers at once."""
+    artifact = attention.forward(width, "accurate").compile(dtypes=dict.fromkeys("qkvo", "bf16"), causal=True)
+    assert any(f"bk={keys}" in note and "software-pipelined streams" in note for note in artifact.plan)
