@@ -39,6 +39,7 @@ STEPS_A_PROOF = 20
 """What a proof of a bound counts for, beside a step of the algebra of conditions."""
 
 DEEPEST = 3
+_SHOWN = 1 << 30
 """Steps that a proof of a bound has, one in another."""
 
 _NO_END = -(1 << 62)
@@ -77,7 +78,8 @@ class Prover:
         self._facts = tuple(dict.fromkeys(facts))
         strides = (self._multiple(stride) for tensor in tensors.values() for stride in tensor.strides)
         self._strides = {found[0] for found in strides if found is not None}
-        self._signs: dict[tuple[Poly, Condition], bool] = {}
+        self._signs: dict[tuple[Poly, Condition], int] = {}
+        """``_SHOWN``, or how deeply it was looked for in vain."""
         self._impossible: dict[Condition, bool] = {}
         self._slacks_of: dict[Condition, Slacks] = {}
         self._bounds_of: dict[Condition, list[Limits]] = {}
@@ -156,8 +158,8 @@ class Prover:
         if depth == 0:
             return False
         key = (p, holds)
-        found = self._signs.get(key)
-        if found is None:
+        tried = self._signs.get(key, 0)
+        if tried < depth:
             self.terms.spend(STEPS_A_PROOF)
             found = (
                 self.cases.implies(holds, self.cases.not_negative(p))
@@ -167,8 +169,8 @@ class Prover:
                 or self._by_slack(p, holds, depth)
                 or self._by_product(p, holds, depth)
             )
-            self._signs[key] = found
-        return found
+            tried = self._signs[key] = _SHOWN if found else depth
+        return tried == _SHOWN
 
     def _in_whole_steps(self, p: Poly) -> Poly:
         """A polynomial that is not negative if and only if p is, with the greatest constant: for an integer q,

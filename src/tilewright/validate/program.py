@@ -274,10 +274,11 @@ class PtxProgram:
         for r in states:
             bound[r] = self._version("phi", name, r)
         self.exits[number] = []
+        begun = {r: self.needs.get(r, NOTHING) for r in closed}  # asked for where the registers are read
         latest = self._region(region, number, bound)
-        if self.slice is None:  # closed forms stand for what an iteration leaves, too
-            resting = frozenset(need for r in closed for need in self.needs.get(r, NOTHING))
-            self._rest(region, resting)
+        if self.slice is None:  # closed forms stand for what an iteration leaves to the next one, too
+            resting = frozenset(need for r in closed for need in self.needs.get(r, NOTHING) - begun[r])
+            self._rest(region, resting, region.again)
         for r in [*waiting, *states]:
             initial = start[r]
             following = initial if region.again == 0 else latest.get(r)  # never asked for where nothing follows
@@ -302,7 +303,7 @@ class PtxProgram:
         leaving = {r for r in written if not self.registers.readers.get(r, set()) <= blocks}
         resting = frozenset(need for r in leaving for need in self.needs.pop(r, NOTHING))
         if self.slice is None:  # what values rest on is proved where they are computed
-            self._rest(region, resting)
+            self._rest(region, resting, self.cases.true)
         none = self.terms.const(0, 0)
         runs = self.iterations.condition_left(region.again, region.name, none) if region.top_tested else 0
         live = self.registers.live[target]
@@ -331,10 +332,10 @@ class PtxProgram:
                 self.fixed[r] = behind
         return left
 
-    def _rest(self, region: LoopBody, needs: Needs) -> None:
-        """What values of a loop rest on."""
+    def _rest(self, region: LoopBody, needs: Needs, holds: Condition) -> None:
+        """What values of a loop rest on, where they are used."""
         if needs:
-            region.events.append(Event("needs", self.cases.true, (), region.where, region.order, needs))
+            region.events.append(Event("needs", holds, (), region.where, region.order, needs))
 
     def _closed(self, number: int, name: str, carried: list[str], start: Environment, threads: int) -> dict[str, Value]:
         """Closed forms of the integers that the loop carries, found on the slice of the body that computes them."""
