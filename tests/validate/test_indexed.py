@@ -127,7 +127,7 @@ def test_the_ptx_does_what_the_ir_says(name: str) -> None:
     assert differences(name) == ()
 
 
-@pytest.mark.parametrize("name", ["scatter_rows", "append_to_pages", "scatter_pairs"])
+@pytest.mark.parametrize("name", ["scatter_rows", "append_to_pages"])
 def test_the_ptx_of_checks_does_what_the_ir_says(name: str) -> None:
     """Of the kernels that claim and judge, launched before the one that relies on promises. That of entries of several
     axes is executed: their numbers are products of extents, which no comparison bounds."""
