@@ -89,8 +89,20 @@ def losses(torch: Any) -> Iterator[Row]:
 
 
 def attentions(torch: Any) -> Iterator[Row]:
-    """Heads of 256, and four queries' heads to a head of keys."""
+    """Heads of 256, by the kernel of ``examples/attention.py`` (``ops.attention`` gives these to PyTorch), and four
+    queries' heads to a head of keys."""
+    from attention import forward  # which ``harness`` has made importable
+
     from tilewright import ops
+
+    wide_heads = forward(256)
+
+    def ours(q: Any, k: Any, v: Any, causal: bool) -> Any:
+        if q.shape[-1] != 256:
+            return ops.attention(q, k, v, causal=causal)
+        o = torch.empty_like(q)
+        wide_heads(q, k, v, o, scale=q.shape[-1] ** -0.5, causal=causal)
+        return o
 
     f, kernels = torch.nn.functional, torch.nn.attention
     for batch, heads, shared, length, width, causal in (
@@ -109,7 +121,7 @@ def attentions(torch: Any) -> Iterator[Row]:
 
         backends = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}
         variants = {
-            "ours": partial(ops.attention, q, k, v, causal=causal),
+            "ours": partial(ours, q, k, v, causal),
             **{n: partial(theirs, getattr(kernels.SDPBackend, b), q, k, v) for n, b in backends.items()},
         }
         name = f"attention {'causal' if causal else 'full'} {batch}x{heads}/{shared}x{length}x{width}"
