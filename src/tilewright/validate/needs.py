@@ -39,8 +39,9 @@ STEPS_A_PROOF = 20
 """What a proof of a bound counts for, beside a step of the algebra of conditions."""
 
 DEEPEST = 3
-_SHOWN = 1 << 30
 """Steps that a proof of a bound has, one in another."""
+_SHOWN = 1 << 30
+"""Above all depths: of a bound that is shown."""
 
 _NO_END = -(1 << 62)
 """Below every bound that is told apart."""
