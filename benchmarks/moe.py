@@ -15,12 +15,11 @@ product where ours gathers them in it, and gathered where ours packs. Gradients 
 from __future__ import annotations
 
 import argparse
-import json
 from math import prod
 from typing import Any
 
-from harness import Timer, document, parser, relative_error, store, write
-from moe_layer import Case, Layer, Steps
+from harness import Timer, parser, relative_error, store
+from moe_layer import Case, Layer, Steps, rows_of
 
 CASES = (
     Case(8192, 8, 2, 4096, 14336, 0.0),
@@ -97,15 +96,7 @@ def _facts(kernel: Any, dtypes: dict[str, str], sizes: dict[str, int]) -> Any:
 
 def run(args: argparse.Namespace, torch: Any) -> None:
     """Check and time every case; print a table and write JSON."""
-
-    timer, found = Timer(torch, args.rounds), list[dict[str, Any]]()
-    for case in CASES:
-        if args.only in str(case):
-            torch.manual_seed(0)
-            found.append(_measured(torch, timer, Layer(torch, case), args.compile))
-            print(json.dumps(found[-1]), flush=True)
-            torch.cuda.empty_cache()
-            write(document(torch, **timer.conditions(), rows=found), args.json)
+    rows_of(torch, args, CASES, lambda timer, case: _measured(torch, timer, Layer(torch, case), args.compile))
 
 
 def _measured(torch: Any, timer: Timer, layer: Layer, compiled: bool) -> dict[str, Any]:
@@ -169,14 +160,7 @@ def _backward(torch: Any, timer: Timer, layer: Layer) -> dict[str, Any]:
 # -- experts of 8 bits ------------------------------------------------------------------------------------------------
 def run_eight_bits(args: argparse.Namespace, torch: Any) -> None:
     """Check and time experts of 8 bits in every case, beside those of 16."""
-    timer, found = Timer(torch, args.rounds), list[dict[str, Any]]()
-    for case in CASES:
-        if args.only in str(case):
-            torch.manual_seed(0)
-            found.append({"case": str(case), **_eight_bits(torch, timer, case)})
-            print(json.dumps(found[-1]), flush=True)
-            torch.cuda.empty_cache()
-            write(document(torch, **timer.conditions(), rows=found), args.json)
+    rows_of(torch, args, CASES, lambda timer, case: {"case": str(case), **_eight_bits(torch, timer, case)})
 
 
 def _eight_bits(torch: Any, timer: Timer, case: Case) -> dict[str, Any]:

@@ -12,13 +12,12 @@ one. Both ways give the same bits; four tokens are compared with float64.
 from __future__ import annotations
 
 import argparse
-import json
 from math import log
 from pathlib import Path
 from typing import Any
 
-from harness import Timer, document, parser, relative_error, write
-from moe_layer import Case, Layer
+from harness import Timer, parser, relative_error
+from moe_layer import Case, Layer, rows_of
 
 TOKENS, SKEWS = (256, 1024, 4096, 16384), (0.0, 1.0, 2.0)
 SHAPES = ((128, 8, 2048, 768), (64, 6, 2048, 1408), (32, 4, 2880, 2880), (16, 2, 4096, 8192), (8, 2, 4096, 14336))
@@ -30,14 +29,7 @@ def run(args: argparse.Namespace) -> None:
     """Check and time every case; print a table, write JSON and draw."""
     import torch
 
-    timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
-    for case in CASES:
-        if args.only in str(case):
-            torch.manual_seed(0)
-            rows.append(measured(torch, timer, Layer(torch, case)))
-            print(json.dumps(rows[-1]), flush=True)
-            torch.cuda.empty_cache()
-            write(document(torch, **timer.conditions(), rows=rows), args.json)
+    rows = rows_of(torch, args, CASES, lambda timer, case: measured(torch, timer, Layer(torch, case)))
     behind = [row["of_better"] for row in rows if row["of_better"] > 1.05]
     print(f"{len(rows)} cases, {len(behind)} more than 5 % behind the better way", behind, flush=True)
     if args.svg:

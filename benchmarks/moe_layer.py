@@ -1,14 +1,16 @@
-"""A layer of experts by the kernels of ``tilewright.ops``, launch by launch, and its peer: what ``moe.py`` and
-``moe_crossover.py`` time."""
+"""A layer of experts by the kernels of ``tilewright.ops``, launch by launch, and its peer: what ``moe.py``,
+``moe_crossover.py`` and ``packing.py`` time."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import argparse
+import json
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from functools import cache
 from typing import Any
 
-from harness import load
+from harness import Timer, document, load, write
 
 UNLIMITED = 2**31 - 1
 
@@ -26,6 +28,21 @@ class Case:
 
     def __str__(self) -> str:
         return f"{self.tokens} tokens, {self.choices} of {self.experts}, {self.width}x{self.inner}, s = {self.skew:g}"
+
+
+def rows_of(
+    torch: Any, args: argparse.Namespace, cases: Iterable[Case], measured: Callable[[Timer, Case], dict[str, Any]]
+) -> list[dict[str, Any]]:
+    """Check and time every case that is asked for; print its row, and write JSON after each."""
+    timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
+    for case in cases:
+        if args.only in str(case):
+            torch.manual_seed(0)
+            rows.append(measured(timer, case))
+            print(json.dumps(rows[-1]), flush=True)
+            torch.cuda.empty_cache()
+            write(document(torch, **timer.conditions(), rows=rows), args.json)
+    return rows
 
 
 @cache

@@ -11,11 +11,10 @@ those of the plan, sums with float64.
 from __future__ import annotations
 
 import argparse
-import json
 from typing import Any
 
-from harness import Timer, document, parser, relative_error, write
-from moe_layer import Case, Layer
+from harness import Timer, parser, relative_error
+from moe_layer import Case, Layer, rows_of
 
 CASES = (Case(8192, 128, 8, 2048, 768, 0.0), Case(65536, 128, 1, 2048, 768, 0.0))
 
@@ -24,13 +23,7 @@ def run(args: argparse.Namespace) -> None:
     """Check and time every case; print a table and write JSON."""
     import torch
 
-    timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
-    for case in CASES:
-        if args.only in str(case):
-            torch.manual_seed(0)
-            rows.append(measured(torch, timer, Layer(torch, case)))
-            print(json.dumps(rows[-1]), flush=True)
-            write(document(torch, **timer.conditions(), rows=rows), args.json)
+    rows_of(torch, args, CASES, lambda timer, case: measured(torch, timer, Layer(torch, case)))
 
 
 def measured(torch: Any, timer: Timer, layer: Layer) -> dict[str, Any]:
