@@ -218,8 +218,10 @@ class Batch(Effects):
     def _wake(self) -> None:
         """Re-check lanes that wait for other lanes of their warp, after lanes have moved."""
         self.some_wait = False
-        self.waiting[:] = False
-        self._look_again()
+        lanes = np.flatnonzero(self.waiting)
+        self.waiting[lanes] = False
+        lanes = lanes[~self.held[lanes] & ~self.blocked[lanes] & (self.lanes.state[lanes] == RUNNING)]
+        self.key[lanes] = self.at[lanes]
 
     def _end(self, x: Bits) -> None:
         self.lanes.state[x] = DONE

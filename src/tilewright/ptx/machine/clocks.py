@@ -115,16 +115,15 @@ class Clocks:
                 who = self.who[lanes[self.cluster[lanes] == cluster]]
                 self.fenced[cluster][who] = np.maximum(self.fenced[cluster][who], self.known[cluster][who])
 
-    def ordered(self, lanes: Bits, writer: Bits, time: Bits, instance: Bits) -> Bits:
+    def ordered(self, lanes: Bits | int, writer: Bits, time: Bits, instance: Bits | int) -> Bits:
         """Whether the access of participant ``writer`` (a column) at ``time`` in ``instance`` happened before, for each
-        lane."""
-        same = (writer == self.who[lanes]) & (writer < self.participants)
-        fine = same | (time <= self.base[instance]) & (instance == self.lanes.instance[lanes]) & (
-            writer < self.participants
-        )
+        lane, or for one."""
+        who = self.who[lanes]
+        early = (time <= self.base[instance]) & (instance == self.lanes.instance[lanes])
+        fine = (early | (writer == who)) & (writer < self.participants)
         if self._known is None or fine.all():
             return fine
-        return fine | (self._known[self.cluster[lanes], self.who[lanes], writer] >= time)
+        return fine | (self._known[self.cluster[lanes], who, writer] >= time)
 
     def ordered_fenced(self, lane: int, writer: Bits, time: Bits, instance: int) -> Bits:
         """Whether a generic access happened before an asynchronous operation issued by ``lane``, with a proxy fence
