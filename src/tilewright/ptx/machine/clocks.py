@@ -128,13 +128,14 @@ class Clocks:
     def ordered_fenced(self, lane: int, writer: Bits, time: Bits, instance: int) -> Bits:
         """Whether a generic access happened before an asynchronous operation issued by ``lane``, with a proxy fence
         between. Accesses of asynchronous columns need no fence."""
-        asynchronous = writer >= self.participants
-        mine = (writer == self.who[lane]) & (time <= self.own_fence[lane])
+        asynchronous, cluster, who = writer >= self.participants, self.cluster[lane], self.who[lane]
+        if asynchronous.all():
+            return self.known[cluster, who, writer] >= time
+        mine = (writer == who) & (time <= self.own_fence[lane])
         fence_after_barrier = self.own_fence[lane] >= self.base[instance] > 0
         base = int(self.base[instance]) if fence_after_barrier else int(self.base_fenced[instance])
         fine = mine | (time <= base) & ~asynchronous
         if self._known is None or fine.all():
             return fine
-        cluster, who = self.cluster[lane], self.who[lane]
         row = np.where(asynchronous, self._known[cluster, who, writer], self.fenced[cluster, who, writer])
         return fine | (row >= time)

@@ -380,7 +380,9 @@ class Copies:
         majors = [bool(given[p]) if len(given) > p else False for p in (6, 7)]
         if isinstance(i.operands[1], Vector):
             majors = [False, bool(given[6]) if len(given) > 6 else False]
-        d = np.stack([np.broadcast_to(v, lanes.shape) for v in given[0]], -1)
+        d = np.empty((len(lanes), len(given[0])), np.uint32)
+        for k, values in enumerate(given[0]):
+            d[:, k] = values
         result = np.empty_like(d)
         for start in range(0, len(lanes), 128):
             part = slice(start, start + 128)
@@ -437,13 +439,10 @@ def _product(
     d: Bits, a: Bits, b: Bits, n: int, type: str, keep: bool, add: Callable[[Bits, Bits, Bits, str], Bits]
 ) -> Bits:
     """d (kept or zero) + a b^T for the accumulator registers [128, ...] of a warpgroup."""
-    row, column = matrices.accumulator(n)
+    registers, elements = matrices.accumulator(n)
     bits = 16 if type == "f16" else 32
-    total = np.zeros((64, n), UNSIGNED[bits])
-    if keep:
-        total[row, column] = matrices.unpack(np.ascontiguousarray(d), bits)
-    result = add(a, b, total, type)
-    return np.ascontiguousarray(result[row, column]).view(np.uint32)
+    total = matrices.unpack(d, bits).take(elements) if keep else np.zeros((64, n), UNSIGNED[bits])
+    return add(a, b, total, type).take(registers).view(np.uint32)
 
 
 def _of(value: Any, n: int) -> Any:

@@ -320,12 +320,11 @@ class Effects(State):
         parity = np.broadcast_to(np.asarray(given[1]), lanes.shape)
         over = np.zeros(lanes.shape, np.bool_)
         for key, mine in keys:
-            for value in np.unique(parity[mine]):
-                these = mine & (parity == value)
-                if self.mbarriers.ended(key, int(value)):
-                    over |= these
-                    if "relaxed" not in i.modifiers:
-                        self.mbarriers.acquire(key, lanes[these])
+            these = mine & self.mbarriers.ended(key, parity)
+            if these.any():
+                over |= these
+                if "relaxed" not in i.modifiers:
+                    self.mbarriers.acquire(key, lanes[these])
         if i.modifiers[0] == "try_wait":
             self.passed = over
             self.blocked[lanes[~over]] = True
