@@ -9,6 +9,8 @@ writes. Columns behind the threads stand for asynchronous writers, one for each 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
 from tilewright.ptx.machine.lanes import Lanes
@@ -43,17 +45,21 @@ class Clocks:
     def known(self) -> Bits:
         """Clock table of each cluster: [cluster, participant, column]."""
         if self._known is None:
-            shape = (self.lanes.instances // self.lanes.cluster_ctas, self.participants, self.columns)
-            size = shape[0] * shape[1] * shape[2]
-            self._known = self.scratch.zeros("known", size, np.int32).reshape(shape)
-            self._fenced = self.scratch.zeros("fenced", size, np.int32).reshape(shape)
-            n = self.lanes.padded
-            for instance in range(self.lanes.instances):
-                cluster, at = divmod(instance, self.lanes.cluster_ctas)
-                rows = slice(at * n, at * n + n)
-                self._known[cluster, rows, rows] = self.base[instance]
-                self._fenced[cluster, rows, rows] = self.base_fenced[instance]
+            self._known = self._table("known", self.base)
+            self._fenced = self._table("fenced", self.base_fenced)
         return self._known
+
+    def _table(self, name: str, base: Bits) -> Bits:
+        """A table in which the threads of an instance know each other up to its base, and nothing else."""
+        n, ctas = self.lanes.padded, self.lanes.cluster_ctas
+        shape = (self.lanes.instances // ctas, self.participants, self.columns)
+        found = self.scratch.array(name, math.prod(shape), np.int32).reshape(shape)
+        for at in range(ctas):
+            rows = found[:, at * n : at * n + n]
+            rows[:, :, : at * n] = 0
+            rows[:, :, at * n : at * n + n] = base[at::ctas, None, None]
+            rows[:, :, at * n + n :] = 0
+        return found
 
     @property
     def fenced(self) -> Bits:

@@ -388,8 +388,8 @@ class Copies:
             part = slice(start, start + 128)
             group = lanes[part]
             a = self._operand_a(given[1], type_a, group, part, lanes, majors[0])
-            b = self._operand(given[2], type_b, n, group, start, lanes, majors[1])
-            keep = bool(np.broadcast_to(np.asarray(given[3]), lanes.shape)[start])
+            b = self._operand(given[2], type_b, n, group, start, majors[1])
+            keep = bool(_of(given[3], start))
             add = matrices.accumulate_bytes if type_a in ("e4m3", "e5m2") else matrices.accumulate
             result[part] = _product(d[part], a * scales[0], b * scales[1], n, type_d, keep, add)
         return [result[:, k] for k in range(result.shape[1])]
@@ -399,14 +399,12 @@ class Copies:
             registers = np.stack([np.broadcast_to(v, lanes.shape)[part] for v in given], -1)
             bits = matrices.element_bits(type)
             return matrices.values(matrices.wgmma_a(np.ascontiguousarray(registers), bits), type)
-        return self._operand(given, type, 64, group, part.start, lanes, transposed)
+        return self._operand(given, type, 64, group, part.start, transposed)
 
-    def _operand(
-        self, given: Any, type: str, rows: int, group: Bits, start: int, lanes: Bits, transposed: bool
-    ) -> Bits:
+    def _operand(self, given: Any, type: str, rows: int, group: Bits, start: int, transposed: bool) -> Bits:
         """An operand in shared memory, marked as being read by the warpgroup's first thread."""
         machine, size = self.machine, matrices.element_bits(type) // 8
-        descriptor = int(np.broadcast_to(np.asarray(given), lanes.shape)[start])
+        descriptor = int(_of(given, start))
         try:
             offsets, taken = matrices.operand_at(descriptor, rows, 32 // size, size, transposed, machine.shared.grain)
         except ValueError as problem:
