@@ -13,7 +13,7 @@ import math
 
 import numpy as np
 
-from tilewright.ptx.machine.lanes import Lanes
+from tilewright.ptx.machine.lanes import Lanes, grouped
 from tilewright.ptx.machine.scratch import ArrayPool
 from tilewright.ptx.opcodes.rows import Bits
 
@@ -117,8 +117,8 @@ class Clocks:
         """A proxy fence: accesses in a lane's clock become visible to asynchronous operations behind it."""
         self.own_fence[lanes] = self.now
         if self._known is not None:
-            for cluster in np.unique(self.cluster[lanes]):
-                who = self.who[lanes[self.cluster[lanes] == cluster]]
+            for cluster, where in grouped(self.cluster[lanes]):
+                who = self.who[lanes[where]]
                 self.fenced[cluster][who] = np.maximum(self.fenced[cluster][who], self.known[cluster][who])
 
     def ordered(self, lanes: Bits | int, writer: Bits, time: Bits, instance: Bits | int) -> Bits:

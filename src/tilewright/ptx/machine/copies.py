@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ptx.machine import matrices
+from tilewright.ptx.machine.lanes import grouped
 from tilewright.ptx.machine.shared import RANK_SHIFT
 from tilewright.ptx.machine.state import State
 from tilewright.ptx.machine.tensormap import DecodedTensorMap
@@ -145,15 +146,14 @@ class Copies:
                     (part,) = machine.spaces.load("global", lanes[some], source[some] + np.uint64(4 * n + byte), 1, 1)
                     word[some] |= part.astype(np.uint32) << np.uint32(8 * byte)
         instruction = machine.current
-        for world in np.unique(machine.lanes.world[lanes]):
-            mine = machine.lanes.world[lanes] == world
+        for world, mine in grouped(machine.lanes.world[lanes]):
             parts = [w[mine] for w in words]
 
             def land(who: Bits = lanes[mine], at: Bits = target[mine], parts: list[Bits] = parts) -> None:
                 machine.current = instruction
                 machine.shared.store(who, at, parts, 4)
 
-            operation = self._fly(int(world), land)
+            operation = self._fly(world, land)
             for lane in lanes[mine].tolist():
                 self._group("cp", lane).open.append(operation)
 
@@ -166,7 +166,7 @@ class Copies:
             for operation in [*group.open, *(o for g in group.committed for o in g)]:
                 self._land(operation)
         for key, mine in machine.keys(lanes, given[0]):  # pyright: ignore[reportPrivateUsage]
-            count = int(mine.sum())
+            count = len(mine)
             if "noinc" not in i.modifiers:
                 machine.mbarriers.objects[key].pending += count
             machine.mbarriers.arrive(key, lanes[mine], count)
