@@ -297,7 +297,7 @@ class Batch(Effects):
         wanted = np.zeros(self.lanes.count, np.bool_)
         if mask is None:
             size = 128 if segment.together == "warpgroup" else 32
-            wanted.reshape(-1, size)[np.unique(x // size)] = True
+            wanted.reshape(-1, size)[x // size] = True
             return wanted
         bits = np.zeros(self.lanes.count // 32, np.uint32)
         bits[x // 32] = mask

@@ -100,8 +100,8 @@ class SharedWindow:
         time, writer = self.write_time[cell], self.writer[cell]
         if not time.all():
             self.complain("PTX013", lanes[(time == 0).any(1)], "shared memory that nothing wrote")
-        known = self.clocks.ordered(lane, writer, time, where) | (time == 0)
-        if not known.all():
+        known = self.clocks.ordered(lane, writer, time, where)
+        if not known.all() and not (known := known | (time == 0)).all():
             self.complain(
                 "PTX012",
                 lanes[~known.all(1)],
@@ -128,8 +128,8 @@ class SharedWindow:
         cell, lane, where = self._granules(at, size), lanes[:, None], instance[:, None]
         for did, thread, times in self._earlier():
             time, other = times[cell], thread[cell]
-            known = self.clocks.ordered(lane, other, time, where) | (time == 0)
-            if not known.all():
+            known = self.clocks.ordered(lane, other, time, where)
+            if not known.all() and not (known := known | (time == 0)).all():
                 bad = int(other[~known][0])
                 self.complain("PTX012", lanes[~known.all(1)], f"write of what participant {bad} {did}, unordered")
         if self.in_flight and (self.being_read[cell].any() or self.being_written[cell].any()):
@@ -155,8 +155,8 @@ class SharedWindow:
         lanes = np.array([lane])
         if not time.all():
             self.complain("PTX013", lanes, "an asynchronous operation reads shared memory that nothing wrote")
-        known = self.clocks.ordered_fenced(lane, writer, time, instance) | (time == 0)
-        if not known.all():
+        known = self.clocks.ordered_fenced(lane, writer, time, instance)
+        if not known.all() and not (known := known | (time == 0)).all():
             bad = int(writer[~known][0])
             self.complain(
                 "PTX012",
@@ -178,8 +178,8 @@ class SharedWindow:
         lanes = np.array([lane])
         for did, thread, times in self._earlier():
             time, other = times[cell], thread[cell]
-            known = self.clocks.ordered(lane, other, time, instance) | (time == 0)
-            if not known.all():
+            known = self.clocks.ordered(lane, other, time, instance)
+            if not known.all() and not (known := known | (time == 0)).all():
                 bad = int(other[~known][0])
                 self.complain("PTX012", lanes, f"asynchronous write of what participant {bad} {did}, unordered")
         if self.being_read[cell].any() or self.being_written[cell].any():
