@@ -75,7 +75,7 @@ class MbarrierTable:
 
     def ended(self, key: Key, parity: Bits) -> Bits:
         """Whether the phases of those parities have completed: the current phase has the other parity."""
-        return self.objects[key].phase % 2 != parity
+        return np.not_equal(parity, self.objects[key].phase % 2)
 
     def acquire(self, key: Key, lanes: Bits) -> None:
         """Join the clock that the last completed phase published into those of lanes."""
