@@ -20,6 +20,7 @@ from tilewright.base.expr import (
     Compare,
     Const,
     Expr,
+    ExprError,
     FloorDiv,
     Interval,
     Max,
@@ -40,6 +41,7 @@ from tilewright.transport import dialect as t
 from tilewright.transport.parameters import expressions
 from tilewright.validate.asked import places_of, programs_of
 
+_LARGE = 1 << 30
 _MOST_TRIED = 64
 """Expressions less than one that may be negative, beyond which it is not shown not to be."""
 Ends = tuple[Expr | None, Expr | None]
@@ -58,7 +60,9 @@ def uncounted(kernel: t.Kernel, facts: Iterable[Expr]) -> Iterator[tuple[str, Ex
         if simplify(most <= MAX_EXTENT, counts.known).constant == 1 or most in bounded:
             continue
         nearest = sorted((larger - most for larger in bounded), key=lambda e: len(_terms(e)))
-        if not any(_not_negative(apart, counts.known) for apart in nearest):
+        if not any(
+            not _negative_somewhere(apart, counts.known) and _not_negative(apart, counts.known) for apart in nearest
+        ):
             yield name, most
 
 
@@ -79,6 +83,17 @@ def _either(e: Expr) -> Iterator[Expr]:
 
 def _is_limit(e: Expr) -> bool:
     return e.constant is not None and e.constant <= MAX_EXTENT
+
+
+def _negative_somewhere(e: Expr, known: Mapping[str, Interval]) -> bool:
+    """e < 0 where all symbols, or one of them, are large and the others are small; most of what can't be shown is."""
+    small = {name: max(known.get(name, (1, None))[0] or 1, 1) for name in e.symbols}
+    large = {name: min(known.get(name, (None, _LARGE))[1] or _LARGE, _LARGE) for name in e.symbols}
+    places = (small, large, *(small | {name: most} for name, most in large.items()))
+    try:
+        return any(e.evaluate(place) < 0 for place in places)
+    except ExprError:  # a quotient by 0
+        return False
 
 
 def _not_negative(e: Expr, known: Mapping[str, Interval]) -> bool:

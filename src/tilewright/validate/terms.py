@@ -231,6 +231,8 @@ class Terms:
         return found
 
     def _sum(self, a: Poly, b: Poly, sign: int) -> Poly:
+        if sign > 0 and len(a.terms) < len(b.terms):
+            a, b = b, a
         total = dict(a.terms)
         width = a.width
         for monomial, c in b.terms:
@@ -427,6 +429,12 @@ class Terms:
         low: int | None = 0
         high: int | None = 0
         for monomial, c in a.terms:
+            if isinstance(c, int) and len(monomial) == 1:  # most terms
+                atom = self.atoms[monomial[0]]
+                least, most = (atom.low, atom.high) if c > 0 else (atom.high, atom.low)
+                low = None if low is None or least is None else low + c * least
+                high = None if high is None or most is None else high + c * most
+                continue
             part: Interval = (c.low, c.high) if isinstance(c, Table) else (c, c)
             for i in monomial:
                 part = multiplied(part, (self.atoms[i].low, self.atoms[i].high))

@@ -169,7 +169,7 @@ class Batch(Effects):
         raise Stop
 
     def _step(self, number: int) -> None:
-        x = np.flatnonzero(self.key == number)
+        (x,) = (self.key == number).nonzero()
         if number == len(self.segments):  # behind a barrier that ends the body
             self._end(x)
             return
@@ -218,8 +218,10 @@ class Batch(Effects):
     def _wake(self) -> None:
         """Re-check lanes that wait for other lanes of their warp, after lanes have moved."""
         self.some_wait = False
-        self.waiting[:] = False
-        self._look_again()
+        (lanes,) = self.waiting.nonzero()
+        self.waiting[lanes] = False
+        lanes = lanes[~self.held[lanes] & ~self.blocked[lanes] & (self.lanes.state[lanes] == RUNNING)]
+        self.key[lanes] = self.at[lanes]
 
     def _end(self, x: Bits) -> None:
         self.lanes.state[x] = DONE
@@ -295,7 +297,7 @@ class Batch(Effects):
         wanted = np.zeros(self.lanes.count, np.bool_)
         if mask is None:
             size = 128 if segment.together == "warpgroup" else 32
-            wanted.reshape(-1, size)[np.unique(x // size)] = True
+            wanted.reshape(-1, size)[distinct(x // size)] = True
             return wanted
         bits = np.zeros(self.lanes.count // 32, np.uint32)
         bits[x // 32] = mask

@@ -9,9 +9,11 @@ writes. Columns behind the threads stand for asynchronous writers, one for each 
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 
-from tilewright.ptx.machine.lanes import Lanes
+from tilewright.ptx.machine.lanes import Lanes, grouped
 from tilewright.ptx.machine.scratch import ArrayPool
 from tilewright.ptx.opcodes.rows import Bits
 
@@ -43,17 +45,21 @@ class Clocks:
     def known(self) -> Bits:
         """Clock table of each cluster: [cluster, participant, column]."""
         if self._known is None:
-            shape = (self.lanes.instances // self.lanes.cluster_ctas, self.participants, self.columns)
-            size = shape[0] * shape[1] * shape[2]
-            self._known = self.scratch.zeros("known", size, np.int32).reshape(shape)
-            self._fenced = self.scratch.zeros("fenced", size, np.int32).reshape(shape)
-            n = self.lanes.padded
-            for instance in range(self.lanes.instances):
-                cluster, at = divmod(instance, self.lanes.cluster_ctas)
-                rows = slice(at * n, at * n + n)
-                self._known[cluster, rows, rows] = self.base[instance]
-                self._fenced[cluster, rows, rows] = self.base_fenced[instance]
+            self._known = self._table("known", self.base)
+            self._fenced = self._table("fenced", self.base_fenced)
         return self._known
+
+    def _table(self, name: str, base: Bits) -> Bits:
+        """A table in which the threads of an instance know each other up to its base, and nothing else."""
+        n, ctas = self.lanes.padded, self.lanes.cluster_ctas
+        shape = (self.lanes.instances // ctas, self.participants, self.columns)
+        found = self.scratch.array(name, math.prod(shape), np.int32).reshape(shape)
+        for at in range(ctas):
+            rows = found[:, at * n : at * n + n]
+            rows[:, :, : at * n] = 0
+            rows[:, :, at * n : at * n + n] = base[at::ctas, None, None]
+            rows[:, :, at * n + n :] = 0
+        return found
 
     @property
     def fenced(self) -> Bits:
@@ -111,31 +117,31 @@ class Clocks:
         """A proxy fence: accesses in a lane's clock become visible to asynchronous operations behind it."""
         self.own_fence[lanes] = self.now
         if self._known is not None:
-            for cluster in np.unique(self.cluster[lanes]):
-                who = self.who[lanes[self.cluster[lanes] == cluster]]
+            for cluster, where in grouped(self.cluster[lanes]):
+                who = self.who[lanes[where]]
                 self.fenced[cluster][who] = np.maximum(self.fenced[cluster][who], self.known[cluster][who])
 
-    def ordered(self, lanes: Bits, writer: Bits, time: Bits, instance: Bits) -> Bits:
+    def ordered(self, lanes: Bits | int, writer: Bits, time: Bits, instance: Bits | int) -> Bits:
         """Whether the access of participant ``writer`` (a column) at ``time`` in ``instance`` happened before, for each
-        lane."""
-        same = (writer == self.who[lanes]) & (writer < self.participants)
-        fine = same | (time <= self.base[instance]) & (instance == self.lanes.instance[lanes]) & (
-            writer < self.participants
-        )
+        lane, or for one."""
+        who = self.who[lanes]
+        early = (time <= self.base[instance]) & (instance == self.lanes.instance[lanes])
+        fine = (early | (writer == who)) & (writer < self.participants)
         if self._known is None or fine.all():
             return fine
-        return fine | (self._known[self.cluster[lanes], self.who[lanes], writer] >= time)
+        return fine | (self._known[self.cluster[lanes], who, writer] >= time)
 
     def ordered_fenced(self, lane: int, writer: Bits, time: Bits, instance: int) -> Bits:
         """Whether a generic access happened before an asynchronous operation issued by ``lane``, with a proxy fence
         between. Accesses of asynchronous columns need no fence."""
-        asynchronous = writer >= self.participants
-        mine = (writer == self.who[lane]) & (time <= self.own_fence[lane])
+        asynchronous, cluster, who = writer >= self.participants, self.cluster[lane], self.who[lane]
+        if asynchronous.all():
+            return self.known[cluster, who, writer] >= time
+        mine = (writer == who) & (time <= self.own_fence[lane])
         fence_after_barrier = self.own_fence[lane] >= self.base[instance] > 0
         base = int(self.base[instance]) if fence_after_barrier else int(self.base_fenced[instance])
         fine = mine | (time <= base) & ~asynchronous
         if self._known is None or fine.all():
             return fine
-        cluster, who = self.cluster[lane], self.who[lane]
         row = np.where(asynchronous, self._known[cluster, who, writer], self.fenced[cluster, who, writer])
         return fine | (row >= time)

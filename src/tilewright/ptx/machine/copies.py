@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.ptx.machine import matrices
+from tilewright.ptx.machine.lanes import grouped
 from tilewright.ptx.machine.shared import RANK_SHIFT
 from tilewright.ptx.machine.state import State
 from tilewright.ptx.machine.tensormap import DecodedTensorMap
@@ -145,15 +146,14 @@ class Copies:
                     (part,) = machine.spaces.load("global", lanes[some], source[some] + np.uint64(4 * n + byte), 1, 1)
                     word[some] |= part.astype(np.uint32) << np.uint32(8 * byte)
         instruction = machine.current
-        for world in np.unique(machine.lanes.world[lanes]):
-            mine = machine.lanes.world[lanes] == world
+        for world, mine in grouped(machine.lanes.world[lanes]):
             parts = [w[mine] for w in words]
 
             def land(who: Bits = lanes[mine], at: Bits = target[mine], parts: list[Bits] = parts) -> None:
                 machine.current = instruction
                 machine.shared.store(who, at, parts, 4)
 
-            operation = self._fly(int(world), land)
+            operation = self._fly(world, land)
             for lane in lanes[mine].tolist():
                 self._group("cp", lane).open.append(operation)
 
@@ -166,7 +166,7 @@ class Copies:
             for operation in [*group.open, *(o for g in group.committed for o in g)]:
                 self._land(operation)
         for key, mine in machine.keys(lanes, given[0]):  # pyright: ignore[reportPrivateUsage]
-            count = int(mine.sum())
+            count = len(mine)
             if "noinc" not in i.modifiers:
                 machine.mbarriers.objects[key].pending += count
             machine.mbarriers.arrive(key, lanes[mine], count)
@@ -380,14 +380,16 @@ class Copies:
         majors = [bool(given[p]) if len(given) > p else False for p in (6, 7)]
         if isinstance(i.operands[1], Vector):
             majors = [False, bool(given[6]) if len(given) > 6 else False]
-        d = np.stack([np.broadcast_to(v, lanes.shape) for v in given[0]], -1)
+        d = np.empty((len(lanes), len(given[0])), np.uint32)
+        for k, values in enumerate(given[0]):
+            d[:, k] = values
         result = np.empty_like(d)
         for start in range(0, len(lanes), 128):
             part = slice(start, start + 128)
             group = lanes[part]
             a = self._operand_a(given[1], type_a, group, part, lanes, majors[0])
-            b = self._operand(given[2], type_b, n, group, start, lanes, majors[1])
-            keep = bool(np.broadcast_to(np.asarray(given[3]), lanes.shape)[start])
+            b = self._operand(given[2], type_b, n, group, start, majors[1])
+            keep = bool(_of(given[3], start))
             add = matrices.accumulate_bytes if type_a in ("e4m3", "e5m2") else matrices.accumulate
             result[part] = _product(d[part], a * scales[0], b * scales[1], n, type_d, keep, add)
         return [result[:, k] for k in range(result.shape[1])]
@@ -397,14 +399,12 @@ class Copies:
             registers = np.stack([np.broadcast_to(v, lanes.shape)[part] for v in given], -1)
             bits = matrices.element_bits(type)
             return matrices.values(matrices.wgmma_a(np.ascontiguousarray(registers), bits), type)
-        return self._operand(given, type, 64, group, part.start, lanes, transposed)
+        return self._operand(given, type, 64, group, part.start, transposed)
 
-    def _operand(
-        self, given: Any, type: str, rows: int, group: Bits, start: int, lanes: Bits, transposed: bool
-    ) -> Bits:
+    def _operand(self, given: Any, type: str, rows: int, group: Bits, start: int, transposed: bool) -> Bits:
         """An operand in shared memory, marked as being read by the warpgroup's first thread."""
         machine, size = self.machine, matrices.element_bits(type) // 8
-        descriptor = int(np.broadcast_to(np.asarray(given), lanes.shape)[start])
+        descriptor = int(_of(given, start))
         try:
             offsets, taken = matrices.operand_at(descriptor, rows, 32 // size, size, transposed, machine.shared.grain)
         except ValueError as problem:
@@ -437,13 +437,10 @@ def _product(
     d: Bits, a: Bits, b: Bits, n: int, type: str, keep: bool, add: Callable[[Bits, Bits, Bits, str], Bits]
 ) -> Bits:
     """d (kept or zero) + a b^T for the accumulator registers [128, ...] of a warpgroup."""
-    row, column = matrices.accumulator(n)
+    registers, elements = matrices.accumulator(n)
     bits = 16 if type == "f16" else 32
-    total = np.zeros((64, n), UNSIGNED[bits])
-    if keep:
-        total[row, column] = matrices.unpack(np.ascontiguousarray(d), bits)
-    result = add(a, b, total, type)
-    return np.ascontiguousarray(result[row, column]).view(np.uint32)
+    total = matrices.unpack(d, bits).take(elements) if keep else np.zeros((64, n), UNSIGNED[bits])
+    return add(a, b, total, type).take(registers).view(np.uint32)
 
 
 def _of(value: Any, n: int) -> Any:

@@ -19,7 +19,7 @@ from tilewright.ptx.machine import matrices, warps
 from tilewright.ptx.machine.atomics import update
 from tilewright.ptx.machine.compiled import CompiledEntry
 from tilewright.ptx.machine.copies import Copies
-from tilewright.ptx.machine.lanes import RUNNING, Lanes, distinct
+from tilewright.ptx.machine.lanes import RUNNING, Lanes, distinct, grouped
 from tilewright.ptx.machine.launch import DeviceMemory, MachineLaunch
 from tilewright.ptx.machine.report import MachineReport, Stop
 from tilewright.ptx.machine.shared import RANK_SHIFT
@@ -181,8 +181,8 @@ class Effects(State):
 
     def _bar(self, i: Instruction, lanes: Bits, given: list[Any]) -> None:
         """``bar.warp.sync``: joins the clocks of the lanes."""
-        for warp in np.unique(self.lanes.warp[lanes]):
-            self.clocks.meet(lanes[self.lanes.warp[lanes] == warp])
+        for _, where in grouped(self.lanes.warp[lanes]):
+            self.clocks.meet(lanes[where])
 
     def stop_at_barrier(self, i: Instruction, lanes: Bits) -> None:
         """Lanes arrive at a barrier; release those for whom it is complete."""
@@ -195,14 +195,12 @@ class Effects(State):
         wanted = self._operand(i, 1, lanes, 0)
         instance = self.lanes.instance[lanes]
         waits = "arrive" not in i.modifiers
-        for key in np.unique(instance * 16 + number):
-            these = lanes[instance * 16 + number == key]
-            came = self.arrived.setdefault((int(key) // 16, int(key) % 16), [])
-            came.append(these if waits else -1 - these)
+        for key, where in grouped(instance * 16 + number):
+            these, place = lanes[where], divmod(key, 16)
+            self.arrived.setdefault(place, []).append(these if waits else -1 - these)
             if not waits:
                 self._go(these)
-            place = (int(key) // 16, int(key) % 16)
-            self.wanted[place] = int(wanted[instance * 16 + number == key][0])
+            self.wanted[place] = int(wanted[where[0]])
             self._complete(*place)
 
     def _complete(self, instance: int, number: int) -> None:
@@ -242,16 +240,15 @@ class Effects(State):
     def _cluster_barrier(self, i: Instruction, lanes: Bits) -> None:
         """``barrier.cluster``: arrive does not block; wait blocks until all threads of the cluster have arrived."""
         arrive = i.modifiers[1] == "arrive"
-        cluster = self.clocks.cluster[lanes]
-        for c in np.unique(cluster):
-            these = lanes[cluster == c]
-            came = self.cluster_arrived.setdefault(int(c), [np.zeros(0, np.int64), np.zeros(0, np.int64)])
+        for c, where in grouped(self.clocks.cluster[lanes]):
+            these = lanes[where]
+            came = self.cluster_arrived.setdefault(c, [np.zeros(0, np.int64), np.zeros(0, np.int64)])
             if arrive:
                 came[0] = np.concatenate([came[0], these])
                 self._go(these)
             else:
                 came[1] = np.concatenate([came[1], these])
-            self._complete_cluster(int(c))
+            self._complete_cluster(c)
 
     def _complete_cluster(self, cluster: int) -> None:
         came = self.cluster_arrived.get(cluster)
@@ -320,12 +317,11 @@ class Effects(State):
         parity = np.broadcast_to(np.asarray(given[1]), lanes.shape)
         over = np.zeros(lanes.shape, np.bool_)
         for key, mine in keys:
-            for value in np.unique(parity[mine]):
-                these = mine & (parity == value)
-                if self.mbarriers.ended(key, int(value)):
-                    over |= these
-                    if "relaxed" not in i.modifiers:
-                        self.mbarriers.acquire(key, lanes[these])
+            these = mine[self.mbarriers.ended(key, parity[mine])]
+            if len(these):
+                over[these] = True
+                if "relaxed" not in i.modifiers:
+                    self.mbarriers.acquire(key, lanes[these])
         if i.modifiers[0] == "try_wait":
             self.passed = over
             self.blocked[lanes[~over]] = True

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
+
 import numpy as np
 
 from tilewright.ptx.machine.launch import MachineLaunch
@@ -89,3 +91,13 @@ def distinct(ordered: Bits) -> Bits:
     if not len(ordered):
         return ordered
     return ordered[np.concatenate([[True], ordered[1:] != ordered[:-1]])]
+
+
+def grouped(values: Bits) -> list[tuple[int, Bits]]:
+    """The different values of an array, ascending, with where each one stands."""
+    if (values[1:] == values[:-1]).all():
+        return [(int(values[0]), np.arange(len(values)))] if len(values) else []
+    order = np.argsort(values, kind="stable")
+    ordered = values[order]
+    bounds = [0, *(np.flatnonzero(ordered[1:] != ordered[:-1]) + 1).tolist(), len(values)]
+    return [(int(ordered[begin]), order[begin:end]) for begin, end in pairwise(bounds)]

@@ -151,14 +151,16 @@ def operand_at(bits: int, rows: int, columns: int, size: int, mn_major: bool, gr
 
 @cache
 def accumulator(n: int) -> tuple[Bits, Bits]:
-    """(row, column) of each element [thread, element] of a wgmma accumulator of 64 rows and n columns."""
+    """Of a wgmma accumulator of 64 rows and n columns: where each element [thread, element] stands among the elements
+    of the matrix, and the reverse."""
     thread = np.arange(128)
     warp, lane = thread // 32, thread % 32
-    rows, columns = list[Bits](), list[Bits]()
+    places: list[Bits] = []
     for element in range(n // 2):
-        rows.append(warp * 16 + lane // 4 + element // 2 % 2 * 8)
-        columns.append(lane % 4 * 2 + element % 2 + element // 4 * 8)
-    return np.stack(rows, 1), np.stack(columns, 1)
+        row = warp * 16 + lane // 4 + element // 2 % 2 * 8
+        places.append(row * n + lane % 4 * 2 + element % 2 + element // 4 * 8)
+    place = np.stack(places, 1)
+    return place, np.argsort(place, axis=None).reshape(64, n)
 
 
 def wgmma_a(registers: Bits, bits: int) -> Bits:

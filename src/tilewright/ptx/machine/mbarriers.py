@@ -73,9 +73,9 @@ class MbarrierTable:
             m.done, m.done_across = m.into.copy(), m.across.copy()
             self.woken = True
 
-    def ended(self, key: Key, parity: int) -> bool:
-        """Whether the phase of that parity has completed: the current phase has the other parity."""
-        return self.objects[key].phase % 2 != parity
+    def ended(self, key: Key, parity: Bits) -> Bits:
+        """Whether the phases of those parities have completed: the current phase has the other parity."""
+        return np.not_equal(parity, self.objects[key].phase % 2)
 
     def acquire(self, key: Key, lanes: Bits) -> None:
         """Join the clock that the last completed phase published into those of lanes."""

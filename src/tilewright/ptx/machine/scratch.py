@@ -16,11 +16,14 @@ class ArrayPool:
         self._kept: dict[str, Bits] = {}
 
     def zeros(self, name: str, count: int, dtype: type[Any]) -> Bits:
-        """An array of ``count`` zeros; invalidates the array that ``name`` gave before."""
-        kept = self._kept.get(name)
-        if kept is None or kept.size < count:
-            kept = self._kept[name] = np.zeros(count, dtype)
-            return kept
-        found = kept[:count]
+        """``array`` of zeros."""
+        found = self.array(name, count, dtype)
         found.fill(0)
         return found
+
+    def array(self, name: str, count: int, dtype: type[Any]) -> Bits:
+        """An array of ``count`` elements of any value; invalidates the array that ``name`` gave before."""
+        kept = self._kept.get(name)
+        if kept is None or kept.size < count:
+            kept = self._kept[name] = np.empty(count, dtype)
+        return kept[:count]

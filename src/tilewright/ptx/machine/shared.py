@@ -96,23 +96,27 @@ class SharedWindow:
     def note_read(self, lanes: Bits, at: Bits, instance: Bits, size: int) -> None:
         """Check and record reads of ``size`` bytes at positions: they must happen after the last write, and touch
         nothing in flight."""
-        for piece in range(0, size, self.grain):
-            cell = (at + piece) // self.grain
-            time, writer = self.write_time[cell], self.writer[cell].astype(np.int64)
-            if not time.all():
-                self.complain("PTX013", lanes[time == 0], "shared memory that nothing wrote")
-            known = self.clocks.ordered(lanes, writer, time, instance) | (time == 0)
-            if not known.all():
-                bad = np.flatnonzero(~known)[0]
-                self.complain("PTX012", lanes[~known], f"read of what participant {int(writer[bad])} wrote, unordered")
-            if self.in_flight and self.being_written[cell].any():
-                self.complain(
-                    "PTX012", lanes[self.being_written[cell] > 0], "read of what an asynchronous copy is writing"
-                )
-            fresh = self.first_read_time[cell] <= time
-            who = self.clocks.who[lanes]
-            self.first_read_time[cell[fresh]], self.first_reader[cell[fresh]] = self.clocks.now, who[fresh]
-            self.read_time[cell], self.reader[cell] = self.clocks.now, who
+        cell, lane, where = self._granules(at, size), lanes[:, None], instance[:, None]
+        time, writer = self.write_time[cell], self.writer[cell]
+        if not time.all():
+            self.complain("PTX013", lanes[(time == 0).any(1)], "shared memory that nothing wrote")
+        known = self.clocks.ordered(lane, writer, time, where)
+        if not known.all() and not (known := known | (time == 0)).all():
+            self.complain(
+                "PTX012",
+                lanes[~known.all(1)],
+                f"read of what participant {int(writer[~known][0])} wrote, unordered",
+            )
+        if self.in_flight and (busy := self.being_written[cell]).any():
+            self.complain("PTX012", lanes[busy.any(1)], "read of what an asynchronous copy is writing")
+        who = np.broadcast_to(self.clocks.who[lane], cell.shape)
+        fresh = self.first_read_time[cell] <= time
+        self.first_read_time[cell[fresh]], self.first_reader[cell[fresh]] = self.clocks.now, who[fresh]
+        self.read_time[cell], self.reader[cell] = self.clocks.now, who
+
+    def _granules(self, at: Bits, size: int) -> Bits:
+        """The cells [lane, granule] of ``size`` bytes at aligned positions: of two lanes all the same, or none."""
+        return (at // self.grain)[:, None] + np.arange(size // self.grain)
 
     def _earlier(self) -> tuple[tuple[str, Bits, Bits], ...]:
         """(what was done, by whom, when) of the accesses that a write must happen after."""
@@ -121,21 +125,17 @@ class SharedWindow:
 
     def note_write(self, lanes: Bits, at: Bits, instance: Bits, size: int) -> None:
         """Check and record writes: they must happen after every earlier access."""
-        who = self.clocks.who[lanes]
-        for piece in range(0, size, self.grain):
-            cell = (at + piece) // self.grain
-            for did, thread, times in self._earlier():
-                time, other = times[cell], thread[cell].astype(np.int64)
-                known = self.clocks.ordered(lanes, other, time, instance) | (time == 0)
-                if not known.all():
-                    bad = np.flatnonzero(~known)[0]
-                    self.complain(
-                        "PTX012", lanes[~known], f"write of what participant {int(other[bad])} {did}, unordered"
-                    )
-            if self.in_flight and (self.being_read[cell].any() or self.being_written[cell].any()):
-                busy = (self.being_read[cell] > 0) | (self.being_written[cell] > 0)
-                self.complain("PTX012", lanes[busy], "write of what an asynchronous operation is using")
-            self.write_time[cell], self.writer[cell] = self.clocks.now, who
+        cell, lane, where = self._granules(at, size), lanes[:, None], instance[:, None]
+        for did, thread, times in self._earlier():
+            time, other = times[cell], thread[cell]
+            known = self.clocks.ordered(lane, other, time, where)
+            if not known.all() and not (known := known | (time == 0)).all():
+                bad = int(other[~known][0])
+                self.complain("PTX012", lanes[~known.all(1)], f"write of what participant {bad} {did}, unordered")
+        if self.in_flight and (self.being_read[cell].any() or self.being_written[cell].any()):
+            busy = (self.being_read[cell] > 0) | (self.being_written[cell] > 0)
+            self.complain("PTX012", lanes[busy.any(1)], "write of what an asynchronous operation is using")
+        self.write_time[cell], self.writer[cell] = self.clocks.now, self.clocks.who[lane]
 
     # -- asynchronous operations: footprints are cells of one instance
 
@@ -151,12 +151,12 @@ class SharedWindow:
 
     def begin_read(self, lane: int, instance: int, cell: Bits) -> None:
         """An asynchronous read issued by ``lane``."""
-        time, writer = self.write_time[cell], self.writer[cell].astype(np.int64)
+        time, writer = self.write_time[cell], self.writer[cell]
         lanes = np.array([lane])
         if not time.all():
             self.complain("PTX013", lanes, "an asynchronous operation reads shared memory that nothing wrote")
-        known = self.clocks.ordered_fenced(lane, writer, time, instance) | (time == 0)
-        if not known.all():
+        known = self.clocks.ordered_fenced(lane, writer, time, instance)
+        if not known.all() and not (known := known | (time == 0)).all():
             bad = int(writer[~known][0])
             self.complain(
                 "PTX012",
@@ -175,25 +175,15 @@ class SharedWindow:
     def begin_write(self, lane: int, instance: int, cell: Bits) -> None:
         """Check and record an asynchronous write issued by ``lane``: all earlier accesses of the cells must happen
         before."""
-        lanes = np.full(len(cell), lane)
-        where = np.full(len(cell), instance)
-        for did, thread, times in (
-            ("wrote", self.writer, self.write_time),
-            ("reads", self.reader, self.read_time),
-            ("reads", self.first_reader, self.first_read_time),
-        ):
-            time, other = times[cell], thread[cell].astype(np.int64)
-            known = self.clocks.ordered(lanes, other, time, where) | (time == 0)
-            if not known.all():
-                self.complain(
-                    "PTX012",
-                    lanes[:1],
-                    f"asynchronous write of what participant {int(other[~known][0])} {did}, unordered",
-                )
+        lanes = np.array([lane])
+        for did, thread, times in self._earlier():
+            time, other = times[cell], thread[cell]
+            known = self.clocks.ordered(lane, other, time, instance)
+            if not known.all() and not (known := known | (time == 0)).all():
+                bad = int(other[~known][0])
+                self.complain("PTX012", lanes, f"asynchronous write of what participant {bad} {did}, unordered")
         if self.being_read[cell].any() or self.being_written[cell].any():
-            self.complain(
-                "PTX012", lanes[:1], "an asynchronous copy writes what another asynchronous operation is using"
-            )
+            self.complain("PTX012", lanes, "an asynchronous copy writes what another asynchronous operation is using")
         self.being_written[cell] += 1
         self.in_flight = True
 

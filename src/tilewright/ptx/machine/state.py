@@ -11,7 +11,7 @@ import numpy as np
 
 from tilewright.ptx.machine.clocks import Clocks
 from tilewright.ptx.machine.compiled import CompiledEntry
-from tilewright.ptx.machine.lanes import Lanes
+from tilewright.ptx.machine.lanes import Lanes, grouped
 from tilewright.ptx.machine.launch import DeviceMemory, MachineLaunch
 from tilewright.ptx.machine.mbarriers import MbarrierTable
 from tilewright.ptx.machine.report import MOST, MachineFault, MachineReport, Stop
@@ -70,13 +70,11 @@ class State:
         raise Stop
 
     def keys(self, lanes: Bits, address: Bits) -> list[tuple[tuple[int, int], Bits]]:
-        """((instance, offset), which of the lanes) for each mbarrier that lanes name."""
+        """((instance, offset), where in ``lanes``) for each mbarrier that lanes name."""
         address = np.broadcast_to(window_address(address), lanes.shape)
         instance = self.lanes.mate(self.lanes.instance[lanes], (address >> np.uint64(RANK_SHIFT)).astype(np.int64))
         joined = instance << 24 | (address & WINDOW_OFFSET).astype(np.int64)
-        if len(joined) == 1:
-            return [((int(joined[0]) >> 24, int(joined[0]) & (1 << 24) - 1), np.ones(1, np.bool_))]
-        return [((int(k) >> 24, int(k) & (1 << 24) - 1), joined == k) for k in np.unique(joined)]
+        return [((k >> 24, k & (1 << 24) - 1), where) for k, where in grouped(joined)]
 
 
 def wide(value: Any) -> Bits:

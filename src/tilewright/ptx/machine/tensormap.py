@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import lru_cache
 
 import numpy as np
 
@@ -42,25 +43,33 @@ class DecodedTensorMap:
 
     def offsets(self, corner: tuple[int, ...]) -> tuple[Bits, Bits]:
         """(byte offset from ``address`` of each element of the box at ``corner``, whether it lies in the tensor)."""
-        counts = self.box_counts
-        steps = self.element_strides or (1,) * len(counts)
-        offset = np.zeros(tuple(reversed(counts)), np.int64)
-        inside = np.ones(offset.shape, np.bool_)
-        for d, (count, step) in enumerate(zip(counts, steps, strict=True)):
-            at = corner[d] + step * np.arange(count, dtype=np.int64)
-            stride = self.element_bytes if d == 0 else self.strides[d - 1]
-            shape = [1] * len(counts)
-            shape[len(counts) - 1 - d] = count
-            offset = offset + (at * stride).reshape(shape)
-            inside = inside & ((at >= 0) & (at < self.extents[d])).reshape(shape)
-        return offset.reshape(-1), inside.reshape(-1)
+        return _offsets(self, corner)
 
     def placed(self, base: int) -> Bits:
         """The shared-memory offset of each element of a box that starts at offset ``base``: rows of the innermost
         dimension, one behind another, swizzled by address bits."""
-        return swizzled(
-            base + np.arange(self.box_bytes // self.element_bytes, dtype=np.int64) * self.element_bytes, self.swizzle
-        )
+        return _placed(self.box_bytes, self.element_bytes, self.swizzle, base)
+
+
+@lru_cache(maxsize=64)  # every schedule brings the same boxes
+def _offsets(tensor_map: DecodedTensorMap, corner: tuple[int, ...]) -> tuple[Bits, Bits]:
+    counts = tensor_map.box_counts
+    steps = tensor_map.element_strides or (1,) * len(counts)
+    offset = np.zeros(tuple(reversed(counts)), np.int64)
+    inside = np.ones(offset.shape, np.bool_)
+    for d, (count, step) in enumerate(zip(counts, steps, strict=True)):
+        at = corner[d] + step * np.arange(count, dtype=np.int64)
+        stride = tensor_map.element_bytes if d == 0 else tensor_map.strides[d - 1]
+        shape = [1] * len(counts)
+        shape[len(counts) - 1 - d] = count
+        offset = offset + (at * stride).reshape(shape)
+        inside = inside & ((at >= 0) & (at < tensor_map.extents[d])).reshape(shape)
+    return offset.reshape(-1), inside.reshape(-1)
+
+
+@lru_cache(maxsize=64)
+def _placed(box_bytes: int, element_bytes: int, swizzle: int, base: int) -> Bits:
+    return swizzled(base + np.arange(0, box_bytes, element_bytes, dtype=np.int64), swizzle)
 
 
 def swizzled(offset: Bits, span: int) -> Bits:
