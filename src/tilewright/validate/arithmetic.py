@@ -68,9 +68,13 @@ class Arithmetic:
         half = 1 << (p.width - 1)
         if low is None or high is None or low < -half or high >= half:
             whole, where = self.terms.resize(p, 0), self.values.where
-            parts = self.reader.by_signs(p, where) if self._is_offset(p) else None
+            parts = self.reader.by_signs(p, where) if self._is_offset(p) else self._each(p, where)
             self.needs.update(Need(q, -half, half - 1, c) for c, q in parts or [(where, whole)])
         return self.terms.resize(p, 0)
+
+    def _each(self, p: Poly, where: Condition) -> Readings:
+        """Of one of two words each, without a sign; none of other words."""
+        return [(self.cases.both(where, c), self.terms.unsigned(q)) for c, q in self.values.few_parts(p)]
 
     def _with_signs(self, p: Poly) -> Poly | None:
         """The signed reading of a loaded coordinate that is moved, by a number or by what is counted, in which the
@@ -492,7 +496,7 @@ class Arithmetic:
     def _compare(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:
         cases = self.cases
         if name in ("gt", "le"):
-            a, b = b, a
+            name, a, b = {"gt": "lt", "le": "ge"}[name], b, a
         if self.values.numbers(a):
             parts = self.values.numbers(a)
             return cases.any(
@@ -503,11 +507,11 @@ class Arithmetic:
             return cases.any(
                 cases.both(c, self._ordered(name, kind, a, self.terms.resize(p, b.width))) for c, p in parts
             )
-        if name in ("eq", "ne"):
-            for x, y in ((a, b), (b, a)):
-                parts = self.values.few_parts(x)
-                if parts:
-                    return cases.any(cases.both(c, self._compare(name, kind, p, y)) for c, p in parts)
+        for x in (a, b):
+            parts = self.values.few_parts(x)
+            if parts and (name in ("eq", "ne") or (kind[0] == "u" and not any(self.is_data(p) for _, p in parts))):
+                pairs = [(c, (p, b) if x is a else (a, p)) for c, p in parts]
+                return cases.any(cases.both(c, self._compare(name, kind, *pair)) for c, pair in pairs)
         return self._ordered(name, kind, a, b)
 
     def _ordered(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:

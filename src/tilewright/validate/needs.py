@@ -90,8 +90,11 @@ class Prover:
 
     def unproved(self, needs: Needs, holds: Condition, region: Condition) -> str:
         """The first need that is not shown where ``holds``, or in all of a region; empty if all are."""
-        holds, region = self.cases.without_tests(holds), self.cases.without_tests(region)
+        together, holds = holds, self.cases.without_tests(holds)
+        region = self.cases.without_tests(region)
         for need in sorted(needs, key=lambda need: need.rank):
+            if self.cases.both(together, need.when) == 0:
+                continue
             here = self.cases.both(holds, self.cases.without_tests(need.when))
             if not self._holds(need, here) and not self._holds(need, region) and not self.impossible(here):
                 at_most = "" if need.high is None else f" and at most {need.high}"
