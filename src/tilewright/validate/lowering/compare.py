@@ -20,8 +20,8 @@ from tilewright.validate.lowering.memory import SharedFills
 from tilewright.validate.lowering.prints import Prints, key, mix, prints
 from tilewright.validate.lowering.recurrence import Claims
 from tilewright.validate.lowering.roles import Peers, RoleThreads, roles
-from tilewright.validate.lowering.segments import StoredElements
-from tilewright.validate.lowering.threads import Path, Threads
+from tilewright.validate.lowering.segments import LoopSegment, StoredElements
+from tilewright.validate.lowering.threads import Path, Threads, is_gate
 from tilewright.validate.lowering.tiles import Tiles
 from tilewright.validate.lowering.values import without
 from tilewright.validate.undecided import Undecided
@@ -76,6 +76,9 @@ def _compared(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> Iterat
 
 def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path) -> Iterator[Unlike]:
     streams = frozenset(op.counter.data for op in operations(source) if isinstance(op, tile.Stream))
+    gates = (op for op in operations(lowered) if isinstance(op, t.For) and is_gate(op))
+    if source.gate is None and any(op.counter.data not in streams for op in gates):
+        raise Undecided("a gate that the program has not")
     if not any(roles(lowered)):
         threads = Threads(lowered, streams, facts, path, lowered.threads.data)
         threads.block(lowered.body.block)
@@ -92,16 +95,24 @@ def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path
         memory.settled()
         yield from _counted(every)
         for turn in dict.fromkeys(r.turn for r in every if r.stores):
-            yield from _against(source, lowered, [r for r in every if r.stores and r.turn == turn])
+            yield from _against(source, lowered, [r for r in every if r.stores and r.turn == turn], every)
 
 
-def _against(source: tile.Kernel, lowered: t.Kernel, threads: Sequence[Threads]) -> Iterator[Unlike]:
-    """What threads store together, against what a program stores."""
+def _against(
+    source: tile.Kernel, lowered: t.Kernel, threads: Sequence[Threads], every: Sequence[Threads] = ()
+) -> Iterator[Unlike]:
+    """What threads store together, against what a program stores: ``every`` role may run some of its streams, and hand
+    on what comes out."""
     first, reals = threads[0], of_reals(lowered)
+    handed: dict[str, list[LoopSegment]] = {}
+    for role in every:
+        counters = dict.fromkeys(part.counter for part in role.parts if part.counter not in handed)
+        handed |= {c: [part for part in role.parts if part.counter == c] for c in counters}
     rank = first.rank if isinstance(first, RoleThreads) and first.adds else None
     found: list[Unlike] = []
     for rotated in (True, False) if any(part.single for part in first.parts) else (False,):
         tiles = Tiles(source, first.facts, first.parts, first.integers, reals=reals, rotated=rotated, rank=rank)
+        tiles.handed = handed
         tiles.run()
         claims = Claims()
         for side in (tiles, *threads):

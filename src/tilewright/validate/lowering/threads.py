@@ -14,7 +14,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import OWN, Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, negate
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.dialect import index_symbol
-from tilewright.tile.ops import operations, ops_in
+from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations, ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import Combined, ElementFunctions, of_reals
@@ -41,6 +41,12 @@ def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Pr
     for axis, at in enumerate(coords):
         total = total + at.prints * word(key("axis", axis))
     return mix(total, key("element"))
+
+
+def is_gate(op: t.For) -> bool:
+    """The loop of one step in which a kernel does what it does, of none where a promise is broken: that it is so, and
+    that nothing is written outside, is proved of the text (``gate``)."""
+    return op.counter.data == OPEN_COUNTER and op.begin.expr == _ZERO and op.end.expr == OPEN_TRIP
 
 
 def guard_of(op: t.Load | t.Store | t.AtomicReduce | a.ThreadCopies | a.CopyOut) -> Expr:
@@ -160,9 +166,7 @@ class Threads:
         return Const(int(found))
 
     def programs(self, op: t.Programs) -> None:
-        """One program, whichever it is."""
-        if op.drawn is not None:
-            raise Undecided("programs that CTAs draw", place_of(op))
+        """One program, whichever it is: that those that CTAs draw are done once each is proved of the text (``queue``)."""
         for name, extent in zip(op.names, op.extents, strict=True):
             self.facts = self.facts.within(name.data, _ZERO, self.inlined(extent.expr))
         self.block(op.body.block)
@@ -183,7 +187,7 @@ class Threads:
             self.facts = self.facts.when(self.told[-1:])
             return self.block((op.then if taken else op.otherwise).block)
         if not kinds.isdisjoint({t.For, *_COPIES}):
-            raise Undecided("a branch in a loop", place_of(op))
+            raise Undecided(f"a branch in a loop {condition} {kinds}", place_of(op))
         return self.joined(op)
 
     def truth(self, condition: Expr) -> bool | None:
@@ -221,6 +225,8 @@ class Threads:
         """A part of a stream."""
         if op.step.expr.constant != 1:
             raise Undecided("a loop that does not go step by step", place_of(op))
+        if op.counter.data not in self.streams and is_gate(op):
+            return self.block(op.body.block)
         steps = self.inlined(op.begin.expr), self.inlined(op.end.expr)
         if op.counter.data not in self.streams:
             return self.unrolled(op)
@@ -543,6 +549,8 @@ class Threads:
             raise Undecided("an integer that threads hold apart", place_of(op))
         name = op.symbol.data
         self.integers.bind(name, Number(np.zeros((1, 1), np.int64), first, Sym(name)))
+        if op.most is not None:  # as is proved of the text (``loaded``)
+            self.facts = self.facts.when([Sym(name) <= self.inlined(op.most.expr)])
 
     # -- shared memory and moves between registers --------------------------------------------------------------------
     def shared_write(self, op: t.SharedWrite) -> None:
