@@ -11,7 +11,7 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import OWN, Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, negate
+from tilewright.base.expr import OWN, Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, maximum, negate
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations, ops_in
@@ -160,9 +160,9 @@ class Threads:
             for e in least.args
             if e != Const(1)
         ]
-        found = self.path.holds(all_of(needs))
-        if found:
-            self.facts = self.facts.when(needs)
+        needed = all_of(needs)
+        found = self.path.holds(needed)
+        self.facts = self.facts.when([needed if found else negate(needed)])
         return Const(int(found))
 
     def programs(self, op: t.Programs) -> None:
@@ -176,7 +176,7 @@ class Threads:
         known = self.truth(condition)
         if known is not None:
             return self.block((op.then if known else op.otherwise).block)
-        inner = [operations(o) for r in op.regions for o in ops_in(r.block)]
+        inner = [[each for o in ops_in(r.block) for each in operations(o)] for r in op.regions]
         kinds = {type(o) for several in inner for o in several}
         if kinds.isdisjoint(DATA):
             return None
@@ -186,9 +186,21 @@ class Threads:
             self.told.append(condition if taken else negate(condition))
             self.facts = self.facts.when(self.told[-1:])
             return self.block((op.then if taken else op.otherwise).block)
+        if kinds & DATA == {a.ZeroFill} and not inner[1] and self._fills_nothing_else(inner[0], condition):
+            return self.block(op.then.block)
         if not kinds.isdisjoint({t.For, *_COPIES}):
-            raise Undecided(f"a branch in a loop {condition} {kinds}", place_of(op))
+            raise Undecided("a branch in a loop", place_of(op))
         return self.joined(op)
+
+    def _fills_nothing_else(self, ops: Sequence[Operation], condition: Expr) -> bool:
+        """Where a condition does not hold nothing would be filled with zeros: it may as well be taken for true."""
+        outer, self.facts = self.facts, self.facts.when([negate(condition)])
+        kept: list[Bounds] = []
+        for fill in (o for o in ops if isinstance(o, a.ZeroFill)):
+            self.place(fill.count.data)
+            kept.append(self.resolved(self.integers.bounds(negate(fill.guard.expr))))
+        self.facts = outer
+        return all(bounds.decided and bounds.mask.all() for bounds in kept)
 
     def truth(self, condition: Expr) -> bool | None:
         """What a condition is, where nothing but numbers enters it."""
@@ -227,12 +239,16 @@ class Threads:
             raise Undecided("a loop that does not go step by step", place_of(op))
         if op.counter.data not in self.streams and is_gate(op):
             return self.block(op.body.block)
-        steps = self.inlined(op.begin.expr), self.inlined(op.end.expr)
         if op.counter.data not in self.streams:
             return self.unrolled(op)
-        part = LoopSegment(op.counter.data, self.integers(op.begin.expr), self.integers(op.end.expr), steps)
-        if part.empty:
+        steps = self._steps_of(op)
+        part = LoopSegment(op.counter.data, *map(self.integers, steps), steps)
+        if part.empty or self.facts.never_negative(steps[0] - steps[1]):
             return None
+        if self._is_again(part):
+            self.integers.bind(op.counter.data, part.begin)
+            self.block(op.body.block)
+            return self.integers.bind(op.counter.data, None)
         if self.counts:
             self.parts.append(part)
         if part.single:
@@ -278,6 +294,25 @@ class Threads:
         for place, (buffer, final) in enumerate(zip(carried, finals, strict=True)):
             self.held[buffer] = GuardedTerms(final, need=needs[place])
         self.left(op)
+
+    def _steps_of(self, op: t.For) -> tuple[Expr, Expr]:
+        """Where a loop begins and ends: whether it has a first step, or a last one, is a choice."""
+        begin, end = self.inlined(op.begin.expr), self.inlined(op.end.expr)
+        if self.around:
+            return begin, end
+        if begin == _ZERO and isinstance(end, Min) and Const(1) in end.args and self.facts.never_negative(end):
+            end = self._one_or_none(end)
+        last = end - 1
+        if begin == maximum(last, _ZERO) and self.facts.never_negative(last):
+            begin = last
+        return begin, end
+
+    def _is_again(self, part: LoopSegment) -> bool:
+        """The last step once more, of a stream whose steps have all been: what is left of it to do."""
+        begin, end = part.range
+        before = self.parts[-1] if self.parts else None
+        done = before is not None and before.counter == part.counter and before.range[1] == end
+        return done and end - begin == Const(1)
 
     def unrolled(self, op: t.For) -> None:
         """A loop that is no part of a stream: all of its steps, of an epilogue's panels or of a product."""

@@ -290,6 +290,8 @@ class Tiles:
         while self.parts and self.parts[0].counter == name and (not parts or self._follows(parts[-1], self.parts[0])):
             parts.append(self.parts.pop(0))
         parts = parts or list(self.handed.get(name, ()))
+        if not parts and self.facts.never_negative(self.integers.inlined(trip * -1)):
+            return
         if not parts or parts[0].range[0] != Const(0) or parts[-1].range[1] != self.integers.inlined(trip):
             raise Undecided(f"the loops over {name} are not the steps of the stream", _where(op))
         for part in parts[:-1]:
