@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import ExprError, Interval
+from tilewright.base.expr import Expr, ExprError, Interval
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.transport import dialect as t
@@ -79,9 +79,21 @@ def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path
     gates = (op for op in operations(lowered) if isinstance(op, t.For) and is_gate(op))
     if source.gate is None and any(op.counter.data not in streams for op in gates):
         raise Undecided("a gate that the program has not")
+    told: list[Expr] = []
+    found = list(_on_path(source, lowered, streams, facts, path, told))
+    if found and told:  # what was asked before a branch has told it may be known
+        found = list(_on_path(source, lowered, streams, facts.when(told), path, told))
+    yield from found
+
+
+def _on_path(
+    source: tile.Kernel, lowered: t.Kernel, streams: frozenset[str], facts: SymbolFacts, path: Path, told: list[Expr]
+) -> Iterator[Unlike]:
+    """The same, and the conditions of the launch that branches have told."""
     if not any(roles(lowered)):
         threads = Threads(lowered, streams, facts, path, lowered.threads.data)
         threads.block(lowered.body.block)
+        told += threads.told
         yield from _against(source, lowered, [threads])
         return
     peers: Peers = {}
@@ -91,6 +103,7 @@ def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path
         for role in roles(lowered):
             threads = RoleThreads(lowered, role, streams, facts, path, memory, rank, peers)
             threads.block(role.body.block)
+            told += threads.told
             every.append(threads)
         memory.settled()
         yield from _counted(every)
@@ -115,7 +128,7 @@ def _against(
         tiles.handed = handed
         tiles.run()
         claims = Claims()
-        for side in (tiles, *threads):
+        for side in (tiles, *(every or threads)):
             claims.add(side.claims)
         if not claims.hold():
             found = [Unlike("", "undecided: a recurrence whose steps are not told apart")]
