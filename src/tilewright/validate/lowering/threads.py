@@ -296,9 +296,10 @@ class Threads:
         self.left(op)
 
     def _steps_of(self, op: t.For) -> tuple[Expr, Expr]:
-        """Where a loop begins and ends: whether it has a first step, or a last one, is a choice."""
+        """Where a loop begins and ends: whether a stream has a first step, in a loop before others, is a choice."""
         begin, end = self.inlined(op.begin.expr), self.inlined(op.end.expr)
-        if self.around:
+        alike = [o for o in ops_in(op.parent) if isinstance(o, t.For) and o.counter == op.counter] if op.parent else []
+        if self.around or len(alike) == 1:
             return begin, end
         if begin == _ZERO and isinstance(end, Min) and Const(1) in end.args and self.facts.never_negative(end):
             end = self._one_or_none(end)
