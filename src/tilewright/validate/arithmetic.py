@@ -421,7 +421,26 @@ class Arithmetic:
             return a if name == "min" else b
         if self._at_most(b, a):
             return b if name == "min" else a
-        x, y = sorted((a, b), key=lambda p: p.id)
+        among = sorted(dict.fromkeys((*self._among(name, a), *self._among(name, b))), key=lambda p: p.id)
+        for p in tuple(among) if len(among) > 2 else ():
+            others = (q for q in among if q is not p)
+            if any(self._at_most(q, p) if name == "min" else self._at_most(p, q) for q in others):
+                among.remove(p)
+        first, *others = among
+        for p in others:
+            first = self._extreme_of(name, first, p)
+        return first
+
+    def _among(self, name: str, p: Poly) -> list[Poly]:
+        """The integers of which one is the least, or the greatest: one order, however they were put together."""
+        constant = next((c for m, c in p.terms if m == ()), 0)
+        atom = self.terms.single(self.terms.sub(p, self.terms.const(0, constant))) if isinstance(constant, int) else None
+        if atom is None or atom.kind != name:
+            return [p]
+        sides = (self.terms.add(x, self.terms.const(0, constant)) for x in atom.args if isinstance(x, Poly))
+        return [each for x in sides for each in self._among(name, x)]
+
+    def _extreme_of(self, name: str, x: Poly, y: Poly) -> Poly:
         (l1, h1), (l2, h2) = self.terms.interval(x), self.terms.interval(y)
         pick = min if name == "min" else max
         low = None if l1 is None or l2 is None else pick(l1, l2)

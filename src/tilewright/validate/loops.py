@@ -20,10 +20,14 @@ class Iterations:
 
     def count(self, name: str) -> Poly:
         """Iterations of loop ``name`` that lie before the present one, or before its end."""
+        if name in self.values.once:
+            return self.terms.const(0, 0)
         return self.terms.of(0, self.terms.atom("iter", name, low=0, high=self._most_trips(name)))
 
     def trips(self, name: str) -> Poly:
         """All iterations of a run of loop ``name``."""
+        if name in self.values.once:
+            return self.terms.const(0, 1)
         return self.terms.of(0, self.terms.atom("trip", name, low=0, high=self._most_trips(name)))
 
     def _most_trips(self, name: str) -> int:
@@ -38,8 +42,15 @@ class Iterations:
         return max(0, min(most, max(last) - min(first)))
 
     def counts(self, name: str, ends: Sequence[Value]) -> None:
-        """Notes what the iterations of loop ``name`` are counted by: where these vary, so does their number."""
-        self.values.ends.setdefault(name, tuple(ends))
+        """Notes what the iterations of loop ``name`` are counted by: where these vary, so does their number. Behind the
+        first one there may be none, whatever the arguments."""
+        if name in self.values.ends:
+            return
+        begin, end, step = self.values.ends[name] = tuple(ends)
+        less, add = self.values.cases.less, self.values.add
+        first, second = (self.values.test(less, at, end) for at in (begin, add(begin, step)))
+        if self.values.cases.both(first, second) == 0:
+            self.values.once.add(name)
 
     # -- what changes in a loop -----------------------------------------------------------------------------------
     def varies(self, value: object, name: str) -> bool:

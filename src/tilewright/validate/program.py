@@ -365,6 +365,9 @@ class PtxProgram:
             self.exits[number] = []
             trial = LoopBody(name, self.cases.true, 0, "", threads=threads)
             latest = self._region(trial, number, bound)
+            if trial.again == 0:  # all that an iteration finds is from before the loop
+                found = {r: start[r] for r in integers if isinstance(start[r], Poly | Choice)}  # pyright: ignore
+                break
             closed = self._remainder if remainders else self._closed_one
             new: dict[str, Value] = {}
             for r in integers:
