@@ -434,7 +434,9 @@ class Arithmetic:
     def _among(self, name: str, p: Poly) -> list[Poly]:
         """The integers of which one is the least, or the greatest: one order, however they were put together."""
         constant = next((c for m, c in p.terms if m == ()), 0)
-        atom = self.terms.single(self.terms.sub(p, self.terms.const(0, constant))) if isinstance(constant, int) else None
+        atom = (
+            self.terms.single(self.terms.sub(p, self.terms.const(0, constant))) if isinstance(constant, int) else None
+        )
         if atom is None or atom.kind != name:
             return [p]
         sides = (self.terms.add(x, self.terms.const(0, constant)) for x in atom.args if isinstance(x, Poly))

@@ -166,7 +166,7 @@ class Threads:
         return Const(int(found))
 
     def programs(self, op: t.Programs) -> None:
-        """One program, whichever it is: that those that CTAs draw are done once each is proved of the text (``queue``)."""
+        """One program, whichever it is: of the text it is proved that drawn ones are done once each (``queue``)."""
         for name, extent in zip(op.names, op.extents, strict=True):
             self.facts = self.facts.within(name.data, _ZERO, self.inlined(extent.expr))
         self.block(op.body.block)
