@@ -50,6 +50,21 @@ def test_a_loop_of_at_most_one_iteration_counts_none(iterations: Iterations, mos
     assert (iterations.trips("loop") is terms.const(0, 1)) == once
 
 
+def test_what_an_iteration_leaves_is_what_the_next_one_finds(iterations: Iterations) -> None:
+    """Where it is so before the first one too, and nothing but the iteration's number changes it."""
+    terms, count = iterations.terms, iterations.count("loop")
+    a = terms.of(0, terms.atom("parameter", "a", low=0))
+    latest, start = terms.add(a, terms.scale(count, 3)), terms.sub(a, terms.const(0, 3))
+    assert iterations.following("loop", start, latest) is terms.add(start, terms.scale(count, 3))
+    assert iterations.following("loop", a, latest) is None
+    drawn = terms.of(0, terms.atom("bound", ("loop",), 0, low=0))
+    assert iterations.following("loop", drawn, drawn) is None
+    assert (
+        iterations.following("loop", terms.sub(drawn, terms.const(0, 3)), terms.add(drawn, terms.scale(count, 3)))
+        is None
+    )
+
+
 @pytest.mark.slow
 def test_long_products_end_undecided() -> None:
     """n products of sums of two terms are a sum of 2**n terms."""

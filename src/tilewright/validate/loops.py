@@ -114,6 +114,20 @@ class Iterations:
             total = self.terms.add(total, self.terms.mul(constant, self.terms.resize(sum_, width)))
         return self.values.add(initial, total)
 
+    def following(self, name: str, start: Value, latest: Value) -> Value | None:
+        """What an iteration finds where each leaves ``latest``, which nothing but its number changes: the same of the
+        one before, if ``start`` is that of one before the first. None of others."""
+        count = self.count(name)
+        counted = self.terms.single(count)
+        if counted is None or not isinstance(latest, Poly):
+            return None
+        factors = {i for monomial, _ in latest.terms for i in monomial if i != counted.id}
+        if any(self._atom_varies(i, name) for i in factors):
+            return None
+        one = self.terms.const(0, 1)
+        first = self.left(latest, name, self.terms.scale(one, -1))
+        return self.left(latest, name, self.terms.sub(count, one)) if first is start else None
+
     def _summed(self, name: str, initial: Value, step: Choice) -> Value | None:
         """initial + the sum of steps of which each iteration makes one of several; None of steps that are data."""
         atoms = [self.terms.atoms[i] for _, p in step.parts for monomial, _ in p.terms for i in monomial]

@@ -394,13 +394,15 @@ class PtxProgram:
             if (start, latest) == (first, following):
                 return self.values.resize(drawn.present, start.width)
         step = self.values.sub(latest, present)
-        return self.iterations.closed(name, start, step) if self._settled(step) else None
+        if self._settled(step):
+            return self.iterations.closed(name, start, step)
+        return self.iterations.following(name, start, latest) if self._settled(latest) else None
 
     def _remainder(self, name: str, start: Value, present: Value, latest: Value) -> Value | None:
         """The closed form of what begins below n and becomes the remainder of a sum by n: that of all that is added."""
         first, parts = self.values.number(start), list[tuple[Condition, Poly]]()
         by = set[int]()
-        for holds, p in self.values.parts(latest):
+        for holds, p in self.values.parts(self.values.unfolded(latest)):
             quotients = (self.terms.atoms[m[0]] for m, _ in p.terms if len(m) == 1)
             whole = next((a.args for a in quotients if a.kind == "fdiv"), None)
             if whole is None or not isinstance(whole[0], Poly):
