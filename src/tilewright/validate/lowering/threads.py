@@ -242,7 +242,7 @@ class Threads:
         if op.counter.data not in self.streams:
             return self.unrolled(op)
         steps = self._steps_of(op)
-        part = LoopSegment(op.counter.data, *map(self.integers, steps), steps)
+        part = LoopSegment(op.counter.data, self.integers(steps[0]), self.integers(steps[1]), steps)
         if part.empty or self.facts.never_negative(steps[0] - steps[1]):
             return None
         if self._is_again(part):
