@@ -1,6 +1,6 @@
 """Random kernels on a GPU: what ``random_kernels.py --artifacts DIR`` kept, launched by the runtime alone.
 
-    python tools/random_kernels_device.py DIR [--seeds FIRST:LAST] [--jobs N] [--json FILE]
+    python tools/random_kernels_device.py DIR [--seeds FIRST:LAST] [--jobs N] [--seconds N] [--json FILE]
     compute-sanitizer --target-processes all python tools/random_kernels_device.py DIR
 
 Needs NumPy and cuda-bindings, no compiler. Results must lie within the bounds that were stored with them, and what lies
@@ -123,13 +123,14 @@ def main() -> None:
     parser.add_argument("folder", type=Path)
     parser.add_argument("--seeds", default="0:1000000000")
     parser.add_argument("--jobs", type=int, default=1, help="processes at once")
+    parser.add_argument("--seconds", type=float, default=0, help="after which no case begins; 0: all cases")
     parser.add_argument("--json", type=Path)
     args = parser.parse_args()
     first, last = map(int, args.seeds.split(":"))
     seeds = sorted(s for s in (int(p.stem) for p in args.folder.glob("*.twb")) if first <= s < last)
     outcomes: dict[int, tuple[str, str]] = {}
     for seed, answer in in_processes(
-        begin, (args.folder,), seeds, args.jobs, PATIENCE_SECONDS, lasts=lambda found: found[0] != "failed"
+        begin, (args.folder,), seeds, args.jobs, PATIENCE_SECONDS, args.seconds, lambda found: found[0] != "failed"
     ):  # after a failure the context may be gone
         outcomes[seed] = (answer, "") if isinstance(answer, str) else answer
     for seed, (outcome, what) in sorted(outcomes.items()):

@@ -10,9 +10,12 @@ import pytest
 
 from examples import grouped_matmul, varlen_attention
 from tilewright.artifact.schema import Artifact, KernelImage, Launch
+from tilewright.compiler.bundle_verdict import Answer, ReadBundle
 from tilewright.transport import dialect as t
-from tilewright.transport.text import transport_kernel
+from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.kernel import compare as compare_ptx
+from tilewright.validate.lowering.compare import Unlike
+from tilewright.validate.lowering.compare import compare as compare_lowering
 from tilewright.validate.match import Difference
 
 
@@ -33,6 +36,13 @@ def drawn(artifact: Artifact) -> tuple[KernelImage, Launch]:
     launches = [s for v in artifact.variants for s in v.steps if isinstance(s, Launch)]
     images = {k.symbol: k for k in artifact.kernels if "transport.draw" in k.transport_ir}
     return next((images[launch.kernel], launch) for launch in launches if launch.kernel in images)
+
+
+def judge(artifact: Artifact) -> tuple[KernelImage, Launch]:
+    """The step that judges the offsets, and its launch."""
+    launches = [s for v in artifact.variants for s in v.steps if isinstance(s, Launch)]
+    launch = next(launch for launch in launches if launch.kernel.endswith("_judge"))
+    return artifact.kernel(launch.kernel), launch
 
 
 def compared(
@@ -85,3 +95,119 @@ def test_other_ptx_is_seen(name: str) -> None:
         return re.sub(pattern, replacement, ptx, count=1)
 
     assert compared(product(), change)
+
+
+# -- the step that judges the offsets ---------------------------------------------------------------------------------
+def judged(artifact: Artifact, change: Callable[[str], str] = str) -> tuple[Difference, ...]:
+    image, launch = judge(artifact)
+    return compare_ptx(transport_kernel(image.transport_ir), change(image.ptx), launch.args, launch.grid[0], 1)
+
+
+@pytest.mark.parametrize("artifact", [product, attention])
+def test_the_ptx_of_the_judge_does_what_its_ir_says(artifact: Callable[[], Artifact]) -> None:
+    assert judged(artifact()) == ()
+
+
+OTHER_JUDGES = {
+    "offsets may descend by one": (r"(setp)\.gt(\.s32 \s*%p49,)", r"\1.ge\2"),
+    "the last offset is compared with another extent": (r"(selp\.b32 \s*%r68, %r21,) %r38", r"\1 %r37"),
+    "the first offset may be another": (r"setp\.ne(\.s32 \s*%p50, %r13, 0)", r"setp.eq\1"),
+    "every offset but the first must be 0": (r"setp\.eq(\.s32 \s*%p51,)", r"setp.ne\1"),
+    "the offset behind is the same": (r"\[%rd39\+4\]", "[%rd39]"),
+    "a read behind the last offset": (r"setp\.lt(\.s32 \s*%p24, %r133, %r37)", r"setp.le\1"),
+    "the least of the flags": (r"max\.s32( \s*%r95, %r92, %r94)", r"min.s32\1"),
+    "lanes that are not asked": (r"(mov\.u32 \s*%r96), 16;", r"\1, 8;"),
+    "another warp's flag": (r"(and\.b64 \s*%rd28, %rd27), 60;", r"\1, 28;"),
+    "a barrier less": (r"(st\.shared\.u32 [\s\S]*?)bar\.sync \s*0;", r"\1"),
+    "offsets that are not looked at": (r"(add\.s32 \s*%r132, %r132), 1024;", r"\1, 2048;"),
+    "the flag of another promise": (r"setp\.eq(\.s32 \s*%p79,)", r"setp.ne\1"),
+    "what was found before is forgotten": (r"max\.s32( \s*%r142), %r142, %r120;", r"mov.u32\1, %r120;"),
+    "a flag that is never set": (r"max\.s32( \s*%r128), %r142, 0;", r"min.s32\1, %r142, 0;"),
+    "counted where nothing is broken": (r"setp\.lt(\.s32 \s*%p89, %r142, 1)", r"setp.gt\1"),
+    "counted twice": (r"(atom\.global\.add\.u32 .*), 1;", r"\1, 2;"),
+    "counted beside the count": (r"(mul\.wide\.s32 \s*%rd37, %r36), 4;", r"\1, 8;\n\tadd.s64 %rd37, %rd37, 4;"),
+    "counted where no flag lies": (r"setp\.ne(\.s32 \s*%p90, %r36), 0;", r"setp.ne\1, -1;"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_JUDGES)
+def test_other_ptx_of_the_judge_is_seen(name: str) -> None:
+    pattern, replacement = OTHER_JUDGES[name]
+
+    def change(ptx: str) -> str:
+        assert re.search(pattern, ptx), name
+        return re.sub(pattern, replacement, ptx, count=1)
+
+    assert judged(product(), change)
+
+
+OUT_OF_RANGE = {
+    "a flag of none is below the last one": (r"setp\.gt\.u32( \s*%p173, %r71, 1)", r"setp.gt.s32\1"),
+    "the flag of the first promise alone": (r"setp\.gt\.u32( \s*%p173, %r71), 1;", r"setp.gt.u32\1, 0;"),
+}
+
+
+@pytest.mark.parametrize("name", OUT_OF_RANGE)
+def test_a_word_of_two_cases_is_compared_in_each(name: str) -> None:
+    """-1 where no promise is broken, else the place of its flag: without a sign -1 is not below the number of flags."""
+    pattern, replacement = OUT_OF_RANGE[name]
+
+    def change(ptx: str) -> str:
+        assert re.search(pattern, ptx), name
+        return re.sub(pattern, replacement, ptx, count=1)
+
+    assert judged(attention(), change)
+
+
+# -- Transport IR against Tile IR -------------------------------------------------------------------------------------
+def stored(
+    artifact: Artifact, change: Callable[[str], str] = str, program: Callable[[str], str] = str
+) -> tuple[Unlike, ...]:
+    image, _ = drawn(artifact)
+    return compare_lowering(tile_kernel(program(image.tile_ir)), transport_kernel(change(image.transport_ir)))
+
+
+@pytest.mark.parametrize("artifact", [product, attention])
+def test_the_ir_stores_what_the_program_says(artifact: Callable[[], Artifact]) -> None:
+    assert stored(artifact()) == ()
+
+
+OTHER_IR = {
+    "the rows of another group": ('coords = [#tile.expr<"$p1*64">, #tile.expr<"$b5 +', "$b5", "$b7"),
+    "the matrix of another group": (
+        'coords = [#tile.expr<"$k2*64">, #tile.expr<"$p1*64">, #tile.expr<"$b0',
+        "$b0",
+        "$b4",
+    ),
+    "another step of the search": ('tile.constant <"2">', '"2"', '"4"'),
+    "a search in other offsets": ('guard = #tile.expr<"0 <= $index0 and $index0 < G + 1">', "< G + 1", "< G"),
+    "a search that ends one step early": ("min(B // 4096, 1))*19", "*19", "*18"),
+    "zeros to other rows": ('condition = #tile.expr<"$b7 < min(M, $b8)">', "$b7 <", "$b7 + 1 <"),
+    "a gate that opens twice": ('end = #tile.expr<"min($gate, 1)">', ", 1)", ", 2)"),
+}
+
+
+@pytest.mark.parametrize("name", OTHER_IR)
+def test_another_ir_is_seen(name: str) -> None:
+    line, old, new = OTHER_IR[name]
+
+    def change(text: str) -> str:
+        assert line in text, name
+        return text.replace(line, new.join(line.rsplit(old, 1)))
+
+    artifact = attention() if "B //" in line else product()
+    assert stored(artifact, change)
+
+
+def test_a_gate_that_the_program_has_not_is_seen() -> None:
+    gate = ', gate = "promises$broken"'
+    assert gate in drawn(product())[0].tile_ir
+    assert stored(product(), program=lambda text: text.replace(gate, ""))
+
+
+# -- whole bundles ----------------------------------------------------------------------------------------------------
+@pytest.mark.parametrize("artifact", [product, attention])
+def test_a_bundle_over_offsets_validates(artifact: Callable[[], Artifact]) -> None:
+    bundle = ReadBundle.of(artifact())
+    answers = [bundle.recipe(), bundle.steps(), bundle.variants(), bundle.promises(), *bundle.each()]
+    assert [found.answer for found in answers] == [Answer.DECIDED] * len(answers)

@@ -18,7 +18,7 @@ class Small:
         self.terms = Terms(32)
         self.cases = Cases(self.terms)
         self.values = Values(self.terms, self.cases)
-        self.equality = Equality(self.values, {}, {}, {}, {}, lambda *_: False, lambda _: False, {})
+        self.equality = Equality(self.values, {}, {}, {}, {}, lambda *_: False, lambda _: False, lambda *_: False, {})
         n = self.terms.of(0, self.terms.atom("parameter", "N", low=0, high=100))
         self.x, self.y = (self.terms.data(32, 32, "scalar", name) for name in "xy")
         self.many, self.some = self.cases.at_least(n, 20), self.cases.at_least(n, 10)

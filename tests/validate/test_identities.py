@@ -150,7 +150,7 @@ def test_a_word_of_fields_is_zero_where_all_of_them_are() -> None:
 def equality(i: Integers) -> Equality:
     """A comparison without loops."""
     prover = Prover(i.terms, i.cases, {}, (), 31)
-    return Equality(i.values, {}, {}, {}, {}, lambda *_: False, prover.impossible, {})
+    return Equality(i.values, {}, {}, {}, {}, lambda *_: False, prover.impossible, prover.equal, {})
 
 
 def numbers(i: Integers, width: int, *given: int) -> Poly:
@@ -348,3 +348,52 @@ def test_a_choice_by_a_comparison_is_the_lesser_or_the_greater(name: str) -> Non
         same = (result == expected) | (np.isnan(result.view(np.float32)) & np.isnan(expected.view(np.float32)))
         assert same.all(), (number, swapped, otherwise)
     assert (made > 0) == (name not in ("eq", "ne"))
+
+
+@pytest.mark.parametrize("name", ["min", "max"])
+def test_the_least_of_several_integers_has_one_form(name: str) -> None:
+    i = Integers()
+    a, b, c = (i.integer(n, 0, 100) for n in "abc")
+
+    def extreme(x: Poly, y: Poly) -> Poly:
+        return i.arithmetic.extreme(name, x, y)
+
+    def moved(x: Poly, by: int) -> Poly:
+        return i.terms.add(x, i.terms.const(0, by))
+
+    whole = extreme(extreme(a, b), c)
+    assert whole is extreme(a, extreme(c, b)) is extreme(extreme(a, c), extreme(b, c))
+    assert extreme(moved(extreme(a, b), 3), c) is extreme(moved(a, 3), extreme(c, moved(b, 3)))
+    assert extreme(moved(extreme(a, b), 3), c) is not extreme(extreme(a, b), c)
+    beyond = moved(a, 1 if name == "min" else -1)
+    assert extreme(extreme(b, c), extreme(a, beyond)) is extreme(extreme(beyond, b), extreme(c, a)) is whole
+    assert extreme(extreme(beyond, b), c) is not whole
+
+
+@pytest.mark.parametrize(("least", "shown"), [(1, True), (0, False)])
+def test_the_least_is_the_other_one_where_one_is_above_it(least: int, shown: bool) -> None:
+    i = Integers()
+    a, b = (i.integer(n, 0, 100) for n in "ab")
+    smaller = i.arithmetic.extreme("min", a, b)
+    above = i.cases.at_least(i.terms.sub(a, smaller), least)  # where it may be as large nothing is known
+    assert equality(i).equal(smaller, b, above) == shown
+    assert not equality(i).equal(smaller, a, above)
+
+
+@pytest.mark.parametrize(("name", "number"), [("gt", 1), ("lt", 2), ("ge", 2), ("le", 1), ("gt", 7), ("lt", 0)])
+@pytest.mark.parametrize("kind", ["u32", "s32"])
+def test_a_word_of_two_cases_is_compared_as_each_of_them(name: str, number: int, kind: str) -> None:
+    """-1 or a number below 8, whichever a test of data says: without a sign -1 is the greatest."""
+    i = Integers()
+    test = i.arithmetic.test("lt.f32", i.terms.data(32, 32, "scalar", "x"), i.terms.const(32, 0))
+    place = i.integer("p", 0, 7, 32)
+    word = i.values.select(test, i.terms.const(32, -1), place)
+    assert isinstance(word, Poly)
+    holds = {"gt": operator.gt, "lt": operator.lt, "ge": operator.ge, "le": operator.le}[name]
+    for sides in ((word, i.terms.const(32, number)), (i.terms.const(32, number), word)):
+        found = i.arithmetic.compare(name, kind, *sides)
+        for taken, values in ((test, [2**32 - 1 if kind == "u32" else -1]), (i.cases.negate(test), range(8))):
+            for value in values:
+                here = i.cases.both(taken, i.cases.equal(i.terms.resize(place, 0), i.terms.const(0, value % 8)))
+                want = holds(value, number) if sides[0] is word else holds(number, value)
+                assert i.cases.both(here, found) == (here if want else 0)

@@ -87,16 +87,13 @@ def test_another_bound_is_seen() -> None:
 # -- PTX ---------------------------------------------------------------------------------------------------------------
 PTX_UNDECIDED = {
     "added_flat": "quotients and remainders of a loaded word by an extent",
-    "average_pool": "absence as a test of integers, in a tile of two axes",
     "depthwise_conv2d": "more steps than are spent",
     "twice": "coordinates that are one of several words",
-    "scatter_pairs": "offsets of which no part is counted",
     "dispatch": "a sign as a number",
     "numbered_groups": "what bounds are made of, as words and as integers",
     "folded_both": "remainders by 5 of places that are cut into powers of two",
     "product_folded": "quotients by 3 of such places",
     "sums_but_every_third": "remainders by 3 of such places",
-    "sums_in_a_stream": "quotients by 3 of a minimum",
     "sums_of_heads": "a quotient of a program's index, as a word and as an integer",
     "product_of_chosen_pages": "a read that the IR has under another condition",
     "mean_of_bags": "what bounds are made of, as words and as integers",

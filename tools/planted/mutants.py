@@ -13,6 +13,7 @@ from planted.narrow import NARROW
 from planted.options import OPTIONS
 from planted.protocol import PROTOCOL
 from planted.provers import PARTS, PROVERS
+from planted.ragged import RAGGED
 from planted.recipe import RECIPE
 from planted.running import RUNNING
 from planted.schedule import SCHEDULE
@@ -25,6 +26,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *DIVIDED,
     *CHAINS,
     *DRAWN,
+    *RAGGED,
     *VALUES,
     *INDICES,
     *NARROW,

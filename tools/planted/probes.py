@@ -191,8 +191,6 @@ PROBES: dict[str, Probe] = {
         ({"G": 4, "T": 150, "N": 72, "K": 136},),
         dtypes={"offsets": "i32"},
         given={"offsets": (0, 5, 5, 70, 130)},
-        unlowered=True,
-        undecidable=True,
     ),
     "experts": Probe(
         kernels.experts,

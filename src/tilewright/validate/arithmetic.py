@@ -68,9 +68,13 @@ class Arithmetic:
         half = 1 << (p.width - 1)
         if low is None or high is None or low < -half or high >= half:
             whole, where = self.terms.resize(p, 0), self.values.where
-            parts = self.reader.by_signs(p, where) if self._is_offset(p) else None
+            parts = self.reader.by_signs(p, where) if self._is_offset(p) else self._each(p, where)
             self.needs.update(Need(q, -half, half - 1, c) for c, q in parts or [(where, whole)])
         return self.terms.resize(p, 0)
+
+    def _each(self, p: Poly, where: Condition) -> Readings:
+        """Of one of two words each, without a sign; none of other words."""
+        return [(self.cases.both(where, c), self.terms.unsigned(q)) for c, q in self.values.few_parts(p)]
 
     def _with_signs(self, p: Poly) -> Poly | None:
         """The signed reading of a loaded coordinate that is moved, by a number or by what is counted, in which the
@@ -417,7 +421,28 @@ class Arithmetic:
             return a if name == "min" else b
         if self._at_most(b, a):
             return b if name == "min" else a
-        x, y = sorted((a, b), key=lambda p: p.id)
+        among = sorted(dict.fromkeys((*self._among(name, a), *self._among(name, b))), key=lambda p: p.id)
+        for p in tuple(among) if len(among) > 2 else ():
+            others = (q for q in among if q is not p)
+            if any(self._at_most(q, p) if name == "min" else self._at_most(p, q) for q in others):
+                among.remove(p)
+        first, *others = among
+        for p in others:
+            first = self._extreme_of(name, first, p)
+        return first
+
+    def _among(self, name: str, p: Poly) -> list[Poly]:
+        """The integers of which one is the least, or the greatest: one order, however they were put together."""
+        constant = next((c for m, c in p.terms if m == ()), 0)
+        atom = (
+            self.terms.single(self.terms.sub(p, self.terms.const(0, constant))) if isinstance(constant, int) else None
+        )
+        if atom is None or atom.kind != name:
+            return [p]
+        sides = (self.terms.add(x, self.terms.const(0, constant)) for x in atom.args if isinstance(x, Poly))
+        return [each for x in sides for each in self._among(name, x)]
+
+    def _extreme_of(self, name: str, x: Poly, y: Poly) -> Poly:
         (l1, h1), (l2, h2) = self.terms.interval(x), self.terms.interval(y)
         pick = min if name == "min" else max
         low = None if l1 is None or l2 is None else pick(l1, l2)
@@ -492,7 +517,7 @@ class Arithmetic:
     def _compare(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:
         cases = self.cases
         if name in ("gt", "le"):
-            a, b = b, a
+            name, a, b = {"gt": "lt", "le": "ge"}[name], b, a
         if self.values.numbers(a):
             parts = self.values.numbers(a)
             return cases.any(
@@ -503,11 +528,11 @@ class Arithmetic:
             return cases.any(
                 cases.both(c, self._ordered(name, kind, a, self.terms.resize(p, b.width))) for c, p in parts
             )
-        if name in ("eq", "ne"):
-            for x, y in ((a, b), (b, a)):
-                parts = self.values.few_parts(x)
-                if parts:
-                    return cases.any(cases.both(c, self._compare(name, kind, p, y)) for c, p in parts)
+        for x in (a, b):
+            parts = self.values.few_parts(x)
+            if parts and (name in ("eq", "ne") or (kind[0] == "u" and not any(self.is_data(p) for _, p in parts))):
+                pairs = [(c, (p, b) if x is a else (a, p)) for c, p in parts]
+                return cases.any(cases.both(c, self._compare(name, kind, *pair)) for c, pair in pairs)
         return self._ordered(name, kind, a, b)
 
     def _ordered(self, name: str, kind: str, a: Poly, b: Poly) -> Condition:

@@ -38,7 +38,8 @@ MOST_CHOICES = 3
 
 class Equality:
     """Compares values. ``same_event(ir, ptx)`` says whether two marks stand for matched events, ``impossible``
-    whether no arguments fulfil a condition; ``branches`` are the conditions of the IR's branches."""
+    whether no arguments fulfil a condition, ``same_integers`` whether a proof shows that two integers are equal;
+    ``branches`` are the conditions of the IR's branches."""
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Equality:
         shuffles: dict[int, dict[str, Condition]],
         same_event: Callable[[str, tuple[object, ...], tuple[object, ...]], bool],
         impossible: Callable[[Condition], bool],
+        same_integers: Callable[[Poly, Poly, Condition], bool],
         parents: dict[str, str],
         branches: tuple[Condition, ...] = (),
     ):
@@ -59,6 +61,7 @@ class Equality:
         self.shapes = Shapes(values)
         self.plan, self.program, self.care = plan, program, care
         self.shuffles, self.same_event, self.impossible = shuffles, same_event, impossible
+        self.same_integers = same_integers
         self._known: dict[tuple[Poly, Poly], Condition] = {}
         """Where pairs of values are equal, as far as it was asked."""
         self._shown: list[tuple[Poly, Poly, Condition]] = []
@@ -213,6 +216,7 @@ class Equality:
             or self._left_open(p, q)
             or equal_for_all_ranks(self.terms, p, q)
             or self._by_cases(p, q, care)
+            or self._one_of_two(p, q, care)
             or self.impossible(care)
         )
         if found:
@@ -220,6 +224,12 @@ class Equality:
         else:
             self._unequal.setdefault(key, set()).add(care)
         return found
+
+    def _one_of_two(self, p: Poly, q: Poly, care: Condition) -> bool:
+        """Integers one of which has the lesser, or the greater, of two where the other has the one that it is there."""
+        x, y = self.terms.resize(p, 0), self.terms.resize(q, 0)
+        atoms = [self.terms.atoms[m[0]] for m, _ in self.terms.sub(x, y).terms if len(m) == 1]
+        return any(atom.kind in ("min", "max") for atom in atoms) and self.same_integers(x, y, care)
 
     def _is_network(self, p: Poly, q: Poly) -> bool:
         """Both are minima, or maxima, of two words."""

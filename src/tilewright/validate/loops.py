@@ -20,10 +20,14 @@ class Iterations:
 
     def count(self, name: str) -> Poly:
         """Iterations of loop ``name`` that lie before the present one, or before its end."""
+        if name in self.values.once:
+            return self.terms.const(0, 0)
         return self.terms.of(0, self.terms.atom("iter", name, low=0, high=self._most_trips(name)))
 
     def trips(self, name: str) -> Poly:
         """All iterations of a run of loop ``name``."""
+        if name in self.values.once:
+            return self.terms.const(0, 1)
         return self.terms.of(0, self.terms.atom("trip", name, low=0, high=self._most_trips(name)))
 
     def _most_trips(self, name: str) -> int:
@@ -38,8 +42,15 @@ class Iterations:
         return max(0, min(most, max(last) - min(first)))
 
     def counts(self, name: str, ends: Sequence[Value]) -> None:
-        """Notes what the iterations of loop ``name`` are counted by: where these vary, so does their number."""
-        self.values.ends.setdefault(name, tuple(ends))
+        """Notes what the iterations of loop ``name`` are counted by: where these vary, so does their number. Behind the
+        first one there may be none, whatever the arguments."""
+        if name in self.values.ends:
+            return
+        begin, end, step = self.values.ends[name] = tuple(ends)
+        less, add = self.values.cases.less, self.values.add
+        first, second = (self.values.test(less, at, end) for at in (begin, add(begin, step)))
+        if self.values.cases.both(first, second) == 0:
+            self.values.once.add(name)
 
     # -- what changes in a loop -----------------------------------------------------------------------------------
     def varies(self, value: object, name: str) -> bool:
@@ -102,6 +113,20 @@ class Iterations:
                 sum_ = self.count(name)
             total = self.terms.add(total, self.terms.mul(constant, self.terms.resize(sum_, width)))
         return self.values.add(initial, total)
+
+    def following(self, name: str, start: Value, latest: Value) -> Value | None:
+        """What an iteration finds where each leaves ``latest``, which nothing but its number changes: the same of the
+        one before, if ``start`` is that of one before the first. None of others."""
+        count = self.count(name)
+        counted = self.terms.single(count)
+        if counted is None or not isinstance(latest, Poly):
+            return None
+        factors = {i for monomial, _ in latest.terms for i in monomial if i != counted.id}
+        if any(self._atom_varies(i, name) for i in factors):
+            return None
+        one = self.terms.const(0, 1)
+        first = self.left(latest, name, self.terms.scale(one, -1))
+        return self.left(latest, name, self.terms.sub(count, one)) if first is start else None
 
     def _summed(self, name: str, initial: Value, step: Choice) -> Value | None:
         """initial + the sum of steps of which each iteration makes one of several; None of steps that are data."""

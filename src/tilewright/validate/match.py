@@ -86,6 +86,7 @@ class Matcher:
             program.instructions.shuffles,
             self._same_event,
             lambda condition: self.prover.impossible(condition),
+            lambda p, q, care: self.prover.equal(p, q, care),
             parents,
             tuple(plan.branches),
         )

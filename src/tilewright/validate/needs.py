@@ -12,7 +12,7 @@ from typing import Concatenate, ParamSpec, TypeAlias
 import numpy as np
 
 from tilewright.validate.cases import CaseNode, Cases, Condition, Cut
-from tilewright.validate.polynomials import Coefficient, Field, Ints, Monomial, Poly, Table
+from tilewright.validate.polynomials import Atom, Coefficient, Field, Ints, Monomial, Poly, Table
 from tilewright.validate.regions import Need, Needs
 from tilewright.validate.terms import Terms
 
@@ -90,8 +90,11 @@ class Prover:
 
     def unproved(self, needs: Needs, holds: Condition, region: Condition) -> str:
         """The first need that is not shown where ``holds``, or in all of a region; empty if all are."""
-        holds, region = self.cases.without_tests(holds), self.cases.without_tests(region)
+        together, holds = holds, self.cases.without_tests(holds)
+        region = self.cases.without_tests(region)
         for need in sorted(needs, key=lambda need: need.rank):
+            if self.cases.both(together, need.when) == 0:
+                continue
             here = self.cases.both(holds, self.cases.without_tests(need.when))
             if not self._holds(need, here) and not self._holds(need, region) and not self.impossible(here):
                 at_most = "" if need.high is None else f" and at most {need.high}"
@@ -312,11 +315,19 @@ class Prover:
             if atom.kind not in ("min", "max"):
                 continue
             rest = self.terms.make(0, {m: k for m, k in p.terms if m != monomial})
-            sides = [self.terms.add(self.terms.scale(x, c), rest) for x in atom.args if isinstance(x, Poly)]
+            among = [x for x in atom.args if isinstance(x, Poly) and not self._is_beside(x, atom, holds)]
+            sides = [self.terms.add(self.terms.scale(x, c), rest) for x in among]
             needed = all if (atom.kind, c > 0) in (("min", True), ("max", False)) else any
             if needed(self.not_negative(side, holds, depth - 1) for side in sides):
                 return True
         return False
+
+    def _is_beside(self, x: Poly, atom: Atom, holds: Condition) -> bool:
+        """The condition says that ``x`` is above the least, or below the greatest, of which it is one: another one is
+        that."""
+        extreme = self.terms.of(0, atom)
+        apart = self.terms.sub(x, extreme) if atom.kind == "min" else self.terms.sub(extreme, x)
+        return self.cases.implies(holds, self.cases.at_least(apart, 1))
 
     def _by_division(self, p: Poly, holds: Condition, depth: int) -> bool:
         """r - g floor(x / d) >= 1 if r d - g x >= 1 and d >= 1."""

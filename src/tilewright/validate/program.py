@@ -365,6 +365,9 @@ class PtxProgram:
             self.exits[number] = []
             trial = LoopBody(name, self.cases.true, 0, "", threads=threads)
             latest = self._region(trial, number, bound)
+            if trial.again == 0:  # all that an iteration finds is from before the loop
+                found = {r: start[r] for r in integers if isinstance(start[r], Poly | Choice)}  # pyright: ignore
+                break
             closed = self._remainder if remainders else self._closed_one
             new: dict[str, Value] = {}
             for r in integers:
@@ -391,13 +394,15 @@ class PtxProgram:
             if (start, latest) == (first, following):
                 return self.values.resize(drawn.present, start.width)
         step = self.values.sub(latest, present)
-        return self.iterations.closed(name, start, step) if self._settled(step) else None
+        if self._settled(step):
+            return self.iterations.closed(name, start, step)
+        return self.iterations.following(name, start, latest) if self._settled(latest) else None
 
     def _remainder(self, name: str, start: Value, present: Value, latest: Value) -> Value | None:
         """The closed form of what begins below n and becomes the remainder of a sum by n: that of all that is added."""
         first, parts = self.values.number(start), list[tuple[Condition, Poly]]()
         by = set[int]()
-        for holds, p in self.values.parts(latest):
+        for holds, p in self.values.parts(self.values.unfolded(latest)):
             quotients = (self.terms.atoms[m[0]] for m, _ in p.terms if len(m) == 1)
             whole = next((a.args for a in quotients if a.kind == "fdiv"), None)
             if whole is None or not isinstance(whole[0], Poly):

@@ -55,6 +55,8 @@ class Values:
         self.terms, self.cases = terms, cases
         self.ends: dict[str, tuple[Value, ...]] = {}
         """By loop, what its iterations are counted by."""
+        self.once: set[str] = set()
+        """Loops that make no second iteration, whatever the arguments."""
         self._among: dict[tuple[Value, int], Value] = {}
         self._within: dict[tuple[Choice, Condition], Value] = {}
         self._anywhere: dict[tuple[tuple[Condition, Poly], ...], Condition] = {}

@@ -9,7 +9,7 @@ from math import prod
 import numpy as np
 
 from tilewright.artifact.schema import MAX_EXTENT
-from tilewright.base.expr import ExprError, Interval
+from tilewright.base.expr import Expr, ExprError, Interval
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
 from tilewright.transport import dialect as t
@@ -20,8 +20,8 @@ from tilewright.validate.lowering.memory import SharedFills
 from tilewright.validate.lowering.prints import Prints, key, mix, prints
 from tilewright.validate.lowering.recurrence import Claims
 from tilewright.validate.lowering.roles import Peers, RoleThreads, roles
-from tilewright.validate.lowering.segments import StoredElements
-from tilewright.validate.lowering.threads import Path, Threads
+from tilewright.validate.lowering.segments import LoopSegment, StoredElements
+from tilewright.validate.lowering.threads import Path, Threads, is_gate
 from tilewright.validate.lowering.tiles import Tiles
 from tilewright.validate.lowering.values import without
 from tilewright.validate.undecided import Undecided
@@ -76,9 +76,24 @@ def _compared(source: tile.Kernel, lowered: t.Kernel, *, inside: bool) -> Iterat
 
 def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path) -> Iterator[Unlike]:
     streams = frozenset(op.counter.data for op in operations(source) if isinstance(op, tile.Stream))
+    gates = (op for op in operations(lowered) if isinstance(op, t.For) and is_gate(op))
+    if source.gate is None and any(op.counter.data not in streams for op in gates):
+        raise Undecided("a gate that the program has not")
+    told: list[Expr] = []
+    found = list(_on_path(source, lowered, streams, facts, path, told))
+    if found and told:  # what was asked before a branch has told it may be known
+        found = list(_on_path(source, lowered, streams, facts.when(told), path, told))
+    yield from found
+
+
+def _on_path(
+    source: tile.Kernel, lowered: t.Kernel, streams: frozenset[str], facts: SymbolFacts, path: Path, told: list[Expr]
+) -> Iterator[Unlike]:
+    """The same, and the conditions of the launch that branches have told."""
     if not any(roles(lowered)):
         threads = Threads(lowered, streams, facts, path, lowered.threads.data)
         threads.block(lowered.body.block)
+        told += threads.told
         yield from _against(source, lowered, [threads])
         return
     peers: Peers = {}
@@ -88,23 +103,32 @@ def _path(source: tile.Kernel, lowered: t.Kernel, facts: SymbolFacts, path: Path
         for role in roles(lowered):
             threads = RoleThreads(lowered, role, streams, facts, path, memory, rank, peers)
             threads.block(role.body.block)
+            told += threads.told
             every.append(threads)
         memory.settled()
         yield from _counted(every)
         for turn in dict.fromkeys(r.turn for r in every if r.stores):
-            yield from _against(source, lowered, [r for r in every if r.stores and r.turn == turn])
+            yield from _against(source, lowered, [r for r in every if r.stores and r.turn == turn], every)
 
 
-def _against(source: tile.Kernel, lowered: t.Kernel, threads: Sequence[Threads]) -> Iterator[Unlike]:
-    """What threads store together, against what a program stores."""
+def _against(
+    source: tile.Kernel, lowered: t.Kernel, threads: Sequence[Threads], every: Sequence[Threads] = ()
+) -> Iterator[Unlike]:
+    """What threads store together, against what a program stores: ``every`` role may run some of its streams, and hand
+    on what comes out."""
     first, reals = threads[0], of_reals(lowered)
+    handed: dict[str, list[LoopSegment]] = {}
+    for role in every:
+        counters = dict.fromkeys(part.counter for part in role.parts if part.counter not in handed)
+        handed |= {c: [part for part in role.parts if part.counter == c] for c in counters}
     rank = first.rank if isinstance(first, RoleThreads) and first.adds else None
     found: list[Unlike] = []
     for rotated in (True, False) if any(part.single for part in first.parts) else (False,):
         tiles = Tiles(source, first.facts, first.parts, first.integers, reals=reals, rotated=rotated, rank=rank)
+        tiles.handed = handed
         tiles.run()
         claims = Claims()
-        for side in (tiles, *threads):
+        for side in (tiles, *(every or threads)):
             claims.add(side.claims)
         if not claims.hold():
             found = [Unlike("", "undecided: a recurrence whose steps are not told apart")]

@@ -147,7 +147,7 @@ class SymbolFacts:
         """What ``e`` exceeds something by that is not negative."""
         if positive.symbols.isdisjoint(e.symbols):
             return None
-        rest = _without_quotients(e - positive)
+        rest = _without_quotients(e - positive * _times(e, positive))
         return rest.constant if isinstance(rest, Const) else self._plain(rest)
 
     def _replaced(self, e: Expr) -> Iterator[Expr]:
@@ -169,6 +169,15 @@ class SymbolFacts:
             if isinstance(term, Max) and factor > 0:
                 yield from (rest + part * factor for part in term.args)
                 return
+
+
+def _times(e: Expr, positive: Expr) -> int:
+    """How often the one term of an expression that is not negative is in ``e``; once if it has more, or is not."""
+    if not isinstance(positive, Sum) or len(positive.terms) != 1 or not isinstance(e, Sum):
+        return 1
+    ((term, factor),) = positive.terms
+    found = next((f for each, f in e.terms if each == term), 0)
+    return found if factor == 1 and found > 1 else 1
 
 
 def _above(least: int | None, end: Expr) -> Expr:

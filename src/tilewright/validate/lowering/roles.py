@@ -27,7 +27,7 @@ from tilewright.validate.lowering.engines import (
 from tilewright.validate.lowering.facts import SymbolFacts
 from tilewright.validate.lowering.integers import ALWAYS, Bounds, Number, Numbers, both, merged
 from tilewright.validate.lowering.memory import SharedFills
-from tilewright.validate.lowering.prints import Prints, prints
+from tilewright.validate.lowering.prints import Prints, key, prints
 from tilewright.validate.lowering.recurrence import Claims
 from tilewright.validate.lowering.segments import StoredElements
 from tilewright.validate.lowering.threads import (
@@ -411,6 +411,10 @@ class RoleThreads(Threads):
         thread = warp * 32 + 4 * along + across // 2
         return Number(place, total.rest, total.symbol), thread, op.first.data + 2 * matrix + across % 2
 
+    def draw(self, op: t.Draw) -> None:
+        """Some program: which one decides nothing of what the present one stores."""
+        self.held[op.buffer] = GuardedTerms(np.full((1, size_of(op.buffer)), key("drawn"), np.uint64))
+
     def store_matrix(self, op: a.StoreMatrix) -> None:
         place, thread, register = self._matrices(op)
         shape = (self.count, size_of(op.buffer))
@@ -568,6 +572,7 @@ _VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     t.SharedWrite: RoleThreads.shared_write,
     t.SharedRead: RoleThreads.shared_read,
     t.ClusterRead: RoleThreads.cluster_read,
+    t.Draw: RoleThreads.draw,
     a.StoreMatrix: RoleThreads.store_matrix,
     a.LoadMatrix: RoleThreads.load_matrix,
     a.Wgmma: RoleThreads.wgmma,

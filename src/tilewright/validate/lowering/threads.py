@@ -11,10 +11,10 @@ from xdsl.dialects.builtin import StringAttr
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import OWN, Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, negate
+from tilewright.base.expr import OWN, Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, maximum, negate
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.dialect import index_symbol
-from tilewright.tile.ops import operations, ops_in
+from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations, ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.lowering.arithmetic import Combined, ElementFunctions, of_reals
@@ -41,6 +41,12 @@ def loaded(tensor: str, version: frozenset[str], coords: Sequence[Number]) -> Pr
     for axis, at in enumerate(coords):
         total = total + at.prints * word(key("axis", axis))
     return mix(total, key("element"))
+
+
+def is_gate(op: t.For) -> bool:
+    """The loop of one step in which a kernel does what it does, of none where a promise is broken: that it is so, and
+    that nothing is written outside, is proved of the text (``gate``)."""
+    return op.counter.data == OPEN_COUNTER and op.begin.expr == _ZERO and op.end.expr == OPEN_TRIP
 
 
 def guard_of(op: t.Load | t.Store | t.AtomicReduce | a.ThreadCopies | a.CopyOut) -> Expr:
@@ -154,15 +160,13 @@ class Threads:
             for e in least.args
             if e != Const(1)
         ]
-        found = self.path.holds(all_of(needs))
-        if found:
-            self.facts = self.facts.when(needs)
+        needed = all_of(needs)
+        found = self.path.holds(needed)
+        self.facts = self.facts.when([needed if found else negate(needed)])
         return Const(int(found))
 
     def programs(self, op: t.Programs) -> None:
-        """One program, whichever it is."""
-        if op.drawn is not None:
-            raise Undecided("programs that CTAs draw", place_of(op))
+        """One program, whichever it is: of the text it is proved that drawn ones are done once each (``queue``)."""
         for name, extent in zip(op.names, op.extents, strict=True):
             self.facts = self.facts.within(name.data, _ZERO, self.inlined(extent.expr))
         self.block(op.body.block)
@@ -172,7 +176,7 @@ class Threads:
         known = self.truth(condition)
         if known is not None:
             return self.block((op.then if known else op.otherwise).block)
-        inner = [operations(o) for r in op.regions for o in ops_in(r.block)]
+        inner = [[each for o in ops_in(r.block) for each in operations(o)] for r in op.regions]
         kinds = {type(o) for several in inner for o in several}
         if kinds.isdisjoint(DATA):
             return None
@@ -182,9 +186,21 @@ class Threads:
             self.told.append(condition if taken else negate(condition))
             self.facts = self.facts.when(self.told[-1:])
             return self.block((op.then if taken else op.otherwise).block)
+        if kinds & DATA == {a.ZeroFill} and not inner[1] and self._fills_nothing_else(inner[0], condition):
+            return self.block(op.then.block)
         if not kinds.isdisjoint({t.For, *_COPIES}):
             raise Undecided("a branch in a loop", place_of(op))
         return self.joined(op)
+
+    def _fills_nothing_else(self, ops: Sequence[Operation], condition: Expr) -> bool:
+        """Where a condition does not hold nothing would be filled with zeros: it may as well be taken for true."""
+        outer, self.facts = self.facts, self.facts.when([negate(condition)])
+        kept: list[Bounds] = []
+        for fill in (o for o in ops if isinstance(o, a.ZeroFill)):
+            self.place(fill.count.data)
+            kept.append(self.resolved(self.integers.bounds(negate(fill.guard.expr))))
+        self.facts = outer
+        return all(bounds.decided and bounds.mask.all() for bounds in kept)
 
     def truth(self, condition: Expr) -> bool | None:
         """What a condition is, where nothing but numbers enters it."""
@@ -221,12 +237,18 @@ class Threads:
         """A part of a stream."""
         if op.step.expr.constant != 1:
             raise Undecided("a loop that does not go step by step", place_of(op))
-        steps = self.inlined(op.begin.expr), self.inlined(op.end.expr)
+        if op.counter.data not in self.streams and is_gate(op):
+            return self.block(op.body.block)
         if op.counter.data not in self.streams:
             return self.unrolled(op)
-        part = LoopSegment(op.counter.data, self.integers(op.begin.expr), self.integers(op.end.expr), steps)
-        if part.empty:
+        steps = self._steps_of(op)
+        part = LoopSegment(op.counter.data, self.integers(steps[0]), self.integers(steps[1]), steps)
+        if part.empty or self.facts.never_negative(steps[0] - steps[1]):
             return None
+        if self._is_again(part):
+            self.integers.bind(op.counter.data, part.begin)
+            self.block(op.body.block)
+            return self.integers.bind(op.counter.data, None)
         if self.counts:
             self.parts.append(part)
         if part.single:
@@ -272,6 +294,26 @@ class Threads:
         for place, (buffer, final) in enumerate(zip(carried, finals, strict=True)):
             self.held[buffer] = GuardedTerms(final, need=needs[place])
         self.left(op)
+
+    def _steps_of(self, op: t.For) -> tuple[Expr, Expr]:
+        """Where a loop begins and ends: whether a stream has a first step, in a loop before others, is a choice."""
+        begin, end = self.inlined(op.begin.expr), self.inlined(op.end.expr)
+        alike = [o for o in ops_in(op.parent) if isinstance(o, t.For) and o.counter == op.counter] if op.parent else []
+        if self.around or len(alike) == 1:
+            return begin, end
+        if begin == _ZERO and isinstance(end, Min) and Const(1) in end.args and self.facts.never_negative(end):
+            end = self._one_or_none(end)
+        last = end - 1
+        if begin == maximum(last, _ZERO) and self.facts.never_negative(last):
+            begin = last
+        return begin, end
+
+    def _is_again(self, part: LoopSegment) -> bool:
+        """The last step once more, of a stream whose steps have all been: what is left of it to do."""
+        begin, end = part.range
+        before = self.parts[-1] if self.parts else None
+        done = before is not None and before.counter == part.counter and before.range[1] == end
+        return done and end - begin == Const(1)
 
     def unrolled(self, op: t.For) -> None:
         """A loop that is no part of a stream: all of its steps, of an epilogue's panels or of a product."""
@@ -543,6 +585,8 @@ class Threads:
             raise Undecided("an integer that threads hold apart", place_of(op))
         name = op.symbol.data
         self.integers.bind(name, Number(np.zeros((1, 1), np.int64), first, Sym(name)))
+        if op.most is not None:  # as is proved of the text (``loaded``)
+            self.facts = self.facts.when([Sym(name) <= self.inlined(op.most.expr)])
 
     # -- shared memory and moves between registers --------------------------------------------------------------------
     def shared_write(self, op: t.SharedWrite) -> None:

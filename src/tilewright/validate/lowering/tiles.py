@@ -43,7 +43,7 @@ class Tiles:
     ):
         """``rank`` is the program's place along an axis over which programs add up parts."""
         self.kernel, self.facts, self.parts = kernel, facts, list(parts)
-        self.integers = Integers({})
+        self.integers, self.theirs = Integers({}), values
         self.integers.forms = values.forms
         self._of_part: Callable[[int], Tiles] = lambda part: Tiles(
             kernel, facts, parts, values, reals=reals, rotated=rotated, rank=part
@@ -63,6 +63,8 @@ class Tiles:
         self.certain: frozenset[SSAValue] = frozenset()
         """Comparisons that hold for all elements at this place."""
         self.masked: dict[SSAValue, tile.Dot] = {}
+        self.handed: dict[str, list[LoopSegment]] = {}
+        """The parts of streams that only threads run which hand on what comes out."""
 
     def run(self) -> None:
         """The whole body."""
@@ -154,10 +156,16 @@ class Tiles:
             span = spans[axis]
             if not isinstance(span, Span):
                 continue
+            if isinstance(span.stop, Min) and self._is_empty(span):
+                bounds.mask = bounds.mask & False
             along = np.arange(span.size).reshape(_along(axis, span.size, len(spans)))
             for end in span.stop.args if isinstance(span.stop, Min) else (span.stop,):
                 self._below(bounds, along, end, span.origin)
         return bounds
+
+    def _is_empty(self, span: Span) -> bool:
+        """Not both ends lie behind the beginning, as a branch has told."""
+        return self.facts.never_negative(self.integers.inlined(span.origin - span.stop))
 
     def _below(self, bounds: Bounds, along: Numbers, end: Expr, begin: Expr) -> None:
         """Adds that the coordinates ``begin + along`` are below ``end``."""
@@ -281,6 +289,9 @@ class Tiles:
         parts: list[LoopSegment] = []
         while self.parts and self.parts[0].counter == name and (not parts or self._follows(parts[-1], self.parts[0])):
             parts.append(self.parts.pop(0))
+        parts = parts or list(self.handed.get(name, ()))
+        if not parts and self.facts.never_negative(self.integers.inlined(trip * -1)):
+            return
         if not parts or parts[0].range[0] != Const(0) or parts[-1].range[1] != self.integers.inlined(trip):
             raise Undecided(f"the loops over {name} are not the steps of the stream", _where(op))
         for part in parts[:-1]:
@@ -431,6 +442,9 @@ class Tiles:
     def bind(self, op: tile.Bind) -> None:
         name = op.symbol.data
         value = self.held[op.value].reshape(1, 1)
+        theirs = self.theirs.values.get(name)
+        if not self.around and theirs is not None and (theirs.rest != value).any():
+            raise Undecided(f"{name} is another integer", _where(op))  # of which the other side has told something
         self.integers.bind(name, Number(np.zeros((1, 1), np.int64), value, Sym(name)))
 
     def skip(self, op: Operation) -> None:

@@ -278,13 +278,13 @@ def loop(
     name = plan.regions.setdefault(op, f"loop{len(plan.regions)}")
     outer, outer_holds = plan.region, plan.holds
     saved = dict(plan.symbols)
-    plan.iterations.counts(name, [begin, end, step])
     if isinstance(op, t.Programs) and op.drawn is not None:
         if plan.loops:
             raise Undecided("programs that are drawn in a loop", plan.where(op))
         drawn = plan.bounds.draws(name, begin, _next_program(op))
         present, following = drawn.present, drawn.next
     else:
+        plan.iterations.counts(name, [begin, end, step])
         present = values.add(begin, values.mul(step, plan.iterations.count(name)))
         following = values.add(present, step)
     runs = values.test(cases.less, begin, end)
