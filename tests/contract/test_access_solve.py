@@ -67,8 +67,26 @@ def test_what_refutes_a_form_is_looked_for_among_all_that_could(seed: int):
         known.add(literal(rng, 5))
     for _ in range(40):
         form = literal(rng, 5)
-        expected = any(variables.negative(form, other) for other in [nothing, *known.everything()])
-        assert known.refutes(form) == expected
+        others = [nothing, *known.everything()]
+        multiples = ((a, b, k) for other in others for a, b in ((form, other), (other, form)) for k in (1, 2, 4, 8))
+        found = known.refutes(form)
+        assert found or not any(variables.negative(form, other) for other in others)
+        assert not found or any(variables.negative(a, b, k) for a, b, k in multiples)
+
+
+def test_a_digit_beyond_those_of_a_tile_is_refuted_without_isl() -> None:
+    """8 q + r is in a tile of 16 from 16 p on, so q is not less than 2 p: eight times the one and the other."""
+    variables = Variables()
+    r, q, p = variables.new("r", 0, 7), variables.new("q"), variables.new("p")
+    tile = Linear(0, {r: 1, q: 8, p: -16}), Linear(15, {r: -1, q: -8, p: 16})
+    for facts, asked in (
+        (tile, Linear(-1, {q: -1, p: 2})),
+        ((Linear(0, {q: 1, p: -2}),), Linear(-1, {r: -1, q: -8, p: 16})),
+    ):
+        solver = Solver(variables)
+        assert solver.find(Known(variables, None, facts), [Either((asked, Linear(-8, {r: 1})))]) is None
+        assert not solver.isl_calls
+    assert Solver(variables).find(Known(variables, None, tile), [Linear(0, {q: -1, p: 2})]) is not None
 
 
 def test_what_no_choice_changes_is_not_asked_of_each_case() -> None:

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import numpy as np
 import pytest
 
@@ -185,6 +187,30 @@ def test_indices_that_stay_inside_for_some_extents_only() -> None:
     (found,) = caught.value.diagnostics
     assert (found.code, found.required) == ("RUN008", "M <= N")
     assert "its own extent" in found.advice
+
+
+@tw.kernel
+def by_blocks(w: tw.Tensor["E", "N"], x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+    """A weight for 1024 rows: which of them are reached depends on the tiles, of which there are several."""
+    m, n = tw.grid(y, (bm, bn))
+    y[m, n] = x[m, n] * w[m.start // 1024, n][None, :]
+
+
+def test_what_tiles_of_one_variant_reach_is_asked_of_every_launch() -> None:
+    compiled = by_blocks.compile(dtypes={"w": "f32", "x": "f32", "y": "f32"})
+    asked = [fact for fact in compiled.facts if "E" in fact.symbols and fact.symbols <= {"E", "M"}]
+    assert len(compiled.variants) > 1
+    assert len(asked) > 1
+    for rows, weights in product((1, 1023, 1024, 1025, 4096), (1, 2, 4)):
+        inside = -(-rows // 1024) <= weights
+        assert all(fact.evaluate({"M": rows, "E": weights}) for fact in asked) == inside
+    w, x = normal(2, 5), normal(1100, 5)
+    y = np.zeros_like(x)
+    by_blocks(w, x, y)
+    np.testing.assert_array_equal(y, x * w[np.arange(1100) // 1024])
+    with pytest.raises(TilewrightError) as caught:
+        by_blocks(w[:1], x, y)
+    assert caught.value.code == "RUN008"
 
 
 def test_clamped_coordinates_that_meet_are_asked_to_lie_inside() -> None:

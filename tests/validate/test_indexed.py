@@ -124,10 +124,10 @@ def test_the_ptx_does_what_the_ir_says(name: str) -> None:
     assert differences(name) == ()
 
 
-@pytest.mark.parametrize("name", ["scatter_rows", "append_to_pages"])
+@pytest.mark.parametrize("name", ["scatter_rows", "append_to_pages", "dispatch"])
 def test_the_ptx_of_checks_does_what_the_ir_says(name: str) -> None:
-    """Of the kernels that claim and judge, launched before the one that relies on promises. That of entries of several
-    axes is executed: their numbers are products of extents, which no comparison bounds."""
+    """Of the kernels that claim and judge, launched before the one that relies on promises. The numbers of entries of
+    several axes are products of extents, which dispatch bounds."""
     artifact = compiled(name)
     launches = [s.kernel for v in artifact.variants for s in v.steps if isinstance(s, Launch)]
     assert [kernel.removeprefix(f"kernel_{name}_") for kernel in launches[-3:-1]] == ["claim0", "judge0"]

@@ -24,7 +24,7 @@ from tilewright.compiler.proofs.rewritten import certify_rewritten
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.recipe import LaunchConfig, declare_collapsed, declare_order, declare_workspaces, recipe
 from tilewright.compiler.reliance import PROMISES
-from tilewright.compiler.requests import assume, interface
+from tilewright.compiler.requests import assume, interface, required_of
 from tilewright.compiler.timing import timed
 from tilewright.compiler.unsupported import UnsupportedClasses
 from tilewright.compiler.validated import NOT_ASKED, PTX, Validated, validated
@@ -53,7 +53,7 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     programs: dict[str, OriginalProgram] = {}
     texts: dict[str, transport.Kernel] = {}
     variants: tuple[Variant, ...] = ()
-    counted: tuple[Expr, ...] = ()
+    asked: tuple[Expr, ...] = ()  # tiles of other extents may reach other elements
     widest, shown = program.variants[-1], ""
     for planned, own in zip(program.variants, made[len(before) :], strict=True):
         with unsupported.trying(planned.predicate, planned.sizes):
@@ -64,12 +64,12 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
             texts |= {each.emitted.entry: each.planned.transport for each in kernels}
             wholes = kernels[-1].planned.wholes
             widest, shown = planned, str(wholes[0]) if wholes else launched[-1].tile_ir
-            counted += counters_fit(kernels[-1].planned)
+            asked += (*required_of(kernels[-1].planned.tile), *counters_fit(kernels[-1].planned))
     unsupported.require_one(variants)
     found = interface(request, widest.tile, widest.sizes)
     artifact = replace(
         found,
-        facts=tuple(dict.fromkeys((*found.facts, *counted))),
+        facts=tuple(dict.fromkeys((*found.facts, *asked))),
         variants=variants,
         kernels=tuple(images.values()),
         left_out=unsupported.left_out,

@@ -10,7 +10,7 @@ from typing import NoReturn
 
 from xdsl.dialects.builtin import StringAttr
 
-from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of
+from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, conjuncts
 from tilewright.compiler.collapse import Collapse, collapse
 from tilewright.compiler.empty_streams import planned_rest, rests
 from tilewright.compiler.gc_pause import gc_paused
@@ -18,7 +18,7 @@ from tilewright.compiler.plain import plan_kernel, refuse_pins
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram, Promised, StagedCopy
 from tilewright.compiler.products import Found, search_products
 from tilewright.compiler.promises import Checks, checks_of, gated, gated_roles
-from tilewright.compiler.requests import Limits, Request, assume, assumptions_of
+from tilewright.compiler.requests import Limits, Request, assume, assumptions_of, tensors_of
 from tilewright.compiler.split_k import Remade, SplitClass, Wholes, added_in_cluster
 from tilewright.compiler.staging import copy_request, residual, staged_facts, staged_tensors, with_staged
 from tilewright.compiler.staging_price import pays
@@ -106,6 +106,8 @@ def _promised(checks: Checks) -> Promised:
         planned = plan(step.request).variants[-1]
         assert planned.predicate == TRUE, "a check serves some tensors only"
         planned.transport.attributes["sym_name"] = StringAttr(step.request.function.name)
+        dims = {name for kind in tensors_of(planned.tile).values() for d in kind.dims for name in d.expr.symbols}
+        assume(planned.transport, (fact for fact in conjuncts(checks.asked) if fact.symbols <= dims))
         kernels.append(replace(planned, workspaces=step.workspaces))
     return Promised(checks, tuple(kernels))
 

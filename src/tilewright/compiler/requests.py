@@ -51,11 +51,15 @@ def assumptions_of(kernel: tile.Kernel, facts: CallFacts, *, workspaces: bool = 
             found[predicate] = None
         if facts.index_bits == 32:
             found[offsets_fit(name, dims)] = None
-    for predicate in kernel.requires:
-        if workspaces or not any(OWN in symbol for symbol in predicate.expr.symbols):
-            found[predicate.expr] = None
+    found.update(dict.fromkeys(required_of(kernel, workspaces=workspaces)))
     found.pop(TRUE, None)
     return tuple(found)
+
+
+def required_of(kernel: tile.Kernel, *, workspaces: bool = False) -> tuple[Expr, ...]:
+    """What the tracer asks of a launch; with what is asked of tensors in ``workspaces``, or without."""
+    asked = (predicate.expr for predicate in kernel.requires)
+    return tuple(each for each in asked if workspaces or not any(OWN in symbol for symbol in each.symbols))
 
 
 def assume(lowered: transport.Kernel, facts: Iterable[Expr]) -> None:

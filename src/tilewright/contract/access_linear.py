@@ -205,12 +205,12 @@ class Variables:
                 high += c * end
         return high
 
-    def negative(self, form: Linear, other: Linear) -> bool:
-        """The bounds of the variables keep the sum of two forms below 0."""
+    def negative(self, form: Linear, other: Linear, factor: int = 1) -> bool:
+        """The bounds of the variables keep ``factor * form + other`` below 0."""
         bounds, rest = self.bounds, other.terms
-        high = form.const + other.const
+        high = factor * form.const + other.const
         for variable, c in form.terms.items():
-            c += rest.get(variable, 0)
+            c = factor * c + rest.get(variable, 0)
             if c:
                 end = bounds[variable][c > 0]
                 if end is None:

@@ -263,7 +263,7 @@ class Known:
                 return bool(parts)
 
     def refutes(self, formula: Formula) -> bool:
-        """The formula is impossible by bounds, or by bounds of its sum with a literal that holds."""
+        """The formula is impossible by bounds, or by bounds of its sum, or a multiple's, with a literal that holds."""
         match formula:
             case Linear():
                 return self._refutes(formula)
@@ -274,7 +274,7 @@ class Known:
 
     def _refutes(self, form: Linear) -> bool:
         """Only a literal in which a variable has the other sign makes a sum smaller than both; where a variable of the
-        form has no bound, that variable."""
+        form has no bound, that variable. Multiples of either are tried that leave the variable out of the sum."""
         bounds, negative = self.variables.bounds, self.variables.negative
         rivals: list[tuple[int, bool]] = []
         high = form.const
@@ -293,6 +293,11 @@ class Known:
             for rival in rivals:
                 for other in known._by_term.get(rival, ()):
                     if negative(form, other):
+                        return True
+                    a, b = abs(form.terms[rival[0]]), abs(other.terms[rival[0]])
+                    if b > a and b % a == 0 and negative(form, other, b // a):
+                        return True
+                    if a > b and a % b == 0 and negative(other, form, a // b):
                         return True
             known = known.below
         return False

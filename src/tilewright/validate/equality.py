@@ -141,8 +141,13 @@ class Equality:
         if not theirs:
             return holds
         there = self.cases.without_tests(holds)
-        near = [c for c in ir if self.cases.both(self.cases.without_tests(c), there) != 0]
-        ours = {test: atom for condition in near for test, atom in self._tested(condition).items()}
+        ours: dict[Poly, Atom] = {}
+        # those with tests of the PTX's own first: mostly these are all of its tests, and nothing is to be renamed
+        for condition in sorted(dict.fromkeys(ir), key=lambda c: theirs.keys().isdisjoint(self._tested(c))):
+            if theirs.keys() <= ours.keys():
+                return holds
+            if self.cases.both(self.cases.without_tests(condition), there) != 0:
+                ours |= self._tested(condition)
         renamed = self._renamed(ours, theirs, holds)
         if not renamed:
             return holds

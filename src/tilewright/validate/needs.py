@@ -412,13 +412,15 @@ class Prover:
 
     def _offset(self, value: Poly, holds: Condition) -> bool:
         """The value is the offset, in elements, of an element of a tensor, all of which fit, or of what would lie
-        before the first one of a row."""
+        before the first one of a row. Tensors of whose strides it is a sum are tried first."""
         if self.offset_bits != 31:
             return False
-        return any(
-            self._inside(tensor, value, holds) or self._before_row(tensor, value, holds)
-            for tensor in self.tensors.values()
+        factors = _factors_of(m for m, _ in value.terms)
+        likely = sorted(
+            self.tensors.values(),
+            key=lambda tensor: all(factors.isdisjoint(_factors_of(m for m, _ in s.terms)) for s in tensor.strides),
         )
+        return any(self._inside(tensor, value, holds) or self._before_row(tensor, value, holds) for tensor in likely)
 
     @_if_it_fits
     def _before_row(self, tensor: TensorExtents, value: Poly, holds: Condition) -> bool:
