@@ -4,11 +4,12 @@ Read from the Transport IR alone, before the roles part::
 
     broken = 0                                         in every thread
     for k in range(ceildiv(extent, each * threads)):   every place of the offsets, by one register of one thread
-        broken = max(broken, the offset there is more than the next, the last one than the limit, or the first not 0)
+        broken += the offset there is more than the next, the last one than the limit, or the first not 0
     broken = threads of the CTA in which it is not 0   a barrier of all threads, which gives all the same number
 
 What a thread says of a place is decided by comparisons of the offset, the next one, the limit and 0, so that trying all
-orders in which these may stand decides it for all integers.
+orders in which these may stand decides it for all integers. It has fewer places than a tensor has elements: what it
+counts stays below 2^31.
 """
 
 from __future__ import annotations
@@ -93,7 +94,7 @@ def _looks_at_all(lowered: t.Kernel, loop: t.For, fold: t.Fold, promise: Ascendi
         and tuple(found.inputs) == (here.buffer, behind.buffer)
         and [r.expr for r in found.reads] == [Sym(t.REGISTER)] * 2
         and found.live.expr == fold.live.expr == TRUE
-        and fold.fn.data == "max"
+        and fold.fn.data == "sum"
         and fold.into.expr == Const(0)
         and tuple(fold.sources) == tuple(found.outputs)
         and t.registers_of(found.outputs[0]).count.data == each

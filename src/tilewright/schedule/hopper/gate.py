@@ -4,7 +4,7 @@ Steps before the kernel have set flags, or each CTA judges offsets itself, all o
 Every role's walk lies in a loop of as many steps as the gate is open, 0 or 1::
 
     flags       load flags . st.shared open . barrier . ld.shared open
-    offsets     each thread: broken = (some of its offsets > the next) . barrier that counts threads that found one
+    offsets     each thread: broken = its offsets > the next . barrier that counts the threads in which it is not 0
     all roles   for _ in range(open): the programs
 """
 
@@ -95,7 +95,7 @@ _AT_ONCE = 1024
 
 
 def _looks_at(offsets: SSAValue, broken: SSAValue, threads: int, number: int, limit: Expr) -> t.For:
-    """Sets ``broken`` to 1 in the threads that find an offset above the next, or the first not 0."""
+    """Counts in ``broken`` the offsets that are above the next, and the first if it is not 0: of each thread its own."""
     kind = tile.tensor_type(offsets)
     (extent,) = (d.expr for d in kind.dims)
     each, counter = -(-_AT_ONCE // threads), f"{OPEN_COUNTER}{number}"
@@ -107,7 +107,7 @@ def _looks_at(offsets: SSAValue, broken: SSAValue, threads: int, number: int, li
         t.Load(offsets, here.buffer, [at], at < extent),
         t.Load(offsets, after.buffer, [at + 1], at + 1 < extent),
         t.Map([here.buffer, after.buffer], [Sym(t.REGISTER)] * 2, [found.buffer], each, _descends(kind, at, limit)),
-        t.Fold("max", [found.buffer], [broken], Const(0)),
+        t.Fold("sum", [found.buffer], [broken], Const(0)),
     ]
     return t.For(counter, Const(0), ceildiv(extent, each * threads), expr(1), t.block(ops))
 
