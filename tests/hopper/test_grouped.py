@@ -28,7 +28,7 @@ from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.proofs.uniform import prove_uniform
-from tilewright.compiler.reliance import BROKEN, TAKEN
+from tilewright.compiler.reliance import BROKEN, FAILED, TAKEN, Uniqueness, promises_of
 from tilewright.compiler.requests import assumptions_of
 from tilewright.hw.target import SM90A
 from tilewright.schedule.facts import TensorFacts
@@ -92,20 +92,21 @@ def exact(arrays: dict[str, np.ndarray]) -> np.ndarray:
     return found
 
 
-def lowered(candidate: Candidate, align: int = 16, **keywords: object) -> p.Lowered:
-    """The kernel behind its gate under one candidate."""
+def lowered(candidate: Candidate, align: int = 16, *, flag: bool = False, **keywords: object) -> p.Lowered:
+    """The kernel under one candidate, behind a gate that its CTAs judge, or that a ``flag`` of a step before opens."""
     asked = p.request(grouped, "bf16", align, {"offsets": "i32"}, **keywords)
-    made = gated_roles(p.traced(asked), 1, queued=True)
-    known = ((name, TensorFacts(0, 16)) for name in (BROKEN, TAKEN))
+    whole = p.traced(asked)
+    made = gated_roles(whole, [Uniqueness(("offsets",), (), (), ())] if flag else promises_of(whole))
+    known = ((name, TensorFacts(0, 16)) for name in (BROKEN, FAILED, TAKEN))
     facts = asked.facts.__class__((*asked.facts.tensors, *known))
     answer = schedule(made, facts, SM90A, candidate, assumptions_of(made, facts))
     assert not isinstance(answer, Refused), answer.reason
     return p.Lowered(made, asked, answer)
 
 
-def flags(broken: int = 0) -> dict[str, np.ndarray]:
-    """What the steps before leave to a gated kernel."""
-    return {BROKEN: np.array([broken], np.int32), TAKEN: np.zeros(1, np.int32)}
+def counts() -> dict[str, np.ndarray]:
+    """What a launch leaves to a gated kernel."""
+    return {FAILED: np.array([3], np.int32), TAKEN: np.zeros(1, np.int32)}
 
 
 CANDIDATES: dict[str, tuple[Candidate, int, dict[str, int]]] = {
@@ -129,16 +130,21 @@ def test_schedules_are_proved_and_multiply_groups(name: str) -> None:
     assert once.method.endswith("by offsets(offsets)")
     for seed, offsets in enumerate((GROUPS["several"], GROUPS["the last has all"])):
         arrays = drawn(offsets, seed)
-        simulate.run(kernel, {**arrays, **flags()}, seed=seed, grid_size=3 + seed)
+        simulate.run(kernel, {**arrays, **(given := counts())}, seed=seed, grid_size=3 + seed)
+        assert given[FAILED][0] == 3
         np.testing.assert_allclose(arrays["c"].astype(np.float64), exact(arrays), atol=0.15)
 
 
 def test_no_role_does_anything_behind_a_gate_that_is_closed() -> None:
-    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
     for flag in (1, -1, 2**31 - 1):
-        arrays = drawn(GROUPS["several"])
-        simulate.run(kernel, {**arrays, **flags(flag)}, grid_size=3)
+        kernel, arrays = lowered(Candidate(1, stages=3), flag=True).scheduled.kernel, drawn(GROUPS["several"])
+        simulate.run(kernel, {**arrays, BROKEN: np.array([flag], np.int32)}, grid_size=3)
         assert np.isnan(arrays["c"].astype(np.float32)).all()
+    for offsets in (GROUPS["several"][:-1] + [211], [1, 5, 30], [0, 7, 6, 6]):
+        kernel, arrays, given = lowered(Candidate(1, stages=3)).scheduled.kernel, drawn(offsets), counts()
+        simulate.run(kernel, {**arrays, **given}, grid_size=3)
+        assert np.isnan(arrays["c"].astype(np.float32)).all()
+        assert given == {FAILED: 6, TAKEN: 0}  # by each of three CTAs
     ways = [sum(1 for role in protocol.roles for _ in role.body) for protocol in protocols_of(kernel)]
     assert len(ways) == 2
     assert min(ways) < max(ways)
@@ -186,7 +192,7 @@ def test_nothing_is_stored_unless_offsets_ascend(offsets: list[int], artifact: A
 def test_the_certificate_names_the_promise(artifact: Artifact) -> None:
     (checked,) = (o for o in artifact.certificate if o.method == CHECKED)
     assert checked.name == "offsets(offsets)"
-    assert "by step 1 of 2, before any store" in checked.detail
+    assert "by each CTA, before any store" in checked.detail
 
 
 def test_offsets_of_64_bits() -> None:
@@ -308,7 +314,7 @@ def consumers_ungated(kernel: t.Kernel) -> None:
     ids=lambda f: f.__name__,
 )
 def test_gates_that_open_otherwise_are_refused(change: Callable[[t.Kernel], None]) -> None:
-    found = lowered(Candidate(1, stages=3))
+    found = lowered(Candidate(1, stages=3), flag=True)
     kernel = found.scheduled.kernel
     require_gate(found.tile, kernel)
     change(kernel)
@@ -316,21 +322,21 @@ def test_gates_that_open_otherwise_are_refused(change: Callable[[t.Kernel], None
 
 
 def test_a_gate_that_each_thread_reads_for_itself_is_not_uniform() -> None:
-    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    kernel = lowered(Candidate(1, stages=3), flag=True).scheduled.kernel
     assert isinstance(prove_uniform(kernel), Proved)
     binds_what_it_loaded(kernel)
     assert isinstance(prove_uniform(kernel), Unknown)
 
 
 def test_the_gate_is_read_behind_the_barrier() -> None:
-    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    kernel = lowered(Candidate(1, stages=3), flag=True).scheduled.kernel
     barrier = next(op for op in kernel.body.block.ops if isinstance(op, t.Barrier))
     barrier.detach()
     assert not isinstance(prove_protocols(kernel), Proved)
 
 
 def test_the_gate_is_written_by_one_thread() -> None:
-    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    kernel = lowered(Candidate(1, stages=3), flag=True).scheduled.kernel
     write = next(op for op in kernel.body.block.ops if isinstance(op, t.SharedWrite))
     write.attributes["guard"] = ExprAttr.of(TRUE)
     assert isinstance(prove_protocols(kernel), Unknown)

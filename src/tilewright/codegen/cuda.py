@@ -168,7 +168,7 @@ class Emitter(ElementWriter):
             case t.Draw():
                 given = self.storages[op.buffer].get(self.names[op.buffer], "0")
                 self.line(f"{given} = (int)gridDim.x;")
-                with self.braces(f"if ({self.c(op.guard.expr)})"):
+                with self.braces(f"if ((int)gridDim.x < {self.c_int(op.programs.expr)})"):
                     self.line(f"{given} += atomicAdd({self.names[op.tensor]}, 1);")
             case t.Map():
                 self.comment(op)

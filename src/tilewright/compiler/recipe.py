@@ -77,7 +77,14 @@ def _counters(kernel: transport.Kernel) -> Iterator[Fill]:
     for op in operations(kernel):
         if isinstance(op, transport.Draw):
             index = placed[tensor_type(op.tensor).tensor_name.data]
-            yield Fill(WorkspacePointer(index), 0, i32.bytes, op.guard.expr)
+            yield Fill(WorkspacePointer(index), 0, i32.bytes, draws_in(kernel, op))
+
+
+def draws_in(kernel: transport.Kernel, op: transport.Draw) -> Expr:
+    """Whether a launch draws programs: it has more of them than CTAs."""
+    at_once = ctas_at_once(kernel)
+    assert at_once is not None, "programs are drawn by CTAs that do several"
+    return op.programs.expr > at_once
 
 
 def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, StagedTensor]) -> None:

@@ -221,7 +221,7 @@ class Walk:
         agent, tensor = self.agent, self.launch.arguments.tensors[op.tensor]
         buffer = agent.buffers[op.buffer]
         buffer.touch(op)
-        draws = bool(self.symbols.uniform(op.guard.expr))
+        draws = self.launch.grid_size < self.symbols.uniform(op.programs.expr)
         for row, thread in enumerate(agent.moment().threads):
             buffer.data[row, 0] = self.launch.grid_size
             if draws:

@@ -438,7 +438,8 @@ def _drawn_from(kernel: t.Kernel) -> list[tuple[int, Expr]]:
     placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
     draws = (op for op in kernel.walk() if isinstance(op, t.Draw))
     kinds = ((op, op.tensor.type) for op in draws)
-    return [(placed[k.tensor_name.data], op.guard.expr) for op, k in kinds if isinstance(k, TensorType)]
+    ctas = kernel.target.sm_count * kernel.min_ctas.data
+    return [(placed[k.tensor_name.data], op.programs.expr > ctas) for op, k in kinds if isinstance(k, TensorType)]
 
 
 def _unequal(field: str, found: Expr, required: Expr) -> Iterator[Fault]:

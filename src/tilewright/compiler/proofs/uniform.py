@@ -61,7 +61,9 @@ def _of_all_threads(lowered: t.Kernel, op: t.Bind) -> bool:
     made = [use.operation for use in op.buffer.uses if use.operation is not op]
     match made:
         case [t.Map() as computed] if computed.parent is op.parent and computed.is_before_in_block(op):
-            alike = all(isinstance(x, tile.Constant | tile.Compare | tile.Select | t.Yield) for x in computed.body.walk())
+            alike = all(
+                isinstance(x, tile.Constant | tile.Compare | tile.Select | t.Yield) for x in computed.body.walk()
+            )
             given = zip(computed.inputs, computed.reads, strict=True)
             return alike and all(
                 read.expr == Const(0) and counted(lowered, buffer, computed) is not None for buffer, read in given

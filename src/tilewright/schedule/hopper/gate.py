@@ -117,7 +117,12 @@ def _descends(kind: tile.TensorType, at: Expr, limit: Expr) -> Region:
     (extent,) = (d.expr for d in kind.dims)
     body = Block(arg_types=[tile.TileType.of(kind.element, ())] * 2)
     here, after = (tile.Cast(arg, i64) for arg in body.args)
-    zero, one, none, end = tile.Constant(0, i64), tile.Constant(1, i32), tile.Constant(0, i32), tile.ScalarExpr(limit, i64)
+    zero, one, none, end = (
+        tile.Constant(0, i64),
+        tile.Constant(1, i32),
+        tile.Constant(0, i32),
+        tile.ScalarExpr(limit, i64),
+    )
     inside, first, last = (t.Predicate(x) for x in (at < extent, at.eq(0), at + 1 < extent))
     most = tile.Select(last.result, after.result, end.result)
     more = tile.Compare(CompareFn.GT, here.result, most.result)

@@ -18,7 +18,7 @@ from math import prod
 from xdsl.ir import SSAValue
 
 from tilewright.base.dtypes import i32
-from tilewright.base.expr import TRUE, Const, Expr, Sym, own
+from tilewright.base.expr import TRUE, Const, Sym, own
 from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import NEXT
@@ -59,12 +59,6 @@ class ProgramQueue:
         self.bars = (self.full, self.empty)
         lowering.declarations += [slot, full, empty]
 
-    def beyond(self, lowering: RoleContext) -> Expr:
-        """There are more programs than CTAs, so that some are drawn."""
-        placement = lowering.placement
-        programs = prod((g.expr for g in lowering.kernel.grid), start=Const(1))
-        return programs > placement.target.sm_count * placement.min_ctas
-
     def lower(self, lowering: RoleContext) -> None:
         """The end of a program, in the producer or in a role of consumers."""
         if self.counter is None:
@@ -72,7 +66,8 @@ class ProgramQueue:
         use, producing = Sym(COUNTER), lowering.producing
         if producing:
             taken = lowering.registers("next", i32, 1)
-            lowering.emit(t.Draw(lowering.arguments[self.counter], taken, self.beyond(lowering)))
+            programs = prod((g.expr for g in lowering.kernel.grid), start=Const(1))
+            lowering.emit(t.Draw(lowering.arguments[self.counter], taken, programs))
             lowering.emit(a.MbarrierWait(self.empty, Const(0), (use + 1) % 2))
             lowering.emit(t.SharedWrite(self.slot, taken, Const(0), TRUE))
         else:

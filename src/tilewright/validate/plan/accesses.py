@@ -124,12 +124,13 @@ def store(plan: Plan, op: t.Store) -> None:
 
 
 def draw(plan: Plan, op: t.Draw) -> None:
-    """The number of CTAs and, where the guard holds, what was in memory, to which 1 is added."""
+    """The number of CTAs and, where there are more programs, what was in memory, to which 1 is added."""
     if sum(isinstance(other, t.Draw) for other in plan.kernel.walk()) > 1:
         raise Undecided("numbers that are drawn at several places", plan.where(op))
     name, order = plan.tensors[op.tensor], plan.next()
     offset = plan.offset(op.tensor, [plan.terms.const(0, 0)])
-    guard, ctas = plan.predicate(op.guard.expr), plan.values.resize(plan.launch.ctas, 32)
+    guard = plan.values.test(plan.cases.less, plan.values.resize(plan.launch.ctas, 0), plan.expr(op.programs.expr))
+    ctas = plan.values.resize(plan.launch.ctas, 32)
     store_element(plan, op, name, offset, plan.word(1), plan.cases.both(plan.holds, guard), order, "red.add.u32")
     plan.marks[order] = plan.region.events[-1]
     old = plan.terms.data(32, 32, "old", "ir", order)
