@@ -74,17 +74,17 @@ def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
 def _counters(kernel: transport.Kernel) -> Iterator[Fill]:
     """What programs are drawn from is 0 before a launch in which some are."""
     placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
+    for op, where in draws_in(kernel):
+        yield Fill(WorkspacePointer(placed[tensor_type(op.tensor).tensor_name.data]), 0, i32.bytes, where)
+
+
+def draws_in(kernel: transport.Kernel) -> Iterator[tuple[transport.Draw, Expr]]:
+    """What draws programs, and where a launch does: it has more of them than CTAs."""
     for op in operations(kernel):
         if isinstance(op, transport.Draw):
-            index = placed[tensor_type(op.tensor).tensor_name.data]
-            yield Fill(WorkspacePointer(index), 0, i32.bytes, draws_in(kernel, op))
-
-
-def draws_in(kernel: transport.Kernel, op: transport.Draw) -> Expr:
-    """Whether a launch draws programs: it has more of them than CTAs."""
-    at_once = ctas_at_once(kernel)
-    assert at_once is not None, "programs are drawn by CTAs that do several"
-    return op.programs.expr > at_once
+            at_once = ctas_at_once(kernel)
+            assert at_once is not None, "programs are drawn by CTAs that do several"
+            yield op, op.programs.expr > at_once
 
 
 def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, StagedTensor]) -> None:
