@@ -106,9 +106,7 @@ class PlannedKernel:
         drawn = {tile.tensor_type(op.tensor).tensor_name.data: where for op, where in draws_in(self.transport)}
         zeroed = {self.workspaces[name]: where for name, where in drawn.items() if name in self.workspaces}
         return tuple(
-            WorkspaceTensor(
-                i.copy_name, i.element, i.extents, i.strides, i.size_bytes, i == kept, zeroed.get(i, FALSE)
-            )
+            WorkspaceTensor(i.copy_name, i.element, i.extents, i.strides, i.size_bytes, i == kept, zeroed.get(i, FALSE))
             for i in dict.fromkeys(every)
         )
 

@@ -50,8 +50,9 @@ class Kernel(TileOp):
     two of them equal and inside of a tensor. Where an element of the tensor ``gate`` is not 0, no program
     does anything. Of a kernel with ``judged`` offsets each CTA finds out itself, before its programs, whether each of
     them begins with 0, ascends, and does not go beyond the one of the ``limits`` at its place: where one does not, no
-    program does anything, and every CTA adds 1 to the element of ``gate`` at its place. The first element of the tensor ``queue``, which is 0 when a launch begins that has more programs than
-    CTAs, counts the programs that CTAs draw beyond their first one.
+    program does anything, and every CTA adds 1 to the element of ``gate`` at its place. The first element of the tensor
+    ``queue``, which is 0 when a launch begins that has more programs than CTAs, counts the programs that CTAs draw
+    beyond their first one.
     """
 
     name = "tile.kernel"

@@ -14,7 +14,7 @@ counts stays below 2^31.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import product
 
 from xdsl.ir import Operation, SSAValue

@@ -1,8 +1,8 @@
 """Programs that CTAs draw from a queue run once each, all of them, and every role of a CTA does the same ones.
 
-A counter in global memory is 0 when a launch of more programs than CTAs begins (``proofs.steps``). A CTA of number c of g does program c first,
-then what it draws, g + n where n is what it found in the counter when it added 1 to it: atomic additions to one word
-have an order, so the numbers g, g + 1, ... are drawn once each, and no CTA stops before it was given one that is no
+A counter in global memory is 0 when a launch of more programs than CTAs begins (``proofs.steps``). A CTA of number c of
+g does program c first, then what it draws, g + n where n is what it found in the counter when it added 1 to it: atomic
+additions to one word have an order, so the numbers g, g + 1, ... are drawn once each, and no CTA stops before it was given one that is no
 program's. They are all drawn, because each CTA that still has a program draws again when that is done; a draw waits for
 no other CTA. In a launch of as many CTAs as programs all have one, and next the number of CTAs, which no program has.
 What has to be shown of the text::

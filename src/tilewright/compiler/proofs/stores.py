@@ -54,8 +54,8 @@ def prove_domains(
 
     Where a branch depends on extents alone, a launch takes one side of it: each side is proved by itself. ``tiles`` are
     those of ragged grids, by the integer at which they begin. Of a kernel whose roles stand behind a ``gate`` only
-    launches that pass it are asked about; others write nothing, and need not. What is added to that tensor ``proofs.gate``
-    judges; here it is asked to lie inside.
+    launches that pass it are asked about; others write nothing, and need not. What is added to that tensor is for
+    ``proofs.gate`` to judge; here it is asked to lie inside.
     """
     accesses = accesses_of(lowered)
     if gate is not None:

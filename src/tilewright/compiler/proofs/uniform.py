@@ -1,8 +1,9 @@
 """Integers that were loaded and become symbols are the same in all threads, and in all roles.
 
-All threads read one element of shared memory, or hold what a barrier of the CTA has counted. Every loop, branch and barrier behind such a symbol rests on it, also
-where another kernel overwrites the tensor that the integer came from while this one runs. In a kernel with roles one
-role writes the element, once a program, and the others read what it wrote for the same program::
+All threads read one element of shared memory, or hold what a barrier of the CTA has counted. Every loop, branch and
+barrier behind such a symbol rests on it, also where another kernel overwrites the tensor that the integer came from
+while this one runs. In a kernel with roles one role writes the element, once a program, and the others read what it
+wrote for the same program::
 
     writer     wait empty . st.shared (one thread) . arrive full      full: one arrival a phase
     reader     wait full, of the program's parity . ld.shared . arrive empty

@@ -243,7 +243,8 @@ class Effects(State):
         target, predicate = i.operands[0], i.operands[-1]
         negated = isinstance(predicate, Negated)
         source = predicate.register if isinstance(predicate, Negated) else predicate
-        assert isinstance(target, Register) and isinstance(source, Register)
+        assert isinstance(target, Register)
+        assert isinstance(source, Register)
         holds = np.broadcast_to(np.asarray(self.register(source.name, lanes)), lanes.shape).astype(np.bool_) != negated
         self.write(target.name, np.uint32(np.count_nonzero(holds)), lanes)
 

@@ -95,7 +95,7 @@ _AT_ONCE = 1024
 
 
 def _looks_at(offsets: SSAValue, broken: SSAValue, threads: int, number: int, limit: Expr) -> t.For:
-    """Counts in ``broken`` the offsets that are above the next, and the first if it is not 0: of each thread its own."""
+    """Counts in ``broken`` the offsets that are above the next, and the first if it is not 0."""
     kind = tile.tensor_type(offsets)
     (extent,) = (d.expr for d in kind.dims)
     each, counter = -(-_AT_ONCE // threads), f"{OPEN_COUNTER}{number}"

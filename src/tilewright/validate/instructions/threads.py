@@ -68,8 +68,8 @@ _COUNTED_OPERANDS = 3
 
 
 def _count(machine: Instructions, i: Instruction) -> None:
-    """In how many threads of the CTA a predicate holds: one number, for the n-th of such instructions as for the IR's n-th
-    op."""
+    """In how many threads of the CTA a predicate holds: one number, of the n-th of such instructions that of the IR's
+    n-th op."""
     target, number, predicate = i.operands
     body = machine.program.entry.body
     every = [other.index for other in body if other.opcode in ("bar", "barrier") and "red" in other.modifiers]
