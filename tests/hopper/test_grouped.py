@@ -140,7 +140,7 @@ def test_no_role_does_anything_behind_a_gate_that_is_closed() -> None:
         kernel, arrays = lowered(Candidate(1, stages=3), flag=True).scheduled.kernel, drawn(GROUPS["several"])
         simulate.run(kernel, {**arrays, BROKEN: np.array([flag], np.int32)}, grid_size=3)
         assert np.isnan(arrays["c"].astype(np.float32)).all()
-    for offsets in (GROUPS["several"][:-1] + [211], [1, 5, 30], [0, 7, 6, 6]):
+    for offsets in ([*GROUPS["several"][:-1], 211], [1, 5, 30], [0, 7, 6, 6]):
         kernel, arrays, given = lowered(Candidate(1, stages=3)).scheduled.kernel, drawn(offsets), counts()
         simulate.run(kernel, {**arrays, **given}, grid_size=3)
         assert np.isnan(arrays["c"].astype(np.float32)).all()

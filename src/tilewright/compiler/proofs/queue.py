@@ -2,10 +2,10 @@
 
 A counter in global memory is 0 when a launch of more programs than CTAs begins (``proofs.steps``). A CTA of number c of
 g does program c first, then what it draws, g + n where n is what it found in the counter when it added 1 to it: atomic
-additions to one word have an order, so the numbers g, g + 1, ... are drawn once each, and no CTA stops before it was given one that is no
-program's. They are all drawn, because each CTA that still has a program draws again when that is done; a draw waits for
-no other CTA. In a launch of as many CTAs as programs all have one, and next the number of CTAs, which no program has.
-What has to be shown of the text::
+additions to one word have an order, so the numbers g, g + 1, ... are drawn once each, and no CTA stops before it was
+given one that is no program's. They are all drawn, because each CTA that still has a program draws again when that is
+done; a draw waits for no other CTA. In a launch of as many CTAs as programs each has one, and then is told g, which no
+program has. What has to be shown of the text::
 
     all roles   walk programs of one grid by the same name, which each binds once a program (``uniform``: to one value)
                 name a counter with a period in nothing that the period changes
