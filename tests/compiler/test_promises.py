@@ -336,6 +336,7 @@ def test_drawn_arguments_keep_promises_mostly(name: str) -> None:
         indices = given.tensors[next(iter(arrays))].view
         assert len(set(indices.tolist())) == len(indices) or (np.diff(indices) >= 0).all()
 
+
 # -- kernels that begin with the step before ---------------------------------------------------------------------------
 WAIT = "griddepcontrol.wait;"
 
