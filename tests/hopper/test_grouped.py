@@ -338,13 +338,13 @@ def looks(kernel: t.Kernel, kind: type[Operation], number: int = 0) -> Any:
 
 
 def no_barrier(kernel: t.Kernel) -> None:
-    opening(kernel, t.BarrierCount).erase()
+    kernel.body.block.erase_op(opening(kernel, t.BarrierCount))
 
 
 def a_barrier_that_counts_nothing(kernel: t.Kernel) -> None:
     count = opening(kernel, t.BarrierCount)
     kernel.body.block.insert_op_before(t.Barrier(), count)
-    count.erase()
+    kernel.body.block.erase_op(count)
 
 
 def opens_before_the_barrier(kernel: t.Kernel) -> None:
@@ -424,7 +424,7 @@ def forgets_what_it_found(kernel: t.Kernel) -> None:
 
 
 def reports_nothing(kernel: t.Kernel) -> None:
-    opening(kernel, t.AtomicReduce).erase()
+    kernel.body.block.erase_op(opening(kernel, t.AtomicReduce))
 
 
 def reports_by_every_thread(kernel: t.Kernel) -> None:
