@@ -56,6 +56,9 @@ COMPARED = r"(setp)\.lt(\.s64 \s*%p\d+, %rd\d+, %rd\d+;"
 """Of words of 64 bits; ``le`` in its place is ``AT_MOST``."""
 AT_MOST = r"\1.le\2"
 
+COUNTED = r"(bar\.red\.popc\.u32 \s*(%r\d+))"
+"""The threads that found offsets broken, the gate of all."""
+
 OTHER_PTX = {
     "the first program is another one": (r"mov\.u32 (\s*%r\d+), %ctaid\.x;", r"mov.u32 \1, %nctaid.x;"),
     "two are drawn at once": (r"(atom\.global\.add\.u32 .*), 1;", r"\1, 2;"),
@@ -73,6 +76,16 @@ OTHER_PTX = {
     "a bound overwrites part of one that is read behind it": (r"\+180264\], %rd", r"+180260], %rd"),
     "a bound is stored where another lies": (r"(st\.shared\.u64 \s*\[%rd\d+)\+180264\]", r"\1+180256]"),
     "both groups are told apart by another bit": (r"(xor\.b32 \s*%r\d+, %r\d+), 1;", r"\1, 3;"),
+    "the gate counts the other threads": (r"setp\.ne(\.u32 \s*%p\d+, %r\d+, 0;\s*bar\.red)", r"setp.eq\1"),
+    "the gate counts no thread": (rf"{COUNTED}, 0, %p\d+;", r"bar.sync 0; mov.u32 \2, 0;"),
+    "each thread has a gate of its own": (rf"{COUNTED}, 0, (%p\d+);", r"bar.sync 0; selp.u32 \2, 1, 0, \3;"),
+    "the gate is opened at another barrier": (rf"({COUNTED}), 0,", r"\1, 1,"),
+    "an empty group closes the gate": (r"setp\.gt(\.s32 \s*%p\d+, %r\d+, %r\d+;\s*setp\.ne)", r"setp.ge\1"),
+    "the first offset may be 1": (r"(setp\.ne\.s32 \s*%p\d+, %r\d+), 0;(\s*and\.pred)", r"\1, 1;\2"),
+    "the last offset is not looked at": (r"setp\.le(\.s32 \s*%p\d+, %r\d+, %r\d+;\s*setp\.eq)", r"setp.lt\1"),
+    "the producer has no gate": (rf"({COUNTED}[\s\S]*?or\.b32 \s*%r\d+, (%r\d+)), \3;", r"\1, \4;"),
+    "consumers have no gate": (rf"({COUNTED}[\s\S]*setp)\.ne(\.s32 \s*%p\d+, \3, 0;)", r"\1.lt\4"),
+    "what is kept is reported": (rf"({COUNTED}[\s\S]*?setp)\.eq(\.s32 \s*%p\d+, \3, 0;)", r"\1.ne\4"),
 }
 
 
