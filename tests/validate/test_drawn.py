@@ -65,7 +65,7 @@ OTHER_PTX = {
     "drawn from beside the counter": (r"(atom\.global\.add\.u32 .*\[%rd\d+)\]", r"\1+4]"),
     "what was drawn counts twice": (rf"(atom\S+ \s*(%r\d+).*{NEXT}add\.s32 \s*%r\d+, %r\d+), %r\d+", r"\1, \2"),
     "the next number is read elsewhere": (r"(ld\.shared\.u32 .*)\+180352\](?![\s\S]*\+180352)", r"\1+180480]"),
-    "a program too many": (rf"(setp)\.lt(\.s32 .*{NEXT}@%p\d+ bra \s*\$L__BB0_8;)", AT_MOST),
+    "a program too many": (rf"(ld\.shared\.u32 .*\+180352\];[\s\S]*?setp)\.lt(\.s32 .*{NEXT}@)", AT_MOST),
     "another remainder is kept of a counter": (rf", 20;({NEXT}sub\.s32)", r", 10;\1"),
     "a counter is divided by another number": (r"1717986919", "1717986918"),
     "the search halves twice": (r"(shr\.s64 \s*(%rd\d+), \2), 1;", r"\1, 2;"),
