@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import product
+from typing import NoReturn
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
@@ -54,7 +55,7 @@ def _reports(op: Operation) -> bool:
     return isinstance(op, t.AtomicReduce) and tile.tensor_type(op.tensor).tensor_name.data == FAILED
 
 
-def _refuse(kernel: tile.Kernel, found: str, required: str) -> None:
+def _refuse(kernel: tile.Kernel, found: str, required: str) -> NoReturn:
     fail("CRT010", where=tile.begins_at(kernel), found=found, required=required)
 
 
@@ -82,9 +83,10 @@ def _require_judged(kernel: tile.Kernel, lowered: t.Kernel) -> None:
     if made is None or not every or not _opens_at_zero(made, list(range(len(promises)))):
         _refuse(kernel, "a gate that not all promises open", "one that opens where no thread finds one broken")
     for number, (promise, barrier) in enumerate(zip(promises, barriers, strict=True)):
-        if not isinstance(promise, Ascending) or barrier is None or not judges(lowered, barrier, promise):
+        own = barrier if isinstance(promise, Ascending) and barrier and judges(lowered, barrier, promise) else None
+        if own is None:
             _refuse(kernel, f"{promise} need not hold behind the gate", "offsets that all threads of each CTA judge")
-        if not any(_adds(op, barrier, number) for op in lowered.body.block.ops):
+        if not any(_adds(op, own, number) for op in lowered.body.block.ops):
             _refuse(kernel, f"{promise} is broken, and nothing says so", "1 added to its element of the gate's tensor")
     adds = [op for op in operations(lowered) if _reports(op)]
     if len(adds) != len(promises):

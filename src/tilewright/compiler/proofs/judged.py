@@ -33,9 +33,11 @@ _VALUES = range(-3, 4)
 def counted(lowered: t.Kernel, buffer: SSAValue, reader: Operation) -> t.BarrierCount | None:
     """The barrier whose number all threads of the CTA hold in a buffer when they reach ``reader``."""
     others = [use.operation for use in buffer.uses if use.operation is not reader and _writes(use.operation, buffer)]
-    last = others[-1] if (others := _in_order(lowered, others)) else None
-    apart = isinstance(last, t.BarrierCount) and last.parent is lowered.body.block is reader.parent
-    return last if apart and last.is_before_in_block(reader) else None
+    match _in_order(lowered, others):
+        case [*_, t.BarrierCount() as last] if last.parent is lowered.body.block is reader.parent:
+            return last if last.is_before_in_block(reader) else None
+        case _:
+            return None
 
 
 def _writes(op: Operation, buffer: SSAValue) -> bool:
@@ -62,8 +64,9 @@ def judges(lowered: t.Kernel, barrier: t.BarrierCount, promise: Ascending) -> bo
             loop = fold.parent_op()
         case _:
             return False
-    whole = isinstance(loop, t.For) and begin.parent is loop.parent is barrier.parent is lowered.body.block
-    return whole and _looks_at_all(lowered, loop, fold, promise)
+    if not isinstance(loop, t.For) or not begin.parent is loop.parent is barrier.parent is lowered.body.block:
+        return False
+    return _looks_at_all(lowered, loop, fold, promise)
 
 
 def _is_zero(begin: t.Map, buffer: SSAValue) -> bool:

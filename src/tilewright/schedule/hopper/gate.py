@@ -62,8 +62,8 @@ class Gate:
             yield from (place, t.Map([broken], [Const(0)], [place.buffer], 1, _place(number)))
             at = Sym(index_symbol(0))
             guard = all_of([Const(0) <= at, at < len(found), Sym(t.THREAD).eq(0)])
-            options = {"indices": [place.buffer], "reads": [Const(0)]}
-            yield t.AtomicReduce(AtomicFn.ADD, lowering.arguments[counts], one.buffer, [at], guard, **options)
+            to = lowering.arguments[counts]
+            yield t.AtomicReduce(AtomicFn.ADD, to, one.buffer, [at], guard, indices=[place.buffer], reads=[Const(0)])
 
     def _publish(self, lowering: RoleContext, flags: SSAValue) -> list[Operation]:
         """What all threads do before the barrier."""

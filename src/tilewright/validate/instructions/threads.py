@@ -71,13 +71,11 @@ def _count(machine: Instructions, i: Instruction) -> None:
     """In how many threads of the CTA a predicate holds: one number, of the n-th of such instructions that of the IR's
     n-th op."""
     target, number, predicate = i.operands
-    body = machine.program.entry.body
-    every = [other.index for other in body if other.opcode in ("bar", "barrier") and "red" in other.modifiers]
     if machine.region.name != "kernel" or machine.holds != machine.cases.true:
         raise Undecided("threads that are counted in a part of the kernel", f"line {i.line}")
     one, zero = machine.terms.const(32, 1), machine.terms.const(32, 0)
     counted = machine.values.select(machine.predicate(predicate), one, zero)
-    kind, found = machine.values.threads_counted(every.index(i.index))
+    kind, found = machine.values.threads_counted(machine.program.counts.index(i.index))
     machine.event(kind, machine.get(number, 32), counted)
     machine.synchronised()
     machine.result(target, found)
