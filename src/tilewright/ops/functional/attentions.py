@@ -384,8 +384,8 @@ def attention(
     ``score_mod(score, batch, head, query, key)``, as that of ``torch.nn.attention.flex_attention``, changes each scaled
     score; a query whose scores are all -inf has zeros. It is traced once, and functions of one text and one set of
     numbers share a kernel: positions are integers of tiles, numbers that it reads constants; it may read elements of up
-    to four tensors, ``slopes[head]``, whose gradient is refused (JIT011), as branches are (JIT010). Its kernels have heads
-    of 64 and 128.
+    to four tensors, ``slopes[head]``, whose gradient is refused (JIT011), as branches are (JIT010). Its kernels
+    have heads of 64 and 128.
     """
     q, k, v, factor = _given(q, k, v, scale)
     if window is not None or softcap is not None or sinks is not None:
