@@ -13,7 +13,7 @@ from tilewright.diag import TilewrightError
 torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
-from tilewright.ops.functional import attentions  # noqa: E402
+from tilewright.ops.functional import attentions, norms  # noqa: E402
 
 pytestmark = pytest.mark.sample(4)
 
@@ -254,6 +254,14 @@ def test_matmul_of_batches_and_vectors(left: tuple[int, ...], right: tuple[int, 
     torch.testing.assert_close(ops.matmul(a, b, bias=bias, activation="relu"), F.relu(a @ b + 0.5))
     with pytest.raises(TilewrightError, match=r"out=x.new_empty|the result"):
         ops.matmul(a, b, out=out.new_empty(7, 7))
+
+
+@pytest.mark.parametrize(
+    ("rows", "group", "groups"), [(3, 8, 1), (1024, 8, 128), (4096, 32, 128), (8192, 63, 131), (65536, 63, 1041)]
+)
+def test_groups_of_rows_of_norms_fill_the_gpu(rows: int, group: int, groups: int) -> None:
+    sums, found = norms._sums_of_groups(torch.empty(rows, 4, device="meta"), 2)
+    assert (tuple(sums.shape), found) == ((2, groups, 4), group)
 
 
 @pytest.mark.parametrize(("width", "causal", "group"), [(64, False, 1), (64, True, 2), (256, True, 2)])
