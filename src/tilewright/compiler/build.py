@@ -141,7 +141,9 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
         declare_workspaces(planned.transport, workspaces)
         declare_collapsed(planned.transport, collapsed)
         checks = any(name.startswith(PROMISES) for name in workspaces) and promises is None
-        declare_order(planned.transport, waits=checks or promises is not None, releases=checks)
+        dependent = bool(request.schedule.dependent)
+        waits, releases = checks or promises is not None or dependent, checks or dependent
+        declare_order(planned.transport, waits=waits, releases=releases)
         assume(planned.transport, (extent <= size for extent, size in sizes))
         require(planned.certificate, planned.tile, planned.transport)
         with timed("emit"):

@@ -62,8 +62,8 @@ def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
         steps += (EncodeTensorMap(slots + i, _tensor_map(op, known)) for i, op in enumerate(maps.values()))
         numbered = {name: slots + i for i, name in enumerate(maps)}
         args = tuple(_argument(p, kernel, known, numbered) for p in parameters_of(kernel))
-        early = kernel is not kernels[0] and kernel.waits is not None
-        steps.append(Launch(kernel.entry, (_grid(kernel), Const(1), Const(1)), args, early))
+        grid = _grid(kernel), Const(1), Const(1)
+        steps.append(Launch(kernel.entry, grid, args, early=kernel.waits is not None))
         slots += len(maps)
     return Recipe(tuple(map(_shape, kernels)), tuple(steps), tuple(sizes[i] for i in sorted(sizes)))
 
