@@ -8,6 +8,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.artifact.schema import Launch
+from tilewright.jit import kernel
 from tilewright.ops import kernels
 
 
@@ -30,13 +31,22 @@ KERNELS = {
 @pytest.mark.parametrize("name", KERNELS)
 def test_all_kernels_of_a_dependent_schedule_wait_and_are_proved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_VALIDATION", "1")
-    kernel, dtypes, pins = KERNELS[name]
-    artifact = kernel.compile(dtypes=dtypes, schedule=tw.Schedule(dependent=True, **pins))
+    given, dtypes, pins = KERNELS[name]
+    artifact = given.compile(dtypes=dtypes, schedule=tw.Schedule(dependent=True, **pins))
     launches = [step for v in artifact.variants for step in v.steps if isinstance(step, Launch)]
     assert launches
     assert all(launch.early for launch in launches)
     for image in artifact.kernels:
         assert image.ptx.count("griddepcontrol.wait") == image.ptx.count("griddepcontrol.launch_dependents") == 1
         assert "ld.global.nc" not in image.ptx
-    plain = kernel.compile(dtypes=dtypes, schedule=tw.Schedule(**pins))
+    plain = given.compile(dtypes=dtypes, schedule=tw.Schedule(**pins))
     assert not any("griddepcontrol" in image.ptx for image in plain.kernels)
+
+
+def test_a_setting_makes_launches_dependent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_unpinned", kernel._unpinned.__wrapped__)
+    compiled = kernels.softmax.compile(dtypes=dict.fromkeys("xy", "bf16"))
+    assert not any(s.early for v in compiled.variants for s in v.steps if isinstance(s, Launch))
+    monkeypatch.setenv("TILEWRIGHT_DEPENDENT", "1")
+    compiled = kernels.softmax.compile(dtypes=dict.fromkeys("xy", "bf16"))
+    assert all(s.early for v in compiled.variants for s in v.steps if isinstance(s, Launch))
