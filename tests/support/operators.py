@@ -88,7 +88,7 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
             norms._weights_backward,
             lambda: (n(2, 3, 10), n(2, 3, 10), n(2, 3), n(2, 3), None, None),
         ),
-        "norm_weight_sums": (norms._weight_sums, lambda: (n(2, 3, 10), normal(10, dtype=BF16), 32, 64)),
+        "norm_weight_sums": (norms._weight_sums, lambda: (n(2, 3, 10), normal(10, dtype=BF16), 64, 32)),
         "swiglu": (gated._swiglu, lambda: (g(6, 10), n(6, 10), None, None)),
         "swiglu_backward": (gated._swiglu_backward, lambda: (n(6, 10), n(6, 10), n(6, 10), None, None)),
         "geglu": (gated._geglu, lambda: (g(6, 10), n(6, 10), True, None, None)),
