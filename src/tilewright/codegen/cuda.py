@@ -54,6 +54,7 @@ class Emitter(ElementWriter):
         self.asynchronous = HopperEmitter(self, addresses, self.block, debug=debug)
         self.conversions = ConversionEmitter(self, addresses)
         self.late: set[Operation] = set()
+        self.placed = {w.tensor.data for w in kernel.workspaces or ()}
 
     # -- kernel ---------------------------------------------------------------------------------------------------
     def run(self) -> Emitted:
@@ -109,7 +110,8 @@ class Emitter(ElementWriter):
                 )
                 read = any(isinstance(use.operation, t.Load) for use in arg.uses)
                 element = Storage(arg.type.dtype.dtype, 1).memory
-                late = self.kernel.waits is not None  # written while we wait
+                placed = self.kernel.waits is not None and parameter.symbol in self.placed
+                late = placed or self.kernel.dependent is not None  # written while we wait
                 qualifiers = "" if (written and read) or late else "__restrict__ "
                 return f"{'' if written else 'const '}{element}* {qualifiers}{self.names[arg]}"
             case Kind.TENSOR_MAP:

@@ -141,9 +141,8 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
         declare_workspaces(planned.transport, workspaces)
         declare_collapsed(planned.transport, collapsed)
         checks = any(name.startswith(PROMISES) for name in workspaces) and promises is None
-        dependent = bool(request.schedule.dependent)
-        waits, releases = checks or promises is not None or dependent, checks or dependent
-        declare_order(planned.transport, waits=waits, releases=releases)
+        waits, dependent = checks or promises is not None, bool(request.schedule.dependent)
+        declare_order(planned.transport, waits=waits, releases=checks, dependent=dependent)
         assume(planned.transport, (extent <= size for extent, size in sizes))
         require(planned.certificate, planned.tile, planned.transport)
         with timed("emit"):
