@@ -57,16 +57,11 @@ def norms(torch: Any) -> Iterator[Row]:
         ("rms_norm", 2, ops.rms_norm, lambda x, w: f.rms_norm(x, x.shape[-1:], w, 1e-6)),
         ("layer_norm", 3, ops.layer_norm, lambda x, w, b: f.layer_norm(x, x.shape[-1:], w, b)),
     ):
-        inputs = [t.clone().requires_grad_() for t in (x, w, bias)[:count]]
-        wide = [t.detach().float().requires_grad_() for t in inputs]
-
-        def backward(forward: Any, inputs: Any, g: Any = g) -> Callable[[], Any]:
-            y = forward(*inputs)
-            return lambda: torch.autograd.grad(y, inputs, g.to(y.dtype), retain_graph=True)[0]
-
+        inputs = (x, w, bias)[:count]
+        wide = tuple(t.float() for t in inputs)
         kinds = {"ours": ours, "compile": torch.compile(theirs), "eager": theirs}
-        variants = {kind: backward(forward, inputs) for kind, forward in kinds.items()}
-        yield Row(f"{name} backward 8192x8192", variants, backward(theirs, wide), 3 * x.numel() * 2)
+        variants = {kind: Backward(torch, forward, inputs, g) for kind, forward in kinds.items()}
+        yield Row(f"{name} backward 8192x8192", variants, Backward(torch, theirs, wide, g), 3 * x.numel() * 2)
 
 
 def losses(torch: Any) -> Iterator[Row]:
@@ -89,20 +84,8 @@ def losses(torch: Any) -> Iterator[Row]:
 
 
 def attentions(torch: Any) -> Iterator[Row]:
-    """Heads of 256, by the kernel of ``examples/attention.py`` (``ops.attention`` gives these to PyTorch), and four
-    queries' heads to a head of keys."""
-    from attention import forward  # which ``harness`` has made importable
-
+    """Heads of 256, and four queries' heads to a head of keys; of heads of 256 the gradients too."""
     from tilewright import ops
-
-    wide_heads = forward(256)
-
-    def ours(q: Any, k: Any, v: Any, causal: bool) -> Any:
-        if q.shape[-1] != 256:
-            return ops.attention(q, k, v, causal=causal)
-        o = torch.empty_like(q)
-        wide_heads(q, k, v, o, scale=q.shape[-1] ** -0.5, causal=causal)
-        return o
 
     f, kernels = torch.nn.functional, torch.nn.attention
     for batch, heads, shared, length, width, causal in (
@@ -120,13 +103,31 @@ def attentions(torch: Any) -> Iterator[Row]:
                 return f.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=q.shape[1] != k.shape[1])
 
         backends = {"cudnn": "CUDNN_ATTENTION", "flash": "FLASH_ATTENTION"}
-        variants = {
-            "ours": partial(ours, q, k, v, causal),
-            **{n: partial(theirs, getattr(kernels.SDPBackend, b), q, k, v) for n, b in backends.items()},
+        forwards = {
+            "ours": partial(ops.attention, causal=causal),
+            **{n: partial(theirs, getattr(kernels.SDPBackend, b)) for n, b in backends.items()},
         }
         name = f"attention {'causal' if causal else 'full'} {batch}x{heads}/{shared}x{length}x{width}"
-        wide = q.float(), k.float(), v.float()
-        yield Row(name, variants, partial(theirs, kernels.SDPBackend.MATH, *wide), 0)
+        wide, exact = (q.float(), k.float(), v.float()), partial(theirs, kernels.SDPBackend.MATH)
+        yield Row(name, {n: partial(forward, q, k, v) for n, forward in forwards.items()}, partial(exact, *wide), 0)
+        if width == 256:
+            g = normal(torch, *q.shape)
+            backwards = {n: Backward(torch, forward, (q, k, v), g) for n, forward in forwards.items()}
+            yield Row(f"{name} backward", backwards, Backward(torch, exact, wide, g), 0)
+
+
+class Backward:
+    """The gradient of a forward's first input, and with it all others, without the forward: that is computed once."""
+
+    def __init__(self, torch: Any, forward: Callable[..., Any], inputs: tuple[Any, ...], g: Any) -> None:
+        self._torch, self._forward, self._result = torch, forward, None
+        self._leaves, self._g = [t.clone().requires_grad_() for t in inputs], g
+
+    def __call__(self) -> Any:
+        if self._result is None:
+            self._result = self._forward(*self._leaves)
+        g = self._g.to(self._result.dtype)
+        return self._torch.autograd.grad(self._result, self._leaves, g, retain_graph=True)[0]
 
 
 def measured(timer: Timer, row: Row) -> dict[str, Any]:

@@ -38,7 +38,7 @@ def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[i
     [
         ((4096, 4096, 4096), (128, 256), (1, 1), 1),  # 4 waves of 256, 5 of 208
         ((8192, 8192, 8192), (128, 192), (1, 1), 2),  # 21 waves of 192, 16 of 256
-        ((2048, 5120, 5120), (128, 160), (1, 1), 2),  # 4 waves of 160, 3 of 256
+        ((2048, 5120, 5120), (256, 160), (1, 1), 1),  # two whole waves
         ((1000, 2880, 2880), (128, 192), (1, 1), 1),  # one wave of 192: nothing to take turns at
         ((5000, 5000, 5000), (128, 224), (2, 1), 1),  # rows of 10,000 bytes straddle lines
         ((300, 5000, 5000), (128, 128), (1, 4), 1),  # too few rows of tiles for pairs of rows

@@ -28,3 +28,23 @@ def test_an_sm_takes_the_ctas_that_are_asked_for(target: Target, tile: int) -> N
     assert ctas * threads <= target.max_threads_per_sm
     if tile == 32:  # one element a thread: nothing but the SM's own limit holds
         assert ctas == target.max_ctas_per_sm
+
+
+@pytest.mark.parametrize(("kept", "threads"), [(0, 256), (1, 256), (2, 512)])
+def test_what_a_stream_carries_gets_threads(kept: int, threads: int) -> None:
+    """Of rows that are reduced, fragments of twice as many elements as a tile's would leave an SM eight warps."""
+
+    @tw.kernel
+    def running(x: tw.Tensor["M", 8192], y: tw.Tensor[3, 8192], *, kept: int):
+        n = tw.axis(x.shape[1], upto=8192)
+        sums = [tw.zeros(n, tw.f32) for _ in range(1 + kept)]
+        for m in tw.stream(x.shape[0], 1):
+            row = x[m.start, n]
+            for total in sums:
+                total += row * row.mean(0)
+        for i in range(1 + kept):
+            y[i, n] = sums[i]
+
+    kernel = Kernel(running)
+    variants = kernel._plan(kernel._ahead("sm_90a", None, None, None, None, {"kept": kept})).variants
+    assert {planned.transport.threads.data for planned in variants} == {threads}

@@ -42,9 +42,9 @@ def normal(*shape: int, dtype: Any = torch.float32, grad: bool = False) -> Any:
     return torch.randn(shape, generator=random).to(dtype).requires_grad_(grad)
 
 
-def _heads(count: int, *, grad: bool = False) -> tuple[Any, ...]:
-    """So many tensors of (1, 2, 6, 64), the first with a gradient."""
-    return tuple(normal(1, 2, 6, 64, dtype=BF16, grad=grad and i == 0) for i in range(count))
+def _heads(count: int, *, width: int = 64, grad: bool = False) -> tuple[Any, ...]:
+    """So many tensors of (1, 2, 6, width), the first with a gradient."""
+    return tuple(normal(1, 2, 6, width, dtype=BF16, grad=grad and i == 0) for i in range(count))
 
 
 def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
@@ -55,6 +55,7 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
         return normal(*shape).to(torch.float8_e4m3fn)
 
     of_heads = (*_heads(4), *sums, 0.1, True, 1)
+    wide = (*_heads(4, width=256), *sums, 0.1, True, 1)
     return {
         "softmax": (softmaxes._softmax, lambda: (g(6, 10), None, 65536)),
         "log_softmax": (softmaxes._log_softmax, lambda: (g(6, 10), None, 65536)),
@@ -87,6 +88,7 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
             norms._weights_backward,
             lambda: (n(2, 3, 10), n(2, 3, 10), n(2, 3), n(2, 3), None, None),
         ),
+        "norm_weight_sums": (norms._weight_sums, lambda: (n(2, 3, 10), normal(10, dtype=BF16), 64, 32)),
         "swiglu": (gated._swiglu, lambda: (g(6, 10), n(6, 10), None, None)),
         "swiglu_backward": (gated._swiglu_backward, lambda: (n(6, 10), n(6, 10), n(6, 10), None, None)),
         "geglu": (gated._geglu, lambda: (g(6, 10), n(6, 10), True, None, None)),
@@ -139,6 +141,8 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
         "attention_delta": (attentions._rows, lambda: (*_heads(2), 16, 64)),
         "attention_query_gradient": (attentions._backwards[64][0], lambda: (*of_heads, 64, 64)),
         "attention_key_gradients": (attentions._backwards[64][1], lambda: (*of_heads, 64, 64)),
+        "attention_key_gradient": (attentions._backwards[256][1], lambda: (*wide, 32, 64)),
+        "attention_value_gradient": (attentions._backwards[256][2], lambda: (*wide, 32, 64)),
     }
 
 
@@ -253,11 +257,11 @@ CALLS: dict[str, tuple[Any, Arguments]] = (
 
 
 def unchecked() -> set[str]:
-    """Names of operators that ``CALLS`` has not; of heads of 128 those of 64 stand for them."""
+    """Names of operators that ``CALLS`` has not; of heads of 128 and 256 those of 64 stand for them."""
     ours = {op.name for op in registration.operators() if op.name.startswith("tilewright::")}
     ours |= {f"tilewright::{c.name}" for c in compositions()}
     checked = {overload.name().removesuffix("_out") for overload, _ in CALLS.values()}
-    return ours - checked - {name.replace("_64", "_128") for name in checked if "_64" in name}
+    return ours - checked - {name.replace("_64", f"_{width}") for name in checked for width in (128, 256)}
 
 
 _UTILS = ("test_autograd_registration", "test_faketensor", "test_aot_dispatch_dynamic")

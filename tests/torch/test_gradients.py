@@ -13,7 +13,7 @@ from tilewright.diag import TilewrightError
 torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
-from tilewright.ops.functional import attentions  # noqa: E402
+from tilewright.ops.functional import attentions, norms  # noqa: E402
 
 pytestmark = pytest.mark.sample(4)
 
@@ -256,10 +256,18 @@ def test_matmul_of_batches_and_vectors(left: tuple[int, ...], right: tuple[int, 
         ops.matmul(a, b, out=out.new_empty(7, 7))
 
 
-@pytest.mark.parametrize(("causal", "group"), [(False, 1), (True, 2)])
-def test_attention(causal: bool, group: int) -> None:
-    q = normal(1, 2, 20, 64, dtype=BF16)
-    k, v = (normal(1, 2 // group, 20, 64, dtype=BF16, seed=s) for s in (6, 7))
+@pytest.mark.parametrize(
+    ("rows", "group", "groups"), [(3, 8, 1), (1024, 8, 128), (4096, 32, 128), (8192, 63, 131), (65536, 63, 1041)]
+)
+def test_groups_of_rows_of_norms_fill_the_gpu(rows: int, group: int, groups: int) -> None:
+    sums, found = norms._sums_of_groups(torch.empty(rows, 4, device="meta"), 2)
+    assert (tuple(sums.shape), found) == ((2, groups, 4), group)
+
+
+@pytest.mark.parametrize(("width", "causal", "group"), [(64, False, 1), (64, True, 2), (256, True, 2)])
+def test_attention(width: int, causal: bool, group: int) -> None:
+    q = normal(1, 2, 20, width, dtype=BF16)
+    k, v = (normal(1, 2 // group, 20, width, dtype=BF16, seed=s) for s in (6, 7))
 
     def theirs(q: Any, k: Any, v: Any) -> Any:
         return F.scaled_dot_product_attention(q, k, v, is_causal=causal, enable_gqa=group > 1)
@@ -268,7 +276,7 @@ def test_attention(causal: bool, group: int) -> None:
     with ops.simulated():
         o, lse = ops.attention_with_lse(q, k, v, causal=causal)
     agree(o, theirs(q.double(), k.double(), v.double()), BF16)
-    scores = q.double() @ k.double().repeat_interleave(group, 1).transpose(-1, -2) / 8
+    scores = q.double() @ k.double().repeat_interleave(group, 1).transpose(-1, -2) * width**-0.5
     if causal:
         scores = scores.masked_fill(~torch.ones(20, 20, dtype=torch.bool).tril(), -torch.inf)
     agree(lse, scores.logsumexp(-1), BF16)

@@ -110,7 +110,8 @@ class Emitter(ElementWriter):
                 )
                 read = any(isinstance(use.operation, t.Load) for use in arg.uses)
                 element = Storage(arg.type.dtype.dtype, 1).memory
-                late = self.kernel.waits is not None and parameter.symbol in self.placed  # written while we wait
+                placed = self.kernel.waits is not None and parameter.symbol in self.placed
+                late = placed or self.kernel.dependent is not None  # written while we wait
                 qualifiers = "" if (written and read) or late else "__restrict__ "
                 return f"{'' if written else 'const '}{element}* {qualifiers}{self.names[arg]}"
             case Kind.TENSOR_MAP:

@@ -17,7 +17,6 @@ from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.requests import Request
 from tilewright.lang.axes import Span
-from tilewright.lang.schedule import Schedule
 from tilewright.schedule.plan import loaded_of, symbols_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
@@ -44,7 +43,7 @@ def planned_rest(
     request: Request, whole: tile.Kernel, rest: tile.Kernel, predicate: Expr, number: int
 ) -> PlannedKernel:
     """The kernel for those extents."""
-    own, name = replace(request, schedule=Schedule()), f"{request.function.name}_no_steps{number or ''}"
+    own, name = replace(request, schedule=request.schedule.of_others), f"{request.function.name}_no_steps{number or ''}"
     return replace(plan_kernel(own, rest, predicate, name), wholes=(whole,))
 
 

@@ -416,5 +416,5 @@ def _check(
         index_bits=request.facts.index_bits,
     )
     items = {a.param.name: a.item for a in arguments if a.item is not None}
-    schedule = _SINGLE if streams else _SHORT
+    schedule = (_SINGLE if streams else _SHORT).replace(dependent=request.schedule.dependent)
     return Check(Request(function, signature, facts, request.target, schedule), items)

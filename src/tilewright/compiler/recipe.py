@@ -65,7 +65,7 @@ def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
         numbered = {name: slots + i for i, name in enumerate(maps)}
         args = tuple(_argument(p, kernel, known, numbered) for p in parameters_of(kernel))
         steps += _counters(kernel)
-        early = kernel is not kernels[0] and kernel.waits is not None
+        early = kernel.dependent is not None or (kernel is not kernels[0] and kernel.waits is not None)
         steps.append(Launch(kernel.entry, (_grid(kernel), Const(1), Const(1)), args, early))
         slots += len(maps)
     return Recipe(tuple(map(_shape, kernels)), tuple(steps), tuple(sizes[i] for i in sorted(sizes)))
@@ -99,9 +99,11 @@ def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, Staged
         kernel.attributes["workspaces"] = ArrayAttr(found)
 
 
-def declare_order(kernel: transport.Kernel, *, waits: bool, releases: bool) -> None:
-    """Writes into ``kernel`` whether its CTAs begin before the kernel before it ends, and let those of the next."""
-    for name, holds in (("waits", waits), ("releases", releases)):
+def declare_order(kernel: transport.Kernel, *, waits: bool, releases: bool, dependent: bool = False) -> None:
+    """Writes into ``kernel`` whether its CTAs begin before the kernel before it ends, whoever's that is if it is
+    ``dependent``, and let those of the next."""
+    order = {"waits": waits or dependent, "releases": releases or dependent, "dependent": dependent}
+    for name, holds in order.items():
         if holds:
             kernel.attributes[name] = UnitAttr()
 

@@ -20,7 +20,6 @@ from tilewright.compiler.requests import Request, assume, assumptions_of
 from tilewright.compiler.staging import residual, staged_facts
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import TilewrightError, fail
-from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import choose_extents, probe
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.candidates import Candidate, has_products
@@ -99,7 +98,7 @@ class SplitClass:
     def _product(self, name: str, items: Mapping[str, StagedTensor]) -> PlannedKernel:
         own = self._own(items)
         if not has_products(self.remade(self.choices[0])):
-            own = replace(own, schedule=Schedule())
+            own = replace(own, schedule=own.schedule.of_others)
             return self._plain(own, name, items, self.remade, self.choices[0], Split.product)
         return self._multiplied(own, name, items)
 
@@ -138,7 +137,8 @@ class SplitClass:
 
     def _combine(self, name: str, items: Mapping[str, StagedTensor]) -> PlannedKernel:
         """The adding kernel at the extents that kernels without products take."""
-        own = replace(self._own(items), schedule=Schedule())
+        own = self._own(items)
+        own = replace(own, schedule=own.schedule.of_others)
 
         def traced(extents: Mapping[str, int]) -> tile.Kernel:
             return self._split(self.free(extents)).combine()

@@ -26,7 +26,6 @@ from tilewright.lang.axes import Span
 from tilewright.lang.fns import Numerics
 from tilewright.lang.functions import grid
 from tilewright.lang.params import KernelFunction, KeywordParam, TensorParam, auto
-from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor
 from tilewright.legal.facts import Facts
@@ -126,7 +125,7 @@ def copy_request(request: Request, item: StagedTensor) -> Request:
     signature = Signature.of(dict.fromkeys((item.name, item.copy_name), item.element), static=static)
     source = without_peers(request.facts).of(item.name)
     facts = CallFacts(((item.name, source), (item.copy_name, staged_facts(item))), index_bits=request.facts.index_bits)
-    return Request(function, signature, facts, request.target, Schedule())
+    return Request(function, signature, facts, request.target, request.schedule.of_others)
 
 
 # -- what the launch owes the kernels ----------------------------------------------------------------------------------

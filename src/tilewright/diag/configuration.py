@@ -48,9 +48,16 @@ VALIDATION = Setting(
     "of time, not at a call",
     "ahead",
 )
-SETTINGS: tuple[Setting, ...] = (STORE, SHIPPED, TRACEBACK, VALIDATION)
+DEPENDENT = Setting(
+    "dependent",
+    "TILEWRIGHT_DEPENDENT",
+    "1: kernels that nobody gave a schedule begin while the launch before them ends, as with schedule=tw.Schedule("
+    "dependent=True)",
+    "0",
+)
+SETTINGS: tuple[Setting, ...] = (STORE, SHIPPED, TRACEBACK, VALIDATION, DEPENDENT)
 
-_WORDS = {TRACEBACK: ("0", "1"), VALIDATION: ("0", "1", "ahead")}
+_WORDS = {TRACEBACK: ("0", "1"), VALIDATION: ("0", "1", "ahead"), DEPENDENT: ("0", "1")}
 """Accepted values of settings that name no folder."""
 
 _FILE = "tilewright/config.toml"
@@ -78,12 +85,14 @@ class Configuration:
     traceback: bool
     validation: bool | None
     """Validate all kernels, none, or (None) those compiled ahead of time."""
+    dependent: bool = False
 
     @classmethod
     def from_environment(cls, environment: Mapping[str, str] | None = None) -> Configuration:
         """Read ``environment`` (the process's own by default) and the file; CMD008 if the file can't be read."""
-        store, shipped, traceback, validation = (given.value for given in settings(environment))
-        return cls(Path(store), Path(shipped), traceback != "0", {"0": False, "1": True}.get(validation))
+        store, shipped, traceback, validation, dependent = (given.value for given in settings(environment))
+        validated = {"0": False, "1": True}.get(validation)
+        return cls(Path(store), Path(shipped), traceback != "0", validated, dependent != "0")
 
 
 def settings(environment: Mapping[str, str] | None = None) -> tuple[Given, ...]:
@@ -93,7 +102,7 @@ def settings(environment: Mapping[str, str] | None = None) -> tuple[Given, ...]:
     file = settings_file(env)
     written = _read(file)
     cache = os.path.join(env.get("XDG_CACHE_HOME") or "~/.cache", "tilewright")
-    defaults = {STORE: cache, SHIPPED: str(_SHIPPED_IN_PACKAGE), TRACEBACK: "0", VALIDATION: "ahead"}
+    defaults = {STORE: cache, SHIPPED: str(_SHIPPED_IN_PACKAGE), TRACEBACK: "0", VALIDATION: "ahead", DEPENDENT: "0"}
     return tuple(_given(setting, env, written, file, defaults[setting]) for setting in SETTINGS)
 
 

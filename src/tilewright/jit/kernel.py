@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
+from functools import cache
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.artifact.schema import MAX_EXTENT, Artifact, Obligation
@@ -37,7 +38,13 @@ if TYPE_CHECKING:
     from tilewright.runtime.program import Match
     from tilewright.schedule.facts import CallFacts
 
-_DEFAULT_SCHEDULE = Schedule()
+
+@cache
+def _unpinned() -> Schedule:
+    """What nobody gave a schedule."""
+    return Schedule(dependent=Configuration.from_environment().dependent or None)
+
+
 _UNSEEN: Any = object()
 _MAX_PLANS = 256
 _AS_WRITTEN = {
@@ -443,7 +450,7 @@ class Kernel:
     ) -> Request:
         signature = Signature.of(dtypes, static=static, keywords=keywords)
         known = facts if facts is not None else rooms.specialisation.default_facts(self.function)
-        return rooms.specialisation.Request(self.function, signature, known, target, schedule or _DEFAULT_SCHEDULE)
+        return rooms.specialisation.Request(self.function, signature, known, target, schedule or _unpinned())
 
     def _plan(self, request: Request, extents: Mapping[str, int] | None = None) -> PlannedProgram:
         """Remembered for these extents and for all, as long as what the body reads from Python is known to be the

@@ -33,7 +33,8 @@ class Schedule:
     ``mode`` of warp roles, ``cluster`` CTAs along the grid's last two axes, ``persistent`` CTAs that walk the programs,
     ``vector`` elements per access, ``staged`` operands of products: read from aligned copies wherever tensor copies
     can't bring them, or never; ``split_k`` parts of the stream that only sums up, each with programs of its own
-    (1: never); ``extents`` of the ``tw.auto`` keywords.
+    (1: never); ``dependent`` launches, whose CTAs begin before the launch before them has ended and first of all wait
+    for that (programmatic dependent launch); ``extents`` of the ``tw.auto`` keywords.
 
     Text: ``str(schedule)`` is ``stages=4, mode=pingpong, cluster=2x1, @bm=128``, read back by ``Schedule.parse``.
     Unknown keys are refused with LNG027, values out of range with LNG028.
@@ -48,6 +49,7 @@ class Schedule:
     vector: int | None = None
     staged: bool | None = None
     split_k: int | None = None
+    dependent: bool | None = None
     extents: Pins = ()
 
     def __init__(
@@ -62,6 +64,7 @@ class Schedule:
         vector: int | None = None,
         staged: bool | None = None,
         split_k: int | None = None,
+        dependent: bool | None = None,
         extents: Mapping[str, int] | Pins = (),
         **unknown: object,
     ):
@@ -77,6 +80,7 @@ class Schedule:
             "vector": _int("vector", vector),
             "staged": _bool("staged", staged),
             "split_k": _int("split_k", split_k),
+            "dependent": _bool("dependent", dependent),
             "extents": _extents(extents),
         }
         for key, value in values.items():
@@ -86,6 +90,11 @@ class Schedule:
     def threads(self) -> int | None:
         """Threads per CTA."""
         return None if self.warps is None else 32 * self.warps
+
+    @property
+    def of_others(self) -> Schedule:
+        """What holds for the other kernels that a launch of this one takes."""
+        return Schedule(dependent=self.dependent)
 
     def replace(self, **changes: Any) -> Schedule:
         """The schedule with some decisions changed."""
@@ -185,7 +194,7 @@ def _read(key: str, value: str) -> object:
     if key == "cluster":
         sizes = re.fullmatch(r"([0-9]{1,9})x([0-9]{1,9})", value)
         return (int(sizes[1]), int(sizes[2])) if sizes else _refuse_value(key, value, "such as 2x1")
-    if key in ("persistent", "staged"):
+    if key in ("persistent", "staged", "dependent"):
         return (
             {"True": True, "False": False}.get(value)
             if value in ("True", "False")

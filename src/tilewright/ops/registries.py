@@ -26,7 +26,7 @@ def choose_attention(model: Any) -> tuple[str, Callable[[], None] | None] | None
     heads, width = (getattr(config, name, None) for name in ("num_attention_heads", "hidden_size"))
     width = getattr(config, "head_dim", None) or (width // heads if heads and width else WIDTHS[0])
     if width not in WIDTHS:
-        return f"heads of {width} elements: kernels have {' and '.join(map(str, WIDTHS))}", None
+        return f"heads of {width} elements: kernels have {', '.join(map(str, WIDTHS))}", None
     try:
         _register()
         model.set_attn_implementation(NAME)

@@ -273,7 +273,7 @@ class _Variant:
             if not isinstance(step, Launch) or step.kernel != _entry(kernel):
                 yield Fault(f"{self.where}.steps", _kind(step), f"the launch of {_entry(kernel)}")
                 return
-            early = kernel is not self.kernels[0] and kernel.waits is not None
+            early = kernel.dependent is not None or (kernel is not self.kernels[0] and kernel.waits is not None)
             if step.early != early:
                 yield Fault(f"{self.where}.{step.kernel}.early", str(step.early), str(early))
             yield from self._launch(step, kernel, {op.hint.data: i for i, op in enumerate(declared, slots)})

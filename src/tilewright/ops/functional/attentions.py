@@ -22,8 +22,10 @@ from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 from tilewright.ops.registration import TorchOp, op
 
 _F = torch.nn.functional
-WIDTHS = (64, 128)
+WIDTHS = (64, 128, 256)
 """Widths of a head that kernels are made for; others go to PyTorch."""
+_SCORED_WIDTHS = (64, 128)
+"""Those of kernels whose scores a function changes; that gradients of keys and of values are sums of one kernel."""
 
 
 def _scores(q: Any, k: Any, scale: float, causal: bool, changed: Changed | None = None) -> tuple[Any, Any]:
@@ -71,14 +73,15 @@ def _by_kernels(do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float,
 
 
 def _gradients(
-    operators: tuple[TorchOp, TorchOp], do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool,
+    operators: tuple[TorchOp, ...], do: Any, q: Any, k: Any, v: Any, o: Any, lse: Any, scale: float, causal: bool,
     read: tuple[Any, ...] = (),
 ) -> Any:  # fmt: skip
-    queries, keys = operators
+    queries, *keys = operators
     do, q, k, v = (_in_aligned_rows(t) for t in (do, q, k, v))
     options = {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]}
     rows = _rows(do, o, width=q.shape[-1])
-    dk, dv = keys(do, q, k, v, lse, rows, *read, **options)
+    found = [run(do, q, k, v, lse, rows, *read, **options) for run in keys]
+    dk, dv = found if len(found) > 1 else found[0]
     dq = queries(do, q, k, v, lse, rows, *read, **options)
     return tuple(t.transpose(1, 2) for t in (dq, _summed(dk, k.shape[1], k.dtype), _summed(dv, v.shape[1], v.dtype)))
 
@@ -129,17 +132,24 @@ _rows = op(name="tilewright::attention_delta", outputs=("delta",), dtypes={"delt
 )
 
 
-def _backward_operators(width: int) -> tuple[TorchOp, TorchOp]:
-    """The gradient of queries, and those of keys and values, of heads of ``width``."""
-    name = f"tilewright::attention_{width}"
-    return (
-        op(name=f"{name}_query_gradient", outputs=("dq",), fallback=_query_gradient)(
-            kernels.attention_query_gradient(width)
-        ),
-        op(name=f"{name}_key_gradients", outputs=("dk", "dv"), fallback=_key_gradients)(
-            kernels.attention_key_gradients(width)
-        ),
+def _backward_operators(width: int) -> tuple[TorchOp, ...]:
+    """The gradient of queries, and those of keys and values, of heads of ``width``: by one operator or by two."""
+    name, of_keys = f"tilewright::attention_{width}", kernels.attention_key_gradients(width)
+    queries = op(name=f"{name}_query_gradient", outputs=("dq",), fallback=_query_gradient)(
+        kernels.attention_query_gradient(width)
     )
+    if width in _SCORED_WIDTHS:
+        keys = op(name=f"{name}_key_gradients", outputs=("dk", "dv"), fallback=_key_gradients)(of_keys)
+        return queries, keys
+    key, value = (
+        op(
+            name=f"{name}_{of}_gradient",
+            outputs=(f"d{of[0]}",),
+            fallback=lambda *given, place=place: _key_gradients(*given)[place],
+        )(of_keys)
+        for place, of in enumerate(("key", "value"))
+    )
+    return queries, key, value
 
 
 _backwards = {width: _backward_operators(width) for width in WIDTHS}
@@ -287,11 +297,12 @@ def _scored(
     q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, score_mod: Callable[..., Any], out: Tensor | None
 ) -> Tensor:
     gradient = wants_gradient((q, k, v))
-    width = next((w for w in WIDTHS if w == q.shape[-1]), 0)  # a number also of a graph's symbol
+    width = next((w for w in _SCORED_WIDTHS if w == q.shape[-1]), 0)  # a number also of a graph's symbol
     options = {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]}
     if gradient and out is not None:
         fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
-    if torch.compiler.is_compiling() and not is_of_kernels(q, k, v):
+    served = is_of_kernels(q, k, v, _SCORED_WIDTHS)
+    if torch.compiler.is_compiling() and not served:
         return stored(_scored_by_pytorch(q, k, v, scale, causal, score_mod), out)
     if torch.compiler.is_compiling():
         run = getattr(torch.ops.tilewright_ops, _scored_operator(score_mod, width, gradient)).default
@@ -299,7 +310,7 @@ def _scored(
         return stored((found[0] if gradient else found).transpose(1, 2), out)
     captures = Captures(score_mod)
     learned, by_kernels = wants_gradient(tuple(captures.tensors)), q.is_cuda or is_simulated()
-    if not is_of_kernels(q, k, v) or any(t.dtype not in READ for t in captures.tensors) or (learned and not by_kernels):
+    if not served or any(t.dtype not in READ for t in captures.tensors) or (learned and not by_kernels):
         return stored(_scored_by_pytorch(q, k, v, scale, causal, score_mod), out)
     if learned:
         fail(
@@ -362,7 +373,7 @@ def attention(
     """softmax(scale q k^T) v, for q of (batch, heads, tokens, width) and k, v of (batch, groups, keys, width).
 
     ``groups`` divides heads. ``causal``: query i sees keys up to i. ``scale`` is 1 / sqrt(width) if not given. Heads of
-    64 or 128 elements of bfloat16 or float16 run on kernels, forward and backward, others on PyTorch's attention.
+    64, 128 or 256 elements of bfloat16 or float16 run on kernels, forward and backward, others on PyTorch's attention.
     Under autocast in its dtype. The result lies in memory as (batch, tokens, heads, width), as that of PyTorch's flash
     attention, so that to join the heads of a token moves nothing; so do gradients.
 
@@ -373,7 +384,8 @@ def attention(
     ``score_mod(score, batch, head, query, key)``, as that of ``torch.nn.attention.flex_attention``, changes each scaled
     score; a query whose scores are all -inf has zeros. It is traced once, and functions of one text and one set of
     numbers share a kernel: positions are integers of tiles, numbers that it reads constants; it may read elements of up
-    to four tensors, ``slopes[head]``, whose gradient is refused (JIT011), as branches are (JIT010).
+    to four tensors, ``slopes[head]``, whose gradient is refused (JIT011), as branches are (JIT010). Its kernels
+    have heads of 64 and 128.
     """
     q, k, v, factor = _given(q, k, v, scale)
     if window is not None or softcap is not None or sinks is not None:
@@ -449,6 +461,6 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
         )
 
 
-def is_of_kernels(q: Tensor, k: Tensor, v: Tensor) -> bool:
+def is_of_kernels(q: Tensor, k: Tensor, v: Tensor, widths: tuple[int, ...] = WIDTHS) -> bool:
     """A kernel has heads of this width and dtype."""
-    return q.dtype in LOW and q.dtype == k.dtype == v.dtype and q.shape[-1] in WIDTHS and q.numel() > 0
+    return q.dtype in LOW and q.dtype == k.dtype == v.dtype and q.shape[-1] in widths and q.numel() > 0

@@ -25,8 +25,11 @@ _IN_REGISTERS = 8192
 """Rows of up to as many elements, with their gradients, are kept in registers."""
 _ROW_BYTES = 16384
 """Of rows of x whose gradients of the layer norm are computed in one pass: 8,192 of float32 spill."""
-_GROUP = 64
-"""Rows whose gradients of the weight one program sums."""
+_GROUPS = (8, 16, 32, 63)
+"""Rows whose gradients of the weight one program sums: the least with which all programs run at once, at most 63 (8,192
+rows in 131 programs, of an H200's 132 SMs)."""
+_AT_ONCE = 128
+"""Programs that run at once."""
 
 _F = torch.nn.functional
 
@@ -61,14 +64,21 @@ def _groups(count: int) -> int:
     return next((p for p in (64, 32, 16, 8, 4, 2) if count % p == 0), 1)
 
 
+def _sums_fallback(parts: Any, w: Any, bp: Any, bn: Any) -> Any:
+    return parts.sum(1).to(w.dtype)
+
+
+_weight_sums = op(name="tilewright::norm_weight_sums", fallback=_sums_fallback)(kernels.norm_weight_sums)
+
+
 def _weight_gradients(x: Tensor, dy: Tensor, mean: Tensor | None, rstd: Tensor, w: Tensor, bias: bool) -> Any:
-    """dw, and with ``bias`` db: sums of each group by a kernel, their sum in a fixed order by PyTorch."""
+    """dw, and with ``bias`` db: sums of each group by a kernel, their sum in a fixed order by another."""
     p = _groups(x.shape[0])
     split = [t if t is None else t.reshape(p, -1, *t.shape[1:]) for t in (x, dy, mean, rstd)]
     if not bias:
-        return _weight_backward(*split, bn=_COLUMNS).sum(0).to(w.dtype), None
-    dw, db = _weights_backward(*split, bn=_COLUMNS)
-    return dw.sum(0).to(w.dtype), db.sum(0).to(w.dtype)
+        return _weight_sums(_weight_backward(*split, bn=_COLUMNS)[None], w)[0], None
+    found = _weights_backward(*split, bn=_COLUMNS)
+    return tuple(_weight_sums(parts[None], w)[0] for parts in found)
 
 
 # -- RMS norm -------------------------------------------------------------------------------------------------------
@@ -116,9 +126,9 @@ def _dx_and_dw(x: Tensor, w: Tensor | None, dy: Tensor, after: Tensor | None, ep
     if w is None or not _in_one_pass(x):
         dx, rstd = _rms_backward(x, w, dy, after, eps=eps)
         return dx, None if w is None else _weight_gradients(x, dy, None, rstd, w, bias=False)[0]
-    (dw,) = _sums_of_groups(x, 1)
-    dx = _gradients(x, w, dy, after, dw, eps=eps, group=_GROUP)
-    return dx, dw.sum(0).to(w.dtype)
+    sums, group = _sums_of_groups(x, 1)
+    dx = _gradients(x, w, dy, after, sums[0], eps=eps, group=group)
+    return dx, _weight_sums(sums, w)[0]
 
 
 def _in_one_pass(x: Tensor) -> bool:
@@ -126,9 +136,12 @@ def _in_one_pass(x: Tensor) -> bool:
     return x.shape[1] <= _IN_REGISTERS and not torch.is_grad_enabled()
 
 
-def _sums_of_groups(x: Tensor, kinds: int) -> Tensor:
-    """Room for a row of sums of each group of rows, of so many kinds."""
-    return x.new_empty((kinds, -(-x.shape[0] // _GROUP), x.shape[1]), dtype=torch.float32)
+def _sums_of_groups(x: Tensor, kinds: int) -> tuple[Tensor, int]:
+    """Room for a row of sums of each group of rows, of so many kinds; and how many rows are a group."""
+    rows, width = x.shape
+    known = rows if isinstance(rows, int) else _GROUPS[-1] * _AT_ONCE  # a symbol of a graph for all extents
+    group = next((size for size in _GROUPS if known <= size * _AT_ONCE), _GROUPS[-1])
+    return x.new_empty((kinds, -(-rows // group), width), dtype=torch.float32), group
 
 
 def _rms_gradients(x: Tensor, w: Tensor | None, dy: Tensor, eps: float) -> Any:
@@ -241,9 +254,9 @@ def _layer_gradients_of(x: Tensor, w: Tensor | None, b: Tensor | None, dy: Tenso
             return dx, None, None if b is None else dy.float().sum(0).to(b.dtype)
         dw, db = _weight_gradients(x, dy, mean, rstd, w, bias=b is not None)
         return dx, dw, db if b is None else db.to(b.dtype)
-    sums = _sums_of_groups(x, 2)
-    dx = _one_pass(x, w, dy, after, sums, eps=eps, group=_GROUP)
-    dw, db = sums.sum(1).to(w.dtype)
+    sums, group = _sums_of_groups(x, 2)
+    dx = _one_pass(x, w, dy, after, sums, eps=eps, group=group)
+    dw, db = _weight_sums(sums, w)
     return dx, dw, None if b is None else db.to(b.dtype)
 
 

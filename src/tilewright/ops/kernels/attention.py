@@ -153,7 +153,7 @@ def attention_query_gradient(width: int) -> tw.Kernel:
         causal: bool = False,
         group: int = 1,
         bq: int = 128,
-        bk: int = 128,
+        bk: int = 32 if width > 128 else 128,  # of 256 elements two stages beside both operands
     ):
         options = {"width": width, "scale": scale, "causal": causal, "group": group, "bq": bq, "bk": bk}
         _query_gradient(do, q, k, v, lse, delta, dq, **options)
@@ -211,17 +211,21 @@ def _query_gradient(do, q, k, v, lse, delta, dq, changed=None, *, width, scale, 
     dq[b, s, h] = acc * scale
 
 
-def _queries_of_step(width: int, causal: bool) -> int:
+def _queries_of_step(width: int, causal: bool, alone: bool) -> int:
     """How many queries a step of ``attention_key_gradients`` takes: both accumulators of 128 keys leave no registers
     for more, nor for 128 of 64 elements with a mask (180 bytes spill: 4 x 16 x 4096 x 64 takes 715 us, H200, with 96
-    queries 629)."""
+    queries 629). The gradient of values ``alone`` leaves room for twice as many (4 x 8 x 4096 x 256: 731 us, with 32
+    queries 941)."""
+    if alone:
+        return 64
     return 96 if causal and width == 64 else 8192 // width
 
 
 @cache
 def attention_key_gradients(width: int) -> tw.Kernel:
     """The gradients ``dk`` and ``dv`` of ``attention(width)``, for each head of queries: a stream over queries, of four
-    products a step, whose scores are transposed so that they stay in registers."""
+    products a step, whose scores are transposed so that they stay in registers. Of heads of more than 128 elements
+    registers hold the sums of one of them: the other is left out."""
 
     @tw.kernel(numerics="fast")
     def attention_key_gradients(
@@ -231,8 +235,8 @@ def attention_key_gradients(width: int) -> tw.Kernel:
         v: tw.Tensor["B", "G", "T", width],
         lse: tw.Tensor["B", "H", "S"],
         delta: tw.Tensor["B", "H", "S"],
-        dk: tw.Tensor["B", "T", "H", width],
-        dv: tw.Tensor["B", "T", "H", width],
+        dk: tw.Tensor["B", "T", "H", width] | None,
+        dv: tw.Tensor["B", "T", "H", width] | None,
         *,
         scale: tw.f32,
         causal: bool = False,
@@ -240,7 +244,7 @@ def attention_key_gradients(width: int) -> tw.Kernel:
         bq: int = 0,  # as many as registers last for
         bk: int = 128,
     ):
-        step = bq or _queries_of_step(width, causal)
+        step = bq or _queries_of_step(width, causal, dk is None)
         options = {"width": width, "scale": scale, "causal": causal, "group": group, "bq": step, "bk": bk}
         _key_gradients(do, q, k, v, lse, delta, dk, dv, **options)
 
@@ -282,7 +286,8 @@ def scored_key_gradients(width: int, scored: Scored, axes: Sequence[int] = ()) -
 def _key_gradients(do, q, k, v, lse, delta, dk, dv, changed=None, *, width, scale, causal, group, bq, bk):
     b, h, t = tw.grid((q.shape[0], q.shape[1], k.shape[2]), (None, None, bk))
     kt, vt = k[b, h // group, t], v[b, h // group, t]
-    keys, values = tw.zeros((t, width), tw.f32), tw.zeros((t, width), tw.f32)
+    keys = None if dk is None else tw.zeros((t, width), tw.f32)
+    values = None if dv is None else tw.zeros((t, width), tw.f32)
     for s in tw.stream(q.shape[2], bq, start=t.start if causal else None):
         qs, ds = q[b, h, s], do[b, h, s]
         x, slope = tw.dot(kt, qs.T) * scale, None
@@ -291,9 +296,13 @@ def _key_gradients(do, q, k, v, lse, delta, dk, dv, changed=None, *, width, scal
         p = tw.exp(x - lse[b, h, s][None, :])
         if causal:
             p = tw.where(s.index[None, :] >= t.index[:, None], p, 0.0)
-        values += tw.dot(p.to(q.dtype), ds)
-        dp = tw.dot(vt, ds.T)
-        dx = p * (dp - delta[b, h, s][None, :])
-        keys += tw.dot((dx if slope is None else dx * slope).to(q.dtype), qs)
-    dk[b, t, h] = keys * scale
-    dv[b, t, h] = values
+        if dv is not None:
+            values += tw.dot(p.to(q.dtype), ds)
+        if dk is not None:
+            dp = tw.dot(vt, ds.T)
+            dx = p * (dp - delta[b, h, s][None, :])
+            keys += tw.dot((dx if slope is None else dx * slope).to(q.dtype), qs)
+    if dk is not None:
+        dk[b, t, h] = keys * scale
+    if dv is not None:
+        dv[b, t, h] = values

@@ -59,6 +59,11 @@ TALL_WIDTHS = {
 }
 """The same of three warpgroups."""
 TALL = (Candidate(3, whole_stores=True),)
+BROAD_ROWS = 256
+BROAD_WIDTHS = {160: Price(780, 4600, 1700, across=935)}
+"""The same of two warpgroups with 128 rows each: no tile takes longer to end, and none has more work for the bytes that
+it reads (A B, 2048 x 5120 x 5120, H200: 145 us in two whole waves, in 128 x 160 in turns 158)."""
+BROAD = (Candidate(2, whole_stores=True),)
 SHARED_WIDTHS = {
     (128, (2, 1)): {
         256: Price(645, 1750, 1600),
@@ -222,7 +227,8 @@ def _by_width(
     alone = TRUE if LoadedBounds(kernel).binds else FALSE
     turns = _Family(wide, TURN_WIDTHS, negate(alone), candidates=TURNS, waves=2)
     tall = _Family({**wide, **dict.fromkeys(sized.rows, TALL_ROWS)}, TALL_WIDTHS, negate(alone), TALL)
-    many = ways((turns, tall, _Family(wide, WIDTHS)))
+    broad = _Family({**wide, **dict.fromkeys(sized.rows, BROAD_ROWS)}, BROAD_WIDTHS, negate(alone), BROAD)
+    many = ways((turns, tall, broad, _Family(wide, WIDTHS)))
     fewer = ways((_Family(skinny, FEW_WIDTHS),))
     large = [way for way in many if way.family.waves == 1]
     few = [

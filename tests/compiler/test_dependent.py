@@ -1,0 +1,59 @@
+"""Launches that begin while the launch before them ends."""
+
+# ruff: noqa: F821, UP037 - dimension names are strings
+
+from __future__ import annotations
+
+import pytest
+
+import tilewright as tw
+from tilewright.artifact.schema import Launch
+from tilewright.jit import kernel
+from tilewright.ops import kernels
+
+
+@tw.kernel
+def total(x: tw.Tensor["M", "K"], y: tw.Tensor["M"]):
+    m = tw.grid(x.shape[0], 16)
+    acc = tw.zeros(m, tw.f32)
+    for k in tw.stream(x.shape[1], 64):
+        acc += x[m, k].sum(1)
+    y[m] = acc
+
+
+@tw.kernel
+def spread(rows: tw.Unique["M"], x: tw.Tensor["M"], y: tw.Tensor["N"]):
+    m = tw.grid(x.shape[0], 16)
+    y[rows[m]] = x[m]
+
+
+KERNELS = {
+    "rows": (kernels.rms_norm, {"x": "bf16", "w": "bf16", "y": "bf16"}, {}),
+    "product": (kernels.matmul, dict.fromkeys(("a", "b", "c"), "bf16"), {}),
+    "checked": (spread, {"rows": "i32"}, {}),
+    "two kernels": (total, {}, {"split_k": 4}),
+}
+
+
+@pytest.mark.parametrize("name", KERNELS)
+def test_all_kernels_of_a_dependent_schedule_wait_and_are_proved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_VALIDATION", "1")
+    given, dtypes, pins = KERNELS[name]
+    artifact = given.compile(dtypes=dtypes, schedule=tw.Schedule(dependent=True, **pins))
+    launches = [step for v in artifact.variants for step in v.steps if isinstance(step, Launch)]
+    assert launches
+    assert all(launch.early for launch in launches)
+    for image in artifact.kernels:
+        assert image.ptx.count("griddepcontrol.wait") == image.ptx.count("griddepcontrol.launch_dependents") == 1
+        assert "ld.global.nc" not in image.ptx
+    plain = given.compile(dtypes=dtypes, schedule=tw.Schedule(**pins))
+    assert not any(next(s for s in v.steps if isinstance(s, Launch)).early for v in plain.variants)
+
+
+def test_a_setting_makes_launches_dependent(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(kernel, "_unpinned", kernel._unpinned.__wrapped__)
+    compiled = kernels.softmax.compile(dtypes=dict.fromkeys("xy", "bf16"))
+    assert not any(s.early for v in compiled.variants for s in v.steps if isinstance(s, Launch))
+    monkeypatch.setenv("TILEWRIGHT_DEPENDENT", "1")
+    compiled = kernels.softmax.compile(dtypes=dict.fromkeys("xy", "bf16"))
+    assert all(s.early for v in compiled.variants for s in v.steps if isinstance(s, Launch))
