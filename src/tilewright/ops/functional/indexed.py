@@ -147,8 +147,8 @@ _cumsum = op(name="tilewright::cumsum", backward=_sums_gradient, fallback=_summe
 
 def cumsum(x: Tensor, dim: int = -1, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
     """Running sums along ``dim``, as ``torch.cumsum``; added in float32, and of float32 under autocast."""
-    if dim == -1 and dtype is None and out is None:
-        known = _cumsum.known(x)
+    if dim == -1 and dtype is None:
+        known = _cumsum.known(x, out=out)
         if known is not None:
             return known
     require_tensors("cumsum", (x,))

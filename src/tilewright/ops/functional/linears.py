@@ -69,8 +69,8 @@ def linear(
     tensor core's sums of 8-bit products have fewer bits than float32, blocks are added in float32. There is no gradient
     (JIT011).
     """
-    if out is None and x_scale is None and weight_scale is None and dtype is None:
-        known = _linear.known(x, weight, bias, residual, activation)
+    if x_scale is None and weight_scale is None and dtype is None:
+        known = _linear.known(x, weight, bias, residual, activation, out=out)
         if known is not None:
             return known
     require_tensors("linear", (x, weight), (bias, residual, x_scale, weight_scale))

@@ -153,10 +153,9 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out:
 
     Differs from ``torch.nn.functional.rms_norm`` in the default of ``eps``, which is that of float32 there.
     """
-    if out is None:
-        known = _rms_norm.known(x, weight, eps)
-        if known is not None:
-            return known
+    known = _rms_norm.known(x, weight, eps, out=out)
+    if known is not None:
+        return known
     require_tensors("rms_norm", (x,), (weight,))
     x, weight = to_float(x, weight)
     if not _is_kernels(x, weight):
@@ -274,10 +273,9 @@ def layer_norm(
 ) -> Tensor:
     """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last axis, in the dtype of x; float32 under
     autocast."""
-    if out is None:
-        known = _layer_norm.known(x, weight, bias, eps)
-        if known is not None:
-            return known
+    known = _layer_norm.known(x, weight, bias, eps, out=out)
+    if known is not None:
+        return known
     require_tensors("layer_norm", (x,), (weight, bias))
     x, weight, bias = to_float(x, weight, bias)
     if not _is_kernels(x, weight, bias):

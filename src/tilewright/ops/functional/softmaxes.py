@@ -63,8 +63,8 @@ def log_softmax(x: Tensor, dim: int = -1, *, dtype: Any = None, out: Tensor | No
 
 
 def _along(x: Tensor, dim: int, dtype: Any, out: Tensor | None, *, log: bool) -> Tensor:
-    if dim == -1 and dtype is None and out is None:
-        known = (_log_softmax if log else _softmax).known(x)
+    if dim == -1 and dtype is None:
+        known = (_log_softmax if log else _softmax).known(x, out=out)
         if known is not None:
             return known
     require_tensors("log_softmax" if log else "softmax", (x,))
