@@ -425,3 +425,34 @@ def test_attention_over_packed_and_paged_rows_is_not_cast_by_autocast() -> None:
         assert [t.shape for t in call(*(t.to("meta") for t in given))] == [t.shape for t in expected]
     weights = [torch.empty(*s, dtype=BF16, device="meta") for s in ((9, 64), (4, 64), (4, 80, 64), (4, 64, 40))]
     assert ops.moe(*weights, k=2).shape == (9, 64)
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm"])
+def test_a_norm_of_a_number_is_refused_in_words(name: str) -> None:
+    x = torch.tensor(2.0)
+    with pytest.raises(RuntimeError, match="at least 1-dimensional"):
+        getattr(ops, name)(*(x,) * (2 if name.startswith("add") else 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["add_rms_norm", "add_layer_norm"])
+def test_a_residual_of_another_shape_is_refused_for_every_dtype(name: str, dtype: Any) -> None:
+    with pytest.raises(tw.TilewrightError, match=f"{name}: x of .3, 8., residual of .8,."):
+        getattr(ops, name)(torch.ones(3, 8, dtype=dtype), torch.ones(8, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int64, torch.float64])
+def test_running_sums_have_the_dtype_that_was_asked_for(dtype: Any) -> None:
+    x = torch.tensor([[1.7, 2.2, -0.4]])
+    found = ops.cumsum(x, 1, dtype=dtype)
+    assert found.dtype == dtype
+    assert torch.equal(found, torch.cumsum(x, 1, dtype=dtype))
+
+
+@pytest.mark.parametrize("function", [ops.linear, lambda x, w, residual: ops.matmul(x, w.t(), residual=residual)])
+def test_a_wide_residual_stays_wide_under_autocast(function: Any) -> None:
+    x, w, residual = normal(3, 8), normal(4, 8), normal(3, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, wanted = function(x, w, residual=residual), torch.nn.functional.linear(x, w) + residual
+    assert found.dtype == torch.float32
+    assert torch.equal(found, wanted)

@@ -159,7 +159,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out:
     require_tensors("rms_norm", (x,), (weight,))
     x, weight = to_float(x, weight)
     if not _is_kernels(x, weight):
-        return stored(_F.rms_norm(x, (x.shape[-1],), weight, eps), out)
+        return stored(_F.rms_norm(x, x.shape[-1:], weight, eps), out)
     return on_rows(_rms_norm, (x,), weight, eps, out=out)
 
 
@@ -171,18 +171,22 @@ def add_rms_norm(
     if known is not None:
         return known
     require_tensors("add_rms_norm", (x, residual), (weight,))
+    _check_residual("add_rms_norm", x, residual)
     x, residual, weight = to_float(x, residual, weight)
     if not _is_kernels(x, residual, weight):
         total = x + residual
-        return _F.rms_norm(total, (total.shape[-1],), weight, eps), total
+        return _F.rms_norm(total, total.shape[-1:], weight, eps), total
     y, total = _added(_add_rms_norm, x, residual, weight, eps)
     return like(y, x), like(total, x)
 
 
-def _added(op: TorchOp, x: Tensor, residual: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    """Both results of ``op`` on rows; JIT010 for a residual of another shape."""
+def _check_residual(operator: str, x: Tensor, residual: Tensor) -> None:
     if x.shape != residual.shape:
-        misfit("add_rms_norm", f"x of {tuple(x.shape)}, residual of {tuple(residual.shape)}", "one shape")
+        misfit(operator, f"x of {tuple(x.shape)}, residual of {tuple(residual.shape)}", "one shape")
+
+
+def _added(op: TorchOp, x: Tensor, residual: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    """Both results of ``op`` on rows."""
     flat = rows(x), rows(residual)
     found = op(*flat, *others)
     if x.dim() != 2:
@@ -279,7 +283,7 @@ def layer_norm(
     require_tensors("layer_norm", (x,), (weight, bias))
     x, weight, bias = to_float(x, weight, bias)
     if not _is_kernels(x, weight, bias):
-        return stored(_F.layer_norm(x, (x.shape[-1],), weight, bias, eps), out)
+        return stored(_F.layer_norm(x, x.shape[-1:], weight, bias, eps), out)
     return on_rows(_layer_norm, (x,), weight, bias, eps, out=out)
 
 
@@ -291,10 +295,11 @@ def add_layer_norm(
     if known is not None:
         return known
     require_tensors("add_layer_norm", (x, residual), (weight, bias))
+    _check_residual("add_layer_norm", x, residual)
     x, residual, weight, bias = to_float(x, residual, weight, bias)
     if not _is_kernels(x, residual, weight, bias):
         total = x + residual
-        return _F.layer_norm(total, (total.shape[-1],), weight, bias, eps), total
+        return _F.layer_norm(total, total.shape[-1:], weight, bias, eps), total
     y, total = _added(_add_layer_norm, x, residual, weight, bias, eps)
     return like(y, x), like(total, x)
 
