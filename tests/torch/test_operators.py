@@ -456,3 +456,15 @@ def test_a_wide_residual_stays_wide_under_autocast(function: Any) -> None:
         found, wanted = function(x, w, residual=residual), torch.nn.functional.linear(x, w) + residual
     assert found.dtype == torch.float32
     assert torch.equal(found, wanted)
+
+
+def test_a_table_of_meta_gives_rows_of_meta() -> None:
+    y = ops.embedding(torch.tensor([1, 0]), torch.empty(4, 8, device="meta"))
+    assert (y.device.type, y.shape) == ("meta", (2, 8))
+
+
+def test_nested_tensors_go_to_pytorch() -> None:
+    x = torch.nested.nested_tensor([torch.randn(2, 8), torch.randn(3, 8)])
+    for found, wanted in ((ops.softmax(x), torch.softmax(x, -1)), (ops.swiglu(x, x), F.silu(x) * x)):
+        for a, b in zip(found.unbind(), wanted.unbind(), strict=True):
+            assert torch.equal(a, b)

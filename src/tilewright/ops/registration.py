@@ -212,7 +212,7 @@ class TorchOp:
         library = torch.library.Library(namespace, "FRAGMENT")
         _REGISTERED[self.name] = (self, library)
         tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
-        signature, execution, single = self.signature, self._execution, self._single
+        signature, execution, single, tensors = self.signature, self._execution, self._single, self._tensors
 
         def run(*values: Any) -> Any:
             results = execution.run(values)
@@ -220,8 +220,9 @@ class TorchOp:
             return results[0] if single else results or None
 
         def fake(*values: Any) -> Any:
-            first = next(v for v in values if v is not None)
-            made = tuple(first.new_empty(shape, dtype=dtype) for shape, dtype in signature.described(values))
+            given = [v for v in values[:tensors] if v is not None]
+            like = next((v for v in given if v.is_meta), given[0])
+            made = tuple(like.new_empty(shape, dtype=dtype) for shape, dtype in signature.described(values))
             return made[0] if single else made or None
 
         library.define(f"{base}{signature.schema}", tags=tags)

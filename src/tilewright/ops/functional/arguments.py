@@ -13,9 +13,9 @@ COMPUTED = frozenset((torch.bfloat16, torch.float16, torch.float32))
 
 
 def is_served(*tensors: Tensor | None) -> bool:
-    """All of them are of dtypes that the kernels have."""
+    """All of them are of dtypes that the kernels have, and no nested tensors, which have no one shape."""
     for tensor in tensors:  # a generator takes twice as long, at every call
-        if tensor is not None and tensor.dtype not in COMPUTED:
+        if tensor is not None and (tensor.dtype not in COMPUTED or tensor.is_nested):
             return False
     return True
 
