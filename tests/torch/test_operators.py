@@ -468,3 +468,32 @@ def test_nested_tensors_go_to_pytorch() -> None:
     for found, wanted in ((ops.softmax(x), torch.softmax(x, -1)), (ops.swiglu(x, x), F.silu(x) * x)):
         for a, b in zip(found.unbind(), wanted.unbind(), strict=True):
             assert torch.equal(a, b)
+
+
+def test_numbers_of_a_vector_have_one_scale() -> None:
+    x = normal(256)
+    y, scale = ops.quantize(x)
+    assert (y.shape, scale.shape) == ((256,), ())
+    torch.testing.assert_close(y.float() * scale, x, rtol=0.07, atol=0.05)
+    assert ops.quantize(x, block=128)[1].shape == (2,)
+
+
+X10 = normal(6, 10)
+HEADS_OF_NONE = torch.empty(2, 4, 0, dtype=BF16)
+CACHE_OF_NONE = torch.empty(8, 16, 2, 0, dtype=BF16)
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        (lambda: ops.cumsum(X10.double(), out=3), "out of int"),
+        (lambda: ops.softmax(X10.double(), out="y"), "out of str"),
+        (lambda: ops.unpermute(X10, None), "NoneType for the plan"),
+        (lambda: ops.linear_cross_entropy(torch.tensor(1.0), X10, TARGET), r"x of \(\)"),
+        (lambda: ops.paged_decode(HEADS_OF_NONE, CACHE_OF_NONE, CACHE_OF_NONE, GROUPS, GROUPS), "block_table"),
+        (lambda: ops.rms_norm(torch.nested.nested_tensor([X10, X10])), "a nested tensor"),
+    ],
+)  # fmt: skip
+def test_what_no_operator_takes_is_refused_in_words(call: Callable[[], Any], found: str) -> None:
+    with pytest.raises(tw.TilewrightError, match=f"JIT010(.|\n)*{found}"):
+        call()

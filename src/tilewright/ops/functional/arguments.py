@@ -109,15 +109,26 @@ def misfit(operator: str, found: str, required: str) -> NoReturn:
     fail("JIT010", found=f"{operator}: {found}", required=required, help=f"write, for example: {example}")
 
 
+_NESTED = ("softmax", "log_softmax", "swiglu", "geglu")
+"""Operators of which PyTorch computes nested tensors."""
+
+
 def require_tensors(operator: str, required: tuple[Any, ...], optional: tuple[Any, ...] = ()) -> None:
-    """JIT010 for a list, an array or None where ``operator`` wants a tensor; optional ones may be None."""
+    """JIT010 for a list, an array or None where ``operator`` wants a tensor, and for nested tensors; optional ones may
+    be None."""
     for value in (*required, *(t for t in optional if t is not None)):
+        if isinstance(value, torch.Tensor) and value.is_nested and operator not in _NESTED:
+            misfit(
+                operator, "a nested tensor", "tensors of one shape: x.to_padded_tensor(0.0), or x.values() of jagged"
+            )
         if not (isinstance(value, torch.Tensor) or hasattr(value, "__torch_function__")):
             misfit(operator, f"{type(value).__name__} for a tensor", "tensors of PyTorch: torch.as_tensor(x) makes one")
 
 
 def require_alike(out: Tensor, result: Tensor) -> None:
     """JIT010 for an ``out`` of another shape, dtype or device than the result, or what has these."""
+    if not isinstance(out, torch.Tensor):
+        fail("JIT010", found=f"out of {type(out).__name__}", required="a tensor as the result")
     if out.shape != result.shape or out.dtype != result.dtype or out.device != result.device:
         fail(
             "JIT010",

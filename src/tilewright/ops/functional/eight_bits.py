@@ -57,4 +57,4 @@ def quantize(x: Tensor, *, block: int | None = None) -> tuple[Tensor, Tensor]:
     else:
         shape = (flat.shape[0], -(-flat.shape[1] // BLOCK)) if block else flat.shape[:1]
         y, scale = flat.to(torch.float8_e4m3fn), flat.new_full(shape, 1 / GREATEST)
-    return y.view(x.shape), scale.float().view(*x.shape[:-1], *scale.shape[1:])
+    return y.view(x.shape), scale.float().view((*x.shape[:-1], *scale.shape[1:]))
