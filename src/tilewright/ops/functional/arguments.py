@@ -118,9 +118,7 @@ def require_tensors(operator: str, required: tuple[Any, ...], optional: tuple[An
     be None."""
     for value in (*required, *(t for t in optional if t is not None)):
         if isinstance(value, torch.Tensor) and value.is_nested and operator not in _NESTED:
-            misfit(
-                operator, "a nested tensor", "tensors of one shape: x.to_padded_tensor(0.0), or x.values() of jagged"
-            )
+            misfit(operator, "a nested tensor", "tensors of one shape: x.to_padded_tensor(0.0), or x.values()")
         if not (isinstance(value, torch.Tensor) or hasattr(value, "__torch_function__")):
             misfit(operator, f"{type(value).__name__} for a tensor", "tensors of PyTorch: torch.as_tensor(x) makes one")
 
