@@ -56,8 +56,9 @@ class TorchOp:
         self._formals = signature.tensors
         self._tensors = len(self._formals)
         self._count = len(signature.arguments)
-        self._defaults = tuple(a.default for a in signature.arguments)
-        first = next((i for i in range(self._count) if REQUIRED not in self._defaults[i:]), self._count)
+        self._required = tuple(a.default is REQUIRED for a in signature.arguments)
+        self._defaults = tuple(None if a.default is REQUIRED else a.default for a in signature.arguments)
+        first = next((i for i in range(self._count) if not any(self._required[i:])), self._count)
         self._tails = {i: self._defaults[i:] for i in range(first, self._count + 1)}
         self._positions = {a.name: i for i, a in enumerate(signature.arguments)}
         self._single = len(signature.results) == 1
@@ -178,8 +179,9 @@ class TorchOp:
                 self._refuse_call(f"an argument {name}" if position < 0 else f"two values for {name}")
             values[position] = value
         for position in range(len(args), self._count):
-            if values[position] is REQUIRED:
-                self._refuse_call(f"no {self.signature.arguments[position].name}")
+            name = self.signature.arguments[position].name
+            if self._required[position] and name not in kwargs:
+                self._refuse_call(f"no {name}")
         return tuple(values)
 
     def _into(self, values: tuple[Any, ...], out: Any) -> Any:

@@ -30,6 +30,8 @@ def to_float(*tensors: Tensor | None) -> tuple[Any, ...]:
 LOW = (torch.bfloat16, torch.float16)
 """Dtypes of tensor cores' products."""
 INDICES = (torch.int32, torch.int64)
+ONE_TILE = 16384
+"""Rows of up to as many elements are read once, and kept in registers."""
 
 
 def is_autocast(device: str) -> bool:

@@ -6,6 +6,7 @@ from typing import Any
 
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import (
+    ONE_TILE,
     is_served,
     like,
     misfit,
@@ -19,8 +20,6 @@ from tilewright.ops.functional.arguments import (
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import TorchOp, op
 
-ONE_TILE = 16384
-"""Longer rows are normalised by PyTorch."""
 _IN_REGISTERS = 8192
 """Rows of up to as many elements, with their gradients, are kept in registers."""
 _ROW_BYTES = 16384

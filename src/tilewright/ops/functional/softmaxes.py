@@ -8,12 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, on_rows, require_tensors, stored, to_float
+from tilewright.ops.functional.arguments import ONE_TILE, is_served, on_rows, require_tensors, stored, to_float
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
-
-ONE_TILE = 16384
-"""Rows of up to as many elements are read once, and kept in registers."""
 
 
 def _gradient(aten: Any) -> Any:
