@@ -66,7 +66,8 @@ class TorchOp:
         self._is_replaced = False
         self.overload, self.out_overload = self._register()
         self._eager = _eager_function(self._recorded, self._gradients, self._single)
-        self._record = super(torch.autograd.Function, self._eager).apply  # of tensors that a guard told: no wrappers
+        function: Any = super(torch.autograd.Function, self._eager)
+        self._record: Callable[..., Any] = function.apply  # of tensors that a guard told: no wrappers to look for
         self._transformed = transformable(self.__name__, self._forward, self._save, self._differentiate)
 
     def __repr__(self) -> str:
