@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from tilewright import Kernel
 from tilewright.artifact.store import ArtifactStore
@@ -66,8 +66,7 @@ class TorchOp:
         self._is_replaced = False
         self.overload, self.out_overload = self._register()
         self._eager = _eager_function(self._recorded, self._gradients, self._single)
-        function: Any = super(torch.autograd.Function, self._eager)
-        self._record: Callable[..., Any] = function.apply  # of tensors that a guard told: no wrappers to look for
+        self._record = _without_wrappers(self._eager)
         self._transformed = transformable(self.__name__, self._forward, self._save, self._differentiate)
 
     def __repr__(self) -> str:
@@ -317,6 +316,11 @@ def _eager_function(compute: Callable[..., Any], gradients: Gradients, single: b
             return None, *gradients.compute(ctx, grads)
 
     return Eager
+
+
+def _without_wrappers(function: Any) -> Callable[..., Any]:
+    """``function.apply`` for tensors that a guard told, among which it need not look for functorch's dead wrappers."""
+    return cast("Any", super(torch.autograd.Function, function)).apply
 
 
 def _changed(tensors: tuple[Tensor, ...]) -> None:
