@@ -82,6 +82,11 @@ class OfPyTorch:
         with self.torch.nn.attention.sdpa_kernel(self.torch.nn.attention.SDPBackend.CUDNN_ATTENTION):
             return self.f.scaled_dot_product_attention(q[:, :, None], cache.k, cache.v, enable_gqa=True)[:, :, 0]
 
+    def turned(self, q: Any, k: Any, v: Any, cos: Any, sin: Any, cache: Cache) -> Any:
+        """Turned queries; turned keys and values go into the cache."""
+        cache.k[:, :, -1], cache.v[:, :, -1] = self.rotary(k, cos, sin)[0], v[0]
+        return self.rotary(q, cos, sin)
+
     def gated(self, gate: Any, up: Any) -> Any:
         return self.f.silu(gate) * up
 
@@ -114,6 +119,11 @@ class OfTilewright:
         self.rotary, self.gated = ops.rotary, ops.swiglu
         self.attention = partial(ops.attention, causal=True)
 
+    def turned(self, q: Any, k: Any, v: Any, cos: Any, sin: Any, cache: Cache) -> Any:
+        k_cache, v_cache = cache.k_rows.view(cache.paged), cache.v_rows.view(cache.paged)
+        self.ops.paged_append(k[0], v[0], k_cache, v_cache, cache.slots, cos=cos, sin=sin)
+        return self.rotary(q, cos, sin)
+
     def decode(self, q: Any, cache: Cache) -> Any:
         k, v = cache.k_rows.view(cache.paged), cache.v_rows.view(cache.paged)
         return self.ops.paged_decode(q, k, v, cache.table, cache.lengths, **self.options)
@@ -141,15 +151,7 @@ class Cache:
         for rows, of in ((self.k_rows, self.k), (self.v_rows, self.v)):
             rows.view(self.paged)[order.long()] = of.transpose(1, 2).reshape(self.paged)
         self.lengths = torch.full((batch,), tokens, device="cuda", dtype=torch.int32)
-        self.slots = self.table[:, -1].long() * PAGE + PAGE - 1
-
-    def append(self, k: Any, v: Any, *, paged: bool) -> None:
-        """The last token's, (batch, groups, width)."""
-        if paged:
-            self.k_rows.index_copy_(0, self.slots, k)
-            self.v_rows.index_copy_(0, self.slots, v)
-        else:
-            self.k[:, :, -1], self.v[:, :, -1] = k, v
+        self.slots = self.table[:, -1] * PAGE + PAGE - 1  # of the last token
 
 
 class Layer:
@@ -177,6 +179,11 @@ class Layer:
         else:
             self.weights |= {"gate_up": weight(2 * s.inner, s.model), "down": weight(s.model, s.inner)}
 
+    def joined(self) -> dict[str, Any]:
+        """The weights, of queries, keys and values in one tensor."""
+        w = self.weights
+        return {"qkv": self.torch.cat([w[n] for n in "qkv"])} | {n: t for n, t in w.items() if n not in "qkv"}
+
     def angles(self, tokens: int) -> tuple[Any, Any]:
         """Cosines and sines of rotary embedding, (tokens, width / 2)."""
         torch, half = self.torch, self.shape.width // 2
@@ -189,15 +196,18 @@ class Layer:
         s, linear = self.shape, self.torch.nn.functional.linear
         batch, tokens, _ = x.shape
         y = pieces.norm(x, w["norm"])
-        q, k, v = (linear(y, w[name]).view(batch, tokens, -1, s.width) for name in "qkv")
+        if "qkv" in w:
+            heads = linear(y, w["qkv"]).view(batch, tokens, -1, s.width)
+            q, k, v = heads.split((s.heads, s.groups, s.groups), 2)
+        else:
+            q, k, v = (linear(y, w[name]).view(batch, tokens, -1, s.width) for name in "qkv")
         if s.head_norms:
             q, k = pieces.norm(q, w["q_norm"]), pieces.norm(k, w["k_norm"])
-        q, k = pieces.rotary(q, cos, sin), pieces.rotary(k, cos, sin)
         if cache is None:
+            q, k = pieces.rotary(q, cos, sin), pieces.rotary(k, cos, sin)
             y = pieces.attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)).transpose(1, 2)
         else:
-            cache.append(k[0], v[0], paged=isinstance(pieces, OfTilewright))
-            y = pieces.decode(q[0], cache)
+            y = pieces.decode(pieces.turned(q, k, v, cos, sin, cache)[0], cache)
         y, x = pieces.add_norm(linear(y.reshape(batch, tokens, -1), w["o"]), x, w["norm2"])
         if s.experts:
             return x + pieces.moe(y, w["router"], w["gate_up"], w["down"], s.chosen)
@@ -218,13 +228,14 @@ class Case:
         self.dy = torch.randn_like(self.x)
         self.angles = self.layer.angles(rows[1])
 
-    def call(self, pieces: Any, compiled: bool) -> Callable[[], Any]:
-        """The result, or of training the gradients of the input and of every weight."""
+    def call(self, pieces: Any, compiled: bool, *, joined: bool = False) -> Callable[[], Any]:
+        """The result, or of training the gradients of the input and of every weight; ``joined``: with one product for
+        queries, keys and values."""
         torch = self.torch
         forward = partial(self.layer.forward, pieces)
         forward = torch.compile(forward) if compiled else forward
         if self.kind != TRAINING:
-            given = (self.x, *self.angles, self.layer.weights)
+            given = (self.x, *self.angles, self.layer.joined() if joined else self.layer.weights)
             run = torch.no_grad()(lambda: forward(*given, cache=self.cache))
             return self._captured(run) if self.kind == DECODING else run
         x = self.x.clone().requires_grad_()
@@ -309,6 +320,8 @@ def run(args: argparse.Namespace, torch: Any) -> None:
         }
         if kind == DECODING:
             calls["ours, not balanced"] = case.call(OfTilewright(torch, balanced=False), False)
+            calls["pytorch, compiled, joined"] = case.call(pieces["pytorch"], True, joined=True)
+            calls["ours, not balanced, joined"] = case.call(OfTilewright(torch, balanced=False), False, joined=True)
             calls["ours, parts of another layer"] = case.call(OfTilewright(torch, parts=case.parts()), False)
         results = {n: call() for n, call in calls.items()}
         if shape.experts or kind == DECODING:

@@ -52,6 +52,15 @@ FLOOR = {F32: 2e-6, F16: 1e-3, BF16: 8e-3}
 
 
 @dataclass(frozen=True)
+class Alone:
+    """What is timed of an operator whose check computes more: calls on what ``prepare`` makes of the inputs."""
+
+    prepare: Callable[..., tuple[Any, ...]]
+    ours: Callable[..., Any]
+    theirs: Callable[..., Any]
+
+
+@dataclass(frozen=True)
 class Operator:
     """An operator, what PyTorch computes for it, and the shapes of its floating inputs for a case of extents."""
 
@@ -65,6 +74,7 @@ class Operator:
     gradients: bool = True
     strided: bool = True  # also checked on other layouts, whose programs take longest to build
     peers: dict[str, Callable[..., Any]] = field(default_factory=dict[str, Callable[..., Any]])  # timed beside eager
+    alone: Alone | None = None
 
 
 def _targets(m: int, n: int, device: Any) -> Any:
@@ -183,6 +193,23 @@ def _scales(w: Any, block: int | None) -> Any:
 def _by_eight_bits(x: Any, w: Any, block: int | None) -> Any:
     y, scale = _quantized(x, block)
     return ops.linear(y, w.to(torch.float8_e4m3fn), x_scale=scale, weight_scale=_scales(w, block), dtype=x.dtype)
+
+
+def _eight_bits(x: Any, w: Any, block: int | None) -> tuple[Any, ...]:
+    """Operands and scales of a product of 8 bits."""
+    return (*_quantized(x, block), w.to(torch.float8_e4m3fn), _scales(w, block))
+
+
+def _product_of_eight_bits(x: Any, x_scale: Any, w: Any, w_scale: Any) -> Any:
+    return ops.linear(x, w, x_scale=x_scale, weight_scale=w_scale)
+
+
+def _by_cublas(x: Any, x_scale: Any, w: Any, w_scale: Any) -> Any:
+    """The product with scales of rows; of blocks PyTorch has it for scales that lie another way: without any."""
+    if x_scale.dim() > 1:
+        one = x_scale.new_ones(())
+        return torch._scaled_mm(x, w.t(), scale_a=one, scale_b=one, out_dtype=BF16)
+    return torch._scaled_mm(x, w.t(), scale_a=x_scale[:, None], scale_b=w_scale[None], out_dtype=BF16)
 
 
 def _by_wide(x: Any, w: Any, block: int | None) -> Any:
@@ -333,6 +360,7 @@ OPERATORS = (
                 NORMED,
                 (8192, 8192),
                 gradients=False,
+                alone=Alone(lambda x: (x,), partial(ops.quantize, block=block), partial(_quantized, block=block)),
             ),
             Operator(
                 f"linear of 8 bits {name}",
@@ -343,6 +371,7 @@ OPERATORS = (
                 (4096, 4096, 4096),
                 (BF16,),
                 gradients=False,
+                alone=Alone(partial(_eight_bits, block=block), _product_of_eight_bits, _by_cublas),
             ),
         )
     ),
@@ -595,8 +624,9 @@ def _captured_product() -> bool:
 def timed_calls(case: Case) -> dict[str, dict[str, Callable[[], object]]]:
     """Of ours, eager, compiled and other peers: forward, and forward with backward."""
     inputs, operator = case.inputs("cuda"), case.operator
-    variants = {"ours": operator.ours, "eager": operator.theirs, "compile": torch.compile(operator.theirs)}
-    variants |= operator.peers
+    timed = operator.alone or operator
+    variants = {"ours": timed.ours, "eager": timed.theirs, "compile": torch.compile(timed.theirs)} | operator.peers
+    inputs = inputs if operator.alone is None else operator.alone.prepare(*inputs)
     calls: dict[str, dict[str, Callable[[], object]]] = {
         "forward": {n: torch.no_grad()(partial(f, *inputs)) for n, f in variants.items()}
     }

@@ -236,6 +236,30 @@ def test_parse_refuses_what_is_no_expression(text: str) -> None:
         parse(text)
 
 
+@pytest.mark.parametrize(
+    "text", ["(M)0", "(M)1 + (N)", "M.(N)", "M.max(N, 1)", "(M)(N)", "max(M)(N)", "max (M, (N)", "not(M) + (N"]
+)
+def test_parts_in_parentheses_do_not_run_together(text: str) -> None:
+    with pytest.raises(ExprError):
+        parse(text)
+
+
+@pytest.mark.parametrize(
+    ("text", "meant"),
+    [
+        ("not(M < N)", negate(sym("M") < sym("N"))),
+        ("(M < N) and(N < 3)or (M == 0)", any_of([all_of([sym("M") < sym("N"), sym("N") < 3]), sym("M").eq(0)])),
+        ("max((M + 1)*2, min(N, (M)))", maximum((sym("M") + 1) * 2, minimum(sym("N"), sym("M")))),
+        ("max (M, (N))", maximum(sym("M"), sym("N"))),
+        ("(x).stride0 + ((1\n+ M))", sym("x.stride0") + 1 + sym("M")),
+        ("ʕ0 + (M)", sym("ʕ0") + sym("M")),
+        ("-(M - (N - (M - 1)))", -(sym("M") - (sym("N") - (sym("M") - 1)))),
+    ],
+)
+def test_parts_in_parentheses_are_read_as_the_whole(text: str, meant: Expr) -> None:
+    assert parse(text) is meant
+
+
 def test_missing_symbol_and_zero_divisor() -> None:
     with pytest.raises(ExprError, match="'N' has no value; known: M"):
         (sym("M") + sym("N")).evaluate({"M": 1})

@@ -115,7 +115,8 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
             f"scaled_linear {op.name}": (op, lambda: (*_of_scales(), None, n(5, 4), "gelu", True, 64, 128, 128))
             for op in linears._scaled_linears.values()
         },
-        "quantize_rows": (eight_bits._rows, lambda: (n(6, 10), 4, 1024)),
+        "quantize_rows": (eight_bits._rows, lambda: (n(6, 10), None, 65536)),
+        "quantize_long_rows": (eight_bits._long_rows, lambda: (n(6, 10), 4, 1024)),
         "quantize_blocks": (eight_bits._blocks, lambda: (n(6, 200), 16)),
         "embedding": (indexed._embedding, lambda: (TABLE, g(8, 10), None, None)),
         "cumsum": (indexed._cumsum, lambda: (g(6, 10), False, None, None)),

@@ -139,3 +139,14 @@ def test_refusals(call: Any, found: str) -> None:
     with pytest.raises(tw.TilewrightError, match=found) as error:
         call()
     assert error.value.diagnostics[0].code == "JIT010"
+
+
+def test_long_rows_are_quantised_as_short_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    x = drawn(5, 300).bfloat16()
+    with ops.simulated():
+        short = ops.quantize(x)
+        monkeypatch.setattr("tilewright.ops.functional.eight_bits.ONE_TILE", 256)
+        monkeypatch.setattr("tilewright.ops.functional.eight_bits._rows", None)
+        found = ops.quantize(x)
+    for a, b in zip(found, short, strict=True):
+        assert torch.equal(a.float(), b.float())

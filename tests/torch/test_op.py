@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 import tilewright as tw
+from support.processes import run_python
 from support.pytorch import torch_or_skip
 from tilewright.diag import TilewrightError
 
@@ -22,6 +23,7 @@ from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
 from torch.utils.flop_counter import FlopCounterMode  # noqa: E402
 
 from tilewright.ops import simulated  # noqa: E402
+from tilewright.ops.pytorch import constant  # noqa: E402
 
 X = torch.randn(6, 20, generator=torch.Generator().manual_seed(0))
 
@@ -560,3 +562,23 @@ def test_a_kernel_that_is_no_operator_breaks_a_compiled_graph_and_runs() -> None
     kernel = scaled.signature.kernel
     compiled = torch.compile(lambda x: kernel(x + 1) * 2, backend="aot_eager")
     torch.testing.assert_close(compiled(X), 4 * (X + 1))
+
+
+FIRST_CALL = """
+import sys
+import torch
+from tilewright import ops
+
+x = torch.ones(3, 8, requires_grad=True)
+ops.rms_norm(x, torch.ones(8)).sum().backward()
+print("torch._dynamo" in sys.modules)
+"""
+
+
+def test_a_first_call_does_not_import_the_compiler_of_pytorch() -> None:
+    assert run_python(FIRST_CALL) == "False\n"
+
+
+def test_a_function_is_marked_constant_as_pytorch_marks_it() -> None:
+    marked: list[Any] = [mark(lambda: 0) for mark in (constant, torch.compiler.assume_constant_result)]
+    assert vars(marked[0]) == vars(marked[1]) != {}

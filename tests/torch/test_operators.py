@@ -425,3 +425,75 @@ def test_attention_over_packed_and_paged_rows_is_not_cast_by_autocast() -> None:
         assert [t.shape for t in call(*(t.to("meta") for t in given))] == [t.shape for t in expected]
     weights = [torch.empty(*s, dtype=BF16, device="meta") for s in ((9, 64), (4, 64), (4, 80, 64), (4, 64, 40))]
     assert ops.moe(*weights, k=2).shape == (9, 64)
+
+
+@pytest.mark.parametrize("name", ["rms_norm", "layer_norm", "add_rms_norm", "add_layer_norm"])
+def test_a_norm_of_a_number_is_refused_in_words(name: str) -> None:
+    x = torch.tensor(2.0)
+    with pytest.raises(RuntimeError, match="at least 1-dimensional"):
+        getattr(ops, name)(*(x,) * (2 if name.startswith("add") else 1))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("name", ["add_rms_norm", "add_layer_norm"])
+def test_a_residual_of_another_shape_is_refused_for_every_dtype(name: str, dtype: Any) -> None:
+    with pytest.raises(tw.TilewrightError, match=f"{name}: x of .3, 8., residual of .8,."):
+        getattr(ops, name)(torch.ones(3, 8, dtype=dtype), torch.ones(8, dtype=dtype))
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.uint8, torch.int64, torch.float64])
+def test_running_sums_have_the_dtype_that_was_asked_for(dtype: Any) -> None:
+    x = torch.tensor([[1.7, 2.2, -0.4]])
+    found = ops.cumsum(x, 1, dtype=dtype)
+    assert found.dtype == dtype
+    assert torch.equal(found, torch.cumsum(x, 1, dtype=dtype))
+
+
+@pytest.mark.parametrize("function", [ops.linear, lambda x, w, residual: ops.matmul(x, w.t(), residual=residual)])
+def test_a_wide_residual_stays_wide_under_autocast(function: Any) -> None:
+    x, w, residual = normal(3, 8), normal(4, 8), normal(3, 4)
+    with torch.autocast("cpu", torch.bfloat16):
+        found, wanted = function(x, w, residual=residual), torch.nn.functional.linear(x, w) + residual
+    assert found.dtype == torch.float32
+    assert torch.equal(found, wanted)
+
+
+def test_a_table_of_meta_gives_rows_of_meta() -> None:
+    y = ops.embedding(torch.tensor([1, 0]), torch.empty(4, 8, device="meta"))
+    assert (y.device.type, y.shape) == ("meta", (2, 8))
+
+
+def test_nested_tensors_go_to_pytorch() -> None:
+    x = torch.nested.nested_tensor([torch.randn(2, 8), torch.randn(3, 8)])
+    for found, wanted in ((ops.softmax(x), torch.softmax(x, -1)), (ops.swiglu(x, x), F.silu(x) * x)):
+        for a, b in zip(found.unbind(), wanted.unbind(), strict=True):
+            assert torch.equal(a, b)
+
+
+def test_numbers_of_a_vector_have_one_scale() -> None:
+    x = normal(256)
+    y, scale = ops.quantize(x)
+    assert (y.shape, scale.shape) == ((256,), ())
+    torch.testing.assert_close(y.float() * scale, x, rtol=0.07, atol=0.05)
+    assert ops.quantize(x, block=128)[1].shape == (2,)
+
+
+X10 = normal(6, 10)
+HEADS_OF_NONE = torch.empty(2, 4, 0, dtype=BF16)
+CACHE_OF_NONE = torch.empty(8, 16, 2, 0, dtype=BF16)
+
+
+@pytest.mark.parametrize(
+    ("call", "found"),
+    [
+        (lambda: ops.cumsum(X10.double(), out=3), "out of int"),
+        (lambda: ops.softmax(X10.double(), out="y"), "out of str"),
+        (lambda: ops.unpermute(X10, None), "NoneType for the plan"),
+        (lambda: ops.linear_cross_entropy(torch.tensor(1.0), X10, TARGET), r"x of \(\)"),
+        (lambda: ops.paged_decode(HEADS_OF_NONE, CACHE_OF_NONE, CACHE_OF_NONE, GROUPS, GROUPS), "block_table"),
+        (lambda: ops.rms_norm(torch.nested.nested_tensor([X10, X10])), "a nested tensor"),
+    ],
+)  # fmt: skip
+def test_what_no_operator_takes_is_refused_in_words(call: Callable[[], Any], found: str) -> None:
+    with pytest.raises(tw.TilewrightError, match=f"JIT010(.|\n)*{found}"):
+        call()

@@ -297,6 +297,28 @@ def test_a_known_call_writes_into_out(driver: FakeDriver, normed: Any, monkeypat
         normed(x, w, 3.0, out=x)
 
 
+def test_a_function_asks_for_the_route_of_out_first(driver: FakeDriver, monkeypatch: pytest.MonkeyPatch) -> None:
+    x, w, y = aligned(6, 64), aligned(64), aligned(6, 64)
+    for _ in range(4):
+        assert ops.rms_norm(x, w, out=y) is y
+    launches = len(driver.snapshots)
+    monkeypatch.setattr(norms, "on_rows", lambda *_, **named: pytest.fail("not by its route"))
+    assert ops.rms_norm(x, w, out=y) is y
+    assert len(driver.snapshots) == launches + 1
+
+
+def test_a_known_call_that_wants_a_gradient_is_found_once(
+    driver: FakeDriver, normed: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    x, w, asked = aligned(6, 64).requires_grad_(), aligned(64), []
+    known(normed, x, w)
+    find = normed._find
+    monkeypatch.setattr(normed, "_find", lambda values: asked.append(values) or find(values))
+    launches = len(driver.snapshots)
+    assert (torch.autograd.grad(normed(x, w).sum(), x)[0] == 2).all()
+    assert (len(asked), len(driver.snapshots)) == (1, launches + 1)
+
+
 def test_out_tells_autograd_what_was_changed_beside_it() -> None:
     @tw.op(name="tests_routes::counted", mutates=("count",))
     @tw.kernel

@@ -11,7 +11,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, cached_property
 from types import FunctionType
 from typing import Any
 
@@ -75,12 +75,15 @@ class _BodyReader(ast.NodeVisitor):
     ) -> None:
         names = inspect.signature(fn).parameters
         self._names = {name: name for name in names}  # and views' names, by the parameters that they are of
-        self._fn, self._callers = fn, callers
-        self._bound = frozenset(_bound_names(body))
+        self._fn, self._body, self._callers = fn, body, callers
         self.read: set[str] = set()
         self.stored: set[str] = set()
         self.added: set[str] = set()
         self.unclear: set[str] = set()
+
+    @cached_property
+    def _bound(self) -> frozenset[str]:
+        return frozenset(_bound_names(self._body))
 
     def visit_Subscript(self, node: ast.Subscript) -> None:
         viewed = self._viewed(node.value)

@@ -16,7 +16,7 @@ from tilewright.base.expr import symbol_plus
 from tilewright.diag import fail
 from tilewright.jit import pytorch, rooms
 from tilewright.lang.params import extent_of
-from tilewright.ops.pytorch import Tensor, as_tuple, torch
+from tilewright.ops.pytorch import Tensor, as_tuple, constant, torch
 from tilewright.ops.routes import Bind, Pick, Routes, Steps, binding, made_as, picker
 from tilewright.ops.signature import REQUIRED, OpSignature, SchemaType
 
@@ -34,7 +34,7 @@ def simulated() -> Generator[None]:
         _SIMULATED.reset(token)
 
 
-@torch.compiler.assume_constant_result
+@constant
 def is_simulated() -> bool:
     """Whether tensors of the CPU run kernels in the simulator; a compiled graph keeps what it was then."""
     return _SIMULATED.get()

@@ -86,7 +86,8 @@ class Gradients:
             ctx.mark_non_differentiable(*(results[i] for i in self._without_gradient))
 
     def compute(self, ctx: Any, grads: tuple[Any, ...]) -> tuple[Any, ...]:
-        """A gradient for each argument, None for numbers and for what needs none; JIT011 without a backward."""
+        """A gradient for each argument, the last ones of the function whose context it is; None for numbers and for
+        what needs none. JIT011 without a backward."""
         if not self._parts:
             fail(
                 "JIT011",
@@ -96,7 +97,8 @@ class Gradients:
         known = dict(zip(self.saved, ctx.saved_tensors, strict=True))
         known |= dict(zip(self._numbers, ctx.numbers, strict=True))
         known |= {f"d{r}": g for r, g in zip(self._results, grads, strict=True)}
-        needed = {n for n, needs in zip(self._arguments, ctx.needs_input_grad, strict=True) if needs}
+        needs = ctx.needs_input_grad[-len(self._arguments) :]
+        needed = {n for n, needs in zip(self._arguments, needs, strict=True) if needs}
         found: dict[str, Any] = {}
         for part in self._parts:
             if needed.intersection(part.makes):

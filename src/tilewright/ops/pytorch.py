@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, TypeAlias, cast
+from typing import Any, TypeAlias, TypeVar, cast
 
 from tilewright.diag import fail
 from tilewright.diag.missing import refuse_missing
@@ -14,10 +14,22 @@ except ModuleNotFoundError as error:
     refuse_missing(error, "an operator of PyTorch")
 
 torch = cast("Any", _untyped)
-torch.compiler.assume_constant_result(fail)  # so that torch.compile runs it, and shows what is refused
+_Function = TypeVar("_Function", bound=Callable[..., Any])
 
 Tensor: TypeAlias = Any
 """``torch.Tensor``."""
+
+
+def constant(function: _Function) -> _Function:
+    """``torch.compiler.assume_constant_result``: ``torch.compile`` runs the function when it traces a call.
+
+    The mark alone. PyTorch's own imports its compiler to set it, which takes longer than all of a process's first call.
+    """
+    cast("Any", function)._dynamo_marked_constant = True
+    return function
+
+
+constant(fail)  # so that torch.compile shows what is refused
 
 
 def is_plain(tensors: tuple[Any, ...]) -> bool:

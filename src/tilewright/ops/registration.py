@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, overload
+from typing import Any, cast, overload
 
 from tilewright import Kernel
 from tilewright.artifact.store import ArtifactStore
@@ -18,6 +18,7 @@ from tilewright.diag import fail
 from tilewright.ops.execution import Execution, Fallback
 from tilewright.ops.gradients import Backward, Gradients
 from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, on_one_device, torch, wants_gradient
+from tilewright.ops.routes import Launch
 from tilewright.ops.signature import REQUIRED, OpSignature, SchemaType, read_signature
 from tilewright.ops.transforms import transformable
 
@@ -55,17 +56,18 @@ class TorchOp:
         self._formals = signature.tensors
         self._tensors = len(self._formals)
         self._count = len(signature.arguments)
-        self._defaults = tuple(a.default for a in signature.arguments)
-        first = next((i for i in range(self._count) if REQUIRED not in self._defaults[i:]), self._count)
+        self._required = tuple(a.default is REQUIRED for a in signature.arguments)
+        self._defaults = tuple(None if a.default is REQUIRED else a.default for a in signature.arguments)
+        first = next((i for i in range(self._count) if not any(self._required[i:])), self._count)
         self._tails = {i: self._defaults[i:] for i in range(first, self._count + 1)}
         self._positions = {a.name: i for i, a in enumerate(signature.arguments)}
         self._single = len(signature.results) == 1
         self._mutates = bool(signature.mutated)
         self._is_replaced = False
         self.overload, self.out_overload = self._register()
-        self._eager, self._transformed = _autograd_functions(
-            self.__name__, self._forward, self._gradients, self._single
-        )
+        self._eager = _eager_function(self._recorded, self._gradients, self._single)
+        self._record = _without_wrappers(self._eager)
+        self._transformed = transformable(self.__name__, self._forward, self._save, self._differentiate)
 
     def __repr__(self) -> str:
         return f"<op {self.name}{self.signature.schema}>"
@@ -92,15 +94,18 @@ class TorchOp:
         if not is_plain(tensors):
             return (self._transformed.apply if is_transformed() else self._dispatched)(*values)
         if wants_gradient(tensors):
-            return self._eager.apply(*values)
+            return self._eager.apply(None, *values)
         return self._computed(values)
 
-    def known(self, *args: Any) -> Any:
+    def known(self, *args: Any, out: Any = None) -> Any:
         """What the call returns if it is one such as was served before; None for any other, of which this does nothing.
 
         Functions ask it before they look at their arguments: a call that it serves goes by autocast and by dtypes that
         no kernel has, since its guard tells both."""
-        return self._served((*args, *self._tails[len(args)]))
+        values = (*args, *self._tails[len(args)])
+        if out is None:
+            return self._served(values)
+        return out if self._served_into(values, as_tuple(out)) else None
 
     def note_rows(self, rows: tuple[Any, ...], args: tuple[Any, ...], shape: tuple[int, ...]) -> None:
         """Let ``known`` serve calls like that with ``args``, of which ``rows`` has those of two axes: its results have
@@ -113,7 +118,7 @@ class TorchOp:
         if route is None:
             return None
         if route.with_gradient and torch.is_grad_enabled():
-            return self._eager.apply(*values)
+            return self._record(route.launch, *values)
         results = route.launch(values)
         if results is None:
             return None
@@ -123,8 +128,22 @@ class TorchOp:
         results = self._execution.run_noted(values)
         return results[0] if self._single else results or None
 
+    def _served_into(self, values: tuple[Any, ...], outs: tuple[Any, ...]) -> bool:
+        """Whether the call was one such as was served before, and its results are in ``outs``."""
+        known = self._execution.is_known_into(values, outs)
+        if known:
+            _changed((*(values[i] for i in self.signature.mutated), *outs) if self._mutates else outs)
+        return known
+
+    def _recorded(self, launch: Launch | None, values: tuple[Any, ...]) -> Any:
+        """Of a call that autograd has seen already, by the ``launch`` of its route if it has one."""
+        results = None if launch is None else launch(values)
+        if results is None:
+            return self._computed(values)
+        return results[0] if self._single else results
+
     def _forward(self, *values: Any) -> Any:
-        """Of a call that autograd or a transform has seen already."""
+        """Of a call that a transform has seen already."""
         known = self._served(values)
         if known is not None:
             return known
@@ -160,16 +179,15 @@ class TorchOp:
                 self._refuse_call(f"an argument {name}" if position < 0 else f"two values for {name}")
             values[position] = value
         for position in range(len(args), self._count):
-            if values[position] is REQUIRED:
-                self._refuse_call(f"no {self.signature.arguments[position].name}")
+            name = self.signature.arguments[position].name
+            if self._required[position] and name not in kwargs:
+                self._refuse_call(f"no {name}")
         return tuple(values)
 
     def _into(self, values: tuple[Any, ...], out: Any) -> Any:
         """Results in tensors that are given; they need no gradient, as with PyTorch's own ``out=``."""
         outs = as_tuple(out)
-        written = (*(values[i] for i in self.signature.mutated), *outs)
-        if self._execution.is_known_into(values, outs):
-            _changed(written)
+        if self._served_into(values, outs):
             return out
         tensors = (*values[: self._tensors], *outs)
         self._check_call(values[: self._tensors])
@@ -179,7 +197,7 @@ class TorchOp:
             self._refuse_gradient("called with out=")
         if is_plain(tensors):
             self._execution.run_into_noted(values, outs)
-            _changed(written)
+            _changed((*(values[i] for i in self.signature.mutated), *outs))
         else:
             self._check_name()
             self.out_overload(*values, *outs)
@@ -196,7 +214,7 @@ class TorchOp:
         library = torch.library.Library(namespace, "FRAGMENT")
         _REGISTERED[self.name] = (self, library)
         tags = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
-        signature, execution, single = self.signature, self._execution, self._single
+        signature, execution, single, tensors = self.signature, self._execution, self._single, self._tensors
 
         def run(*values: Any) -> Any:
             results = execution.run(values)
@@ -204,8 +222,9 @@ class TorchOp:
             return results[0] if single else results or None
 
         def fake(*values: Any) -> Any:
-            first = next(v for v in values if v is not None)
-            made = tuple(first.new_empty(shape, dtype=dtype) for shape, dtype in signature.described(values))
+            given = [v for v in values[:tensors] if v is not None]
+            like = next((v for v in given if v.is_meta), given[0])
+            made = tuple(like.new_empty(shape, dtype=dtype) for shape, dtype in signature.described(values))
             return made[0] if single else made or None
 
         library.define(f"{base}{signature.schema}", tags=tags)
@@ -221,15 +240,13 @@ class TorchOp:
         return packet.default, getattr(getattr(torch.ops, namespace), f"{base}_out").default
 
     def _register_gradients(self, library: Any) -> None:
-        gradients, single = self._gradients, self._single
+        torch.library.register_autograd(self.name, self._differentiate, setup_context=self._save, lib=library)
 
-        def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-            gradients.save(ctx, inputs, (output,) if single else output)
+    def _save(self, ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
+        self._gradients.save(ctx, inputs, (output,) if self._single else output)
 
-        def compute(ctx: Any, *grads: Any) -> Any:
-            return gradients.compute(ctx, grads)
-
-        torch.library.register_autograd(self.name, compute, setup_context=save, lib=library)
+    def _differentiate(self, ctx: Any, *grads: Any) -> Any:
+        return self._gradients.compute(ctx, grads)
 
     def _register_out(self, library: Any, base: str, tags: tuple[Any, ...]) -> None:
         count, execution, signature = self._count, self._execution, self.signature
@@ -283,33 +300,37 @@ class TorchOp:
         fail("JIT011", found=f"a gradient of {self.__name__}, {why}", required=required)
 
 
-def _autograd_functions(name: str, compute: Callable[..., Any], gradients: Gradients, single: bool) -> tuple[Any, Any]:
-    """The same gradients without the dispatcher, a third of what registered ones cost a call: for eager calls, and for
-    the transforms of ``torch.func``. These want ``setup_context``, for which PyTorch reads the signature of ``forward``
-    at every call."""
-
-    def save(ctx: Any, inputs: tuple[Any, ...], output: Any) -> None:
-        gradients.save(ctx, inputs, (output,) if single else output)
+def _eager_function(compute: Callable[..., Any], gradients: Gradients, single: bool) -> Any:
+    """The gradients without the dispatcher, a third of what registered ones cost a call. Takes what launches the call,
+    or None, before the operator's arguments."""
 
     class Eager(torch.autograd.Function):
         @staticmethod
-        def forward(ctx: Any, *values: Any) -> Any:
-            output = compute(*values)
-            save(ctx, values, output)
+        def forward(ctx: Any, launch: Launch | None, *values: Any) -> Any:
+            output = compute(launch, values)
+            gradients.save(ctx, values, (output,) if single else output)
             return output
 
         @staticmethod
         def backward(ctx: Any, *grads: Any) -> Any:
-            return gradients.compute(ctx, grads)
+            return None, *gradients.compute(ctx, grads)
 
-    return Eager, transformable(name, compute, save, Eager.backward)
+    return Eager
+
+
+def _without_wrappers(function: Any) -> Callable[..., Any]:
+    """``function.apply`` for tensors that a guard told, among which it need not look for functorch's dead wrappers."""
+    return cast("Any", super(torch.autograd.Function, function)).apply
 
 
 def _changed(tensors: tuple[Tensor, ...]) -> None:
     """Tell autograd that saved values of these are no longer what they were."""
     for tensor in tensors:
         if not tensor.is_inference():
-            torch.autograd.graph.increment_version(tensor)
+            _increment_version(tensor)
+
+
+_increment_version = torch.autograd.graph.increment_version
 
 
 @overload

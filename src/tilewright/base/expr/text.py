@@ -6,7 +6,8 @@ import ast
 import operator
 import re
 from collections.abc import Callable
-from functools import reduce
+from functools import lru_cache, reduce
+from itertools import accumulate
 
 from tilewright.base.expr.nodes import (
     FALSE,
@@ -50,6 +51,11 @@ _MAX_BITS = 128
 digits."""
 _MARK = "\N{LATIN LETTER BILABIAL CLICK}"
 """Stands for ``$`` while Python's parser reads; names are ASCII, so it occurs in none."""
+_HELD = "\N{LATIN LETTER PHARYNGEAL VOICED FRICATIVE}"
+"""Begins the name of an expression that was read before the text around it."""
+_MAX_DEPTH = 32
+_PARENTHESIS = re.compile(r"[()]")
+_WORD = re.compile(r"[A-Za-z_]\w*\Z")
 _OWN_NAME = re.compile(r"\$(?=[A-Za-z_])")
 
 
@@ -67,8 +73,10 @@ def parse(text: str) -> Expr:
     """Read the text form; raises ``ExprError`` with the offending part for anything outside the language."""
     if len(text) > _MAX_TEXT:
         raise ExprError(f"expression text of {len(text)} characters; at most {_MAX_TEXT} are read")
+    written = marked(text.strip())
     try:
-        read = _from_ast(ast.parse(marked(text.strip()), mode="eval").body)
+        parts = _read_by_parts(written)
+        read = _from_ast(ast.parse(written, mode="eval").body, ()) if parts is None else parts
         read.text  # noqa: B018 - what has no text, for its numbers are too long, is refused here
     except ExprError:
         raise
@@ -77,11 +85,51 @@ def parse(text: str) -> Expr:
     return read
 
 
+def _read_by_parts(text: str) -> Expr | None:
+    """``text`` by its parenthesised parts, of which predicates of programs repeat many; None where that does not read
+    it, so that what is refused is told of the whole."""
+    depths = accumulate(1 if p == "(" else -1 for p in _PARENTHESIS.findall(text))
+    if _HELD in text or not all(0 <= depth <= _MAX_DEPTH for depth in depths):
+        return None
+    try:
+        return _part(text, 0)
+    except (ExprError, SyntaxError, RecursionError, MemoryError, ValueError):
+        return None
+
+
+@lru_cache(4096)
+def _part(text: str, depth: int) -> Expr:
+    """``text`` whose parentheses below ``depth`` are read first: 1 of a function's call, 0 of others."""
+    reduced: list[str] = []
+    held: list[Expr] = []
+    level = begin = end = 0
+    for found in _PARENTHESIS.finditer(text):
+        if found[0] == "(":
+            if level == depth:
+                begin = found.start()
+            level += 1
+            continue
+        level -= 1
+        if level == depth:
+            word = _WORD.search(text, end, begin)
+            if word is None or word[0] in ("and", "or", "not"):
+                held.append(_part(text[begin + 1 : found.start()], 0))
+            else:
+                begin = word.start()
+                held.append(_part(text[begin : found.end()], 1))
+            reduced += (text[end:begin], f" {_HELD}{len(held) - 1} ")
+            end = found.end()
+    return _from_ast(ast.parse("".join(reduced) + text[end:], mode="eval").body, tuple(held))
+
+
 def _shortened(text: str) -> str:
     return repr(text) if len(text) <= 200 else f"{text[:200]!r}..."
 
 
-def _from_ast(node: ast.expr) -> Expr:
+def _from_ast(node: ast.expr, held: tuple[Expr, ...]) -> Expr:
+    def read(node: ast.expr) -> Expr:
+        return _from_ast(node, held)
+
     match node:
         case ast.Constant(value=bool(value)):
             return TRUE if value else FALSE
@@ -89,21 +137,23 @@ def _from_ast(node: ast.expr) -> Expr:
             if value.bit_length() > _MAX_BITS:
                 raise ExprError(f"a number of {value.bit_length()} bits; at most {_MAX_BITS} are read")
             return Const(value)
+        case ast.Name(id=name) if held and name[0] == _HELD:
+            return held[int(name[1:])]
         case ast.Name(id=name):
             return Sym(unmarked(name))
-        case ast.Attribute(value=base, attr=attr):
-            return Sym(f"{_from_ast(base).text}.{attr}")
+        case ast.Attribute(value=base, attr=attr) if not (held and attr[0] == _HELD):
+            return Sym(f"{read(base).text}.{attr}")
         case ast.BinOp(left=left, op=op, right=right) if type(op) in _BINARY:
-            return _BINARY[type(op)](_from_ast(left), _from_ast(right))
+            return _BINARY[type(op)](read(left), read(right))
         case ast.UnaryOp(op=ast.USub(), operand=operand):
-            return -_from_ast(operand)
+            return -read(operand)
         case ast.UnaryOp(op=ast.Not(), operand=operand):
-            return negate(_from_ast(operand))
+            return negate(read(operand))
         case ast.BoolOp(op=op, values=values):
-            return (all_of if isinstance(op, ast.And) else any_of)(map(_from_ast, values))
+            return (all_of if isinstance(op, ast.And) else any_of)(map(read, values))
         case ast.Compare(left=left, ops=[op], comparators=[right]) if type(op) in _COMPARISON:
-            return _COMPARISON[type(op)](_from_ast(left), _from_ast(right))
+            return _COMPARISON[type(op)](read(left), read(right))
         case ast.Call(func=ast.Name(id=name), args=args, keywords=[]) if name in _CALLS and args:
-            return _CALLS[name](*map(_from_ast, args))
+            return _CALLS[name](*map(read, args))
         case _:
             raise ExprError(f"not part of an integer expression: {_shortened(unmarked(ast.unparse(node)))}")

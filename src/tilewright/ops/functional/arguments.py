@@ -13,9 +13,9 @@ COMPUTED = frozenset((torch.bfloat16, torch.float16, torch.float32))
 
 
 def is_served(*tensors: Tensor | None) -> bool:
-    """All of them are of dtypes that the kernels have."""
+    """All of them are of dtypes that the kernels have, and no nested tensors, which have no one shape."""
     for tensor in tensors:  # a generator takes twice as long, at every call
-        if tensor is not None and tensor.dtype not in COMPUTED:
+        if tensor is not None and (tensor.dtype not in COMPUTED or tensor.is_nested):
             return False
     return True
 
@@ -30,6 +30,8 @@ def to_float(*tensors: Tensor | None) -> tuple[Any, ...]:
 LOW = (torch.bfloat16, torch.float16)
 """Dtypes of tensor cores' products."""
 INDICES = (torch.int32, torch.int64)
+ONE_TILE = 16384
+"""Rows of up to as many elements are read once, and kept in registers."""
 
 
 def is_autocast(device: str) -> bool:
@@ -109,15 +111,24 @@ def misfit(operator: str, found: str, required: str) -> NoReturn:
     fail("JIT010", found=f"{operator}: {found}", required=required, help=f"write, for example: {example}")
 
 
+_NESTED = ("softmax", "log_softmax", "swiglu", "geglu")
+"""Operators of which PyTorch computes nested tensors."""
+
+
 def require_tensors(operator: str, required: tuple[Any, ...], optional: tuple[Any, ...] = ()) -> None:
-    """JIT010 for a list, an array or None where ``operator`` wants a tensor; optional ones may be None."""
+    """JIT010 for a list, an array or None where ``operator`` wants a tensor, and for nested tensors; optional ones may
+    be None."""
     for value in (*required, *(t for t in optional if t is not None)):
+        if isinstance(value, torch.Tensor) and value.is_nested and operator not in _NESTED:
+            misfit(operator, "a nested tensor", "tensors of one shape: x.to_padded_tensor(0.0), or x.values()")
         if not (isinstance(value, torch.Tensor) or hasattr(value, "__torch_function__")):
             misfit(operator, f"{type(value).__name__} for a tensor", "tensors of PyTorch: torch.as_tensor(x) makes one")
 
 
 def require_alike(out: Tensor, result: Tensor) -> None:
     """JIT010 for an ``out`` of another shape, dtype or device than the result, or what has these."""
+    if not isinstance(out, torch.Tensor):
+        fail("JIT010", found=f"out of {type(out).__name__}", required="a tensor as the result")
     if out.shape != result.shape or out.dtype != result.dtype or out.device != result.device:
         fail(
             "JIT010",

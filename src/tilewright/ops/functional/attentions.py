@@ -18,7 +18,7 @@ from tilewright.ops.functional.arguments import LOW, misfit, require_alike, requ
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.score_mods import MOST_TENSORS, READ, Captures, ScoreMod
 from tilewright.ops.functional.varlen import varlen_attention_with_lse
-from tilewright.ops.pytorch import Tensor, torch, wants_gradient
+from tilewright.ops.pytorch import Tensor, constant, torch, wants_gradient
 from tilewright.ops.registration import TorchOp, op
 
 _F = torch.nn.functional
@@ -274,7 +274,7 @@ def _scored_by(function: Callable[..., Any], captures: Captures) -> _Scored:
     return found
 
 
-@torch.compiler.assume_constant_result
+@constant
 def _scored_operator(function: Callable[..., Any], width: int, gradient: bool) -> str:
     """The name of what a compiled graph calls, whose operators stay."""
     captures = Captures(function)

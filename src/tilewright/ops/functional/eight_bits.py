@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, misfit, require_tensors, rows
+from tilewright.ops.functional.arguments import ONE_TILE, is_served, misfit, require_tensors, rows
 from tilewright.ops.kernels.eight_bits import BLOCK, GREATEST
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
@@ -33,6 +33,9 @@ _TYPES = {"y": "e4m3", "scale": "f32"}
 _rows = op(name="tilewright::quantize_rows", outputs=("y", "scale"), dtypes=_TYPES, fallback=_of_rows)(
     kernels.quantize_rows
 )
+_long_rows = op(name="tilewright::quantize_long_rows", outputs=("y", "scale"), dtypes=_TYPES, fallback=_of_rows)(
+    kernels.quantize_long_rows
+)
 _blocks = op(name="tilewright::quantize_blocks", outputs=("y", "scale"), dtypes=_TYPES, fallback=_of_blocks)(
     kernels.quantize_blocks
 )
@@ -53,8 +56,9 @@ def quantize(x: Tensor, *, block: int | None = None) -> tuple[Tensor, Tensor]:
     if not is_served(x):
         flat = flat.float()
     if flat.numel():
-        y, scale = (_blocks if block else _rows)(flat)
+        run = _blocks if block else _rows if flat.shape[1] <= ONE_TILE else _long_rows
+        y, scale = run(flat)
     else:
         shape = (flat.shape[0], -(-flat.shape[1] // BLOCK)) if block else flat.shape[:1]
         y, scale = flat.to(torch.float8_e4m3fn), flat.new_full(shape, 1 / GREATEST)
-    return y.view(x.shape), scale.float().view(*x.shape[:-1], *scale.shape[1:])
+    return y.view(x.shape), scale.float().view((*x.shape[:-1], *scale.shape[1:]))

@@ -44,10 +44,9 @@ _geglu = op(
 
 def swiglu(gate: Tensor, up: Tensor, *, out: Tensor | None = None) -> Tensor:
     """silu(gate) * up of two tensors of one shape and dtype; halves of one tensor are taken as they lie."""
-    if out is None:
-        known = _swiglu.known(gate, up)
-        if known is not None:
-            return known
+    known = _swiglu.known(gate, up, out=out)
+    if known is not None:
+        return known
     require_tensors("swiglu", (gate, up))
     if not _is_kernels(gate, up):
         return stored(_F.silu(gate) * up, out)
@@ -56,10 +55,9 @@ def swiglu(gate: Tensor, up: Tensor, *, out: Tensor | None = None) -> Tensor:
 
 def geglu(gate: Tensor, up: Tensor, *, approximate: str = "none", out: Tensor | None = None) -> Tensor:
     """gelu(gate) * up of two tensors of one shape and dtype; ``approximate="tanh"`` as in PyTorch."""
-    if out is None:
-        known = _geglu.known(gate, up, approximate == "tanh") if approximate in _APPROXIMATE else None
-        if known is not None:
-            return known
+    known = _geglu.known(gate, up, approximate == "tanh", out=out) if approximate in _APPROXIMATE else None
+    if known is not None:
+        return known
     require_tensors("geglu", (gate, up))
     if not _is_kernels(gate, up) or approximate not in _APPROXIMATE:
         return stored(_F.gelu(gate, approximate=approximate) * up, out)

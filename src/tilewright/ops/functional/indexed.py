@@ -147,14 +147,14 @@ _cumsum = op(name="tilewright::cumsum", backward=_sums_gradient, fallback=_summe
 
 def cumsum(x: Tensor, dim: int = -1, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
     """Running sums along ``dim``, as ``torch.cumsum``; added in float32, and of float32 under autocast."""
-    if dim == -1 and dtype is None and out is None:
-        known = _cumsum.known(x)
+    if dim == -1 and dtype is None:
+        known = _cumsum.known(x, out=out)
         if known is not None:
             return known
     require_tensors("cumsum", (x,))
-    x = to_float(x)[0] if dtype is None else x.to(dtype)
+    given, x = x, to_float(x)[0] if dtype is None else x.to(dtype)
     if not is_served(x) or x.dim() == 0 or not x.numel():
-        return stored(torch.cumsum(x, dim), out)
+        return stored(torch.cumsum(given, dim, dtype=dtype), out)
     if dim not in (-1, x.dim() - 1):
         return stored(on_rows(_cumsum, (x.movedim(dim, -1),), False, out=None).movedim(-1, dim), out)
     return on_rows(_cumsum, (x,), False, out=out)

@@ -61,7 +61,8 @@ def linear(
     """activation(x @ weight.T + bias) + residual, for x of (..., in), weight of (out, in), and residual of (..., out).
 
     ``activation`` is none, relu, silu, gelu or gelu_tanh. bfloat16 and float16 run on the kernel's tensor cores,
-    accumulated in float32; other dtypes on PyTorch's products. Under autocast in its dtype.
+    accumulated in float32; other dtypes on PyTorch's products. Under autocast in its dtype; a residual of another dtype
+    is added behind the product, as PyTorch promotes.
 
     x and weight of float8_e4m3fn are multiplied by the float32 ``x_scale`` and ``weight_scale``: of (...,) and (out,),
     a number a row, or of (..., ceil(in / 128)) and (ceil(out / 128), ceil(in / 128)), of blocks of 1 x 128 and 128 x
@@ -69,15 +70,15 @@ def linear(
     tensor core's sums of 8-bit products have fewer bits than float32, blocks are added in float32. There is no gradient
     (JIT011).
     """
-    if out is None and x_scale is None and weight_scale is None and dtype is None:
-        known = _linear.known(x, weight, bias, residual, activation)
+    if x_scale is None and weight_scale is None and dtype is None:
+        known = _linear.known(x, weight, bias, residual, activation, out=out)
         if known is not None:
             return known
     require_tensors("linear", (x, weight), (bias, residual, x_scale, weight_scale))
     _check_activation(activation)
     if x.dtype == _EIGHT or x_scale is not None or weight_scale is not None or dtype is not None:
         return stored(_scaled(x, weight, bias, activation, residual, (x_scale, weight_scale), dtype), out)
-    x, weight, bias, residual = to_low_precision(x, weight, bias, residual)
+    x, weight, bias = to_low_precision(x, weight, bias)
     if not _is_kernels(x, weight, bias, residual):
         z = ACTIVATIONS[activation](_F.linear(x, weight, bias))
         return stored(z if residual is None else z + residual, out)
@@ -191,7 +192,7 @@ def matmul(
     require_tensors("matmul", (a, b), (bias, residual))
     if b.dim() != 2 or a.dim() < 2:
         _check_activation(activation)
-        a, b, bias, residual = to_low_precision(a, b, bias, residual)
+        a, b, bias = to_low_precision(a, b, bias)
         z = a @ b
         z = ACTIVATIONS[activation](z if bias is None else z + bias)
         return stored(z if residual is None else z + residual, out)

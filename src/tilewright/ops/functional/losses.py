@@ -358,7 +358,7 @@ def _check(
     x: Any, w: Any, bias: Any, target: Any, reduction: str, smoothing: float, chunk: int | None
 ) -> None:  # fmt: skip
     found = required = ""
-    if w.dim() != 2 or w.shape[1] != x.shape[-1] or (bias is not None and bias.shape != w.shape[:1]):
+    if x.dim() == 0 or w.dim() != 2 or w.shape[1] != x.shape[-1] or (bias is not None and bias.shape != w.shape[:1]):
         found = f"x of {tuple(x.shape)}, weight of {tuple(w.shape)}"
         found += "" if bias is None else f", bias of {tuple(bias.shape)}"
         required = "(..., width), (classes, width) and (classes,)"

@@ -6,6 +6,7 @@ from typing import Any
 
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import (
+    ONE_TILE,
     is_served,
     like,
     misfit,
@@ -19,8 +20,6 @@ from tilewright.ops.functional.arguments import (
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import TorchOp, op
 
-ONE_TILE = 16384
-"""Longer rows are normalised by PyTorch."""
 _IN_REGISTERS = 8192
 """Rows of up to as many elements, with their gradients, are kept in registers."""
 _ROW_BYTES = 16384
@@ -166,14 +165,13 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out:
 
     Differs from ``torch.nn.functional.rms_norm`` in the default of ``eps``, which is that of float32 there.
     """
-    if out is None:
-        known = _rms_norm.known(x, weight, eps)
-        if known is not None:
-            return known
+    known = _rms_norm.known(x, weight, eps, out=out)
+    if known is not None:
+        return known
     require_tensors("rms_norm", (x,), (weight,))
     x, weight = to_float(x, weight)
     if not _is_kernels(x, weight):
-        return stored(_F.rms_norm(x, (x.shape[-1],), weight, eps), out)
+        return stored(_F.rms_norm(x, x.shape[-1:], weight, eps), out)
     return on_rows(_rms_norm, (x,), weight, eps, out=out)
 
 
@@ -185,18 +183,22 @@ def add_rms_norm(
     if known is not None:
         return known
     require_tensors("add_rms_norm", (x, residual), (weight,))
+    _check_residual("add_rms_norm", x, residual)
     x, residual, weight = to_float(x, residual, weight)
     if not _is_kernels(x, residual, weight):
         total = x + residual
-        return _F.rms_norm(total, (total.shape[-1],), weight, eps), total
+        return _F.rms_norm(total, total.shape[-1:], weight, eps), total
     y, total = _added(_add_rms_norm, x, residual, weight, eps)
     return like(y, x), like(total, x)
 
 
-def _added(op: TorchOp, x: Tensor, residual: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
-    """Both results of ``op`` on rows; JIT010 for a residual of another shape."""
+def _check_residual(operator: str, x: Tensor, residual: Tensor) -> None:
     if x.shape != residual.shape:
-        misfit("add_rms_norm", f"x of {tuple(x.shape)}, residual of {tuple(residual.shape)}", "one shape")
+        misfit(operator, f"x of {tuple(x.shape)}, residual of {tuple(residual.shape)}", "one shape")
+
+
+def _added(op: TorchOp, x: Tensor, residual: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
+    """Both results of ``op`` on rows."""
     flat = rows(x), rows(residual)
     found = op(*flat, *others)
     if x.dim() != 2:
@@ -287,14 +289,13 @@ def layer_norm(
 ) -> Tensor:
     """(x - mean(x)) / sqrt(var(x) + eps) * weight + bias over the last axis, in the dtype of x; float32 under
     autocast."""
-    if out is None:
-        known = _layer_norm.known(x, weight, bias, eps)
-        if known is not None:
-            return known
+    known = _layer_norm.known(x, weight, bias, eps, out=out)
+    if known is not None:
+        return known
     require_tensors("layer_norm", (x,), (weight, bias))
     x, weight, bias = to_float(x, weight, bias)
     if not _is_kernels(x, weight, bias):
-        return stored(_F.layer_norm(x, (x.shape[-1],), weight, bias, eps), out)
+        return stored(_F.layer_norm(x, x.shape[-1:], weight, bias, eps), out)
     return on_rows(_layer_norm, (x,), weight, bias, eps, out=out)
 
 
@@ -306,10 +307,11 @@ def add_layer_norm(
     if known is not None:
         return known
     require_tensors("add_layer_norm", (x, residual), (weight, bias))
+    _check_residual("add_layer_norm", x, residual)
     x, residual, weight, bias = to_float(x, residual, weight, bias)
     if not _is_kernels(x, residual, weight, bias):
         total = x + residual
-        return _F.layer_norm(total, (total.shape[-1],), weight, bias, eps), total
+        return _F.layer_norm(total, total.shape[-1:], weight, bias, eps), total
     y, total = _added(_add_layer_norm, x, residual, weight, bias, eps)
     return like(y, x), like(total, x)
 

@@ -181,6 +181,8 @@ def unpermute(y: Tensor, plan: PackPlan, weights: Tensor | None = None) -> Tenso
     nothing. Gradients of ``y`` and of ``weights``. JIT010 for arguments that do not fit.
     """
     require_tensors("unpermute", (y,), (weights,))
+    if not isinstance(plan, PackPlan):  # pyright: ignore[reportUnnecessaryIsInstance]
+        misfit("unpermute", f"{type(plan).__name__} for the plan", "what permute returned beside the packed rows")
     fits = y.dim() == 2 and y.shape[0] == plan.capacity
     if weights is not None:
         fits &= weights.dim() > 0 and weights.shape[-1] == plan.choices and weights.is_floating_point()

@@ -8,12 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, on_rows, require_tensors, stored, to_float
+from tilewright.ops.functional.arguments import ONE_TILE, is_served, on_rows, require_tensors, stored, to_float
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
-
-ONE_TILE = 16384
-"""Rows of up to as many elements are read once, and kept in registers."""
 
 
 def _gradient(aten: Any) -> Any:
@@ -63,8 +60,8 @@ def log_softmax(x: Tensor, dim: int = -1, *, dtype: Any = None, out: Tensor | No
 
 
 def _along(x: Tensor, dim: int, dtype: Any, out: Tensor | None, *, log: bool) -> Tensor:
-    if dim == -1 and dtype is None and out is None:
-        known = (_log_softmax if log else _softmax).known(x)
+    if dim == -1 and dtype is None:
+        known = (_log_softmax if log else _softmax).known(x, out=out)
         if known is not None:
             return known
     require_tensors("log_softmax" if log else "softmax", (x,))

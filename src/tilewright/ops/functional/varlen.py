@@ -331,6 +331,7 @@ def _attended(
     if out is None:
         run: Any = _attention.compute if is_plain(tensors) and not differentiated else _attention.operator
         return run(*given, *options)
+    require_tensors("varlen_attention", (out,))
     if (out.shape, out.dtype, out.device) != (q.shape, q.dtype, q.device) or not out.is_contiguous():
         found = f"out of {tuple(out.shape)}, {out.dtype}, strides {out.stride()}"
         _misfit(found, f"{tuple(q.shape)}, {q.dtype}, row-major, as the result")

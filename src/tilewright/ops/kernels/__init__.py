@@ -18,6 +18,7 @@ from tilewright.ops.kernels.attention import (
 from tilewright.ops.kernels.eight_bits import (
     pack_in_eight_bits,
     quantize_blocks,
+    quantize_long_rows,
     quantize_rows,
     scaled_linear,
 )
@@ -131,6 +132,7 @@ __all__ = [
     "paged_decode_parts",
     "place_entries",
     "quantize_blocks",
+    "quantize_long_rows",
     "quantize_rows",
     "rms_norm",
     "rms_norm_backward",

@@ -37,9 +37,23 @@ def pack_in_eight_bits(
 
 @tw.kernel
 def quantize_rows(
+    x: tw.Tensor["M", "K"], y: tw.Tensor["M", "K"], scale: tw.Tensor["M"], *, bm=tw.auto, upto: int = 65536
+):
+    """y = x / scale in e4m3, whose greatest number is that of the row, of up to ``upto`` elements."""
+    m = tw.grid(x.shape[0], bm)
+    k = tw.axis(x.shape[1], upto=upto)
+    wide = x[m, k].to(tw.f32)
+    top = tw.abs(wide).max(1)
+    top = tw.where(top == 0, 1.0, top)
+    scale[m] = top * (1 / GREATEST)
+    y[m, k] = wide * (GREATEST / top)[:, None]
+
+
+@tw.kernel
+def quantize_long_rows(
     x: tw.Tensor["M", "K"], y: tw.Tensor["M", "K"], scale: tw.Tensor["M"], *, bp: int = 4, bd: int = 1024
 ):
-    """y = x / scale in e4m3, whose greatest number is that of the row, of any width: each element is read twice."""
+    """y = x / scale in e4m3, whose greatest number is that of the row, of any length: read twice."""
     p = tw.grid(y.shape[0], bp)
     top = tw.zeros((p,), tw.f32)
     for d in tw.stream(x.shape[1], bd):
