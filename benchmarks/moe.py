@@ -48,12 +48,15 @@ def build(only: str) -> None:
         "score64": (matmul, {"bm": 64, "bn": 64}, {}),
     }
     programs["unpack1"] = (kernels.unpack_rows, {"choices": 1, "added": None}, {"K": 1})
+    spread = kernels.spread_rows.compiled.with_planned(frozenset({"slots"}))
     for k in (2, 4, 6, 8):
+        programs[f"spread{k}"] = (spread, {"choices": k}, {"K": k})
         programs[f"choose{k}"] = (experts.choose, {"k": k}, {"K": k})
         programs[f"unpack{k}"] = (kernels.unpack_rows, {"choices": k, "added": None}, {"K": k})
         programs[f"add{k}"] = (kernels.unpack_rows, {"choices": k, "added": None, "weights": None}, {"K": k})
     scales = {"gated": {"x_scale": None, "gate_up_scale": None}, "down": {"h_scale": None, "down_scale": None}}
     for bm in (16, 64, 128):
+        programs[f"fill{bm}"] = (kernels.fill_padding, {"align": bm}, {"R": bm})
         programs[f"lay_out{bm}"] = (kernels.lay_out_buckets, {"align": bm}, {})
         programs[f"place{bm}"] = (kernels.place_pairs, {"align": bm}, {})
         programs[f"gated{bm}"] = (experts.gated_experts, {"bm": bm, "halves": None, **scales["gated"]}, {})
@@ -63,9 +66,10 @@ def build(only: str) -> None:
         programs[f"inputs{bm}"] = (experts.down_experts, {"bm": bm, **scales["down"]}, {"transposed": 1})
     for name, (kernel, keywords, sizes) in programs.items():
         if only in name:
-            given = (t.name for t in kernel.tensors if keywords.get(t.name, "") is not None)
+            function = getattr(kernel, "function", kernel)
+            given = (t.name for t in function.tensors if keywords.get(t.name, "") is not None)
             dtypes = {x: "f32" if (name[:5], x) == ("score", "c") else _dtype(x) for x in given}
-            facts = _facts(kernel, dtypes, sizes)
+            facts = _facts(function, dtypes, sizes)
             artifact, seconds = store(f"moe_{name}", kernel.compile, dtypes=dtypes, facts=facts, **keywords)
             print(f"{name}: {seconds:.1f} s, {len(artifact.kernels)} kernels", flush=True)
 
