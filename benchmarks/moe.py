@@ -42,6 +42,7 @@ def build(only: str) -> None:
     programs: dict[str, tuple[Any, dict[str, Any], dict[str, int]]] = {
         "count": (kernels.count_buckets, {}, {}),
         "pack": (kernels.pack_rows, {}, {}),
+        "fill": (kernels.fill_padding, {"part": 16}, {"R": 16}),
         "weights": (experts.expert_weight_gradient, {}, {}),
         "gated_backward": (experts.gated_experts_backward, {}, {}),
         "score": (matmul, {}, {}),
@@ -56,7 +57,6 @@ def build(only: str) -> None:
         programs[f"add{k}"] = (kernels.unpack_rows, {"choices": k, "added": None, "weights": None}, {"K": k})
     scales = {"gated": {"x_scale": None, "gate_up_scale": None}, "down": {"h_scale": None, "down_scale": None}}
     for bm in (16, 64, 128):
-        programs[f"fill{bm}"] = (kernels.fill_padding, {"align": bm}, {"R": bm})
         programs[f"lay_out{bm}"] = (kernels.lay_out_buckets, {"align": bm}, {})
         programs[f"place{bm}"] = (kernels.place_pairs, {"align": bm}, {})
         programs[f"gated{bm}"] = (experts.gated_experts, {"bm": bm, "halves": None, **scales["gated"]}, {})

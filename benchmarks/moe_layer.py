@@ -86,10 +86,10 @@ class Layer:
 
     def _packing(self, x: Any, y: Any) -> Callable[[], object]:
         """Rows to their places, as ``tilewright.ops.packing.moving`` takes them there."""
-        k, align = self.case.choices, self.align
+        k = self.case.choices
         if k < 4:
             return self._launch("pack", self.rows, x, y)
-        fill = self._launch(f"fill{align}", self.rows.view(-1, align), y.view(-1, align, y.shape[1]))
+        fill = self._launch("fill", self.rows.view(-1, 16), y.view(-1, 16, y.shape[1]))
         spread = self._launch(f"spread{k}", self.slots, x, y)
         return lambda: (fill(), spread())
 

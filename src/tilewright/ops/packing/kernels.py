@@ -129,10 +129,10 @@ def spread_rows(
 
 
 @tw.kernel
-def fill_padding(rows: tw.Tensor["Q", "R"], y: tw.Tensor["Q", "R", "D"], *, align: int, bd: int = 2048):
-    """0 in the rows of each block that have no token; those that have one stand before them."""
+def fill_padding(rows: tw.Tensor["Q", "R"], y: tw.Tensor["Q", "R", "D"], *, part: int, bd: int = 2048):
+    """0 in the rows of each part of a block that have no token; those that have one stand before them."""
     q, d = tw.grid((y.shape[0], y.shape[2]), (None, bd))
-    held = tw.where(rows[q, tw.axis(align)] >= 0, 1.0, 0.0).sum(0)  # exact: blocks are small
+    held = tw.where(rows[q, tw.axis(part)] >= 0, 1.0, 0.0).sum(0)  # exact: they are few
     for r in tw.stream(y.shape[1], None, start=held.to(tw.i32)):
         y[q, r, d] = 0
 
