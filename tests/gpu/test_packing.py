@@ -13,6 +13,8 @@ torch: Any = pytest.importorskip("torch")
 
 ARRAYS = ("slots", "rows", "pairs", "blocks", "offsets", "kept")
 WILD = (-1, 2**31 - 1, -(2**31))
+SIZES = ((1, 1), (8, 128), (17, 8), (128, 64), (512, 1), (513, 16))
+"""Buckets and rows of a block."""
 
 
 def chosen(seed: int) -> tuple[Any, int, tw.PackPolicy]:
@@ -22,7 +24,7 @@ def chosen(seed: int) -> tuple[Any, int, tw.PackPolicy]:
     def one_of(*values: Any) -> Any:
         return values[int(torch.randint(len(values), (), generator=random))]
 
-    buckets, choices = one_of(1, 2, 3, 8, 16, 17, 100, 128, 129, 256, 512, 513, 1024), one_of(1, 2, 3, 4, 6, 8, 16)
+    (buckets, align), choices = one_of(*SIZES), one_of(1, 2, 4, 8)
     tokens = one_of(0, 1, 2, 31, 32, 33, 300, 511, 513, 4096, 20000, 100000 // choices)
     ids = torch.randint(buckets, (tokens, choices), generator=random, dtype=one_of(torch.int32, torch.int64))
     kind = one_of("even", "one", "every second", "the same again", "wild")
@@ -35,7 +37,7 @@ def chosen(seed: int) -> tuple[Any, int, tw.PackPolicy]:
     elif kind == "wild":
         wild = torch.tensor((*WILD, buckets), dtype=ids.dtype)[torch.randint(4, ids.shape, generator=random)]
         ids = torch.where(torch.rand(ids.shape, generator=random) < 0.5, wild, ids)
-    return ids, buckets, tw.PackPolicy(one_of(1, 2, 7, 8, 16, 64, 128, 1000), one_of(None, None, 0, 1, 9, 700))
+    return ids, buckets, tw.PackPolicy(align, one_of(None, None, 0, 1, 9, 700))
 
 
 @pytest.mark.parametrize("first", range(0, 300, 50))
