@@ -42,13 +42,16 @@ def build(only: str) -> None:
     programs: dict[str, tuple[Any, dict[str, Any], dict[str, int]]] = {
         "count": (kernels.count_buckets, {}, {}),
         "pack": (kernels.pack_rows, {}, {}),
+        "fill": (kernels.fill_padding, {"part": 16}, {"R": 16}),
         "weights": (experts.expert_weight_gradient, {}, {}),
         "gated_backward": (experts.gated_experts_backward, {}, {}),
         "score": (matmul, {}, {}),
         "score64": (matmul, {"bm": 64, "bn": 64}, {}),
     }
     programs["unpack1"] = (kernels.unpack_rows, {"choices": 1, "added": None}, {"K": 1})
+    spread = kernels.spread_rows.compiled.with_planned(frozenset({"slots"}))
     for k in (2, 4, 6, 8):
+        programs[f"spread{k}"] = (spread, {"choices": k}, {"K": k})
         programs[f"choose{k}"] = (experts.choose, {"k": k}, {"K": k})
         programs[f"unpack{k}"] = (kernels.unpack_rows, {"choices": k, "added": None}, {"K": k})
         programs[f"add{k}"] = (kernels.unpack_rows, {"choices": k, "added": None, "weights": None}, {"K": k})
@@ -63,9 +66,10 @@ def build(only: str) -> None:
         programs[f"inputs{bm}"] = (experts.down_experts, {"bm": bm, **scales["down"]}, {"transposed": 1})
     for name, (kernel, keywords, sizes) in programs.items():
         if only in name:
-            given = (t.name for t in kernel.tensors if keywords.get(t.name, "") is not None)
+            function = getattr(kernel, "function", kernel)
+            given = (t.name for t in function.tensors if keywords.get(t.name, "") is not None)
             dtypes = {x: "f32" if (name[:5], x) == ("score", "c") else _dtype(x) for x in given}
-            facts = _facts(kernel, dtypes, sizes)
+            facts = _facts(function, dtypes, sizes)
             artifact, seconds = store(f"moe_{name}", kernel.compile, dtypes=dtypes, facts=facts, **keywords)
             print(f"{name}: {seconds:.1f} s, {len(artifact.kernels)} kernels", flush=True)
 

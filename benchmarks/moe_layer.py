@@ -84,6 +84,15 @@ class Layer:
     def _launch(self, name: str, *values: Any) -> Callable[[], object]:
         return lambda: program(name).launch(values)
 
+    def _packing(self, x: Any, y: Any) -> Callable[[], object]:
+        """Rows to their places, as ``tilewright.ops.packing.moving`` takes them there."""
+        k = self.case.choices
+        if k < 4:
+            return self._launch("pack", self.rows, x, y)
+        fill = self._launch("fill", self.rows.view(-1, 16), y.view(-1, 16, y.shape[1]))
+        spread = self._launch(f"spread{k}", self.slots, x, y)
+        return lambda: (fill(), spread())
+
     def _forward(self) -> Steps:
         """Every step, of which a forward takes some (``steps_of``)."""
         from tilewright.ops.packing.kernels import BLOCK, PLACED
@@ -109,7 +118,7 @@ class Layer:
             "count": at("count", flat, counts, *every),
             "lay_out": at(f"lay_out{align}", counts, before, self.kept, self.offsets, UNLIMITED),
             "place": at(f"place{align}", *place),
-            "pack": at("pack", self.rows, self.x, self.packed),
+            "pack": self._packing(self.x, self.packed),
             "gated": at(f"gated{align}", self.block, self.packed, self.halves, self.h),
             "gathered": at(f"gathered{align}", self.block, self.rows, self.x, self.halves, self.h),
             "down": at(f"down{align}", self.block, self.h, self.down, self.out),
@@ -136,7 +145,7 @@ class Layer:
         rows = {"dgate_up": (both, self.packed), "ddown": (dout, h)}
         sums = {name: [x.view(-1, 64, x.shape[1]) for x in pair] for name, pair in rows.items()}
         return {
-            "pack dy": at("pack", self.rows, dy, dout),
+            "pack dy": self._packing(dy, dout),
             "dh": at(f"inputs{align}", self.block, dout, turned[0], dh),
             "gated_backward": at("gated_backward", *weighed),
             "dpacked": at(f"inputs{align}", self.block, both, turned[1], self.out),

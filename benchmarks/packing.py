@@ -4,8 +4,10 @@
     python benchmarks/packing.py run --json benchmarks/results/packing.json
 
 Timed as ``memory_bound.py`` says. ``of_copy`` is the time of a copy that reads and writes as many bytes in all as the
-kernel has to: each row of x and each weight once, what is written once, padding too. Packed rows are compared with
-those of the plan, sums with float64.
+kernel has to: each row of x and each weight once, what is written once, padding too. It reads half of them; of eight
+choices packing reads a tenth, and memory takes longer to write: ``of_repeated`` is the time of PyTorch's copy of x to
+as many rows in their order, which reads and writes what packing does. Packed rows are compared with those of the plan,
+sums with float64.
 """
 
 from __future__ import annotations
@@ -32,6 +34,7 @@ def measured(torch: Any, timer: Timer, layer: Layer) -> dict[str, Any]:
     layer.ids.random_(case.experts)
     layer.weights.uniform_()
     plan = [steps[name] for name in ("count", "lay_out", "place")]
+    layer.packed.fill_(float("nan"))
     for step in (*plan, steps["pack"]):
         step()
     held = layer.rows >= 0
@@ -52,11 +55,17 @@ def measured(torch: Any, timer: Timer, layer: Layer) -> dict[str, Any]:
         target = torch.empty_like(source)
         variants[name] = steps[name]
         variants[f"copy for {name}"] = lambda source=source, target=target: target.copy_(source)
+    repeats = -(-packed // case.tokens)
+    repeated = layer.x.new_empty(repeats, case.tokens, case.width)
+    variants["repeated"] = lambda: repeated.copy_(layer.x.expand_as(repeated))
+    variants["filled"] = lambda: layer.packed.zero_()
     times = timer.medians(variants)
+    share = packed / (repeats * case.tokens)
     return {
         "case": f"{layer.pairs} rows of {case.tokens} tokens, {case.experts} experts, width {case.width}",
         "microseconds": {name: round(s * 1e6, 2) for name, s in times.items()},
         "of_copy": {name: round(times[f"copy for {name}"] / times[name], 3) for name in needed},
+        "of_repeated": round(times["repeated"] * share / times["pack"], 3),
         "bytes": needed,
         "rows_as_planned": moved,
         "error": error,

@@ -12,7 +12,7 @@ from tilewright import ops
 pytestmark = pytest.mark.gpu
 torch: Any = pytest.importorskip("torch")
 
-EXPERTS, K, WIDTH, INNER = 16, 3, 128, 192
+EXPERTS, K, WIDTH, INNER = 16, 4, 128, 192
 BF16 = torch.bfloat16
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.ops.packing import host
+from tilewright.ops.packing import host, moving
 from tilewright.ops.packing.plan import PackPlan, plan_by_kernels, plan_on_host
 
 pytestmark = pytest.mark.sample(1)
@@ -170,6 +170,28 @@ def test_there_and_back() -> None:
     np.testing.assert_allclose(tw.unpack(plan, packed), x * held.sum(1, keepdims=True), rtol=1e-5, atol=1e-6)
     wanted = added + x * (weights * held).sum(1, keepdims=True)
     np.testing.assert_allclose(tw.unpack(plan, packed, weights, added), wanted, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("kind", [np.bool_, np.int8, np.int64, np.float16, np.float32])
+@pytest.mark.parametrize(
+    ("tokens", "choices", "align", "capacity"), [(37, 4, 8, None), (9, 6, 1000, 3), (0, 4, 8, None)]
+)
+def test_rows_of_many_choices_are_read_once(
+    tokens: int, choices: int, align: int, capacity: int | None, kind: type, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A plan with handles fills padding, and only that, and spreads each token's row over what held NaN before."""
+    ids, policy = drawn(tokens, choices, 5), tw.PackPolicy(align, capacity)
+    plan = tw.build_pack_plan(ids, 5, policy, unique=True)
+    x = (np.random.default_rng(1).standard_normal((tokens, 20)) * 9).astype(kind)
+    exact = tw.pack(tw.build_pack_plan(ids, 5, policy), x)
+
+    def poisoned(like: Any, shape: tuple[int, ...], _: object) -> Any:
+        return np.full(shape, np.nan).astype(like.dtype) if like.dtype.kind == "f" else np.ones(shape, like.dtype)
+
+    monkeypatch.setattr(moving, "empty", poisoned)
+    packed = tw.pack(plan, x)
+    assert packed.dtype == kind
+    np.testing.assert_array_equal(packed, exact)
 
 
 @pytest.mark.parametrize("kind", [np.bool_, np.int8, np.int32, np.int64])

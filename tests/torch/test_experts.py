@@ -39,9 +39,10 @@ def with_gradients(given: list[Any], **options: Any) -> list[Any]:
         ((40, 4, 64, 64), {"k": 2}),
         ((70, 8, 72, 80), {"k": 3, "normalise": False}),
         ((33, 5, 64, 64), {"k": 2, "capacity": 5}),
+        ((33, 6, 64, 64), {"k": 5, "capacity": 20}),
         ((0, 4, 64, 64), {"k": 2}),
     ],
-    ids=["normalised", "not normalised", "with a capacity", "no tokens"],
+    ids=["normalised", "not normalised", "with a capacity", "rows read once", "no tokens"],
 )
 def test_kernels_agree_with_float64(shape: tuple[int, ...], options: dict[str, Any]) -> None:
     given = drawn(*shape)

@@ -16,7 +16,7 @@ from tilewright.ops.functional.gated import swiglu
 from tilewright.ops.functional.grouped import grouped_matmul
 from tilewright.ops.functional.linears import linear
 from tilewright.ops.packing.moving import pack, unpack
-from tilewright.ops.packing.plan import PackPlan, plan_by_kernels
+from tilewright.ops.packing.plan import PackPlan, plan_by_kernels, with_own_handles
 from tilewright.ops.packing.policy import MAX_BUCKETS, PackPolicy
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 
@@ -102,7 +102,7 @@ def _policy(align: int, capacity: int) -> PackPolicy:
 
 def _experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, align: int, capacity: int, keep: bool) -> Any:
     """The result, and what the gradients take: the plan, packed rows, and both halves of the first product."""
-    plan = plan_by_kernels(ids, down.shape[0], _policy(align, capacity))
+    plan = with_own_handles(plan_by_kernels(ids, down.shape[0], _policy(align, capacity)))
     bm, inner, both = plan.policy.align, down.shape[2], _in_halves(gate_up)
     kept = (x.new_empty(0), x.new_empty(0))
     if keep:
@@ -146,7 +146,7 @@ def _backward(
     kept: Any, packed: Any, halves: Any, align: int, capacity: int,
 ) -> Any:  # fmt: skip
     """Of the sum over choices each row has the gradient of its token; its weight is applied behind the product."""
-    plan = PackPlan(_policy(align, capacity), slots, rows, pairs, blocks, offsets, kept)
+    plan = with_own_handles(PackPlan(_policy(align, capacity), slots, rows, pairs, blocks, offsets, kept))
     dpacked = pack(plan, dy)
     dh = kernels.down_experts(blocks, dpacked, down.transpose(1, 2), bm=align)
     dhalves, h, by_row = torch.empty_like(halves), torch.empty_like(dh), weights.new_empty(plan.capacity)

@@ -113,6 +113,31 @@ def pack_rows(rows: tw.Tensor["P"], x: tw.Tensor["T", "D"], y: tw.Tensor["P", "D
 
 
 @tw.kernel
+def spread_rows(
+    slots: tw.Unique["T", "K"],
+    x: tw.Tensor["T", "D"],
+    y: tw.Tensor["P", "D"],
+    *,
+    choices: int,
+    bt: int = 1,
+    bd: int = 2048,
+):
+    """y[slots[t, j]] = x[t] for each choice j: a row is read once, to however many places it goes."""
+    t, d = tw.grid(x, (bt, bd))
+    j = tw.axis(choices)
+    y[slots[t, j], d] = x[t, d][:, None, :]
+
+
+@tw.kernel
+def fill_padding(rows: tw.Tensor["Q", "R"], y: tw.Tensor["Q", "R", "D"], *, part: int, bd: int = 2048):
+    """0 in the rows of each part of a block that have no token; those that have one stand before them."""
+    q, d = tw.grid((y.shape[0], y.shape[2]), (None, bd))
+    held = tw.where(rows[q, tw.axis(part)] >= 0, 1.0, 0.0).sum(0)  # exact: they are few
+    for r in tw.stream(y.shape[1], None, start=held.to(tw.i32)):
+        y[q, r, d] = 0
+
+
+@tw.kernel
 def unpack_rows(
     slots: tw.Tensor["T", "K"],
     y: tw.Tensor["P", "D"],

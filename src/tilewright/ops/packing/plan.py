@@ -89,6 +89,11 @@ def _with_handles(plan: PackPlan, *, proved: bool) -> PackPlan:
     return replace(plan, **own, unique_slots=made["slots"], unique_pairs=made["pairs"])
 
 
+def with_own_handles(plan: PackPlan) -> PackPlan:
+    """The plan with a handle of its slots themselves, for one who shows them to nobody that could write them."""
+    return replace(plan, unique_slots=planned(plan.slots, "the slots of a pack plan"))
+
+
 def plan_by_kernels(indices: Any, buckets: int, policy: PackPolicy) -> PackPlan:
     """The plan by kernels, which arrays of the host run in the simulator."""
     ids, pairs = indices.reshape(-1), prod(indices.shape)
