@@ -269,6 +269,3 @@ def graph_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> EventGr
         return EventGraph(protocol, product, sites)
     except OutsideFragment as e:
         return str(e)
-
-
-__all__ = ["EventGraph", "InductionVariable", "IterationIndex", "Site", "TouchedBytes", "graph_of"]

@@ -140,6 +140,3 @@ def _evaluated(made: t.Map, known: Mapping[BlockArgument, int]) -> int | None:
             case _:
                 return None
     return None
-
-
-__all__ = ["require_gate"]

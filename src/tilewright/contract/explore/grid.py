@@ -219,23 +219,3 @@ def first_thread(g: ProtocolInstance, t: int) -> bool:
 def running(g: ProtocolInstance, w: World) -> frozenset[int]:
     """CTAs that have begun and not ended."""
     return frozenset(g.threads[u].cta for u in g.everyone if not g.ended(w, u)) & w.begun
-
-
-__all__ = [
-    "bring",
-    "causality",
-    "check_counters",
-    "completed",
-    "draw",
-    "ended",
-    "fence",
-    "first_thread",
-    "learn",
-    "meet",
-    "operate",
-    "reached",
-    "running",
-    "take",
-    "turn",
-    "word",
-]

@@ -178,6 +178,3 @@ def check_reset(m: Machine, st: RunState) -> None:
             last = word.uses[-1]
             detail = f"{name}[{index}] is {word.value} at the end, and the next launch does not reset it"
             raise Breach(Rule.RESET, last.agent, last.where, detail)
-
-
-__all__ = ["check_reset", "memory_fence", "strong", "take_turns"]

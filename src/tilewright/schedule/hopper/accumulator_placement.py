@@ -234,6 +234,3 @@ def fragment_words(kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Plac
     """Registers of a thread taken by all fragments and by the largest product that is no fragment's own."""
     held = sum(words_of(op.results[0], placement) for op in kernel.walk() if isinstance(op, tile.FragmentInit))
     return held + max((words_of(p.dot.result, placement) for p in dots if p.write is None), default=0)
-
-
-__all__ = ["MAX_REGISTERS", "Refused", "fragment_words", "place_around", "words_of"]
