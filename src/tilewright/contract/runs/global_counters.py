@@ -129,7 +129,7 @@ def memory_fence(x: StepExecution, effect: MemoryFence) -> bool:
 
 
 # -- turns -----------------------------------------------------------------------------------------------------------
-def take_turns(m: Machine, st: RunState) -> None:
+def serve_next(m: Machine, st: RunState) -> None:
     """All agents wait or stand at strong operations: raises ``OpenOrder`` for those that may go on, or the breach that
     some CTAs may wait for one that never begins."""
     standing = {x.index: e for x in m.agents if (e := _standing(st, x)) is not None}

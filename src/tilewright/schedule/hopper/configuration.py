@@ -88,7 +88,7 @@ class ScheduleConfiguration:
     in_flight: frozenset[tile.Stream] = frozenset()
 
     @property
-    def takes_turns(self) -> bool:
+    def orders_products(self) -> bool:
         """Warpgroups that share a tile wait for each other before some products."""
         return self.warpgroups > 1 and bool(self.software_pipelines or self.turns)
 
