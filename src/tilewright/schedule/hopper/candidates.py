@@ -279,7 +279,7 @@ def configured(
         whole_stores=candidate.whole_stores,
         software_pipelines=pipelined_streams,
         whole_steps=candidate.whole_steps,
-        turns=ordered_streams(kernel, dots) if candidate.ping_pong == 1 < candidate.warpgroups else frozenset(),
+        ordered=ordered_streams(kernel, dots) if candidate.ping_pong == 1 < candidate.warpgroups else frozenset(),
         in_flight=streams_in_flight(
             kernel, dots, placement, MAX_REGISTERS[candidate.warpgroups * candidate.ping_pong], pipelined_streams
         ),
@@ -357,10 +357,10 @@ def vectors_of(
     if pipeline.name != min(own, key=lambda r: r.block.get_operation_index(r.first)).name:
         return ()
     several = len([p for p in configuration.dots if stream.is_ancestor(p.dot)]) > 1
-    if len(own) > 1 if stream in configuration.turns else not several or stream in configuration.software_pipelines:
+    if len(own) > 1 if stream in configuration.ordered else not several or stream in configuration.software_pipelines:
         return ()
     vectors = stage_vectors(stream, kernel, facts, placement, configuration.warpgroups * WARPGROUP_THREADS)
-    if stream in configuration.turns:
+    if stream in configuration.ordered:
         return tuple(vectors)
     known = Analysis(kernel, facts, configuration.warpgroups).known
     return tuple(through_map(vector, known) for vector in vectors)

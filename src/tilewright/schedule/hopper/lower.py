@@ -387,7 +387,7 @@ class RoleLowering(ProductsInFlight):
         if plan.write is not None and not flies:
             # Else the compiler behind us may move the sum's registers after the fence, and the assembler fences again.
             self.emit(t.Pin(buffer))
-        in_turn = plan.dot.parent_op() in self.configuration.turns
+        in_turn = plan.dot.parent_op() in self.configuration.ordered
         if in_turn:
             self.emit(order_wait(Sym(a.WARPGROUP)))
         self.multiply(plan, buffer, left)
