@@ -5,7 +5,6 @@ A time-out or a failure of the solver is ``None``, never a verdict.
 
 from __future__ import annotations
 
-import operator
 from typing import Any
 
 import z3  # pyright: ignore[reportMissingTypeStubs]
@@ -87,5 +86,5 @@ _INTEGERS = Algebra(
     either=lambda a, b: solver_api.Or(_truth(a), _truth(b)),
     negated=lambda a: solver_api.Not(_truth(a)),
     divisor=lambda _, value: value,
-    quotient=operator.truediv,  # of the solver's integers: the quotient of Euclid
+    quotient=lambda a, b: a / b,  # of the solver's integers: the quotient of Euclid
 )

@@ -40,7 +40,7 @@ class Algebra:
     either: Callable[[Any, Any], Any]
     negated: Callable[[Any], Any]
     divisor: Callable[[Expr, Any], Any]
-    quotient: Callable[[Any, Any], Any] = operator.floordiv
+    quotient: Callable[[Any, Any], Any] = lambda a, b: a // b
 
 
 def combined(node: Expr, of: Callable[[Expr], Any], algebra: Algebra) -> Any:
@@ -59,7 +59,7 @@ def combined(node: Expr, of: Callable[[Expr], Any], algebra: Algebra) -> Any:
         case Max(args):
             return reduce(algebra.greatest, map(of, args))
         case Xor(args):
-            return reduce(operator.xor, map(of, args))
+            return reduce(lambda a, b: a ^ b, map(of, args))
         case Compare(op, a, b):
             return COMPARISONS[op](of(a), of(b))
         case All(args):
