@@ -140,3 +140,6 @@ def _evaluated(made: t.Map, known: Mapping[BlockArgument, int]) -> int | None:
             case _:
                 return None
     return None
+
+
+__all__ = ["require_gate"]

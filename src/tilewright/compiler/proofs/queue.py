@@ -72,11 +72,11 @@ def _faults(kernel: tile.Kernel, lowered: t.Kernel) -> Iterator[str]:
     own = [value for name, value in args if kernel.queue is not None and name.data == kernel.queue.data]
     if own != [draw.tensor] or len(list(draw.tensor.uses)) != 1:
         yield "the counter is not the program's queue alone"
-    if any(not _is_bound_to(lowered, bind, draw) for bind in binds):
+    if any(not _told(lowered, bind, draw) for bind in binds):
         yield f"{NEXT} is not what was drawn"
 
 
-def _is_bound_to(lowered: t.Kernel, bind: t.Bind, draw: t.Draw) -> bool:
+def _told(lowered: t.Kernel, bind: t.Bind, draw: t.Draw) -> bool:
     """The element that the name is read from has one writer, which writes what was drawn."""
     read = read_of(bind)
     writes = [op for op in _all(lowered, t.SharedWrite) if read is not None and op.shared == read.shared]

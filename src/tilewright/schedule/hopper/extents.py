@@ -42,15 +42,15 @@ WIDTHS = {
 }
 """Columns of a tile that are offered where rows and columns are free. With several the last wave of tiles is rarely far
 from full."""
-PING_PONG_WIDTHS = {
+TURN_WIDTHS = {
     208: Price(520, 690, 1900, across=757, least=2200),
     192: Price(478, 630, 1900, across=705, least=2000),
     160: Price(416, 520, 1900, across=640, least=1700),
 }
-"""The same in ping-pong: one's epilogue is hidden, and each needs registers for a whole tile, which 224
-columns exceed. Two steps do not hide it (64 products of 512 x 512 x 128, H200: 19.2 us, without ping-pong in 128 x 256
+"""The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile, which 224
+columns exceed. Two steps do not hide it (64 products of 512 x 512 x 128, H200: 19.2 us, without turns in 128 x 256
 17.4)."""
-PING_PONG = (Candidate(1, ping_pong=2, whole_stores=True),)
+TURNS = (Candidate(1, ping_pong=2, whole_stores=True),)
 TALL_ROWS = 192
 TALL_WIDTHS = {
     192: Price(753, 1550, 1000, across=889),
@@ -130,13 +130,13 @@ PIPELINED_COLUMNS = 256
 AWAITED = 128
 AWAITED_PRICE = 141
 """Columns of a tile whose products are awaited step by step, and the time of 192 rows of it in percent of that of 128:
-a warpgroup's sums and product leave registers for no more, and three ping-pong as two do (e4m3 with scales of blocks,
+a warpgroup's sums and product leave registers for no more, and three take turns as two do (e4m3 with scales of blocks,
 8192^3, H200: 1253 TFLOP/s against 1175)."""
 
 
 @dataclass(frozen=True)
 class _Family:
-    """Widths of one kind of schedule, with their prices, and when it applies: ping-pong, for example, need two tiles
+    """Widths of one way to schedule, with their prices, and when it applies: turns, for example, need two tiles
     for a CTA (``waves``; one wave of 1000 x 2880 x 2880 ran at 0.98 of cuBLAS with them, at 1.02 without, H200)."""
 
     extents: dict[str, int]
@@ -209,9 +209,9 @@ def _by_width(
     sectors = straddles(kernel, facts, SECTOR_BYTES)
     beside = len(_dots(kernel))
 
-    def all_priced(families: Sequence[_Family]) -> list[_PricedExtents]:
+    def ways(families: Sequence[_Family]) -> list[_Way]:
         return [
-            _priced(family, extents, trace(extents), price, target, sectors)
+            _way(family, extents, trace(extents), price, target, sectors)
             for family in families
             if family.applies != FALSE
             for width, price in family.widths.items()
@@ -220,11 +220,11 @@ def _by_width(
         ]
 
     alone = TRUE if LoadedBounds(kernel).binds else FALSE
-    ping_pong = _Family(wide, PING_PONG_WIDTHS, negate(alone), candidates=PING_PONG, waves=2)
+    turns = _Family(wide, TURN_WIDTHS, negate(alone), candidates=TURNS, waves=2)
     tall = _Family({**wide, **dict.fromkeys(sized.rows, TALL_ROWS)}, TALL_WIDTHS, negate(alone), TALL)
-    many = all_priced((ping_pong, tall, _Family(wide, WIDTHS)))
-    fewer = all_priced((_Family(skinny, FEW_WIDTHS),))
-    large = [priced for priced in many if priced.family.waves == 1]
+    many = ways((turns, tall, _Family(wide, WIDTHS)))
+    fewer = ways((_Family(skinny, FEW_WIDTHS),))
+    large = [way for way in many if way.family.waves == 1]
     few = [
         _Family(skinny, {width: price}, all_of(_not_slower(one, other) for other in many))
         for one, (width, price) in zip(fewer, FEW_WIDTHS.items(), strict=True)
@@ -234,26 +234,26 @@ def _by_width(
         for (rows, cluster), widths in SHARED_WIDTHS.items()
         for own in ({**wide, **dict.fromkeys(sized.rows, rows)},)
         for family in (_Family(own, widths, all_of([across, negate(alone)]), _clusters(rows, cluster)),)
-        for one, (width, price) in zip(all_priced((family,)), widths.items(), strict=False)
+        for one, (width, price) in zip(ways((family,)), widths.items(), strict=False)
         for less in ([one.time <= other.time for other in large],)
     ]
     rivals = (
-        all_priced((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),)),
-        all_priced(few),
-        all_priced(shared),
+        ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),)),
+        ways(few),
+        ways(shared),
         many,
     )
     turned = list(_swapped(wide, choices, sized, trace, target, sectors))
-    few_rows = (*rivals[0], *(priced for _, priced in turned))
-    whole = minimum(*(x.time for x in (*fewer, *large)), *(x.time * x.row_tiles for x in few_rows))
+    few_rows = (*rivals[0], *(way for _, way in turned))
+    whole = minimum(*(way.time for way in (*fewer, *large)), *(way.time * way.row_tiles for way in few_rows))
     parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, whole, sectors)
     found = [*parts, *(variant for variant, _ in turned)]
     for group in rivals:
-        for i, priced in enumerate(group):
-            family = priced.family
-            needs = [family.applies, *([priced.waves >= family.waves] if family.waves > 1 else [])]
-            best = all_of([*needs, *(priced.time <= other.time for other in group[i + 1 :])])
-            found.append(ProductVariant(best, (priced.extents, *choices), family.candidates, family.applies))
+        for i, way in enumerate(group):
+            family = way.family
+            needs = [family.applies, *([way.waves >= family.waves] if family.waves > 1 else [])]
+            best = all_of([*needs, *(way.time <= other.time for other in group[i + 1 :])])
+            found.append(ProductVariant(best, (way.extents, *choices), family.candidates, family.applies))
     return found
 
 
@@ -264,7 +264,7 @@ def _swapped(
     trace: Callable[[Mapping[str, int]], tile.Kernel],
     target: Target,
     sectors: Expr,
-) -> Iterator[tuple[ProductVariant, _PricedExtents]]:
+) -> Iterator[tuple[ProductVariant, _Way]]:
     """Swapped operands, for products of few rows, in all or in each group."""
     if LoadedBounds(trace(wide)).binds:
         yield from _swapped_groups(wide, choices, sized, trace, target, sectors)
@@ -275,8 +275,8 @@ def _swapped(
         if swapped(kernel) is None:
             return
         few = kernel.grid.data[-2].expr <= 1
-        priced = _priced(_Family(extents, {}), extents, kernel, price, target, sectors)
-        yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), priced
+        way = _way(_Family(extents, {}), extents, kernel, price, target, sectors)
+        yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
 def _flat(
@@ -298,7 +298,7 @@ def _swapped_groups(
     trace: Callable[[Mapping[str, int]], tile.Kernel],
     target: Target,
     sectors: Expr,
-) -> Iterator[tuple[ProductVariant, _PricedExtents]]:
+) -> Iterator[tuple[ProductVariant, _Way]]:
     """Swapped operands, where twice as many rows would spare less than a quarter of the tiles: these are the groups'
     only ones."""
     rows, columns = SWAPPED_GROUPS
@@ -307,8 +307,8 @@ def _swapped_groups(
     if swapped(kernel) is None:
         return
     few = kernel.grid.data[-2].expr * 3 <= taller.grid.data[-2].expr * 4
-    priced = _priced(_Family(extents, {}), extents, kernel, SWAPPED_GROUPS_PRICE, target, sectors)
-    yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), priced
+    way = _way(_Family(extents, {}), extents, kernel, SWAPPED_GROUPS_PRICE, target, sectors)
+    yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
 
 
 def _chained(
@@ -321,7 +321,7 @@ def _chained(
     if not narrow or not sized.chained:
         return
     longer = lengthening(kernel)
-    priced: list[tuple[dict[str, int], Expr]] = []
+    ways: list[tuple[dict[str, int], Expr]] = []
     tiles = CHAINED_TILES if longer is None else LENGTHENING_TILES
     for own in tiles:
         extents = {**choices[0], **dict.fromkeys(sized.rows, own.rows), **dict.fromkeys(sized.chained, own.columns)}
@@ -329,9 +329,9 @@ def _chained(
         steps = _steps(made, longer, own.columns)
         if steps is None:
             return
-        priced.append((extents, _waves(made, (1, 1), target) * (steps * own.step + 2 * own.start)))
-    for i, (extents, time) in enumerate(priced[:-1]):
-        variant = ProductVariant(all_of(time <= other for _, other in priced[i + 1 :]), (extents, *choices))
+        ways.append((extents, _waves(made, (1, 1), target) * (steps * own.step + 2 * own.start)))
+    for i, (extents, time) in enumerate(ways[:-1]):
+        variant = ProductVariant(all_of(time <= other for _, other in ways[i + 1 :]), (extents, *choices))
         yield from _whole_steps(variant, trace)
         if not tiles[i].whole:
             yield variant
@@ -374,7 +374,7 @@ def _awaited(
 
 
 @dataclass(frozen=True)
-class _PricedExtents:
+class _Way:
     """Tiles of one width, how often all CTAs take one, and the nanoseconds of all waves."""
 
     family: _Family
@@ -382,16 +382,15 @@ class _PricedExtents:
     waves: Expr
     time: Expr
     row_tiles: Expr
-    """Where they are for one row of tiles alone, it is that much slower with several."""
+    """Where a way is for one row of tiles alone, it is that much slower with several."""
 
 
-def _priced(
+def _way(
     family: _Family, extents: dict[str, int], kernel: tile.Kernel, price: Price, target: Target, sectors: Expr
-) -> _PricedExtents:
-    """The price of a kernel traced with ``extents``; ``sectors`` as in ``Price.steps``."""
+) -> _Way:
+    """The way of a kernel traced with ``extents``; ``sectors`` as in ``Price.steps``."""
     waves = _waves(kernel, family.cluster, target)
-    time = price.time(waves, _known_steps(kernel), sectors)
-    return _PricedExtents(family, extents, waves, time, kernel.grid.data[-2].expr)
+    return _Way(family, extents, waves, price.time(waves, _known_steps(kernel), sectors), kernel.grid.data[-2].expr)
 
 
 def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
@@ -399,8 +398,8 @@ def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
     return [i for i, (a, b) in enumerate(zip(one.grid, other.grid, strict=True)) if a != b]
 
 
-def _not_slower(one: _PricedExtents, other: _PricedExtents) -> Expr:
-    """One takes at most the time of another, where that is offered."""
+def _not_slower(one: _Way, other: _Way) -> Expr:
+    """One way takes at most the time of another, where that is offered."""
     quicker = one.time <= other.time
     return quicker if other.family.waves == 1 else any_of([quicker, other.waves < other.family.waves])
 
