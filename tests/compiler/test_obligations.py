@@ -149,5 +149,5 @@ def test_each_missing_obligation_blocks_emission(product: PlannedKernel) -> None
             build(replace(program, variants=(replace(product, certificate=rest),)))
     names = [o.name for o in product.certificate]
     assert {"guards", "once", "domain", "map", "descriptor"} < set(names)
-    assert {f"protocol {rule.value.obligation}" for rule in Rule} < set(names)
+    assert {f"protocol {rule.obligation}" for rule in Rule} < set(names)
     assert Const(1) == product.predicate

@@ -285,12 +285,12 @@ def test_any_later_call_tells_once() -> None:
     driver = Words()
     failures = promises.Failures("kernel", ("unique(a)", "unique(b)"), driver, 0)  # type: ignore[arg-type]
     try:
-        promises.tell()
+        promises.report()
         driver.words[1] = 1
-        assert "unique(b) of kernel" in error_of(promises.tell)
-        promises.tell()
+        assert "unique(b) of kernel" in error_of(promises.report)
+        promises.report()
         assert "unique(b) of kernel" in error_of(promises.check)
-        promises.tell()
+        promises.report()
     finally:
         promises.forget(failures)
 

@@ -60,7 +60,7 @@ C = o.Const
 def test_examples_are_proved(protocol: Protocol) -> None:
     found = certificate(protocol)
     assert found is not None
-    assert {x.name for x in found.obligations} == {r.value.obligation for r in Rule}
+    assert {x.name for x in found.obligations} == {r.obligation for r in Rule}
     assert len(found.digest) == 64
 
 

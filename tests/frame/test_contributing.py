@@ -11,6 +11,8 @@ from pathlib import Path
 
 import pytest
 
+from support.rule_cases import LIMITS
+
 ROOT = Path(__file__).parents[2]
 TEXT = (ROOT / "CONTRIBUTING.md").read_text()
 
@@ -50,9 +52,10 @@ from tilewright.cli.commands import app
 from tilewright.hw import limits
 from tilewright.legal.predicates import broken
 
+BASE, CASES = {base}, {cases}
 rule = limits.RULES[-1]
-for case, ids in ((rule.good, []), (rule.bad, [rule.id])):
-    fields = dict(limits.BASE_CASE) | dict(case)
+for case, ids in zip(CASES, ([], [rule.id]), strict=True):
+    fields = dict(BASE) | dict(case)
     assert [v.rule for v in broken(limits.RULES, fields, 90, limits.ENUMERATORS)] == ids
 app(["explain", rule.id])
 """
@@ -169,7 +172,8 @@ def test_a_new_error_code_is_an_entry_and_a_line(sources: Path) -> None:
 def test_a_new_rule_is_a_row_and_an_entry(sources: Path) -> None:
     insert(sources / "hw/limits.py", r"(?s)RULES: .*\n(?=\)\n)", f"    {quoted(r'    (HardwareRule.*)')}\n")
     insert(sources / "diag/catalogue/lim.py", r"(?s)= \(.*\n(?=\)\n)", f"    {quoted(r'    (_code.*)')}\n")
-    done = run(sources, USES_THE_RULE)
+    cases = quoted(r'    "LIM008": (.*),')
+    done = run(sources, USES_THE_RULE.format(base=LIMITS, cases=cases))
     assert done.returncode == 0, done.stderr
     assert "LIM008: more than 8 warpgroups" in done.stdout
 

@@ -34,11 +34,11 @@ from tilewright.transport.protocol import protocols_of
 pytestmark = pytest.mark.sample(4)
 
 RNG = np.random.default_rng(31)
-TURNS = Candidate(1, ping_pong=2, stages=2, whole_stores=True)
+PING_PONG = Candidate(1, ping_pong=2, stages=2, whole_stores=True)
 SHARED = Candidate(2, stages=2)
 
 
-def lowered(columns: int, candidate: Candidate = TURNS, dtype: str = "bf16") -> p.Lowered:
+def lowered(columns: int, candidate: Candidate = PING_PONG, dtype: str = "bf16") -> p.Lowered:
     found = p.lower(p.nt, candidate, dtype, bm=128, bn=columns)
     assert not isinstance(found, Refused), found.reason
     found.scheduled.kernel.verify()
@@ -65,7 +65,7 @@ def test_panels_lie_side_by_side(columns: int) -> None:
 
 
 @pytest.mark.parametrize("columns", [8, 16, 24, 48, 80, 144, 176, 208])
-@pytest.mark.parametrize("candidate", [TURNS, SHARED], ids=["in turns", "shared"])
+@pytest.mark.parametrize("candidate", [PING_PONG, SHARED], ids=["ping-pong", "shared"])
 def test_every_width_is_proved_and_simulated(columns: int, candidate: Candidate) -> None:
     found = lowered(columns, candidate)
     kernel = found.scheduled.kernel
@@ -77,7 +77,7 @@ def test_every_width_is_proved_and_simulated(columns: int, candidate: Candidate)
 
 
 def test_protocols_of_several_widths_are_proved() -> None:
-    for columns, candidate in ((208, SHARED), (80, TURNS), (24, TURNS)):
+    for columns, candidate in ((208, SHARED), (80, PING_PONG), (24, PING_PONG)):
         for protocol in protocols_of(lowered(columns, candidate).scheduled.kernel):
             assert isinstance(check(protocol), Proved)
 

@@ -26,7 +26,7 @@ from tilewright.transport.protocol import protocols_of
 pytestmark = pytest.mark.sample(1)
 
 RNG = np.random.default_rng(29)
-TURNS = Candidate(1, ping_pong=2, stages=2)
+PING_PONG = Candidate(1, ping_pong=2, stages=2)
 
 
 def padded(*shape: int) -> np.ndarray:
@@ -36,7 +36,7 @@ def padded(*shape: int) -> np.ndarray:
     return view
 
 
-def lowered(kernel: tw.Kernel, candidate: Candidate = TURNS, **extents: int) -> p.Lowered:
+def lowered(kernel: tw.Kernel, candidate: Candidate = PING_PONG, **extents: int) -> p.Lowered:
     found = p.lower(kernel, candidate, **extents)
     assert not isinstance(found, Refused), found.reason
     found.scheduled.kernel.verify()
@@ -132,5 +132,5 @@ def test_what_is_left_out_is_noticed(kind: type[t.TransportOp], which: int) -> N
 
 
 def test_programs_of_different_lengths_take_no_turns() -> None:
-    assert isinstance(p.lower(p.attention, TURNS, causal=True), Refused)
+    assert isinstance(p.lower(p.attention, PING_PONG, causal=True), Refused)
     assert isinstance(p.lower(p.nt, Candidate(1, ping_pong=2, copies=False)), Refused)

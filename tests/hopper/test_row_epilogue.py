@@ -40,7 +40,7 @@ from tilewright.transport.protocol import protocols_of
 pytestmark = pytest.mark.sample(1)
 
 RNG = np.random.default_rng(37)
-TURNS = Candidate(1, ping_pong=2, stages=2)
+PING_PONG = Candidate(1, ping_pong=2, stages=2)
 SHARED = Candidate(2, stages=2)
 
 
@@ -57,7 +57,7 @@ def both(
 
 
 def lowered(
-    columns: int, align: int, candidate: Candidate = TURNS, rows: int = 128, kernel: tw.Kernel = p.nt
+    columns: int, align: int, candidate: Candidate = PING_PONG, rows: int = 128, kernel: tw.Kernel = p.nt
 ) -> p.Lowered:
     """The kernel with operands that tensor copies bring, and a first output whose rows begin at so many bytes."""
     asked = p.request(kernel, bm=rows, bn=columns)
@@ -91,7 +91,7 @@ def simulated(kernel: t.Kernel, rows: int, columns: int, align: int, seed: int =
 
 @pytest.mark.parametrize("columns", [8, 40, 208])
 @pytest.mark.parametrize("align", [2, 4, 8, 16])
-@pytest.mark.parametrize("candidate", [TURNS, SHARED], ids=["in turns", "shared"])
+@pytest.mark.parametrize("candidate", [PING_PONG, SHARED], ids=["ping-pong", "shared"])
 def test_every_alignment_is_proved_and_simulated(columns: int, align: int, candidate: Candidate) -> None:
     found = lowered(columns, align, candidate)
     kernel = found.scheduled.kernel
@@ -103,7 +103,7 @@ def test_every_alignment_is_proved_and_simulated(columns: int, align: int, candi
     simulated(kernel, 130, columns + columns // 2 + 1, align)
 
 
-@pytest.mark.parametrize(("columns", "candidate"), [(208, TURNS), (48, TURNS), (64, SHARED)])
+@pytest.mark.parametrize(("columns", "candidate"), [(208, PING_PONG), (48, PING_PONG), (64, SHARED)])
 def test_protocols_are_proved(columns: int, candidate: Candidate) -> None:
     for align in (2, 16):
         for protocol in protocols_of(lowered(columns, align, candidate).scheduled.kernel):

@@ -8,9 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from support.rule_cases import CASES, case
 from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw import bulk, limits, tcgen05, wgmma
-from tilewright.hw.rules import Example, HardwareRule
+from tilewright.hw.rules import HardwareRule
 from tilewright.legal.explain import TOPICS, explain_rule, rules
 from tilewright.legal.predicates import broken
 
@@ -20,25 +21,26 @@ from site_pages.tensor_map_rules import rules_markdown
 
 PAGE = Path(__file__).parents[2] / "docs" / "tma-rules.md"
 
-CASES: list[tuple[HardwareRule, tuple[HardwareRule, ...], Example, Mapping[str, int]]] = [
-    (rule, topic.RULES, topic.BASE_CASE, topic.ENUMERATORS)
-    for topic in (bulk, limits, tcgen05, wgmma)
-    for rule in topic.RULES
+TABLES: list[tuple[HardwareRule, tuple[HardwareRule, ...], Mapping[str, int]]] = [
+    (rule, topic.RULES, topic.ENUMERATORS) for topic in (bulk, limits, tcgen05, wgmma) for rule in topic.RULES
 ]
 
 
-def fields(base: Example, overrides: Example) -> dict[str, int]:
-    merged = dict(base) | dict(overrides)
-    return {name: value for name, value in merged.items() if not isinstance(value, tuple)}
+def test_every_rule_has_its_cases() -> None:
+    assert CASES.keys() == {rule.id for rule in rules()}
 
 
-@pytest.mark.parametrize(("rule", "table", "base", "names"), CASES, ids=[c[0].id for c in CASES])
+@pytest.mark.parametrize(("rule", "table", "names"), TABLES, ids=[t[0].id for t in TABLES])
 def test_good_keeps_every_rule_and_bad_breaks_this_one_alone(
-    rule: HardwareRule, table: tuple[HardwareRule, ...], base: Example, names: Mapping[str, int]
+    rule: HardwareRule, table: tuple[HardwareRule, ...], names: Mapping[str, int]
 ) -> None:
     cc = rule.scope.cc_from if rule.scope.cc_from >= 90 else 90
-    assert not broken(table, fields(base, rule.good), cc, names)
-    assert [v.rule for v in broken(table, fields(base, rule.bad), cc, names)] == [rule.id]
+    good, bad = (
+        {name: value for name, value in case(rule.id, e).items() if not isinstance(value, tuple)}
+        for e in CASES[rule.id]
+    )
+    assert not broken(table, good, cc, names)
+    assert [v.rule for v in broken(table, bad, cc, names)] == [rule.id]
 
 
 @pytest.mark.parametrize("rule", rules(), ids=lambda r: r.id)

@@ -4,17 +4,17 @@ from __future__ import annotations
 
 import pytest
 
+from support.rule_cases import CASES, RANK_3, TENSOR_MAP, Example
 from tilewright.base.verdict import Illegal, Legal, Unknown
 from tilewright.diag.catalogue import CATALOGUE
-from tilewright.hw.rules import REFUSES, Consequence, Example, HardwareRule
+from tilewright.hw.rules import REFUSES, Consequence, HardwareRule
 from tilewright.hw.target import SM90A, SM100A, Target
-from tilewright.hw.tensormap_cases import BASE_CASE, RANK_3
 from tilewright.hw.tensormap_rules import RULES
 from tilewright.legal.tensormap import TensorMapJudgement, TensorMapRequest, judge
 
 
 def request_of(overrides: Example) -> TensorMapRequest:
-    case = dict(BASE_CASE) | dict(overrides)
+    case = dict(TENSOR_MAP) | dict(overrides)
     return TensorMapRequest(
         tensor_data_type=case["tensor_data_type"],
         tensor_rank=case["tensor_rank"],
@@ -56,14 +56,14 @@ def test_the_base_case_is_legal() -> None:
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
 def test_good_keeps_the_rule_and_bad_breaks_it(rule: HardwareRule) -> None:
-    good, bad = (judge(request_of(e), target_of(rule)) for e in (rule.good, rule.bad))
+    good, bad = (judge(request_of(e), target_of(rule)) for e in CASES[rule.id])
     assert rule.id not in named(good)
     assert rule.id in named(bad)
 
 
 @pytest.mark.parametrize("rule", RULES, ids=lambda r: r.id)
 def test_bad_breaks_nothing_else_of_its_kind(rule: HardwareRule) -> None:
-    judgement = judge(request_of(rule.bad), target_of(rule))
+    judgement = judge(request_of(CASES[rule.id][1]), target_of(rule))
     match rule.consequence:
         case Consequence.DRIVER_REJECTS:
             assert isinstance(judgement.encodes, Illegal)

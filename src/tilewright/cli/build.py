@@ -46,7 +46,7 @@ def build_ops(
     outcomes: list[ShippingOutcome] = []
     for outcome in build(folder, target, wanted):
         outcomes.append(outcome)
-        echo(f"[{len(outcomes)}/{len(wanted)}] {outcome.ready}: {_told(outcome)}")
+        echo(f"[{len(outcomes)}/{len(wanted)}] {outcome.ready}: {_text(outcome)}")
     problems = [o for o in outcomes if o.problem]
     made = sum(o.made for o in outcomes)
     size = sum(o.bytes for o in outcomes) / 1e6
@@ -73,7 +73,7 @@ def _check(option: str, given: list[str], known: set[str]) -> None:
             fail("CMD002", found=f"{option} {name}", required=", ".join(sorted(known)))
 
 
-def _told(outcome: ShippingOutcome) -> str:
+def _text(outcome: ShippingOutcome) -> str:
     if outcome.problem:
         return f"refused\n{outcome.problem}"
     return f"{outcome.seconds:.1f} s, {outcome.bytes / 1e6:.2f} MB" if outcome.made else "there"

@@ -209,6 +209,3 @@ def _add(a: Interval, b: Interval) -> Interval:
     low = None if a[0] is None or b[0] is None else a[0] + b[0]
     high = None if a[1] is None or b[1] is None else a[1] + b[1]
     return low, high
-
-
-__all__ = ["INT", "LONG", "c_expr", "c_int", "c_type", "fits", "identifier", "local"]

@@ -375,6 +375,3 @@ def _left_open(buffer: SSAValue) -> bool:
             case _:
                 pass
     return False
-
-
-__all__ = ["Emitted", "emit_kernel"]

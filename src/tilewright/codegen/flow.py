@@ -105,6 +105,3 @@ class FlowBuilder:
         """The flow of the program that is ``part``."""
         follow = tuple(frozenset(f) for f in self.follow)
         return SyncFlow(tuple(self.instructions), part.first, part.last, follow, part.empty, tuple(self.loops))
-
-
-__all__ = ["FlowBuilder", "SyncFlow", "SyncInstruction", "SyncLoop", "SyncPart"]

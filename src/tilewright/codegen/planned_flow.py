@@ -169,6 +169,3 @@ def _shape(op: a.Wgmma) -> str:
     """Shape and types as the instruction spells them."""
     kind = op.dtype.dtype
     return f"m64n{op.n.data}k{256 // kind.bits}.f32.{kind.name}.{kind.name}"
-
-
-__all__ = ["ALL", "WHOLE_CTA", "instructions", "planned_flows", "role_threads"]

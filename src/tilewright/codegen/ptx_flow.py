@@ -354,6 +354,3 @@ def _narrowed(threads: Threads, test: tuple[str, int] | None, *, holds: bool) ->
         case _:
             first = max(first, number)
     return (first, last) if first <= last else None
-
-
-__all__ = ["Unreadable", "ptx_flows"]

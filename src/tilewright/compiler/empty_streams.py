@@ -92,6 +92,3 @@ def _zero(op: tile.Dot) -> None:
 
 def _unused(op: Operation) -> bool:
     return bool(op.results) and not any(result.uses for result in op.results)
-
-
-__all__ = ["planned_rest", "rest_of", "rests"]

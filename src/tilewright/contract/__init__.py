@@ -6,20 +6,14 @@ certificate and diagnostics. ``prove`` runs the parametric proof, ``explore`` ju
 
 from __future__ import annotations
 
-from tilewright.contract.check import Certificate, Judgement, ProvedObligation, certificate, check, judge
-from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
-from tilewright.contract.timeline import Timeline, TimelineRow
-
-__all__ = [
-    "ASSUMPTIONS",
-    "Certificate",
-    "Judgement",
-    "Policy",
-    "ProvedObligation",
-    "Rule",
-    "Timeline",
-    "TimelineRow",
-    "certificate",
-    "check",
-    "judge",
-]
+from tilewright.contract.check import Certificate as Certificate
+from tilewright.contract.check import Judgement as Judgement
+from tilewright.contract.check import ProvedObligation as ProvedObligation
+from tilewright.contract.check import certificate as certificate
+from tilewright.contract.check import check as check
+from tilewright.contract.check import judge as judge
+from tilewright.contract.rules import ASSUMPTIONS as ASSUMPTIONS
+from tilewright.contract.rules import Policy as Policy
+from tilewright.contract.rules import Rule as Rule
+from tilewright.contract.timeline import Timeline as Timeline
+from tilewright.contract.timeline import TimelineRow as TimelineRow

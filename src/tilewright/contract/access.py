@@ -76,7 +76,7 @@ def prove_once(kernel: KernelAccesses, domain: StoreDomain) -> Proof[AccessWitne
     try:
         points = promised.as_map((Const(0),) * len(domain.coords))
         cover = _Cover(launch, domain.tensor, [points], [promised], added=False)
-        twice = cover.meet()
+        twice = cover.overlap()
     except GaveUpError as error:
         return Unknown(f"once: {domain.tensor}", str(error), "simplify the guards of the store", domain.location)
     if twice is not None:
@@ -249,7 +249,7 @@ def _cover(
             # each instance writes what it promises; that no two write one element is left to the promises
             promised = [replace(d, instances=()) for d in domains]
             apart = _Cover(launch, tensor, [d.as_map(accesses[0].dims) for d in promised], promised, added=False)
-            twice = apart.meet()
+            twice = apart.overlap()
             if twice is not None:
                 return twice
         return _Cover(launch, tensor, accesses, domains, added=added).prove()
@@ -283,7 +283,7 @@ class _Cover:
         self.falling: frozenset[int] = frozenset()
         """Coordinates that fall while indices without a bound grow, in all accesses: elements are counted backwards."""
 
-    def meet(self) -> Proof[AccessWitness] | None:
+    def overlap(self) -> Proof[AccessWitness] | None:
         """Why two points of the accesses may be one element; None if each is another."""
         placed, radixes, known = self._placed(self.accesses)
         return self._once(placed, radixes, known)
@@ -371,7 +371,7 @@ class _Cover:
         same = [equal(a, b) for a, b in zip(one.coords, other.coords, strict=True)]
         pairs = zip(one.free, other.free, strict=True)
         differ = Either(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
-        for apart in _ways_to_differ(one, other, differ):
+        for apart in _differences(one, other, differ):
             point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, *apart])
             if point is not None:
                 return self._twice(point, store, PlacedPiece(other, other.points, None, {}))
@@ -450,7 +450,7 @@ def _falling(pieces: Sequence[AccessPiece]) -> frozenset[int]:
     return frozenset(found)
 
 
-def _ways_to_differ(one: AccessPiece, other: AccessPiece, differ: Formula) -> Iterator[list[Formula]]:
+def _differences(one: AccessPiece, other: AccessPiece, differ: Formula) -> Iterator[list[Formula]]:
     """What holds of two points of one access; of tiles of ragged grids by itself for two programs and for one."""
     tiles = next((tiles for tiles, _, _ in _tiles(one)), None)
     if tiles is None or tiles.program not in other.indices:

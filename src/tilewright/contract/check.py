@@ -138,11 +138,9 @@ def _proved(protocol: Protocol, policy: Policy, method: str, result: Search) -> 
 
 def _refused(protocol: Protocol, rule: Rule, detail: str) -> Judgement:
     """What its declarations alone make wrong, before any step."""
-    text = rule.value
-    timeline = Timeline(text.code, text.obligation, detail, (), (), (), (), "")
-    found = Diagnostic(text.code, found=detail, required=text.rule, source=text.source, help=text.help)
-    proof = Refuted(text.obligation, timeline)
-    return Judgement(proof, None, (found,), 0, f"by the declarations of {protocol.name}")
+    timeline = Timeline(rule.code, rule.obligation, detail, (), (), (), (), "")
+    found = Diagnostic(rule.code, found=detail, required=rule.text, source=rule.source, help=rule.help)
+    return Judgement(Refuted(rule.obligation, timeline), None, (found,), 0, f"by the declarations of {protocol.name}")
 
 
 # -- refuting ------------------------------------------------------------------------------------------------------
@@ -155,9 +153,7 @@ def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure
         if finding is not None:
             timeline = timeline_of(protocol, failure.breach, finding, words)
             diagnostic = diagnostic_of(failure.breach, protocol, finding, timeline)
-            return Judgement(
-                Refuted(failure.breach.rule.value.obligation, timeline), None, (diagnostic,), result.states, how
-            )
+            return Judgement(Refuted(failure.breach.rule.obligation, timeline), None, (diagnostic,), result.states, how)
         if spent > REPLAY_TOTAL:
             break
     return _open(result, failure, "no schedule was found that shows harm")
@@ -165,8 +161,8 @@ def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure
 
 def _open(result: Search, failure: Failure, why: str) -> Judgement:
     """A breach that no schedule was seen to turn into harm."""
-    text = failure.breach.rule.value
-    unknown = Unknown(text.obligation, f"{failure.breach.detail}; {why}", text.help)
+    rule = failure.breach.rule
+    unknown = Unknown(rule.obligation, f"{failure.breach.detail}; {why}", rule.help)
     return Judgement(unknown, None, (_unknown_diagnostic(unknown),), result.states)
 
 
@@ -279,7 +275,7 @@ def _unknown_diagnostic(unknown: Unknown) -> Diagnostic:
 
 # -- certificates --------------------------------------------------------------------------------------------------
 def _certificate(protocol: Protocol, policy: Policy, method: str, result: Search) -> Certificate:
-    obligations = tuple(ProvedObligation(r.value.obligation, r.value.rule, method) for r in Rule)
+    obligations = tuple(ProvedObligation(r.obligation, r.text, method) for r in Rule)
     warnings = tuple(f"{b.rule.code}: {b.detail}" for b in result.warnings.values())
     return Certificate(protocol, policy, obligations, ASSUMPTIONS, warnings)
 

@@ -151,6 +151,3 @@ def _shared(body: tuple[Node, ...]) -> Iterator[ops.Write]:
     for step in steps(body):
         if isinstance(step.op, ops.Write) and not step.op.private and step.by in (By.ALL, By.PER_WARP):
             yield step.op
-
-
-__all__ = ["at_most", "folded", "hulled", "parts_by_all"]

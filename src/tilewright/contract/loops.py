@@ -168,6 +168,3 @@ def otherwise_written(protocol: Protocol) -> Iterator[Protocol]:
     second = unrolled(first)
     if second != first:
         yield second
-
-
-__all__ = ["counted_from_zero", "divided", "otherwise_written", "unrolled"]

@@ -23,11 +23,11 @@ def timeline_of(protocol: Protocol, breach: Breach, finding: Finding, sizes: tup
         rows.append(TimelineRow(time, column, text, tone, where))
         if column not in columns:
             columns.append(column)
-    shows = "" if finding.rule is breach.rule else f"shows as {finding.rule.value.obligation}: "
+    shows = "" if finding.rule is breach.rule else f"shows as {finding.rule.obligation}: "
     places = tuple(s.where for s in _steps(breach) if s.where is not None)
     return Timeline(
         breach.rule.code,
-        breach.rule.value.obligation,
+        breach.rule.obligation,
         f"{breach.detail} ({shows}{finding.detail})",
         sizes,
         tuple(columns),
@@ -70,14 +70,14 @@ def warning_of(breach: Breach) -> Diagnostic:
 def _diagnostic(
     breach: Breach, where: Location | None, labels: list[Label], notes: list[str], severity: Severity
 ) -> Diagnostic:
-    text = breach.rule.value
+    rule = breach.rule
     return Diagnostic(
-        text.code,
+        rule.code,
         where=where,
         found=breach.detail,
-        required=text.rule,
-        source=text.source,
-        help=text.help + _between(breach),
+        required=rule.text,
+        source=rule.source,
+        help=rule.help + _between(breach),
         labels=tuple(labels),
         notes=tuple(notes),
         severity=severity,

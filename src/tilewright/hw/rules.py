@@ -1,4 +1,4 @@
-"""What a hardware rule is: a predicate over named fields with its scope, consequence, source and example pair.
+"""What a hardware rule is: a predicate over named fields with its scope, consequence and source.
 
 A rule is data. Its predicate is text in the language of ``base.expr`` over the field names of its topic and the names
 of enumerators; it is *true when the use is legal*. One text serves every reader: the judge of one request, the
@@ -85,16 +85,12 @@ class RuleScope:
         return text + (f", driver {self.driver}" if self.driver else "")
 
 
-Example = tuple[tuple[str, int | tuple[int, ...]], ...]
-"""Overrides of a topic's base case, as (field, value) pairs."""
-
-
 @dataclass(frozen=True)
 class HardwareRule:
     """One fact. ``id`` is also its diagnostic code; title and reason live in the catalogue under it.
 
-    ``good`` and ``bad`` are overrides of the topic's base case: ``bad`` breaks this rule by one unit, ``good`` keeps
-    it. No rule that the driver enforces is implied by the others of its architecture; a test removes each in turn.
+    No rule that the driver enforces is implied by the others of its architecture: of each rule the tests have a case
+    that breaks it alone.
     """
 
     id: str
@@ -104,8 +100,6 @@ class HardwareRule:
     source: str
     per: Per = Per.REQUEST
     scope: RuleScope = RuleScope()
-    good: Example = ()
-    bad: Example = ()
 
     @property
     def title(self) -> str:

@@ -6,7 +6,7 @@ executed.
 
 from __future__ import annotations
 
-from tilewright.hw.rules import Consequence, Evidence, Example, HardwareRule, RuleScope
+from tilewright.hw.rules import Consequence, Evidence, HardwareRule, RuleScope
 from tilewright.hw.tensormap import Swizzle
 from tilewright.hw.wgmma import DescriptorField
 
@@ -62,33 +62,9 @@ ENUMERATORS: dict[str, int] = {
     "TMEM_LANES": TMEM_LANES,
 }
 
-BASE_CASE: Example = (
-    ("compute_capability", 100),
-    ("m", 128),
-    ("n", 128),
-    ("cta_group", 1),
-    ("k", 16),
-    ("element_bits", 16),
-    ("is_integer", 0),
-    ("mn_major", 0),
-    ("is_b", 1),
-    ("start_address", 1024),
-    ("leading_bytes", 16),
-    ("stride_bytes", 1024),
-    ("swizzle", Swizzle.B128),
-    ("swizzle_span_bytes", 128),
-    ("row_bytes", 128),
-    ("b_in_tmem", 0),
-    ("tmem_columns", 128),
-    ("tmem_column", 0),
-    ("tmem_lane", 0),
-    ("columns_of_resident_ctas", 512),
-)
-"""A 128 x 128 half product of one CTA, K-major with swizzle 128B, its accumulator in 128 columns."""
 
-
-def _rule(id: str, predicate: str, consequence: Consequence, where: str, good: Example, bad: Example) -> HardwareRule:
-    return HardwareRule(id, predicate, consequence, _DOC, f"{_PTX}{where}", scope=_BLACKWELL, good=good, bad=bad)
+def _rule(id: str, predicate: str, consequence: Consequence, where: str) -> HardwareRule:
+    return HardwareRule(id, predicate, consequence, _DOC, f"{_PTX}{where}", scope=_BLACKWELL)
 
 
 RULES: tuple[HardwareRule, ...] = (
@@ -97,57 +73,33 @@ RULES: tuple[HardwareRule, ...] = (
         "(cta_group == 1 and (m == 64 or m == 128)) or (cta_group == 2 and (m == 128 or m == 256))",
         _UNDEFINED,
         ".2, table 39",
-        (("m", 64),),
-        (("m", 256),),
     ),
     _rule(
         "UMM002",
         "n >= 8 and n <= 256 and n % 8 == 0 and (m == 64 or n % 16 == 0) and (cta_group == 1 or n % 16 == 0)",
         _UNDEFINED,
         ".2, table 39",
-        (("n", 144),),
-        (("n", 136),),
     ),
-    _rule("UMM003", "k * element_bits == 256", _UNDEFINED, ".2, table 39", (("k", 16),), (("k", 8),)),
-    _rule(
-        "UMM004",
-        "is_integer == 0 or n == 8 or n % 16 == 0",
-        _UNDEFINED,
-        ".2, table 39",
-        (("is_integer", 1), ("element_bits", 8), ("k", 32), ("m", 64), ("n", 32)),
-        (("is_integer", 1), ("element_bits", 8), ("k", 32), ("m", 64), ("n", 40)),
-    ),
+    _rule("UMM003", "k * element_bits == 256", _UNDEFINED, ".2, table 39"),
+    _rule("UMM004", "is_integer == 0 or n == 8 or n % 16 == 0", _UNDEFINED, ".2, table 39"),
     _rule(
         "UMM005",
         "mn_major == 0 or element_bits == 8 or element_bits == 16 or swizzle == SWIZZLE_B128_ATOM_32B",
         _UNDEFINED,
         ".10.1, table 51",
-        (("mn_major", 1), ("element_bits", 32), ("k", 8), ("swizzle", 4)),
-        (("mn_major", 1), ("element_bits", 32), ("k", 8)),
     ),
     _rule(
         "UMM006",
         "swizzle <= SWIZZLE_B128 or (swizzle == SWIZZLE_B128_ATOM_32B and mn_major == 1 and element_bits == 32)",
         _UNDEFINED,
         ".4.1 and .10.1, table 51",
-        (("mn_major", 1), ("element_bits", 32), ("k", 8), ("swizzle", 4)),
-        (("swizzle", 4),),
     ),
-    _rule(
-        "UMM007",
-        "start_address >= 0 and start_address % 16 == 0 and start_address < 262144",
-        _UNDEFINED,
-        ".4.1",
-        (("start_address", 262144 - 1024),),
-        (("start_address", 262144),),
-    ),
+    _rule("UMM007", "start_address >= 0 and start_address % 16 == 0 and start_address < 262144", _UNDEFINED, ".4.1"),
     _rule(
         "UMM008",
         "leading_bytes % 16 == 0 and leading_bytes < 262144 and stride_bytes % 16 == 0 and stride_bytes < 262144",
         _UNDEFINED,
         ".4.1",
-        (("stride_bytes", 262144 - 16),),
-        (("stride_bytes", 262144),),
     ),
     _rule(
         "UMM009",
@@ -155,25 +107,19 @@ RULES: tuple[HardwareRule, ...] = (
         " or (swizzle != SWIZZLE_NONE and row_bytes == swizzle_span_bytes)",
         Consequence.RACE,
         ".4, canonical layouts",
-        (("swizzle", 0), ("swizzle_span_bytes", 0), ("row_bytes", 16)),
-        (("row_bytes", 112),),
     ),
-    _rule("UMM010", "b_in_tmem == 0", _REJECTS, ".10", (("b_in_tmem", 0),), (("b_in_tmem", 1),)),
+    _rule("UMM010", "b_in_tmem == 0", _REJECTS, ".10"),
     _rule(
         "UMM011",
         "tmem_columns == 32 or tmem_columns == 64 or tmem_columns == 128 or tmem_columns == 256 or tmem_columns == 512",
         _REJECTS,
         ".7",
-        (("tmem_columns", 256),),
-        (("tmem_columns", 192),),
     ),
     _rule(
         "UMM012",
         "tmem_column >= 0 and tmem_column < TMEM_COLUMNS and tmem_lane >= 0 and tmem_lane < TMEM_LANES",
         _UNDEFINED,
         ".1",
-        (("tmem_column", 511),),
-        (("tmem_column", 512),),
     ),
     HardwareRule(
         "UMM014",
@@ -181,24 +127,13 @@ RULES: tuple[HardwareRule, ...] = (
         _REJECTS,
         _DOC,
         f"{_PTX}; assembled for sm_100a, sm_100f and sm_103a",
-        good=(("compute_capability", 103),),
-        bad=(("compute_capability", 90),),
     ),
-    _rule(
-        "UMM013",
-        "columns_of_resident_ctas <= TMEM_COLUMNS",
-        _HANG,
-        ".7",
-        (("columns_of_resident_ctas", 512),),
-        (("columns_of_resident_ctas", 544),),
-    ),
+    _rule("UMM013", "columns_of_resident_ctas <= TMEM_COLUMNS", _HANG, ".7"),
     _rule(
         "UMM015",
         "element_bits != 8 or mn_major == 0 or is_b == 0 or n % (16 * cta_group) == 0",
         _UNDEFINED,
         ".10.1, table 51",
-        (("m", 64), ("mn_major", 1), ("element_bits", 8), ("k", 32), ("n", 48)),
-        (("m", 64), ("mn_major", 1), ("element_bits", 8), ("k", 32), ("n", 40)),
     ),
 )
 """Every rule of tcgen05 operands and tensor memory."""

@@ -11,8 +11,6 @@ stated by no document.
 from __future__ import annotations
 
 from tilewright.hw.rules import Consequence, Evidence, HardwareRule, Per, RuleScope
-from tilewright.hw.tensormap import DataType, Interleave, Swizzle
-from tilewright.hw.tensormap_cases import INTERLEAVED, PACKED_4, PACKED_6, PACKED_DENSE, RANK_3
 from tilewright.hw.tensormap_runs import RUNS
 
 _API = "CUDA Driver API, cuTensorMapEncodeTiled"
@@ -32,8 +30,6 @@ _ENUMERATIONS = (
         _DOC,
         f"{_API}, tensorDataType",
         scope=RuleScope(100, toolkit_from=12080),
-        good=PACKED_DENSE,
-        bad=(("tensor_data_type", 16),),
     ),
     HardwareRule(
         "TMA002",
@@ -42,50 +38,10 @@ _ENUMERATIONS = (
         _OBS,
         f"{_SEEN}: none of 55,815 requests with a packed type was accepted",
         scope=_HOPPER,
-        good=(("tensor_data_type", DataType.UINT8),),
-        bad=PACKED_DENSE,
     ),
-    HardwareRule(
-        "TMA003",
-        "tensor_rank >= 1 and tensor_rank <= 5",
-        _REJECTS,
-        _DOC,
-        f"{_API}, tensorRank",
-        good=(
-            ("tensor_rank", 5),
-            ("global_dim", (64,) * 5),
-            ("global_stride", (128, 8192, 1 << 19, 1 << 25)),
-            ("box_dim", (64, 1, 1, 1, 1)),
-            ("element_stride", (1,) * 5),
-            ("start_coordinate", (0,) * 5),
-        ),
-        bad=(
-            ("tensor_rank", 6),
-            ("global_dim", (64,) * 6),
-            ("global_stride", (128, 8192, 1 << 19, 1 << 25, 1 << 31)),
-            ("box_dim", (64, 1, 1, 1, 1, 1)),
-            ("element_stride", (1,) * 6),
-            ("start_coordinate", (0,) * 6),
-        ),
-    ),
-    HardwareRule(
-        "TMA004",
-        "interleave == INTERLEAVE_NONE or tensor_rank >= 3",
-        _REJECTS,
-        _DOC,
-        f"{_API}, tensorRank",
-        good=(*RANK_3, ("interleave", Interleave.B16)),
-        bad=(("interleave", Interleave.B16),),
-    ),
-    HardwareRule(
-        "TMA005",
-        "interleave >= 0 and interleave <= INTERLEAVE_B32",
-        _REJECTS,
-        _DOC,
-        f"{_API}, interleave",
-        good=INTERLEAVED,
-        bad=(*RANK_3, ("interleave", 3)),
-    ),
+    HardwareRule("TMA003", "tensor_rank >= 1 and tensor_rank <= 5", _REJECTS, _DOC, f"{_API}, tensorRank"),
+    HardwareRule("TMA004", "interleave == INTERLEAVE_NONE or tensor_rank >= 3", _REJECTS, _DOC, f"{_API}, tensorRank"),
+    HardwareRule("TMA005", "interleave >= 0 and interleave <= INTERLEAVE_B32", _REJECTS, _DOC, f"{_API}, interleave"),
     HardwareRule(
         "TMA006",
         "swizzle >= 0 and swizzle <= SWIZZLE_B128_ATOM_64B",
@@ -93,8 +49,6 @@ _ENUMERATIONS = (
         _DOC,
         f"{_API}, swizzle",
         scope=RuleScope(100, toolkit_from=12080),
-        good=(("swizzle", Swizzle.B128_ATOM_64B),),
-        bad=(("swizzle", 7),),
     ),
     HardwareRule(
         "TMA007",
@@ -103,67 +57,20 @@ _ENUMERATIONS = (
         _OBS,
         f"{_SEEN}: none of 77,766 requests with a 32- or 64-byte-atom swizzle was accepted",
         scope=_HOPPER,
-        good=(("swizzle", Swizzle.B128),),
-        bad=(("swizzle", Swizzle.B128_ATOM_32B),),
     ),
+    HardwareRule("TMA008", "l2_promotion >= 0 and l2_promotion <= L2_256B", _REJECTS, _DOC, f"{_API}, l2Promotion"),
     HardwareRule(
-        "TMA008",
-        "l2_promotion >= 0 and l2_promotion <= L2_256B",
-        _REJECTS,
-        _DOC,
-        f"{_API}, l2Promotion",
-        good=(("l2_promotion", 3),),
-        bad=(("l2_promotion", 4),),
+        "TMA009", "oob_fill >= 0 and oob_fill <= OOB_NAN_REQUEST_ZERO_FMA", _REJECTS, _DOC, f"{_API}, oobFill"
     ),
-    HardwareRule(
-        "TMA009",
-        "oob_fill >= 0 and oob_fill <= OOB_NAN_REQUEST_ZERO_FMA",
-        _REJECTS,
-        _DOC,
-        f"{_API}, oobFill",
-        good=(("oob_fill", 1),),
-        bad=(("oob_fill", 2),),
-    ),
-    HardwareRule(
-        "TMA021",
-        "oob_fill == OOB_NONE or is_float == 1",
-        _REJECTS,
-        _DOC,
-        f"{_API}, oobFill",
-        good=(("oob_fill", 1),),
-        bad=(("oob_fill", 1), ("tensor_data_type", DataType.UINT16)),
-    ),
+    HardwareRule("TMA021", "oob_fill == OOB_NONE or is_float == 1", _REJECTS, _DOC, f"{_API}, oobFill"),
 )
 
 _GLOBAL_SIDE = (
+    HardwareRule("TMA010", "global_address % 16 == 0", _REJECTS, _DOC, f"{_API}, globalAddress"),
     HardwareRule(
-        "TMA010",
-        "global_address % 16 == 0",
-        _REJECTS,
-        _DOC,
-        f"{_API}, globalAddress",
-        good=(("global_address", (1 << 20) + 16),),
-        bad=(("global_address", (1 << 20) + 8),),
+        "TMA011", "interleave != INTERLEAVE_B32 or global_address % 32 == 0", _REJECTS, _DOC, f"{_API}, globalAddress"
     ),
-    HardwareRule(
-        "TMA011",
-        "interleave != INTERLEAVE_B32 or global_address % 32 == 0",
-        _REJECTS,
-        _DOC,
-        f"{_API}, globalAddress",
-        good=(*INTERLEAVED, ("global_address", (1 << 20) + 32)),
-        bad=(*INTERLEAVED, ("global_address", (1 << 20) + 16)),
-    ),
-    HardwareRule(
-        "TMA012",
-        "global_stride % 16 == 0",
-        _REJECTS,
-        _DOC,
-        f"{_API}, globalStrides",
-        per=Per.STRIDE,
-        good=(("global_stride", (8208,)),),
-        bad=(("global_stride", (8200,)),),
-    ),
+    HardwareRule("TMA012", "global_stride % 16 == 0", _REJECTS, _DOC, f"{_API}, globalStrides", per=Per.STRIDE),
     HardwareRule(
         "TMA013",
         "interleave != INTERLEAVE_B32 or global_stride % 32 == 0",
@@ -171,8 +78,6 @@ _GLOBAL_SIDE = (
         _DOC,
         f"{_API}, globalStrides",
         per=Per.STRIDE,
-        good=(*INTERLEAVED, ("global_stride", (160, 8192))),
-        bad=(*INTERLEAVED, ("global_stride", (144, 8192))),
     ),
     HardwareRule(
         "TMA014",
@@ -181,8 +86,6 @@ _GLOBAL_SIDE = (
         _DOC,
         f"{_API}, globalStrides",
         per=Per.STRIDE,
-        good=(("global_stride", (2**40 - 16,)),),
-        bad=(("global_stride", (2**40,)),),
     ),
     HardwareRule(
         "TMA015",
@@ -191,22 +94,11 @@ _GLOBAL_SIDE = (
         _DOC,
         f"{_API}, globalDim",
         per=Per.DIMENSION,
-        good=(("global_dim", (4096, 2**32)),),
-        bad=(("global_dim", (4096, 2**32 + 1)),),
     ),
 )
 
 _BOX = (
-    HardwareRule(
-        "TMA016",
-        "box_dim >= 1 and box_dim <= 256",
-        _REJECTS,
-        _DOC,
-        f"{_API}, boxDim",
-        per=Per.DIMENSION,
-        good=(("box_dim", (64, 256)),),
-        bad=(("box_dim", (64, 257)),),
-    ),
+    HardwareRule("TMA016", "box_dim >= 1 and box_dim <= 256", _REJECTS, _DOC, f"{_API}, boxDim", per=Per.DIMENSION),
     HardwareRule(
         "TMA017",
         "element_stride >= 1 and element_stride <= 8",
@@ -214,8 +106,6 @@ _BOX = (
         _DOC,
         f"{_API}, elementStrides",
         per=Per.DIMENSION,
-        good=(("element_stride", (1, 8)),),
-        bad=(("element_stride", (1, 9)),),
     ),
     HardwareRule(
         "TMA018",
@@ -223,8 +113,6 @@ _BOX = (
         _REJECTS,
         _DOC,
         f"{_API}, boxDim",
-        good=(("box_dim", (56, 128)),),
-        bad=(("box_dim", (57, 128)),),
     ),
     HardwareRule(
         "TMA019",
@@ -233,8 +121,6 @@ _BOX = (
         _REJECTS,
         _DOC,
         f"{_API}, interleave and swizzle",
-        good=(("box_dim", (64, 128)),),
-        bad=(("box_dim", (72, 128)),),
     ),
     HardwareRule(
         "TMA020",
@@ -247,8 +133,6 @@ _BOX = (
         " limit those up to 233,472 bytes are accepted and those from 233,478 bytes rejected, each extent divided by"
         " its element stride and rounded down",
         scope=_HOPPER,
-        good=(*RANK_3, ("box_dim", (64, 228, 8))),
-        bad=(*RANK_3, ("box_dim", (64, 229, 8))),
     ),
     HardwareRule(
         "TMA022",
@@ -257,31 +141,15 @@ _BOX = (
         _OBS,
         f"{_SEEN}: the document asks this of interleave NONE only",
         scope=_HOPPER,
-        good=(*RANK_3, ("interleave", Interleave.B16), ("box_dim", (8, 8, 8))),
-        bad=(*RANK_3, ("interleave", Interleave.B16), ("box_dim", (9, 8, 8))),
     ),
 )
 
 _PACKED = (
     HardwareRule(
-        "TMA023",
-        f"{_PADDED} or global_address % 32 == 0",
-        _REJECTS,
-        _DOC,
-        f"{_API}, globalAddress",
-        scope=_BLACKWELL,
-        good=PACKED_4,
-        bad=(*PACKED_4, ("global_address", (1 << 20) + 16)),
+        "TMA023", f"{_PADDED} or global_address % 32 == 0", _REJECTS, _DOC, f"{_API}, globalAddress", scope=_BLACKWELL
     ),
     HardwareRule(
-        "TMA024",
-        f"{_PADDED} or global_dim_0 % 128 == 0",
-        _REJECTS,
-        _DOC,
-        f"{_API}, globalDim",
-        scope=_BLACKWELL,
-        good=(*PACKED_4, ("global_dim", (128, 4096))),
-        bad=(*PACKED_4, ("global_dim", (129, 4096))),
+        "TMA024", f"{_PADDED} or global_dim_0 % 128 == 0", _REJECTS, _DOC, f"{_API}, globalDim", scope=_BLACKWELL
     ),
     HardwareRule(
         "TMA025",
@@ -290,8 +158,6 @@ _PACKED = (
         _DOC,
         f"{_API}, globalDim",
         scope=_BLACKWELL,
-        good=(*PACKED_DENSE, ("global_dim", (130, 4096))),
-        bad=(*PACKED_DENSE, ("global_dim", (129, 4096))),
     ),
     HardwareRule(
         "TMA026",
@@ -301,19 +167,8 @@ _PACKED = (
         f"{_API}, globalStrides",
         per=Per.STRIDE,
         scope=_BLACKWELL,
-        good=(*PACKED_4, ("global_stride", (2080,))),
-        bad=(*PACKED_4, ("global_stride", (2064,))),
     ),
-    HardwareRule(
-        "TMA027",
-        f"{_PADDED} or box_dim_0 == 128",
-        _REJECTS,
-        _DOC,
-        f"{_API}, boxDim",
-        scope=_BLACKWELL,
-        good=PACKED_4,
-        bad=(*PACKED_4, ("box_dim", (96, 8))),
-    ),
+    HardwareRule("TMA027", f"{_PADDED} or box_dim_0 == 128", _REJECTS, _DOC, f"{_API}, boxDim", scope=_BLACKWELL),
     HardwareRule(
         "TMA028",
         "tensor_data_type != U6X16_ALIGN16B or interleave == INTERLEAVE_NONE",
@@ -321,15 +176,6 @@ _PACKED = (
         _DOC,
         f"{_API}, interleave",
         scope=_BLACKWELL,
-        good=PACKED_6,
-        bad=(
-            *RANK_3,
-            *PACKED_6,
-            ("box_dim", (128, 8, 8)),
-            ("global_dim", (128, 64, 64)),
-            ("global_stride", (96, 6144)),
-            ("interleave", Interleave.B16),
-        ),
     ),
     HardwareRule(
         "TMA029",
@@ -339,8 +185,6 @@ _PACKED = (
         _DOC,
         f"{_API}, swizzle",
         scope=_BLACKWELL,
-        good=(*PACKED_4, ("swizzle", Swizzle.B128_ATOM_32B)),
-        bad=(*PACKED_4, ("swizzle", Swizzle.B64)),
     ),
 )
 

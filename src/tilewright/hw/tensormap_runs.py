@@ -7,8 +7,6 @@ Field names as in ``tensormap_rules``; fields of the copy are ``direction``, ``s
 from __future__ import annotations
 
 from tilewright.hw.rules import Consequence, Evidence, HardwareRule, Per, RuleScope
-from tilewright.hw.tensormap import DataType, Direction, Interleave, Swizzle
-from tilewright.hw.tensormap_cases import INTERLEAVED, PACKED_4, PACKED_6, RANK_3, UNSWIZZLED
 
 _API = "CUDA Driver API, cuTensorMapEncodeTiled"
 _GUIDE = "CUDA Programming Guide, 4.11.2.2.5"
@@ -40,8 +38,6 @@ RUNS: tuple[HardwareRule, ...] = (
         Consequence.UNDEFINED,
         _DOC,
         f"{_API}, tensorMap; the driver does not check it (requests at offsets 1, 8, 16 and 32 are accepted)",
-        good=(("descriptor_address", 4096 + 64),),
-        bad=(("descriptor_address", 4096 + 32),),
     ),
     HardwareRule(
         "TMA041",
@@ -49,8 +45,6 @@ RUNS: tuple[HardwareRule, ...] = (
         Consequence.FAULT,
         _DOC,
         f"{_GUIDE}, tables 24 and 25; executed on an H200 at offsets 16 and 64: misaligned address",
-        good=(("shared_address", 1024 + 128),),
-        bad=(("shared_address", 1024 + 64),),
     ),
     HardwareRule(
         "TMA042",
@@ -59,8 +53,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _DOC,
         f"{_PTX}, 9.7.9.27.1.1; executed on an H200: illegal instruction",
         per=Per.DIMENSION,
-        good=(("direction", Direction.STORE), ("start_coordinate", (0, 0))),
-        bad=(("direction", Direction.STORE), ("start_coordinate", (0, -1))),
     ),
     HardwareRule(
         "TMA043",
@@ -68,8 +60,6 @@ RUNS: tuple[HardwareRule, ...] = (
         Consequence.UNDEFINED,
         _DOC,
         f"{_API}, swizzle; the driver does not check it (259 such requests accepted)",
-        good=INTERLEAVED,
-        bad=(*RANK_3, ("interleave", Interleave.B32), ("swizzle", Swizzle.B64)),
     ),
     HardwareRule(
         "TMA044",
@@ -78,8 +68,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _DOC,
         f"{_PTX}, 9.7.9.27.1.1: the writes of one copy are unordered",
         per=Per.STRIDE,
-        good=(("direction", Direction.STORE), ("global_stride", (16,))),
-        bad=(("direction", Direction.STORE), ("global_stride", (0,))),
     ),
     HardwareRule(
         "TMA045",
@@ -89,8 +77,6 @@ RUNS: tuple[HardwareRule, ...] = (
         "executed on an H200 (tools/tma_execute.py): 272 loads of tiles along a stride of 0, ranks 2 to 5, delivered"
         " the same elements at every index; stated by no document",
         per=Per.STRIDE,
-        good=(("global_stride", (16,)),),
-        bad=(("global_stride", (0,)),),
     ),
     HardwareRule(
         "TMA046",
@@ -102,8 +88,6 @@ RUNS: tuple[HardwareRule, ...] = (
         Consequence.FAULT,
         _DOC,
         f"{_API}, elementStrides (the copy rounds up); CUDA Programming Guide, 5.1, shared memory of a block",
-        good=(*RANK_3, *UNSWIZZLED, ("box_dim", (64, 63, 227)), ("element_stride", (1, 8, 1))),
-        bad=(*RANK_3, *UNSWIZZLED, ("box_dim", (64, 63, 228)), ("element_stride", (1, 8, 1))),
     ),
     HardwareRule(
         "TMA047",
@@ -111,8 +95,6 @@ RUNS: tuple[HardwareRule, ...] = (
         Consequence.UNDEFINED,
         _DOC,
         f"{_PTX}, 5.5.3.2; {_API}: ignored",
-        good=(("element_stride", (1, 2)),),
-        bad=(("element_stride", (2, 1)),),
     ),
     HardwareRule(
         "TMA048",
@@ -122,8 +104,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _DOC,
         f"{_GUIDE}: the landing area keeps the full span; executed on an H200 with rows of 16 to 112 bytes: rows lie a"
         " span apart, their own bytes complete",
-        good=(("box_dim", (64, 128)),),
-        bad=(("box_dim", (56, 128)),),
     ),
     HardwareRule(
         "TMA049",
@@ -134,8 +114,6 @@ RUNS: tuple[HardwareRule, ...] = (
         "interleaved loads and stores of 16-bit elements were executed on an H200 (tools/tma_execute.py probe), ranks"
         " 3 to 5; other widths and element strides were not",
         scope=_EXECUTED,
-        good=INTERLEAVED,
-        bad=(*INTERLEAVED, ("tensor_data_type", DataType.FLOAT32)),
     ),
     HardwareRule(
         "TMA050",
@@ -143,8 +121,6 @@ RUNS: tuple[HardwareRule, ...] = (
         Consequence.ADVISORY,
         _DOC,
         f"{_GUIDE}, table 25; the driver encodes 16-byte aligned addresses with every swizzle",
-        good=(("global_address", (1 << 20) + 128),),
-        bad=(("global_address", (1 << 20) + 64),),
     ),
     HardwareRule(
         "TMA051",
@@ -153,8 +129,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _DOC,
         f"{_PTX}, 9.7.9.27.1.2: coordinates are signed 32-bit",
         per=Per.DIMENSION,
-        good=(("global_dim", (4096, 2**31)),),
-        bad=(("global_dim", (4096, 2**31 + 1)),),
     ),
     HardwareRule(
         "TMA052",
@@ -163,8 +137,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _OBS,
         _EXECUTED_STARTS,
         scope=_EXECUTED,
-        good=(("start_coordinate", (8, 0)),),
-        bad=(("start_coordinate", (9, 0)),),
     ),
     HardwareRule(
         "TMA053",
@@ -173,8 +145,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _OBS,
         _EXECUTED_EDGES,
         scope=_EXECUTED,
-        good=(("direction", Direction.STORE), ("global_dim", (4088, 4096))),
-        bad=(("direction", Direction.STORE), ("global_dim", (4089, 4096))),
     ),
     HardwareRule(
         "TMA054",
@@ -183,8 +153,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _OBS,
         _EXECUTED_ROUNDING,
         scope=_EXECUTED,
-        good=(("tensor_data_type", DataType.FLOAT32), ("box_dim", (32, 128))),
-        bad=(("tensor_data_type", DataType.TFLOAT32), ("box_dim", (32, 128))),
     ),
     HardwareRule(
         "TMA055",
@@ -194,8 +162,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _OBS,
         _EXECUTED_SLICES,
         scope=_EXECUTED,
-        good=INTERLEAVED,
-        bad=(*INTERLEAVED, ("box_dim", (16, 2, 8))),
     ),
     HardwareRule(
         "TMA056",
@@ -204,8 +170,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _OBS,
         f"{_EXECUTED_SLICES}; CUDA Programming Guide, 5.1, shared memory of a block",
         scope=_EXECUTED,
-        good=(*INTERLEAVED, ("box_dim", (32, 1, 227))),
-        bad=(*INTERLEAVED, ("box_dim", (32, 1, 228))),
     ),
     HardwareRule(
         "TMA057",
@@ -214,8 +178,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _DOC,
         f"{_API}, swizzle",
         scope=_BLACKWELL,
-        good=PACKED_4,
-        bad=(*PACKED_4, ("direction", Direction.STORE)),
     ),
     HardwareRule(
         "TMA058",
@@ -224,8 +186,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _DOC,
         f"{_API}, swizzle",
         scope=_BLACKWELL,
-        good=(*PACKED_6, ("swizzle", Swizzle.B128_ATOM_64B), ("direction", Direction.STORE)),
-        bad=(*PACKED_6, ("swizzle", Swizzle.B128_ATOM_64B)),
     ),
     HardwareRule(
         "TMA059",
@@ -234,8 +194,6 @@ RUNS: tuple[HardwareRule, ...] = (
         _DOC,
         f"{_PTX}, 9.7.9.27.1.1",
         scope=_BLACKWELL,
-        good=(*PACKED_4, ("start_coordinate", (128, 0))),
-        bad=(*PACKED_4, ("start_coordinate", (64, 0))),
     ),
 )
 """Every rule about running a copy."""

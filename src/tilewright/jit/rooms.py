@@ -9,55 +9,39 @@ from typing import TYPE_CHECKING
 from tilewright.diag.missing import refuse_missing
 
 if TYPE_CHECKING:  # what the table below loads, for the type checker and the import contract
-    from tilewright import runtime, simulate
-    from tilewright.compiler import build, buildable, program, requests, specialisation
-    from tilewright.jit import arrays
-    from tilewright.schedule import pressure
+    from tilewright import runtime as runtime
+    from tilewright import simulate as simulate
+    from tilewright.compiler import build as build
+    from tilewright.compiler import buildable as buildable
+    from tilewright.compiler import program as program
+    from tilewright.compiler import requests as requests
+    from tilewright.compiler import specialisation as specialisation
+    from tilewright.jit import arrays as arrays
+    from tilewright.schedule import pressure as pressure
 
 _TABLE = {
-    "arrays": "tilewright.jit.arrays",
-    "build": "tilewright.compiler.build",
-    "buildable": "tilewright.compiler.buildable",
-    "pressure": "tilewright.schedule.pressure",
-    "program": "tilewright.compiler.program",
-    "requests": "tilewright.compiler.requests",
-    "runtime": "tilewright.runtime",
-    "simulate": "tilewright.simulate",
-    "specialisation": "tilewright.compiler.specialisation",
+    "arrays": ("tilewright.jit.arrays", "running on NumPy arrays"),
+    "build": ("tilewright.compiler.build", "compiling"),
+    "buildable": ("tilewright.compiler.buildable", "simulating"),
+    "pressure": ("tilewright.schedule.pressure", "simulating"),
+    "program": ("tilewright.compiler.program", "compiling"),
+    "requests": ("tilewright.compiler.requests", "simulating"),
+    "runtime": ("tilewright.runtime", "launching"),
+    "simulate": ("tilewright.simulate", "simulating"),
+    "specialisation": ("tilewright.compiler.specialisation", "compiling"),
 }
-_DOES = {
-    "arrays": "running on NumPy arrays",
-    "build": "compiling",
-    "buildable": "simulating",
-    "pressure": "simulating",
-    "program": "compiling",
-    "requests": "simulating",
-    "runtime": "launching",
-    "simulate": "simulating",
-}
-
-__all__ = [
-    "arrays",
-    "build",
-    "buildable",
-    "is_array",
-    "pressure",
-    "program",
-    "requests",
-    "runtime",
-    "simulate",
-    "specialisation",
-]
+"""By name: the module, and what needs it, for the error where a package is missing."""
 
 
 def __getattr__(name: str) -> object:
     """Imports a room on first use: ``rooms.build.build(program)``; JIT005 without the packages that it needs."""
     if name not in _TABLE:
         raise AttributeError(name)
+    path, does = _TABLE[name]
     try:
-        module = import_module(_TABLE[name])
+        module = import_module(path)
     except ModuleNotFoundError as error:
-        refuse_missing(error, _DOES.get(name, name))
+        refuse_missing(error, does)
     globals()[name] = module
     return module
 

@@ -35,6 +35,3 @@ class Shape(tuple[E, ...]):
                 required="x.shape[0] of a dimension",
                 help=f"x.shape[{written}]" if written else "x.shape",
             )
-
-
-__all__ = ["Shape"]

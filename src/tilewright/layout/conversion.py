@@ -51,7 +51,7 @@ def conversion_plan(
             help="pad both layouts to one shape, or replicate the smaller one over all threads",
         )
     move = _WarpConversion.of(source, target, element_bytes, thread) if source.shape == target.shape else None
-    if move is not None and move.stays_home:
+    if move is not None and move.within_thread:
         return move.register_plan()
     shuffled = None if move is None else move.shuffle_plan()
     if not shared:
@@ -114,7 +114,7 @@ class _WarpConversion:
         return bits
 
     @property
-    def stays_home(self) -> bool:
+    def within_thread(self) -> bool:
         """Whether every element is already in the thread that needs it."""
         home = tuple(1 << i for i in range(self.move.lanes))
         here = self.move.part(self.move.lane, "lane") == home

@@ -118,10 +118,10 @@ class _Trip:
         """The tile that costs the stores and the loads least."""
         plain = SharedTile.plain(self.rows, self.columns, self.element_bytes)
         accesses = [*self.store.sampled(plain), *self.load.sampled(plain)]
-        return quiet_tile(self.rows, self.columns, self.element_bytes, accesses)
+        return conflict_free_tile(self.rows, self.columns, self.element_bytes, accesses)
 
 
-def quiet_tile(
+def conflict_free_tile(
     rows: int, columns: int, element_bytes: int, accesses: Sequence[WaveAccess], *, padded: bool = False
 ) -> SharedTile:
     """The tile of ``rows`` x ``columns`` under which ``accesses``, given by addresses in rows without gaps, need the

@@ -111,6 +111,3 @@ def compare(
         np.nonzero(~legal & accepted)[0],
         holds,
     )
-
-
-__all__ = ["COLUMNS", "DriverAgreement", "compare", "encode_rules", "fields_of", "truth"]

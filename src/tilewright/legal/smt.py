@@ -5,28 +5,12 @@ A time-out or a failure of the solver is ``None``, never a verdict.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Mapping
-from functools import reduce
 from typing import Any
 
 import z3  # pyright: ignore[reportMissingTypeStubs]
 
-from tilewright.base.expr import (
-    All,
-    Any_,
-    Compare,
-    Const,
-    Expr,
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    Not,
-    Product,
-    Sum,
-    Sym,
-)
+from tilewright.base.expr import Const, Expr, Sym, Xor
+from tilewright.base.expr.algebra import Algebra, combined
 from tilewright.legal.facts import Facts
 
 TIMEOUT_MS = 200
@@ -82,52 +66,25 @@ def _truth(value: Any) -> Any:
     return value if solver_api.is_bool(value) else value != 0
 
 
-_COMPARE: Mapping[str, Callable[[Any, Any], Any]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
-
-
-def _least(a: Any, b: Any) -> Any:
-    return solver_api.If(a < b, a, b)
-
-
-def _greatest(a: Any, b: Any) -> Any:
-    return solver_api.If(a < b, b, a)
-
-
 def _translate(node: Expr, names: dict[str, Any]) -> Any:
     """``node`` in the solver's integers. Divisors are positive wherever rules divide, where both roundings agree."""
-
-    def go(child: Expr) -> Any:
-        return _translate(child, names)
-
     match node:
         case Const(value):
             return solver_api.IntVal(int(value))
         case Sym(name):
             return _name(name, names)
-        case Sum(offset, terms):
-            return sum((go(t) * c for t, c in terms), start=solver_api.IntVal(offset))
-        case Product(factors):
-            return reduce(operator.mul, map(go, factors))
-        case FloorDiv(a, b):
-            return go(a) / go(b)
-        case Mod(a, b):
-            return go(a) % go(b)
-        case Min(args):
-            return reduce(_least, map(go, args))
-        case Max(args):
-            return reduce(_greatest, map(go, args))
-        case Compare(op, a, b):
-            return _COMPARE[op](go(a), go(b))
-        case All(args):
-            return solver_api.And(*(_truth(go(a)) for a in args))
-        case Any_(args):
-            return solver_api.Or(*(_truth(go(a)) for a in args))
-        case Not(arg):
-            return solver_api.Not(_truth(go(arg)))
+        case Xor():
+            raise TypeError("no rule predicate is written with Xor")
         case _:
-            raise TypeError(f"no rule predicate is written with {type(node).__name__}")
+            return combined(node, lambda part: _translate(part, names), _INTEGERS)
+
+
+_INTEGERS = Algebra(
+    least=lambda a, b: solver_api.If(a < b, a, b),
+    greatest=lambda a, b: solver_api.If(a < b, b, a),
+    both=lambda a, b: solver_api.And(_truth(a), _truth(b)),
+    either=lambda a, b: solver_api.Or(_truth(a), _truth(b)),
+    negated=lambda a: solver_api.Not(_truth(a)),
+    divisor=lambda _, value: value,
+    quotient=lambda a, b: a / b,  # of the solver's integers: the quotient of Euclid
+)

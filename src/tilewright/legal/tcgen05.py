@@ -21,12 +21,11 @@ from tilewright.hw.tcgen05 import (
     RULES,
 )
 from tilewright.hw.tensormap import PATTERNS, Swizzle
-from tilewright.hw.wgmma import CORE_ROW_BYTES, CORE_ROWS, INSTRUCTION_K_BITS
-from tilewright.legal.bits import pack
+from tilewright.hw.wgmma import CORE_ROWS, INSTRUCTION_K_BITS
 from tilewright.legal.predicates import broken
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tensormap import cc_of
-from tilewright.legal.wgmma import Major, OperandRole
+from tilewright.legal.wgmma import Major, OperandRole, canonical_k_offsets, canonical_strides, pack
 
 _VERSION = 1
 
@@ -75,20 +74,15 @@ class UmmaOperandPlan:
 def plan(operand: UmmaOperand, target: Target = SM100A) -> Legal[UmmaOperandPlan] | Illegal:
     """Descriptor fields for ``operand``, or every rule it breaks."""
     tile = operand.shared
-    group = _group_rows(tile.swizzle) * tile.row_bytes
-    match operand.major, tile.swizzle is Swizzle.NONE:
-        case Major.K, False:
-            leading, stride = CORE_ROW_BYTES, group
-        case Major.MN, True:
-            leading, stride = group, tile.panel_bytes
-        case _:
-            leading, stride = tile.panel_bytes, group
+    group_rows = 4 if tile.swizzle is Swizzle.B128_ATOM_32B else CORE_ROWS  # of a swizzle atom
+    leading, stride = canonical_strides(tile, operand.major, group_rows)
+    step = INSTRUCTION_K_BITS // operand.dtype.bits
     fields = {
         "compute_capability": cc_of(target),
         "m": operand.m,
         "n": operand.n,
         "cta_group": operand.cta_group,
-        "k": INSTRUCTION_K_BITS // operand.dtype.bits,
+        "k": step,
         "element_bits": operand.dtype.bits,
         "is_integer": int(operand.dtype.is_int),
         "mn_major": operand.major.value,
@@ -108,23 +102,8 @@ def plan(operand: UmmaOperand, target: Target = SM100A) -> Legal[UmmaOperandPlan
     core = broken(RULES, fields, cc_of(target), ENUMERATORS)
     if core:
         return Illegal(core)
-    return Legal(UmmaOperandPlan(operand.major, tile.swizzle, leading, stride, _k_offsets(operand), tile.align_bytes))
-
-
-def _group_rows(swizzle: Swizzle) -> int:
-    """Rows of a swizzle atom: four where the atoms are 32 bytes, else eight."""
-    return 4 if swizzle is Swizzle.B128_ATOM_32B else CORE_ROWS
-
-
-def _k_offsets(operand: UmmaOperand) -> tuple[int, ...]:
-    tile, step = operand.shared, INSTRUCTION_K_BITS // operand.dtype.bits
-    depth = tile.extents[0 if operand.major is Major.K else 1]
-    if operand.major is Major.MN:
-        return tuple(first * tile.row_bytes for first in range(0, depth, step))
-    return tuple(
-        first // tile.panel * tile.panel_bytes + first % tile.panel * tile.element_bytes
-        for first in range(0, depth, step)
-    )
+    offsets = canonical_k_offsets(tile, operand.major, step)
+    return Legal(UmmaOperandPlan(operand.major, tile.swizzle, leading, stride, offsets, tile.align_bytes))
 
 
 def instruction_descriptor(operand: DType, accumulator: str, m: int, n: int, a: Major, b: Major) -> int:

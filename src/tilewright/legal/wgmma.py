@@ -12,6 +12,7 @@ one swizzle span wide, or 16 bytes without swizzle::
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
@@ -31,8 +32,8 @@ from tilewright.hw.wgmma import (
     LAYOUT_TYPE,
     OPERAND_TYPES,
     RULES,
+    DescriptorField,
 )
-from tilewright.legal.bits import pack
 from tilewright.legal.factor import offsets_of, rewrites, smem_layout
 from tilewright.legal.predicates import broken
 from tilewright.legal.smem_tile import SmemTile
@@ -152,7 +153,7 @@ def _planned(operand: WgmmaOperand, target: Target) -> Legal[WgmmaOperandPlan] |
     core = broken(RULES, fields, cc_of(target), ENUMERATORS)
     if core:
         return Illegal(core)
-    leading, stride = _strides(operand)
+    leading, stride = canonical_strides(operand.shared, operand.major)
     return Legal(
         WgmmaOperandPlan(
             operand.role,
@@ -160,7 +161,7 @@ def _planned(operand: WgmmaOperand, target: Target) -> Legal[WgmmaOperandPlan] |
             operand.shared.swizzle,
             leading,
             stride,
-            _k_offsets(operand),
+            canonical_k_offsets(operand.shared, operand.major, INSTRUCTION_K_BITS // operand.dtype.bits),
             operand.shared.align_bytes,
             operand.shared,
         )
@@ -218,41 +219,43 @@ def _rewriting_cycles(source: SmemTile, target: SmemTile, *, transposed: bool) -
     return 2 * target.size_bytes / SHARED_BYTES_PER_CYCLE
 
 
-def _strides(operand: WgmmaOperand) -> tuple[int, int]:
+def pack(fields: tuple[DescriptorField, ...], values: Mapping[str, int]) -> int:
+    """The bits of a descriptor. Asserts that each value fits its field: the rules have been checked before."""
+    bits = 0
+    for field in fields:
+        part = values[field.name] >> field.shift
+        assert 0 <= part < 1 << field.width, (field, values)
+        bits |= part << field.low
+    return bits
+
+
+def canonical_strides(tile: SmemTile, major: Major, group_rows: int = CORE_ROWS) -> tuple[int, int]:
     """Leading and stride byte offsets (canonical layouts; unswizzled MN-major exchanges the two roles)."""
-    tile = operand.shared
-    group = CORE_ROWS * tile.row_bytes
-    match operand.major, tile.swizzle is Swizzle.NONE:
+    group = group_rows * tile.row_bytes
+    match major, tile.swizzle is Swizzle.NONE:
         case Major.K, False:
             return CORE_ROW_BYTES, group  # leading is unused; 1 is what the documents encode
-        case Major.K, True:
-            return tile.panel_bytes, group
-        case Major.MN, False:
-            return tile.panel_bytes, group
-        case _:
+        case Major.MN, True:
             return group, tile.panel_bytes
+        case _:
+            return tile.panel_bytes, group
 
 
-def _k_offsets(operand: WgmmaOperand) -> tuple[int, ...]:
-    """Start of each instruction's operand along K.
+def canonical_k_offsets(tile: SmemTile, major: Major, step: int) -> tuple[int, ...]:
+    """Start of the operand of each instruction, which takes ``step`` elements along K.
 
     Inside a swizzle span the start moves by 32 bytes and leaves the pattern alone: the hardware permutes address bits
     above bit 3 by bits above bit 6, which the step does not reach.
     """
-    tile, step = operand.shared, INSTRUCTION_K_BITS // operand.dtype.bits
-    offsets: list[int] = []
-    for first in range(0, operand.tile_k, step):
-        if operand.major is Major.MN:
-            offsets.append(first * tile.row_bytes)
-        else:
-            panel, inner = divmod(first, tile.panel)
-            offsets.append(panel * tile.panel_bytes + inner * tile.element_bytes)
-    return tuple(offsets)
+    if major is Major.MN:
+        return tuple(first * tile.row_bytes for first in range(0, tile.extents[1], step))
+    pairs = (divmod(first, tile.panel) for first in range(0, tile.extents[0], step))
+    return tuple(panel * tile.panel_bytes + inner * tile.element_bytes for panel, inner in pairs)
 
 
 def _fields(operand: WgmmaOperand, target: Target) -> dict[str, int]:
     tile, kind = operand.shared, operand.dtype
-    leading, stride = _strides(operand)
+    leading, stride = canonical_strides(operand.shared, operand.major)
     return {
         "compute_capability": cc_of(target),
         "m": INSTRUCTION_M,

@@ -340,6 +340,3 @@ def _check_fallback(
         fail(
             "JIT010", found=f"the fallback of {name} returned {got}", required=f"{described}, by the kernel's signature"
         )
-
-
-__all__ = ["Execution", "Fallback", "simulated"]

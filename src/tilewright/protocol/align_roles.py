@@ -12,7 +12,7 @@ from math import lcm
 
 from tilewright.base.expr import Const, sym
 from tilewright.protocol import ops
-from tilewright.protocol.guards import Context, Guards, UndecidedError, conditions_of, told_apart
+from tilewright.protocol.guards import Context, Guards, UndecidedError, conditions_of, distinguished
 from tilewright.protocol.model import If, Loop, Node, Protocol, Role, Step
 from tilewright.protocol.product_graph import Block, Edge, OutsideFragment, ProductGraph, ProductLoop
 from tilewright.protocol.rewrite import substituted, used
@@ -133,7 +133,7 @@ class _Builder:
         self, loops: Sequence[Loop | None], key: str, position: int, before: int, after: int, context: Context,
         path: tuple[str, ...], group: int,
     ) -> None:  # fmt: skip
-        """Adds the copies of a loop's body; its turns are a multiple of ``group``."""
+        """Adds the copies of a loop's body; its iterations are a multiple of ``group``."""
         there = [x for x in loops if x is not None]
         counter = there[0].counter
         if any(x.counter != counter for x in there) and any(
@@ -155,7 +155,7 @@ class _Builder:
         cut, modulus = max(begins), group
         for x in there:
             for condition in conditions_of(x.body):
-                c, m = told_apart(condition, x.counter)
+                c, m = distinguished(condition, x.counter)
                 cut, modulus = max(cut, c), lcm(modulus, m)
         if cut > MAX_PEELED or modulus > MAX_RESIDUES:
             raise OutsideFragment(f"the guards of the loop to {key} tell {cut} + {modulus} iterations apart")
@@ -238,7 +238,7 @@ class _Builder:
         for node in nodes:
             self.written += 1
             if self.written > MAX_STEPS:
-                raise OutsideFragment(f"more than {MAX_STEPS} steps, loops of few turns written out")
+                raise OutsideFragment(f"more than {MAX_STEPS} steps, loops of few iterations written out")
             match node:
                 case Step():
                     yield node

@@ -60,8 +60,8 @@ def critical_cycle(graph: EventGraph, prices: Prices | None = None) -> tuple[Cri
     found: list[CriticalCycle] = []
     for f in graph.product.edges:
         if f.source == f.target:
-            counter = next(x.counter for x in graph.product.loops if x.index == f.turns[-1])
-            found.append(_Iteration(graph, f.source, frozenset(f.turns), prices).slowest(counter))
+            counter = next(x.counter for x in graph.product.loops if x.index == f.advances[-1])
+            found.append(_Iteration(graph, f.source, frozenset(f.advances), prices).slowest(counter))
     return tuple(found)
 
 

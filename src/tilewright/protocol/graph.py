@@ -132,10 +132,10 @@ class EventGraph:
         return any(s.name == name and s.per is None for s in self.protocol.symbols)
 
     def _iterations_of(self, site: Site, count: Expr) -> IterationIndex:
-        """A count, where a loop of as many turns is over: its turns."""
+        """A count, where a loop of as many iterations is over: its iterations."""
         over = finished_loop(self.product, site.block, count.text)
         if over is None:
-            raise OutsideFragment(f"{count} as an index where no loop of as many turns is over")
+            raise OutsideFragment(f"{count} as an index where no loop of as many iterations is over")
         return self._known(IterationIndex(frozenset((over.index,)), 0))
 
     def _known(self, index: IterationIndex) -> IterationIndex:
@@ -157,9 +157,9 @@ class EventGraph:
             raise OutsideFragment(f"more than {MAX_LOOPS} loops")
         moved = [sum(_advance(s.step, name) for s in code) for code in self.sites[party]]
         self.advancing[party, name] = {s.step.by for code in self.sites[party] for s in code if _advance(s.step, name)}
-        turned = {t for f in self.product.edges if moved[f.source] for t in f.turns}
+        advanced = {t for f in self.product.edges if moved[f.source] for t in f.advances}
         subsets = [frozenset(c) for n in range(len(loops) + 1) for c in combinations(loops, n)]
-        for iv in sorted(subsets, key=lambda u: (u not in self.ivs, len(u ^ turned))):
+        for iv in sorted(subsets, key=lambda u: (u not in self.ivs, len(u ^ advanced))):
             entries = self._offsets_along(iv, moved, start)
             if entries is not None:
                 found = self._offsets[party, name] = (iv, entries)
@@ -172,7 +172,7 @@ class EventGraph:
         while pending:
             at = pending.pop()
             for f in self.product.leaving[at]:
-                value = entries[at] + moved[at] - len(iv.intersection(f.turns))
+                value = entries[at] + moved[at] - len(iv.intersection(f.advances))
                 if f.target not in entries:
                     entries[f.target] = value
                     pending.append(f.target)
@@ -269,6 +269,3 @@ def graph_of(protocol: Protocol, early: frozenset[str] = frozenset()) -> EventGr
         return EventGraph(protocol, product, sites)
     except OutsideFragment as e:
         return str(e)
-
-
-__all__ = ["EventGraph", "InductionVariable", "IterationIndex", "Site", "TouchedBytes", "graph_of"]

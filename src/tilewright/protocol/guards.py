@@ -107,7 +107,7 @@ def conditions_of(nodes: tuple[Node, ...]) -> Iterator[Expr]:
     return (node.condition for node in walk(nodes) if isinstance(node, If))
 
 
-def told_apart(condition: Expr, counter: str) -> tuple[int, int]:
+def distinguished(condition: Expr, counter: str) -> tuple[int, int]:
     """How many first values of the counter, and which residues beyond, the truth of a guard depends on."""
     if counter not in condition.symbols:
         return 0, 1
@@ -122,7 +122,7 @@ def told_apart(condition: Expr, counter: str) -> tuple[int, int]:
                     found = [_residue(e, counter) for e in (lhs, rhs)]
                     return 0, lcm(*found)
         case All() | Any_() | Not():
-            found = [told_apart(c, counter) for c in condition.children]
+            found = [distinguished(c, counter) for c in condition.children]
             return max(c for c, _ in found), lcm(*(m for _, m in found))
         case _:
             raise OutsideFragment(f"a guard on {condition}")

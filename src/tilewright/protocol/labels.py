@@ -35,6 +35,3 @@ def served(op: ops.Op, role: str) -> str:
     if op.engine in (Engine.LOADS, Engine.STORES):
         return moved(op).buffer
     return f"{role}: product"
-
-
-__all__ = ["by_threads", "issued", "moved", "served"]

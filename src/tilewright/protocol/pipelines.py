@@ -119,6 +119,3 @@ def expand(protocol: Protocol) -> Protocol:
 
     barriers = (*protocol.barriers, *(b for p in protocol.pipelines for b in barriers_of(p)))
     return replace(rewritten(protocol, lambda _, step: expanded(step)), barriers=barriers, pipelines=())
-
-
-__all__ = ["Pipelines", "barriers_of", "begin_of", "expand", "parity_of", "slot_of"]

@@ -38,11 +38,11 @@ class Block:
 
 @dataclass(frozen=True)
 class Edge:
-    """Control may go from one block to another; ``turns`` are the loops of which an iteration ends on the way."""
+    """Control may go from one block to another; ``advances`` are the loops of which an iteration ends on the way."""
 
     source: int
     target: int
-    turns: tuple[int, ...]
+    advances: tuple[int, ...]
 
 
 @dataclass(frozen=True)
@@ -80,8 +80,8 @@ class ProductGraph:
 
 
 def finished_loop(product: ProductGraph, block: int, count: str) -> ProductLoop | None:
-    """A loop of ``count`` turns that is over, on every way, where the product is in ``block``; the turns are then that
-    count, be it 0."""
+    """A loop of ``count`` iterations that is over, on every way, where the product is in ``block``; its iterations are
+    then that count, be it 0."""
     inside = {x.index for s in _reachable(product, [block], frozenset()) for x in product.loops if x.index in s.loops}
     for loop in product.loops:
         if loop.outermost and loop.end == count and loop.index not in inside:
@@ -104,7 +104,7 @@ def _reachable(product: ProductGraph, since: Iterable[int], closed: frozenset[in
 
 
 def numbered(product: ProductGraph, iv: frozenset[int], uses: dict[int, int], start: int) -> dict[int, int] | None:
-    """Per block: uses made before it, minus turns of the iv; None if that depends on the way. The value at the end
+    """Per block: uses made before it, minus iterations of the iv; None if that depends on the way. The value at the end
     after block ``e`` is under ``-1 - e``."""
     lead = dict.fromkeys(product.starts, start)
     pending = list(product.starts)
@@ -112,7 +112,7 @@ def numbered(product: ProductGraph, iv: frozenset[int], uses: dict[int, int], st
         at = pending.pop()
         made = lead[at] + uses.get(at, 0)
         for f in product.leaving[at]:
-            value = made - len(iv.intersection(f.turns))
+            value = made - len(iv.intersection(f.advances))
             if f.target not in lead:
                 lead[f.target] = value
                 pending.append(f.target)

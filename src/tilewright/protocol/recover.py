@@ -281,6 +281,3 @@ class _RoleReading:
         whole = begin == ops.ZERO and region.size == self.known.stage_bytes(region.buffer)
         size = 0 if whole else region.size
         return None if use is None else ops.StageRegion(region.buffer, begin, size, region.cta, use)
-
-
-__all__ = ["Phase", "StageOffset", "phase_use", "recover", "slot_use", "stage_use"]

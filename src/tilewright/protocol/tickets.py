@@ -47,6 +47,3 @@ def _reads(p: Protocol, node: Node) -> Iterator[Step]:
     if by is not None:
         for name in sorted(named & p.tickets):
             yield Step(ops.Read(ops.Region(name, ops.ZERO, p.buffer(name).size)), by, getattr(node, "where", None))
-
-
-__all__ = ["with_reads"]

@@ -4,10 +4,10 @@
     even       for j in range(0, n):   stage (2*j) % 4, lap j // 2 % 2
     odd        for j in range(0, n):   stage (2*j + 1) % 4, lap j // 2 % 2
 
-A loop of ``n`` turns beside one of ``w * n`` is stretched: its turn ``j`` becomes turns ``w*j .. w*j + w - 1``, and
+A loop of ``n`` iterations beside one of ``w * n`` is stretched: its iteration ``j`` becomes ``w*j .. w*j + w - 1``, and
 each op goes to the one whose stage it uses, or stays with the op before it. Where an op stands is a label of the
-product graph, so any place that keeps the role's own order will do. With ``k`` the new counter and ``r`` the turn of
-the group, ``w*j`` is ``k - r``, and ``j // d`` is ``(k - r + o) // (w*d)`` for any ``o`` below ``w``.
+product graph, so any place that keeps the role's own order will do. With ``k`` the new counter and ``r`` the iteration
+of the group, ``w*j`` is ``k - r``, and ``j // d`` is ``(k - r + o) // (w*d)`` for any ``o`` below ``w``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ MAX_GROUP = 4
 
 def stretched(roles: Sequence[list[Step | Loop]]) -> tuple[list[list[Step | Loop]], dict[str, int]]:
     """The roles' steps and loops with loops of one count made equally long, and per count (as text) the number that
-    its turns are a multiple of, where a loop was stretched."""
+    its iterations are a multiple of, where a loop was stretched."""
     factors: dict[str, set[int]] = {}
     for items in roles:
         for n in items:
@@ -67,10 +67,10 @@ def _stretched(loop: Loop, width: int) -> Loop:
     if loop.begin.constant != 0 or loop.step != 1:
         raise OutsideFragment(f"a loop to {loop.end} beside longer ones that does not begin at 0")
     parts: list[list[Node]] = [[] for _ in range(width)]
-    turn = 0
+    iteration = 0
     for node in loop.body:
-        turn = max([turn, *(o % width for o in _stages(node, loop.counter, width))])
-        parts[turn].append(_moved(node, loop.counter, width, turn))
+        iteration = max([iteration, *(o % width for o in _stages(node, loop.counter, width))])
+        parts[iteration].append(_moved(node, loop.counter, width, iteration))
     at = sym(loop.counter) % width
     body = tuple(If(at.eq(r), tuple(part)) for r, part in enumerate(parts) if part)
     return replace(loop, end=loop.end * width, body=body)
@@ -103,16 +103,16 @@ def _plain(e: Expr, counter: str) -> int:
             return 0
 
 
-def _moved(node: Node, counter: str, width: int, turn: int) -> Node:
-    match with_bodies(node, lambda body: tuple(_moved(n, counter, width, turn) for n in body)):
+def _moved(node: Node, counter: str, width: int, iteration: int) -> Node:
+    match with_bodies(node, lambda body: tuple(_moved(n, counter, width, iteration) for n in body)):
         case Step(op) as step:
-            own = next(iter(_slot_offsets(op, counter, width)), turn) % width
-            return replace(step, op=mapped(op, lambda e: _in_turns(e, counter, width, turn, own)))
+            own = next(iter(_slot_offsets(op, counter, width)), iteration) % width
+            return replace(step, op=mapped(op, lambda e: _unrolled(e, counter, width, iteration, own)))
         case Loop() as loop:
-            begin, end = (_in_turns(e, counter, width, turn, turn) for e in (loop.begin, loop.end))
+            begin, end = (_unrolled(e, counter, width, iteration, iteration) for e in (loop.begin, loop.end))
             return replace(loop, begin=begin, end=end)
         case If() as branch:
-            return replace(branch, condition=_condition(branch.condition, counter, width, turn))
+            return replace(branch, condition=_condition(branch.condition, counter, width, iteration))
 
 
 def _slot_offsets(op: ops.Op, counter: str, width: int) -> Iterator[int]:
@@ -122,7 +122,7 @@ def _slot_offsets(op: ops.Op, counter: str, width: int) -> Iterator[int]:
         yield from _offsets(slot.index, counter, width)
 
 
-def _in_turns(e: Expr, counter: str, width: int, turn: int, own: int) -> Expr:
+def _unrolled(e: Expr, counter: str, width: int, iteration: int, own: int) -> Expr:
     """An expression over the loop's counter as one over the stretched loop's."""
     if counter not in e.symbols:
         return e
@@ -130,23 +130,25 @@ def _in_turns(e: Expr, counter: str, width: int, turn: int, own: int) -> Expr:
         case Sum(offset, terms):
             whole = _plain(e, counter)
             if whole % width:
-                return e.substitute({counter: (sym(counter) - turn + own) // width})
-            rest = sum((_in_turns(t, counter, width, turn, own) * f for t, f in terms if t != sym(counter)), Const(0))
-            return (sym(counter) - turn) * (whole // width) + rest + offset
+                return e.substitute({counter: (sym(counter) - iteration + own) // width})
+            rest = sum(
+                (_unrolled(t, counter, width, iteration, own) * f for t, f in terms if t != sym(counter)), Const(0)
+            )
+            return (sym(counter) - iteration) * (whole // width) + rest + offset
         case FloorDiv(Sym() as numerator, Const(d)) | FloorDiv(Sum(_, ((Sym(), 1),)) as numerator, Const(d)):
             offset = numerator.offset if isinstance(numerator, Sum) else 0
-            return (sym(counter) - turn + offset * width + own) // (width * d)
+            return (sym(counter) - iteration + offset * width + own) // (width * d)
         case FloorDiv(numerator, Const(d)) if d:
-            return _in_turns(numerator, counter, width, turn, own) // d
+            return _unrolled(numerator, counter, width, iteration, own) // d
         case Mod(numerator, Const(m)) if m:
-            return _in_turns(numerator, counter, width, turn, own) % m
+            return _unrolled(numerator, counter, width, iteration, own) % m
         case Sym():
-            return (sym(counter) - turn + own) // width
+            return (sym(counter) - iteration + own) // width
         case _:
             raise OutsideFragment(f"{e} over a counter of groups")
 
 
-def _condition(e: Expr, counter: str, width: int, turn: int) -> Expr:
+def _condition(e: Expr, counter: str, width: int, iteration: int) -> Expr:
     """A guard on the loop's counter, compared with constants alone."""
     if counter not in e.symbols:
         return e
@@ -157,7 +159,7 @@ def _condition(e: Expr, counter: str, width: int, turn: int) -> Expr:
                 case Sym() | Sum(_, ((Sym(), 1 | -1),)) if op in ("<", "<=", "==", "!="):
                     sign = 1 if isinstance(difference, Sym) else difference.terms[0][1]
                     offset = difference.offset if isinstance(difference, Sum) else 0
-                    value = (sym(counter) - turn) * sign + offset * width
+                    value = (sym(counter) - iteration) * sign + offset * width
                     zero = Const(0)
                     return {"<": value < zero, "<=": value <= zero, "==": value.eq(0), "!=": value.ne(0)}[op]
                 case _:

@@ -258,7 +258,7 @@ class Program:
         allocator: Allocator | None,
     ) -> None:
         if promises.EVERY:
-            promises.tell()
+            promises.report()
         allocator = allocator or self._driver
         if described is not None:
             for producer in {t.producer for t in described.values()} - {None, handle}:
@@ -409,7 +409,7 @@ def stream_handle(stream: object) -> int:
     if type(stream) is int and 0 <= stream < 1 << 64:
         return stream or LEGACY_STREAM
     try:
-        handle = _told_by(stream)
+        handle = _declared_by(stream)
     except TilewrightError:
         raise
     except Exception as error:  # of a stranger's class
@@ -420,7 +420,7 @@ def stream_handle(stream: object) -> int:
     return handle or LEGACY_STREAM
 
 
-def _told_by(stream: Any) -> object:
+def _declared_by(stream: Any) -> object:
     """What a stream says of itself, or the value as it is."""
     protocol = getattr(stream, "__cuda_stream__", None)
     if not callable(protocol):

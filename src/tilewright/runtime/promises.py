@@ -1,4 +1,4 @@
-"""What launches found broken of the promises that kernels rely on, told to later calls.
+"""What launches found broken of the promises that kernels rely on, reported by later calls.
 
 A program's steps count broken promises in page-locked memory of the host, which outlives a call; where none is broken
 they touch none of it. Nobody waits: a later call, of any program, reads what has arrived.
@@ -24,27 +24,27 @@ class Failures:
         self.device, host = driver.allocate_kept(_WORD_BYTES * len(promises))
         self._words = (ctypes.c_uint32 * len(promises)).from_address(host)
         self._kernel, self._promises, self._driver, self._context = kernel, tuple(promises), driver, context
-        self._told = [0] * len(promises)
+        self._reported = [0] * len(promises)
         EVERY.append(self)
 
     def wait(self) -> None:
         """Until everything that was queued has run, and its counts are here."""
         self._driver.synchronize(self._context)
 
-    def tell(self) -> None:
+    def report(self) -> None:
         """RUN023, once for what was found since the last time."""
         new: list[str] = []
         with _LOCK:
             for number, word in enumerate(self._words):
-                if word != self._told[number]:
-                    self._told[number] = word
+                if word != self._reported[number]:
+                    self._reported[number] = word
                     new.append(self._promises[number])
         if new:
             refuse(self._kernel, new)
 
 
 EVERY: list[Failures] = []
-"""Every count of the process: a call of one kernel tells what an earlier one of another found."""
+"""Every count of the process: a call of one kernel reports what an earlier one of another found."""
 _LOCK = threading.Lock()
 
 
@@ -59,19 +59,19 @@ def refuse(kernel: str, promises: Sequence[str]) -> NoReturn:
 
 
 def forget(failures: Failures) -> None:
-    """Tell nobody any more: the program is closed."""
+    """Report it no more: the program is closed."""
     if failures in EVERY:
         EVERY.remove(failures)
 
 
-def tell() -> None:
-    """RUN023 if a launch has been found out that nobody was told of; waits for nothing."""
+def report() -> None:
+    """RUN023 if a launch has been found out that was not reported yet; waits for nothing."""
     for failures in EVERY:  # none, for most processes
-        failures.tell()
+        failures.report()
 
 
 def check() -> None:
     """RUN023 if a launch so far broke a promise; waits for the launches."""
     for failures in EVERY:
         failures.wait()
-    tell()
+    report()

@@ -72,7 +72,7 @@ def _move(op: TransportOp, source: RegisterBuffer, target: RegisterBuffer, regis
     target.wrote()
 
 
-def meet_in_warps(agent: Agent) -> None:
+def join_warps(agent: Agent) -> None:
     """Join the clocks of each warp's threads, as a warp-synchronous instruction does."""
     clocks = agent.cta.clocks
     for first in range(0, len(agent.rows), _LANES):

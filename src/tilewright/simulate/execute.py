@@ -22,7 +22,7 @@ from tilewright.simulate.agent import Agent
 from tilewright.simulate.arguments import LaunchArguments
 from tilewright.simulate.barriers import Waiting
 from tilewright.simulate.compute import run_fold, run_map, run_shuffle
-from tilewright.simulate.conversion import meet_in_warps, run_exchange, run_select
+from tilewright.simulate.conversion import join_warps, run_exchange, run_select
 from tilewright.simulate.cta import ClusterState, SharedAllocation
 from tilewright.simulate.engines import check_finished, run_asynchronous
 from tilewright.simulate.launch import SimulatedLaunch
@@ -312,7 +312,7 @@ class Walk:
                 run_exchange(op, buffers[op.source], buffers[op.target], self.symbols)
                 agent.count(buffers[op.target].count)
             case WarpBarrier():
-                meet_in_warps(agent)
+                join_warps(agent)
             case Print():
                 self._print(op)
             case Trap():

@@ -8,43 +8,19 @@ launch's arguments alone is remembered for all CTAs.
 
 from __future__ import annotations
 
-import operator
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from functools import reduce
 from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
-from tilewright.base.expr import (
-    All,
-    Any_,
-    Compare,
-    Const,
-    Expr,
-    ExprError,
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    Not,
-    Product,
-    Sum,
-    Sym,
-    Xor,
-)
+from tilewright.base.expr import Const, Expr, ExprError, Sym
+from tilewright.base.expr.algebra import Algebra, combined
 from tilewright.transport.dialect import REGISTER, THREAD
 
 Array: TypeAlias = npt.NDArray[Any]
 Value: TypeAlias = int | bool | Array
-
-_COMPARE: dict[str, Callable[[Any, Any], Any]] = {
-    "<": operator.lt,
-    "<=": operator.le,
-    "==": operator.eq,
-    "!=": operator.ne,
-}
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,73 +138,33 @@ class Symbols:
             found = self._shared.indices[key] = RegisterNumbers.of(value, count)
         return found
 
-    def _any(self, node: Expr, count: int) -> Any:
-        return self.of(node, count)
-
-    def _truth(self, node: Expr, count: int) -> Any:
-        value = self._any(node, count)
-        return bool(value) if isinstance(value, int) else value.astype(np.bool_)
-
     def _compute(self, node: Expr, count: int) -> Value:
-        match node:
-            case Sym(_):
-                return np.arange(count, dtype=np.int64)[None, :]
-            case Sum(offset, terms):
-                total: Any = offset
-                for term, factor in terms:
-                    value: Any = self.of(term, count)
-                    total = total + (value if factor == 1 else value * factor)
-                return total
-            case Product(factors):
-                return reduce(_multiply, (self._any(f, count) for f in factors))
-            case FloorDiv(a, b):
-                return self._any(a, count) // self._divisor(node, b, count)
-            case Mod(a, b):
-                return self._any(a, count) % self._divisor(node, b, count)
-            case Min(args):
-                return reduce(_least, (self._any(a, count) for a in args))
-            case Max(args):
-                return reduce(_greatest, (self._any(a, count) for a in args))
-            case Xor(args):
-                return reduce(_xor, (self._any(a, count) for a in args))
-            case Compare(op, a, b):
-                return _COMPARE[op](self.of(a, count), self.of(b, count))
-            case All(args):
-                return reduce(_and, (self._truth(a, count) for a in args))
-            case Any_(args):
-                return reduce(_or, (self._truth(a, count) for a in args))
-            case Not(a):
-                value = self._truth(a, count)
-                return not value if isinstance(value, bool) else np.logical_not(value)
-            case _:
-                raise TypeError(f"not an expression node: {type(node).__name__}")
-
-    def _divisor(self, node: Expr, denominator: Expr, count: int) -> Any:
-        value = self.of(denominator, count)
-        if np.any(np.equal(value, 0)):
-            raise ExprError(f"{node} divides by zero")
-        return value
+        if isinstance(node, Sym):
+            return np.arange(count, dtype=np.int64)[None, :]
+        return combined(node, lambda part: self.of(part, count), _ALGEBRA)
 
 
-def _multiply(a: Any, b: Any) -> Any:
-    return a * b
+def _truth(value: Any) -> Any:
+    return bool(value) if isinstance(value, int) else value.astype(np.bool_)
 
 
-def _xor(a: Any, b: Any) -> Any:
-    return a ^ b
+def _negated(value: Any) -> Any:
+    truth = _truth(value)
+    return not truth if isinstance(truth, bool) else np.logical_not(truth)
 
 
-def _and(a: Any, b: Any) -> Any:
-    return a & b
+def _divisor(node: Expr, value: Any) -> Any:
+    if np.any(np.equal(value, 0)):
+        raise ExprError(f"{node} divides by zero")
+    return value
 
 
-def _or(a: Any, b: Any) -> Any:
-    return a | b
-
-
-def _least(a: Any, b: Any) -> Any:
-    return min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b)
-
-
-def _greatest(a: Any, b: Any) -> Any:
-    return max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b)
+_ALGEBRA = Algebra(
+    least=lambda a, b: min(a, b) if isinstance(a, int) and isinstance(b, int) else np.minimum(a, b),
+    greatest=lambda a, b: max(a, b) if isinstance(a, int) and isinstance(b, int) else np.maximum(a, b),
+    both=lambda a, b: _truth(a) & _truth(b),
+    either=lambda a, b: _truth(a) | _truth(b),
+    negated=_negated,
+    divisor=_divisor,
+)
+"""Numbers that are the same for all threads stay Python's."""

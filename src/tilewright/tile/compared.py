@@ -129,6 +129,3 @@ def _shifted(bind: Bind) -> SSAValue | None:
             return None
         value = op.a
     return behind(value)
-
-
-__all__ = ["HALF", "behind", "bind_shifts", "shifts", "terms"]

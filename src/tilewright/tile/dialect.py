@@ -22,132 +22,71 @@ from __future__ import annotations
 
 from xdsl.ir import Dialect
 
-from tilewright.tile.attributes import (
-    AtomicFnAttr,
-    AxisAttr,
-    BinaryFnAttr,
-    BoundAttr,
-    CompareFnAttr,
-    CoordAttr,
-    DTypeAttr,
-    ExprAttr,
-    FragmentType,
-    NumberAttr,
-    NumericsAttr,
-    RangeAttr,
-    ReduceFnAttr,
-    TensorType,
-    TileType,
-    UnaryFnAttr,
-    UnitAxisAttr,
-)
-from tilewright.tile.elements import (
-    Binary,
-    Bitcast,
-    Broadcast,
-    Cast,
-    Compare,
-    Constant,
-    Dot,
-    Expand,
-    Fma,
-    FragmentInit,
-    FragmentRead,
-    FragmentWrite,
-    Index,
-    Reduce,
-    Reshape,
-    ScalarExpr,
-    Select,
-    Transpose,
-    Unary,
-)
-from tilewright.tile.histograms import Histogram
-from tilewright.tile.indirect import Gather, Scatter, ScatterReduce, by_places, index_symbol, moves_along
-from tilewright.tile.ops import TileOp, begins_at, fragment_type, location_of, tensor_type, tile_type
-from tilewright.tile.program_sums import ProgramSum
-from tilewright.tile.scans import Scan
-from tilewright.tile.sorts import Sort
-from tilewright.tile.structure import (
-    AtomicReduce,
-    Bind,
-    Kernel,
-    Load,
-    Print,
-    Store,
-    Stream,
-    Trap,
-    Yield,
-)
+from tilewright.tile.attributes import AtomicFnAttr as AtomicFnAttr
+from tilewright.tile.attributes import AxisAttr as AxisAttr
+from tilewright.tile.attributes import BinaryFnAttr as BinaryFnAttr
+from tilewright.tile.attributes import BoundAttr as BoundAttr
+from tilewright.tile.attributes import CompareFnAttr as CompareFnAttr
+from tilewright.tile.attributes import CoordAttr as CoordAttr
+from tilewright.tile.attributes import DTypeAttr as DTypeAttr
+from tilewright.tile.attributes import ExprAttr as ExprAttr
+from tilewright.tile.attributes import FragmentType as FragmentType
+from tilewright.tile.attributes import NumberAttr as NumberAttr
+from tilewright.tile.attributes import NumericsAttr as NumericsAttr
+from tilewright.tile.attributes import RangeAttr as RangeAttr
+from tilewright.tile.attributes import ReduceFnAttr as ReduceFnAttr
+from tilewright.tile.attributes import TensorType as TensorType
+from tilewright.tile.attributes import TileType as TileType
+from tilewright.tile.attributes import UnaryFnAttr as UnaryFnAttr
+from tilewright.tile.attributes import UnitAxisAttr as UnitAxisAttr
+from tilewright.tile.elements import Binary as Binary
+from tilewright.tile.elements import Bitcast as Bitcast
+from tilewright.tile.elements import Broadcast as Broadcast
+from tilewright.tile.elements import Cast as Cast
+from tilewright.tile.elements import Compare as Compare
+from tilewright.tile.elements import Constant as Constant
+from tilewright.tile.elements import Dot as Dot
+from tilewright.tile.elements import Expand as Expand
+from tilewright.tile.elements import Fma as Fma
+from tilewright.tile.elements import FragmentInit as FragmentInit
+from tilewright.tile.elements import FragmentRead as FragmentRead
+from tilewright.tile.elements import FragmentWrite as FragmentWrite
+from tilewright.tile.elements import Index as Index
+from tilewright.tile.elements import Reduce as Reduce
+from tilewright.tile.elements import Reshape as Reshape
+from tilewright.tile.elements import ScalarExpr as ScalarExpr
+from tilewright.tile.elements import Select as Select
+from tilewright.tile.elements import Transpose as Transpose
+from tilewright.tile.elements import Unary as Unary
+from tilewright.tile.histograms import Histogram as Histogram
+from tilewright.tile.indirect import Gather as Gather
+from tilewright.tile.indirect import Scatter as Scatter
+from tilewright.tile.indirect import ScatterReduce as ScatterReduce
+from tilewright.tile.indirect import by_places as by_places
+from tilewright.tile.indirect import index_symbol as index_symbol
+from tilewright.tile.indirect import moves_along as moves_along
+from tilewright.tile.ops import TileOp as TileOp
+from tilewright.tile.ops import begins_at as begins_at
+from tilewright.tile.ops import fragment_type as fragment_type
+from tilewright.tile.ops import location_of as location_of
+from tilewright.tile.ops import tensor_type as tensor_type
+from tilewright.tile.ops import tile_type as tile_type
+from tilewright.tile.program_sums import ProgramSum as ProgramSum
+from tilewright.tile.scans import Scan as Scan
+from tilewright.tile.sorts import Sort as Sort
+from tilewright.tile.structure import AtomicReduce as AtomicReduce
+from tilewright.tile.structure import Bind as Bind
+from tilewright.tile.structure import Kernel as Kernel
+from tilewright.tile.structure import Load as Load
+from tilewright.tile.structure import Print as Print
+from tilewright.tile.structure import Store as Store
+from tilewright.tile.structure import Stream as Stream
+from tilewright.tile.structure import Trap as Trap
+from tilewright.tile.structure import Yield as Yield
 
 WRITES = (Store, AtomicReduce, Scatter, ScatterReduce)
 """Ops that write to tensors."""
 
-__all__ = [  # the attributes are part of the dialect: its users import both from here
-    "WRITES",
-    "AtomicFnAttr",
-    "AtomicReduce",
-    "AxisAttr",
-    "Binary",
-    "BinaryFnAttr",
-    "Bind",
-    "Bitcast",
-    "BoundAttr",
-    "Broadcast",
-    "Cast",
-    "Compare",
-    "CompareFnAttr",
-    "Constant",
-    "CoordAttr",
-    "DTypeAttr",
-    "Dot",
-    "Expand",
-    "ExprAttr",
-    "Fma",
-    "FragmentInit",
-    "FragmentRead",
-    "FragmentType",
-    "FragmentWrite",
-    "Gather",
-    "Histogram",
-    "Index",
-    "Kernel",
-    "Load",
-    "NumberAttr",
-    "NumericsAttr",
-    "Print",
-    "ProgramSum",
-    "RangeAttr",
-    "Reduce",
-    "ReduceFnAttr",
-    "Reshape",
-    "ScalarExpr",
-    "Scan",
-    "Scatter",
-    "ScatterReduce",
-    "Select",
-    "Sort",
-    "Store",
-    "Stream",
-    "TensorType",
-    "Tile",
-    "TileOp",
-    "TileType",
-    "Transpose",
-    "Trap",
-    "Unary",
-    "UnaryFnAttr",
-    "UnitAxisAttr",
-    "Yield",
-    "begins_at",
-    "by_places",
-    "fragment_type",
-    "index_symbol",
-    "location_of",
-    "moves_along",
-    "tensor_type",
-    "tile_type",
-]
 
 Tile = Dialect(
     "tile",

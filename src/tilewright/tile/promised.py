@@ -82,16 +82,16 @@ def reached(op: Gather | Scatter | ScatterReduce) -> Through | str:
     return Through(names, first.dims, first.at, keys, rest)
 
 
-def told_apart(op: Scatter, varying: Sequence[str]) -> bool:
+def apart_by_position(op: Scatter, varying: Sequence[str]) -> bool:
     """Whether positions alone seem to tell a scatter's elements apart, of programs and steps ``varying`` too: each axis
     of its tile, and each of these, is a coordinate of its own. ``distinct`` proves it."""
     axes = {axis_symbol(d): a for d, a in enumerate(tile_type(op.value).axes_tuple) if isinstance(a, Span)}
-    told: set[str] = set()
+    separated: set[str] = set()
     for coord in _positions(op).values():
         name = next((n for n in coord.symbols if (coord - Sym(n)).constant is not None), None)
         if name is not None:
-            told |= {name} | (axes[name].origin.symbols if name in axes else set())
-    return told >= axes.keys() | set(varying)
+            separated |= {name} | (axes[name].origin.symbols if name in axes else set())
+    return separated >= axes.keys() | set(varying)
 
 
 def _positions(op: Scatter) -> dict[int, Expr]:

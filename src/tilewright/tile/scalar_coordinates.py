@@ -196,6 +196,3 @@ def _erase(op: Operation) -> None:
     for owner in dict.fromkeys(operands):
         if isinstance(owner, (*_PURE, Expand)):
             _erase(owner)
-
-
-__all__ = ["bind_coordinates"]

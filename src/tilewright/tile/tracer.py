@@ -34,7 +34,7 @@ from tilewright.tile.coordinates import Coordinates
 from tilewright.tile.dialect import TensorType, TileType
 from tilewright.tile.ops import COUNTER, program_index
 from tilewright.tile.presence import Presence, Reshaped, expanded_from, joint, presence_of, zero_where_absent
-from tilewright.tile.promised import through, told_apart
+from tilewright.tile.promised import apart_by_position, through
 from tilewright.tile.queries import coords_of, filled, tensor_name
 from tilewright.tile.scalar_coordinates import bind_coordinates
 from tilewright.tile.scans import combine_block
@@ -259,7 +259,7 @@ class Tracer(KernelBuilder):
             self._emit(dialect.ScatterReduce(fn, moved, _tensor(array), forms, indices))
             return
         scatter = dialect.Scatter(self._value(self._zeroed(value)), _tensor(array), forms, indices)
-        if indices and told_apart(scatter, self._varying()):
+        if indices and apart_by_position(scatter, self._varying()):
             scatter.attributes["apart"] = UnitAttr()
         elif indices:
             self._refuse_unpromised(scatter)

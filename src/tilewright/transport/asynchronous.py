@@ -18,110 +18,51 @@ hardware's (PTX ISA 9.1, 9.7.9.25 bulk copies, 9.7.13 barriers, 9.7.15 wgmma).
 from __future__ import annotations
 
 from tilewright.transport import mbarriers, roles, tensor_copies, tensor_core, thread_copies
-from tilewright.transport.mbarriers import (
-    FenceMbarrierInit,
-    MbarrierArrive,
-    MbarrierArriveExpectTx,
-    MbarrierInit,
-    Mbarriers,
-    MbarriersType,
-    MbarrierWait,
-    mbarriers_of,
-)
-from tilewright.transport.roles import (
-    CTA_RANK,
-    WARPGROUP,
-    WARPGROUP_THREADS,
-    Advance,
-    ClusterArrive,
-    ClusterWait,
-    Counter,
-    Elected,
-    NamedBarrierArrive,
-    NamedBarrierSync,
-    Role,
-    SetMaxRegisters,
-    role_barrier,
-    role_of,
-    warpgroups_of,
-)
-from tilewright.transport.tensor_copies import (
-    BulkCommit,
-    BulkWait,
-    FenceProxyAsync,
-    LoadCoordinate,
-    TensorMap,
-    TensorMapType,
-    TmaLoad,
-    TmaStore,
-)
-from tilewright.transport.tensor_core import (
-    LoadMatrix,
-    MatrixAccess,
-    StoreMatrix,
-    Wgmma,
-    WgmmaCommit,
-    WgmmaFence,
-    WgmmaWait,
-)
-from tilewright.transport.thread_copies import (
-    CopyOut,
-    CpAsync,
-    CpAsyncMbarrierArrive,
-    LoadStore,
-    ThreadCopies,
-    ZeroFill,
-)
+from tilewright.transport.mbarriers import FenceMbarrierInit as FenceMbarrierInit
+from tilewright.transport.mbarriers import MbarrierArrive as MbarrierArrive
+from tilewright.transport.mbarriers import MbarrierArriveExpectTx as MbarrierArriveExpectTx
+from tilewright.transport.mbarriers import MbarrierInit as MbarrierInit
+from tilewright.transport.mbarriers import Mbarriers as Mbarriers
+from tilewright.transport.mbarriers import MbarriersType as MbarriersType
+from tilewright.transport.mbarriers import MbarrierWait as MbarrierWait
+from tilewright.transport.mbarriers import mbarriers_of as mbarriers_of
+from tilewright.transport.roles import CTA_RANK as CTA_RANK
+from tilewright.transport.roles import WARPGROUP as WARPGROUP
+from tilewright.transport.roles import WARPGROUP_THREADS as WARPGROUP_THREADS
+from tilewright.transport.roles import Advance as Advance
+from tilewright.transport.roles import ClusterArrive as ClusterArrive
+from tilewright.transport.roles import ClusterWait as ClusterWait
+from tilewright.transport.roles import Counter as Counter
+from tilewright.transport.roles import Elected as Elected
+from tilewright.transport.roles import NamedBarrierArrive as NamedBarrierArrive
+from tilewright.transport.roles import NamedBarrierSync as NamedBarrierSync
+from tilewright.transport.roles import Role as Role
+from tilewright.transport.roles import SetMaxRegisters as SetMaxRegisters
+from tilewright.transport.roles import role_barrier as role_barrier
+from tilewright.transport.roles import role_of as role_of
+from tilewright.transport.roles import warpgroups_of as warpgroups_of
+from tilewright.transport.tensor_copies import BulkCommit as BulkCommit
+from tilewright.transport.tensor_copies import BulkWait as BulkWait
+from tilewright.transport.tensor_copies import FenceProxyAsync as FenceProxyAsync
+from tilewright.transport.tensor_copies import LoadCoordinate as LoadCoordinate
+from tilewright.transport.tensor_copies import TensorMap as TensorMap
+from tilewright.transport.tensor_copies import TensorMapType as TensorMapType
+from tilewright.transport.tensor_copies import TmaLoad as TmaLoad
+from tilewright.transport.tensor_copies import TmaStore as TmaStore
+from tilewright.transport.tensor_core import LoadMatrix as LoadMatrix
+from tilewright.transport.tensor_core import MatrixAccess as MatrixAccess
+from tilewright.transport.tensor_core import StoreMatrix as StoreMatrix
+from tilewright.transport.tensor_core import Wgmma as Wgmma
+from tilewright.transport.tensor_core import WgmmaCommit as WgmmaCommit
+from tilewright.transport.tensor_core import WgmmaFence as WgmmaFence
+from tilewright.transport.tensor_core import WgmmaWait as WgmmaWait
+from tilewright.transport.thread_copies import CopyOut as CopyOut
+from tilewright.transport.thread_copies import CpAsync as CpAsync
+from tilewright.transport.thread_copies import CpAsyncMbarrierArrive as CpAsyncMbarrierArrive
+from tilewright.transport.thread_copies import LoadStore as LoadStore
+from tilewright.transport.thread_copies import ThreadCopies as ThreadCopies
+from tilewright.transport.thread_copies import ZeroFill as ZeroFill
 
 OPS = [*roles.OPS, *mbarriers.OPS, *tensor_copies.OPS, *thread_copies.OPS, *tensor_core.OPS]
 """Registered by the ``Transport`` dialect."""
 TYPES = [MbarriersType, TensorMapType]
-
-__all__ = [
-    "CTA_RANK",
-    "OPS",
-    "TYPES",
-    "WARPGROUP",
-    "WARPGROUP_THREADS",
-    "Advance",
-    "BulkCommit",
-    "BulkWait",
-    "ClusterArrive",
-    "ClusterWait",
-    "CopyOut",
-    "Counter",
-    "CpAsync",
-    "CpAsyncMbarrierArrive",
-    "Elected",
-    "FenceMbarrierInit",
-    "FenceProxyAsync",
-    "LoadCoordinate",
-    "LoadMatrix",
-    "LoadStore",
-    "MatrixAccess",
-    "MbarrierArrive",
-    "MbarrierArriveExpectTx",
-    "MbarrierInit",
-    "MbarrierWait",
-    "Mbarriers",
-    "MbarriersType",
-    "NamedBarrierArrive",
-    "NamedBarrierSync",
-    "Role",
-    "SetMaxRegisters",
-    "StoreMatrix",
-    "TensorMap",
-    "TensorMapType",
-    "ThreadCopies",
-    "TmaLoad",
-    "TmaStore",
-    "Wgmma",
-    "WgmmaCommit",
-    "WgmmaFence",
-    "WgmmaWait",
-    "ZeroFill",
-    "mbarriers_of",
-    "role_barrier",
-    "role_of",
-    "warpgroups_of",
-]

@@ -20,83 +20,44 @@ simplification, ``text`` the parser, ``extents`` which symbols the extents of di
 
 from __future__ import annotations
 
-from tilewright.base.expr.extents import solved_for, symbol_plus, unsolved
-from tilewright.base.expr.intervals import Interval, divisor, interval, simplify
-from tilewright.base.expr.nodes import (
-    FALSE,
-    OWN,
-    TRUE,
-    All,
-    Any_,
-    Assignment,
-    Compare,
-    Const,
-    Expr,
-    ExprError,
-    ExprLike,
-    FloorDiv,
-    Max,
-    Min,
-    Mod,
-    Not,
-    Product,
-    Sum,
-    Sym,
-    Xor,
-    all_of,
-    any_of,
-    ceildiv,
-    children,
-    conjuncts,
-    expr,
-    maximum,
-    minimum,
-    negate,
-    own,
-    sym,
-)
-from tilewright.base.expr.text import marked, parse, unmarked
-
-__all__ = [
-    "FALSE",
-    "OWN",
-    "TRUE",
-    "All",
-    "Any_",
-    "Assignment",
-    "Compare",
-    "Const",
-    "Expr",
-    "ExprError",
-    "ExprLike",
-    "FloorDiv",
-    "Interval",
-    "Max",
-    "Min",
-    "Mod",
-    "Not",
-    "Product",
-    "Sum",
-    "Sym",
-    "Xor",
-    "all_of",
-    "any_of",
-    "ceildiv",
-    "children",
-    "conjuncts",
-    "divisor",
-    "expr",
-    "interval",
-    "marked",
-    "maximum",
-    "minimum",
-    "negate",
-    "own",
-    "parse",
-    "simplify",
-    "solved_for",
-    "sym",
-    "symbol_plus",
-    "unmarked",
-    "unsolved",
-]
+from tilewright.base.expr.extents import solved_for as solved_for
+from tilewright.base.expr.extents import symbol_plus as symbol_plus
+from tilewright.base.expr.extents import unsolved as unsolved
+from tilewright.base.expr.intervals import Interval as Interval
+from tilewright.base.expr.intervals import divisor as divisor
+from tilewright.base.expr.intervals import interval as interval
+from tilewright.base.expr.intervals import simplify as simplify
+from tilewright.base.expr.nodes import FALSE as FALSE
+from tilewright.base.expr.nodes import OWN as OWN
+from tilewright.base.expr.nodes import TRUE as TRUE
+from tilewright.base.expr.nodes import All as All
+from tilewright.base.expr.nodes import Any_ as Any_
+from tilewright.base.expr.nodes import Assignment as Assignment
+from tilewright.base.expr.nodes import Compare as Compare
+from tilewright.base.expr.nodes import Const as Const
+from tilewright.base.expr.nodes import Expr as Expr
+from tilewright.base.expr.nodes import ExprError as ExprError
+from tilewright.base.expr.nodes import ExprLike as ExprLike
+from tilewright.base.expr.nodes import FloorDiv as FloorDiv
+from tilewright.base.expr.nodes import Max as Max
+from tilewright.base.expr.nodes import Min as Min
+from tilewright.base.expr.nodes import Mod as Mod
+from tilewright.base.expr.nodes import Not as Not
+from tilewright.base.expr.nodes import Product as Product
+from tilewright.base.expr.nodes import Sum as Sum
+from tilewright.base.expr.nodes import Sym as Sym
+from tilewright.base.expr.nodes import Xor as Xor
+from tilewright.base.expr.nodes import all_of as all_of
+from tilewright.base.expr.nodes import any_of as any_of
+from tilewright.base.expr.nodes import ceildiv as ceildiv
+from tilewright.base.expr.nodes import children as children
+from tilewright.base.expr.nodes import conjuncts as conjuncts
+from tilewright.base.expr.nodes import expr as expr
+from tilewright.base.expr.nodes import maximum as maximum
+from tilewright.base.expr.nodes import minimum as minimum
+from tilewright.base.expr.nodes import negate as negate
+from tilewright.base.expr.nodes import own as own
+from tilewright.base.expr.nodes import sym as sym
+from tilewright.base.expr.text import marked as marked
+from tilewright.base.expr.text import parse as parse
+from tilewright.base.expr.text import unmarked as unmarked

@@ -44,7 +44,7 @@ from tilewright.compiler.proofs.epilogue_copies import (
 from tilewright.compiler.proofs.gathered_rows import Rows, rows_of
 from tilewright.compiler.proofs.operand_domains import Ragged, ends_with_tensor, excluded
 from tilewright.compiler.proofs.page_tables import Pages, pages_of, row_of
-from tilewright.compiler.proofs.program import added_in_place, casts_on_the_way, loaded_operand
+from tilewright.compiler.proofs.program import added_in_place, casts_before, loaded_operand
 from tilewright.compiler.proofs.stage_vectors import read_vectors
 from tilewright.compiler.proofs.staged_operands import staged_operand
 from tilewright.compiler.proofs.thread_copies import place_copies
@@ -164,7 +164,7 @@ def _sources(kernel: tile.Kernel, program: Sequence[Operation]) -> list[_Source]
     for dot in program:
         if isinstance(dot, tile.Dot):
             for side, operand, mn, k in (("a", dot.a, 0, 1), ("b", dot.b, 1, 0)):
-                reader = (side if not casts_on_the_way(operand) else converted_side(side), line_of(dot))
+                reader = (side if not casts_before(operand) else converted_side(side), line_of(dot))
                 found = loaded_operand(operand) or _gathered(operand, dims)
                 if found is not None:
                     load, of = found

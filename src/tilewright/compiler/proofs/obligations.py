@@ -119,7 +119,7 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
         if of(lowered) and name not in held
     }
     protocols = count_protocols(lowered)
-    rules = (f"protocol {rule.value.obligation}" for rule in Rule)
+    rules = (f"protocol {rule.obligation}" for rule in Rule)
     found |= {name: None for name in rules if held[name] < protocols}
     return tuple(found)
 

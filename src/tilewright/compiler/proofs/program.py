@@ -27,7 +27,7 @@ def loaded_operand(operand: SSAValue) -> tuple[tile.Load, tuple[int, int]] | Non
     return op, (spans[labels.index(0)], spans[labels.index(1)])
 
 
-def casts_on_the_way(operand: SSAValue) -> int:
+def casts_before(operand: SSAValue) -> int:
     """How often what an operand is loaded from is converted, as far as ``loaded_operand`` follows it."""
     casts, op = 0, operand.owner
     while isinstance(op, tile.Transpose | tile.Cast):

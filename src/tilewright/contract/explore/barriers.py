@@ -54,7 +54,7 @@ def signal(w: World, t: int, b: int, tx: int = 0, arrivals: int = 0) -> None:
         w.bars[b] = bar._replace(pending=pending, tx=total)
 
 
-def meeting_of(g: ProtocolInstance, t: int, op: object) -> tuple[Queue, int, str]:
+def rendezvous_of(g: ProtocolInstance, t: int, op: object) -> tuple[Queue, int, str]:
     """Which rendezvous a sync means, of how many threads, from which site."""
     thread = g.threads[t]
     match op:
@@ -70,7 +70,7 @@ def meeting_of(g: ProtocolInstance, t: int, op: object) -> tuple[Queue, int, str
             return ("named", thread.cta, 0), g.cta_threads[thread.cta], ""
 
 
-def meet(g: ProtocolInstance, w: World, t: int, op: object) -> bool:
+def rendezvous(g: ProtocolInstance, w: World, t: int, op: object) -> bool:
     """A sync: a first step enters, a second one leaves (true) once all are there."""
     if t not in w.inside:
         enter(g, w, t, op)
@@ -83,7 +83,7 @@ def meet(g: ProtocolInstance, w: World, t: int, op: object) -> bool:
 
 def enter(g: ProtocolInstance, w: World, t: int, op: object) -> None:
     """Adds the thread to the current use of a rendezvous."""
-    key, size, site = meeting_of(g, t, op)
+    key, size, site = rendezvous_of(g, t, op)
     empty = frozenset[int]()
     arrived, known, members, waiting, sites = w.named.get(key) or EnteredBarrier(0, size, empty, empty, frozenset())
     if arrived and size != known:

@@ -66,7 +66,7 @@ def perform(g: ProtocolInstance, w: World, t: int, op: object, site: int) -> boo
     forms.check(g, t, op)
     match op:
         case ops.BarSync() | ops.CtaSync() | ops.WarpSync():
-            return barriers.meet(g, w, t, op)
+            return barriers.rendezvous(g, w, t, op)
         case ops.Read() | ops.Write():
             _generic(g, w, t, op.region, isinstance(op, ops.Write), op.private, site)
         case ops.FenceProxyAsync():

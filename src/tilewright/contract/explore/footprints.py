@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.contract.explore.barriers import init_place, meeting_of
+from tilewright.contract.explore.barriers import init_place, rendezvous_of
 from tilewright.contract.explore.effects import pair
 from tilewright.contract.explore.footprint import CLUSTER, Objects, OpFootprint, Signals
 from tilewright.contract.explore.instance import ProtocolInstance, number, ranks
@@ -214,7 +214,7 @@ class Footprints:
                 if self.g.heedless:
                     self._alone(f, "unseen")
             case ops.BarSync() | ops.CtaSync() | ops.WarpSync() | ops.BarArrive():
-                f.signals[meeting_of(self.g, t, op)[0]] = Signals(weight)
+                f.signals[rendezvous_of(self.g, t, op)[0]] = Signals(weight)
                 f.releases = True
             case ops.ClusterArrive():
                 f.signals[CLUSTER] = Signals(1)

@@ -37,7 +37,7 @@ def causality(g: ProtocolInstance) -> Causality | None:
 
 
 # -- accesses ---------------------------------------------------------------------------------------------------------
-def meet(g: ProtocolInstance, w: World, t: int, access: GlobalAccess, done: bool) -> None:
+def check_conflicts(g: ProtocolInstance, w: World, t: int, access: GlobalAccess, done: bool) -> None:
     """A thread's access: raises ``Problem`` if it may come at the same time as one of another CTA. ``done``: it is
     past with the op."""
     c = w.causality
@@ -150,7 +150,7 @@ def operate(g: ProtocolInstance, w: World, t: int, op: StrongOp) -> int:
     key = word(g, t, op)
     writes = not isinstance(op, ops.SpinWait)
     place = Bytes(("word", key[0]), key[1], key[1] + 1)
-    meet(g, w, t, GlobalAccess(place, writes, t, 0, "a strong operation", wide), done=True)
+    check_conflicts(g, w, t, GlobalAccess(place, writes, t, 0, "a strong operation", wide), done=True)
     there = c.left.get(key, frozenset[Published]())
     if isinstance(op, ops.SpinWait) or (isinstance(op, ops.AtomAdd) and op.ticket is not None):
         reaching = _reaching(g, t, there, wide)
@@ -219,23 +219,3 @@ def first_thread(g: ProtocolInstance, t: int) -> bool:
 def running(g: ProtocolInstance, w: World) -> frozenset[int]:
     """CTAs that have begun and not ended."""
     return frozenset(g.threads[u].cta for u in g.everyone if not g.ended(w, u)) & w.begun
-
-
-__all__ = [
-    "bring",
-    "causality",
-    "check_counters",
-    "completed",
-    "draw",
-    "ended",
-    "fence",
-    "first_thread",
-    "learn",
-    "meet",
-    "operate",
-    "reached",
-    "running",
-    "take",
-    "turn",
-    "word",
-]

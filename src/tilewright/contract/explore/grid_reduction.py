@@ -70,6 +70,3 @@ class GridReduction:
                 return not self.copies or self.g.buffers[op.region.buffer].space is not Space.GLOBAL
             case _:
                 return True
-
-
-__all__ = ["GridReduction"]

@@ -43,7 +43,7 @@ def touch(
     if not writes and kind in ("shared", "tmem") and not g.buffers[region.buffer].initialised:
         _there(g, w, t, place, region.buffer)
     if kind == "global":
-        grid.meet(g, w, t, GlobalAccess(place, writes, t, site, engine), engine not in ASYNC)
+        grid.check_conflicts(g, w, t, GlobalAccess(place, writes, t, site, engine), engine not in ASYNC)
     if engine in ASYNC and kind in ("shared", "global"):
         _fences(g, w, t, place, writes)
     if writes:

@@ -19,7 +19,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
-from tilewright.contract.explore.barriers import meeting_of
+from tilewright.contract.explore.barriers import rendezvous_of
 from tilewright.contract.explore.effects import OBSERVABLE, waited
 from tilewright.contract.explore.footprint import CLUSTER, Key, OpFootprint, Signals
 from tilewright.contract.explore.footprints import Footprints
@@ -133,7 +133,7 @@ class PartialOrderReduction:
                 except Problem:
                     continue  # there is no such barrier: the thread gets no further
                 if isinstance(op, _MEETS):
-                    window.sizes[key] = min(meeting_of(self.g, t, op)[1], window.sizes.get(key, 1 << 20))
+                    window.sizes[key] = min(rendezvous_of(self.g, t, op)[1], window.sizes.get(key, 1 << 20))
                     if not entered:
                         window.print.add(mine)
                 if blocked:
@@ -145,7 +145,7 @@ class PartialOrderReduction:
                     window.print.add(mine)
             else:
                 if isinstance(op, ops.BarArrive):
-                    key, size, _ = meeting_of(self.g, t, op)
+                    key, size, _ = rendezvous_of(self.g, t, op)
                     window.sizes[key] = min(size, window.sizes.get(key, 1 << 20))
                 window.print.add(mine)
             todo.append(self._after(t, at, trips))
@@ -180,7 +180,7 @@ class PartialOrderReduction:
             case ops.Wait():
                 return self.g.bar(t, op.bar)
             case ops.BarSync() | ops.CtaSync() | ops.WarpSync():
-                return meeting_of(self.g, t, op)[0]
+                return rendezvous_of(self.g, t, op)[0]
             case _:
                 return CLUSTER
 
@@ -192,7 +192,7 @@ class PartialOrderReduction:
             case ops.BarSync() | ops.CtaSync() | ops.WarpSync():
                 if at == w.at[t] and t in w.inside:
                     return t not in w.released
-                key, size, _ = meeting_of(self.g, t, op)
+                key, size, _ = rendezvous_of(self.g, t, op)
                 there = w.named.get(key)
                 return (there.arrived if there else 0) + self.g.threads[t].weight < size
             case ops.ClusterWait():

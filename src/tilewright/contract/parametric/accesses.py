@@ -27,7 +27,7 @@ _OF_A_CTA = frozenset(("shared", "tmem"))
 
 class ClassAccess:
     """What an op of a class, or a run of them, does to some bytes; of a copy with the barrier that tracks it, and the
-    number of its phase in turns."""
+    number of its phase in iterations."""
 
     def __init__(self, ref: Ref, place: TouchedBytes, effect: effects.Access, landing: tuple[Array, int] | None = None):
         self.ref, self.place, self.effect, self.landing = ref, place, effect, landing

@@ -88,8 +88,8 @@ def _of_use(
     """Of the ops of a family those that may be the one for use ``now + number``, seen from block ``s``."""
     if not use.iv:
         return list(pieces)
-    iv, meet = facts.column[use.iv], facts.k.paths.meet
-    return [p for p in pieces if meet(p.ref.s, s, iv, p.number - number)]
+    iv, coexist = facts.column[use.iv], facts.k.paths.coexist
+    return [p for p in pieces if coexist(p.ref.s, s, iv, p.number - number)]
 
 
 def _exist(facts: PreparedProtocol, use: BarrierUse, pieces: tuple[PhaseUse, ...], s: int, number: int) -> bool:
@@ -112,7 +112,7 @@ def _not_lapped(facts: PreparedProtocol, use: BarrierUse, wait: PhaseUse) -> Non
         if all(
             facts.releases(p.ref, wait.ref, facts.upto(use.iv, use.slots + wait.number - p.number))
             for p in family.pieces
-            if facts.k.paths.meet(wait.ref.s, p.ref.s, facts.column[use.iv], use.slots + wait.number - p.number)
+            if facts.k.paths.coexist(wait.ref.s, p.ref.s, facts.column[use.iv], use.slots + wait.number - p.number)
         ):
             return
     raise OutsideFragment(f"{use.array[1]} may go round before {wait.ref.name} returns")

@@ -82,6 +82,6 @@ def _waited_for(facts: PreparedProtocol, ref: Ref, queue: Queue | None) -> bool:
                 if commit.c is ref.c and any(x.after is queue for x in commit.op.of(Signal)):
                     if commit.s == ref.s and commit.i > ref.i:
                         return True
-                    if commit.s != ref.s and all(facts.k.paths.parted(ref.s, e, commit.s) for e in ends):
+                    if commit.s != ref.s and all(facts.k.paths.separated(ref.s, e, commit.s) for e in ends):
                         return True
     return False

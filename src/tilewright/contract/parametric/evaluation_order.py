@@ -38,7 +38,7 @@ def in_evaluation_order(facts: PreparedProtocol, s: int, left: dict[Class, list[
 
 
 def _needed(facts: PreparedProtocol, ref: Ref) -> Iterator[Ref]:
-    """What an op learns from in the same turn of its block."""
+    """What an op learns from in the same iteration of its block."""
     for effect in ref.op.effects:
         match effect:
             case Await():

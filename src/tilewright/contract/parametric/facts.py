@@ -18,9 +18,9 @@ from tilewright.protocol.graph import EventGraph, InductionVariable
 from tilewright.protocol.product_graph import OutsideFragment
 
 NEAR = range(-2, 4)
-"""How many turns around now, or a lap, thresholds are distinguished."""
+"""How many iterations around now, or a lap, thresholds are distinguished."""
 
-MAX_TURNS = 8
+MAX_ITERATIONS = 8
 """How far back ``PreparedProtocol.reached`` looks for an op of a ring."""
 
 
@@ -60,7 +60,7 @@ class PreparedProtocol:
         }
 
     def _thresholds(self, iv: InductionVariable) -> set[int]:
-        """What rules may ask for: now, or the lap of a ring before, a few turns more or less."""
+        """What rules may ask for: now, or the lap of a ring before, a few iterations more or less."""
         laps = {0}
         laps |= {-w.number for use in self.bars.values() if use.iv == iv for w in use.waits}
         laps |= {
@@ -130,7 +130,7 @@ class PreparedProtocol:
         return own.statements.row(own.at(ref.s, ref.i), slot)
 
     def upto(self, iv: InductionVariable, bound: int) -> Question:
-        """All executions up to ``bound`` turns before now; without an induction variable, all until now."""
+        """All executions up to ``bound`` iterations before now; without an induction variable, all until now."""
         return self.k.levels.upto(self.column[iv], bound) if iv else self.k.levels.past
 
     # -- paths through the product ------------------------------------------------------------------------------------
@@ -153,18 +153,18 @@ class PreparedProtocol:
             held[piece.ref.s] = max(piece.number, held.get(piece.ref.s, piece.number))
         least, seen, pending = FAR, set[tuple[int, int]](), [(s, 0)]
         while pending:
-            at, turns = pending.pop()
-            if (at, turns) in seen:
+            at, iterations = pending.pop()
+            if (at, iterations) in seen:
                 continue
-            seen.add((at, turns))
-            if turns > MAX_TURNS:
+            seen.add((at, iterations))
+            if iterations > MAX_ITERATIONS:
                 return -FAR
             if at in held:
-                least = min(least, held[at] - turns)
+                least = min(least, held[at] - iterations)
                 continue
             if at in self.graph.product.starts:
-                least = min(least, -1 - turns)
-            pending += [(source, turns + bool(turned[iv])) for source, turned in self.k.paths.entering[at]]
+                least = min(least, -1 - iterations)
+            pending += [(source, iterations + bool(advanced[iv])) for source, advanced in self.k.paths.entering[at]]
         return least
 
     def passed(self, there: Set[int], s: int) -> bool:
@@ -176,7 +176,7 @@ class PreparedProtocol:
         return found
 
     def passed_since(self, since: Iterable[int], there: Set[int], s: int, iv: InductionVariable) -> bool:
-        """The same for the paths from blocks ``since`` on which ``iv`` does not turn."""
+        """The same for the paths from blocks ``since`` on which ``iv`` does not advance."""
         seen, pending = set[int](), [*since]
         while pending:
             at = pending.pop()
@@ -185,7 +185,7 @@ class PreparedProtocol:
             if at == s:
                 return False
             seen.add(at)
-            pending += [f.target for f in self.graph.product.leaving[at] if not iv.intersection(f.turns)]
+            pending += [f.target for f in self.graph.product.leaving[at] if not iv.intersection(f.advances)]
         return True
 
     def issues(self, ref: Ref) -> Iterator[Issue]:
@@ -212,7 +212,7 @@ class PreparedProtocol:
                     yield Issue(mark, issued, [m for m in runs if self._issued_after(m.block, s, ref.s)])
 
     def _issued_after(self, at: int, s: int, here: int) -> bool:
-        return at not in (s, here) and self.k.paths.parted(at, here, s)
+        return at not in (s, here) and self.k.paths.separated(at, here, s)
 
     def repeats(self, s: int) -> bool:
         seen, pending = set[int](), [s]
@@ -226,4 +226,4 @@ class PreparedProtocol:
         return False
 
     def edges(self, s: int) -> list[tuple[int, int]]:
-        return [(f.target, len(f.turns)) for f in self.graph.product.leaving[s]]
+        return [(f.target, len(f.advances)) for f in self.graph.product.leaving[s]]

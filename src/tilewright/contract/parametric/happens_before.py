@@ -133,7 +133,7 @@ class HappensBefore:
     def closed_row(self, row: Row, s: int, of: int) -> Row:
         """What follows from a row about executions in block ``of``, as it stands in block ``s``."""
         j, same = len(self.ivs), s == of
-        until, since = self.paths.turns[s][of], self.paths.turns[of][s]
+        until, since = self.paths.iterations[s][of], self.paths.iterations[of][s]
         here = row[j + 1] <= 0 or any(v <= 0 for v in row[:j])
         whole = row[j] <= 0 or here or not self.paths.reaches[of, s]
         whole = whole or any(v <= w for v, w in zip(row, since, strict=False))

@@ -1,9 +1,9 @@
 """Which arrivals, bytes and waits belong together, for every trip count: numbering the uses of a barrier.
 
-The uses of a barrier by one class (or by classes that take turns) form a *family* if, along every product, they come as
-use 0, 1, 2, ... in this order: the number of uses made so far minus the turns of the ring's iv is then a constant of
-the place. Families of one barrier run in parallel: each gives every phase the same arrivals, and the phase of an
-arrival is its number, whatever its slot expression leaves open modulo the ring.
+The uses of a barrier by one class (or by classes that alternate) form a *family* if, along every product, they come as
+use 0, 1, 2, ... in this order: the number of uses made so far minus the iterations of the ring's iv is then a
+constant of the place. Families of one barrier run in parallel: each gives every phase the same arrivals, and the phase
+of an arrival is its number, whatever its slot expression leaves open modulo the ring.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class PhaseUse(NamedTuple):
 
 @dataclass(frozen=True)
 class PhaseFamily:
-    """Uses that take the phases in turn, each once. ``lead``: uses made before a block minus the turns until then."""
+    """Uses that take the phases in turn, each once. ``lead``: uses made before a block minus iterations until then."""
 
     pieces: tuple[PhaseUse, ...]
     lead: dict[int, int]
@@ -164,7 +164,7 @@ def _latest(use: BarrierUse, s: int, number: int) -> int:
 
 
 def _families(product: ProductGraph, iv: InductionVariable, slots: int, uses: list[_Use]) -> list[PhaseFamily]:
-    """Splits uses into families: by class, by order within a block, or over classes that take turns."""
+    """Splits uses into families: by class, by order within a block, or over classes that alternate."""
     out: list[PhaseFamily] = []
     left: list[_Use] = []
     for c in dict.fromkeys(u.ref.c.index for u in uses):
@@ -175,7 +175,7 @@ def _families(product: ProductGraph, iv: InductionVariable, slots: int, uses: li
         else:
             out += found
     if left:
-        # classes of one kind that take turns, such as the elected threads of the consumers
+        # classes of one kind that alternate, such as the elected threads of the consumers
         kinds: dict[tuple[str, int], list[_Use]] = {}
         for u in left:
             kinds.setdefault((u.ref.c.group.kind.value, u.ref.c.cta), []).append(u)
@@ -229,7 +229,7 @@ def _pieces(lead: dict[int, int], slots: int, uses: list[_Use]) -> tuple[PhaseUs
 
 
 def _covers(product: ProductGraph, iv: InductionVariable, waits: Sequence[PhaseUse]) -> list[PhaseFamily]:
-    """Families among the waits, of one party or of several that take turns; of the classes that run one wait any."""
+    """Families among the waits, of one party or of several that alternate; of the classes that run one wait any."""
     sites = {p.ref.site: p for p in reversed(waits)}
     groups: dict[object, list[PhaseUse]] = {}
     for site, p in sites.items():

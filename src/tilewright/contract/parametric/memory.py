@@ -15,7 +15,7 @@ def check_memory(facts: PreparedProtocol) -> None:
     """The rules of memory; raises ``OutsideFragment``."""
     order = AccessOrder(facts)
     for xs, ys in facts.accesses.clashing():
-        if not _never_meet(facts, xs[0], ys[0]) and not _in_order(order, xs, ys):
+        if not _never_overlap(facts, xs[0], ys[0]) and not _in_order(order, xs, ys):
             for i, x in enumerate(xs):
                 for y in xs[i:] if ys is xs else ys:
                     _ordered(order, x, y)
@@ -27,7 +27,7 @@ def check_memory(facts: PreparedProtocol) -> None:
                     _written(order, y, writers)
 
 
-def _never_meet(facts: PreparedProtocol, x: ClassAccess, y: ClassAccess) -> bool:
+def _never_overlap(facts: PreparedProtocol, x: ClassAccess, y: ClassAccess) -> bool:
     """Whether two accesses to a ring always have different stages, such as those of its even and odd users."""
     one, two = x.place.index, y.place.index
     if one is None or two is None or not same_stages(x.place, y.place) or not one.iv:
@@ -46,7 +46,7 @@ def _in_order(order: AccessOrder, xs: Series, ys: Series) -> bool:
         return False
     if ys is xs:
         return all(before(x, y, 0) for x, y in pairwise(xs))
-    behind = len(xs) * [0]  # per x the first y that it comes before in their turn
+    behind = len(xs) * [0]  # per x the first y that it comes before in their iteration
     j = 0
     for i, x in enumerate(xs):
         while j < len(ys) and not before(x, ys[j], 0):
@@ -54,7 +54,7 @@ def _in_order(order: AccessOrder, xs: Series, ys: Series) -> bool:
         behind[i] = j
     i = 0
     for j, y in enumerate(ys):
-        # behind y come all x of its turn that y is not behind
+        # behind y come all x of its iteration that y is not behind
         while i < len(xs) and behind[i] <= j:
             i += 1
         open_ = [x for x in xs[i : i + 2] if not _one(x, y)]
@@ -102,7 +102,7 @@ def _coexist(facts: PreparedProtocol, x: ClassAccess, y: ClassAccess) -> bool:
 def _written(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> None:
     """Some write of the bytes comes before every read of them."""
     if y.place.index is not None:
-        if _beside(order, y, writers) or _each_turn(order, y, writers) or _by_turns(order, y, writers):
+        if _beside(order, y, writers) or _each_iteration(order, y, writers) or _by_places(order, y, writers):
             return
     else:
         near = (w for w in writers if w.place.index is None and overlap(w.place, y.place))
@@ -126,7 +126,7 @@ def _speaks(order: AccessOrder, w: ClassAccess, y: ClassAccess) -> bool:
     return w.ref.c is y.ref.c if order.unasked(w, y) else w.ref.c.group.primary
 
 
-def _by_turns(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> bool:
+def _by_places(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> bool:
     """Writes at several places that together cover each use of a ring."""
     left = [(y.place.begin, y.place.end)]
     alike = [w for w in writers if same_stages(w.place, y.place)]
@@ -138,7 +138,7 @@ def _by_turns(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) ->
 
 
 def _beside(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> bool:
-    """Whether writes in the same turn of the same block, which the product passes as often, cover the use."""
+    """Whether writes in the same iteration of the same block, which the product passes as often, cover the use."""
     left = [(y.place.begin, y.place.end)]
     for w in writers:
         beside = w.ref.s == y.ref.s and w.place.index == y.place.index and same_stages(w.place, y.place)
@@ -147,8 +147,8 @@ def _beside(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> b
     return not left
 
 
-def _each_turn(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> bool:
-    """Whether every way from where the ring's induction variable turned last passes a write of the same use."""
+def _each_iteration(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -> bool:
+    """Whether every way from where the ring's induction variable advanced last passes a write of the same use."""
     product, index = order.facts.graph.product, y.place.index
     assert index is not None
     passed = {
@@ -162,8 +162,8 @@ def _each_turn(order: AccessOrder, y: ClassAccess, writers: list[ClassAccess]) -
     }
     if not passed:
         return False
-    turned = [f.target for f in product.edges if index.iv.intersection(f.turns)]
-    return order.facts.passed_since([*product.starts, *turned], passed, y.ref.s, index.iv)
+    advanced = [f.target for f in product.edges if index.iv.intersection(f.advances)]
+    return order.facts.passed_since([*product.starts, *advanced], passed, y.ref.s, index.iv)
 
 
 def _everywhere(facts: PreparedProtocol, group: list[ClassAccess]) -> bool:

@@ -30,14 +30,14 @@ class AccessOrder:
 
     def before(self, x: ClassAccess, y: ClassAccess, laps: int) -> bool:
         """At ``y`` every execution of ``x`` on its bytes is done that comes before: with ``laps`` 0 that of the same
-        use (or turn) too, with 1 those of earlier ones. A class forgets nothing within a block, so what holds at one
-        access of a series holds at the later ones."""
+        use (or iteration) too, with 1 those of earlier ones. A class forgets nothing within a block, so what holds at
+        one access of a series holds at the later ones."""
         question = self._question(x, y, laps)
         return self._synchronous(x, y, question) if x.generic else self._asynchronous(x, y, question)
 
     def written(self, x: ClassAccess, y: ClassAccess) -> bool:
-        """At the read ``y`` the write ``x`` of the same use (or turn) is done: in time, where ``before`` asks for no
-        order, too."""
+        """At the read ``y`` the write ``x`` of the same use (or iteration) is done: in time, where ``before`` asks for
+        no order, too."""
         if not self.before(x, y, 0):
             return False
         if not self.unasked(x, y):
@@ -174,7 +174,7 @@ class AccessOrder:
         """Whether commits in another block, known by ``row``, come after all executions in block ``at`` so far."""
         if commit == here:
             return self.k.levels.past.holds(row)
-        return at != here and self.k.levels.earlier.holds(row) and self.k.paths.parted(at, here, commit)
+        return at != here and self.k.levels.earlier.holds(row) and self.k.paths.separated(at, here, commit)
 
     def _waited(self, of: int, use: BarrierUse, number: int, y: Ref, seen: Seen) -> Iterator[Row]:
         """What waits for a barrier tell, at ``y``, of an op in block ``of`` that completes on it in the phase of its
@@ -184,9 +184,9 @@ class AccessOrder:
             row = [FAR] * len(k.ivs) + [1, 1]
             pieces = cover.pieces
             if use.iv:
-                # of waits that take turns, those that may be for a phase of the op
+                # of waits that alternate, those that may be for a phase of the op
                 column = facts.column[use.iv]
-                pieces = tuple(w for w in pieces if k.paths.meet(of, w.ref.s, column, number - w.number)) or pieces
+                pieces = tuple(w for w in pieces if k.paths.coexist(of, w.ref.s, column, number - w.number)) or pieces
             known = [(w, seen(facts, y, use, w)) for w in pieces]
             if use.iv:
                 column = facts.column[use.iv]

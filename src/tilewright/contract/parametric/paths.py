@@ -1,4 +1,4 @@
-"""Paths through a product: how often induction variables turn between two blocks, at least and at most."""
+"""Paths through a product: how often induction variables advance between two blocks, at least and at most."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ FAR = 1 << 20
 """A threshold that says nothing; its negative says everything."""
 
 Counted: TypeAlias = tuple[int, int]
-"""A block, and how often an induction variable has turned on the way to it."""
+"""A block, and how often an induction variable has advanced on the way to it."""
 
 N = TypeVar("N", bound=Hashable)
 
 FAR_APART = 2
-"""Turns; what else may have turned in more is not measured."""
+"""Iterations; what else may have advanced in more is not measured."""
 
 
 @dataclass(frozen=True)
@@ -35,8 +35,8 @@ class PathBound:
 
 
 class Paths:
-    """Distances in a product. ``least[u, a, b]``: fewest turns of iv u from block a to a later b; ``earliest[u, s]``:
-    from the start."""
+    """Distances in a product. ``least[u, a, b]``: fewest iterations of iv u from block a to a later b;
+    ``earliest[u, s]``: from the start."""
 
     def __init__(self, product: ProductGraph, ivs: list[InductionVariable]):
         self.n, self.j = len(product.blocks), len(ivs)
@@ -49,11 +49,11 @@ class Paths:
         self.leaving: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(n)]
         self.entering: list[list[tuple[int, tuple[int, ...]]]] = [[] for _ in range(n)]
         for f in product.edges:
-            turns = tuple(len(u.intersection(f.turns)) for u in ivs)
-            self.leaving[f.source].append((f.target, turns))
-            self.entering[f.target].append((f.source, turns))
+            iterations = tuple(len(u.intersection(f.advances)) for u in ivs)
+            self.leaving[f.source].append((f.target, iterations))
+            self.entering[f.target].append((f.source, iterations))
             for k in range(j):
-                least[k, f.source, f.target] = min(least[k, f.source, f.target], turns[k])
+                least[k, f.source, f.target] = min(least[k, f.source, f.target], iterations[k])
         self.reaches = np.zeros((n, n), np.bool_)
         """Whether a block comes after another on some way."""
         for f in product.edges:
@@ -62,7 +62,7 @@ class Paths:
             self.reaches |= self.reaches[:, via, None] & self.reaches[None, via, :]
             np.minimum(least, least[:, :, via, None] + least[:, None, via, :], out=least)
         self.least = np.minimum(least, FAR)
-        self.turns: list[list[list[int]]] = np.moveaxis(self.least, 0, -1).tolist()
+        self.iterations: list[list[list[int]]] = np.moveaxis(self.least, 0, -1).tolist()
         """The same by source, target and induction variable."""
         starts = list(product.starts)
         self.earliest = np.minimum(self.least[:, starts, :].min(axis=1, initial=FAR), FAR)
@@ -89,69 +89,69 @@ class Paths:
         return done[::-1]
 
     def _periodic(self, iv: int, starts: Sequence[int]) -> tuple[int, list[int]]:
-        """A period, and per block the turns of an iv so far modulo it, the same on every way (period 1: they tell
+        """A period, and per block the iterations of an iv so far modulo it, the same on every way (period 1: they tell
         nothing)."""
-        turned: dict[int, int] = dict.fromkeys(starts, 0)
+        advanced: dict[int, int] = dict.fromkeys(starts, 0)
         pending, period = list(starts), 0
         while pending:
             at = pending.pop()
-            for x, turns in self.leaving[at]:
-                value = turned[at] + turns[iv]
-                if x not in turned:
-                    turned[x] = value
+            for x, iterations in self.leaving[at]:
+                value = advanced[at] + iterations[iv]
+                if x not in advanced:
+                    advanced[x] = value
                     pending.append(x)
                 else:
-                    period = gcd(period, turned[x] - value)
-        return period, [turned.get(s, 0) for s in range(self.n)]
+                    period = gcd(period, advanced[x] - value)
+        return period, [advanced.get(s, 0) for s in range(self.n)]
 
     def residue(self, s: int, iv: int, period: int) -> tuple[int, int]:
-        """The turns of an iv so far wherever the product is in a block, modulo a divisor of ``period``, which is
+        """The iterations of an iv so far wherever the product is in a block, modulo a divisor of ``period``, which is
         first."""
-        own, turned = self._residues[iv]
+        own, advanced = self._residues[iv]
         common = gcd(own, period)
-        return common, turned[s] % common if common else turned[s]
+        return common, advanced[s] % common if common else advanced[s]
 
-    def linked(self, source: int, target: int, iv: int, turns: int) -> bool:
+    def linked(self, source: int, target: int, iv: int, iterations: int) -> bool:
         """Whether there is such a ``link``."""
-        if turns > FAR_APART:
-            period, turned = self._residues[iv]
-            apart = turned[target] - turned[source] - turns
+        if iterations > FAR_APART:
+            period, advanced = self._residues[iv]
+            apart = advanced[target] - advanced[source] - iterations
             return apart % period == 0 if period else apart == 0
-        return turns >= 0 and (target, turns) in self._from(source, iv, turns)
+        return iterations >= 0 and (target, iterations) in self._from(source, iv, iterations)
 
-    def meet(self, source: int, target: int, iv: int, turns: int) -> bool:
-        """Whether the product may be in one block and in the other, before or after, ``turns`` turns of an iv apart
-        (negative: the other comes first)."""
-        if turns < 0:
-            return self.linked(target, source, iv, -turns)
-        if turns > 0:
-            return self.linked(source, target, iv, turns)
+    def coexist(self, source: int, target: int, iv: int, iterations: int) -> bool:
+        """Whether the product may be in one block and in the other, before or after, so many ``iterations`` of an iv
+        apart (negative: the other comes first)."""
+        if iterations < 0:
+            return self.linked(target, source, iv, -iterations)
+        if iterations > 0:
+            return self.linked(source, target, iv, iterations)
         return source == target or self.linked(source, target, iv, 0) or self.linked(target, source, iv, 0)
 
-    def link(self, source: int, target: int, iv: int, turns: int) -> PathBound | None:
-        """The paths from ``source`` to a later block ``target`` on which ``iv`` turns exactly that often."""
-        key = source, target, iv, turns
+    def link(self, source: int, target: int, iv: int, iterations: int) -> PathBound | None:
+        """The paths from ``source`` to a later block ``target`` on which ``iv`` advances exactly that often."""
+        key = source, target, iv, iterations
         if key not in self._links:
             self._links[key] = self._link(*key)
         return self._links[key]
 
-    def _link(self, source: int, target: int, iv: int, turns: int) -> PathBound | None:
-        if not self.linked(source, target, iv, turns):
+    def _link(self, source: int, target: int, iv: int, iterations: int) -> PathBound | None:
+        if not self.linked(source, target, iv, iterations):
             return None
-        if turns > FAR_APART:
-            growth = tuple(turns if k == iv else FAR for k in range(self.j))
+        if iterations > FAR_APART:
+            growth = tuple(iterations if k == iv else FAR for k in range(self.j))
             return PathBound(growth, frozenset(range(self.n)))
-        start, goal = (source, 0), (target, turns)
-        after = self._from(source, iv, turns)
+        start, goal = (source, 0), (target, iterations)
+        after = self._from(source, iv, iterations)
         before = self._reach(goal, lambda x: self.entering[x], iv, 0, -1)
         on_path = (after | {start}) & (before | {goal})
         between = frozenset(s for s, _ in after & before)
 
         def onwards(at: Counted) -> Iterator[tuple[Counted, tuple[int, ...]]]:
-            return (((x, at[1] + turned[iv]), turned) for x, turned in self.leaving[at[0]])
+            return (((x, at[1] + advanced[iv]), advanced) for x, advanced in self.leaving[at[0]])
 
         growth = list(self._longest(start, goal, on_path, onwards))
-        growth[iv] = turns
+        growth[iv] = iterations
         return PathBound(tuple(growth), between)
 
     def path(self, source: int, target: int, avoiding: frozenset[int]) -> PathBound | None:
@@ -173,8 +173,8 @@ class Paths:
     def _longest(
         self, start: N, goal: N, inside: Set[N], edges: Callable[[N], Iterable[tuple[N, tuple[int, ...]]]]
     ) -> tuple[int, ...]:
-        """How often each iv turns at most on paths from ``start`` to ``goal`` through places ``inside``; FAR for all
-        where that has no bound: where one turns in a cycle."""
+        """How often each iv advances at most on paths from ``start`` to ``goal`` through places ``inside``; FAR for all
+        where that has no bound: where one advances in a cycle."""
         nothing = (0,) * self.j
         out = {at: list(edges(at)) for at in (start, *inside)}
         longest: dict[N, tuple[int, ...]] = {start: nothing}
@@ -183,10 +183,10 @@ class Paths:
             members = set(cycle)
             value = reduce(_greatest, (longest[at] for at in cycle if at in longest))
             for at in cycle:
-                for x, turned in out[at]:
-                    if x in inside and x in members and turned != nothing:
+                for x, advanced in out[at]:
+                    if x in inside and x in members and advanced != nothing:
                         return (FAR,) * self.j
-                    new = tuple(map(add, value, turned))
+                    new = tuple(map(add, value, advanced))
                     if x == goal:
                         found = _greatest(found, new)
                     if x in inside and x not in members:
@@ -206,7 +206,7 @@ class Paths:
                         pending.append(x)
         return found
 
-    def parted(self, source: int, target: int, by: int) -> bool:
+    def separated(self, source: int, target: int, by: int) -> bool:
         """Whether every way from ``source`` to a later ``target`` passes block ``by`` in between."""
         found = self._reached_around.get((source, by))
         if found is None:
@@ -220,12 +220,12 @@ class Paths:
             found = self._reached_around[source, by] = frozenset(found)
         return target not in found or target == by
 
-    def _from(self, source: int, iv: int, turns: int) -> set[tuple[int, int]]:
-        """The places after ``source``, with how often ``iv`` has turned, up to ``turns``."""
-        key = source, iv, turns
+    def _from(self, source: int, iv: int, iterations: int) -> set[tuple[int, int]]:
+        """The places after ``source``, with how often ``iv`` has advanced, up to ``iterations``."""
+        key = source, iv, iterations
         found = self._after.get(key)
         if found is None:
-            found = self._after[key] = self._reach((source, 0), lambda x: self.leaving[x], iv, turns, 1)
+            found = self._after[key] = self._reach((source, 0), lambda x: self.leaving[x], iv, iterations, 1)
         return found
 
     def _reach(
@@ -237,8 +237,8 @@ class Paths:
         pending = [start]
         while pending:
             s, k = pending.pop()
-            for x, turned in edges(s):
-                y = (x, k + sign * turned[iv] if iv >= 0 else k)
+            for x, advanced in edges(s):
+                y = (x, k + sign * advanced[iv] if iv >= 0 else k)
                 if (y[1] <= stop if sign > 0 else y[1] >= stop) and y not in seen:
                     seen.add(y)
                     pending.append(y)

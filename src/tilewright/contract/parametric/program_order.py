@@ -99,8 +99,8 @@ class Own:
                 places[s].append(places[s][-1] if change is None else equations.variable())
         for s in self.paths.order:
             edges = [
-                (places[x][-1], self.statements.mover(x, s, PathBound(turned, frozenset())))
-                for x, turned in self.paths.entering[s]
+                (places[x][-1], self.statements.mover(x, s, PathBound(advanced, frozenset())))
+                for x, advanced in self.paths.entering[s]
             ]
             first = self.statements.closed(0, s) if s in self.product.starts else self.statements.everything
             equations.define(places[s][0], [v for v, _ in edges], _met(first, edges))

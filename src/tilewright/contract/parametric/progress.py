@@ -61,7 +61,7 @@ def check_progress(facts: PreparedProtocol) -> None:
 
 
 def _needs(facts: PreparedProtocol, ref: Ref, effect: Effect) -> list[Ref]:
-    """The ops of the same turn of the block that an op waits for; what blocks is an op's first effect."""
+    """The ops of the same iteration of the block that an op waits for; what blocks is an op's first effect."""
     match effect:
         case Await():
             return _needed_arrivals(facts, ref)

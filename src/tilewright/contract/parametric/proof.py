@@ -86,7 +86,7 @@ def prove_graph(graph: EventGraph) -> Proved | Unknown:
         _prove(graph)
     except OutsideFragment as e:
         return _open(str(e))
-    return Proved(tuple(Discharged(rule.value.obligation, METHOD) for rule in Rule))
+    return Proved(tuple(Discharged(rule.obligation, METHOD) for rule in Rule))
 
 
 def _prove(graph: EventGraph) -> None:

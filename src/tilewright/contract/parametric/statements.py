@@ -5,7 +5,7 @@ asynchronous op. What may be said of a mark:
 
     here       all executions in earlier blocks of the product are past, and the one in the block where we stand
     whole      those in earlier blocks are
-    V[u] <= t  those at most ``now(u) - t`` turns of iv u after the start are; t from a short list, -FAR: all ever
+    V[u] <= t  those at most ``now(u) - t`` iterations of iv u after the start are; t from a short list, -FAR: all ever
 
 Each speaks of every product, so it is sound for all trip counts. One statement about all marks is a *plane* of bits:
 
@@ -57,7 +57,7 @@ class Levels:
         """All executions in earlier blocks."""
 
     def upto(self, iv: int, bound: int) -> Question:
-        """All executions up to ``bound`` turns before now."""
+        """All executions up to ``bound`` iterations before now."""
         return Question(iv, bound, self.first[iv] + bisect_right(self.of[iv], bound) - 1)
 
 
@@ -175,7 +175,7 @@ class Statements:
     def _implications(self, s: int) -> tuple[int, int, int, int, int]:
         """For a block: thresholds up to which all earlier executions are covered; those that follow from *here* and
         from *whole*; slots without earlier executions, and those of other blocks."""
-        least = self.paths.turns
+        least = self.paths.iterations
         covered = from_here = from_before = never = other = 0
         for g, slots in self.groups.items():
             everywhere = self.spread(slots)
@@ -231,8 +231,8 @@ class Statements:
         return move
 
     def _grown(self, growth: tuple[int, ...]) -> tuple[list[tuple[int, int]], list[tuple[list[int], int, int]]]:
-        """How the planes of thresholds move when the ivs turn: by which shift which planes are filled; and, for those
-        with nothing but "all ever" below, where that is copied to."""
+        """How the planes of thresholds move when the ivs advance: by which shift which planes are filled; and, for
+        those with nothing but "all ever" below, where that is copied to."""
         n = self.n
         shifts: dict[int, int] = {}
         ever: list[tuple[list[int], int, int]] = []

@@ -36,7 +36,7 @@ class ThreadBarrier:
 
     def partner(self, ref: Ref, other: int, back: int = 0) -> tuple[list[Ref], bool]:
         """The op of class ``other`` in the use that ``ref`` begins (or in that many uses before), and whether it is in
-        the same turn of the same block; else where it may stand: the other's last op before this block."""
+        the same iteration of the same block; else where it may stand: the other's last op before this block."""
         q = self._number[ref] + self.ahead[ref.c.index][ref.s] - self.ahead[other][ref.s] - back
         here = self.ops[other].get(ref.s, [])
         if 0 <= q < len(here):

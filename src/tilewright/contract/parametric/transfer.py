@@ -114,8 +114,8 @@ class _TransferFunctions:
 
     def _enter(self, c: Class, s: int) -> None:
         sources = [
-            self._carried(_Hand(self.k.places[c.index][x][-1], _same), x, s, PathBound(turned, frozenset()))
-            for x, turned in self.k.paths.entering[s]
+            self._carried(_Hand(self.k.places[c.index][x][-1], _same), x, s, PathBound(advanced, frozenset()))
+            for x, advanced in self.k.paths.entering[s]
         ]
         first = self.statements.closed(0, s) if s in self.k.product.starts else self.statements.everything
         self.equations.define(self.k.places[c.index][s][0], sources, _common(first, sources))
@@ -257,7 +257,7 @@ class _TransferFunctions:
 
     # -- thread barriers ----------------------------------------------------------------------------------------------
     def _all_beside(self, ref: Ref) -> tuple[Ref, ...]:
-        """Those whom an op meets, if all are in the same turn of the same block, as for all of them."""
+        """Those whom an op meets, if all are in the same iteration of the same block, as for all of them."""
         barrier = self.facts.syncs[ref]
         found = [barrier.partner(ref, other) for other in barrier.ops]
         return tuple(refs[0] for refs, _ in found) if all(same for _, same in found) else ()
@@ -350,7 +350,7 @@ def _common(first: int, variables: Sequence[int]) -> Value:
 
 def _together(facts: PreparedProtocol, s: int, piece: PhaseUse, column: int) -> bool:
     """Whether a block may be passed while the induction variable stands at the use that ``piece`` is for."""
-    return facts.k.paths.meet(piece.ref.s, s, column, piece.number)
+    return facts.k.paths.coexist(piece.ref.s, s, column, piece.number)
 
 
 def _may_be_fresh(facts: PreparedProtocol, use: BarrierUse, s: int, number: int) -> bool:

@@ -93,6 +93,3 @@ def _reached(edges: dict[Node, set[Node]], start: Node) -> set[Node]:
 
 def _name(node: Node) -> str:
     return f"the words of {node[0]}" if node[1] is None else f"{node[0]}[{node[1]}]"
-
-
-__all__ = ["unordered"]

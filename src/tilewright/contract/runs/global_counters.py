@@ -129,7 +129,7 @@ def memory_fence(x: StepExecution, effect: MemoryFence) -> bool:
 
 
 # -- turns -----------------------------------------------------------------------------------------------------------
-def take_turns(m: Machine, st: RunState) -> None:
+def serve_next(m: Machine, st: RunState) -> None:
     """All agents wait or stand at strong operations: raises ``OpenOrder`` for those that may go on, or the breach that
     some CTAs may wait for one that never begins."""
     standing = {x.index: e for x in m.agents if (e := _standing(st, x)) is not None}
@@ -178,6 +178,3 @@ def check_reset(m: Machine, st: RunState) -> None:
             last = word.uses[-1]
             detail = f"{name}[{index}] is {word.value} at the end, and the next launch does not reset it"
             raise Breach(Rule.RESET, last.agent, last.where, detail)
-
-
-__all__ = ["check_reset", "memory_fence", "strong", "take_turns"]

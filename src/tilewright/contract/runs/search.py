@@ -19,7 +19,7 @@ from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.counter_order import unordered
 from tilewright.contract.runs.evaluation import Breach, OpenOrder, OpenTripCount, OutOfReach
-from tilewright.contract.runs.global_counters import take_turns
+from tilewright.contract.runs.global_counters import serve_next
 from tilewright.contract.runs.machine import Machine
 from tilewright.contract.runs.normal import normal
 from tilewright.contract.runs.state import RunState, Trip, TripDecision
@@ -58,7 +58,7 @@ class Search:
 
 def machine(protocol: Protocol, policy: Policy) -> Machine:
     """A machine with the semantics of all ops."""
-    return Machine(with_reads(protocol), TRANSFERS, take_turns, policy)
+    return Machine(with_reads(protocol), TRANSFERS, serve_next, policy)
 
 
 def search(m: Machine, limit: int = MAX_STATES) -> Search:

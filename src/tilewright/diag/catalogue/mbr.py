@@ -98,6 +98,7 @@ CODES: tuple[Code, ...] = (
         bad="two arrives on a barrier initialised with 1",
         good="init count 2, or one arrive",
         source="PTX ISA 9.1, 9.7.13.15.13 (count is never larger than the pending count)",
+        help="make the init count the number of arrivals per phase, or drop the surplus arrive",
     ),
     Code(
         id="MBR011",
@@ -106,6 +107,7 @@ CODES: tuple[Code, ...] = (
         bad="arrive.expect_tx 1024 and a box of 2048 bytes",
         good="arrive.expect_tx 2048",
         source="PTX ISA 9.1, 9.7.13.15.2, 9.7.9.25 (complete_tx)",
+        help="expect what the descriptor's box delivers to this CTA, by arrive.expect_tx",
     ),
     Code(
         id="MBR012",
@@ -114,6 +116,7 @@ CODES: tuple[Code, ...] = (
         bad="a consumer that runs one iteration more than its producer",
         good="one trip count for both",
         source="PTX ISA 9.1, 9.7.13.15.16",
+        help="make every role run the same number of phases; see the waits at the end of the timeline",
     ),
     Code(
         id="MBR013",
@@ -122,6 +125,10 @@ CODES: tuple[Code, ...] = (
         bad="all warps wait, one arrives, no join",
         good="bar.sync before the arrive",
         source="PTX ISA 9.1, 9.7.13.15.16 (current or immediately preceding phase)",
+        help=(
+            "make the waiting threads' progress precede the arrive that lets the barrier go round: join them "
+            "(bar.sync) before the arrive, or count each of them in mbarrier.init"
+        ),
     ),
     Code(
         id="MBR014",
@@ -130,6 +137,7 @@ CODES: tuple[Code, ...] = (
         bad="a barrier of one slot waited for with the ring's parity (k // S) % 2",
         good="parity k % 2",
         source="PTX ISA 9.1, 9.7.13.15.16",
+        help="wait on every phase in turn, or order the skipped phases by another barrier",
     ),
     Code(
         id="MBR015",
@@ -138,6 +146,7 @@ CODES: tuple[Code, ...] = (
         bad="arriving twice on a barrier without a wait between",
         good="a wait for the phase before",
         source="PTX ISA 9.1, 9.7.13.15 (phases)",
+        help="wait for the previous phase, directly or through a barrier that does, before arriving again",
     ),
     Code(
         id="MBR016",
@@ -146,6 +155,10 @@ CODES: tuple[Code, ...] = (
         bad="reading a stage without waiting for its full barrier",
         good="wait full, then read",
         source="PTX ISA 9.1, 8 (memory consistency), 9.7.13.15.16",
+        help=(
+            "wait on the barrier (or group) that tracks the write before this read; between CTAs of a grid, release "
+            "it by a counter at scope gpu and acquire that"
+        ),
     ),
     Code(
         id="MBR017",
@@ -154,6 +167,7 @@ CODES: tuple[Code, ...] = (
         bad="a copy into a stage without waiting for its empty barrier",
         good="wait empty, then copy",
         source="PTX ISA 9.1, 8 (memory consistency)",
+        help="release the bytes only after the readers are joined, and wait for that release before this write",
     ),
     Code(
         id="MBR018",
@@ -162,17 +176,19 @@ CODES: tuple[Code, ...] = (
         bad="two copies into one stage without order",
         good="a wait between",
         source="PTX ISA 9.1, 8 (memory consistency)",
+        help="order the two writes by a barrier",
     ),
     Code(
         id="MBR019",
         title="an asynchronous op reads generic writes without a proxy fence",
         why=(
-            "A generic write that an asynchronous op reads is followed by fence.proxy.async in the writing "
-            "threads, then a barrier."
+            "A generic write that an asynchronous op reads is followed by fence.proxy.async in its threads, then a "
+            "barrier."
         ),
         bad="st.shared; bar.sync; fence.proxy.async; TMA store",
         good="st.shared; fence.proxy.async; bar.sync; TMA store",
         source="PTX ISA 9.1, 9.7.9.25.2; 9.7.13.4",
+        help="put fence.proxy.async after the writes, before the barrier that hands the bytes over",
     ),
     Code(
         id="MBR020",
@@ -181,6 +197,9 @@ CODES: tuple[Code, ...] = (
         bad="ld.shared; arrive; TMA refill",
         good="ld.shared; fence.proxy.async; arrive; TMA refill",
         source="PTX ISA 9.1, 8.9 (proxy-preserved order); CUTLASS fence_view_async_shared before consumer_release",
+        help=(
+            "put fence.proxy.async after the last generic read, before the release (or after the wait, before the copy)"
+        ),
     ),
     Code(
         id="MBR021",
@@ -189,6 +208,7 @@ CODES: tuple[Code, ...] = (
         bad="waiting on slot 4 of a barrier array initialised for 4 slots",
         good="initialise 5 slots",
         source="PTX ISA 9.1, 9.7.13.15.9",
+        help="initialise every slot and let all threads pass a barrier after the init",
     ),
     Code(
         id="MBR022",
@@ -197,6 +217,7 @@ CODES: tuple[Code, ...] = (
         bad="init by one thread, fence.mbarrier_init by another",
         good="both by the same thread",
         source="PTX ISA 9.1, 9.7.13.4",
+        help="put fence.mbarrier_init.release.cluster after the inits, in the same thread",
     ),
     Code(
         id="MBR023",
@@ -205,6 +226,7 @@ CODES: tuple[Code, ...] = (
         bad="wgmma; commit; read the accumulator",
         good="wgmma; commit; wait_group 0; read the accumulator",
         source="PTX ISA 9.1, 9.7.9.25.1, 9.7.15.7, 9.7.16.8",
+        help="wait for the group before this access, and join the waiting thread with the others by a barrier",
     ),
     Code(
         id="MBR024",
@@ -213,14 +235,19 @@ CODES: tuple[Code, ...] = (
         bad="a bulk store without wait_group before the end",
         good="wait_group 0",
         source="PTX ISA 9.1, 9.7.9.25.1, 9.7.15.7.3",
+        help="drain before the end: wait for the last phase or group",
     ),
     Code(
         id="MBR025",
         title="a CTA may end before its peers are done with it",
-        why="A CTA ends only after all remote arrivals and writes to it happened.",
+        why=(
+            "A CTA ends only after remote arrivals and accesses to it happened, and copies from or to its memory are "
+            "done."
+        ),
         bad="a remote arrive to a CTA that may have ended",
         good="a cluster barrier at the end",
-        source="PTX ISA 9.1, 9.7.13.15",
+        source="PTX ISA 9.1, 9.7.13.15; CUDA C++ Programming Guide, distributed shared memory",
+        help="end with barrier.cluster.arrive and wait, or let the producer wait for all empty slots once more",
     ),
     Code(
         id="MBR026",
@@ -229,6 +256,7 @@ CODES: tuple[Code, ...] = (
         bad="bar.arrive 1 in a loop whose partner may lag",
         good="ids 1 and 2 in turn",
         source="PTX ISA 9.1, 9.7.13.1",
+        help="alternate between two barrier ids, or add a sync that orders the two uses",
     ),
     Code(
         id="MBR027",
@@ -237,6 +265,7 @@ CODES: tuple[Code, ...] = (
         bad="two roles complete one aligned bar.sync",
         good="barrier.sync without .aligned",
         source="PTX ISA 9.1, 9.7.13.1 (.aligned)",
+        help="use barrier.sync without .aligned",
     ),
     Code(
         id="MBR028",
@@ -245,25 +274,28 @@ CODES: tuple[Code, ...] = (
         bad="three warpgroups at 240 registers in a kernel launched with 168",
         good="24, 240 and 240",
         source="PTX ISA 9.1, 9.7.19.5",
+        help="lower the counts until 128 threads x registers, summed over warpgroups, fit the launch",
     ),
     Code(
         id="MBR029",
         title="tensor memory is used outside its lifetime",
-        why="Tensor memory is used between its allocation becoming visible and its release, and freed exactly once.",
+        why=(
+            "Tensor memory is used between its allocation becoming visible and its release, and freed exactly once; "
+            "its columns are free when it is allocated, and no allocation exceeds one before it."
+        ),
         bad="tcgen05.dealloc while another role still loads",
         good="a barrier of all users before the dealloc",
         source="PTX ISA 9.1, 9.7.16.7",
+        help="join every role that uses tensor memory with the allocating warp after the alloc and before the dealloc",
     ),
     Code(
         id="MBR030",
         title="tensor memory is handed over without tcgen05 fences",
-        why=(
-            "Tensor-memory accesses handed over by a barrier have before_thread_sync on one side, "
-            "after_thread_sync on the other."
-        ),
+        why="Tensor-memory accesses handed over by a barrier have before_thread_sync and after_thread_sync around it.",
         bad="wait; tcgen05.ld",
         good="wait; tcgen05.fence::after_thread_sync; tcgen05.ld",
         source="PTX ISA 9.1, 9.7.16.6.4",
+        help="put tcgen05.fence::before_thread_sync before the arrive and ::after_thread_sync after the wait",
     ),
     Code(
         id="MBR031",
@@ -272,6 +304,7 @@ CODES: tuple[Code, ...] = (
         bad="scale the accumulator; wgmma",
         good="scale the accumulator; wgmma.fence; wgmma",
         source="PTX ISA 9.1, 9.7.15.7.1",
+        help="put wgmma.fence before the first wgmma after the registers were touched",
     ),
     Code(
         id="MBR033",
@@ -282,6 +315,10 @@ CODES: tuple[Code, ...] = (
         bad="tensormap.replace; TMA load",
         good="replace; release; acquire; TMA load",
         source="PTX ISA 9.1, 9.7.13.4, 9.7.13.16",
+        help=(
+            "fence.proxy.tensormap release after the rewrite, acquire before the copy; wait for copies before the "
+            "rewrite"
+        ),
     ),
     Code(
         id="MBR034",
@@ -290,6 +327,7 @@ CODES: tuple[Code, ...] = (
         bad="barrier.cluster.arrive twice",
         good="arrive, wait, arrive, wait",
         source="PTX ISA 9.1, 9.7.13.3",
+        help="pair every cluster arrive with one wait, in all threads",
     ),
     Code(
         id="MBR035",
@@ -298,6 +336,7 @@ CODES: tuple[Code, ...] = (
         bad="full[k] in a ring of 4",
         good="full[k % 4]",
         source="Tilewright protocol model",
+        help="take the index modulo the number of slots",
     ),
     Code(
         id="MBR036",
@@ -311,11 +350,14 @@ CODES: tuple[Code, ...] = (
     Code(
         id="MBR037",
         title="a peer is touched that may not run yet",
-        why="CTAs of a cluster begin in any order: a peer touches a CTA's memory only after one of its threads is "
-        "known to run.",
+        why=(
+            "A CTA's memory is touched by a peer only after one of its threads is known to run: CTAs of a cluster "
+            "begin in any order."
+        ),
         bad="st.shared::cluster as the kernel's first step",
         good="barrier.cluster.arrive; barrier.cluster.wait; st.shared::cluster",
-        source="CUDA C++ Programming Guide, distributed shared memory",
+        source="CUDA C++ Programming Guide, distributed shared memory (all CTAs have started executing)",
+        help="put barrier.cluster.arrive and wait before the first remote access",
     ),
     Code(
         id="MBR038",
@@ -323,47 +365,70 @@ CODES: tuple[Code, ...] = (
         why="Shared memory, tensor-memory columns, named barriers and threads are such as a CTA has.",
         bad="bar.sync 16, 64",
         good="bar.sync 15, 64",
-        source="PTX ISA 9.1, 9.7.13.1, 9.7.16.7; CUDA C++ Programming Guide, technical specifications",
+        source=(
+            "PTX ISA 9.1, 9.7.13.1 (named barriers 0 to 15), 9.7.16.7 (32 to 512 columns, a power of two); CUDA C++ "
+            "Programming Guide, technical specifications"
+        ),
+        help="ask for less: fewer stages, another barrier, columns rounded up to a power of two",
     ),
     Code(
         id="MBR039",
         title="an operand that the instruction does not take",
         why=(
-            "Waits are on barriers of the executing CTA, a copy completes on a barrier of the CTA that receives it, "
-            "operands lie in the state spaces and on the alignment that their instruction takes."
+            "Waits and cp.async arrivals are on barriers of the executing CTA, a copy completes on a barrier of the "
+            "CTA that receives it, operands lie in the state spaces and on the alignment that their instruction "
+            "takes."
         ),
         bad="mbarrier.try_wait on a mapa address",
         good="arrive on the peer's barrier; the peer waits on it",
-        source="PTX ISA 9.1, 9.7.13.15.8, 9.7.9.25.4.1, 5.5.6",
+        source="PTX ISA 9.1, 9.7.13.15.8 (barriers of peers), 9.7.9.25.4.1 (bulk copies), 5.5.6 (swizzles)",
+        help=(
+            "wait in the CTA that owns the barrier; begin swizzled tiles at a multiple of 256, 512 or 1024 bytes "
+            "(swizzle 32, 64, 128)"
+        ),
     ),
     Code(
         id="MBR040",
         title="a CTA waits for one that may never begin",
         why=(
-            "Of a grid only the resident CTAs surely run at once; another one begins perhaps only when one has ended. "
-            "A CTA may wait for what those do that are known to have begun: for tickets drawn before its own."
+            "A CTA waits for what CTAs do that are known to have begun; of a grid only the resident ones surely run "
+            "at once, and another one begins perhaps only when one has ended."
         ),
         bad="while (ld.acquire(flag[blockIdx.x - 1]) == 0);",
         good="t = atomicAdd(&next, 1); while (ld.acquire(done) < t);   // or a cooperative launch, with resident= said",
-        source="CUDA C++ Programming Guide, thread hierarchy; cooperative groups, grid synchronisation",
+        source=(
+            "CUDA C++ Programming Guide, thread hierarchy (blocks execute in any order) and cooperative groups (grid "
+            "synchronisation)"
+        ),
+        help=(
+            "wait for tickets drawn before one's own, let the last one to arrive do the work, or launch cooperatively"
+            " no more CTAs than are resident and say so (resident=)"
+        ),
     ),
     Code(
         id="MBR041",
         title="strong operations whose scopes leave each other out",
         why=(
-            "Two operations on a word by different CTAs, one of which writes, are a data race unless each one's scope "
-            "includes the other's thread: not even additions are then atomic."
+            "Two operations on a word by different CTAs, one of which writes, have scopes that include each other's "
+            "threads, or are in causality order: else they are a data race, and not even additions are atomic."
         ),
         bad="atom.add.acq_rel.cta [done], 1   // by several CTAs",
         good="atom.add.acq_rel.gpu [done], 1",
-        source="PTX ISA 9.1, 8.5, 8.7, 8.7.1, 8.10.3",
+        source="PTX ISA 9.1, 8.5 (scope), 8.7 (morally strong operations), 8.7.1 (data-races), 8.10.3 (atomicity)",
+        help="use scope gpu for every operation on a word that several CTAs touch",
     ),
     Code(
         id="MBR042",
         title="a counter is not zero when the next launch begins",
-        why="Global memory keeps its contents: a counter is filled with zeros before each launch, or left at zero.",
+        why=(
+            "A counter in global memory is filled with zeros before each launch, or left at zero by every run: global"
+            " memory keeps its contents."
+        ),
         bad='counter("done") that each CTA adds to, and nobody sets back',
         good='counter("done", reset=True), or the last CTA stores 0',
-        source="Tilewright protocol model; CUDA C++ Programming Guide",
+        source=(
+            "Tilewright protocol model; CUDA C++ Programming Guide (global memory keeps its contents between launches)"
+        ),
+        help="let the launch fill it (reset=True), or let the last CTA store 0 once nobody reads it any more",
     ),
 )

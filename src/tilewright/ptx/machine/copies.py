@@ -25,7 +25,7 @@ from tilewright.ptx.machine.tensormap import DecodedTensorMap
 from tilewright.ptx.opcodes import find
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED
-from tilewright.ptx.syntax import Immediate, Instruction, Vector
+from tilewright.ptx.syntax import Instruction, Vector
 
 _OFFSET = (1 << RANK_SHIFT) - 1
 
@@ -454,6 +454,3 @@ def _signed(value: Any) -> int:
     """A 32-bit coordinate."""
     bits = int(value) & 0xFFFFFFFF
     return bits - (1 << 32) if bits >> 31 else bits
-
-
-__all__ = ["Copies", "Immediate"]

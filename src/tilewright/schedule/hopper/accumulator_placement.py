@@ -82,7 +82,7 @@ def place_around(
     digits: dict[ClassId, Digits] = fixed | dict(
         spread(sizes, vectors, together, order, spreading, fixed, held=held).digits
     )
-    if warpgroups != floor_power(warpgroups) and _meet_across_warps(kernel, axes_of, digits):
+    if warpgroups != floor_power(warpgroups) and _reduces_across_warps(kernel, axes_of, digits):
         return Refused("warps exchange partial results, and those of one warpgroup are absent")
     columns = [c for c in fixed if 0 in fixed[c].thread_bits]
     rows = [c for c in fixed if c not in columns]
@@ -190,7 +190,7 @@ def _fixed(
     return found | {c: accumulator_columns(sizes[c]) for c in sorted(columns)}
 
 
-def _meet_across_warps(
+def _reduces_across_warps(
     kernel: tile.Kernel, axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]], digits: Mapping[ClassId, Digits]
 ) -> bool:
     """A reduction or a scan along an axis that is spread over warps."""
@@ -234,6 +234,3 @@ def fragment_words(kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Plac
     """Registers of a thread taken by all fragments and by the largest product that is no fragment's own."""
     held = sum(words_of(op.results[0], placement) for op in kernel.walk() if isinstance(op, tile.FragmentInit))
     return held + max((words_of(p.dot.result, placement) for p in dots if p.write is None), default=0)
-
-
-__all__ = ["MAX_REGISTERS", "Refused", "fragment_words", "place_around", "words_of"]

@@ -29,7 +29,7 @@ from tilewright.schedule.hopper.operands import (
     TmaOperand,
     source_of,
 )
-from tilewright.schedule.hopper.ping_pong import equal_uses, streams_in_turn
+from tilewright.schedule.hopper.ping_pong import equal_uses, ordered_streams
 from tilewright.schedule.hopper.products_in_flight import streams_in_flight
 from tilewright.schedule.hopper.program_sums import program_sums, summed_alike
 from tilewright.schedule.hopper.shared_memory_epilogue import shared_memory_epilogues
@@ -134,7 +134,7 @@ def candidates(kernel: tile.Kernel, pins: Schedule) -> Iterator[Candidate]:
     benchmarks/results/schedules.json).
     """
     rows = {tile.tile_type(op.result).shape[0] for op in kernel.walk() if isinstance(op, tile.Dot)}
-    waits = rows == {ROWS} and multiplies_in_turn(kernel)
+    waits = rows == {ROWS} and has_dependent_products(kernel)
     for candidate in CANDIDATES:
         own = candidate.warpgroups
         fits = own <= 2 or pins.consumers == own or rows == {own * ROWS}
@@ -142,7 +142,7 @@ def candidates(kernel: tile.Kernel, pins: Schedule) -> Iterator[Candidate]:
             yield candidate
 
 
-def multiplies_in_turn(kernel: tile.Kernel) -> bool:
+def has_dependent_products(kernel: tile.Kernel) -> bool:
     """Each step's products wait for one another and end where what is loaded says, as in decode: one warpgroup leaves
     tensor cores and memory idle in between."""
     streams = [op for op in kernel.walk() if isinstance(op, tile.Stream) and LoadedBounds(kernel).binds]
@@ -279,7 +279,7 @@ def configured(
         whole_stores=candidate.whole_stores,
         software_pipelines=pipelined_streams,
         whole_steps=candidate.whole_steps,
-        turns=streams_in_turn(kernel, dots) if candidate.ping_pong == 1 < candidate.warpgroups else frozenset(),
+        ordered=ordered_streams(kernel, dots) if candidate.ping_pong == 1 < candidate.warpgroups else frozenset(),
         in_flight=streams_in_flight(
             kernel, dots, placement, MAX_REGISTERS[candidate.warpgroups * candidate.ping_pong], pipelined_streams
         ),
@@ -357,10 +357,10 @@ def vectors_of(
     if pipeline.name != min(own, key=lambda r: r.block.get_operation_index(r.first)).name:
         return ()
     several = len([p for p in configuration.dots if stream.is_ancestor(p.dot)]) > 1
-    if len(own) > 1 if stream in configuration.turns else not several or stream in configuration.software_pipelines:
+    if len(own) > 1 if stream in configuration.ordered else not several or stream in configuration.software_pipelines:
         return ()
     vectors = stage_vectors(stream, kernel, facts, placement, configuration.warpgroups * WARPGROUP_THREADS)
-    if stream in configuration.turns:
+    if stream in configuration.ordered:
         return tuple(vectors)
     known = Analysis(kernel, facts, configuration.warpgroups).known
     return tuple(through_map(vector, known) for vector in vectors)

@@ -68,7 +68,7 @@ class ScheduleConfiguration:
     ``warpgroups`` share a tile; ``ping_pong`` such sets alternate over a CTA's tiles. ``shares`` are each CTA's part of
     the tiles copied in a cluster. ``stores`` go through shared memory; with ``whole_stores`` tensor copies store for
     all extents (what that needs is asked at launch); with ``whole_steps`` steps of software-pipelined streams
-    lie inside of their domain (asked at launch too). In each step of ``turns`` the warpgroups that share a tile
+    lie inside of their domain (asked at launch too). In each step of ``ordered`` the warpgroups that share a tile
     issue their products in turn; in each step of ``in_flight`` the products stay in flight side by side.
     """
 
@@ -84,13 +84,13 @@ class ScheduleConfiguration:
         default_factory=dict[tile.Stream, SoftwarePipeline]
     )
     whole_steps: bool = False
-    turns: frozenset[tile.Stream] = frozenset()
+    ordered: frozenset[tile.Stream] = frozenset()
     in_flight: frozenset[tile.Stream] = frozenset()
 
     @property
-    def takes_turns(self) -> bool:
+    def orders_products(self) -> bool:
         """Warpgroups that share a tile wait for each other before some products."""
-        return self.warpgroups > 1 and bool(self.software_pipelines or self.turns)
+        return self.warpgroups > 1 and bool(self.software_pipelines or self.ordered)
 
     @property
     def consumers(self) -> int:

@@ -110,7 +110,7 @@ def _read_only(load: tile.Load) -> bool:
     return all(isinstance(use.operation, tile.Load | tile.Gather) for use in load.tensor.uses)
 
 
-def rows_in_turn(copies: ThreadCopy) -> bool:
+def one_row_a_copy(copies: ThreadCopy) -> bool:
     """Each copy of a thread is of one row, whichever panel it is of: as many integers as copies of a panel."""
     held = copies.shared.shared_tile
     if held is None:

@@ -45,7 +45,7 @@ from tilewright.schedule.hopper.predicates import leading_steps, lengthening, sh
 from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.products_in_flight import ProductsInFlight
 from tilewright.schedule.hopper.program_queue import ProgramQueue
-from tilewright.schedule.hopper.program_sums import lower_program_sum, meet_in_sums, program_sums
+from tilewright.schedule.hopper.program_sums import cluster_barriers_of_sums, lower_program_sum, program_sums
 from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, copied_tiles, only_places, other_uses
@@ -181,7 +181,7 @@ class RoleLowering(ProductsInFlight):
             body.add_op(a.SetMaxRegisters(self.register_shares[0]))
         walk = [*self.counters(), self.programs(inner)]
         body.add_ops(walk if self.thread_copied else [a.Elected(t.block(walk))])
-        body.add_ops(meet_in_sums(self.kernel))
+        body.add_ops(cluster_barriers_of_sums(self.kernel))
         body.add_ops(self.role_end())
         return a.Role("producer", 0, a.WARPGROUP_THREADS, Region(body))
 
@@ -251,7 +251,7 @@ class RoleLowering(ProductsInFlight):
         if self.ping_pong is not None and self.ping_pong.opens:
             self.emit(self.ping_pong.arrive())
         shared = self.configuration.warpgroups
-        if self.configuration.takes_turns:
+        if self.configuration.orders_products:
             last = Sym(a.WARPGROUP).eq(shared - 1)
             self.emit(t.If(last, t.block([order_arrive(Const(shared - 1), shared)]), t.block()))
 
@@ -385,7 +385,7 @@ class RoleLowering(ProductsInFlight):
         if plan.write is not None and not flies:
             # Else the compiler behind us may move the sum's registers after the fence, and the assembler fences again.
             self.emit(t.Pin(buffer))
-        in_turn = plan.dot.parent_op() in self.configuration.turns
+        in_turn = plan.dot.parent_op() in self.configuration.ordered
         if in_turn:
             self.emit(order_wait(Sym(a.WARPGROUP)))
         self.multiply(plan, buffer, left)

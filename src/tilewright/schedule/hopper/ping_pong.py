@@ -60,7 +60,7 @@ def order_arrive(place: Expr, count: int) -> a.NamedBarrierArrive:
     return a.NamedBarrierArrive(ORDER_BARRIER + (place + 1) % count, 2 * a.WARPGROUP_THREADS)
 
 
-def streams_in_turn(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> frozenset[tile.Stream]:
+def ordered_streams(kernel: tile.Kernel, dots: Sequence[DotPlan]) -> frozenset[tile.Stream]:
     """The streams whose only product is waited for in its own step, and computed with before the next one is issued.
 
     Warpgroups that share a tile find its stage full at the same time: without an order the tensor cores take their

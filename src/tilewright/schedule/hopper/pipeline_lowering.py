@@ -353,7 +353,7 @@ class PipelineLowering(RegisterStagedOperands):
         warpgroups take turns all is read before theirs."""
         index = pipeline.block.get_operation_index
         inside = index(pipeline.first) < index(vector.load) < index(pipeline.last)
-        return inside and pipeline.block.parent_op() not in self.configuration.turns
+        return inside and pipeline.block.parent_op() not in self.configuration.ordered
 
     def read_vector(self, pipeline: TilePipeline, vector: StageVector) -> None:
         """This step's elements to registers."""
@@ -369,7 +369,7 @@ class PipelineLowering(RegisterStagedOperands):
 
     def release(self, pipeline: TilePipeline, use: Expr) -> None:
         """One thread of each consumer warpgroup gives the stage of ``use`` back, once all have read its vectors."""
-        if pipeline.vectors and pipeline.block.parent_op() not in self.configuration.turns:
+        if pipeline.vectors and pipeline.block.parent_op() not in self.configuration.ordered:
             if any(vector.map is not None for vector in pipeline.vectors):
                 self.emit(a.FenceProxyAsync())  # what threads have read is overwritten by tensor copies
             self.emit(warpgroup_barrier(self))

@@ -80,6 +80,6 @@ def lower_program_sum(lowering: RoleContext, op: tile.ProgramSum) -> None:
     lowering.scope.buffers[op.result] = Buffered(total, axes)
 
 
-def meet_in_sums(kernel: tile.Kernel) -> list[a.ClusterArrive | a.ClusterWait]:
+def cluster_barriers_of_sums(kernel: tile.Kernel) -> list[a.ClusterArrive | a.ClusterWait]:
     """The producer's side: its threads are the cluster's too."""
     return [barrier for _ in program_sums(kernel) for barrier in (a.ClusterArrive(), a.ClusterWait())]

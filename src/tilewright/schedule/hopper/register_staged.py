@@ -11,7 +11,7 @@ from tilewright.base.expr import TRUE, Const, Sym, all_of, expr, minimum
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
-from tilewright.layout.staging import SAMPLE, TARGET, quiet_tile
+from tilewright.layout.staging import SAMPLE, TARGET, conflict_free_tile
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.chunked_epilogue import ChunkedStores
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
@@ -116,7 +116,7 @@ class RegisterStagedOperands(ChunkedStores):
         registers = range(0, whole.registers, -(-whole.registers // SAMPLE))
         stores = [access("st", (whole.coordinate(lane, r) for lane in range(LANES))) for r in registers]
         lines = ((line.coordinate(lane, 0)[0], 0)[:: -1 if along else 1] for lane in range(LANES))
-        return quiet_tile(rows, columns, kind.bytes, [*stores, access("ld", lines)], padded=True)
+        return conflict_free_tile(rows, columns, kind.bytes, [*stores, access("ld", lines)], padded=True)
 
     def masked(self, value: SSAValue, axis: int, source: Operation) -> SSAValue:
         """``value`` in registers of its own, zero beyond the domain of ``axis``."""

@@ -41,7 +41,7 @@ CLUSTERED = (
 the cluster and the additions."""
 CLUSTERED_CTAS = {2: 132, 4: 120}
 """CTAs that run at one time, by those of a cluster (H200, cuOccupancyMaxActiveClusters; 128 in clusters of 4 took two
-turns)."""
+waves)."""
 Trace = Callable[[Mapping[str, int]], tile.Kernel]
 
 
@@ -69,13 +69,13 @@ def split_variants(
     waves = ceildiv(tiles * parts, target.sm_count)
     by_kernel = maximum(waves * PRICE.steps(ceildiv(steps, parts), sectors), read) + _sums(found, parts) + _ADDING
     alone = maximum(whole, read)
-    ways = [
+    priced = [
         (own, own.tiles * own.parts <= CLUSTERED_CTAS[own.parts],
          maximum(own.price.steps(ceildiv(steps, own.parts), sectors), read) + own.price.tile)
         for own in _clustered(wide, rows, columns, trace)
     ]  # fmt: skip
-    for i, (own, fits, time) in enumerate(ways):
-        rivals = [any_of([negate(room), time <= other]) for _, room, other in ways[i + 1 :]]
+    for i, (own, fits, time) in enumerate(priced):
+        rivals = [any_of([negate(room), time <= other]) for _, room, other in priced[i + 1 :]]
         best = all_of([fits, time <= alone, any_of([parts <= 1, time <= by_kernel]), *rivals])
         cluster = Candidate(own.rows // ROWS, cluster=(1, own.parts))
         yield ProductVariant(best, (own.extents,), (cluster,), narrow=own.narrow)

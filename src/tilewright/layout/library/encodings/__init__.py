@@ -8,20 +8,14 @@ The compiler lays tiles out as ``RegisterLayout`` and ``SharedTile``, of any ext
 layouts with Triton's, or to import one written in its terms.
 """
 
-from tilewright.layout.library.encodings.builder import CtaSplit, Encoding
-from tilewright.layout.library.encodings.memory import SwizzledShared, TensorMemory, TmaShared
-from tilewright.layout.library.encodings.registers import Blocked, Mfma, Mma, Operand, Sliced, Wmma
-
-__all__ = [
-    "Blocked",
-    "CtaSplit",
-    "Encoding",
-    "Mfma",
-    "Mma",
-    "Operand",
-    "Sliced",
-    "SwizzledShared",
-    "TensorMemory",
-    "TmaShared",
-    "Wmma",
-]
+from tilewright.layout.library.encodings.builder import CtaSplit as CtaSplit
+from tilewright.layout.library.encodings.builder import Encoding as Encoding
+from tilewright.layout.library.encodings.memory import SwizzledShared as SwizzledShared
+from tilewright.layout.library.encodings.memory import TensorMemory as TensorMemory
+from tilewright.layout.library.encodings.memory import TmaShared as TmaShared
+from tilewright.layout.library.encodings.registers import Blocked as Blocked
+from tilewright.layout.library.encodings.registers import Mfma as Mfma
+from tilewright.layout.library.encodings.registers import Mma as Mma
+from tilewright.layout.library.encodings.registers import Operand as Operand
+from tilewright.layout.library.encodings.registers import Sliced as Sliced
+from tilewright.layout.library.encodings.registers import Wmma as Wmma
