@@ -82,7 +82,7 @@ def test_what_this_kernel_has_no_use_for_is_refused(pins: dict[str, Any]) -> Non
 def test_every_pin_is_kept_by_some_kernel() -> None:
     """Two were accepted by ``Schedule`` and refused by all kernels."""
     of_products = {"stages", "consumers", "mode", "cluster", "staged", "split_k"}
-    of_others = {"warps", "vector", "persistent"}
+    of_others = {"warps", "vector", "persistent", "dependent"}
     assert {f.name for f in dataclasses.fields(tw.Schedule)} == of_products | of_others | {"extents"}
     for key in ("rows_per_cta", "registers"):
         with pytest.raises(TilewrightError, match="LNG027"):

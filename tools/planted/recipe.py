@@ -322,8 +322,8 @@ _ARGUMENTS = (
     _bug(
         "facts of counters",
         "an artifact forgets under what its counters fit",
-        "counted += counters_fit(kernels[-1].planned)",
-        "counted += ()",
+        "asked += (*required_of(kernels[-1].planned.tile), *counters_fit(kernels[-1].planned))",
+        "asked += required_of(kernels[-1].planned.tile)",
         "nt",
         file="build",
     ),
