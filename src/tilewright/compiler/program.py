@@ -320,13 +320,21 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
 
 def _with_flags(request: Request, promised: Promised) -> Request:
     """What a gated kernel may take for granted of its flags too."""
-    known = ((item.name, staged_facts(item)) for item in promised.checks.read)
+    checks = promised.checks
+    items = [checks.broken, *([] if checks.taken is None else [checks.taken])]
+    items += [] if checks.reported else [checks.failed]
+    known = ((item.name, staged_facts(item)) for item in items)
     return replace(request, facts=replace(request.facts, tensors=(*request.facts.tensors, *known)))
 
 
 def _checked(planned: PlannedKernel, promised: Promised) -> PlannedKernel:
     """A gated kernel behind the steps that check what it relies on."""
-    items = {item.name: item for item in promised.checks.read}
+    flags, taken = promised.checks.broken, promised.checks.taken
+    items = {flags.name: flags}
+    if not promised.checks.reported:
+        items[promised.checks.failed.name] = promised.checks.failed
+    if taken is not None and planned.tile.queue is not None:
+        items[taken.name] = taken
     planned = replace(planned, workspaces=items, promises=promised)
     needs = (
         assumption.substitute(kernel.binding)
@@ -427,7 +435,8 @@ def _swapped(remade: Remade, wholes: Wholes) -> Remade:
 
 def _gated_roles(remade: Remade, checks: Checks) -> Remade:
     """The tile program at extents, behind a gate of as many flags as there are promises."""
-    return lambda extents: gated_roles(remade(extents), checks.promises)
+    count, queued = len(checks.promises), checks.taken is not None
+    return lambda extents: gated_roles(remade(extents), count, queued=queued)
 
 
 def _needs(kernel: PlannedKernel, found: Found) -> Iterator[Expr]:

@@ -434,12 +434,13 @@ class Arithmetic:
     def _among(self, name: str, p: Poly) -> list[Poly]:
         """The integers of which one is the least, or the greatest: one order, however they were put together."""
         constant = next((c for m, c in p.terms if m == ()), 0)
-        atom = (
-            self.terms.single(self.terms.sub(p, self.terms.const(0, constant))) if isinstance(constant, int) else None
-        )
+        if not isinstance(constant, int):
+            return [p]
+        added = self.terms.const(0, constant)
+        atom = self.terms.single(self.terms.sub(p, added))
         if atom is None or atom.kind != name:
             return [p]
-        sides = (self.terms.add(x, self.terms.const(0, constant)) for x in atom.args if isinstance(x, Poly))
+        sides = (self.terms.add(x, added) for x in atom.args if isinstance(x, Poly))
         return [each for x in sides for each in self._among(name, x)]
 
     def _extreme_of(self, name: str, x: Poly, y: Poly) -> Poly:

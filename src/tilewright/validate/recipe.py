@@ -26,14 +26,12 @@ from tilewright.artifact.schema import (
     AccessMode,
     Artifact,
     EncodeTensorMap,
-    Fill,
     IntScalar,
     KernelImage,
     Launch,
     Step,
     TensorArgument,
     Variant,
-    WorkspacePointer,
 )
 from tilewright.base.expr import Const, Expr, Sym, conjuncts, divisor, maximum
 from tilewright.diag import fail
@@ -264,11 +262,6 @@ class _Variant:
                     yield Fault(f"{self.where}.steps", _kind(step), f"the tensor map {op.hint.data} in slot {slot}")
                     return
                 yield from self._tensor_map(f"{self.where}.{op.hint.data}", step.recipe, op, places_of(kernel))
-            for index, drawn in _drawn_from(kernel):
-                wanted = Fill(WorkspacePointer(index), 0, 4, drawn)
-                if (step := next(found, None)) != wanted:
-                    yield Fault(f"{self.where}.steps", _kind(step), f"workspace {index} set to 0 where {drawn}")
-                    return
             step = next(found, None)
             if not isinstance(step, Launch) or step.kernel != _entry(kernel):
                 yield Fault(f"{self.where}.steps", _kind(step), f"the launch of {_entry(kernel)}")
@@ -351,8 +344,7 @@ class _Variant:
         for kernel in self.kernels:
             placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
             reads, writes = touched_by(kernel)
-            counters = {index for index, _ in _drawn_from(kernel)}
-            early = {placed[name] for name in reads & placed.keys()} - filled - counters
+            early = {placed[name] for name in reads & placed.keys()} - filled
             if early:
                 name = f"{self.where}.{_entry(kernel)}"
                 yield Fault(name, f"reads workspace {min(early)}", "what a step before fills")
@@ -431,15 +423,6 @@ class _Variant:
         for name, most in uncounted(kernel, (*self.artifact.facts, self.variant.predicate)):
             found = f"{name} of up to {most}, asked of no launch to fit"
             yield Fault(f"{self.where}.{_entry(kernel)}", found, f"at most {MAX_EXTENT}")
-
-
-def _drawn_from(kernel: t.Kernel) -> list[tuple[int, Expr]]:
-    """The workspaces of counters, and where programs are drawn from them, so that they have to be 0."""
-    placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
-    draws = (op for op in kernel.walk() if isinstance(op, t.Draw))
-    kinds = ((op, op.tensor.type) for op in draws)
-    ctas = kernel.target.sm_count * kernel.min_ctas.data
-    return [(placed[k.tensor_name.data], op.programs.expr > ctas) for op, k in kinds if isinstance(k, TensorType)]
 
 
 def _unequal(field: str, found: Expr, required: Expr) -> Iterator[Fault]:
