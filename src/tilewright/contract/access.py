@@ -34,7 +34,7 @@ from tilewright.contract.access_linear import (
 from tilewright.contract.access_pieces import AccessPiece, piece_of
 from tilewright.contract.access_radix import PlacedPiece, Plane, Radix, are_apart, differ_modulo, ends_of, radix_of
 from tilewright.contract.access_solve import GaveUpError, Known, Solver
-from tilewright.contract.access_split import split_by_extents
+from tilewright.contract.access_split import join_digits, split_by_extents
 from tilewright.contract.access_witness import AccessFault, AccessWitness, Point, Replay
 from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
 
@@ -244,7 +244,7 @@ def _cover(
         return Unknown(f"domain: stores to {tensor}", reason, "", accesses[0].location)
     added = kinds == {AccessKind.REDUCE}
     try:
-        accesses, domains = split_by_extents(accesses, domains, launch.inside)
+        accesses, domains = split_by_extents(*join_digits(accesses, domains), launch.inside)
         if not added and accesses and any(d.instances for d in domains):
             # each instance writes what it promises; that no two write one element is left to the promises
             promised = [replace(d, instances=()) for d in domains]

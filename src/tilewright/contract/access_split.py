@@ -1,8 +1,12 @@
-"""Coordinates that are numbers of two digits, ``h*D + d``, by an extent that is known at launch only.
+"""Coordinates as others in their place, whose forms are linear: a number's digits, and the number of two digits.
 
-Where ``0 <= d < D`` at every point, two such coordinates are equal exactly if both their digits are: they are taken for
-two coordinates ``h, d``, whose forms are linear. That ``h*D + d`` lies in ``0 .. H*D`` is that h lies in ``0 .. H``.
-Whether ``0 <= d < D`` is asked of each map at all points that its guard leaves without these two conditions.
+``h*D + d`` by an extent that is known at launch only is a number of two digits. Where ``0 <= d < D`` at every point,
+two such coordinates are equal exactly if both their digits are: they are taken for two coordinates ``h, d``, whose
+forms are linear. That ``h*D + d`` lies in ``0 .. H*D`` is that h lies in ``0 .. H``. Whether ``0 <= d < D`` is asked
+of each map at all points that its guard leaves without these two conditions.
+
+``e // 24, e % 24`` are the digits of a number e, and equal exactly where the numbers are: where these are coordinates
+along an axis and one of 24 behind it, in all maps, both are taken for e, along one axis of all their elements.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from tilewright.base.expr import Compare, Const, Expr, Product, Sum, Sym, all_of, conjuncts
+from tilewright.base.expr import Compare, Const, Expr, Mod, Product, Sum, Sym, all_of, conjuncts
 from tilewright.protocol.access import AccessMap, StoreDomain
 
 Points = TypeVar("Points", AccessMap, StoreDomain)
@@ -36,6 +40,48 @@ def split_by_extents(
             maps, promised = split, kept
             pending = list(_candidates(maps, promised))
     return maps, promised
+
+
+def join_digits(
+    accesses: Sequence[AccessMap], domains: Sequence[StoreDomain]
+) -> tuple[list[AccessMap], list[StoreDomain]]:
+    """The same maps and promises with the digits of a number along adjacent axes joined."""
+    maps, promised = list(accesses), list(domains)
+    place = 0
+    while maps and place + 1 < len(maps[0].dims):
+        extent = maps[0].dims[place + 1].constant
+        joined = [_joined(m, place, extent) for m in maps] if extent else []
+        kept = [_joined(d, place, extent) for d in promised] if extent else []
+        if extent and None not in joined and None not in kept:
+            maps, promised = [m for m in joined if m], [d for d in kept if d]
+        else:
+            place += 1
+    return maps, promised
+
+
+def _joined(points: Points, place: int, extent: int) -> Points | None:
+    """A map or promise with two coordinates as the number of which they are the digits."""
+    first, second = points.coords[place : place + 2]
+    if not isinstance(second, Mod) or second.denominator != Const(extent):
+        return None
+    quotient = second.numerator // extent
+    if (quotient, 1) not in _terms(first):
+        return None
+    number = second.numerator + (first - quotient) * extent
+    conditions: list[Expr] = []
+    for condition in conjuncts(points.guard):
+        if condition == (first >= 0):
+            condition = number >= 0
+        elif isinstance(condition, Compare) and condition.op == "<" and condition.lhs == first:
+            condition = number < condition.rhs * extent
+        conditions.append(condition)
+    made = replace(
+        points, coords=(*points.coords[:place], number, *points.coords[place + 2 :]), guard=all_of(conditions)
+    )
+    if isinstance(made, AccessMap):
+        dims = made.dims
+        made = replace(made, dims=(*dims[:place], dims[place] * extent, *dims[place + 2 :]))
+    return made
 
 
 def _candidates(maps: Sequence[AccessMap], promised: Sequence[StoreDomain]) -> Iterator[tuple[int, str]]:
