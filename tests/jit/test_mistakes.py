@@ -327,6 +327,14 @@ def test_options_of_another_type(options: dict[str, Any]) -> None:
     assert refusal(lambda: linear.compile(**options)).code in ("LNG029", "JIT004")
 
 
+@pytest.mark.parametrize("arguments", [(np.zeros(4),), (np.zeros(4), np.zeros(4)), ("sm_90a", "sm_80")], ids=len)
+def test_arguments_of_a_call_to_what_takes_a_target(arguments: tuple[Any, ...]) -> None:
+    for asked in (linear.compile, linear.plan, linear.explain):
+        diagnostic = refusal(lambda asked=asked: asked(*arguments))
+        assert diagnostic.code == "JIT004"
+        assert "a call linear(" in diagnostic.help
+
+
 @pytest.mark.parametrize("text", ["extents=4", "cluster=" + "1" * 5000 + "x1", "warps=" + "1" * 5000, "mode=\x1b"])
 def test_schedules_that_are_none(text: str) -> None:
     assert refusal(lambda: tw.Schedule.parse(text)).code == "LNG028"

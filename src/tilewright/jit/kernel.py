@@ -173,7 +173,7 @@ class Kernel:
     def _asked(
         self,
         target: str | Target = SM90A,
-        *,
+        *arguments: object,
         dtypes: Mapping[str, DType | str] | None = None,
         static: Mapping[str, int] | None = None,
         schedule: Schedule | None = None,
@@ -181,6 +181,15 @@ class Kernel:
         **keywords: Hashable,
     ) -> tuple[Kernel, Request]:
         """The kernel without the optional tensors that are given as None, and what is asked for ahead of a call."""
+        if arguments or not isinstance(target, (str, Target)):  # pyright: ignore[reportUnnecessaryIsInstance]
+            names = ", ".join(t.name for t in self.function.tensors)
+            fail(
+                "JIT004",
+                found=", ".join(map(shown, (target, *arguments))),
+                required=f"one target: {', '.join(TARGETS)}",
+                help=f'say dtypes={{"{self.function.tensors[0].name}": "bf16"}} for arguments; '
+                f"a call {self.function.name}({names}) compiles by itself",
+            )
         absent = frozenset(name for name in self._optional if name in keywords and keywords[name] is None)
         kernel, given = self.without(absent), {name: v for name, v in keywords.items() if name not in absent}
         return kernel, kernel._ahead(target, dtypes, static, schedule, facts, given)
@@ -535,7 +544,7 @@ class Kernel:
     def _target(self, target: str | Target) -> Target:
         if isinstance(target, Target):
             return target
-        if not is_hashable(target) or target not in TARGETS:
+        if target not in TARGETS:
             fail("JIT004", where=self.function.where, found=shown(target), required=", ".join(TARGETS))
         return TARGETS[target]
 
