@@ -11,16 +11,17 @@ from typing import Any
 import pytest
 from museum import EXHIBITS
 
-from tilewright.base.expr import Expr, sym
+from tilewright.base.expr import Const, Expr, sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.contract import check
 from tilewright.contract.explore import adversarial, exhaust
 from tilewright.contract.parametric import prove
+from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.align_roles import product_graph_of
 from tilewright.protocol.edit import replaced, spots, step_at
 from tilewright.protocol.graph import graph_of
-from tilewright.protocol.model import By, If, Loop, Node, Protocol, Step, Symbol
+from tilewright.protocol.model import Buffer, By, If, Loop, Node, Protocol, Step, Symbol
 from tilewright.protocol.text import from_text
 
 ROOT = Path(__file__).parents[2]
@@ -405,3 +406,62 @@ def test_a_barrier_that_nobody_uses_is_initialised_once() -> None:
     one = Step(ops.MbarrierInit("unused"), By.ELECTED)
     assert proved(replaced(p, spot, step_at(p, spot), one))
     assert not proved(replaced(p, spot, step_at(p, spot), one, one))
+
+
+def test_a_barrier_that_stays_open_orders_nothing() -> None:
+    """Half of its threads arrive once and nobody waits: as in a kernel whose gate is closed."""
+    p = pipeline(1, 2, 1, persistent=False, style="generic", store=False)
+    role = p.roles[-1]
+
+    def behind(*more: Node) -> Protocol:
+        return replace(p, roles=(*p.roles[:-1], replace(role, body=(*role.body, *more))))
+
+    arrive = Step(ops.BarArrive(Const(5), 2 * role.threads), By.ALL)
+    assert proved(behind(arrive))
+    assert isinstance(check(behind(arrive)), Proved)
+    assert not proved(behind(arrive, arrive))
+    assert not proved(behind(Loop("again", Const(0), sym("kt"), 1, (arrive,))))
+    assert not proved(behind(Step(ops.BarSync(Const(5), 2 * role.threads), By.ALL)))
+
+
+def test_tensor_memory_that_nobody_uses_need_not_be_allocated() -> None:
+    p = pipeline(1, 2, 1, persistent=False, style="generic", store=False)
+    unused = Buffer("acc", Space.TMEM, 64)
+    assert proved(replace(p, buffers=(*p.buffers, unused)))
+    role = p.roles[-1]
+    load = Step(ops.Tcgen05Ld(ops.Region("acc", Const(0), Const(64))), By.ALL)
+    assert not proved(
+        replace(p, buffers=(*p.buffers, unused), roles=(*p.roles[:-1], replace(role, body=(*role.body, load))))
+    )
+
+
+CASES = """
+protocol("cases", cluster=1)
+symbol("tiles")
+symbol("copies", most=1{per})
+buffer("panel", "shared", 1024, offset=0, initialised=False)
+with role("consumer", 128):
+    for tile in range(0, tiles, 1):
+        if copies == 1:
+            elected(BulkWait(read=True))
+            all(CtaSync())
+            all(Write(Region("panel", 0, 1024)))
+            all(FenceProxyAsync(space="shared"))
+            all(CtaSync())
+            elected(TmaStore(Region("panel", 0, 1024)))
+            elected(BulkCommit())
+        else:
+            all(CtaSync())
+            all(Write(Region("panel", 0, 1024)))
+            all(CtaSync())
+            all(Read(Region("panel", 0, 1024)))
+    elected(BulkWait())
+"""
+
+
+def test_a_symbol_of_few_values_is_proved_value_by_value() -> None:
+    """Tiles that threads store need not wait for copies, if there are none in the same run."""
+    assert proved(from_text(CASES.format(per="")))
+    varying = from_text(CASES.format(per=', per="tile"'))
+    assert not proved(varying)
+    assert isinstance(check(varying), Refuted)

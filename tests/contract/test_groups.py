@@ -154,7 +154,7 @@ def test_another_lap_or_stage_is_refuted(parity: int, index: int) -> None:
 
 def test_a_count_before_its_loop_is_no_index_of_the_graph() -> None:
     b = Build("before")
-    n = b.symbol("n", most=3)
+    n = b.symbol("n", most=6)
     x = b.buffer("x", 256)
     with b.role("a", 32) as a:
         a.all(o.Write(x.at(n % 4 * 64, 64)))

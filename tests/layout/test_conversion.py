@@ -12,7 +12,7 @@ from support.conversion_machine import run
 from support.slow import rest_slow
 from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import ThreadGroup
-from tilewright.layout.conversion import TID, conversion_plan
+from tilewright.layout.conversion import conversion_plan
 from tilewright.layout.f2 import F2Layout
 from tilewright.layout.library import fragments
 from tilewright.layout.plan import ConversionPlan, MatrixInstruction, PlanKind, SharedPlan, ShufflePlan, VectorAccesses
@@ -194,7 +194,7 @@ def test_copies_of_other_warps_need_the_whole_cta() -> None:
     columns = F2Layout((("register", 0), ("lane", 5), ("warp", 1)), (("dim0", 5),), (1, 2, 4, 8, 16, 0))
     scattered = F2Layout((("register", 2), ("lane", 5), ("warp", 1)), (("dim0", 5),), (8, 16, 1, 2, 4, 0, 0, 0))
     plan = check(RegisterLayout((32,), columns), RegisterLayout((32,), scattered), 4)
-    staged = shared_plan(RegisterLayout((32,), columns), RegisterLayout((32,), scattered), 4, TID, same_warp=True)
+    staged = shared_plan(RegisterLayout((32,), columns), RegisterLayout((32,), scattered), 4, same_warp=True)
     assert isinstance(staged.steps, SharedPlan)
     assert staged.steps.barrier is ThreadGroup.CTA
     assert plan.kind is not PlanKind.NOTHING

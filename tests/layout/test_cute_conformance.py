@@ -50,8 +50,8 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "coalesce": cute.coalesce,
     "coalesce_by_mode": lambda layout, profile: cute.coalesce(layout, profile),
     "flatten": cute.flatten,
-    "filter": cute.filter_layout,
-    "filter_zeros": cute.filter_zeros,
+    "filter": cute_ops.filter_layout,
+    "filter_zeros": cute_ops.filter_zeros,
     "complement": cute_algebra.complement,
     "composition": cute_algebra.composition,
     "composition_by_mode": cute_ops.composition_by_mode,
@@ -83,7 +83,7 @@ OPERATIONS: dict[str, Callable[..., Any]] = {
     "idx2crd": int_tuple.idx2crd,
     "prefix_product": int_tuple.prefix_product,
     "product": int_tuple.product,
-    "shape_div": int_tuple.shape_div,
+    "shape_div": cute_ops.shape_div,
 }
 
 

@@ -139,3 +139,9 @@ def test_bad_values_of_symbols() -> None:
     assert isinstance(layout.size, Expr)
     assert attempt(lambda: cute_ops.logical_divide(CuteLayout(M, 1), 4))[1] == "LAY009"
     assert attempt(lambda: cute_ops.tile_to_shape(CuteLayout(8, 1), M))[1] == "LAY009"
+
+
+def test_a_repeated_offset_has_no_left_inverse() -> None:
+    """A stride of 0 beside a symbol, as beside numbers."""
+    assert attempt(lambda: left_inverse(CuteLayout((4, 4), (1, 0))))[1] == "LAY006"
+    assert attempt(lambda: left_inverse(CuteLayout((M, 4), (1, 0))))[1] == "LAY006"

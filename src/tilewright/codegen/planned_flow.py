@@ -102,15 +102,15 @@ class _Planned(FlowBuilder):
         return self.block(op.body.block)
 
     def loop(self, op: t.For) -> SyncPart:
-        """A loop of one turn is none, one of one at most a branch. Only one from a number to a size is known to go
-        round: the steps that are left between two sizes may be one at most, and a compiler may see that."""
+        """A loop of one iteration is none, one of at most one a branch. Only one from a number to a size repeats:
+        between two sizes at most one step may be left, which a compiler may know."""
         body = self.block(op.body.block)
         begin, end, step = (e.expr.constant for e in (op.begin, op.end, op.step))
         if begin is None or end is None or step is None:
-            turns = body if op.at_most_one_turn else self.repeated(body, surely=begin is not None)
-            return self.choice((turns, SyncPart()))
-        turns = -(-(end - begin) // step)
-        return SyncPart() if turns <= 0 else body if turns == 1 else self.repeated(body)
+            repeated = body if op.at_most_one_turn else self.repeated(body, surely=begin is not None)
+            return self.choice((repeated, SyncPart()))
+        iterations = -(-(end - begin) // step)
+        return SyncPart() if iterations <= 0 else body if iterations == 1 else self.repeated(body)
 
 
 def instructions(op: Operation) -> Iterator[SyncInstruction]:

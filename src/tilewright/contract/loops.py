@@ -130,8 +130,8 @@ def unrolled(protocol: Protocol) -> Protocol:
         if not plain or not 1 < width <= MAX_GROUP or unit.text not in units:
             yield loop
             return
-        turns = (substituted(loop.body, loop.counter, sym(loop.counter) * width + i) for i in range(width))
-        yield replace(loop, end=unit, body=tuple(node for turn in turns for node in turn))
+        copies = (substituted(loop.body, loop.counter, sym(loop.counter) * width + i) for i in range(width))
+        yield replace(loop, end=unit, body=tuple(node for copy in copies for node in copy))
 
     return _with_loops(protocol, grouped)
 

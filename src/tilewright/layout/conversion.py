@@ -10,18 +10,25 @@ from collections.abc import Sequence
 from functools import reduce
 from typing import NoReturn
 
-from tilewright.base.expr import Expr, Sym, expr, own, sym
+from tilewright.base.expr import Expr, expr
 from tilewright.diag import fail
 from tilewright.layout import gf2_vectors
 from tilewright.layout.bit_expr import BitField, linear_expr
 from tilewright.layout.checks import log2_size
-from tilewright.layout.plan import ConversionCost, ConversionPlan, Pick, PlanKind, RegisterPlan, Round, ShufflePlan
+from tilewright.layout.plan import (
+    THREAD,
+    ConversionCost,
+    ConversionPlan,
+    Pick,
+    PlanKind,
+    RegisterPlan,
+    Round,
+    ShufflePlan,
+)
 from tilewright.layout.refine import Refined, common_box, refine, steps
 from tilewright.layout.register import RegisterLayout
 from tilewright.layout.shuffle import Rounds, WarpMap, schedule, warp_map
 from tilewright.layout.staging import shared_plan
-
-TID = sym(own("tid"))
 
 
 def conversion_plan(
@@ -29,7 +36,6 @@ def conversion_plan(
     target: RegisterLayout,
     element_bytes: int,
     *,
-    thread: Sym = TID,
     shared: bool = True,
     ragged: bool = False,
     matrices: bool = True,
@@ -50,13 +56,13 @@ def conversion_plan(
             required="one shape, one set of threads",
             help="pad both layouts to one shape, or replicate the smaller one over all threads",
         )
-    move = _WarpConversion.of(source, target, element_bytes, thread) if source.shape == target.shape else None
+    move = _WarpConversion.of(source, target, element_bytes) if source.shape == target.shape else None
     if move is not None and move.within_thread:
         return move.register_plan()
     shuffled = None if move is None else move.shuffle_plan()
     if not shared:
         return shuffled or _needs_memory(source, target)
-    staged = shared_plan(source, target, element_bytes, thread, same_warp=move is not None, matrices=matrices)
+    staged = shared_plan(source, target, element_bytes, same_warp=move is not None, matrices=matrices)
     if shuffled is None or staged.cost.cycles < shuffled.cost.cycles:
         return staged
     return shuffled
@@ -75,14 +81,14 @@ class _WarpConversion:
     """A conversion that stays in each warp, on the common atoms."""
 
     def __init__(
-        self, source: Refined, target: Refined, move: WarpMap, offsets: list[tuple[int, int]], packed: int, thread: Sym
+        self, source: Refined, target: Refined, move: WarpMap, offsets: list[tuple[int, int]], packed: int
     ) -> None:
         self.source, self.target, self.move = source, target, move
-        self.offsets, self.packed, self.thread = offsets, packed, thread
+        self.offsets, self.packed = offsets, packed
         self.element_bytes = 4
 
     @staticmethod
-    def of(source: RegisterLayout, target: RegisterLayout, element_bytes: int, thread: Sym) -> _WarpConversion | None:
+    def of(source: RegisterLayout, target: RegisterLayout, element_bytes: int) -> _WarpConversion | None:
         box = common_box(source, target)
         if any(s % b for s, b in zip(source.shape, box, strict=True)):
             return None
@@ -93,7 +99,7 @@ class _WarpConversion:
         if move is None:
             return None
         offsets = [(a.step(p), b.step(p)) for p in steps(source.shape, box)]
-        result = _WarpConversion(a, b, move, offsets, 0, thread)
+        result = _WarpConversion(a, b, move, offsets, 0)
         result.element_bytes = element_bytes
         result.packed = result._packed_bits()
         return result
@@ -128,7 +134,7 @@ class _WarpConversion:
         assert not isinstance(index_columns, int), "columns lie in their own span"
         choices = [base ^ gf2_vectors.apply(basis, k) for k in range(1 << len(basis))]
         numbers = [c if name is None else name.register(c) + offset for c in choices]
-        field = BitField(expr(self.thread), len(thread_columns), bounded=True)
+        field = BitField(expr(THREAD), len(thread_columns), bounded=True)
         return Pick(tuple(numbers), linear_expr(index_columns, (field,)))
 
     def _groups(self) -> range:
@@ -210,7 +216,7 @@ class _WarpConversion:
         return Round(send, self._lane(lanes, shift), None)
 
     def _lane(self, columns: list[int], shift: int) -> Expr:
-        field = BitField(expr(self.thread), len(columns), bounded=True)
+        field = BitField(expr(THREAD), len(columns), bounded=True)
         parts: list[Expr] = [linear_expr(columns, (field,))]
         if shift:
             parts.append(expr(shift))

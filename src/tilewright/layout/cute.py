@@ -26,7 +26,6 @@ from tilewright.layout.int_tuple import (
     prefix_product,
     product,
     text,
-    unflatten,
 )
 
 Modes: TypeAlias = list[tuple[int, Leaf]]
@@ -184,17 +183,6 @@ def coalesce(layout: CuteLayout, profile: IntTuple | None = None) -> CuteLayout:
         modes[: len(profile)] = [coalesce(m, p) for m, p in zip(modes, profile, strict=False)]
         return CuteLayout.of(modes)
     return from_modes(merge(layout.flat))
-
-
-def filter_zeros(layout: CuteLayout) -> CuteLayout:
-    """The same nesting with every mode of stride 0 cut to extent 1: offsets once each, where strides repeat them."""
-    kept: list[Leaf] = [1 if d == 0 else s for s, d in layout.flat]
-    return CuteLayout(unflatten(iter(kept), layout.shape), layout.stride)
-
-
-def filter_layout(layout: CuteLayout) -> CuteLayout:
-    """Without the modes of stride 0, coalesced."""
-    return coalesce(filter_zeros(layout))
 
 
 def merge(modes: Iterable[tuple[Leaf, Leaf]]) -> list[tuple[Leaf, Leaf]]:

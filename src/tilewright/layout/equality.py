@@ -174,7 +174,7 @@ def _stride_columns(layout: CuteLayout) -> tuple[int, tuple[int, ...]] | None:
     return 0, tuple(columns)
 
 
-def f2_of(layout: CuteLayout | ComposedLayout, *, in_name: str = "index", out_name: str = "offset") -> F2Layout:
+def f2_of(layout: CuteLayout | ComposedLayout) -> F2Layout:
     """The layout as an F2 layout of one input and one output axis (LAY010 with the reason where it is none)."""
     found = _columns(layout)
     if found is None or found[0]:
@@ -186,7 +186,7 @@ def f2_of(layout: CuteLayout | ComposedLayout, *, in_name: str = "index", out_na
             help="keep it as nested strides, or as an F2 atom with integer repeats",
         )
     bits = max((c.bit_length() for c in found[1]), default=0)
-    return F2Layout(((in_name, len(found[1])),), ((out_name, bits),), found[1])
+    return F2Layout((("index", len(found[1])),), (("offset", bits),), found[1])
 
 
 def _obstacle(layout: CuteLayout | ComposedLayout) -> str:

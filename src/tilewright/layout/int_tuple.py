@@ -6,7 +6,7 @@ Coordinates are colexicographic: a flat index runs through the first leaf fastes
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import NoReturn, TypeAlias
+from typing import TypeAlias
 
 from tilewright.base.expr import Expr, expr
 from tilewright.diag import fail
@@ -131,43 +131,3 @@ def crd2idx(coordinate: Coordinate, shape: IntTuple, stride: IntTuple) -> Leaf:
     for digit, step in zip(flat_coordinates(coordinate, shape), leaves(stride), strict=True):
         result = result + digit * step
     return result
-
-
-def shape_div(a: IntTuple, b: int) -> IntTuple:
-    """``a`` with ``b`` coordinates taken off its fast end (LAY009 where neither number divides the other)."""
-    if isinstance(a, tuple):
-        parts: list[IntTuple] = []
-        for part in a:
-            parts.append(shape_div(part, b))
-            size = _static(product(part))
-            if b % size and size % b:
-                _indivisible(size, b)
-            b = max(1, b // size)
-        return tuple(parts)
-    size = _static(a)
-    if size % b and b % size:
-        _indivisible(size, b)
-    return -(-size // b)
-
-
-def _static(value: Leaf) -> int:
-    if not isinstance(value, int):
-        fail(
-            "LAY009",
-            title="a symbolic extent cannot be divided",
-            found=str(value),
-            required="a number",
-            help="divide for a fixed extent",
-        )
-    return value
-
-
-def _indivisible(size: int, divisor: int) -> NoReturn:
-    fail(
-        "LAY009",
-        title="extents do not divide",
-        found=f"{size} by {divisor}",
-        required="one a multiple of the other",
-        source="CuTe layout algebra, shape_div",
-        help="choose a tile that divides the extent",
-    )

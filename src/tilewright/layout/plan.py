@@ -15,8 +15,8 @@ from tilewright.base.expr import Expr, own, sym
 from tilewright.hw.spaces import ThreadGroup
 from tilewright.layout.shared import SharedTile
 
-REGISTER = sym(own("r"))
-"""The register of a vector access."""
+THREAD, REGISTER = sym(own("tid")), sym(own("r"))
+"""The executing thread, and the register of a vector access."""
 
 
 class PlanKind(Enum):

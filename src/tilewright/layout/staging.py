@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from math import prod
 
-from tilewright.base.expr import Expr, Interval, Sym, all_of, expr, simplify
+from tilewright.base.expr import Expr, Interval, all_of, expr, simplify
 from tilewright.hw import fragments as facts
 from tilewright.hw.banks import BANK_BYTES, LINE_BYTES
 from tilewright.hw.spaces import ThreadGroup
@@ -19,6 +19,7 @@ from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.plan import (
     REGISTER,
+    THREAD,
     Access,
     ConversionCost,
     ConversionPlan,
@@ -50,7 +51,6 @@ def shared_plan(
     source: RegisterLayout,
     target: RegisterLayout,
     element_bytes: int,
-    thread: Sym,
     *,
     same_warp: bool,
     matrices: bool = True,
@@ -58,7 +58,7 @@ def shared_plan(
     """The cheapest round trip over all dimensions that may lie contiguously. The layouts' boxes may differ."""
     box = tuple(max(a, b) for a, b in zip(source.shape, target.shape, strict=True))
     whole = all(a >= b for a, b in zip(source.shape, target.shape, strict=True))
-    trips = [_Trip.of(source, target, box, element_bytes, fast, thread, matrices) for fast in range(len(box))]
+    trips = [_Trip.of(source, target, box, element_bytes, fast, matrices) for fast in range(len(box))]
     best: tuple[int, int, _Trip, SharedTile] | None = None
     for trip in sorted(trips, key=lambda t: t.least):
         if best is not None and trip.least >= best[0]:
@@ -95,11 +95,10 @@ class _Trip:
         box: tuple[int, ...],
         size: int,
         fast: int,
-        thread: Sym,
         matrices: bool,
     ) -> _Trip:
         store, load = (
-            _Side.of(layout, box, source.shape, fast, size, thread, storing=storing, matrices=matrices)
+            _Side.of(layout, box, source.shape, fast, size, storing=storing, matrices=matrices)
             for layout, storing in ((source, True), (target, False))
         )
         return _Trip(store, load, prod(box) // box[fast], box[fast], size)
@@ -163,7 +162,6 @@ class _Side:
     width: int
     matrix_rows: int | None
     trans: bool
-    thread: Sym
     storing: bool
 
     @staticmethod
@@ -173,7 +171,6 @@ class _Side:
         held: tuple[int, ...],
         fast: int,
         size: int,
-        thread: Sym,
         *,
         storing: bool,
         matrices: bool,
@@ -186,13 +183,13 @@ class _Side:
                     pairs, lanes = (other, fast) if trans else (fast, other)
                     order = arranged(layout, pairs, 2)
                     if _holds_matrices(order.layout, pairs, lanes):
-                        return _Side(layout, order, box, held, fast, size, 2, other, trans, thread, storing)
+                        return _Side(layout, order, box, held, fast, size, 2, other, trans, storing)
         aligned = min(pitch & -pitch, MAX_VECTOR_BYTES)
         inside = held[fast] & -held[fast] if held[fast] < box[fast] else aligned
         most = max(1, min(aligned // size, inside))
         order = arranged(layout, fast, most)
         width = min(most, order.layout.contiguous_registers(fast))
-        return _Side(layout, order, box, held, fast, size, width, None, False, thread, storing)
+        return _Side(layout, order, box, held, fast, size, width, None, False, storing)
 
     # -- places in the tile ---------------------------------------------------------------------------------------
     def place(self, coordinate: Sequence[Expr]) -> tuple[Expr, Expr]:
@@ -215,7 +212,7 @@ class _Side:
     def bounds(self) -> dict[str, Interval]:
         """What is known of the thread index and the register."""
         return {
-            self.thread.name: (0, self.layout.threads - 1),
+            THREAD.name: (0, self.layout.threads - 1),
             REGISTER.name: (0, self.arranged.layout.registers - 1),
         }
 
@@ -243,7 +240,7 @@ class _Side:
     def _accesses(self, tile: SharedTile) -> Iterator[Access]:
         layout = self.arranged.layout
         if self.matrix_rows is None:
-            coordinates = layout.coordinates(self.thread, REGISTER)
+            coordinates = layout.coordinates(THREAD, REGISTER)
             offset = self._address(tile, coordinates, self.element_bytes)
             yield VectorAccesses(layout.registers, self.width, offset, self._predicate(coordinates))
             return
@@ -256,16 +253,16 @@ class _Side:
     def _predicate(self, coordinates: Sequence[Expr]) -> Expr:
         """Stores: one of the threads that hold an element. Loads: the source has such an element."""
         if self.storing:
-            return self.arranged.layout.owner_predicate(self.thread)
+            return self.arranged.layout.owner_predicate(THREAD)
         beyond = zip(coordinates, self.held, self.layout.shape, strict=True)
         return simplify(all_of(x < size for x, size, mine in beyond if mine > size), self.bounds)
 
     def _row_of_lane(self, first: int, count: int) -> list[Expr]:
         """Lane 8*i + r gives row r of matrix i (PTX ISA, ldmatrix); lanes beyond the last matrix repeat."""
         assert self.matrix_rows is not None
-        lane = expr(self.thread)  # a warp is 32 = 4 * 8 threads, so its fields are fields of the thread index
+        lane = expr(THREAD)  # a warp is 32 = 4 * 8 threads, so its fields are fields of the thread index
         matrix = (lane // 8) % count
-        start = list(self.arranged.layout.coordinates(expr(self.thread) // LANES * LANES, matrix * 2 + first))
+        start = list(self.arranged.layout.coordinates(expr(THREAD) // LANES * LANES, matrix * 2 + first))
         start[self.matrix_rows] = start[self.matrix_rows] + lane % 8
         return start
 

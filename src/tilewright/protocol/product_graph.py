@@ -91,6 +91,11 @@ def finished_loop(product: ProductGraph, block: int, count: str) -> ProductLoop 
     return None
 
 
+def repeats(product: ProductGraph, block: int) -> bool:
+    """A path leads from a block back to it."""
+    return product.blocks[block] in _reachable(product, (f.target for f in product.leaving[block]), frozenset())
+
+
 def _reachable(product: ProductGraph, since: Iterable[int], closed: frozenset[int]) -> list[Block]:
     """The blocks from some on, without passing closed ones."""
     seen: dict[int, None] = dict.fromkeys(s for s in since if s not in closed)

@@ -31,16 +31,16 @@ class GridReduction:
             for op in code
         )
 
-    def chosen(self, w: World, ways: list[Move], last: Move | None = None) -> list[Move]:
-        """A persistent part of ``ways``."""
+    def chosen(self, w: World, enabled: list[Move], last: Move | None = None) -> list[Move]:
+        """A persistent part of ``enabled``."""
         by_cta: dict[int, list[Move]] = {}
-        for move in ways:
+        for move in enabled:
             if not move.begins:
                 by_cta.setdefault(self._cta(move), []).append(move)
         for cta, found in by_cta.items():
             if all(self._own(w, t) for t in self.g.everyone if self.g.threads[t].cta == cta):
                 return found
-        return ways
+        return enabled
 
     def _cta(self, move: Move) -> int:
         return self.g.threads[move.thread].cta if move.completion is None else self.g.cta_of_bar[move.completion.bar]

@@ -181,8 +181,8 @@ def _run_local(g: ProtocolInstance, w: World, t: int) -> None:
         barriers.cluster_check(g, w)
 
 
-def final(g: ProtocolInstance, w: World, ways: list[Move]) -> Problem | None:
-    """What is wrong with a world in which all threads ended, or nobody can go on. ``ways`` are all moves left."""
+def final(g: ProtocolInstance, w: World, enabled: list[Move]) -> Problem | None:
+    """What is wrong with a world in which all threads ended, or nobody can go on. ``enabled`` are all moves left."""
     if all(g.ended(w, t) for t in g.everyone):
         try:
             check_end(w)
@@ -190,11 +190,11 @@ def final(g: ProtocolInstance, w: World, ways: list[Move]) -> Problem | None:
         except Problem as p:
             return p
         return None
-    if any(not move.begins for move in ways) or (ways and len(grid.running(g, w)) < g.protocol.resident):
+    if any(not move.begins for move in enabled) or (enabled and len(grid.running(g, w)) < g.protocol.resident):
         return None
     stuck = tuple(t for t in g.everyone if not g.ended(w, t))
-    if ways:
-        late = ", ".join(str(g.threads[move.thread].cta) for move in ways)
+    if enabled:
+        late = ", ".join(str(g.threads[move.thread].cta) for move in enabled)
         stuck = tuple(t for t in stuck if g.threads[t].cta in w.begun)
         words = ", ".join(
             f"{g.threads[t].label} of CTA {g.threads[t].cta} at {type(g.op(w, t)).__name__}" for t in stuck

@@ -171,7 +171,7 @@ class ThreadProgram:
         """Runs control up to the next op or the end; raises ``Open`` at a decision that ``trips`` leaves open."""
         pc, env = at
         values = list(env)
-        turns = 0
+        iterations = 0
         while pc < len(self.code):
             ins = self.code[pc]
             here = (pc, tuple(values))
@@ -194,8 +194,8 @@ class ThreadProgram:
                     pc = pc + 1 if self._holds(here, trips, condition) else out
                 case JumpTo(out):
                     pc = out
-                    turns += 1
-                    if turns > self.limit:
+                    iterations += 1
+                    if iterations > self.limit:
                         raise TooLong
         return pc, tuple(values)
 

@@ -67,13 +67,13 @@ class PartialOrderReduction:
         self.g, self.prints, self.recurrence = g, Footprints(g), recurrence
         self._windows: dict[Hashable, list[tuple[tuple[Asked, ...], Window]]] = {}
 
-    def chosen(self, w: World, ways: list[Move], last: Move | None = None) -> list[Move]:
-        """A persistent part of ``ways``, small if one of a few tries is; who made the ``last`` move is tried first."""
-        if len(ways) < 2:
-            return ways
-        best = ways
+    def chosen(self, w: World, enabled: list[Move], last: Move | None = None) -> list[Move]:
+        """A persistent part of ``enabled``, small if one of a few tries is; who moved ``last`` is tried first."""
+        if len(enabled) < 2:
+            return enabled
+        best = enabled
         groups: dict[Who, list[Move]] = {}
-        for move in ways:
+        for move in enabled:
             groups.setdefault(move.thread if move.completion is None else move.completion, []).append(move)
         try:
             search = _Search(self, w, groups)
@@ -85,7 +85,7 @@ class PartialOrderReduction:
                     if len(best) == 1:
                         break
         except TooLong:
-            return ways
+            return enabled
         return best
 
     # -- windows ----------------------------------------------------------------------------------------------------

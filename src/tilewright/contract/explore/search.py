@@ -168,16 +168,16 @@ def _one_run(g: ProtocolInstance, w: World, rng: Random, length: int) -> tuple[F
             completion_rank = rng.choice((-1.0, 0.5, 2.0))
         # of the threads only the first that can move is asked for
         order = [t for t in order if not g.ended(w, t)]
-        ways, first = completions(w), next(filter(None, (moves_of(g, w, t) for t in order)), None)
+        enabled, first = completions(w), next(filter(None, (moves_of(g, w, t) for t in order)), None)
         if first is None or first[0].begins:
-            ways = moves(g, w)
-            problem = final(g, w, ways)
-            if problem is not None or not ways:
+            enabled = moves(g, w)
+            problem = final(g, w, enabled)
+            if problem is not None or not enabled:
                 return None if problem is None else finding(g, link, problem), n - 1
         else:
-            ways += first
+            enabled += first
         move = max(
-            ways, key=lambda m: completion_rank + rng.random() / 8 if m.completion is not None else rank[m.thread]
+            enabled, key=lambda m: completion_rank + rng.random() / 8 if m.completion is not None else rank[m.thread]
         )
         link = (link, move)
         try:

@@ -8,14 +8,18 @@ from tilewright.contract.parametric.marks import Segment
 from tilewright.contract.parametric.matching import BarrierUse, PhaseUse
 from tilewright.contract.parametric.thread_barriers import sync_of
 from tilewright.protocol.effects import Among, BarrierLife, Fence, Order, Signal, Sync
-from tilewright.protocol.product_graph import OutsideFragment
+from tilewright.protocol.product_graph import OutsideFragment, repeats
 from tilewright.protocol.validate import MAX_ARRIVALS
 
 
 def init_sites(facts: PreparedProtocol) -> None:
     for ref, life in facts.k.effects.of(BarrierLife):
         slots = facts.protocol.barrier(life.barrier).slots
-        if (life.slots is not None and life.slots < slots) or facts.repeats(ref.s) or ref.c.group.size > 1:
+        if (
+            (life.slots is not None and life.slots < slots)
+            or repeats(facts.graph.product, ref.s)
+            or ref.c.group.size > 1
+        ):
             raise OutsideFragment(f"a partial or repeated init of {life.barrier}")
         facts.inits.setdefault((ref.c.cta, life.barrier), []).append(ref)
     for array in {**facts.inits, **facts.bars}:  # one that nobody uses must not be initialised twice either

@@ -213,17 +213,3 @@ class PreparedProtocol:
 
     def _issued_after(self, at: int, s: int, here: int) -> bool:
         return at not in (s, here) and self.k.paths.separated(at, here, s)
-
-    def repeats(self, s: int) -> bool:
-        seen, pending = set[int](), [s]
-        while pending:
-            for x, _ in self.edges(pending.pop()):
-                if x == s:
-                    return True
-                if x not in seen:
-                    seen.add(x)
-                    pending.append(x)
-        return False
-
-    def edges(self, s: int) -> list[tuple[int, int]]:
-        return [(f.target, len(f.advances)) for f in self.graph.product.leaving[s]]

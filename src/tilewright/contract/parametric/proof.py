@@ -7,6 +7,7 @@ then each op puts its questions to that. Whatever is not understood, or not prov
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import combinations, islice
 
 from tilewright.base.verdict import Discharged, Proved, Unknown
@@ -41,12 +42,18 @@ from tilewright.protocol.effects import (
 from tilewright.protocol.graph import EventGraph, graph_of
 from tilewright.protocol.model import By, Loop, Node, Protocol, Step, body_of
 from tilewright.protocol.product_graph import OutsideFragment
+from tilewright.protocol.rewrite import substituted
 
 MAX_PLACEMENTS = 8
 """Paths tried to lay roles beside the loops that they have no part in."""
 
 
+MAX_CASES = 4
+"""Values of a symbol that are proved one by one."""
+
 METHOD = "event graph (all trip counts at once)"
+
+_PROVED = Proved(tuple(Discharged(rule.obligation, METHOD) for rule in Rule))
 
 
 def prove(protocol: Protocol) -> Proved | Unknown:
@@ -58,7 +65,22 @@ def prove(protocol: Protocol) -> Proved | Unknown:
         answers.append(_open(graph) if isinstance(graph, str) else prove_graph(graph))
         if isinstance(answers[-1], Proved):
             return answers[-1]
+    cases = _cases(protocol)
+    if cases and all(isinstance(prove(case), Proved) for case in cases):
+        return _PROVED
     return answers[0]
+
+
+def _cases(protocol: Protocol) -> tuple[Protocol, ...]:
+    """The protocol for each value of a symbol that has the same one, of few, in the whole run. In one product graph of
+    all values a loop's iterations could have different ones."""
+    for s in protocol.symbols:
+        if s.per is None and s.most is not None and 0 < s.most - s.least < MAX_CASES * s.multiple_of:
+            values = range(s.least, s.most + 1, s.multiple_of)
+            others = tuple(x for x in protocol.symbols if x is not s)
+            roles = [tuple(replace(r, body=substituted(r.body, s.name, v)) for r in protocol.roles) for v in values]
+            return tuple(replace(protocol, symbols=others, roles=each) for each in roles)
+    return ()
 
 
 def _open(reason: str) -> Unknown:
@@ -86,7 +108,7 @@ def prove_graph(graph: EventGraph) -> Proved | Unknown:
         _prove(graph)
     except OutsideFragment as e:
         return _open(str(e))
-    return Proved(tuple(Discharged(rule.obligation, METHOD) for rule in Rule))
+    return _PROVED
 
 
 def _prove(graph: EventGraph) -> None:

@@ -8,7 +8,7 @@ from tilewright.hw.spaces import Space
 from tilewright.protocol import effects
 from tilewright.protocol.effects import WGMMA, Access, Fence, Order, Pool
 from tilewright.protocol.graph import Site
-from tilewright.protocol.product_graph import OutsideFragment
+from tilewright.protocol.product_graph import OutsideFragment, repeats
 
 
 def check_pool(facts: PreparedProtocol) -> None:
@@ -17,7 +17,7 @@ def check_pool(facts: PreparedProtocol) -> None:
     launch = facts.protocol.registers_per_thread
     free: dict[tuple[int, int], int] = {}
     for ref, registers in takers:
-        if not 24 <= registers <= 256 or registers % 8 or facts.repeats(ref.s):
+        if not 24 <= registers <= 256 or registers % 8 or repeats(facts.graph.product, ref.s):
             raise OutsideFragment("setmaxnreg out of range or in a loop")
         threads, key = facts.graph.product.parties[ref.c.party][0].threads, (ref.s, ref.c.cta)
         free[key] = free.get(key, 0) + (launch - registers) * threads

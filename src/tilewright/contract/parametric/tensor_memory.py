@@ -7,7 +7,8 @@ from tilewright.contract.parametric.marks import Segment
 from tilewright.hw.spaces import Space
 from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.protocol.effects import Relinquish, TensorLife
-from tilewright.protocol.product_graph import OutsideFragment
+from tilewright.protocol.graph import TouchedBytes
+from tilewright.protocol.product_graph import OutsideFragment, repeats
 
 
 def check_tensor_memory(facts: PreparedProtocol) -> None:
@@ -38,25 +39,31 @@ def _columns(facts: PreparedProtocol, cta: int) -> None:
 def _lifetime(facts: PreparedProtocol, buffer: str, cta: int) -> None:
     product, lives = facts.graph.product, facts.k.effects.of(TensorLife)
     mine = [(r, life) for r, life in lives if life.buffer == buffer and r.c.cta == cta and r.c.group.primary]
+    touching = [a for series in facts.accesses.series() for a in series if _is_of(a.place, buffer, cta)]
+    if not mine and not touching:
+        return
     allocs, frees = [r for r, life in mine if life.begins], [r for r, life in mine if not life.begins]
     if sorted(r.s for r in allocs) != sorted(product.starts) or sorted(r.s for r in frees) != sorted(product.ends):
         raise OutsideFragment(f"{buffer} is not allocated once at the start and freed once at the end")
-    if any(facts.repeats(r.s) for r in [*allocs, *frees]):
+    if any(repeats(product, r.s) for r in [*allocs, *frees]):
         raise OutsideFragment(f"{buffer} is allocated or freed in a loop")
     for ref, _ in facts.k.effects.of(Relinquish):
         if ref.c.cta == cta and not all(a.c.role == ref.c.role and (a.s, a.i) < (ref.s, ref.i) for a in allocs):
             raise OutsideFragment("the right to allocate may be given up too early")
-    for access in (a for series in facts.accesses.series() for a in series):
-        if access.place.memory == ("tmem", cta) and access.place.buffer.name == buffer:
-            for alloc in allocs:
-                past = facts.k.levels.past
-                if alloc.c is access.ref.c and (alloc.c.group.size == 1 or access.frees):
-                    known = past.holds(facts.mine(access.ref, alloc))
-                else:
-                    known = facts.knows(access.ref, Segment.MEMORY, alloc, past)
-                if not known:
-                    raise OutsideFragment(f"{access.ref.name} may come before {buffer} is allocated")
-            for free in frees:
-                after = access.ref.s == free.s and (access.ref.c is not free.c or access.ref.i > free.i)
-                if (after and access.ref != free) or facts.k.paths.reaches[free.s, access.ref.s]:
-                    raise OutsideFragment(f"{access.ref.name} may come after {buffer} is freed")
+    for access in touching:
+        for alloc in allocs:
+            past = facts.k.levels.past
+            if alloc.c is access.ref.c and (alloc.c.group.size == 1 or access.frees):
+                known = past.holds(facts.mine(access.ref, alloc))
+            else:
+                known = facts.knows(access.ref, Segment.MEMORY, alloc, past)
+            if not known:
+                raise OutsideFragment(f"{access.ref.name} may come before {buffer} is allocated")
+        for free in frees:
+            after = access.ref.s == free.s and (access.ref.c is not free.c or access.ref.i > free.i)
+            if (after and access.ref != free) or facts.k.paths.reaches[free.s, access.ref.s]:
+                raise OutsideFragment(f"{access.ref.name} may come after {buffer} is freed")
+
+
+def _is_of(place: TouchedBytes, buffer: str, cta: int) -> bool:
+    return place.memory == ("tmem", cta) and place.buffer.name == buffer

@@ -9,7 +9,7 @@ from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.happens_before import HappensBefore
 from tilewright.protocol.effects import Among, Sync
 from tilewright.protocol.graph import EventGraph
-from tilewright.protocol.product_graph import OutsideFragment, ProductGraph
+from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, repeats
 
 
 @dataclass
@@ -64,12 +64,22 @@ def thread_barriers(graph: EventGraph, k: HappensBefore) -> tuple[dict[Ref, Thre
             complete = members == {c.index for c in k.classes}
         else:
             complete = threads == {sum(c.group.size for c in k.classes if c.index in members)}
+        if not complete and _stays_open(graph.product, refs, threads):
+            continue
         if not complete or any(sync_of(r).aligned for r in refs):
             raise OutsideFragment(f"{key[0]} barrier {key[-1]}: not all uses have the same threads")
         barrier = _thread_barrier(graph.product, f"{key[0]} barrier {key[-1]}", refs)
         barriers.append(barrier)
         out |= dict.fromkeys(refs, barrier)
     return out, barriers
+
+
+def _stays_open(product: ProductGraph, refs: list[Ref], threads: set[int]) -> bool:
+    """Nobody waits, and fewer threads arrive, each once in a run, than the first use has: it orders nothing."""
+    arriving = {r.c.index: r.c.group.size for r in refs}
+    once_each = len(arriving) == len(refs) and not any(repeats(product, r.s) for r in refs)
+    alike = len(threads) == 1 and not any(sync_of(r).waits or sync_of(r).aligned for r in refs)
+    return once_each and alike and sum(arriving.values()) < min(threads)
 
 
 def sync_of(ref: Ref) -> Sync:

@@ -128,7 +128,7 @@ def memory_fence(x: StepExecution, effect: MemoryFence) -> bool:
     return True
 
 
-# -- turns -----------------------------------------------------------------------------------------------------------
+# -- order of strong operations --------------------------------------------------------------------------------------
 def serve_next(m: Machine, st: RunState) -> None:
     """All agents wait or stand at strong operations: raises ``OpenOrder`` for those that may go on, or the breach that
     some CTAs may wait for one that never begins."""

@@ -138,13 +138,13 @@ class Machine(Evaluation):
         self,
         protocol: Protocol,
         transfers: Mapping[type[object], Transfer],
-        turns: Callable[[Machine, RunState], None],
+        serve: Callable[[Machine, RunState], None],
         policy: Policy,
     ):
-        """``transfers`` say what each kind of effect does, ``turns`` who may go on when all wait for one another or
+        """``transfers`` say what each kind of effect does, ``serve`` who may go on when all wait for one another or
         for their turn."""
         super().__init__(protocol)
-        self.transfers, self.turns = transfers, turns
+        self.transfers, self.serve = transfers, serve
         self.policy = policy
         self.agents = agents_of(protocol, self.trip_names)
         self.n = len(self.agents)
@@ -351,7 +351,7 @@ class Machine(Evaluation):
             if key is not None:
                 st.blocked.discard(agent.index)
                 raise OpenTripCount(key)
-        self.turns(self, st)
+        self.serve(self, st)
         waiting = [ag for ag in self.agents if not st.agents[ag.index].done]
         raise Breach(
             Rule.DEADLOCK,

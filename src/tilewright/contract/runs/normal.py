@@ -108,16 +108,16 @@ class Normal:
         self.knowledge = self._knowledge()
 
     def ask(
-        self, marks: tuple[tuple[int, int], ...], segments: tuple[int, ...], watchers: tuple[int, ...], told: bool
+        self, marks: tuple[tuple[int, int], ...], segments: tuple[int, ...], watchers: tuple[int, ...], own: bool
     ) -> None:
-        """Notes a live record, known to be past by one of ``marks`` (agent, step). ``told``: an agent's own doings
+        """Notes a live record, known to be past by one of ``marks`` (agent, step). ``own``: an agent's own steps
         count as known to it."""
         steps = 0
         for _, e in marks:
             steps |= 1 << e
         agents = self.st.agents
         settled = all(
-            agents[w].clock[s] & steps or (told and s in (S, M, A) and agents[w].past & steps)
+            agents[w].clock[s] & steps or (own and s in (S, M, A) and agents[w].past & steps)
             for w in watchers
             for s in segments
         )
@@ -125,15 +125,15 @@ class Normal:
             self.settled |= settled << len(self.asked)
             self.asked.append((s, steps))
 
-    def record(self, c: int, e: int, segments: tuple[int, ...], watchers: tuple[int, ...], told: bool = True) -> int:
+    def record(self, c: int, e: int, segments: tuple[int, ...], watchers: tuple[int, ...], own: bool = True) -> int:
         """Notes a live record of one step; its shape is its agent."""
-        self.ask(((c, e),), segments, watchers, told)
+        self.ask(((c, e),), segments, watchers, own)
         return c
 
-    def records(self, pairs: Iterable[tuple[int, int]] | None, watchers: tuple[int, ...], told: bool) -> Hashable:
+    def records(self, pairs: Iterable[tuple[int, int]] | None, watchers: tuple[int, ...], own: bool) -> Hashable:
         if pairs is None:
             return None
-        return tuple([self.record(c, e, (S,), watchers, told) for c, e in sorted(pairs)])
+        return tuple([self.record(c, e, (S,), watchers, own) for c, e in sorted(pairs)])
 
     def clock(self, clock: Clock | None) -> bool:
         """Notes a clock; its shape is that it exists."""
@@ -454,8 +454,8 @@ class Normal:
                 pending = min(pending, 3)
             return (x.effect.name, self.back.stream(x.stream), pending, order, x.agent, id(x.step))
         # a thread's wait for its own ops tells it nothing of those of its class
-        told = not any(k.own and self.m.agents[k.c].group.size > 1 for k in marks)
-        self.ask(tuple([(k.c, k.e) for k in marks]), segments, users, told)
+        own = not any(k.own and self.m.agents[k.c].group.size > 1 for k in marks)
+        self.ask(tuple([(k.c, k.e) for k in marks]), segments, users, own)
         return (x.effect.name, self.back.stream(x.stream), "done", order, x.agent, id(x.step))
 
 

@@ -10,7 +10,7 @@ from typing import NoReturn, TypeAlias
 
 from tilewright.diag import fail
 from tilewright.layout.checks import extent
-from tilewright.layout.cute import CuteLayout, static_modes, static_stride, symbolic
+from tilewright.layout.cute import CuteLayout, coalesce, static_modes, static_stride, symbolic
 from tilewright.layout.int_tuple import IntTuple, Leaf, leaves, product, unflatten
 from tilewright.layout.library.cute_algebra import complement, composition
 from tilewright.layout.library.cute_symbolic import quotient
@@ -23,6 +23,20 @@ Tiler: TypeAlias = CuteLayout | int | Sequence[Tile]
 def composition_by_mode(layout: CuteLayout, tiler: Sequence[Tile]) -> CuteLayout:
     """Each mode composed with its own tile; modes without one stay."""
     return _by_mode("composition", layout, tiler, composition)
+
+
+# -- simplification ----------------------------------------------------------------------------------------------------
+
+
+def filter_zeros(layout: CuteLayout) -> CuteLayout:
+    """The same nesting with every mode of stride 0 cut to extent 1: offsets once each, where strides repeat them."""
+    kept: list[Leaf] = [1 if d == 0 else s for s, d in layout.flat]
+    return CuteLayout(unflatten(iter(kept), layout.shape), layout.stride)
+
+
+def filter_layout(layout: CuteLayout) -> CuteLayout:
+    """Without the modes of stride 0, coalesced."""
+    return coalesce(filter_zeros(layout))
 
 
 # -- divide ---------------------------------------------------------------------------------------------------------
@@ -64,6 +78,46 @@ def tiled_divide(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
 def flat_divide(layout: CuteLayout, tiler: Tiler) -> CuteLayout:
     """``(tile, tile, ..., rest, rest, ...)``."""
     return _flat(zipped_divide(layout, tiler))
+
+
+def shape_div(a: IntTuple, b: int) -> IntTuple:
+    """``a`` with ``b`` coordinates taken off its fast end (LAY009 where neither number divides the other)."""
+    if isinstance(a, tuple):
+        parts: list[IntTuple] = []
+        for part in a:
+            parts.append(shape_div(part, b))
+            size = _static(product(part))
+            if b % size and size % b:
+                _indivisible(size, b)
+            b = max(1, b // size)
+        return tuple(parts)
+    size = _static(a)
+    if size % b and b % size:
+        _indivisible(size, b)
+    return -(-size // b)
+
+
+def _static(value: Leaf) -> int:
+    if not isinstance(value, int):
+        fail(
+            "LAY009",
+            title="a symbolic extent cannot be divided",
+            found=str(value),
+            required="a number",
+            help="divide for a fixed extent",
+        )
+    return value
+
+
+def _indivisible(size: int, divisor: int) -> NoReturn:
+    fail(
+        "LAY009",
+        title="extents do not divide",
+        found=f"{size} by {divisor}",
+        required="one a multiple of the other",
+        source="CuTe layout algebra, shape_div",
+        help="choose a tile that divides the extent",
+    )
 
 
 # -- product --------------------------------------------------------------------------------------------------------
