@@ -36,7 +36,7 @@ _SCHEDULED = (
         "the distance to the next",
         Kind.SCHEDULE,
         "tiles are laid as far before a row as the boundary behind its first element lies after it",
-        "schedule/skew.py",
+        "schedule/misaligned_rows.py",
         "distance = total % vector",
         "distance = -total % vector",
         ("skewed",),
