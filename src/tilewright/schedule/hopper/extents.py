@@ -18,7 +18,7 @@ from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
 from tilewright.schedule.hopper.split_extents import CLUSTERED_CTAS, split_variants
 from tilewright.schedule.hopper.tile_prices import LINE_BYTES, SECTOR_BYTES, Price, straddles
-from tilewright.schedule.swap import swapped
+from tilewright.schedule.swapped_operands import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import element, spans_of
