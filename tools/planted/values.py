@@ -246,7 +246,7 @@ _MOVES = (
     _bug(
         "row 0 for all",
         "loads read the first row of the tensor",
-        "moves",
+        "loads_and_stores",
         "coords, guard, width, axis = self.access(op, value, distribution)\n        axes = self.axes_of[value]\n        buffer",
         "coords, guard, width, axis = self.access(op, value, distribution)\n        coords[0] = coords[0] * 0\n        axes = self.axes_of[value]\n        buffer",
         "softmax",
@@ -255,7 +255,7 @@ _MOVES = (
     _bug(
         "loads unguarded",
         "loads go past the end of the tensor",
-        "moves",
+        "loads_and_stores",
         "t.Load(self.arguments[op.tensor], buffer, coords, guard, vector",
         "t.Load(self.arguments[op.tensor], buffer, coords, all_of([]), vector",
         "add",
@@ -264,7 +264,7 @@ _MOVES = (
     _bug(
         "loads of the neighbour",
         "loads read the element before",
-        "moves",
+        "loads_and_stores",
         "coords, guard, width, axis = self.access(op, value, distribution)\n        axes = self.axes_of[value]\n        buffer",
         "coords, guard, width, axis = self.access(op, value, distribution)\n        coords[-1] = coords[-1] // 16 * 16 + (coords[-1] + 8) % 16\n        axes = self.axes_of[value]\n        buffer",
         "softmax",
@@ -273,7 +273,7 @@ _MOVES = (
     _bug(
         "every copy stored",
         "all threads that hold a copy of an element store it",
-        "moves",
+        "loads_and_stores",
         "guard = all_of([distribution.layout(axes).owner_predicate(TID), guard])",
         "guard = all_of([guard])",
         "row_max",
@@ -281,7 +281,7 @@ _MOVES = (
     _bug(
         "conversion backwards",
         "a tile is moved from its new distribution to its old one",
-        "moves",
+        "loads_and_stores",
         "before, after = old.layout(source.axes), new.layout(axes)",
         "after, before = old.layout(source.axes), new.layout(axes)",
         "turned",

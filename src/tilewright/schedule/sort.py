@@ -33,7 +33,7 @@ from tilewright.tile.queries import element, spans_of
 from tilewright.transport import dialect as t
 
 if TYPE_CHECKING:
-    from tilewright.schedule.moves import MoveLowering
+    from tilewright.schedule.loads_and_stores import MoveLowering
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 SORTS = "sort"
