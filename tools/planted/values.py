@@ -13,7 +13,7 @@ _MAPS = (
     _bug(
         "indices without origin",
         "an index is that in the tile, not in the tensor",
-        "mapping",
+        "map_builder",
         "self.integer(span.origin + self.coordinate(axis), i32)",
         "self.integer(self.coordinate(axis), i32)",
         "ints",
@@ -21,7 +21,7 @@ _MAPS = (
     _bug(
         "select inverted",
         "a masked value is the mask where it is inside",
-        "mapping",
+        "map_builder",
         "self.choose(self.predicate(predicate), then, otherwise)",
         "self.choose(self.predicate(predicate), otherwise, then)",
         "row_max",
@@ -30,7 +30,7 @@ _MAPS = (
     _bug(
         "operands reversed",
         "the operands of an op are copied in reverse",
-        "mapping",
+        "map_builder",
         "operands=list(operands),\n",
         "operands=list(operands)[::-1],\n",
         "ints",
@@ -39,7 +39,7 @@ _MAPS = (
     _bug(
         "squares",
         "an fma multiplies its first factor with itself",
-        "mapping",
+        "map_builder",
         "t.Fma(a, b, c)",
         "t.Fma(a, a, c)",
         "ordinary",
@@ -47,7 +47,7 @@ _MAPS = (
     _bug(
         "the same register",
         "a buffer of fewer axes is read at the register of the result",
-        "mapping",
+        "map_builder",
         "self.distribution.register_of(source.axes, self.axes, self.register) - source.window",
         "self.register - source.window",
         "softmax",
@@ -56,7 +56,7 @@ _MAPS = (
     _bug(
         "the window of the first",
         "parts of a tile are all its first part",
-        "mapping",
+        "map_builder",
         "self.register = Sym(t.REGISTER) + first\n",
         "self.register = Sym(t.REGISTER) + 0\n",
         "tall",

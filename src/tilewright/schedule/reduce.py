@@ -18,7 +18,7 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
 from tilewright.lang.fns import identity
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
-from tilewright.schedule.mapping import Buffered, MapBuilder
+from tilewright.schedule.map_builder import Buffered, MapBuilder
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, spans_of
 from tilewright.transport import dialect as t

@@ -32,7 +32,7 @@ from tilewright.lang.fns import identity
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
 from tilewright.schedule.distribute import InRegisters, InThreads
-from tilewright.schedule.mapping import Buffered, MapBuilder
+from tilewright.schedule.map_builder import Buffered, MapBuilder
 from tilewright.schedule.reduce import bit_field
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, spans_of
