@@ -205,7 +205,7 @@ def test_a_new_op_of_transport_is_said_in_four_rooms(sources: Path) -> None:
     body = f"            case t.Clamp():\n                {unpack}\n                {both}\n"
     insert(sources / "validate/scalars.py", r"(?=            case t.Approximate)", body)
     transformation = quoted(r"(    def _clamp(?:.*\n)+?\n)").replace("\n    ", "\n")
-    file = sources / "schedule/contraction.py"
+    file = sources / "schedule/numerics_rewrites.py"
     method = "\n".join(f"    {line}" if line else "" for line in transformation.strip().splitlines())
     insert(file, r"(?=    def _function)", f"{method}\n\n")
     insert(file, r"        self\._rewrite\(self\._sum\)\n", "        self._rewrite(self._clamp)\n")

@@ -206,7 +206,7 @@ class Numerics(StrEnum):
 
     ``strict``: each operation is rounded as written; only the order of sums is free. ``accurate``: also exponentials of
     differences of computed values by base 2, within a written bound. ``fast``: also contraction to fma, reciprocal
-    instead of division, functions by one instruction (``schedule.contraction`` writes them as ops).
+    instead of division, functions by one instruction (``schedule.numerics_rewrites`` writes them as ops).
     """
 
     STRICT = "strict"

@@ -15,10 +15,10 @@ from math import prod
 from xdsl.ir import Block, Operation, Region
 
 from tilewright.base.expr import TRUE, Sym, all_of
-from tilewright.schedule.contraction import contracted
 from tilewright.schedule.histogram import count, lower_histogram
 from tilewright.schedule.loops import LoopLowering
 from tilewright.schedule.misaligned_rows import SYMBOL
+from tilewright.schedule.numerics_rewrites import contracted
 from tilewright.schedule.reduce import Reduction
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.scan import ScanLowering

@@ -22,7 +22,6 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr, maximum, minimum, simplify
 from tilewright.lang.axes import Span
-from tilewright.schedule.contraction import contracted
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration, StepRange
 from tilewright.schedule.hopper.converted_operand import convert_tile
@@ -50,6 +49,7 @@ from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, copied_tiles, only_places, other_uses
 from tilewright.schedule.map_builder import Buffered, ClassId, MapBuilder
+from tilewright.schedule.numerics_rewrites import contracted
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
