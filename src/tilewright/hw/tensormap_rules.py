@@ -11,7 +11,7 @@ stated by no document.
 from __future__ import annotations
 
 from tilewright.hw.rules import Consequence, Evidence, HardwareRule, Per, RuleScope
-from tilewright.hw.tensormap_runs import RUNS
+from tilewright.hw.tensormap_copy_rules import RUNS
 
 _API = "CUDA Driver API, cuTensorMapEncodeTiled"
 _SEEN = "observed: 300,000 labelled requests, H200"
