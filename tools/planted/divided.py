@@ -384,7 +384,7 @@ _ORDERS = (
     _bug(
         "roles a warp early",
         "the first role ends a warp early",
-        "codegen/hopper",
+        "codegen/asynchronous_ops",
         "< {(first + threads) // WARP_THREADS})",
         "< {(first + threads) // WARP_THREADS - 1})",
         "nt",

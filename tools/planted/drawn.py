@@ -265,7 +265,7 @@ _SUMS = (
     _bug(
         "another CTA mapped",
         "mapa is given the first CTA",
-        "codegen/hopper",
+        "codegen/asynchronous_ops",
         'f"cluster_load_{width * size}({place}, {cta})"',
         'f"cluster_load_{width * size}({place}, 0)"',
         "parts",

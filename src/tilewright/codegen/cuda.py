@@ -9,11 +9,11 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, Expr, Interval, Sym, expr, interval, simplify
+from tilewright.codegen.asynchronous_ops import ASYNCHRONOUS, HopperEmitter
 from tilewright.codegen.c_expr import c_type, identifier
 from tilewright.codegen.conversion import CONVERSIONS, ConversionEmitter
 from tilewright.codegen.elements import ElementWriter
 from tilewright.codegen.fusion import feeds_only, late_loads
-from tilewright.codegen.hopper import ASYNCHRONOUS, HopperEmitter
 from tilewright.codegen.prelude import prelude
 from tilewright.codegen.shared_addresses import SharedAddresses
 from tilewright.codegen.storage import Storage
