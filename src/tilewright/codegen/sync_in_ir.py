@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xdsl.ir import Block, Operation
 
 from tilewright.base.expr import TRUE
-from tilewright.codegen.flow import FlowBuilder, SyncFlow, SyncInstruction, SyncPart
+from tilewright.codegen.sync_flow import FlowBuilder, SyncFlow, SyncInstruction, SyncPart
 from tilewright.transport import asynchronous as a
 from tilewright.transport import conversion
 from tilewright.transport import dialect as t
