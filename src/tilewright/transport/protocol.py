@@ -26,7 +26,6 @@ from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, 
 from tilewright.tile.ops import OPEN_TRIP, operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.protocol_ops import RoleAccesses, WalkScope
 from tilewright.transport.protocol_threads import (
     THREAD_SYMBOLS,
     NoProtocolError,
@@ -34,6 +33,7 @@ from tilewright.transport.protocol_threads import (
     ThreadAccesses,
     reaches_of,
 )
+from tilewright.transport.to_protocol_ops import RoleAccesses, WalkScope
 
 PROGRAM_LOOP = own("program")
 """Counter of the loop over a CTA's programs."""
