@@ -1,4 +1,4 @@
-"""The rules of tiled tensor maps: what the driver encodes; ``tensormap_runs`` adds what may then run.
+"""The rules of tiled tensor maps: what the driver encodes; ``tensormap_copy_rules`` adds what may then run.
 
 Field names are the parameters of ``cuTensorMapEncodeTiled`` in snake case; strides in bytes, extents in elements,
 dimension 0 innermost and dense. Derived fields: ``element_bits`` and ``is_float`` of the data type and

@@ -3,7 +3,7 @@
 Every role of several warpgroups becomes one protocol role per warpgroup; a kernel without roles has one role of all its
 threads. Loop bounds that depend on the launch become trip symbols, branches on a program's place become symbols of 0 or
 1; loops with the same bounds share theirs, so that producers and consumers agree on how often they go round.
-``protocol_ops`` says what single ops do, ``protocol_threads`` what they do in kernels without roles.
+``to_protocol_ops`` says what single ops do, ``protocol_threads`` what they do in kernels without roles.
 
 All threads of a role take every branch and loop alike, or the kernel has no protocol: bounds and conditions may not ask
 for the thread, and one elected thread may not meet others. So barriers and lane shuffles are reached by whole warps.
