@@ -51,7 +51,7 @@ def _leader(*, in_role: bool) -> str:
     return f"elect_one() & (warp_of(tid){f' % {WARPGROUP_THREADS // WARP_THREADS}' if in_role else ''} == 0)"
 
 
-class HopperEmitter:
+class AsynchronousEmitter:
     """Writes asynchronous ops through the kernel's emitter, bodies of theirs by its ``block``."""
 
     def __init__(
