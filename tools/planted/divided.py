@@ -395,7 +395,7 @@ _ORDERS = (
     _bug(
         "warps of 64",
         "the number of a warp is that of a pair",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         "return __shfl_sync(0xffffffffu, tid >> 5, 0);",
         "return __shfl_sync(0xffffffffu, tid >> 6, 0);",
         "nt",
@@ -405,7 +405,7 @@ _ORDERS = (
     _bug(
         "warps by another lane",
         "the number of a warp is taken from its last lane",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         "return __shfl_sync(0xffffffffu, tid >> 5, 0);",
         "return __shfl_sync(0xffffffffu, tid >> 5, 31);",
         "nt",
@@ -415,7 +415,7 @@ _ORDERS = (
     _bug(
         "warps by half of them",
         "the lanes that are asked for the warp's number are half of it",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         "return __shfl_sync(0xffffffffu, tid >> 5, 0);",
         "return __shfl_sync(0x0000ffffu, tid >> 5, 0);",
         "nt",
@@ -425,7 +425,7 @@ _ORDERS = (
     _bug(
         "warps of each lane",
         "the number of a warp is the thread's own eighth",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         "return __shfl_sync(0xffffffffu, tid >> 5, 0);",
         "return __shfl_sync(0xffffffffu, tid, 0) >> 3;",
         "nt",
@@ -435,7 +435,7 @@ _ORDERS = (
     _bug(
         "words of the first CTA",
         "words of another CTA's memory are read from the first one's",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         'mapped = f"mapa.shared::cluster.u32 there, %{len(words)}, %{len(words) + 1};"',
         'mapped = f"mapa.shared::cluster.u32 there, %{len(words)}, 0;"',
         "parts",
@@ -444,7 +444,7 @@ _ORDERS = (
     _bug(
         "words of this CTA",
         "words of another CTA's memory are read from the CTA's own",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         'mapped = f"mapa.shared::cluster.u32 there, %{len(words)}, %{len(words) + 1};"',
         'mapped = f"mov.b32 there, %{len(words)};"',
         "parts",

@@ -10,9 +10,9 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Const
 from tilewright.codegen import debug
+from tilewright.codegen.asynchronous_prelude import TENSOR_MAP, wgmma
 from tilewright.codegen.c_expr import c_type, identifier
 from tilewright.codegen.elements import ElementWriter
-from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
 from tilewright.codegen.shared_addresses import MATRIX_BASE, SHARED_BASE, SharedAddresses
 from tilewright.codegen.storage import Storage
 from tilewright.codegen.thread_copies import CopyOutWriter, ThreadCopyWriter
