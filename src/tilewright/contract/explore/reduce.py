@@ -21,7 +21,7 @@ from typing import Any, TypeAlias
 
 from tilewright.contract.explore.barriers import rendezvous_of
 from tilewright.contract.explore.effects import OBSERVABLE, waited
-from tilewright.contract.explore.footprint import CLUSTER, Key, OpFootprint, Signals
+from tilewright.contract.explore.footprint_types import CLUSTER, Key, OpFootprint, Signals
 from tilewright.contract.explore.footprints import Footprints
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.moves import Move, enabled
