@@ -25,8 +25,8 @@ from tilewright.contract.explore.footprints import Footprints
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.moves import Move, enabled
 from tilewright.contract.explore.op_semantics import OBSERVABLE, waited
-from tilewright.contract.explore.program import Open, Position, TooLong, Trips
 from tilewright.contract.explore.recur import Recurrence
+from tilewright.contract.explore.thread_program import Open, Position, TooLong, Trips
 from tilewright.contract.explore.world import Completion, Problem, Queue, World
 from tilewright.protocol import ops
 
