@@ -482,7 +482,7 @@ _REST = (
     _bug(
         "first steps are whole",
         "the first step has no mask, however short the stream",
-        "schedule/hopper/predicates",
+        "schedule/hopper/mask_free_steps",
         "return _of_extents(kernel, (span.origin + span.size <= span.stop).substitute({counter: 0}))",
         "return _of_extents(kernel, (span.origin <= span.stop).substitute({counter: 0}))",
         "attention_wide",
@@ -490,7 +490,7 @@ _REST = (
     _bug(
         "streams always have steps",
         "nothing asks whether a stream has a step",
-        "schedule/hopper/predicates",
+        "schedule/hopper/mask_free_steps",
         "return all_of(Const(0) < Sym(s) for s in sorted((stream.trip.expr.symbols & extents) - grid))",
         "return TRUE",
         "no_steps",

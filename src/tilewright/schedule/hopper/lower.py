@@ -28,6 +28,7 @@ from tilewright.schedule.hopper.converted_operand import convert_tile
 from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
 from tilewright.schedule.hopper.gate import Gate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
+from tilewright.schedule.hopper.mask_free_steps import leading_steps, lengthening, shortening
 from tilewright.schedule.hopper.operands import (
     AsyncOperand,
     ConvertedOperand,
@@ -40,7 +41,6 @@ from tilewright.schedule.hopper.operands import (
 )
 from tilewright.schedule.hopper.ping_pong import PingPongOrder, order_arrive, order_wait, uses_per_program
 from tilewright.schedule.hopper.pipeline_lowering import counter
-from tilewright.schedule.hopper.predicates import leading_steps, lengthening, shortening
 from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.products_in_flight import ProductsInFlight
 from tilewright.schedule.hopper.program_queue import ProgramQueue
