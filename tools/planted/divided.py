@@ -280,9 +280,9 @@ _PLACES = (
     _bug(
         "bands of parts",
         "programs of a cluster of parts are walked in bands",
-        "schedule/hopper/lower",
-        "        if program_sums(self.kernel):\n            group = None",
-        "        if not program_sums(self.kernel):\n            group = group",
+        "schedule/hopper/program_order",
+        "summed = bool(program_sums(kernel))",
+        "summed = False",
         "parts",
     ),
 )
