@@ -147,7 +147,7 @@ def quoted(pattern: str) -> str:
 
 def test_a_new_function_is_a_row_and_its_export(sources: Path) -> None:
     row = quoted(r"(DEG2RAD = .*)")
-    insert(sources / "lang/fns.py", r"^    ERF = .*\n", f"    {row}\n")
+    insert(sources / "lang/function_table.py", r"^    ERF = .*\n", f"    {row}\n")
     insert(sources / "lang/elementwise.py", r"^erf = .*\n", f"{quoted(r'`(deg2rad = _unary[^`]*)`')}\n")
     for names in (r"    erf,\n", r'    "erf",\n'):
         insert(sources / "__init__.py", names, names.replace("erf", "deg2rad").replace(r"\n", "\n"))

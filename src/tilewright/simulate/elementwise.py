@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.lang.fns import UnaryFn
+from tilewright.lang.function_table import UnaryFn
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.values import LARGEST, rounded
 

@@ -17,7 +17,8 @@ from tilewright.base.expr import Const, Expr, Interval, ceildiv, maximum, minimu
 from tilewright.lang import arithmetic, builtins, elementwise, random, scans, search, sorts
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import run_body
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
+from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, identity
+from tilewright.lang.function_table import UnaryFn
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.recorder import Array, Cell, Combine, Node, OpenStream
 from tilewright.lang.regroup import regrouped
