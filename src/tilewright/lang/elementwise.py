@@ -66,7 +66,7 @@ def _unary(fn: UnaryFn) -> Callable[[Any], Any]:
     def apply(x: Any) -> Any:
         number = number_of(x)
         if number is not None:
-            return _of_number(fn, number)
+            return of_number(fn, number)
         rec, (operand,) = operands_of(x)
         return Tile(rec, arithmetic.unary(rec, fn, operand))
 
@@ -75,7 +75,8 @@ def _unary(fn: UnaryFn) -> Callable[[Any], Any]:
     return apply
 
 
-def _of_number(fn: UnaryFn, number: float) -> float:
+def of_number(fn: UnaryFn, number: float) -> float:
+    """The function of a Python number: NaN or ``at_zero`` where Python has none."""
     row = fn.row
     assert row.number is not None
     try:
