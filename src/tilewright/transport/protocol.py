@@ -167,6 +167,7 @@ class _Extraction:
             tuple(self.symbols.values()),
             1 if self.kernel.cluster is None else self.kernel.cluster.data,
             registers_per_thread=self.kernel.registers_at_launch // 8 * 8,
+            target=self.kernel.target.name,
         )
 
     def _opening(self, opened: list[Operation], scope: WalkScope, *, initialises: bool) -> Iterator[Node]:
