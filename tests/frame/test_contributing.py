@@ -99,6 +99,44 @@ for image in clamped.compile().kernels:
     assert methods["lowering"] == methods["ptx"] == "translation validation", methods
 """
 
+FENCE = """
+@irdl_op_definition
+class FenceProxyAsyncAll(SyncOp):
+    \"\"\"fence.proxy.async: as FenceProxyAsync, of accesses to any state space.\"\"\"
+
+    name = "transport.fence_proxy_async_all"
+    INSTRUCTION: ClassVar = "fence.proxy.async"
+
+
+"""
+
+USES_THE_FENCE = """
+import ml_dtypes
+import numpy as np
+import tilewright as tw
+
+@tw.kernel
+def matmul(x: tw.Tensor["M", "K"], y: tw.Tensor["N", "K"], z: tw.Tensor["M", "N"], *, bm: int = 128, bn: int = 128):
+    m, n = tw.grid(z, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(x.shape[1], 64):
+        acc += tw.dot(x[m, k], y[n, k].T)
+    z[m, n] = acc
+
+rng = np.random.default_rng(3)
+x, y = (rng.normal(size=(128, 128)).astype(ml_dtypes.bfloat16) for _ in range(2))
+z = np.empty((128, 128), ml_dtypes.bfloat16)
+matmul(x, y, z)
+np.testing.assert_allclose(z.astype(float), x.astype(float) @ y.astype(float).T, rtol=1e-2, atol=0.1)
+artifact = matmul.compile(dtypes=dict.fromkeys("xyz", tw.bf16))
+image = next(i for i in artifact.kernels if "fence_proxy_async_all" in i.transport_ir)
+assert 'fence.proxy.async;' in image.source
+assert image.undecided == (), image.undecided
+methods = {o.name: o.method for o in image.certificate}
+assert methods["lowering"] == methods["ptx"] == "translation validation", methods
+assert any(name.startswith("protocol") for name in methods), methods
+"""
+
 USES_THE_TARGET = """
 import tilewright as tw
 
@@ -217,4 +255,23 @@ def test_a_new_op_of_transport_is_said_in_four_rooms(sources: Path) -> None:
     insert(file, r"(?=    def _function)", f"{method}\n\n")
     insert(file, r"        self\._rewrite\(self\._sum\)\n", "        self._rewrite(self._clamp)\n")
     done = run(sources, USES_THE_OP)
+    assert done.returncode == 0, done.stderr
+
+
+@pytest.mark.slow
+def test_an_op_that_synchronises_is_said_in_six_files(sources: Path) -> None:
+    def line(path: str) -> str:
+        return quoted(rf"`src/tilewright/{path}`[^`]*`([^`]*FenceProxyAsyncAll[^`]*)`")
+
+    insert(sources / "transport/tensor_copies.py", r"(?=^OPS = )", FENCE.lstrip())
+    insert(sources / "transport/tensor_copies.py", r"^OPS = \[", "FenceProxyAsyncAll, ")
+    name = "from tilewright.transport.tensor_copies import FenceProxyAsync as FenceProxyAsync\n"
+    insert(sources / "transport/asynchronous.py", name, name.replace("Async", "AsyncAll"))
+    for path in ("transport/to_protocol_ops.py", "codegen/asynchronous_ops.py", "validate/plan/barriers.py"):
+        insert(sources / path, r"^    a\.FenceProxyAsync: .*\n", f"    {line(path)}\n")
+    file = sources / "simulate/asynchronous_ops.py"
+    file.write_text(file.read_text().replace("case a.FenceProxyAsync():", line("simulate/asynchronous_ops.py")))
+    for file in (sources / "schedule/hopper").glob("*.py"):
+        file.write_text(file.read_text().replace("a.FenceProxyAsync()", "a.FenceProxyAsyncAll()"))
+    done = run(sources, USES_THE_FENCE)
     assert done.returncode == 0, done.stderr
