@@ -86,6 +86,7 @@ _GLOBAL_SIDE = (
         _DOC,
         f"{_API}, globalStrides",
         per=Per.STRIDE,
+        of_sizes=True,
     ),
     HardwareRule(
         "TMA015",
@@ -94,6 +95,7 @@ _GLOBAL_SIDE = (
         _DOC,
         f"{_API}, globalDim",
         per=Per.DIMENSION,
+        of_sizes=True,
     ),
 )
 
