@@ -228,8 +228,8 @@ def assembled(certified: Any, kernel: Any, delay: str) -> tuple[Any, str]:
     ptxas says of it."""
     from tilewright.codegen import debug
     from tilewright.codegen.assemble import assemble, defects
+    from tilewright.codegen.asynchronous_prelude import FUNCTIONS
     from tilewright.codegen.cuda import emit_kernel
-    from tilewright.codegen.hopper_prelude import FUNCTIONS
 
     (image,) = certified.kernels
     emitted = emit_kernel(kernel)

@@ -31,7 +31,7 @@ from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.phases import phases
 from tilewright.legal.prices import Workload
-from tilewright.legal.remedy import Change, Remedy
+from tilewright.legal.repair_types import Change, Remedy
 from tilewright.legal.repairs import repairs_of
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates

@@ -14,6 +14,22 @@ from typing import TYPE_CHECKING, Any, NoReturn, overload
 from tilewright.base.dtypes import bf16, e4m3, e5m2, f16, f32, i8, i16, i32, i64, tf32, u8, u16, u32
 from tilewright.base.dtypes import bool_ as bool
 from tilewright.diag import Diagnostic, TilewrightError, fail
+from tilewright.lang.builtins import (
+    axis,
+    clipped,
+    dot,
+    full,
+    grid,
+    ragged_grid,
+    reduce_add,
+    reduce_and,
+    reduce_max,
+    reduce_min,
+    reduce_or,
+    stream,
+    zeros,
+)
+from tilewright.lang.builtins import print_ as print
 from tilewright.lang.elementwise import abs_ as abs
 from tilewright.lang.elementwise import (
     acos,
@@ -62,22 +78,6 @@ from tilewright.lang.elementwise import (
 )
 from tilewright.lang.elementwise import pow_ as pow
 from tilewright.lang.elementwise import round_ as round
-from tilewright.lang.functions import (
-    axis,
-    clipped,
-    dot,
-    full,
-    grid,
-    ragged_grid,
-    reduce_add,
-    reduce_and,
-    reduce_max,
-    reduce_min,
-    reduce_or,
-    stream,
-    zeros,
-)
-from tilewright.lang.functions import print_ as print
 from tilewright.lang.params import KernelFunction, auto, read_kernel
 from tilewright.lang.random import philox, rand
 from tilewright.lang.scans import cummax, cummin, cumprod, cumsum, scan

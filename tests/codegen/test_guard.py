@@ -17,8 +17,8 @@ from support.timing import quickest
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
-from tilewright.codegen.planned_flow import planned_flows, role_threads
-from tilewright.codegen.ptx_flow import ptx_flows
+from tilewright.codegen.sync_in_ir import planned_flows, role_threads
+from tilewright.codegen.sync_in_ptx import ptx_flows
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.transport import asynchronous as a

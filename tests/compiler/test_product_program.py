@@ -9,7 +9,7 @@ import pytest
 import tilewright as tw
 from support import products as p
 from support.products import request, traced
-from tilewright.compiler.proofs.program import added_in_place, loaded_operand
+from tilewright.compiler.proofs.product_queries import added_in_place, loaded_operand
 from tilewright.schedule.hopper.operands import accumulation
 from tilewright.tile import dialect as tile
 

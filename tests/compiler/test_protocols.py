@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -23,7 +24,7 @@ from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.obligations import missing, prove_protocols, require_protocols
 from tilewright.compiler.requests import Request, default_facts
 from tilewright.diag import TilewrightError
-from tilewright.hw.target import SM90A
+from tilewright.hw.target import SM80, SM90A, Target
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.schedule.hopper.candidates import Candidate
@@ -276,6 +277,12 @@ def test_what_no_protocol_says_is_open(found: str, build: Callable[..., Sequence
     answer = prove_protocols(kernel(build))
     assert isinstance(answer, Unknown)
     assert found in answer.reason
+
+
+@pytest.mark.parametrize("target", [SM80, SM90A])
+def test_limits_are_those_of_the_kernels_target(target: Target) -> None:
+    planned = plan(replace(request("rms_norm"), target=target)).variants[-1]
+    assert {p.target for p in protocols_of(planned.transport)} == {target.name}
 
 
 def test_kernels_whose_threads_do_nothing_together_have_none() -> None:

@@ -20,7 +20,7 @@ from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.facts import Facts
-from tilewright.legal.remedy import Change
+from tilewright.legal.repair_types import Change
 from tilewright.legal.repairs import repairs_of
 from tilewright.legal.tma import TileAccess
 from tilewright.schedule.facts import CallFacts, TensorFacts

@@ -26,7 +26,7 @@ from tilewright.compiler.requests import Request
 from tilewright.diag import TilewrightError
 from tilewright.lang.fns import BinaryFn
 from tilewright.schedule.split_k import PARTS, NotSplitError, split
-from tilewright.schedule.swap import swapped
+from tilewright.schedule.swapped_operands import swapped
 from tilewright.simulate import run_steps
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr, coord_attr

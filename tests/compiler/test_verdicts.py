@@ -11,7 +11,7 @@ from support import products as p
 from tilewright.base.verdict import Illegal, Legal, Repairs
 from tilewright.compiler.program import plan
 from tilewright.hw.target import SM90A
-from tilewright.legal.remedy import Change
+from tilewright.legal.repair_types import Change
 from tilewright.schedule.facts import CallFacts, TensorFacts
 
 ODD = CallFacts((("a", TensorFacts(1, 8)), ("b", TensorFacts(1, 16)), ("c", TensorFacts(1, 8))))

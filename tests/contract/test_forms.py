@@ -37,9 +37,9 @@ def _computed_id(most: int) -> Protocol:
     return b.protocol()
 
 
-def _shared(bytes: int) -> Protocol:
+def _shared(bytes: int, target: str = "sm_90a") -> Protocol:
     """An mbarrier's 8 bytes count, too."""
-    b = Build("shared")
+    b = Build("shared", target=target)
     x = b.buffer("x", bytes)
     b.mbarrier("f")
     with b.role("a", 32) as r:
@@ -172,6 +172,7 @@ CASES: dict[str, tuple[Callable[[], Protocol], Callable[[], Protocol], str]] = {
     "named barrier": (lambda: _barrier_id(15), lambda: _barrier_id(16), "MBR038"),
     "computed named barrier": (lambda: _computed_id(15), lambda: _computed_id(16), "MBR038"),
     "shared memory": (lambda: _shared(232440), lambda: _shared(232441), "MBR038"),
+    "shared memory of sm_80": (lambda: _shared(166904, "sm_80"), lambda: _shared(166905, "sm_80"), "MBR038"),
     "threads": (lambda: _threads(32), lambda: _threads(64), "MBR038"),
     "columns, a power of two": (lambda: _columns(128), lambda: _columns(96), "MBR038"),
     "columns, 32 at least": (lambda: _columns(32), lambda: _columns(16), "MBR038"),

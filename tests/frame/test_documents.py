@@ -20,7 +20,7 @@ from tilewright.diag.catalogue import CATALOGUE
 pytestmark = pytest.mark.sample(1)
 
 ROOT = Path(__file__).parents[2]
-PAGES = ["docs/contracts.md", "docs/legality.md", "docs/measured.md"]
+PAGES = ["docs/contracts.md", "docs/inside.md", "docs/legality.md", "docs/measured.md"]
 DOCUMENTS = ["README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", *PAGES]
 
 

@@ -15,7 +15,15 @@ from tilewright.diag.catalogue import CATALOGUE
 
 DOCS = ROOT / "docs"
 PAGES = sorted(p.relative_to(DOCS).as_posix() for p in DOCS.rglob("*.md"))
-WITHOUT_CODE = ("contracts.md", "language.md", "legality.md", "measured.md", "tma-rules.md", "validation.md")
+WITHOUT_CODE = (
+    "contracts.md",
+    "inside.md",
+    "language.md",
+    "legality.md",
+    "measured.md",
+    "tma-rules.md",
+    "validation.md",
+)
 sys.path.append(str(ROOT / "tools"))
 
 from site_pages import compared, errors, gallery, notebook, reference  # noqa: E402

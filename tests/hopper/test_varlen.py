@@ -22,7 +22,8 @@ from tilewright.compiler.program import traced
 from tilewright.compiler.reliance import promises_of
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.predicates import leading_steps, lengthening
+from tilewright.schedule.hopper.mask_free_steps import leading_steps
+from tilewright.schedule.hopper.program_order import lengthening
 from tilewright.tile import dialect as tile
 from tilewright.tile.compared import HALF, shifts
 from tilewright.tile.queries import filled

@@ -98,7 +98,7 @@ def globals_of() -> dict[str, Any]:
 
 def by_module(x: tw.Tensor["M"], y: tw.Tensor["M"]):
     m = tw.grid(y, 64)
-    y[m] = x[m] * tw.lang.functions.sys.modules["configured"].S  # pyright: ignore
+    y[m] = x[m] * tw.lang.builtins.sys.modules["configured"].S  # pyright: ignore
 
 
 def by_format(x: tw.Tensor["M"], y: tw.Tensor["M"]):

@@ -24,7 +24,7 @@ from tilewright.hw.copy_prices import (
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.prices import Workload, plan_cycles
-from tilewright.legal.remedy import Change
+from tilewright.legal.repair_types import Change
 from tilewright.legal.repairs import repairs_of
 from tilewright.legal.tma import TileAccess, candidates
 

@@ -14,7 +14,7 @@ from tilewright.base.expr import sym
 from tilewright.base.verdict import Legal, Proved, Refuted, Unknown
 from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.facts import Facts
-from tilewright.legal.remedy import Change
+from tilewright.legal.repair_types import Change
 from tilewright.legal.repairs import repairs_of
 from tilewright.legal.tma import Box, TensorMapPlan, TileAccess, plan
 

@@ -13,7 +13,7 @@ from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.prices import Workload
-from tilewright.legal.remedy import Change, Remedy
+from tilewright.legal.repair_types import Change, Remedy
 from tilewright.legal.repairs import legalise, repairs_of
 from tilewright.legal.tensormap import TensorMapRequest, judge
 from tilewright.legal.tma import TensorMapPlan, TileAccess

@@ -18,7 +18,7 @@ from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.legal.facts import Facts
 from tilewright.legal.reinterpret import Words
-from tilewright.legal.remedy import Change, Remedy, Staging, ThreadCopy
+from tilewright.legal.repair_types import Change, Remedy, Staging, ThreadCopy
 from tilewright.legal.repairs import repairs_of
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tensormap import TensorMapRequest, judge

@@ -18,7 +18,7 @@ from tilewright.base.verdict import Legal, Repairs
 from tilewright.legal.domain import ShapeDomain
 from tilewright.legal.egraph import MAX_AXES, views
 from tilewright.legal.facts import Facts
-from tilewright.legal.remedy import Change
+from tilewright.legal.repair_types import Change
 from tilewright.legal.repairs import legalise
 from tilewright.legal.smt import implied
 from tilewright.legal.tma import TileAccess

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +13,7 @@ from tilewright.base.verdict import Proved, Refuted
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import Space
-from tilewright.protocol import Build, from_text, steps, to_text
+from tilewright.protocol import Build, from_text, problems, steps, to_text
 from tilewright.protocol import ops as o
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -73,6 +74,14 @@ def test_count_out_of_range(count: int, code: str) -> None:
     with b.role("r", 32):
         pass
     assert code in _codes(b)
+
+
+@pytest.mark.parametrize(("target", "codes"), [("sm_80", []), ("sm_81", ["MBR002"])])
+def test_a_target_is_one_that_is_known(target: str, codes: list[str]) -> None:
+    text = f'protocol("x", cluster=1, registers_per_thread=168, target="{target}")\nwith role("r", 32):\n    pass\n'
+    protocol = replace(from_text(text.replace(target, "sm_80")), target=target)
+    assert to_text(protocol) == text
+    assert [d.code for d in problems(protocol)] == codes
 
 
 def test_wgmma_by_one_thread() -> None:

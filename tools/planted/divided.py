@@ -280,9 +280,9 @@ _PLACES = (
     _bug(
         "bands of parts",
         "programs of a cluster of parts are walked in bands",
-        "schedule/hopper/lower",
-        "        if program_sums(self.kernel):\n            group = None",
-        "        if not program_sums(self.kernel):\n            group = group",
+        "schedule/hopper/program_order",
+        "summed = bool(program_sums(kernel))",
+        "summed = False",
         "parts",
     ),
 )
@@ -384,7 +384,7 @@ _ORDERS = (
     _bug(
         "roles a warp early",
         "the first role ends a warp early",
-        "codegen/hopper",
+        "codegen/asynchronous_ops",
         "< {(first + threads) // WARP_THREADS})",
         "< {(first + threads) // WARP_THREADS - 1})",
         "nt",
@@ -395,7 +395,7 @@ _ORDERS = (
     _bug(
         "warps of 64",
         "the number of a warp is that of a pair",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         "return __shfl_sync(0xffffffffu, tid >> 5, 0);",
         "return __shfl_sync(0xffffffffu, tid >> 6, 0);",
         "nt",
@@ -405,7 +405,7 @@ _ORDERS = (
     _bug(
         "warps by another lane",
         "the number of a warp is taken from its last lane",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         "return __shfl_sync(0xffffffffu, tid >> 5, 0);",
         "return __shfl_sync(0xffffffffu, tid >> 5, 31);",
         "nt",
@@ -415,7 +415,7 @@ _ORDERS = (
     _bug(
         "warps by half of them",
         "the lanes that are asked for the warp's number are half of it",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         "return __shfl_sync(0xffffffffu, tid >> 5, 0);",
         "return __shfl_sync(0x0000ffffu, tid >> 5, 0);",
         "nt",
@@ -425,7 +425,7 @@ _ORDERS = (
     _bug(
         "warps of each lane",
         "the number of a warp is the thread's own eighth",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         "return __shfl_sync(0xffffffffu, tid >> 5, 0);",
         "return __shfl_sync(0xffffffffu, tid, 0) >> 3;",
         "nt",
@@ -435,7 +435,7 @@ _ORDERS = (
     _bug(
         "words of the first CTA",
         "words of another CTA's memory are read from the first one's",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         'mapped = f"mapa.shared::cluster.u32 there, %{len(words)}, %{len(words) + 1};"',
         'mapped = f"mapa.shared::cluster.u32 there, %{len(words)}, 0;"',
         "parts",
@@ -444,7 +444,7 @@ _ORDERS = (
     _bug(
         "words of this CTA",
         "words of another CTA's memory are read from the CTA's own",
-        "codegen/hopper_prelude",
+        "codegen/asynchronous_prelude",
         'mapped = f"mapa.shared::cluster.u32 there, %{len(words)}, %{len(words) + 1};"',
         'mapped = f"mov.b32 there, %{len(words)};"',
         "parts",
@@ -482,7 +482,7 @@ _REST = (
     _bug(
         "first steps are whole",
         "the first step has no mask, however short the stream",
-        "schedule/hopper/predicates",
+        "schedule/hopper/mask_free_steps",
         "return _of_extents(kernel, (span.origin + span.size <= span.stop).substitute({counter: 0}))",
         "return _of_extents(kernel, (span.origin <= span.stop).substitute({counter: 0}))",
         "attention_wide",
@@ -490,7 +490,7 @@ _REST = (
     _bug(
         "streams always have steps",
         "nothing asks whether a stream has a step",
-        "schedule/hopper/predicates",
+        "schedule/hopper/mask_free_steps",
         "return all_of(Const(0) < Sym(s) for s in sorted((stream.trip.expr.symbols & extents) - grid))",
         "return TRUE",
         "no_steps",

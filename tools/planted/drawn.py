@@ -265,7 +265,7 @@ _SUMS = (
     _bug(
         "another CTA mapped",
         "mapa is given the first CTA",
-        "codegen/hopper",
+        "codegen/asynchronous_ops",
         'f"cluster_load_{width * size}({place}, {cta})"',
         'f"cluster_load_{width * size}({place}, 0)"',
         "parts",
@@ -313,7 +313,7 @@ _EXPONENTS = (
     _bug(
         "two factors",
         "the subtrahend is multiplied with the factor of small differences",
-        "schedule/contraction",
+        "schedule/numerics_rewrites",
         "            if self.bounded and not self.origins.loaded(b):\n"
         "                scale = self._put(t.ExponentScale(scale, b))\n"
         "            return self._fma(a, scale, self._neg(self._mul(b, scale)))",
@@ -327,7 +327,7 @@ _EXPONENTS = (
     _bug(
         "factor of the minuend",
         "the factor is chosen by each element",
-        "schedule/contraction",
+        "schedule/numerics_rewrites",
         "scale = self._put(t.ExponentScale(scale, b))",
         "scale = self._put(t.ExponentScale(scale, a))",
         "attention",

@@ -24,7 +24,7 @@ _ASYNCHRONOUS = (
     _bug(
         "parity inverted",
         "waits ask for the other phase",
-        "hopper",
+        "asynchronous_ops",
         "self.addresses.barrier(op.bars, op.index.expr), e.c(op.parity.expr)",
         "self.addresses.barrier(op.bars, op.index.expr), e.c(1 - op.parity.expr)",
         "nt",
@@ -42,7 +42,7 @@ _ASYNCHRONOUS = (
     _bug(
         "descriptor with a rank",
         "matrix descriptors take the whole shared address, in a cluster the CTA's rank with it",
-        "hopper",
+        "asynchronous_ops",
         "{SHARED_BASE} & 0x{(1 << MATRIX_ADDRESS_BITS) - 1:x}u;",
         "{SHARED_BASE};",
         "cluster_tn",
@@ -50,7 +50,7 @@ _ASYNCHRONOUS = (
     _bug(
         "coordinates reversed",
         "a tensor copy's coordinates are written outermost first",
-        "hopper",
+        "asynchronous_ops",
         "for c in op.coords)\n                to, bar",
         "for c in list(op.coords)[::-1])\n                to, bar",
         "nt",
@@ -59,7 +59,7 @@ _ASYNCHRONOUS = (
     _bug(
         "named barrier id + 1",
         "threads meet at the next named barrier",
-        "hopper",
+        "asynchronous_ops",
         "named_barrier_sync({e.c(op.id.expr)},",
         "named_barrier_sync({e.c(op.id.expr + 1)},",
         "nt",
@@ -68,7 +68,7 @@ _ASYNCHRONOUS = (
     _bug(
         "tensor store's address",
         "a tensor store reads 128 bytes behind its panel",
-        "hopper",
+        "asynchronous_ops",
         "source = self.addresses.address(op.shared, op.offset.expr)",
         "source = self.addresses.address(op.shared, op.offset.expr + 128)",
         "nt",
@@ -77,7 +77,7 @@ _ASYNCHRONOUS = (
     _bug(
         "arrive on slot 0",
         "every arrival goes to the first slot",
-        "hopper",
+        "asynchronous_ops",
         "            case a.MbarrierArrive():\n                bar = self.addresses.barrier(op.bars, op.index.expr)\n",
         "            case a.MbarrierArrive():\n                bar = self.addresses.barrier(op.bars, Const(0))\n",
         "nt",
@@ -86,7 +86,7 @@ _ASYNCHRONOUS = (
     _bug(
         "fewer bytes expected",
         "a stage is full 16 bytes too early",
-        "hopper",
+        "asynchronous_ops",
         "op.index.expr)}, {op.bytes.data});",
         "op.index.expr)}, {op.bytes.data - 16});",
         "nt",
@@ -94,7 +94,7 @@ _ASYNCHRONOUS = (
     _bug(
         "one arrival more",
         "barriers are initialised for one arrival too many",
-        "hopper",
+        "asynchronous_ops",
         "Const(slot))}, {kind.count.data});",
         "Const(slot))}, {kind.count.data + 1});",
         "nt",
@@ -102,7 +102,7 @@ _ASYNCHRONOUS = (
     _bug(
         "first slot alone initialised",
         "only the first mbarrier of a pipeline is initialised",
-        "hopper",
+        "asynchronous_ops",
         "for slot in range(kind.slots.data):",
         "for slot in range(1):",
         "nt",
@@ -110,7 +110,7 @@ _ASYNCHRONOUS = (
     _bug(
         "a bulk group left",
         "one more group of tensor stores may be pending",
-        "hopper",
+        "asynchronous_ops",
         "cp.async.bulk.wait_group{read} {op.pending.data};",
         "cp.async.bulk.wait_group{read} {op.pending.data + 1};",
         "nt",
@@ -118,7 +118,7 @@ _ASYNCHRONOUS = (
     _bug(
         "reads only",
         "the last wait for tensor stores waits for their reads alone",
-        "hopper",
+        "asynchronous_ops",
         'read = ".read" if op.read.data else ""',
         'read = ".read"',
         "nt",
@@ -126,7 +126,7 @@ _ASYNCHRONOUS = (
     _bug(
         "a wgmma group left",
         "one more group of products may be pending",
-        "hopper",
+        "asynchronous_ops",
         "wgmma.wait_group.sync.aligned {op.pending.data};",
         "wgmma.wait_group.sync.aligned {op.pending.data + 1};",
         "nt",
@@ -135,7 +135,7 @@ _ASYNCHRONOUS = (
     _bug(
         "setmaxnreg the wrong way",
         "the producer asks for registers, the consumers give them",
-        "hopper",
+        "asynchronous_ops",
         'action = "dec" if',
         'action = "inc" if',
         "tall",
@@ -143,7 +143,7 @@ _ASYNCHRONOUS = (
     _bug(
         "multicast to one",
         "a multicast goes to the first receiver alone",
-        "hopper",
+        "asynchronous_ops",
         "for c in op.ctas)",
         "for c in list(op.ctas)[:1])",
         "cluster",
@@ -151,7 +151,7 @@ _ASYNCHRONOUS = (
     _bug(
         "the left operand's place",
         "the right operand is read where the left one lies",
-        "hopper",
+        "asynchronous_ops",
         "op.b, op.b_offset.expr)",
         "op.b, op.a_offset.expr)",
         "nt",
@@ -159,7 +159,7 @@ _ASYNCHRONOUS = (
     _bug(
         "products add up",
         "a product adds to what the registers held",
-        "hopper",
+        "asynchronous_ops",
         "{left}, {right}, {op.scale_d.data});",
         "{left}, {right}, 1);",
         "single",
@@ -167,7 +167,7 @@ _ASYNCHRONOUS = (
     _bug(
         "threads of the CTA",
         "a role numbers its threads from the CTA's first",
-        "hopper",
+        "asynchronous_ops",
         "(int)threadIdx.x{f' - {first}' if first else ''};",
         "(int)threadIdx.x;",
         "nt",
@@ -176,7 +176,7 @@ _ASYNCHRONOUS = (
     _bug(
         "warpgroups of two warps",
         "the warpgroup's number counts pairs of warps",
-        "hopper",
+        "asynchronous_ops",
         "warp_of(tid) >> 2;",
         "warp_of(tid) >> 1;",
         "tall",
@@ -184,7 +184,7 @@ _ASYNCHRONOUS = (
     _bug(
         "a fence of global memory",
         "the proxy fence is one of global memory",
-        "hopper",
+        "asynchronous_ops",
         'asm volatile("fence.proxy.async.shared::cta;"',
         'asm volatile("fence.proxy.async.global;"',
         "nt",
@@ -193,7 +193,7 @@ _ASYNCHRONOUS = (
     _bug(
         "elected by number",
         "one thread is elected by its number, not by elect.sync",
-        "hopper",
+        "asynchronous_ops",
         'return f"elect_one() &',
         'return f"(tid % 32 == 0) &',
         "nt",
@@ -202,7 +202,7 @@ _ASYNCHRONOUS = (
     _bug(
         "elected by every warp",
         "a thread of every warp is elected",
-        "hopper",
+        "asynchronous_ops",
         "if in_role else ''} == 0)",
         "if in_role else ''} >= 0)",
         "nt",
@@ -210,7 +210,7 @@ _ASYNCHRONOUS = (
     _bug(
         "shared base unaligned",
         "dynamic shared memory begins at a multiple of 128 bytes",
-        "hopper",
+        "asynchronous_ops",
         't.SHARED_BASE_ALIGN_BYTES - 1}u"',
         '127}u"',
         "nt",
@@ -226,7 +226,7 @@ _ASYNCHRONOUS = (
     _bug(
         "arrival without release",
         "an arrival is relaxed",
-        "hopper_prelude",
+        "asynchronous_prelude",
         "mbarrier.arrive.shared::cta.b64 _, [%0];",
         "mbarrier.arrive.relaxed.cta.shared::cta.b64 _, [%0];",
         "nt",
@@ -236,7 +236,7 @@ _ASYNCHRONOUS = (
     _bug(
         "one try",
         "a wait tries once and goes on",
-        "hopper_prelude",
+        "asynchronous_prelude",
         "@done bra DONE_%=;\\\\nbra WAIT_%=;\\\\nDONE_%=:",
         "DONE_%=:",
         "nt",
@@ -244,7 +244,7 @@ _ASYNCHRONOUS = (
     _bug(
         "wait for the address",
         "a wait for a parity asks for that of the barrier's address",
-        "hopper_prelude",
+        "asynchronous_prelude",
         "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], %1;",
         "mbarrier.try_wait.parity.shared::cta.b64 done, [%0], 0;",
         "nt",
@@ -252,7 +252,7 @@ _ASYNCHRONOUS = (
     _bug(
         "K from the wrong side",
         "the right operand is read transposed",
-        "hopper_prelude",
+        "asynchronous_prelude",
         'majors = f", {a_major}, {b_major}"',
         'majors = f", {a_major}, {1 - b_major}"',
         "nt",
@@ -261,7 +261,7 @@ _ASYNCHRONOUS = (
     _bug(
         "A negated",
         "wgmma negates its left operand",
-        "hopper_prelude",
+        "asynchronous_prelude",
         '"{operands}, p, 1, 1{majors};',
         '"{operands}, p, -1, 1{majors};',
         "nt",
@@ -270,7 +270,7 @@ _ASYNCHRONOUS = (
     _bug(
         "f16 for bf16",
         "16-bit products are those of f16",
-        "hopper_prelude",
+        "asynchronous_prelude",
         ".f32.{kind}.{kind} {{{places}}}",
         ".f32.f16.f16 {{{places}}}",
         "nt",
@@ -278,7 +278,7 @@ _ASYNCHRONOUS = (
     _bug(
         "copies of 4 bytes",
         "cp.async copies fewer bytes than it is asked for",
-        "hopper_prelude",
+        "asynchronous_prelude",
         "[%0], [%1], {size}, %2;",
         "[%0], [%1], 4, %2;",
         "fed",

@@ -43,10 +43,10 @@ APART = (Kind.PROVERS, Kind.TRACING, Kind.ENCODER)
 TRUSTED = (
     "artifact/",
     "base/",
-    "codegen/flow.py",
+    "codegen/sync_flow.py",
     "codegen/guard.py",
-    "codegen/planned_flow.py",
-    "codegen/ptx_flow.py",
+    "codegen/sync_in_ir.py",
+    "codegen/sync_in_ptx.py",
     "compiler/proofs/",
     "contract/",
     "diag/",

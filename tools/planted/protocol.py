@@ -300,7 +300,7 @@ _RINGS = (
     _bug(
         "a first step with one element",
         "the first step of a software-pipelined stream is not masked where one element of it is inside",
-        "hopper/predicates",
+        "hopper/mask_free_steps",
         "return _of_extents(kernel, (span.origin + span.size <= span.stop)",
         "return _of_extents(kernel, (span.origin + 1 <= span.stop)",
         "attention_wide",

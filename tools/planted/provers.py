@@ -236,7 +236,7 @@ PROVERS = (
     _bug(
         "reads of a cluster that nobody sees",
         "a read of another CTA's memory is no access of the protocol",
-        "transport/protocol_ops",
+        "transport/to_protocol_ops",
         "(*to.read_of_cluster(op, at), *to.touched((), (op.buffer,), at))",
         "to.touched((), (op.buffer,), at)",
         _PARTS,
@@ -244,7 +244,7 @@ PROVERS = (
     _bug(
         "reads of one CTA",
         "every read of the cluster is one of the first CTA's memory",
-        "transport/protocol_ops",
+        "transport/to_protocol_ops",
         "at, (last - first) * size, Const(rank))",
         "at, (last - first) * size, Const(0))",
         _PARTS,

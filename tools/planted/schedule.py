@@ -113,7 +113,7 @@ _DISTRIBUTIONS = (
     _bug(
         "skew one off",
         "the distance from the boundary is one element more",
-        "skew",
+        "misaligned_rows",
         "distance = total % vector",
         "distance = (total + 1) % vector",
         "skewed",
@@ -121,7 +121,7 @@ _DISTRIBUTIONS = (
     _bug(
         "skew without strides",
         "the distance from the boundary ignores the row",
-        "skew",
+        "misaligned_rows",
         'coord * (Const(1) if axis == unit else Sym(f"{name}.stride{axis}"))',
         "coord * (Const(1) if axis == unit else Const(0))",
         "skewed",

@@ -13,7 +13,7 @@ _MAPS = (
     _bug(
         "indices without origin",
         "an index is that in the tile, not in the tensor",
-        "mapping",
+        "map_builder",
         "self.integer(span.origin + self.coordinate(axis), i32)",
         "self.integer(self.coordinate(axis), i32)",
         "ints",
@@ -21,7 +21,7 @@ _MAPS = (
     _bug(
         "select inverted",
         "a masked value is the mask where it is inside",
-        "mapping",
+        "map_builder",
         "self.choose(self.predicate(predicate), then, otherwise)",
         "self.choose(self.predicate(predicate), otherwise, then)",
         "row_max",
@@ -30,7 +30,7 @@ _MAPS = (
     _bug(
         "operands reversed",
         "the operands of an op are copied in reverse",
-        "mapping",
+        "map_builder",
         "operands=list(operands),\n",
         "operands=list(operands)[::-1],\n",
         "ints",
@@ -39,7 +39,7 @@ _MAPS = (
     _bug(
         "squares",
         "an fma multiplies its first factor with itself",
-        "mapping",
+        "map_builder",
         "t.Fma(a, b, c)",
         "t.Fma(a, a, c)",
         "ordinary",
@@ -47,7 +47,7 @@ _MAPS = (
     _bug(
         "the same register",
         "a buffer of fewer axes is read at the register of the result",
-        "mapping",
+        "map_builder",
         "self.distribution.register_of(source.axes, self.axes, self.register) - source.window",
         "self.register - source.window",
         "softmax",
@@ -56,7 +56,7 @@ _MAPS = (
     _bug(
         "the window of the first",
         "parts of a tile are all its first part",
-        "mapping",
+        "map_builder",
         "self.register = Sym(t.REGISTER) + first\n",
         "self.register = Sym(t.REGISTER) + 0\n",
         "tall",
@@ -246,7 +246,7 @@ _MOVES = (
     _bug(
         "row 0 for all",
         "loads read the first row of the tensor",
-        "moves",
+        "loads_and_stores",
         "coords, guard, width, axis = self.access(op, value, distribution)\n        axes = self.axes_of[value]\n        buffer",
         "coords, guard, width, axis = self.access(op, value, distribution)\n        coords[0] = coords[0] * 0\n        axes = self.axes_of[value]\n        buffer",
         "softmax",
@@ -255,7 +255,7 @@ _MOVES = (
     _bug(
         "loads unguarded",
         "loads go past the end of the tensor",
-        "moves",
+        "loads_and_stores",
         "t.Load(self.arguments[op.tensor], buffer, coords, guard, vector",
         "t.Load(self.arguments[op.tensor], buffer, coords, all_of([]), vector",
         "add",
@@ -264,7 +264,7 @@ _MOVES = (
     _bug(
         "loads of the neighbour",
         "loads read the element before",
-        "moves",
+        "loads_and_stores",
         "coords, guard, width, axis = self.access(op, value, distribution)\n        axes = self.axes_of[value]\n        buffer",
         "coords, guard, width, axis = self.access(op, value, distribution)\n        coords[-1] = coords[-1] // 16 * 16 + (coords[-1] + 8) % 16\n        axes = self.axes_of[value]\n        buffer",
         "softmax",
@@ -273,7 +273,7 @@ _MOVES = (
     _bug(
         "every copy stored",
         "all threads that hold a copy of an element store it",
-        "moves",
+        "loads_and_stores",
         "guard = all_of([distribution.layout(axes).owner_predicate(TID), guard])",
         "guard = all_of([guard])",
         "row_max",
@@ -281,7 +281,7 @@ _MOVES = (
     _bug(
         "conversion backwards",
         "a tile is moved from its new distribution to its old one",
-        "moves",
+        "loads_and_stores",
         "before, after = old.layout(source.axes), new.layout(axes)",
         "after, before = old.layout(source.axes), new.layout(axes)",
         "turned",
@@ -289,7 +289,7 @@ _MOVES = (
     _bug(
         "log2(e)",
         "the factor of fast exponentials has four digits",
-        "contraction",
+        "numerics_rewrites",
         "_LOG2_E, _LN_2 = 1.4426950408889634,",
         "_LOG2_E, _LN_2 = 1.4427,",
         "softmax",
@@ -298,7 +298,7 @@ _MOVES = (
     _bug(
         "reciprocal of the dividend",
         "a fast quotient takes the reciprocal of its dividend",
-        "contraction",
+        "numerics_rewrites",
         'self._approximate("rcp", self._wide(op.b)))',
         'self._approximate("rcp", self._wide(op.a)))',
         "softmax",
@@ -307,7 +307,7 @@ _MOVES = (
     _bug(
         "sum for difference",
         "a fast exponential of a difference is that of a sum",
-        "contraction",
+        "numerics_rewrites",
         "return self._fma(a, scale, self._neg(self._mul(b, scale)))",
         "return self._fma(a, scale, self._mul(b, scale))",
         "softmax",
@@ -315,7 +315,7 @@ _MOVES = (
     _bug(
         "squares in fmas",
         "a contracted product is a square",
-        "contraction",
+        "numerics_rewrites",
         "return self._fma(product.a, product.b, self._neg(op.b) if minus else op.b)",
         "return self._fma(product.a, product.a, self._neg(op.b) if minus else op.b)",
         "fast",
@@ -323,7 +323,7 @@ _MOVES = (
     _bug(
         "contracted though accurate",
         "an accurate kernel's sums of products become fmas",
-        "contraction",
+        "numerics_rewrites",
         "body.contract() if policy == Numerics.FAST else body.within_bounds()",
         "body.contract()",
         "gated",

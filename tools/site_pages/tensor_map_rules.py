@@ -40,7 +40,7 @@ def rules_markdown() -> str:
     lines = [
         "# Rules of tensor maps",
         "",
-        "Made from the rows of `tilewright.hw.tensormap_rules` and `tensormap_runs` by `tools/tma_rules.py`;",
+        "Made from the rows of `tilewright.hw.tensormap_rules` and `tensormap_copy_rules` by `tools/tma_rules.py`;",
         "edit those.",
         "",
         f"{len(RULES)} rules for tiled maps: {documented} documented, {len(RULES) - documented} observed. An observed",

@@ -9,11 +9,11 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import TRUE, Expr, Interval, Sym, expr, interval, simplify
+from tilewright.codegen.asynchronous_ops import ASYNCHRONOUS, AsynchronousEmitter
 from tilewright.codegen.c_expr import c_type, identifier
 from tilewright.codegen.conversion import CONVERSIONS, ConversionEmitter
 from tilewright.codegen.elements import ElementWriter
 from tilewright.codegen.fusion import feeds_only, late_loads
-from tilewright.codegen.hopper import ASYNCHRONOUS, HopperEmitter
 from tilewright.codegen.prelude import prelude
 from tilewright.codegen.shared_addresses import SharedAddresses
 from tilewright.codegen.storage import Storage
@@ -51,7 +51,7 @@ class Emitter(ElementWriter):
         super().__init__(kernel)
         self.shared_bytes = 0
         addresses = SharedAddresses(self)
-        self.asynchronous = HopperEmitter(self, addresses, self.block, debug=debug)
+        self.asynchronous = AsynchronousEmitter(self, addresses, self.block, debug=debug)
         self.conversions = ConversionEmitter(self, addresses)
         self.late: set[Operation] = set()
         self.placed = {w.tensor.data for w in kernel.workspaces or ()}

@@ -11,9 +11,9 @@ from collections.abc import Iterable, Mapping, Set
 from dataclasses import dataclass
 from itertools import product
 
-from tilewright.codegen.flow import SyncFlow
-from tilewright.codegen.planned_flow import planned_flows, role_threads
-from tilewright.codegen.ptx_flow import Unreadable, ptx_flows
+from tilewright.codegen.sync_flow import SyncFlow
+from tilewright.codegen.sync_in_ir import planned_flows, role_threads
+from tilewright.codegen.sync_in_ptx import Unreadable, ptx_flows
 from tilewright.transport import dialect as t
 
 CODE = "CGN004"

@@ -6,9 +6,9 @@ import re
 from collections.abc import Iterable
 from functools import cache
 
+from tilewright.codegen.asynchronous_prelude import FUNCTIONS as _ASYNCHRONOUS
 from tilewright.codegen.conversion import FUNCTIONS as _CONVERSIONS
 from tilewright.codegen.debug import FUNCTIONS as _DEBUG
-from tilewright.codegen.hopper_prelude import FUNCTIONS as _ASYNCHRONOUS
 from tilewright.codegen.trigonometry import FUNCTIONS as _TRIGONOMETRY
 from tilewright.hw.approximations import APPROXIMATIONS
 from tilewright.lang.fns import AtomicFn

@@ -34,7 +34,7 @@ from tilewright.schedule.hopper.extents import product_variants
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.split_k import FEW
 from tilewright.schedule.split_sums import parts_of_sums
-from tilewright.schedule.swap import swapped
+from tilewright.schedule.swapped_operands import swapped
 from tilewright.schedule.unrolled import instructions, is_long
 from tilewright.tile import dialect as tile
 

@@ -31,8 +31,8 @@ from tilewright.compiler.reliance import BROKEN, FAILED, PROMISES, TAKEN, Relied
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.compiler.staging import staged_facts
 from tilewright.compiler.workspaces import StagedTensor
+from tilewright.lang import builtins as tw
 from tilewright.lang import elementwise
-from tilewright.lang import functions as tw
 from tilewright.lang.axes import UNIT, Axis, Span
 from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, Numerics, ReduceFn
 from tilewright.lang.params import KernelFunction, KeywordParam, Param, TensorParam

@@ -23,8 +23,8 @@ from tilewright.compiler.requests import Request, tensors_of
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
+from tilewright.lang.builtins import grid
 from tilewright.lang.fns import Numerics
-from tilewright.lang.functions import grid
 from tilewright.lang.params import KernelFunction, KeywordParam, TensorParam, auto
 from tilewright.lang.signature import Signature
 from tilewright.lang.tensors import Tensor

@@ -19,7 +19,7 @@ from tilewright.hw.target import Target
 from tilewright.hw.tensormap import Swizzle
 from tilewright.lang.axes import Span
 from tilewright.legal import tma
-from tilewright.legal.remedy import Change, Remedy
+from tilewright.legal.repair_types import Change, Remedy
 from tilewright.legal.repairs import legalise
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts

@@ -11,7 +11,7 @@ from tilewright.base import verdict
 from tilewright.base.once import once
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
-from tilewright.contract.explore.program import Sizes
+from tilewright.contract.explore.thread_program import Sizes
 from tilewright.contract.fold import folded, hulled, parts_by_all
 from tilewright.contract.forms import declared
 from tilewright.contract.loops import otherwise_written

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterator
 from tilewright.base.expr import Expr
 from tilewright.contract.rules import Rule
 from tilewright.hw.spaces import Space
-from tilewright.hw.target import MAX_CTA_THREADS, MBARRIER_BYTES, NAMED_BARRIERS, SM90A
+from tilewright.hw.target import MAX_CTA_THREADS, MBARRIER_BYTES, NAMED_BARRIERS, TARGETS
 from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.hw.tensormap import PATTERNS
 from tilewright.protocol import effects, ops
@@ -38,8 +38,9 @@ def declared(p: Protocol) -> Iterator[Found]:
     """What its declarations ask of a target beyond what it has."""
     shared = max((b.offset + b.size for b in p.buffers if b.space in MEMORY), default=0)
     shared += MBARRIER_BYTES * sum(b.slots for b in p.barriers)
-    if shared > SM90A.shared_per_cta_bytes:
-        yield Rule.LIMITS, f"{shared} bytes of shared memory, of which a CTA has {SM90A.shared_per_cta_bytes}"
+    most = TARGETS[p.target].shared_per_cta_bytes
+    if shared > most:
+        yield Rule.LIMITS, f"{shared} bytes of shared memory, of which a CTA has {most}"
     for b in p.buffers:
         if b.space is Space.TMEM and b.offset + b.size > TMEM_COLUMNS:
             yield Rule.LIMITS, f"columns {b.offset}..{b.offset + b.size} of {b.name}, of {TMEM_COLUMNS}"

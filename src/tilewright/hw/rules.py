@@ -100,6 +100,10 @@ class HardwareRule:
     source: str
     per: Per = Per.REQUEST
     scope: RuleScope = RuleScope()
+    of_sizes: bool = False
+    """About extents and the range of strides. Left open by a plan it becomes the launch's guard, for it fails only for
+    empty, broadcast or impossibly large tensors and for padded outputs whose rows end between 16-byte units; an open
+    alignment of addresses and strides fails for common shapes."""
 
     @property
     def title(self) -> str:

@@ -1,7 +1,7 @@
-"""Compilation targets: the limits of one architecture, each with the vendor's document it was read from.
+"""Compilation targets, a row each: the limits of an architecture, from the vendor's documents.
 
 Sources: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability" (limits); NVIDIA H100 and
-H200 data sheets (rates); measured rates carry their date in ``prices``.
+H200 data sheets (rates). What was measured is in ``copy_prices``, ``engine_prices`` and ``sync_prices``.
 """
 
 from __future__ import annotations

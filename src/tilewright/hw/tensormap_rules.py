@@ -1,4 +1,4 @@
-"""The rules of tiled tensor maps: what the driver encodes; ``tensormap_runs`` adds what may then run.
+"""The rules of tiled tensor maps: what the driver encodes; ``tensormap_copy_rules`` adds what may then run.
 
 Field names are the parameters of ``cuTensorMapEncodeTiled`` in snake case; strides in bytes, extents in elements,
 dimension 0 innermost and dense. Derived fields: ``element_bits`` and ``is_float`` of the data type and
@@ -11,7 +11,7 @@ stated by no document.
 from __future__ import annotations
 
 from tilewright.hw.rules import Consequence, Evidence, HardwareRule, Per, RuleScope
-from tilewright.hw.tensormap_runs import RUNS
+from tilewright.hw.tensormap_copy_rules import RUNS
 
 _API = "CUDA Driver API, cuTensorMapEncodeTiled"
 _SEEN = "observed: 300,000 labelled requests, H200"
@@ -86,6 +86,7 @@ _GLOBAL_SIDE = (
         _DOC,
         f"{_API}, globalStrides",
         per=Per.STRIDE,
+        of_sizes=True,
     ),
     HardwareRule(
         "TMA015",
@@ -94,6 +95,7 @@ _GLOBAL_SIDE = (
         _DOC,
         f"{_API}, globalDim",
         per=Per.DIMENSION,
+        of_sizes=True,
     ),
 )
 

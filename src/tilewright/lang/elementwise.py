@@ -9,7 +9,8 @@ from typing import Any
 from tilewright.base.dtypes import DType
 from tilewright.lang import arithmetic
 from tilewright.lang.calls import operands_of
-from tilewright.lang.fns import BinaryFn, UnaryFn
+from tilewright.lang.fns import BinaryFn
+from tilewright.lang.function_table import UnaryFn
 from tilewright.lang.operators import number_of
 from tilewright.lang.powers import power_of_numbers
 from tilewright.lang.source_locations import refuse
@@ -65,7 +66,7 @@ def _unary(fn: UnaryFn) -> Callable[[Any], Any]:
     def apply(x: Any) -> Any:
         number = number_of(x)
         if number is not None:
-            return _of_number(fn, number)
+            return of_number(fn, number)
         rec, (operand,) = operands_of(x)
         return Tile(rec, arithmetic.unary(rec, fn, operand))
 
@@ -74,7 +75,8 @@ def _unary(fn: UnaryFn) -> Callable[[Any], Any]:
     return apply
 
 
-def _of_number(fn: UnaryFn, number: float) -> float:
+def of_number(fn: UnaryFn, number: float) -> float:
+    """The function of a Python number: NaN or ``at_zero`` where Python has none."""
     row = fn.row
     assert row.number is not None
     try:

@@ -17,7 +17,7 @@ from tilewright.hw.tensormap import ELEMENT_BITS, PATTERNS, SHARED_ALIGN_BYTES, 
 from tilewright.legal.check import diagnostic, element_type, target_named
 from tilewright.legal.domain import DomainVerdict, ShapeDomain, SymbolicMap, judge_domain
 from tilewright.legal.prices import Workload
-from tilewright.legal.remedy import Remedy
+from tilewright.legal.repair_types import Remedy
 from tilewright.legal.repairs import repairs_of
 from tilewright.legal.tensormap import TensorMapRequest
 from tilewright.legal.tma import DATA_TYPES, TileAccess

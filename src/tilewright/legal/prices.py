@@ -19,7 +19,7 @@ from tilewright.hw.copy_prices import (
 )
 from tilewright.hw.target import Target
 from tilewright.hw.tensormap import Swizzle
-from tilewright.legal.remedy import Remedy
+from tilewright.legal.repair_types import Remedy
 from tilewright.legal.tma import TensorMapPlan, TileAccess
 
 

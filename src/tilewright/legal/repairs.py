@@ -22,7 +22,7 @@ from tilewright.legal.phases import phases
 from tilewright.legal.prices import Workload, extra_seconds
 from tilewright.legal.proof import prove_view
 from tilewright.legal.reinterpret import as_words
-from tilewright.legal.remedy import Change, Remedy, Staging, ThreadCopy
+from tilewright.legal.repair_types import Change, Remedy, Staging, ThreadCopy
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.symbolic import decide_rules
 from tilewright.legal.tma import TensorMapPlan, TileAccess, candidates, request_fields

@@ -15,11 +15,6 @@ from tilewright.legal.facts import Facts
 from tilewright.legal.predicates import RuleInstance, instances
 from tilewright.legal.tensormap import cc_of, in_force
 
-SIZE_RULES = frozenset(("TMA014", "TMA015", "TMA044", "TMA053"))
-"""Rules about extents and the range of strides: left open they become the plan's guard, for they fail only for empty,
-broadcast or impossibly large tensors and for padded outputs whose rows end between 16-byte units, while an open
-alignment of addresses and strides fails for common shapes."""
-
 
 @dataclass(frozen=True)
 class Unmet:
@@ -61,7 +56,7 @@ def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> De
         if residual == TRUE:
             continue
         entry = Unmet(instance, residual, _violation(instance, environment, residual))
-        open_size = residual != FALSE and instance.rule.id in SIZE_RULES
+        open_size = residual != FALSE and instance.rule.of_sizes
         (sizes if open_size else unmet).append(entry)
     return DecidedRules(all_of(u.residual for u in sizes), tuple(unmet), tuple(sizes))
 

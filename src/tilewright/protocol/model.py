@@ -15,6 +15,7 @@ from enum import Enum
 from tilewright.base.expr import Expr
 from tilewright.diag import Location
 from tilewright.hw.spaces import Space
+from tilewright.hw.target import SM90A
 from tilewright.protocol.ops import AtomAdd, Op
 
 
@@ -169,6 +170,8 @@ class Protocol:
 
     ``grid`` CTAs (not of one cluster) share global memory and its ``global_counters``, and nothing else. As many of
     them as are ``resident`` surely run at once, until they end: one, if nothing is known; all of a cooperative launch.
+
+    ``target`` names the row of ``hw.target.TARGETS`` whose limits hold.
     """
 
     name: str
@@ -182,6 +185,7 @@ class Protocol:
     global_counters: tuple[GlobalCounter, ...] = ()
     grid: int = 1
     resident: int = 1
+    target: str = SM90A.name
 
     @property
     def ctas(self) -> int:

@@ -36,6 +36,7 @@ from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
 
 from tilewright.base.expr import Const, Expr, ExprError, marked, parse, unmarked
 from tilewright.diag import fail
+from tilewright.hw.target import SM90A
 from tilewright.protocol import ops
 from tilewright.protocol.model import (
     Buffer,
@@ -56,7 +57,7 @@ from tilewright.protocol.validate import require_valid
 _INDENT = "    "
 _EXPR_FIELDS = frozenset(("begin", "cta", "index", "parity", "id", "by", "use", "least"))
 _GRAINS = frozenset(by.value for by in By)
-_HEAD = {"name": str, "cluster": int, "registers_per_thread": int, "grid": int, "resident": int}
+_HEAD = {"name": str, "cluster": int, "registers_per_thread": int, "grid": int, "resident": int, "target": str}
 MAX_NESTING = 32
 """Loops and branches within one another."""
 
@@ -79,7 +80,8 @@ def to_text(protocol: Protocol) -> str:
 
 def _lines(p: Protocol) -> Iterator[str]:
     head = f'protocol("{p.name}", cluster={p.cluster}, registers_per_thread={p.registers_per_thread}'
-    yield f"{head}, grid={p.grid}, resident={p.resident})" if (p.grid, p.resident) != (1, 1) else f"{head})"
+    head += f", grid={p.grid}, resident={p.resident}" if (p.grid, p.resident) != (1, 1) else ""
+    yield f'{head}, target="{p.target}")' if p.target != SM90A.name else f"{head})"
     for s in p.symbols:
         yield "symbol" + _value(s).removeprefix("Symbol")
     for b in p.buffers:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from tilewright.base.expr import OWN, Expr, FloorDiv, Mod
 from tilewright.diag import Diagnostic, Location, TilewrightError
 from tilewright.hw.spaces import WARP_THREADS, WARPGROUP_THREADS, Space
-from tilewright.hw.target import MAX_CTA_THREADS
+from tilewright.hw.target import MAX_CTA_THREADS, TARGETS
 from tilewright.protocol import ops
 from tilewright.protocol.effects import BarrierLife, Count, Effect, Grain, Sync, TensorLife
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
@@ -100,6 +100,8 @@ def _declarations(p: Protocol) -> Iterator[Diagnostic]:
         for name in sorted({n for n in names if names.count(n) > 1 or not n.removeprefix(OWN).isidentifier()}):
             found = f"{kind} {name!r}, declared {names.count(name)} times"
             yield Diagnostic("MBR001", found=found, required="an identifier, declared once")
+    if p.target not in TARGETS:
+        yield Diagnostic("MBR002", found=f"target {p.target!r}", required=f"one of {', '.join(TARGETS)}")
     if not p.roles:
         yield Diagnostic(
             "MBR001", title="a protocol without roles", found="no role declared", required="one role at least"

@@ -104,7 +104,7 @@ class Distribution:
     threads: int
     digits: tuple[tuple[int, Digits], ...]
     skew: tuple[int, Expr] | None = None
-    """A class whose first place lies that many elements before the tile's first (see ``schedule.skew``)."""
+    """A class whose first place lies that many elements before the tile's first (see ``schedule.misaligned_rows``)."""
 
     @cached_property
     def by_class(self) -> Mapping[int, Digits]:

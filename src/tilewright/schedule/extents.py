@@ -82,7 +82,7 @@ class Structure:
     """A scan begins with a state that a stream carries."""
     unaligned: Mapping[Expr, int]
     """Ends of axes along which a tensor is contiguous but its rows are not aligned: elements between 16-byte
-    boundaries. Tiles along them start up to that many elements before the row (``schedule.skew``)."""
+    boundaries. Tiles along them start up to that many elements before the row (``schedule.misaligned_rows``)."""
 
 
 def unaligned_ends(kernel: tile.Kernel, facts: CallFacts) -> dict[Expr, int]:

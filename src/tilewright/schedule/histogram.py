@@ -8,13 +8,13 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.dtypes import i32
 from tilewright.base.expr import TRUE, Expr, Sym, all_of
-from tilewright.schedule.mapping import Buffered, MapBuilder
+from tilewright.schedule.map_builder import Buffered, MapBuilder
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import spans_of
 from tilewright.transport import dialect as t
 
 if TYPE_CHECKING:
-    from tilewright.schedule.moves import MoveLowering
+    from tilewright.schedule.loads_and_stores import MoveLowering
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 

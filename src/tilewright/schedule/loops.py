@@ -9,8 +9,8 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 from tilewright.base.dtypes import i32
 from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum, simplify
 from tilewright.schedule.histogram import cleared, counted
-from tilewright.schedule.mapping import Buffered
-from tilewright.schedule.moves import MoveLowering
+from tilewright.schedule.loads_and_stores import MoveLowering
+from tilewright.schedule.map_builder import Buffered
 from tilewright.schedule.reduce import Reduction, accumulator
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import (

@@ -15,13 +15,13 @@ from math import prod
 from xdsl.ir import Block, Operation, Region
 
 from tilewright.base.expr import TRUE, Sym, all_of
-from tilewright.schedule.contraction import contracted
 from tilewright.schedule.histogram import count, lower_histogram
 from tilewright.schedule.loops import LoopLowering
+from tilewright.schedule.misaligned_rows import SYMBOL
+from tilewright.schedule.numerics_rewrites import contracted
 from tilewright.schedule.reduce import Reduction
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.scan import ScanLowering
-from tilewright.schedule.skew import SYMBOL
 from tilewright.schedule.sort import SortLowering
 from tilewright.schedule.values import LoweringScope
 from tilewright.tile import dialect as tile

@@ -18,10 +18,10 @@ from tilewright.layout.register import LANES
 from tilewright.schedule.classes import Classes
 from tilewright.schedule.distribute import Digits, Distribution, floor_power, spread
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.mapping import ClassId
+from tilewright.schedule.map_builder import ClassId
+from tilewright.schedule.misaligned_rows import SYMBOL, Skew, find_skew
 from tilewright.schedule.regroup import Parts, kept_of, parts_of, unit_of, whole_of, with_parts
 from tilewright.schedule.relayout import Relayout
-from tilewright.schedule.skew import SYMBOL, Skew, find_skew
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import Access, Indirect, contiguous_along, element, is_tile, moved, spans_of, tensor_name

@@ -18,13 +18,13 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
 from tilewright.lang.fns import identity
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
-from tilewright.schedule.mapping import Buffered, MapBuilder
+from tilewright.schedule.map_builder import Buffered, MapBuilder
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, spans_of
 from tilewright.transport import dialect as t
 
 if TYPE_CHECKING:
-    from tilewright.schedule.moves import MoveLowering
+    from tilewright.schedule.loads_and_stores import MoveLowering
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 _LANE_BITS = LANES.bit_length() - 1

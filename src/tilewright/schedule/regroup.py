@@ -9,7 +9,7 @@ from math import gcd, prod
 from xdsl.ir import SSAValue
 
 from tilewright.schedule.distribute import Digits, Distribution, InRegisters, InThreads, Mode
-from tilewright.schedule.mapping import ClassId
+from tilewright.schedule.map_builder import ClassId
 from tilewright.tile import dialect as tile
 
 Parts = Mapping[ClassId, tuple[ClassId, ...]]

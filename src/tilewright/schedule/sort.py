@@ -26,14 +26,14 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr
 from tilewright.lang.fns import BinaryFn
 from tilewright.layout.register import LANES
 from tilewright.schedule.distribute import InRegisters, InThreads, ceil_power
-from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
+from tilewright.schedule.map_builder import Buffered, ClassId, MapBuilder
 from tilewright.schedule.scan import Digit, digits_of, of_bits, other_lane
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, spans_of
 from tilewright.transport import dialect as t
 
 if TYPE_CHECKING:
-    from tilewright.schedule.moves import MoveLowering
+    from tilewright.schedule.loads_and_stores import MoveLowering
 
 TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 SORTS = "sort"

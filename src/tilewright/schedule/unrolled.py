@@ -10,7 +10,7 @@ from __future__ import annotations
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import TRUE
-from tilewright.lang.fns import UnaryFn
+from tilewright.lang.function_table import UnaryFn
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.base import RegistersType

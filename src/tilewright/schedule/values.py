@@ -16,10 +16,10 @@ from tilewright.layout.plan import ConversionPlan
 from tilewright.layout.register import RegisterLayout
 from tilewright.schedule.distribute import Distribution, floor_power
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
+from tilewright.schedule.map_builder import Buffered, ClassId, MapBuilder
+from tilewright.schedule.misaligned_rows import Skew
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.relayout import Relayout
-from tilewright.schedule.skew import Skew
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import (

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.lang.fns import UnaryFn
+from tilewright.lang.elementwise import of_number
+from tilewright.lang.function_table import UnaryFn
 from tilewright.simulate.symbols import Array
 from tilewright.simulate.values import LARGEST, rounded
-
-_erf = np.vectorize(math.erf, otypes=[np.float32])
 
 
 def _once(fn: Callable[[Any], Any]) -> Callable[[Any], Any]:
@@ -33,14 +32,15 @@ def _sigmoid(x: Any) -> Any:
 _COMPOSED: dict[UnaryFn, Callable[[Any], Any]] = {
     UnaryFn.RSQRT: lambda x: np.float32(1) / np.sqrt(x),
     UnaryFn.SIGMOID: _sigmoid,
-    UnaryFn.ERF: _erf,
 }
-"""Functions that NumPy lacks."""
+"""Functions that NumPy lacks, as formulas; others that it lacks are computed number by number."""
 
 
 def _function(fn: UnaryFn) -> Callable[[Any], Any]:
     if fn in _COMPOSED:
         return _COMPOSED[fn]
+    if not fn.row.numpy:
+        return np.vectorize(partial(of_number, fn), otypes=[np.float32])
     of_numpy: Callable[[Any], Any] = getattr(np, fn.row.numpy)
     return of_numpy if fn.row.exact else _once(of_numpy)
 

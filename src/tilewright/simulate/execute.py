@@ -20,11 +20,11 @@ from tilewright.diag import fail
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.simulate.agent import Agent
 from tilewright.simulate.arguments import LaunchArguments
+from tilewright.simulate.asynchronous_ops import check_finished, run_asynchronous
 from tilewright.simulate.barriers import Waiting
 from tilewright.simulate.compute import run_fold, run_map, run_shuffle
 from tilewright.simulate.conversion import join_warps, run_exchange, run_select
 from tilewright.simulate.cta import ClusterState, SharedAllocation
-from tilewright.simulate.engines import check_finished, run_asynchronous
 from tilewright.simulate.launch import SimulatedLaunch
 from tilewright.simulate.memory import GlobalMemory
 from tilewright.simulate.registers import RegisterBuffer, masked

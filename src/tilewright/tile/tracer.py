@@ -14,10 +14,11 @@ from xdsl.ir import Attribute, Block, Region, SSAValue
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.dtypes import DTYPES, STORED, DType, bool_, i32, i64, tf32
 from tilewright.base.expr import Const, Expr, Interval, ceildiv, maximum, minimum, parse, sym
-from tilewright.lang import arithmetic, elementwise, functions, random, scans, search, sorts
+from tilewright.lang import arithmetic, builtins, elementwise, random, scans, search, sorts
 from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import run_body
-from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, UnaryFn, identity
+from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, identity
+from tilewright.lang.function_table import UnaryFn
 from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.recorder import Array, Cell, Combine, Node, OpenStream
 from tilewright.lang.regroup import regrouped
@@ -92,7 +93,7 @@ def _function_of_the_language(owner: str, name: str) -> object:
     if owner:
         kind = next((k for k in (Value, Tile, Fragment, Scalar, Range, Tensor) if k.__name__ == owner), None)
         return getattr(kind, name, None)
-    rooms = (functions, elementwise, scans, search, sorts, random)
+    rooms = (builtins, elementwise, scans, search, sorts, random)
     return next((found for room in rooms if (found := getattr(room, name, None)) is not None), None)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import lru_cache
+from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import ParametrizedAttribute, SSAValue, TypeAttribute
@@ -72,6 +73,16 @@ class TransportOp(DialectOp):
         if note:
             self.attributes["note"] = string(note)
         return self
+
+
+class SyncOp(TransportOp):
+    """An op that is one instruction without operands: it orders what other ops do, and moves nothing."""
+
+    INSTRUCTION: ClassVar[str]
+    """The instruction in PTX, without the qualifiers that are the same wherever it is emitted."""
+
+    def __init__(self) -> None:
+        super().__init__()
 
 
 def exprs(items: Sequence[Expr]) -> ArrayAttr[ExprAttr]:

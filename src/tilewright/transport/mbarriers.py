@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import ParametrizedAttribute, SSAValue, TypeAttribute
 from xdsl.irdl import attr_def, irdl_attr_definition, irdl_op_definition, operand_def, opt_attr_def, result_def
@@ -9,7 +11,7 @@ from xdsl.irdl import attr_def, irdl_attr_definition, irdl_op_definition, operan
 from tilewright.base.expr import Expr
 from tilewright.tile.dialect import ExprAttr
 from tilewright.tile.ops import integer, string
-from tilewright.transport.base import TransportOp
+from tilewright.transport.base import SyncOp, TransportOp
 
 
 @irdl_attr_definition
@@ -55,13 +57,11 @@ class MbarrierInit(TransportOp):
 
 
 @irdl_op_definition
-class FenceMbarrierInit(TransportOp):
+class FenceMbarrierInit(SyncOp):
     """fence.mbarrier_init.release.cluster: initialised barriers are visible to the asynchronous proxy."""
 
     name = "transport.fence_mbarrier_init"
-
-    def __init__(self) -> None:
-        super().__init__()
+    INSTRUCTION: ClassVar = "fence.mbarrier_init"
 
 
 class _OnBarrier(TransportOp):

@@ -3,7 +3,7 @@
 Every role of several warpgroups becomes one protocol role per warpgroup; a kernel without roles has one role of all its
 threads. Loop bounds that depend on the launch become trip symbols, branches on a program's place become symbols of 0 or
 1; loops with the same bounds share theirs, so that producers and consumers agree on how often they go round.
-``protocol_ops`` says what single ops do, ``protocol_threads`` what they do in kernels without roles.
+``to_protocol_ops`` says what single ops do, ``protocol_threads`` what they do in kernels without roles.
 
 All threads of a role take every branch and loop alike, or the kernel has no protocol: bounds and conditions may not ask
 for the thread, and one elected thread may not meet others. So barriers and lane shuffles are reached by whole warps.
@@ -26,7 +26,6 @@ from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, 
 from tilewright.tile.ops import OPEN_TRIP, operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
-from tilewright.transport.protocol_ops import RoleAccesses, WalkScope
 from tilewright.transport.protocol_threads import (
     THREAD_SYMBOLS,
     NoProtocolError,
@@ -34,6 +33,7 @@ from tilewright.transport.protocol_threads import (
     ThreadAccesses,
     reaches_of,
 )
+from tilewright.transport.to_protocol_ops import RoleAccesses, WalkScope
 
 PROGRAM_LOOP = own("program")
 """Counter of the loop over a CTA's programs."""
@@ -167,6 +167,7 @@ class _Extraction:
             tuple(self.symbols.values()),
             1 if self.kernel.cluster is None else self.kernel.cluster.data,
             registers_per_thread=self.kernel.registers_at_launch // 8 * 8,
+            target=self.kernel.target.name,
         )
 
     def _opening(self, opened: list[Operation], scope: WalkScope, *, initialises: bool) -> Iterator[Node]:

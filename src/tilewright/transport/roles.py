@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import ClassVar
+
 from xdsl.dialects.builtin import IntAttr, StringAttr
 from xdsl.ir import Operation, Region
 from xdsl.irdl import attr_def, irdl_op_definition, opt_attr_def, region_def, traits_def
@@ -12,7 +14,7 @@ from tilewright.base.expr import Const, Expr, own
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.tile.dialect import ExprAttr
 from tilewright.tile.ops import integer, string
-from tilewright.transport.base import TransportOp
+from tilewright.transport.base import SyncOp, TransportOp
 
 WARPGROUP = own("warpgroup")
 CTA_RANK = own("cluster_ctarank")
@@ -153,23 +155,19 @@ class NamedBarrierArrive(_NamedBarrier):
 
 
 @irdl_op_definition
-class ClusterArrive(TransportOp):
+class ClusterArrive(SyncOp):
     """barrier.cluster.arrive (release): every executing thread arrives at the barrier of the cluster's threads."""
 
     name = "transport.cluster_arrive"
-
-    def __init__(self) -> None:
-        super().__init__()
+    INSTRUCTION: ClassVar = "barrier.cluster.arrive"
 
 
 @irdl_op_definition
-class ClusterWait(TransportOp):
+class ClusterWait(SyncOp):
     """barrier.cluster.wait (acquire): waits until every thread of the cluster has arrived or ended."""
 
     name = "transport.cluster_wait"
-
-    def __init__(self) -> None:
-        super().__init__()
+    INSTRUCTION: ClassVar = "barrier.cluster.wait"
 
 
 def role_of(op: Operation) -> Role | None:

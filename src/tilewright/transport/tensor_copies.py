@@ -4,6 +4,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
 from xdsl.ir import ParametrizedAttribute, SSAValue, TypeAttribute
@@ -14,7 +15,7 @@ from tilewright.base.expr import Expr
 from tilewright.hw.tensormap import DataType, L2Promotion, Swizzle
 from tilewright.tile.dialect import ExprAttr, TensorType
 from tilewright.tile.ops import integer, string
-from tilewright.transport.base import SharedType, TransportOp, exprs
+from tilewright.transport.base import SharedType, SyncOp, TransportOp, exprs
 from tilewright.transport.descriptor_attrs import TmaAttr, TmaNumbers
 from tilewright.transport.mbarriers import MbarriersType
 
@@ -191,13 +192,11 @@ class TmaStore(_TensorCopy):
 
 
 @irdl_op_definition
-class BulkCommit(TransportOp):
+class BulkCommit(SyncOp):
     """Closes the executing thread's bulk group."""
 
     name = "transport.bulk_commit"
-
-    def __init__(self) -> None:
-        super().__init__()
+    INSTRUCTION: ClassVar = "cp.async.bulk.commit_group"
 
 
 @irdl_op_definition
@@ -213,13 +212,11 @@ class BulkWait(TransportOp):
 
 
 @irdl_op_definition
-class FenceProxyAsync(TransportOp):
+class FenceProxyAsync(SyncOp):
     """fence.proxy.async.shared::cta: the thread's ordinary shared accesses are ordered with asynchronous ones."""
 
     name = "transport.fence_proxy_async"
-
-    def __init__(self) -> None:
-        super().__init__()
+    INSTRUCTION: ClassVar = "fence.proxy.async"
 
 
 OPS = [TensorMap, TmaLoad, LoadCoordinate, TmaStore, BulkCommit, BulkWait, FenceProxyAsync]

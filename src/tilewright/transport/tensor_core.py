@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import ClassVar
 
 from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Attribute, SSAValue
@@ -12,7 +13,7 @@ from xdsl.utils.exceptions import VerifyException
 from tilewright.base.expr import Expr
 from tilewright.tile.dialect import DTypeAttr, ExprAttr
 from tilewright.tile.ops import integer
-from tilewright.transport.base import RegistersType, SharedType, TransportOp, registers_of, shared_of
+from tilewright.transport.base import RegistersType, SharedType, SyncOp, TransportOp, registers_of, shared_of
 from tilewright.transport.descriptor_attrs import OperandNumbers, WgmmaOperandAttr
 
 
@@ -85,13 +86,11 @@ class LoadMatrix(MatrixAccess):
 
 
 @irdl_op_definition
-class WgmmaFence(TransportOp):
+class WgmmaFence(SyncOp):
     """wgmma.fence: earlier register accesses come before the wgmmas that follow."""
 
     name = "transport.wgmma_fence"
-
-    def __init__(self) -> None:
-        super().__init__()
+    INSTRUCTION: ClassVar = "wgmma.fence"
 
 
 @irdl_op_definition
@@ -179,13 +178,11 @@ class Wgmma(TransportOp):
 
 
 @irdl_op_definition
-class WgmmaCommit(TransportOp):
+class WgmmaCommit(SyncOp):
     """Closes the warpgroup's wgmma group."""
 
     name = "transport.wgmma_commit"
-
-    def __init__(self) -> None:
-        super().__init__()
+    INSTRUCTION: ClassVar = "wgmma.commit_group"
 
 
 @irdl_op_definition

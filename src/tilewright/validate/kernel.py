@@ -35,7 +35,7 @@ from tilewright.validate.plan.ops import OPS
 from tilewright.validate.plan.parameters import scalar_parameter
 from tilewright.validate.plan.plan import LaunchGrid, Plan
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.program import PtxProgram
+from tilewright.validate.ptx_program import PtxProgram
 from tilewright.validate.regions import LoopBody
 from tilewright.validate.registers import EntryRegisters
 from tilewright.validate.terms import Terms

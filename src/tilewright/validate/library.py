@@ -8,7 +8,7 @@ from importlib.resources import files
 from tilewright.ptx.reader import read
 from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.program import PtxProgram
+from tilewright.validate.ptx_program import PtxProgram
 from tilewright.validate.regions import ElementAccess
 from tilewright.validate.registers import EntryRegisters
 from tilewright.validate.undecided import Undecided

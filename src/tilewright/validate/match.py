@@ -20,7 +20,7 @@ from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Prover
 from tilewright.validate.plan.plan import Plan
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.program import PtxProgram
+from tilewright.validate.ptx_program import PtxProgram
 from tilewright.validate.regions import ElementAccess, Event, LoopBody, Operand, VectorAccess
 from tilewright.validate.values import Choice, Value
 

@@ -44,7 +44,7 @@ from tilewright.compiler.proofs.epilogue_copies import (
 from tilewright.compiler.proofs.gathered_rows import Rows, rows_of
 from tilewright.compiler.proofs.operand_domains import Ragged, ends_with_tensor, excluded
 from tilewright.compiler.proofs.page_tables import Pages, pages_of, row_of
-from tilewright.compiler.proofs.program import added_in_place, casts_before, loaded_operand
+from tilewright.compiler.proofs.product_queries import added_in_place, casts_before, loaded_operand
 from tilewright.compiler.proofs.stage_vectors import read_vectors
 from tilewright.compiler.proofs.staged_operands import staged_operand
 from tilewright.compiler.proofs.thread_copies import place_copies

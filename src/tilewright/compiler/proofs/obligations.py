@@ -28,7 +28,8 @@ from tilewright.contract import check
 from tilewright.contract.access import inside_of
 from tilewright.contract.rules import Rule
 from tilewright.diag import fail
-from tilewright.lang.fns import BinaryFn, Numerics, UnaryFn
+from tilewright.lang.fns import BinaryFn, Numerics
+from tilewright.lang.function_table import UnaryFn
 from tilewright.protocol.access import AccessKind
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations

@@ -6,9 +6,9 @@ and the coordinate along the axis is one of the vector's elements, whatever the 
 coordinate 0, for no access leaves its tensor (``stores``). Where offsets are formed in 32 bits, the assumptions say
 that those of every element fit. What assumptions say is asked of every launch.
 
-In tiles that are laid from a boundary before their row (``schedule.skew``) the coordinate is one of the vector's
-elements less a distance, ``q % n``: where q elements lie before the vector, but for a multiple of its own, it begins at
-a boundary. Of a tensor whose rows start like those of another, q counts the other's.
+In tiles that are laid from a boundary before their row (``schedule.misaligned_rows``) the coordinate is one of the
+vector's elements less a distance, ``q % n``: where q elements lie before the vector, but for a multiple of its own, it
+begins at a boundary. Of a tensor whose rows start like those of another, q counts the other's.
 """
 
 from __future__ import annotations

@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.contract.explore.barriers import init_place, rendezvous_of
-from tilewright.contract.explore.effects import pair
-from tilewright.contract.explore.footprint import CLUSTER, Objects, OpFootprint, Signals
+from tilewright.contract.explore.footprint_types import CLUSTER, Objects, OpFootprint, Signals
 from tilewright.contract.explore.instance import ProtocolInstance, number, ranks
-from tilewright.contract.explore.program import ExecuteStep
+from tilewright.contract.explore.op_semantics import pair
+from tilewright.contract.explore.thread_program import ExecuteStep
 from tilewright.contract.explore.world import AsyncAccess, Bytes, Completion, Problem, World
 from tilewright.contract.rules import Policy
 from tilewright.hw.spaces import Space

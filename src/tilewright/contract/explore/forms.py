@@ -1,6 +1,6 @@
 """What hardware does not have or do, whatever the schedule: stated here from the sources, not from the prover's table.
 
-Sources: CUDA C++ Programming Guide, technical specifications (227 KiB of shared memory, 1024 threads); PTX ISA 9.1,
+Sources: CUDA C++ Programming Guide, technical specifications (KiB of shared memory, 1024 threads); PTX ISA 9.1,
 9.7.13.1 (named barriers), 9.7.13.15.8 (test_wait and try_wait take own barriers), 9.7.16.7 (columns), 9.7.9.25.4.1
 (bulk copies), 5.5.6 (swizzles).
 """
@@ -17,12 +17,17 @@ from tilewright.protocol import ops
 from tilewright.protocol.model import Protocol
 
 _SHARED = (Space.SHARED, Space.DISTRIBUTED_SHARED)
+_SHARED_KIB = {"sm_80": 163, "sm_90a": 227, "sm_100a": 227}
+"""Of a CTA; what is more than any of these is too much on other targets, too."""
 
 
 def declarations(p: Protocol) -> None:
     """Raises ``Problem`` where a CTA could not be launched."""
     ends = [b.offset + b.size for b in p.buffers if b.space in _SHARED]
-    if max(ends, default=0) + 8 * sum(b.slots for b in p.barriers) > 227 * 1024:
+    if (
+        max(ends, default=0) + 8 * sum(b.slots for b in p.barriers)
+        > _SHARED_KIB.get(p.target, max(_SHARED_KIB.values())) * 1024
+    ):
         raise Problem(Rule.LIMITS, (), "more shared memory than a CTA has")
     if any(b.space is Space.TMEM and b.offset + b.size > 512 for b in p.buffers):
         raise Problem(Rule.LIMITS, (), "columns that tensor memory does not have")

@@ -10,9 +10,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.contract.explore.effects import OBSERVABLE
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.moves import Move
+from tilewright.contract.explore.op_semantics import OBSERVABLE
 from tilewright.contract.explore.world import World
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops

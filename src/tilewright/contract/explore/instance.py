@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from tilewright.contract.explore.program import ExecuteStep, Sizes, ThreadProgram, TooLong
+from tilewright.contract.explore.thread_program import ExecuteStep, Sizes, ThreadProgram, TooLong
 from tilewright.contract.explore.threads import threads_of
 from tilewright.contract.explore.world import Bytes, Problem, World
 from tilewright.contract.rules import Policy, Rule

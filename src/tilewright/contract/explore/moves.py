@@ -5,10 +5,10 @@ from __future__ import annotations
 from typing import NamedTuple
 
 from tilewright.contract.explore import barriers, forms, grid, peers
-from tilewright.contract.explore.effects import OBSERVABLE, check_end, columns, freed, passed, perform, waited
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.memory import close
-from tilewright.contract.explore.program import Open, TripKey
+from tilewright.contract.explore.op_semantics import OBSERVABLE, check_end, columns, freed, passed, perform, waited
+from tilewright.contract.explore.thread_program import Open, TripKey
 from tilewright.contract.explore.world import Completion, MbarrierState, Problem, World
 from tilewright.contract.rules import Rule
 from tilewright.hw.tcgen05 import TMEM_COLUMNS

@@ -13,7 +13,16 @@ from math import lcm
 
 from tilewright.base.expr import Compare, Const, Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.contract.explore.instance import ProtocolInstance
-from tilewright.contract.explore.program import Add, ExecuteStep, Position, Set, ThreadProgram, TripKey, Trips, Unless
+from tilewright.contract.explore.thread_program import (
+    Add,
+    ExecuteStep,
+    Position,
+    Set,
+    ThreadProgram,
+    TripKey,
+    Trips,
+    Unless,
+)
 from tilewright.contract.explore.world import Bytes, World
 
 

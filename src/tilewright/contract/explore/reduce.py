@@ -20,13 +20,13 @@ from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
 from tilewright.contract.explore.barriers import rendezvous_of
-from tilewright.contract.explore.effects import OBSERVABLE, waited
-from tilewright.contract.explore.footprint import CLUSTER, Key, OpFootprint, Signals
+from tilewright.contract.explore.footprint_types import CLUSTER, Key, OpFootprint, Signals
 from tilewright.contract.explore.footprints import Footprints
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.moves import Move, enabled
-from tilewright.contract.explore.program import Open, Position, TooLong, Trips
+from tilewright.contract.explore.op_semantics import OBSERVABLE, waited
 from tilewright.contract.explore.recur import Recurrence
+from tilewright.contract.explore.thread_program import Open, Position, TooLong, Trips
 from tilewright.contract.explore.world import Completion, Problem, Queue, World
 from tilewright.protocol import ops
 

@@ -11,9 +11,9 @@ from typing import TypeAlias
 from tilewright.contract.explore.grid_reduction import GridReduction
 from tilewright.contract.explore.instance import MAX_CALLS, ProtocolInstance
 from tilewright.contract.explore.moves import Move, completions, final, moves, moves_of, start, step
-from tilewright.contract.explore.program import Sizes, TooLong
 from tilewright.contract.explore.recur import Recurrence
 from tilewright.contract.explore.reduce import PartialOrderReduction
+from tilewright.contract.explore.thread_program import Sizes, TooLong
 from tilewright.contract.explore.witness import Finding, finding
 from tilewright.contract.explore.world import Problem, World
 from tilewright.contract.rules import Policy

@@ -7,7 +7,7 @@ from typing import Any
 
 from tilewright.contract.explore.instance import ProtocolInstance
 from tilewright.contract.explore.moves import Move, decision, enabled, start, step
-from tilewright.contract.explore.program import TooLong
+from tilewright.contract.explore.thread_program import TooLong
 from tilewright.contract.explore.world import Problem, World
 from tilewright.contract.rules import Rule
 from tilewright.protocol.model import Step

@@ -11,7 +11,7 @@ from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import NamedTuple, TypeAlias
 
-from tilewright.contract.explore.program import Position, Trips
+from tilewright.contract.explore.thread_program import Position, Trips
 from tilewright.contract.rules import Rule
 
 Queue: TypeAlias = tuple[object, ...]

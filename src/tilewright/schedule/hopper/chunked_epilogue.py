@@ -11,7 +11,7 @@ from tilewright.base.expr import Const, Expr, Sym, all_of
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import RoleContext, ScheduleConfiguration
-from tilewright.schedule.mapping import Buffered, MapBuilder
+from tilewright.schedule.map_builder import Buffered, MapBuilder
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, hint, is_arithmetic, is_elementwise, owner

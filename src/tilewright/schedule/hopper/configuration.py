@@ -17,7 +17,7 @@ from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.operands import ConvertedOperand, DotPlan, Operand
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline
 from tilewright.schedule.lower import Lowering
-from tilewright.schedule.mapping import Buffered
+from tilewright.schedule.map_builder import Buffered
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 

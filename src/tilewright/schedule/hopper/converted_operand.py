@@ -18,7 +18,7 @@ from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.schedule.hopper.operands import ConvertedOperand
 from tilewright.schedule.hopper.products import staging_offset
-from tilewright.schedule.mapping import MapBuilder
+from tilewright.schedule.map_builder import MapBuilder
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, hint
 from tilewright.transport import asynchronous as a

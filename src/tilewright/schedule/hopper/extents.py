@@ -12,13 +12,14 @@ from tilewright.hw.target import Target
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
+from tilewright.schedule.hopper.mask_free_steps import leading_steps, whole_first_step, whole_steps
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation, source_of
-from tilewright.schedule.hopper.predicates import leading_steps, lengthening, whole_first_step, whole_steps
 from tilewright.schedule.hopper.product_variant import ProductVariant
+from tilewright.schedule.hopper.program_order import lengthening
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
 from tilewright.schedule.hopper.split_extents import CLUSTERED_CTAS, split_variants
 from tilewright.schedule.hopper.tile_prices import LINE_BYTES, SECTOR_BYTES, Price, straddles
-from tilewright.schedule.swap import swapped
+from tilewright.schedule.swapped_operands import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
 from tilewright.tile.queries import element, spans_of

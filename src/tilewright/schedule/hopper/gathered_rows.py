@@ -16,7 +16,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Sym
 from tilewright.lang.axes import Coord, Span, axis_symbol
-from tilewright.legal.remedy import ThreadCopy
+from tilewright.legal.repair_types import ThreadCopy
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of, element, spans_of
 from tilewright.transport.asynchronous import WARPGROUP_THREADS

@@ -22,13 +22,13 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, expr, maximum, minimum, simplify
 from tilewright.lang.axes import Span
-from tilewright.schedule.contraction import contracted
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration, StepRange
 from tilewright.schedule.hopper.converted_operand import convert_tile
 from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
 from tilewright.schedule.hopper.gate import Gate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
+from tilewright.schedule.hopper.mask_free_steps import leading_steps
 from tilewright.schedule.hopper.operands import (
     AsyncOperand,
     ConvertedOperand,
@@ -41,15 +41,16 @@ from tilewright.schedule.hopper.operands import (
 )
 from tilewright.schedule.hopper.ping_pong import PingPongOrder, order_arrive, order_wait, uses_per_program
 from tilewright.schedule.hopper.pipeline_lowering import counter
-from tilewright.schedule.hopper.predicates import leading_steps, lengthening, shortening
 from tilewright.schedule.hopper.products import issue
 from tilewright.schedule.hopper.products_in_flight import ProductsInFlight
+from tilewright.schedule.hopper.program_order import program_order
 from tilewright.schedule.hopper.program_queue import ProgramQueue
-from tilewright.schedule.hopper.program_sums import cluster_barriers_of_sums, lower_program_sum, program_sums
+from tilewright.schedule.hopper.program_sums import cluster_barriers_of_sums, lower_program_sum
 from tilewright.schedule.hopper.software_pipeline import SoftwarePipelinedLoop
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, accumulates, copied_tiles, only_places, other_uses
-from tilewright.schedule.mapping import Buffered, ClassId, MapBuilder
+from tilewright.schedule.map_builder import Buffered, ClassId, MapBuilder
+from tilewright.schedule.numerics_rewrites import contracted
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -64,15 +65,6 @@ REGISTERS = {(2, 1): (24, 240), (3, 1): (32, 160), (4, 1): (24, 112), (1, 2): (4
 (measured on H200; benchmarks/results)."""
 COPYING_REGISTERS = {(2, 1): (56, 224), (3, 1): (56, 152), (4, 1): (56, 104), (1, 2): (56, 200)}
 """The same where the producer's threads hold addresses of what they copy."""
-GROUP = 16
-"""Bands of so many row tiles, walked column by column, so that operands are found in L2."""
-LOADED_GROUP = 8
-"""The same where programs load what they read: a band of several groups reads a weight for each (8 groups of 1024 rows,
-H200: 4096 x 14336 1233 us, with bands of 16 1247; 14336 x 4096 1297 and 1306; one group 1235 and 1233)."""
-SHARERS = 4
-"""CTAs that read the same tiles at one time, where programs differ in length. A band is that share of a round, so that
-a round holds whole lengths. Causal attention, 4 x 16 heads of 128 (H200): bands of 16 in every batch and rounds dealt
-alike 520 us for 4096 queries, 70 for 1024; one band of all heads and alternating rounds 494 and 53."""
 
 
 class RoleLowering(ProductsInFlight):
@@ -146,27 +138,18 @@ class RoleLowering(ProductsInFlight):
 
     def programs(self, body: Block) -> Operation:
         """The loop over this CTA's programs, behind the gate; with ping-pong, over the warpgroup's own."""
-        grid, cluster = [g.expr for g in self.kernel.grid], self.configuration.cluster
-        band = LOADED_GROUP if self.loaded_bounds.binds else GROUP
-        group, shape = band if len(grid) >= 2 else None, None
-        longer = lengthening(self.kernel) if cluster is None else None
-        shorter = shortening(self.kernel) if cluster is None and longer is None else None
-        if longer is not None or shorter is not None:
-            group = self.placement.target.sm_count // SHARERS
-        if cluster is not None:
-            grid, group, shape = cluster.extents(grid), max(1, GROUP // cluster.rows), cluster.shape
-        if program_sums(self.kernel):
-            group = None  # the last axis is the cluster's alone
+        cluster, target = self.configuration.cluster, self.placement.target
+        order = program_order(self.kernel, target, cluster, loads=bool(self.loaded_bounds.binds))
         walk = t.Programs(
-            [program_index(i) for i in range(len(grid))],
-            grid,
+            [program_index(i) for i in range(len(order.extents))],
+            order.extents,
             self.placement.persistent,
             Region(body),
-            group,
-            cluster=shape,
+            order.group,
+            cluster=None if cluster is None else cluster.shape,
             turn=None if self.ping_pong is None else (self.ping_pong.place, self.ping_pong.count),
-            descending=longer,
-            ascending=shorter,
+            descending=order.descending,
+            ascending=order.ascending,
             drawn=self.queue.drawn,
         )
         return self.gate.around(walk)

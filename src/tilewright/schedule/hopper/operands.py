@@ -31,7 +31,7 @@ from tilewright.hw.wgmma import INSTRUCTION_K_BITS
 from tilewright.lang.axes import Coord, Span, axis_symbol
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts, index_axis, index_symbol
-from tilewright.legal.remedy import Remedy, ThreadCopy
+from tilewright.legal.repair_types import Remedy, ThreadCopy
 from tilewright.legal.repairs import thread_copies
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.tma import TensorMapPlan

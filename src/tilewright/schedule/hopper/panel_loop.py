@@ -15,7 +15,7 @@ from xdsl.ir import Block, Region, SSAValue
 
 from tilewright.base.expr import Const, Expr, Sym
 from tilewright.schedule.hopper.configuration import RoleContext
-from tilewright.schedule.mapping import Buffered
+from tilewright.schedule.map_builder import Buffered
 from tilewright.schedule.unrolled import scalar_instructions
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, hint, is_elementwise, owner

@@ -12,7 +12,7 @@ from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.wgmma import Major, WgmmaOperandPlan
 from tilewright.schedule.distribute import Digits
 from tilewright.schedule.hopper.operands import ROWS, DotPlan, RegisterOperand
-from tilewright.schedule.mapping import ClassId
+from tilewright.schedule.map_builder import ClassId
 from tilewright.tile.dialect import DTypeAttr
 from tilewright.transport import asynchronous as a
 from tilewright.transport.descriptor_attrs import OperandNumbers

@@ -17,7 +17,7 @@ from tilewright.lang.fns import BinaryFn
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.clusters import RANK
 from tilewright.schedule.hopper.configuration import RoleContext
-from tilewright.schedule.mapping import Buffered, scalar_type
+from tilewright.schedule.map_builder import Buffered, scalar_type
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element

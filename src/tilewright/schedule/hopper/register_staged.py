@@ -17,7 +17,7 @@ from tilewright.schedule.hopper.chunked_epilogue import ChunkedStores
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.operands import DotPlan, StagedOperand
 from tilewright.schedule.hopper.products import staging_offset
-from tilewright.schedule.mapping import Buffered, ClassId
+from tilewright.schedule.map_builder import Buffered, ClassId
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import element, hint, owner, spans_of

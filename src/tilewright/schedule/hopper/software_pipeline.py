@@ -20,10 +20,10 @@ from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.expr import TRUE, Const, Expr, Sym, expr, maximum, minimum
 from tilewright.schedule.hopper.configuration import RoleContext, SoftwarePipeline, StepRange
+from tilewright.schedule.hopper.mask_free_steps import always, leading_steps, whole_first_step, whole_steps
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand, accumulation
 from tilewright.schedule.hopper.ping_pong import order_arrive, order_wait
 from tilewright.schedule.hopper.pipeline_lowering import counter
-from tilewright.schedule.hopper.predicates import always, leading_steps, whole_first_step, whole_steps
 from tilewright.schedule.hopper.tails import clear_rows, rows_beyond
 from tilewright.schedule.hopper.tile_pipelines import TilePipeline, copied_tiles, other_uses
 from tilewright.tile import dialect as tile

@@ -42,6 +42,7 @@ from tilewright.validate.lowering.threads import (
     tensor_of,
 )
 from tilewright.validate.lowering.values import Atoms, GuardedTerms, chosen, same, weight, where
+from tilewright.validate.plan import barriers
 from tilewright.validate.undecided import Undecided
 
 _SWIZZLE_PERIOD = 1024
@@ -539,26 +540,11 @@ def roles(kernel: t.Kernel) -> Iterator[a.Role]:
     return (op for op in ops_in(kernel.body.block) if isinstance(op, a.Role))
 
 
-_WAITS = (
-    a.SetMaxRegisters,
-    a.NamedBarrierSync,
-    a.NamedBarrierArrive,
-    a.ClusterArrive,
-    a.ClusterWait,
-    a.MbarrierWait,
-    a.MbarrierArrive,
-    a.MbarrierArriveExpectTx,
-    a.CpAsyncMbarrierArrive,
-    a.BulkCommit,
-    a.BulkWait,
-    a.FenceProxyAsync,
-    a.WgmmaFence,
-    a.WgmmaCommit,
-    a.WgmmaWait,
-)
+_SYNCHRONISE = (*barriers.OPS, a.CpAsyncMbarrierArrive, a.BulkWait, a.WgmmaWait)
+"""Ops that move nothing: that they order what others do is proved of the protocol."""
 _VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     **VISITS,
-    **dict.fromkeys(_WAITS, Threads.skip),
+    **dict.fromkeys(_SYNCHRONISE, Threads.skip),
     t.Programs: RoleThreads.programs,
     a.Elected: RoleThreads.elected,
     a.Counter: RoleThreads.counter,

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from itertools import pairwise
 
-from tilewright.codegen.flow import SyncFlow, SyncInstruction
-from tilewright.codegen.planned_flow import ALL, WHOLE_CTA
+from tilewright.codegen.sync_flow import SyncFlow, SyncInstruction
+from tilewright.codegen.sync_in_ir import ALL, WHOLE_CTA
 from tilewright.hw.spaces import WARP_THREADS
 
 _SYNCHRONISING = (

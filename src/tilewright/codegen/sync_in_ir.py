@@ -7,10 +7,11 @@ from collections.abc import Iterator
 from xdsl.ir import Block, Operation
 
 from tilewright.base.expr import TRUE
-from tilewright.codegen.flow import FlowBuilder, SyncFlow, SyncInstruction, SyncPart
+from tilewright.codegen.sync_flow import FlowBuilder, SyncFlow, SyncInstruction, SyncPart
 from tilewright.transport import asynchronous as a
 from tilewright.transport import conversion
 from tilewright.transport import dialect as t
+from tilewright.transport.base import SyncOp
 
 ALL = "all threads"
 """What runs outside of roles of some threads."""
@@ -116,6 +117,8 @@ class _Planned(FlowBuilder):
 def instructions(op: Operation) -> Iterator[SyncInstruction]:
     """What an op without regions becomes."""
     match op:
+        case SyncOp():
+            yield SyncInstruction(op.INSTRUCTION)
         case a.MbarrierInit():
             kind = a.mbarriers_of(op.bars)
             yield from (SyncInstruction("mbarrier.init", str(kind.count.data)),) * kind.slots.data
@@ -123,10 +126,6 @@ def instructions(op: Operation) -> Iterator[SyncInstruction]:
             yield SyncInstruction("mbarrier.arrive.expect_tx", str(op.bytes.data))
         case a.MbarrierArrive():
             yield SyncInstruction("mbarrier.arrive" if op.cta is None else "mbarrier.arrive.shared::cluster")
-        case a.ClusterArrive():
-            yield SyncInstruction("barrier.cluster.arrive")
-        case a.ClusterWait():
-            yield SyncInstruction("barrier.cluster.wait")
         case a.NamedBarrierSync():
             yield SyncInstruction("bar.sync", str(op.threads.data))
         case a.NamedBarrierArrive():
@@ -138,22 +137,12 @@ def instructions(op: Operation) -> Iterator[SyncInstruction]:
             yield SyncInstruction(f"cp.async.bulk.tensor.{form}", f"{len(op.coords)}d")
         case a.TmaStore():
             yield SyncInstruction("cp.async.bulk.tensor.store", f"{len(op.coords)}d")
-        case a.BulkCommit():
-            yield SyncInstruction("cp.async.bulk.commit_group")
         case a.BulkWait():
             yield SyncInstruction("cp.async.bulk.wait_group" + (".read" if op.read.data else ""), str(op.pending.data))
         case a.CpAsyncMbarrierArrive():
             yield SyncInstruction("cp.async.mbarrier.arrive")
-        case a.FenceProxyAsync():
-            yield SyncInstruction("fence.proxy.async")
-        case a.FenceMbarrierInit():
-            yield SyncInstruction("fence.mbarrier_init")
-        case a.WgmmaFence():
-            yield SyncInstruction("wgmma.fence")
         case a.Wgmma():
             yield SyncInstruction("wgmma.mma_async", _shape(op))
-        case a.WgmmaCommit():
-            yield SyncInstruction("wgmma.commit_group")
         case a.WgmmaWait():
             yield SyncInstruction("wgmma.wait_group", str(op.pending.data))
         case a.StoreMatrix() | a.LoadMatrix():

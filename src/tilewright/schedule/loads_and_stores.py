@@ -15,7 +15,7 @@ from tilewright.layout.register import RegisterLayout
 from tilewright.layout.regroup import regrouped
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.indirect import Located
-from tilewright.schedule.mapping import Buffered, ClassId
+from tilewright.schedule.map_builder import Buffered, ClassId
 from tilewright.schedule.plan import aligned
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.staging import Room, convert

@@ -10,9 +10,9 @@ from xdsl.ir import Block, Operation, SSAValue
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.base.expr import Const
 from tilewright.codegen import debug
+from tilewright.codegen.asynchronous_prelude import TENSOR_MAP, wgmma
 from tilewright.codegen.c_expr import c_type, identifier
 from tilewright.codegen.elements import ElementWriter
-from tilewright.codegen.hopper_prelude import TENSOR_MAP, wgmma
 from tilewright.codegen.shared_addresses import MATRIX_BASE, SHARED_BASE, SharedAddresses
 from tilewright.codegen.storage import Storage
 from tilewright.codegen.thread_copies import CopyOutWriter, ThreadCopyWriter
@@ -51,7 +51,7 @@ def _leader(*, in_role: bool) -> str:
     return f"elect_one() & (warp_of(tid){f' % {WARPGROUP_THREADS // WARP_THREADS}' if in_role else ''} == 0)"
 
 
-class HopperEmitter:
+class AsynchronousEmitter:
     """Writes asynchronous ops through the kernel's emitter, bodies of theirs by its ``block``."""
 
     def __init__(

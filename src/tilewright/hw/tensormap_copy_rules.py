@@ -68,6 +68,7 @@ RUNS: tuple[HardwareRule, ...] = (
         _DOC,
         f"{_PTX}, 9.7.9.27.1.1: the writes of one copy are unordered",
         per=Per.STRIDE,
+        of_sizes=True,
     ),
     HardwareRule(
         "TMA045",
@@ -145,6 +146,7 @@ RUNS: tuple[HardwareRule, ...] = (
         _OBS,
         _EXECUTED_EDGES,
         scope=_EXECUTED,
+        of_sizes=True,
     ),
     HardwareRule(
         "TMA054",

@@ -17,10 +17,7 @@ from tilewright.base.expr import TRUE, Const, Expr, Interval, Min, Sym, all_of, 
 from tilewright.lang.fns import BinaryFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.compared import HALF, behind, shifts
-from tilewright.tile.ops import program_index
-from tilewright.tile.queries import chained, element
-
-_SOME_EXTENT = 4096
+from tilewright.tile.queries import element
 
 
 def leading_steps(op: tile.Stream) -> tuple[Expr, frozenset[SSAValue]] | None:
@@ -74,37 +71,6 @@ def _of_extents(kernel: tile.Kernel, condition: Expr) -> Expr | None:
     found = simplify(condition, {})
     kinds = [arg.type for arg in kernel.body.block.args if isinstance(arg.type, tile.TensorType)]
     return found if found.symbols <= {s for kind in kinds for dim in kind.dims for s in dim.expr.symbols} else None
-
-
-def lengthening(kernel: tile.Kernel) -> str | None:
-    """The programs' coordinate with which a stream gets longer, or with which its length is another: that of the tiles
-    of a ragged grid, where streams of chained products end at loaded bounds.
-
-    A matter of order alone, so extents of a middling size stand for all.
-    """
-    streams = [op for op in kernel.walk() if isinstance(op, tile.Stream)]
-    loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
-    if kernel.ascending is not None and any(
-        chained(op) and not loaded.isdisjoint(op.axis.data.stop.symbols) for op in streams
-    ):
-        return program_index(0)
-    return _differing(kernel, 0, 4)
-
-
-def shortening(kernel: tile.Kernel) -> str | None:
-    """The programs' coordinate with which a stream gets shorter: it begins at the program's tile."""
-    return _differing(kernel, 4, 0)
-
-
-def _differing(kernel: tile.Kernel, shorter: int, longer: int) -> str | None:
-    """The programs' coordinate with which a stream at one place has fewer steps than at another."""
-    trips = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
-    names = [program_index(i) for i in range(len(kernel.grid))]
-    return next((n for n in names if any(_at(x, {n: shorter}) < _at(x, {n: longer}) for x in trips)), None)
-
-
-def _at(trip: Expr, known: dict[str, int]) -> int:
-    return int(trip.evaluate({**dict.fromkeys(trip.symbols, _SOME_EXTENT), **known}))
 
 
 def _steps(compare: tile.Compare, counter: str, trip: Expr, shifts: Mapping[SSAValue, Expr]) -> Expr | None:

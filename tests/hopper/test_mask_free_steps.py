@@ -24,8 +24,8 @@ from tilewright.compiler.program import traced
 from tilewright.ops.kernels import attention_key_gradients
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
-from tilewright.schedule.hopper.lower import SHARERS
-from tilewright.schedule.hopper.predicates import leading_steps, lengthening, shortening
+from tilewright.schedule.hopper.mask_free_steps import leading_steps
+from tilewright.schedule.hopper.program_order import SHARERS, lengthening, shortening
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 

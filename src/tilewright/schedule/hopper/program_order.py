@@ -1,0 +1,85 @@
+"""The order in which the CTAs take the programs of a grid, each of which computes a tile of the result.
+
+A ``transport.Programs`` states it: bands of row tiles that find operands in L2, or, where programs differ in length,
+long ones first. The emitted walk (``codegen.cuda``), the simulator (``simulate.execute``) and validation
+(``validate.plan.control``) each read the op.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from tilewright.base.expr import Expr
+from tilewright.hw.target import Target
+from tilewright.schedule.hopper.clusters import Cluster
+from tilewright.schedule.hopper.program_sums import program_sums
+from tilewright.tile import dialect as tile
+from tilewright.tile.ops import program_index
+from tilewright.tile.queries import chained
+
+GROUP = 16
+"""Bands of so many row tiles, walked column by column, so that operands are found in L2."""
+LOADED_GROUP = 8
+"""The same where programs load what they read: a band of several groups reads a weight for each (8 groups of 1024 rows,
+H200: 4096 x 14336 1233 us, with bands of 16 1247; 14336 x 4096 1297 and 1306; one group 1235 and 1233)."""
+SHARERS = 4
+"""CTAs that read the same tiles at one time, where programs differ in length. A band is that share of a round, so that
+a round holds whole lengths. Causal attention, 4 x 16 heads of 128 (H200): bands of 16 in every batch and rounds dealt
+alike 520 us for 4096 queries, 70 for 1024; one band of all heads and alternating rounds 494 and 53."""
+
+_SOME_EXTENT = 4096
+
+
+@dataclass(frozen=True)
+class ProgramOrder:
+    """Attributes of ``transport.Programs``; ``extents`` are multiples of the cluster's."""
+
+    extents: list[Expr]
+    group: int | None = None
+    descending: str | None = None
+    ascending: str | None = None
+
+
+def program_order(kernel: tile.Kernel, target: Target, cluster: Cluster | None, *, loads: bool) -> ProgramOrder:
+    """The order of a kernel's programs, which may load bounds of what they read (``loads``)."""
+    grid = [g.expr for g in kernel.grid]
+    summed = bool(program_sums(kernel))  # whose last axis is the cluster's alone
+    if cluster is not None:
+        return ProgramOrder(cluster.extents(grid), None if summed else max(1, GROUP // cluster.rows))
+    longer = lengthening(kernel)
+    shorter = shortening(kernel) if longer is None else None
+    if longer is not None or shorter is not None:
+        return ProgramOrder(grid, None if summed else target.sm_count // SHARERS, longer, shorter)
+    band = LOADED_GROUP if loads else GROUP
+    return ProgramOrder(grid, None if summed or len(grid) < 2 else band)
+
+
+def lengthening(kernel: tile.Kernel) -> str | None:
+    """The programs' coordinate with which a stream gets longer, or with which its length is another: that of the tiles
+    of a ragged grid, where streams of chained products end at loaded bounds.
+
+    A matter of order alone, so extents of a middling size stand for all.
+    """
+    streams = [op for op in kernel.walk() if isinstance(op, tile.Stream)]
+    loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
+    if kernel.ascending is not None and any(
+        chained(op) and not loaded.isdisjoint(op.axis.data.stop.symbols) for op in streams
+    ):
+        return program_index(0)
+    return _differing(kernel, 0, 4)
+
+
+def shortening(kernel: tile.Kernel) -> str | None:
+    """The programs' coordinate with which a stream gets shorter: it begins at the program's tile."""
+    return _differing(kernel, 4, 0)
+
+
+def _differing(kernel: tile.Kernel, shorter: int, longer: int) -> str | None:
+    """The programs' coordinate with which a stream at one place has fewer steps than at another."""
+    trips = [op.trip.expr for op in kernel.walk() if isinstance(op, tile.Stream)]
+    names = [program_index(i) for i in range(len(kernel.grid))]
+    return next((n for n in names if any(_at(x, {n: shorter}) < _at(x, {n: longer}) for x in trips)), None)
+
+
+def _at(trip: Expr, known: dict[str, int]) -> int:
+    return int(trip.evaluate({**dict.fromkeys(trip.symbols, _SOME_EXTENT), **known}))
