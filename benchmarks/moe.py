@@ -55,15 +55,16 @@ def build(only: str) -> None:
         programs[f"choose{k}"] = (experts.choose, {"k": k}, {"K": k})
         programs[f"unpack{k}"] = (kernels.unpack_rows, {"choices": k, "added": None}, {"K": k})
         programs[f"add{k}"] = (kernels.unpack_rows, {"choices": k, "added": None, "weights": None}, {"K": k})
-    scales = {"gated": {"x_scale": None, "gate_up_scale": None}, "down": {"h_scale": None, "down_scale": None}}
+    plain = {"h_scale": None, "down_scale": None}
     for bm in (16, 64, 128):
         programs[f"lay_out{bm}"] = (kernels.lay_out_buckets, {"align": bm}, {})
         programs[f"place{bm}"] = (kernels.place_pairs, {"align": bm}, {})
-        programs[f"gated{bm}"] = (experts.gated_experts, {"bm": bm, "halves": None, **scales["gated"]}, {})
-        programs[f"gathered{bm}"] = (experts.gated_tokens, {"bm": bm, **scales["gated"]}, {})
-        programs[f"kept{bm}"] = (experts.gated_experts, {"bm": bm, **scales["gated"]}, {})
-        programs[f"down{bm}"] = (experts.down_experts, {"bm": bm, "bn": 256 if bm > 16 else 128, **scales["down"]}, {})
-        programs[f"inputs{bm}"] = (experts.down_experts, {"bm": bm, **scales["down"]}, {"transposed": 1})
+        gated = {"bm": bm, "x_scale": None, "gate_up_scale": None}
+        programs[f"gated{bm}"] = (experts.gated_experts, {"rows": None, "halves": None, **gated}, {})
+        programs[f"gathered{bm}"] = (experts.gated_experts, {"halves": None, **gated}, {})
+        programs[f"kept{bm}"] = (experts.gated_experts, {"rows": None, **gated}, {})
+        programs[f"down{bm}"] = (experts.down_experts, {"bm": bm, "bn": 256 if bm > 16 else 128, **plain}, {})
+        programs[f"inputs{bm}"] = (experts.down_experts, {"bm": bm, **plain}, {"transposed": 1})
     for name, (kernel, keywords, sizes) in programs.items():
         if only in name:
             function = getattr(kernel, "function", kernel)
@@ -221,18 +222,12 @@ def _steps_of_eight_bits(torch: Any, x: Any, ids: Any, weights: Any, both: list[
         scales[0].unflatten(1, (2, i)),
     )
     second = (plan.blocks, inner, down, out, by_inner_row, scales[1])
-    packed = (plan.blocks, rows, halves, None, h, by_row, columns)
-    found = (plan.blocks, plan.rows, rows, halves, h, by_row, columns)
-    first: Steps = {
-        "pack": lambda: kernels.pack_in_eight_bits(plan.rows, x, rows, by_row),
-        "gated": lambda: kernels.gated_experts(*packed, **options),
-    }
+    found = (plan.blocks, plan.rows if gathers else None, rows, halves, None, h, by_row, columns)
+    packing = (None, x, rows, by_token) if gathers else (plan.rows, x, rows, by_row)
+    first: Steps = {"pack": lambda: kernels.pack_in_eight_bits(*packing)}
     if gathers:
-        first = {
-            "pack": lambda: kernels.pack_in_eight_bits(None, x, rows, by_token),
-            "scales": lambda: kernels.scales_of_rows(plan.rows, by_token, by_row),
-            "gated": lambda: kernels.gated_tokens(*found, **options),
-        }
+        first["scales"] = lambda: kernels.scales_of_rows(plan.rows, by_token, by_row)
+    first["gated"] = lambda: kernels.gated_experts(*found, **options)
     return {
         "plan": make_plan,
         **first,

@@ -101,7 +101,8 @@ def extents_of(operator: Operator, kind: Random, rng: Random) -> tuple[int, ...]
         return tuple(sizes if name == "linear_cross_entropy" or not batched else [rng.randint(2, 4), *sizes])
     if name == "moe":
         even = [w for w in WIDTHS if w % 8 == 0 and w <= 264]
-        return rng.choice(LENGTHS[1:]), rng.randint(2, 9), rng.choice(even), rng.choice(even)
+        experts = kind.choice(((2, 6), (3, 5, 7, 9), (4, 8)))  # rows of their logits are aligned alike
+        return rng.choice(LENGTHS[1:]), rng.choice(experts), rng.choice(even), rng.choice(even)
     if name == "grouped_matmul":
         return rng.randint(2, 8), rng.choice(lengths), rng.choice(narrow), rng.choice(narrow)
     rows = (rng.choice(lengths), rng.choice(widths))

@@ -98,6 +98,23 @@ def test_a_row_of_nan_spoils_no_other(tokens: int) -> None:
         assert close(own.grad[untouched], wanted.grad[untouched])
 
 
+@pytest.mark.parametrize("greatest", [torch.nan, 3e38, -3e38])
+def test_logits_without_a_number_have_different_experts(greatest: float) -> None:
+    """NaN for every token; else 9e76 or -9e76 for one token, which is infinite in float32."""
+    router, x = torch.randn(EXPERTS, WIDTH, device="cuda").to(BF16), torch.randn(300, WIDTH, device="cuda").to(BF16)
+    x[:, 0], router[:, 0] = 0, 0
+    x[1, 0], router[2, 0] = 3e38, greatest
+    weights, ids = torch.ops.tilewright.route(x, router, K, True, False)
+    assert ((ids >= 0) & (ids < EXPERTS)).all()
+    assert all(len(set(row.tolist())) == K for row in ids)
+    spoiled = torch.ones(300, dtype=torch.bool) if greatest != greatest else torch.arange(300) == 1
+    assert weights[~spoiled].isfinite().all()
+    assert weights[spoiled].isnan().all() or (greatest < 0 and 2 not in ids[1])
+    gate_up, down = weights_of_experts()
+    y = ops.moe(x, router, gate_up, down, k=K)[~spoiled]
+    assert close(y, ops.moe(x[~spoiled].double(), router.double(), gate_up.double(), down.double(), k=K))
+
+
 def test_no_tokens() -> None:
     gate_up, down = weights_of_experts()
     x, ids = torch.empty(0, WIDTH, device="cuda", dtype=BF16), torch.empty(0, K, device="cuda", dtype=torch.int64)

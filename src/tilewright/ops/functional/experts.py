@@ -103,15 +103,11 @@ def _policy(align: int, capacity: int) -> PackPolicy:
 def _experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, align: int, capacity: int, keep: bool) -> Any:
     """The result, and what the gradients take: the plan, packed rows, and both halves of the first product."""
     plan = with_own_handles(plan_by_kernels(ids, down.shape[0], _policy(align, capacity)))
-    bm, inner, both = plan.policy.align, down.shape[2], _in_halves(gate_up)
-    kept = (x.new_empty(0), x.new_empty(0))
-    if keep:
-        kept = pack(plan, x), x.new_empty(plan.capacity, 2, inner)
-        h = kernels.gated_experts(plan.blocks, kept[0], both, kept[1], bm=bm)
-    elif inner > _MOST_GATHERED:
-        h = kernels.gated_experts(plan.blocks, pack(plan, x), both, None, bm=bm)
-    else:
-        h = kernels.gated_tokens(plan.blocks, plan.rows, x, both, bm=bm)
+    bm, inner, gathers = plan.policy.align, down.shape[2], not keep and down.shape[2] <= _MOST_GATHERED
+    tokens, h = x if gathers else pack(plan, x), x.new_empty(plan.capacity, inner)
+    kept = (tokens, x.new_empty(plan.capacity, 2, inner)) if keep else (x.new_empty(0), x.new_empty(0))
+    rows, halves = plan.rows if gathers else None, kept[1] if keep else None
+    kernels.gated_experts(plan.blocks, rows, tokens, _in_halves(gate_up), halves, h, bm=bm)
     out = kernels.down_experts(plan.blocks, h, down, bm=bm, bn=256 if bm >= _TILE_ROWS // 2 else 128)
     y = unpack(plan, out, weights)
     return y, plan.slots, plan.rows, plan.pairs, plan.blocks, plan.offsets, plan.kept, *kept
@@ -176,12 +172,11 @@ def _eight_bit_experts(
     h, out = x.new_empty(many, inner), x.new_empty(many, x.shape[1])
     both, by_column, tiles = _in_halves(gate_up), _in_halves(gate_up_scale), {"bm": bm, "bk": _EIGHT_BIT_STEP}
     if inner > _MOST_GATHERED:
-        rows, by_row = _in_eight_bits(x, gate_up.dtype, plan)
-        kernels.gated_experts(plan.blocks, rows, both, None, h, by_row, by_column, **tiles)
+        (tokens, by_row), rows = _in_eight_bits(x, gate_up.dtype, plan), None
     else:
-        (tokens, by_token), by_row = _in_eight_bits(x, gate_up.dtype), x.new_empty(many, dtype=torch.float32)
-        kernels.scales_of_rows(plan.rows, by_token, by_row)
-        kernels.gated_tokens(plan.blocks, plan.rows, tokens, both, h, by_row, by_column, **tiles)
+        (tokens, by_token), rows = _in_eight_bits(x, gate_up.dtype), plan.rows
+        by_row = kernels.scales_of_rows(rows, by_token)
+    kernels.gated_experts(plan.blocks, rows, tokens, both, None, h, by_row, by_column, **tiles)
     inner_rows, by_inner_row = _in_eight_bits(h, down.dtype)
     kernels.down_experts(plan.blocks, inner_rows, down, out, by_inner_row, down_scale, **tiles)
     return unpack(plan, out, weights)

@@ -29,7 +29,6 @@ from tilewright.ops.kernels.experts import (
     expert_weight_gradient,
     gated_experts,
     gated_experts_backward,
-    gated_tokens,
     scales_of_rows,
 )
 from tilewright.ops.kernels.grouped import (
@@ -105,7 +104,6 @@ __all__ = [
     "expert_weight_gradient",
     "gated_experts",
     "gated_experts_backward",
-    "gated_tokens",
     "geglu",
     "geglu_backward",
     "grouped_matmul",

@@ -36,7 +36,8 @@ def choose(
 @tw.kernel(numerics="fast")
 def gated_experts(
     blocks: tw.Tensor["Q"],
-    x: tw.Tensor["P", "D"],
+    rows: tw.Tensor["P"] | None,
+    x: tw.Tensor["T", "D"],
     gate_up: tw.Tensor["E", 2, "I", "D"],
     halves: tw.Tensor["P", 2, "I"] | None,
     h: tw.Tensor["P", "I"],
@@ -47,49 +48,22 @@ def gated_experts(
     bn: int = 128,
     bk: int = 64,
 ):
-    """h = silu(a) * b of a = x gate[e]^T and b = x up[e]^T, e the expert of a block of rows; ``halves``, where they are
-    given, keep a and b for the gradients. Rows and weights of 8 bits are divided by the scales of their rows."""
+    """h = silu(a) * b of a = x gate[e]^T and b = x up[e]^T, e the expert of a block of rows. With ``rows`` packed row p
+    is token ``rows[p]`` where it lies, and 0 where there is none. ``halves``, where they are given, keep a and b for
+    the gradients. Rows and weights of 8 bits are divided by the scales of their rows."""
     m, n = tw.grid(h, (bm, bn))
     e = blocks[m.start // bm]
     for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):
         a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
         for k in tw.stream(x.shape[1], bk):
-            rows = x[m, k]
-            a += tw.dot(rows, gate_up[e, 0, n, k].T)
-            b += tw.dot(rows, gate_up[e, 1, n, k].T)
+            own = x[m if rows is None else rows[m], k]
+            a += tw.dot(own, gate_up[e, 0, n, k].T)
+            b += tw.dot(own, gate_up[e, 1, n, k].T)
         if x_scale is not None:
             a, b = (_rescaled(acc, x_scale[m], gate_up_scale[e, i, n]) for i, acc in enumerate((a, b)))
         if halves is not None:
             halves[m, 0, n] = a
             halves[m, 1, n] = b
-        h[m, n] = a * tw.sigmoid(a) * b
-
-
-@tw.kernel(numerics="fast")
-def gated_tokens(
-    blocks: tw.Tensor["Q"],
-    rows: tw.Tensor["P"],
-    x: tw.Tensor["T", "D"],
-    gate_up: tw.Tensor["E", 2, "I", "D"],
-    h: tw.Tensor["P", "I"],
-    x_scale: tw.Tensor["P"] | None = None,
-    gate_up_scale: tw.Tensor["E", 2, "I"] | None = None,
-    *,
-    bm: int = 128,
-    bn: int = 128,
-    bk: int = 64,
-):
-    """``gated_experts`` of tokens where they lie: packed row p is token ``rows[p]``, and 0 where there is none."""
-    m, n = tw.grid(h, (bm, bn))
-    e = blocks[m.start // bm]
-    for _ in tw.stream(1, None, until=tw.where(e >= 0, 1, 0)):
-        a, b = tw.zeros((m, n), tw.f32), tw.zeros((m, n), tw.f32)
-        for k in tw.stream(x.shape[1], bk):
-            own = x[rows[m], k]
-            a += tw.dot(own, gate_up[e, 0, n, k].T)
-            b += tw.dot(own, gate_up[e, 1, n, k].T)
-        if x_scale is not None:
-            a, b = (_rescaled(acc, x_scale[m], gate_up_scale[e, i, n]) for i, acc in enumerate((a, b)))
         h[m, n] = a * tw.sigmoid(a) * b
 
 
