@@ -229,14 +229,14 @@ def _steps_of_eight_bits(torch: Any, x: Any, ids: Any, weights: Any, both: list[
     }
     if gathers:
         first = {
-            "pack": lambda: kernels.pack_in_eight_bits(None, x, rows, by_token),
+            "pack": lambda: kernels.quantize_rows(x, rows, by_token),
             "scales": lambda: kernels.scales_of_rows(plan.rows, by_token, by_row),
             "gated": lambda: kernels.gated_tokens(*found, **options),
         }
     return {
         "plan": make_plan,
         **first,
-        "round": lambda: kernels.pack_in_eight_bits(None, h, inner, by_inner_row),
+        "round": lambda: kernels.quantize_rows(h, inner, by_inner_row),
         "down": lambda: kernels.down_experts(*second, **options),
         "unpack": lambda: unpack(plan, out, weights),
     }

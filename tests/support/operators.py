@@ -96,7 +96,7 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
         "cross_entropy": (losses._rows, lambda: (g(6, 10), TARGET, -100, 0.1, True, None, None)),
         "cross_entropy_backward": (
             losses._backward,
-            lambda: (n(6, 10), TARGET, n(6), n(6), -100, 0.1, None, None),
+            lambda: (n(6, 10), TARGET, n(6), n(6), n(6), -100, 0.1, None, None),
         ),
         "cross_entropy_with_gradient": (
             losses._rows_with_gradient,
