@@ -200,7 +200,8 @@ def _pages() -> tuple[Any, ...]:
 
 def _appended() -> tuple[Any, ...]:
     key, value, k, v = (normal(*s, dtype=BF16) for s in (*[(3, 2, 64)] * 2, *[(8, 16, 2, 64)] * 2))
-    return key, value, k, v, torch.tensor([3, -1, 17], dtype=torch.int32), normal(3, 32), normal(3, 32), None, None
+    slots, query = torch.tensor([3, -1, 17], dtype=torch.int32), normal(3, 4, 64, dtype=BF16)
+    return key, value, k, v, slots, normal(3, 32), normal(3, 32), None, None, query, torch.zeros_like(query)
 
 
 def _of_compositions() -> dict[str, Arguments]:
