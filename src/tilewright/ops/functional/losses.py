@@ -118,8 +118,8 @@ _WIDE_PRODUCTS = hasattr(torch.ops.aten.addmm, "dtype_out")
 def _with_gradient_fallback(
     x: Any, target: Any, dloss: Any, ignored: int, smoothing: float, smoothed: bool, bm: Any, bn: Any
 ) -> Any:
-    loss, *sums = _rows_fallback(x, target, ignored, smoothing, smoothed, bm, bn)
-    return loss, _backward_fallback(x, target, *sums, dloss, ignored, smoothing, bm, bn)
+    loss, top, total = _rows_fallback(x, target, ignored, smoothing, smoothed, bm, bn)
+    return loss, _backward_fallback(x, target, top, total, dloss, ignored, smoothing, bm, bn)
 
 
 _rows_with_gradient = op(

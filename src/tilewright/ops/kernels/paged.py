@@ -149,14 +149,14 @@ def paged_append(width: int, page: int, shared: int = 1) -> tw.Kernel:
         if cos is not None:
             c, turn = cos[m].to(tw.f32), sin[m].to(tw.f32)
             first, second = first * c - second * turn, second * c + first * turn
+            if queries is not None:
+                h, c, turn = tw.axis(shared), c[:, None], turn[:, None]
+                a, b = queries[m, g, h, :half].to(tw.f32), queries[m, g, h, half:].to(tw.f32)
+                turned[m, g, h, :half] = a * c - b * turn
+                turned[m, g, h, half:] = b * c + a * turn
         k[*place, :half] = first if k_scale is None else first / k_scale[g]
         k[*place, half:] = second if k_scale is None else second / k_scale[g]
         v[*place] = other if v_scale is None else other / v_scale[g]
-        if queries is not None:
-            h, c, turn = tw.axis(shared), c[:, None], turn[:, None]
-            first, second = queries[m, g, h, :half].to(tw.f32), queries[m, g, h, half:].to(tw.f32)
-            turned[m, g, h, :half] = first * c - second * turn
-            turned[m, g, h, half:] = second * c + first * turn
 
     return paged_append
 
