@@ -79,15 +79,12 @@ class Steps(NamedTuple):
         device, made, returned, launches, constants = self
         allocator, bind, is_alone = pytorch.allocator_on(device), launches[0], len(launches) == 1
         one = made[0] if len(made) == 1 else None
-        pair = made if len(made) == 2 else None
 
         def launch(values: tuple[Any, ...]) -> tuple[Tensor, ...] | None:
             if _current_device is None or _current_device() != device:
                 results = _allocated(made, device)
             elif one is not None:  # as Inductor's own code: a microsecond less
                 results = (_empty_strided_cuda(*one),)
-            elif pair is not None:
-                results = (_empty_strided_cuda(*pair[0]), _empty_strided_cuda(*pair[1]))
             else:
                 results = tuple([_empty_strided_cuda(*each) for each in made])
             given = values + results + constants
