@@ -121,8 +121,8 @@ class OfTilewright:
 
     def turned(self, q: Any, k: Any, v: Any, cos: Any, sin: Any, cache: Cache) -> Any:
         k_cache, v_cache = cache.k_rows.view(cache.paged), cache.v_rows.view(cache.paged)
-        self.ops.paged_append(k[0], v[0], k_cache, v_cache, cache.slots, cos=cos, sin=sin)
-        return self.rotary(q, cos, sin)
+        turns = {"cos": cos, "sin": sin, "query": q[0]}
+        return self.ops.paged_append(k[0], v[0], k_cache, v_cache, cache.slots, **turns)[None]
 
     def decode(self, q: Any, cache: Cache) -> Any:
         k, v = cache.k_rows.view(cache.paged), cache.v_rows.view(cache.paged)

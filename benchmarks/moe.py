@@ -223,15 +223,17 @@ def _steps_of_eight_bits(torch: Any, x: Any, ids: Any, weights: Any, both: list[
     )
     second = (plan.blocks, inner, down, out, by_inner_row, scales[1])
     found = (plan.blocks, plan.rows if gathers else None, rows, halves, None, h, by_row, columns)
-    packing = (None, x, rows, by_token) if gathers else (plan.rows, x, rows, by_row)
-    first: Steps = {"pack": lambda: kernels.pack_in_eight_bits(*packing)}
+    first: Steps = {"pack": lambda: kernels.pack_in_eight_bits(plan.rows, x, rows, by_row)}
     if gathers:
-        first["scales"] = lambda: kernels.scales_of_rows(plan.rows, by_token, by_row)
+        first = {
+            "pack": lambda: kernels.quantize_rows(x, rows, by_token),
+            "scales": lambda: kernels.scales_of_rows(plan.rows, by_token, by_row),
+        }
     first["gated"] = lambda: kernels.gated_experts(*found, **options)
     return {
         "plan": make_plan,
         **first,
-        "round": lambda: kernels.pack_in_eight_bits(None, h, inner, by_inner_row),
+        "round": lambda: kernels.quantize_rows(h, inner, by_inner_row),
         "down": lambda: kernels.down_experts(*second, **options),
         "unpack": lambda: unpack(plan, out, weights),
     }

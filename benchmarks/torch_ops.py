@@ -698,6 +698,7 @@ def run(only: str, rounds: int, path: str, *, times_only: bool) -> bool:
         for row in attempt(f"times of {case}", lambda case=case: time_case(case, timer)) or ():
             found["times"].append(row)
             show_times(row)
+        write(document(torch, conditions=timer.conditions(), **found), path)
     found["host_us"] = attempt("host times", host_times) or {}
     for name, microseconds in found["host_us"].items():
         print(f"host {name:32} {microseconds:6.2f} us")

@@ -35,6 +35,7 @@ from tilewright.base.expr import (
     sym,
 )
 from tilewright.base.expr.interned import Interned
+from tilewright.base.expr.text import _read_by_parts
 from tilewright.hw.tensormap import DataType
 
 Tree = Any  # int | str | tuple[str, Tree, ...]
@@ -258,6 +259,12 @@ def test_parts_in_parentheses_do_not_run_together(text: str) -> None:
 )
 def test_parts_in_parentheses_are_read_as_the_whole(text: str, meant: Expr) -> None:
     assert parse(text) is meant
+
+
+@pytest.mark.parametrize("text", ["(M + 1)*2 <= N", "((M + 1)*2)", "not(M < N)", "2*(M + 1)"])
+def test_texts_are_read_by_their_parts(text: str) -> None:
+    """Not by the whole, which takes long where parts come again, since what begins with one is read, too."""
+    assert _read_by_parts(text) is parse(text)
 
 
 def test_missing_symbol_and_zero_divisor() -> None:

@@ -96,7 +96,7 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
         "cross_entropy": (losses._rows, lambda: (g(6, 10), TARGET, -100, 0.1, True, None, None)),
         "cross_entropy_backward": (
             losses._backward,
-            lambda: (n(6, 10), TARGET, n(6), n(6), -100, 0.1, None, None),
+            lambda: (n(6, 10), TARGET, n(6), n(6), n(6), -100, 0.1, None, None),
         ),
         "cross_entropy_with_gradient": (
             losses._rows_with_gradient,
@@ -200,7 +200,8 @@ def _pages() -> tuple[Any, ...]:
 
 def _appended() -> tuple[Any, ...]:
     key, value, k, v = (normal(*s, dtype=BF16) for s in (*[(3, 2, 64)] * 2, *[(8, 16, 2, 64)] * 2))
-    return key, value, k, v, torch.tensor([3, -1, 17], dtype=torch.int32), normal(3, 32), normal(3, 32), None, None
+    slots, query = torch.tensor([3, -1, 17], dtype=torch.int32), normal(3, 4, 64, dtype=BF16)
+    return key, value, k, v, slots, normal(3, 32), normal(3, 32), None, None, query, torch.zeros_like(query)
 
 
 def _of_compositions() -> dict[str, Arguments]:

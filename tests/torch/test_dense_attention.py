@@ -110,3 +110,12 @@ def test_what_does_not_fit() -> None:
         with pytest.raises(tw.TilewrightError) as caught:
             ops.attention(q, k, v, **options)
         assert caught.value.code == "JIT010"
+
+
+def test_no_sequences(monkeypatch: pytest.MonkeyPatch) -> None:
+    """PyTorch's attention on a GPU returns None of a batch of none."""
+    monkeypatch.setattr(torch.nn.functional, "scaled_dot_product_attention", lambda *_, **__: None)
+    q, k, v = (torch.zeros(0, heads, 5, 64, dtype=torch.bfloat16).requires_grad_() for heads in (4, 2, 2))
+    y = ops.attention(q, k, v, causal=True)
+    assert (y.shape, y.dtype) == (q.shape, q.dtype)
+    assert [g.shape for g in torch.autograd.grad(y.sum(), (q, k, v))] == [t.shape for t in (q, k, v)]

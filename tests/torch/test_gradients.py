@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import nullcontext
 from typing import Any
 
 import pytest
@@ -159,6 +160,32 @@ def test_cross_entropy_of_more_axes_and_an_ignored_class() -> None:
         lambda x: F.cross_entropy(x, target, ignore_index=3),
         normal(2, 9, 4),
     )
+
+
+@pytest.mark.parametrize("great", [1e4, 1e8, 1e30])
+@pytest.mark.parametrize("smoothing", [0.0, 0.1])
+def test_cross_entropy_of_great_logits_is_a_number(great: float, smoothing: float) -> None:
+    """Also of a row whose logits are all as great: its classes are equally likely."""
+    x, target = normal(4, 8) * great, torch.tensor([3, 0, 7, 5])
+    x[1] = great
+    results = []
+    for f, within in ((F.cross_entropy, False), (ops.cross_entropy, True)):
+        leaf = x.detach().requires_grad_()
+        with ops.simulated() if within else nullcontext():
+            loss = f(leaf, target, reduction="none", label_smoothing=smoothing)
+            results.append((loss.detach(), *torch.autograd.grad(loss.sum(), leaf)))
+    (loss, grad), (got, got_grad) = results
+    torch.testing.assert_close(got, loss, rtol=1e-5, atol=1e-7 * great if great < 1e9 else 1e-4)
+    torch.testing.assert_close(got_grad, grad, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("function", [ops.softmax, ops.log_softmax])
+def test_softmax_of_great_numbers_is_a_number(function: Any) -> None:
+    x = torch.full((2, 8), 1e30)
+    x[1, 3] = 2e30
+    with ops.simulated():
+        got = function(x)
+    torch.testing.assert_close(got, getattr(torch, function.__name__)(x, -1))
 
 
 def test_a_target_that_is_no_class_gives_nan() -> None:

@@ -132,7 +132,8 @@ def test_a_result_of_the_extents_of_several_tensors(driver: FakeDriver) -> None:
 
 
 def test_another_rank_is_refused(driver: FakeDriver) -> None:
-    for x, w in ((OnGpu(X, (6,)), OnGpu(W, (64,))), (OnGpu(X, (6, 64)), OnGpu(W, (63,)))):
+    weights = OnGpu(W, (63,)), OnGpu(W, (1, 64))
+    for x, w in ((OnGpu(X, (6,)), OnGpu(W, (64,))), *((OnGpu(X, (6, 64)), w) for w in weights)):
         with pytest.raises(tw.TilewrightError):
             run(x, w, 2.0, False, 4)
     assert not driver.launches

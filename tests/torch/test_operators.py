@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import shutil
 import subprocess
 import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +20,7 @@ from torch._subclasses.fake_tensor import FakeTensorMode  # noqa: E402
 
 from support import operators  # noqa: E402
 from support.operators import GROUPS, TABLE, TARGET  # noqa: E402
+from support.processes import run_python  # noqa: E402
 from tilewright import ops  # noqa: E402
 from tilewright.ops.functional import rotaries  # noqa: E402
 
@@ -159,6 +162,24 @@ def test_an_exported_model_has_the_operator() -> None:
     exported = torch.export.export(Model(), (x, w), dynamic_shapes=({0: rows}, None))
     assert "tilewright.rms_norm" in str(exported.graph)
     torch.testing.assert_close(exported.module()(x[:5], w), F.rms_norm(x[:5], (10,), w, 1e-6) + 1)
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(shutil.which("g++") is None, reason="AOTInductor compiles C++")
+def test_a_model_compiled_ahead_by_aotinductor_calls_the_operator(tmp_path: Path) -> None:
+    """In a process that has imported the operators; one that has not is told which is missing."""
+
+    class Model(torch.nn.Module):
+        def forward(self, x: Any, w: Any) -> Any:
+            return ops.softmax(ops.rms_norm(x, w)) + 1
+
+    rows = torch.export.Dim("rows", min=2, max=64)
+    x, w = normal(6, 10), normal(10)
+    exported = torch.export.export(Model(), (x, w), dynamic_shapes=({0: rows}, None))
+    package = torch._inductor.aoti_compile_and_package(exported, package_path=str(tmp_path / "model.pt2"))
+    torch.testing.assert_close(torch._inductor.aoti_load_package(package)(x[:5], w), Model()(x[:5], w))
+    load = f"import torch\ntry:\n    torch._inductor.aoti_load_package({package!r})\nexcept RuntimeError as e: print(e)"
+    assert "tilewright::rms_norm" in run_python(load)
 
 
 def test_the_loss_of_a_linear_layer_under_autocast() -> None:

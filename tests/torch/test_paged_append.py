@@ -99,6 +99,29 @@ def test_layouts_and_tables_of_angles() -> None:
 
 
 @pytest.mark.usefixtures("road")
+@pytest.mark.parametrize("tokens", [0, 21])
+@pytest.mark.parametrize("dtype", [BF16, E4M3])
+def test_queries_are_turned_with_the_keys(tokens: int, dtype: Any) -> None:
+    """Of all tokens, also those that no slot takes; out of one product with the keys, which lie between them."""
+    key, value, slots = drawn(tokens)
+    both = torch.cat((torch.randn(tokens, 6, WIDTH).to(BF16), key), 1)
+    angles = torch.rand((tokens, WIDTH // 2)) * 6
+    turns = {"cos": angles.cos(), "sin": angles.sin()}
+    wanted, found = caches(dtype), caches(dtype)
+    assert ops.paged_append(key, value, *wanted, slots, **turns) is None
+    got = ops.paged_append(both[:, 6:], value, *found, slots, **turns, query=both[:, :6])
+    torch.testing.assert_close(got.double(), turned(both[:, :6], **turns), rtol=4e-3, atol=4e-3)
+    assert all(torch.equal(a.float(), b.float()) for a, b in zip(found, wanted, strict=True))
+
+
+@pytest.mark.parametrize("heads", [3, 0])
+def test_queries_that_do_not_fit(heads: int) -> None:
+    key, value, slots = drawn()
+    with pytest.raises(tw.TilewrightError, match="JIT010"):
+        ops.paged_append(key, value, *caches(BF16), slots, query=torch.randn(21, heads, WIDTH).to(BF16))
+
+
+@pytest.mark.usefixtures("road")
 def test_nothing_to_append() -> None:
     key, value, slots = drawn(0)
     k, v = caches(BF16)
@@ -130,14 +153,18 @@ def test_a_slot_that_is_named_twice_is_told() -> None:
 def test_in_one_compiled_graph_and_opcheck() -> None:
     key, value, slots = drawn()
     k, v = caches(BF16)
-    given = (key, value, k, v, slots, None, None, None, None)
-    torch.library.opcheck(torch.ops.tilewright.paged_append.default, given)
+    angles, query = torch.rand((len(key), WIDTH // 2)), torch.randn(len(key), 6, WIDTH).to(BF16)
+    for rest in ((None,) * 6, (angles.cos(), angles.sin(), None, None, query, torch.empty_like(query))):
+        torch.library.opcheck(torch.ops.tilewright.paged_append.default, (key, value, k, v, slots, *rest))
     wanted = caches(BF16)
     ops.paged_append(key, value, *wanted, slots)
     step = torch.compile(lambda *t: ops.paged_append(*t), backend="aot_eager", fullgraph=True)
     k, v = caches(BF16)
     step(key, value, k, v, slots)
     assert torch.equal(k, wanted[0])
+    turns = {"cos": angles.cos(), "sin": angles.sin()}
+    turning = torch.compile(lambda *t: ops.paged_append(*t, **turns, query=query), backend="aot_eager", fullgraph=True)
+    torch.testing.assert_close(turning(key, value, k, v, slots), ops.rotary(query[None], **turns)[0])
 
 
 KEY, VALUE, SLOTS = drawn()

@@ -314,11 +314,11 @@ _EXPONENTS = (
         "two factors",
         "the subtrahend is multiplied with the factor of small differences",
         "schedule/numerics_rewrites",
-        "            if self.bounded and not self.origins.loaded(b):\n"
+        "            if not self.origins.loaded(b):\n"
         "                scale = self._put(t.ExponentScale(scale, b))\n"
         "            return self._fma(a, scale, self._neg(self._mul(b, scale)))",
         "            other = scale\n"
-        "            if self.bounded and not self.origins.loaded(b):\n"
+        "            if not self.origins.loaded(b):\n"
         "                scale = self._put(t.ExponentScale(scale, b))\n"
         "            return self._fma(a, scale, self._neg(self._mul(b, other)))",
         "attention",

@@ -53,8 +53,9 @@ def _lines() -> Iterator[str]:
             yield from _entry(_name(member), member)
     yield "## tilewright.ops.kernels\n"
     yield _text(kernels) + "\n"
-    for name in kernels.__all__:
-        yield from _entry(f"ops.kernels.{name}", getattr(kernels, name))
+    for name, value in sorted(vars(kernels).items()):
+        if callable(value):
+            yield from _entry(f"ops.kernels.{name}", value)
 
 
 def _entry(name: str, member: Any) -> Iterator[str]:

@@ -335,6 +335,11 @@ class Kernel:
             return
         tensors = {t.name: value for t, value in zip(self.function.tensors, values, strict=False)}
         described = rooms.runtime.describe_all(tensors, stream)
+        for param in self.function.tensors:  # facts of an axis that there is not would be planned for
+            shape, declared = described[param.name].shape, ", ".join(map(str, param.dims))
+            if len(shape) != len(param.dims):
+                required = f"{len(param.dims)} dimensions, {param.name}[{declared}]"
+                fail("RUN003", found=f"{param.name} has shape {tuple(shape)}", required=required)
         seen = {n: rooms.specialisation.Observed(d.dtype, d.address, d.shape, d.strides) for n, d in described.items()}
         target = next(
             (t for t in TARGETS.values() if t.compute_capability == rooms.runtime.capability(described)), SM90A

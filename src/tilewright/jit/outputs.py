@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
+import linecache
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from types import FunctionType
 from typing import Any
 
@@ -50,17 +50,36 @@ def uses_of(fn: Callable[..., object]) -> Uses | None:
 
 def _uses(fn: Callable[..., object], callers: frozenset[Callable[..., object]]) -> Uses | None:
     """``uses_of``, called by ``callers``: what a recursive call does with its arguments stays unclear."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(fn)))
-    except (OSError, SyntaxError, TypeError):
+    node = _source_of(fn)
+    if node is None:
         return None
-    for node in ast.walk(tree):
-        if isinstance(node, ast.FunctionDef) and node.name == fn.__name__:
-            reader = _BodyReader(fn, node, callers | {fn})
-            for statement in node.body:
-                reader.visit(statement)
-            return Uses(*(frozenset(names) for names in (reader.read, reader.stored, reader.added, reader.unclear)))
-    return None
+    reader = _BodyReader(fn, node, callers | {fn})
+    for statement in node.body:
+        reader.visit(statement)
+    return Uses(*(frozenset(names) for names in (reader.read, reader.stored, reader.added, reader.unclear)))
+
+
+def _source_of(fn: Callable[..., object]) -> ast.FunctionDef | None:
+    """Its definition, by the file's: ``inspect.getsource`` takes half of the import of all operators."""
+    fn = inspect.unwrap(fn)
+    if not isinstance(fn, FunctionType):
+        return None
+    code = fn.__code__
+    linecache.checkcache(code.co_filename)
+    defined = _functions_of("".join(linecache.getlines(code.co_filename, fn.__globals__)))
+    found = defined.get(code.co_firstlineno)
+    return found if found is not None and found.name == code.co_name else None
+
+
+@lru_cache(16)
+def _functions_of(source: str) -> dict[int, ast.FunctionDef]:
+    """Functions of a file by their first lines, which may be decorators."""
+    try:
+        nodes = list(ast.walk(ast.parse(source)))
+    except (SyntaxError, ValueError, RecursionError):
+        return {}
+    functions = (node for node in nodes if isinstance(node, ast.FunctionDef))
+    return {min(n.lineno for n in (node, *node.decorator_list)): node for node in functions}
 
 
 _REDUCTIONS = frozenset(f"reduce_{fn}" for fn in AtomicFn)

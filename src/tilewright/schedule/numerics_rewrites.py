@@ -245,7 +245,7 @@ class _Body:
         scale = scale if factor is None else self._mul(factor, scale)
         a, b = difference.a, difference.b
         if b not in self.own:
-            if self.bounded and not self.origins.loaded(b):
+            if not self.origins.loaded(b):
                 scale = self._put(t.ExponentScale(scale, b))
             return self._fma(a, scale, self._neg(self._mul(b, scale)))
         products = [self._mul(x, scale) for x in (a, b)]

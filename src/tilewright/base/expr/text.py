@@ -119,7 +119,8 @@ def _part(text: str, depth: int) -> Expr:
                 held.append(_part(text[begin : found.end()], 1))
             reduced += (text[end:begin], f" {_HELD}{len(held) - 1} ")
             end = found.end()
-    return _from_ast(ast.parse("".join(reduced) + text[end:], mode="eval").body, tuple(held))
+    read = "".join(reduced) + text[end:]
+    return _from_ast(ast.parse(read.lstrip(), mode="eval").body, tuple(held))
 
 
 def _shortened(text: str) -> str:

@@ -17,7 +17,7 @@ from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 
 _FORMALS = (
     "Tensor key, Tensor value, Tensor(a!) k_cache, Tensor(b!) v_cache, Tensor slots, Tensor? cos, Tensor? sin, "
-    "Tensor? k_scale, Tensor? v_scale"
+    "Tensor? k_scale, Tensor? v_scale, Tensor? query, Tensor(c!)? turned"
 )
 
 
@@ -33,40 +33,61 @@ def paged_append(
     layout: str = "NHD",
     k_scale: Scale | None = None,
     v_scale: Scale | None = None,
-) -> None:
+    query: Tensor | None = None,
+) -> Tensor | None:
     """Write ``key`` and ``value``, (tokens, groups, width), to the slots page * page_tokens + offset of two caches.
 
     The caches are as ``paged_decode`` takes them, ``slot_mapping`` of (tokens) is int32 or int64. A slot that is none,
     -1 say, is skipped. No slot may be named twice: on a GPU that is checked on the device, and nothing is written where
     one is. ``cos`` and ``sin``, of (tokens, width / 2), or of (tokens, width) where both halves are the same, turn keys
-    first, as ``rotary`` does. Caches of float8_e4m3fn or float8_e5m2 hold keys and values divided by ``k_scale`` and
+    first, as ``rotary`` does, and ``query``, (tokens, heads, width), whose turned copy is returned: None without.
+    Caches of float8_e4m3fn or float8_e5m2 hold keys and values divided by ``k_scale`` and
     ``v_scale``, rounded to nearest even; what is beyond their greatest number becomes that.
 
     No gradient (JIT011); JIT010 for arguments that do not fit.
     """
-    require_tensors("paged_append", (key, value, k_cache, v_cache, slot_mapping), (cos, sin))
-    if wants_gradient((key, value, k_cache, v_cache, cos, sin)):
+    require_tensors("paged_append", (key, value, k_cache, v_cache, slot_mapping), (cos, sin, query))
+    if wants_gradient((key, value, k_cache, v_cache, cos, sin, query)):
         required = "tensors that need no gradient, or torch.no_grad(): a cache is written in place"
         fail("JIT011", found="a gradient of paged_append", required=required)
     k, v = in_layout("paged_append", layout, k_cache, v_cache)
-    _check(key, value, k, v, slot_mapping, cos, sin)
+    _check(key, value, k, v, slot_mapping, cos, sin, query)
     half = key.shape[2] // 2
     turns = (None, None) if cos is None or sin is None else (cos[:, :half], sin[:, :half])
     scales = head_scales("paged_append", (k_scale, v_scale), k)
-    torch.ops.tilewright.paged_append(key, value, k, v, slot_mapping, *turns, *scales)
+    turned = None if query is None else torch.empty_like(query, memory_format=torch.contiguous_format)
+    torch.ops.tilewright.paged_append(key, value, k, v, slot_mapping, *turns, *scales, query, turned)
+    return turned
 
 
 def _write(
-    key: Any, value: Any, k: Any, v: Any, slots: Any, cos: Any, sin: Any, k_scale: Any, v_scale: Any
+    key: Any, value: Any, k: Any, v: Any, slots: Any, cos: Any, sin: Any, k_scale: Any, v_scale: Any,
+    query: Any, turned: Any,
 ) -> None:  # fmt: skip
+    if query is not None and not (key.numel() and k.numel()):
+        turned.copy_(_turned(query, cos, sin))
     if not key.numel() or not k.numel():
         return
     if (key.is_cuda or is_simulated()) and key.dtype in COMPUTED and k.dtype in (*COMPUTED, *EIGHT_BITS):
         given = {"cos": cos, "sin": sin, "k_scale": k_scale, "v_scale": v_scale}
+        shared = 1
+        if query is not None:
+            shared = query.shape[1] // key.shape[1]
+            given |= {"queries": query.unflatten(1, (-1, shared)), "turned": turned.unflatten(1, (-1, shared))}
         options = {name: tensor for name, tensor in given.items() if tensor is not None}
-        kernels.paged_append(key.shape[2], k.shape[1])(slots, key, value, k, v, **options)
-    else:
-        _by_pytorch(key, value, k, v, slots, cos, sin, k_scale, v_scale)
+        kernels.paged_append(key.shape[2], k.shape[1], shared)(slots, key, value, k, v, **options)
+        return
+    if query is not None:
+        turned.copy_(_turned(query, cos, sin))
+    _by_pytorch(key, value, k, v, slots, cos, sin, k_scale, v_scale)
+
+
+def _turned(rows: Any, cos: Any, sin: Any) -> Any:
+    """Rows of (tokens, heads, width), in float32 or float64."""
+    wide = torch.float64 if rows.dtype == torch.float64 else torch.float32
+    first, second = rows.to(wide).chunk(2, 2)
+    c, turn = cos[:, None].to(wide), sin[:, None].to(wide)
+    return torch.cat((first * c - second * turn, second * c + first * turn), 2)
 
 
 def _by_pytorch(
@@ -76,11 +97,7 @@ def _by_pytorch(
     held = (slots >= 0) & (slots < len(k) * page)
     place = slots[held].long()
     wide = torch.float64 if key.dtype == torch.float64 else torch.float32
-    rows, others = key.to(wide), value.to(wide)
-    if cos is not None:
-        first, second = rows.chunk(2, 2)
-        c, turn = cos[:, None].to(wide), sin[:, None].to(wide)
-        rows = torch.cat((first * c - second * turn, second * c + first * turn), 2)
+    rows, others = key.to(wide) if cos is None else _turned(key, cos, sin), value.to(wide)
     for cache, new, scale in ((k, rows, k_scale), (v, others, v_scale)):
         new = (new if scale is None else new / scale.to(wide)[:, None])[held]
         if cache.dtype in EIGHT_BITS:
@@ -92,7 +109,7 @@ def _by_pytorch(
 define(f"paged_append({_FORMALS}) -> ()", _write, nothing)
 
 
-def _check(key: Tensor, value: Tensor, k: Tensor, v: Tensor, slots: Tensor, cos: Any, sin: Any) -> None:
+def _check(key: Tensor, value: Tensor, k: Tensor, v: Tensor, slots: Tensor, cos: Any, sin: Any, query: Any) -> None:
     shapes = [tuple(t.shape) for t in (key, value, k, v, slots)]
     if [len(s) for s in shapes] != [3, 3, 4, 4, 1] or shapes[0] != shapes[1] or shapes[2] != shapes[3]:
         _misfit(
@@ -118,6 +135,12 @@ def _check(key: Tensor, value: Tensor, k: Tensor, v: Tensor, slots: Tensor, cos:
     if (cos is None) != (sin is None) or not turns:
         found = " and ".join("None" if t is None else str(tuple(t.shape)) for t in (cos, sin))
         _misfit(f"cos and sin of {found}", f"both of ({tokens}, {width // 2}), or neither")
+    if query is not None and (
+        cos is None or query.dtype != key.dtype or query.dim() != 3 or query.shape[::2] != (tokens, width)
+        or not groups or query.shape[1] % groups
+    ):  # fmt: skip
+        found = f"query of {tuple(query.shape)}, {query.dtype}, cos {'not ' if cos is None else ''}given"
+        _misfit(found, f"{key.dtype} of ({tokens}, a multiple of {groups}, {width}), with cos and sin, or no query")
     if k is v:
         _misfit("one tensor as k_cache and v_cache", "two, as both are written")
     eight = k.dtype in EIGHT_BITS
@@ -126,7 +149,7 @@ def _check(key: Tensor, value: Tensor, k: Tensor, v: Tensor, slots: Tensor, cos:
         _misfit(found, "one floating-point dtype, or caches of float8")
     if not key.dtype.is_floating_point or slots.dtype not in INDICES:
         _misfit(f"key of {key.dtype}, slot_mapping of {slots.dtype}", "floating point, and int32 or int64")
-    given = [t for t in (key, value, k, v, slots, cos, sin) if t is not None]
+    given = [t for t in (key, value, k, v, slots, cos, sin, query) if t is not None]
     if any(t.device != key.device for t in given):
         _misfit(f"tensors on {', '.join(str(t.device) for t in given)}", "one device")
 

@@ -186,7 +186,10 @@ def _in_eight_bits(x: Any, dtype: Any, plan: PackPlan | None = None) -> tuple[An
     """Rows of ``x``, packed where a plan says so, divided by the scales beside them."""
     many = len(x) if plan is None else plan.capacity
     y, scale = x.new_empty((many, x.shape[1]), dtype=dtype), x.new_empty(many, dtype=torch.float32)
-    kernels.pack_in_eight_bits(None if plan is None else plan.rows, x, y, scale)
+    if plan is None:
+        kernels.quantize_rows(x, y, scale)
+    else:
+        kernels.pack_in_eight_bits(plan.rows, x, y, scale)
     return y, scale
 
 

@@ -25,26 +25,29 @@ _F = torch.nn.functional
 def _rows_fallback(x: Any, target: Any, ignored: int, smoothing: float, smoothed: bool, bm: Any, bn: Any) -> Any:
     wide = x.float()
     loss = _F.cross_entropy(wide, target, ignore_index=ignored, label_smoothing=smoothing, reduction="none")
-    return loss.to(torch.float32), torch.logsumexp(wide, -1)
+    top = wide.amax(-1)
+    return loss.to(torch.float32), top, torch.exp(wide - top[:, None]).sum(-1)
 
 
 def _backward_fallback(
-    x: Any, target: Any, lse: Any, dloss: Any, ignored: int, smoothing: float, bm: Any, bn: Any
+    x: Any, target: Any, top: Any, total: Any, dloss: Any, ignored: int, smoothing: float, bm: Any, bn: Any
 ) -> Any:
     keep = target != ignored
-    p = torch.exp(x.float() - lse[:, None]) - smoothing / x.shape[1]
-    p.scatter_add_(1, torch.where(keep, target, 0)[:, None], torch.full_like(lse, smoothing - 1)[:, None])
+    p = torch.exp(x.float() - top[:, None]) / total[:, None] - smoothing / x.shape[1]
+    p.scatter_add_(1, torch.where(keep, target, 0)[:, None], torch.full_like(top, smoothing - 1)[:, None])
     return torch.where(keep[:, None], p * dloss[:, None], 0).to(x.dtype)
 
 
-_AS_F32 = {"loss": "f32", "lse": "f32"}
+_AS_F32 = {"loss": "f32", "top": "f32", "total": "f32"}
 _backward = op(name="tilewright::cross_entropy_backward", dtypes={"dx": "x"}, fallback=_backward_fallback)(
     kernels.cross_entropy_backward
 )
 
 
-def _gradient(x: Tensor, target: Tensor, lse: Tensor, dloss: Tensor, ignored: int, smoothing: float) -> Any:
-    return _backward(x, target, lse, dloss, ignored=ignored, smoothing=smoothing), None
+def _gradient(
+    x: Tensor, target: Tensor, top: Tensor, total: Tensor, dloss: Tensor, ignored: int, smoothing: float
+) -> Any:
+    return _backward(x, target, top, total, dloss, ignored=ignored, smoothing=smoothing), None
 
 
 _rows = op(name="tilewright::cross_entropy", dtypes=_AS_F32, backward=_gradient, fallback=_rows_fallback)(
@@ -115,8 +118,8 @@ _WIDE_PRODUCTS = hasattr(torch.ops.aten.addmm, "dtype_out")
 def _with_gradient_fallback(
     x: Any, target: Any, dloss: Any, ignored: int, smoothing: float, smoothed: bool, bm: Any, bn: Any
 ) -> Any:
-    loss, lse = _rows_fallback(x, target, ignored, smoothing, smoothed, bm, bn)
-    return loss, _backward_fallback(x, target, lse, dloss, ignored, smoothing, bm, bn)
+    loss, top, total = _rows_fallback(x, target, ignored, smoothing, smoothed, bm, bn)
+    return loss, _backward_fallback(x, target, top, total, dloss, ignored, smoothing, bm, bn)
 
 
 _rows_with_gradient = op(

@@ -4,153 +4,73 @@
 shipped. ``ops.listing`` says for which dtypes, rows and targets that is; ``tilewright build ops`` makes the folder.
 """
 
-from __future__ import annotations
-
-from tilewright.ops.kernels.attention import (
-    attention,
-    attention_delta,
-    attention_key_gradients,
-    attention_query_gradient,
-    scored_attention,
-    scored_key_gradients,
-    scored_query_gradient,
-)
-from tilewright.ops.kernels.eight_bits import (
-    pack_in_eight_bits,
-    quantize_blocks,
-    quantize_long_rows,
-    quantize_rows,
-    scaled_linear,
-)
-from tilewright.ops.kernels.elementwise import add, geglu, geglu_backward, scaled, swiglu, swiglu_backward
-from tilewright.ops.kernels.experts import (
-    choose,
-    down_experts,
-    expert_weight_gradient,
-    gated_experts,
-    gated_experts_backward,
-    scales_of_rows,
-)
-from tilewright.ops.kernels.grouped import (
-    grouped_matmul,
-    grouped_scaled_blocks,
-    grouped_scaled_rows,
-    grouped_weight_gradient,
-)
-from tilewright.ops.kernels.indexed import (
-    ENTRIES,
-    count_earlier,
-    count_entries,
-    cumsum,
-    embedding,
-    index_add,
-    lay_out_rows,
-    place_entries,
-    sum_entries,
-)
-from tilewright.ops.kernels.losses import cross_entropy, cross_entropy_backward, cross_entropy_with_gradient
-from tilewright.ops.kernels.norms import (
-    add_layer_norm,
-    add_rms_norm,
-    layer_norm,
-    layer_norm_backward,
-    layer_norm_gradients,
-    norm_weight_backward,
-    norm_weight_sums,
-    rms_norm,
-    rms_norm_backward,
-    rms_norm_gradients,
-)
-from tilewright.ops.kernels.paged import (
-    decode_parts,
-    merge_parts,
-    merge_states,
-    paged_append,
-    paged_decode,
-    paged_decode_parts,
-    token_rows,
-)
-from tilewright.ops.kernels.products import linear, matmul
-from tilewright.ops.kernels.rotaries import rotary
-from tilewright.ops.kernels.softmaxes import (
-    log_softmax,
-    log_softmax_backward,
-    softmax,
-    softmax_backward,
-    softmax_long,
-)
-from tilewright.ops.kernels.varlen import packed_attention, sequence_places, varlen_attention
-from tilewright.ops.kernels.varlen_gradients import varlen_key_gradients, varlen_query_gradient
-
-__all__ = [
-    "ENTRIES",
-    "add",
-    "add_layer_norm",
-    "add_rms_norm",
-    "attention",
-    "attention_delta",
-    "attention_key_gradients",
-    "attention_query_gradient",
-    "choose",
-    "count_earlier",
-    "count_entries",
-    "cross_entropy",
-    "cross_entropy_backward",
-    "cross_entropy_with_gradient",
-    "cumsum",
-    "decode_parts",
-    "down_experts",
-    "embedding",
-    "expert_weight_gradient",
-    "gated_experts",
-    "gated_experts_backward",
-    "geglu",
-    "geglu_backward",
-    "grouped_matmul",
-    "grouped_scaled_blocks",
-    "grouped_scaled_rows",
-    "grouped_weight_gradient",
-    "index_add",
-    "lay_out_rows",
-    "layer_norm",
-    "layer_norm_backward",
-    "layer_norm_gradients",
-    "linear",
-    "log_softmax",
-    "log_softmax_backward",
-    "matmul",
-    "merge_parts",
-    "merge_states",
-    "norm_weight_backward",
-    "norm_weight_sums",
-    "pack_in_eight_bits",
-    "packed_attention",
-    "paged_append",
-    "paged_decode",
-    "paged_decode_parts",
-    "place_entries",
-    "quantize_blocks",
-    "quantize_long_rows",
-    "quantize_rows",
-    "rms_norm",
-    "rms_norm_backward",
-    "rms_norm_gradients",
-    "rotary",
-    "scaled",
-    "scaled_linear",
-    "scales_of_rows",
-    "scored_attention",
-    "scored_key_gradients",
-    "scored_query_gradient",
-    "sequence_places",
-    "softmax",
-    "softmax_backward",
-    "softmax_long",
-    "sum_entries",
-    "swiglu",
-    "swiglu_backward",
-    "token_rows",
-    "varlen_attention",
-    "varlen_key_gradients",
-    "varlen_query_gradient",
-]
+from tilewright.ops.kernels.attention import attention as attention
+from tilewright.ops.kernels.attention import attention_delta as attention_delta
+from tilewright.ops.kernels.attention import attention_key_gradients as attention_key_gradients
+from tilewright.ops.kernels.attention import attention_query_gradient as attention_query_gradient
+from tilewright.ops.kernels.attention import scored_attention as scored_attention
+from tilewright.ops.kernels.attention import scored_key_gradients as scored_key_gradients
+from tilewright.ops.kernels.attention import scored_query_gradient as scored_query_gradient
+from tilewright.ops.kernels.eight_bits import pack_in_eight_bits as pack_in_eight_bits
+from tilewright.ops.kernels.eight_bits import quantize_blocks as quantize_blocks
+from tilewright.ops.kernels.eight_bits import quantize_long_rows as quantize_long_rows
+from tilewright.ops.kernels.eight_bits import quantize_rows as quantize_rows
+from tilewright.ops.kernels.eight_bits import scaled_linear as scaled_linear
+from tilewright.ops.kernels.elementwise import add as add
+from tilewright.ops.kernels.elementwise import geglu as geglu
+from tilewright.ops.kernels.elementwise import geglu_backward as geglu_backward
+from tilewright.ops.kernels.elementwise import scaled as scaled
+from tilewright.ops.kernels.elementwise import swiglu as swiglu
+from tilewright.ops.kernels.elementwise import swiglu_backward as swiglu_backward
+from tilewright.ops.kernels.experts import choose as choose
+from tilewright.ops.kernels.experts import down_experts as down_experts
+from tilewright.ops.kernels.experts import expert_weight_gradient as expert_weight_gradient
+from tilewright.ops.kernels.experts import gated_experts as gated_experts
+from tilewright.ops.kernels.experts import gated_experts_backward as gated_experts_backward
+from tilewright.ops.kernels.experts import scales_of_rows as scales_of_rows
+from tilewright.ops.kernels.grouped import grouped_matmul as grouped_matmul
+from tilewright.ops.kernels.grouped import grouped_scaled_blocks as grouped_scaled_blocks
+from tilewright.ops.kernels.grouped import grouped_scaled_rows as grouped_scaled_rows
+from tilewright.ops.kernels.grouped import grouped_weight_gradient as grouped_weight_gradient
+from tilewright.ops.kernels.indexed import ENTRIES as ENTRIES
+from tilewright.ops.kernels.indexed import count_earlier as count_earlier
+from tilewright.ops.kernels.indexed import count_entries as count_entries
+from tilewright.ops.kernels.indexed import cumsum as cumsum
+from tilewright.ops.kernels.indexed import embedding as embedding
+from tilewright.ops.kernels.indexed import index_add as index_add
+from tilewright.ops.kernels.indexed import lay_out_rows as lay_out_rows
+from tilewright.ops.kernels.indexed import place_entries as place_entries
+from tilewright.ops.kernels.indexed import sum_entries as sum_entries
+from tilewright.ops.kernels.losses import cross_entropy as cross_entropy
+from tilewright.ops.kernels.losses import cross_entropy_backward as cross_entropy_backward
+from tilewright.ops.kernels.losses import cross_entropy_with_gradient as cross_entropy_with_gradient
+from tilewright.ops.kernels.norms import add_layer_norm as add_layer_norm
+from tilewright.ops.kernels.norms import add_rms_norm as add_rms_norm
+from tilewright.ops.kernels.norms import layer_norm as layer_norm
+from tilewright.ops.kernels.norms import layer_norm_backward as layer_norm_backward
+from tilewright.ops.kernels.norms import layer_norm_gradients as layer_norm_gradients
+from tilewright.ops.kernels.norms import norm_weight_backward as norm_weight_backward
+from tilewright.ops.kernels.norms import norm_weight_sums as norm_weight_sums
+from tilewright.ops.kernels.norms import rms_norm as rms_norm
+from tilewright.ops.kernels.norms import rms_norm_backward as rms_norm_backward
+from tilewright.ops.kernels.norms import rms_norm_gradients as rms_norm_gradients
+from tilewright.ops.kernels.paged import decode_parts as decode_parts
+from tilewright.ops.kernels.paged import merge_parts as merge_parts
+from tilewright.ops.kernels.paged import merge_states as merge_states
+from tilewright.ops.kernels.paged import paged_append as paged_append
+from tilewright.ops.kernels.paged import paged_decode as paged_decode
+from tilewright.ops.kernels.paged import paged_decode_parts as paged_decode_parts
+from tilewright.ops.kernels.paged import token_rows as token_rows
+from tilewright.ops.kernels.products import linear as linear
+from tilewright.ops.kernels.products import matmul as matmul
+from tilewright.ops.kernels.rotaries import rotary as rotary
+from tilewright.ops.kernels.softmaxes import log_softmax as log_softmax
+from tilewright.ops.kernels.softmaxes import log_softmax_backward as log_softmax_backward
+from tilewright.ops.kernels.softmaxes import softmax as softmax
+from tilewright.ops.kernels.softmaxes import softmax_backward as softmax_backward
+from tilewright.ops.kernels.softmaxes import softmax_long as softmax_long
+from tilewright.ops.kernels.varlen import packed_attention as packed_attention
+from tilewright.ops.kernels.varlen import sequence_places as sequence_places
+from tilewright.ops.kernels.varlen import varlen_attention as varlen_attention
+from tilewright.ops.kernels.varlen_gradients import varlen_key_gradients as varlen_key_gradients
+from tilewright.ops.kernels.varlen_gradients import varlen_query_gradient as varlen_query_gradient

@@ -14,9 +14,16 @@ BLOCK = 128
 """Elements along the rows, and of weights also rows, that share a scale."""
 
 
+def _divided(wide):
+    """Rows divided so that the greatest number of each is that of e4m3, and what each was divided by."""
+    top = tw.abs(wide).max(1)
+    top = tw.where(top == 0, 1.0, top)
+    return wide * (GREATEST / top)[:, None], top * (1 / GREATEST)
+
+
 @tw.kernel
 def pack_in_eight_bits(
-    rows: tw.Tensor["P"] | None,
+    rows: tw.Tensor["P"],
     x: tw.Tensor["T", "D"],
     y: tw.Tensor["P", "D"],
     scale: tw.Tensor["P"],
@@ -25,14 +32,10 @@ def pack_in_eight_bits(
     upto: int = 32768,
 ):
     """y[p] = x[rows[p]] / scale[p] in e4m3, whose greatest number is that of the row, of up to ``upto`` elements; 0
-    where there is no such row. Without ``rows`` row p is p."""
+    where there is no such row."""
     p = tw.grid(y.shape[0], bp)
     d = tw.axis(x.shape[1], upto=upto)
-    own = x[p if rows is None else rows[p], d].fill(0.0).to(tw.f32)
-    top = tw.abs(own).max(1)
-    top = tw.where(top == 0, 1.0, top)
-    scale[p] = top * (1 / GREATEST)
-    y[p, d] = own * (GREATEST / top)[:, None]
+    y[p, d], scale[p] = _divided(x[rows[p], d].fill(0.0).to(tw.f32))
 
 
 @tw.kernel
@@ -42,11 +45,7 @@ def quantize_rows(
     """y = x / scale in e4m3, whose greatest number is that of the row, of up to ``upto`` elements."""
     m = tw.grid(x.shape[0], bm)
     k = tw.axis(x.shape[1], upto=upto)
-    wide = x[m, k].to(tw.f32)
-    top = tw.abs(wide).max(1)
-    top = tw.where(top == 0, 1.0, top)
-    scale[m] = top * (1 / GREATEST)
-    y[m, k] = wide * (GREATEST / top)[:, None]
+    y[m, k], scale[m] = _divided(x[m, k].to(tw.f32))
 
 
 @tw.kernel
@@ -74,11 +73,7 @@ def quantize_blocks(
 ):
     """y = x / scale in e4m3, whose greatest number is that of each 128 elements of a row."""
     m, k = tw.grid(x, (bm, BLOCK))
-    wide = x[m, k].fill(0.0).to(tw.f32)
-    top = tw.abs(wide).max(1)
-    top = tw.where(top == 0, 1.0, top)
-    scale[m, k.start // BLOCK] = top * (1 / GREATEST)
-    y[m, k] = wide * (GREATEST / top)[:, None]
+    y[m, k], scale[m, k.start // BLOCK] = _divided(x[m, k].fill(0.0).to(tw.f32))
 
 
 @tw.kernel(numerics="fast")

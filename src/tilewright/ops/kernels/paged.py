@@ -120,10 +120,11 @@ def paged_decode_parts(width: int, tokens: int = 1, page: int | None = None, num
 
 
 @cache
-def paged_append(width: int, page: int) -> tw.Kernel:
+def paged_append(width: int, page: int, shared: int = 1) -> tw.Kernel:
     """New keys and values to their slots, page * ``page`` + offset, in pages of ``page`` keys; slots outside of the
     pool are skipped. Keys are turned by the angles of their token, whose cosines and sines are given. A cache of 8-bit
-    floats holds them divided by the scales of their head, and what is too great for it as its greatest number."""
+    floats holds them divided by the scales of their head, and what is too great for it as its greatest number.
+    ``queries``, of which ``shared`` heads share one of keys, are turned likewise, into ``turned``."""
     half = width // 2
 
     @tw.kernel
@@ -137,6 +138,8 @@ def paged_append(width: int, page: int) -> tw.Kernel:
         sin: tw.Tensor["M", half] | None = None,
         k_scale: tw.Tensor["G"] | None = None,
         v_scale: tw.Tensor["G"] | None = None,
+        queries: tw.Tensor["M", "G", shared, width] | None = None,
+        turned: tw.Tensor["M", "G", shared, width] | None = None,
         *,
         bm=tw.auto,
     ):
@@ -146,6 +149,11 @@ def paged_append(width: int, page: int) -> tw.Kernel:
         if cos is not None:
             c, turn = cos[m].to(tw.f32), sin[m].to(tw.f32)
             first, second = first * c - second * turn, second * c + first * turn
+            if queries is not None:
+                h, c, turn = tw.axis(shared), c[:, None], turn[:, None]
+                a, b = queries[m, g, h, :half].to(tw.f32), queries[m, g, h, half:].to(tw.f32)
+                turned[m, g, h, :half] = a * c - b * turn
+                turned[m, g, h, half:] = b * c + a * turn
         k[*place, :half] = first if k_scale is None else first / k_scale[g]
         k[*place, half:] = second if k_scale is None else second / k_scale[g]
         v[*place] = other if v_scale is None else other / v_scale[g]

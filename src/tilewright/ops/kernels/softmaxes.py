@@ -8,6 +8,11 @@
 import tilewright as tw
 
 
+def finite(top):
+    """What is subtracted from elements of which ``top`` is the greatest: 0 where there are none but -inf."""
+    return tw.where(top == -tw.inf, 0.0, top)
+
+
 def sums_of_rows(x, m, bn, everything=False):
     """The maxima of the rows ``m`` and the sums of exp(x - maximum) in one pass, and with ``everything`` those of x
     (else None)."""
@@ -17,7 +22,7 @@ def sums_of_rows(x, m, bn, everything=False):
     for n in tw.stream(x.shape[1], bn):
         v = x[m, n].to(tw.f32)
         new = tw.maximum(top, v.max(1))
-        base = tw.where(new == -tw.inf, 0.0, new)
+        base = finite(new)
         total.set(total * tw.exp(top - base) + tw.exp(v - base[:, None]).sum(1))
         top.set(new)
         if plain is not None:
