@@ -259,7 +259,8 @@ def _by_width(
             family = way.family
             needs = [family.applies, *([way.waves >= family.waves] if family.waves > 1 else [])]
             best = all_of([*needs, *(way.time <= other.time for other in group[i + 1 :])])
-            found.append(ProductVariant(best, (way.extents, *choices), family.candidates, family.applies))
+            own = (way.extents, *choices)
+            found.append(ProductVariant(best, own, family.candidates, family.applies, time=way.time))
     return found
 
 
@@ -282,7 +283,7 @@ def _swapped(
             return
         few = kernel.grid.data[-2].expr <= 1
         way = _way(_Family(extents, {}), extents, kernel, price, target, sectors)
-        yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
+        yield ProductVariant(few, (extents, *choices), applies=few, swapped=True, time=way.time), way
 
 
 def _flat(

@@ -25,6 +25,8 @@ class ProductVariant:
     narrow: Mapping[str, int] | None = None
     """The extents of a share, where the stream is cut into parts that the CTAs of the candidate's cluster add."""
     swapped: bool = False
+    time: Expr | None = None
+    """Nanoseconds of a launch by the prices; None where nothing is chosen by them."""
 
     @property
     def rewritten(self) -> bool:
