@@ -34,7 +34,7 @@ PARTS = {
         ("products.py", "run --only gate", "products_gate"),
     ),
     "attention": (
-        ("products.py", "build --only attention", None),
+        ("products.py", "build --only accurate", None),
         ("products.py", "run --only attention", "attention_forward"),
         ("attention_backward.py", "build", None),
         ("attention_backward.py", "run", "attention_backward"),
