@@ -15,7 +15,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from harness import Timer, document, load, parser, relative_error, store, write
+from harness import Timer, document, greatest_error, load, parser, relative_error, store, write
 
 WIDTHS = (64, 128)
 CASES = ((16, 16, 1024), (4, 16, 4096), (1, 16, 16384))
@@ -112,6 +112,7 @@ def run(args: Any) -> None:
             small.ours()
             same = all(torch.equal(a, b) for a, b in zip(found, small.results, strict=True))
             errors = {"ours": [x.transpose(1, 2) for x in found], "cudnn": small.theirs(backend.CUDNN_ATTENTION)()}
+            greatest = {n: [greatest_error(x, e) for x, e in zip(g, exact, strict=True)] for n, g in errors.items()}
             errors = {n: [relative_error(x, e) for x, e in zip(g, exact, strict=True)] for n, g in errors.items()}
             print(kind, "errors", errors, "the same bits again" if same else "OTHER BITS")
             for shape in CASES:
@@ -131,6 +132,7 @@ def run(args: Any) -> None:
                     "of_peer": round(best / seconds["ours"], 3),
                     "of_flash": round(seconds["flash"] / seconds["ours"], 3),
                     "errors": errors,
+                    "greatest_errors": greatest,
                     "deterministic": same,
                 })  # fmt: skip
                 print(rows[-1]["case"], rows[-1]["microseconds"], rows[-1]["of_peer"], rows[-1]["of_flash"], flush=True)

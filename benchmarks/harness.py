@@ -194,6 +194,11 @@ def relative_error(x: Any, exact: Any) -> float:
     return float((x.to(exact.dtype) - exact).norm() / exact.norm())
 
 
+def greatest_error(x: Any, exact: Any) -> float:
+    """The greatest difference of an element from the exact answer, in its dtype."""
+    return float((x.to(exact.dtype) - exact).abs().max())
+
+
 def smi(field: str) -> str:
     """One field of nvidia-smi; empty where it isn't there."""
     query = ["nvidia-smi", f"--query-gpu={field}", "--format=csv,noheader"]

@@ -6,8 +6,8 @@
 
 C = A B^T in bf16, or another ``--kind`` of product. Each way to schedule is an artifact of one variant that serves all
 shapes; the family's artifact chooses by itself. For each shape those ways are timed that might be among the best by a
-rough estimate. The regret is the time of what was chosen over that of the best. L2 flushed, order rotated, medians;
-errors against float64.
+rough estimate, and the four that the prices of the schedule put first. The regret is the time of what was chosen over
+that of the best, and that of the best of those four. L2 flushed, order rotated, medians; errors against float64.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from typing import Any
 from unittest.mock import patch
 
 from cublaslt import CublasLt
-from harness import Timer, document, file_of, load, parser, relative_error, write
+from harness import Timer, document, file_of, greatest_error, load, parser, relative_error, write
 
 FITTED = 20
 SMS, CLUSTERED_SMS = 132, 120
@@ -124,6 +124,16 @@ class Way:
         """Its name."""
         return f"{kind.family}_{self}".replace(" ", "_")
 
+    @classmethod
+    def of(cls, variant: Any) -> Way:
+        """That of a variant of the family."""
+        rows, columns = (variant.choices[0][name] for name in ("bm", "bn"))
+        first = variant.candidates[0] if variant.candidates else None
+        cluster, turns = ((1, 1), False) if first is None else (first.cluster, first.ping_pong > 1)
+        if variant.narrow is not None:
+            return cls(rows, columns, parts=cluster[1])
+        return cls(rows, columns, turns, cluster, kernels=variant.parts is not None, swapped=variant.swapped)
+
     def variant(self, trace: Any, target: Any) -> Any:
         """The only variant of an artifact."""
         from tilewright.base.expr import TRUE, maximum, minimum
@@ -184,18 +194,25 @@ WAYS = (
     Way(192, 128, cluster=(1, 2)),
     Way(192, 160),
     Way(192, 192),
+    Way(256, 160),
+    Way(64, 32),
     Way(64, 128, cluster=(4, 1)),
     *(Way(m, n, swapped=True) for m, n in ((16, 64), (32, 64), (128, 64), (104, 128), (152, 128))),
     *(Way(m, 128, swapped=True, cluster=(2, 1)) for m in (112, 160)),
     *(Way(m, 128, swapped=True, cluster=(1, 2)) for m in (80, 112)),
     *(Way(64, n, parts=parts) for n in (64, 96, 128) for parts in (2, 4)),
     *(Way(128, 128, parts=parts) for parts in (2, 4)),
+    Way(128, 64, parts=2),
     Way(64, 64, kernels=True),
     Way(128, 128, kernels=True),
 )
-MOST, WITHIN = 20, 1.6
-"""Ways that are timed for a shape, and how much longer than the best they may take by the estimate."""
+MOST, WITHIN, FIRST = 20, 1.6, 4
+"""Ways that are timed for a shape, how much longer than the best they may take by the estimate, and how many of those
+that the prices put first are timed in any case."""
 
+
+SAME = 1.01
+"""Times that differ by less are not told apart: what a choice and the same way alone take differs by as much."""
 
 MOST_EXACT, ROUNDING = 2**26, 4e-3
 """Elements of a result that is compared with float64; a larger one with cuBLAS's, from which it may differ by the
@@ -221,6 +238,50 @@ def likely(kind: Kind, shape: tuple[int, ...]) -> list[Way]:
     times = {way: time for way, time in estimates.items() if time is not None}
     best = min(times.values())
     return sorted((way for way, time in times.items() if time <= WITHIN * best), key=lambda way: times[way])[:MOST]
+
+
+class Prices:
+    """The ways of a kind's family, as its schedule prices them."""
+
+    def __init__(self, kind: Kind) -> None:
+        from tilewright.compiler import program
+        from tilewright.schedule.hopper.extents import product_variants
+
+        found: list[list[Any]] = []
+
+        def recorded(*args: Any) -> list[Any]:
+            found.append(product_variants(*args))
+            return found[-1]
+
+        with patch.object(program, "product_variants", recorded):
+            kind.plan()
+        self._variants, self._kind = found[0], kind
+
+    def first(self, shape: tuple[int, ...]) -> list[Way]:
+        """The way that is chosen, and those that take least time behind it by the prices, ``FIRST`` in all."""
+        *batch, m, n, k = shape
+        b = (n, k) if self._kind.transposed else (k, n)
+        pitches = dict(zip(("a", "b", "c"), ((m, k), b, (m, n)), strict=True))
+        values = {"M": m, "N": n, "K": k, **({"B": batch[0]} if batch else {})}
+        for name, (rows, columns) in pitches.items():
+            own = [rows * columns, columns] if batch else [columns]
+            values |= {f"{name}.stride{axis}": stride for axis, stride in enumerate(own)}
+        times: dict[Way, int] = {}
+        for variant in self._variants:
+            way, applies = Way.of(variant), variant.applies.evaluate(values)
+            tiles = ceil(m / way.rows) * ceil(n / way.columns) * (batch[0] if batch else 1)
+            absent = (
+                variant.time is None
+                or (not applies and (way.swapped or (way.parts == 1 and way.cluster != (1, 1))))
+                or (way.turns and tiles <= SMS)
+                or way.estimate(ceil(k / self._kind.depth), m, n, *batch) is None
+            )
+            if not absent:
+                time = variant.time.evaluate(values)
+                one_row = max if m <= way.rows else min  # the price of one row of tiles is that of its bytes
+                times[way] = one_row(times.get(way, time), time)
+        chosen = Way.of(next(variant for variant in self._variants if variant.predicate.evaluate(values)))
+        return [chosen, *(way for way in sorted(times, key=lambda way: times[way]) if way != chosen)][:FIRST]
 
 
 def compiled(name: str, way: Way | None) -> str:
@@ -249,17 +310,24 @@ def run(kind: Kind, args: argparse.Namespace) -> None:
     import torch
 
     timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
-    programs = {way: load(way.artifact(kind)) for way in WAYS}
+    programs, prices = {way: load(way.artifact(kind)) for way in WAYS}, Prices(kind)
     family, library = load(kind.family), CublasLt(torch) if kind.name == "bf16" else None
     for shape in shapes(kind, args.drawn, args.seed):
-        ways = {str(way): programs[way] for way in likely(kind, shape) if programs[way] is not None}
-        rows.append(measured(timer, kind, shape, {"chosen": family, **ways}, library))
+        first = prices.first(shape)
+        ways = {way: programs.get(way) for way in dict.fromkeys((*likely(kind, shape), *first))}
+        timed = {str(way): program for way, program in ways.items() if program is not None}
+        rows.append(measured(timer, kind, shape, {"chosen": family, **timed}, list(map(str, first)), library))
         print(json.dumps(rows[-1]), flush=True)
         write(document(torch, **timer.conditions(), **summary(rows), rows=rows), args.json, row_lines=True)
 
 
 def measured(
-    timer: Timer, kind: Kind, shape: tuple[int, ...], programs: dict[str, Any], library: CublasLt | None
+    timer: Timer,
+    kind: Kind,
+    shape: tuple[int, ...],
+    programs: dict[str, Any],
+    first: list[str],
+    library: CublasLt | None,
 ) -> dict[str, Any]:
     """The row of a shape: times of all programs and of the peer, and whose errors are larger than the peer's."""
     torch, (*batch, m, n, _) = timer.torch, shape
@@ -271,13 +339,16 @@ def measured(
 
     launches = {name: partial(program.launch, (a, b, c)) for name, program in programs.items()}
     exact = a.double() @ columns.double() if c.numel() <= MOST_EXACT else peer().float()
-    theirs = relative_error(peer(), exact)
+    theirs, greatest = (error(peer(), exact) for error in (relative_error, greatest_error))
     wrong: list[str] = []
+    of_errors: dict[str, float] = {}
     for name, launch in launches.items():
         c.fill_(float("nan"))
         launch()
         if not relative_error(c, exact) <= 1.02 * theirs + ROUNDING * (c.numel() > MOST_EXACT):
             wrong.append(name)
+        if name == "chosen" and c.numel() <= MOST_EXACT:
+            of_errors = {"rms": relative_error(c, exact) / theirs, "greatest": greatest_error(c, exact) / greatest}
     del exact
     peers = {"cublas": peer, **({} if library is None else fastest(timer, library.launches(a, b, c)))}
     seconds = timer.medians({**launches, **peers})
@@ -288,6 +359,9 @@ def measured(
         **{f"of_{name}": round(seconds[name] / seconds["chosen"], 3) for name in peers},
         "best": best,
         "regret": round(seconds["chosen"] / seconds[best], 3),
+        "first": first,
+        "regret_of_first": round(min(seconds[x] for x in ("chosen", *first) if x in seconds) / seconds[best], 3),
+        "errors_of_cublas": {name: round(x, 4) for name, x in of_errors.items()},
         "wrong": wrong,
     }
 
@@ -305,6 +379,7 @@ def summary(rows: list[dict[str, Any]]) -> dict[str, Any]:
         "shapes": len(rows),
         "median_regret": round(median(regrets), 3),
         "p95_regret": regrets[int(0.95 * (len(rows) - 1))],
+        "best_within_first": round(sum(row["regret_of_first"] <= SAME for row in rows) / len(rows), 3),
         "geomean_of_cublas": round(exp(sum(log(row["of_cublas"]) for row in rows) / len(rows)), 3),
     }
 
@@ -327,7 +402,8 @@ def main() -> None:
         return
     file_of(kind.family).parent.mkdir(exist_ok=True)
     with ProcessPoolExecutor(args.jobs) as pool:
-        asked = dict.fromkeys(way for shape in shapes(kind, args.drawn, args.seed) for way in likely(kind, shape))
+        prices, drawn = Prices(kind), list(shapes(kind, args.drawn, args.seed))
+        asked = dict.fromkeys(way for shape in drawn for way in (*likely(kind, shape), *prices.first(shape)))
         ways = (None, *(way for way in asked if args.only in str(way)))
         for text in pool.map(compiled, [kind.name] * len(ways), ways):
             print(text, flush=True)

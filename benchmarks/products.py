@@ -18,7 +18,7 @@ from collections.abc import Callable
 from itertools import product
 from typing import Any
 
-from harness import Timer, document, load, parser, relative_error, store, write
+from harness import Timer, document, greatest_error, load, parser, relative_error, store, write
 
 MATMULS = (
     (4096, 4096, 4096, 0.95),
@@ -197,6 +197,7 @@ def case(
     base = exact if exact is not None else theirs.float()
 
     error, peer_error = relative_error(output(), base), relative_error(theirs, base)
+    greatest = greatest_error(output(), base), greatest_error(theirs, base)
     del theirs, base, exact
     seconds = timer.medians({"ours": ours, peer_name: peer})
     row = {
@@ -206,6 +207,7 @@ def case(
         "goal_of_peer": goal,
         "error": error,
         "peer_error": peer_error,
+        "greatest_errors": greatest,
     }
     print(name, json.dumps(row["tflops"]), row["of_peer"], f"error {error:.2e} / {peer_error:.2e}", flush=True)
     timer.torch.cuda.empty_cache()

@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
-from harness import Timer, document, relative_error, write
+from harness import Timer, document, greatest_error, relative_error, write
 
 import tilewright as tw
 
@@ -226,6 +226,7 @@ def measure(timer: Timer, case: Case) -> dict[str, Any]:
     exact = case.exact()
     theirs = case.peer()
     errors = relative_error(case.result, exact), relative_error(theirs, exact)
+    greatest = greatest_error(case.result, exact), greatest_error(theirs, exact)
     del exact, theirs
     seconds = timer.medians({"ours": lambda: case.kernel(*case.arguments), "peer": case.peer})
     return {
@@ -235,6 +236,7 @@ def measure(timer: Timer, case: Case) -> dict[str, Any]:
         "of_peer": round(seconds["peer"] / seconds["ours"], 3),
         "error": errors[0],
         "peer_error": errors[1],
+        "greatest_errors": greatest,
         "first_call_seconds": round(first_call, 2),
     }
 

@@ -28,6 +28,19 @@ CACHES = (("64x4096 32/8", "NHD", 64),)
 HIGHLIGHTS = ("softmax 16384x4096", "rms_norm 8192x8192")
 PRODUCTS = ("8192x8192x8192", "4096x4096x4096", "4100x4100x4100")
 ATTENTIONS = ("full {}4x16x4096x128", "causal {}4x16x4096x128")
+PRODUCT_GOALS = {
+    **dict.fromkeys(("1x8192x8192", "16x8192x8192", "64x8192x8192", "256x4096x11008", "512x4096x4096"), "1.05"),
+    **dict.fromkeys(("128x128x65536", "128x8192x8192"), "1.1"),
+    "1024x1024x1024": "1.0",
+    **dict.fromkeys(("3000x7000x2504", "4864x896x896", "5000x5000x5000"), "1.02"),
+}
+ROW_GOALS = {
+    "rms_norm": "1.8",
+    "layer_norm": "1.8",
+    "cross_entropy 4096x128256 forward and": "1.6",
+    "cross_entropy": ".9 of read bandwidth",
+    "256 backward": "",
+}
 COMPILED = {"compile": "torch.compile", "autotune": "torch.compile, max-autotune", "eager": "PyTorch"}
 
 
@@ -82,6 +95,27 @@ def attention_forward() -> Iterator[str]:
     for case, row in by_case("attention_forward").items():
         ours, peer = row["tflops"].values()
         yield f"| {case.removeprefix('attention ')} | {ours:.3g} | {peer:.3g} | {row['of_peer']:.2f} |"
+
+
+def all_products() -> Iterator[str]:
+    """bf16 products of the table beside PyTorch's cuBLAS and the best that cublasLt offers."""
+    yield "| M x N x K | Tilewright, us | cuBLAS, us | of cuBLAS | of cublasLt's best | goal |"
+    for row in result("product_choices_table")["rows"]:
+        shape, us = "x".join(map(str, row["shape"])), row["microseconds"]
+        ours, peer = (f"{us[name]:.0f}" if us[name] >= 1000 else f"{us[name]:.1f}" for name in ("chosen", "cublas"))
+        goal = PRODUCT_GOALS.get(shape, "")
+        yield f"| {shape} | {ours} | {peer} | {row['of_cublas']:.2f} | {row['of_cublaslt']:.2f} | {goal} |"
+
+
+def speed_rows() -> Iterator[str]:
+    """Norms' gradients, a wide vocabulary, few rows, wide and shared heads, beside the best of their peers."""
+    yield "| case | Tilewright | peer | which | ratio | goal |"
+    for case, row in by_case("speed_rows").items():
+        if "failed" not in row:
+            us = row["microseconds"]
+            ours, peer = (f"{us[name]:.1f}" for name in ("ours", row["peer"]))
+            goal = next((goal for part, goal in ROW_GOALS.items() if part in case), "1.05")
+            yield f"| {case} | {ours} | {peer} | {row['peer']} | {row['of_peer']:.2f} | {goal} |"
 
 
 def other_products() -> Iterator[str]:
@@ -281,6 +315,8 @@ def pages() -> dict[Path, str]:
         varlen(),
         products(),
         attention_forward(),
+        all_products(),
+        speed_rows(),
         other_products(),
     )
     for table in tables:

@@ -64,6 +64,18 @@ def test_tiles_fill_their_waves(
     assert picked(variants(), *size) == (tile, cluster, turns)
 
 
+@pytest.mark.parametrize("size", [(4096, 4096, 4096), (8192, 8192, 8192), (2048, 5120, 5120), (1000, 2880, 2880)])
+def test_the_first_variant_is_the_cheapest(size: tuple[int, int, int]) -> None:
+    """Of those that this launch may take; tiles in turns need two of them for a CTA."""
+    m, n, k = size
+    sizes = {"M": m, "N": n, "K": k, "a.stride0": k, "b.stride0": k, "c.stride0": n}
+    found = variants()
+    first = next(v for v in found if v.predicate.evaluate(sizes))
+    alone = [v for v in found if v.time is not None and v.applies.evaluate(sizes) and not (v.rewritten or v.candidates)]
+    assert first.time is not None
+    assert first.time.evaluate(sizes) <= min(v.time.evaluate(sizes) for v in alone if v.time is not None)
+
+
 def test_every_launch_has_a_tile() -> None:
     found = variants()
     for m in (1, 64, 65, 129, 513, 5000):

@@ -12,6 +12,8 @@ pytestmark = pytest.mark.sample(1)
 
 PRODUCT = ("matmul", "matmul_10", "bf16")
 SUM = ("add", "add", "bf16")
+FEW_ROWS = ("matmul", "matmul_8", "bf16")
+"""A product of at most 16 rows, whose right operand is read once."""
 CASES = [
     # a wait that is tried once; arrivals of more threads, of another order; other orders, scopes, dimensions of copies
     (PRODUCT, r"\nbra WAIT_1;", "\n"),
@@ -25,6 +27,10 @@ CASES = [
     (PRODUCT, r"shared::cluster.global.mbarrier", "shared::cluster.global.im2col.mbarrier"),
     (PRODUCT, r"shared::cluster.global.mbarrier", "shared::cta.global.mbarrier"),
     (PRODUCT, r"m8n8.x4.shared", "m8n8.x4"),
+    # cache hints: of a register that is no policy, of another kind, beside another form
+    (FEW_ROWS, r"createpolicy[^;]*;", "mov.u64 policy, 0;"),
+    (FEW_ROWS, r"createpolicy.fractional.L2::evict_first", "createpolicy.fractional.L2::evict_last"),
+    (FEW_ROWS, r"\.L2::cache_hint", ".multicast::cluster.L2::cache_hint"),
     # directives: registers that setmaxnreg hands on, clusters; parameters
     (PRODUCT, r"(\.maxntid \d+, 1, 1)", r"\1\n.maxnreg 32"),
     (PRODUCT, r"(\.maxntid \d+, 1, 1)", r"\1\n.reqnctapercluster 2, 1, 1"),

@@ -290,7 +290,8 @@ class AsynchronousEmitter:
                     mask = " | ".join(f"1 << {c_operand(e.c(c.expr))}" for c in op.ctas)
                     e.line(f"tma_multicast_{rank}d({to}, &{e.names[op.map]}, {bar}, {mask}, {coords});")
                 else:
-                    e.line(f"tma_load_{rank}d({to}, &{e.names[op.map]}, {bar}, {coords});")
+                    name = f"tma_load_{rank}d" if op.evict_first is None else f"tma_load_first_{rank}d"
+                    e.line(f"{name}({to}, &{e.names[op.map]}, {bar}, {coords});")
             case a.TmaStore():
                 e.comment(op)
                 coords = ", ".join(e.c(c.expr) for c in op.coords)

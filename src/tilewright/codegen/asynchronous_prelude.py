@@ -16,18 +16,22 @@ def _coordinates(rank: int, first: int) -> tuple[str, str, str]:
     return coords, places, ", ".join(f'"r"(c{i})' for i in range(rank))
 
 
-def _load(rank: int, *, multicast: bool = False) -> str:
+def _load(rank: int, *, multicast: bool = False, evict_first: bool = False) -> str:
     """A box into shared memory; ``multicast``: into every CTA of ``mask``, at the same offset and on the same barrier
-    of its own."""
+    of its own; ``evict_first``: its lines are the first that leave L2."""
     coords, places, values = _coordinates(rank, 2)
-    name, form, mask, last, given = f"tma_load_{rank}d", "", "", "", ""
+    name, form, mask, last, given, before, after = f"tma_load_{rank}d", "", "", "", "", "", ""
     if multicast:
         name, form, mask = f"tma_multicast_{rank}d", ".multicast::cluster", " int mask,"
         last, given = f", %{3 + rank}", ', "h"((unsigned short)mask)'
+    if evict_first:
+        name, form, last, after = f"tma_load_first_{rank}d", ".L2::cache_hint", ", policy", ";\\n}"
+        before = "{\\n.reg .b64 policy;\\ncreatepolicy.fractional.L2::evict_first.b64 policy, 1.0;\\n"
     return (
         f"{_INLINE} {name}(unsigned to, const TensorMap* map, unsigned bar,{mask} {coords}) {{\n"
-        f'  asm volatile("cp.async.bulk.tensor.{rank}d.shared::cluster.global.mbarrier::complete_tx::bytes{form} '
-        f'[%0], [%1, {{{places}}}], [%{2 + rank}]{last};"\n'
+        f'  asm volatile("{before}cp.async.bulk.tensor.{rank}d.shared::cluster.global'
+        f".mbarrier::complete_tx::bytes{form} "
+        f'[%0], [%1, {{{places}}}], [%{2 + rank}]{last}{after or ";"}"\n'
         f'    :: "r"(to), "l"(map), {values}, "r"(bar){given} : "memory");\n}}'
     )
 
@@ -114,6 +118,7 @@ template <class T> __device__ __forceinline__ void opaque(T*& value) { asm volat
     **{f"cp_async_{size}": _thread_copy(size) for size in (4, 8, 16)},
     **{f"cluster_load_{size}": _cluster_load(size) for size in (4, 8, 16)},
     **{f"tma_load_{rank}d": _load(rank) for rank in range(1, 6)},
+    **{f"tma_load_first_{rank}d": _load(rank, evict_first=True) for rank in range(1, 6)},
     **{f"tma_multicast_{rank}d": _load(rank, multicast=True) for rank in range(1, 6)},
     **{f"tma_store_{rank}d": _store(rank) for rank in range(1, 6)},
 }

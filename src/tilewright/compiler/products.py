@@ -146,9 +146,12 @@ def search_products(
     retrace: Callable[[Mapping[str, int]], tile.Kernel],
     name: str,
     first: Sequence[Candidate] = (),
+    *,
+    one_row: bool = False,
+    one_wave: bool = False,
 ) -> CandidateSearch:
     """All candidates of a variant: ``first`` with the first extents, then extents by extents, for each the schedules in
-    order."""
+    order. Launches have ``one_row`` of tiles, or their programs run in ``one_wave``."""
 
     pins = request.schedule
     unknown = unknown_pins(pins)
@@ -176,7 +179,11 @@ def search_products(
                     if kept is not None and candidate.copies is copies and candidate.ordinary is ordinary:
                         yield retrace(extents), extents, kept
 
-    return CandidateSearch(request, name, pending())
+    known = (
+        (kernel, extents, replace(candidate, one_row=one_row, one_wave=one_wave))
+        for kernel, extents, candidate in pending()
+    )
+    return CandidateSearch(request, name, known)
 
 
 @timed("prove")

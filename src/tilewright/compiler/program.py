@@ -133,6 +133,8 @@ class _Choice:
     narrow: Mapping[str, int] | None = None
     """The extents of a share, where the CTAs of a cluster add the parts."""
     swapped: bool = False
+    one_row: bool = False
+    one_wave: bool = False
     collapsed: Collapse | None = None
     """Its matrices are taken for single rows."""
 
@@ -143,6 +145,7 @@ class _Choice:
         copies = tuple(copy.item for copy in self.copies)
         narrow = None if self.narrow is None else tuple(sorted(self.narrow.items()))
         rewritten = self.parts, self.many, narrow, self.swapped, self.collapsed is not None
+        rewritten += self.one_row, self.one_wave
         return self.predicate, self.sizes, extents, self.candidates, copies, *rewritten
 
 
@@ -210,7 +213,14 @@ class _Classes:
                     if self._excluded(variant) or not self._take(predicate):
                         continue
                     plain = _Choice(
-                        predicate, sizes, variant.choices, resized, variant.candidates, promised=self.promised
+                        predicate,
+                        sizes,
+                        variant.choices,
+                        resized,
+                        variant.candidates,
+                        promised=self.promised,
+                        one_row=variant.one_row,
+                        one_wave=variant.one_wave,
                     )
                     if variant.rewritten or self._pinned_parts is not None:
                         rewritten = list(self._rewritten(plain, variant))
@@ -377,7 +387,8 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     if choice.narrow is not None:
         remade = added_in_cluster(remade, choice.narrow, choice.candidates[0].cluster[1], wholes)
     own = replace(request, facts=with_staged(request.facts, [c.item for c in choice.copies]))
-    search = search_products(own, choice.choices, remade, name, choice.candidates)
+    reads = {"one_row": choice.one_row, "one_wave": choice.one_wave}
+    search = search_products(own, choice.choices, remade, name, choice.candidates, **reads)
 
     def planned(found: Found) -> PlannedKernel:
         lowered, placement = found.scheduled.kernel, found.scheduled.placement
@@ -414,6 +425,7 @@ def _split(request: Request, choice: _Choice, parts: Expr, name: str) -> Planned
         choice.many,
         choice.choices,
         choice.candidates,
+        choice.one_wave,
         [n for n in request.function.autos if n not in dict(request.signature.keywords)],
         choice.remade,
         partial(free, limits=choice.sizes),

@@ -58,6 +58,7 @@ class SplitClass:
     many: bool
     choices: Sequence[Mapping[str, int]]
     candidates: Sequence[Candidate]
+    one_wave: bool
     autos: Sequence[str]
     remade: Remade
     free: Remade
@@ -112,7 +113,7 @@ class SplitClass:
             wholes[made] = whole
             return made
 
-        search = search_products(own, self.choices, parts, name, self.candidates)
+        search = search_products(own, self.choices, parts, name, self.candidates, one_wave=self.one_wave)
 
         def planned(found: Found) -> PlannedKernel:
             lowered, placement = found.scheduled.kernel, found.scheduled.placement

@@ -6,9 +6,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import ClassVar
 
-from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr
+from xdsl.dialects.builtin import ArrayAttr, IntAttr, StringAttr, UnitAttr
 from xdsl.ir import ParametrizedAttribute, SSAValue, TypeAttribute
-from xdsl.irdl import attr_def, irdl_attr_definition, irdl_op_definition, operand_def, result_def
+from xdsl.irdl import attr_def, irdl_attr_definition, irdl_op_definition, operand_def, opt_attr_def, result_def
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.expr import Expr
@@ -105,13 +105,15 @@ class TmaLoad(_TensorCopy):
     """The executing thread starts a copy of one box into shared memory; ``box_bytes`` complete on barrier ``index``.
 
     Elements outside of the tensor arrive as zeros and count. With ``ctas`` (multicast) the box lands in the CTAs of
-    these ranks instead, in each at the same offset and on its own barrier.
+    these ranks instead, in each at the same offset and on its own barrier. ``evict_first`` tells the L2 cache that its
+    lines are not read again.
     """
 
     name = "transport.tma_load"
     bars = operand_def(MbarriersType)
     index = attr_def(ExprAttr)
     ctas = attr_def(ArrayAttr[ExprAttr])
+    evict_first = opt_attr_def(UnitAttr)
 
     def __init__(
         self,
@@ -124,6 +126,7 @@ class TmaLoad(_TensorCopy):
         index: Expr,
         box_bytes: int,
         ctas: Sequence[Expr] = (),
+        evict_first: bool = False,
     ):
         super().__init__(
             operands=[bars, map, shared],
@@ -133,6 +136,7 @@ class TmaLoad(_TensorCopy):
                 "index": ExprAttr.of(index),
                 "box_bytes": integer(box_bytes),
                 "ctas": exprs(ctas),
+                **({"evict_first": UnitAttr()} if evict_first else {}),
             },
         )
 

@@ -83,6 +83,10 @@ class Candidate:
     whole_steps: bool = False
     """Only for extents with which steps of software-pipelined streams lie inside of their domain: the first ones, or
     all where indices are compared."""
+    one_row: bool = False
+    """Only for launches of one row of tiles: what varies along the others is read once, and L2 evicts it first."""
+    one_wave: bool = False
+    """Only for launches whose programs all run at one time: L2 evicts first what they read."""
 
     def __str__(self) -> str:
         how = "tensor copies in pipelines where legal" if self.copies else "tiles staged by the threads themselves"
@@ -279,6 +283,8 @@ def configured(
         whole_stores=candidate.whole_stores,
         software_pipelines=pipelined_streams,
         whole_steps=candidate.whole_steps,
+        one_row=candidate.one_row,
+        one_wave=candidate.one_wave,
         ordered=ordered_streams(kernel, dots) if candidate.ping_pong == 1 < candidate.warpgroups else frozenset(),
         in_flight=streams_in_flight(
             kernel, dots, placement, MAX_REGISTERS[candidate.warpgroups * candidate.ping_pong], pipelined_streams

@@ -82,7 +82,7 @@ class Cluster:
 
     def share(self, load: tile.Load, plan: TensorMapPlan) -> Share | None:
         """The CTA's share of a tile; None where it can't be cut into equal parts of whole swizzle periods."""
-        symbols = _symbols(load)
+        symbols = origins(load)
         alike = tuple(n > 1 and name not in symbols for name, n in zip(self.names, self.shape, strict=True))
         counts = [n if same else 1 for n, same in zip(self.shape, alike, strict=True)]
         parts = prod(counts)
@@ -116,7 +116,7 @@ class Cluster:
         return simplify(rank, {CTA_RANK: (0, self.size - 1)})
 
 
-def _symbols(load: tile.Load) -> set[str]:
+def origins(load: tile.Load) -> set[str]:
     """What the place of a loaded tile depends on."""
     found: set[str] = set()
     for coord in coords_of(load):

@@ -150,6 +150,8 @@ class _Family:
     applies: Expr = TRUE
     candidates: tuple[Candidate, ...] = ()
     waves: int = 1
+    one_row: bool = False
+    one_wave: bool = False
 
     @property
     def cluster(self) -> tuple[int, int]:
@@ -233,7 +235,7 @@ def _by_width(
     fewer = ways((_Family(skinny, FEW_WIDTHS),))
     large = [way for way in many if way.family.waves == 1]
     few = [
-        _Family(skinny, {width: price}, all_of(_not_slower(one, other) for other in many))
+        _Family(skinny, {width: price}, all_of(_not_slower(one, other) for other in many), one_wave=True)
         for one, (width, price) in zip(fewer, FEW_WIDTHS.items(), strict=True)
     ]
     shared = [
@@ -245,7 +247,7 @@ def _by_width(
         for less in ([one.time <= other.time for other in large],)
     ]
     rivals = (
-        ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1),)),
+        ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1, one_row=True),)),
         ways(few),
         ways(shared),
         many,
@@ -260,7 +262,8 @@ def _by_width(
             family = way.family
             needs = [family.applies, *([way.waves >= family.waves] if family.waves > 1 else [])]
             best = all_of([*needs, *(way.time <= other.time for other in group[i + 1 :])])
-            found.append(ProductVariant(best, (way.extents, *choices), family.candidates, family.applies))
+            own = ProductVariant(best, (way.extents, *choices), family.candidates, family.applies, time=way.time)
+            found.append(replace(own, one_row=family.one_row, one_wave=family.one_wave))
     return found
 
 
@@ -283,7 +286,7 @@ def _swapped(
             return
         few = kernel.grid.data[-2].expr <= 1
         way = _way(_Family(extents, {}), extents, kernel, price, target, sectors)
-        yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
+        yield ProductVariant(few, (extents, *choices), applies=few, swapped=True, one_row=True, time=way.time), way
 
 
 def _flat(

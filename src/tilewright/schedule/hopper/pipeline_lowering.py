@@ -13,6 +13,7 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, conjuncts, maxi
 from tilewright.lang.axes import Span
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
+from tilewright.schedule.hopper.clusters import origins
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.epilogue_tiles import warpgroup_barrier
 from tilewright.schedule.hopper.operands import (
@@ -248,7 +249,14 @@ class PipelineLowering(RegisterStagedOperands):
             first[1] = first[1] + share.place * share.rows
             offset = offset + share.place * share.bytes
         ctas = share.receivers if share is not None else ()
-        self.copy_boxes(pipeline, self.data[pipeline.name], load, plan, first, offset, use, ctas)
+        once = not ctas and self.read_once(load)
+        self.copy_boxes(pipeline, self.data[pipeline.name], load, plan, first, offset, use, ctas, evict_first=once)
+
+    def read_once(self, load: tile.Load) -> bool:
+        """No program loads elements of this tile that another has loaded long before."""
+        axes = len(self.kernel.grid)
+        others = {program_index(axis) for axis in range(axes) if axis != axes - 2}
+        return self.configuration.one_wave or (self.configuration.one_row and others <= origins(load))
 
     def fetch_vector(self, pipeline: TilePipeline, vector: StageVector, plan: TensorMapPlan, use: Expr) -> None:
         """The tensor copies of one vector into the stage of ``use``."""
@@ -267,6 +275,8 @@ class PipelineLowering(RegisterStagedOperands):
         offset: Expr,
         use: Expr,
         ctas: Sequence[Expr] = (),
+        *,
+        evict_first: bool = False,
     ) -> None:
         """The copies of a map's boxes, the first of which begins at ``first``, to byte ``offset`` of ``shared``."""
         for box in plan.boxes:
@@ -279,6 +289,7 @@ class PipelineLowering(RegisterStagedOperands):
                 index=use % pipeline.stages,
                 box_bytes=plan.box_bytes,
                 ctas=ctas,
+                evict_first=evict_first,
             )
             self.emit(copy, load)
 

@@ -25,6 +25,12 @@ class ProductVariant:
     narrow: Mapping[str, int] | None = None
     """The extents of a share, where the stream is cut into parts that the CTAs of the candidate's cluster add."""
     swapped: bool = False
+    one_row: bool = False
+    """Its launches have one row of tiles, so that what varies along the columns is read once."""
+    one_wave: bool = False
+    """All programs of its launches run at one time, so that nothing is read again later."""
+    time: Expr | None = None
+    """Nanoseconds of a launch by the prices; None where nothing is chosen by them."""
 
     @property
     def rewritten(self) -> bool:

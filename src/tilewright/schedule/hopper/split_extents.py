@@ -78,10 +78,11 @@ def split_variants(
         rivals = [any_of([negate(room), time <= other]) for _, room, other in priced[i + 1 :]]
         best = all_of([fits, time <= alone, any_of([parts <= 1, time <= by_kernel]), *rivals])
         cluster = Candidate(own.rows // ROWS, cluster=(1, own.parts))
-        yield ProductVariant(best, (own.extents,), (cluster,), narrow=own.narrow)
+        yield ProductVariant(best, (own.extents,), (cluster,), narrow=own.narrow, one_wave=True, time=time)
     few = all_of([parts > 1, parts <= FEW, by_kernel <= alone])
-    yield ProductVariant(few, (extents, *choices), parts=parts)
-    yield ProductVariant(all_of([parts > FEW, by_kernel <= alone]), (extents, *choices), parts=parts, many=True)
+    yield ProductVariant(few, (extents, *choices), parts=parts, one_wave=True, time=by_kernel)
+    most = all_of([parts > FEW, by_kernel <= alone])
+    yield ProductVariant(most, (extents, *choices), parts=parts, many=True, one_wave=True, time=by_kernel)
 
 
 @dataclass(frozen=True)

@@ -47,6 +47,11 @@ def _mapa(machine: Instructions, i: Instruction) -> None:
     )
 
 
+def _createpolicy(machine: Instructions, i: Instruction) -> None:
+    """What L2 evicts first is no part of what a kernel computes; that copies are given a policy is."""
+    machine.result(i.operands[0], machine.terms.of(64, machine.terms.atom("policy", low=0)))
+
+
 def shared_address(machine: Instructions, operand: Operand) -> Value:
     value, _ = machine.address(operand)
     return machine.values.resize(value, 0)
@@ -90,6 +95,11 @@ def _bulk(machine: Instructions, i: Instruction) -> None:
         where, name = shared_address(machine, to), _map_name(machine, source)
         coords = [machine.get(c, 32) for c in _coords(source)]
         mask = machine.get(i.operands[3], 16) if "multicast::cluster" in m else None
+        if "L2::cache_hint" in m:
+            policy = machine.get(i.operands[3], 64)
+            atom = machine.terms.single(policy) if isinstance(policy, Poly) else None
+            if atom is None or atom.kind != "policy":
+                raise Undecided("a cache hint that is no policy", f"line {i.line}")
         machine.event("tma.load", name, where, shared_address(machine, bar), mask, *coords)
     elif "tensor" in m and m[-1] == "bulk_group":
         target, source = i.operands
@@ -116,5 +126,6 @@ def _map_name(machine: Instructions, operand: Address) -> str:
 OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {
     "mbarrier": _mbarrier,
     "mapa": _mapa,
+    "createpolicy": _createpolicy,
     "cp": _cp,
 }

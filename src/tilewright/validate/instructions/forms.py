@@ -64,9 +64,10 @@ _FORMS: Mapping[str, str] = {
     "mbarrier": r"init\.shared::cta\.b64|(try|test)_wait\.parity\.shared::cta\.b64"
     r"|arrive(\.expect_tx)?\.shared::cta\.b64|arrive\.shared::cluster\.b64",
     "mapa": r"shared::cluster\.u32",
+    "createpolicy": r"fractional\.L2::evict_first\.b64",
     "cp": r"async\.c[ag]\.shared(::cta)?\.global|async\.mbarrier\.arrive(\.noinc)?\.shared(::cta)?\.b64"
     r"|async\.bulk\.(commit_group|wait_group|wait_group\.read)"
-    rf"|{_TENSOR}\.shared::cluster\.global\.mbarrier::complete_tx::bytes(\.multicast::cluster)?"
+    rf"|{_TENSOR}\.shared::cluster\.global\.mbarrier::complete_tx::bytes(\.multicast::cluster|\.L2::cache_hint)?"
     rf"|{_TENSOR}\.global\.shared::cta\.bulk_group",
     "ldmatrix": r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared(::cta)?\.b16",
     "stmatrix": r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared(::cta)?\.b16",

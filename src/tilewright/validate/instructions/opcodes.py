@@ -16,5 +16,5 @@ OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {
     **copies.OPCODES,
     **matrices.OPCODES,
 }
-PURE = frozenset((*numbers.OPCODES, *conversions.OPCODES, "mapa"))
+PURE = frozenset((*numbers.OPCODES, *conversions.OPCODES, "mapa", "createpolicy"))
 """What only computes registers from registers."""
