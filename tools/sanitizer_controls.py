@@ -2,14 +2,14 @@
 
     python tools/sanitizer_controls.py CASES OUT
 
-CASES is what ``random_kernels.py --artifacts`` kept. Of each tool the first case whose PTX has a place for the defect
-is assembled again with it, into OUT/TOOL, to be launched as all others are:
+CASES is what ``random_kernels.py --artifacts`` kept. Of each tool a few cases whose PTX has places for the defect are
+assembled again with it, into OUT/TOOL, to be launched as all others are:
 
     compute-sanitizer --tool TOOL --target-processes all python tools/random_kernels_device.py OUT/TOOL
 
-memcheck    a store lies 1 GiB further
-racecheck   the CTA's first barrier between writes and reads of shared memory is left out
-synccheck   one thread of a warp passes by a barrier
+memcheck    every store lies 1 GiB further
+racecheck   no barrier of the CTA stands between writes and reads of shared memory
+synccheck   half of a warp passes by every barrier
 initcheck   the first of two kernels stores nothing in the workspace between them
 """
 
@@ -20,6 +20,7 @@ import re
 import shutil
 import sys
 from dataclasses import replace
+from itertools import islice
 from pathlib import Path
 
 from tilewright.artifact.bundle import read, to_bytes
@@ -27,27 +28,25 @@ from tilewright.artifact.schema import Artifact, KernelImage
 from tilewright.codegen.assemble import compile_text
 from tilewright.codegen.reassemble import source_around
 
+_EACH = 4
 _BARRIER = re.compile(r"\n\s*(?:bar|barrier)\.sync\s+0;")
 _STORE = re.compile(r"(\bst\.global\.[^;\[]*\[%rd\d+)(?:\+\d+)?\]")
 
 
 def _further(ptx: str) -> str:
-    return _STORE.sub(r"\1+1073741824]", ptx, count=1)
+    return _STORE.sub(r"\1+1073741824]", ptx)
 
 
 def _unmet(ptx: str) -> str:
-    """Without the first barrier that stands between a store and a load of shared memory in the text."""
-    for found in _BARRIER.finditer(ptx):
-        before, after = ptx[: found.start()].rfind("st.shared"), ptx.find("ld.shared", found.end())
-        others = [m for m in _BARRIER.finditer(ptx) if before < m.start() < after]
-        if 0 <= before < after and len(others) == 1:
-            return ptx[: found.start()] + ptx[found.end() :]
-    return ptx
+    return _BARRIER.sub("", ptx)
 
 
 def _passed(ptx: str) -> str:
-    own = "\n{ .reg .pred %pass; .reg .b32 %own; mov.u32 %own, %tid.x; setp.ne.u32 %pass, %own, 3; @%pass bar.sync 0; }"
-    return _BARRIER.sub(own, ptx, count=1)
+    return _BARRIER.sub(
+        "\n{ .reg .pred %pass; .reg .b32 %own; mov.u32 %own, %tid.x; setp.lt.u32 %pass, %own, 16;\n"
+        "@%pass bra $pass; bar.sync 0;\n$pass: }",
+        ptx,
+    )
 
 
 def _unwritten(ptx: str) -> str:
@@ -59,7 +58,8 @@ def planted(tool: str, artifact: Artifact) -> Artifact | None:
     first = artifact.kernels[0]
     if len(artifact.variants) != 1 or (tool == "initcheck" and not artifact.variants[0].workspace):
         return None
-    if tool in ("racecheck", "synccheck") and (first.threads <= 32 or "wgmma" in first.ptx):
+    shares = "st.shared" in first.ptx and "ld.shared" in first.ptx and first.threads > 32
+    if tool in ("racecheck", "synccheck") and (not shares or "wgmma" in first.ptx):
         return None
     change = {"memcheck": _further, "racecheck": _unmet, "synccheck": _passed, "initcheck": _unwritten}[tool]
     ptx = change(first.ptx)
@@ -79,15 +79,16 @@ def main() -> None:
     cases = sorted(args.cases.glob("*.twb"))
     for tool in ("memcheck", "racecheck", "synccheck", "initcheck"):
         made = ((case, planted(tool, read(case))) for case in cases)
-        case, artifact = next(((c, a) for c, a in made if a is not None), (None, None))
-        if case is None or artifact is None:
+        found = list(islice(((c, a) for c, a in made if a is not None), _EACH))
+        if not found:
             sys.exit(f"no case has a place for what {tool} reports")
         folder = args.out / tool
         folder.mkdir(parents=True, exist_ok=True)
-        (folder / case.name).write_bytes(to_bytes(artifact))
-        for suffix in (".npz", ".json", ".py"):
-            shutil.copy(case.with_suffix(suffix), folder)
-        print(f"{tool}: {case.stem}")
+        for case, artifact in found:
+            (folder / case.name).write_bytes(to_bytes(artifact))
+            for suffix in (".npz", ".json", ".py"):
+                shutil.copy(case.with_suffix(suffix), folder)
+        print(f"{tool}: {', '.join(case.stem for case, _ in found)}")
 
 
 if __name__ == "__main__":

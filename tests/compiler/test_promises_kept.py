@@ -74,7 +74,10 @@ def test_a_judge_of_other_offsets_is_refuted(old: str, new: str) -> None:
 
 
 def test_what_is_compiled_ahead_of_time_is_executed(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(build, "promises_kept", lambda *_: Agreement(("a broken promise is not reported",)))
+    def unseen(*_: object) -> Agreement:
+        return Agreement(("a broken promise is not reported",))
+
+    monkeypatch.setattr(build, "promises_kept", unseen)
     case = CASES["numbered_groups"]
     given = {n: SHORT[a.dtype.name] for n, a in case.draw(np.random.default_rng(0)).items()}
     monkeypatch.setenv("TILEWRIGHT_VALIDATION", "1")
