@@ -10,7 +10,10 @@ import pytest
 
 from support.indexed import CASES, SHORT
 from tilewright.artifact.schema import Artifact
+from tilewright.compiler import build
 from tilewright.compiler.bundle_verdict import Answer, ReadBundle
+from tilewright.compiler.variants_agree import Agreement
+from tilewright.diag import TilewrightError
 
 pytestmark = pytest.mark.sample(1)
 
@@ -31,7 +34,7 @@ def edited(artifact: Artifact, step: str, old: str, new: str) -> Artifact:
     return replace(artifact, kernels=(*artifact.kernels[:number], changed, *artifact.kernels[number + 1 :]))
 
 
-@pytest.mark.parametrize("name", ["scatter_rows", "scatter_pairs"])
+@pytest.mark.parametrize("name", ["scatter_rows", "scatter_pairs", "numbered_groups"])
 def test_steps_as_compiled_check(name: str) -> None:
     found = ReadBundle.of(compiled(name)).promises()
     assert found.answer is Answer.DECIDED
@@ -53,6 +56,34 @@ def test_steps_as_compiled_check(name: str) -> None:
 def test_steps_that_check_something_else_are_refuted(step: str, old: str, new: str) -> None:
     found = ReadBundle.of(edited(compiled("scatter_rows"), step, old, new)).promises()
     assert found.answer is Answer.REFUTED, found
+
+
+@pytest.mark.parametrize(
+    ("old", "new"),
+    [
+        ("compare <gt>", "compare <ne>"),
+        ("compare <ne>", "compare <lt>"),
+        ("tile.binary <or>", "tile.binary <and>"),
+        ('"$k0*1024', '"1024'),
+    ],
+    ids=["equal offsets", "the first one", "both mistakes", "the second turn alone"],
+)
+def test_a_judge_of_other_offsets_is_refuted(old: str, new: str) -> None:
+    found = ReadBundle.of(edited(compiled("numbered_groups"), "judge", old, new)).promises()
+    assert found.answer is Answer.REFUTED, found
+
+
+def test_what_is_compiled_ahead_of_time_is_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unseen(*_: object) -> Agreement:
+        return Agreement(("a broken promise is not reported",))
+
+    monkeypatch.setattr(build, "promises_kept", unseen)
+    case = CASES["numbered_groups"]
+    given = {n: SHORT[a.dtype.name] for n, a in case.draw(np.random.default_rng(0)).items()}
+    monkeypatch.setenv("TILEWRIGHT_VALIDATION", "1")
+    with pytest.raises(TilewrightError) as refused:
+        case.kernel.compile(dtypes=given)
+    assert refused.value.code == "CGN005"
 
 
 def test_promises_that_nothing_reports_are_open() -> None:

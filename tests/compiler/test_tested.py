@@ -180,6 +180,28 @@ def test_ctas_do_several_programs() -> None:
     assert difference.refuted
 
 
+@tw.kernel
+def causal(q: tw.Tensor["S", 64], k: tw.Tensor["T", 64], v: tw.Tensor["T", 64], o: tw.Tensor["S", 64]):
+    s = tw.grid(q.shape[0], 64)
+    acc = tw.zeros((s, 64), tw.f32)
+    for t in tw.stream(k.shape[0], 64, until=s.stop):
+        x = tw.where(s.index[:, None] >= t.index[None, :], tw.dot(q[s, :], k[t, :].T), 0.0)
+        acc += tw.dot(x.to(q.dtype), v[t, :])
+    o[s, :] = acc
+
+
+@pytest.mark.slow
+def test_programs_are_walked_in_both_directions() -> None:
+    """Of launches in which every CTA has one program, or two, none shows how the second round is numbered."""
+    image = causal.compile(dtypes=dict.fromkeys("qkvo", "bf16")).kernels[0]
+    kernel, ahead = transport_kernel(image.transport_ir), "dealt = (round + 1) * (int)gridDim.x;"
+    assert "dealt = round * (int)gridDim.x;" in image.source
+    text = image.source.replace("dealt = round * (int)gridDim.x;", ahead)
+    ptx = assemble(text, SM90A.name, image.symbol).ptx
+    assert beside.tested(kernel, image.ptx, recipe([kernel])).differences == ()
+    assert beside.tested(kernel, ptx, recipe([kernel])).differences != ()
+
+
 def test_counters_go_around_in_launches_on_one_cta() -> None:
     """Of the uses of a pipeline the text keeps the stage and no phase."""
     image = grouped.compile(dtypes={"offsets": "i32", **dict.fromkeys("abc", "bf16")}).kernel("kernel_grouped")

@@ -118,6 +118,18 @@ def test_opcodes_are_counted(inspection: Inspection) -> None:
     assert inspection.instructions.sass_count == sum(sass.values())
 
 
+def test_ops_stand_beside_the_instructions_that_carry_them_out(inspection: Inspection) -> None:
+    (image,) = inspection.artifact.kernels
+    load, *_, store = inspection.carried_out
+    assert load.op.startswith('"load"(%0, %1) {coords = [#tile.expr<"$p0*8')
+    assert store.op.startswith('"store"(')
+    ops, lines = ("ld.global", "st.global"), image.ptx.splitlines()
+    for each, op in zip((load, store), ops, strict=True):
+        assert all(text.startswith(op) and lines[n - 1].strip() == text for n, text in each.ptx)
+    page = parsed(report_html([inspection]))
+    assert any(text.endswith(load.ptx[0][1]) for text in page.texts)
+
+
 def test_the_map_is_the_schedules(inspection: Inspection) -> None:
     (tile,) = inspection.maps
     assert tile.name == "x as loaded, y as stored"

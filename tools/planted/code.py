@@ -20,6 +20,7 @@ from support.tile_evaluator import evaluate
 from tilewright.artifact.schema import Artifact, Launch
 from tilewright.compiler import program
 from tilewright.compiler.build import build
+from tilewright.compiler.bundle_verdict import ReadBundle
 from tilewright.compiler.products import CandidateSearch
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.tested import tested
@@ -136,6 +137,12 @@ def executed_wrong(artifact: Artifact, symbols: set[str]) -> str:
         for difference in tested(kernel, image.ptx, recipe([kernel])).differences:
             return " ".join(str(difference).split()).replace(f"{ROOT}/", "")[:160]
     return ""
+
+
+def unchecked(artifact: Artifact) -> str:
+    """What the compiler finds that executes the steps that check promises; empty if nothing."""
+    promises = ReadBundle.of(artifact).promises()
+    return next((" ".join(found.split())[:160] for found in promises.refuted), "")
 
 
 def traced_wrong(name: str) -> str:

@@ -126,7 +126,7 @@ def _beside(mutant: Mutant, name: str, schedule: str) -> Row:
 
 def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
     try:
-        from planted.code import Code, code_of, compiled, differences, executed_wrong, harm, lowered_wrong  # noqa: PLC0415
+        from planted.code import Code, code_of, compiled, differences, executed_wrong, harm, lowered_wrong, unchecked  # noqa: PLC0415
         from planted.probes import PROBES  # noqa: PLC0415
     except Exception as error:  # the compiler does not load
         return {"status": "refused", **_refusal(error)}
@@ -148,6 +148,9 @@ def _row(mutant: Mutant, name: str, unchanged: Row) -> Row:
         return {"status": "equal", "by": "the machine code and its recipe are the same, byte for byte"}
     if unlike == {"cubins"} and not mutant.harmful:
         return {"status": "equal", "by": "the PTX and its recipe are the same, byte for byte; ptxas is trusted"}
+    seen = unchecked(artifact)
+    if seen:
+        return {"status": "refused", "by": "test: promises", "why": seen}
     changed = {s for s in after.ptx if (after.ptx[s], after.irs[s]) != (before.ptx.get(s), before.irs.get(s))}
     compared = {s for s in changed if after.irs[s] != before.irs.get(s) and not PROBES[name].unlowered}
     lowered = lowered_wrong(artifact, compared)

@@ -18,6 +18,7 @@ from planted.recipe import RECIPE
 from planted.running import RUNNING
 from planted.schedule import SCHEDULE
 from planted.shared import SHARED
+from planted.steps import STEPS
 from planted.values import VALUES
 
 MUTANTS: tuple[Mutant, ...] = (
@@ -27,6 +28,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *CHAINS,
     *DRAWN,
     *RAGGED,
+    *STEPS,
     *VALUES,
     *INDICES,
     *NARROW,

@@ -623,3 +623,39 @@ def added(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N"]
     for k in tw.stream(a.shape[1], bk):
         acc += tw.dot(a[m, k], b[n, k].T)
     tw.reduce_add(c, (m, n), acc)
+
+
+@tw.kernel
+def by_blocks(
+    a: tw.Tensor["M", "K"],
+    b: tw.Tensor["N", "K"],
+    s: tw.Tensor["M", "KB"],
+    t: tw.Tensor["NB", "KB"],
+    c: tw.Tensor["M", "N"],
+    *,
+    bm=128,
+    bn=64,
+):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        step = k.start // 64
+        acc += tw.dot(a[m, k], b[n, k].T) * (s[m, step] * t[n.start // 64, step])[:, None]
+    c[m, n] = acc
+
+
+@tw.kernel
+def of_columns(
+    a: tw.Tensor["M", "K"],
+    b: tw.Tensor["N", "K"],
+    s: tw.Tensor["KB", "N"],
+    c: tw.Tensor["M", "N"],
+    *,
+    bm=128,
+    bn=64,
+):
+    m, n = tw.grid(c, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], 64):
+        acc += tw.dot(a[m, k], b[n, k].T) * s[k.start // 64, n][None, :]
+    c[m, n] = acc

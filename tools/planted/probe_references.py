@@ -15,6 +15,18 @@ def grouped(offsets: np.ndarray, a: np.ndarray, b: np.ndarray) -> np.ndarray:
     return found
 
 
+def by_blocks(a: np.ndarray, b: np.ndarray, s: np.ndarray, t: np.ndarray) -> np.ndarray:
+    wide = np.repeat(t, 64, axis=0)[: len(b)]
+    steps = range(0, a.shape[1], 64)
+    parts = (a[:, k : k + 64] @ b[:, k : k + 64].T * s[:, k // 64, None] * wide[:, k // 64] for k in steps)
+    return np.sum(list(parts), axis=0)
+
+
+def of_columns(a: np.ndarray, b: np.ndarray, s: np.ndarray) -> np.ndarray:
+    steps = range(0, a.shape[1], 64)
+    return np.sum([a[:, k : k + 64] @ b[:, k : k + 64].T * s[k // 64] for k in steps], axis=0)
+
+
 def experts(expert: np.ndarray, x: np.ndarray, w: np.ndarray) -> np.ndarray:
     inside = (expert >= 0) & (expert < len(w))
     return x @ w[np.where(inside, expert, 0)].transpose(0, 2, 1) * inside[:, None, None]

@@ -398,4 +398,18 @@ PROBES: dict[str, Probe] = {
     "added": Probe(
         kernels.added, lambda a, b: a @ b.T - 77, ({"M": 136, "N": 200, "K": 80},), dtypes={"c": "f32"}, schedule=_ONE
     ),
+    "by_blocks": Probe(
+        kernels.by_blocks,
+        references.by_blocks,
+        ({"M": 200, "N": 136, "K": 200, "KB": 4, "NB": 3},),
+        dtypes={"s": "f32", "t": "f32"},
+        schedule=Schedule(consumers=2, stages=2),
+    ),
+    "of_columns": Probe(
+        kernels.of_columns,
+        references.of_columns,
+        ({"M": 200, "N": 136, "K": 200, "KB": 4},),
+        dtypes={"s": "f32"},
+        schedule=Schedule(consumers=2, stages=2),
+    ),
 }

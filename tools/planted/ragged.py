@@ -356,6 +356,8 @@ _WALKS = (
         "nt",
         "attention",
         kind=Kind.SCHEDULE,
+        harmless="which of the layouts that a product may read is a choice: the proofs, the recipe and both comparisons "
+        "are of the one that is taken, and refuse it where copy and product differ",
     ),
 )
 

@@ -65,7 +65,7 @@ def compile_text(source: str, arch: str, name: str) -> tuple[str, bytes, str]:
     ``LackingRegistersError`` where the registers of a thread don't suffice."""
     program = _program(source, name)
     try:
-        options = [f"--gpu-architecture={arch}".encode(), *_OPTIONS]
+        options = [f"--gpu-architecture={arch}".encode(), *OPTIONS]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
         if int(status) != 0 and (lacking := _LACKING.search(log)):
@@ -82,7 +82,7 @@ class LackingRegistersError(Exception):
     """One instruction needs more registers than its threads have; with ptxas' line."""
 
 
-_OPTIONS = (b"--std=c++17", b"--ptxas-options=-v", b"--fmad=false", b"--no-cache")
+OPTIONS = (b"--std=c++17", b"--ptxas-options=-v", b"--fmad=false", b"--no-cache")
 """From NVRTC's cache (CUDA 12.9 on, where a driver is) code comes without ptxas' log."""
 
 

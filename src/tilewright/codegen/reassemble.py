@@ -30,13 +30,9 @@ def machine_code_differs(image: KernelImage, arch: str) -> str:
     spills or static shared memory than it says; empty where it is."""
     ptx = image.ptx
     headers = [line.strip() for line in _HEADER.findall(ptx)]
-    body = _HEADER.sub("", ptx)
-    end = _LAST.search(body)
-    if end is None or not ptx.isascii():
+    source = source_around(ptx)
+    if not source:
         return "the PTX ends in no function"
-    text = f"ret;\n}}\n{body[: end.start()]}"
-    around = "static __attribute__((used)) __device__ __noinline__ void tilewright_around()"
-    source = f"{around} {{ asm volatile({json.dumps(text)}); }}\n"
     tool = f"nvidia-cuda-nvrtc {version('nvidia-cuda-nvrtc')}"
     for _ in range(TRIES):
         try:
@@ -51,3 +47,14 @@ def machine_code_differs(image: KernelImage, arch: str) -> str:
             taken, said = taken_of(log), (image.registers, image.spill_bytes, image.static_shared_bytes)
             return "" if taken == said else f"registers, spilled and shared bytes are {taken}, not {said}"
     return f"{tool} makes other machine code of its PTX"
+
+
+def source_around(ptx: str) -> str:
+    """CUDA C++ of which NVRTC's assembler makes the machine code of ``ptx``; empty if that ends in no function."""
+    body = _HEADER.sub("", ptx)
+    end = _LAST.search(body)
+    if end is None or not ptx.isascii():
+        return ""
+    text = f"ret;\n}}\n{body[: end.start()]}"
+    around = "static __attribute__((used)) __device__ __noinline__ void tilewright_around()"
+    return f"{around} {{ asm volatile({json.dumps(text)}); }}\n"

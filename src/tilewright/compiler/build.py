@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
@@ -18,6 +18,7 @@ from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.products import MOST_SPILLED
+from tilewright.compiler.promises_kept import promises_kept
 from tilewright.compiler.proofs.collapsed import certify_collapsed
 from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.proofs.rewritten import certify_rewritten
@@ -29,6 +30,7 @@ from tilewright.compiler.timing import timed
 from tilewright.compiler.unsupported import UnsupportedClasses
 from tilewright.compiler.validated import NOT_ASKED, PTX, Validated, validated
 from tilewright.diag import TilewrightError, fail
+from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
 from tilewright.validate.recipe import require_recipe
 
@@ -52,6 +54,7 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     images: dict[str, KernelImage] = {}
     programs: dict[str, OriginalProgram] = {}
     texts: dict[str, transport.Kernel] = {}
+    tiles: dict[str, tile.Kernel] = {}
     variants: tuple[Variant, ...] = ()
     asked: tuple[Expr, ...] = ()  # tiles of other extents may reach other elements
     widest, shown = program.variants[-1], ""
@@ -62,6 +65,7 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
             variants += (variant,)
             images |= {image.symbol: image for image in launched}
             texts |= {each.emitted.entry: each.planned.transport for each in kernels}
+            tiles |= {each.emitted.entry: each.planned.tile for each in kernels}
             wholes = kernels[-1].planned.wholes
             widest, shown = planned, str(wholes[0]) if wholes else launched[-1].tile_ir
             asked += (*required_of(kernels[-1].planned.tile), *counters_fit(kernels[-1].planned))
@@ -80,7 +84,17 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     )
     with timed("validate"):
         require_recipe(artifact, texts)
+        if validate and not request.debug:
+            _require_promises(artifact, texts, tiles)
     return artifact
+
+
+def _require_promises(
+    artifact: Artifact, texts: Mapping[str, transport.Kernel], tiles: Mapping[str, tile.Kernel]
+) -> None:
+    """CGN005 where a launch shows that what kernels rely on is not checked."""
+    for found in promises_kept(artifact, texts, tiles).differences:
+        fail("CGN005", found=found, required="what the promise says")
 
 
 @dataclass(frozen=True)

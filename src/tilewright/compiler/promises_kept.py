@@ -4,7 +4,8 @@ promise, and on such that break it in one place.
 A bundle's steps may be any kernels, each proved to be what its own text says. What counts drawn programs must be 0
 behind them, whatever was in its memory before. Whether a launch's integers break a promise is computed here from the
 promise alone. Then no element may be written, and the promise must be reported; where all are kept none may be. What
-agrees is tested, no more: of integers beyond the drawn extents nothing is known.
+agrees is tested, no more: of integers beyond the drawn extents nothing is known. Programs that are compiled ahead of
+time are executed so before they leave the compiler.
 """
 
 from __future__ import annotations
@@ -30,8 +31,14 @@ _SEEDS = 24
 _ENOUGH = 4
 """Draws on which every promise was kept, and broken, after which no more are tried."""
 _BUDGET = 4e6
+_BUDGET_BROKEN = 2e8
+"""What a launch may take whose stores are skipped: as if they were not."""
 _BEFORE = 3
 """Launches that are taken to have found each promise broken."""
+_LONG = 2050
+"""Offsets of every third draw, at least: more than two turns of a loop look at."""
+_EDGES = (1, 31, 32, 1023, 1024, 1025, 2047, 2048)
+"""Offsets beside which another thread, or another turn, looks on."""
 
 
 def promises_kept(
@@ -51,7 +58,7 @@ def promises_kept(
             alone.append(variant.name)
             continue
         done: Counter[int] = Counter()
-        for given in _draws(own, variant):
+        for given in _draws(own, variant, promises):
             for number, integers in _integers(promises, given):
                 difference = _difference(artifact, own, variant.reports[0].workspace, promises, given, integers)
                 if difference:
@@ -66,9 +73,14 @@ def promises_kept(
     return Agreement((), tuple(alone), tuple(launches))
 
 
-def _draws(own: RunnableVariant, variant: Variant) -> Iterator[DrawnArguments]:
-    found = (drawn(own.kernels[-1], seed, conjuncts(variant.predicate)) for seed in range(_SEEDS))
-    return (given for given in found if given is not None)
+def _draws(own: RunnableVariant, variant: Variant, promises: Sequence[Relied]) -> Iterator[DrawnArguments]:
+    """Arguments, of which every third has many offsets where their number is a launch's."""
+    class_ = conjuncts(variant.predicate)
+    long = [*class_, *(p.extent >= _LONG for p in promises if isinstance(p, Ascending) and p.extent.symbols)]
+    for seed in range(_SEEDS):
+        given = drawn(own.kernels[-1], seed, long if seed % 3 == 1 else class_)
+        if given is not None:
+            yield given
 
 
 def _integers(promises: Sequence[Relied], given: DrawnArguments) -> Iterator[tuple[int, dict[str, Array]]]:
@@ -81,10 +93,9 @@ def _integers(promises: Sequence[Relied], given: DrawnArguments) -> Iterator[tup
     if not any(_broken(p, kept, given) for p in promises):
         yield -1, kept
     for number, promise in enumerate(promises):
-        own = {name: kept[name].copy() for name in kept}
-        _break(promise, own, given, rng)
-        if _broken(promise, own, given):
-            yield number, own
+        for broken in _breaking(promise, kept, given, rng):
+            if _broken(promise, broken, given):
+                yield number, broken
 
 
 def _tensors(promise: Relied) -> tuple[str, ...]:
@@ -99,21 +110,27 @@ def _keeping(promise: Relied, like: Array, given: DrawnArguments, rng: np.random
     return found
 
 
-def _break(promise: Relied, own: dict[str, Array], given: DrawnArguments, rng: np.random.Generator) -> None:
-    """Change one element, or what two say."""
+def _breaking(
+    promise: Relied, kept: Mapping[str, Array], given: DrawnArguments, rng: np.random.Generator
+) -> Iterator[dict[str, Array]]:
+    """The same integers with one element changed: of two that say the same, of the first, last and any offset."""
     if isinstance(promise, Uniqueness):
+        own = {name: kept[name].copy() for name in kept}
         size = own[promise.tensors[0]].size
         if size > 1:
             one, other = rng.choice(size, 2, replace=False)
             for name in promise.tensors:
                 own[name].reshape(-1)[one] = own[name].reshape(-1)[other]
+        yield own
         return
-    offsets, most = own[promise.tensor], _most(promise, given)
-    at = int(rng.integers(len(offsets)))
-    if at == 0:
-        offsets[0] = 1
-    else:
-        offsets[at] = most + 1 if at == len(offsets) - 1 else offsets[at - 1] - 1
+    most, last = _most(promise, given), len(kept[promise.tensor]) - 1
+    edges = [e for e in (*_EDGES, last - 1) if 0 < e < last] or [last]
+    inner = int(rng.choice(edges) if rng.random() < 0.5 else rng.integers(1, last)) if last > 1 else last
+    for at in dict.fromkeys((0, inner, last)):
+        own = {name: kept[name].copy() for name in kept}
+        offsets = own[promise.tensor]
+        offsets[at] = 1 if at == 0 else most + 1 if at == last else offsets[at - 1] - 1
+        yield own
 
 
 def _most(promise: Ascending, given: DrawnArguments) -> int:
@@ -163,8 +180,9 @@ def _difference(
     broken = [_broken(promise, integers, given) for promise in promises]
     last = own.steps[-1]  # what it does beside reporting others compare
     steps = own.steps if any(broken) or name in last.buffers.values() else own.steps[:-1]
+    budget = _BUDGET_BROKEN if any(broken) else _BUDGET
     try:
-        run_steps(steps, own.scratch, {**tensors, **kept}, scalars, symbols=symbols, budget=_BUDGET)
+        run_steps(steps, own.scratch, {**tensors, **kept}, scalars, symbols=symbols, budget=budget)
     except (TilewrightError, ExprError):
         return None
     for promise, ought, counted in zip(promises, broken, counts.ravel().tolist(), strict=True):

@@ -53,6 +53,8 @@ _FEW = 3
 are executed each CTA of a launch would have one."""
 _SEVERAL = 4
 """Steps of a loop, at least, in launches in which counters go around."""
+_ROUNDS = 3
+"""Programs, at least, of one CTA that walks them forwards and backwards in turn."""
 _LONGER = 4
 """What these may take beside others."""
 _SPANS = {Swizzle.NONE: 0, Swizzle.B32: 32, Swizzle.B64: 64, Swizzle.B128: 128}
@@ -110,13 +112,16 @@ def tested(kernel: t.Kernel, ptx: str, recipe: Recipe) -> Tested:
 
 def _several_steps(kernel: t.Kernel) -> list[Expr]:
     """What is asked of a launch so that counters of which a remainder is kept go around on one CTA: some steps of the
-    loops that advance them, as far as extents say how many. Nothing where all of each counter is kept."""
+    loops that advance them, as far as extents say how many; and so that programs are walked in both directions. Nothing
+    where all of each counter is kept, and there is one direction."""
     kept = {op.symbol for op in kernel.walk() if isinstance(op, a.Counter) and op.period is not None}
     kinds = (arg.type for arg in kernel.body.block.args)
     names = {n for kind in kinds if isinstance(kind, TensorType) for d in kind.dims for n in d.expr.symbols}
     loops = (op for op in kernel.walk() if isinstance(op, t.For) and kept & _advanced(op))
     steps = dict.fromkeys(q for op in loops for q in _quotients(op.end.expr) if q.symbols <= names)
-    return [each >= _SEVERAL for each in steps]
+    walks = (op for op in kernel.walk() if isinstance(op, t.Programs) and op.alternates)
+    turns = dict.fromkeys(q for op in walks for e in op.extents for q in _quotients(e.expr) if q.symbols <= names)
+    return [*(each >= _SEVERAL for each in steps), *(each >= _ROUNDS for each in turns if each not in steps)]
 
 
 def _advanced(loop: t.For) -> set[StringAttr]:

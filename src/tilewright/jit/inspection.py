@@ -21,7 +21,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.artifact.disassemble import sass
 from tilewright.artifact.sass_accesses import KernelSassAccesses, kernel_accesses
-from tilewright.artifact.schema import Artifact, Launch
+from tilewright.artifact.schema import Artifact, KernelImage, Launch, Variant
 from tilewright.base.expr import Expr
 from tilewright.compiler.build import build
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram
@@ -44,6 +44,8 @@ from tilewright.runtime.driver import Driver
 from tilewright.simulate import SimulationReport, run_steps
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import extents, tensor_name
+from tilewright.transport.text import transport_kernel
+from tilewright.validate.kernel import carried_out
 
 LAUNCHES = 20
 """Timed launches on a GPU; the median is kept."""
@@ -140,6 +142,14 @@ class OpcodeCounts:
 
 
 @dataclass(frozen=True)
+class CarriedOut:
+    """An op of the Transport IR as text, and the PTX instructions that carry it out, each with its line."""
+
+    op: str
+    ptx: tuple[tuple[int, str], ...]
+
+
+@dataclass(frozen=True)
 class Inspection:
     """Everything one kernel left on its way.
 
@@ -157,6 +167,7 @@ class Inspection:
     artifact: Artifact
     accesses: KernelSassAccesses
     instructions: OpcodeCounts
+    carried_out: tuple[CarriedOut, ...]
     simulated: SimulationReport
     agreements: tuple[OutputError, ...]
     launched: Launched | NotLaunched
@@ -203,6 +214,8 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
     with stopwatch.run("disassemble"):
         disassembly = sass(image.cubin)
         instructions = OpcodeCounts(_opcodes(image.ptx, _PTX), _opcodes(disassembly, _SASS))
+    with stopwatch.run("validate"):
+        carried = _carried_out(image, artifact.variants[0])
     again = () if image.transport_ir == str(planned.transport) else (_AGAIN,)
     announce("simulating")
     results = {name: value.copy() for name, value in case.tensors.items()}
@@ -223,11 +236,26 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
         artifact=artifact,
         accesses=kernel_accesses(disassembly),
         instructions=instructions,
+        carried_out=carried,
         simulated=report,
         agreements=_agreements(case, results),
         launched=_launch(case, artifact, scalars, stopwatch),
         times=tuple(PassTime(name, seconds) for name, seconds in stopwatch.seconds.items()),
     )
+
+
+def _carried_out(image: KernelImage, variant: Variant) -> tuple[CarriedOut, ...]:
+    """What the comparison of the PTX with the Transport IR pairs; nothing where it is undecided."""
+    launch = next(s for s in variant.steps if isinstance(s, Launch) and s.kernel == image.symbol)
+    kernel, lines = transport_kernel(image.transport_ir), image.ptx.splitlines()
+    pairs = carried_out(kernel, image.ptx, launch.args, launch.grid[0])
+    return tuple(CarriedOut(_in_a_line(op), tuple((n, lines[n - 1].strip()) for n in at)) for op, at in pairs)
+
+
+def _in_a_line(op: Operation) -> str:
+    """An op without its types, and without what says where it comes from."""
+    text = str(op).splitlines()[0].partition("} : ")[0]
+    return re.sub(r', (?:loc|note) = "[^"]*"', "", text).replace('"transport.', '"')
 
 
 def _serving(program: PlannedProgram, symbols: Mapping[str, int]) -> PlannedKernel:

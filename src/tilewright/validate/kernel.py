@@ -7,7 +7,7 @@ import re
 import sys
 from collections.abc import Mapping, Sequence
 
-from xdsl.ir import SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.artifact.schema import (
     FloatScalar,
@@ -28,7 +28,7 @@ from tilewright.validate.asked import given_of, grid_of
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.declared import constants_of, otherwise_declared
 from tilewright.validate.library import Library
-from tilewright.validate.match import Difference, Matcher
+from tilewright.validate.match import Difference, Matcher, regions_of
 from tilewright.validate.memory import SHARED
 from tilewright.validate.needs import Fact, Prover, TensorExtents
 from tilewright.validate.plan.ops import OPS
@@ -58,29 +58,23 @@ def compare(
 
     ``arguments`` are what a launch gives the entry's parameters, in order; ``grid`` is its number of CTAs.
     """
-    limit, collecting = sys.getrecursionlimit(), gc.isenabled()
-    sys.setrecursionlimit(max(limit, DEEPEST))
-    gc.disable()  # values are many and make no cycles: looking for some took a quarter of the time
-    try:
-        return _Comparison(kernel, read(ptx), arguments, grid).run(most)
-    except Undecided as error:
-        return (Difference(error.where, kernel.sym_name.data, error.what),)
-    except OverflowError:
-        return (Difference("", kernel.sym_name.data, "numbers of more than 64 bits"),)
-    except RecursionError:
-        return (Difference("", kernel.sym_name.data, "values are nested too deeply"),)
-    finally:
-        sys.setrecursionlimit(limit)
-        if collecting:
-            gc.enable()
+    return _Comparison(kernel, arguments, grid).of(ptx, most)
+
+
+def carried_out(
+    kernel: t.Kernel, ptx: str, arguments: Sequence[KernelArg], grid: Expr
+) -> tuple[tuple[Operation, tuple[int, ...]], ...]:
+    """Ops of the IR, in their order, each with the lines of the PTX that carry it out: synchronising instructions,
+    loads and stores. Nothing where the PTX is not shown to do what the IR says."""
+    comparison = _Comparison(kernel, arguments, grid)
+    return () if comparison.of(ptx, 1) else comparison.lines()
 
 
 class _Comparison:
     """The two evaluations, and what they share."""
 
-    def __init__(self, kernel: t.Kernel, module: Module, arguments: Sequence[KernelArg], grid: Expr):
-        self.kernel, self.entry, self.arguments = kernel, module.entry(kernel.entry), arguments
-        self.module, self.constants = module, constants_of(module)
+    def __init__(self, kernel: t.Kernel, arguments: Sequence[KernelArg], grid: Expr):
+        self.kernel, self.arguments = kernel, arguments
         self.first_slot = min((x.slot for x in arguments if isinstance(x, TensorMapArg)), default=0)
         self.given = {value: Sym(name) for name, value in given_of(kernel).items()}
         """The symbols of the text that arguments are, which a launch computes."""
@@ -97,8 +91,40 @@ class _Comparison:
         }
         self.maps = [op.hint.data for op in kernel.body.block.ops if isinstance(op, a.TensorMap)]
 
-    def run(self, most: int) -> tuple[Difference, ...]:
+    def of(self, ptx: str, most: int) -> tuple[Difference, ...]:
+        """The first ``most`` differences."""
+        limit, collecting = sys.getrecursionlimit(), gc.isenabled()
+        sys.setrecursionlimit(max(limit, DEEPEST))
+        gc.disable()  # values are many and make no cycles: looking for some took a quarter of the time
+        try:
+            return self._run(read(ptx), most)
+        except Undecided as error:
+            return (Difference(error.where, self.kernel.sym_name.data, error.what),)
+        except OverflowError:
+            return (Difference("", self.kernel.sym_name.data, "numbers of more than 64 bits"),)
+        except RecursionError:
+            return (Difference("", self.kernel.sym_name.data, "values are nested too deeply"),)
+        finally:
+            sys.setrecursionlimit(limit)
+            if collecting:
+                gc.enable()
+
+    def lines(self) -> tuple[tuple[Operation, tuple[int, ...]], ...]:
+        """By op what carries it out, of what was compared last."""
+        matcher, found = self.matcher, dict[int, dict[int, None]]()
+        for _, region in regions_of(matcher.root):
+            for event in region.events:
+                partner = matcher.partners.get(id(event)) or matcher.sources.get(id(event))
+                if partner is not None:
+                    found.setdefault(partner.order, {})[int(event.where.split()[-1])] = None
+        ops: dict[Operation, dict[int, None]] = {}
+        for order, lines in sorted(found.items()):
+            ops.setdefault(matcher.plan.op_of[order], {}).update(lines)
+        return tuple((op, tuple(sorted(lines))) for op, lines in ops.items())
+
+    def _run(self, module: Module, most: int) -> tuple[Difference, ...]:
         """Evaluate both sides and compare."""
+        self.entry, self.module, self.constants = module.entry(self.kernel.entry), module, constants_of(module)
         names = self._shared_names()
         sizes = {name: t.shared_of(buffer).dtype.dtype.bytes for buffer, name in names.items()}
         told = (self.kernel, self.module, self.entry, self.arguments, self._scalar_bytes(), sizes)
@@ -119,7 +145,8 @@ class _Comparison:
         root = program.run()
         variables = {v.name: v.align for v in self.entry.shared}
         alignment = Alignment(self.cases, (x.expr for x in self.kernel.assumptions), variables)
-        return Matcher(plan, program, root, self._provers(plan), alignment, most).run(plan.region, root)
+        self.matcher = Matcher(plan, program, root, self._provers(plan), alignment, most)
+        return self.matcher.run()
 
     def _most(self, grid: Expr) -> int:
         """The most CTAs that a launch has."""
@@ -231,4 +258,4 @@ class _Pairing:
         return chosen.name
 
 
-__all__ = ["compare"]
+__all__ = ["carried_out", "compare"]

@@ -60,18 +60,19 @@ class Matcher:
         alignment: Alignment,
         most: int,
     ):
-        self.plan, self.program, self.most = plan, program, most
+        self.plan, self.program, self.root, self.most = plan, program, root, most
         self.values, self.cases, self.terms = plan.values, plan.cases, plan.terms
         self.alignment = alignment
         self.provers, self.prover = provers, provers[plan.region.name]
         self.differences: list[Difference] = []
         self.partners: dict[int, Event] = {}  # by id of a PTX event
+        self.sources: dict[int, Event] = {}  # by id of a load of the PTX: one of the IR's loads of the same place
         self.latest: dict[int, int] = {}  # by order of a store of the IR: the last instruction that carries it out
         self.assumed: dict[tuple[str, int, int], str] = {}
         self._stored_at: dict[tuple[str, int], list[ElementAccess]] = {}
         """Elements of shared memory that instructions and ops access, by where these stand and their order."""
         self.sequences: dict[str, list[tuple[int, int, Condition, str]]] = {}
-        ours, theirs = dict(_regions(plan.region)), dict(_regions(root))
+        ours, theirs = dict(regions_of(plan.region)), dict(regions_of(root))
         parents = {child.name: region.name for region in ours.values() for child in region.loops}
         self.care: dict[str, Condition] = {"kernel": plan.conditions.get("kernel", self.cases.true)}
         for name, region in ours.items():
@@ -91,11 +92,11 @@ class Matcher:
             tuple(plan.branches),
         )
 
-    def run(self, ir: LoopBody, ptx: LoopBody) -> tuple[Difference, ...]:
-        """The first ``most`` differences between two regions and the loops inside."""
+    def run(self) -> tuple[Difference, ...]:
+        """The first ``most`` differences."""
         with suppress(_Enough):
-            self._synchronise(ir, ptx)
-            self._access(ir, ptx)
+            self._synchronise(self.plan.region, self.root)
+            self._access(self.plan.region, self.root)
             for (kind, mine, theirs), where in self.assumed.items():
                 if not self._matched(kind, mine, theirs):
                     self.differ(where, self.plan.marks[mine].where, f"{kind} stands for another instruction")
@@ -438,12 +439,14 @@ class Matcher:
 
     def _loads(self, ir: LoopBody, ptx: LoopBody, care: Condition) -> None:
         index: dict[tuple[object, object, int], Condition] = {}
-        for _, region in _regions(ir):
+        listed: dict[tuple[object, object, int], Event] = {}
+        for _, region in regions_of(ir):
             for event in region.events:
                 if isinstance(event, ElementAccess) and event.kind.startswith("ld."):
                     key = (event.operands[0], event.operands[1], event.bytes)
                     condition = event.condition if region is ir else self.cases.true
                     index[key] = self.cases.either(index.get(key, 0), condition)
+                    listed.setdefault(key, event)
         alike: dict[tuple[object, ...], list[tuple[Poly, Condition]]] = {}
         for (tensor, place, size), allowed in index.items():
             if isinstance(place, Poly):
@@ -452,7 +455,10 @@ class Matcher:
             if not isinstance(event, ElementAccess) or not event.kind.startswith("ld."):
                 continue
             holds = self.cases.both(event.condition, care)
-            allowed = index.get((event.operands[0], event.operands[1], event.bytes), 0)
+            key = (event.operands[0], event.operands[1], event.bytes)
+            allowed = index.get(key, 0)
+            if key in listed:
+                self.sources[id(event)] = listed[key]
             at = event.operands[1]
             assert isinstance(at, Poly)
             outside = self.cases.without(holds, allowed)
@@ -477,7 +483,8 @@ class Matcher:
         return outside
 
 
-def _regions(region: LoopBody) -> Iterator[tuple[str, LoopBody]]:
+def regions_of(region: LoopBody) -> Iterator[tuple[str, LoopBody]]:
+    """A region and the loops inside, by name."""
     yield region.name, region
     for loop in region.loops:
-        yield from _regions(loop)
+        yield from regions_of(loop)

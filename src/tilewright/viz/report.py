@@ -41,6 +41,7 @@ _OBLIGATIONS = {
     "lowering": "the Transport IR stores what the program says",
     "ptx": "the PTX does what the Transport IR says",
 }
+_SHOWN_INSTRUCTIONS = 4
 _SHOWN_OPCODES = 12
 
 
@@ -229,6 +230,7 @@ def _code(r: Inspection, image: KernelImage) -> Iterator[str]:
             yield f'<tr><td><code>{escape(opcode)}</code></td><td class="number">{count}</td></tr>'
         yield "</table>"
     yield "</div>"
+    yield from _carried_out(r)
     for title, text in (
         ("CUDA C++", cuda_html(image.source)),
         ("PTX", cuda_html(image.ptx)),
@@ -238,6 +240,24 @@ def _code(r: Inspection, image: KernelImage) -> Iterator[str]:
         yield f"<details><summary>{title}</summary><pre>{text}</pre></details>"
     tools = ", ".join(f"{t.name} {t.version}" for t in r.artifact.toolchain)
     yield f'<p class="muted">Built with {escape(tools)}.</p>'
+
+
+def _carried_out(r: Inspection) -> Iterator[str]:
+    """Ops of the Transport IR beside the instructions that carry them out."""
+    if not r.carried_out:
+        yield "<p>That the PTX does what the Transport IR says is not decided: nothing is shown beside it.</p>"
+        return
+    yield "<details><summary>The Transport IR beside the PTX that carries it out</summary>\n"
+    yield '<p class="muted">As the comparison pairs them: synchronising instructions, loads, stores; what lies between '
+    yield "them are values, which are equal.</p>\n"
+    yield '<div class="wide"><table><tr><th>Transport IR</th><th>PTX</th></tr>'
+    for each in r.carried_out:
+        shown = [f"{n}: {text}" for n, text in each.ptx[:_SHOWN_INSTRUCTIONS]]
+        more = len(each.ptx) - len(shown)
+        shown += [f"and {more} more"] if more else []
+        code = "<br>".join(f"<code>{escape(line)}</code>" for line in shown)
+        yield f"<tr><td><code>{escape(each.op)}</code></td><td>{code}</td></tr>"
+    yield "</table></div></details>"
 
 
 def _seconds(seconds: float) -> str:

@@ -44,10 +44,11 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         "CGN005",
-        "the PTX computes something else than the Transport IR",
+        "a launch that was executed does something else than was proved",
         "The proofs are about the IR. PTX that is not shown to do what the IR says is executed beside it on drawn "
-        "arguments; where an element differs, the code generator or NVRTC is wrong, not the kernel.",
-        source="compiler.tested; docs/validation.md",
+        "arguments; where an element differs, the code generator or NVRTC is wrong, not the kernel. Steps that check "
+        "promises are executed on integers that keep them and break them; where one goes unseen, they are wrong.",
+        source="compiler.tested, compiler.promises_kept; docs/validation.md",
         help=_REPORT,
     ),
 )

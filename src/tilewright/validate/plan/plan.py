@@ -91,6 +91,8 @@ class Plan:
         self.before: dict[int, Value] = {}
         """By mark of a store to shared memory, what stands for its contents before."""
         self.order = 0
+        self.op_of: dict[int, Operation] = {}
+        """By the order of events: the innermost op that they are part of."""
         self.holds: Condition = self.cases.true
         self.role: a.Role | None = None
         self.roles = 0
@@ -164,7 +166,10 @@ class Plan:
     def block(self, block: Block) -> None:
         """Runs the ops of a block."""
         for op in ops_in(block):
+            before = self.order
             self.op(op)
+            for order in range(before + 1, self.order + 1):
+                self.op_of.setdefault(order, op)
 
     # -- symbols --------------------------------------------------------------------------------------------------
     def bind(self, name: str, value: Value) -> None:
