@@ -234,6 +234,9 @@ def test_the_counter_is_filled_with_zeros_before(artifact: Artifact) -> None:
     (fill,) = (s for s in made.steps if isinstance(s, Fill))
     assert fill.count.evaluate({"T": 64, "G": 1, "N": 64 * 66}) == 0  # 132 programs
     assert fill.count.evaluate({"T": 64, "G": 1, "N": 64 * 66 + 1}) == 1
+    again = (*made.steps, made.steps[-1])
+    with pytest.raises(tw.TilewrightError, match=r"order: .* both count in workspace"):
+        certify_steps(again, kernels, made.predicate, variant.promises)
     others = (replace(fill, pattern=1), replace(fill, count=Const(0)), replace(fill, destination=WorkspacePointer(0)))
     for other in (None, *others):
         steps = tuple(other if s is fill else s for s in made.steps)
