@@ -31,11 +31,14 @@ from tilewright.compiler.recipe import declare_order, declare_workspaces
 from tilewright.compiler.specialisation import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
+from tilewright.ptx.reader import read
 from tilewright.runtime import promises
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.transport import asynchronous
 from tilewright.transport import dialect as t
+from tilewright.transport.text import transport_kernel
+from tilewright.validate.declared import otherwise_declared
 
 pytestmark = pytest.mark.sample(1)
 
@@ -332,3 +335,42 @@ def test_drawn_arguments_keep_promises_mostly(name: str) -> None:
     for given in kept:
         indices = given.tensors[next(iter(arrays))].view
         assert len(set(indices.tolist())) == len(indices) or (np.diff(indices) >= 0).all()
+
+
+# -- kernels that begin with the step before ---------------------------------------------------------------------------
+WAIT = "griddepcontrol.wait;"
+
+
+def twice(ptx: str) -> str:
+    return ptx.replace(WAIT, f"{WAIT} {WAIT}")
+
+
+def by_some(ptx: str) -> str:
+    return ptx.replace(WAIT, f"@%p1 {WAIT}")
+
+
+def behind_a_load(ptx: str) -> str:
+    return ptx.replace(WAIT, f"ld.global.u32 %r1, [%rd1]; {WAIT}")
+
+
+def at_the_end(ptx: str) -> str:
+    head, _, rest = ptx.partition(WAIT)
+    return head + rest[: rest.rindex("ret;")] + f"{WAIT}\n\tret;\n}}\n"
+
+
+@pytest.mark.parametrize("change", [lambda ptx: ptx.replace(WAIT, ""), twice, by_some, behind_a_load, at_the_end])
+def test_ptx_that_does_not_wait_for_the_judge_is_refused(change: Callable[[str], str]) -> None:
+    """A scatter begins with the judge of its places, and reads what that writes."""
+    arrays = drawn("scatter_rows")
+    dtypes = {n: a.dtype.name for n, a in arrays.items()}
+    artifact = CASES["scatter_rows"].kernel.compile(dtypes=dtypes, facts=facts_of(arrays))
+    launch = [s for s in artifact.variants[0].steps if isinstance(s, Launch)][-1]
+    image = artifact.kernel(launch.kernel)
+    assert launch.early
+    assert image.ptx.count(WAIT) == 1
+    module = read(change(image.ptx))
+    sizes = dict.fromkeys((v.name for v in module.entries[0].shared), 1)
+    declared = otherwise_declared(
+        transport_kernel(image.transport_ir), module, module.entries[0], launch.args, {}, sizes
+    )
+    assert any("a wait for the kernel before" in text for text in declared)

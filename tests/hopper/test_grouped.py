@@ -7,10 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from itertools import pairwise
+from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.ir import Operation, Region
 
 import tilewright as tw
 from support import products as p
@@ -18,7 +20,8 @@ from support.ptx_driver import run_artifact
 from support.slow import rest_slow
 from tilewright import simulate
 from tilewright.artifact.schema import CHECKED, Artifact
-from tilewright.base.expr import TRUE, Const, Sym
+from tilewright.base.dtypes import i32
+from tilewright.base.expr import TRUE, Const, Sym, all_of
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.compiler.products import prove
 from tilewright.compiler.promises import gated_roles
@@ -28,15 +31,17 @@ from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.proofs.uniform import prove_uniform
-from tilewright.compiler.reliance import BROKEN, TAKEN
+from tilewright.compiler.reliance import BROKEN, FAILED, TAKEN, promises_of
 from tilewright.compiler.requests import assumptions_of
 from tilewright.hw.target import SM90A
+from tilewright.lang.fns import CompareFn
 from tilewright.schedule.facts import TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, schedule
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
-from tilewright.tile.ops import GATE, OPEN_COUNTER
+from tilewright.tile.indirect import index_symbol
+from tilewright.tile.ops import GATE, OPEN_COUNTER, exprs, string
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.protocol import protocols_of
@@ -92,20 +97,21 @@ def exact(arrays: dict[str, np.ndarray]) -> np.ndarray:
     return found
 
 
-def lowered(candidate: Candidate, align: int = 16, **keywords: object) -> p.Lowered:
-    """The kernel behind its gate under one candidate."""
+def lowered(candidate: Candidate, align: int = 16, *, flag: bool = False, **keywords: object) -> p.Lowered:
+    """The kernel under one candidate, behind a gate that its CTAs judge, or that a ``flag`` of a step before opens."""
     asked = p.request(grouped, "bf16", align, {"offsets": "i32"}, **keywords)
-    made = gated_roles(p.traced(asked), 1, queued=True)
-    known = ((name, TensorFacts(0, 16)) for name in (BROKEN, TAKEN))
+    whole = p.traced(asked)
+    made = gated_roles(whole, promises_of(whole), judges=not flag)
+    known = ((name, TensorFacts(0, 16)) for name in (BROKEN, FAILED, TAKEN))
     facts = asked.facts.__class__((*asked.facts.tensors, *known))
     answer = schedule(made, facts, SM90A, candidate, assumptions_of(made, facts))
     assert not isinstance(answer, Refused), answer.reason
     return p.Lowered(made, asked, answer)
 
 
-def flags(broken: int = 0) -> dict[str, np.ndarray]:
-    """What the steps before leave to a gated kernel."""
-    return {BROKEN: np.array([broken], np.int32), TAKEN: np.zeros(1, np.int32)}
+def counts() -> dict[str, np.ndarray]:
+    """What a launch leaves to a gated kernel."""
+    return {FAILED: np.array([3], np.int32), TAKEN: np.zeros(1, np.int32)}
 
 
 CANDIDATES: dict[str, tuple[Candidate, int, dict[str, int]]] = {
@@ -129,16 +135,22 @@ def test_schedules_are_proved_and_multiply_groups(name: str) -> None:
     assert once.method.endswith("by offsets(offsets)")
     for seed, offsets in enumerate((GROUPS["several"], GROUPS["the last has all"])):
         arrays = drawn(offsets, seed)
-        simulate.run(kernel, {**arrays, **flags()}, seed=seed, grid_size=3 + seed)
+        simulate.run(kernel, {**arrays, **(given := counts())}, seed=seed, grid_size=3 + seed)
+        assert given[FAILED][0] == 3
         np.testing.assert_allclose(arrays["c"].astype(np.float64), exact(arrays), atol=0.15)
 
 
 def test_no_role_does_anything_behind_a_gate_that_is_closed() -> None:
-    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
     for flag in (1, -1, 2**31 - 1):
-        arrays = drawn(GROUPS["several"])
-        simulate.run(kernel, {**arrays, **flags(flag)}, grid_size=3)
+        kernel, arrays = lowered(Candidate(1, stages=3), flag=True).scheduled.kernel, drawn(GROUPS["several"])
+        given = {BROKEN: np.array([flag], np.int32), TAKEN: np.zeros(1, np.int32)}
+        simulate.run(kernel, {**arrays, **given}, grid_size=3)
         assert np.isnan(arrays["c"].astype(np.float32)).all()
+    for offsets in ([*GROUPS["several"][:-1], 211], [1, 5, 30], [0, 7, 6, 6]):
+        kernel, arrays, given = lowered(Candidate(1, stages=3)).scheduled.kernel, drawn(offsets), counts()
+        simulate.run(kernel, {**arrays, **given}, grid_size=3)
+        assert np.isnan(arrays["c"].astype(np.float32)).all()
+        assert given == {FAILED: 6, TAKEN: 0}  # by each of three CTAs
     ways = [sum(1 for role in protocol.roles for _ in role.body) for protocol in protocols_of(kernel)]
     assert len(ways) == 2
     assert min(ways) < max(ways)
@@ -186,7 +198,7 @@ def test_nothing_is_stored_unless_offsets_ascend(offsets: list[int], artifact: A
 def test_the_certificate_names_the_promise(artifact: Artifact) -> None:
     (checked,) = (o for o in artifact.certificate if o.method == CHECKED)
     assert checked.name == "offsets(offsets)"
-    assert "by step 1 of 2, before any store" in checked.detail
+    assert "by each CTA, before any store" in checked.detail
 
 
 def test_offsets_of_64_bits() -> None:
@@ -272,6 +284,18 @@ def opens_at_one(kernel: t.Kernel) -> None:
     zero.attributes["value"] = tile.Constant(1, zero.result.type.element).value  # type: ignore[union-attr]
 
 
+def opens_at_two_as_well(kernel: t.Kernel) -> None:
+    """A flag that no number tried of it shows: what is compared with others than 0 is not tried."""
+    made = flags_map(kernel).body.block  # type: ignore[attr-defined]
+    closes = next(op for op in made.ops if isinstance(op, tile.Constant))
+    ends, (two, one) = made.last_op, (tile.Constant(k, i32) for k in (2, 1))
+    held = tile.Compare(CompareFn.EQ, made.args[0], two.result)
+    chosen = tile.Select(held.result, one.result, ends.values[0])
+    made.insert_ops_after([two, one], closes)
+    made.insert_ops_before([held, chosen], ends)
+    ends.operands[0] = chosen.result
+
+
 def reads_the_offsets(kernel: t.Kernel) -> None:
     load = next(op for op in kernel.body.block.ops if isinstance(op, t.Load))
     load.operands[0] = kernel.body.block.args[0]
@@ -304,33 +328,213 @@ def consumers_ungated(kernel: t.Kernel) -> None:
 
 @pytest.mark.parametrize(
     "change",
-    [opens_at_one, reads_the_offsets, guarded_load, binds_what_it_loaded, runs_in_any_case, consumers_ungated],
+    [
+        opens_at_one,
+        opens_at_two_as_well,
+        reads_the_offsets,
+        guarded_load,
+        binds_what_it_loaded,
+        runs_in_any_case,
+        consumers_ungated,
+    ],
     ids=lambda f: f.__name__,
 )
 def test_gates_that_open_otherwise_are_refused(change: Callable[[t.Kernel], None]) -> None:
-    found = lowered(Candidate(1, stages=3))
+    found = lowered(Candidate(1, stages=3), flag=True)
     kernel = found.scheduled.kernel
     require_gate(found.tile, kernel)
     change(kernel)
     assert "CRT010" in refused(found.tile, kernel)
 
 
-def test_a_gate_that_each_thread_reads_for_itself_is_not_uniform() -> None:
+# -- what the proofs of a gate rest on that each CTA judges ------------------------------------------------------------
+def opening(kernel: t.Kernel, kind: type[t.TransportOp]) -> Any:
+    """The first op of a kind before the roles part."""
+    return next(op for op in kernel.body.block.ops if isinstance(op, kind))
+
+
+def looks(kernel: t.Kernel, kind: type[Operation], number: int = 0) -> Any:
+    """An op of the loop over the offsets."""
+    return [op for op in opening(kernel, t.For).walk() if isinstance(op, kind)][number]
+
+
+def no_barrier(kernel: t.Kernel) -> None:
+    kernel.body.block.erase_op(opening(kernel, t.BarrierCount))
+
+
+def a_barrier_that_counts_nothing(kernel: t.Kernel) -> None:
+    count = opening(kernel, t.BarrierCount)
+    kernel.body.block.insert_op_before(t.Barrier(), count)
+    kernel.body.block.erase_op(count)
+
+
+def opens_before_the_barrier(kernel: t.Kernel) -> None:
+    count = opening(kernel, t.BarrierCount)
+    bind = only(kernel, t.Bind, lambda op: isinstance(op, t.Bind) and op.symbol.data == GATE)
+    count.detach()
+    kernel.body.block.insert_op_after(count, bind)
+
+
+def counts_other_registers(kernel: t.Kernel) -> None:
+    count, other = opening(kernel, t.BarrierCount), t.Registers("other", i32, 1)
+    kernel.body.block.insert_op_before(other, count)
+    kernel.body.block.insert_op_before(t.Map([], [], [other.buffer], 1, constant(0)), count)
+    count.operands[0] = other.buffer
+
+
+def constant(number: int) -> Region:
+    made = tile.Constant(number, i32)
+    return t.block([made, t.Yield([made.result])])
+
+
+def begins_with_one(kernel: t.Kernel) -> None:
+    next(op for op in opening(kernel, t.Map).walk() if isinstance(op, tile.Constant)).attributes["value"] = (
+        tile.Constant(1, i32).value
+    )
+
+
+def looks_at_whole_steps(kernel: t.Kernel) -> None:
+    loop = opening(kernel, t.For)
+    loop.attributes["end"] = ExprAttr.of(loop.end.expr - 1)
+
+
+def looks_at_every_other(kernel: t.Kernel) -> None:
+    load = looks(kernel, t.Load)
+    load.attributes["coords"] = exprs([load.coords.data[0].expr + Sym(t.THREAD)])
+
+
+def leaves_the_last_out(kernel: t.Kernel) -> None:
+    load = looks(kernel, t.Load)
+    load.attributes["guard"] = ExprAttr.of(load.coords.data[0].expr < Sym("G"))
+
+
+def compares_with_itself(kernel: t.Kernel) -> None:
+    load = looks(kernel, t.Load, 1)
+    load.attributes["coords"] = looks(kernel, t.Load).coords
+
+
+def looks_at_other_integers(kernel: t.Kernel) -> None:
+    looks(kernel, t.Load).operands[0] = kernel.body.block.args[-1]
+
+
+def falls_only_by_more(kernel: t.Kernel) -> None:
+    looks(kernel, tile.Compare).attributes["fn"] = tile.Compare(CompareFn.EQ, *looks(kernel, tile.Compare).operands).fn
+
+
+def has_another_limit(kernel: t.Kernel) -> None:
+    looks(kernel, tile.ScalarExpr).attributes["expr"] = ExprAttr.of(Sym("T") + 1)
+
+
+def begins_anywhere(kernel: t.Kernel) -> None:
+    looks(kernel, t.Predicate, 1).attributes["expr"] = ExprAttr.of(Const(0))
+
+
+def judges_in_one_warp(kernel: t.Kernel) -> None:
+    inside = looks(kernel, t.Predicate)
+    inside.attributes["expr"] = ExprAttr.of(all_of([inside.expr.expr, Sym(t.THREAD) < 32]))
+
+
+def keeps_the_least(kernel: t.Kernel) -> None:
+    looks(kernel, t.Fold).attributes["fn"] = string("min")
+
+
+def forgets_what_it_found(kernel: t.Kernel) -> None:
+    loop = opening(kernel, t.For)
+    start = opening(kernel, t.Map).clone()
+    loop.parent.insert_op_after(start, loop)
+
+
+def reports_nothing(kernel: t.Kernel) -> None:
+    kernel.body.block.erase_op(opening(kernel, t.AtomicReduce))
+
+
+def reports_by_every_thread(kernel: t.Kernel) -> None:
+    report = opening(kernel, t.AtomicReduce)
+    report.attributes["guard"] = ExprAttr.of(all_of([Const(0) <= Sym(index_symbol(0)), Sym(index_symbol(0)) < 1]))
+
+
+def reports_what_is_kept(kernel: t.Kernel) -> None:
+    (place,) = opening(kernel, t.AtomicReduce).indices
+    made = next(use.operation for use in place.uses if isinstance(use.operation, t.Map))
+    chosen = next(op for op in made.walk() if isinstance(op, tile.Select))
+    chosen.operands[1], chosen.operands[2] = chosen.operands[2], chosen.operands[1]
+
+
+def producer_ungated(kernel: t.Kernel) -> None:
+    role = next(op for op in kernel.walk() if isinstance(op, a.Role) and op.label.data == "producer")
+    loop = next(op for op in role.walk() if isinstance(op, t.For) and op.counter.data == OPEN_COUNTER)
+    (walk,) = loop.body.block.ops
+    walk.detach()
+    loop.parent.insert_op_before(walk, loop)
+    loop.detach()
+
+
+JUDGED = (
+    no_barrier,
+    a_barrier_that_counts_nothing,
+    opens_before_the_barrier,
+    counts_other_registers,
+    begins_with_one,
+    looks_at_whole_steps,
+    looks_at_every_other,
+    leaves_the_last_out,
+    compares_with_itself,
+    looks_at_other_integers,
+    falls_only_by_more,
+    has_another_limit,
+    begins_anywhere,
+    judges_in_one_warp,
+    keeps_the_least,
+    forgets_what_it_found,
+    reports_nothing,
+    reports_by_every_thread,
+    reports_what_is_kept,
+    runs_in_any_case,
+    consumers_ungated,
+    producer_ungated,
+)
+
+
+@pytest.mark.parametrize("change", JUDGED, ids=lambda f: f.__name__)
+def test_gates_that_ctas_judge_otherwise_are_refused(change: Callable[[t.Kernel], None]) -> None:
+    found = lowered(Candidate(1, stages=3))
+    kernel = found.scheduled.kernel
+    (added,) = require_gate(found.tile, kernel)
+    assert (added.name, added.detail) == ("added", FAILED)
+    change(kernel)
+    assert "CRT010" in refused(found.tile, kernel)
+
+
+def test_a_gate_that_no_barrier_makes_alike_is_not_uniform() -> None:
     kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    assert isinstance(prove_uniform(kernel), Proved)
+    a_barrier_that_counts_nothing(kernel)
+    assert isinstance(prove_uniform(kernel), Unknown)
+
+
+def test_a_gate_without_a_barrier_lets_barriers_be_used_before_they_are_there() -> None:
+    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    assert isinstance(prove_protocols(kernel), Proved)
+    no_barrier(kernel)
+    assert not isinstance(prove_protocols(kernel), Proved)
+
+
+def test_a_gate_that_each_thread_reads_for_itself_is_not_uniform() -> None:
+    kernel = lowered(Candidate(1, stages=3), flag=True).scheduled.kernel
     assert isinstance(prove_uniform(kernel), Proved)
     binds_what_it_loaded(kernel)
     assert isinstance(prove_uniform(kernel), Unknown)
 
 
 def test_the_gate_is_read_behind_the_barrier() -> None:
-    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    kernel = lowered(Candidate(1, stages=3), flag=True).scheduled.kernel
     barrier = next(op for op in kernel.body.block.ops if isinstance(op, t.Barrier))
     barrier.detach()
     assert not isinstance(prove_protocols(kernel), Proved)
 
 
 def test_the_gate_is_written_by_one_thread() -> None:
-    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    kernel = lowered(Candidate(1, stages=3), flag=True).scheduled.kernel
     write = next(op for op in kernel.body.block.ops if isinstance(op, t.SharedWrite))
     write.attributes["guard"] = ExprAttr.of(TRUE)
     assert isinstance(prove_protocols(kernel), Unknown)

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from hopper.test_grouped import BF16, DTYPES, drawn, exact, flags, grouped, lowered
+from hopper.test_grouped import BF16, DTYPES, counts, drawn, exact, grouped, lowered
 from support.ptx_driver import run_artifact
 from tilewright import simulate
 from tilewright.base.expr import TRUE, Expr, Sym, all_of, conjuncts, negate
@@ -52,7 +52,7 @@ def has(region: object, kind: type) -> bool:
 
 
 def stored_by(kernel: t.Kernel, arrays: dict[str, np.ndarray], seed: int = 0) -> None:
-    simulate.run(kernel, {**arrays, **flags()}, seed=seed, grid_size=3)
+    simulate.run(kernel, {**arrays, **counts()}, seed=seed, grid_size=3)
 
 
 @pytest.mark.parametrize("name", OFFSETS)

@@ -13,12 +13,12 @@ from xdsl.dialects.builtin import IntAttr
 from xdsl.ir import Operation
 
 import tilewright as tw
-from hopper.test_grouped import DTYPES, GROUPS, drawn, exact, flags, grouped, lowered
+from hopper.test_grouped import DTYPES, GROUPS, counts, drawn, exact, grouped, lowered
 from support.ptx_driver import run_artifact
 from tilewright import simulate
-from tilewright.artifact.schema import MAX_EXTENT, Artifact, Launch
+from tilewright.artifact.schema import MAX_EXTENT, Artifact, Fill, WorkspacePointer
 from tilewright.base.dtypes import DTYPES as BY_NAME
-from tilewright.base.expr import Sym, parse
+from tilewright.base.expr import Const, Sym, parse
 from tilewright.base.verdict import Proved, Unknown
 from tilewright.codegen import cuda
 from tilewright.compiler.counter_bounds import counters_fit
@@ -29,23 +29,21 @@ from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.queue import QUEUE, prove_queue
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.proofs.uniform import prove_uniform
-from tilewright.compiler.recipe import declare_order
 from tilewright.compiler.reliance import TAKEN
 from tilewright.compiler.specialisation import Request, default_facts
+from tilewright.compiler.steps_reproved import steps_reproved
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature
 from tilewright.ops import kernels
-from tilewright.ptx.reader import read
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import ExprAttr
 from tilewright.tile.ops import NEXT
-from tilewright.tile.queries import tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
 from tilewright.validate.counters import uncounted
-from tilewright.validate.declared import otherwise_declared
+from tilewright.validate.recipe import recipe_faults
 
 pytestmark = pytest.mark.sample(1)
 
@@ -53,11 +51,21 @@ pytestmark = pytest.mark.sample(1)
 @pytest.mark.parametrize("grid", [1, 2, 7])
 def test_each_program_is_drawn_once(grid: int) -> None:
     kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
-    arrays, given = drawn(GROUPS["several"]), flags()
+    arrays, given = drawn(GROUPS["several"]), counts()
     programs = (-(-len(arrays["a"]) // 64) + len(GROUPS["several"]) - 1) * -(-arrays["c"].shape[1] // 64)
     simulate.run(kernel, {**arrays, **given}, grid_size=grid)
     np.testing.assert_allclose(arrays["c"].astype(np.float64), exact(arrays), atol=0.15)
     assert given[TAKEN][0] == programs  # each CTA draws until it is given a number that is no program's
+
+
+def test_a_launch_with_a_cta_for_each_program_draws_none() -> None:
+    """Its counter may be anything, so that no step has to set it."""
+    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    arrays, given = drawn(GROUPS["several"]), counts()
+    given[TAKEN][0] = 12345
+    simulate.run(kernel, {**arrays, **given}, grid_size=(4 + 5) * 2)
+    np.testing.assert_allclose(arrays["c"].astype(np.float64), exact(arrays), atol=0.15)
+    assert given[TAKEN][0] == 12345
 
 
 @pytest.mark.slow
@@ -66,7 +74,7 @@ def test_the_order_in_which_ctas_draw_does_not_matter() -> None:
     found = []
     for seed in range(4):
         arrays = drawn(GROUPS["several"])
-        simulate.run(kernel, {**arrays, **flags()}, seed=seed, grid_size=5)
+        simulate.run(kernel, {**arrays, **counts()}, seed=seed, grid_size=5)
         found.append(arrays["c"].view(np.uint16))
     assert all((other == found[0]).all() for other in found)
 
@@ -74,7 +82,7 @@ def test_the_order_in_which_ctas_draw_does_not_matter() -> None:
 def test_a_counter_that_is_not_reset_leaves_programs_out() -> None:
     """What the proof about the steps before is for."""
     kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
-    arrays, given = drawn(GROUPS["several"]), flags()
+    arrays, given = drawn(GROUPS["several"]), counts()
     given[TAKEN][0] = 3
     simulate.run(kernel, {**arrays, **given}, grid_size=2)
     assert np.isnan(arrays["c"].astype(np.float64)).any()
@@ -114,6 +122,11 @@ def consumers_are_dealt(kernel: t.Kernel) -> None:
 def all_are_dealt(kernel: t.Kernel) -> None:
     for role in ("producer", "consumer"):
         del of(kernel, t.Programs, role).attributes["drawn"]
+
+
+def draws_beyond_another_number(kernel: t.Kernel) -> None:
+    draw = of(kernel, t.Draw, "producer")
+    draw.attributes["programs"] = ExprAttr.of(draw.programs.expr - 1)
 
 
 def counts_in_the_flags(kernel: t.Kernel) -> None:
@@ -215,55 +228,20 @@ def test_the_counter_is_filled_with_zeros_before(artifact: Artifact) -> None:
     given = {name: BY_NAME[dtype] for name, dtype in DTYPES.items()}
     request = Request(function, Signature.of(given), default_facts(function), SM90A, tw.Schedule())
     (variant,) = plan(request).variants
-    kernels = {f"kernel_{k.transport.sym_name.data}": k for _, k in variant.before}
-    kernels["kernel_grouped"] = variant
-    (judge,) = (s.kernel for s in made.steps[:1] if isinstance(s, Launch))
-    with pytest.raises(tw.TilewrightError, match=r"order: .* begins early and does not wait"):
-        certify_steps(made.steps, kernels, made.predicate, variant.promises)
-    declare_order(variant.transport, waits=True, releases=False)
+    assert variant.before == ()
+    kernels = {"kernel_grouped": variant}
     assert certify_steps(made.steps, kernels, made.predicate, variant.promises)
-    (zeros,) = (op for op in kernels[judge].tile.walk() if isinstance(op, tile.Store) and tensor_name(op) == TAKEN)
-    ones = tile.Constant(1, tile.tile_type(zeros.value).element)
-    zeros.parent_block().insert_op_before(ones, zeros)
-    zeros.operands[zeros.operands.index(zeros.value)] = ones.result
-    with pytest.raises(tw.TilewrightError, match=r"queue: .* no step fills with 0"):
-        certify_steps(made.steps, kernels, made.predicate, variant.promises)
-
-
-WAIT = "griddepcontrol.wait;"
-
-
-def twice(ptx: str) -> str:
-    return ptx.replace(WAIT, f"{WAIT} {WAIT}")
-
-
-def by_some(ptx: str) -> str:
-    return ptx.replace(WAIT, f"@%p1 {WAIT}")
-
-
-def behind_a_load(ptx: str) -> str:
-    return ptx.replace(WAIT, f"ld.global.u32 %r1, [%rd1]; {WAIT}")
-
-
-def at_the_end(ptx: str) -> str:
-    head, _, rest = ptx.partition(WAIT)
-    return head + rest[: rest.rindex("ret;")] + f"{WAIT}\n\tret;\n}}\n"
-
-
-@pytest.mark.parametrize("change", [lambda ptx: ptx.replace(WAIT, ""), twice, by_some, behind_a_load, at_the_end])
-def test_ptx_that_does_not_wait_for_the_judge_is_refused(artifact: Artifact, change: Callable[[str], str]) -> None:
-    """A product begins with the judge of its offsets, and reads what that writes."""
-    image = artifact.kernel("kernel_grouped")
-    (variant,) = artifact.variants
-    (launch,) = (s for s in variant.steps if isinstance(s, Launch) and s.kernel == image.symbol)
-    assert launch.early
-    assert image.ptx.count(WAIT) == 1
-    module = read(change(image.ptx))
-    sizes = dict.fromkeys((v.name for v in module.entries[0].shared), 1)
-    declared = otherwise_declared(
-        transport_kernel(image.transport_ir), module, module.entries[0], launch.args, {}, sizes
-    )
-    assert any("a wait for the kernel before" in text for text in declared)
+    (fill,) = (s for s in made.steps if isinstance(s, Fill))
+    assert fill.count.evaluate({"T": 64, "G": 1, "N": 64 * 66}) == 0  # 132 programs
+    assert fill.count.evaluate({"T": 64, "G": 1, "N": 64 * 66 + 1}) == 1
+    again = (*made.steps, made.steps[-1])
+    with pytest.raises(tw.TilewrightError, match=r"order: .* both count in workspace"):
+        certify_steps(again, kernels, made.predicate, variant.promises)
+    others = (replace(fill, pattern=1), replace(fill, count=Const(0)), replace(fill, destination=WorkspacePointer(0)))
+    for other in (None, *others):
+        steps = tuple(other if s is fill else s for s in made.steps)
+        with pytest.raises(tw.TilewrightError, match=r"queue: .* no step fills with 0|order: .* before anything"):
+            certify_steps(tuple(s for s in steps if s is not None), kernels, made.predicate, variant.promises)
 
 
 def test_launches_one_after_another_draw_anew(artifact: Artifact) -> None:
@@ -280,13 +258,12 @@ def test_a_bundle_whose_counter_is_not_reset_is_refused(artifact: Artifact) -> N
     kernels = {k.symbol: transport_kernel(k.transport_ir) for k in artifact.kernels}
     programs = {k.symbol: tile_kernel(k.tile_ir) for k in artifact.kernels}
     assert promises_kept(artifact, kernels, programs).differences == ()
-    (judge,) = (kernel for symbol, kernel in kernels.items() if symbol.endswith("judge"))
-    (counter,) = (v for v, n in zip(judge.body.block.args, judge.arg_names, strict=True) if n.data == TAKEN)
-    for op in list(judge.walk()):
-        if isinstance(op, t.Store) and op.tensor == counter:
-            op.detach()
-    (found,) = promises_kept(artifact, kernels, programs).differences
-    assert "programs are drawn from 3 on" in found
+    (variant,) = artifact.variants
+    assert steps_reproved(variant, kernels, programs, {})[1] == ()
+    without = replace(variant, steps=tuple(s for s in variant.steps if not isinstance(s, Fill)))
+    assert "before anything fills it" in " ".join(steps_reproved(without, kernels, programs, {})[1])
+    faults = recipe_faults(replace(artifact, variants=(without,)), kernels)
+    assert any("set to 0 where" in str(fault) for fault in faults)
 
 
 # -- what a CTA counts -------------------------------------------------------------------------------------------------

@@ -272,6 +272,26 @@ def test_shuffles_votes_and_reductions() -> None:
     assert (out == want).all()
 
 
+@pytest.mark.parametrize(("threads", "schedules"), [(64, 1), (256, 4)])
+def test_a_barrier_counts_the_threads_for_which_a_predicate_holds(threads: int, schedules: int) -> None:
+    """Of each CTA alone, at its second round as at the first, and it orders what threads write before it."""
+    body = f"""{TID} mov.u32 %r9, %ctaid.x; add.u32 %r8, %r9, 3; setp.lt.u32 %p1, %r0, %r8; mov.u32 %r7, s; shl.b32 %r6, %r0, 2;
+    add.u32 %r7, %r7, %r6; st.shared.b32 [%r7], %r0; bar.red.popc.u32 %r1, 0, %p1; setp.eq.u32 %p2, %r0, 1;
+    barrier.cta.red.popc.aligned.u32 %r2, 0, !%p2; ld.shared.b32 %r3, [s+4]; mad.lo.u32 %r2, %r2, 1000, %r1;
+    mad.lo.u32 %r2, %r3, 1000000, %r2; mul.lo.u32 %r9, %r9, {4 * threads}; cvt.u64.u32 %rd5, %r9; add.u64 %rd2, %rd2, %rd5;
+    st.global.b32 [%rd2], %r2; ret;"""
+    report, out = execute(body, threads=threads, schedules=schedules, grid=2, shared=f".shared .b32 s[{threads}];")
+    assert not report.faults
+    assert (out.reshape(2, threads) == np.array([[3], [4]]) + 1000 * (threads - 1) + 1000000).all()
+
+
+def test_a_barrier_that_counts_in_one_branch_alone_is_reported() -> None:
+    body = f"""{TID} setp.lt.u32 %p1, %r0, 32; @%p1 bra one; bar.sync 0; bra end; one: bar.red.popc.u32 %r1, 0, %p1;
+    end: st.global.b32 [%rd2], %r0; ret;"""
+    report, _ = execute(body)
+    assert "PTX015" in codes(report)
+
+
 def test_clusters_share_memory() -> None:
     body = """mov.u32 %r0, %tid.x; mov.u32 %r9, %cluster_ctarank; mov.u64 %rd3, s; cvt.u32.u64 %r1, %rd3; mad.lo.u32 %r2, %r0, 4, %r1;
     mad.lo.u32 %r8, %r9, 100, %r0; st.shared.b32 [%r2], %r8; barrier.cluster.arrive.release; barrier.cluster.wait.acquire;

@@ -168,7 +168,9 @@ class Emitter(ElementWriter):
                 self.global_access(op)
             case t.Draw():
                 given = self.storages[op.buffer].get(self.names[op.buffer], "0")
-                self.line(f"{given} = atomicAdd({self.names[op.tensor]}, 1) + (int)gridDim.x;")
+                self.line(f"{given} = (int)gridDim.x;")
+                with self.braces(f"if ((int)gridDim.x < {self.c_int(op.programs.expr)})"):
+                    self.line(f"{given} += atomicAdd({self.names[op.tensor]}, 1);")
             case t.Map():
                 self.comment(op)
                 self.map(op)
@@ -187,6 +189,9 @@ class Emitter(ElementWriter):
                 self.shared_count(op)
             case t.Barrier():
                 self.line(self.asynchronous.cta_barrier())
+            case t.BarrierCount():
+                met = self.storages[op.buffer].get(self.names[op.buffer], "0")
+                self.line(f"{met} = __syncthreads_count({met});")
             case t.Print() | t.Trap():
                 self.print(op)
             case _:

@@ -18,7 +18,7 @@ ALL = "all threads"
 WHOLE_CTA = "cta"
 """The threads of a CTA's barrier."""
 
-_READ = frozenset((*a.OPS, t.For, t.If, t.Programs, t.Barrier, conversion.WarpBarrier))
+_READ = frozenset((*a.OPS, t.For, t.If, t.Programs, t.Barrier, t.BarrierCount, conversion.WarpBarrier))
 """Ops that may hold or be synchronising instructions."""
 
 
@@ -77,6 +77,8 @@ class _Planned(FlowBuilder):
             case t.Barrier():
                 threads = WHOLE_CTA if self.role is None else str(self.role.threads.data)
                 return self.one(SyncInstruction("bar.sync", threads))
+            case t.BarrierCount():
+                return self.one(SyncInstruction("bar.red", WHOLE_CTA))
             case a.CpAsync():
                 return self.sequence(self.copy(op) for _ in range(op.count.data))
             case a.SetMaxRegisters():

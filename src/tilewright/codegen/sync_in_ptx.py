@@ -168,6 +168,8 @@ class _Text:
                 return SyncInstruction("bar.warp.sync")
             case ["bar" | "barrier", "sync" | "arrive" as what, *_]:
                 return SyncInstruction(f"bar.{what}", self.number(operands) if "," in operands else WHOLE_CTA)
+            case ["bar" | "barrier", "red", *_]:
+                return SyncInstruction("bar.red", WHOLE_CTA if operands.count(",") == 2 else None)
             case ["cp", "async", "ca" | "cg", *_]:
                 return SyncInstruction("cp.async", operands.split(",")[2].strip())
             case ["cp", "async", "mbarrier", *_]:

@@ -155,7 +155,8 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
         declare_workspaces(planned.transport, workspaces)
         declare_collapsed(planned.transport, collapsed)
         checks = any(name.startswith(PROMISES) for name in workspaces) and promises is None
-        waits, dependent = checks or promises is not None, bool(request.schedule.dependent)
+        waits = checks or (promises is not None and bool(promises.kernels))
+        dependent = bool(request.schedule.dependent)
         declare_order(planned.transport, waits=waits, releases=checks, dependent=dependent)
         assume(planned.transport, (extent <= size for extent, size in sizes))
         require(planned.certificate, planned.tile, planned.transport)

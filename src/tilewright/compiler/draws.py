@@ -15,7 +15,9 @@ from numpy.typing import NDArray
 from tilewright.base.expr import Compare, Const, Expr, ExprError, Sym, symbol_plus
 from tilewright.compiler.reliance import BROKEN, TAKEN
 from tilewright.simulate.values import memory_dtype
+from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import TensorType, TileType
+from tilewright.tile.ops import tensor_type
 from tilewright.transport import dialect as t
 
 Array: TypeAlias = "NDArray[Any]"
@@ -189,13 +191,16 @@ def _tensors(
         symbols |= {f"{name}.stride{i}": s for i, s in enumerate(strides)}
     if not all(_holds(fact, symbols) for fact in facts):
         return None
-    _fill(kernel, found, rng)
+    _fill(kernel, found, extents, rng)
     return found
 
 
-def _fill(kernel: t.Kernel, tensors: Mapping[str, DrawnTensor], rng: np.random.Generator) -> None:
+def _fill(
+    kernel: t.Kernel, tensors: Mapping[str, DrawnTensor], extents: Mapping[str, int], rng: np.random.Generator
+) -> None:
     """Draws what is in tensors."""
-    promised = any(name == BROKEN for name, _ in _kinds(kernel)) and rng.random() < _KEPT
+    limits = {name: int(limit.evaluate(extents)) for name, limit in _limits(kernel)}
+    promised = (limits or any(name == BROKEN for name, _ in _kinds(kernel))) and rng.random() < _KEPT
     for name, kind in _kinds(kernel):
         if not isinstance(kind, TensorType):
             continue
@@ -203,7 +208,26 @@ def _fill(kernel: t.Kernel, tensors: Mapping[str, DrawnTensor], rng: np.random.G
         if name == TAKEN:
             continue  # 0 when a launch begins
         kept = promised and drawn.dtype.kind == "i"
+        if kept and name in limits:
+            drawn.view[...] = _offsets(len(drawn.view), limits[name], rng)
+            continue
         drawn.view[...] = _kept_promise(name, kind, drawn.shape, rng) if kept else _data(drawn.shape, drawn.dtype, rng)
+
+
+def _limits(kernel: t.Kernel) -> Iterator[tuple[str, Expr]]:
+    """The offsets that all threads judge before the roles part, and what the last of them is compared with."""
+    for loop in (op for op in kernel.body.block.ops if isinstance(op, t.For)):
+        loads = [op for op in loop.body.block.ops if isinstance(op, t.Load)]
+        limits = [op for op in loop.walk() if isinstance(op, tile.ScalarExpr)]
+        if loads and len(limits) == 1:
+            yield tensor_type(loads[0].tensor).tensor_name.data, limits[0].expr.expr
+
+
+def _offsets(count: int, limit: int, rng: np.random.Generator) -> Array:
+    """Such that ascend from 0 to at most a limit."""
+    found = np.sort(rng.integers(0, limit + 1, count))
+    found[:1] = 0
+    return found
 
 
 def _strides(facts: Sequence[Expr], name: str, shape: tuple[int, ...], pitch: int) -> tuple[int, ...]:

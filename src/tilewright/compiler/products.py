@@ -201,7 +201,7 @@ def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tup
     protocols = lambda: prove_protocols(lowered, replay=False)  # noqa: E731
     try:
         require_clipped(kernel, lowered)
-        require_gate(kernel, lowered)
+        found += require_gate(kernel, lowered)
         found += require_placed(kernel, lowered)
         found += require_distinct(kernel, lowered)
     except TilewrightError as error:

@@ -330,21 +330,13 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
 
 def _with_flags(request: Request, promised: Promised) -> Request:
     """What a gated kernel may take for granted of its flags too."""
-    checks = promised.checks
-    items = [checks.broken, *([] if checks.taken is None else [checks.taken])]
-    items += [] if checks.reported else [checks.failed]
-    known = ((item.name, staged_facts(item)) for item in items)
+    known = ((item.name, staged_facts(item)) for item in promised.checks.read)
     return replace(request, facts=replace(request.facts, tensors=(*request.facts.tensors, *known)))
 
 
 def _checked(planned: PlannedKernel, promised: Promised) -> PlannedKernel:
     """A gated kernel behind the steps that check what it relies on."""
-    flags, taken = promised.checks.broken, promised.checks.taken
-    items = {flags.name: flags}
-    if not promised.checks.reported:
-        items[promised.checks.failed.name] = promised.checks.failed
-    if taken is not None and planned.tile.queue is not None:
-        items[taken.name] = taken
+    items = {item.name: item for item in promised.checks.read}
     planned = replace(planned, workspaces=items, promises=promised)
     needs = (
         assumption.substitute(kernel.binding)
@@ -446,9 +438,8 @@ def _swapped(remade: Remade, wholes: Wholes) -> Remade:
 
 
 def _gated_roles(remade: Remade, checks: Checks) -> Remade:
-    """The tile program at extents, behind a gate of as many flags as there are promises."""
-    count, queued = len(checks.promises), checks.taken is not None
-    return lambda extents: gated_roles(remade(extents), count, queued=queued)
+    """The tile program at extents, behind the gate of its promises."""
+    return lambda extents: gated_roles(remade(extents), checks.promises, judges=checks.broken is None)
 
 
 def _needs(kernel: PlannedKernel, found: Found) -> Iterator[Expr]:

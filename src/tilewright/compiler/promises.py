@@ -7,7 +7,9 @@ A kernel that relies on promises becomes several steps on one stream::
     kernel    failed[k] += 1 where broken[k] != 0, on the host; it outlives the launch, and the next call reads it;
               for _ in range(0 if any(broken) else 1): all of it
 
-Kernels in roles have a step of their own that reports.
+Kernels in roles have a step of their own that reports. Products of groups, which rely on offsets alone, have no step:
+each CTA judges the offsets, and reports what is broken. Attention, of whose products one multiplies what the other
+gives, keeps its step: it is short of registers (judged by each CTA, paged prefill spills 356 bytes).
 
 Of two entries that reach one place at least one is not the owner of it, whoever came last, and whatever was there
 before. Where all promises are offsets, one step of one CTA does all of it: launches cost more than the loads of some
@@ -43,8 +45,8 @@ from tilewright.lang.values import Tile
 from tilewright.schedule.facts import CallFacts, without_peers
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import index_symbol
-from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP, operations, program_index, string
-from tilewright.tile.queries import is_elementwise
+from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP, exprs, operations, program_index, string
+from tilewright.tile.queries import chained, is_elementwise
 
 
 # -- the gate ----------------------------------------------------------------------------------------------------------
@@ -128,15 +130,25 @@ def _only_reads(op: Operation) -> bool:
     return isinstance(op, tile.Load | tile.Gather) or is_elementwise(op)
 
 
-def gated_roles(kernel: tile.Kernel, count: int, *, queued: bool) -> tile.Kernel:
-    """The same for a kernel in roles, whose lowering builds the gate around all of them; its programs may be drawn from
-    a queue where it is ``queued``."""
-    made, _ = _with_integers(kernel, BROKEN, count)
-    if queued:
-        made, _ = _with_integers(made, TAKEN, count)
+def gated_roles(kernel: tile.Kernel, promises: Sequence[Relied], *, judges: bool) -> tile.Kernel:
+    """The same for a kernel in roles, whose lowering builds the gate around all of them. Steps have set its flags, or
+    it ``judges`` the promises, which then are offsets. Over offsets its CTAs may draw their programs."""
+    offsets, gate = _only_offsets(promises), FAILED if judges else BROKEN
+    made, _ = _with_integers(kernel, gate, len(promises))
+    made.attributes["gate"] = string(gate)
+    if offsets:
+        made, _ = _with_integers(made, TAKEN, 1)
         made.attributes["queue"] = string(TAKEN)
-    made.attributes["gate"] = string(BROKEN)
+    if judges:
+        made.attributes["judged"] = ArrayAttr([string(promise.tensor) for promise in offsets])
+        made.attributes["limits"] = exprs([promise.most for promise in offsets])
     return made
+
+
+def _only_offsets(promises: Sequence[Relied]) -> tuple[Ascending, ...]:
+    """The promises, where all of them are of offsets."""
+    found = tuple(promise for promise in promises if isinstance(promise, Ascending))
+    return found if len(found) == len(promises) else ()
 
 
 def _with_integers(kernel: tile.Kernel, name: str, count: int) -> tuple[tile.Kernel, SSAValue]:
@@ -163,15 +175,22 @@ class Checks:
     """The steps before a kernel that relies on ``promises``."""
 
     promises: tuple[Relied, ...]
-    broken: StagedTensor
+    broken: StagedTensor | None
+    """The flags that the steps set; None where the kernel's CTAs judge the promises."""
     failed: StagedTensor
     steps: tuple[Check, ...]
     judges: tuple[int, ...]
     """The step that decides of each promise."""
     taken: StagedTensor | None = None
-    """What counts the programs that are drawn: 0 behind the steps."""
+    """What counts the programs that are drawn."""
     reported: bool = True
     """A step reports what is broken; else the kernel does."""
+
+    @property
+    def read(self) -> tuple[StagedTensor, ...]:
+        """The workspaces that the kernel takes itself."""
+        every = (self.broken, None if self.reported else self.failed, self.taken)
+        return tuple(item for item in every if item is not None)
 
     @property
     def asked(self) -> Expr:
@@ -184,13 +203,15 @@ def checks_of(request: Request, kernel: tile.Kernel, *, roles: bool) -> Checks |
     promises = promises_of(kernel)
     if not promises:
         return None
-    flags = (Const(len(promises)),)
+    flags, offsets = (Const(len(promises)),), _only_offsets(promises)
+    if offsets and roles and not any(isinstance(op, tile.Stream) and chained(op) for op in operations(kernel)):
+        failed, taken = StagedTensor(FAILED, i32, flags, 0, 0), StagedTensor(TAKEN, i32, (Const(1),), 0, 1)
+        return Checks(promises, None, failed, (), (), taken, reported=False)
     broken, failed = StagedTensor(BROKEN, i32, flags, 0, 0), StagedTensor(FAILED, i32, flags, 0, 1)
-    if all(isinstance(promise, Ascending) for promise in promises):
-        offsets = [promise for promise in promises if isinstance(promise, Ascending)]
-        taken = StagedTensor(TAKEN, i32, flags, 0, 2)
-        step = _offsets_step(request, offsets, (broken, failed, taken), tensors_of(kernel))
-        return Checks(promises, broken, failed, (step,), tuple(0 for _ in promises), taken)
+    if offsets:
+        step = _offsets_step(request, offsets, (broken, failed), tensors_of(kernel))
+        drawn = StagedTensor(TAKEN, i32, (Const(1),), 0, 2) if roles else None
+        return Checks(promises, broken, failed, (step,), tuple(0 for _ in promises), drawn)
     dtypes = {name: t.element for name, t in tensors_of(kernel).items()}
     lists = [n for n, promise in enumerate(promises) if isinstance(promise, Uniqueness) and len(promise.dims) == 1]
     steps = [] if lists else [_zero(request, broken)]
@@ -273,7 +294,7 @@ def _offsets_step(
     items: Sequence[StagedTensor],
     tensors: Mapping[str, tile.TensorType],
 ) -> Check:
-    """Judges and reports all promises, in one program, and lets no program be drawn yet."""
+    """Judges and reports all promises, in one program."""
     read = [(*_offsets(promise, tensors), promise.tensor) for promise in promises]
 
     def judge(*, bm: int, bn: int, **given: Tensor) -> None:
@@ -285,7 +306,6 @@ def _offsets_step(
                 found.set(elementwise.maximum(found, here))
         flags = elementwise.maximum(found, 0)
         given[BROKEN][at] = flags
-        given[TAKEN][at] = 0
         tw.reduce_add(given[FAILED], elementwise.where(flags != 0, at[0].index, -1), 1)  # nothing on most launches
 
     given = [_offsets_argument(name, tensors) for name in dict.fromkeys(n for names, *_ in read for n in names)]

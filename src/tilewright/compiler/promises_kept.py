@@ -1,11 +1,10 @@
 """Whether the steps of a bundle check what their kernel relies on: executed by the simulator on integers that keep a
 promise, and on such that break it in one place.
 
-A bundle's steps may be any kernels, each proved to be what its own text says. What counts drawn programs must be 0
-behind them, whatever was in its memory before. Whether a launch's integers break a promise is computed here from the
-promise alone. Then no element may be written, and the promise must be reported; where all are kept none may be. What
-agrees is tested, no more: of integers beyond the drawn extents nothing is known. Programs that are compiled ahead of
-time are executed so before they leave the compiler.
+A bundle's steps may be any kernels, each proved to be what its own text says. Whether a launch's integers break a
+promise is computed here from the promise alone. Then no element may be written, and the promise must be reported; where
+all are kept none may be. What agrees is tested, no more: of integers beyond the drawn extents nothing is known. Programs
+that are compiled ahead of time are executed so before they leave the compiler.
 """
 
 from __future__ import annotations
@@ -22,7 +21,7 @@ from tilewright.compiler.proofs.loaded import Ascending
 from tilewright.compiler.reliance import Relied, Uniqueness, promises_of
 from tilewright.compiler.variants_agree import Agreement, RunnableVariant, runnable, shown, workspace_name
 from tilewright.diag import TilewrightError
-from tilewright.simulate import WorkspaceTensor, run_steps
+from tilewright.simulate import run_steps
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
@@ -173,10 +172,6 @@ def _difference(
     counts = item.allocate(symbols)
     counts[...] = _BEFORE
     kept = {name: counts}
-    queue = _queue_of(own)
-    if queue is not None:
-        kept[queue.name] = queue.allocate(symbols)
-        kept[queue.name][...] = _BEFORE
     broken = [_broken(promise, integers, given) for promise in promises]
     last = own.steps[-1]  # what it does beside reporting others compare
     steps = own.steps if any(broken) or name in last.buffers.values() else own.steps[:-1]
@@ -185,18 +180,11 @@ def _difference(
         run_steps(steps, own.scratch, {**tensors, **kept}, scalars, symbols=symbols, budget=budget)
     except (TilewrightError, ExprError):
         return None
+    by_ctas = any(isinstance(op, t.BarrierCount) for op in own.kernels[-1].walk())  # each reports, not one step
     for promise, ought, counted in zip(promises, broken, counts.ravel().tolist(), strict=True):
-        if counted != _BEFORE + ought:
+        times = min(counted - _BEFORE, 1) if by_ctas else counted - _BEFORE
+        if times != ought:
             return f"{promise} is {'broken' if ought else 'kept'}, and reported {counted - _BEFORE} times"
-    if queue is not None and kept[queue.name].flat[0] != 0:
-        return f"programs are drawn from {kept[queue.name].flat[0]} on"
     if any(broken) and any((before[name] != tensors[name]).any() for name in before):
         return "elements are written although a promise is broken"
     return ""
-
-
-def _queue_of(own: RunnableVariant) -> WorkspaceTensor | None:
-    """The workspace that counts the programs which the last kernel's CTAs draw."""
-    counters = {tile.tensor_type(op.tensor).tensor_name.data for op in own.kernels[-1].walk() if isinstance(op, t.Draw)}
-    names = {own.steps[-1].buffers.get(name) for name in counters}
-    return next((s for s in own.scratch if s.name in names), None)

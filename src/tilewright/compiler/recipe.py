@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from xdsl.dialects.builtin import ArrayAttr, UnitAttr
@@ -13,6 +13,7 @@ from xdsl.dialects.builtin import ArrayAttr, UnitAttr
 from tilewright.artifact.descriptor import TensorMapRecipe
 from tilewright.artifact.schema import (
     EncodeTensorMap,
+    Fill,
     FloatScalar,
     IntScalar,
     KernelArg,
@@ -23,10 +24,11 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
     workspace_address,
 )
+from tilewright.base.dtypes import i32
 from tilewright.base.expr import OWN, Const, Expr, Sym, maximum, minimum
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.tile.attributes import ExprAttr, TensorType
-from tilewright.tile.ops import integer, operations, string
+from tilewright.tile.ops import integer, operations, string, tensor_type
 from tilewright.transport import dialect as transport
 from tilewright.transport.asynchronous import TensorMap
 from tilewright.transport.base import exprs
@@ -54,7 +56,7 @@ class Recipe:
 def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
     """What launches ``kernels`` one after the other."""
     sizes = {w.index.data: w.size_bytes.expr for kernel in kernels for w in kernel.workspaces or ()}
-    steps: list[Step] = []
+    steps: list[Step] = [fill for kernel in kernels for fill in _counters(kernel)]
     slots = 0
     for kernel in kernels:
         known = _bound(kernel)
@@ -66,6 +68,22 @@ def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
         steps.append(Launch(kernel.entry, (_grid(kernel), Const(1), Const(1)), args, early))
         slots += len(maps)
     return Recipe(tuple(map(_shape, kernels)), tuple(steps), tuple(sizes[i] for i in sorted(sizes)))
+
+
+def _counters(kernel: transport.Kernel) -> Iterator[Fill]:
+    """What programs are drawn from is 0 before a launch in which some are."""
+    placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
+    for op, where in draws_in(kernel):
+        yield Fill(WorkspacePointer(placed[tensor_type(op.tensor).tensor_name.data]), 0, i32.bytes, where)
+
+
+def draws_in(kernel: transport.Kernel) -> Iterator[tuple[transport.Draw, Expr]]:
+    """What draws programs, and where a launch does: it has more of them than CTAs."""
+    for op in operations(kernel):
+        if isinstance(op, transport.Draw):
+            at_once = ctas_at_once(kernel)
+            assert at_once is not None, "programs are drawn by CTAs that do several"
+            yield op, op.programs.expr > at_once
 
 
 def declare_workspaces(kernel: transport.Kernel, workspaces: Mapping[str, StagedTensor]) -> None:

@@ -27,6 +27,8 @@ FAILED = f"{PROMISES}failed"
 
 UNWRITTEN = "assuming index-tensors-not-written-during-launch"
 """Named by every obligation that rests on integers in memory."""
+BY_EACH_CTA = f"by each CTA, before any store, {UNWRITTEN}"
+"""How a kernel's promises are checked that has no steps before."""
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ from tilewright.compiler.proofs.program_match import UnlikeError
 from tilewright.compiler.proofs.retiled import require_retiled
 from tilewright.compiler.proofs.rewritten import certify_rewritten
 from tilewright.compiler.proofs.steps import certify_queue, certify_workspaces
-from tilewright.compiler.reliance import BROKEN, UNWRITTEN, promises_of
+from tilewright.compiler.reliance import BROKEN, BY_EACH_CTA, UNWRITTEN, promises_of
 from tilewright.compiler.workspaces import COPY, StagedTensor
 from tilewright.diag import TilewrightError
 from tilewright.tile import dialect as tile
@@ -53,7 +53,7 @@ def steps_reproved(
         kept = {report.workspace for report in variant.reports}
         found = (
             *certify_workspaces(variant.steps, read, variant.predicate, kept),
-            *certify_queue(every[-1], every[:-1]),
+            *certify_queue(every[-1], variant.steps),
             *certify_rewritten(every, variant.predicate),
             *certify_collapsed(every[-1], variant.predicate),
         )
@@ -95,8 +95,12 @@ def _require_one_program(wholes: Sequence[tile.Kernel]) -> None:
 
 
 def _checks(kernels: list[_ReadKernel]) -> Iterator[Obligation]:
-    """That a step which sets flags judges a promise: ``promises_kept`` executes them."""
+    """That a step which sets flags judges a promise: ``promises_kept`` executes them; or that each CTA does, which is
+    the proof of its gate."""
+    judged = kernels[-1].tile.judged is not None
     for promise in promises_of(kernels[-1].tile):
+        if judged:
+            yield Obligation(str(promise), CHECKED, BY_EACH_CTA)
         for number, kernel in enumerate(kernels[:-1], 1):
             if BROKEN in kernel.workspaces:
                 by = f"by step {number} of {len(kernels)}, before any store, {UNWRITTEN}"

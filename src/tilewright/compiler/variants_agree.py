@@ -13,9 +13,9 @@ from itertools import product
 
 import numpy as np
 
-from tilewright.artifact.schema import Artifact, EncodeTensorMap, Launch, Variant
+from tilewright.artifact.schema import Artifact, EncodeTensorMap, Fill, Launch, Variant, WorkspacePointer
 from tilewright.base.dtypes import DTYPES
-from tilewright.base.expr import Expr, ExprError, conjuncts
+from tilewright.base.expr import FALSE, Expr, ExprError, conjuncts
 from tilewright.compiler.draws import Array, DrawnArguments, drawn
 from tilewright.compiler.proofs.rewritten import is_rest
 from tilewright.compiler.tested import DIGITS, exactly_rounded
@@ -130,8 +130,12 @@ def _launches(
 
 
 def runnable(variant: Variant, kernels: Mapping[str, t.Kernel]) -> RunnableVariant:
-    """A variant for the simulator; one whose steps are not all launches never runs."""
-    known = all(isinstance(s, Launch | EncodeTensorMap) for s in variant.steps)
+    """A variant for the simulator; one whose steps are not all launches never runs, but for those that set a workspace
+    to 0."""
+    fills = [s for s in variant.steps if isinstance(s, Fill) and s.pattern == 0]
+    zeroed = {s.destination.index: s.count for s in fills if isinstance(s.destination, WorkspacePointer)}
+    launches = sum(isinstance(s, Launch | EncodeTensorMap) for s in variant.steps)
+    known = launches + len(zeroed) == len(variant.steps)
     symbols = [s.kernel for s in variant.steps if isinstance(s, Launch) and s.kernel in kernels]
     own = tuple(kernels[symbol] for symbol in symbols)
     kept = {report.workspace for report in variant.reports}
@@ -140,7 +144,13 @@ def runnable(variant: Variant, kernels: Mapping[str, t.Kernel]) -> RunnableVaria
         for index, placed in workspaces_of(kernel):
             element = DTYPES[placed.element]
             scratch[index] = WorkspaceTensor(
-                workspace_name(index), element, placed.dims, placed.strides, placed.size_bytes, kept=index in kept
+                workspace_name(index),
+                element,
+                placed.dims,
+                placed.strides,
+                placed.size_bytes,
+                index in kept,
+                zeroed.get(index, FALSE),
             )
     steps = tuple(map(_step, own)) if known else ()
     last = symbols[-1] if symbols else ""

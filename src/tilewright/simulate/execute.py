@@ -36,6 +36,7 @@ from tilewright.transport.asynchronous import WARPGROUP, Advance, CopyOut, Count
 from tilewright.transport.dialect import (
     AtomicReduce,
     Barrier,
+    BarrierCount,
     Bind,
     ClusterRead,
     Draw,
@@ -131,6 +132,8 @@ class Walk:
                     yield from agent.arrive_and_wait(
                         self.cta.thread_barrier(key, threads), f"the barrier of {agent.label}"
                     )
+                case BarrierCount():
+                    yield from self._count(op)
                 case For():
                     yield from self._loop(op)
                 case If():
@@ -146,6 +149,17 @@ class Walk:
                     yield from run_asynchronous(op, agent)
                 case _:
                     pass
+
+    def _count(self, op: BarrierCount) -> Generator[Waiting]:
+        """All threads meet; each gets the number of those that hold another number than 0."""
+        agent = self.agent
+        assert len(agent.rows) == self.cta.threads, "threads of a CTA are counted where all of them are"
+        key, threads = agent.barrier
+        yield from agent.arrive_and_wait(self.cta.thread_barrier(key, threads), f"the barrier of {agent.label}")
+        buffer = agent.buffers[op.buffer]
+        buffer.touch(op)
+        buffer.data[:, 0] = np.count_nonzero(buffer.data[:, 0])
+        buffer.wrote()
 
     def _role(self, op: Role) -> None:
         """Each warpgroup of a role is an agent of its own."""
@@ -207,11 +221,14 @@ class Walk:
         agent, tensor = self.agent, self.launch.arguments.tensors[op.tensor]
         buffer = agent.buffers[op.buffer]
         buffer.touch(op)
+        draws = self.launch.grid_size < self.symbols.uniform(op.programs.expr)
         for row, thread in enumerate(agent.moment().threads):
-            where, who = (np.zeros(1, np.int64),), np.array([thread])
-            self.launch.memory.watch(op, tensor, where, who, agent.moment(), "add")
-            buffer.data[row, 0] = int(tensor.array[0]) + self.launch.grid_size
-            tensor.array[0] += 1
+            buffer.data[row, 0] = self.launch.grid_size
+            if draws:
+                where, who = (np.zeros(1, np.int64),), np.array([thread])
+                self.launch.memory.watch(op, tensor, where, who, agent.moment(), "add")
+                buffer.data[row, 0] += int(tensor.array[0])
+                tensor.array[0] += 1
         buffer.wrote()
 
     def _every(self, op: Programs, whole: tuple[int, ...]) -> list[tuple[int, ...]]:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import Expr
+from tilewright.base.expr import FALSE, Expr
 from tilewright.simulate.arguments import bind
 from tilewright.simulate.budget import DEFAULT_BUDGET, check_budget
 from tilewright.simulate.execute import launch
@@ -44,11 +44,14 @@ class WorkspaceTensor:
     size_bytes: Expr
     kept: bool = False
     """It outlives a launch of the program, and is zero before the first."""
+    zeroed: Expr = FALSE
+    """Where a launch sets it to 0 before its kernels."""
 
     def allocate(self, symbols: Mapping[str, int]) -> Array:
         """The tensor over poisoned bytes of exactly the workspace's size (but a byte at least)."""
         size = self.size_bytes.evaluate(symbols)
-        block = np.full(size + 2 * _ALIGN_BYTES, 0 if self.kept else _POISON, np.uint8)
+        zero = self.kept or self.zeroed.evaluate(symbols)
+        block = np.full(size + 2 * _ALIGN_BYTES, 0 if zero else _POISON, np.uint8)
         begin = -block.__array_interface__["data"][0] % _ALIGN_BYTES
         shape = tuple(d.evaluate(symbols) for d in self.dims)
         strides = tuple(s.evaluate(symbols) * self.element.bytes for s in self.strides)

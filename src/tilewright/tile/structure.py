@@ -48,8 +48,11 @@ class Kernel(TileOp):
     tracer has put there what it could not decide about accesses staying inside their tensors. Of the tensors in
     ``ascending`` it is promised that they are offsets; the integers of those in ``planned`` a plan of ours has made, no
     two of them equal and inside of a tensor. Where an element of the tensor ``gate`` is not 0, no program
-    does anything. The first element of the tensor ``queue``, which is 0 when a launch begins, counts the programs that
-    CTAs draw beyond their first one.
+    does anything. Of a kernel with ``judged`` offsets each CTA finds out itself, before its programs, whether each of
+    them begins with 0, ascends, and does not go beyond the one of the ``limits`` at its place: where one does not, no
+    program does anything, and every CTA adds 1 to the element of ``gate`` at its place. The first element of the tensor
+    ``queue``, which is 0 when a launch begins that has more programs than CTAs, counts the programs that CTAs draw
+    beyond their first one.
     """
 
     name = "tile.kernel"
@@ -62,6 +65,8 @@ class Kernel(TileOp):
     ascending = opt_attr_def(ArrayAttr[StringAttr])
     planned = opt_attr_def(ArrayAttr[StringAttr])
     gate = opt_attr_def(StringAttr)
+    judged = opt_attr_def(ArrayAttr[StringAttr])
+    limits = opt_attr_def(ArrayAttr[ExprAttr])
     queue = opt_attr_def(StringAttr)
     body = region_def("single_block")
 

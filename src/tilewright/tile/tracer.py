@@ -43,7 +43,7 @@ from tilewright.tile.scans import combine_block
 _COUNTED_GROUPS = 16
 """Groups among whose last tiles a program counts: a step takes the producer some 90 ns (64 groups of 128 rows, 2048 x
 4096, H200: counted 351 us, one program for each 328; 8 skewed ones, 14336 x 4096: 1409 and 1468)."""
-_SEARCHED_BITS = (4, 8, 12, 31)
+_SEARCHED_BITS = (1, 5, 7, 9, 12, 31)
 """How many bits a search for a group goes through, by how many groups there are: up to those of MAX_EXTENT."""
 
 

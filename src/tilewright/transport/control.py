@@ -18,11 +18,12 @@ from xdsl.irdl import (
 from xdsl.traits import NoTerminator
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.base.dtypes import i32
 from tilewright.base.expr import Expr, interval
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.hw.target import MAX_CTA_THREADS, TARGETS, Target
 from tilewright.tile.dialect import ExprAttr
-from tilewright.transport.base import RegistersType, TransportOp, exprs
+from tilewright.transport.base import RegistersType, TransportOp, exprs, registers_of
 
 
 def _strings(items: Sequence[str]) -> ArrayAttr[StringAttr]:
@@ -338,6 +339,23 @@ class Barrier(TransportOp):
         super().__init__()
 
 
-OPS = [Kernel, Programs, Let, Bind, For, If, Barrier]
+@irdl_op_definition
+class BarrierCount(TransportOp):
+    """All threads of the CTA meet, as at its barrier; in each register 0 of ``buffer``, an i32, becomes the number of
+    threads in which it was not 0 (``barrier.cta.red.popc``)."""
+
+    name = "transport.barrier_count"
+    buffer = operand_def(RegistersType)
+
+    def __init__(self, buffer: SSAValue):
+        super().__init__(operands=[buffer])
+
+    def verify_(self) -> None:
+        kind = registers_of(self.buffer)
+        if kind.dtype.dtype != i32:
+            raise VerifyException(f"threads are counted in i32, not {kind.dtype.dtype}")
+
+
+OPS = [Kernel, Programs, Let, Bind, For, If, Barrier, BarrierCount]
 ATTRIBUTES = [Workspace, Extent]
 """Registered by the ``Transport`` dialect."""

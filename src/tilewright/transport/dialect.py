@@ -27,6 +27,7 @@ from tilewright.transport.base import TransportOp as TransportOp
 from tilewright.transport.base import registers_of as registers_of
 from tilewright.transport.base import shared_of as shared_of
 from tilewright.transport.control import Barrier as Barrier
+from tilewright.transport.control import BarrierCount as BarrierCount
 from tilewright.transport.control import Bind as Bind
 from tilewright.transport.control import Extent as Extent
 from tilewright.transport.control import For as For

@@ -196,14 +196,16 @@ class AtomicReduce(_GlobalAccess):
 @irdl_op_definition
 class Draw(TransportOp):
     """Each executing thread adds 1 to the first element of ``tensor``, atomically at gpu scope, and has in register 0
-    of ``buffer`` the number of CTAs and what was there before: a number that nobody else of the launch draws."""
+    of ``buffer`` the number of CTAs and what was there before: a number that nobody else of the launch draws. In a
+    launch of as many CTAs as ``programs`` it touches no memory, and has the number of CTAs."""
 
     name = "transport.draw"
     tensor = operand_def(TensorType)
     buffer = operand_def(RegistersType)
+    programs = attr_def(ExprAttr)
 
-    def __init__(self, tensor: SSAValue, buffer: SSAValue):
-        super().__init__(operands=[tensor, buffer])
+    def __init__(self, tensor: SSAValue, buffer: SSAValue, programs: Expr):
+        super().__init__(operands=[tensor, buffer], attributes={"programs": ExprAttr.of(programs)})
 
     def verify_(self) -> None:
         kind = self.tensor.type

@@ -41,7 +41,7 @@ PROGRAM_COUNT = own("programs")
 """How many programs a CTA has."""
 
 
-_TOGETHER = (t.Barrier, t.WarpBarrier, t.Shuffle, t.Exchange)
+_TOGETHER = (t.Barrier, t.BarrierCount, t.WarpBarrier, t.Shuffle, t.Exchange)
 """What all threads of a warp, or of more, do together."""
 
 
@@ -177,7 +177,7 @@ class _Extraction:
                 case a.Elected():
                     if initialises:
                         yield from self._block(op.body.block, scope.elected())
-                case t.Barrier():
+                case t.Barrier() | t.BarrierCount():
                     yield Step(ops.CtaSync())
                 case t.SharedWrite() | t.SharedRead():
                     if isinstance(op, t.SharedRead) or initialises:

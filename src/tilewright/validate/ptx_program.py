@@ -72,6 +72,7 @@ class PtxProgram:
         self.environment: Environment = {}
         self.instructions = Instructions(self, ctas, element_bytes, OPCODES, PURE)
         self.written, self.several, self.waits = registers.written, registers.several, registers.waits
+        self.counts = [i.index for i in self.entry.body if i.opcode in ("bar", "barrier") and "red" in i.modifiers]
         self.names: dict[int, str] = {}
         self.slice: set[int] | None = None
         self.pairing = True

@@ -26,12 +26,14 @@ from tilewright.artifact.schema import (
     AccessMode,
     Artifact,
     EncodeTensorMap,
+    Fill,
     IntScalar,
     KernelImage,
     Launch,
     Step,
     TensorArgument,
     Variant,
+    WorkspacePointer,
 )
 from tilewright.base.expr import Const, Expr, Sym, conjuncts, divisor, maximum
 from tilewright.diag import fail
@@ -252,6 +254,11 @@ class _Variant:
     # -- steps --------------------------------------------------------------------------------------------------------
     def _steps(self) -> Iterator[Fault]:
         found, slots = iter(self.variant.steps), 0
+        for index, drawn in (item for kernel in self.kernels for item in _drawn_from(kernel)):
+            wanted = Fill(WorkspacePointer(index), 0, 4, drawn)
+            if (step := next(found, None)) != wanted:
+                yield Fault(f"{self.where}.steps", _kind(step), f"workspace {index} set to 0 where {drawn}")
+                return
         for kernel in self.kernels:
             declared = [op for op in kernel.body.block.ops if isinstance(op, a.TensorMap)]
             if len({op.hint.data for op in declared}) < len(declared):
@@ -344,7 +351,8 @@ class _Variant:
         for kernel in self.kernels:
             placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
             reads, writes = touched_by(kernel)
-            early = {placed[name] for name in reads & placed.keys()} - filled
+            counters = {index for index, _ in _drawn_from(kernel)}
+            early = {placed[name] for name in reads & placed.keys()} - filled - counters
             if early:
                 name = f"{self.where}.{_entry(kernel)}"
                 yield Fault(name, f"reads workspace {min(early)}", "what a step before fills")
@@ -423,6 +431,15 @@ class _Variant:
         for name, most in uncounted(kernel, (*self.artifact.facts, self.variant.predicate)):
             found = f"{name} of up to {most}, asked of no launch to fit"
             yield Fault(f"{self.where}.{_entry(kernel)}", found, f"at most {MAX_EXTENT}")
+
+
+def _drawn_from(kernel: t.Kernel) -> list[tuple[int, Expr]]:
+    """The workspaces of counters, and where programs are drawn from them, so that they have to be 0."""
+    placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
+    draws = (op for op in kernel.walk() if isinstance(op, t.Draw))
+    kinds = ((op, op.tensor.type) for op in draws)
+    ctas = kernel.target.sm_count * kernel.min_ctas.data
+    return [(placed[k.tensor_name.data], op.programs.expr > ctas) for op, k in kinds if isinstance(k, TensorType)]
 
 
 def _unequal(field: str, found: Expr, required: Expr) -> Iterator[Fault]:

@@ -64,6 +64,11 @@ class Values:
         """Of the case that is being computed: what an operation needs is needed there only."""
         self._choices: dict[tuple[tuple[Condition, Poly], ...], Choice] = {}
 
+    def threads_counted(self, number: int) -> tuple[str, Value]:
+        """What the event of the n-th barrier that counts threads is called, and the word that it gives all of them."""
+        atom = self.terms.atom("counted", number, low=0, high=self.terms.threads)
+        return f"bar.red.popc {number}", self.terms.resize(self.terms.of(0, atom), 32)
+
     def parts(self, value: Value) -> tuple[tuple[Condition, Poly], ...]:
         """The cases of a value."""
         return ((self.cases.true, value),) if isinstance(value, Poly) else value.parts

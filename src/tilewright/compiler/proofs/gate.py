@@ -1,22 +1,28 @@
-"""The gate of a kernel that relies on promises: where a flag of the checks is not 0, nothing is written.
+"""The gate of a kernel that relies on promises: where one is broken, nothing is written.
 
 Of a kernel in roles its lowering builds the gate, and all of it is read from the Transport IR: before the roles part,
-one integer is made of all flags, above 0 only where each of them is 0, and every write stands in a loop of at most as
-many steps. Of another the gate is part of the Tile IR, as a stream around its program.
+one integer is made of all flags of the checks, above 0 only where each of them is 0, and every write stands in a loop
+of at most as many steps. A flag was set by a step before, or is how many of the CTA's threads found the promise broken
+(``judged``). Of another kernel the gate is part of the Tile IR, as a stream around its program.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from itertools import product
+from typing import NoReturn
 
 from xdsl.ir import BlockArgument, Operation, SSAValue
 
-from tilewright.base.expr import TRUE, Const
+from tilewright.artifact.schema import Obligation
+from tilewright.base.expr import TRUE, Const, Sym, all_of
+from tilewright.compiler.proofs.judged import counted, judges
+from tilewright.compiler.proofs.loaded import Ascending
 from tilewright.compiler.reliance import FAILED, gate_of, promises_of
 from tilewright.diag import fail
-from tilewright.lang.fns import CompareFn
+from tilewright.lang.fns import AtomicFn, CompareFn
 from tilewright.tile import dialect as tile
+from tilewright.tile.indirect import index_symbol
 from tilewright.tile.ops import GATE, OPEN_TRIP, operations
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
@@ -26,17 +32,22 @@ _MOST_FLAGS = 10
 """Of as many flags every way in which they can be broken is tried."""
 
 
-def require_gate(kernel: tile.Kernel, lowered: t.Kernel) -> None:
-    """CRT010 for a kernel that writes although what it relies on was found broken."""
+def require_gate(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Obligation, ...]:
+    """What a kernel adds up that judges its promises itself; CRT010 for one that writes although what it relies on was
+    found broken."""
     if not promises_of(kernel):
-        return
+        return ()
     counter = gate_of(kernel)
     for op in operations(lowered):
         if isinstance(op, _WRITES) and not _reports(op) and (counter is None or not _inside(op, counter)):
             where = op.loc.data if op.loc is not None else "no line"
             _refuse(kernel, f"{op.name} at {where} outside of the gate", "every store behind the flags of the checks")
+    if kernel.judged is not None:
+        _require_judged(kernel, lowered)
+        return (Obligation("added", "1 a CTA and promise that its threads find broken", FAILED),)
     if kernel.gate is not None and not _opened(lowered, kernel.gate.data):
         _refuse(kernel, f"a gate that {kernel.gate.data} need not open", "one that opens where every flag is 0")
+    return ()
 
 
 def _reports(op: Operation) -> bool:
@@ -44,7 +55,7 @@ def _reports(op: Operation) -> bool:
     return isinstance(op, t.AtomicReduce) and tile.tensor_type(op.tensor).tensor_name.data == FAILED
 
 
-def _refuse(kernel: tile.Kernel, found: str, required: str) -> None:
+def _refuse(kernel: tile.Kernel, found: str, required: str) -> NoReturn:
     fail("CRT010", where=tile.begins_at(kernel), found=found, required=required)
 
 
@@ -61,6 +72,62 @@ def _around(op: t.TransportOp) -> Iterator[object]:
     while parent is not None:
         yield parent
         parent = parent.parent_op()
+
+
+# -- what each CTA judges --------------------------------------------------------------------------------------------
+def _require_judged(kernel: tile.Kernel, lowered: t.Kernel) -> None:
+    """Every promise is judged by each CTA, the gate opens where all hold, and those that do not are reported."""
+    made, promises = _gate(lowered), promises_of(kernel)
+    barriers = [] if made is None else [counted(lowered, buffer, made) for buffer in made.inputs]
+    every = [Const(0)] * len(promises) == [r.expr for r in made.reads] if made is not None else False
+    if made is None or not every or not _opens_at_zero(made, list(range(len(promises)))):
+        _refuse(kernel, "a gate that not all promises open", "one that opens where no thread finds one broken")
+    for number, (promise, barrier) in enumerate(zip(promises, barriers, strict=True)):
+        own = barrier if isinstance(promise, Ascending) and barrier and judges(lowered, barrier, promise) else None
+        if own is None:
+            _refuse(kernel, f"{promise} need not hold behind the gate", "offsets that all threads of each CTA judge")
+        if not any(_adds(op, own, number) for op in lowered.body.block.ops):
+            _refuse(kernel, f"{promise} is broken, and nothing says so", "1 added to its element of the gate's tensor")
+    adds = [op for op in operations(lowered) if _reports(op)]
+    if len(adds) != len(promises):
+        _refuse(kernel, f"{len(adds)} reports", f"one for each of {len(promises)} promises")
+
+
+def _gate(lowered: t.Kernel) -> t.Map | None:
+    """What makes the gate's integer, before the roles part."""
+    binds = [op for op in operations(lowered) if isinstance(op, t.Bind) and op.symbol.data == GATE]
+    if len(binds) != 1 or binds[0].parent_op() is not lowered:
+        return None
+    made = _filler(binds[0].buffer, binds[0])
+    return made if isinstance(made, t.Map) and made.live.expr == TRUE else None
+
+
+def _adds(op: Operation, barrier: t.BarrierCount, number: int) -> bool:
+    """The first thread adds 1 to an element of the gate's tensor just where the barrier has counted threads."""
+    if not isinstance(op, t.AtomicReduce) or not _reports(op) or len(op.indices) != 1:
+        return False
+    place, one = _filler(op.indices[0], op), _only_writer(op.buffer)
+    (count,) = (d.expr for d in tile.tensor_type(op.tensor).dims)
+    at = Sym(index_symbol(0))
+    return (
+        op.fn.data is AtomicFn.ADD
+        and op.guard.expr == all_of([Const(0) <= at, at < count, Sym(t.THREAD).eq(0)])
+        and [c.expr for c in op.coords] == [at]
+        and op.reads == (Const(0),)
+        and isinstance(place, t.Map)
+        and isinstance(one, t.Map)
+        and not one.inputs
+        and _evaluated(one, {}) == 1
+        and tuple(place.inputs) == (barrier.buffer,)
+        and barrier.is_before_in_block(place)
+        and [_evaluated(place, {place.body.block.args[0]: k}) for k in (0, 1)] == [-1, number]
+    )
+
+
+def _only_writer(buffer: SSAValue) -> Operation | None:
+    """The one op that fills registers which others only add up."""
+    found = [use.operation for use in buffer.uses if not isinstance(use.operation, t.AtomicReduce)]
+    return found[0] if len(found) == 1 else None
 
 
 # -- what opens it -----------------------------------------------------------------------------------------------------
@@ -115,7 +182,8 @@ def _flag(buffer: SSAValue, place: object, made: t.Map, flags: str) -> int:
 
 
 def _opens_at_zero(made: t.Map, loaded: list[int]) -> bool:
-    """A map's only result is above 0 just where all flags are 0, for all of them that are 0 or not."""
+    """A map's only result is above 0 just where all flags are 0: it compares with 0 alone, so that of each flag its
+    sign decides."""
     for flags in product((0, 1, -1), repeat=len(set(loaded))):
         held = [flags[number] for number in loaded]
         found = _evaluated(made, dict(zip(made.body.block.args, held, strict=True)))
@@ -125,14 +193,14 @@ def _opens_at_zero(made: t.Map, loaded: list[int]) -> bool:
 
 
 def _evaluated(made: t.Map, known: Mapping[BlockArgument, int]) -> int | None:
-    """The map's result at given integers; None where it computes otherwise than by comparing and choosing."""
+    """The map's result at given integers; None where it computes otherwise than by comparing with 0 and choosing."""
     values: dict[SSAValue, int] = {**known}
     for op in made.body.block.ops:
         match op:
             case tile.Constant():
                 values[op.result] = int(op.value.data)
-            case tile.Compare() if op.fn.data is CompareFn.EQ:
-                values[op.result] = values[op.a] == values[op.b]
+            case tile.Compare() if op.fn.data in (CompareFn.EQ, CompareFn.NE) and _is_zero(op.b):
+                values[op.result] = (values[op.a] == 0) == (op.fn.data is CompareFn.EQ)
             case tile.Select():
                 values[op.result] = values[op.a] if values[op.cond] else values[op.b]
             case t.Yield():
@@ -140,6 +208,10 @@ def _evaluated(made: t.Map, known: Mapping[BlockArgument, int]) -> int | None:
             case _:
                 return None
     return None
+
+
+def _is_zero(value: SSAValue) -> bool:
+    return isinstance(value.owner, tile.Constant) and int(value.owner.value.data) == 0
 
 
 __all__ = ["require_gate"]

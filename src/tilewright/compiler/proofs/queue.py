@@ -1,10 +1,11 @@
 """Programs that CTAs draw from a queue run once each, all of them, and every role of a CTA does the same ones.
 
-A counter in global memory is 0 when the launch begins (``proofs.steps``). A CTA of number c of g does program c first,
-then what it draws, g + n where n is what it found in the counter when it added 1 to it: atomic additions to one word
-have an order, so the numbers g, g + 1, ... are drawn once each, and no CTA stops before it was given one that is no
-program's. They are all drawn, because each CTA that still has a program draws again when that is done; a draw waits for
-no other CTA. What has to be shown of the text::
+A counter in global memory is 0 when a launch of more programs than CTAs begins (``proofs.steps``). A CTA of number c of
+g does program c first, then what it draws, g + n where n is what it found in the counter when it added 1 to it: atomic
+additions to one word have an order, so the numbers g, g + 1, ... are drawn once each, and no CTA stops before it was
+given one that is no program's. They are all drawn, because each CTA that still has a program draws again when that is
+done; a draw waits for no other CTA. In a launch of as many CTAs as programs each has one, and then is told g, which no
+program has. What has to be shown of the text::
 
     all roles   walk programs of one grid by the same name, which each binds once a program (``uniform``: to one value)
                 name a counter with a period in nothing that the period changes
@@ -15,12 +16,13 @@ no other CTA. What has to be shown of the text::
 from __future__ import annotations
 
 from collections.abc import Iterator
+from math import prod
 from typing import TypeVar
 
 from xdsl.ir import Operation
 
 from tilewright.base import verdict
-from tilewright.base.expr import Interval, Sym, simplify
+from tilewright.base.expr import Const, Interval, Sym, simplify
 from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.compiler.proofs.uniform import elector, once_a_program, read_of
 from tilewright.compiler.timing import timed
@@ -72,6 +74,8 @@ def _faults(kernel: tile.Kernel, lowered: t.Kernel) -> Iterator[str]:
     own = [value for name, value in args if kernel.queue is not None and name.data == kernel.queue.data]
     if own != [draw.tensor] or len(list(draw.tensor.uses)) != 1:
         yield "the counter is not the program's queue alone"
+    if any(draw.programs.expr != prod((e.expr for e in walk.extents), start=Const(1)) for walk in walks):
+        yield "programs are drawn where there are no more than CTAs, or are not where there are more"
     if any(not _told(lowered, bind, draw) for bind in binds):
         yield f"{NEXT} is not what was drawn"
 

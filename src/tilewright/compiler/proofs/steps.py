@@ -9,7 +9,7 @@ inside      the tensor, at the strides that all kernels use, fits the workspace
 bound       what the kernels assume of workspaces follows from their layout and alignment, or is asked at dispatch
 unique      what stores rely on is counted and judged by steps before, behind whose flags they stand
 claimed     places that a step sets in any order, each by some entry of an index tensor, are read at those places alone
-queue       what counts programs that are drawn is filled with 0 by a step before, and touched by no other
+queue       what counts programs that are drawn is filled with 0 before a launch in which some are
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ from tilewright.artifact.schema import (
     CHECKED,
     WORKSPACE_ALIGN_BYTES,
     EncodeTensorMap,
+    Fill,
     Launch,
     Obligation,
     Step,
@@ -34,9 +35,8 @@ from tilewright.artifact.schema import (
 )
 from tilewright.base.expr import OWN, Const, Expr, Max, Sym, ceildiv, conjuncts, own
 from tilewright.base.verdict import Proved
-from tilewright.compiler.proofs.queue import draws_programs
 from tilewright.compiler.proofs.stores import prove_domains, store_domains
-from tilewright.compiler.reliance import UNWRITTEN, Relied, promises_of
+from tilewright.compiler.reliance import BY_EACH_CTA, UNWRITTEN, Relied, promises_of
 from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import fail
 from tilewright.lang.axes import Span, axis_symbol
@@ -46,7 +46,7 @@ from tilewright.legal.repairs import STAGING_PITCH_BYTES
 from tilewright.protocol.access import IndexRole, LoopIndex, StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number
-from tilewright.tile.ops import program_index
+from tilewright.tile.ops import operations, program_index
 from tilewright.tile.promised import Through, reached
 from tilewright.tile.queries import coords_of, tensor_name
 from tilewright.transport import dialect as transport
@@ -72,7 +72,7 @@ class RequiredChecks(Protocol):
     @property
     def judges(self) -> tuple[int, ...]: ...
     @property
-    def broken(self) -> StagedTensor: ...
+    def broken(self) -> StagedTensor | None: ...
     @property
     def failed(self) -> StagedTensor: ...
 
@@ -155,7 +155,13 @@ def _checked(
     wanted = [kernel.tile for kernel in promised.kernels]
     if [kernels[symbol].tile for symbol in launched[:-1]] != wanted:
         _refuse("unique", f"the steps {', '.join(launched)}, not those of the checks")
-    yield from certify_queue(kernels[launched[-1]], promised.kernels)
+    last = kernels[launched[-1]]
+    yield from certify_queue(last, steps)
+    if promised.checks.broken is None:
+        if last.tile.judged is None:
+            _refuse("unique", f"{', '.join(map(str, checks))} judged by no step, and by no CTA")
+        yield from (Obligation(f"{promise}", CHECKED, BY_EACH_CTA) for promise in checks)
+        return
     for promise, judge in zip(checks, promised.checks.judges, strict=True):
         if promised.checks.broken not in promised.kernels[judge].workspaces.values():
             _refuse("unique", f"{promise} is judged, and its flag not set")
@@ -164,20 +170,16 @@ def _checked(
         )
 
 
-def certify_queue(kernel: LaunchedKernel, before: Sequence[LaunchedKernel]) -> Iterator[Obligation]:
-    """The counter of a queue is all zeros: the one step that stores to it stores nothing else."""
-    if not draws_programs(kernel.transport):
-        return
+def certify_queue(kernel: LaunchedKernel, steps: Sequence[Step]) -> Iterator[Obligation]:
+    """The counter of a queue is 0 before a launch in which programs are drawn."""
+    draws = [op for op in operations(kernel.transport) if isinstance(op, transport.Draw)]
     counter = None if kernel.tile.queue is None else kernel.workspaces.get(kernel.tile.queue.data)
-    stores = [
-        op
-        for step in before
-        for op in step.tile.walk()
-        if isinstance(op, tile.WRITES) and step.workspaces.get(tensor_name(op)) == counter
-    ]
-    if counter is None or not stores or not all(isinstance(op, tile.Store) and _is(op.value, 0) for op in stores):
-        _refuse("queue", f"{kernel.transport.sym_name.data} draws from a counter that no step fills with 0")
-    yield Obligation("queue", f"workspace {counter.index}: filled with 0 by a step before")
+    for op in draws:
+        some = op.programs.expr > kernel.transport.target.sm_count * kernel.transport.min_ctas.data
+        fills = [step for step in steps if isinstance(step, Fill)]
+        if counter is None or fills != [Fill(WorkspacePointer(counter.index), 0, counter.element.bytes, some)]:
+            _refuse("queue", f"{kernel.transport.sym_name.data} draws from a counter that no step fills with 0")
+        yield Obligation("queue", f"workspace {counter.index}: filled with 0 where {some}")
 
 
 def _is(value: SSAValue, number: int) -> bool:
@@ -194,7 +196,10 @@ def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], kept: C
     blocks = {workspace_address(i.index): i.index for k in kernels.values() for i in k.workspaces.values()}
     mapped: dict[int, set[int]] = {}
     writers: dict[int, str] = {}
+    counters: dict[int, str | None] = {}  # ``certify_queue`` looks at what fills them, and one kernel takes each
     for step in steps:
+        if isinstance(step, Fill) and isinstance(step.destination, WorkspacePointer):
+            counters[step.destination.index] = None
         if isinstance(step, EncodeTensorMap):
             mapped[step.slot] = {blocks[name] for name in step.recipe.address.symbols & blocks.keys()}
         if not isinstance(step, Launch):
@@ -203,10 +208,14 @@ def _order(steps: Sequence[Step], kernels: Mapping[str, LaunchedKernel], kept: C
         sets = {kernel.workspaces[tensor_name(op)].index for op in _sets(kernel)}
         if step.early and kernel.transport.waits is None:
             _refuse("order", f"{step.kernel} begins early and does not wait")
-        touched = {a.index for a in step.args if isinstance(a, WorkspacePointer)}
+        touched = {a.index for a in step.args if isinstance(a, WorkspacePointer)} - _unnamed(kernel)
         touched |= {i for a in step.args if isinstance(a, TensorMapArg) for i in mapped[a.slot]}
-        written, added = _written(kernel, _STORES) | sets, _written(kernel, _ADDS) - sets
-        for index in touched:
+        written, added = _written(kernel, _STORES) | sets, (_written(kernel, _ADDS) | _reported(kernel)) - sets
+        for index in touched & counters.keys():
+            if counters[index] is not None:
+                _refuse("order", f"{step.kernel} and {counters[index]} both count in workspace {index}")
+            counters[index] = step.kernel
+        for index in touched - counters.keys():
             if index in written and (index in writers or index in kept):
                 _refuse("order", f"{step.kernel} and {writers.get(index, 'the launch')} both fill workspace {index}")
             if index not in written and index not in writers and index not in kept:
@@ -228,6 +237,18 @@ _ADDS = (tile.AtomicReduce, tile.ScatterReduce)
 def _written(kernel: LaunchedKernel, ops: tuple[type[tile.TileOp], ...]) -> set[int]:
     stored = {tensor_name(op) for op in kernel.tile.walk() if isinstance(op, tile.WRITES) and isinstance(op, ops)}
     return {item.index for name, item in kernel.workspaces.items() if name in stored}
+
+
+def _unnamed(kernel: LaunchedKernel) -> set[int]:
+    """Workspaces that the kernel is given, and does not touch: programs are drawn under some schedules only."""
+    arguments = zip(kernel.transport.arg_names, kernel.transport.body.block.args, strict=True)
+    unused = {name.data for name, argument in arguments if not argument.uses}
+    return {item.index for name, item in kernel.workspaces.items() if name in unused}
+
+
+def _reported(kernel: LaunchedKernel) -> set[int]:
+    """Where a kernel that judges its promises counts the broken ones."""
+    return {kernel.workspaces[kernel.tile.gate.data].index} if kernel.tile.judged and kernel.tile.gate else set()
 
 
 def _whole(kernel: LaunchedKernel, items: Sequence[StagedTensor]) -> Iterator[Obligation]:

@@ -19,6 +19,7 @@ from tilewright.contract.access_report import diagnose
 from tilewright.diag import TilewrightError
 from tilewright.lang.axes import Span, axis_symbol
 from tilewright.protocol.access import (
+    AccessKind,
     AccessMap,
     IndexRole,
     KernelAccesses,
@@ -38,7 +39,8 @@ from tilewright.transport.access import accesses_of, scatter_name
 @timed("prove")
 def prove_stores(kernel: tile.Kernel, lowered: transport.Kernel) -> Proof[AccessWitness]:
     """Whether every store's domain is written once and nothing outside a tensor is touched."""
-    return prove_domains(lowered, store_domains(kernel), tiles_of(kernel), opened=kernel.gate is not None)
+    gate = None if kernel.gate is None else kernel.gate.data
+    return prove_domains(lowered, store_domains(kernel), tiles_of(kernel), gate=gate)
 
 
 def prove_domains(
@@ -46,17 +48,18 @@ def prove_domains(
     domains: Sequence[StoreDomain],
     tiles: Mapping[str, RaggedTiles] | None = None,
     *,
-    opened: bool = False,
+    gate: str | None = None,
 ) -> Proof[AccessWitness]:
     """Whether the stores write exactly ``domains``, each element once, and nothing outside a tensor is touched.
 
     Where a branch depends on extents alone, a launch takes one side of it: each side is proved by itself. ``tiles`` are
-    those of ragged grids, by the integer at which they begin. ``opened``: of a kernel whose roles stand behind a gate
-    only launches that pass it are asked about; others write nothing, and need not.
+    those of ragged grids, by the integer at which they begin. Of a kernel whose roles stand behind a ``gate`` only
+    launches that pass it are asked about; others write nothing, and need not. What is added to that tensor is for
+    ``proofs.gate`` to judge; here it is asked to lie inside.
     """
     accesses = accesses_of(lowered)
-    if opened:
-        accesses = replace(accesses, accesses=tuple(map(_with_open_gate, accesses.accesses)))
+    if gate is not None:
+        accesses = replace(accesses, accesses=tuple(_with_open_gate(access, gate) for access in accesses.accesses))
     if tiles:
         accesses = replace(accesses, accesses=tuple(_with_tiles(access, tiles) for access in accesses.accesses))
     # facts about strides and addresses say nothing of coordinates
@@ -72,9 +75,10 @@ def prove_domains(
     return Proved(tuple(verdict.Discharged(name, ", ".join(by), of) for (name, of), by in proved.items()))
 
 
-def _with_open_gate(access: AccessMap) -> AccessMap:
+def _with_open_gate(access: AccessMap, gate: str) -> AccessMap:
     scope = (i for i in access.scope if not isinstance(i, LoopIndex) or i.name not in (GATE, OPEN_COUNTER))
-    return replace(access, scope=tuple(scope))
+    kind = AccessKind.READ if access.tensor == gate else access.kind
+    return replace(access, scope=tuple(scope), kind=kind)
 
 
 def _with_tiles(access: AccessMap, tiles: Mapping[str, RaggedTiles]) -> AccessMap:

@@ -1,8 +1,9 @@
 """Integers that were loaded and become symbols are the same in all threads, and in all roles.
 
-All threads read one element of shared memory. Every loop, branch and barrier behind such a symbol rests on it, also
-where another kernel overwrites the tensor that the integer came from while this one runs. In a kernel with roles one
-role writes the element, once a program, and the others read what it wrote for the same program::
+All threads read one element of shared memory, or hold what a barrier of the CTA has counted. Every loop, branch and
+barrier behind such a symbol rests on it, also where another kernel overwrites the tensor that the integer came from
+while this one runs. In a kernel with roles one role writes the element, once a program, and the others read what it
+wrote for the same program::
 
     writer     wait empty . st.shared (one thread) . arrive full      full: one arrival a phase
     reader     wait full, of the program's parity . ld.shared . arrive empty
@@ -21,6 +22,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.base import verdict
 from tilewright.base.expr import TRUE, Const, Sym
 from tilewright.base.verdict import Proof, Proved, Unknown
+from tilewright.compiler.proofs.judged import counted
 from tilewright.compiler.timing import timed
 from tilewright.diag import fail
 from tilewright.tile import dialect as tile
@@ -43,6 +45,8 @@ def prove_uniform(lowered: t.Kernel) -> Proof[str]:
     binds = bound_in(lowered)
     for op in binds:
         where = f"{op.symbol.data} at {op.loc.data if op.loc is not None else 'no line'}"
+        if _of_all_threads(lowered, op):
+            continue
         read = read_of(op)
         if read is None:
             return Unknown(UNIFORM, where, "one element of shared memory, read by all threads")
@@ -51,6 +55,22 @@ def prove_uniform(lowered: t.Kernel) -> Proof[str]:
             return Unknown(UNIFORM, where, "one role that writes it once a program, and others that read that")
     symbols = ", ".join(dict.fromkeys(op.symbol.data for op in binds))
     return Proved((verdict.Discharged(UNIFORM, METHOD, symbols),) if binds else ())
+
+
+def _of_all_threads(lowered: t.Kernel, op: t.Bind) -> bool:
+    """The symbol is computed, alike in all threads, from what barriers of the CTA have counted."""
+    made = [use.operation for use in op.buffer.uses if use.operation is not op]
+    match made:
+        case [t.Map() as computed] if computed.parent is op.parent and computed.is_before_in_block(op):
+            alike = all(
+                isinstance(x, tile.Constant | tile.Compare | tile.Select | t.Yield) for x in computed.body.walk()
+            )
+            given = zip(computed.inputs, computed.reads, strict=True)
+            return alike and all(
+                read.expr == Const(0) and counted(lowered, buffer, computed) is not None for buffer, read in given
+            )
+        case _:
+            return False
 
 
 def read_of(op: t.Bind) -> t.SharedRead | None:

@@ -122,6 +122,13 @@ class Batch(Effects):
         """The value of a register for some lanes."""
         return self.get(self.program.slots[name], lanes)
 
+    def write(self, name: str, value: Bits | np.uint32, lanes: Bits) -> None:
+        """A value that all of some lanes get."""
+        slot = self.program.slots[name]
+        self.put(slot, np.asarray(value), lanes)
+        if slot in self.defined:
+            self.defined[slot][lanes] = True
+
     # -- the schedule
 
     def execute(self) -> None:

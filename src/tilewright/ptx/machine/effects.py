@@ -28,9 +28,12 @@ from tilewright.ptx.machine.state import WINDOW_OFFSET, State, wide, window_addr
 from tilewright.ptx.opcodes import find
 from tilewright.ptx.opcodes.rows import Bits
 from tilewright.ptx.opcodes.words import UNSIGNED, is_signed, unsigned, width
-from tilewright.ptx.syntax import CallArguments, Identifier, Immediate, Instruction, Pair, Register, Vector
+from tilewright.ptx.syntax import CallArguments, Identifier, Immediate, Instruction, Negated, Pair, Register, Vector
 
 Handler = Callable[..., list[Bits] | None]
+
+_COUNTED_OPERANDS = 3
+"""Of a barrier of all threads that counts them: what it gives, its number, the predicate."""
 
 
 class Effects(State):
@@ -179,6 +182,10 @@ class Effects(State):
         """The value of a register, for machinery outside of compiled code."""
         raise NotImplementedError
 
+    def write(self, name: str, value: Bits | np.uint32, lanes: Bits) -> None:
+        """Write a register, for machinery outside of compiled code."""
+        raise NotImplementedError
+
     def _bar(self, i: Instruction, lanes: Bits, given: list[Any]) -> None:
         """``bar.warp.sync``: joins the clocks of the lanes."""
         for _, where in grouped(self.lanes.warp[lanes]):
@@ -189,10 +196,11 @@ class Effects(State):
         if i.modifiers[0] == "cluster":
             self._cluster_barrier(i, lanes)
             return
-        if "red" in i.modifiers:
+        counts = "red" in i.modifiers
+        if counts and len(i.operands) != _COUNTED_OPERANDS:
             self.lacking(i, lanes)
-        number = self._operand(i, 0, lanes, 0)
-        wanted = self._operand(i, 1, lanes, 0)
+        number = self._operand(i, int(counts), lanes, 0)
+        wanted = self._operand(i, len(i.operands) if counts else 1, lanes, 0)
         instance = self.lanes.instance[lanes]
         waits = "arrive" not in i.modifiers
         for key, where in grouped(instance * 16 + number):
@@ -200,6 +208,8 @@ class Effects(State):
             self.arrived.setdefault(place, []).append(these if waits else -1 - these)
             if not waits:
                 self._go(these)
+            if self.reached.setdefault(place, i) is not i and (counts or "red" in self.reached[place].modifiers):
+                self.lacking(i, these)  # a barrier that counts for some threads, and for others does not
             self.wanted[place] = int(wanted[where[0]])
             self._complete(*place)
 
@@ -216,12 +226,25 @@ class Effects(State):
         if len(came) + gone < wanted:
             return
         del self.arrived[instance, number]
+        i = self.reached.pop((instance, number))
+        if "red" in i.modifiers:
+            self._count(i, came)
         lanes = np.where(came < 0, -1 - came, came)
         if everybody and len(came) >= self.lanes.threads:
             self.clocks.meet_all(instance, lanes)
         else:
             self.clocks.meet(lanes)
         self._go(came[came >= 0])
+
+    def _count(self, i: Instruction, lanes: Bits) -> None:
+        """``bar.red.popc``: in how many threads the predicate holds."""
+        target, predicate = i.operands[0], i.operands[-1]
+        negated = isinstance(predicate, Negated)
+        source = predicate.register if isinstance(predicate, Negated) else predicate
+        assert isinstance(target, Register)
+        assert isinstance(source, Register)
+        holds = np.broadcast_to(np.asarray(self.register(source.name, lanes)), lanes.shape).astype(np.bool_) != negated
+        self.write(target.name, np.uint32(np.count_nonzero(holds)), lanes)
 
     def _go(self, lanes: Bits) -> None:
         """Release lanes from a barrier."""

@@ -47,6 +47,8 @@ class State:
         self.blocked: Bits
         self.arrived: dict[tuple[int, int], list[Bits]] = {}
         self.wanted: dict[tuple[int, int], int] = {}
+        self.reached: dict[tuple[int, int], Instruction] = {}
+        """What threads wait at."""
         self.cluster_arrived: dict[int, list[Bits]] = {}
         self.let_go: list[Bits] = []
         self.said: set[tuple[str, int]] = set()

@@ -120,10 +120,8 @@ class RoleLowering(ProductsInFlight):
         if self.pipelines:
             bars = [*self.full.values(), *self.empty.values(), *self.loaded_bounds.bars, *self.queue.bars]
             opening.append(a.Elected(t.block([*(a.MbarrierInit(b) for b in bars), a.FenceMbarrierInit()])))
-        opening += self.gate.publish(self)
-        if opening:
-            opening += self.rendezvous()
-        opening += self.gate.read()
+        barrier = self.rendezvous() if opening or self.gate.flags is not None else []
+        opening += self.gate.open(self, kernel.threads.data, barrier)
         kernel.body.block.add_ops([*self.declarations, *self.shared, *opening, *roles])
         kernel.attributes["assumptions"] = exprs([*self.placement.assumptions, *dict.fromkeys(self.required)])
         if self.configuration.cluster is not None:

@@ -2,7 +2,8 @@
 
 Programs of ragged grids differ in length, and how, only the device knows. Dealt beforehand, the busiest CTA of mixed
 packed attention has a tenth more than an equal share (H200: 3,006 us dealt, 2,701 drawn). A counter in global memory,
-0 when the launch begins, numbers the programs beyond the first ones; one slot of shared memory hands the number on::
+0 when a launch begins that has more programs than CTAs, numbers those beyond the first ones, and launches of fewer
+touch none; one slot of shared memory hands the number on::
 
     producer    its program . draw . wait empty . st.shared . arrive full
     consumers   its program . wait full . ld.shared . arrive empty (every thread)
@@ -11,6 +12,8 @@ All roles leave the loop at the first number that no program has.
 """
 
 from __future__ import annotations
+
+from math import prod
 
 from xdsl.ir import SSAValue
 
@@ -63,7 +66,8 @@ class ProgramQueue:
         use, producing = Sym(COUNTER), lowering.producing
         if producing:
             taken = lowering.registers("next", i32, 1)
-            lowering.emit(t.Draw(lowering.arguments[self.counter], taken))
+            programs = prod((g.expr for g in lowering.kernel.grid), start=Const(1))
+            lowering.emit(t.Draw(lowering.arguments[self.counter], taken, programs))
             lowering.emit(a.MbarrierWait(self.empty, Const(0), (use + 1) % 2))
             lowering.emit(t.SharedWrite(self.slot, taken, Const(0), TRUE))
         else:

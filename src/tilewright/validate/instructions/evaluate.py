@@ -57,6 +57,8 @@ class ProgramState(Protocol):
     environment: Environment
     waits: frozenset[int]
     """Instructions that are tried until they succeed."""
+    counts: list[int]
+    """Barriers that count threads, in the order of the text."""
     written: list[list[str]]
     """By instruction."""
     needs: dict[str, Needs]

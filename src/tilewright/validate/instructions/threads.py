@@ -52,12 +52,33 @@ def _bar(machine: Instructions, i: Instruction) -> None:
         machine.event("bar.warp.sync", machine.get(i.operands[0], 32))
         machine.synchronised()
         return
+    if forms == ["red", "popc", "u32"] and len(i.operands) == _COUNTED_OPERANDS:
+        _count(machine, i)
+        return
     if forms not in (["sync"], ["arrive"]):
         raise Undecided(f"{i.name} is not known", f"line {i.line}")
     number = machine.get(i.operands[0], 32)
     threads = machine.get(i.operands[1], 32) if len(i.operands) > 1 else machine.terms.const(32, machine.terms.threads)
     machine.event(f"bar.{forms[0]}", number, threads)
     machine.synchronised()
+
+
+_COUNTED_OPERANDS = 3
+"""Of a barrier of all threads: what it gives, its number, and the predicate that it counts."""
+
+
+def _count(machine: Instructions, i: Instruction) -> None:
+    """In how many threads of the CTA a predicate holds: one number, of the n-th of such instructions that of the IR's
+    n-th op."""
+    target, number, predicate = i.operands
+    if machine.region.name != "kernel" or machine.holds != machine.cases.true:
+        raise Undecided("threads that are counted in a part of the kernel", f"line {i.line}")
+    one, zero = machine.terms.const(32, 1), machine.terms.const(32, 0)
+    counted = machine.values.select(machine.predicate(predicate), one, zero)
+    kind, found = machine.values.threads_counted(machine.program.counts.index(i.index))
+    machine.event(kind, machine.get(number, 32), counted)
+    machine.synchronised()
+    machine.result(target, found)
 
 
 def _barrier(machine: Instructions, i: Instruction) -> None:

@@ -55,7 +55,7 @@ def readings(
         if place is None:
             raise Undecided("a register that varies", plan.where(op))
         signed = t.registers_of(buffer).dtype.dtype.signed
-        words = list(_integers(plan, plan.buffers[buffer][place], plan.where(op), signed=signed))
+        words = list(integers(plan, plan.buffers[buffer][place], plan.where(op), signed=signed))
         ways = [
             (both, {**names, index_symbol(k): _named_word(plan, p)})
             for holds, names in ways
@@ -65,7 +65,7 @@ def readings(
     return ways
 
 
-def _integers(plan: Plan, word: Value, where: str, *, signed: bool = True) -> Iterator[tuple[Condition, Poly]]:
+def integers(plan: Plan, word: Value, where: str, *, signed: bool = True) -> Iterator[tuple[Condition, Poly]]:
     """A loaded integer by cases, read with a sign or without."""
     for holds, p in plan.values.parts(word):
         if not plan.arithmetic.is_data(p):
@@ -111,7 +111,7 @@ def load_coordinate(plan: Plan, op: a.LoadCoordinate) -> None:
     here = plan.cases.both(plan.holds, guard)
     word = plan.memory.load(plan.region, here, name, offset, size, plan.states.get(name), where, order, NOTHING)
     found: Value = extent
-    for holds, p in _integers(plan, word, where, signed=tensor_type(op.tensor).element.signed):
+    for holds, p in integers(plan, word, where, signed=tensor_type(op.tensor).element.signed):
         integer = _named_word(plan, p)
         inside = plan.predicate(all_of([Const(0) <= integer, integer < op.extent.expr]))
         found = plan.values.select(plan.cases.all((guard, holds, inside)), plan.expr(integer), found)
@@ -124,15 +124,17 @@ def store(plan: Plan, op: t.Store) -> None:
 
 
 def draw(plan: Plan, op: t.Draw) -> None:
-    """The number of CTAs and what was in memory, to which 1 is added."""
+    """The number of CTAs and, where there are more programs, what was in memory, to which 1 is added."""
     if sum(isinstance(other, t.Draw) for other in plan.kernel.walk()) > 1:
         raise Undecided("numbers that are drawn at several places", plan.where(op))
     name, order = plan.tensors[op.tensor], plan.next()
     offset = plan.offset(op.tensor, [plan.terms.const(0, 0)])
-    store_element(plan, op, name, offset, plan.word(1), plan.holds, order, "red.add.u32")
+    guard = plan.values.test(plan.cases.less, plan.values.resize(plan.launch.ctas, 0), plan.expr(op.programs.expr))
+    ctas = plan.values.resize(plan.launch.ctas, 32)
+    store_element(plan, op, name, offset, plan.word(1), plan.cases.both(plan.holds, guard), order, "red.add.u32")
     plan.marks[order] = plan.region.events[-1]
     old = plan.terms.data(32, 32, "old", "ir", order)
-    plan.buffers[op.buffer][0] = plan.values.add(old, plan.values.resize(plan.launch.ctas, 32))
+    plan.buffers[op.buffer][0] = plan.values.select(guard, plan.values.add(old, ctas), ctas)
 
 
 def atomic_reduce(plan: Plan, op: t.AtomicReduce) -> None:
@@ -271,7 +273,7 @@ def shared_count(plan: Plan, op: t.SharedCount) -> None:
         guarded = plan.cases.both(plan.holds, plan.predicate(op.guard.expr, r))
         if guarded == 0:
             continue
-        for read, number in _integers(plan, plan.values.within(word, guarded), where):
+        for read, number in integers(plan, plan.values.within(word, guarded), where):
             below = plan.cases.less(number, plan.terms.const(0, kind.count.data))
             here = plan.cases.all((guarded, read, plan.cases.at_least(number, 0), below))
             if here != 0:

@@ -9,6 +9,7 @@ from xdsl.ir import Operation
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.plan.plan import Plan
+from tilewright.validate.undecided import Undecided
 
 _PLAIN: dict[type[Operation], str] = {
     a.FenceProxyAsync: "fence.proxy.async.shared::cta",
@@ -28,6 +29,18 @@ def barrier(plan: Plan, op: t.Barrier) -> None:
     else:
         number, threads = a.role_barrier(plan.roles), plan.role.threads.data
     plan.synchronised(plan.event(op, "bar.sync", plan.word(number), plan.word(threads)))
+
+
+def barrier_count(plan: Plan, op: t.BarrierCount) -> None:
+    """All threads of the CTA, which then hold one number: of the n-th such op what the n-th such instruction gives."""
+    every = [other for other in plan.kernel.walk() if isinstance(other, t.BarrierCount)]
+    if op.parent is not plan.kernel.body.block:
+        raise Undecided("threads that are counted in a part of the kernel", plan.where(op))
+    word = plan.buffers[op.buffer][0]
+    counted = plan.values.select(plan.arithmetic.compare("ne", "s32", word, plan.word(0)), plan.word(1), plan.word(0))
+    kind, number = plan.values.threads_counted(every.index(op))
+    plan.synchronised(plan.event(op, kind, plan.word(0), counted))
+    plan.buffers[op.buffer][0] = number
 
 
 def named_barrier(plan: Plan, op: a.NamedBarrierSync | a.NamedBarrierArrive) -> None:
@@ -86,6 +99,7 @@ def mbarrier_wait(plan: Plan, op: a.MbarrierWait) -> None:
 
 OPS: dict[type[Operation], Callable[..., None]] = {
     t.Barrier: barrier,
+    t.BarrierCount: barrier_count,
     t.WarpBarrier: warp_barrier,
     a.SetMaxRegisters: set_registers,
     a.NamedBarrierSync: named_barrier,

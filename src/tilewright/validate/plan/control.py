@@ -14,6 +14,7 @@ from tilewright.tile.ops import ops_in
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.cases import Condition
+from tilewright.validate.plan.accesses import integers
 from tilewright.validate.plan.plan import Plan
 from tilewright.validate.polynomials import Poly
 from tilewright.validate.regions import Carried, LoopBody
@@ -30,6 +31,10 @@ def name_integer(plan: Plan, op: t.Let) -> None:
 def name_loaded(plan: Plan, op: t.Bind) -> None:
     """A name for an integer that was loaded, at most ``most``."""
     value = plan.named.get(op.buffer)
+    if value is None and isinstance(op.parent_op(), t.Kernel):
+        word, value = plan.buffers[op.buffer][0], plan.terms.const(0, 0)
+        for holds, number in integers(plan, word, plan.where(op)):
+            value = plan.values.select(holds, number, value)
     if value is None:
         raise Undecided("an integer that is not read from shared memory", plan.where(op))
     plan.bind(op.symbol.data, value)
