@@ -3,8 +3,8 @@ promise, and on such that break it in one place.
 
 A bundle's steps may be any kernels, each proved to be what its own text says. Whether a launch's integers break a
 promise is computed here from the promise alone. Then no element may be written, and the promise must be reported; where
-all are kept none may be. What agrees is tested, no more: of integers beyond the drawn extents nothing is known. Programs
-that are compiled ahead of time are executed so before they leave the compiler.
+all are kept none may be. What agrees is tested, no more: of integers beyond the drawn extents nothing is known.
+Programs that are compiled ahead of time are executed so before they leave the compiler.
 """
 
 from __future__ import annotations
