@@ -1,8 +1,8 @@
 """The whole table of speed goals: other benchmarks, built and run in turn, in three parts of at most ten minutes.
 
-    python benchmarks/speed_table.py products  --out benchmarks/results
-    python benchmarks/speed_table.py attention --out benchmarks/results
-    python benchmarks/speed_table.py others    --out benchmarks/results
+    python benchmarks/speed_table.py products  --json benchmarks/results
+    python benchmarks/speed_table.py attention --json benchmarks/results
+    python benchmarks/speed_table.py others    --json benchmarks/results
 
 Needs the compiler on the machine with the GPU. Every row is timed beside its peer in one process; ``--rounds`` for all.
 Prints the seconds that each step took.
@@ -51,12 +51,12 @@ PARTS = {
 def main() -> None:
     made = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     made.add_argument("part", choices=PARTS)
-    made.add_argument("--out", default=".", help="the folder of the documents")
+    made.add_argument("--json", default=".", help="the folder of the documents")
     made.add_argument("--rounds", default="9")
     args = made.parse_args()
     began = time.perf_counter()
     for script, options, name in PARTS[args.part]:
-        more = [] if name is None else ["--rounds", args.rounds, "--json", f"{args.out}/{name}.json"]
+        more = [] if name is None else ["--rounds", args.rounds, "--json", f"{args.json}/{name}.json"]
         subprocess.run([sys.executable, str(Path(__file__).parent / script), *options.split(), *more], check=True)
         print(f"{time.perf_counter() - began:.0f} s: {script} {options}", flush=True)
 
