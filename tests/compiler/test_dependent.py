@@ -7,6 +7,7 @@ from __future__ import annotations
 import pytest
 
 import tilewright as tw
+from support.slow import rest_slow
 from tilewright.artifact.schema import Launch
 from tilewright.jit import kernel
 from tilewright.ops import kernels
@@ -35,7 +36,7 @@ KERNELS = {
 }
 
 
-@pytest.mark.parametrize("name", KERNELS)
+@pytest.mark.parametrize("name", rest_slow(KERNELS, ("rows",)))
 def test_all_kernels_of_a_dependent_schedule_wait_and_are_proved(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("TILEWRIGHT_VALIDATION", "1")
     given, dtypes, pins = KERNELS[name]
@@ -50,6 +51,7 @@ def test_all_kernels_of_a_dependent_schedule_wait_and_are_proved(name: str, monk
     assert not any(next(s for s in v.steps if isinstance(s, Launch)).early for v in plain.variants)
 
 
+@pytest.mark.slow
 def test_a_setting_makes_launches_dependent(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(kernel, "_unpinned", kernel._unpinned.__wrapped__)
     compiled = kernels.softmax.compile(dtypes=dict.fromkeys("xy", "bf16"))

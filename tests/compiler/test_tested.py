@@ -202,6 +202,7 @@ def test_programs_are_walked_in_both_directions() -> None:
     assert beside.tested(kernel, ptx, recipe([kernel])).differences != ()
 
 
+@pytest.mark.slow
 def test_counters_go_around_in_launches_on_one_cta() -> None:
     """Of the uses of a pipeline the text keeps the stage and no phase."""
     image = grouped.compile(dtypes={"offsets": "i32", **dict.fromkeys("abc", "bf16")}).kernel("kernel_grouped")

@@ -5,6 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 from support.pytorch import torch_or_skip
 
 torch = torch_or_skip()
@@ -86,6 +88,7 @@ def on_rank(rank: int, folder: str) -> None:
     torch.distributed.destroy_process_group()
 
 
+@pytest.mark.slow
 def test_two_processes_train_as_one(tmp_path: Path) -> None:
     torch.multiprocessing.spawn(on_rank, (str(tmp_path),), nprocs=RANKS)
     wanted = [p.detach() for p in trained(Model(), *given()).parameters()]

@@ -9,6 +9,7 @@ import pytest
 
 import tilewright as tw
 from support.pytorch import torch_or_skip
+from support.slow import rest_slow
 
 torch = torch_or_skip()
 
@@ -264,6 +265,7 @@ OF_ONE_TILE: dict[str, dict[str, Any]] = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("options", OF_ONE_TILE.values(), ids=OF_ONE_TILE)
 def test_no_other_token_decides_what_runs(options: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     """Whatever depends on how many tokens there are: kernels, their tiles and blocks. Results and gradients of the
@@ -328,7 +330,7 @@ LOADS = {
 }
 
 
-@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("load", rest_slow(LOADS, ("Zipf",)))
 def test_skewed_loads_agree_with_float64(load: str) -> None:
     """Results and gradients where some experts have no rows and some many; the same expert twice is two rows."""
     random, tokens, experts = torch.Generator().manual_seed(1), 90, 9

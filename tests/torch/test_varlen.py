@@ -106,7 +106,7 @@ def test_agrees_with_float64(road: None, case: Case, name: str) -> None:
     assert not y[rows:].any()
 
 
-@pytest.mark.parametrize("name", rest_slow(OPTIONS, ("causal", "all keys")))
+@pytest.mark.parametrize("name", rest_slow(OPTIONS, ("causal",)))
 def test_tiles_of_several_sequences(name: str) -> None:
     q, k, v, offsets, _ = Case((3, 0, 70, 1, 9, 60), (3, 0, 70, 1, 9, 60), rest=0).tensors
     q, k, v = (torch.cat([x, torch.full_like(x[:5], torch.nan)]) for x in (q, k, v))  # behind the last sequence
@@ -149,7 +149,7 @@ LENGTHS = {"both": USED, "queries": (USED[0], None), "keys": (None, USED[1].to(t
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])
-@pytest.mark.parametrize("which", rest_slow(LENGTHS, ("both",)))
+@pytest.mark.parametrize("which", rest_slow(LENGTHS, ("keys",)))
 def test_rows_that_are_not_used(road: None, which: str, left: bool) -> None:
     tensors, lengths = UNEVEN.tensors, LENGTHS[which]
     packed, (queries, keys) = chosen(tensors, lengths, left)
@@ -342,6 +342,7 @@ def test_gradients_agree_with_float64(road: None, case: Case, name: str) -> None
     assert not leaves[0].grad[int(cu_q[-1]) :].any()
 
 
+@pytest.mark.slow
 def test_gradients_of_tiles_of_several_sequences() -> None:
     q, k, v, offsets, _ = Case((3, 70, 1, 60), (3, 70, 1, 60), rest=0).tensors
     found = []

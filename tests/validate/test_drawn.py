@@ -201,7 +201,7 @@ def test_a_gate_that_the_program_has_not_is_seen() -> None:
 
 
 # -- whole bundles ----------------------------------------------------------------------------------------------------
-@pytest.mark.parametrize("artifact", [product, attention])
+@pytest.mark.parametrize("artifact", [product, pytest.param(attention, marks=pytest.mark.slow)])
 def test_a_bundle_over_offsets_validates(artifact: Callable[[], Artifact]) -> None:
     bundle = ReadBundle.of(artifact())
     answers = [bundle.recipe(), bundle.steps(), bundle.variants(), bundle.promises(), *bundle.each()]

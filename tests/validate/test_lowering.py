@@ -204,7 +204,7 @@ CAUSAL = {
 """Wrong texts of causal attention: what stands there, what takes its place, and which of several places."""
 
 
-@pytest.mark.sample(2)
+@pytest.mark.sample(1)
 @pytest.mark.parametrize("name", CAUSAL)
 def test_a_wrong_text_of_causal_attention_is_refused(name: str) -> None:
     source, transport = causal("attention")

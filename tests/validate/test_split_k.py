@@ -13,6 +13,7 @@ import pytest
 import tilewright as tw
 from support import products as p
 from support.example_cases import load
+from support.slow import rest_slow
 from tilewright.artifact.schema import KernelImage, Launch
 from tilewright.compiler.build import build
 from tilewright.compiler.program import plan
@@ -109,7 +110,7 @@ PARTS = {
 }
 
 
-@pytest.mark.parametrize("what", PARTS)
+@pytest.mark.parametrize("what", rest_slow(PARTS, ("a step more", "one step at least")))
 def test_a_wrong_number_of_steps_is_seen(what: str) -> None:
     """How often the loop runs is what the stages of the pipeline are counted by in the program after it."""
     pattern, other = PARTS[what]
