@@ -77,6 +77,16 @@ def test_tables_are_those_of_the_results() -> None:
     assert done.returncode == 0, done.stdout
 
 
+def test_the_protocol_of_the_readme_is_refuted_as_it_says(tmp_path: Path) -> None:
+    (shown,) = re.findall(r"```\n(error.*?)```", (ROOT / "README.md").read_text(), re.DOTALL)
+    lines = (ROOT / "examples" / "protocols" / "matmul.txt").read_text().splitlines(keepends=True)
+    unfenced = tmp_path / "unfenced.txt"
+    unfenced.write_text("".join(line for line in lines if "FenceProxyAsync" not in line))
+    answer = CliRunner().invoke(app, ["check", str(unfenced)])
+    assert answer.exit_code == 1
+    assert [line for line in shown.splitlines() if line not in answer.output.splitlines()] == []
+
+
 def test_commands_exist() -> None:
     text = (ROOT / "README.md").read_text()
     for words in sorted(set(re.findall(r"^tilewright ([\w-]+(?: layout| banks| tma| wgmma)?)", text, re.MULTILINE))):
