@@ -34,7 +34,7 @@ from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.compiler.reliance import BROKEN, FAILED, TAKEN, promises_of
 from tilewright.compiler.requests import assumptions_of
 from tilewright.hw.target import SM90A
-from tilewright.lang.fns import CompareFn
+from tilewright.lang.fns import BinaryFn, CompareFn
 from tilewright.schedule.facts import TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, schedule
@@ -434,6 +434,17 @@ def judges_in_one_warp(kernel: t.Kernel) -> None:
     inside.attributes["expr"] = ExprAttr.of(all_of([inside.expr.expr, Sym(t.THREAD) < 32]))
 
 
+def combines_other_bits(kernel: t.Kernel) -> None:
+    """Of 1 and 2, neither of which is 0, no bit is the same."""
+    end = looks(kernel, t.Yield)
+    numbers = [tile.Constant(k, i32) for k in (0, 1, 2)]
+    broken = end.values[0].owner.cond
+    one, two = (tile.Select(broken, number.result, numbers[0].result) for number in numbers[1:])
+    both = tile.Binary(BinaryFn.AND, one.result, two.result)
+    end.parent.insert_ops_before([*numbers, one, two, both], end)
+    end.operands[0] = both.result
+
+
 def keeps_the_least(kernel: t.Kernel) -> None:
     looks(kernel, t.Fold).attributes["fn"] = string("min")
 
@@ -484,6 +495,7 @@ JUDGED = (
     has_another_limit,
     begins_anywhere,
     judges_in_one_warp,
+    combines_other_bits,
     keeps_the_least,
     forgets_what_it_found,
     reports_nothing,
