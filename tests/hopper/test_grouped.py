@@ -34,7 +34,7 @@ from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.compiler.reliance import BROKEN, FAILED, TAKEN, promises_of
 from tilewright.compiler.requests import assumptions_of
 from tilewright.hw.target import SM90A
-from tilewright.lang.fns import BinaryFn, CompareFn
+from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn
 from tilewright.schedule.facts import TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, schedule
@@ -515,6 +515,23 @@ def test_gates_that_ctas_judge_otherwise_are_refused(change: Callable[[t.Kernel]
     assert (added.name, added.detail) == ("added", FAILED)
     change(kernel)
     assert "CRT010" in refused(found.tile, kernel)
+
+
+@pytest.mark.parametrize(("gate", "adds"), [(FAILED, False), (BROKEN, False), (BROKEN, True)])
+def test_nothing_else_is_written_to_the_tensor_of_a_gate(gate: str, adds: bool) -> None:
+    found = lowered(Candidate(1, stages=3), flag=gate == BROKEN)
+    kernel = found.scheduled.kernel
+    assert isinstance(prove_stores(found.tile, kernel), Proved)
+    (tensor,) = (x for n, x in zip(kernel.arg_names, kernel.body.block.args, strict=True) if n.data == gate)
+    inside = next(op for op in kernel.walk() if isinstance(op, t.For) and op.counter.data == OPEN_COUNTER)
+    one, guard = t.Registers("one", i32, 1), Sym(t.THREAD).eq(0)
+    made = t.Map([], [], [one.buffer], 1, constant(1))
+    if adds:
+        write = t.AtomicReduce(AtomicFn.ADD, tensor, one.buffer, [Const(0)], guard)
+    else:
+        write = t.Store(tensor, one.buffer, [Const(0)], guard)
+    inside.body.block.insert_ops_before([one, made, write], inside.body.block.first_op)
+    assert not isinstance(prove_stores(found.tile, kernel), Proved)
 
 
 def test_a_gate_that_no_barrier_makes_alike_is_not_uniform() -> None:
