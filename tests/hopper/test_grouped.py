@@ -541,6 +541,14 @@ def test_a_gate_that_no_barrier_makes_alike_is_not_uniform() -> None:
     assert isinstance(prove_uniform(kernel), Unknown)
 
 
+def test_a_gate_that_no_thread_computes_is_not_uniform() -> None:
+    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    bind = only(kernel, t.Bind, lambda op: isinstance(op, t.Bind) and op.symbol.data == GATE)
+    made = next(use.operation for use in bind.buffer.uses if isinstance(use.operation, t.Map))
+    made.attributes["live"] = ExprAttr.of(Sym("T") > 64)
+    assert isinstance(prove_uniform(kernel), Unknown)
+
+
 def test_a_gate_without_a_barrier_lets_barriers_be_used_before_they_are_there() -> None:
     kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
     assert isinstance(prove_protocols(kernel), Proved)
