@@ -5,13 +5,15 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
 import tilewright as tw
 from support.lowered import lowered
 from support.ptx_driver import run_artifact
-from tilewright.base.verdict import Proved
+from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.proofs.stores import prove_stores
 
 
@@ -85,6 +87,26 @@ def test_elements_that_may_be_written_twice_are_refused(kernel: tw.Kernel) -> No
     with pytest.raises(tw.TilewrightError) as refused:
         kernel.compile(dtypes={"x": "f32", "y": "f32"})
     assert refused.value.diagnostics[0].code.startswith("ACC")
+
+
+@tw.kernel
+def a_row_further_too(x: tw.Tensor["K"], y: tw.Tensor["M", 24], *, bk=64):
+    k = tw.grid(x, bk)
+    y[k.index // 24, k.index % 24] = x[k]
+    y[k.index // 24 + 1, k.index % 24] = x[k]
+
+
+def test_a_counterexample_names_an_element_of_the_tensor() -> None:
+    with pytest.raises(tw.TilewrightError) as refused:
+        a_row_further_too.compile(dtypes={"x": "f32", "y": "f32"})
+    assert re.match(r"y\[\d+, \d+\] of \[\d+, 24\]", refused.value.diagnostics[0].found)
+
+
+def test_a_missing_element_is_named_as_one_of_the_tensor() -> None:
+    answer = prove_stores(_lowered(in_order)[0], _lowered(all_but_one)[1])
+    assert isinstance(answer, Refuted)
+    assert len(answer.witness.element) == 2
+    assert answer.witness.extents[1] == 24
 
 
 @pytest.mark.parametrize(("kernel", "shape"), [(in_order, (7, 24)), (from_the_end, (3, 24)), (three_axes, (2, 5, 24))])

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import pytest
+from xdsl.dialects.builtin import UnitAttr
+from xdsl.utils.exceptions import VerifyException
 
 from support import products as p
 from tilewright.schedule.hopper.candidates import Candidate
@@ -36,3 +38,13 @@ def test_what_a_cluster_shares_has_no_hint() -> None:
     assert isinstance(found, p.Lowered), found
     copies = {op.map.owner.hint.data: op for op in found.scheduled.kernel.walk() if isinstance(op, a.TmaLoad)}
     assert [(bool(op.ctas), op.evict_first is not None) for op in copies.values()] == [(False, True), (True, False)]
+
+
+def test_a_multicast_copy_takes_no_hint() -> None:
+    found = p.lower(p.nt, Candidate(1, stages=2, cluster=(2, 1), one_wave=True))
+    assert isinstance(found, p.Lowered), found
+    shared = next(op for op in found.scheduled.kernel.walk() if isinstance(op, a.TmaLoad) and op.ctas)
+    shared.verify()
+    shared.attributes["evict_first"] = UnitAttr()
+    with pytest.raises(VerifyException, match="hint"):
+        shared.verify()

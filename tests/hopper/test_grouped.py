@@ -34,7 +34,7 @@ from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.compiler.reliance import BROKEN, FAILED, TAKEN, promises_of
 from tilewright.compiler.requests import assumptions_of
 from tilewright.hw.target import SM90A
-from tilewright.lang.fns import CompareFn
+from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn
 from tilewright.schedule.facts import TensorFacts
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, schedule
@@ -434,6 +434,17 @@ def judges_in_one_warp(kernel: t.Kernel) -> None:
     inside.attributes["expr"] = ExprAttr.of(all_of([inside.expr.expr, Sym(t.THREAD) < 32]))
 
 
+def combines_other_bits(kernel: t.Kernel) -> None:
+    """Of 1 and 2, neither of which is 0, no bit is the same."""
+    end = looks(kernel, t.Yield)
+    numbers = [tile.Constant(k, i32) for k in (0, 1, 2)]
+    broken = end.values[0].owner.cond
+    one, two = (tile.Select(broken, number.result, numbers[0].result) for number in numbers[1:])
+    both = tile.Binary(BinaryFn.AND, one.result, two.result)
+    end.parent.insert_ops_before([*numbers, one, two, both], end)
+    end.operands[0] = both.result
+
+
 def keeps_the_least(kernel: t.Kernel) -> None:
     looks(kernel, t.Fold).attributes["fn"] = string("min")
 
@@ -484,6 +495,7 @@ JUDGED = (
     has_another_limit,
     begins_anywhere,
     judges_in_one_warp,
+    combines_other_bits,
     keeps_the_least,
     forgets_what_it_found,
     reports_nothing,
@@ -505,10 +517,35 @@ def test_gates_that_ctas_judge_otherwise_are_refused(change: Callable[[t.Kernel]
     assert "CRT010" in refused(found.tile, kernel)
 
 
+@pytest.mark.parametrize(("gate", "adds"), [(FAILED, False), (BROKEN, False), (BROKEN, True)])
+def test_nothing_else_is_written_to_the_tensor_of_a_gate(gate: str, adds: bool) -> None:
+    found = lowered(Candidate(1, stages=3), flag=gate == BROKEN)
+    kernel = found.scheduled.kernel
+    assert isinstance(prove_stores(found.tile, kernel), Proved)
+    (tensor,) = (x for n, x in zip(kernel.arg_names, kernel.body.block.args, strict=True) if n.data == gate)
+    inside = next(op for op in kernel.walk() if isinstance(op, t.For) and op.counter.data == OPEN_COUNTER)
+    one, guard = t.Registers("one", i32, 1), Sym(t.THREAD).eq(0)
+    made = t.Map([], [], [one.buffer], 1, constant(1))
+    if adds:
+        write = t.AtomicReduce(AtomicFn.ADD, tensor, one.buffer, [Const(0)], guard)
+    else:
+        write = t.Store(tensor, one.buffer, [Const(0)], guard)
+    inside.body.block.insert_ops_before([one, made, write], inside.body.block.first_op)
+    assert not isinstance(prove_stores(found.tile, kernel), Proved)
+
+
 def test_a_gate_that_no_barrier_makes_alike_is_not_uniform() -> None:
     kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
     assert isinstance(prove_uniform(kernel), Proved)
     a_barrier_that_counts_nothing(kernel)
+    assert isinstance(prove_uniform(kernel), Unknown)
+
+
+def test_a_gate_that_no_thread_computes_is_not_uniform() -> None:
+    kernel = lowered(Candidate(1, stages=3)).scheduled.kernel
+    bind = only(kernel, t.Bind, lambda op: isinstance(op, t.Bind) and op.symbol.data == GATE)
+    made = next(use.operation for use in bind.buffer.uses if isinstance(use.operation, t.Map))
+    made.attributes["live"] = ExprAttr.of(Sym("T") > 64)
     assert isinstance(prove_uniform(kernel), Unknown)
 
 

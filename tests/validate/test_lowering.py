@@ -14,6 +14,7 @@ import pytest
 
 import tilewright as tw
 from examples import attention
+from support import products
 from support.example_cases import EXAMPLES_BY_NAME
 from support.generality import CASES
 from support.lowered import example, lowered
@@ -21,6 +22,7 @@ from support.slow import rest_slow
 from tilewright.jit.arrays import describe
 from tilewright.lang.schedule import Schedule
 from tilewright.ops import kernels
+from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
@@ -357,3 +359,31 @@ def test_a_row_that_is_loaded_before_a_loop() -> None:
 def test_a_wrong_row_before_a_loop_is_refused(name: str) -> None:
     ((source, transport),) = lowered(ahead, {"x": "f32", "y": "f32"}).values()
     assert compare(source, transport_kernel(replaced(str(transport), *AHEAD_WRONG[name])))
+
+
+@tw.kernel
+def whole(
+    a: tw.Tensor["M", "K"],
+    b: tw.Tensor["N", "K"],
+    c: tw.Tensor["M", "N"],
+    *,
+    bm: int = 64,
+    bn: int = 64,
+    bk: int = 64,
+):
+    m, n = tw.grid(c.shape, (bm, bn))
+    acc = tw.zeros((m, n), tw.f32)
+    for k in tw.stream(a.shape[1], bk):
+        acc += tw.dot(a[m, k], b[n, k].T)
+    c[m, n] = acc.to(tw.i32)
+
+
+def test_a_number_of_threads_is_not_what_a_role_computed() -> None:
+    """Of all barriers those that count change a register."""
+    found = products.lower(whole, Candidate(1, stages=2), "bf16", 16, {"c": "i32"})
+    assert isinstance(found, products.Lowered), found
+    kernel = found.scheduled.kernel
+    assert compare(found.tile, kernel) == ()
+    (store,) = (op for op in kernel.walk() if isinstance(op, t.Store))
+    store.parent.insert_op_before(t.BarrierCount(store.buffer), store)
+    assert compare(found.tile, kernel)

@@ -35,9 +35,9 @@ _BUDGET_BROKEN = 2e8
 _BEFORE = 3
 """Launches that are taken to have found each promise broken."""
 _LONG = 2050
-"""Offsets of every third draw, at least: more than two turns of a loop look at."""
+"""Offsets of every third draw, at least: more than two iterations of a loop look at."""
 _EDGES = (1, 31, 32, 1023, 1024, 1025, 2047, 2048)
-"""Offsets beside which another thread, or another turn, looks on."""
+"""Offsets beside which another thread, or another iteration, looks on."""
 
 
 def promises_kept(

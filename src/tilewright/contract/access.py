@@ -244,15 +244,22 @@ def _cover(
         return Unknown(f"domain: stores to {tensor}", reason, "", accesses[0].location)
     added = kinds == {AccessKind.REDUCE}
     try:
+        named, promises = accesses, domains
         accesses, domains = split_by_extents(*join_digits(accesses, domains), launch.inside)
+        written = dict(zip(accesses, named, strict=True))
+        if accesses:
+            dims, own = accesses[0].dims, named[0].dims
+            written |= {d.as_map(dims): p.as_map(own) for d, p in zip(domains, promises, strict=True)}
         if not added and accesses and any(d.instances for d in domains):
             # each instance writes what it promises; that no two write one element is left to the promises
             promised = [replace(d, instances=()) for d in domains]
-            apart = _Cover(launch, tensor, [d.as_map(accesses[0].dims) for d in promised], promised, added=False)
+            apart = _Cover(
+                launch, tensor, [d.as_map(accesses[0].dims) for d in promised], promised, added=False, written=written
+            )
             twice = apart.overlap()
             if twice is not None:
                 return twice
-        return _Cover(launch, tensor, accesses, domains, added=added).prove()
+        return _Cover(launch, tensor, accesses, domains, added=added, written=written).prove()
     except GaveUpError as error:
         settle = "simplify the guards of the stores"
         return Unknown(f"cover: stores to {tensor}", str(error), settle, domains[0].location)
@@ -269,8 +276,11 @@ class _Cover:
         domains: Sequence[StoreDomain],
         *,
         added: bool,
+        written: Mapping[AccessMap, AccessMap] | None = None,
     ):
         self.tensor = tensor
+        self.written = written or {}
+        """By a map with other coordinates in their place the one that it was made of, which counterexamples name."""
         self.launch = launch
         self.proof = _Proof(launch, domains[0].location)
         self.name = "added" if added else "once"
@@ -391,9 +401,9 @@ class _Cover:
         obligation = f"{self.name}: stores to {self.tensor}"
         replay = self.proof.replay(point)
         at_a, at_b = (replay.indices(x.piece, x.values) for x in (a, b))
-        first, second = a.piece.source, b.piece.source
+        one_access = a.piece.source is b.piece.source and at_a == at_b
+        first, second = (self._as_written(x.piece.source) for x in (a, b))
         element = replay.touches(first, at_a)
-        one_access = first is second and at_a == at_b
         if element is None or element != replay.touches(second, at_b) or one_access or not replay.legal():
             return self.proof.doubt(obligation)
         if any(i.role is IndexRole.LOADED for i in (*first.indices, *second.indices)):
@@ -430,14 +440,21 @@ class _Cover:
                 continue
             replay = self.proof.replay(point)
             indices = replay.indices(member.piece, member.values)
-            element = replay.touches(member.piece.source, indices)
-            others = [replay.touches(p.piece.source, replay.indices(p.piece, p.values)) for p in all_of_these]
+            own_map = self._as_written(member.piece.source)
+            element = replay.touches(own_map, indices)
+            others = [
+                replay.touches(self._as_written(p.piece.source), replay.indices(p.piece, p.values))
+                for p in all_of_these
+            ]
             if element is None or element in others or not replay.legal():
                 return self.proof.doubt(obligation)
-            points = [(member.piece.source, indices)] if fault is AccessFault.STRAY else []
-            source = self.accesses[0] if self.accesses else member.piece.source
-            return Refuted(obligation, replay.witness(fault, source, element, points, member.piece.source.location))
+            points = [(own_map, indices)] if fault is AccessFault.STRAY else []
+            source = self._as_written(self.accesses[0]) if self.accesses else own_map
+            return Refuted(obligation, replay.witness(fault, source, element, points, own_map.location))
         return None
+
+    def _as_written(self, access: AccessMap) -> AccessMap:
+        return self.written.get(access, access)
 
 
 def _falling(pieces: Sequence[AccessPiece]) -> frozenset[int]:

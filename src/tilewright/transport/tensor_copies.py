@@ -106,7 +106,7 @@ class TmaLoad(_TensorCopy):
 
     Elements outside of the tensor arrive as zeros and count. With ``ctas`` (multicast) the box lands in the CTAs of
     these ranks instead, in each at the same offset and on its own barrier. ``evict_first`` tells the L2 cache that its
-    lines are not read again.
+    lines are not read again; multicast copies have no such hint.
     """
 
     name = "transport.tma_load"
@@ -142,6 +142,8 @@ class TmaLoad(_TensorCopy):
 
     def verify_(self) -> None:
         self._verify_coords()
+        if self.ctas and self.evict_first is not None:
+            raise VerifyException("a multicast copy with a hint to the L2 cache")
 
 
 @irdl_op_definition

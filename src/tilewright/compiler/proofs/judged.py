@@ -150,8 +150,8 @@ def _evaluated(
             case tile.Compare() if _wide(op.a):
                 values[op.result] = _COMPARED[op.fn.data](values[op.a], values[op.b])
             case tile.Binary() if op.fn.data in (BinaryFn.AND, BinaryFn.OR) and not _wide(op.a):
-                both = (values[op.a], values[op.b])
-                values[op.result] = min(both) if op.fn.data is BinaryFn.AND else max(both)
+                one, other = values[op.a], values[op.b]
+                values[op.result] = one & other if op.fn.data is BinaryFn.AND else one | other
             case tile.Select():
                 values[op.result] = values[op.a] if values[op.cond] else values[op.b]
             case t.Yield():

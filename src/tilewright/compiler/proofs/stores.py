@@ -13,6 +13,7 @@ from tilewright.base import verdict
 from tilewright.base.expr import Const, Expr, Sym, all_of, minimum, negate, own
 from tilewright.base.verdict import Proof, Proved
 from tilewright.compiler.proofs.loaded import offsets_of, tiles_of
+from tilewright.compiler.reliance import FAILED
 from tilewright.compiler.timing import timed
 from tilewright.contract.access import AccessWitness, prove_accesses
 from tilewright.contract.access_report import diagnose
@@ -54,8 +55,8 @@ def prove_domains(
 
     Where a branch depends on extents alone, a launch takes one side of it: each side is proved by itself. ``tiles`` are
     those of ragged grids, by the integer at which they begin. Of a kernel whose roles stand behind a ``gate`` only
-    launches that pass it are asked about; others write nothing, and need not. What is added to that tensor is for
-    ``proofs.gate`` to judge; here it is asked to lie inside.
+    launches that pass it are asked about; others write nothing, and need not. Which broken promises a kernel reports
+    itself is for ``proofs.gate`` to judge; here the additions are asked to lie inside.
     """
     accesses = accesses_of(lowered)
     if gate is not None:
@@ -77,8 +78,8 @@ def prove_domains(
 
 def _with_open_gate(access: AccessMap, gate: str) -> AccessMap:
     scope = (i for i in access.scope if not isinstance(i, LoopIndex) or i.name not in (GATE, OPEN_COUNTER))
-    kind = AccessKind.READ if access.tensor == gate else access.kind
-    return replace(access, scope=tuple(scope), kind=kind)
+    reports = access.kind is AccessKind.REDUCE and access.tensor == gate == FAILED
+    return replace(access, scope=tuple(scope), kind=AccessKind.READ if reports else access.kind)
 
 
 def _with_tiles(access: AccessMap, tiles: Mapping[str, RaggedTiles]) -> AccessMap:

@@ -41,7 +41,8 @@ def bound_in(lowered: t.Kernel) -> list[t.Bind]:
 
 @timed("prove")
 def prove_uniform(lowered: t.Kernel) -> Proof[str]:
-    """Whether each symbol's buffer holds one element of shared memory, which all threads of all roles have read."""
+    """Whether each symbol's buffer holds one element of shared memory, which all threads of all roles have read, or
+    what is computed of the numbers that barriers of the CTA have counted."""
     binds = bound_in(lowered)
     for op in binds:
         where = f"{op.symbol.data} at {op.loc.data if op.loc is not None else 'no line'}"
@@ -66,7 +67,7 @@ def _of_all_threads(lowered: t.Kernel, op: t.Bind) -> bool:
                 isinstance(x, tile.Constant | tile.Compare | tile.Select | t.Yield) for x in computed.body.walk()
             )
             given = zip(computed.inputs, computed.reads, strict=True)
-            return alike and all(
+            return (alike and computed.live.expr == TRUE) and all(
                 read.expr == Const(0) and counted(lowered, buffer, computed) is not None for buffer, read in given
             )
         case _:

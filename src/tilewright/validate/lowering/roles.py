@@ -541,7 +541,7 @@ def roles(kernel: t.Kernel) -> Iterator[a.Role]:
 
 
 _SYNCHRONISE = (*barriers.OPS, a.CpAsyncMbarrierArrive, a.BulkWait, a.WgmmaWait)
-"""Ops that move nothing: that they order what others do is proved of the protocol."""
+"""Ops that move nothing and change no register: that they order what others do is proved of the protocol."""
 _VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     **VISITS,
     **dict.fromkeys(_SYNCHRONISE, Threads.skip),

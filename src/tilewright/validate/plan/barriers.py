@@ -99,7 +99,6 @@ def mbarrier_wait(plan: Plan, op: a.MbarrierWait) -> None:
 
 OPS: dict[type[Operation], Callable[..., None]] = {
     t.Barrier: barrier,
-    t.BarrierCount: barrier_count,
     t.WarpBarrier: warp_barrier,
     a.SetMaxRegisters: set_registers,
     a.NamedBarrierSync: named_barrier,
@@ -110,3 +109,4 @@ OPS: dict[type[Operation], Callable[..., None]] = {
     a.MbarrierWait: mbarrier_wait,
     **dict.fromkeys(_PLAIN, plain),
 }
+"""Of ops that change no register: ``validate.lowering`` passes over them."""

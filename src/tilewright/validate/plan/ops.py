@@ -20,6 +20,7 @@ def nothing(plan: Plan, op: Operation) -> None:
 OPS: dict[type[Operation], Callable[[Plan, Any], None]] = {
     **control.OPS,
     **barriers.OPS,
+    t.BarrierCount: barriers.barrier_count,
     **copies.OPS,
     **accesses.OPS,
     **registers.OPS,
