@@ -7,12 +7,14 @@ from collections.abc import Callable
 from functools import cache
 
 import pytest
+from xdsl.dialects.builtin import IntAttr
 
 from examples import grouped_matmul, varlen_attention
 from tilewright.artifact.schema import Artifact, KernelImage, Launch
 from tilewright.compiler.bundle_verdict import Answer, ReadBundle
 from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
+from tilewright.validate import recipe
 from tilewright.validate.kernel import compare as compare_ptx
 from tilewright.validate.lowering.compare import Unlike
 from tilewright.validate.lowering.compare import compare as compare_lowering
@@ -198,6 +200,17 @@ def test_a_gate_that_the_program_has_not_is_seen() -> None:
     gate = ', gate = "promises$failed"'
     assert gate in drawn(product())[0].tile_ir
     assert stored(product(), program=lambda text: text.replace(gate, ""))
+
+
+def test_counters_of_clusters_are_zero_where_programs_are_more_than_whole_clusters_run() -> None:
+    kernel = transport_kernel(drawn(product())[0].transport_ir)
+    ((_, some),) = recipe._drawn_from(kernel)
+    kernel.cluster = IntAttr(7)
+    ((_, clustered),) = recipe._drawn_from(kernel)
+    at_once = kernel.target.sm_count * kernel.min_ctas.data
+    programs = next(op for op in kernel.walk() if isinstance(op, t.Draw)).programs.expr
+    assert at_once % 7
+    assert (some, clustered) == (programs > at_once, programs > at_once // 7 * 7)
 
 
 # -- whole bundles ----------------------------------------------------------------------------------------------------

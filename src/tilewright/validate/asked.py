@@ -33,6 +33,12 @@ def _walks(op: Operation) -> Iterator[t.Programs]:
             yield from _walks(inner)
 
 
+def ctas_at_once(kernel: t.Kernel) -> int:
+    """CTAs of a kernel that the GPU runs at once, in whole clusters."""
+    ctas = kernel.target.sm_count * kernel.min_ctas.data
+    return ctas - ctas % (1 if kernel.cluster is None else kernel.cluster.data)
+
+
 def grid_of(kernel: t.Kernel, *, given: bool = True) -> Expr:
     """One CTA a program; of persistent ones at most as many as the GPU runs at once, in whole clusters. Of extents that
     are the compiler's own with what a launch has for them, unless they are not ``given``."""
@@ -41,8 +47,7 @@ def grid_of(kernel: t.Kernel, *, given: bool = True) -> Expr:
         total = extent.expr * total
     total = total.substitute(places_of(kernel)) if given else total
     if head.persistent.data:
-        ctas = kernel.target.sm_count * kernel.min_ctas.data
-        return minimum(ctas - ctas % (1 if kernel.cluster is None else kernel.cluster.data), total)
+        return minimum(ctas_at_once(kernel), total)
     return total
 
 

@@ -39,7 +39,7 @@ from tilewright.tile.attributes import TensorType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.parameters import expressions
-from tilewright.validate.asked import places_of, programs_of
+from tilewright.validate.asked import ctas_at_once, places_of, programs_of
 
 _LARGE = 1 << 30
 _MOST_TRIED = 64
@@ -242,10 +242,7 @@ class _Counts:
             return Const(1)
         if op.drawn is not None:
             return Const(1) if self.kept else _total(op)
-        cluster = 1 if self.kernel.cluster is None else self.kernel.cluster.data
-        at_once = self.kernel.target.sm_count * self.kernel.min_ctas.data
-        at_once -= at_once % cluster
-        first, distance = op.turns
+        at_once, (first, distance) = ctas_at_once(self.kernel), op.turns
         return ((_total(op) + (at_once - 1)) // at_once + (distance - 1 - first)) // distance
 
     def _iterations(self, op: t.For) -> Expr:

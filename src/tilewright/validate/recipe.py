@@ -45,6 +45,7 @@ from tilewright.transport import dialect as t
 from tilewright.validate.asked import (
     Placed,
     arguments_of,
+    ctas_at_once,
     fits,
     grid_of,
     places_of,
@@ -438,7 +439,7 @@ def _drawn_from(kernel: t.Kernel) -> list[tuple[int, Expr]]:
     placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
     draws = (op for op in kernel.walk() if isinstance(op, t.Draw))
     kinds = ((op, op.tensor.type) for op in draws)
-    ctas = kernel.target.sm_count * kernel.min_ctas.data
+    ctas = ctas_at_once(kernel)
     return [(placed[k.tensor_name.data], op.programs.expr > ctas) for op, k in kinds if isinstance(k, TensorType)]
 
 

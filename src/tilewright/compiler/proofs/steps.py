@@ -174,8 +174,11 @@ def certify_queue(kernel: LaunchedKernel, steps: Sequence[Step]) -> Iterator[Obl
     """The counter of a queue is 0 before a launch in which programs are drawn."""
     draws = [op for op in operations(kernel.transport) if isinstance(op, transport.Draw)]
     counter = None if kernel.tile.queue is None else kernel.workspaces.get(kernel.tile.queue.data)
+    at_once = kernel.transport.target.sm_count * kernel.transport.min_ctas.data
+    if kernel.transport.cluster is not None:
+        at_once -= at_once % kernel.transport.cluster.data
     for op in draws:
-        some = op.programs.expr > kernel.transport.target.sm_count * kernel.transport.min_ctas.data
+        some = op.programs.expr > at_once
         fills = [step for step in steps if isinstance(step, Fill)]
         if counter is None or fills != [Fill(WorkspacePointer(counter.index), 0, counter.element.bytes, some)]:
             _refuse("queue", f"{kernel.transport.sym_name.data} draws from a counter that no step fills with 0")
