@@ -78,8 +78,8 @@ WRONG = {
     "the factors exchanged": (
         "softmax",
         "softmax_0",
-        '"transport.fma"(%13, %14, %16)',
-        '"transport.fma"(%13, %16, %14)',
+        '"transport.fma"(%13, %15, %17)',
+        '"transport.fma"(%13, %17, %15)',
         0,
     ),
     "the scale exchanged": (
@@ -92,8 +92,8 @@ WRONG = {
     "the reciprocal of another": (
         "softmax",
         "softmax_0",
+        '"transport.approximate"(%30)',
         '"transport.approximate"(%29)',
-        '"transport.approximate"(%28)',
         0,
     ),
     "a step too few": (
