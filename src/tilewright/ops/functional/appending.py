@@ -13,6 +13,7 @@ from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import COMPUTED, misfit, require_tensors
 from tilewright.ops.functional.dispatched import define, nothing
 from tilewright.ops.functional.paged import EIGHT_BITS, INDICES, Scale, head_scales, in_layout
+from tilewright.ops.functional.rotaries import turned_halves
 from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 
 _FORMALS = (
@@ -64,11 +65,8 @@ def _write(
     key: Any, value: Any, k: Any, v: Any, slots: Any, cos: Any, sin: Any, k_scale: Any, v_scale: Any,
     query: Any, turned: Any,
 ) -> None:  # fmt: skip
-    if query is not None and not (key.numel() and k.numel()):
-        turned.copy_(_turned(query, cos, sin))
-    if not key.numel() or not k.numel():
-        return
-    if (key.is_cuda or is_simulated()) and key.dtype in COMPUTED and k.dtype in (*COMPUTED, *EIGHT_BITS):
+    some, served = key.numel() and k.numel(), key.dtype in COMPUTED and k.dtype in (*COMPUTED, *EIGHT_BITS)
+    if some and served and (key.is_cuda or is_simulated()):
         given = {"cos": cos, "sin": sin, "k_scale": k_scale, "v_scale": v_scale}
         shared = 1
         if query is not None:
@@ -79,15 +77,13 @@ def _write(
         return
     if query is not None:
         turned.copy_(_turned(query, cos, sin))
-    _by_pytorch(key, value, k, v, slots, cos, sin, k_scale, v_scale)
+    if some:
+        _by_pytorch(key, value, k, v, slots, cos, sin, k_scale, v_scale)
 
 
 def _turned(rows: Any, cos: Any, sin: Any) -> Any:
     """Rows of (tokens, heads, width), in float32 or float64."""
-    wide = torch.float64 if rows.dtype == torch.float64 else torch.float32
-    first, second = rows.to(wide).chunk(2, 2)
-    c, turn = cos[:, None].to(wide), sin[:, None].to(wide)
-    return torch.cat((first * c - second * turn, second * c + first * turn), 2)
+    return turned_halves(rows.unflatten(2, (2, -1)), cos, sin).flatten(2)
 
 
 def _by_pytorch(

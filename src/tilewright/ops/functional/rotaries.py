@@ -10,11 +10,16 @@ from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
 
-def _turned(x: Any, cos: Any, sin: Any, inverse: bool, bs: Any = None, bd: Any = None) -> Any:
+def turned_halves(x: Any, cos: Any, sin: Any) -> Any:
+    """x of (..., tokens, heads, 2, width / 2) turned, in float32 or float64."""
     wide = x if x.dtype == torch.float64 else x.float()
-    first, second = wide.unbind(3)
-    c, s = cos[:, None].to(wide.dtype), (-sin if inverse else sin)[:, None].to(wide.dtype)
-    return torch.stack((first * c - second * s, second * c + first * s), 3).to(x.dtype)
+    first, second = wide.unbind(-2)
+    c, s = cos[:, None].to(wide.dtype), sin[:, None].to(wide.dtype)
+    return torch.stack((first * c - second * s, second * c + first * s), -2)
+
+
+def _turned(x: Any, cos: Any, sin: Any, inverse: bool, bs: Any = None, bd: Any = None) -> Any:
+    return turned_halves(x, cos, -sin if inverse else sin).to(x.dtype)
 
 
 def _gradient(cos: Tensor, sin: Tensor, dy: Tensor, inverse: bool) -> Any:
@@ -48,8 +53,7 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, *, heads_first: bool = False) ->
         )
     cos, sin = cos[:, :half].detach(), sin[:, :half].detach()
     split = x.unflatten(-1, (2, half))
-    turned = (_rotary if is_served(x, cos, sin) else _composed)(split, cos, sin, inverse=False)
-    y = turned.flatten(-2)
+    y = (_rotary if is_served(x, cos, sin) else _composed)(split, cos, sin, inverse=False).flatten(-2)
     return y.transpose(1, 2) if heads_first else y
 
 
