@@ -247,8 +247,6 @@ def run(args: argparse.Namespace, torch: Any) -> dict[str, Any]:
 
 def main() -> None:
     """Print and write what the loop does."""
-    import torch
-
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("what", choices=("build", "run"))
     parser.add_argument("--layers", type=int, default=Shape.layers)
@@ -258,6 +256,8 @@ def main() -> None:
     args = parser.parse_args()
     if args.what == "build":
         args.layers, args.steps = 1, 2
+    import torch
+
     found = run(args, torch)
     print({n: x for n, x in found.items() if n != "shape"}, flush=True)
     write(document(torch, **found), args.json)

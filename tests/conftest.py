@@ -10,7 +10,12 @@ import pytest
 from hypothesis import settings
 
 from support.gpu import gpu_present
+from support.pytorch import installed
 from support.slow import mark_unsampled
+
+if not installed():
+    # The folder tests is on the path, so that ``import torch`` would find tests/torch, a package with nothing in it.
+    sys.modules["torch"] = None  # pyright: ignore[reportArgumentType]
 
 # Comparing each kernel's PTX with its Transport IR takes longer than compiling it: tests/validate does, for all.
 os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")

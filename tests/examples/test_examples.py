@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from support.example_cases import EXAMPLES, EXAMPLES_BY_NAME, Example, load
+from support.pytorch import installed
 from support.tile_evaluator import evaluate
 from tilewright.base.dtypes import DType, bf16, f16, f32
 from tilewright.lang.params import KernelFunction
@@ -62,6 +63,7 @@ def test_every_example_file_has_a_case() -> None:
     kernels = {
         name
         for path in EXAMPLES.glob("*.py")
+        if path.stem != "expert_parallel" or installed()  # it imports PyTorch
         for name, value in vars(load(path.stem)).items()
         if isinstance(value, KernelFunction)
     }

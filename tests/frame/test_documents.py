@@ -16,6 +16,7 @@ from typer.testing import CliRunner
 from support.pytorch import installed
 from tilewright.cli.commands import app
 from tilewright.diag.catalogue import CATALOGUE
+from tilewright.diag.diagnostic import TilewrightError
 
 pytestmark = pytest.mark.sample(1)
 
@@ -56,9 +57,9 @@ def exists(name: str) -> bool:
     """Whether there is a module of this name, or something of this name in one."""
     try:
         resolve_name(name)
-    except (ImportError, AttributeError):
-        # the one module that imports PyTorch, where that is not installed
-        return name == "tilewright.ops.pytorch" and not installed() and find_spec(name) is not None
+    except (ImportError, AttributeError, TilewrightError):
+        # a module that imports PyTorch, where that is not installed
+        return name.startswith("tilewright.ops.") and not installed() and find_spec(name) is not None
     return True
 
 

@@ -17,6 +17,7 @@ import tilewright as tw
 from support.indexed import facts_of
 from support.integers import BYTES, CASES, WIDTHS, OfIntegers, drawn
 from support.ptx_driver import run_artifact
+from support.pytorch import torch_or_skip
 from support.slow import rest_slow
 from support.tile_evaluator import evaluate
 from tilewright.base.dtypes import dtype_named
@@ -162,7 +163,7 @@ def test_tables_of_narrow_integers_name_pages(dtype: Any) -> None:
 
 
 def test_tensors_of_pytorch() -> None:
-    torch = pytest.importorskip("torch")
+    torch = torch_or_skip()
 
     @tw.kernel
     def widened(x: tw.Tensor["M"], y: tw.Tensor["M"]):

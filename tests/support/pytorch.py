@@ -9,7 +9,7 @@ import pytest
 
 
 def installed() -> bool:
-    """Whether there is PyTorch. The folder ``tests/torch`` is on the path, taken for a package without an origin."""
+    """Whether there is PyTorch (the folder tests/torch, which is on the path, is a package without an origin)."""
     spec = find_spec("torch")
     return spec is not None and spec.origin is not None
 
