@@ -58,6 +58,24 @@ def test_statuses(words: tuple[str, ...], status: int, told: str, capsys: pytest
     assert (found, told in text) == (status, True), text
 
 
+@pytest.mark.parametrize(
+    ("option", "code"),
+    [
+        (("--target", "sm_999"), "JIT004"),
+        (("--dtype", "x=f33"), "JIT003"),
+        (("--dtype", "z=f32"), "LNG029"),
+        (("--static", "Q=3"), "LNG029"),
+        (("--schedule", "stages=0"), "LNG028"),
+    ],
+)
+def test_an_option_that_the_kernel_can_not_have(
+    option: tuple[str, str], code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = kernel_of(tmp_path, "y[m] = x[m]")
+    status, text = said(capsys, "compile", f"{file}:k", *option, "--out", str(tmp_path / "out"))
+    assert (status, code in text) == (2, True), text
+
+
 def test_a_file_that_ends_python_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ends.py").write_text("raise SystemExit(0)\n")
     for command in (("check", f"{tmp_path}/ends.py:f"), ("compile", f"{tmp_path}/ends.py:f", "--out", "x")):
