@@ -14,6 +14,7 @@ from support.artifacts import renamed, scale
 from tilewright.artifact import bundle
 from tilewright.cli.process import ended
 from tilewright.diag import Diagnostic, render
+from tilewright.lang import tensors
 
 pytestmark = pytest.mark.sample(1)
 
@@ -57,11 +58,66 @@ def test_statuses(words: tuple[str, ...], status: int, told: str, capsys: pytest
     assert (found, told in text) == (status, True), text
 
 
+@pytest.mark.parametrize(
+    ("option", "code"),
+    [
+        (("--target", "sm_999"), "JIT004"),
+        (("--dtype", "x=f33"), "JIT003"),
+        (("--dtype", "z=f32"), "LNG029"),
+        (("--static", "Q=3"), "LNG029"),
+        (("--schedule", "stages=0"), "LNG028"),
+    ],
+)
+def test_an_option_that_the_kernel_can_not_have(
+    option: tuple[str, str], code: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = kernel_of(tmp_path, "y[m] = x[m]")
+    status, text = said(capsys, "compile", f"{file}:k", *option, "--out", str(tmp_path / "out"))
+    assert (status, code in text) == (2, True), text
+
+
 def test_a_file_that_ends_python_is_reported(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     (tmp_path / "ends.py").write_text("raise SystemExit(0)\n")
     for command in (("check", f"{tmp_path}/ends.py:f"), ("compile", f"{tmp_path}/ends.py:f", "--out", "x")):
         status, text = said(capsys, *command)
         assert (status, "CMD007" in text) == (2, True)
+
+
+@pytest.mark.parametrize(
+    ("line", "told"),
+    [
+        ("y[m] = x[m] + scael", "name 'scael' is not defined"),
+        ("y[m] = x[m] * (1 / 0)", "ZeroDivisionError"),
+        ("import nothing_here", "No module named 'nothing_here'"),
+        ("with tw.stream(x.shape[0], 4): pass", "TypeError"),
+        ("exit(3)", "SystemExit: 3"),
+    ],
+)
+def test_what_a_kernels_body_raises_is_reported_at_its_line(
+    line: str, told: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    status, text = said(capsys, "compile", f"{kernel_of(tmp_path, line)}:k", "--out", str(tmp_path / "out"))
+    assert (status, "CMD007" in text, told in text, "mine.py:6" in text) == (2, True, True, True), text
+    assert ("did you mean scale?" in text) == ("scael" in line)
+
+
+def test_what_our_functions_raise_is_no_fault_of_a_kernels_body(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("TILEWRIGHT_STORE", str(tmp_path / "store"))
+    monkeypatch.setattr(tensors, "_direct", None)
+    file = kernel_of(tmp_path, "y[m] = x[m]")
+    status, text = said(capsys, "compile", f"{file}:k", "--out", str(tmp_path / "out"))
+    assert (status, "bug of ours" in text) == (70, True), text
+
+
+def kernel_of(folder: Path, line: str) -> Path:
+    """A file with a kernel, whose sixth line is given."""
+    signature = 'def k(x: tw.Tensor["M"], y: tw.Tensor["M"]):'
+    body = f"    m = tw.grid(y, 64)\n    {line}\n"
+    file = folder / "mine.py"
+    file.write_text(f"import tilewright as tw\nscale = 2\n@tw.kernel\n{signature}\n{body}")
+    return file
 
 
 def test_what_a_bundle_says_steers_no_terminal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -776,6 +776,14 @@ def test_parameters() -> None:
     checked(caught.value, "LNG001", None)
 
 
+@pytest.mark.parametrize("given", ["strict", 3, type("K", (), {})])
+def test_what_is_no_function_is_no_kernel(given: Any) -> None:
+    with pytest.raises(tw.TilewrightError) as caught:
+        tw.kernel(given)
+    assert 'numerics="strict"' in checked(caught.value, "LNG001", None).help
+    assert __file__ in str(caught.value)
+
+
 def test_string_annotations_know_the_definers_names_and_need_no_quotes() -> None:
     width = 128
 

@@ -7,8 +7,9 @@ from typing import Any
 import numpy as np
 import pytest
 
+from tilewright.base.dtypes import f32
 from tilewright.lang.function_table import UnaryFn
-from tilewright.simulate.elementwise import APPROXIMATE, UNARY
+from tilewright.simulate.elementwise import APPROXIMATE, UNARY, binary
 
 ULP = {"exp": 2, "exp2": 2, "log": 1, "log2": 1, "tanh": 2, "log1p": 1, "expm1": 1, "rsqrt": 2, "erf": 2, "sqrt": 0.5,
        "log10": 2, "cbrt": 1, "sin": 2, "cos": 2, "tan": 4, "asin": 2, "acos": 2, "atan": 2, "sinh": 3, "cosh": 2,
@@ -45,3 +46,15 @@ def test_single_instructions_are_rounded_once(name: str) -> None:
     x = np.random.default_rng(2).uniform(0.5, 4, 20_000).astype(np.float32)
     exact = reference({"ex2": "exp2", "lg2": "log2"}[name])(x.astype(np.float64))
     assert (APPROXIMATE[name](x) == exact.astype(np.float32)).mean() > 0.999
+
+
+@pytest.mark.parametrize(("name", "first"), [("max", 0.0), ("min", -0.0)])
+def test_extrema_order_zeros_by_their_sign_and_keep_nan(name: str, first: float) -> None:
+    values = np.array([first, -first, 1, -1, np.nan, np.inf, -np.inf], np.float32)
+    left, right = (v.ravel() for v in np.meshgrid(values, values))
+    got = binary(name, f32)(left, right)
+    zeros = (left == 0) & (right == 0)
+    either = (np.signbit(left) == np.signbit(first)) | (np.signbit(right) == np.signbit(first))
+    assert (np.signbit(got) == np.where(either, np.signbit(first), np.signbit(-first)))[zeros].all()
+    np.testing.assert_array_equal(got, {"max": np.maximum, "min": np.minimum}[name](left, right))
+    assert np.signbit(binary(name, f32)(np.float32(-first), np.float32(first))) == np.signbit(first)

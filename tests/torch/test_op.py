@@ -295,6 +295,7 @@ def test_a_kernel_that_is_no_operator_returns_nothing_that_looks_differentiable(
     [
         (lambda: X.double(), "torch.float64"),
         (lambda: X.to_sparse(), "torch.sparse_coo"),
+        (lambda: torch.complex(X, X).conj(), "complex64"),
         (lambda: torch.quantize_per_tensor(X, 0.1, 0, torch.qint8), "quantized"),
         (lambda: torch.nested.nested_tensor([X[0], X[1]]), "nested"),
     ],

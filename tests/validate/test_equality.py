@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from functools import reduce
+
 from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.cases import Cases
 from tilewright.validate.equality import Equality
@@ -39,6 +41,20 @@ def test_an_operand_that_nothing_wrote_equals_none() -> None:
     ours, theirs = s.equality.floats.mul(s.x, s.y), s.equality.floats.mul(written, s.y)
     assert s.equality.equal(ours, theirs, s.many)
     assert not s.equality.equal(ours, theirs, s.some)
+
+
+def test_products_have_each_factor_as_often() -> None:
+    s = Small()
+    x, y, cases = s.x, s.y, s.cases
+    chosen = s.terms.data(32, 32, "choice", s.values.select(s.many, x, y))
+
+    def product(*factors: Poly) -> Poly:
+        return reduce(s.terms.mul, factors)
+
+    for care in (s.many, cases.true):
+        assert not s.equality.equal(product(x, x, y), product(x, y, y), care)
+        assert s.equality.equal(product(x, chosen, y), product(y, x, x), care) == (care == s.many)
+        assert s.equality.equal(product(*[x] * 13), product(*[chosen] * 13), care) == (care == s.many)
 
 
 def test_words_of_a_rank_are_compared_number_by_number() -> None:

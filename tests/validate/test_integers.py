@@ -29,13 +29,24 @@ def shifts(a: tw.Tensor["M"], b: tw.Tensor["M"], y: tw.Tensor["M"], *, s: tw.i32
     y[m] = (p << q) + (p >> q) + (p >> s) + (p << s) + (p << 3) + (p >> 4)
 
 
-KERNELS = {"quotients": quotients, "shifts": shifts}
+@tw.kernel
+def products(a: tw.Tensor["M"], b: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=64):
+    m = tw.grid(y, bm)
+    y[m] = a[m] * a[m] * b[m] - b[m] ** 13
+
+
+KERNELS = {"quotients": quotients, "shifts": shifts, "products": products}
 MISTAKES = {
     "a quotient of unsigned words": ("quotients", r"div\.s32", "div.u32"),
     "a remainder with the dividend's sign": ("quotients", r"(selp\.b32\s+%r\d+), (%r\d+), 0", r"\1, 0, \2"),
     "divisors from -2 to 1 left out": ("quotients", r"(setp\.lt\.u32\s+%p\d+, %r\d+), 2;", r"\1, 3;"),
     "a shift without its bound": ("shifts", r"min\.u32(\s+%r\d+, %r\d+), 31;", r"min.u32\1, 30;"),
     "a logical shift": ("shifts", r"shr\.s32", "shr.u32"),
+    "another factor twice": (
+        "products",
+        r"(mul\.lo\.s32\s+(%r\d+), %r\d+, (%r\d+);\s+mul\.lo\.s32\s+%r\d+, \2), %r\d+;",
+        r"\1, \3;",
+    ),
 }
 
 

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
@@ -234,6 +235,21 @@ def test_a_persons_own_reciprocals_are_compared_with_their_rounding() -> None:
     assert compare(source, transport) == ()
     text = str(transport)
     assert compare(source, transport_kernel(text.replace("tile.binary <div>", "tile.binary <mul>", 1)))
+
+
+@tw.kernel
+def widened(x: tw.Tensor["M"], y: tw.Tensor["M"], *, early, of, bm=128):
+    m = tw.grid(x.shape[0], bm)
+    y[m] = of(x[m].to(tw.i64)) if early else of(x[m]).to(tw.i64)
+
+
+@pytest.mark.parametrize(("dtype", "of"), [("i32", lambda v: v * v), ("u32", lambda v: v + v), ("i8", lambda v: -v)])
+def test_integers_that_wrap_are_not_those_that_were_widened_before(dtype: str, of: Callable[..., object]) -> None:
+    dtypes = {"x": dtype, "y": "i64"}
+    (early,), (late,) = (lowered(widened, dtypes, keywords={"early": e, "of": of}).values() for e in (True, False))
+    assert compare(*early) == compare(*late) == ()
+    assert compare(early[0], late[1])
+    assert compare(late[0], early[1])
 
 
 def test_the_users_line_is_named() -> None:

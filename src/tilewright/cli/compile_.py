@@ -27,6 +27,8 @@ from tilewright.diag import Location, TilewrightError, fail
 if TYPE_CHECKING:
     from tilewright.lang.schedule import Schedule
 
+_PACKAGE = Path(__file__).parents[1]
+
 
 def register(app: typer.Typer) -> None:
     app.command("compile", help="Compile a kernel to a bundle.")(compile_kernel)
@@ -59,7 +61,8 @@ def compile_kernel(
     echo(f"compiling {kernel} for {target} ...", err=True)
     begin = time.perf_counter()
     pinned = _pinned(_text_of(schedule)) if schedule else None
-    artifact: Artifact = found.compile(target=target, static=statics, dtypes=dtypes, schedule=pinned, **keywords)
+    with tracing(found):
+        artifact: Artifact = found.compile(target=target, static=statics, dtypes=dtypes, schedule=pinned, **keywords)
     bundle.write_folder(artifact, out)
     seconds = time.perf_counter() - begin
     proved = len(artifact.certificate)
@@ -118,8 +121,30 @@ def running(path: Path) -> Generator[None]:
         if isinstance(error, SyntaxError) and error.filename == file and error.lineno is not None:
             lines.append(error.lineno)
         where = Location(str(path), lines[-1]) if lines else None
-        found = f"{type(error).__name__}: {error}"
-        fail("CMD007", where=where, found=found, required="a file that runs to its end", help=meant(error))
+        _raised(error, where, "a file that runs to its end", "")
+
+
+@contextmanager
+def tracing(kernel: Any) -> Generator[None]:
+    """Report (CMD007) what a kernel's body raises while it is traced; what our functions raise goes on."""
+    try:
+        yield
+    except TilewrightError:
+        raise
+    except (Exception, SystemExit) as error:
+        frames = extract_tb(error.__traceback__)
+        ours = max(i for i, frame in enumerate(frames) if Path(frame.filename).is_relative_to(_PACKAGE))
+        file = kernel.fn.__code__.co_filename
+        lines = [f.lineno for f in frames[ours + 1 :] if f.filename == file and f.lineno is not None]
+        if not lines:
+            raise
+        help = "TILEWRIGHT_TRACEBACK=1 shows the whole traceback"
+        _raised(error, Location(file, lines[-1]), "a kernel whose body runs to its end", help)
+
+
+def _raised(error: BaseException, where: Location | None, required: str, help: str) -> NoReturn:
+    found = f"{type(error).__name__}: {error}"
+    fail("CMD007", where=where, found=found, required=required, help=meant(error) or help)
 
 
 def literal(text: str) -> int | float | bool | str | None:

@@ -15,8 +15,8 @@ from tilewright.cli.exit_status import Status, not_installed, our_bug, refusal_t
 from tilewright.cli.terminal import echo
 from tilewright.diag import TilewrightError
 
-_UNREADABLE = ("CMD", "ART", "LAY", "TMA07", "JIT005")
-"""Prefixes of codes about unreadable input, as opposed to a negative answer."""
+_UNREADABLE = ("CMD", "ART", "LAY", "TMA07", "JIT003", "JIT004", "JIT005", "LNG028", "LNG029")
+"""Prefixes of codes about unreadable input, values of options among it, as opposed to a negative answer."""
 
 
 def ended(arguments: Sequence[str]) -> int:

@@ -76,7 +76,7 @@ def of_tensor(tensor: Any) -> Array:
         )
     narrow = _NARROW.get(str(plain.dtype))
     if narrow is None:
-        return plain.numpy()
+        return plain.resolve_conj().numpy()  # complex elements, that ``describe`` refuses
     bits, dtype = narrow
     return plain.view(getattr(sys.modules["torch"], bits)).numpy().view(dtype)
 

@@ -28,7 +28,7 @@ from tilewright.base.expr import (
 )
 from tilewright.diag import Location, shown
 from tilewright.lang.fns import Numerics, OutOfRange
-from tilewright.lang.source_locations import refuse
+from tilewright.lang.source_locations import location, refuse
 from tilewright.lang.tensors import Promise, Tensor, TensorSpec
 
 
@@ -418,6 +418,14 @@ def read_kernel(
     fn: Callable[..., None], numerics: str, on_out_of_range: str, sentinel: int, scope: FrameType | None
 ) -> KernelFunction:
     """The kernel a function is; refuses parameters that say nothing."""
+    if not (inspect.isfunction(fn) or inspect.ismethod(fn)):
+        refuse(
+            "LNG001",
+            where=location(scope) if scope is not None else None,
+            found=f"{shown(fn)} under @tw.kernel",
+            required="a function",
+            help='write @tw.kernel above `def`; options have names: @tw.kernel(numerics="strict")',
+        )
     code = fn.__code__
     where = Location(code.co_filename, code.co_firstlineno)
     if numerics not in tuple(Numerics):

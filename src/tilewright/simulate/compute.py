@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from typing import Any
 
 import numpy as np
@@ -148,9 +149,9 @@ def run_fold(op: Fold, sources: Sequence[RegisterBuffer], targets: Sequence[Regi
         # reduction over the leading axis adds whole slabs one after the other, in order
         data = sources[0].data[:, order].reshape(-1, len(used), lengths[0]).transpose(2, 0, 1)
         fn = elementwise.binary(op.fn.data, dtype)
-        assert isinstance(fn, np.ufunc)
         slabs = np.concatenate([targets[0].data[None][:, :, used], data])
-        targets[0].data[:, used] = rounded(fn.reduce(slabs, axis=0), dtype)
+        folded = fn.reduce(slabs, axis=0) if isinstance(fn, np.ufunc) else reduce(fn, slabs)
+        targets[0].data[:, used] = rounded(folded, dtype)
         return
     for step in range(int(lengths.max())):
         longer = lengths > step

@@ -54,6 +54,17 @@ APPROXIMATE: dict[str, Callable[[Any], Any]] = {
 }
 """Functions of one instruction, here as exact as f32 is."""
 
+
+def _extremum(of_numpy: np.ufunc, *, least: bool) -> Callable[[Any, Any], Any]:
+    """NaN if either operand is NaN; 0.0 is greater than -0.0 (PTX ISA 9.1, max), of which NumPy takes either."""
+
+    def function(a: Array, b: Array) -> Array:
+        found, zeros = of_numpy(a, b), (a == 0) & (b == 0)
+        return np.where(zeros, np.where(np.signbit(a) == least, a, b), found) if np.any(zeros) else found
+
+    return function
+
+
 _FLOAT: dict[str, Callable[[Any, Any], Any]] = {
     "add": np.add,
     "sub": np.subtract,
@@ -61,8 +72,8 @@ _FLOAT: dict[str, Callable[[Any, Any], Any]] = {
     "div": np.divide,
     "floordiv": np.floor_divide,
     "mod": np.mod,
-    "min": np.minimum,  # minimum and maximum return NaN if either operand is NaN
-    "max": np.maximum,
+    "min": _extremum(np.minimum, least=True),
+    "max": _extremum(np.maximum, least=False),
     "pow": _once_of_two(np.power),
     "atan2": _once_of_two(np.arctan2),
     "fmod": np.fmod,

@@ -7,8 +7,8 @@ values are equal and, supposing it, their next ones (value graphs: Tristan, Gove
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from itertools import permutations
 
 import numpy as np
 
@@ -470,14 +470,14 @@ class Equality:
         return not apart & threads
 
     def _monomials(self, a: Monomial, b: Monomial, care: Condition) -> bool:
-        if len(a) == 1:
-            return self._atoms(self.terms.atoms[a[0]], self.terms.atoms[b[0]], care)
-        rest_a = [i for i in a if i not in b]
-        rest_b = [i for i in b if i not in a]
-        return any(
-            all(self._atoms(self.terms.atoms[i], self.terms.atoms[j], care) for i, j in zip(rest_a, order, strict=True))
-            for order in permutations(rest_b)
-        )
+        waiting = list((Counter(b) - Counter(a)).elements())
+        for i in (Counter(a) - Counter(b)).elements():
+            equal = (j for j in waiting if self._atoms(self.terms.atoms[i], self.terms.atoms[j], care))
+            found = next(equal, None)
+            if found is None:
+                return False
+            waiting.remove(found)
+        return True
 
     def _atoms(self, a: Atom, b: Atom, care: Condition) -> bool:
         if a is b or a.kind == ANYTHING:

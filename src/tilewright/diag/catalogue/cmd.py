@@ -67,8 +67,9 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         "CMD007",
-        "a Python file can't be run",
-        "The command runs the file to find what is named in it. Python raised something on the way.",
+        "code in a Python file raises an error",
+        "The command runs the file to find what is named in it, and the body of a kernel to trace it. Python raised "
+        "something on the way.",
         bad="tilewright compile add.py:add, where add.py imports a package that is not installed",
         good="a file that python add.py runs to its end",
         source=_SOURCE,

@@ -145,7 +145,7 @@ class ElementFunctions:
         return self._rounded(self._unary(fn, x, dtype).reshape(x.shape), dtype)
 
     def _unary(self, fn: str, x: Prints, dtype: DType) -> Prints:
-        if fn == "neg" and (self.reals or dtype.is_int):
+        if fn == "neg" and (self.reals if dtype.is_float else dtype.bits >= 32):
             return np.uint64(0) - x
         if self.reals and dtype.is_float:
             match fn:
@@ -225,11 +225,12 @@ class ElementFunctions:
 
 
 def _exact(source: DType, target: DType) -> bool:
-    """Every value of ``source`` is one of ``target``."""
+    """Every value of ``source`` is one of ``target``, and its terms stand for values: those of 32 bits and more are
+    polynomials that wrap."""
     if source.is_float and target.is_float:
         wider = _EXPONENT_BITS[source.name] <= _EXPONENT_BITS[target.name] and source.digits <= target.digits
         return wider and (source.name, target.name) != ("e4m3", "e5m2")
-    return source.is_int and target.is_int and target.holds(source)
+    return source.is_int and target.is_int and source.bits < 32 and target.holds(source)
 
 
 def _format(dtype: DType) -> tuple[bool, int, bool]:
