@@ -12,6 +12,7 @@ from support.indexed import CASES, SHORT
 from tilewright.artifact.schema import Artifact
 from tilewright.compiler import build
 from tilewright.compiler.bundle_verdict import Answer, ReadBundle
+from tilewright.compiler.promises_kept import PROMISES_TESTED
 from tilewright.compiler.variants_agree import Agreement
 from tilewright.diag import TilewrightError
 
@@ -84,6 +85,18 @@ def test_what_is_compiled_ahead_of_time_is_executed(monkeypatch: pytest.MonkeyPa
     with pytest.raises(TilewrightError) as refused:
         case.kernel.compile(dtypes=given)
     assert refused.value.code == "CGN005"
+
+
+def test_the_certificate_says_what_was_executed(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("TILEWRIGHT_VALIDATION", "1")
+    case = CASES["scatter_rows"]
+    given = {n: SHORT[a.dtype.name] for n, a in case.draw(np.random.default_rng(0)).items()}
+    artifact = case.kernel.compile(dtypes=given)
+    said = [o for k in artifact.kernels for o in k.certificate if o.name == PROMISES_TESTED and o.standing == "tested"]
+    assert {o.detail for o in said} == {o.detail for o in ReadBundle.of(artifact).promises().shown}
+    assert len(said) == len(artifact.variants)
+    verdicts = list(ReadBundle.of(artifact).each())
+    assert not any("promises" in why for v in verdicts for why in v.proofs.open)
 
 
 def test_promises_that_nothing_reports_are_open() -> None:

@@ -7,7 +7,17 @@ from dataclasses import dataclass, replace
 from functools import partial
 from importlib.metadata import version
 
-from tilewright.artifact.schema import Artifact, KernelImage, OriginalProgram, PromiseReport, Toolchain, Variant
+from tilewright.artifact.schema import (
+    EXECUTION,
+    Artifact,
+    KernelImage,
+    Launch,
+    Obligation,
+    OriginalProgram,
+    PromiseReport,
+    Toolchain,
+    Variant,
+)
 from tilewright.base.expr import Expr
 from tilewright.codegen.assemble import Assembled, assemble, defects
 from tilewright.codegen.cuda import Emitted, emit_kernel
@@ -18,7 +28,7 @@ from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.products import MOST_SPILLED
-from tilewright.compiler.promises_kept import promises_kept
+from tilewright.compiler.promises_kept import PROMISES_TESTED, promises_kept
 from tilewright.compiler.proofs.collapsed import certify_collapsed
 from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.proofs.rewritten import certify_rewritten
@@ -85,16 +95,26 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     with timed("validate"):
         require_recipe(artifact, texts)
         if validate and not request.debug:
-            _require_promises(artifact, texts, tiles)
+            artifact = _with_promises(artifact, texts, tiles)
     return artifact
 
 
-def _require_promises(
+def _with_promises(
     artifact: Artifact, texts: Mapping[str, transport.Kernel], tiles: Mapping[str, tile.Kernel]
-) -> None:
-    """CGN005 where a launch shows that what kernels rely on is not checked."""
-    for found in promises_kept(artifact, texts, tiles).differences:
-        fail("CGN005", found=found, required="what the promise says")
+) -> Artifact:
+    """The artifact, of which the kernels that rely on promises say on how many launches the steps were seen to check
+    them; CGN005 where a launch shows that they don't."""
+    found = promises_kept(artifact, texts, tiles)
+    for difference in found.differences:
+        fail("CGN005", found=difference, required="what the promise says")
+    images = {image.symbol: image for image in artifact.kernels}
+    for launches in found.launches:
+        name = launches.partition(" on ")[0]
+        (variant,) = (v for v in artifact.variants if v.name == name)
+        last = [step.kernel for step in variant.steps if isinstance(step, Launch)][-1]
+        tested = Obligation(PROMISES_TESTED, EXECUTION, launches)
+        images[last] = replace(images[last], certificate=(*images[last].certificate, tested))
+    return replace(artifact, kernels=tuple(images.values()))
 
 
 @dataclass(frozen=True)

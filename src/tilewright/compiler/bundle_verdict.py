@@ -18,7 +18,7 @@ from tilewright.artifact.schema import (
 )
 from tilewright.codegen.reassemble import machine_code_differs
 from tilewright.compiler.gc_pause import gc_paused
-from tilewright.compiler.promises_kept import promises_kept
+from tilewright.compiler.promises_kept import PROMISES_TESTED, promises_kept
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.reproved import reproved
 from tilewright.compiler.steps_reproved import steps_reproved
@@ -147,7 +147,7 @@ class ReadBundle:
 
     def promises(self) -> PartVerdict:
         """Whether the steps before kernels that rely on promises check them, as far as launches tell."""
-        return self._executed("promises", promises_kept, "relies on promises that no launch was seen to check")
+        return self._executed(PROMISES_TESTED, promises_kept, "relies on promises that no launch was seen to check")
 
     def _executed(self, name: str, execute: _Execution, alone: str) -> PartVerdict:
         """What executing variants tells; ``alone`` says what of those that were not."""

@@ -25,6 +25,8 @@ from tilewright.simulate import run_steps
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
+PROMISES_TESTED = "promises"
+"""Name of the obligation that says on how many launches the steps were seen to check a kernel's promises."""
 _SEEDS = 24
 """Draws of the class that are tried."""
 _ENOUGH = 4

@@ -40,6 +40,7 @@ _OBLIGATIONS = {
     "descriptor": "tensor maps and operands are legal for the whole class",
     "lowering": "the Transport IR stores what the program says",
     "ptx": "the PTX does what the Transport IR says",
+    "promises": "a broken promise is reported and nothing is stored",
 }
 _SHOWN_INSTRUCTIONS = 4
 _SHOWN_OPCODES = 12

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import islice
 from typing import TypeAlias
 
 from xdsl.ir import Operation
@@ -11,7 +12,7 @@ from xdsl.ir import Operation
 from tilewright.artifact.schema import MAX_EXTENT, Obligation
 from tilewright.base import verdict
 from tilewright.base.expr import Const, Expr, Sym, all_of, minimum, negate, own
-from tilewright.base.verdict import Proof, Proved
+from tilewright.base.verdict import Proof, Proved, Unknown
 from tilewright.compiler.proofs.loaded import offsets_of, tiles_of
 from tilewright.compiler.reliance import FAILED
 from tilewright.compiler.timing import timed
@@ -35,6 +36,10 @@ from tilewright.tile.ops import GATE, OPEN_COUNTER, operations, program_index
 from tilewright.tile.queries import tensor_name
 from tilewright.transport import dialect as transport
 from tilewright.transport.access import accesses_of, scatter_name
+
+_MOST_CASES = 256
+"""Ways through branches on extents that are proved one by one, as many as eight independent branches have; with more
+nothing is decided."""
 
 
 @timed("prove")
@@ -66,7 +71,11 @@ def prove_domains(
     # facts about strides and addresses say nothing of coordinates
     about_extents = tuple(a for a in accesses.assumptions if not any("." in symbol for symbol in a.symbols))
     proved: dict[tuple[str, str], dict[str, None]] = {}  # what holds, with the methods that decided it in the cases
-    for case in _cases(replace(accesses, assumptions=about_extents)):
+    cases = tuple(islice(_cases(replace(accesses, assumptions=about_extents)), _MOST_CASES + 1))
+    if len(cases) > _MOST_CASES:
+        found = f"branches on extents go more than {_MOST_CASES} ways"
+        return Unknown("the accesses of a kernel", found, "branch on fewer conditions", accesses.accesses[0].location)
+    for case in cases:
         apart = _shifted(case) or any(map(_bounded_by_others, domains))
         answer = prove_accesses(case, [_by_step(d) for d in domains] if apart else domains)
         if not isinstance(answer, Proved):

@@ -50,6 +50,8 @@ MAX_PLACEMENTS = 8
 
 MAX_CASES = 4
 """Values of a symbol that are proved one by one."""
+MAX_VALUES = 64
+"""Protocols that values of several symbols make, as many as of three symbols with four each; with more it is open."""
 
 METHOD = "event graph (all trip counts at once)"
 
@@ -59,6 +61,11 @@ _PROVED = Proved(tuple(Discharged(rule.obligation, METHOD) for rule in Rule))
 def prove(protocol: Protocol) -> Proved | Unknown:
     """Whether the protocol keeps every rule, as strictly as they are read, for all trip counts; else why this method
     leaves it open."""
+    return _proved(protocol, 1)
+
+
+def _proved(protocol: Protocol, around: int) -> Proved | Unknown:
+    """``prove``, of one of ``around`` protocols that values of other symbols make."""
     answers: list[Proved | Unknown] = []
     for early in islice(_placements(protocol), MAX_PLACEMENTS):
         graph = graph_of(protocol, early)
@@ -66,9 +73,14 @@ def prove(protocol: Protocol) -> Proved | Unknown:
         if isinstance(answers[-1], Proved):
             return answers[-1]
     cases = _cases(protocol)
-    if cases and all(isinstance(prove(case), Proved) for case in cases):
-        return _PROVED
-    return answers[0]
+    around *= len(cases)
+    if around > MAX_VALUES:
+        return _TOO_MANY
+    for case in cases:
+        answer = _proved(case, around)
+        if not isinstance(answer, Proved):
+            return answer if answer is _TOO_MANY else answers[0]
+    return _PROVED if cases else answers[0]
 
 
 def _cases(protocol: Protocol) -> tuple[Protocol, ...]:
@@ -85,6 +97,9 @@ def _cases(protocol: Protocol) -> tuple[Protocol, ...]:
 
 def _open(reason: str) -> Unknown:
     return Unknown("event graph", reason, "canonical runs, or the fragment of docs/contracts.md")
+
+
+_TOO_MANY = _open(f"the values of symbols, each by itself, make more than {MAX_VALUES} protocols")
 
 
 def _placements(protocol: Protocol) -> Iterator[frozenset[str]]:
