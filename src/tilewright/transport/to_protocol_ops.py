@@ -190,15 +190,12 @@ def _by_rank(op: t.ClusterRead) -> Iterator[tuple[int, range]]:
 @cache
 def _intervals(offset: Expr, guard: Expr, warpgroup: int, registers: int, size: int) -> tuple[tuple[int, int], ...]:
     """First byte and length of every run of elements of ``size`` bytes that a warpgroup's threads write."""
-    elements: set[int] = set()
-    for thread in range(warpgroup * a.WARPGROUP_THREADS, (warpgroup + 1) * a.WARPGROUP_THREADS):
-        at = {t.THREAD: thread}
-        own, kept = offset.substitute(at), guard.substitute(at)
-        for register in range(registers):
-            if kept.evaluate({t.REGISTER: register}):
-                elements.add(own.evaluate({t.REGISTER: register}))
+    threads = np.arange(warpgroup * a.WARPGROUP_THREADS, (warpgroup + 1) * a.WARPGROUP_THREADS)
+    thread, register = (x.ravel() for x in np.meshgrid(threads, np.arange(registers), indexing="ij"))
+    kept = values_at(guard, {t.THREAD: thread, t.REGISTER: register}).astype(bool)
+    elements = values_at(offset, {t.THREAD: thread[kept], t.REGISTER: register[kept]})
     runs: list[tuple[int, int]] = []
-    for element in sorted(elements):
+    for element in np.unique(elements).tolist():
         if runs and runs[-1][0] + runs[-1][1] == element * size:
             runs[-1] = (runs[-1][0], runs[-1][1] + size)
         else:

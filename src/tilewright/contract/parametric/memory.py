@@ -14,17 +14,35 @@ from tilewright.protocol.product_graph import OutsideFragment
 def check_memory(facts: PreparedProtocol) -> None:
     """The rules of memory; raises ``OutsideFragment``."""
     order = AccessOrder(facts)
+    proved: set[tuple[int, ...]] = set()  # pairs of accesses of which all is the same but the bytes
     for xs, ys in facts.accesses.clashing():
+        alike = _alike(order, xs, ys)
+        if alike is not None and alike in proved:
+            continue
         if not _never_overlap(facts, xs[0], ys[0]) and not _in_order(order, xs, ys):
             for i, x in enumerate(xs):
                 for y in xs[i:] if ys is xs else ys:
                     _ordered(order, x, y)
+        if alike is not None:
+            proved.add(alike)
     for memory, places in facts.accesses.memories.items():
         if memory[0] in ("shared", "tmem"):
             writers = [w for place in places for series in place for w in series if w.writes]
             for y in (series[0] for place in places for series in place):
                 if not y.writes and not y.place.buffer.initialised:
                     _written(order, y, writers)
+
+
+def _alike(order: AccessOrder, xs: Series, ys: Series) -> tuple[int, ...] | None:
+    """What pairs of accesses share to which ``_in_order`` and ``_ordered`` answer alike; None where they ask for the
+    stage of a ring, or for more than two."""
+    x, y = xs[0], ys[0]
+    if len(xs) > 1 or len(ys) > 1 or (x.place.index is not None and y.place.index is not None):
+        return None
+    if x.ref.c.party != y.ref.c.party:
+        return order.alike(x), order.alike(y)
+    later = (x.ref.i > y.ref.i) - (x.ref.i < y.ref.i)
+    return order.alike(x), order.alike(y), later, x.ref.site.step is y.ref.site.step
 
 
 def _never_overlap(facts: PreparedProtocol, x: ClassAccess, y: ClassAccess) -> bool:

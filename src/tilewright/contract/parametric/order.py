@@ -25,6 +25,9 @@ class AccessOrder:
         self._acquired: dict[tuple[object, ...], list[Row]] = {}
         self._completions: dict[ClassAccess, list[tuple[int, OpRun]]] = {}
         self._known: dict[ClassAccess, int] = {}
+        self._slots: dict[ClassAccess, tuple[int | None, int | None, int | None]] = {}
+        self._alike: dict[ClassAccess, int] = {}
+        self._numbers: dict[tuple[object, ...], int] = {}
         segments = Segment.MEMORY, Segment.WRITER_FENCED, Segment.FENCED
         self._plain = [facts.k.slots[segment] for segment in segments]
 
@@ -92,12 +95,10 @@ class AccessOrder:
             return False
         if register:
             return mine
-        mark = self.k.marks.event.get((x.ref.c.index, x.ref.s, x.ref.i))
-        if mark is None:
-            return False
         if mine:
-            return not reaches or self.facts.says_itself(y.ref, "fenced", mark, question)
-        visible, by_writer, fenced = (segment.get(mark) for segment in self._plain)
+            mark = self._mark(x)
+            return mark is not None and (not reaches or self.facts.says_itself(y.ref, "fenced", mark, question))
+        visible, by_writer, fenced = self._slots.get(x) or self._slots_of(x)
         known = self._known.get(y)
         if known is None:
             known = self._known[y] = self.k.at(y.ref.c, y.ref.s, y.ref.i)
@@ -109,6 +110,29 @@ class AccessOrder:
         if x.writes and not y.writes:
             return False  # a fence of the reader's is left to the canonical runs: it is refuted, or told when lenient
         return fenced is not None and bool(known >> fenced & 1)
+
+    def _mark(self, x: ClassAccess) -> OpRun | None:
+        return self.k.marks.event.get((x.ref.c.index, x.ref.s, x.ref.i))
+
+    def _slots_of(self, x: ClassAccess) -> tuple[int | None, int | None, int | None]:
+        """Where it is said of an access by threads that it is visible, and behind a fence of its own threads or any."""
+        mark = self._mark(x)
+        visible, by_writer, fenced = (segment.get(mark) if mark is not None else None for segment in self._plain)
+        found = self._slots[x] = visible, by_writer, fenced
+        return found
+
+    def alike(self, x: ClassAccess) -> int:
+        """A number that accesses by threads share if answers about bytes outside rings tell them apart by nothing but
+        their order in the code of their class."""
+        found = self._alike.get(x)
+        if found is None:
+            k, (c, s, i) = self.k, x.ref
+            seen: tuple[object, ...] = (x,)
+            if x.generic and x.place.index is None:
+                known = k.places[c.index][s][i], k.own[c.index].at(s, i)
+                seen = x.kind, x.effect.proxy, x.place.memory[0], s, self._mark(x), *known
+            found = self._alike[x] = self._numbers.setdefault(seen, len(self._numbers))
+        return found
 
     def _grouped(self, x: ClassAccess, y: ClassAccess, question: Question) -> bool:
         if x.register and x.queue is y.queue:
