@@ -6,7 +6,7 @@
 Every operand type, accumulator type, width, major, swizzle and source of A is multiplied once, with random tile
 extents, places in shared memory and rows of the tile. The operands hold small integers, so that products are exact;
 the rest of shared memory holds NaNs. Where the elements lie comes from ``SmemTile``, what the instruction is given
-from ``legal.wgmma``, who holds which accumulator from ``hw.fragments``.
+from ``legal.wgmma``, who holds which accumulator from ``hw.target.sm_90a``.
 """
 
 from __future__ import annotations
@@ -28,7 +28,8 @@ from numpy.typing import NDArray
 
 from tilewright.base.dtypes import DTYPES, DType
 from tilewright.base.verdict import Illegal, Legal
-from tilewright.hw.fragments import WGMMA_A, WGMMA_ACCUMULATOR, FragmentAtom
+from tilewright.hw.fragments import FragmentAtom
+from tilewright.hw.target.sm_90a import WGMMA_A, WGMMA_ACCUMULATOR
 from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.hw.wgmma import CORE_ROW_BYTES, INSTRUCTION_K_BITS, OPERAND_TYPES
 from tilewright.legal.smem_tile import SmemTile

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 from tilewright.base.dtypes import DTYPES, DType
-from tilewright.hw.fragments import WGMMA_N, WGMMA_N_INTEGER
+from tilewright.hw.target.sm_90a import WGMMA_N, WGMMA_N_INTEGER
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS, OPERAND_TYPES
 
 WIDTHS = (8, 24, 32, 64, 80, 96, 128, 160, 192, 208, 256)

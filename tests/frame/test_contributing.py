@@ -231,10 +231,12 @@ def test_a_new_rule_is_a_row_and_an_entry(sources: Path) -> None:
 
 
 @pytest.mark.slow
-def test_a_new_target_is_a_row(sources: Path) -> None:
-    file = sources / "hw/target.py"
-    insert(file, r"(?s)^SM100A = .*?^\)\n", f"{quoted(r'    (SM120 = .*)')}\n")
-    insert(file, r"\(SM80, SM90A, SM100A(?=\))", ", SM120")
+def test_a_new_target_is_a_module(sources: Path) -> None:
+    targets = sources / "hw/target"
+    row = f"{quoted(r'    (from tilewright.hw.target.row .*)')}\n\n{quoted(r'    (SM120 = .*)')}\n"
+    (targets / "sm_120.py").write_text(row)
+    insert(targets / "__init__.py", r"^from .* SM100A\n", f"{quoted(r'    (from .* SM120 as SM120)')}\n")
+    insert(targets / "__init__.py", r"\(SM80, SM90A, SM100A(?=\))", ", SM120")
     done = run(sources, USES_THE_TARGET)
     assert done.returncode == 0, done.stderr
 

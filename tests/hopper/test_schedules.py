@@ -307,7 +307,7 @@ def test_tf32(m: int, n: int, k: int) -> None:
 
 
 @pytest.mark.parametrize("target", [SM80, SM100A])
-def test_targets_without_wgmma_multiply_by_ordinary_arithmetic(target: Target) -> None:
+def test_targets_without_wgmma(target: Target) -> None:
     program = plan(replace(p.request(p.nt), target=target))
     (variant,) = program.variants
     assert not any(isinstance(op, a.Role) and op.label.data == "producer" for op in variant.transport.walk())

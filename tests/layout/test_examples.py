@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from tilewright.hw import fragments as facts
+from tilewright.hw.target.sm_80 import MMA_ACCUMULATOR
+from tilewright.hw.target.sm_90a import WGMMA_ACCUMULATOR
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.cute import CuteLayout
 from tilewright.layout.library.fragments import mma_accumulator
@@ -36,5 +37,5 @@ def test_pictures_are_current(name: str) -> None:
 
 
 def test_the_first_rows_of_the_wgmma_atom_are_the_mma_atom() -> None:
-    assert facts.WGMMA_ACCUMULATOR.lane == facts.MMA_ACCUMULATOR.lane
-    assert facts.WGMMA_ACCUMULATOR.register == facts.MMA_ACCUMULATOR.register
+    assert WGMMA_ACCUMULATOR.lane == MMA_ACCUMULATOR.lane
+    assert WGMMA_ACCUMULATOR.register == MMA_ACCUMULATOR.register

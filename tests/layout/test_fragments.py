@@ -8,6 +8,7 @@ import pytest
 
 from tilewright.diag import TilewrightError
 from tilewright.hw import fragments as facts
+from tilewright.hw.target import sm_80, sm_90a, sm_100a
 from tilewright.layout.library import fragments
 from tilewright.layout.register import RegisterLayout
 
@@ -106,8 +107,8 @@ def test_shapes_the_hardware_lacks_are_refused(build: object) -> None:
 
 
 def test_every_fragment_fills_its_shape_once() -> None:
-    table = [facts.WGMMA_ACCUMULATOR, facts.MMA_ACCUMULATOR, facts.MMA_A_16, facts.MMA_B_16, facts.LDMATRIX]
-    table += [*facts.WGMMA_A.values(), *facts.TCGEN05_LDST.values()]
+    table = [sm_90a.WGMMA_ACCUMULATOR, sm_80.MMA_ACCUMULATOR, sm_80.MMA_A_16, sm_80.MMA_B_16, sm_80.LDMATRIX]
+    table += [*sm_90a.WGMMA_A.values(), *sm_100a.TCGEN05_LDST.values()]
     table += [*facts.MFMA_ACCUMULATOR.values(), *facts.WMMA_ACCUMULATOR.values()]
     for fragment in table:
         size = 1

@@ -24,7 +24,7 @@ from tilewright.transport import dialect as t
 _Pair: TypeAlias = tuple[str, int, str, int]
 """Two bytes side by side: word and byte of either."""
 
-CONVERSIONS = frozenset((*conversion.OPS, a.StoreMatrix, a.LoadMatrix))
+CONVERSIONS = frozenset((*conversion.OPS, a.StoreMatrix, a.LoadMatrix, a.Mma))
 
 
 def _matrices(count: int, *, trans: bool, load: bool) -> str:
@@ -43,7 +43,19 @@ def _matrices(count: int, *, trans: bool, load: bool) -> str:
     return f"__device__ __forceinline__\nvoid {name}(unsigned at, {arguments}) {{\n  asm volatile({text});\n}}"
 
 
-FUNCTIONS = {
+def _mma(dtype: str) -> str:
+    """The wrapper of mma.sync.m16n8k16."""
+    sums = ", ".join(f'"+f"(d{i})' for i in range(4))
+    words = [*(f"a{i}" for i in range(4)), *(f"b{i}" for i in range(2))]
+    held = ", ".join(f'"r"({w})' for w in words)
+    form = f"mma.sync.aligned.m16n8k16.row.col.f32.{dtype}.{dtype}.f32"
+    d, a, b = (", ".join(f"%{i}" for i in part) for part in (range(4), range(4, 8), range(8, 10)))
+    arguments = ", ".join([*(f"float& d{i}" for i in range(4)), *(f"unsigned {w}" for w in words)])
+    text = f'"{form} {{{d}}}, {{{a}}}, {{{b}}}, {{{d}}};"\n    : {sums} : {held}'
+    return f"__device__ __forceinline__\nvoid mma_{dtype}({arguments}) {{\n  asm volatile({text});\n}}"
+
+
+FUNCTIONS = {f"mma_{dtype}": _mma(dtype) for dtype in ("f16", "bf16")} | {
     f"{way}matrix_x{count}{suffix}": _matrices(count, trans=bool(suffix), load=way == "ld")
     for way in ("ld", "st")
     for count in (1, 2, 4)
@@ -71,6 +83,8 @@ class ConversionEmitter:
                 e.line("__syncwarp();")
             case a.StoreMatrix() | a.LoadMatrix():
                 self.matrices(op)
+            case a.Mma():
+                self.mma(op)
             case _:
                 raise TypeError(f"no code for {op.name}")
 
@@ -181,6 +195,13 @@ class ConversionEmitter:
         way, suffix = "ld" if isinstance(op, a.LoadMatrix) else "st", "_trans" if op.trans.data else ""
         at = self.address(op.shared, op.base.expr + op.offset.expr)
         e.line(f"{way}matrix_x{count}{suffix}({at}, {words});")
+
+    def mma(self, op: a.Mma) -> None:
+        """One instruction."""
+        names, left, right = self.emitter.names, op.a_register.data // 2, op.b_register.data // 2
+        sums = [f"{names[op.accumulator]}[{op.first.data + i}]" for i in range(4)]
+        words = [f"{names[op.a]}[{left + i}]" for i in range(4)] + [f"{names[op.b]}[{right + i}]" for i in range(2)]
+        self.emitter.line(f"mma_{op.dtype.name}({', '.join([*sums, *words])});")
 
     def address(self, shared: SSAValue, offset: Expr) -> str:
         """Address of a byte in the shared window."""

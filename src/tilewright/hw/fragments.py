@@ -4,7 +4,7 @@ A fragment is linear over F2. ``register[i]`` is the coordinate that bit i of th
 adds, likewise ``lane`` and ``warp``; bases of different bits never overlap, so the coordinate is their sum. Elements
 narrower than 32 bits count singly: an f16 pair in one register is two elements.
 
-Sources: PTX ISA 9.1, sections 9.7.14.5 (mma, ldmatrix, stmatrix), 9.7.15.5.1 (wgmma), 9.7.16.8 (tcgen05 ld/st); AMD
+Those of a target are in its module of ``hw.target``; here are those of AMD, which has no targets yet. Sources: AMD
 "Instinct MI300 ISA", matrix fused-multiply-add register layouts; AMD "RDNA3/RDNA4 ISA", WMMA.
 """
 
@@ -29,131 +29,11 @@ class FragmentAtom:
     source: str
 
 
-_ROWS_OF_8: Bases = ((1, 0), (2, 0), (4, 0))
-_WARPGROUP: Bases = ((16, 0), (32, 0))
-_PAIRS: Bases = ((0, 2), (0, 4), *_ROWS_OF_8)
+ROWS_OF_8: Bases = ((1, 0), (2, 0), (4, 0))
+"""Bases of three lane bits that count eight rows."""
 
-# -- wgmma (sm_90a): 64 rows, four warps of 16 -----------------------------------------------------------------------
-WGMMA_ACCUMULATOR = FragmentAtom(
-    "wgmma.d", ("m", "n"), (64, 8), ((0, 1), (8, 0)), _PAIRS, _WARPGROUP, "PTX ISA 9.1, 9.7.15.5.1.1, D fragment"
-)
-"""Accumulator m64n8, repeated along n; f32, s32 and f16 alike when elements are counted."""
-
-WGMMA_A: dict[int, FragmentAtom] = {
-    32: FragmentAtom(
-        "wgmma.a.tf32",
-        ("m", "k"),
-        (64, 8),
-        ((8, 0), (0, 4)),
-        ((0, 1), (0, 2), *_ROWS_OF_8),
-        _WARPGROUP,
-        "PTX ISA 9.1, 9.7.15.5.1.1, A fragment k8",
-    ),
-    16: FragmentAtom(
-        "wgmma.a.b16",
-        ("m", "k"),
-        (64, 16),
-        ((0, 1), (8, 0), (0, 8)),
-        _PAIRS,
-        _WARPGROUP,
-        "PTX ISA 9.1, 9.7.15.5.1.1, A fragment k16",
-    ),
-    8: FragmentAtom(
-        "wgmma.a.b8",
-        ("m", "k"),
-        (64, 32),
-        ((0, 1), (0, 2), (8, 0), (0, 16)),
-        ((0, 4), (0, 8), *_ROWS_OF_8),
-        _WARPGROUP,
-        "PTX ISA 9.1, 9.7.15.5.1.1, A fragment k32",
-    ),
-}
-"""Register operand A by element bits, repeated along k."""
-
-WGMMA_N: tuple[int, ...] = tuple(range(8, 257, 8))
-"""Accumulator widths of float wgmma (PTX ISA 9.1, 9.7.15.2)."""
-
-WGMMA_N_INTEGER: tuple[int, ...] = (8, 16, 24, *range(32, 257, 16))
-"""Accumulator widths of integer wgmma (PTX ISA 9.1, 9.7.15.2)."""
-
-# -- mma.sync m16n8k16 -----------------------------------------------------------------------------------------------
-MMA_ACCUMULATOR = FragmentAtom(
-    "mma.d", ("m", "n"), (16, 8), ((0, 1), (8, 0)), _PAIRS, (), "PTX ISA 9.1, 9.7.14.5, m16n8 C/D fragment"
-)
-MMA_A_16 = FragmentAtom(
-    "mma.a.b16", ("m", "k"), (16, 16), ((0, 1), (8, 0), (0, 8)), _PAIRS, (), "PTX ISA 9.1, 9.7.14.5, m16n8k16 A"
-)
-MMA_B_16 = FragmentAtom(
-    "mma.b.b16",
-    ("k", "n"),
-    (16, 8),
-    ((1, 0), (8, 0)),
-    ((2, 0), (4, 0), (0, 1), (0, 2), (0, 4)),
-    (),
-    "PTX ISA 9.1, 9.7.14.5, m16n8k16 B",
-)
-
-# -- ldmatrix and stmatrix: 8x8 matrices of 16-bit elements, one row address per lane --------------------------------
-LDMATRIX = FragmentAtom(
-    "ldmatrix.m8n8.b16", ("row", "column"), (8, 8), ((0, 1),), _PAIRS, (), "PTX ISA 9.1, 9.7.14.5.15, fragment table"
-)
-LDMATRIX_TRANS = FragmentAtom(
-    "ldmatrix.m8n8.trans.b16",
-    ("row", "column"),
-    (8, 8),
-    ((1, 0),),
-    ((2, 0), (4, 0), (0, 1), (0, 2), (0, 4)),
-    (),
-    "PTX ISA 9.1, 9.7.14.5.15, .trans",
-)
-MATRIX_COUNTS: tuple[int, ...] = (4, 2, 1)
-"""Matrices one ldmatrix or stmatrix moves; lane 8*i + r gives the address of row r of matrix i."""
-MATRIX_ROW_BYTES = 16
-
-# -- tcgen05.ld and .st (sm_100a): rows are TMEM lanes, columns 32-bit cells; warp w reaches lanes 32w..32w+31 --------
-_TMEM_WARPS: Bases = ((32, 0), (64, 0))
-_TMEM_SOURCE = "PTX ISA 9.1, 9.7.16.8, data movement shapes"
-TCGEN05_LDST: dict[str, FragmentAtom] = {
-    "32x32b": FragmentAtom(
-        "tcgen05.32x32b",
-        ("lane", "column"),
-        (128, 1),
-        (),
-        ((1, 0), (2, 0), (4, 0), (8, 0), (16, 0)),
-        _TMEM_WARPS,
-        _TMEM_SOURCE,
-    ),
-    "16x64b": FragmentAtom(
-        "tcgen05.16x64b",
-        ("row", "column"),
-        (16, 2),
-        (),
-        ((8, 0), (0, 1), *_ROWS_OF_8),
-        (),
-        _TMEM_SOURCE,
-    ),
-    "16x128b": FragmentAtom(
-        "tcgen05.16x128b",
-        ("row", "column"),
-        (16, 4),
-        ((8, 0),),
-        ((0, 1), (0, 2), *_ROWS_OF_8),
-        (),
-        _TMEM_SOURCE,
-    ),
-    "16x256b": FragmentAtom("tcgen05.16x256b", ("row", "column"), (16, 8), ((0, 1), (8, 0)), _PAIRS, (), _TMEM_SOURCE),
-    "16x32bx2": FragmentAtom(
-        "tcgen05.16x32bx2",
-        ("row", "half", "column"),
-        (16, 2, 1),
-        (),
-        ((1, 0, 0), (2, 0, 0), (4, 0, 0), (8, 0, 0), (0, 1, 0)),
-        (),
-        _TMEM_SOURCE,
-    ),
-}
-"""One step (x1) of each shape. The 16-lane shapes describe one warp at one base lane; ``half`` is the second access."""
-TCGEN05_MAX_REGISTERS = 128
+PAIRS: Bases = ((0, 2), (0, 4), *ROWS_OF_8)
+"""Bases of a warp's five lane bits: a lane holds two columns, four lanes a row."""
 
 # -- AMD: waves of 64 (MFMA) and 32 (WMMA) ---------------------------------------------------------------------------
 MFMA_ACCUMULATOR: dict[tuple[int, int], FragmentAtom] = {

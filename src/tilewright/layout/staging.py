@@ -12,10 +12,10 @@ from functools import cached_property
 from math import prod
 
 from tilewright.base.expr import Expr, Interval, all_of, expr, simplify
-from tilewright.hw import fragments as facts
 from tilewright.hw.banks import BANK_BYTES, LINE_BYTES
 from tilewright.hw.spaces import ThreadGroup
 from tilewright.hw.target import MAX_VECTOR_BYTES
+from tilewright.hw.target.sm_80 import MATRIX_COUNTS, MATRIX_ROW_BYTES
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.plan import (
     REGISTER,
@@ -177,7 +177,7 @@ class _Side:
     ) -> _Side:
         pitch = box[fast] * size
         alone = not (storing and layout.replication.free_thread_mask)
-        if matrices and size == 2 and pitch % facts.MATRIX_ROW_BYTES == 0 and layout.shape == box == held and alone:
+        if matrices and size == 2 and pitch % MATRIX_ROW_BYTES == 0 and layout.shape == box == held and alone:
             for other in (d for d in range(layout.rank) if d != fast):
                 for trans in (False, True):
                     pairs, lanes = (other, fast) if trans else (fast, other)
@@ -246,7 +246,7 @@ class _Side:
             return
         first, left = 0, layout.registers // 2
         while left:
-            count = next(n for n in facts.MATRIX_COUNTS if n <= left)
+            count = next(n for n in MATRIX_COUNTS if n <= left)
             yield MatrixInstruction(first, count, self._address(tile, self._row_of_lane(first, count), 1), self.trans)
             first, left = first + 2 * count, left - count
 

@@ -15,7 +15,7 @@ import numpy as np
 from tilewright.base.expr import Expr
 from tilewright.simulate.agent import Agent
 from tilewright.simulate.barriers import SimulatedMbarrier, Waiting
-from tilewright.simulate.conversion import access_matrices
+from tilewright.simulate.conversion import access_matrices, multiply
 from tilewright.simulate.cta import BulkGroups, Cta, WgmmaGroups
 from tilewright.simulate.memory import SharedBuffer
 from tilewright.simulate.report import refuse
@@ -87,6 +87,8 @@ def run_asynchronous(op: TransportOp, agent: Agent) -> Generator[Waiting]:
             yield from _cluster_barrier(op, agent)
         case a.StoreMatrix() | a.LoadMatrix():
             access_matrices(op, agent)
+        case a.Mma():
+            multiply(op, agent)
         case a.WgmmaFence():
             _wgmma(agent).fenced = True
             for buffer in agent.buffers.values():

@@ -80,6 +80,35 @@ def join_warps(agent: Agent) -> None:
         clocks.acquire(warp, clocks.release(warp, warp))
 
 
+def multiply(op: a.Mma, agent: Agent) -> None:
+    """mma.sync.m16n8k16 of every warp (PTX ISA 9.1, 9.7.14.5.8): products of 16-bit floats are exact in f32."""
+    total, buffers = agent.buffers[op.accumulator], (agent.buffers[op.a], agent.buffers[op.b])
+    held = np.arange(op.first.data, op.first.data + 4)
+    if len(agent.rows) % _LANES:
+        refuse(op, "SIM019", found=f"mma by {len(agent.rows)} threads", required="whole warps")
+    lane = np.arange(_LANES)[:, None]
+    matrices: list[Array] = []
+    for buffer, first, count, rows in zip(
+        buffers, (op.a_register.data, op.b_register.data), (8, 4), (16, 8), strict=True
+    ):
+        i, registers = np.arange(count), np.arange(first, first + count)
+        buffer.touch(op, registers)
+        buffer.require(op, index=registers)
+        matrix = np.zeros((len(agent.rows) // _LANES, rows, 16), np.float32)
+        # pairs of k; A then has the row 8 below, and both the k 8 further
+        row, k = lane // 4 + 8 * (i // 2 % 2 if count == 8 else 0), lane % 4 * 2 + i % 2 + 8 * (i // (count // 2))
+        matrix[:, row, k] = buffer.data[:, registers].astype(np.float32).reshape(-1, _LANES, count)
+        matrices.append(matrix)
+    total.touch(op, held)
+    total.require(op, index=held)
+    i = np.arange(4)
+    product = np.matmul(matrices[0], matrices[1].transpose(0, 2, 1))
+    added = product[:, lane // 4 + i // 2 * 8, lane % 4 * 2 + i % 2].reshape(-1, 4)
+    total.data[:, held] = total.data[:, held] + added
+    total.wrote(registers=held)
+    join_warps(agent)
+
+
 def access_matrices(op: a.StoreMatrix | a.LoadMatrix, agent: Agent) -> None:
     """stmatrix or ldmatrix of every warp (PTX ISA 9.1, 9.7.14.5.15)."""
     buffer, shared = agent.buffers[op.buffer], agent.cta.shared[op.shared]

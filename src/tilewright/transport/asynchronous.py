@@ -51,6 +51,7 @@ from tilewright.transport.tensor_copies import TmaLoad as TmaLoad
 from tilewright.transport.tensor_copies import TmaStore as TmaStore
 from tilewright.transport.tensor_core import LoadMatrix as LoadMatrix
 from tilewright.transport.tensor_core import MatrixAccess as MatrixAccess
+from tilewright.transport.tensor_core import Mma as Mma
 from tilewright.transport.tensor_core import StoreMatrix as StoreMatrix
 from tilewright.transport.tensor_core import Wgmma as Wgmma
 from tilewright.transport.tensor_core import WgmmaCommit as WgmmaCommit

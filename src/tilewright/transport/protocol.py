@@ -41,7 +41,7 @@ PROGRAM_COUNT = own("programs")
 """How many programs a CTA has."""
 
 
-_TOGETHER = (t.Barrier, t.BarrierCount, t.WarpBarrier, t.Shuffle, t.Exchange)
+_TOGETHER = (t.Barrier, t.BarrierCount, t.WarpBarrier, t.Shuffle, t.Exchange, a.Mma)
 """What all threads of a warp, or of more, do together."""
 
 

@@ -1,4 +1,4 @@
-"""wgmma, stmatrix, ldmatrix: what a warpgroup does with registers and shared tiles (PTX ISA 9.1, 9.7.14.5, 9.7.15)."""
+"""wgmma, mma, stmatrix, ldmatrix: what warps do with registers and shared tiles (PTX ISA 9.1, 9.7.14.5, 9.7.15)."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from xdsl.ir import Attribute, SSAValue
 from xdsl.irdl import attr_def, irdl_op_definition, operand_def, opt_attr_def, var_operand_def
 from xdsl.utils.exceptions import VerifyException
 
+from tilewright.base.dtypes import DType
 from tilewright.base.expr import Expr
 from tilewright.tile.dialect import DTypeAttr, ExprAttr
 from tilewright.tile.ops import integer
@@ -83,6 +84,49 @@ class LoadMatrix(MatrixAccess):
     """ldmatrix: shared memory to registers."""
 
     name = "transport.ldmatrix"
+
+
+@irdl_op_definition
+class Mma(TransportOp):
+    """One mma.sync.m16n8k16 of each warp: ``acc[first .. first + 3] += A B`` of 16-bit floats, in f32.
+
+    A is read from 8 registers of ``a`` from ``a_register``, B from 4 of ``b`` from ``b_register`` (both in whole
+    words); all lanes of the warp execute it together.
+    """
+
+    name = "transport.mma"
+    accumulator = operand_def(RegistersType)
+    a = operand_def(RegistersType)
+    b = operand_def(RegistersType)
+    first = attr_def(IntAttr)
+    a_register = attr_def(IntAttr)
+    b_register = attr_def(IntAttr)
+
+    def __init__(
+        self, accumulator: SSAValue, a: SSAValue, b: SSAValue, *, first: int, a_register: int, b_register: int
+    ):
+        super().__init__(
+            operands=[accumulator, a, b],
+            attributes={
+                "first": integer(first),
+                "a_register": integer(a_register),
+                "b_register": integer(b_register),
+            },
+        )
+
+    @property
+    def dtype(self) -> DType:
+        """Of both operands."""
+        return registers_of(self.a).dtype.dtype
+
+    def verify_(self) -> None:
+        kinds = [registers_of(v) for v in self.operands]
+        names = [kind.dtype.dtype.name for kind in kinds]
+        if names not in (["f32", "f16", "f16"], ["f32", "bf16", "bf16"]):
+            raise VerifyException(f"mma adds products of f16 or of bf16 to f32, not {', '.join(names)}")
+        for kind, first, count in zip(kinds, (self.first, self.a_register, self.b_register), (4, 8, 4), strict=True):
+            if first.data % count or not 0 <= first.data <= kind.count.data - count:
+                raise VerifyException(f"{count} registers from {first.data} of {kind.count.data}")
 
 
 @irdl_op_definition
@@ -197,4 +241,4 @@ class WgmmaWait(TransportOp):
         super().__init__(operands=[list(retired)], attributes={"pending": integer(pending)})
 
 
-OPS = [StoreMatrix, LoadMatrix, WgmmaFence, Wgmma, WgmmaCommit, WgmmaWait]
+OPS = [StoreMatrix, LoadMatrix, Mma, WgmmaFence, Wgmma, WgmmaCommit, WgmmaWait]

@@ -281,6 +281,7 @@ _TRANSLATIONS: dict[type[Operation], Translation] = {
     t.Shuffle: _touching(_none, lambda op: op.buffers),
     t.RegisterSelect: _touching(lambda op: (op.source,), lambda op: (op.target,)),
     t.Exchange: _touching(lambda op: (op.source,), lambda op: (op.target,)),
+    a.Mma: _touching(lambda op: (op.a, op.b), lambda op: (op.accumulator,)),
     t.Pin: _touching(_none, lambda op: (op.buffer,)),
     t.Print: _touching(lambda op: op.buffers, _none),
     t.Trap: _touching(lambda op: op.buffers, _none),

@@ -171,7 +171,7 @@ def _written(op: Operation) -> tuple[SSAValue, ...]:
             return tuple(op.buffers)
         case t.RegisterSelect() | t.Exchange():
             return (op.target,)
-        case a.Wgmma():
+        case a.Wgmma() | a.Mma():
             return (op.accumulator,)
         case _:
             return ()

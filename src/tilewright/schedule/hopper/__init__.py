@@ -1,1 +1,1 @@
-"""Schedules for kernels with matrix products on sm_90a: warp roles, pipelines of tensor copies, wgmma."""
+"""Schedules for kernels with matrix products: warp roles, pipelines of tensor copies, wgmma (sm_90a); mma elsewhere."""

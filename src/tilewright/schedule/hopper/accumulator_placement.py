@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Expr
-from tilewright.hw.fragments import WGMMA_ACCUMULATOR
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.hw.target import Target
+from tilewright.hw.target.sm_90a import WGMMA_ACCUMULATOR
 from tilewright.lang.axes import Span
 from tilewright.layout.register import LANES
 from tilewright.schedule.classes import Classes

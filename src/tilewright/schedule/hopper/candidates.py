@@ -91,7 +91,7 @@ class Candidate:
     def __str__(self) -> str:
         how = "tensor copies in pipelines where legal" if self.copies else "tiles staged by the threads themselves"
         if self.ordinary:
-            how = "products by ordinary arithmetic"
+            how = "products without wgmma"
         out = "stored by tensor copies where legal" if self.matrix_stores else "stored from registers"
         clusters = "" if self.cluster == (1, 1) else f", clusters of {self.cluster[0]} x {self.cluster[1]} CTAs"
         turns = "" if self.ping_pong == 1 else f"ping-pong of {self.ping_pong} x "

@@ -1,17 +1,21 @@
-"""Register-staged operands, which threads write to shared memory themselves, and products by ordinary arithmetic."""
+"""Register-staged operands, which threads write to shared memory themselves, and products without wgmma."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
+from typing import TypeAlias
 
 from xdsl.ir import Block, Operation, Region, SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import TRUE, Const, Sym, all_of, expr, minimum
+from tilewright.hw.target.sm_80 import MMA_ACCUMULATOR
 from tilewright.layout.banks import WaveAccess, instruction
 from tilewright.layout.register import LANES
 from tilewright.layout.shared import SharedTile
 from tilewright.layout.staging import SAMPLE, TARGET, conflict_free_tile
+from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.chunked_epilogue import ChunkedStores
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
@@ -37,16 +41,29 @@ class RegisterStagedOperands(ChunkedStores):
         self.lined: dict[tuple[SSAValue, SharedTile], SSAValue] = {}
 
     def ordinary_product(self, plan: DotPlan, buffer: SSAValue, *, fresh: bool) -> None:
-        """Both operands through shared memory in the accumulator's type, then one multiply-add per element and step."""
+        """Both operands through shared memory: as they are for mma, where it multiplies such tiles, else in the
+        accumulator's type for one multiply-add per element and step."""
         dot, home = plan.dot, self.placement.home
         axes, kind = self.axes_of[dot.result], element(dot.result)
         depth = tile.tile_type(dot.a).shape[1]
-        left = self.widened(dot.a, kind, dot, axes[0], 0)
-        right = self.widened(dot.b, kind, dot, axes[1], 1)
+        blocks = mma_blocks(dot, home, axes)
+        if blocks:
+            left, right = (
+                self.widened(v, element(v), dot, tile_of_fragments(v, i)) for i, v in enumerate((dot.a, dot.b))
+            )
+        else:
+            left, right = (
+                self.widened(v, kind, dot, self.padded(self.axes_of[v], tile.tile_type(v).shape, kind, axes[i], i))
+                for i, v in enumerate((dot.a, dot.b))
+            )
         self.emit(t.Barrier())
         if fresh:
             zero = self.mapping(axes)
             self.emit(zero.finish([zero.constant(0.0 if kind.is_float else 0, kind)], [buffer]), dot)
+        if blocks:
+            self.mma_steps(dot, blocks, buffer, (left, right))
+            self.emit(t.Barrier())
+            return
         loop, step = Block(), f"d{self.order[dot]}"
         with self.into(loop):
             parts: list[SSAValue] = []
@@ -70,13 +87,44 @@ class RegisterStagedOperands(ChunkedStores):
         self.emit(t.For(step, Const(0), expr(depth), expr(1), Region(loop)), dot)
         self.emit(t.Barrier())
 
-    def widened(
-        self, value: SSAValue, kind: DType, dot: tile.Dot, read: ClassId | None, along: int
-    ) -> tuple[SSAValue, SharedTile]:
-        """Writes a value to shared memory, zero beyond its domains; returns the buffer and how the tile lies in it.
+    def mma_steps(
+        self,
+        dot: tile.Dot,
+        blocks: Sequence[MmaBlock],
+        buffer: SSAValue,
+        operands: tuple[tuple[SSAValue, SharedTile], tuple[SSAValue, SharedTile]],
+    ) -> None:
+        """For every 16 elements of k: fragments of both operands, and an mma for each block of the accumulator."""
+        home, axes, kind = self.placement.home, self.axes_of[dot.result], element(dot.a)
+        loop, step = Block(), f"d{self.order[dot]}"
+        thread, register = Sym(t.THREAD), Sym(t.REGISTER)
+        with self.into(loop):
+            parts: list[SSAValue] = []
+            for side, (shared, held) in enumerate(operands):
+                cls = axes[side]
+                assert cls is not None
+                layout, half = home.layout((cls,)), register // 4 if side else register // 8
+                if side == 0:
+                    (at,) = layout.coordinates(thread, half * 2 + register // 2 % 2)
+                else:  # lanes hold columns of B as they hold rows of A
+                    (at,) = layout.coordinates(thread // LANES * LANES, half * 2)
+                    at = at + thread // 4 % 8
+                size = tile.tile_type(dot.result).shape[side]
+                if home.by_class[cls].covered > size:  # registers beyond the tile repeat its last row or column
+                    at = minimum(at, size - 1)
+                k = Sym(step) * MMA_K + thread % 4 * 2 + register % 2 + register // (2 if side else 4) % 2 * 8
+                part = self.registers("ab"[side], kind, home.registers((cls,)) * (2 if side else 4))
+                offset = held.offset_expr(*((k, at) if side else (at, k)), unit_bytes=kind.bytes)
+                self.emit(t.SharedRead(shared, part, offset, TRUE, vector=2), dot)
+                parts.append(part)
+            for block in blocks:
+                first, a_register, b_register = block
+                self.emit(a.Mma(buffer, *parts, first=first, a_register=a_register, b_register=b_register), dot)
+        depth = tile.tile_type(dot.a).shape[1]
+        self.emit(t.For(step, Const(0), expr(depth // MMA_K), Const(1), Region(loop)), dot)
 
-        Each step of the product reads a line of it along dimension ``along`` as class ``read`` is spread.
-        """
+    def widened(self, value: SSAValue, kind: DType, dot: tile.Dot, held: SharedTile) -> tuple[SSAValue, SharedTile]:
+        """Writes a value to shared memory as ``held`` says, zero beyond its domains; returns the buffer, too."""
         axes, spans = self.axes_of[value], spans_of(value)
         shape = tile.tile_type(value).shape
         builder = self.mapping(axes, value)
@@ -87,7 +135,6 @@ class RegisterStagedOperands(ChunkedStores):
             result = builder.select(valid, result, builder.constant(0.0 if kind.is_float else 0, kind))
         buffer = self.registers(hint(value), kind, builder.count)
         self.emit(builder.finish([result], [buffer]), dot)
-        held = self.padded(axes, shape, kind, read, along)
         if (value, held) not in self.lined:
             declared = t.Shared(f"{hint(value)}_tile", kind, held.size_bytes // kind.bytes, 0)
             self.shared.append(declared)
@@ -101,7 +148,8 @@ class RegisterStagedOperands(ChunkedStores):
     def padded(
         self, axes: Sequence[ClassId | None], shape: tuple[int, ...], kind: DType, read: ClassId | None, along: int
     ) -> SharedTile:
-        """Rows padded such that the first warp's stores, and its loads of a line, meet the banks least."""
+        """Rows padded such that the first warp's stores, and its loads of a line along dimension ``along`` as class
+        ``read`` is spread, which each step of the product reads, meet the banks least."""
         home = self.placement.home
         rows, columns = shape
         plain = SharedTile.plain(rows, columns, kind.bytes)
@@ -163,6 +211,48 @@ class RegisterStagedOperands(ChunkedStores):
         self.emit(a.FenceProxyAsync())
         self.emit(t.Barrier())
         return self.staged[value]
+
+
+MMA_K = 16
+"""Elements of k that one mma multiplies."""
+
+MmaBlock: TypeAlias = tuple[int, int, int]
+"""First registers of one mma in the accumulator and in the fragments of A and B."""
+
+
+def mma_blocks(dot: tile.Dot, home: Distribution, axes: Sequence[ClassId | None]) -> tuple[MmaBlock, ...]:
+    """The mma of one step of k, by which all accumulators are covered; none where mma can't do the product."""
+    kinds = {element(dot.a), element(dot.b)}
+    if len(kinds) > 1 or kinds.pop().name not in ("f16", "bf16") or element(dot.result).name != "f32":
+        return ()
+    if dot.promoted is not None or tile.tile_type(dot.a).shape[1] % MMA_K or None in axes:
+        return ()
+    whole, rows, columns = home.layout(axes), home.layout(axes[:1]), home.layout(axes[1:])
+    if whole.registers % 4 or rows.registers % 2 or columns.registers % 2:
+        return ()
+    row = {rows.coordinate(0, r)[0]: r for r in range(rows.registers)}
+    column = {columns.coordinate(0, r)[0]: r for r in range(columns.registers)}
+    atom = MMA_ACCUMULATOR
+    found: list[MmaBlock] = []
+    for first in range(0, whole.registers, 4):
+        corner = whole.coordinate(0, first)
+        lanes = [(1 << i, first, basis) for i, basis in enumerate(atom.lane)]
+        moved = [*lanes, *((0, first + (1 << i), basis) for i, basis in enumerate(atom.register))]
+        for thread, register, basis in moved:
+            if whole.coordinate(thread, register) != tuple(x + b for x, b in zip(corner, basis, strict=True)):
+                return ()
+        at, beside = row[corner[0]], column[corner[1]]
+        if at % 2 or beside % 2 or row.get(corner[0] + 8) != at + 1:
+            return ()
+        found.append((first, 4 * at, 2 * beside))
+    return tuple(found)
+
+
+def tile_of_fragments(value: SSAValue, side: int) -> SharedTile:
+    """Rows of A, or columns of B, one after another with k contiguous; 16 bytes behind each part the banks of 8."""
+    shape = tile.tile_type(value).shape
+    kind = element(value)
+    return replace(SharedTile.padded(shape[side], shape[1 - side], kind.bytes, 16), transposed=bool(side))
 
 
 def _rounds(cast: tile.Cast) -> bool:

@@ -71,6 +71,7 @@ _FORMS: Mapping[str, str] = {
     rf"|{_TENSOR}\.global\.shared::cta\.bulk_group",
     "ldmatrix": r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared(::cta)?\.b16",
     "stmatrix": r"sync\.aligned\.m8n8\.x[124](\.trans)?\.shared(::cta)?\.b16",
+    "mma": r"sync\.aligned\.m16n8k16\.row\.col\.f32\.(f16\.f16|bf16\.bf16)\.f32",
     "wgmma": r"(fence|commit_group|wait_group)\.sync\.aligned|mma_async\.sync\.aligned(\.\w+)+",
     "bra": r"(uni)?",
     "ret": r"(uni)?",

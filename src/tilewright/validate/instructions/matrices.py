@@ -1,4 +1,4 @@
-"""stmatrix, ldmatrix, wgmma."""
+"""stmatrix, ldmatrix, mma, wgmma."""
 
 from __future__ import annotations
 
@@ -33,6 +33,16 @@ def _ldmatrix(machine: Instructions, i: Instruction) -> None:
         machine.result(word, machine.terms.data(32, 32, "ldmatrix", form, k, address, state))
 
 
+def _mma(machine: Instructions, i: Instruction) -> None:
+    target, *sources = i.operands
+    assert isinstance(target, Vector)
+    words = [word for source in sources for word in (source.items if isinstance(source, Vector) else (source,))]
+    given = (".".join(i.modifiers[2:]), *(machine.get(word, 32) for word in words))
+    machine.event("mma", *given)
+    for k, word in enumerate(target.items):
+        machine.result(word, machine.terms.data(32, 32, "mma", k, *given))
+
+
 def _wgmma(machine: Instructions, i: Instruction) -> None:
     m = i.modifiers
     if m[0] != "mma_async":
@@ -58,5 +68,6 @@ def _wgmma(machine: Instructions, i: Instruction) -> None:
 OPCODES: dict[str, Callable[[Instructions, Instruction], None]] = {
     "stmatrix": _stmatrix,
     "ldmatrix": _ldmatrix,
+    "mma": _mma,
     "wgmma": _wgmma,
 }

@@ -10,6 +10,7 @@ from typing import Any, TypeAlias
 import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
+from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Min, Not, Sym, divisor, maximum
 from tilewright.tile.attributes import TensorType
 from tilewright.tile.ops import operations, ops_in
@@ -17,7 +18,6 @@ from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.descriptor_attrs import OperandNumbers
 from tilewright.validate.lowering.engines import (
-    K_BYTES,
     ROWS,
     accumulator_places,
     box_places,
@@ -439,23 +439,48 @@ class RoleThreads(Threads):
     # -- products -----------------------------------------------------------------------------------------------------
     def wgmma(self, op: a.Wgmma) -> None:
         """Every warpgroup's product, added to its accumulator."""
-        n, first = op.n.data, op.first.data
+        operands = [(self._left(op, w), self._right(op, w)) for w in self.warpgroups()]
+        self._accumulate(op, op.dtype.dtype, operands, accumulator_places(op.n.data), keep=bool(op.scale_d.data))
+
+    def mma(self, op: a.Mma) -> None:
+        """Every warp's product, added to its accumulator: the first warp's fragments of wgmma."""
+        (row, k), (rows, columns) = fragment_places(2), accumulator_places(8)
+        lanes, upper = 32, [0, 1, 4, 5]  # B's columns lie as the first 8 rows of A
+        operands = [
+            (
+                self._fragment(op.a, op.a_register.data, warp * lanes, row[:lanes], k[:lanes]),
+                self._fragment(op.b, op.b_register.data, warp * lanes, row[:lanes, upper], k[:lanes, upper]),
+            )
+            for warp in range(self.count // lanes)
+        ]
+        self._accumulate(op, op.dtype, operands, (rows[:lanes], columns[:lanes]), keep=True)
+
+    def _accumulate(
+        self,
+        op: a.Wgmma | a.Mma,
+        kind: DType,
+        operands: Sequence[tuple[GuardedTerms, GuardedTerms]],
+        places: tuple[Numbers, Numbers],
+        *,
+        keep: bool,
+    ) -> None:
+        """Adds the product of each group of threads to its accumulator, which lies in ``places``, or sets it to it."""
+        rows, columns = places
         held = self.held[op.accumulator].flat()
-        size = size_of(op.accumulator)
+        size, first = size_of(op.accumulator), op.first.data
         group = self.arithmetic.group("sum", kind_of(op.accumulator))
-        rows, columns = accumulator_places(n)
         images = np.array(np.broadcast_to(group.into(held.terms), (self.count, size)))
         needs = {f: np.array(np.broadcast_to(c, (self.count, size))) for f, c in held.need.items()}
-        part = slice(first, first + n // 2)
-        for warpgroup in self.warpgroups():
-            threads = slice(warpgroup * a.WARPGROUP_THREADS, (warpgroup + 1) * a.WARPGROUP_THREADS)
-            product, need = self._product(op, self._left(op, warpgroup), self._right(op, warpgroup))
-            old = images[threads, part] if op.scale_d.data else np.uint64(0)
+        part = slice(first, first + rows.shape[1])
+        for number, (left, right) in enumerate(operands):
+            threads = slice(number * len(rows), (number + 1) * len(rows))
+            product, need = self._product(kind, left, right)
+            old = images[threads, part] if keep else np.uint64(0)
             images[threads, part] = old + product[rows, columns]
             for form in {**need, **needs}:
                 whole = needs.setdefault(form, np.full((self.count, size), ALWAYS))
                 given = need[form][rows, columns] if form in need else np.int64(ALWAYS)
-                whole[threads, part] = np.maximum(whole[threads, part], given) if op.scale_d.data else given
+                whole[threads, part] = np.maximum(whole[threads, part], given) if keep else given
         self.held[op.accumulator] = GuardedTerms(group.back(images), need=needs)
 
     def _left(self, op: a.Wgmma, warpgroup: int) -> GuardedTerms:
@@ -465,16 +490,18 @@ class RoleThreads(Threads):
             return self._operand(op.a, op.a_operand.data, offset, ROWS)
         size = kind_of(op.a).bytes
         row, k = fragment_places(size)
-        first = op.a_register.data
-        threads = slice(warpgroup * a.WARPGROUP_THREADS, (warpgroup + 1) * a.WARPGROUP_THREADS)
+        return self._fragment(op.a, op.a_register.data, warpgroup * a.WARPGROUP_THREADS, row, k)
+
+    def _fragment(self, buffer: SSAValue, first: int, thread: int, row: Numbers, k: Numbers) -> GuardedTerms:
+        """``[row, k]`` of an operand in the registers from ``first`` of the threads from ``thread``."""
 
         def fragment(x: Numbers) -> Numbers:
-            result = np.zeros((ROWS, K_BYTES // size), x.dtype)
-            held = np.broadcast_to(x, (self.count, size_of(op.a)))
-            result[row, k] = held[threads, first : first + row.shape[1]]
+            result = np.zeros((row.max() + 1, k.max() + 1), x.dtype)
+            held = np.broadcast_to(x, (self.count, size_of(buffer)))
+            result[row, k] = held[thread : thread + len(row), first : first + row.shape[1]]
             return result
 
-        return self.held[op.a].at(fragment)
+        return self.held[buffer].at(fragment)
 
     def _right(self, op: a.Wgmma, warpgroup: int) -> GuardedTerms:
         """``[column, k]`` of a right operand."""
@@ -487,7 +514,7 @@ class RoleThreads(Threads):
         addresses = operand_places(operand, extent, size, start + int(offset.number.flat[0]))
         return self.memory.read(buffer, self.relative(offset, addresses, start), size, self.around)
 
-    def _product(self, op: a.Wgmma, left: GuardedTerms, right: GuardedTerms) -> tuple[Prints, Atoms]:
+    def _product(self, kind: DType, left: GuardedTerms, right: GuardedTerms) -> tuple[Prints, Atoms]:
         """Images of ``left @ right.T``, and where they are known.
 
         Beyond the end of k both operands are 0 and add nothing (one that a loop has carried has that as a factor);
@@ -498,7 +525,6 @@ class RoleThreads(Threads):
         if rows is None or columns is None or (rows[1] and not same(rows[1], columns[1])):
             left, right = left.flat(), right.flat()
             rows = columns = dict[int, Numbers](), dict[int, Numbers]()
-        kind = op.dtype.dtype
         factor = weight(rows[1])
         weights = np.ones((1, 1), np.uint64) if factor is None else factor
         images = self.arithmetic.products(left.terms, right.terms, weights, kind)
@@ -561,6 +587,7 @@ _VISITS: dict[type[Operation], Callable[[Any, Any], None]] = {
     t.Draw: RoleThreads.draw,
     a.StoreMatrix: RoleThreads.store_matrix,
     a.LoadMatrix: RoleThreads.load_matrix,
+    a.Mma: RoleThreads.mma,
     a.Wgmma: RoleThreads.wgmma,
 }
 __all__ = ["Counts", "RoleThreads", "roles"]

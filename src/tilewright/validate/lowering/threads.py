@@ -734,6 +734,7 @@ WRITES: dict[type[Operation], Callable[[Any], Sequence[SSAValue]]] = {
     t.RegisterSelect: lambda op: [op.target],
     t.Exchange: lambda op: [op.target],
     a.LoadMatrix: lambda op: [op.buffer],
+    a.Mma: lambda op: [op.accumulator],
     a.Wgmma: lambda op: [op.accumulator],
 }
 _COPIES = {

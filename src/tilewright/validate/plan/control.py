@@ -460,7 +460,7 @@ def _written(block: Block) -> dict[SSAValue, None]:
                 found |= dict.fromkeys(op.buffers)
             case t.RegisterSelect() | t.Exchange():
                 found[op.target] = None
-            case a.Wgmma():
+            case a.Wgmma() | a.Mma():
                 found[op.accumulator] = None
             case _:
                 pass

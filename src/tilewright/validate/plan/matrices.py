@@ -1,4 +1,4 @@
-"""Matrices: stmatrix, ldmatrix, wgmma."""
+"""Matrices: stmatrix, ldmatrix, mma, wgmma."""
 
 from __future__ import annotations
 
@@ -30,6 +30,17 @@ def matrices(plan: Plan, op: a.StoreMatrix | a.LoadMatrix) -> None:
         word = plan.terms.data(32, 32, "ldmatrix", form, k, at, state)
         for half in (0, 1):
             buffer[first + 2 * k + half] = plan.terms.field(word, 16 * half, 16, 16)
+
+
+def mma(plan: Plan, op: a.Mma) -> None:
+    """mma.sync, whose results follow from what the warp's lanes give it."""
+    accumulator, first = plan.buffers[op.accumulator], op.first.data
+    left = [packed(plan, plan.buffers[op.a], op.a_register.data + 2 * k, 0, 2) for k in range(4)]
+    right = [packed(plan, plan.buffers[op.b], op.b_register.data + 2 * k, 0, 2) for k in range(2)]
+    form = f"m16n8k16.row.col.f32.{op.dtype.name}.{op.dtype.name}.f32"
+    given = (form, *left, *right, *accumulator[first : first + 4])
+    plan.event(op, "mma", *given)
+    accumulator[first : first + 4] = [plan.terms.data(32, 32, "mma", k, *given) for k in range(4)]
 
 
 def wgmma(plan: Plan, op: a.Wgmma) -> None:
@@ -72,6 +83,7 @@ def wgmma_wait(plan: Plan, op: a.WgmmaWait) -> None:
 OPS: dict[type[Operation], Callable[..., None]] = {
     a.StoreMatrix: matrices,
     a.LoadMatrix: matrices,
+    a.Mma: mma,
     a.Wgmma: wgmma,
     a.WgmmaWait: wgmma_wait,
 }

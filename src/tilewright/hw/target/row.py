@@ -1,4 +1,4 @@
-"""Compilation targets, a row each: the limits of an architecture, from the vendor's documents.
+"""What the row of a target says, and the limits that all targets share.
 
 Sources: CUDA C++ Programming Guide, table "Technical Specifications per Compute Capability" (limits); NVIDIA H100 and
 H200 data sheets (rates). What was measured is in ``copy_prices``, ``engine_prices`` and ``sync_prices``.
@@ -55,34 +55,3 @@ class Target:
     def shared_bytes_of(self, ctas: int) -> int:
         """What each of ``ctas`` CTAs that share an SM may have."""
         return (self.shared_per_cta_bytes + _SYSTEM_SHARED_BYTES) // ctas - _SYSTEM_SHARED_BYTES
-
-
-SM80 = Target(
-    "sm_80",
-    (8, 0),
-    sm_count=108,
-    shared_per_cta_bytes=166_912,
-    clock_hz=1.41e9,
-    memory_bytes_per_second=2.04e12,
-)
-SM90A = Target(
-    "sm_90a",
-    (9, 0),
-    sm_count=132,
-    shared_per_cta_bytes=232_448,
-    has_tma=True,
-    has_wgmma=True,
-    clock_hz=1.83e9,
-    memory_bytes_per_second=4.8e12,
-)
-SM100A = Target(
-    "sm_100a",
-    (10, 0),
-    sm_count=148,
-    shared_per_cta_bytes=232_448,
-    has_tma=True,
-    clock_hz=1.85e9,
-    memory_bytes_per_second=8.0e12,
-)
-
-TARGETS: dict[str, Target] = {t.name: t for t in (SM80, SM90A, SM100A)}
