@@ -220,12 +220,17 @@ MmaBlock: TypeAlias = tuple[int, int, int]
 """First registers of one mma in the accumulator and in the fragments of A and B."""
 
 
-def mma_blocks(dot: tile.Dot, home: Distribution, axes: Sequence[ClassId | None]) -> tuple[MmaBlock, ...]:
-    """The mma of one step of k, by which all accumulators are covered; none where mma can't do the product."""
+def has_mma(dot: tile.Dot) -> bool:
+    """Whether mma multiplies such elements, in such steps of k."""
     kinds = {element(dot.a), element(dot.b)}
     if len(kinds) > 1 or kinds.pop().name not in ("f16", "bf16") or element(dot.result).name != "f32":
-        return ()
-    if dot.promoted is not None or tile.tile_type(dot.a).shape[1] % MMA_K or None in axes:
+        return False
+    return dot.promoted is None and tile.tile_type(dot.a).shape[1] % MMA_K == 0
+
+
+def mma_blocks(dot: tile.Dot, home: Distribution, axes: Sequence[ClassId | None]) -> tuple[MmaBlock, ...]:
+    """The mma of one step of k, by which all accumulators are covered; none where mma can't do the product."""
+    if not has_mma(dot) or None in axes:
         return ()
     whole, rows, columns = home.layout(axes), home.layout(axes[:1]), home.layout(axes[1:])
     if whole.registers % 4 or rows.registers % 2 or columns.registers % 2:
