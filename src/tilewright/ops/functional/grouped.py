@@ -8,6 +8,7 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from tilewright.diag import shown
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import INDICES, LOW, misfit, require_tensors, stored, to_low_precision
 from tilewright.ops.functional.dispatched import Composition
@@ -18,13 +19,22 @@ from tilewright.ops.registration import op
 
 def _by_group(offsets: Any, a: Any, b: Any, bm: Any = None, bn: Any = None, bk: Any = None) -> Any:
     """A product a group, of offsets that the host reads."""
-    ends = offsets.tolist()
+    ends = _ends(offsets, a)
     parts = [a[i:j] @ b[g].t() for g, (i, j) in enumerate(pairwise(ends))]
     return torch.cat([*parts, a.new_zeros(a.shape[0] - ends[-1], b.shape[1])])
 
 
+def _ends(offsets: Any, x: Any) -> list[int]:
+    """JIT010 for offsets that do not ascend within the rows."""
+    ends: list[int] = offsets.tolist()
+    if ends[0] != 0 or any(j < i for i, j in pairwise(ends)) or ends[-1] > x.shape[0]:
+        required = f"ascending integers from 0 to at most {x.shape[0]}, the rows"
+        misfit("grouped_matmul", f"offsets={shown(ends)}", required)
+    return ends
+
+
 def _weights_by_group(offsets: Any, y: Any, x: Any, bm: Any = None, bn: Any = None, bk: Any = None) -> Any:
-    ends = offsets.tolist()
+    ends = _ends(offsets, x)
     return torch.stack([y[i:j].t() @ x[i:j] for i, j in pairwise(ends)])
 
 

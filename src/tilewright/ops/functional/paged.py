@@ -460,7 +460,7 @@ def _known(
 
 
 def _scale(q: Tensor, scale: float | None) -> float:
-    return max(q.shape[-1], 1) ** -0.5 if scale is None else float(scale)
+    return max((1, *q.shape[-1:])) ** -0.5 if scale is None else float(scale)
 
 
 def _note(values: tuple[Any, ...], given: tuple[Any, ...], launches: _Launches) -> Any:
