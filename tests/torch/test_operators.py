@@ -358,6 +358,19 @@ def test_kernels_and_lists_load_no_pytorch() -> None:
     assert done.stdout == "False\n"
 
 
+def test_an_operator_registers_its_own_module_alone() -> None:
+    """A first call waits for no other operator; a compiled graph may be the first to ask for one."""
+    code = """
+import torch
+from tilewright import ops
+found = torch.compile(lambda x: ops.softmax(x), backend="aot_eager", fullgraph=True)(torch.zeros(2, 4))
+print(float(found[0, 0]), hasattr(torch.ops.tilewright, "softmax"), hasattr(torch.ops.tilewright, "layer_norm"))
+from tilewright.ops import *
+print(hasattr(torch.ops.tilewright, "layer_norm"), hasattr(torch.ops.tilewright, "paged_append"), moe is ops.moe)
+"""
+    assert run_python(code) == "0.25 True False\nTrue True True\n"
+
+
 def test_axes_of_no_elements() -> None:
     """``reshape(-1, 0)`` has no answer."""
     x = torch.empty(2, 3, 0)
