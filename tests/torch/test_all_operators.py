@@ -6,6 +6,7 @@ would answer."""
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -384,6 +385,46 @@ def test_hostile_arguments(name: str) -> None:
                 continue
             if not ok:
                 wrong.append(f"{i} {what}")
+    assert not wrong
+
+
+OPTIONS = ("x", 1.5, -7, 10**9, float("nan"), [1], None, torch.ones(2), True, 0)
+"""What is given for each option."""
+
+
+def _called(name: str) -> tuple[Any, ...]:
+    """Tensors of a call as users order them."""
+    made = ASKED[name].made()
+    match name:
+        case "embedding":
+            return made[1], made[0]
+        case "index_add":
+            return made[0], 0, made[2], made[1]
+        case "experts":
+            return made[0], made[4], *made[1:4]
+        case "permute":
+            return made[0], made[1], 3
+        case "unpermute":
+            return ops.permute(made[0], made[2], 3)
+        case _:
+            return made
+
+
+@pytest.mark.parametrize("name", [n for n in ASKED if n in ops.__all__])
+def test_hostile_options(name: str) -> None:
+    """Each is computed, or refused by an error of ours."""
+    function, given, wrong = getattr(ops, name), _called(name), list[str]()
+    needed: dict[str, Any] = {"k": 2} if name == "moe" else {}
+    for option in list(inspect.signature(function).parameters)[len(given) :]:
+        for value in OPTIONS:
+            try:
+                function(*given, **needed | {option: value})
+            except tw.TilewrightError as error:
+                if not all(part in str(error) for part in ("= found: ", "= required: ")):
+                    wrong.append(f"{option}={value}: {error}")
+            except Exception as error:
+                if "is out of bounds" not in str(error):  # PyTorch's, of a class that is none
+                    wrong.append(f"{option}={value}: {type(error).__name__}: {error}")
     assert not wrong
 
 

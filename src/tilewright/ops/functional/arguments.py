@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-from tilewright.diag import fail
+from tilewright.diag import fail, shown
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import TorchOp
 
@@ -147,6 +147,51 @@ def require_floats(operator: str, *tensors: Tensor | None) -> None:
     for tensor in tensors:
         if tensor is not None and tensor.dtype not in _FLOATS:
             misfit(operator, described(*tensors), "float32, bfloat16, float16 or float64: x.float()")
+
+
+_INTEGER, _NUMBER, _FLAG, _TEXT, _DTYPE = "an integer", "a number", "True or False", "text", "a dtype"
+_KINDS = {
+    **dict.fromkeys(("dim", "k", "align", "ignore_index", "experts"), (_INTEGER,)),
+    **dict.fromkeys(("capacity", "chunk", "window", "split", "block", "padding_idx"), (_INTEGER, "None")),
+    **dict.fromkeys(("eps", "label_smoothing", "factor", "alpha"), (_NUMBER,)),
+    **dict.fromkeys(("scale", "softcap"), (_NUMBER, "None")),
+    **dict.fromkeys(("causal", "normalise", "heads_first", "batch_invariant", "left_padded", "packed"), (_FLAG,)),
+    **dict.fromkeys(("activation", "reduction", "scores"), (_TEXT,)),
+    "balanced": (_FLAG, "None"),
+    "dtype": (_DTYPE, "None"),
+}
+"""Of each option what it may be."""
+
+
+def require_options(operator: str, **given: Any) -> None:
+    """JIT010 for options of other types; a compiled graph has them as they were traced."""
+    if torch.compiler.is_compiling():
+        return
+    for name, value in given.items():
+        kinds = _KINDS[name]
+        if not any(_is_of(kind, value) for kind in kinds):
+            misfit(operator, f"{name}={shown(value)}", " or ".join(kinds))
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    match kind:
+        case "an integer":
+            return hasattr(value, "__index__") and not isinstance(value, bool | torch.Tensor)
+        case "a number":
+            return hasattr(value, "__float__") and not isinstance(value, bool | torch.Tensor)
+        case "True or False":
+            return isinstance(value, bool)
+        case "text":
+            return isinstance(value, str)
+        case "a dtype":
+            return isinstance(value, torch.dtype)
+        case _:
+            return value is None
+
+
+def is_pair(value: Any, of: type) -> bool:
+    """Two of a type."""
+    return isinstance(value, tuple | list) and [isinstance(v, of) for v in cast("list[Any]", value)] == [True, True]
 
 
 def described(*tensors: Tensor | None) -> str:

@@ -14,8 +14,10 @@ from tilewright.ops.functional.arguments import (
     COMPUTED,
     LOW,
     described,
+    is_pair,
     misfit,
     require_floats,
+    require_options,
     require_tensors,
     rows,
     to_low_precision,
@@ -269,6 +271,7 @@ def experts(
     others use up, and where PyTorch's products would run.
     """
     require_tensors("experts", (x, ids, weights, gate_up, down), (gate_up_scale, down_scale))
+    require_options("experts", capacity=capacity, batch_invariant=batch_invariant)
     if gate_up.dtype in EIGHT_BITS or gate_up_scale is not None or down_scale is not None:
         scales = gate_up_scale, down_scale
         return _of_eight_bits(x, ids, weights, gate_up, down, scales, capacity, batch_invariant)
@@ -344,7 +347,14 @@ def moe(
     are those of 8-bit weights, as ``experts`` takes them. ``batch_invariant`` is that of ``experts``: one tile for the
     router's product, too.
     """
+    pairs = groups is None or is_pair(groups, int), shared is None or is_pair(shared, torch.Tensor)
+    if not all(pairs):
+        misfit(
+            "moe", f"groups={shown(groups)}, shared of {type(shared).__name__}", "None, or two integers, two tensors"
+        )
     require_tensors("moe", (x, router, gate_up, down), (bias, gate_up_scale, down_scale, *(shared or ())))
+    numbers = {"k": k, "factor": factor, "capacity": capacity}
+    require_options("moe", **numbers, normalise=normalise, scores=scores, batch_invariant=batch_invariant)
     x, router = to_low_precision(x, router)
     fits = x.dim() > 0 and router.dim() == 2 and x.shape[-1] == router.shape[1] and router.shape[:1] == down.shape[:1]
     require_floats("moe", x, router, bias)

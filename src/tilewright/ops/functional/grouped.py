@@ -10,7 +10,16 @@ from typing import Any
 
 from tilewright.diag import shown
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import INDICES, LOW, misfit, require_tensors, stored, to_low_precision
+from tilewright.ops.functional.arguments import (
+    INDICES,
+    LOW,
+    is_pair,
+    misfit,
+    require_options,
+    require_tensors,
+    stored,
+    to_low_precision,
+)
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.kernels.eight_bits import BLOCK
 from tilewright.ops.pytorch import Tensor, torch
@@ -144,7 +153,10 @@ def grouped_matmul(
     Under autocast in its dtype. JIT010 for other shapes; on a GPU, offsets that do not ascend are reported as those of
     ``tw.Offsets`` are (RUN023).
     """
+    if scales is not None and not is_pair(scales, torch.Tensor):
+        misfit("grouped_matmul", f"scales={type(scales).__name__}", "two tensors, or None")
     require_tensors("grouped_matmul", (x, weight, offsets), scales or ())
+    require_options("grouped_matmul", batch_invariant=batch_invariant)
     x, weight = to_low_precision(x, weight)
     _check(x, weight, offsets)
     if offsets.shape[0] == weight.shape[0]:

@@ -17,6 +17,7 @@ from tilewright.ops.functional.arguments import (
     on_rows,
     require_axis,
     require_floats,
+    require_options,
     require_tensors,
     stored,
     to_float,
@@ -48,9 +49,12 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     On a GPU an index that is no row gives zeros and has no gradient. The row ``padding_idx`` gets no gradient.
     """
     require_tensors("embedding", (index, weight))
+    require_options("embedding", padding_idx=padding_idx)
     if index.dtype not in INDICES or weight.dim() != 2 or not (len(weight) or not index.numel()):
         found = f"index of {index.dtype}, weight of {tuple(weight.shape)}"
         misfit("embedding", found, "an index of int32 or int64, weight of (rows, width)")
+    if padding_idx is not None and not -len(weight) <= padding_idx < len(weight):
+        misfit("embedding", f"padding_idx={padding_idx}", f"None, or a row of {len(weight)}")
     if not is_served(weight) or not index.numel() or not weight.numel():
         return torch.nn.functional.embedding(index, weight, padding_idx)
     if padding_idx is not None and weight.requires_grad:
@@ -136,6 +140,7 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: floa
     that no kernel has, by PyTorch. On a GPU an index that is no row adds nothing.
     """
     require_tensors("index_add", (x, index, source))
+    require_options("index_add", dim=dim, alpha=alpha)
     require_axis("index_add", x, dim)
     axis = dim % max(x.dim(), 1)
     added = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
@@ -164,11 +169,12 @@ _cumsum = op(name="tilewright::cumsum", backward=_sums_gradient, fallback=_summe
 
 def cumsum(x: Tensor, dim: int = -1, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
     """Running sums along ``dim``, as ``torch.cumsum``; added in float32, and of float32 under autocast."""
-    if dim == -1 and dtype is None:
+    if dtype is None and type(dim) is int and dim == -1:
         known = _cumsum.known(x, out=out)
         if known is not None:
             return known
     require_tensors("cumsum", (x,))
+    require_options("cumsum", dim=dim, dtype=dtype)
     require_axis("cumsum", x, dim)
     if x.dtype.is_floating_point and dtype is None:
         require_floats("cumsum", x)

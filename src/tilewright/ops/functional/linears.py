@@ -14,6 +14,7 @@ from tilewright.ops.functional.arguments import (
     described,
     misfit,
     note_rows,
+    require_options,
     require_tensors,
     rows,
     stored,
@@ -84,6 +85,7 @@ def linear(
         if known is not None:
             return known
     require_tensors("linear", (x, weight), (bias, residual, x_scale, weight_scale))
+    require_options("linear", activation=activation, dtype=dtype)
     _check_activation(activation)
     if x.dtype == _EIGHT or x_scale is not None or weight_scale is not None or dtype is not None:
         return stored(_scaled(x, weight, bias, activation, residual, (x_scale, weight_scale), dtype), out)
@@ -209,6 +211,7 @@ def matmul(
     Batches of ``b``, and vectors, are PyTorch's products.
     """
     require_tensors("matmul", (a, b), (bias, residual))
+    require_options("matmul", activation=activation)
     if b.dim() != 2 or a.dim() < 2:
         _check_activation(activation)
         a, b, bias = to_low_precision(a, b, bias)

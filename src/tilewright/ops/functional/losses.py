@@ -12,6 +12,7 @@ from tilewright.ops.functional.arguments import (
     is_served,
     misfit,
     require_floats,
+    require_options,
     require_tensors,
     rows,
     to_float,
@@ -73,7 +74,8 @@ def cross_entropy(
     go to PyTorch's own. A target that is no class gives NaN, where PyTorch stops the GPU.
     """
     require_tensors("cross_entropy", (logits, target), (weight,))
-    _check_classes(logits, target, weight, reduction)
+    require_options("cross_entropy", ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+    _check_classes(logits, target, weight, reduction, label_smoothing)
     logits = to_float(logits)[0]
     served = target.dtype == torch.int64 and is_served(logits) and logits.dim() > 1 and logits.numel() > 0
     if weight is not None or not served:
@@ -95,7 +97,7 @@ _REDUCTIONS = ("mean", "sum", "none")
 _INTEGERS = (torch.int64, torch.uint8)
 
 
-def _check_classes(logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str) -> None:
+def _check_classes(logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> None:
     """JIT010 for what ``torch.nn.functional.cross_entropy`` does not take, either."""
     require_floats("cross_entropy", logits, weight)
     axis, shape = min(1, logits.dim() - 1), tuple(logits.shape)
@@ -109,6 +111,8 @@ def _check_classes(logits: Tensor, target: Tensor, weight: Tensor | None, reduct
         misfit("cross_entropy", f"weight of {tuple(weight.shape)}", f"{shape[axis : axis + 1]}, by the logits")
     if reduction not in _REDUCTIONS:
         misfit("cross_entropy", f"reduction={reduction!r}", "mean, sum or none")
+    if not 0 <= smoothing <= 1:
+        misfit("cross_entropy", f"label_smoothing={smoothing}", "a number from 0 to 1")
 
 
 def _result_dtype(logits: Tensor) -> Any:
@@ -343,6 +347,13 @@ def linear_cross_entropy(
     16-bit weight, whatever the rows. The same bits in every run; a gradient of a gradient is refused (JIT011).
     """
     require_tensors("linear_cross_entropy", (x, weight, target), (bias,))
+    require_options(
+        "linear_cross_entropy",
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+        chunk=chunk,
+    )
     x, weight, bias = to_low_precision(x, weight, bias)
     _check(x, weight, bias, target, reduction, label_smoothing, chunk)
     flat = rows(x)

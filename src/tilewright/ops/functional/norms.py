@@ -14,6 +14,7 @@ from tilewright.ops.functional.arguments import (
     note_rows,
     on_rows,
     require_floats,
+    require_options,
     require_tensors,
     rows,
     stored,
@@ -171,7 +172,7 @@ def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out:
     known = _rms_norm.known(x, weight, eps, out=out)
     if known is not None:
         return known
-    _check("rms_norm", x, weight)
+    _check("rms_norm", eps, x, weight)
     if _RMS_IS_CAST:
         x, weight = to_float(x, weight)
     if not _is_kernels(x, weight):
@@ -186,7 +187,7 @@ def add_rms_norm(
     known = _add_rms_norm.known(x, residual, weight, eps)
     if known is not None:
         return known
-    _check("add_rms_norm", x, weight, residual=residual)
+    _check("add_rms_norm", eps, x, weight, residual=residual)
     if (_RMS_IS_CAST and _casts(x)) or not _is_kernels(x, residual, weight):
         total = x + residual
         return rms_norm(total, weight, eps=eps), total
@@ -207,10 +208,11 @@ def _casts(x: Tensor) -> bool:
 _WITHOUT: Any = object()
 
 
-def _check(operator: str, x: Tensor, *weights: Tensor | None, residual: Any = _WITHOUT) -> None:
+def _check(operator: str, eps: float, x: Tensor, *weights: Tensor | None, residual: Any = _WITHOUT) -> None:
     """JIT010 for what is no norm of PyTorch's, either."""
     summed = () if residual is _WITHOUT else (residual,)
     require_tensors(operator, (x, *summed), weights)
+    require_options(operator, eps=eps)
     require_floats(operator, x, *summed, *weights)
     if x.dim() == 0:
         misfit(operator, "x without an axis", "x of (..., width)")
@@ -316,7 +318,7 @@ def layer_norm(
     known = _layer_norm.known(x, weight, bias, eps, out=out)
     if known is not None:
         return known
-    _check("layer_norm", x, weight, bias)
+    _check("layer_norm", eps, x, weight, bias)
     x, weight, bias = to_float(x, weight, bias)
     if not _is_kernels(x, weight, bias):
         return stored(_layer_fallback(x, weight, bias, eps, None, None), out)
@@ -330,7 +332,7 @@ def add_layer_norm(
     known = _add_layer_norm.known(x, residual, weight, bias, eps)
     if known is not None:
         return known
-    _check("add_layer_norm", x, weight, bias, residual=residual)
+    _check("add_layer_norm", eps, x, weight, bias, residual=residual)
     if _casts(x) or not _is_kernels(x, residual, weight, bias):
         total = x + residual
         return layer_norm(total, weight, bias, eps=eps), total

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, INDICES, misfit, require_tensors, rows
+from tilewright.ops.functional.arguments import COMPUTED, INDICES, misfit, require_options, require_tensors, rows
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.packing import moving
 from tilewright.ops.packing.plan import PackPlan, build_pack_plan, plan_by_kernels
@@ -150,6 +150,7 @@ def permute(
     that do not fit.
     """
     require_tensors("permute", (x, ids), (expert_map,))
+    require_options("permute", experts=experts, align=align, capacity=capacity)
     shapes = tuple(x.shape), tuple(ids.shape)
     fits = x.dim() > 1 and ids.dim() == x.dim() and shapes[0][:-1] == shapes[1][:-1] and shapes[1][-1] > 0
     if not fits or ids.dtype not in INDICES or not 1 <= experts <= MAX_BUCKETS:

@@ -14,6 +14,7 @@ from tilewright.ops.functional.arguments import (
     on_rows,
     require_axis,
     require_floats,
+    require_options,
     require_tensors,
     stored,
     to_float,
@@ -69,12 +70,13 @@ def log_softmax(x: Tensor, dim: int = -1, *, dtype: Any = None, out: Tensor | No
 
 
 def _along(x: Tensor, dim: int, dtype: Any, out: Tensor | None, *, log: bool) -> Tensor:
-    if dim == -1 and dtype is None:
+    if dtype is None and type(dim) is int and dim == -1:
         known = (_log_softmax if log else _softmax).known(x, out=out)
         if known is not None:
             return known
     name = "log_softmax" if log else "softmax"
     require_tensors(name, (x,))
+    require_options(name, dim=dim, dtype=dtype)
     x = to_float(x)[0] if dtype is None else x.to(dtype)
     require_floats(name, x)
     require_axis(name, x, dim)
