@@ -35,11 +35,13 @@ wheel: .venv/.installed
 site: .venv/.installed
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
-# PyTorch for tests/torch, which are skipped without it. Set PIP_EXTRA_INDEX_URL for another build of this release.
+# For tests/torch, which are skipped without PyTorch; those of models also without transformers. Set PIP_EXTRA_INDEX_URL for
+# another build of this release.
+TORCH = torch==2.13.0 transformers==5.24.0
 torch: .venv/.installed
 	@echo "installing PyTorch into .venv ..."
-	@if test -x $(BIN)/pip; then $(BIN)/python -m pip install -q torch==2.13.0; \
-	else $(PYTHON) -m pip --python $(BIN)/python install -q torch==2.13.0; fi
+	@if test -x $(BIN)/pip; then $(BIN)/python -m pip install -q $(TORCH); \
+	else $(PYTHON) -m pip --python $(BIN)/python install -q $(TORCH); fi
 
 venv: .venv/.installed
 

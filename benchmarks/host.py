@@ -118,7 +118,7 @@ def build() -> None:
     from tilewright.compiler.requests import Observed, observe_facts
     from tilewright.ops import registration
 
-    assert ops.rms_norm  # the first use registers all
+    assert all(getattr(ops, name) for name in ops.__all__)  # all are registered
     known = {op.overload: op for op in registration.operators()}
 
     class Building(TorchDispatchMode):

@@ -501,6 +501,7 @@ class Building(TorchDispatchMode):
     def __init__(self, store: Path) -> None:
         super().__init__()
         self.store, self.made, self.refused = store, set[str](), 0
+        assert all(getattr(ops, name) for name in ops.__all__)  # all are registered
         self._known = {op.overload: op for op in registration.operators()}
         self._into = {op.out_overload: op for op in registration.operators() if op.out_overload is not None}
         self._composed = {c.overload: c for c in compositions()}

@@ -26,6 +26,7 @@ from tilewright.codegen.assemble import unrounded
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.hw.approximations import APPROXIMATIONS
 from tilewright.jit import Kernel
+from tilewright.lang.fns import BinaryFn
 from tilewright.simulate.elementwise import fma
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
@@ -34,20 +35,21 @@ pytestmark = pytest.mark.sample(1)
 
 
 @tw.kernel(numerics="fast")
-def running(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bn=64):
-    """A sum of exponentials that follows a running maximum."""
+def running(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, computed: bool = True, bn=64):
+    """A sum of exponentials that follows a running maximum of what was computed, or loaded."""
     m = tw.grid(x.shape[0], 1)
     top, total = tw.full(m, -1e30, tw.f32), tw.zeros(m, tw.f32)
     for n in tw.stream(x.shape[1], bn):
-        row = x[m, n]
+        row = 2 * x[m, n] if computed else x[m, n]
         new = tw.maximum(top, row.max(1))
         total.set(total * tw.exp(top - new) + tw.exp(row - new[:, None]).sum(1))
         top.set(new)
     y[m] = total
 
 
-def lowered(kernel: tw.Kernel, **dtypes: str) -> t.Kernel:
-    request = kernel.compiled._ahead("sm_90a", dtypes, None, None, None, {})
+def lowered(kernel: tw.Kernel, computed: bool | None = None, **dtypes: str) -> t.Kernel:
+    keywords = {} if computed is None else {"computed": computed}
+    request = kernel.compiled._ahead("sm_90a", dtypes, None, None, None, keywords)
     return kernel.compiled._plan(request).variants[-1].transport
 
 
@@ -62,6 +64,19 @@ def test_only_a_shared_subtrahend_is_multiplied_ahead() -> None:
     assert rescaling
     assert len(fused) + len(rescaling) == len(powers)
     assert all(isinstance(op.a.owner, tile.Binary) and op.a.owner.fn.data == "sub" for op in rescaling)
+
+
+def test_what_was_loaded_is_subtracted_first() -> None:
+    """``x - top`` is exact near ``top``; ``round(top * L)`` is off by 5e-4 at 1e4, which no sum divides out."""
+    powers = [op.x.owner for op in lowered(running, computed=False).walk() if isinstance(op, t.Approximate)]
+    assert powers
+    assert all(isinstance(op, tile.Binary) and op.fn.data is BinaryFn.MUL for op in powers)
+    rows = np.random.default_rng(0).standard_normal((2, 640)).astype(np.float32)
+    for far in (1e4, 1e6, 1e8):
+        x, y = (rows + np.float32(far)).astype(np.float32), np.zeros(2, np.float32)
+        running(x, y, computed=False)
+        exact = np.exp(x.astype(np.float64) - x.max(1, keepdims=True)).sum(1)
+        assert np.allclose(y, exact, rtol=3e-6)
 
 
 def test_the_difference_under_an_exponential_is_not_contracted_first() -> None:

@@ -29,6 +29,7 @@ from tilewright.ops.functional import (  # noqa: E402
 )
 from tilewright.ops.functional.dispatched import compositions  # noqa: E402
 
+assert all(getattr(ops, name) for name in ops.__all__)  # all are registered
 BF16 = torch.bfloat16
 TARGET = torch.tensor([3, 0, -100, 7, 1, 2])
 TABLE = torch.tensor([3, 0, 7, 1, 3])

@@ -219,6 +219,19 @@ def test_other_calls_are_not_served_by_a_route(driver: FakeDriver, normed: Any) 
         assert find((x, w, 2.0, False, 4)) is None
 
 
+def test_a_nested_tensor_behind_a_known_call_is_refused(driver: FakeDriver, normed: Any) -> None:
+    """PyTorch's guard of such a tensor ended the process."""
+    x, w = aligned(6, 64), aligned(64)
+    known(normed, x, w, 2.0)
+    nested = torch.nested.nested_tensor([x, x])
+    assert normed._execution.routes.find((nested, w, 2.0, False, 4)) is None
+    for given in ((nested, w), (x, nested)):
+        with pytest.raises((tw.TilewrightError, RuntimeError)):
+            normed(*given, 2.0)
+    with pytest.raises(tw.TilewrightError, match="a nested tensor"):
+        ops.rms_norm(nested, w)
+
+
 def test_a_route_of_aligned_tensors_does_not_serve_others(driver: FakeDriver, normed: Any) -> None:
     driver.words = 3
     x, w = aligned(6, 64), aligned(64)

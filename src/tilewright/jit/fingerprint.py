@@ -29,8 +29,9 @@ _PACKAGE = f"{Path(__file__).parent.parent}{os.sep}"
 @cache
 def compiler_identity() -> str:
     """Digest of the package's sources: changes with every edit, and is the same wherever they are installed."""
-    files = sorted(Path(_PACKAGE).rglob("*.py"))
-    named = ((f.relative_to(_PACKAGE).as_posix(), f.read_bytes()) for f in files)
+    held = ((folder, name) for folder, _, names in os.walk(_PACKAGE) for name in names if name.endswith(".py"))
+    files = sorted(os.path.join(folder, name) for folder, name in held)
+    named = ((f[len(_PACKAGE) :].replace(os.sep, "/"), Path(f).read_bytes()) for f in files)
     return digest(part for file in named for part in file)
 
 

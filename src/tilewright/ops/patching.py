@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from functools import partial, wraps
 from typing import Any, cast
 
-from tilewright.ops import functional as ops
+from tilewright import ops
 from tilewright.ops.functional.arguments import COMPUTED
 from tilewright.ops.functional.experts import is_of_kernels
 from tilewright.ops.pytorch import Tensor, torch

@@ -6,8 +6,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from tilewright.ops.functional import attention
-from tilewright.ops.functional.attentions import WIDTHS, is_of_kernels
+from tilewright.ops.functional.attentions import WIDTHS, attention, is_of_kernels
 from tilewright.ops.pytorch import Tensor
 
 NAME = "tilewright"

@@ -125,6 +125,8 @@ class Routes:
         """The route of a call with all its arguments."""
         if is_watched() or not self._known:  # in this order: a compiled graph must not depend on what is known
             return None
+        if guards.has_nested(values[: self._tensors]):
+            return None
         keywords = self._keywords(values)
         for route in self._known:
             check, inputs, absent, wanted, _, _, _ = route

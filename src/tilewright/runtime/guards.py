@@ -16,6 +16,18 @@ Check = Callable[..., bool]
 """Takes the tensors, one by one: whether each is as the one it was made for, and no two are the same object."""
 
 
+def has_nested(values: Sequence[Any]) -> bool:
+    """Whether a tensor is nested, which is to be asked first: its shape, which is none, ends the process in PyTorch's
+    guard before keys are compared."""
+    try:
+        for value in values:
+            if value is not None and value.is_nested:
+                return True
+    except AttributeError:  # no tensor of PyTorch, at which the guard ends, too
+        pass
+    return False
+
+
 def guard(tensors: Sequence[Any]) -> tuple[Check, Callable[[Any], int]] | None:
     """What tells tensors like these, and what reads the address of one that it told; None for what are not plain
     tensors of PyTorch, for a tensor that comes twice, and for a release that has no such guards."""

@@ -142,6 +142,8 @@ class Program:
         if not self._guarded:
             return None
         tensors = self._pick(values)
+        if guards.has_nested(tensors):
+            return None
         for guarded in self._guarded:
             check, data_ptr, plan, residues, fixed = guarded
             if check(*tensors):

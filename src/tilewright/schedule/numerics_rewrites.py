@@ -3,15 +3,16 @@
 Here alone arithmetic becomes other arithmetic than the program's; code generation and the assembler round every op as
 it stands. ``strict`` kernels have none of this but the products of ``dot`` on ordinary arithmetic.
 
-``accurate`` computes ``exp`` of a difference, or of a difference times a factor, by base 2, if what is diminished was
-itself rounded. With u = 2^-24, d = f (a - b) and c = f log2(e), ``ex2(fma(a, c, -(b c)))`` is within
-(2 |d| + |f b| + 4) u of exp(d), relatively; (2 |d| + 2) u is the bound of each operation rounded, and the rounding of
-a alone is worth |f a| u: the bound is at most about twice what it was. Weights that are divided by their sum share the
-error of ``b c``, which leaves (2 |d| + 4) u. Of differences of which each element has its own subtrahend (factors
-between maxima) both products are rounded, so that equal values still give 1. This holds while |b c| < 2^28 (of a
-subtrahend of its own, and |a c|) and the result is not below 2^-126. From there on floats are so far apart that the
-lesser one's weight is at most 2^-14: beside a shared b that was computed, as maxima are, it is 0
-(``transport.exponent_scale``); elements' own ones are subtracted first.
+``accurate`` and ``fast`` compute ``exp`` of a difference, or of a difference times a factor, by base 2, if what is
+diminished was itself rounded; differences of what was loaded are subtracted first, which is exact between neighbours.
+With u = 2^-24, d = f (a - b) and c = f log2(e), ``ex2(fma(a, c, -(b c)))`` is within (2 |d| + |f b| + 4) u of exp(d),
+relatively; (2 |d| + 2) u is the bound of each operation rounded, and the rounding of a alone is worth |f a| u: the
+bound is at most about twice what it was. Weights that are divided by their sum share the error of ``b c``, which
+leaves (2 |d| + 4) u. Of differences of which each element has its own subtrahend (factors between maxima) both
+products are rounded, so that equal values still give 1. This holds while |b c| < 2^28 (of a subtrahend of its own, and
+|a c|) and the result is not below 2^-126. From there on floats are so far apart that the lesser one's weight is at
+most 2^-14: beside a shared b that was computed, as maxima are, it is 0 (``transport.exponent_scale``); elements' own
+ones are subtracted first.
 
 A quotient of a sum of products on tensor cores and a divisor that several elements share, rounded to 16 bits or fewer,
 is ``a * (1 / b)``: within 1.5 ulp of f32 before it is rounded, for b from 2^-126 to 2^126.
@@ -177,7 +178,9 @@ class _Body:
     def _unary(self, fn: UnaryFn, x: SSAValue) -> SSAValue | None:
         match fn:
             case UnaryFn.EXP:
-                return self._approximate("ex2", self._exponent(x))
+                exponent = self._exponent(x)
+                exponent = self._mul(self._wide(x), self._constant(_LOG2_E)) if exponent is None else exponent
+                return self._approximate("ex2", exponent)
             case UnaryFn.EXP2:
                 return self._approximate("ex2", self._wide(x))
             case UnaryFn.LOG:
@@ -190,21 +193,17 @@ class _Body:
             case _:
                 return None
 
-    def _exponent(self, x: SSAValue) -> SSAValue:
-        """``x * log2(e)``, of a difference without its rounding."""
+    def _exponent(self, x: SSAValue) -> SSAValue | None:
+        """``x * log2(e)`` of a difference that takes no exact value, without its rounding."""
         found = self._scaled_difference(x)
-        if found is not None and (found[0].b not in self.own or self._computed(found[0])):
-            return self._difference(*found)
-        return self._mul(self._wide(x), self._constant(_LOG2_E))
+        return self._difference(*found) if found is not None and self._computed(found[0]) else None
 
     def _power(self, op: Operation) -> SSAValue | None:
-        """An exponential whose difference takes no exact value."""
+        """An exponential of such a difference."""
         if not isinstance(op, tile.Unary) or op.fn.data is not UnaryFn.EXP:
             return None
-        found = self._scaled_difference(op.x)
-        if found is None or not self._computed(found[0]):
-            return None
-        return self._approximate("ex2", self._difference(*found))
+        exponent = self._exponent(op.x)
+        return None if exponent is None else self._approximate("ex2", exponent)
 
     def _quotient(self, op: Operation) -> SSAValue | None:
         """A quotient by what several elements share, rounded to 16 bits or fewer."""

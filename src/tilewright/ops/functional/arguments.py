@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
-from tilewright.diag import fail
+from tilewright.diag import fail, shown
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import TorchOp
 
@@ -116,13 +116,94 @@ _NESTED = ("softmax", "log_softmax", "swiglu", "geglu")
 
 
 def require_tensors(operator: str, required: tuple[Any, ...], optional: tuple[Any, ...] = ()) -> None:
-    """JIT010 for a list, an array or None where ``operator`` wants a tensor, and for nested tensors; optional ones may
-    be None."""
-    for value in (*required, *(t for t in optional if t is not None)):
+    """JIT010 for a list, an array or None where ``operator`` wants a tensor, for nested and sparse tensors, and for
+    those of several devices, but for integers beside floats of ``meta``; optional ones may be None."""
+    given = (*required, *(t for t in optional if t is not None))
+    for value in given:
         if isinstance(value, torch.Tensor) and value.is_nested and operator not in _NESTED:
             misfit(operator, "a nested tensor", "tensors of one shape: x.to_padded_tensor(0.0), or x.values()")
         if not (isinstance(value, torch.Tensor) or hasattr(value, "__torch_function__")):
             misfit(operator, f"{type(value).__name__} for a tensor", "tensors of PyTorch: torch.as_tensor(x) makes one")
+        if isinstance(value, torch.Tensor) and not value.is_nested and value.layout != torch.strided:
+            misfit(operator, f"a tensor of layout {str(value.layout)[6:]}", "dense tensors: x.to_dense()")
+    _require_one_device(operator, [t for t in given if isinstance(t, torch.Tensor)])
+
+
+def _require_one_device(operator: str, tensors: list[Tensor]) -> None:
+    device = tensors[0].device
+    if all(t.device == device for t in tensors):
+        return
+    floats = [t for t in tensors if t.is_floating_point()]
+    if not floats or not all(t.is_meta for t in floats):
+        found = ", ".join(str(t.device) for t in tensors)
+        misfit(operator, f"tensors on {found}", f"one device: x.to({str(device)!r})")
+
+
+_FLOATS = (torch.float32, torch.bfloat16, torch.float16, torch.float64)
+
+
+def require_floats(operator: str, *tensors: Tensor | None) -> None:
+    """JIT010 for integers, flags, complex numbers and floats of 8 bits."""
+    for tensor in tensors:
+        if tensor is not None and tensor.dtype not in _FLOATS:
+            misfit(operator, described(*tensors), "float32, bfloat16, float16 or float64: x.float()")
+
+
+_INTEGER, _NUMBER, _FLAG, _TEXT, _DTYPE = "an integer", "a number", "True or False", "text", "a dtype"
+_KINDS = {
+    **dict.fromkeys(("dim", "k", "align", "ignore_index", "experts"), (_INTEGER,)),
+    **dict.fromkeys(("capacity", "chunk", "window", "split", "block", "padding_idx"), (_INTEGER, "None")),
+    **dict.fromkeys(("eps", "label_smoothing", "factor", "alpha"), (_NUMBER,)),
+    **dict.fromkeys(("scale", "softcap"), (_NUMBER, "None")),
+    **dict.fromkeys(("causal", "normalise", "heads_first", "batch_invariant", "left_padded", "packed"), (_FLAG,)),
+    **dict.fromkeys(("activation", "reduction", "scores"), (_TEXT,)),
+    "balanced": (_FLAG, "None"),
+    "dtype": (_DTYPE, "None"),
+}
+"""Of each option what it may be."""
+
+
+def require_options(operator: str, **given: Any) -> None:
+    """JIT010 for options of other types; a compiled graph has them as they were traced."""
+    if torch.compiler.is_compiling():
+        return
+    for name, value in given.items():
+        kinds = _KINDS[name]
+        if not any(_is_of(kind, value) for kind in kinds):
+            misfit(operator, f"{name}={shown(value)}", " or ".join(kinds))
+
+
+def _is_of(kind: str, value: Any) -> bool:
+    match kind:
+        case "an integer":
+            return hasattr(value, "__index__") and not isinstance(value, bool | torch.Tensor)
+        case "a number":
+            return hasattr(value, "__float__") and not isinstance(value, bool | torch.Tensor)
+        case "True or False":
+            return isinstance(value, bool)
+        case "text":
+            return isinstance(value, str)
+        case "a dtype":
+            return isinstance(value, torch.dtype)
+        case _:
+            return value is None
+
+
+def is_pair(value: Any, of: type) -> bool:
+    """Two of a type."""
+    return isinstance(value, tuple | list) and [isinstance(v, of) for v in cast("list[Any]", value)] == [True, True]
+
+
+def described(*tensors: Tensor | None) -> str:
+    """Shapes and dtypes, for what is found."""
+    return ", ".join("None" if t is None else f"{tuple(t.shape)} {str(t.dtype)[6:]}" for t in tensors)
+
+
+def require_axis(operator: str, x: Tensor, dim: int) -> None:
+    """JIT010 where ``x`` has no axis ``dim``."""
+    most = max(x.dim(), 1)
+    if not -most <= dim < most:
+        misfit(operator, f"dim={dim} of x of {tuple(x.shape)}", f"an axis from {-most} to {most - 1}")
 
 
 def require_alike(out: Tensor, result: Tensor) -> None:

@@ -14,7 +14,15 @@ from tilewright.diag import fail
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import LOW, misfit, require_alike, require_tensors, stored, to_low_precision
+from tilewright.ops.functional.arguments import (
+    LOW,
+    misfit,
+    require_alike,
+    require_options,
+    require_tensors,
+    stored,
+    to_low_precision,
+)
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.score_mods import MOST_TENSORS, READ, Captures, ScoreMod
 from tilewright.ops.functional.varlen import varlen_attention_with_lse
@@ -387,7 +395,7 @@ def attention(
     to four tensors, ``slopes[head]``, whose gradient is refused (JIT011), as branches are (JIT010). Its kernels
     have heads of 64 and 128.
     """
-    q, k, v, factor = _given(q, k, v, scale)
+    q, k, v, factor = _given(q, k, v, scale, causal=causal, window=window, softcap=softcap)
     if window is not None or softcap is not None or sinks is not None:
         if score_mod is not None:
             misfit("attention", "a score_mod beside window, softcap or sinks", "these in the score_mod")
@@ -418,7 +426,7 @@ def attention_with_lse(
 ) -> tuple[Tensor, Tensor]:
     """(attention, the logarithm of each row's sum of exponentials in float32, of (batch, heads, tokens), sinks counted
     in). The second has no gradient. JIT010 for heads, dtypes or scales that the kernel has not."""
-    q, k, v, factor = _given(q, k, v, scale)
+    q, k, v, factor = _given(q, k, v, scale, causal=causal, window=window, softcap=softcap)
     if window is not None or softcap is not None or sinks is not None:
         return _packed(q, k, v, factor, causal, window, softcap, sinks)
     if not is_of_kernels(q, k, v) or factor <= 0:
@@ -443,9 +451,12 @@ def _run(q: Tensor, k: Tensor, v: Tensor, scale: float, causal: bool, *, lse: bo
 _operators = {(width, lse): _operator(width, lse=lse) for width in WIDTHS for lse in (False, True)}
 
 
-def _given(q: Tensor, k: Tensor, v: Tensor, scale: float | None) -> tuple[Tensor, Tensor, Tensor, float]:
+def _given(
+    q: Tensor, k: Tensor, v: Tensor, scale: float | None, **options: Any
+) -> tuple[Tensor, Tensor, Tensor, float]:
     """Operands in autocast's dtype, whose shapes fit (JIT010), and the scale."""
     require_tensors("attention", (q, k, v))
+    require_options("attention", scale=scale, **options)
     q, k, v = to_low_precision(q, k, v)
     _check(q, k, v)
     return q, k, v, q.shape[-1] ** -0.5 if scale is None else scale

@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import ONE_TILE, is_served, misfit, require_tensors, rows
+from tilewright.ops.functional.arguments import ONE_TILE, is_served, misfit, require_options, require_tensors, rows
 from tilewright.ops.kernels.eight_bits import BLOCK, GREATEST
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
@@ -49,6 +49,7 @@ def quantize(x: Tensor, *, block: int | None = None) -> tuple[Tensor, Tensor]:
     takes as ``x_scale``. There is no gradient (JIT011). JIT010 for other blocks, and for integers.
     """
     require_tensors("quantize", (x,))
+    require_options("quantize", block=block)
     if block not in (None, BLOCK) or x.dim() == 0 or not x.dtype.is_floating_point:
         found = f"x of {tuple(x.shape)}, {x.dtype}, block={block}"
         misfit("quantize", found, f"floats of (..., width), block=None or {BLOCK}")

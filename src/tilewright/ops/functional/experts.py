@@ -10,7 +10,18 @@ from typing import Any
 from tilewright.diag import fail, shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, LOW, misfit, require_tensors, rows, to_low_precision
+from tilewright.ops.functional.arguments import (
+    COMPUTED,
+    LOW,
+    described,
+    is_pair,
+    misfit,
+    require_floats,
+    require_options,
+    require_tensors,
+    rows,
+    to_low_precision,
+)
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.functional.gated import swiglu
 from tilewright.ops.functional.grouped import grouped_matmul
@@ -22,6 +33,7 @@ from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 
 _F = torch.nn.functional
 EIGHT_BITS = (torch.float8_e4m3fn,)
+_IDS = (torch.int32, torch.int64, torch.int16, torch.int8, torch.uint8)
 _TILE_ROWS = 128
 """Rows of a block where experts have many; half of it where they have few."""
 _FEW_ROWS = 16
@@ -259,6 +271,7 @@ def experts(
     others use up, and where PyTorch's products would run.
     """
     require_tensors("experts", (x, ids, weights, gate_up, down), (gate_up_scale, down_scale))
+    require_options("experts", capacity=capacity, batch_invariant=batch_invariant)
     if gate_up.dtype in EIGHT_BITS or gate_up_scale is not None or down_scale is not None:
         scales = gate_up_scale, down_scale
         return _of_eight_bits(x, ids, weights, gate_up, down, scales, capacity, batch_invariant)
@@ -334,9 +347,21 @@ def moe(
     are those of 8-bit weights, as ``experts`` takes them. ``batch_invariant`` is that of ``experts``: one tile for the
     router's product, too.
     """
-    require_tensors("moe", (x, router, gate_up, down), (bias,))
-    _check_routing(router.shape[0], k, scores, bias, groups)
+    pairs = groups is None or is_pair(groups, int), shared is None or is_pair(shared, torch.Tensor)
+    if not all(pairs):
+        misfit(
+            "moe", f"groups={shown(groups)}, shared of {type(shared).__name__}", "None, or two integers, two tensors"
+        )
+    require_tensors("moe", (x, router, gate_up, down), (bias, gate_up_scale, down_scale, *(shared or ())))
+    numbers = {"k": k, "factor": factor, "capacity": capacity}
+    require_options("moe", **numbers, normalise=normalise, scores=scores, batch_invariant=batch_invariant)
     x, router = to_low_precision(x, router)
+    fits = x.dim() > 0 and router.dim() == 2 and x.shape[-1] == router.shape[1] and router.shape[:1] == down.shape[:1]
+    require_floats("moe", x, router, bias)
+    if not fits or x.dtype != router.dtype:
+        required = f"(..., width) and (experts, width) of one dtype, down of {tuple(down.shape)}"
+        misfit("moe", f"x, router of {described(x, router)}", required)
+    _check_routing(router.shape[0], k, scores, bias, groups)
     flat = rows(x)
     plain = bias is None and groups is None and scores == "softmax" and router.shape[0] <= _MOST_ROUTED
     by_kernels = is_of_kernels(flat, router)
@@ -431,13 +456,16 @@ def is_of_kernels(*tensors: Any) -> bool:
 
 def _check(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int | None) -> None:
     shapes = [tuple(t.shape) for t in (x, ids, weights, gate_up, down)]
-    width, many, inner = x.shape[-1], *((down.shape[0], down.shape[2]) if down.dim() == 3 else (0, 0))
+    many, inner = (down.shape[0], down.shape[2]) if down.dim() == 3 else (0, 0)
+    width = x.shape[-1] if x.dim() else 0
     fits = shapes[3:] == [(many, 2 * inner, width), (many, width, inner)]
     fits &= shapes[1] == shapes[2] and len(shapes[1]) > 1 and shapes[1][:-1] == shapes[0][:-1]
-    if not fits or ids.dtype.is_floating_point or not 1 <= many <= MAX_BUCKETS or (capacity or 0) < 0:
+    fits &= ids.dtype in _IDS and weights.dtype.is_floating_point and x.dtype.is_floating_point
+    fits &= gate_up.dtype == down.dtype and (gate_up.dtype == x.dtype != EIGHT_BITS[0] or gate_up.dtype in EIGHT_BITS)
+    if not fits or not 1 <= many <= MAX_BUCKETS or (capacity or 0) < 0:
         misfit(
             "experts",
-            f"x, ids, weights, gate_up, down of {', '.join(map(str, shapes))}, capacity={capacity}",
+            f"x, ids, weights, gate_up, down of {described(x, ids, weights, gate_up, down)}, capacity={capacity}",
             "(..., width), integers and floats of (..., k), (experts, 2 inner, width), (experts, width, "
-            f"inner), at most {MAX_BUCKETS} experts, a capacity of at least 0",
+            f"inner), x and both of these of one dtype, at most {MAX_BUCKETS} experts, a capacity of at least 0",
         )

@@ -8,7 +8,15 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, on_rows, require_tensors, stored
+from tilewright.ops.functional.arguments import (
+    described,
+    is_served,
+    misfit,
+    on_rows,
+    require_floats,
+    require_tensors,
+    stored,
+)
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -47,7 +55,7 @@ def swiglu(gate: Tensor, up: Tensor, *, out: Tensor | None = None) -> Tensor:
     known = _swiglu.known(gate, up, out=out)
     if known is not None:
         return known
-    require_tensors("swiglu", (gate, up))
+    _check("swiglu", gate, up)
     if not _is_kernels(gate, up):
         return stored(_F.silu(gate) * up, out)
     return on_rows(_swiglu, (gate, up), out=out)
@@ -58,13 +66,22 @@ def geglu(gate: Tensor, up: Tensor, *, approximate: str = "none", out: Tensor | 
     known = _geglu.known(gate, up, approximate == "tanh", out=out) if approximate in _APPROXIMATE else None
     if known is not None:
         return known
-    require_tensors("geglu", (gate, up))
-    if not _is_kernels(gate, up) or approximate not in _APPROXIMATE:
+    _check("geglu", gate, up)
+    if approximate not in _APPROXIMATE:
+        misfit("geglu", f"approximate={approximate!r}", ", ".join(_APPROXIMATE))
+    if not _is_kernels(gate, up):
         return stored(_F.gelu(gate, approximate=approximate) * up, out)
     return on_rows(_geglu, (gate, up), approximate == "tanh", out=out)
 
 
 _APPROXIMATE = ("none", "tanh")
+
+
+def _check(operator: str, gate: Tensor, up: Tensor) -> None:
+    require_tensors(operator, (gate, up))
+    require_floats(operator, gate, up)
+    if not gate.is_nested and gate.shape != up.shape:  # of nested ones PyTorch compares
+        misfit(operator, f"gate, up of {described(gate, up)}", "one shape")
 
 
 def _is_kernels(gate: Tensor, up: Tensor) -> bool:

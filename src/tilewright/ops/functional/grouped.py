@@ -8,8 +8,18 @@ from __future__ import annotations
 from itertools import pairwise
 from typing import Any
 
+from tilewright.diag import shown
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import INDICES, LOW, misfit, require_tensors, stored, to_low_precision
+from tilewright.ops.functional.arguments import (
+    INDICES,
+    LOW,
+    is_pair,
+    misfit,
+    require_options,
+    require_tensors,
+    stored,
+    to_low_precision,
+)
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.kernels.eight_bits import BLOCK
 from tilewright.ops.pytorch import Tensor, torch
@@ -18,13 +28,22 @@ from tilewright.ops.registration import op
 
 def _by_group(offsets: Any, a: Any, b: Any, bm: Any = None, bn: Any = None, bk: Any = None) -> Any:
     """A product a group, of offsets that the host reads."""
-    ends = offsets.tolist()
+    ends = _ends(offsets, a)
     parts = [a[i:j] @ b[g].t() for g, (i, j) in enumerate(pairwise(ends))]
     return torch.cat([*parts, a.new_zeros(a.shape[0] - ends[-1], b.shape[1])])
 
 
+def _ends(offsets: Any, x: Any) -> list[int]:
+    """JIT010 for offsets that do not ascend within the rows."""
+    ends: list[int] = offsets.tolist()
+    if ends[0] != 0 or any(j < i for i, j in pairwise(ends)) or ends[-1] > x.shape[0]:
+        required = f"ascending integers from 0 to at most {x.shape[0]}, the rows"
+        misfit("grouped_matmul", f"offsets={shown(ends)}", required)
+    return ends
+
+
 def _weights_by_group(offsets: Any, y: Any, x: Any, bm: Any = None, bn: Any = None, bk: Any = None) -> Any:
-    ends = offsets.tolist()
+    ends = _ends(offsets, x)
     return torch.stack([y[i:j].t() @ x[i:j] for i, j in pairwise(ends)])
 
 
@@ -134,7 +153,10 @@ def grouped_matmul(
     Under autocast in its dtype. JIT010 for other shapes; on a GPU, offsets that do not ascend are reported as those of
     ``tw.Offsets`` are (RUN023).
     """
+    if scales is not None and not is_pair(scales, torch.Tensor):
+        misfit("grouped_matmul", f"scales={type(scales).__name__}", "two tensors, or None")
     require_tensors("grouped_matmul", (x, weight, offsets), scales or ())
+    require_options("grouped_matmul", batch_invariant=batch_invariant)
     x, weight = to_low_precision(x, weight)
     _check(x, weight, offsets)
     if offsets.shape[0] == weight.shape[0]:

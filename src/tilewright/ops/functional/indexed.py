@@ -9,7 +9,19 @@ from typing import Any
 
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import INDICES, is_served, misfit, on_rows, require_tensors, stored, to_float
+from tilewright.ops.functional.arguments import (
+    INDICES,
+    described,
+    is_served,
+    misfit,
+    on_rows,
+    require_axis,
+    require_floats,
+    require_options,
+    require_tensors,
+    stored,
+    to_float,
+)
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
@@ -37,9 +49,12 @@ def embedding(index: Tensor, weight: Tensor, padding_idx: int | None = None) -> 
     On a GPU an index that is no row gives zeros and has no gradient. The row ``padding_idx`` gets no gradient.
     """
     require_tensors("embedding", (index, weight))
-    if index.dtype not in INDICES or weight.dim() != 2:
+    require_options("embedding", padding_idx=padding_idx)
+    if index.dtype not in INDICES or weight.dim() != 2 or not (len(weight) or not index.numel()):
         found = f"index of {index.dtype}, weight of {tuple(weight.shape)}"
         misfit("embedding", found, "an index of int32 or int64, weight of (rows, width)")
+    if padding_idx is not None and not -len(weight) <= padding_idx < len(weight):
+        misfit("embedding", f"padding_idx={padding_idx}", f"None, or a row of {len(weight)}")
     if not is_served(weight) or not index.numel() or not weight.numel():
         return torch.nn.functional.embedding(index, weight, padding_idx)
     if padding_idx is not None and weight.requires_grad:
@@ -125,10 +140,17 @@ def index_add(x: Tensor, dim: int, index: Tensor, source: Tensor, *, alpha: floa
     that no kernel has, by PyTorch. On a GPU an index that is no row adds nothing.
     """
     require_tensors("index_add", (x, index, source))
+    require_options("index_add", dim=dim, alpha=alpha)
+    require_axis("index_add", x, dim)
+    axis = dim % max(x.dim(), 1)
+    added = (*x.shape[:axis], *index.shape, *x.shape[axis + 1 :])
+    fits = index.dtype in INDICES and index.dim() == 1 and source.dtype == x.dtype
+    if x.dim() == 0 or not fits or tuple(source.shape) != added:
+        found = f"x, index, source of {described(x, index, source)}"
+        misfit("index_add", found, f"int32 or int64 of (n,), and a source of n for axis {axis} of x, in x's dtype")
     if alpha != 1:
         source = source * alpha
-    fits = x.dim() > 1 and dim in (0, -x.dim()) and index.dim() == 1 and index.dtype in INDICES
-    if not fits or not is_served(x) or source.shape != (index.shape[0], *x.shape[1:]) or source.dtype != x.dtype:
+    if axis or x.dim() == 1 or not is_served(x):
         return torch.index_add(x, dim, index, source)
     return _index_add(x.flatten(1), index, source.flatten(1)).view(x.shape)
 
@@ -147,11 +169,15 @@ _cumsum = op(name="tilewright::cumsum", backward=_sums_gradient, fallback=_summe
 
 def cumsum(x: Tensor, dim: int = -1, *, dtype: Any = None, out: Tensor | None = None) -> Tensor:
     """Running sums along ``dim``, as ``torch.cumsum``; added in float32, and of float32 under autocast."""
-    if dim == -1 and dtype is None:
+    if dtype is None and type(dim) is int and dim == -1:
         known = _cumsum.known(x, out=out)
         if known is not None:
             return known
     require_tensors("cumsum", (x,))
+    require_options("cumsum", dim=dim, dtype=dtype)
+    require_axis("cumsum", x, dim)
+    if x.dtype.is_floating_point and dtype is None:
+        require_floats("cumsum", x)
     given, x = x, to_float(x)[0] if dtype is None else x.to(dtype)
     if not is_served(x) or x.dim() == 0 or not x.numel():
         return stored(torch.cumsum(given, dim, dtype=dtype), out)

@@ -9,7 +9,17 @@ from functools import partial
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import LOW, misfit, note_rows, require_tensors, rows, stored, to_low_precision
+from tilewright.ops.functional.arguments import (
+    LOW,
+    described,
+    misfit,
+    note_rows,
+    require_options,
+    require_tensors,
+    rows,
+    stored,
+    to_low_precision,
+)
 from tilewright.ops.kernels.eight_bits import BLOCK
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
@@ -75,11 +85,14 @@ def linear(
         if known is not None:
             return known
     require_tensors("linear", (x, weight), (bias, residual, x_scale, weight_scale))
+    require_options("linear", activation=activation, dtype=dtype)
     _check_activation(activation)
     if x.dtype == _EIGHT or x_scale is not None or weight_scale is not None or dtype is not None:
         return stored(_scaled(x, weight, bias, activation, residual, (x_scale, weight_scale), dtype), out)
     x, weight, bias = to_low_precision(x, weight, bias)
+    _check(x, weight, bias)
     if not _is_kernels(x, weight, bias, residual):
+        bias, residual = _of_shape(bias, weight.shape[:1]), _of_shape(residual, (*x.shape[:-1], len(weight)))
         z = ACTIVATIONS[activation](_F.linear(x, weight, bias))
         return stored(z if residual is None else z + residual, out)
     shape = (*x.shape[:-1], weight.shape[0])
@@ -164,6 +177,14 @@ def _of_shape(t: Tensor | None, shape: tuple[int, ...]) -> Tensor | None:
     return t.expand(shape)
 
 
+def _check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
+    """JIT010 for what PyTorch does not multiply, either."""
+    fits = weight.dim() == 2 and x.dim() > 0 and x.shape[-1] == weight.shape[1] and x.dtype == weight.dtype
+    if not fits or x.dtype == torch.bool or (bias is not None and bias.dtype != x.dtype):
+        found = f"x, weight, bias of {described(x, weight, bias)}"
+        misfit("linear", found, "(..., in), (out, in) and (out,) of one dtype: weight.to(x.dtype)")
+
+
 def _check_activation(activation: str) -> None:
     if activation not in ACTIVATIONS:
         misfit("linear", f"activation={activation!r}", ", ".join(ACTIVATIONS))
@@ -190,10 +211,24 @@ def matmul(
     Batches of ``b``, and vectors, are PyTorch's products.
     """
     require_tensors("matmul", (a, b), (bias, residual))
+    require_options("matmul", activation=activation)
     if b.dim() != 2 or a.dim() < 2:
         _check_activation(activation)
         a, b, bias = to_low_precision(a, b, bias)
+        _check_product(a, b)
         z = a @ b
         z = ACTIVATIONS[activation](z if bias is None else z + bias)
         return stored(z if residual is None else z + residual, out)
     return linear(a, b.t(), bias, activation=activation, residual=residual, out=out)
+
+
+def _check_product(a: Tensor, b: Tensor) -> None:
+    fits = a.dim() > 0 and b.dim() > 0 and a.dtype == b.dtype != torch.bool
+    if not fits or a.shape[-1] != b.shape[max(b.dim() - 2, 0)]:
+        misfit("matmul", f"a, b of {described(a, b)}", "(..., k) and (k, n) of one dtype")
+    if b.dim() > 2 and a.dim() > 2 and not _meet(a.shape[:-2], b.shape[:-2]):
+        misfit("matmul", f"a, b of {described(a, b)}", "batches that broadcast")
+
+
+def _meet(a: tuple[int, ...], b: tuple[int, ...]) -> bool:
+    return all(m == n or 1 in (m, n) for m, n in zip(a[::-1], b[::-1], strict=False))

@@ -7,9 +7,12 @@ from typing import Any
 
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import (
+    described,
     is_autocast,
     is_served,
     misfit,
+    require_floats,
+    require_options,
     require_tensors,
     rows,
     to_float,
@@ -71,6 +74,8 @@ def cross_entropy(
     go to PyTorch's own. A target that is no class gives NaN, where PyTorch stops the GPU.
     """
     require_tensors("cross_entropy", (logits, target), (weight,))
+    require_options("cross_entropy", ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+    _check_classes(logits, target, weight, reduction, label_smoothing)
     logits = to_float(logits)[0]
     served = target.dtype == torch.int64 and is_served(logits) and logits.dim() > 1 and logits.numel() > 0
     if weight is not None or not served:
@@ -78,8 +83,6 @@ def cross_entropy(
             logits, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
         )
     classes = logits if logits.dim() == 2 else logits.movedim(1, -1)
-    if classes.shape[:-1] != target.shape:
-        misfit("cross_entropy", f"target of {tuple(target.shape)}", f"{tuple(classes.shape[:-1])}, by the logits")
     loss = _rows(
         rows(classes),
         target.reshape(-1),
@@ -90,21 +93,37 @@ def cross_entropy(
     return _reduced(loss, target, ignore_index, reduction).to(_result_dtype(logits))
 
 
+_REDUCTIONS = ("mean", "sum", "none")
+_INTEGERS = (torch.int64, torch.uint8)
+
+
+def _check_classes(logits: Tensor, target: Tensor, weight: Tensor | None, reduction: str, smoothing: float) -> None:
+    """JIT010 for what ``torch.nn.functional.cross_entropy`` does not take, either."""
+    require_floats("cross_entropy", logits, weight)
+    axis, shape = min(1, logits.dim() - 1), tuple(logits.shape)
+    of_rows = shape[:axis] + shape[axis + 1 :] if shape else shape
+    wanted = shape if target.is_floating_point() else of_rows
+    fits = len(shape) > 0 and (tuple(target.shape) == wanted or (len(shape), tuple(target.shape)) == (1, (1,)))
+    if not fits or not (target.is_floating_point() or target.dtype in _INTEGERS):
+        required = f"classes beside rows, and int64 of {of_rows}, or one probability for each logit"
+        misfit("cross_entropy", f"logits, target of {described(logits, target)}", required)
+    if weight is not None and tuple(weight.shape) != shape[axis : axis + 1]:
+        misfit("cross_entropy", f"weight of {tuple(weight.shape)}", f"{shape[axis : axis + 1]}, by the logits")
+    if reduction not in _REDUCTIONS:
+        misfit("cross_entropy", f"reduction={reduction!r}", "mean, sum or none")
+    if not 0 <= smoothing <= 1:
+        misfit("cross_entropy", f"label_smoothing={smoothing}", "a number from 0 to 1")
+
+
 def _result_dtype(logits: Tensor) -> Any:
     """Autocast of the CPU computes losses in float32, too."""
     return torch.float32 if is_autocast(logits.device.type) else logits.dtype
 
 
 def _reduced(loss: Tensor, target: Tensor, ignored: int, reduction: str) -> Tensor:
-    match reduction:
-        case "mean":
-            return loss.sum() / (target != ignored).sum()
-        case "sum":
-            return loss.sum()
-        case "none":
-            return loss.view(target.shape)
-        case _:
-            misfit("cross_entropy", f"reduction={reduction!r}", "mean, sum or none")
+    if reduction == "mean":
+        return loss.sum() / (target != ignored).sum()
+    return loss.sum() if reduction == "sum" else loss.view(target.shape)
 
 
 # -- of a linear layer ----------------------------------------------------------------------------------------------
@@ -328,11 +347,18 @@ def linear_cross_entropy(
     16-bit weight, whatever the rows. The same bits in every run; a gradient of a gradient is refused (JIT011).
     """
     require_tensors("linear_cross_entropy", (x, weight, target), (bias,))
+    require_options(
+        "linear_cross_entropy",
+        ignore_index=ignore_index,
+        reduction=reduction,
+        label_smoothing=label_smoothing,
+        chunk=chunk,
+    )
     x, weight, bias = to_low_precision(x, weight, bias)
-    flat = rows(x)
-    if target.dtype != torch.int64 or not is_served(x, weight, bias) or x.dtype != weight.dtype:
-        return _by_pytorch(flat, weight, bias, target, ignore_index, reduction, label_smoothing)
     _check(x, weight, bias, target, reduction, label_smoothing, chunk)
+    flat = rows(x)
+    if target.dtype != torch.int64 or not is_served(x, weight, bias):
+        return _by_pytorch(flat, weight, bias, target, ignore_index, reduction, label_smoothing)
     numbers = (ignore_index, label_smoothing, _BY_MEMORY if chunk is None else chunk)
     given = (flat, weight, bias, target.reshape(-1), *numbers)
     wanted = [wants_gradient((t,)) for t in (flat, weight, bias)]
@@ -360,14 +386,20 @@ def _by_pytorch(
 def _check(
     x: Any, w: Any, bias: Any, target: Any, reduction: str, smoothing: float, chunk: int | None
 ) -> None:  # fmt: skip
+    require_floats("linear_cross_entropy", x, w, bias)
     found = required = ""
+    likely, count = target.is_floating_point(), prod(x.shape[:-1])
     if x.dim() == 0 or w.dim() != 2 or w.shape[1] != x.shape[-1] or (bias is not None and bias.shape != w.shape[:1]):
         found = f"x of {tuple(x.shape)}, weight of {tuple(w.shape)}"
         found += "" if bias is None else f", bias of {tuple(bias.shape)}"
         required = "(..., width), (classes, width) and (classes,)"
-    elif target.numel() != prod(x.shape[:-1]):  # numel() of a size would fix one that is symbolic
+    elif x.dtype != w.dtype or (bias is not None and bias.dtype != x.dtype):
+        found, required = f"x, weight, bias of {described(x, w, bias)}", "one dtype"
+    elif target.numel() != count * (w.shape[0] if likely else 1):  # numel() of a size would fix one that is symbolic
         found, required = f"target of {tuple(target.shape)}", f"one for each row of x of {tuple(x.shape)}"
-    elif reduction not in ("mean", "sum", "none"):
+    elif not (likely or target.dtype in _INTEGERS):
+        found, required = f"target of {target.dtype}", "int64: target.long()"
+    elif reduction not in _REDUCTIONS:
         found, required = f"reduction={reduction!r}", "mean, sum or none"
     elif not 0 <= smoothing <= 1:
         found, required = f"label_smoothing={smoothing}", "a number from 0 to 1"

@@ -7,11 +7,14 @@ from typing import Any
 from tilewright.ops import kernels
 from tilewright.ops.functional.arguments import (
     ONE_TILE,
+    described,
     is_served,
     like,
     misfit,
     note_rows,
     on_rows,
+    require_floats,
+    require_options,
     require_tensors,
     rows,
     stored,
@@ -161,15 +164,17 @@ _add_rms_norm = op(
 
 
 def rms_norm(x: Tensor, weight: Tensor | None = None, *, eps: float = 1e-6, out: Tensor | None = None) -> Tensor:
-    """x / sqrt(mean(x^2) + eps) * weight over the last axis, in the dtype of x; float32 under autocast.
+    """x / sqrt(mean(x^2) + eps) * weight over the last axis, in the dtype of x; under autocast as PyTorch's, float32
+    from 2.13 on.
 
     Differs from ``torch.nn.functional.rms_norm`` in the default of ``eps``, which is that of float32 there.
     """
     known = _rms_norm.known(x, weight, eps, out=out)
     if known is not None:
         return known
-    require_tensors("rms_norm", (x,), (weight,))
-    x, weight = to_float(x, weight)
+    _check("rms_norm", eps, x, weight)
+    if _RMS_IS_CAST:
+        x, weight = to_float(x, weight)
     if not _is_kernels(x, weight):
         return stored(_F.rms_norm(x, x.shape[-1:], weight, eps), out)
     return on_rows(_rms_norm, (x,), weight, eps, out=out)
@@ -182,19 +187,40 @@ def add_rms_norm(
     known = _add_rms_norm.known(x, residual, weight, eps)
     if known is not None:
         return known
-    require_tensors("add_rms_norm", (x, residual), (weight,))
-    _check_residual("add_rms_norm", x, residual)
-    x, residual, weight = to_float(x, residual, weight)
-    if not _is_kernels(x, residual, weight):
+    _check("add_rms_norm", eps, x, weight, residual=residual)
+    if (_RMS_IS_CAST and _casts(x)) or not _is_kernels(x, residual, weight):
         total = x + residual
-        return _F.rms_norm(total, total.shape[-1:], weight, eps), total
+        return rms_norm(total, weight, eps=eps), total
     y, total = _added(_add_rms_norm, x, residual, weight, eps)
     return like(y, x), like(total, x)
 
 
-def _check_residual(operator: str, x: Tensor, residual: Tensor) -> None:
-    if x.shape != residual.shape:
+_RMS_IS_CAST = torch._C._dispatch_has_kernel_for_dispatch_key("aten::rms_norm", "AutocastCUDA")
+"""Whether PyTorch computes the RMS norm in float32 under autocast, as it does the layer norm: 2.11 does not, 2.13
+does."""
+
+
+def _casts(x: Tensor) -> bool:
+    """Autocast computes norms in float32; what is normalised is the sum that PyTorch's own addition gives."""
+    return x.is_cuda and torch.is_autocast_enabled("cuda")
+
+
+_WITHOUT: Any = object()
+
+
+def _check(operator: str, eps: float, x: Tensor, *weights: Tensor | None, residual: Any = _WITHOUT) -> None:
+    """JIT010 for what is no norm of PyTorch's, either."""
+    summed = () if residual is _WITHOUT else (residual,)
+    require_tensors(operator, (x, *summed), weights)
+    require_options(operator, eps=eps)
+    require_floats(operator, x, *summed, *weights)
+    if x.dim() == 0:
+        misfit(operator, "x without an axis", "x of (..., width)")
+    if summed and x.shape != residual.shape:
         misfit(operator, f"x of {tuple(x.shape)}, residual of {tuple(residual.shape)}", "one shape")
+    for weight in weights:
+        if weight is not None and weight.shape != x.shape[-1:]:
+            misfit(operator, f"x, weights of {described(x, *weights)}", f"weights of ({x.shape[-1]},), or None")
 
 
 def _added(op: TorchOp, x: Tensor, residual: Tensor, *others: Any) -> tuple[Tensor, Tensor]:
@@ -292,10 +318,10 @@ def layer_norm(
     known = _layer_norm.known(x, weight, bias, eps, out=out)
     if known is not None:
         return known
-    require_tensors("layer_norm", (x,), (weight, bias))
+    _check("layer_norm", eps, x, weight, bias)
     x, weight, bias = to_float(x, weight, bias)
     if not _is_kernels(x, weight, bias):
-        return stored(_F.layer_norm(x, x.shape[-1:], weight, bias, eps), out)
+        return stored(_layer_fallback(x, weight, bias, eps, None, None), out)
     return on_rows(_layer_norm, (x,), weight, bias, eps, out=out)
 
 
@@ -306,12 +332,10 @@ def add_layer_norm(
     known = _add_layer_norm.known(x, residual, weight, bias, eps)
     if known is not None:
         return known
-    require_tensors("add_layer_norm", (x, residual), (weight, bias))
-    _check_residual("add_layer_norm", x, residual)
-    x, residual, weight, bias = to_float(x, residual, weight, bias)
-    if not _is_kernels(x, residual, weight, bias):
+    _check("add_layer_norm", eps, x, weight, bias, residual=residual)
+    if _casts(x) or not _is_kernels(x, residual, weight, bias):
         total = x + residual
-        return _F.layer_norm(total, total.shape[-1:], weight, bias, eps), total
+        return layer_norm(total, weight, bias, eps=eps), total
     y, total = _added(_add_layer_norm, x, residual, weight, bias, eps)
     return like(y, x), like(total, x)
 

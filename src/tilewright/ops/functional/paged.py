@@ -11,7 +11,7 @@ from typing import Any, NoReturn, TypeAlias
 from tilewright.diag import shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import LOW, misfit, require_tensors, to_low_precision
+from tilewright.ops.functional.arguments import LOW, misfit, require_options, require_tensors, to_low_precision
 from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.kernels.paged import ROWS, STEP
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
@@ -440,6 +440,9 @@ _SCALES = frozenset(("k_scale", "v_scale"))
 """Tensors that calls with routes have not."""
 
 
+_SCALARS = (type(None), float, int)
+
+
 def _known(
     tensors: tuple[Tensor, ...],
     scales: tuple[Scale | None, Scale | None],
@@ -450,7 +453,7 @@ def _known(
     balanced: bool | None,
 ) -> tuple[Tensor, ...] | None:
     """Both results, if PyTorch's guards tell that such a call was served by kernels before."""
-    if scales != (None, None) or not isinstance(tensors[0], torch.Tensor):
+    if scales != (None, None) or not isinstance(tensors[0], torch.Tensor) or type(scale) not in _SCALARS:
         return None
     values = (*tensors, _scale(tensors[0], scale), layout, window, split, balanced)
     route = _routes.find(values)
@@ -460,7 +463,7 @@ def _known(
 
 
 def _scale(q: Tensor, scale: float | None) -> float:
-    return max(q.shape[-1], 1) ** -0.5 if scale is None else float(scale)
+    return max((1, *q.shape[-1:])) ** -0.5 if scale is None else float(scale)
 
 
 def _note(values: tuple[Any, ...], given: tuple[Any, ...], launches: _Launches) -> Any:
@@ -513,7 +516,8 @@ def _decoded(
     parts: Tensor | None,
     out: Any,
 ) -> tuple[Tensor, Tensor]:
-    require_tensors("paged_decode", tensors, (parts,))
+    require_tensors("paged_decode", tensors, (parts,) if out is None else (parts, out))
+    require_options("paged_decode", scale=scale, window=window, split=split, balanced=balanced)
     q, k, v = to_low_precision(*tensors[:3])
     k, v = in_layout("paged_decode", layout, k, v)
     single = q.dim() == 3

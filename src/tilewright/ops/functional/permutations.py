@@ -8,7 +8,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import COMPUTED, INDICES, misfit, require_tensors, rows
+from tilewright.ops.functional.arguments import COMPUTED, INDICES, misfit, require_options, require_tensors, rows
 from tilewright.ops.functional.dispatched import Composition
 from tilewright.ops.packing import moving
 from tilewright.ops.packing.plan import PackPlan, build_pack_plan, plan_by_kernels
@@ -50,6 +50,8 @@ def _pack(x: Any, slots: Any, own: Any, pairs: Any) -> Any:
         return moving.pack(_held(slots, own, pairs), x.contiguous())
     if not x.shape[0]:
         return x.new_zeros((own.shape[0], x.shape[1]))
+    if x.dtype.is_floating_point and x.element_size() == 1:  # which PyTorch does not fill
+        return _pack(x.view(torch.uint8), slots, own, pairs).view(x.dtype)
     return x[own.clamp(min=0).long()].masked_fill_((own < 0)[:, None], 0)
 
 
@@ -67,9 +69,9 @@ def _pack_gradient(ctx: Any, dy: Any) -> Any:
 
 def _unpack(y: Any, slots: Any, own: Any, pairs: Any, weights: Any) -> Any:
     if _moved_by_kernels(y) and slots.numel():
-        return moving.unpack(
-            _held(slots, own, pairs), y.contiguous(), None if weights is None else weights.contiguous()
-        )
+        if weights is not None:
+            weights = (weights if weights.dtype in COMPUTED else weights.float()).contiguous()
+        return moving.unpack(_held(slots, own, pairs), y.contiguous(), weights)
     wide = torch.float64 if y.dtype == torch.float64 else torch.float32
     total = y.new_zeros((slots.shape[0], y.shape[1]), dtype=wide)
     for j in range(slots.shape[1] if y.shape[0] else 0):
@@ -148,6 +150,7 @@ def permute(
     that do not fit.
     """
     require_tensors("permute", (x, ids), (expert_map,))
+    require_options("permute", experts=experts, align=align, capacity=capacity)
     shapes = tuple(x.shape), tuple(ids.shape)
     fits = x.dim() > 1 and ids.dim() == x.dim() and shapes[0][:-1] == shapes[1][:-1] and shapes[1][-1] > 0
     if not fits or ids.dtype not in INDICES or not 1 <= experts <= MAX_BUCKETS:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import is_served, misfit, require_tensors
+from tilewright.ops.functional.arguments import is_served, misfit, require_floats, require_options, require_tensors
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -37,6 +37,8 @@ def rotary(x: Tensor, cos: Tensor, sin: Tensor, *, heads_first: bool = False) ->
     shapes.
     """
     require_tensors("rotary", (x, cos, sin))
+    require_options("rotary", heads_first=heads_first)
+    require_floats("rotary", x, cos, sin)
     x = x.transpose(1, 2) if heads_first and x.dim() == 4 else x
     half = x.shape[-1] // 2 if x.dim() == 4 else 0
     if (

@@ -8,7 +8,17 @@ from __future__ import annotations
 from typing import Any
 
 from tilewright.ops import kernels
-from tilewright.ops.functional.arguments import ONE_TILE, is_served, on_rows, require_tensors, stored, to_float
+from tilewright.ops.functional.arguments import (
+    ONE_TILE,
+    is_served,
+    on_rows,
+    require_axis,
+    require_floats,
+    require_options,
+    require_tensors,
+    stored,
+    to_float,
+)
 from tilewright.ops.pytorch import Tensor, torch
 from tilewright.ops.registration import op
 
@@ -60,12 +70,16 @@ def log_softmax(x: Tensor, dim: int = -1, *, dtype: Any = None, out: Tensor | No
 
 
 def _along(x: Tensor, dim: int, dtype: Any, out: Tensor | None, *, log: bool) -> Tensor:
-    if dim == -1 and dtype is None:
+    if dtype is None and type(dim) is int and dim == -1:
         known = (_log_softmax if log else _softmax).known(x, out=out)
         if known is not None:
             return known
-    require_tensors("log_softmax" if log else "softmax", (x,))
+    name = "log_softmax" if log else "softmax"
+    require_tensors(name, (x,))
+    require_options(name, dim=dim, dtype=dtype)
     x = to_float(x)[0] if dtype is None else x.to(dtype)
+    require_floats(name, x)
+    require_axis(name, x, dim)
     if not is_served(x) or x.dim() == 0 or not x.numel():
         return stored((torch.log_softmax if log else torch.softmax)(x, dim), out)
     if dim not in (-1, x.dim() - 1):

@@ -13,7 +13,7 @@ from typing import Any, NoReturn
 from tilewright.diag import shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import INDICES, LOW, misfit, require_tensors, to_low_precision
+from tilewright.ops.functional.arguments import INDICES, LOW, misfit, require_options, require_tensors, to_low_precision
 from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 
@@ -315,6 +315,8 @@ def _attended(
     require_tensors("varlen_attention", given[:3], given[3:])
     if given[0].dim() == 4 and given[3] is None and given[4] is None:
         return _padded(given, scale, causal, window, softcap, left_padded, packed, out)
+    flags = {"causal": causal, "left_padded": left_padded, "packed": packed}
+    require_options("varlen_attention", scale=scale, window=window, softcap=softcap, **flags)
     given = (*to_low_precision(*given[:3]), *given[3:])
     _check(*given)
     _check_options(causal, window, softcap)
