@@ -25,7 +25,7 @@ from functools import partial
 from typing import Any
 
 import grouped
-from harness import Timer, code_bytes, document, file_of, load, parser, store, write
+from harness import Timer, document, file_of, load, parser, store, write
 
 WAYS = ("threads", "split", "one map", "patched map")
 CASES = (
@@ -94,6 +94,7 @@ def build() -> None:
     import grouped_matmul
 
     from tilewright.artifact.bundle import to_bytes
+    from tilewright.artifact.disassemble import code_bytes
     from tilewright.codegen.assemble import assemble
 
     dtypes = {"offsets": "i32", "a": "bf16", "b": "bf16", "c": "bf16"}
@@ -139,6 +140,8 @@ def _clipped(variant: Any) -> Any:
 def run(args: argparse.Namespace) -> None:
     """Check and time every case; print a table and write JSON."""
     import torch
+
+    from tilewright.artifact.disassemble import code_bytes
 
     ways = [way for way in WAYS if args.way in way]
     programs = {way: load(f"group_stores_{way.replace(' ', '_')}") for way in ways}

@@ -9,7 +9,6 @@ from __future__ import annotations
 import argparse
 import json
 import statistics
-import struct
 import subprocess
 import sys
 import time
@@ -27,8 +26,6 @@ FLUSH_BYTES = 256 << 20
 """More than the L2 cache holds (H200: 50 MB)."""
 _SLEEP_CYCLES = 2_000_000  # about a millisecond: longer than any variant takes to be queued
 _WARM_UP = 3
-_PROGBITS, _EXECUTABLE = 1, 4
-"""Type and flag of ELF sections that hold instructions."""
 
 Variants = Mapping[str, Callable[[], object]]
 
@@ -70,13 +67,6 @@ def load(name: str) -> Any:
 def file_of(name: str) -> Path:
     """Where an artifact is kept."""
     return ARTIFACTS / f"{name}.twb"
-
-
-def code_bytes(cubin: bytes) -> int:
-    """Bytes of machine code in an ELF file of 64 bits: its sections of executable instructions."""
-    table, size, count = *struct.unpack_from("<Q", cubin, 40), *struct.unpack_from("<HH", cubin, 58)
-    headers = (struct.unpack_from("<IIQQQQ", cubin, table + i * size) for i in range(count))
-    return sum(length for _, kind, flags, _, _, length in headers if kind == _PROGBITS and flags & _EXECUTABLE)
 
 
 def row_major(shape: tuple[int, ...]) -> tuple[int, ...]:

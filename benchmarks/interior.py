@@ -24,7 +24,7 @@ from math import gcd
 from typing import Any
 
 import padding
-from harness import ARTIFACTS, Timer, code_bytes, document, file_of, load, parser, store, write
+from harness import ARTIFACTS, Timer, document, file_of, load, parser, store, write
 
 WAYS = ("split", "tests", "masks")
 WIDTHS = (4001, 4004, 4096, 4099, 4100, 4200)
@@ -89,7 +89,7 @@ def families() -> dict[str, dict[str, Any]]:
 
 def describe(artifact: Any) -> dict[str, Any]:
     """Code of a family and the accesses of its machine code."""
-    from tilewright.artifact.disassemble import sass
+    from tilewright.artifact.disassemble import code_bytes, sass
     from tilewright.artifact.sass_accesses import kernel_accesses
 
     found = [kernel_accesses(sass(k.cubin)) for k in artifact.kernels]
@@ -99,6 +99,8 @@ def describe(artifact: Any) -> dict[str, Any]:
         "registers": max(k.registers for k in artifact.kernels),
         "accesses": sum(f.whole.total for f in found),
         "predicated": sum(f.whole.predicated for f in found),
+        "instructions": sum(f.instructions for f in found),
+        "masked": sum(f.masked for f in found),
     }
 
 

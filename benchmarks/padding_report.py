@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 import padding
-from harness import ARTIFACTS, Timer, code_bytes, document, file_of, load, write
+from harness import ARTIFACTS, Timer, document, file_of, load, write
 
 WIDTHS = (4001, 4002, 4004, 4096, 4099, 4100, 4102, 4104, 4200, 4224)
 ONE_ROW = ("add", "swiglu")
@@ -54,7 +54,7 @@ def shapes() -> list[tuple[padding.Case, int]]:
 def families() -> dict[str, Any]:
     """Of each kernel and alignment: kernels and code of the family, accesses, and those of the widest vectors."""
     from tilewright.artifact.bundle import from_bytes
-    from tilewright.artifact.disassemble import sass
+    from tilewright.artifact.disassemble import code_bytes, sass
     from tilewright.artifact.sass_accesses import kernel_accesses
 
     found = dict[str, Any]()
@@ -68,6 +68,8 @@ def families() -> dict[str, Any]:
                 "code_bytes": sum(code_bytes(k.cubin) for k in kernels),
                 "accesses": sum(a.whole.total for a in accesses),
                 "predicated": sum(a.whole.predicated for a in accesses),
+                "instructions": sum(a.instructions for a in accesses),
+                "masked": sum(a.masked for a in accesses),
                 "widest_vector_bytes": max(w.bytes for a in accesses for w in a.whole.widths),
             }
             print(label, found[f"{case.name}, rows at multiples of {align} bytes"], flush=True)
