@@ -1,7 +1,8 @@
 """What interior versions are worth: kernels as they are beside the same ones with masks everywhere, times and code.
 
     python benchmarks/interior.py build
-    python benchmarks/interior.py run --json benchmarks/results/interior.json
+    ncu --profile-from-start off --csv --metrics M python benchmarks/interior.py launch > counters.csv
+    python benchmarks/interior.py run --counters counters.csv --json benchmarks/results/interior.json
 
     split    the compiler's: whole tiles and whole steps without guards, beside them the guarded text; in that,
              registers whose elements are all there, as a uniform test finds, without guards
@@ -24,10 +25,12 @@ from math import gcd
 from typing import Any
 
 import padding
-from harness import ARTIFACTS, Timer, document, file_of, load, parser, store, write
+import padding_report
+from harness import ARTIFACTS, Timer, document, file_of, load, store, write
 
 WAYS = ("split", "tests", "masks")
 WIDTHS = (4001, 4004, 4096, 4099, 4100, 4200)
+PROFILED = (4001, 4200)
 
 
 CODE = ARTIFACTS / "interior_code.json"
@@ -140,10 +143,46 @@ def run(args: argparse.Namespace) -> None:
         del x
         torch.cuda.empty_cache()
         code = json.loads(CODE.read_text())
-        found = document(torch, **timer.conditions(), matrix_rows=padding.ROWS, families=code, rows=rows)
+        counted = [
+            {"kernel": case.name, "n": n, "way": way} for case in padding.CASES for n in PROFILED for way in WAYS
+        ]
+        if args.counters:
+            padding_report.join(counted, padding_report.counters(args.counters))
+        found = document(
+            torch, **timer.conditions(), matrix_rows=padding.ROWS, families=code, counted=counted, rows=rows
+        )
         write(found, args.json, row_lines=True)
 
 
+def launch(torch: Any) -> None:
+    """Every way of every kernel once at ``PROFILED``, between the profiler's marks."""
+    for case in padding.CASES:
+        x = padding.Operands(torch, case)
+        for n in PROFILED:
+            for way in WAYS:
+                program = load(f"interior_{case.name}_{gcd(16, 2 * n)}_{way}")
+                call = {**x.at(n), **dict(case.scalars)}
+                values = tuple(call[p.name] for p in program.artifact.parameters)
+                padding_report.profiled(torch, lambda p=program, v=values: p.launch(v))
+        del x
+        torch.cuda.empty_cache()
+
+
+def main() -> None:
+    arguments = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    arguments.add_argument("what", choices=("build", "launch", "run"))
+    arguments.add_argument("--only", default="", help="kernels whose names contain this")
+    arguments.add_argument("--counters", default="", help="what Nsight Compute printed of `launch`")
+    arguments.add_argument("--json", default="", help="where the document of the run goes")
+    arguments.add_argument("--rounds", type=int, default=9)
+    args = arguments.parse_args()
+    if args.what == "launch":
+        import torch
+
+        launch(torch)
+    else:
+        build(args.only) if args.what == "build" else run(args)
+
+
 if __name__ == "__main__":
-    given = parser(__doc__, "kernels whose names contain this").parse_args()
-    build(given.only) if given.what == "build" else run(given)
+    main()

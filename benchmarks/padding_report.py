@@ -22,6 +22,7 @@ import argparse
 import csv
 import json
 from collections.abc import Callable, Mapping
+from itertools import islice
 from math import gcd
 from pathlib import Path
 from typing import Any
@@ -43,12 +44,6 @@ METRICS = {
     "loads": _LOADS,
     "stores": _STORES,
 }
-_MARK = "kernel_"
-
-
-def shapes() -> list[tuple[padding.Case, int]]:
-    """Kernels and widths, in the order of the rows."""
-    return [(case, n) for case in padding.CASES for n in WIDTHS]
 
 
 def families() -> dict[str, Any]:
@@ -82,16 +77,19 @@ def launch(torch: Any) -> None:
         x = padding.Operands(torch, case)
         for n in WIDTHS:
             program, values = called(case, n, x.at(n))
-            program.launch(values)
-            torch.cuda.synchronize()
-            torch.cuda.profiler.start()
-            torch.cuda.nvtx.range_push(f"{case.name} {n}")
-            program.launch(values)
-            torch.cuda.synchronize()
-            torch.cuda.nvtx.range_pop()
-            torch.cuda.profiler.stop()
+            profiled(torch, lambda p=program, v=values: p.launch(v))
         del x
         torch.cuda.empty_cache()
+
+
+def profiled(torch: Any, run_it: Callable[[], object]) -> None:
+    """One launch between the profiler's marks, after one that it does not see."""
+    run_it()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.start()
+    run_it()
+    torch.cuda.synchronize()
+    torch.cuda.profiler.stop()
 
 
 def called(case: padding.Case, n: int, tensors: Mapping[str, Any]) -> tuple[Any, tuple[Any, ...]]:
@@ -169,19 +167,19 @@ def run(args: argparse.Namespace) -> None:
     write(found, args.json, row_lines=True)
 
 
+_PARTS = ("kernel_column_sum_0_parts",)
+"""Kernels whose results another launch adds."""
+
+
 def join(rows: list[dict[str, Any]], launches: list[dict[str, Any]]) -> list[dict[str, Any]]:
     """The rows with their counters: a sum of columns in parts has two launches a row, others have one."""
     each = iter(launches)
-    left = len(launches)
-    for number, row in enumerate(rows):
-        taken = [next(each)] if left else []
-        left -= len(taken)
-        more = left - (len(rows) - number - 1)
-        if row["kernel"] == "column_sum" and more > 0:
-            taken.append(next(each))
-            left -= 1
+    for row in rows:
+        taken = list(islice(each, 1))
+        if taken and taken[0]["kernel"].startswith(_PARTS):
+            taken += islice(each, 1)
         if not taken:
-            continue
+            break
         total = {name: sum(part.get(name, 0.0) for part in taken) for name in METRICS}
         row["counters"] = {"kernels": [part["kernel"] for part in taken], **total}
         if total["thread_instructions"]:
