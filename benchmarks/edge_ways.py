@@ -127,6 +127,7 @@ def variants_of(gpu: Gpu, case: padding.Case, tensors: dict[str, Any], n: int) -
     found: dict[str, Callable[[], object]] = {}
     turned = case.name == "transpose"
     names = {"compiler": f"padding_{case.name}_{align}"}
+    names |= {"skewed": f"edge_ways_skewed_{align}"} if not turned else {}
     names |= {f"@bm={bm}, @bn={bn}": f"edge_ways_{align}_{bm}x{bn}" for bm, bn in TILES if turned}
     for name, label in names.items():
         program = load(label)
