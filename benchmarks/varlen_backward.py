@@ -35,8 +35,12 @@ def lengths() -> dict[str, list[int]]:
         "uniform 4x4096": [4096] * 4,
         "skew": [8192, 4096, *[256] * 16],
         "mixed 32": [drawn.randint(1, 2048) for _ in range(32)],
+        "mixed 32, short ones last": [],
+        "mixed 32, long ones last": [],
         "short 512x(1..128)": [drawn.randint(1, 128) for _ in range(512)],
     }
+    found["mixed 32, short ones last"] = sorted(found["mixed 32"], reverse=True)
+    found["mixed 32, long ones last"] = sorted(found["mixed 32"])
     return {name: [*sequences[:-1], sequences[-1] + -sum(sequences) % 8] for name, sequences in found.items()}
 
 
