@@ -6,7 +6,8 @@
 Norms lay vectors from the 16-byte boundary before each row, as the compiler does where all large operands are rows; the
 ways differ in how weights come beside them, and in who holds a row (``edge_ways.cu``):
 
-    elements      a CTA a row, weights element by element
+    elements      a CTA a row, weights element by element, by hand
+    skewed        the compiler's kernel, whose weights need not lie as its rows do: by elements
     funnel        two vectors of weights, shifted (``__funnelshift_r``); 128, 192 or 288 threads
     warps         a warp a row, weights in shared memory, CTAs that stay
     ring          rows by bulk copies into a ring of four, results by bulk copies from it; 192 or 288 threads
@@ -30,10 +31,12 @@ import json
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from math import gcd
 from pathlib import Path
 from typing import Any
 
+import interior
 import padding
 from harness import ARTIFACTS, Timer, document, load, parser, store, write
 
@@ -107,6 +110,8 @@ def build(only: str) -> None:
     begin = text.index("// Eight elements")
     edited = text[begin : text.index("__device__", begin + 80) - 0].rstrip() + "\n" + _ANY + edited
     (ARTIFACTS / "edge_ways_two_vectors.cubin").write_bytes(compile_text(edited, "sm_90a", "two_vectors")[1])
+    if only in "edge_ways_skewed":
+        build_skewed()
     for align in padding.ALIGNMENTS:
         for bm, bn in TILES:
             name = f"edge_ways_{align}_{bm}x{bn}"
@@ -118,6 +123,25 @@ def build(only: str) -> None:
                     print(f"{name}: {seconds:.1f} s", flush=True)
                 except Exception as error:
                     print(f"{name}: {str(error)[:200]}", flush=True)
+
+
+def build_skewed() -> None:
+    """The compiler's norms where only accesses that move with the program have to lie alike from boundaries."""
+    from tilewright.lang.axes import Span
+    from tilewright.schedule import plan
+    from tilewright.tile.queries import coords_of
+
+    def moves(op: Any) -> bool:
+        origins = (c.origin if isinstance(c, Span) else c for c in coords_of(op))
+        return any(name.startswith("$p") for origin in origins for name in origin.symbols)
+
+    norm, chosen = next(case for case in padding.CASES if case.name == "rms_norm"), plan._skew
+    plan._skew = lambda accesses, *given: chosen([a for a in accesses if moves(a.op)], *given)  # type: ignore
+    for align in padding.ALIGNMENTS[1:]:
+        kernel, options = padding.compilation(norm, align)
+        _, seconds = store(f"edge_ways_skewed_{align}", partial(interior.anew, kernel), **options)
+        print(f"edge_ways_skewed_{align}: {seconds:.1f} s", flush=True)
+    plan._skew = chosen
 
 
 def variants_of(gpu: Gpu, case: padding.Case, tensors: dict[str, Any], n: int) -> dict[str, Callable[[], object]]:

@@ -21,6 +21,7 @@ import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
+from itertools import product
 from math import gcd
 from typing import Any
 
@@ -73,7 +74,7 @@ def build(only: str) -> None:
                 with without_split(way):
                     artifact, seconds = store(f"interior_{case.name}_{align}_{way}", partial(anew, kernel), **options)
                 print(case.name, align, way, f"{seconds:.1f} s", len(artifact.kernels), "kernels", flush=True)
-    CODE.write_text(json.dumps(families(), indent=1))
+    CODE.write_text(json.dumps({"families": families(), "kernels": running()}, indent=1))
 
 
 def families() -> dict[str, dict[str, Any]]:
@@ -87,6 +88,42 @@ def families() -> dict[str, dict[str, Any]]:
                 file = file_of(f"interior_{case.name}_{align}_{way}")
                 if file.exists():
                     found[f"{case.name}_{align}_{way}"] = describe(from_bytes(file.read_bytes(), file.stem))
+    return found
+
+
+def running() -> dict[str, dict[str, Any]]:
+    """The machine code that runs at ``PROFILED``, first of its launches: code, registers, accesses, those of loops."""
+    from tilewright.artifact.bundle import from_bytes
+    from tilewright.artifact.disassemble import code_bytes, sass
+    from tilewright.artifact.sass_accesses import kernel_accesses
+    from tilewright.artifact.schema import Launch
+
+    found = dict[str, dict[str, Any]]()
+    for case, n, way in product(padding.CASES, PROFILED, WAYS):
+        file = file_of(f"interior_{case.name}_{gcd(16, 2 * n)}_{way}")
+        if not file.exists():
+            continue
+        artifact = from_bytes(file.read_bytes(), file.stem)
+        known = {"M": padding.ROWS, "N": n}
+        for variant in artifact.variants:
+            others = variant.predicate.symbols - known.keys()  # of packed, aligned tensors
+            strides = {name: n if name.endswith("stride0") else 1 if "stride" in name else 4096 for name in others}
+            if variant.predicate.evaluate({**known, **strides}):
+                break
+        first = next(step.kernel for step in variant.steps if isinstance(step, Launch))
+        (image,) = (k for k in artifact.kernels if k.symbol == first)
+        accesses = kernel_accesses(sass(image.cubin))
+        found[f"{case.name} {n} {way}"] = {
+            "kernel": image.symbol,
+            "code": code_bytes(image.cubin),
+            "registers": image.registers,
+            "accesses": accesses.whole.total,
+            "predicated": accesses.whole.predicated,
+            "instructions": accesses.instructions,
+            "masked": accesses.masked,
+            "loops": [str(loop) for loop in accesses.loops],
+            "whole": str(accesses.whole),
+        }
     return found
 
 

@@ -135,7 +135,7 @@ def test_programs_of_a_ragged_grid_alternate_where_their_lengths_are_loaded() ->
 def test_streams_that_begin_at_a_loaded_tile_are_taken_from_the_first(causal: bool) -> None:
     """Causal keys are seen by the queries from their tile on: in descending order the longest programs were last."""
     whole = varlen_key_gradients(WIDTH).without({"q_used", "k_used"})
-    kernel = request(whole, {**INDICES, "delta": "f32"}, causal=causal)
+    kernel = request(whole, {**INDICES, "delta": "f32"}, causal=causal)  # pyright: ignore[reportArgumentType]
     assert (lengthening(kernel), shortening(kernel)) == ((None, "$p0") if causal else ("$p0", None))
 
 
