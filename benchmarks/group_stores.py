@@ -20,7 +20,6 @@ from __future__ import annotations
 import argparse
 import json
 import re
-import struct
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -39,8 +38,6 @@ CASES = (
 _WHOLE = re.compile(r"if \((\(\(\(int\).*) && \(\((b\d+) \+ \d+\) <= (min\(u_M, b\d+\))\)\)\) \{")
 """The test of an aligned tensor, and that of a tile which lies inside of its group."""
 _COPY = re.compile(r"tma_store_2d\(&(v_c_map\d+), (.*), (\(.*?\)|\w+), (\(.*\)|b\d+)\);")
-_PROGBITS, _EXECUTABLE = 1, 4
-"""Type and flag of ELF sections that hold instructions."""
 _MAP_4D = """
 __device__ __forceinline__ void tma_store_4d(const TensorMap* map, unsigned from, int c0, int c1, int c2, int c3) {
   asm volatile("cp.async.bulk.tensor.4d.global.shared::cta.bulk_group [%0, {%1, %2, %3, %4}], [%5];"
@@ -97,6 +94,7 @@ def build() -> None:
     import grouped_matmul
 
     from tilewright.artifact.bundle import to_bytes
+    from tilewright.artifact.disassemble import code_bytes
     from tilewright.codegen.assemble import assemble
 
     dtypes = {"offsets": "i32", "a": "bf16", "b": "bf16", "c": "bf16"}
@@ -112,7 +110,7 @@ def build() -> None:
         if way == "one map":
             ours = replace(ours, variants=tuple(_clipped(v) for v in made.variants))
         file_of(f"group_stores_{way.replace(' ', '_')}").write_bytes(to_bytes(ours))
-        print(way, {k.symbol: (k.registers, _code_bytes(k.cubin)) for k in kernels}, flush=True)
+        print(way, {k.symbol: (k.registers, code_bytes(k.cubin)) for k in kernels}, flush=True)
 
 
 def _clipped(variant: Any) -> Any:
@@ -138,17 +136,12 @@ def _clipped(variant: Any) -> Any:
     return replace(variant, steps=tuple(ours if s is last else s for s in variant.steps))
 
 
-def _code_bytes(cubin: bytes) -> int:
-    """Bytes of machine code in an ELF file of 64 bits: its sections of executable instructions."""
-    table, size, count = *struct.unpack_from("<Q", cubin, 40), *struct.unpack_from("<HH", cubin, 58)
-    headers = (struct.unpack_from("<IIQQQQ", cubin, table + i * size) for i in range(count))
-    return sum(length for _, kind, flags, _, _, length in headers if kind == _PROGBITS and flags & _EXECUTABLE)
-
-
 # -- times ------------------------------------------------------------------------------------------------------------
 def run(args: argparse.Namespace) -> None:
     """Check and time every case; print a table and write JSON."""
     import torch
+
+    from tilewright.artifact.disassemble import code_bytes
 
     ways = [way for way in WAYS if args.way in way]
     programs = {way: load(f"group_stores_{way.replace(' ', '_')}") for way in ways}
@@ -178,7 +171,7 @@ def run(args: argparse.Namespace) -> None:
         print(str(case), json.dumps(row["microseconds"]), equal, flush=True)
         del a, b, c, given, expected
         torch.cuda.empty_cache()
-    code = {way: sum(_code_bytes(k.cubin) for k in program.artifact.kernels) for way, program in programs.items()}
+    code = {way: sum(code_bytes(k.cubin) for k in program.artifact.kernels) for way, program in programs.items()}
     write(document(torch, **timer.conditions(), code_bytes=code, rows=rows), args.json)
 
 

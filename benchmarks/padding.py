@@ -61,8 +61,8 @@ def shape_of(axes: str, n: int) -> tuple[int, ...]:
 
 
 # -- build ------------------------------------------------------------------------------------------------------------
-def build(only: str) -> None:
-    """One artifact for each kernel and alignment of its rows."""
+def compilation(case: Case, align: int) -> tuple[Any, dict[str, Any]]:
+    """A case's kernel, and what it is compiled with for packed rows at multiples of ``align`` bytes."""
     from importlib import import_module
 
     import tilewright as tw
@@ -74,18 +74,23 @@ def build(only: str) -> None:
         m, n = tw.grid(z, (bm, bn))
         z[m, n] = x[m, n] + y[m, n]
 
+    module, _, name = case.kernel.partition(".")
+    kernel: Any = getattr(import_module(module), name) if name else add
+    n = 4096 + align // 2 % 8
+    seen = {
+        t: Observed(DTYPES[dtype], 0, shape_of(axes, n), (n if axes == "MN" else ROWS, 1)[-len(axes) :])
+        for t, axes, dtype in case.tensors
+    }
+    return kernel, {"dtypes": {t: dtype for t, _, dtype in case.tensors}, "facts": observe_facts(seen)}
+
+
+def build(only: str) -> None:
+    """One artifact for each kernel and alignment of its rows."""
     for case in CASES:
-        module, _, name = case.kernel.partition(".")
-        kernel: Any = getattr(import_module(module), name) if name else add
         for align in ALIGNMENTS:
-            n = 4096 + align // 2 % 8
-            seen = {
-                t: Observed(DTYPES[dtype], 0, shape_of(axes, n), (n if axes == "MN" else ROWS, 1)[-len(axes) :])
-                for t, axes, dtype in case.tensors
-            }
-            options = {"dtypes": {t: dtype for t, _, dtype in case.tensors}, "facts": observe_facts(seen)}
             label = f"padding_{case.name}_{align}"
             if only in label:
+                kernel, options = compilation(case, align)
                 artifact, seconds = store(label, kernel.compile, **options)
                 print(f"{label}: {seconds:.2f} s, {len(artifact.kernels)} kernels")
 

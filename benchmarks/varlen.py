@@ -144,11 +144,35 @@ def exact(torch: Any, given: dict[str, Any], sequences: list[int]) -> Any:
     return found.transpose(0, 1)
 
 
+def launches(torch: Any, timer: Timer) -> list[dict[str, Any]]:
+    """What a launch over offsets costs beside a dense one of ours: 128 rows of one head, all of them in one of the many
+    sequences that a grid over so many has."""
+    attend, whole = load("varlen"), load("varlen_dense")
+    given: dict[str, Any] = {x: torch.randn(128, 1, WIDTH, device="cuda").bfloat16() for x in "qkvo"}
+    tensors = {x: given[x].view(1, 128, 1, WIDTH).transpose(1, 2).contiguous() for x in "qkv"}
+    alone = launch(whole, {**tensors, "o": given["o"].view(1, 128, 1, WIDTH), "scale": SCALE})
+    alone()
+    wanted, found = given["o"].clone(), list[dict[str, Any]]()
+    for count in (1, 16, 64, 256, 1024):
+        offsets = torch.full((count + 1,), 128, dtype=torch.int32, device="cuda")
+        offsets[: count // 2 + 1] = 0
+        over = launch(attend, {**given, "q_offsets": offsets, "k_offsets": offsets, "scale": SCALE})
+        given["o"].fill_(float("nan"))
+        over()
+        error = relative_error(given["o"], wanted)
+        seconds = timer.medians({"ours": over, "dense": alone})
+        us = {name: round(s * 1e6, 2) for name, s in seconds.items()}
+        found.append({"groups": count, "error": error, "microseconds": us})
+        print("a launch", json.dumps(found[-1]), flush=True)
+    return found
+
+
 def run(args: argparse.Namespace) -> None:
     """Check and time every case; print a table and write JSON."""
     import torch
 
     timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
+    overhead = launches(torch, timer) if args.only in "launches" else []
     for name, sequences in lengths().items():
         if args.only not in name:
             continue
@@ -185,7 +209,7 @@ def run(args: argparse.Namespace) -> None:
               json.dumps({n: f"{e:.1e}" for n, e in errors.items()}), flush=True)  # fmt: skip
         del given, mine, theirs
         torch.cuda.empty_cache()
-    write(document(torch, **timer.conditions(), rows=rows), args.json)
+    write(document(torch, **timer.conditions(), launches=overhead, rows=rows), args.json)
 
 
 if __name__ == "__main__":

@@ -14,11 +14,11 @@ from __future__ import annotations
 
 import inspect
 import random
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import accumulate, pairwise
 from typing import Any
 
-from harness import Timer, document, load, parser, relative_error, store, write
+from harness import ARTIFACTS, Timer, document, load, parser, relative_error, store, write
 
 HEADS, WIDTH = 16, 128
 SCALE = WIDTH**-0.5
@@ -35,8 +35,12 @@ def lengths() -> dict[str, list[int]]:
         "uniform 4x4096": [4096] * 4,
         "skew": [8192, 4096, *[256] * 16],
         "mixed 32": [drawn.randint(1, 2048) for _ in range(32)],
+        "mixed 32, short ones last": [],
+        "mixed 32, long ones last": [],
         "short 512x(1..128)": [drawn.randint(1, 128) for _ in range(512)],
     }
+    found["mixed 32, short ones last"] = sorted(found["mixed 32"], reverse=True)
+    found["mixed 32, long ones last"] = sorted(found["mixed 32"])
     return {name: [*sequences[:-1], sequences[-1] + -sum(sequences) % 8] for name, sequences in found.items()}
 
 
@@ -146,6 +150,22 @@ class Case:
         return self.torch.autograd.grad(self.torch.cat(outputs), leaves, self.rows["do"].double())
 
 
+def others(calls: Calls) -> Iterator[tuple[str, tuple[str, Mapping[str, Any]]]]:
+    """Other artifacts of the same kernels, of other tiles say: files ``NAME@LABEL.twb`` beside theirs."""
+    for name, given in calls:
+        for file in sorted(ARTIFACTS.glob(f"{name}@*.twb")):
+            yield file.stem.removeprefix("varlen_"), (file.stem, given)
+
+
+def beside(torch: Any, case: Case, found: Mapping[str, Any], launch: Callable[[], None]) -> float:
+    """The greatest relative difference of what a launch writes from ``found``."""
+    for x in case.results.values():
+        x.fill_(torch.nan)
+    launch()
+    written = [n for n, x in case.results.items() if not bool(x.isnan().all())]
+    return max((relative_error(case.results[n], found[n]) for n in written), default=float("inf"))
+
+
 def _of(given: Mapping[str, Any], *others: str) -> Mapping[str, Any]:
     return {name: value for name, value in given.items() if name not in others}
 
@@ -173,6 +193,11 @@ def run(args: Any) -> None:
             if len(set(sequences)) == 1:
                 variants["dense"] = launched(case.dense())
             parts = {n: launched([call]) for n, call in zip(("delta", "dq", "dk, dv"), case.ours(), strict=True)}
+            parts |= {name: launched([call]) for name, call in others(case.ours())}
+            row["differs"] = {n: beside(torch, case, found, parts[n]) for n in parts if "@" in n}
+            if "dense" in variants:
+                parts |= {f"dense {n}": launched([call]) for n, call in
+                          zip(("dq", "dk, dv"), case.dense()[1:], strict=True)}  # fmt: skip
             seconds = timer.medians({**variants, **parts})
             flops = 5 * HEADS * WIDTH * sum(n * n for n in sequences)
             row["microseconds"] = {n: round(s * 1e6, 1) for n, s in seconds.items()}

@@ -44,11 +44,12 @@ def test_loops_are_what_a_branch_goes_back_over() -> None:
 
 
 def test_text() -> None:
-    whole, first, second = kernel_accesses(LOOPS).lines()
+    whole, instructions, first, second = kernel_accesses(LOOPS).lines()
     assert whole.startswith("5 global accesses, 2 predicated: 1 of 16 bytes (0 predicated), 1 of 8 bytes")
     assert first == "loop 1: 2 global accesses, 0 predicated: 1 of 16 bytes (0 predicated), 1 of 8 bytes (0 predicated)"
     assert second == "loop 2: 2 global accesses, 1 predicated: 2 of 4 bytes (1 predicated)"
-    assert list(kernel_accesses("").lines()) == ["0 global accesses, 0 predicated: none"]
+    assert instructions == "7 instructions without branches, 2 predicated"
+    assert next(kernel_accesses("").lines()) == "0 global accesses, 0 predicated: none"
 
 
 @pytest.mark.parametrize("line", ["LDG.E.128 R4, desc[UR8][R4.64]", "@P0 LDG.E.128 R4, desc[UR8][R4.64]"])

@@ -17,7 +17,7 @@ from support.gpu import gpu_present
 from support.processes import run_python
 from tilewright import Kernel
 from tilewright.artifact import bundle
-from tilewright.artifact.disassemble import sass
+from tilewright.artifact.disassemble import code_bytes, sass
 from tilewright.artifact.schema import MAX_EXTENT
 from tilewright.cli.commands import app
 from tilewright.cli.run import extents_of, scalars_of
@@ -173,7 +173,9 @@ def test_sass_of_a_cubin() -> None:
     assert int(nvrtc.nvrtcCompileProgram(program, 1, [b"-arch=sm_90a"])[0]) == 0
     cubin = bytearray(nvrtc.nvrtcGetCUBINSize(program)[1])
     nvrtc.nvrtcGetCUBIN(program, cubin)
-    assert "STG" in sass(bytes(cubin))
+    text = sass(bytes(cubin))
+    assert "STG" in text
+    assert code_bytes(bytes(cubin)) == 16 * len(re.findall(r"/\*[0-9a-f]{4,}\*/", text))  # 128 bits each
 
 
 # -- explain ---------------------------------------------------------------------------------------------------------

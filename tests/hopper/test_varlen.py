@@ -20,10 +20,11 @@ from support.slow import rest_slow
 from tilewright.artifact.schema import CHECKED, Artifact, Fill
 from tilewright.compiler.program import traced
 from tilewright.compiler.reliance import promises_of
+from tilewright.ops.kernels import varlen_key_gradients
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.mask_free_steps import leading_steps
-from tilewright.schedule.hopper.program_order import lengthening
+from tilewright.schedule.hopper.program_order import lengthening, shortening
 from tilewright.tile import dialect as tile
 from tilewright.tile.compared import HALF, shifts
 from tilewright.tile.queries import filled
@@ -128,6 +129,14 @@ def test_programs_of_a_ragged_grid_alternate_where_their_lengths_are_loaded() ->
     assert lengthening(request(attention, causal=True)) == "$p0"
     grouped = load("grouped_matmul").grouped_matmul
     assert lengthening(traced(p.request(grouped, "bf16", 16, {"offsets": "i32"}))) is None
+
+
+@pytest.mark.parametrize("causal", [False, True])
+def test_streams_that_begin_at_a_loaded_tile_are_taken_from_the_first(causal: bool) -> None:
+    """Causal keys are seen by the queries from their tile on: in descending order the longest programs were last."""
+    whole = varlen_key_gradients(WIDTH).without({"q_used", "k_used"})
+    kernel = request(whole, {**INDICES, "delta": "f32"}, causal=causal)  # pyright: ignore[reportArgumentType]
+    assert (lengthening(kernel), shortening(kernel)) == ((None, "$p0") if causal else ("$p0", None))
 
 
 # -- the whole kernel --------------------------------------------------------------------------------------------------

@@ -1,8 +1,9 @@
-"""SASS of a cubin, by NVIDIA's nvdisasm from its wheel."""
+"""SASS of a cubin, by NVIDIA's nvdisasm from its wheel, and how many bytes of it there are."""
 
 from __future__ import annotations
 
 import os
+import struct
 import subprocess
 import tempfile
 from functools import cache
@@ -13,6 +14,8 @@ from tilewright.diag import fail
 
 _WHEEL = "nvidia-cuda-nvdisasm"
 _TIMEOUT_SECONDS = 120
+_PROGBITS, _EXECUTABLE = 1, 4
+"""Type and flag of ELF sections that hold instructions."""
 
 
 def sass(cubin: bytes) -> str:
@@ -29,6 +32,13 @@ def sass(cubin: bytes) -> str:
     if done.returncode:
         fail("ART009", found=done.stderr.strip().removeprefix(str(path)), required="a cubin")
     return done.stdout
+
+
+def code_bytes(cubin: bytes) -> int:
+    """Bytes of machine code in an ELF file of 64 bits: its sections of executable instructions."""
+    table, size, count = *struct.unpack_from("<Q", cubin, 40), *struct.unpack_from("<HH", cubin, 58)
+    headers = (struct.unpack_from("<IIQQQQ", cubin, table + i * size) for i in range(count))
+    return sum(length for _, kind, flags, _, _, length in headers if kind == _PROGBITS and flags & _EXECUTABLE)
 
 
 @cache

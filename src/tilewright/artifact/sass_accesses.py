@@ -1,8 +1,9 @@
 """Global accesses of a kernel's machine code: how wide they are, how many stand under a predicate, in which loops.
 
-Read from what nvdisasm prints. A predicated access moves an element that may not be there, in a vector's place; a
-branch around unpredicated ones costs once. Loops are ranges that a branch goes back over, of those with
-accesses the innermost: of a stream first the whole steps, then its tail, then those of programs at an edge.
+Read from what nvdisasm prints; beside them how many of all instructions stand under one. A predicated access moves an
+element that may not be there, in a vector's place; a branch around unpredicated ones costs once. Loops are ranges that
+a branch goes back over, of those with accesses the innermost: of a stream first the whole steps, then its tail, then
+those of programs at an edge.
 """
 
 from __future__ import annotations
@@ -15,6 +16,7 @@ _LINE = re.compile(r"/\*[0-9a-f]{4,}\*/\s+(?P<predicate>@!?U?P\w+\s+)?(?P<opcode
 _LABEL = re.compile(r"^(\.L_\w+):", re.MULTILINE)
 _TARGET = re.compile(r"`\((\.L_\w+)\)")
 _GLOBAL = frozenset(("LDG", "LDGSTS", "STG", "RED", "REDG", "ATOMG"))
+_CONTROL = frozenset(("BRA", "BRX", "EXIT", "RET", "CALL", "BSSY", "BSYNC", "NOP"))
 _NARROW = {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16}
 """Bytes of an access by its suffix; 4 without one (CUDA Binary Utilities, instruction set of Hopper)."""
 
@@ -55,14 +57,18 @@ class SassAccesses:
 
 @dataclass(frozen=True)
 class KernelSassAccesses:
-    """Those of a whole kernel, and of each innermost loop that has any, in order."""
+    """Those of a whole kernel, and of each innermost loop that has any, in order; all ``instructions`` of the kernel
+    but branches, and those of them that are ``masked`` by a predicate."""
 
     whole: SassAccesses
     loops: tuple[SassAccesses, ...]
+    instructions: int
+    masked: int
 
     def lines(self) -> Iterator[str]:
         """As text: the kernel, then its loops."""
         yield str(self.whole)
+        yield f"{self.instructions} instructions without branches, {self.masked} predicated"
         yield from (f"loop {number}: {loop}" for number, loop in enumerate(self.loops, 1))
 
 
@@ -78,8 +84,12 @@ def kernel_accesses(sass: str) -> KernelSassAccesses:
     labels = {m[1]: m.start() for m in _LABEL.finditer(sass)}
     accesses: list[_SassAccess] = []
     back: list[tuple[int, int]] = []
+    instructions = masked = 0
     for m in _LINE.finditer(sass):
         opcode, *suffixes = m["opcode"].split(".")
+        if opcode not in _CONTROL:
+            instructions += 1
+            masked += m["predicate"] is not None
         if opcode in _GLOBAL:
             size = next((_NARROW[s] for s in suffixes if s in _NARROW), 4)
             accesses.append(_SassAccess(m.start(), size, m["predicate"] is not None))
@@ -87,7 +97,7 @@ def kernel_accesses(sass: str) -> KernelSassAccesses:
             back.append((labels[target[1]], m.start()))
     inside = {(begin, end): [a for a in accesses if begin <= a.place <= end] for begin, end in back}
     loops = sorted(_innermost([ends for ends, found in inside.items() if found]))
-    return KernelSassAccesses(_counted(accesses), tuple(_counted(inside[ends]) for ends in loops))
+    return KernelSassAccesses(_counted(accesses), tuple(_counted(inside[ends]) for ends in loops), instructions, masked)
 
 
 def _innermost(ranges: Sequence[tuple[int, int]]) -> Iterator[tuple[int, int]]:

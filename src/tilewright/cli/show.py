@@ -12,7 +12,7 @@ from typing import Annotated
 import typer
 
 from tilewright.artifact import bundle
-from tilewright.artifact.disassemble import sass
+from tilewright.artifact.disassemble import code_bytes, sass
 from tilewright.artifact.sass_accesses import kernel_accesses
 from tilewright.artifact.schema import ASSUMED, Artifact, KernelImage, Obligation, ScalarArgument, TensorArgument
 from tilewright.base.readable import conditions, when
@@ -166,10 +166,10 @@ def _resources(image: KernelImage) -> str:
 
 def _accesses(artifact: Artifact) -> Iterator[str]:
     """How the machine code of every kernel accesses global memory, and how much of it there is."""
-    code = sum(len(image.cubin) for image in artifact.kernels)
-    yield f"{len(artifact.kernels)} kernel(s), {code:,} bytes of code"
+    code = sum(code_bytes(image.cubin) for image in artifact.kernels)
+    yield f"{len(artifact.kernels)} kernel(s), {code:,} bytes of machine code"
     for image in artifact.kernels:
-        yield f"{image.symbol}: {len(image.cubin):,} bytes, {image.registers} registers"
+        yield f"{image.symbol}: {code_bytes(image.cubin):,} bytes, {image.registers} registers"
         yield from (f"  {line}" for line in kernel_accesses(sass(image.cubin)).lines())
 
 

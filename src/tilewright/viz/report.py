@@ -6,6 +6,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from html import escape
 
+from tilewright.artifact.disassemble import code_bytes
 from tilewright.artifact.schema import ASSUMED, KernelImage, Obligation
 from tilewright.base.readable import conditions, when
 from tilewright.jit.inspection import Inspection, Launched, NotLaunched, OutputError, RefusedKernel, TileMap
@@ -218,7 +219,7 @@ def _code(r: Inspection, image: KernelImage) -> Iterator[str]:
     yield "<h3>The code</h3>"
     yield (
         f"<p>{len(image.source.splitlines()):,} lines of CUDA C++, {counts.ptx_count:,} PTX and {counts.sass_count:,} "
-        f"SASS instructions, {len(image.cubin):,} bytes of cubin; {image.registers} registers a thread, "
+        f"SASS instructions, {code_bytes(image.cubin):,} bytes of machine code; {image.registers} registers a thread, "
         f"{image.spill_bytes} bytes spilled.</p>"
     )
     yield "<p>Machine code by global access:</p>\n<ul>"

@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from xdsl.ir import SSAValue
+
 from tilewright.base.expr import Expr
 from tilewright.hw.target import Target
 from tilewright.schedule.hopper.clusters import Cluster
 from tilewright.schedule.hopper.program_sums import program_sums
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
-from tilewright.tile.queries import chained
+from tilewright.tile.queries import chained, filled, owner
 
 GROUP = 16
 """Bands of so many row tiles, walked column by column, so that operands are found in L2."""
@@ -60,18 +62,54 @@ def lengthening(kernel: tile.Kernel) -> str | None:
 
     A matter of order alone, so extents of a middling size stand for all.
     """
-    streams = [op for op in kernel.walk() if isinstance(op, tile.Stream)]
-    loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
-    if kernel.ascending is not None and any(
-        chained(op) and not loaded.isdisjoint(op.axis.data.stop.symbols) for op in streams
-    ):
-        return program_index(0)
+    ragged = _ragged(kernel)
+    if ragged:
+        return None if all(map(_begins_at_tile, ragged)) else program_index(0)
     return _differing(kernel, 0, 4)
 
 
 def shortening(kernel: tile.Kernel) -> str | None:
     """The programs' coordinate with which a stream gets shorter: it begins at the program's tile."""
+    ragged = _ragged(kernel)
+    if ragged and all(map(_begins_at_tile, ragged)):
+        return program_index(0)
     return _differing(kernel, 4, 0)
+
+
+def _ragged(kernel: tile.Kernel) -> list[tile.Stream]:
+    """Streams of chained products over a ragged grid that end at loaded bounds."""
+    streams = [op for op in kernel.walk() if isinstance(op, tile.Stream)]
+    loaded = {op.symbol.data for op in kernel.walk() if isinstance(op, tile.Bind)}
+    return [
+        op
+        for op in streams
+        if kernel.ascending is not None and chained(op) and not loaded.isdisjoint(op.axis.data.stop.symbols)
+    ]
+
+
+def _begins_at_tile(stream: tile.Stream) -> bool:
+    """Whether the rows that a program fills say where a stream begins, and not where it ends."""
+    places = {name for rows in filled(stream) for name in rows.origin.symbols}
+    begin, end = (_computed_from(stream, e) for e in (stream.axis.data.origin, stream.axis.data.stop))
+    return not places.isdisjoint(begin) and places.isdisjoint(end)
+
+
+def _computed_from(stream: tile.Stream, place: Expr) -> set[str]:
+    """The symbols of an expression, and those that loaded ones are computed from."""
+    kernel = stream.get_toplevel_object()
+    binds = {op.symbol.data: op.value for op in kernel.walk() if isinstance(op, tile.Bind)}
+    found, values = set(place.symbols), set[SSAValue]()
+    pending = [binds[name] for name in found if name in binds]
+    while pending:
+        value = pending.pop()
+        op = owner(value)
+        if value in values or op is None:
+            continue
+        values.add(value)
+        fresh = (op.expr.expr.symbols if isinstance(op, tile.ScalarExpr) else frozenset[str]()) - found
+        found |= fresh
+        pending += [*op.operands, *(binds[name] for name in fresh if name in binds)]
+    return found
 
 
 def _differing(kernel: tile.Kernel, shorter: int, longer: int) -> str | None:
