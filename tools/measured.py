@@ -127,6 +127,38 @@ def other_products() -> Iterator[str]:
             yield f"| {case} | {ours:.0f} | {peer:.0f} | {row['peer']} | {row['of_peer']:.2f} |"
 
 
+def counters() -> Iterator[str]:
+    """What Nsight Compute counted of speed rows, a launch a row."""
+    parts = "tensor, % | issue, % | DRAM, TB/s | read from L2, MB | instructions, M | stalls"
+    yield f"| row, one launch each | kernel | us | {parts} |"
+    before = ""
+    for row in result("counters")["rows"]:
+        case = "" if row["case"] == before else row["case"]
+        tensor = row.get("tensor_pct") or ""
+        figures = (row["microseconds"], tensor, row["issue_pct"], f"{row['dram_terabytes_per_second']:.2f}")
+        stalls = ", ".join(f"{row['stalls_per_issue'][name]:.1f}" for name in ("barrier", "memory", "fixed latency"))
+        more = (f"{row['read_from_l2_megabytes']:.0f}", row["instructions_millions"], stalls)
+        yield f"| {case} | {_launched(row)} | {' | '.join(map(str, (*figures, *more)))} |"
+        before = row["case"]
+
+
+def _launched(row: Mapping[str, Any]) -> str:
+    """Whose kernel it was, and what of several."""
+    kernel = row["kernel"]
+    if row["by"] == "ours":
+        of = re.sub(r"^kernel_|_\d+$", "", kernel)
+        known = {"attention_delta": "delta", "attention_query_gradient": "dq", "attention_key_gradients": "dk, dv"}
+        known |= {"product_stage_a": "copy of A", "product_stage_b": "copy of B"}
+        alone = {"product", "row_major", "attention", "block_scaled", "row_scaled", "epilogue", "batched"}
+        return "ours" if of in alone else f"ours, {known.get(of, of)}"
+    tile = re.search(r"_(\d+x\d+)_\d+x(\d+)_(\d+)x(\d+)_", kernel)
+    if kernel.startswith("nvjet") and tile:
+        return f"cuBLAS, {tile[1]}, {tile[2]} stages, {tile[3]} x {tile[4]}"
+    named = {"dot_do_o": "cuDNN, delta", "convert_dq": "cuDNN, dq rounded", "cudnn": "cuDNN", "triton": "Triton",
+             "splitKreduce": "cuBLAS, the sum"}  # fmt: skip
+    return next((name for part, name in named.items() if part in kernel), "cuBLAS")
+
+
 def operators() -> Iterator[str]:
     """Every operator beside PyTorch, forward and with its gradients."""
     yield "| operator | Tilewright | eager | torch.compile | best peer / ours |"
@@ -318,6 +350,7 @@ def pages() -> dict[Path, str]:
         all_products(),
         speed_rows(),
         other_products(),
+        counters(),
     )
     for table in tables:
         measured = rewritten(measured, table)
