@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from tilewright.base.expr import Expr
 from tilewright.hw.target import Target
-from tilewright.schedule.hopper.clusters import Cluster
+from tilewright.schedule.hopper.clusters import Cluster, origins
 from tilewright.schedule.hopper.program_sums import program_sums
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -51,7 +51,16 @@ def program_order(kernel: tile.Kernel, target: Target, cluster: Cluster | None, 
     if longer is not None or shorter is not None:
         return ProgramOrder(grid, None if summed else target.sm_count // SHARERS, longer, shorter)
     band = LOADED_GROUP if loads else GROUP
-    return ProgramOrder(grid, None if summed or len(grid) < 2 else band)
+    return ProgramOrder(grid, band if len(grid) > 1 and not summed and _share_columns(kernel) else None)
+
+
+def _share_columns(kernel: tile.Kernel) -> bool:
+    """Whether programs of a column read the same in a stream: a tile that the last coordinate places and the next to
+    last one does not. If none do, those of a row may, which are neighbours without bands: of attention, of a head."""
+    row, column = (program_index(len(kernel.grid) - n) for n in (2, 1))
+    streamed = (op for stream in kernel.walk() if isinstance(stream, tile.Stream) for op in stream.walk())
+    placed = (origins(op) for op in streamed if isinstance(op, tile.Load))
+    return any(column in symbols and row not in symbols for symbols in placed)
 
 
 def lengthening(kernel: tile.Kernel) -> str | None:
