@@ -137,6 +137,11 @@ WAYS = (
     Way("weights ahead to L2, 8 steps", edit=partial(weights_ahead, shared=False, most=8)),
     Way("weights ahead to L2, 24 steps", edit=partial(weights_ahead, shared=False, most=24)),
     Way("weights ahead in shared memory", edit=partial(weights_ahead, shared=True, most=99)),
+    Way(
+        "so, others released last",
+        edit=lambda s: weights_ahead(s, shared=True, most=99) if is_product(s) else releases_last(s),
+    ),
+    Way("so, all released behind the loads", edit=lambda s: weights_ahead(releases_behind(s), shared=True, most=99)),
 )
 
 
@@ -271,7 +276,7 @@ def measured(torch: Any, timer: Timer, launches: Launches, layers: Any, batch: i
         one = step(ops, weights[:1], x, cos, sin, cache)
         exact = wide(torch, weights[0], x, cos, sin, cache, torch.float64)
         theirs = wide(torch, weights[0], x, cos, sin, cache, torch.bfloat16)
-    if not timer.rounds:
+    if not timer.rounds or "plain" in failed:
         return {"case": f"decode chain {batch}x{tokens}", "failed": failed}
     bits = {}
     for name, (graph, result) in graphs.items():
