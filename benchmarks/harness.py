@@ -14,6 +14,7 @@ import sys
 import time
 from collections.abc import Callable, Mapping
 from datetime import date
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -172,7 +173,7 @@ def document(torch: Any, **fields: Any) -> dict[str, Any]:
         "command": "python " + " ".join(sys.argv),
         "date": str(date.today()),
         "device": torch.cuda.get_device_name(),
-        "versions": {"torch": torch.__version__, "driver": smi("driver_version"), "python": sys.version.split()[0]},
+        "versions": {"torch": torch.__version__, "driver": driver_version(), "python": sys.version.split()[0]},
         **fields,
     }
 
@@ -197,6 +198,12 @@ def relative_error(x: Any, exact: Any) -> float:
 def greatest_error(x: Any, exact: Any) -> float:
     """The greatest difference of an element from the exact answer, in its dtype."""
     return float((x.to(exact.dtype) - exact).abs().max())
+
+
+@cache
+def driver_version() -> str:
+    """That of the NVIDIA driver."""
+    return smi("driver_version")
 
 
 def smi(field: str) -> str:

@@ -3,7 +3,8 @@
     python benchmarks/speed_rows.py --json benchmarks/results/speed_rows.json
 
 Each operator is compiled by its first call. Peers are torch.compile, cuDNN (attention) and cuBLAS (few rows, beside
-torch.amax and a sum of ours, which read as many bytes). L2 flushed, order rotated, medians; errors against float32.
+torch.amax and a sum of ours, which read as many bytes). L2 flushed, order rotated, medians; errors against float64.
+``--rounds 0`` compiles alone.
 """
 
 from __future__ import annotations
@@ -41,7 +42,7 @@ def few_rows(torch: Any) -> Iterator[Row]:
     for m in (1, 16, 64):
         a = normal(torch, m, 8192)
         variants = {"ours": partial(ops.linear, a, b), "cublas": lambda a=a: a @ b.t(), "amax": lambda: torch.amax(b)}
-        yield Row(f"linear {m}x8192x8192", variants, lambda a=a: a.float() @ b.float().t(), b.numel() * 2)
+        yield Row(f"linear {m}x8192x8192", variants, lambda a=a: a.double() @ b.double().t(), b.numel() * 2)
 
 
 def norms(torch: Any) -> Iterator[Row]:
@@ -58,7 +59,7 @@ def norms(torch: Any) -> Iterator[Row]:
         ("layer_norm", 3, ops.layer_norm, lambda x, w, b: f.layer_norm(x, x.shape[-1:], w, b)),
     ):
         inputs = (x, w, bias)[:count]
-        wide = tuple(t.float() for t in inputs)
+        wide = tuple(t.double() for t in inputs)
         kinds = {"ours": ours, "compile": torch.compile(theirs), "eager": theirs}
         variants = {kind: Backward(torch, forward, inputs, g) for kind, forward in kinds.items()}
         yield Row(f"{name} backward 8192x8192", variants, Backward(torch, theirs, wide, g), 3 * x.numel() * 2)
@@ -72,7 +73,7 @@ def losses(torch: Any) -> Iterator[Row]:
     target = torch.arange(4096, device="cuda") * 7919 % 128256
     kinds = {"ours": ops.cross_entropy, "compile": torch.compile(f.cross_entropy)}
     variants = {**{kind: partial(loss, x, target) for kind, loss in kinds.items()}, "amax": lambda: torch.amax(x)}
-    yield Row("cross_entropy 4096x128256 forward", variants, lambda: f.cross_entropy(x.float(), target), x.numel() * 2)
+    yield Row("cross_entropy 4096x128256 forward", variants, lambda: f.cross_entropy(x.double(), target), x.numel() * 2)
     leaf = x.requires_grad_()
 
     def both(loss: Any) -> Any:
@@ -81,7 +82,7 @@ def losses(torch: Any) -> Iterator[Row]:
     variants = {kind: partial(both, loss) for kind, loss in kinds.items()}
 
     def exact() -> Any:
-        wide = x.detach().float().requires_grad_()
+        wide = x.detach().double().requires_grad_()
         return torch.autograd.grad(f.cross_entropy(wide, target), wide)[0]
 
     yield Row("cross_entropy 4096x128256 forward and backward", variants, exact, 3 * x.numel() * 2)
@@ -112,7 +113,7 @@ def attentions(torch: Any) -> Iterator[Row]:
             **{n: partial(theirs, getattr(kernels.SDPBackend, b)) for n, b in backends.items()},
         }
         name = f"attention {'causal' if causal else 'full'} {batch}x{heads}/{shared}x{length}x{width}"
-        wide, exact = (q.float(), k.float(), v.float()), partial(theirs, kernels.SDPBackend.MATH)
+        wide, exact = (q.double(), k.double(), v.double()), partial(theirs, kernels.SDPBackend.MATH)
         yield Row(name, {n: partial(forward, q, k, v) for n, forward in forwards.items()}, partial(exact, *wide), 0)
         if width == 256:
             g = normal(torch, *q.shape)
@@ -136,6 +137,10 @@ class Backward:
 
 def measured(timer: Timer, row: Row) -> dict[str, Any]:
     """Errors of all variants and their times; what a variant raises instead, where it does."""
+    if not timer.rounds:
+        for run in row.variants.values():
+            run()
+        return {"case": row.name}
     exact, errors, greatest, failed = row.exact(), dict[str, float](), dict[str, float](), dict[str, str]()
     for name, run in row.variants.items():
         try:

@@ -9,7 +9,7 @@ import argparse
 import json
 import re
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -125,6 +125,92 @@ def other_products() -> Iterator[str]:
         if "failed" not in row:
             ours, peer = row["tflops"].values()
             yield f"| {case} | {ours:.0f} | {peer:.0f} | {row['peer']} | {row['of_peer']:.2f} |"
+
+
+def counters() -> Iterator[str]:
+    """What Nsight Compute counted of speed rows, a launch a row."""
+    parts = "tensor, % | issue, % | DRAM, TB/s | read from L2, MB | instructions, M | stalls"
+    yield f"| row, one launch each | kernel | us | {parts} |"
+    before = ""
+    for row in result("counters")["rows"]:
+        case = "" if row["case"] == before else row["case"]
+        tensor = row.get("tensor_pct") or ""
+        figures = (row["microseconds"], tensor, row["issue_pct"], f"{row['dram_terabytes_per_second']:.2f}")
+        stalls = ", ".join(f"{row['stalls_per_issue'][name]:.1f}" for name in ("barrier", "memory", "fixed latency"))
+        more = (f"{row['read_from_l2_megabytes']:.0f}", row["instructions_millions"], stalls)
+        yield f"| {case} | {_launched(row)} | {' | '.join(map(str, (*figures, *more)))} |"
+        before = row["case"]
+
+
+def _launched(row: Mapping[str, Any]) -> str:
+    """Whose kernel it was, and what of several."""
+    kernel = row["kernel"]
+    if row["by"] == "ours":
+        of = re.sub(r"^kernel_|_\d+$", "", kernel)
+        known = {"attention_delta": "delta", "attention_query_gradient": "dq", "attention_key_gradients": "dk, dv"}
+        known |= {"product_stage_a": "copy of A", "product_stage_b": "copy of B"}
+        alone = {"product", "row_major", "attention", "block_scaled", "row_scaled", "epilogue", "batched"}
+        return "ours" if of in alone else f"ours, {known.get(of, of)}"
+    tile = re.search(r"_(\d+x\d+)_\d+x(\d+)_(\d+)x(\d+)_", kernel)
+    if kernel.startswith("nvjet") and tile:
+        return f"cuBLAS, {tile[1]}, {tile[2]} stages, {tile[3]} x {tile[4]}"
+    named = {"dot_do_o": "cuDNN, delta", "convert_dq": "cuDNN, dq rounded", "cudnn": "cuDNN", "triton": "Triton",
+             "splitKreduce": "cuBLAS, the sum"}  # fmt: skip
+    return next((name for part, name in named.items() if part in kernel), "cuBLAS")
+
+
+def errors_of_rows() -> Iterator[str]:
+    """The greatest quotients of our errors and the peer's over the rows of each family, against float64."""
+    yield "| errors, of the peer's | rows | RMS, at most | greatest, at most |"
+    families = {"attention forward, heads of 64 and 128": "attention_forward", "silu(a w) * (a v)": "products_gate"}
+    for family, name in families.items():
+        yield _errors(family, ((r["error"], r["peer_error"], *r["greatest_errors"]) for r in result(name)["rows"]))
+    pairs = [
+        (*both(row["errors"]), *both(row["greatest_errors"]))
+        for row in result("attention_backward")["rows"]
+        for both in (lambda found, i=i: (found["ours"][i], found["cudnn"][i]) for i in range(3))
+    ]
+    yield _errors("attention backward, dq, dk and dv", pairs)
+    cases = [r for r in result("speed_cases")["rows"] if "failed" not in r]
+    for family, of in (("e4m3", "e4m3"), ("bias, GELU, residual", "bias"), ("batched", "batched"), ("A B", "A B ")):
+        found = [r for r in cases if r["case"].startswith(of) and "blocks" not in r["case"]]
+        yield _errors(family, ((r["error"], r["peer_error"], *r["greatest_errors"]) for r in found))
+    for row in result("speed_rows")["rows"]:
+        errors, greatest, peer = row["errors"], row["greatest_errors"], row["peer"]
+        if peer in errors and "ours" in errors:
+            yield _errors(row["case"], [(errors["ours"], errors[peer], greatest["ours"], greatest[peer])])
+
+
+def _errors(family: str, rows: Iterable[tuple[float, float, float, float]]) -> str:
+    quotients = [(_quotient(a, b), _quotient(c, d)) for a, b, c, d in rows]
+    rms, greatest = (max(of) for of in zip(*quotients, strict=True))
+    return f"| {family} | {len(quotients)} | {rms:.3f} | {greatest:.2f} |"
+
+
+def _quotient(ours: float, theirs: float) -> float:
+    """1 of two exact results."""
+    return ours / theirs if theirs else float(ours > 0) + 1
+
+
+def dependent_launches() -> Iterator[str]:
+    """A layer of the decode chain launched in every way."""
+    rows = result("dependent_launch")["rows"]
+    ways = [name for name in rows[0]["us_of_layer"] if name != "plain"]
+    yield f"| way, of the same launched plainly | {' | '.join(r['case'].split()[-1] for r in rows)} |"
+    yield f"| plain, us a layer | {' | '.join(format(r['us_of_layer']['plain'], '.1f') for r in rows)} |"
+    for way in ways:
+        cells = (f"{r['of_plain'][way]:.3f}" if way in r["of_plain"] else "" for r in rows)
+        yield f"| {way} | {' | '.join(cells)} |"
+
+
+def attention_orders() -> Iterator[str]:
+    """Full attention and its gradients in several orders of programs."""
+    rows = result("attention_orders")["rows"]
+    orders = [name for name in rows[0]["microseconds"] if name != "cudnn"]
+    yield f"| us | {' | '.join(orders)} | cuDNN | of cuDNN, by heads |"
+    for row in rows:
+        us = (f"{row['microseconds'][name]:.1f}" for name in (*orders, "cudnn"))
+        yield f"| {row['case']} | {' | '.join(us)} | {row['of_peer']['heads']:.2f} |"
 
 
 def operators() -> Iterator[str]:
@@ -318,6 +404,10 @@ def pages() -> dict[Path, str]:
         all_products(),
         speed_rows(),
         other_products(),
+        counters(),
+        errors_of_rows(),
+        dependent_launches(),
+        attention_orders(),
     )
     for table in tables:
         measured = rewritten(measured, table)

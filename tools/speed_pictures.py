@@ -2,7 +2,7 @@
 
     python tools/speed_pictures.py                    # writes docs/speed_ratios.svg and docs/roofline.svg
 
-Reads `product_choices_*.json`, `attention_forward.json` and `attention_backward.json` of benchmarks/results.
+Reads `product_choices_table*.json`, `attention_forward.json` and `attention_backward.json` of benchmarks/results.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from typing import Any
 
 RESULTS = Path(__file__).parents[1] / "benchmarks" / "results"
 DOCS = Path(__file__).parents[1] / "docs"
-KINDS = {"table": "A B^T", "row_major": "A B", "batched": "batched", "e4m3": "e4m3"}
+KINDS = {"table": "A B^T", "table_row_major": "A B", "table_batched": "batched", "table_e4m3": "e4m3"}
 """Documents of products, and what is written before their shapes."""
 COLOURS = {"product": "#0969da", "attention": "#1a7f37", "gradients": "#9a6700"}
 READ, TENSOR = 4.2, 989.0
@@ -41,10 +41,10 @@ def points() -> Iterator[Point]:
             *batch, m, n, k = row["shape"]
             each, times = batch[0] if batch else 1, row["microseconds"]
             flops = 2.0 * each * m * n * k
-            size = 1 if kind == "e4m3" else 2
+            size = 1 if kind == "table_e4m3" else 2
             intensity = flops / (each * (size * (m * k + n * k) + 2 * m * n))
             own, theirs = (flops / times[name] * 1e-6 for name in ("chosen", "cublas"))
-            speeds = None if kind == "e4m3" else (own, theirs, intensity)
+            speeds = None if kind == "table_e4m3" else (own, theirs, intensity)
             yield Point(f"{title} {'x'.join(map(str, row['shape']))}", "product", row["of_cublas"], speeds)
     for row in rows("attention_forward"):
         mask, shape = row["case"].removeprefix("attention ").rsplit(" ", 1)

@@ -21,11 +21,12 @@ from support.ptx_driver import run_artifact
 from tilewright import simulate
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.compiler.program import traced
-from tilewright.ops.kernels import attention_key_gradients
+from tilewright.hw.target import SM90A
+from tilewright.ops.kernels import attention, attention_key_gradients, attention_query_gradient, matmul
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.mask_free_steps import leading_steps
-from tilewright.schedule.hopper.program_order import SHARERS, lengthening, shortening
+from tilewright.schedule.hopper.program_order import GROUP, LONG_GROUP, SHARERS, lengthening, program_order, shortening
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 
@@ -110,6 +111,16 @@ def test_long_programs_come_first() -> None:
     (down,) = {op.descending for op in found.scheduled.kernel.walk() if isinstance(op, t.Programs)}
     assert down is not None
     assert down.data == "$p0"
+
+
+def test_heads_are_walked_one_after_the_other_and_products_in_bands() -> None:
+    def band(kernel: tw.Kernel, **options: Any) -> int | None:
+        return program_order(traced(p.request(kernel, **options)), SM90A, None, loads=False).group
+
+    assert band(attention(64)) is None
+    assert band(attention_query_gradient(64)) == LONG_GROUP
+    assert band(attention_key_gradients(64)) == LONG_GROUP
+    assert band(matmul, bm=128, bn=128) == GROUP
 
 
 @tw.kernel

@@ -223,7 +223,7 @@ def _by_width(
             for family in families
             if family.applies != FALSE
             for width, price in family.widths.items()
-            for own in (width if family.extents == skinny else width // beside // COLUMNS * COLUMNS,)
+            for own in (width if family.widths is SKINNY_WIDTHS else width // beside // COLUMNS * COLUMNS,)
             for extents in ({**family.extents, **dict.fromkeys(sized.columns, own)},)
         ]
 

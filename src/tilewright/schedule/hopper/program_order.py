@@ -13,7 +13,7 @@ from xdsl.ir import SSAValue
 
 from tilewright.base.expr import Expr
 from tilewright.hw.target import Target
-from tilewright.schedule.hopper.clusters import Cluster
+from tilewright.schedule.hopper.clusters import Cluster, origins
 from tilewright.schedule.hopper.program_sums import program_sums
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -24,6 +24,10 @@ GROUP = 16
 LOADED_GROUP = 8
 """The same where programs load what they read: a band of several groups reads a weight for each (8 groups of 1024 rows,
 H200: 4096 x 14336 1233 us, with bands of 16 1247; 14336 x 4096 1297 and 1306; one group 1235 and 1233)."""
+LONG_GROUP, FEW_PRODUCTS = 2, 2
+"""Bands where programs of a row read alike instead (attention: of a head), and a step multiplies more than the few that
+need none. Full attention, 4 x 16 heads of 128 and 4096 tokens (H200): a row after the other 782 us, bands of 2 and 16
+789 and 811; its gradients, of three and four products, 2720, 2675 and 2719."""
 SHARERS = 4
 """CTAs that read the same tiles at one time, where programs differ in length. A band is that share of a round, so that
 a round holds whole lengths. Causal attention, 4 x 16 heads of 128 (H200): bands of 16 in every batch and rounds dealt
@@ -52,8 +56,21 @@ def program_order(kernel: tile.Kernel, target: Target, cluster: Cluster | None, 
     shorter = shortening(kernel) if longer is None else None
     if longer is not None or shorter is not None:
         return ProgramOrder(grid, None if summed else target.sm_count // SHARERS, longer, shorter)
-    band = LOADED_GROUP if loads else GROUP
-    return ProgramOrder(grid, None if summed or len(grid) < 2 else band)
+    if len(grid) < 2 or summed:
+        return ProgramOrder(grid, None)
+    if _share_columns(kernel):
+        return ProgramOrder(grid, LOADED_GROUP if loads else GROUP)
+    products = sum(isinstance(op, tile.Dot) for op in kernel.walk())
+    return ProgramOrder(grid, LONG_GROUP if products > FEW_PRODUCTS else None)
+
+
+def _share_columns(kernel: tile.Kernel) -> bool:
+    """Whether programs of a column read the same in a stream: a tile that the last coordinate places and the next to
+    last one does not. If none do, those of a row may, which are neighbours without bands: of attention, of a head."""
+    row, column = (program_index(len(kernel.grid) - n) for n in (2, 1))
+    streamed = (op for stream in kernel.walk() if isinstance(stream, tile.Stream) for op in stream.walk())
+    placed = (origins(op) for op in streamed if isinstance(op, tile.Load))
+    return any(column in symbols and row not in symbols for symbols in placed)
 
 
 def lengthening(kernel: tile.Kernel) -> str | None:
