@@ -21,7 +21,7 @@ from functools import partial
 from typing import Any
 
 from harness import Timer, document, greatest_error, relative_error, write
-from layers import LLAMA, Cache, Layer, OfPyTorch
+from layers import LLAMA, Cache, Layer, OfPyTorch, captured
 
 CASES = ((1, 256), (1, 4096), (16, 1024), (64, 1024), (64, 4096))
 """Sequences, keys of each."""
@@ -241,19 +241,6 @@ def one_layer(torch: Any, batch: int, tokens: int) -> Callable[[], Any]:
         layer.joined(),
     )
     return torch.no_grad()(lambda: step(ops, [weights], x, cos, sin, cache))
-
-
-def captured(torch: Any, run: Callable[[], Any]) -> tuple[Any, Any]:
-    """A graph of ``run``, and the result that each replay writes."""
-    stream = torch.cuda.Stream()
-    with torch.cuda.stream(stream):
-        for _ in range(3):
-            run()
-    torch.cuda.synchronize()
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        result = run()
-    return graph, result
 
 
 def measured(torch: Any, timer: Timer, launches: Launches, layers: Any, batch: int, tokens: int) -> dict[str, Any]:

@@ -25,6 +25,19 @@ os.environ.setdefault("TILEWRIGHT_VALIDATION", "0")
 PAGE = 64
 
 
+def captured(torch: Any, run: Callable[[], Any]) -> tuple[Any, Any]:
+    """A graph of ``run``, and the result that each replay writes."""
+    stream = torch.cuda.Stream()
+    with torch.cuda.stream(stream):
+        for _ in range(3):
+            run()
+    torch.cuda.synchronize()
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        result = run()
+    return graph, result
+
+
 @dataclass(frozen=True)
 class Shape:
     """Width of the model, heads of queries, heads of keys, width of a head, inner width, experts, experts of a token;
@@ -254,14 +267,7 @@ class Case:
         return ops.decode_parts(q, k, v, cache.table, cache.lengths)
 
     def _captured(self, run: Callable[[], Any]) -> Callable[[], Any]:
-        torch, stream = self.torch, self.torch.cuda.Stream()
-        with torch.cuda.stream(stream):
-            for _ in range(3):
-                run()
-        torch.cuda.synchronize()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph):
-            result = run()
+        graph, result = captured(self.torch, run)
 
         def replay(_: Any = run) -> Any:  # what ``run`` holds on to is read by each replay
             graph.replay()

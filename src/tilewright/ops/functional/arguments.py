@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Any, NoReturn, cast
+from collections.abc import Callable
+from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.diag import fail, shown
 from tilewright.ops.pytorch import Tensor, torch
@@ -149,16 +150,30 @@ def require_floats(operator: str, *tensors: Tensor | None) -> None:
             misfit(operator, described(*tensors), "float32, bfloat16, float16 or float64: x.float()")
 
 
-_INTEGER, _NUMBER, _FLAG, _TEXT, _DTYPE = "an integer", "a number", "True or False", "text", "a dtype"
-_KINDS = {
+def _is_integer(value: Any) -> bool:
+    return hasattr(value, "__index__") and not isinstance(value, bool | torch.Tensor)
+
+
+def _is_number(value: Any) -> bool:
+    return hasattr(value, "__float__") and not isinstance(value, bool | torch.Tensor)
+
+
+_Kind: TypeAlias = tuple[str, Callable[[Any], bool]]
+_INTEGER: _Kind = ("an integer", _is_integer)
+_NUMBER: _Kind = ("a number", _is_number)
+_FLAG: _Kind = ("True or False", lambda value: isinstance(value, bool))
+_TEXT: _Kind = ("text", lambda value: isinstance(value, str))
+_DTYPE: _Kind = ("a dtype", lambda value: isinstance(value, torch.dtype))
+_NONE: _Kind = ("None", lambda value: value is None)
+_KINDS: dict[str, tuple[_Kind, ...]] = {
     **dict.fromkeys(("dim", "k", "align", "ignore_index", "experts"), (_INTEGER,)),
-    **dict.fromkeys(("capacity", "chunk", "window", "split", "block", "padding_idx"), (_INTEGER, "None")),
+    **dict.fromkeys(("capacity", "chunk", "window", "split", "block", "padding_idx"), (_INTEGER, _NONE)),
     **dict.fromkeys(("eps", "label_smoothing", "factor", "alpha"), (_NUMBER,)),
-    **dict.fromkeys(("scale", "softcap"), (_NUMBER, "None")),
+    **dict.fromkeys(("scale", "softcap"), (_NUMBER, _NONE)),
     **dict.fromkeys(("causal", "normalise", "heads_first", "batch_invariant", "left_padded", "packed"), (_FLAG,)),
     **dict.fromkeys(("activation", "reduction", "scores"), (_TEXT,)),
-    "balanced": (_FLAG, "None"),
-    "dtype": (_DTYPE, "None"),
+    "balanced": (_FLAG, _NONE),
+    "dtype": (_DTYPE, _NONE),
 }
 """Of each option what it may be."""
 
@@ -169,24 +184,8 @@ def require_options(operator: str, **given: Any) -> None:
         return
     for name, value in given.items():
         kinds = _KINDS[name]
-        if not any(_is_of(kind, value) for kind in kinds):
-            misfit(operator, f"{name}={shown(value)}", " or ".join(kinds))
-
-
-def _is_of(kind: str, value: Any) -> bool:
-    match kind:
-        case "an integer":
-            return hasattr(value, "__index__") and not isinstance(value, bool | torch.Tensor)
-        case "a number":
-            return hasattr(value, "__float__") and not isinstance(value, bool | torch.Tensor)
-        case "True or False":
-            return isinstance(value, bool)
-        case "text":
-            return isinstance(value, str)
-        case "a dtype":
-            return isinstance(value, torch.dtype)
-        case _:
-            return value is None
+        if not any(is_of(value) for _, is_of in kinds):
+            misfit(operator, f"{name}={shown(value)}", " or ".join(kind for kind, _ in kinds))
 
 
 def is_pair(value: Any, of: type) -> bool:
