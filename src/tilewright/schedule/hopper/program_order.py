@@ -58,8 +58,10 @@ def program_order(kernel: tile.Kernel, target: Target, cluster: Cluster | None, 
         return ProgramOrder(grid, None if summed else target.sm_count // SHARERS, longer, shorter)
     if len(grid) < 2 or summed:
         return ProgramOrder(grid, None)
+    if loads:  # heads one after the other were timed where nothing is loaded; 8-bit pages spilled with it
+        return ProgramOrder(grid, LOADED_GROUP)
     if _share_columns(kernel):
-        return ProgramOrder(grid, LOADED_GROUP if loads else GROUP)
+        return ProgramOrder(grid, GROUP)
     products = sum(isinstance(op, tile.Dot) for op in kernel.walk())
     return ProgramOrder(grid, LONG_GROUP if products > FEW_PRODUCTS else None)
 
