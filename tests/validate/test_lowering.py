@@ -76,11 +76,18 @@ WRONG = {
     "an element behind the row": ("softmax", "softmax_0", '($tid % 16)*8 < N">} :', '($tid % 16)*8 <= N">} :', 0),
     "no element behind the row": ("softmax", "softmax_0", '($tid % 16)*8 < N">} :', '($tid % 16)*8 + 1 < N">} :', 0),
     "the other body": ("softmax", "softmax_0", "128 <= N and $p0*16 + 16 <= M", "127 <= N and $p0*16 + 16 <= M", 0),
-    "the factors exchanged": (
+    "the difference exchanged": (
         "softmax",
         "softmax_0",
-        '"transport.fma"(%13, %15, %17)',
-        '"transport.fma"(%13, %17, %15)',
+        "tile.binary <sub> %13, %12",
+        "tile.binary <sub> %12, %13",
+        0,
+    ),
+    "the factors exchanged": (
+        "attention",
+        "attention_1",
+        '"transport.fma"(%42, %46, %48)',
+        '"transport.fma"(%42, %48, %46)',
         0,
     ),
     "the scale exchanged": (
@@ -93,8 +100,8 @@ WRONG = {
     "the reciprocal of another": (
         "softmax",
         "softmax_0",
-        '"transport.approximate"(%30)',
-        '"transport.approximate"(%29)',
+        '"transport.approximate"(%28)',
+        '"transport.approximate"(%27)',
         0,
     ),
     "a step too few": (
