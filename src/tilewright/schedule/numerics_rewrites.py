@@ -14,7 +14,7 @@ products are rounded, so that equal values still give 1. This holds while |b c| 
 most 2^-14: beside a shared b that was computed, as maxima are, it is 0 (``transport.exponent_scale``); elements' own
 ones are subtracted first.
 
-A quotient of a sum of products on tensor cores and a divisor that several elements share, rounded to 16 bits or fewer,
+A quotient of what was itself rounded and a divisor that several elements share, rounded to floats of 16 bits or fewer,
 is ``a * (1 / b)``: within 1.5 ulp of f32 before it is rounded, for b from 2^-126 to 2^126.
 
 A sum of products on tensor cores, scaled and added to something, ``p s + x`` where nothing else reads ``p s``, is one
@@ -206,12 +206,14 @@ class _Body:
         return None if exponent is None else self._approximate("ex2", exponent)
 
     def _quotient(self, op: Operation) -> SSAValue | None:
-        """A quotient by what several elements share, rounded to 16 bits or fewer."""
+        """A quotient of what was computed by what several elements share, rounded to floats of 16 bits or fewer. To
+        integers it would be rounded towards 0, where an ulp less than a whole number is another one."""
         if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.DIV or element(op.result) != f32:
             return None
         readers = [use.operation for use in op.result.uses]
-        narrow = all(isinstance(r, tile.Cast) and element(r.result).bits <= 16 for r in readers)
-        if not narrow or op.b in self.own or not self.origins.multiplied(op.a):
+        kinds = [element(r.result) if isinstance(r, tile.Cast) else f32 for r in readers]
+        narrow = all(kind.is_float and kind.bits <= 16 for kind in kinds)
+        if not narrow or op.b in self.own or not self.origins.rounded(op.a):
             return None
         return self._mul(op.a, self._put(tile.Binary(BinaryFn.DIV, self._constant(1.0), op.b)))
 
