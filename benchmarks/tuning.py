@@ -79,7 +79,7 @@ def main() -> None:
         if args.only not in case.name:
             continue
         try:
-            untuned = tw.kernel(case.kernel.fn)
+            untuned = tw.kernel(numerics=case.kernel.numerics)(case.kernel.fn)
             untuned(*case.arguments, **case.keywords)
             expected = case.peer().float()
             begun = time.perf_counter()
