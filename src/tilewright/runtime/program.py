@@ -175,10 +175,14 @@ class Program:
         else:
             self._run(plan, addresses, None, scalars, handle, allocator)
 
-    def close(self) -> None:
-        """Unload the kernels; the program can't be launched afterwards."""
+    def forget(self) -> None:
+        """Forget which calls were served; the kernels stay loaded."""
         self._plans.clear()
         self._guarded = ()
+
+    def close(self) -> None:
+        """Unload the kernels; the program can't be launched afterwards."""
+        self.forget()
         for failures in self._failures.values():
             promises.forget(failures)
         while self._libraries:
