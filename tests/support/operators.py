@@ -120,7 +120,8 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
         "quantize_long_rows": (eight_bits._long_rows, lambda: (n(6, 10), 4, 1024)),
         "quantize_blocks": (eight_bits._blocks, lambda: (n(6, 200), 16)),
         "embedding": (indexed._embedding, lambda: (TABLE, g(8, 10), None, None)),
-        "cumsum": (indexed._cumsum, lambda: (g(6, 10), False, None, None)),
+        "cumsum": (indexed._cumsum, lambda: (g(6, 10), None, None)),
+        "cumsum_reverse": (indexed._cumsum_reverse, lambda: (g(6, 10), None, 256)),
         "grouped_matmul": (grouped._grouped, lambda: (GROUPS, g(6, 10), n(3, 4, 10), None, None, 64)),
         "grouped_weight_gradient": (
             grouped._weight_gradient,
@@ -209,6 +210,7 @@ def _of_compositions() -> dict[str, Arguments]:
     n, g = normal, lambda *shape: normal(*shape, grad=True)
     return {
         "attention_backward": lambda: (*_heads(5), n(1, 2, 6), 0.1, True),
+        "embedding_backward": lambda: (g(5, 10), TABLE, 8),
         "experts": lambda: (*_mixture(), 64, -1, True),
         "experts_backward": _of_experts_backward,
         "experts_of_eight_bits": _of_eight_bits,
