@@ -289,6 +289,27 @@ def test_linear(activation: str) -> None:
     )
 
 
+def test_a_product_before_an_activation_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.ops.functional import linears  # noqa: PLC0415
+
+    x, w = (normal(*shape, dtype=BF16).requires_grad_() for shape in ((2, 9, 40), (24, 40)))
+    residual, called, product = normal(2, 9, 24, dtype=BF16), list[str](), linears._linear
+
+    class Counting:
+        def __call__(self, *values: Any) -> Any:
+            called.append(values[4])
+            return product(*values)
+
+        def known(self, *values: Any, out: Any = None) -> Any:
+            pytest.fail("a route of what keeps nothing")
+
+    monkeypatch.setattr(linears, "_linear", Counting())
+    y = ops.linear(x, w, activation="gelu", residual=residual)
+    assert torch.equal(y, F.gelu(F.linear(x, w)) + residual)
+    torch.autograd.grad(y.sum(), (x, w))
+    assert called == ["none"]
+
+
 def test_matmul_of_a_transposed_weight() -> None:
     check(ops.matmul, lambda a, b: a @ b, normal(9, 40, dtype=F16) / 6, normal(40, 24, dtype=F16))
 

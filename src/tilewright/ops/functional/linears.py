@@ -21,7 +21,7 @@ from tilewright.ops.functional.arguments import (
     to_low_precision,
 )
 from tilewright.ops.kernels.eight_bits import BLOCK
-from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 from tilewright.ops.registration import op
 
 _F = torch.nn.functional
@@ -48,7 +48,7 @@ def _fallback(a: Any, b: Any, bias: Any, residual: Any, activation: str, bm: Any
 
 
 def _gradients(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, dc: Tensor, activation: str) -> Any:
-    """By PyTorch's products. What came before an activation is computed again, not kept."""
+    """By PyTorch's products. What came before an activation is computed again: ``linear`` keeps it instead."""
     dz = dc if activation == "none" else _SLOPES[activation](dc, _linear(a, b, bias))
     return dz @ b, dz.t() @ a, None if bias is None else dz.sum(0), None if residual is None else dc
 
@@ -72,7 +72,8 @@ def linear(
 
     ``activation`` is none, relu, silu, gelu or gelu_tanh. bfloat16 and float16 run on the kernel's tensor cores,
     accumulated in float32; other dtypes on PyTorch's products. Under autocast in its dtype; a residual of another dtype
-    is added behind the product, as PyTorch promotes.
+    is added behind the product, as PyTorch promotes. Where a gradient is wanted, what comes before an activation is
+    stored, in the dtype of x, and the activation is PyTorch's.
 
     x and weight of float8_e4m3fn are multiplied by the float32 ``x_scale`` and ``weight_scale``: of (...,) and (out,),
     a number a row, or of (..., ceil(in / 128)) and (ceil(out / 128), ceil(in / 128)), of blocks of 1 x 128 and 128 x
@@ -80,7 +81,8 @@ def linear(
     tensor core's sums of 8-bit products have fewer bits than float32, blocks are added in float32. There is no gradient
     (JIT011).
     """
-    if x_scale is None and weight_scale is None and dtype is None:
+    kept = activation != "none" and _wants_gradient(x, weight, bias, residual)
+    if x_scale is None and weight_scale is None and dtype is None and not kept:
         known = _linear.known(x, weight, bias, residual, activation, out=out)
         if known is not None:
             return known
@@ -98,6 +100,9 @@ def linear(
     shape = (*x.shape[:-1], weight.shape[0])
     bias, residual = _of_shape(bias, shape[-1:]), _of_shape(residual, shape)
     flat, added = rows(x), None if residual is None else rows(residual)
+    if kept:  # the backward needs what comes before the activation
+        z = ACTIVATIONS[activation](_linear(flat, weight, bias, None, "none"))
+        return stored((z if added is None else z + added).view(shape), out)
     if out is not None and x.dim() == 2:
         return _linear(flat, weight, bias, added, activation, out=out)
     result = _linear(flat, weight, bias, added, activation)
@@ -188,6 +193,10 @@ def _check(x: Tensor, weight: Tensor, bias: Tensor | None) -> None:
 def _check_activation(activation: str) -> None:
     if activation not in ACTIVATIONS:
         misfit("linear", f"activation={activation!r}", ", ".join(ACTIVATIONS))
+
+
+def _wants_gradient(*given: Any) -> bool:
+    return wants_gradient(tuple(t for t in given if isinstance(t, torch.Tensor)))
 
 
 def _is_kernels(x: Tensor, weight: Tensor, bias: Tensor | None, residual: Tensor | None) -> bool:
