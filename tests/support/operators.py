@@ -23,6 +23,7 @@ from tilewright.ops.functional import (  # noqa: E402
     linears,
     losses,
     norms,
+    permutations,
     rotaries,
     softmaxes,
     states,
@@ -119,6 +120,10 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
         "quantize_rows": (eight_bits._rows, lambda: (n(6, 10), None, 65536)),
         "quantize_long_rows": (eight_bits._long_rows, lambda: (n(6, 10), 4, 1024)),
         "quantize_blocks": (eight_bits._blocks, lambda: (n(6, 200), 16)),
+        "unpack_gradient": (
+            permutations._row_gradients,
+            lambda: (*_packed()[2:4], n(6, 64), n(_packed()[0].shape[0], 64), n(12), 2, 1024),
+        ),
         "embedding": (indexed._embedding, lambda: (TABLE, g(8, 10), None, None)),
         "cumsum": (indexed._cumsum, lambda: (g(6, 10), None, None)),
         "cumsum_reverse": (indexed._cumsum_reverse, lambda: (g(6, 10), None, 256)),
