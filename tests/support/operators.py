@@ -113,6 +113,13 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
                 *("gelu", None, None, 64),
             ),
         ),
+        "linear_kept": (
+            linears._linear_kept,
+            lambda: (
+                *(normal(*s, dtype=BF16, grad=s == (6, 10)) for s in ((6, 10), (4, 10), (4,), (6, 4))),
+                *("gelu", None, None, 64),
+            ),
+        ),
         **{
             f"scaled_linear {op.name}": (op, lambda: (*_of_scales(), None, n(5, 4), "gelu", True, 64, 128, 128))
             for op in linears._scaled_linears.values()

@@ -47,13 +47,33 @@ def _fallback(a: Any, b: Any, bias: Any, residual: Any, activation: str, bm: Any
     return z if residual is None else z + residual
 
 
+def _fallback_kept(a: Any, b: Any, bias: Any, residual: Any, activation: str, bm: Any, bn: Any, bk: Any) -> Any:
+    z = _F.linear(a, b, bias)
+    c = ACTIVATIONS[activation](z)
+    return c if residual is None else c + residual, z
+
+
 def _gradients(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, dc: Tensor, activation: str) -> Any:
-    """By PyTorch's products. What came before an activation is computed again: ``linear`` keeps it instead."""
-    dz = dc if activation == "none" else _SLOPES[activation](dc, _linear(a, b, bias))
+    """What came before an activation is computed again: ``linear`` keeps it instead."""
+    return _of_kept(a, b, bias, residual, dc, activation, None if activation == "none" else _linear(a, b, bias))
+
+
+def _gradients_kept(
+    a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, dc: Tensor, activation: str, kept: Tensor
+) -> Any:
+    return _of_kept(a, b, bias, residual, dc, activation, kept)
+
+
+def _of_kept(a: Any, b: Any, bias: Any, residual: Any, dc: Any, activation: str, z: Any) -> Any:
+    """By PyTorch's products."""
+    dz = _SLOPES[activation](dc, z)
     return dz @ b, dz.t() @ a, None if bias is None else dz.sum(0), None if residual is None else dc
 
 
 _linear = op(name="tilewright::linear", backward=_gradients, fallback=_fallback)(kernels.linear)
+_linear_kept = op(
+    name="tilewright::linear_kept", outputs=("c", "kept"), backward=_gradients_kept, fallback=_fallback_kept
+)(kernels.linear)
 
 
 def linear(
@@ -73,7 +93,7 @@ def linear(
     ``activation`` is none, relu, silu, gelu or gelu_tanh. bfloat16 and float16 run on the kernel's tensor cores,
     accumulated in float32; other dtypes on PyTorch's products. Under autocast in its dtype; a residual of another dtype
     is added behind the product, as PyTorch promotes. Where a gradient is wanted, what comes before an activation is
-    stored, in the dtype of x, and the activation is PyTorch's.
+    stored, too.
 
     x and weight of float8_e4m3fn are multiplied by the float32 ``x_scale`` and ``weight_scale``: of (...,) and (out,),
     a number a row, or of (..., ceil(in / 128)) and (ceil(out / 128), ceil(in / 128)), of blocks of 1 x 128 and 128 x
@@ -82,8 +102,11 @@ def linear(
     (JIT011).
     """
     kept = activation != "none" and _wants_gradient(x, weight, bias, residual)
-    if x_scale is None and weight_scale is None and dtype is None and not kept:
-        known = _linear.known(x, weight, bias, residual, activation, out=out)
+    if x_scale is None and weight_scale is None and dtype is None:
+        if kept and out is None:
+            known, _ = _linear_kept.known(x, weight, bias, residual, activation) or (None, None)
+        else:
+            known = _linear.known(x, weight, bias, residual, activation, out=out)
         if known is not None:
             return known
     require_tensors("linear", (x, weight), (bias, residual, x_scale, weight_scale))
@@ -100,9 +123,8 @@ def linear(
     shape = (*x.shape[:-1], weight.shape[0])
     bias, residual = _of_shape(bias, shape[-1:]), _of_shape(residual, shape)
     flat, added = rows(x), None if residual is None else rows(residual)
-    if kept:  # the backward needs what comes before the activation
-        z = ACTIVATIONS[activation](_linear(flat, weight, bias, None, "none"))
-        return stored((z if added is None else z + added).view(shape), out)
+    if kept:
+        return stored(_linear_kept(flat, weight, bias, added, activation)[0].view(shape), out)
     if out is not None and x.dim() == 2:
         return _linear(flat, weight, bias, added, activation, out=out)
     result = _linear(flat, weight, bias, added, activation)
