@@ -9,6 +9,7 @@ from functools import partial
 from typing import Any
 
 from tilewright.ops import kernels
+from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import (
     LOW,
     described,
@@ -54,20 +55,28 @@ def _fallback_kept(a: Any, b: Any, bias: Any, residual: Any, activation: str, bm
 
 
 def _gradients(a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, dc: Tensor, activation: str) -> Any:
-    """What came before an activation is computed again: ``linear`` keeps it instead."""
+    """What came before an activation is computed again: ``linear`` keeps it."""
     return _of_kept(a, b, bias, residual, dc, activation, None if activation == "none" else _linear(a, b, bias))
 
 
 def _gradients_kept(
     a: Tensor, b: Tensor, bias: Tensor | None, residual: Tensor | None, dc: Tensor, activation: str, kept: Tensor
 ) -> Any:
-    return _of_kept(a, b, bias, residual, dc, activation, kept)
+    """Where a gradient of the gradient may be asked for, what was kept is computed again, as its own is needed then."""
+    return _of_kept(a, b, bias, residual, dc, activation, _linear(a, b, bias) if torch.is_grad_enabled() else kept)
 
 
 def _of_kept(a: Any, b: Any, bias: Any, residual: Any, dc: Any, activation: str, z: Any) -> Any:
-    """By PyTorch's products."""
+    """By PyTorch's products where rows are whole 16 bytes (of 4100 x 4100 x 4100 its own took 642 and 624 us, of padded
+    copies 305 and 326, ours 276 and 280; of 4096 it is as fast as ours)."""
     dz = _SLOPES[activation](dc, z)
-    return dz @ b, dz.t() @ a, None if bias is None else dz.sum(0), None if residual is None else dc
+    by_kernels = (dz.is_cuda or is_simulated()) and dz.dtype in LOW and not torch.is_grad_enabled()
+    if by_kernels and (dz.shape[1] % 8 or a.shape[1] % 8):
+        dz = dz.contiguous()
+        da, db = _linear(dz, b.t()), _linear(dz.t(), a.t())
+    else:
+        da, db = dz @ b, dz.t() @ a
+    return da, db, None if bias is None else dz.sum(0), None if residual is None else dc
 
 
 _linear = op(name="tilewright::linear", backward=_gradients, fallback=_fallback)(kernels.linear)

@@ -111,7 +111,6 @@ def sum_chunks(
     x: tw.Tensor["T", "D"],
     sums: tw.Tensor["C", "D"],
     *,
-    bt: int = 8,
     bd: int = 1024,
 ):
     """The sum of each whole chunk of entries that name one row, in f32, and 0 of the others."""
@@ -119,7 +118,7 @@ def sum_chunks(
     begin = c * CHUNK
     first, last = index[order[begin]].fill(-1), index[order[begin + (CHUNK - 1)]].fill(-2)
     total = tw.zeros((d,), tw.f32)
-    for t in tw.stream(order.shape[0], bt, start=begin, until=tw.where(first == last, begin + CHUNK, begin)):
+    for t in tw.stream(order.shape[0], 1, start=begin, until=tw.where(first == last, begin + CHUNK, begin)):
         total += x[order[t], d].to(tw.f32).sum(0)
     sums[c, d] = total
 
@@ -132,8 +131,7 @@ def sum_rows(
     sums: tw.Tensor["C", "D"],
     y: tw.Tensor["V", "D"],
     *,
-    bt: int = 4,
-    bd: int = 1024,
+    bd: int = 2048,
 ):
     """y[v] = the rows of x whose entries name v, added in f32 in an order that the index alone decides, whole chunks of
     them as ``sum_chunks`` added them: a row that many name takes no longer than the others together."""
@@ -142,11 +140,11 @@ def sum_rows(
     head = tw.minimum((begin + (CHUNK - 1)) // CHUNK * CHUNK, end)
     tail = tw.maximum(end // CHUNK * CHUNK, head)
     total = tw.zeros((d,), tw.f32)
-    for t in tw.stream(order.shape[0], bt, start=begin, until=head):
+    for t in tw.stream(order.shape[0], 1, start=begin, until=head):
         total += x[order[t], d].to(tw.f32).sum(0)
-    for c in tw.stream(sums.shape[0], bt, start=head // CHUNK, until=tail // CHUNK):
+    for c in tw.stream(sums.shape[0], 1, start=head // CHUNK, until=tail // CHUNK):
         total += sums[c, d].sum(0)
-    for t in tw.stream(order.shape[0], bt, start=tail, until=end):
+    for t in tw.stream(order.shape[0], 1, start=tail, until=end):
         total += x[order[t], d].to(tw.f32).sum(0)
     y[v, d] = total
 
@@ -162,7 +160,7 @@ def cumsum(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.
 
 
 @tw.kernel
-def cumsum_reverse(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn: int = 4096):
+def cumsum_reverse(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn: int = 2048):
     """The same from the last element on: tiles from the end, each in the order of its memory."""
     m = tw.grid(x.shape[0], bm)
     total = tw.zeros((m,), tw.f32)
