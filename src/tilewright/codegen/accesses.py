@@ -254,9 +254,8 @@ class AccessWriter(Writer):
                 self.line(f"const int r = {self.c(register)};")
                 with self.braces(f"if ({here})"):
                     coords = [c.substitute({t.REGISTER: register}) for c in places]
-                    self.line(f"const {storage.memory}* at = {self.address(op.tensor, coords, self.symbols[op.tensor])};")
-                    size = storage.dtype.bytes
-                    value = f"shifted(reinterpret_cast<const uint4*>(at), {self.c(Sym(shift))}, {size})"
+                    at, by = self.address(op.tensor, coords, self.symbols[op.tensor]), self.c(Sym(shift))
+                    value = f"shifted(reinterpret_cast<const uint4*>({at}), {by}, {storage.dtype.bytes})"
                     for line in storage.vector_read(buffer, "r", width, value):
                         self.line(line)
                 with self.braces("else"):

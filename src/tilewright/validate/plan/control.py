@@ -22,7 +22,6 @@ from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 
-
 MOST_ELEMENTS = 16
 """Between two boundaries: distances from one are told apart."""
 
