@@ -282,21 +282,29 @@ class AccessWriter(Writer):
             self.line(f"{storage.atomic(op.fn.data, f'at + {e}', buffer, f'(r + {e})')};")
 
     def _elements(self, op: t.Load | t.Store | t.AtomicReduce, register: Expr) -> None:
-        """A vector at the edge of the domain, element by element; of a load the others are 0 already."""
+        """A vector at the edge of the domain, element by element; of a load the others are 0 already. Narrow elements
+        are packed when all loads are in flight: between two of them a branch would wait for the first (H200, norms of
+        4099 columns)."""
         storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
         name = f"{self.symbols[op.tensor]}.stride{op.axis.data}"
         stride = self.constants.get(name, Sym(name))
+        packed = isinstance(op, t.Load) and storage.packed
+        if packed:
+            self.line(f"{storage.memory} raw[{width}] = {{}};")
         with self.unrolled("e", width) as e:
             guard = TRUE if op.guard.expr in self.assumed else op.guard.expr.substitute({t.REGISTER: register + e})
             index, place = self.c(Sym(t.REGISTER) + e), f"at[{self.c(e * stride)}]"
             with self.braces("" if guard == TRUE else f"if ({self.c(guard)})"):
                 match op:
                     case t.Load():
-                        self.line(storage.put_bits(buffer, index, place))
+                        self.line(f"raw[{self.c(e)}] = {place};" if packed else storage.put_bits(buffer, index, place))
                     case t.Store():
                         self.line(f"{place} = {storage.bits(buffer, index)};")
                     case t.AtomicReduce():
                         self.line(f"{storage.atomic(op.fn.data, f'&{place}', buffer, index)};")
+        if packed:
+            with self.unrolled("e", width) as e:
+                self.line(storage.put_bits(buffer, self.c(Sym(t.REGISTER) + e), f"raw[{self.c(e)}]"))
 
     def shared_access(self, op: t.SharedWrite | t.SharedRead) -> None:
         storage, buffer, shared = self.storages[op.buffer], self.names[op.buffer], self.names[op.shared]
