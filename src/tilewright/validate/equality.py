@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import gcd
 
 import numpy as np
 
@@ -31,6 +32,9 @@ LEAST = ("least.", "greatest.")
 
 STEPS_A_COMPARISON = 5
 """What a comparison of two values counts for, beside a step of the algebra of conditions."""
+
+MOST_TERMS = 6
+"""Of two integers' difference, beyond which it is not looked into."""
 
 MOST_CHOICES = 3
 """Terms of a sum that have cases, beyond which its cases are not told apart."""
@@ -222,6 +226,7 @@ class Equality:
             or equal_for_all_ranks(self.terms, p, q)
             or self._by_cases(p, q, care)
             or self._one_of_two(p, q, care)
+            or self._one_number(p, q, care)
             or self.impossible(care)
         )
         if found:
@@ -229,6 +234,17 @@ class Equality:
         else:
             self._unequal.setdefault(key, set()).add(care)
         return found
+
+    def _one_number(self, p: Poly, q: Poly, care: Condition) -> bool:
+        """Integers, such as places of elements, whose difference is one quantity, which ``care`` says is 0."""
+        if p.width or q.width:
+            return False
+        apart = self.terms.sub(p, q)
+        content = gcd(*(c for _, c in apart.terms if isinstance(c, int)))
+        if not 1 < len(apart.terms) <= MOST_TERMS or any(not isinstance(c, int) for _, c in apart.terms):
+            return False
+        one = self.terms.make(0, {m: c // content for m, c in apart.terms if isinstance(c, int)})
+        return self.cases.implies(care, self.cases.zero(one))
 
     def _one_of_two(self, p: Poly, q: Poly, care: Condition) -> bool:
         """Integers one of which has the lesser, or the greater, of two where the other has the one that it is there."""

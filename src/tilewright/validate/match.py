@@ -478,7 +478,12 @@ class Matcher:
         another way."""
         for place, allowed in loads:
             part = self.cases.both(outside, allowed)
-            if part != 0 and self.equality.equal(place, at, part):
+            if part == 0:
+                continue
+            apart = self.terms.per_thread(self.terms.sub(place, at))
+            if apart is not None:  # a number for each thread: there they are equal where it is 0
+                part = self.cases.both(part, self.cases.threads_where(apart == 0))
+            if part != 0 and (apart is not None or self.equality.equal(place, at, part)):
                 outside = self.cases.without(outside, part)
         return outside
 
