@@ -61,6 +61,8 @@ class Terms:
 
     def __init__(self, threads: int, *, clustered: bool = False):
         self.threads, self.clustered = threads, clustered
+        self.alignments: dict[str, int] = {}
+        """What the addresses of variables in shared memory are multiples of, by name, as the PTX declares."""
         self.atoms: list[Atom] = []
         self.masks: dict[int, int] = {}
         """Bits that words of data can have, by atom, where some are known to be clear."""
@@ -470,7 +472,9 @@ class Terms:
     def shared_variable(self, name: str) -> Poly:
         """The address of a variable in shared memory. In a cluster the CTA's rank stands above the offset in its
         window, as in what ``mapa`` gives (seen on an H200; the ISA leaves the encoding open)."""
-        offset = self.of(0, self.atom("shared_variable", name, low=0, high=LAST_SHARED))
+        align = self.alignments.get(name, 1)
+        offset = self.of(0, self.atom("shared_variable", name, low=0, high=LAST_SHARED // align))
+        offset = self.scale(offset, align)
         return self.add(offset, self.shared_window()) if self.clustered else offset
 
     def shared_window(self) -> Poly:
