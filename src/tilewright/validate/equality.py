@@ -275,10 +275,10 @@ class Equality:
 
     def _by_cases(self, p: Poly, q: Poly, care: Condition) -> bool:
         """Words that are computed from one of several, case by case."""
-        x, y = self._expanded(p), self._expanded(q)
+        x, y = self.expanded(p), self.expanded(q)
         return (x is not p or y is not q) and self._equal_in(x, y, care, care)
 
-    def _expanded(self, p: Poly) -> Value:
+    def expanded(self, p: Poly) -> Value:
         """A sum with a case for each that a term of it has, or the word that a term is a field of."""
         single = self.terms.single(p)
         if single is not None and single.kind != "field":
