@@ -88,13 +88,7 @@ def test_another_bound_is_seen() -> None:
 PTX_UNDECIDED = {
     "added_flat": "quotients and remainders of a loaded word by an extent",
     "depthwise_conv2d": "more steps than are spent",
-    "dispatch": "a sign as a number",
     "numbered_groups": "what bounds are made of, as words and as integers",
-    "folded_both": "remainders by 5 of places that are cut into powers of two",
-    "product_folded": "quotients by 3 of such places",
-    "sums_but_every_third": "remainders by 3 of such places",
-    "sums_of_heads": "a quotient of a program's index, as a word and as an integer",
-    "product_of_chosen_pages": "a read that the IR has under another condition",
     "mean_of_bags": "what bounds are made of, as words and as integers",
     "pooled_with_places": "absence as a choice of tests",
     "ring_in_order": "remainders of places that are cut into powers of two",

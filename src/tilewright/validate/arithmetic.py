@@ -53,6 +53,8 @@ class Arithmetic:
         self.floats = Floats(values)
         self.reader = Reader(values)
         self.needs: set[Need] = set()
+        self._divided: dict[Poly, Poly] = {}
+        """By words that are quotients what was divided: where that is a word without a sign bit, so are they."""
         self.terms.bitwise = self.bitwise
 
     # -- readings -------------------------------------------------------------------------------------------------
@@ -336,6 +338,9 @@ class Arithmetic:
         if name == "shl":
             moved = self.values.by_numbers(lambda x: terms.scale(x, 1 << count), p)  # 2**width is 0
             return moved if isinstance(moved, Poly) else terms.scale(p, 1 << count)
+        exact = self.quotient_by_reciprocal(p, count, signed=signed)
+        if exact is not None:
+            return exact
         if not signed:
             if not self.is_data(p) and terms.per_thread(p) is None and 0 < count < width:
                 whole = self.within(terms.resize(p, 0), 0, (1 << width) - 1)
@@ -347,6 +352,31 @@ class Arithmetic:
             sign = terms.field(p, width - 1, 1, width)
             return terms.sub(word, terms.scale(sign, 1 << (width - count)))
         return terms.resize(terms.floordiv(self.signed(p), 1 << count), width)
+
+    def quotient_by_reciprocal(self, p: Poly, count: int, *, signed: bool) -> Poly | None:
+        """The upper word of a product m x, shifted down: floor(x / d) for a reciprocal m of d, and no sign bit, if x is
+        not negative, which is left to be proved. None of other words, and where x is known to be small and negative."""
+        half, n = 1 << (p.width - 1), 1 << p.width
+        dividend = self._divided.get(p)
+        if dividend is not None and not signed and count == p.width - 1:
+            self.within(dividend, 0, half - 1)
+            return self.terms.const(p.width, 0)
+        whole, by = self.terms.parted.get(self.terms.resize(p, 0), (p, 0))
+        if by != n or p.width != LEAST_BITS:
+            return None
+        x, m = self.terms.scaled[whole]
+        low, _ = self.terms.interval(x)
+        if (low is not None and -half < low < 0) or m >= half:
+            return None
+        d = -(-(n << count) // m)
+        if not signed and count == p.width - 1:
+            self.within(x, 0, half - 1)
+            return self.terms.const(p.width, 0)  # m x < 2**(w - 1) * 2**w
+        if d < 2 or (half - 1) * (m * d - (n << count)) >= n << count:
+            return None
+        found = self.terms.resize(self.terms.floordiv(self.within(x, 0, half - 1), d), p.width)
+        self._divided[found] = x
+        return found
 
     def quotient(self, a: Poly, b: Poly) -> Poly:
         """floor(a / b) over the integers; for a >= 0 and b > 0 what div gives, too."""
@@ -710,8 +740,8 @@ class Arithmetic:
         return cases.either(inside, cases.negate(cases.at_least(data, max(0, again))))
 
     def _signs(self, p: Poly) -> Condition | None:
-        """Where a word that is joined from two, or whose upper half is, is negative, by their signs: of a xor where they
-        differ."""
+        """Where a word that is joined from two, or whose upper half is, is negative, by their signs: of a xor where
+        they differ."""
         atom = self.terms.single(p)
         if atom is None and p.width == 64 and self.terms.is_of_pieces(p):
             p = self.terms.field(p, 32, 32, 32)

@@ -25,8 +25,8 @@ from tilewright.validate.regions import ElementAccess, Event, LoopBody, Operand,
 from tilewright.validate.values import Choice, Value
 
 MOST_LOOKS = 4
-"""Times that two stored values are compared, each without cases that were found to be none; and cases of a place, one in
-another, in which a load is looked for."""
+"""Times that two stored values are compared, each without cases that were found to be none; and cases of a place, one
+in another, in which a load is looked for."""
 
 
 @dataclass(frozen=True)

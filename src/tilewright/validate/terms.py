@@ -47,6 +47,9 @@ the kernel is undecided."""
 WORD = "word"
 """The kind of atom of the low 32 bits of an integer."""
 
+LEAST_RECIPROCAL = 1 << 16
+"""Factors of this and more are taken for reciprocals of what an integer is divided by."""
+
 FEW = 16
 """Terms of a sum that count for nothing beside the steps that ask for it."""
 
@@ -78,6 +81,10 @@ class Terms:
         self._sums: dict[tuple[Poly, Poly, int], Poly] = {}
         self._multiples: dict[tuple[Poly, int], Poly] = {}
         self._resized: dict[tuple[Poly, int], Poly] = {}
+        self.scaled: dict[Poly, tuple[Poly, int]] = {}
+        """x and m, by integers m x that were made so, where m may be a reciprocal."""
+        self.parted: dict[Poly, tuple[Poly, int]] = {}
+        """p and n, by floor(p / n) of such integers p."""
         self.notes = 0
         """How often a range was noted."""
         self.steps = 0
@@ -263,6 +270,8 @@ class Terms:
         if found is None:
             found = self.make(a.width, {m: self._times(a.width, c, factor) for m, c in a.terms})
             self._multiples[key] = found
+            if not a.width and factor >= LEAST_RECIPROCAL:
+                self.scaled[found] = a, factor
         return found
 
     def mul(self, a: Poly, b: Poly) -> Poly:
@@ -492,6 +501,8 @@ class Terms:
         found = self._quotients.get(key)
         if found is None:
             found = self._quotients[key] = quotient_of(self, a, n)
+            if a in self.scaled:
+                self.parted.setdefault(found, (a, n))
         return found
 
     # -- words ----------------------------------------------------------------------------------------------------
