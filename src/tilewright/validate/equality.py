@@ -293,8 +293,8 @@ class Equality:
         return True
 
     def _bit(self, p: Poly) -> tuple[int, Condition] | None:
-        """An atom of a sum that is 0 or 1, and where it is 1: the uppermost bit of a word, or of what is counted; None of
-        other sums."""
+        """An atom of a sum that is 0 or 1, and where it is 1: the uppermost bit of a word, or of what is counted; None
+        of other sums."""
         for monomial, _ in p.terms if len(p.terms) > 1 else ():
             atom = self.terms.atoms[monomial[0]] if len(monomial) == 1 else None
             field = atom.args[0] if atom is not None and atom.kind == "field" else None
@@ -305,7 +305,7 @@ class Equality:
             quotient = self.terms.quotient(monomial)
             if quotient is not None:
                 low, high = self.terms.interval(quotient[0])
-                if low is not None and high is not None and 0 <= low and high < 2 * quotient[1]:
+                if low is not None and high is not None and low >= 0 and high < 2 * quotient[1]:
                     return monomial[0], self.cases.at_least(*quotient)
         return None
 
