@@ -225,6 +225,7 @@ class Equality:
             or self._left_open(p, q)
             or equal_for_all_ranks(self.terms, p, q)
             or self._by_cases(p, q, care)
+            or self._by_bits(p, q, care)
             or self._one_of_two(p, q, care)
             or self._one_number(p, q, care)
             or self.impossible(care)
@@ -291,10 +292,40 @@ class Equality:
 
     def _by_cases(self, p: Poly, q: Poly, care: Condition) -> bool:
         """Words that are computed from one of several, case by case."""
-        x, y = self._expanded(p), self._expanded(q)
+        x, y = self.expanded(p), self.expanded(q)
         return (x is not p or y is not q) and self._equal_in(x, y, care, care)
 
-    def _expanded(self, p: Poly) -> Value:
+    def _by_bits(self, p: Poly, q: Poly, care: Condition) -> bool:
+        """Sums in which a sign bit counts as a number, where it is set and where it is clear."""
+        found = self._bit(q) or self._bit(p)
+        if found is None:
+            return False
+        i, is_set = found
+        for number, here in ((1, self.cases.both(care, is_set)), (0, self.cases.without(care, is_set))):
+            by = self.terms.const(0, number)
+            x, y = (self.arithmetic.reader.replaced(r, i, self.terms.resize(by, r.width)) for r in (p, q))
+            if here != 0 and not self._equal_in(x, y, here, here):
+                return False
+        return True
+
+    def _bit(self, p: Poly) -> tuple[int, Condition] | None:
+        """An atom of a sum that is 0 or 1, and where it is 1: the uppermost bit of a word, or of what is counted; None
+        of other sums."""
+        for monomial, _ in p.terms if len(p.terms) > 1 else ():
+            atom = self.terms.atoms[monomial[0]] if len(monomial) == 1 else None
+            field = atom.args[0] if atom is not None and atom.kind == "field" else None
+            if isinstance(field, Field):
+                base = self.terms.atoms[field.base]
+                if field.count == 1 and field.low == base.bits - 1:
+                    return monomial[0], self.cases.at_least(self.terms.of(0, base), 1 << field.low)
+            quotient = self.terms.quotient(monomial)
+            if quotient is not None:
+                low, high = self.terms.interval(quotient[0])
+                if low is not None and high is not None and low >= 0 and high < 2 * quotient[1]:
+                    return monomial[0], self.cases.at_least(*quotient)
+        return None
+
+    def expanded(self, p: Poly) -> Value:
         """A sum with a case for each that a term of it has, or the word that a term is a field of."""
         single = self.terms.single(p)
         if single is not None and single.kind != "field":
