@@ -44,6 +44,11 @@ def is_product(source: str) -> bool:
     return _roles(source) is not None
 
 
+def is_attention(source: str) -> bool:
+    """Whether a kernel reads the cache."""
+    return "kernel_paged_decode" in source
+
+
 def _roles(source: str) -> tuple[str, str, str, re.Match[str], re.Match[str]] | None:
     """The text before the producer's role, the role, what is behind, its loop over K, and the load of weights."""
     begin, end = source.find("  // role producer\n"), source.find("  // role consumer")
@@ -73,14 +78,20 @@ def releases_behind(source: str) -> str:
     return before + role.replace("\n    }\n", f"\n      {_RELEASE}\n    }}\n", 1) + behind
 
 
+def releases_behind_wait(source: str) -> str:
+    """Lets the next kernel begin when it may begin itself, so that one kernel at most waits."""
+    return source.replace(f"  {_RELEASE}\n", "", 1).replace(f"  {_WAIT}\n", f"  {_WAIT}\n  {_RELEASE}\n", 1)
+
+
 def releases_last(source: str) -> str:
     """Lets the next kernel begin at the end."""
     source = source.replace(f"  {_RELEASE}\n", "", 1)
     return f"{source.rstrip().removesuffix('}')}  {_RELEASE}\n}}\n"
 
 
-def weights_ahead(source: str, *, shared: bool, most: int) -> str:
-    """Fetches the weights of a product's first steps before it waits, to L2 or into their stages in shared memory."""
+def weights_ahead(source: str, *, shared: bool, most: int, releases: bool = False) -> str:
+    """Fetches the weights of a product's first steps before it waits, to L2 or into their stages in shared memory;
+    with ``releases`` it lets the next kernel begin behind that wait."""
     found = _roles(source)
     if found is None:
         return source
@@ -108,7 +119,10 @@ def weights_ahead(source: str, *, shared: bool, most: int) -> str:
         f"ahead = (int)({stream['steps']}); ahead = ahead < {min(most, room) if shared else most} ? ahead : "
         f"{min(most, room) if shared else most};\n#pragma unroll 1\nfor (int k0 = 0; k0 < ahead; ++k0) "
         f"{{ const int {counter[1]} = k0; (void){counter[1]}; {fetch} }} }} }}\n(void)ahead;\n{_WAIT}\n"
+        f"{_RELEASE if releases else ''}\n"
     )
+    if releases:
+        before = before.replace(f"  {_RELEASE}\n", "", 1)
     opening = re.search(r"\n *int i_\w+ = 0;\n", role)
     assert opening is not None
     role = role[: opening.end()] + ahead + role[opening.end() :]
@@ -133,6 +147,8 @@ WAYS = (
     Way("all but products", early=lambda source: not is_product(source)),
     Way("released behind the loads", edit=releases_behind),
     Way("released last", edit=releases_last),
+    Way("released behind the wait", edit=releases_behind_wait),
+    Way("attention alone so", edit=lambda s: releases_behind_wait(s) if is_attention(s) else s),
     Way("waits behind the barriers", edit=waits_late),
     Way("weights ahead to L2, 8 steps", edit=partial(weights_ahead, shared=False, most=8)),
     Way("weights ahead to L2, 24 steps", edit=partial(weights_ahead, shared=False, most=24)),
@@ -142,6 +158,20 @@ WAYS = (
         edit=lambda s: weights_ahead(s, shared=True, most=99) if is_product(s) else releases_last(s),
     ),
     Way("so, all released behind the loads", edit=lambda s: weights_ahead(releases_behind(s), shared=True, most=99)),
+    Way(
+        "so, all released behind the wait",
+        edit=lambda s: (
+            weights_ahead(s, shared=True, most=99, releases=True) if is_product(s) else releases_behind_wait(s)
+        ),
+    ),
+    Way(
+        "so, attention alone behind the wait",
+        edit=lambda s: releases_behind_wait(s) if is_attention(s) else weights_ahead(s, shared=True, most=99),
+    ),
+    Way(
+        "so, attention alone released last",
+        edit=lambda s: releases_last(s) if is_attention(s) else weights_ahead(s, shared=True, most=99),
+    ),
 )
 
 

@@ -63,7 +63,7 @@ class Streams:
     def __init__(self) -> None:
         self.current, self.waits = "main", set[tuple[str, str]]()
 
-    def Stream(self) -> Any:  # noqa: N802
+    def Stream(self) -> Any:
         return SimpleNamespace(name="side", wait_stream=lambda other: self.waits.add(("side", other)))
 
     def current_stream(self) -> str:
