@@ -140,6 +140,14 @@ class Way:
     edit: Callable[[str], str] = lambda source: source
 
 
+_in_shared_memory = partial(weights_ahead, shared=True, most=99)
+
+
+def _behind_wait(**ahead: Any) -> Callable[[str], str]:
+    """Products fetch weights ahead, and every kernel lets the next one begin behind its wait."""
+    return lambda s: weights_ahead(s, releases=True, **ahead) if is_product(s) else releases_behind_wait(s)
+
+
 WAYS = (
     Way("plain", early=lambda _: False),
     Way("dependent"),
@@ -152,25 +160,19 @@ WAYS = (
     Way("waits behind the barriers", edit=waits_late),
     Way("weights ahead to L2, 8 steps", edit=partial(weights_ahead, shared=False, most=8)),
     Way("weights ahead to L2, 24 steps", edit=partial(weights_ahead, shared=False, most=24)),
-    Way("weights ahead in shared memory", edit=partial(weights_ahead, shared=True, most=99)),
-    Way(
-        "so, others released last",
-        edit=lambda s: weights_ahead(s, shared=True, most=99) if is_product(s) else releases_last(s),
-    ),
-    Way("so, all released behind the loads", edit=lambda s: weights_ahead(releases_behind(s), shared=True, most=99)),
-    Way(
-        "so, all released behind the wait",
-        edit=lambda s: (
-            weights_ahead(s, shared=True, most=99, releases=True) if is_product(s) else releases_behind_wait(s)
-        ),
-    ),
+    Way("8 steps to L2, all released behind the wait", edit=_behind_wait(shared=False, most=8)),
+    Way("24 steps to L2, all released behind the wait", edit=_behind_wait(shared=False, most=24)),
+    Way("weights ahead in shared memory", edit=_in_shared_memory),
+    Way("so, others released last", edit=lambda s: _in_shared_memory(s) if is_product(s) else releases_last(s)),
+    Way("so, all released behind the loads", edit=lambda s: _in_shared_memory(releases_behind(s))),
+    Way("so, all released behind the wait", edit=_behind_wait(shared=True, most=99)),
     Way(
         "so, attention alone behind the wait",
-        edit=lambda s: releases_behind_wait(s) if is_attention(s) else weights_ahead(s, shared=True, most=99),
+        edit=lambda s: releases_behind_wait(s) if is_attention(s) else _in_shared_memory(s),
     ),
     Way(
         "so, attention alone released last",
-        edit=lambda s: releases_last(s) if is_attention(s) else weights_ahead(s, shared=True, most=99),
+        edit=lambda s: releases_last(s) if is_attention(s) else _in_shared_memory(s),
     ),
 )
 
