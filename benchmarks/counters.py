@@ -54,7 +54,7 @@ Call = Callable[[], object]
 # -- rows -------------------------------------------------------------------------------------------------------------
 def rows(torch: Any, only: list[str]) -> Iterator[tuple[str, dict[str, Call]]]:
     """Each row that is asked for: its name, and what launches it by whose it is."""
-    for group in (products, attentions, gradients, chains):
+    for group in (products, attentions, wide_heads, gradients, chains):
         yield from group(torch, lambda name: any(part in name for part in only or [""]))
 
 
@@ -93,6 +93,15 @@ def attentions(torch: Any, asked: Callable[[str], bool]) -> Iterator[tuple[str, 
                 return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
         yield name, {"ours": partial(program.launch, named), "peer": peer}
+
+
+def wide_heads(torch: Any, asked: Callable[[str], bool]) -> Iterator[tuple[str, dict[str, Call]]]:
+    """Those of ``speed_rows.py``, heads of 256 and shared ones, forward and backward, beside cuDNN."""
+    from speed_rows import attentions as rows_of
+
+    for row in rows_of(torch):
+        if asked(row.name):
+            yield row.name, {"ours": row.variants["ours"], "peer": row.variants["cudnn"]}
 
 
 def gradients(torch: Any, asked: Callable[[str], bool]) -> Iterator[tuple[str, dict[str, Call]]]:
