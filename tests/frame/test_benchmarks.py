@@ -6,7 +6,7 @@ import json
 import re
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator
 from contextlib import contextmanager
 from pathlib import Path
 from types import SimpleNamespace
@@ -70,7 +70,7 @@ class Streams:
         return self.current
 
     @contextmanager
-    def stream(self, entered: Any) -> Iterator[None]:
+    def stream(self, entered: Any) -> Generator[None]:
         self.current = entered.name
         yield
         self.current = "main"
@@ -81,7 +81,7 @@ class Streams:
     CUDAGraph = SimpleNamespace
 
     @contextmanager
-    def graph(self, _: Any) -> Iterator[None]:
+    def graph(self, _: Any) -> Generator[None]:
         yield
 
 
