@@ -59,7 +59,7 @@ class Planner:
 
     @gc_paused()
     def program(self, dims: Mapping[str, int] | None = None) -> PlannedProgram:
-        """Every variant; with ``dims`` known only the variant that serves them.
+        """Every variant that some arguments ask for; with ``dims`` known only the variant that serves them.
 
         Classes of arguments for which no kernel can be planned are left out, as long as one is left.
         """
@@ -68,6 +68,8 @@ class Planner:
         unsupported = UnsupportedClasses(request)
         variants: tuple[PlannedKernel, ...] = ()
         for name, choice in classes.named():
+            if choice.predicate == FALSE:  # of extents that are static
+                continue
             with unsupported.trying(choice.predicate, choice.sizes):
                 planned = self._kernels.get((name, choice.key))
                 if planned is None:
