@@ -41,6 +41,7 @@ from tilewright.compiler.unsupported import UnsupportedClasses
 from tilewright.compiler.validated import NOT_ASKED, PTX, Validated, validated
 from tilewright.diag import TilewrightError, fail
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import unchanged
 from tilewright.transport import dialect as transport
 from tilewright.validate.recipe import require_recipe
 
@@ -71,7 +72,8 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     for planned, own in zip(program.variants, made[len(before) :], strict=True):
         with unsupported.trying(planned.predicate, planned.sizes):
             kernels = [_compiled(each) for each in (*(shared[same] for same, _ in planned.before), own)]
-            variant, launched = _variant(kernels, request.target.name, programs)
+            with unchanged(*(root for each in kernels for root in (each.planned.tile, each.planned.transport))):
+                variant, launched = _variant(kernels, request.target.name, programs)
             variants += (variant,)
             images |= {image.symbol: image for image in launched}
             texts |= {each.emitted.entry: each.planned.transport for each in kernels}
@@ -93,7 +95,8 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
         tile_ir=shown,
     )
     with timed("validate"):
-        require_recipe(artifact, texts)
+        with unchanged(*texts.values()):
+            require_recipe(artifact, texts)
         if validate and not request.debug:
             artifact = _with_promises(artifact, texts, tiles)
     return artifact
@@ -178,9 +181,10 @@ def _assembled(planned: PlannedKernel, validate: bool) -> Attempts[_Kernel]:
         dependent = bool(request.schedule.dependent)
         declare_order(planned.transport, waits=waits, releases=checks, dependent=dependent)
         assume(planned.transport, (extent <= size for extent, size in sizes))
-        require(planned.certificate, planned.tile, planned.transport)
-        with timed("emit"):
-            emitted = emit_kernel(planned.transport, debug=request.debug)
+        with unchanged(planned.tile, planned.transport):
+            require(planned.certificate, planned.tile, planned.transport)
+            with timed("emit"):
+                emitted = emit_kernel(planned.transport, debug=request.debug)
         try:
             assembled = yield partial(assemble, emitted.source, request.target.name, emitted.entry)
         except TilewrightError as error:  # from a thread in which nobody calls us

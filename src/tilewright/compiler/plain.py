@@ -25,6 +25,7 @@ from tilewright.schedule.plan import place
 from tilewright.schedule.relayout import classified
 from tilewright.schedule.shared_memory import place_shared
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import unchanged
 from tilewright.transport import dialect as transport
 
 
@@ -62,15 +63,16 @@ def plan_kernel(
         answer = prove_stores(kernel, lowered)
         if placement.skew is None or isinstance(answer, Proved):
             break
-    require_clipped(kernel, lowered)
-    require_gate(kernel, lowered)
-    memory = (
-        *require_initialised(kernel, lowered),
-        *require_uniform(kernel, lowered),
-        *require_offsets(kernel, lowered),
-        *require_protocols(kernel, lowered),
-    )
-    scattered = (*require_placed(kernel, lowered), *require_distinct(kernel, lowered))
+    with unchanged(kernel, lowered):
+        require_clipped(kernel, lowered)
+        require_gate(kernel, lowered)
+        memory = (
+            *require_initialised(kernel, lowered),
+            *require_uniform(kernel, lowered),
+            *require_offsets(kernel, lowered),
+            *require_protocols(kernel, lowered),
+        )
+        scattered = (*require_placed(kernel, lowered), *require_distinct(kernel, lowered))
     certificate = (*certified(kernel, answer), *scattered, *map(recorded, memory))
     _check_vector(request, lowered)
     return PlannedKernel(predicate, request, kernel, lowered, placement, certificate, request.facts)

@@ -36,6 +36,7 @@ from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, Scheduled, candidates, pinned, schedule, unknown_pins
 from tilewright.schedule.hopper.register_staged import has_mma
 from tilewright.tile import dialect as tile
+from tilewright.tile.ops import unchanged
 from tilewright.transport import dialect as transport
 
 
@@ -135,9 +136,10 @@ class CandidateSearch:
         if isinstance(found, Refused):
             return found.reason
         found.kernel.attributes["sym_name"] = StringAttr(self.name)
-        with timed("prove"):
-            judged = judge_kernel(found.kernel)
-        certificate = prove(kernel, found.kernel, judged)
+        with unchanged(kernel, found.kernel):
+            with timed("prove"):
+                judged = judge_kernel(found.kernel)
+            certificate = prove(kernel, found.kernel, judged)
         return certificate if isinstance(certificate, str) else (found, certificate, judged.guard)
 
 

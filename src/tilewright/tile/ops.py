@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from abc import ABCMeta
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from contextvars import ContextVar
 from functools import lru_cache
+from types import MappingProxyType
 from typing import Any, TypeAlias, TypeVar, cast
 
 from xdsl.dialects.builtin import UNKNOWN_LOC, ArrayAttr, DenseArrayBase, IntAttr, StringAttr, i32
@@ -103,8 +106,26 @@ def ops_before(op: Operation) -> Iterator[Operation]:
         found = found.prev_op
 
 
-def operations(root: Operation) -> list[Operation]:
+def operations(root: Operation) -> Sequence[Operation]:
     """``root`` and every op inside it, in order."""
+    return _UNCHANGED.get().get(id(root)) or _listed(root)
+
+
+_UNCHANGED: ContextVar[Mapping[int, Sequence[Operation]]] = ContextVar("unchanged", default=MappingProxyType({}))
+
+
+@contextmanager
+def unchanged(*roots: Operation) -> Generator[None]:
+    """Inside, nobody adds, removes or moves an op in ``roots``: each is walked once for all who ask. Proofs ask a
+    kernel dozens of times, which was a fourteenth of a compilation."""
+    token = _UNCHANGED.set({**_UNCHANGED.get(), **{id(root): tuple(_listed(root)) for root in roots}})
+    try:
+        yield
+    finally:
+        _UNCHANGED.reset(token)
+
+
+def _listed(root: Operation) -> list[Operation]:
     found: list[Operation] = []
     left = [root]
     while left:

@@ -12,10 +12,11 @@ from collections.abc import Iterator, Mapping
 from itertools import product
 from typing import NoReturn
 
-from xdsl.ir import BlockArgument, Operation, SSAValue
+from xdsl.ir import Operation, SSAValue
 
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import TRUE, Const, Sym, all_of
+from tilewright.compiler.proofs.evaluated_map import evaluated
 from tilewright.compiler.proofs.judged import counted, judges
 from tilewright.compiler.proofs.loaded import Ascending
 from tilewright.compiler.reliance import FAILED, gate_of, promises_of
@@ -122,10 +123,10 @@ def _adds(op: Operation, barrier: t.BarrierCount, number: int) -> bool:
         and isinstance(place, t.Map)
         and isinstance(one, t.Map)
         and not one.inputs
-        and _evaluated(one, {}) == 1
+        and evaluated(one, {}, _compared) == 1
         and tuple(place.inputs) == (barrier.buffer,)
         and barrier.is_before_in_block(place)
-        and [_evaluated(place, {place.body.block.args[0]: k}) for k in (0, 1)] == [-1, number]
+        and [evaluated(place, {place.body.block.args[0]: k}, _compared) for k in (0, 1)] == [-1, number]
     )
 
 
@@ -184,28 +185,21 @@ def _opens_at_zero(made: t.Map, loaded: list[int]) -> bool:
     sign decides."""
     for flags in product((0, 1, -1), repeat=len(set(loaded))):
         held = [flags[number] for number in loaded]
-        found = _evaluated(made, dict(zip(made.body.block.args, held, strict=True)))
+        found = evaluated(made, dict(zip(made.body.block.args, held, strict=True)), _compared)
         if found is None or (found > 0) != (not any(flags)):
             return False
     return True
 
 
-def _evaluated(made: t.Map, known: Mapping[BlockArgument, int]) -> int | None:
-    """The map's result at given integers; None where it computes otherwise than by comparing with 0 and choosing."""
-    values: dict[SSAValue, int] = {**known}
-    for op in made.body.block.ops:
-        match op:
-            case tile.Constant():
-                values[op.result] = int(op.value.data)
-            case tile.Compare() if op.fn.data in (CompareFn.EQ, CompareFn.NE) and _is_zero(op.b):
-                values[op.result] = (values[op.a] == 0) == (op.fn.data is CompareFn.EQ)
-            case tile.Select():
-                values[op.result] = values[op.a] if values[op.cond] else values[op.b]
-            case t.Yield():
-                return values[op.values[0]] if len(op.values) == 1 else None
-            case _:
-                return None
-    return None
+def _compared(op: Operation, values: Mapping[SSAValue, int]) -> int | None:
+    """Constants, and comparisons with 0: of the integers that are tried, each stands to 0 in another way."""
+    match op:
+        case tile.Constant():
+            return int(op.value.data)
+        case tile.Compare() if op.fn.data in (CompareFn.EQ, CompareFn.NE) and _is_zero(op.b):
+            return (values[op.a] == 0) == (op.fn.data is CompareFn.EQ)
+        case _:
+            return None
 
 
 def _is_zero(value: SSAValue) -> bool:

@@ -21,6 +21,7 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import i64
 from tilewright.base.expr import TRUE, Const, Expr, Sym, ceildiv
+from tilewright.compiler.proofs.evaluated_map import Computed, evaluated
 from tilewright.compiler.proofs.loaded import Ascending
 from tilewright.lang.fns import BinaryFn, CompareFn
 from tilewright.tile import dialect as tile
@@ -126,39 +127,34 @@ def _says(found: t.Map, at: Expr, promise: Ascending) -> bool:
         places = {begins: first, inside: there, more: next_}
         for x, y, limit in product(_VALUES, _VALUES, _VALUES[3:]):
             wrong = there and (x > (y if next_ else limit) or (first and x != 0))
-            if _evaluated(found, (x, y), places, (promise.most, limit)) != int(wrong):
+            loaded = dict(zip(found.body.block.args, (x, y), strict=True))
+            if evaluated(found, loaded, _compared(places, (promise.most, limit))) != int(wrong):
                 return False
     return True
 
 
-def _evaluated(
-    found: t.Map, offsets: tuple[int, int], places: Mapping[Expr, bool], limit: tuple[Expr, int]
-) -> int | None:
-    """A map's result where it loads two offsets; None where it computes otherwise than by comparing them, 0 and the
-    limit, in 64 bits."""
-    values: dict[SSAValue, int] = dict(zip(found.body.block.args, offsets, strict=True))
-    for op in found.body.block.ops:
+def _compared(places: Mapping[Expr, bool], limit: tuple[Expr, int]) -> Computed:
+    """Comparisons, in 64 bits, of what is loaded, 0 and the limit, and what follows from them."""
+
+    def computed(op: Operation, values: Mapping[SSAValue, int]) -> int | None:
         match op:
-            case tile.Cast() if op.x in found.body.block.args and op.dtype == i64:
-                values[op.result] = values[op.x]
+            case tile.Cast() if op.x.owner is op.parent and op.dtype == i64:
+                return values[op.x]
             case tile.Constant() if not _wide(op.result) or int(op.value.data) == 0:
-                values[op.result] = int(op.value.data)
+                return int(op.value.data)
             case tile.ScalarExpr() if op.expr.expr == limit[0] and _wide(op.result):
-                values[op.result] = limit[1]
+                return limit[1]
             case t.Predicate() if op.expr.expr in places:
-                values[op.result] = places[op.expr.expr]
+                return places[op.expr.expr]
             case tile.Compare() if _wide(op.a):
-                values[op.result] = _COMPARED[op.fn.data](values[op.a], values[op.b])
+                return _COMPARED[op.fn.data](values[op.a], values[op.b])
             case tile.Binary() if op.fn.data in (BinaryFn.AND, BinaryFn.OR) and not _wide(op.a):
                 one, other = values[op.a], values[op.b]
-                values[op.result] = one & other if op.fn.data is BinaryFn.AND else one | other
-            case tile.Select():
-                values[op.result] = values[op.a] if values[op.cond] else values[op.b]
-            case t.Yield():
-                return values[op.values[0]] if len(op.values) == 1 else None
+                return one & other if op.fn.data is BinaryFn.AND else one | other
             case _:
                 return None
-    return None
+
+    return computed
 
 
 def _wide(value: SSAValue) -> bool:

@@ -162,7 +162,7 @@ def _same_programs(one: t.Programs, other: t.Programs) -> bool:
     return mine == theirs and one.turns == (0, 1)
 
 
-def _arrived(order: list[Operation], write: Operation, walk: t.Programs) -> a.MbarrierArrive | None:
+def _arrived(order: Sequence[Operation], write: Operation, walk: t.Programs) -> a.MbarrierArrive | None:
     """The first arrival behind a write of one thread, once a program of a walk, that alone completes the phases of a
     barrier others wait for."""
     arrivals = [op for op in order if isinstance(op, a.MbarrierArrive | a.MbarrierArriveExpectTx)]
@@ -195,7 +195,7 @@ def _counts_programs(walk: t.Programs, name: str, wait: Operation) -> bool:
     return once and order.index(advances[0]) > order.index(wait)
 
 
-def _in_role_of(walk: t.Programs) -> list[Operation]:
+def _in_role_of(walk: t.Programs) -> Sequence[Operation]:
     role = a.role_of(walk)
     assert role is not None, "programs that several roles walk"
     return operations(role)
