@@ -16,7 +16,7 @@ from typing import Any
 import tilewright as tw
 
 _LEAST = -3.4028234663852886e38
-"""The least float, below which no finite score of a mask is. A query all of whose scores are -inf has a sum of zeros."""
+"""The least float, so that no score of a mask is below. A query all of whose scores are -inf has a sum of zeros."""
 _NOTHING = -1000.0
 """A difference whose exponential is 0, of maxima that are infinitely far apart in f32."""
 
