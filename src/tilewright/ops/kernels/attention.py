@@ -72,9 +72,9 @@ def scored_attention(width: int, score_mod: Callable[..., Any], axes: Sequence[i
             acc.set(acc * fix[:, None])
             top.set(new)
             acc += tw.dot(p.to(q.dtype), v[b, h // group, t])
-        o[b, s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        o[b, s, h] = acc / tw.where(total != 0, total, 1.0)[:, None]
         if lse is not None:
-            lse[b, h, s] = tw.where(total > 0, top + tw.log(total), tw.inf)
+            lse[b, h, s] = tw.where(total != 0, top + tw.log(total), tw.inf)
 
     return scored_attention
 
