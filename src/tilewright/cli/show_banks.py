@@ -13,7 +13,6 @@ from tilewright.cli.show_layout import deliver
 from tilewright.cli.terminal import echo
 from tilewright.diag import fail
 
-
 _ELEMENT_BYTES = (1, 2, 4, 8, 16)
 
 
