@@ -70,6 +70,18 @@ def test_a_reciprocal_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert other_numerics(narrow.tile, narrow.transport) == ()
 
 
+def test_the_programs_own_reciprocals_are_allowed() -> None:
+    @tw.kernel
+    def inverse(x: tw.Tensor["M", "N"], s: tw.Tensor["M"], y: tw.Tensor["M", "N"], *, of):
+        m, n = tw.grid(x, (4, 64))
+        y[m, n] = x[m, n] * of(s[m])[:, None]
+
+    for of in (lambda v: 1.0 / v, tw.reciprocal, lambda v: v**-1, lambda v: tw.where(v > 0, 2.0, 1.0) / v):
+        found = inverse.plan(dtypes={"x": "f32", "s": "f32", "y": "f32"}, of=of).variants[-1]
+        assert other_numerics(found.tile, found.transport) == ()
+        assert compare(found.tile, found.transport) == ()
+
+
 def test_what_was_loaded_is_divided() -> None:
     assert not by_reciprocal(shares, {"x": "f32", "s": "f32", "y": "bf16"})
 

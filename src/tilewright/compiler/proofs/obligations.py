@@ -158,8 +158,10 @@ def _is_other(op: Operation, policy: str, own_reciprocals: bool) -> bool:
 
 
 def _is_reciprocal(op: Operation) -> bool:
-    """``1 / b`` of floats."""
+    """``1 / b`` of floats, 1 in any shape."""
     by = op.a.owner if isinstance(op, tile.Binary) and op.fn.data is BinaryFn.DIV else None
+    while isinstance(by, tile.Broadcast | tile.Expand):
+        by = by.operands[0].owner
     return isinstance(by, tile.Constant) and by.value.data == 1.0
 
 
