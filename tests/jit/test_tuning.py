@@ -182,6 +182,14 @@ def test_other_counts_are_refused(best: Any):
     assert refused.value.code == "JIT013"
 
 
+def test_one_schedule_is_several_and_others_are_refused(case: Case):
+    alone = softmax.tune(*case.tensors(), schedules=tw.Schedule(warps=8))
+    assert {str(row.schedule) for row in alone.rows} == {"", "warps=8"}
+    with pytest.raises(tw.TilewrightError) as refused:
+        softmax.tune(*case.tensors(), schedules=[{"warps": 8}])
+    assert refused.value.code == "JIT013"
+
+
 def test_arrays_of_the_host_are_refused():
     with pytest.raises(tw.TilewrightError) as refused:
         softmax.tune(np.zeros((2, 2), np.float32), np.zeros((2, 2), np.float32))

@@ -296,6 +296,10 @@ class Kernel:
         """
         if type(best) is not int or not 2 <= best <= _MOST_TIMED:
             fail("JIT013", found=f"best = {shown(best)}", required=f"how many schedules to time, 2 to {_MOST_TIMED}")
+        wanted = (schedules,) if isinstance(schedules, Schedule) else tuple(schedules)
+        for each in wanted:
+            if not isinstance(each, Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
+                fail("JIT013", found=f"{shown(each)} among the schedules", required="tw.Schedule(...) each")
         pytorch.require_seen((*args, *kwargs.values()))
         given = by_name(self.function, args, kwargs)
         names, given = opened(self.function, given)
@@ -306,7 +310,7 @@ class Kernel:
         call = bind(kernel.function, (), {name: value for name, value in given.items() if name not in absent})
         if _any_on_host(call.tensors.values()):
             fail("JIT013", found="arrays in the host's memory", required="tensors on a GPU")
-        return kernel._timed(call, best, tuple(schedules))
+        return kernel._timed(call, best, wanted)
 
     def _timed(self, call: Call, best: int, schedules: tuple[Schedule, ...]) -> Tuning:
         """``tune`` with all tensors."""
