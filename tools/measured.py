@@ -209,8 +209,9 @@ def attention_orders(mask: str, *taken: str) -> Iterator[str]:
     orders = list(rows[0]["of_peer"])
     yield f"| us, {mask} | {' | '.join(orders).replace('cudnn', 'cuDNN')} | of cuDNN, by {', '.join(taken)} |"
     for row in rows:
-        us = (f"{row['microseconds'][name]:.1f}" for name in orders)
-        yield f"| {row['case']} | {' | '.join(us)} | {', '.join(format(row['of_peer'][n], '.2f') for n in taken)} |"
+        us = row["microseconds"]
+        cells = (f"{us[name]:.1f}" if name in us else "" for name in orders)
+        yield f"| {row['case']} | {' | '.join(cells)} | {', '.join(format(row['of_peer'][n], '.2f') for n in taken)} |"
 
 
 def operators() -> Iterator[str]:
