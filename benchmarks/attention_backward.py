@@ -93,7 +93,7 @@ class Case:
             )
             o, lse = torch.full_like(q.transpose(1, 2).contiguous(), float("nan")), torch.empty_like(self.lse)
             own.launch({"q": q, "k": k, "v": v, "o": o, "lse": lse, "scale": self.scale})
-            found |= {"cudnn": (cudnn[0], cudnn[1].view(lse.shape)), "ours": (o.transpose(1, 2), lse)}
+            found |= {"cudnn": (cudnn[0], cudnn[1].reshape(lse.shape)), "ours": (o.transpose(1, 2), lse)}
         return found
 
     def after(self, forward: tuple[Any, Any]) -> tuple[Any, ...]:
@@ -142,7 +142,7 @@ def run(args: Any) -> None:
             programs = tuple(load(name) for name in names(width, causal=causal))
             own = load(forward_name(width, causal=causal))
             kind = f"{width}{' causal' if causal else ''}"
-            if None in programs or args.only not in kind:
+            if None in (*programs, own) or args.only not in kind:
                 continue
             for shape in CASES:
                 case = Case(torch, programs, (*shape, width), causal=causal)

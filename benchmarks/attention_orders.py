@@ -28,11 +28,14 @@ from harness import ARTIFACTS, Timer, document, greatest_error, load, parser, re
 KINDS = ("full", "causal")
 ORDERS: dict[str, dict[str, int | None]] = {
     "full": {"heads": None, "bands of 2": 2, "bands of 4": 4, "bands of 16": 16},
-    "causal": {"heads": 1} | {f"bands of {n}": n for n in (2, 4, 8, 16, 33, 132)},
+    "causal": {"heads": 1} | {f"bands of {n}": n for n in (2, 4, 8, 16, 33, 66, 132)},
 }
-"""Heads of a band; 33 is what causal attention has on a GPU of 132 SMs."""
+"""Heads of a band; causal attention of more than eight lengths has 33 on a GPU of 132 SMs."""
 WIDTHS = (128, 64)
-LENGTHS = (512, 1024, 2048, 4096, 16384)
+LENGTHS = {
+    "full": (512, 1024, 2048, 4096, 16384),
+    "causal": (512, 768, 1024, 1280, 1536, 2048, 3072, 4096, 8192, 16384),
+}
 BACKWARDS = ((4, 16, 4096), (1, 16, 16384))
 TOKENS, CHANNELS = 16384, 2048
 
@@ -145,7 +148,7 @@ def run(args: argparse.Namespace) -> None:
     before = json.loads(path.read_text())["rows"] if path and path.exists() else []
     timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
     cases = (
-        *((forward, mask, width, length) for mask in KINDS for width in WIDTHS for length in LENGTHS),
+        *((forward, mask, width, length) for mask in KINDS for width in WIDTHS for length in LENGTHS[mask]),
         *((gradients, mask, width, shape) for mask in KINDS for width in WIDTHS for shape in BACKWARDS),
     )
     for measure, mask, width, size in cases:

@@ -203,14 +203,15 @@ def dependent_launches() -> Iterator[str]:
         yield f"| {way} | {' | '.join(cells)} |"
 
 
-def attention_orders() -> Iterator[str]:
-    """Full attention and its gradients in several orders of programs."""
-    rows = result("attention_orders")["rows"]
-    orders = [name for name in rows[0]["microseconds"] if name != "cudnn"]
-    yield f"| us | {' | '.join(orders)} | cuDNN | of cuDNN, by heads |"
+def attention_orders(mask: str, *taken: str) -> Iterator[str]:
+    """Attention and its gradients in several orders of programs, some of which are ``taken``."""
+    rows = [row for row in result("attention_orders")["rows"] if f" {mask} " in row["case"]]
+    orders = list(rows[0]["of_peer"])
+    yield f"| us, {mask} | {' | '.join(orders).replace('cudnn', 'cuDNN')} | of cuDNN, by {', '.join(taken)} |"
     for row in rows:
-        us = (f"{row['microseconds'][name]:.1f}" for name in (*orders, "cudnn"))
-        yield f"| {row['case']} | {' | '.join(us)} | {row['of_peer']['heads']:.2f} |"
+        us = row["microseconds"]
+        cells = (f"{us[name]:.1f}" if name in us else "" for name in orders)
+        yield f"| {row['case']} | {' | '.join(cells)} | {', '.join(format(row['of_peer'][n], '.2f') for n in taken)} |"
 
 
 def operators() -> Iterator[str]:
@@ -407,7 +408,8 @@ def pages() -> dict[Path, str]:
         counters(),
         errors_of_rows(),
         dependent_launches(),
-        attention_orders(),
+        attention_orders("full", "heads"),
+        attention_orders("causal", "heads", "bands of 33"),
     )
     for table in tables:
         measured = rewritten(measured, table)
