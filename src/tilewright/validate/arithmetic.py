@@ -6,7 +6,8 @@ the condition is noted as a need, which is proved where the result is used.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
 from tilewright.validate.polynomials import Atom, Coefficient, Field, Monomial, Poly, Table
 from tilewright.validate.readings import LEAST_BITS, Reader, Readings
+from tilewright.validate.reciprocals import Reciprocals
 from tilewright.validate.regions import Need
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
@@ -52,6 +54,7 @@ class Arithmetic:
         self.cases: Cases = values.cases
         self.floats = Floats(values)
         self.reader = Reader(values)
+        self.reciprocals = Reciprocals(self.terms)
         self.needs: set[Need] = set()
         self._divided: dict[Poly, Poly] = {}
         """By words that are quotients what was divided: where that is a word without a sign bit, so are they."""
@@ -174,8 +177,7 @@ class Arithmetic:
                     return self.bitwise(joined.kind, x, y)
                 runs = _runs(mask)
                 if len(runs) <= MOST_RUNS:
-                    pieces = (terms.scale(terms.field(u, low, count, width), 1 << low) for low, count in runs)
-                    return terms.sum(width, pieces)
+                    return self.values.each_number(partial(self._bits_in, runs), u)
             elif mask == 0:
                 return u
             elif name == "xor" and (mask == (1 << width) - 1 or self._has_bits_of(u, mask)):
@@ -200,6 +202,11 @@ class Arithmetic:
         if name == "xor":
             return self._differing(a, b)
         return self._joined(name, a, b)
+
+    def _bits_in(self, runs: Sequence[tuple[int, int]], p: Poly) -> Poly:
+        """A word with no other bits than those of some runs."""
+        fields = ((self.terms.field(p, low, count, p.width), low) for low, count in runs)
+        return self.terms.sum(p.width, (self.terms.scale(field, 1 << low) for field, low in fields))
 
     def _other_remainder(self, p: Poly, bit: int) -> Poly | None:
         """p ^ bit, where p is bit * (q mod 2): bit * ((q + 1) mod 2). None of other words."""
@@ -338,9 +345,11 @@ class Arithmetic:
         if name == "shl":
             moved = self.values.by_numbers(lambda x: terms.scale(x, 1 << count), p)  # 2**width is 0
             return moved if isinstance(moved, Poly) else terms.scale(p, 1 << count)
-        exact = self.quotient_by_reciprocal(p, count, signed=signed)
-        if exact is not None:
-            return exact
+        upper = self.reciprocals.shifted(p, count, signed=signed)
+        if upper is None:
+            upper = self.quotient_by_reciprocal(p, count, signed=signed)
+        if upper is not None:
+            return upper
         if not signed:
             if not self.is_data(p) and terms.per_thread(p) is None and 0 < count < width:
                 whole = self.within(terms.resize(p, 0), 0, (1 << width) - 1)
@@ -348,6 +357,11 @@ class Arithmetic:
             return terms.field(p, count, width - count, width)
         if self.is_data(p):
             count = min(count, width - 1)
+            negative = self._sign_of_remainder(p) if count == width - 1 else None
+            if negative is not None:
+                found = self.values.select(negative, terms.const(width, -1), terms.const(width, 0))
+                assert isinstance(found, Poly)
+                return found
             word = terms.field(p, count, width - count, width)
             sign = terms.field(p, width - 1, 1, width)
             return terms.sub(word, terms.scale(sign, 1 << (width - count)))
@@ -366,7 +380,7 @@ class Arithmetic:
             return None
         x, m = self.terms.scaled[whole]
         low, _ = self.terms.interval(x)
-        if (low is not None and -half < low < 0) or m >= half:
+        if (low is not None and -half < low < 0) or not 0 < m < n:
             return None
         d = -(-(n << count) // m)
         if not signed and count == p.width - 1:
@@ -580,6 +594,10 @@ class Arithmetic:
             parts = [self.terms.resize(p, a.width) for p in joined.args if isinstance(p, Poly)]
             none = cases.all(self._compare("eq", kind, p, b) for p in parts)
             return none if name == "eq" else cases.negate(none)
+        if kind[0] == "s" or name in ("eq", "ne"):
+            extended = self._extended(name, a, b)
+            if extended is not None:
+                return extended if name in ("lt", "gt", "eq") else cases.negate(extended)
         if self.is_data(a) or self.is_data(b):
             read, positive = self._read_compared(name, kind, a, b), ("lt", "gt", "eq")
             if read is None:
@@ -617,6 +635,26 @@ class Arithmetic:
             return None
         compare = self.cases.equal if equal else self.cases.less
         return self.cases.any(self.cases.all((c, d, compare(p, q))) for c, p in x for d, q in y)
+
+    def _extended(self, name: str, a: Poly, b: Poly) -> Condition | None:
+        """Where narrow data that is extended with its sign is less than a number (above it, if it is the second), or
+        equals it, by ranges of the data; None of other words."""
+        word, number = (a, self.terms.number(b)) if self.terms.number(b) is not None else (b, self.terms.number(a))
+        narrow = [m[0] for m, c in word.terms if len(m) == 1 and c == 1] if len(word.terms) == 2 else []
+        atom = self.terms.atoms[narrow[0]] if narrow and number is not None else None
+        if atom is None or number is None or not 1 < atom.bits < word.width:
+            return None
+        field = self.terms.as_field(atom.id)
+        if field is not None and field.low and field.low + field.count == self.terms.atoms[field.base].bits:
+            return None  # a quotient of a word, which is read by its sign
+        half, data = 1 << (atom.bits - 1), self.terms.of(word.width, atom)
+        if self.extended(data, atom.bits, word.width) is not word or not -half < number < half - 1:
+            return None
+        if name in ("eq", "ne"):
+            return self._in_range(atom, number % (2 * half), 1, 2 * half)
+        if word is a:
+            return self._in_range(atom, half, half + number, 2 * half)  # from the least on, behind the greatest
+        return self._in_range(atom, (number + 1) % (2 * half), half - 1 - number, 2 * half)
 
     def _not_negative(self, p: Poly) -> bool:
         low, high = self.terms.interval(p)
@@ -739,15 +777,36 @@ class Arithmetic:
         inside = cases.without(cases.at_least(data, first), cases.at_least(data, end))
         return cases.either(inside, cases.negate(cases.at_least(data, max(0, again))))
 
+    def _sign_of_remainder(self, p: Poly) -> Condition | None:
+        """Where x - d * (x / d), of a number d and the quotient towards 0, is negative: where x is, and d does not
+        divide it. None of other words."""
+        for monomial, c in p.terms:
+            atom = self.terms.atoms[monomial[0]] if len(monomial) == 1 else None
+            field = atom.args[0] if atom is not None and atom.kind == "field" else None
+            if isinstance(field, Field) and field.low == 0:  # the bits of the quotient that an even number leaves
+                atom = self.terms.atoms[field.base]
+            if atom is None or atom.kind != "div.s32" or not isinstance(c, int) or p.width != LEAST_BITS:
+                continue
+            x, d = cast("tuple[Poly, Poly]", atom.args)
+            multiple = self.terms.scale(self.terms.of(p.width, atom), c)
+            if c <= -2 and self.terms.number(d) == -c and self.terms.sub(p, multiple) is x:
+                zero = self.terms.const(p.width, 0)
+                return self.cases.both(self._compare("lt", "s32", x, zero), self._compare("ne", "s32", p, zero))
+        return None
+
     def _signs(self, p: Poly) -> Condition | None:
         """Where a word that is joined from two, or whose upper half is, is negative, by their signs: of a xor where
         they differ."""
+        remainder = self._sign_of_remainder(p)
+        if remainder is not None:
+            return remainder
         atom = self.terms.single(p)
         if atom is None and p.width == 64 and self.terms.is_of_pieces(p):
             p = self.terms.field(p, 32, 32, 32)
             atom = self.terms.single(p)
         if atom is None or atom.kind not in ("and", "or", "xor") or atom.bits != p.width:
-            return None
+            sign = self.terms.single(self.terms.field(p, p.width - 1, 1, 0)) if atom is None else None
+            return self._in_range(sign, 1, 1, 2) if sign is not None and sign.kind == "field" else None
         x, y = (cast("Value", arg) for arg in atom.args)
         zero = self.terms.const(p.width, 0)
         x, y = (self.compare("lt", f"s{p.width}", arg, zero) for arg in (x, y))

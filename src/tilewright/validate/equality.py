@@ -275,7 +275,12 @@ class Equality:
         return p.width == 32 and len(p.terms) == 1 and p.terms[0][1] == 1 << 16
 
     def _by_cases(self, p: Poly, q: Poly, care: Condition) -> bool:
-        """Words that are computed from one of several, case by case."""
+        """Words that are computed from one of several, case by case, without the terms that both have."""
+        theirs = dict(q.terms)
+        both = {m: c for m, c in p.terms if theirs.get(m, 0) == c} if p.width == q.width else {}
+        if both:
+            common = self.terms.make(p.width, both)
+            p, q = self.terms.sub(p, common), self.terms.sub(q, common)
         x, y = self.expanded(p), self.expanded(q)
         return (x is not p or y is not q) and self._equal_in(x, y, care, care)
 
