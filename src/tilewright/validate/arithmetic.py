@@ -402,7 +402,11 @@ class Arithmetic:
         return self.divided(a, b)
 
     def truncated(self, kind: str, a: Poly, b: Poly) -> Poly:
-        """The quotient of two words of data, towards 0."""
+        """The quotient of two words of data, towards 0; without a sign, by a number, the integer's."""
+        number = self.terms.number(b)
+        if kind[0] == "u" and number:
+            number %= 1 << b.width
+            return self.terms.resize(self.terms.floordiv(self.terms.unsigned(a), number), a.width)
         return self.terms.data(a.width, a.width, f"div.{kind}", a, b)
 
     def divided(self, a: Poly, b: Poly) -> Poly:
@@ -594,10 +598,6 @@ class Arithmetic:
             parts = [self.terms.resize(p, a.width) for p in joined.args if isinstance(p, Poly)]
             none = cases.all(self._compare("eq", kind, p, b) for p in parts)
             return none if name == "eq" else cases.negate(none)
-        if kind[0] == "s" or name in ("eq", "ne"):
-            extended = self._extended(name, a, b)
-            if extended is not None:
-                return extended if name in ("lt", "gt", "eq") else cases.negate(extended)
         if self.is_data(a) or self.is_data(b):
             read, positive = self._read_compared(name, kind, a, b), ("lt", "gt", "eq")
             if read is None:
@@ -606,6 +606,8 @@ class Arithmetic:
         if name in ("eq", "ne"):
             found = cases.equal(self.signed(a), self.signed(b))
             return found if name == "eq" else cases.negate(found)
+        if kind[0] == "s" and (negative := self._or_is_negative(name, a, b)) is not None:
+            return negative
         if kind[0] == "s":
             less = cases.less(self.signed(a), self.signed(b))
         else:
@@ -636,26 +638,6 @@ class Arithmetic:
         compare = self.cases.equal if equal else self.cases.less
         return self.cases.any(self.cases.all((c, d, compare(p, q))) for c, p in x for d, q in y)
 
-    def _extended(self, name: str, a: Poly, b: Poly) -> Condition | None:
-        """Where narrow data that is extended with its sign is less than a number (above it, if it is the second), or
-        equals it, by ranges of the data; None of other words."""
-        word, number = (a, self.terms.number(b)) if self.terms.number(b) is not None else (b, self.terms.number(a))
-        narrow = [m[0] for m, c in word.terms if len(m) == 1 and c == 1] if len(word.terms) == 2 else []
-        atom = self.terms.atoms[narrow[0]] if narrow and number is not None else None
-        if atom is None or number is None or not 1 < atom.bits < word.width:
-            return None
-        field = self.terms.as_field(atom.id)
-        if field is not None and field.low and field.low + field.count == self.terms.atoms[field.base].bits:
-            return None  # a quotient of a word, which is read by its sign
-        half, data = 1 << (atom.bits - 1), self.terms.of(word.width, atom)
-        if self.extended(data, atom.bits, word.width) is not word or not -half < number < half - 1:
-            return None
-        if name in ("eq", "ne"):
-            return self._in_range(atom, number % (2 * half), 1, 2 * half)
-        if word is a:
-            return self._in_range(atom, half, half + number, 2 * half)  # from the least on, behind the greatest
-        return self._in_range(atom, (number + 1) % (2 * half), half - 1 - number, 2 * half)
-
     def _not_negative(self, p: Poly) -> bool:
         low, high = self.terms.interval(p)
         return low is not None and high is not None and 0 <= low <= high < 1 << (p.width - 1)
@@ -680,8 +662,8 @@ class Arithmetic:
     def unsigned(self, p: Poly) -> Value:
         """The unsigned reading of a word over the integers: of a negative number, 2**width more."""
         low, high = self.terms.interval(p)
-        half = 1 << (p.width - 1)
-        if self.is_data(p) or low is None or high is None or low >= 0 or low < -half or high >= half:
+        whole = 1 << p.width
+        if self.is_data(p) or low is None or high is None or low >= 0 or low < -whole or high >= whole:
             return self.terms.unsigned(p)
         number = self.terms.resize(p, 0)
         wrapped = self.terms.add(number, self.terms.const(0, 1 << p.width))
@@ -710,9 +692,7 @@ class Arithmetic:
             first = min(apart, terms.scale(apart, -1), key=_sign)
             numbers = [i for m, _ in first.terms for i in m]
             if len(first.terms) == 1 and len(numbers) == 1 and terms.atoms[numbers[0]].high == 1:
-                bit = terms.of(0, terms.atoms[numbers[0]])
-                known = self.values.numbers(bit)
-                found = cases.any(c for c, p in known if terms.number(p) == 0) if known else cases.zero(bit)
+                found = self._in_range(terms.atoms[numbers[0]], 0, 1, 2)
             else:
                 pieces = terms.pieces(first)
                 atoms = [terms.single(piece) for _, _, piece in pieces or ()]
@@ -765,17 +745,22 @@ class Arithmetic:
         if known:
             numbers = ((c, self.terms.number(p) or 0) for c, p in known)
             return cases.any(c for c, n in numbers if (n % (1 << atom.bits) - first) % modulus < count)
-        field = atom.args[0] if atom.kind == "field" else None
-        if isinstance(field, Field) and field.count == 1 and field.low == self.terms.atoms[field.base].bits - 1:
-            data = self.terms.of(0, self.terms.atoms[field.base])  # n or more of a sign bit is n times it, or more
-            return self._between(data, *(n << field.low for n in (first, first + count, first + count - modulus)))
-        return self._between(data, first, first + count, first + count - modulus)
+        inside = cases.both(cases.at_least(data, first), cases.negate(cases.at_least(data, first + count)))
+        return cases.either(inside, cases.negate(cases.at_least(data, max(0, first + count - modulus))))
 
-    def _between(self, data: Poly, first: int, end: int, again: int) -> Condition:
-        """Data that is not negative is ``first`` or more, and less than ``end``; or less than ``again``."""
-        cases = self.cases
-        inside = cases.without(cases.at_least(data, first), cases.at_least(data, end))
-        return cases.either(inside, cases.negate(cases.at_least(data, max(0, again))))
+    def _or_is_negative(self, name: str, a: Poly, b: Poly) -> Condition | None:
+        """``a | c < 0``, or not ``-1 < a | c``, of words that are counted with: where either is negative."""
+        below = self.terms.number(b) == 0
+        if not below and self.terms.number(a) != -1:
+            return None
+        word = a if below else b
+        joined = self.terms.single(word)
+        if joined is None or joined.kind != "or":
+            return None
+        zero = self.terms.const(word.width, 0)
+        words = (self.terms.resize(p, word.width) for p in joined.args if isinstance(p, Poly))
+        negative = self.cases.any(self._compare("lt", f"s{word.width}", p, zero) for p in words)
+        return negative if (name in ("lt", "gt")) == below else self.cases.negate(negative)
 
     def _sign_of_remainder(self, p: Poly) -> Condition | None:
         """Where x - d * (x / d), of a number d and the quotient towards 0, is negative: where x is, and d does not

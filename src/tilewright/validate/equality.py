@@ -234,7 +234,11 @@ class Equality:
     def _one_of_two(self, p: Poly, q: Poly, care: Condition) -> bool:
         """Integers one of which has the lesser, or the greater, of two where the other has the one that it is there."""
         x, y = self.terms.resize(p, 0), self.terms.resize(q, 0)
-        atoms = [self.terms.atoms[m[0]] for m, _ in self.terms.sub(x, y).terms if len(m) == 1]
+        try:
+            apart = self.terms.sub(x, y)
+        except OverflowError:
+            return False
+        atoms = [self.terms.atoms[m[0]] for m, _ in apart.terms if len(m) == 1]
         return any(atom.kind in ("min", "max") for atom in atoms) and self.same_integers(x, y, care)
 
     def _is_network(self, p: Poly, q: Poly) -> bool:

@@ -76,8 +76,13 @@ class Reciprocals:
         elif beside is self.terms.floordiv(self.terms.sub(x, upper), 2) and self.terms.add(upper, beside) is whole:
             self.terms.parted[whole] = self.terms.scale(x, m + n), 2 * n
 
-    def left(self, x: Poly, upper: Poly) -> None:
-        """Notes that what an upper half leaves of the word that was multiplied is no less than 0."""
+    def subtracted(self, x: Poly, upper: Poly) -> Poly:
+        """x - upper, noted to be no less than 0 where it is what an upper half leaves of the word multiplied."""
+        if x.width == _BITS:
+            self._left(x, upper)
+        return self.terms.sub(x, upper)
+
+    def _left(self, x: Poly, upper: Poly) -> None:
         word, part = self.terms.unsigned(x), self.terms.resize(upper, 0)
         product, n = self.terms.parted.get(part, (part, 0))
         if n == _WORDS and self.terms.scaled[product][0] is word and 0 < self.terms.scaled[product][1] <= n:

@@ -505,7 +505,7 @@ class Terms:
         found = self._quotients.get(key)
         if found is None:
             found = self._quotients[key] = quotient_of(self, a, n)
-            if a in self.scaled:
+            if a in self.scaled and found.terms and found.terms[-1][0]:
                 self.parted.setdefault(found, (a, n))
         return found
 

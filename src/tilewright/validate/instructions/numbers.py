@@ -13,7 +13,6 @@ from tilewright.ptx.syntax import (
 from tilewright.validate.arithmetic import bits_of
 from tilewright.validate.instructions.evaluate import Instructions
 from tilewright.validate.polynomials import Poly
-from tilewright.validate.readings import LEAST_BITS
 from tilewright.validate.regions import NOTHING
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
@@ -80,9 +79,7 @@ def _add(machine: Instructions, i: Instruction) -> None:
 
 def _sub(machine: Instructions, i: Instruction) -> None:
     def integers(a: Value, b: Value) -> Value:
-        if isinstance(a, Poly) and isinstance(b, Poly) and a.width == LEAST_BITS:
-            machine.arithmetic.reciprocals.left(a, b)
-        return machine.values.sub(a, b)
+        return machine.values.lift(machine.arithmetic.reciprocals.subtracted, a, b)
 
     _binary(machine, i, integers, machine.floats.sub)
 
