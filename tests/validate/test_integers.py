@@ -35,13 +35,43 @@ def products(a: tw.Tensor["M"], b: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=64):
     y[m] = a[m] * a[m] * b[m] - b[m] ** 13
 
 
-KERNELS = {"quotients": quotients, "shifts": shifts, "products": products}
+@tw.kernel
+def by_numbers(a: tw.Tensor["M"], b: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=64):
+    m = tw.grid(y, bm)
+    y[m] = (a[m] // 7) * 100 + b[m] % 10
+
+
+@tw.kernel
+def places(a: tw.Tensor["M"], b: tw.Tensor["N"], y: tw.Tensor["M"], *, bm=64):
+    m = tw.grid(y, bm)
+    y[m] = a[m.index // 7 + m.index % 3] + b[m.index // 5]
+
+
+KERNELS = {
+    "quotients": quotients,
+    "shifts": shifts,
+    "products": products,
+    "by_numbers": by_numbers,
+    "places": places,
+}
 MISTAKES = {
     "a quotient of unsigned words": ("quotients", r"div\.s32", "div.u32"),
     "a remainder with the dividend's sign": ("quotients", r"(selp\.b32\s+%r\d+), (%r\d+), 0", r"\1, 0, \2"),
     "divisors from -2 to 1 left out": ("quotients", r"(setp\.lt\.u32\s+%p\d+, %r\d+), 2;", r"\1, 3;"),
     "a shift without its bound": ("shifts", r"min\.u32(\s+%r\d+, %r\d+), 31;", r"min.u32\1, 30;"),
     "a logical shift": ("shifts", r"shr\.s32", "shr.u32"),
+    "another reciprocal": ("by_numbers", "-1840700269", "-1840700267"),
+    "another shift of the upper half": ("by_numbers", r"(shr\.s32\s+%r\d+, %r\d+), 2;", r"\1, 3;"),
+    "another upper half": ("by_numbers", r"mul\.hi\.s32", "mul.hi.u32"),
+    "a quotient of a negative number that is one less": (
+        "by_numbers",
+        r"(shr\.u32\s+%r\d+, %r\d+), 31;",
+        r"\1, 30;",
+    ),
+    "the sign of another word": ("by_numbers", r"(shr\.u32\s+%r\d+), %r\d+, 31;", r"\1, %r1, 31;"),
+    "a remainder that is never negative": ("by_numbers", r"(setp\.lt\.s32\s+%p\d+, %r\d+), 0;", r"\1, -1;"),
+    "a place that is divided by another reciprocal": ("places", "1431655766", "1431655767"),
+    "a place that is divided by a greater number": ("places", "1717986919", "1717986887"),
     "another factor twice": (
         "products",
         r"(mul\.lo\.s32\s+(%r\d+), %r\d+, (%r\d+);\s+mul\.lo\.s32\s+%r\d+, \2), %r\d+;",

@@ -42,6 +42,37 @@ def added_where_positive(x: tw.Tensor["M", "N"], at: tw.Tensor["M"], y: tw.Tenso
 
 
 @tw.kernel
+def gathered(x: tw.Tensor["M", "N"], index: tw.Tensor["K"], y: tw.Tensor["K", "N"]):
+    k, n = tw.grid(y, (8, 64))
+    i = index[k]
+    y[k, n] = tw.where((i >= 0)[:, None], x[i, n], 2.0)
+
+
+@tw.kernel
+def paged(table: tw.Tensor["B", "P"], cache: tw.Tensor["Q", "S", "D"], y: tw.Tensor["B", "T", "D"]):
+    b, t, d = tw.grid(y, (1, 16, 64))
+    y[b, t, d] = cache[table[b, t.index // 16], t.index % 16, d]
+
+
+@tw.kernel
+def unravelled(x: tw.Tensor["M", "N"], y: tw.Tensor["K"]):
+    k = tw.grid(y, 64)
+    y[k] = x[k.index // x.shape[1], k.index % x.shape[1]]
+
+
+@tw.kernel
+def by_seven(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(x, 64)
+    y[m] = x[m] // 7 + x[m] % 7 * 8
+
+
+@tw.kernel
+def by_an_argument(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], d: tw.i32):
+    m = tw.grid(x, 64)
+    y[m], z[m] = x[m] // d, x[m] % d
+
+
+@tw.kernel
 def normal(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
     m, n = tw.grid(x.shape[0], 1), tw.axis(x.shape[1], upto=2048)
     row = x[m, n].to(tw.f32)
@@ -52,6 +83,13 @@ KERNELS = {
     "rectified": (rectified, {"x": "f32", "y": "f32"}),
     "at_most_six": (at_most_six, {"x": "bf16", "y": "bf16"}),
     "added_where_positive": (added_where_positive, {"x": "f32", "at": "i32", "y": "f32"}),
+    "gathered": (gathered, {"x": "f32", "index": "i32", "y": "f32"}),
+    "gathered_by_i64": (gathered, {"x": "bf16", "index": "i64", "y": "bf16"}),
+    "unravelled": (unravelled, {"x": "f32", "y": "f32"}),
+    "by_seven": (by_seven, {"x": "u32", "y": "u32"}),
+    "by_seven_of_i8": (by_seven, {"x": "i8", "y": "i8"}),
+    "by_an_argument": (by_an_argument, dict.fromkeys("xyz", "i32")),
+    "paged": (paged, {"table": "i32", "cache": "bf16", "y": "bf16"}),
 }
 
 
@@ -88,6 +126,21 @@ def test_the_ptx_does_what_the_ir_says(name: str) -> None:
         ("at_most_six", "min.f32", "max.f32"),
         ("added_where_positive", "max.f32", "min.f32"),
         ("added_where_positive", "0f00000000", "0f80000000"),
+        ("gathered", ", 256;", ", 512;"),  # the second row's bit in a word that holds one of each
+        ("gathered", "shr.u32", "shr.s32"),
+        ("gathered", ", -1;", ", -2;"),
+        ("gathered_by_i64", ", -1;", ", -2;"),
+        ("gathered_by_i64", "setp.lt.s64", "setp.le.s64"),
+        ("paged", ", -1;", ", -2;"),
+        ("unravelled", "or.b32", "and.b32"),
+        ("unravelled", "setp.lt.s32", "setp.le.s32"),
+        ("by_seven", "613566757", "613566756"),
+        ("by_seven", ", 2;", ", 3;"),
+        ("by_seven", ", 1;", ", 0;"),
+        ("by_seven_of_i8", "-1840700269", "-1840700261"),
+        ("by_seven_of_i8", "shr.s32", "shr.u32"),
+        ("by_an_argument", "setp.lt.u32", "setp.le.u32"),
+        ("by_an_argument", "xor.b32", "or.b32"),
         ("normal", "0f00000000", "0f3F800000"),
     ],
 )

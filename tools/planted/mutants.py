@@ -11,6 +11,7 @@ from planted.indices import INDICES
 from planted.mutant import Mutant
 from planted.narrow import NARROW
 from planted.options import OPTIONS
+from planted.places import PLACES
 from planted.protocol import PROTOCOL
 from planted.provers import PARTS, PROVERS
 from planted.ragged import RAGGED
@@ -35,6 +36,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *RUNNING,
     *PROTOCOL,
     *EMISSION,
+    *PLACES,
     *OPTIONS,
     *RECIPE,
     *SHARED,

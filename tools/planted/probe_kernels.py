@@ -280,6 +280,12 @@ def division(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256)
 
 
 @tw.kernel
+def by_numbers(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    z[m] = (x[m] // 7) * 100 + y[m] % 10
+
+
+@tw.kernel
 def attention(
     q: tw.Tensor["S", 64], k: tw.Tensor["T", 64], v: tw.Tensor["T", 64], o: tw.Tensor["S", 64], *, scale: tw.f32
 ):

@@ -236,6 +236,7 @@ PROBES: dict[str, Probe] = {
     "turned_wide": Probe(kernels.turned, lambda x: x.T, ({"M": 72, "N": 136},), dtype="f32"),
     "casts": Probe(kernels.casts, references.to_i8, ({"M": 600},), dtype="f32", dtypes={"y": "i8"}),
     "division": Probe(kernels.division, references.divided, ({"M": 600},), dtype="i32"),
+    "by_numbers": Probe(kernels.by_numbers, lambda x, y: (x // 7) * 100 + y % 10, ({"M": 600},), dtype="i32"),
     "add_wide": Probe(kernels.add, lambda x, y: x + y, ({"M": 1030},), index_bits=64),
     "turned": Probe(kernels.turned, lambda x: x.T, ({"M": 72, "N": 136},)),
     "nt": Probe(kernels.nt, lambda a, b: a @ b.T, _PRODUCT, schedule=_ONE),

@@ -6,7 +6,8 @@ the condition is noted as a need, which is proved where the result is used.
 
 from __future__ import annotations
 
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import lru_cache, partial
 from typing import cast
 
 import numpy as np
@@ -16,6 +17,7 @@ from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
 from tilewright.validate.polynomials import Atom, Coefficient, Field, Monomial, Poly, Table
 from tilewright.validate.readings import LEAST_BITS, Reader, Readings
+from tilewright.validate.reciprocals import Reciprocals
 from tilewright.validate.regions import Need
 from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
@@ -52,6 +54,7 @@ class Arithmetic:
         self.cases: Cases = values.cases
         self.floats = Floats(values)
         self.reader = Reader(values)
+        self.reciprocals = Reciprocals(self.terms)
         self.needs: set[Need] = set()
         self._divided: dict[Poly, Poly] = {}
         """By words that are quotients what was divided: where that is a word without a sign bit, so are they."""
@@ -174,8 +177,7 @@ class Arithmetic:
                     return self.bitwise(joined.kind, x, y)
                 runs = _runs(mask)
                 if len(runs) <= MOST_RUNS:
-                    pieces = (terms.scale(terms.field(u, low, count, width), 1 << low) for low, count in runs)
-                    return terms.sum(width, pieces)
+                    return self.values.each_number(partial(self._bits_in, runs), u)
             elif mask == 0:
                 return u
             elif name == "xor" and (mask == (1 << width) - 1 or self._has_bits_of(u, mask)):
@@ -200,6 +202,11 @@ class Arithmetic:
         if name == "xor":
             return self._differing(a, b)
         return self._joined(name, a, b)
+
+    def _bits_in(self, runs: Sequence[tuple[int, int]], p: Poly) -> Poly:
+        """A word with no other bits than those of some runs."""
+        fields = ((self.terms.field(p, low, count, p.width), low) for low, count in runs)
+        return self.terms.sum(p.width, (self.terms.scale(field, 1 << low) for field, low in fields))
 
     def _other_remainder(self, p: Poly, bit: int) -> Poly | None:
         """p ^ bit, where p is bit * (q mod 2): bit * ((q + 1) mod 2). None of other words."""
@@ -338,9 +345,11 @@ class Arithmetic:
         if name == "shl":
             moved = self.values.by_numbers(lambda x: terms.scale(x, 1 << count), p)  # 2**width is 0
             return moved if isinstance(moved, Poly) else terms.scale(p, 1 << count)
-        exact = self.quotient_by_reciprocal(p, count, signed=signed)
-        if exact is not None:
-            return exact
+        upper = self.reciprocals.shifted(p, count, signed=signed)
+        if upper is None:
+            upper = self.quotient_by_reciprocal(p, count, signed=signed)
+        if upper is not None:
+            return upper
         if not signed:
             if not self.is_data(p) and terms.per_thread(p) is None and 0 < count < width:
                 whole = self.within(terms.resize(p, 0), 0, (1 << width) - 1)
@@ -348,6 +357,11 @@ class Arithmetic:
             return terms.field(p, count, width - count, width)
         if self.is_data(p):
             count = min(count, width - 1)
+            negative = self._sign_of_remainder(p) if count == width - 1 else None
+            if negative is not None:
+                found = self.values.select(negative, terms.const(width, -1), terms.const(width, 0))
+                assert isinstance(found, Poly)
+                return found
             word = terms.field(p, count, width - count, width)
             sign = terms.field(p, width - 1, 1, width)
             return terms.sub(word, terms.scale(sign, 1 << (width - count)))
@@ -366,7 +380,7 @@ class Arithmetic:
             return None
         x, m = self.terms.scaled[whole]
         low, _ = self.terms.interval(x)
-        if (low is not None and -half < low < 0) or m >= half:
+        if (low is not None and -half < low < 0) or not 0 < m < n:
             return None
         d = -(-(n << count) // m)
         if not signed and count == p.width - 1:
@@ -388,7 +402,11 @@ class Arithmetic:
         return self.divided(a, b)
 
     def truncated(self, kind: str, a: Poly, b: Poly) -> Poly:
-        """The quotient of two words of data, towards 0."""
+        """The quotient of two words of data, towards 0; without a sign, by a number, the integer's."""
+        number = self.terms.number(b)
+        if kind[0] == "u" and number:
+            number %= 1 << b.width
+            return self.terms.resize(self.terms.floordiv(self.terms.unsigned(a), number), a.width)
         return self.terms.data(a.width, a.width, f"div.{kind}", a, b)
 
     def divided(self, a: Poly, b: Poly) -> Poly:
@@ -588,6 +606,8 @@ class Arithmetic:
         if name in ("eq", "ne"):
             found = cases.equal(self.signed(a), self.signed(b))
             return found if name == "eq" else cases.negate(found)
+        if kind[0] == "s" and (negative := self._or_is_negative(name, a, b)) is not None:
+            return negative
         if kind[0] == "s":
             less = cases.less(self.signed(a), self.signed(b))
         else:
@@ -642,8 +662,8 @@ class Arithmetic:
     def unsigned(self, p: Poly) -> Value:
         """The unsigned reading of a word over the integers: of a negative number, 2**width more."""
         low, high = self.terms.interval(p)
-        half = 1 << (p.width - 1)
-        if self.is_data(p) or low is None or high is None or low >= 0 or low < -half or high >= half:
+        whole = 1 << p.width
+        if self.is_data(p) or low is None or high is None or low >= 0 or low < -whole or high >= whole:
             return self.terms.unsigned(p)
         number = self.terms.resize(p, 0)
         wrapped = self.terms.add(number, self.terms.const(0, 1 << p.width))
@@ -672,9 +692,7 @@ class Arithmetic:
             first = min(apart, terms.scale(apart, -1), key=_sign)
             numbers = [i for m, _ in first.terms for i in m]
             if len(first.terms) == 1 and len(numbers) == 1 and terms.atoms[numbers[0]].high == 1:
-                bit = terms.of(0, terms.atoms[numbers[0]])
-                known = self.values.numbers(bit)
-                found = cases.any(c for c, p in known if terms.number(p) == 0) if known else cases.zero(bit)
+                found = self._in_range(terms.atoms[numbers[0]], 0, 1, 2)
             else:
                 pieces = terms.pieces(first)
                 atoms = [terms.single(piece) for _, _, piece in pieces or ()]
@@ -727,27 +745,53 @@ class Arithmetic:
         if known:
             numbers = ((c, self.terms.number(p) or 0) for c, p in known)
             return cases.any(c for c, n in numbers if (n % (1 << atom.bits) - first) % modulus < count)
-        field = atom.args[0] if atom.kind == "field" else None
-        if isinstance(field, Field) and field.count == 1 and field.low == self.terms.atoms[field.base].bits - 1:
-            data = self.terms.of(0, self.terms.atoms[field.base])  # n or more of a sign bit is n times it, or more
-            return self._between(data, *(n << field.low for n in (first, first + count, first + count - modulus)))
-        return self._between(data, first, first + count, first + count - modulus)
+        inside = cases.both(cases.at_least(data, first), cases.negate(cases.at_least(data, first + count)))
+        return cases.either(inside, cases.negate(cases.at_least(data, max(0, first + count - modulus))))
 
-    def _between(self, data: Poly, first: int, end: int, again: int) -> Condition:
-        """Data that is not negative is ``first`` or more, and less than ``end``; or less than ``again``."""
-        cases = self.cases
-        inside = cases.without(cases.at_least(data, first), cases.at_least(data, end))
-        return cases.either(inside, cases.negate(cases.at_least(data, max(0, again))))
+    def _or_is_negative(self, name: str, a: Poly, b: Poly) -> Condition | None:
+        """``a | c < 0``, or not ``-1 < a | c``, of words that are counted with: where either is negative."""
+        below = self.terms.number(b) == 0
+        if not below and self.terms.number(a) != -1:
+            return None
+        word = a if below else b
+        joined = self.terms.single(word)
+        if joined is None or joined.kind != "or":
+            return None
+        zero = self.terms.const(word.width, 0)
+        words = (self.terms.resize(p, word.width) for p in joined.args if isinstance(p, Poly))
+        negative = self.cases.any(self._compare("lt", f"s{word.width}", p, zero) for p in words)
+        return negative if (name in ("lt", "gt")) == below else self.cases.negate(negative)
+
+    def _sign_of_remainder(self, p: Poly) -> Condition | None:
+        """Where x - d * (x / d), of a number d and the quotient towards 0, is negative: where x is, and d does not
+        divide it. None of other words."""
+        for monomial, c in p.terms:
+            atom = self.terms.atoms[monomial[0]] if len(monomial) == 1 else None
+            field = atom.args[0] if atom is not None and atom.kind == "field" else None
+            if isinstance(field, Field) and field.low == 0:  # the bits of the quotient that an even number leaves
+                atom = self.terms.atoms[field.base]
+            if atom is None or atom.kind != "div.s32" or not isinstance(c, int) or p.width != LEAST_BITS:
+                continue
+            x, d = cast("tuple[Poly, Poly]", atom.args)
+            multiple = self.terms.scale(self.terms.of(p.width, atom), c)
+            if c <= -2 and self.terms.number(d) == -c and self.terms.sub(p, multiple) is x:
+                zero = self.terms.const(p.width, 0)
+                return self.cases.both(self._compare("lt", "s32", x, zero), self._compare("ne", "s32", p, zero))
+        return None
 
     def _signs(self, p: Poly) -> Condition | None:
         """Where a word that is joined from two, or whose upper half is, is negative, by their signs: of a xor where
         they differ."""
+        remainder = self._sign_of_remainder(p)
+        if remainder is not None:
+            return remainder
         atom = self.terms.single(p)
         if atom is None and p.width == 64 and self.terms.is_of_pieces(p):
             p = self.terms.field(p, 32, 32, 32)
             atom = self.terms.single(p)
         if atom is None or atom.kind not in ("and", "or", "xor") or atom.bits != p.width:
-            return None
+            sign = self.terms.single(self.terms.field(p, p.width - 1, 1, 0)) if atom is None else None
+            return self._in_range(sign, 1, 1, 2) if sign is not None and sign.kind == "field" else None
         x, y = (cast("Value", arg) for arg in atom.args)
         zero = self.terms.const(p.width, 0)
         x, y = (self.compare("lt", f"s{p.width}", arg, zero) for arg in (x, y))

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import pairwise
 from math import gcd
-from typing import TypeAlias
+from typing import TypeAlias, cast
 
 import numpy as np
 
@@ -48,6 +48,10 @@ def _beyond_tables(cut: Cut) -> int:
     if not isinstance(cut, int):
         return 0
     return int(cut >= 1 << 63) - int(cut < -(1 << 63))
+
+
+NARROW = 32
+"""Data of fewer bits is extended before it is compared."""
 
 
 class Cases:
@@ -541,6 +545,16 @@ class Cases:
         return c // by if isinstance(c, int) else self.terms.coefficient(0, c.values // by)
 
     def _reaches(self, quantity: Poly, thresholds: Ints | int) -> Condition:
+        field = self.terms.single(quantity)
+        if isinstance(thresholds, int) and field is not None and field.kind == "field":
+            (bits,) = cast("tuple[Field]", field.args)
+            base = self.terms.atoms[bits.base]
+            if bits.low + bits.count == base.bits and thresholds == 1 << (bits.count - 1):  # the sign of all of it
+                quantity, thresholds = self.terms.of(0, base), thresholds << bits.low
+        if isinstance(thresholds, int) and len(quantity.terms) == 2 and (found := self._extended(quantity)) is not None:
+            data, half, sign = found
+            reaches = self._reaches_extended(data, half, thresholds if sign > 0 else 1 - thresholds)
+            return reaches if sign > 0 else self.negate(reaches)
         number = self._quantity_ids.get(quantity)
         if number is None:
             number = self._quantity_ids[quantity] = len(self.quantities)
@@ -584,6 +598,28 @@ class Cases:
         above = _values(constant) - factor * whole.get((), 0)
         numbers = (above + sum(c * (k // by) for c, by in parts) for k in range(n))
         return [self.threads_where(np.broadcast_to(each >= 0, self.terms.threads)) for each in numbers]
+
+    def _extended(self, quantity: Poly) -> tuple[Poly, int, int] | None:
+        """Narrow data of which a quantity is the reading with its sign, or that negated: the data, its sign bit's
+        worth, and 1 or -1. None of others, and of the upper bits of a word, which are a quotient of it."""
+        for monomial, c in quantity.terms:
+            if len(monomial) != 1 or c not in (1, -1) or not isinstance(c, int):
+                continue
+            bits, field = self.terms.atoms[monomial[0]].bits, self.terms.as_field(monomial[0])
+            if not 1 < bits < NARROW or field is None:
+                continue
+            if field.low and field.low + field.count == self.terms.atoms[field.base].bits:
+                continue
+            sign = self.terms.field_atom(monomial[0], bits - 1, 1)
+            if dict(quantity.terms).get((sign.id,)) == -c << bits:
+                return self.terms.make(0, {monomial: 1}), 1 << (bits - 1), c
+        return None
+
+    def _reaches_extended(self, data: Poly, half: int, threshold: int) -> Condition:
+        """Where data reads with its sign as so much or more."""
+        if threshold > 0:
+            return self.without(self.at_least(data, threshold), self.at_least(data, half))
+        return self.either(self.negate(self.at_least(data, half)), self.at_least(data, 2 * half + threshold))
 
     def _without_factor(self, value: Poly) -> Poly | None:
         """c floor(p / n) + k >= 0 iff floor(p / n) + floor(k / c) >= 0 for c > 0, or with both signs turned."""

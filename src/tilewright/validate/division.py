@@ -26,7 +26,7 @@ def _by_reciprocal(terms: TermStore, x: Poly, m: int, n: int) -> Poly | None:
     """floor(m x / n) = floor(x / d) where m d = n + e and 0 <= x e < n (Granlund and Montgomery 1994)."""
     d = -(-n // m)
     low, high = terms.interval(x)
-    if d < 2 or low is None or high is None or low < 0 or high * (m * d - n) >= n:
+    if m < 0 or d < 2 or low is None or high is None or low < 0 or high * (m * d - n) >= n:
         return None
     return terms.floordiv(x, d)
 

@@ -250,7 +250,11 @@ class Equality:
     def _one_of_two(self, p: Poly, q: Poly, care: Condition) -> bool:
         """Integers one of which has the lesser, or the greater, of two where the other has the one that it is there."""
         x, y = self.terms.resize(p, 0), self.terms.resize(q, 0)
-        atoms = [self.terms.atoms[m[0]] for m, _ in self.terms.sub(x, y).terms if len(m) == 1]
+        try:
+            apart = self.terms.sub(x, y)
+        except OverflowError:
+            return False
+        atoms = [self.terms.atoms[m[0]] for m, _ in apart.terms if len(m) == 1]
         return any(atom.kind in ("min", "max") for atom in atoms) and self.same_integers(x, y, care)
 
     def _is_network(self, p: Poly, q: Poly) -> bool:
@@ -291,7 +295,12 @@ class Equality:
         return p.width == 32 and len(p.terms) == 1 and p.terms[0][1] == 1 << 16
 
     def _by_cases(self, p: Poly, q: Poly, care: Condition) -> bool:
-        """Words that are computed from one of several, case by case."""
+        """Words that are computed from one of several, case by case, without the terms that both have."""
+        theirs = dict(q.terms)
+        both = {m: c for m, c in p.terms if theirs.get(m, 0) == c} if p.width == q.width else {}
+        if both:
+            common = self.terms.make(p.width, both)
+            p, q = self.terms.sub(p, common), self.terms.sub(q, common)
         x, y = self.expanded(p), self.expanded(q)
         return (x is not p or y is not q) and self._equal_in(x, y, care, care)
 

@@ -199,7 +199,12 @@ class Prover:
         negative = [(m, c) for m, c in terms if c < 0]
         for monomial, c in negative or terms:
             known = self._slacks(holds).get(monomial, ())
-            for slack, d in (*known, *self._of_quotient(monomial), *self._of_field(monomial)):
+            beside = (
+                *self._of_quotient(monomial),
+                *self._of_field(monomial),
+                *self._of_multiple(monomial, holds, depth),
+            )
+            for slack, d in (*known, *beside):
                 if c * d <= 0 or (c % d and d % c):
                     continue
                 left = self._in_whole_steps(self.terms.scale(p, max(1, d // c)))  # not negative where p is not
@@ -215,6 +220,20 @@ class Prover:
         numerator, n = quotient
         residue = self.terms.sub(numerator, self.terms.make(0, {monomial: n}))
         return [(residue, -n), (self.terms.sub(self.terms.const(0, n - 1), residue), n)]
+
+    def _of_multiple(self, monomial: Monomial, holds: Condition, depth: int) -> list[tuple[Poly, int]]:
+        """0 <= x - d floor(x / d) <= d - 1, of a monomial that is d floor(x / d), where d is an atom and 1 or more."""
+        for i in monomial if len(monomial) == 2 else ():
+            atom = self.terms.atoms[i]
+            x, d = atom.args if atom.kind == "div" else (None, None)
+            if not isinstance(x, Poly) or not isinstance(d, Poly) or self.terms.single(d) is None:
+                continue
+            if sorted((*d.terms[0][0], i)) != sorted(monomial):
+                continue
+            if self.not_negative(self.terms.sub(d, self.terms.const(0, 1)), holds, depth - 1):
+                rest = self.terms.sub(x, self.terms.make(0, {monomial: 1}))
+                return [(rest, -1), (self.terms.sub(self.terms.sub(d, self.terms.const(0, 1)), rest), 1)]
+        return []
 
     def _of_field(self, monomial: Monomial) -> list[tuple[Poly, int]]:
         """Bits of a word are not more than all of the word from the same bit on."""

@@ -311,6 +311,12 @@ class Scalars:
             floor = values.lift(lambda x: self.arithmetic.shift("shr", x, by, signed=True), a)
             return floor, values.lift(lambda x: self.arithmetic.bitwise("and", x, low), a)
         zero, one = self.terms.const(a.width, 0), self.terms.const(a.width, 1)
+        if self._is_counted(a) and self._is_counted(b):
+            none, signed = compare("eq", kind, b, zero), self.arithmetic.signed
+            quotient = values.lift(lambda x, y: self.arithmetic.divided(signed(x), signed(y)), a, b)
+            quotient = values.resize(quotient, a.width)
+            rest = values.sub(a, values.mul(quotient, b))
+            return values.select(none, zero, quotient), values.select(none, zero, rest)
         none, minus = compare("eq", kind, b, zero), compare("eq", kind, b, self.terms.const(a.width, -1))
         quotient = values.lift(lambda x, y: self.arithmetic.truncated(kind, x, y), a, b)
         rest = values.sub(a, values.mul(quotient, b))
@@ -321,6 +327,12 @@ class Scalars:
         signs = cases.differ(compare("lt", kind, rest, zero), compare("lt", kind, b, zero))
         above = values.add(rest, values.select(cases.both(left, signs), b, zero))
         return floor, values.select(cases.either(none, minus), zero, above)
+
+    def _is_counted(self, a: Value) -> bool:
+        """A word that is counted with, no less than 0."""
+        parts = [p for _, p in self.values.parts(a)]
+        lows = [self.terms.interval(p)[0] for p in parts if not self.arithmetic.is_data(p)]
+        return len(lows) == len(parts) and all(low is not None and low >= 0 for low in lows)
 
     def compare(self, fn: str, dtype: DType, a: Scalar, b: Scalar) -> Condition:
         """A comparison; all but ``ne`` are false where an operand is NaN."""

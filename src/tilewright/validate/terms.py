@@ -270,7 +270,7 @@ class Terms:
         if found is None:
             found = self.make(a.width, {m: self._times(a.width, c, factor) for m, c in a.terms})
             self._multiples[key] = found
-            if not a.width and factor >= LEAST_RECIPROCAL:
+            if not a.width and abs(factor) >= LEAST_RECIPROCAL and a.terms and a.terms[-1][0]:
                 self.scaled[found] = a, factor
         return found
 
@@ -376,6 +376,10 @@ class Terms:
             for known in (self._intervals, self._termwise):  # wider bounds of other polynomials stay true
                 for p in [p for p in known if self._rests_on(p, leading)]:
                     del known[p]
+
+    def lies_in(self, a: Poly, low: int, high: int) -> None:
+        """Notes bounds of an integer polynomial that it has whatever its atoms are."""
+        self._intervals[a] = _narrower(self.interval(a), (low, high))
 
     def _is_product(self, monomial: Monomial) -> bool:
         """A product, a quotient of two variables, or a sum over iterations, which nothing else bounds."""
@@ -501,7 +505,7 @@ class Terms:
         found = self._quotients.get(key)
         if found is None:
             found = self._quotients[key] = quotient_of(self, a, n)
-            if a in self.scaled:
+            if a in self.scaled and found.terms and found.terms[-1][0]:
                 self.parted.setdefault(found, (a, n))
         return found
 

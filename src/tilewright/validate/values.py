@@ -9,7 +9,7 @@ from typing import TypeAlias, TypeVar, overload
 import numpy as np
 
 from tilewright.validate.cases import Cases, Condition
-from tilewright.validate.polynomials import Atom, Poly, Table
+from tilewright.validate.polynomials import Atom, Field, Poly, Table
 from tilewright.validate.terms import Terms
 
 SIGN = 1 << 31
@@ -336,10 +336,22 @@ class Values:
     def numbers(self, x: Poly) -> tuple[tuple[Condition, Poly], ...]:
         """The cases of what is one of several numbers and became an atom of its own; else none."""
         chosen = self._choice(x)
-        if chosen is None or any(self.terms.number(p) is None for _, p in chosen.parts):
+        if chosen is None:
+            return self._bits_of_numbers(x)
+        if any(self.terms.number(p) is None for _, p in chosen.parts):
             return ()
         width, unsigned = x.width, self.terms.unsigned
         return tuple((c, p if p.width == width else self.terms.resize(unsigned(p), width)) for c, p in chosen.parts)
+
+    def _bits_of_numbers(self, x: Poly) -> tuple[tuple[Condition, Poly], ...]:
+        """The cases of some bits of what is one of several numbers; none of another word."""
+        atom = self.terms.single(x)
+        field = atom.args[0] if atom is not None and atom.kind == "field" else None
+        if not isinstance(field, Field):
+            return ()
+        base = self.terms.atoms[field.base]
+        numbers = self.numbers(self.terms.of(base.bits, base)) if base.kind == "choice" else ()
+        return tuple((c, self.terms.field(p, field.low, field.count, x.width)) for c, p in numbers)
 
     def few_parts(self, x: Poly, most: int = 2) -> tuple[tuple[Condition, Poly], ...]:
         """The cases of what is one of two words, or of ``most``, and became an atom of its own, such as what is loaded

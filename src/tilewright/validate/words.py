@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from math import gcd
+from typing import TypeAlias
 
 import numpy as np
 
@@ -19,9 +20,13 @@ BITWISE = ("and", "or", "xor")
 """Kinds of atoms of which a piece is the same of pieces."""
 
 
+_Piece: TypeAlias = tuple[int, int, "int | None", int]
+"""Position, bits, atom, constant."""
+
+
 def sliced(terms: TermStore, a: Poly, low: int, count: int) -> Poly | None:
     """The bits of a word put together from disjoint fields of data; None for any other word."""
-    pieces: list[tuple[int, int, int | None, int]] = []  # position, bits, atom, constant
+    pieces: list[_Piece] = []
     for monomial, c in a.terms:
         if not isinstance(c, int):
             return None
@@ -36,9 +41,10 @@ def sliced(terms: TermStore, a: Poly, low: int, count: int) -> Poly | None:
         if c <= 0 or c & (c - 1):
             return None
         pieces.append((c.bit_length() - 1, terms.atoms[monomial[0]].bits, monomial[0], 0))
-    pieces.sort(key=lambda piece: piece[0])
-    if any(p + n > q for (p, n, _, _), (q, _, _, _) in itertools.pairwise(pieces)):
-        return None
+    if _overlap(pieces):
+        pieces = [trimmed for piece in pieces for trimmed in _trimmed(terms, *piece)]
+        if _overlap(pieces):
+            return None
     total: dict[Monomial, Coefficient] = {}
     others = terms.const(0, 0)
     for position, bits, atom, constant in pieces:
@@ -55,6 +61,23 @@ def sliced(terms: TermStore, a: Poly, low: int, count: int) -> Poly | None:
             total[part.id,] = 1 << (first - low)
     found = terms.make(0, terms.joined(0, total) if len(total) > 1 else total)
     return terms.add(found, others)
+
+
+def _overlap(pieces: list[_Piece]) -> bool:
+    """Two pieces have a bit in common; sorts them."""
+    pieces.sort(key=lambda piece: piece[0])
+    return any(p + n > q for (p, n, _, _), (q, _, _, _) in itertools.pairwise(pieces))
+
+
+def _trimmed(terms: TermStore, position: int, bits: int, atom: int | None, constant: int) -> list[_Piece]:
+    """A piece from the first to the last bit that it may have, if any."""
+    mask = None if atom is None else terms.masks.get(atom)
+    if mask is None or atom is None:
+        return [(position, bits, atom, constant)]
+    if mask == 0:
+        return []
+    first, end = (mask & -mask).bit_length() - 1, mask.bit_length()
+    return [(position + first, end - first, terms.field_atom(atom, first, end - first).id, 0)]
 
 
 def without_upper(terms: TermStore, a: Poly) -> Poly:

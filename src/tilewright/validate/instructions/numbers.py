@@ -69,11 +69,19 @@ def _plain_f32(i: Instruction) -> None:
 
 
 def _add(machine: Instructions, i: Instruction) -> None:
-    _binary(machine, i, machine.values.add, machine.floats.add)
+    terms, reciprocals = machine.terms, machine.arithmetic.reciprocals
+
+    def integers(a: Value, b: Value) -> Value:
+        return machine.values.lift(lambda x, y: reciprocals.added(x, y, terms.add(x, y)), a, b)
+
+    _binary(machine, i, integers, machine.floats.add)
 
 
 def _sub(machine: Instructions, i: Instruction) -> None:
-    _binary(machine, i, machine.values.sub, machine.floats.sub)
+    def integers(a: Value, b: Value) -> Value:
+        return machine.values.lift(machine.arithmetic.reciprocals.subtracted, a, b)
+
+    _binary(machine, i, integers, machine.floats.sub)
 
 
 def _mul(machine: Instructions, i: Instruction) -> None:
@@ -89,15 +97,16 @@ def _mul(machine: Instructions, i: Instruction) -> None:
     if "wide" in i.modifiers:
         machine.result(i.operands[0], machine.values.lift(lambda x, y: _doubled(machine, kind, x, y), a, b))
     else:
-        whole = machine.values.lift(lambda x, y: _wide(machine, kind, x, y), a, b)
-        high = machine.values.lift(lambda x: machine.terms.floordiv(x, 1 << width), whole)
-        high = machine.values.resize(high, width)
-        machine.result(i.operands[0], machine.values.lift(lambda x: _quotient(machine, x), high))
+        machine.result(i.operands[0], machine.values.lift(lambda x, y: _upper(machine, kind, x, y), a, b))
 
 
-def _quotient(machine: Instructions, high: Poly) -> Poly:
-    """The upper half of a product, where that is a quotient."""
-    return machine.arithmetic.quotient_by_reciprocal(high, 0, signed=True) or high
+def _upper(machine: Instructions, kind: str, a: Poly, b: Poly) -> Poly:
+    """The upper half of a product, which may be a quotient."""
+    arithmetic, width = machine.arithmetic, bits_of(kind)
+    if kind == "s32" and arithmetic.is_data(a) and (found := arithmetic.reciprocals.upper(a, b)) is not None:
+        return found
+    high = machine.terms.resize(machine.terms.floordiv(_wide(machine, kind, a, b), 1 << width), width)
+    return arithmetic.quotient_by_reciprocal(high, 0, signed=True) or high
 
 
 def _doubled(machine: Instructions, kind: str, a: Poly, b: Poly) -> Poly:
