@@ -113,6 +113,7 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
                 *("gelu", None, None, 64),
             ),
         ),
+        "activation_backward": (linears._activation_backward, lambda: (n(6, 4), n(6, 4), "gelu_tanh", None, None)),
         "linear_kept": (
             linears._linear_kept,
             lambda: (

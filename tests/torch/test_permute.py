@@ -11,7 +11,10 @@ from support.pytorch import torch_or_skip
 
 torch = torch_or_skip()
 
+from torch.fx.experimental.proxy_tensor import make_fx  # noqa: E402
+
 from tilewright import ops  # noqa: E402
+from tilewright.ops.functional import permutations  # noqa: E402
 
 pytestmark = pytest.mark.sample(2)
 
@@ -172,3 +175,31 @@ def test_results_that_do_not_fit() -> None:
         with pytest.raises(tw.TilewrightError) as caught:
             ops.permute(X, IDS, 3, **options)
         assert caught.value.code == "JIT012"
+
+
+def test_plain_tensors_pass_the_dispatcher_by(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Modes, autocast and tracers see the operators; autograd alone needs no dispatcher."""
+    x, ids, _, experts, options = drawn("aligned")
+    leaf, asked, overload = x.clone().requires_grad_(), list[str](), permutations._packs.overload
+
+    def counted(*values: Any) -> Any:
+        asked.append("pack_rows")
+        return overload(*values)
+
+    monkeypatch.setattr(permutations._packs, "overload", counted)
+
+    def run() -> Any:
+        return ops.permute(leaf, ids, experts, **options)[0]
+
+    packed = run()
+    (gradient,) = torch.autograd.grad(packed.sum(), leaf)
+    assert not asked
+    with torch.no_grad():
+        assert not run().requires_grad
+    assert not asked
+    with torch.autocast("cpu"):
+        assert torch.equal(run(), packed)
+    with torch.device("cpu"):  # a mode of functions
+        assert torch.equal(torch.autograd.grad(run().sum(), leaf)[0], gradient)
+    make_fx(run)()
+    assert len(asked) == 3

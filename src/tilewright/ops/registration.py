@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Mapping
 from itertools import chain, count
 from pathlib import Path
-from typing import Any, cast, overload
+from typing import Any, overload
 
 from tilewright import Kernel
 from tilewright.artifact.store import ArtifactStore
@@ -20,7 +20,7 @@ from tilewright.ops.gradients import Backward, Gradients
 from tilewright.ops.pytorch import Tensor, as_tuple, is_plain, is_transformed, on_one_device, torch, wants_gradient
 from tilewright.ops.routes import Launch
 from tilewright.ops.signature import REQUIRED, OpSignature, SchemaType, read_signature
-from tilewright.ops.transforms import transformable
+from tilewright.ops.transforms import transformable, without_wrappers
 
 _REGISTERED: dict[str, tuple[TorchOp, Any]] = {}
 """Each operator and its library by its name, so that a cell of a notebook may define it again."""
@@ -66,7 +66,7 @@ class TorchOp:
         self._is_replaced = False
         self.overload, self.out_overload = self._register()
         self._eager = _eager_function(self._recorded, self._gradients, self._single)
-        self._record = _without_wrappers(self._eager)
+        self._record = without_wrappers(self._eager)
         self._transformed = transformable(self.__name__, self._forward, self._save, self._differentiate)
 
     def __repr__(self) -> str:
@@ -316,11 +316,6 @@ def _eager_function(compute: Callable[..., Any], gradients: Gradients, single: b
             return None, *gradients.compute(ctx, grads)
 
     return Eager
-
-
-def _without_wrappers(function: Any) -> Callable[..., Any]:
-    """``function.apply`` for tensors that a guard told, among which it need not look for functorch's dead wrappers."""
-    return cast("Any", super(torch.autograd.Function, function)).apply
 
 
 def _changed(tensors: tuple[Tensor, ...]) -> None:

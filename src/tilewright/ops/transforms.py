@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from tilewright.diag import fail
 from tilewright.ops.pytorch import torch
@@ -46,3 +46,8 @@ def transformable(
             return stacked, (0,) * len(stacked)
 
     return Transformed
+
+
+def without_wrappers(function: Any) -> Callable[..., Any]:
+    """``function.apply`` for plain tensors, among which it need not look for functorch's dead wrappers."""
+    return cast("Any", super(torch.autograd.Function, function)).apply

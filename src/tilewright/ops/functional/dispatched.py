@@ -9,12 +9,13 @@ from collections.abc import Callable
 from typing import Any, NoReturn
 
 from tilewright.diag import fail
-from tilewright.ops.pytorch import is_transformed, on_one_device, torch
-from tilewright.ops.transforms import transformable
+from tilewright.ops.pytorch import is_plain, is_transformed, on_one_device, torch, wants_gradient
+from tilewright.ops.transforms import transformable, without_wrappers
 
 _library = torch.library.Library("tilewright", "FRAGMENT")
 _TAGS = (torch.Tag.pt2_compliant_tag, torch.Tag.flexible_layout)
 _DEFINED: list[Composition] = []
+_DEVICES = ("cpu", "cuda")
 
 
 def compositions() -> tuple[Composition, ...]:
@@ -41,21 +42,45 @@ class Composition:
         kept, derived = save or _keep_nothing, gradient or self._refuse_gradient
         torch.library.register_autograd(f"tilewright::{self.name}", derived, setup_context=kept, lib=_library)
         self._transformed = transformable(self.name, self.overload, kept, derived)
+        self._record = without_wrappers(_recorded(compute, kept, derived))
+        self._mutates = "!" in schema
 
     def __call__(self, *values: Any) -> Any:
-        """The results of a call with all arguments, in order."""
-        return (self._transformed.apply if is_transformed() else self.overload)(*values)
+        """The results of a call with all arguments, in order; past the dispatcher, some 20 us, where only autograd
+        would see it."""
+        if is_transformed():
+            return self._transformed.apply(*values)
+        tensors = tuple([v for v in values if isinstance(v, torch.Tensor)])
+        device = values[0].device.type
+        if self._mutates or not is_plain(tensors) or device not in _DEVICES or torch.is_autocast_enabled(device):
+            return self.overload(*values)
+        return (self._record if wants_gradient(tensors) else self.compute)(*values)
 
     def _refuse_gradient(self, *_: Any) -> NoReturn:
         required = "tensors that need no gradient, or what comes before it differentiated once"
         fail("JIT011", found=f"a gradient of {self.name}", required=required)
 
 
+def _recorded(compute: Callable[..., Any], save: Callable[..., None], gradient: Callable[..., Any]) -> Any:
+    class Recorded(torch.autograd.Function):
+        @staticmethod
+        def forward(ctx: Any, *values: Any) -> Any:
+            results = compute(*values)
+            save(ctx, values, results)
+            return results
+
+        @staticmethod
+        def backward(ctx: Any, *grads: Any) -> Any:
+            return gradient(ctx, *grads)
+
+    return Recorded
+
+
 def define(schema: str, compute: Callable[..., Any], fake: Callable[..., Any]) -> None:
     """An operator without a gradient, for CPU and CUDA."""
     name = schema.partition("(")[0]
     _library.define(schema, tags=_TAGS)
-    for key in ("CPU", "CUDA"):
+    for key in map(str.upper, _DEVICES):
         _library.impl(name, _alone(compute), key)
     torch.library.register_fake(f"tilewright::{name}", on_one_device(name, fake), lib=_library)
 

@@ -120,7 +120,8 @@ def _experts(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, align: int
     kept = (tokens, x.new_empty(plan.capacity, 2, inner)) if keep else (x.new_empty(0), x.new_empty(0))
     rows, halves = plan.rows if gathers else None, kept[1] if keep else None
     kernels.gated_experts(plan.blocks, rows, tokens, _in_halves(gate_up), halves, h, bm=bm)
-    out = kernels.down_experts(plan.blocks, h, down, bm=bm, bn=256 if bm >= _TILE_ROWS // 2 else 128)
+    out = x.new_empty(plan.capacity, down.shape[1])
+    kernels.down_experts(plan.blocks, h, down, out, bm=bm, bn=256 if bm >= _TILE_ROWS // 2 else 128)
     y = unpack(plan, out, weights)
     return y, plan.slots, plan.rows, plan.pairs, plan.blocks, plan.offsets, plan.kept, *kept
 
@@ -156,11 +157,14 @@ def _backward(
     """Of the sum over choices each row has the gradient of its token; its weight is applied behind the product."""
     plan = with_own_handles(PackPlan(_policy(align, capacity), slots, rows, pairs, blocks, offsets, kept))
     dpacked = pack(plan, dy)
-    dh = kernels.down_experts(blocks, dpacked, down.transpose(1, 2), bm=align)
+    dh = dpacked.new_empty(dpacked.shape[0], down.shape[2])
+    kernels.down_experts(blocks, dpacked, down.transpose(1, 2), dh, bm=align)
     dhalves, h, by_row = torch.empty_like(halves), torch.empty_like(dh), weights.new_empty(plan.capacity)
     kernels.gated_experts_backward(pairs, weights.reshape(-1), halves, dh, dhalves, h, by_row)
     flat = dhalves.view(plan.capacity, gate_up.shape[1])
-    dx = unpack(plan, kernels.down_experts(blocks, flat, gate_up.transpose(1, 2), bm=align))
+    dpairs = flat.new_empty(plan.capacity, gate_up.shape[2])
+    kernels.down_experts(blocks, flat, gate_up.transpose(1, 2), dpairs, bm=align)
+    dx = unpack(plan, dpairs)
     dgate_up, ddown = (
         kernels.expert_weight_gradient(offsets, _in_blocks(y), _in_blocks(x)) for y, x in ((flat, packed), (dpacked, h))
     )

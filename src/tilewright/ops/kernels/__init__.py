@@ -16,6 +16,7 @@ from tilewright.ops.kernels.eight_bits import quantize_blocks as quantize_blocks
 from tilewright.ops.kernels.eight_bits import quantize_long_rows as quantize_long_rows
 from tilewright.ops.kernels.eight_bits import quantize_rows as quantize_rows
 from tilewright.ops.kernels.eight_bits import scaled_linear as scaled_linear
+from tilewright.ops.kernels.elementwise import activation_backward as activation_backward
 from tilewright.ops.kernels.elementwise import add as add
 from tilewright.ops.kernels.elementwise import geglu as geglu
 from tilewright.ops.kernels.elementwise import geglu_backward as geglu_backward

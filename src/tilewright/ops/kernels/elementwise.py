@@ -90,3 +90,32 @@ def geglu_backward(
         slope = 0.3989422804 * g * tw.exp(-0.5 * g * g)
     dgate[m, n] = d * u * (cdf + slope)
     dup[m, n] = d * g * cdf
+
+
+@tw.kernel(numerics="fast")
+def activation_backward(
+    z: tw.Tensor["M", "N"],
+    dy: tw.Tensor["M", "N"],
+    dz: tw.Tensor["M", "N"],
+    *,
+    activation: str = "silu",
+    bm=tw.auto,
+    bn=tw.auto,
+):
+    """dz = dy * f'(z), f one of ``relu``, ``silu``, ``gelu`` and ``gelu_tanh``."""
+    m, n = tw.grid(z, (bm, bn))
+    x, d = z[m, n].to(tw.f32), dy[m, n].to(tw.f32)
+    dz[m, n] = d * slope(x, activation)
+
+
+def slope(x, activation):
+    """The derivative of an activation of f32."""
+    if activation == "relu":
+        return tw.where(x > 0, 1.0, 0.0)
+    if activation == "silu":
+        s = tw.sigmoid(x)
+        return s * (1 + x * (1 - s))
+    if activation == "gelu_tanh":
+        t = tw.tanh(0.7978845608 * (x + 0.044715 * x * x * x))
+        return 0.5 * (1 + t) + 0.3989422804 * x * (1 - t * t) * (1 + 0.134145 * x * x)
+    return 0.5 * (1 + tw.erf(x * 0.7071067812)) + 0.3989422804 * x * tw.exp(-0.5 * x * x)

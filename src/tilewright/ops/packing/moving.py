@@ -53,12 +53,9 @@ def unpack(plan: PackPlan, y: Any, weights: Any = None, added: Any = None) -> An
 
 
 def _called(kernel: Any, result: str, like: Any, shape: tuple[int, int], **given: Any) -> Any:
-    """The ``result`` of a kernel, of the dtype of ``like``: of integers allocated here, where a call that leaves it out
-    would take the dtype of the plan's, or of the weights'."""
-    dtype = dtype_named(str(like.dtype))
-    if dtype is None or dtype.is_float:
-        return kernel(**given)
-    made = empty(like, shape, dtype)
+    """The ``result`` of a kernel, of the dtype of ``like``: allocated here, where a call that leaves it out takes
+    longer, and of integers the dtype of the plan's, or of the weights'."""
+    made = empty(like, shape, dtype_named(str(like.dtype)))
     kernel(**given, **{result: made})
     return made
 
