@@ -52,8 +52,8 @@ def summed(
     """In every row of a sequence the sum of the rows of another, without roles: a step judges both offsets."""
     b, m, d = tw.ragged_grid(q_offsets, y.shape, (bm, bd))
     total = tw.zeros((d,), tw.f32)
-    for t in tw.stream(x.shape[0], bt, start=k_offsets[b], until=k_offsets[b + 1]):
-        total += x[t, d].sum(0)
+    for s in tw.stream(x.shape[0], bt, start=k_offsets[b], until=k_offsets[b + 1]):
+        total += x[s, d].sum(0)
     y[m, d] = total[None, :] + m.index[:, None] * 0
 
 
