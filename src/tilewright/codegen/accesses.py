@@ -102,7 +102,7 @@ class AccessWriter(Writer):
             with self.braces("" if here == TRUE else f"if ({self.text(here)})"):
                 self._write(op)
             if width > 1 and here != TRUE and not self._alike(op.guard.expr, width):
-                with self.braces(f"else if ({self.touched(op.guard.expr, register, width)})"):
+                with self.braces(f"else if ({self._touched(op.guard.expr, register, width)})"):
                     self._elements(op, register)
 
     def index_elements(self, op: t.Load | t.Store | t.AtomicReduce | a.ThreadCopies, register: Expr) -> None:
@@ -164,7 +164,7 @@ class AccessWriter(Writer):
         with self.binding({vector.name: (0, None), element.name: (0, width - 1)}):
             return element.name not in self.simplified(guard.substitute({t.REGISTER: vector * width + element})).symbols
 
-    def touched(self, guard: Expr, register: Expr, width: int) -> str:
+    def _touched(self, guard: Expr, register: Expr, width: int) -> str:
         """A condition without which no element of a vector is in the domain: a comparison whose sides drift apart
         evenly along the vector holds for its first element or for its last one."""
         vector, element = local("v"), local("e")
@@ -234,7 +234,7 @@ class AccessWriter(Writer):
         with self.braces(f"if (!{self.c(here)})"):
             self.line(storage.clear(buffer, self.c(register), width))
             if width > 1 and not self._alike(op.guard.expr, width):
-                with self.braces(f"if ({self.touched(op.guard.expr, register, width)})"):
+                with self.braces(f"if ({self._touched(op.guard.expr, register, width)})"):
                     self._place(op, register, inside=False)
                     self._elements(op, register)
 
@@ -260,7 +260,7 @@ class AccessWriter(Writer):
                         self.line(line)
                 with self.braces("else"):
                     self.line(storage.clear(buffer, "r", width))
-                    touched = "" if inside else f"if ({self.touched(guard, register, width)})"
+                    touched = "" if inside else f"if ({self._touched(guard, register, width)})"
                     with self.braces(touched):
                         self._place(op, register, inside=inside)
                         self._elements(op, register)

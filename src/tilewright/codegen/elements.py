@@ -125,13 +125,10 @@ class ElementWriter(AccessWriter):
         def emit(base: Expr, part: int) -> None:
             step = width if part % width == 0 else part
             with self.unrolled("b", part // step) as block:
-                register = base + block * step
-                apart = loads and step == store.vector.data and store.guard.expr not in self.assumed
-                with self.braces(f"if ({self.touched(store.guard.expr, register, step)})" if apart else ""):
-                    for access in loads:
-                        self.access_elements(access, register, step)
-                    self.map_elements(op, register, step)
-                    self.access_elements(store, register, step)
+                for access in loads:
+                    self.access_elements(access, base + block * step, step)
+                self.map_elements(op, base + block * step, step)
+                self.access_elements(store, base + block * step, step)
 
         guards = (access.guard.expr for access in (*loads, store) if not access.indices)  # of indices nothing is known
         conditions = dict.fromkeys([*_predicates(op), *guards])
