@@ -36,7 +36,7 @@ class Gate:
         self.slot = t.Shared("gate", i32, 1)
         self.handed = any(isinstance(op, tile.Stream) and chained(op) for op in kernel.walk())
         """Threads have the gate from shared memory, not from what they counted: ptxas sees through that, and spills
-        where one product multiplies what another gives (packed attention with heads of 128: 168 bytes instead of 56)."""
+        where one product multiplies what another gives (packed attention, heads of 128: 168 bytes instead of 56)."""
 
     def open(self, lowering: RoleContext, threads: int, barrier: list[Operation]) -> list[Operation]:
         """What all threads do before the roles part, the ``barrier`` of its end within it."""
