@@ -55,8 +55,15 @@ def test_only_vectors_that_reach_into_the_row_are_taken_apart(guard: Expr) -> No
     source = text(guard)
     for loop in re.finditer(r"for \(int e = 0", source):
         head = source[: loop.start()].splitlines()
-        tests = [line for line in head[-6:] if "if (" in line and "||" in line]
+        tests = [line for line in head[-7:] if "if (" in line and "||" in line]
         assert tests, source[loop.start() - 600 : loop.end()]
+
+
+def test_elements_at_an_edge_are_in_flight_before_the_first_is_packed() -> None:
+    source = text(COLUMN < M)
+    load, put = source.index("raw[e] = at["), source.index("put16(v_v[")
+    assert load < put
+    assert "for (int p = 0" in source[load:put]
 
 
 def test_loads_are_in_flight_before_the_first_is_looked_at() -> None:

@@ -36,6 +36,7 @@ from tilewright.compiler.requests import assumptions_of
 from tilewright.hw.target import SM90A
 from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn
 from tilewright.schedule.facts import TensorFacts
+from tilewright.schedule.hopper import gate as gate_of_roles
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate, schedule
 from tilewright.tile import dialect as tile
@@ -507,8 +508,37 @@ JUDGED = (
 )
 
 
-@pytest.mark.parametrize("change", JUDGED, ids=lambda f: f.__name__)
-def test_gates_that_ctas_judge_otherwise_are_refused(change: Callable[[t.Kernel], None]) -> None:
+def hands_on_another(kernel: t.Kernel) -> None:
+    """Registers that are 1 whatever the barriers counted."""
+    write = opening(kernel, t.SharedWrite)
+    one = next(op for op in kernel.body.block.ops if isinstance(op, t.Registers) and op.hint.data == "one")
+    made = t.Map([], [], [one.buffer], 1, constant(1))
+    one.detach()
+    kernel.body.block.insert_ops_before([one, made], write)
+    write.operands[1] = one.buffer
+
+
+def hands_on_twice(kernel: t.Kernel) -> None:
+    write = opening(kernel, t.SharedWrite)
+    kernel.body.block.insert_op_after(write.clone(), write)
+
+
+def hands_on_what_it_counted(kernel: t.Kernel) -> None:
+    opening(kernel, t.SharedWrite).operands[1] = opening(kernel, t.BarrierCount).buffer
+
+
+HANDED = (hands_on_another, hands_on_twice, hands_on_what_it_counted)
+
+
+@pytest.mark.parametrize(
+    ("change", "handed"),
+    [*((change, False) for change in JUDGED), *((change, True) for change in (*JUDGED, *HANDED))],
+    ids=lambda f: "in shared memory" if f is True else "" if f is False else f.__name__,
+)
+def test_gates_that_ctas_judge_otherwise_are_refused(
+    change: Callable[[t.Kernel], None], handed: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(gate_of_roles, "chained", lambda _: handed)
     found = lowered(Candidate(1, stages=3))
     kernel = found.scheduled.kernel
     (added,) = require_gate(found.tile, kernel)
@@ -563,8 +593,11 @@ def test_a_gate_that_each_thread_reads_for_itself_is_not_uniform() -> None:
     assert isinstance(prove_uniform(kernel), Unknown)
 
 
-def test_the_gate_is_read_behind_the_barrier() -> None:
-    kernel = lowered(Candidate(1, stages=3), flag=True).scheduled.kernel
+@pytest.mark.parametrize("flag", [True, False])
+def test_the_gate_is_read_behind_the_barrier(flag: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(gate_of_roles, "chained", lambda _: True)
+    kernel = lowered(Candidate(1, stages=3), flag=flag).scheduled.kernel
+    assert isinstance(prove_protocols(kernel), Proved)
     barrier = next(op for op in kernel.body.block.ops if isinstance(op, t.Barrier))
     barrier.detach()
     assert not isinstance(prove_protocols(kernel), Proved)

@@ -17,9 +17,9 @@ from support import products as p
 from support.example_cases import load
 from support.ptx_driver import run_artifact
 from support.slow import rest_slow
-from tilewright.artifact.schema import CHECKED, Artifact, Fill
+from tilewright.artifact.schema import CHECKED, Artifact, Fill, Launch
 from tilewright.compiler.program import traced
-from tilewright.compiler.reliance import promises_of
+from tilewright.compiler.reliance import BY_EACH_CTA, promises_of
 from tilewright.ops.kernels import varlen_key_gradients
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
@@ -248,10 +248,11 @@ def test_rows_are_cleared_only_where_the_last_step_has_some_beyond(lowered: t.Ke
     assert all(isinstance(op.parent_op(), t.If) for op in fills)
 
 
-def test_both_are_checked_by_one_step(artifact: Artifact) -> None:
+def test_both_are_checked_by_each_cta(artifact: Artifact) -> None:
     checked = [o for o in artifact.certificate if o.method == CHECKED]
     assert [o.name for o in checked] == ["offsets(q_offsets)", "offsets(k_offsets)"]
     fill, *others = artifact.variants[0].steps  # of the queue's counter, so that the kernel still begins with the judge
     assert isinstance(fill, Fill)
     assert not any(isinstance(step, Fill) for step in others)
-    assert all("by step 1 of 2, before any store" in o.detail for o in checked)
+    assert [o.detail for o in checked] == [BY_EACH_CTA] * 2
+    assert [step.kernel for step in others if isinstance(step, Launch)] == ["kernel_varlen_attention"]

@@ -303,8 +303,8 @@ class AccessWriter(Writer):
                     case t.AtomicReduce():
                         self.line(f"{storage.atomic(op.fn.data, f'&{place}', buffer, index)};")
         if packed:
-            with self.unrolled("e", width) as e:
-                self.line(storage.put_bits(buffer, self.c(Sym(t.REGISTER) + e), f"raw[{self.c(e)}]"))
+            with self.unrolled("p", width) as part:
+                self.line(storage.put_bits(buffer, self.c(Sym(t.REGISTER) + part), f"raw[{self.c(part)}]"))
 
     def shared_access(self, op: t.SharedWrite | t.SharedRead) -> None:
         storage, buffer, shared = self.storages[op.buffer], self.names[op.buffer], self.names[op.shared]

@@ -35,7 +35,7 @@ class Gate:
         self.judged = list(zip((named[n.data] for n in kernel.judged or ()), limits, strict=True))
         self.slot = t.Shared("gate", i32, 1)
         self.handed = any(isinstance(op, tile.Stream) and chained(op) for op in kernel.walk())
-        """Threads have the gate from shared memory, not from what they counted: ptxas, seeing through that, spills
+        """Threads have the gate from shared memory, not from what they counted: ptxas sees through that, and spills
         where one product multiplies what another gives (packed attention, heads of 128: 168 bytes instead of 56)."""
 
     def open(self, lowering: RoleContext, threads: int, barrier: list[Operation]) -> list[Operation]:
