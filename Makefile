@@ -7,7 +7,7 @@ BIN := .venv/bin
 .PHONY: demo test check lint types imports wheel site torch venv clean
 
 demo: .venv/.installed
-	$(BIN)/python -m tilewright.cli demo
+	$(BIN)/python -m tilewright demo
 
 test: .venv/.installed
 	$(BIN)/python -m pytest -n 2 --dist worksteal $(ARGS)

@@ -52,31 +52,27 @@ Call = Callable[[], object]
 
 
 # -- rows -------------------------------------------------------------------------------------------------------------
-def rows(torch: Any, only: str) -> Iterator[tuple[str, dict[str, Call]]]:
+def rows(torch: Any, only: list[str]) -> Iterator[tuple[str, dict[str, Call]]]:
     """Each row that is asked for: its name, and what launches it by whose it is."""
-    for group in (products, attentions, gradients, chains):
-        yield from group(torch, lambda name: only in name)
+    for group in (products, attentions, wide_heads, gradients, chains):
+        yield from group(torch, lambda name: any(part in name for part in only or [""]))
 
 
 def products(torch: Any, asked: Callable[[str], bool]) -> Iterator[tuple[str, dict[str, Call]]]:
-    """Those of ``speed_cases.py`` that miss, and square ones."""
+    """Those of ``products.py`` and ``speed_cases.py``."""
     import speed_cases
+    from products import MATMULS
 
-    def normal(*shape: int) -> Any:
-        return torch.randn(shape, device="cuda").bfloat16()
-
-    for z, m, n, k in ((32, 1024, 1024, 1024), (1, 1024, 1024, 1024)):
-        name = f"batched {z}x{m}x{n}x{k}" if z > 1 else f"A B^T {m}x{n}x{k}"
-        if asked(name):
-            shapes = ((z, m, k), (z, n, k), (z, m, n))
-            a, b, c = (normal(*(shape if z > 1 else shape[1:])) for shape in shapes)
-            kernel = speed_cases.batched if z > 1 else speed_cases.product
-            yield name, {"ours": partial(kernel, a, b, c), "peer": partial(torch.matmul, a, b.mT)}
-    e4m3 = ("e4m3 64x8192x8192", "e4m3 4096x14336x4096", "e4m3 scales of blocks 8192x8192x8192")
-    if any(map(asked, e4m3)):
-        for case in speed_cases.eight_bit_cases(torch, normal, lambda *s: torch.empty(s, device="cuda").bfloat16()):
-            if case.name in e4m3 and asked(case.name):
-                yield case.name, {"ours": partial(case.kernel, *case.arguments), "peer": case.peer}
+    known = {f"A B^T {m}x{n}x{k}" for m, n, k in speed_cases.TRANSPOSED_B}
+    for m, n, k, _ in MATMULS:
+        name = f"A B^T {m}x{n}x{k}"
+        if asked(name) and name not in known:
+            a, b = (torch.randn(shape, device="cuda").bfloat16() for shape in ((m, k), (n, k)))
+            ours = partial(speed_cases.product, a, b, a.new_empty(m, n))
+            yield name, {"ours": ours, "peer": partial(torch.matmul, a, b.mT)}
+    for case in speed_cases.cases(torch):
+        if asked(case.name):
+            yield case.name, {"ours": partial(case.kernel, *case.arguments), "peer": case.peer}
 
 
 def attentions(torch: Any, asked: Callable[[str], bool]) -> Iterator[tuple[str, dict[str, Call]]]:
@@ -97,6 +93,15 @@ def attentions(torch: Any, asked: Callable[[str], bool]) -> Iterator[tuple[str, 
                 return torch.nn.functional.scaled_dot_product_attention(q, k, v, is_causal=causal)
 
         yield name, {"ours": partial(program.launch, named), "peer": peer}
+
+
+def wide_heads(torch: Any, asked: Callable[[str], bool]) -> Iterator[tuple[str, dict[str, Call]]]:
+    """Those of ``speed_rows.py``, heads of 256 and shared ones, forward and backward, beside cuDNN."""
+    from speed_rows import attentions as rows_of
+
+    for row in rows_of(torch):
+        if asked(row.name):
+            yield row.name, {"ours": row.variants["ours"], "peer": row.variants["cudnn"]}
 
 
 def gradients(torch: Any, asked: Callable[[str], bool]) -> Iterator[tuple[str, dict[str, Call]]]:
@@ -128,22 +133,21 @@ def chains(torch: Any, asked: Callable[[str], bool]) -> Iterator[tuple[str, dict
 # -- launching and reading --------------------------------------------------------------------------------------------
 def launch(torch: Any, only: list[str]) -> None:
     """Every row once between the profiler's marks."""
-    for part in only or [""]:
-        for name, calls in rows(torch, part):
-            for by, call in calls.items():
-                try:
-                    for _ in range(2):
-                        call()
-                except Exception as error:  # a refusal leaves the other rows
-                    print(f"failed {name} {by}: {str(error)[:200]}", file=sys.stderr, flush=True)
-                    continue
-                torch.cuda.synchronize()
-                torch.cuda.cudart().cudaProfilerStart()
-                torch.cuda._sleep(1)
-                call()
-                torch.cuda.synchronize()
-                torch.cuda.cudart().cudaProfilerStop()
-                print(f"row {name}|{by}", flush=True)
+    for name, calls in rows(torch, only):
+        for by, call in calls.items():
+            try:
+                for _ in range(2):
+                    call()
+            except Exception as error:  # a refusal leaves the other rows
+                print(f"failed {name} {by}: {str(error)[:200]}", file=sys.stderr, flush=True)
+                continue
+            torch.cuda.synchronize()
+            torch.cuda.cudart().cudaProfilerStart()
+            torch.cuda._sleep(1)
+            call()
+            torch.cuda.synchronize()
+            torch.cuda.cudart().cudaProfilerStop()
+            print(f"row {name}|{by}", flush=True)
 
 
 def read(text: str, names: list[tuple[str, str]], metrics: dict[str, tuple[str, float, int]]) -> list[dict[str, Any]]:

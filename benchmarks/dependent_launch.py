@@ -27,6 +27,8 @@ CASES = ((1, 256), (1, 4096), (16, 1024), (64, 1024), (64, 4096))
 """Sequences, keys of each."""
 LAYERS, GOAL = 4, 1.05
 _RELEASE, _WAIT = (f'asm volatile("griddepcontrol.{do};" ::: "memory");' for do in ("launch_dependents", "wait"))
+_FIRST = f"  {_WAIT}\n  {_RELEASE}\n"
+"""What the compiler emits."""
 _STREAM = re.compile(
     r"(?P<head>for \(int program = (?P<first>[^;]+); program < (?P<total>[^{]+?); program \+= \(int\)gridDim\.x\) \{"
     r"|const int program = (?P<only>[^;]+);\s*\{)\n(?P<place>(?: *const int [^\n]+\n)+?) *// tile\.stream[^\n]*\n"
@@ -44,6 +46,11 @@ def is_product(source: str) -> bool:
     return _roles(source) is not None
 
 
+def is_attention(source: str) -> bool:
+    """Whether a kernel reads the cache."""
+    return "kernel_paged_decode" in source
+
+
 def _roles(source: str) -> tuple[str, str, str, re.Match[str], re.Match[str]] | None:
     """The text before the producer's role, the role, what is behind, its loop over K, and the load of weights."""
     begin, end = source.find("  // role producer\n"), source.find("  // role consumer")
@@ -59,8 +66,8 @@ def waits_late(source: str) -> str:
     """Waits behind the initialisation of barriers, where there are some."""
     if "mbarrier_init(" not in source:
         return source
-    head, behind = source.replace(f"  {_WAIT}\n", "", 1).split("\n  __syncthreads();\n", 1)
-    return f"{head}\n  __syncthreads();\n  {_WAIT}\n{behind}"
+    head, behind = source.replace(_FIRST, "", 1).split("\n  __syncthreads();\n", 1)
+    return f"{head}\n  __syncthreads();\n{_FIRST}{behind}"
 
 
 def releases_behind(source: str) -> str:
@@ -71,6 +78,11 @@ def releases_behind(source: str) -> str:
         return f"{source.rstrip().removesuffix('}')}  {_RELEASE}\n}}\n"
     before, role, behind, *_ = found
     return before + role.replace("\n    }\n", f"\n      {_RELEASE}\n    }}\n", 1) + behind
+
+
+def releases_first(source: str) -> str:
+    """Lets the next kernel begin before it waits itself."""
+    return source.replace(_FIRST, f"  {_RELEASE}\n  {_WAIT}\n", 1)
 
 
 def releases_last(source: str) -> str:
@@ -102,17 +114,19 @@ def weights_ahead(source: str, *, shared: bool, most: int) -> str:
             'asm volatile("cp.async.bulk.prefetch.tensor.2d.L2.global.tile [%0, {%1, %2}];" :: '
             f'"l"(&{weights["map"]}), "r"((int)({x})), "r"((int)({y})) : "memory");'
         )
+    then = _RELEASE if _FIRST in before else ""
     first, total = stream["first"] or stream["only"], stream["total"] or "program + 1"
     ahead = (
         f"int ahead = 0;\n{{ const int program = {first}; if (program < {total}) {{\n{stream['place']}"
         f"ahead = (int)({stream['steps']}); ahead = ahead < {min(most, room) if shared else most} ? ahead : "
         f"{min(most, room) if shared else most};\n#pragma unroll 1\nfor (int k0 = 0; k0 < ahead; ++k0) "
         f"{{ const int {counter[1]} = k0; (void){counter[1]}; {fetch} }} }} }}\n(void)ahead;\n{_WAIT}\n"
+        f"{then}\n"
     )
     opening = re.search(r"\n *int i_\w+ = 0;\n", role)
     assert opening is not None
     role = role[: opening.end()] + ahead + role[opening.end() :]
-    before = before.replace(f"  {_WAIT}\n", "", 1)
+    before = before.replace(_FIRST, "", 1).replace(f"  {_WAIT}\n", "", 1)
     behind = re.sub(r"(// role consumer[^\n]*\n[^\n]*\{\n)", lambda m: f"{m[1]}    {_WAIT}\n", behind)
     return before + role + behind
 
@@ -126,22 +140,34 @@ class Way:
     edit: Callable[[str], str] = lambda source: source
 
 
+_in_shared_memory = partial(weights_ahead, shared=True, most=99)
+
+
+def first_but_attention(source: str) -> str:
+    """Attention lets the next kernel begin behind its wait, others before."""
+    return source if is_attention(source) else releases_first(source)
+
+
 WAYS = (
     Way("plain", early=lambda _: False),
     Way("dependent"),
     Way("products alone", early=is_product),
     Way("all but products", early=lambda source: not is_product(source)),
+    Way("released first", edit=releases_first),
+    Way("released first but by attention", edit=first_but_attention),
     Way("released behind the loads", edit=releases_behind),
     Way("released last", edit=releases_last),
     Way("waits behind the barriers", edit=waits_late),
     Way("weights ahead to L2, 8 steps", edit=partial(weights_ahead, shared=False, most=8)),
     Way("weights ahead to L2, 24 steps", edit=partial(weights_ahead, shared=False, most=24)),
-    Way("weights ahead in shared memory", edit=partial(weights_ahead, shared=True, most=99)),
+    Way("weights ahead in shared memory", edit=_in_shared_memory),
     Way(
-        "so, others released last",
-        edit=lambda s: weights_ahead(s, shared=True, most=99) if is_product(s) else releases_last(s),
+        "so, others waiting behind the barriers", edit=lambda s: (_in_shared_memory if is_product(s) else waits_late)(s)
     ),
-    Way("so, all released behind the loads", edit=lambda s: weights_ahead(releases_behind(s), shared=True, most=99)),
+    Way("so, all released first", edit=lambda s: _in_shared_memory(releases_first(s))),
+    Way("so, released first but by attention", edit=lambda s: _in_shared_memory(first_but_attention(s))),
+    Way("so, all released behind the loads", edit=lambda s: _in_shared_memory(releases_behind(s))),
+    Way("so, others released last", edit=lambda s: _in_shared_memory(s) if is_product(s) else releases_last(s)),
 )
 
 

@@ -28,6 +28,7 @@ PAGE = 64
 def captured(torch: Any, run: Callable[[], Any]) -> tuple[Any, Any]:
     """A graph of ``run``, and the result that each replay writes."""
     stream = torch.cuda.Stream()
+    stream.wait_stream(torch.cuda.current_stream())  # which may still be writing what ``run`` reads
     with torch.cuda.stream(stream):
         for _ in range(3):
             run()

@@ -55,7 +55,7 @@ def prefill(width: int, page: int, numerics: str = "accurate") -> tw.Kernel:
             acc.set(acc * fix[:, None])
             top.set(new)
             acc += tw.dot(p.to(q.dtype), v[place])
-        o[s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        o[s, h] = acc / tw.where(total != 0, total, 1.0)[:, None]
 
     return prefill
 

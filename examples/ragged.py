@@ -32,7 +32,7 @@ def attention_over_lengths(
         acc.set(acc * fix[:, None])
         top.set(new)
         acc += tw.dot(p.to(q.dtype), v[b, t])
-    o[b, m] = acc / tw.where(total > 0, total, 1.0)[:, None]
+    o[b, m] = acc / tw.where(total != 0, total, 1.0)[:, None]
 
 
 @tw.kernel

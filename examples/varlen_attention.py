@@ -51,9 +51,9 @@ def forward(width: int, numerics: str = "accurate") -> tw.Kernel:
             acc.set(acc * fix[:, None])
             top.set(new)
             acc += tw.dot(p.to(q.dtype), v[t, h // group])
-        o[s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        o[s, h] = acc / tw.where(total != 0, total, 1.0)[:, None]
         if lse is not None:
-            lse[h, s] = tw.where(total > 0, top * scale + tw.log(total), -tw.inf)
+            lse[h, s] = tw.where(total != 0, top * scale + tw.log(total), -tw.inf)
 
     return varlen_attention
 

@@ -311,6 +311,10 @@ class Kernel(KernelFunction):
         """The plan with its reasons; see ``tilewright.jit.Kernel.explain``."""
         return self.compiled.explain(*args, **options)
 
+    def tune(self, /, *args: Any, **options: Any) -> Any:
+        """Time schedules on a call's CUDA tensors and keep the quickest; see ``tilewright.jit.Kernel.tune``."""
+        return self.compiled.tune(*args, **options)
+
 
 @overload
 def kernel(fn: Callable[..., None]) -> Kernel: ...

@@ -268,7 +268,7 @@ def test_variables_that_cannot_be_read(variable: str, text: str, monkeypatch: py
 
 
 def test_a_diagnostic_ends_on_stderr(tmp_path: Path) -> None:
-    command = [sys.executable, "-m", "tilewright.cli", "show", str(tmp_path)]
+    command = [sys.executable, "-m", "tilewright", "show", str(tmp_path)]
     done = subprocess.run(command, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (2, "")
     assert done.stderr.startswith("error[ART001]: not a Tilewright bundle")

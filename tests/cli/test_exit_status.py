@@ -18,7 +18,7 @@ from tilewright.lang import tensors
 
 pytestmark = pytest.mark.sample(1)
 
-COMMAND = [sys.executable, "-m", "tilewright.cli"]
+COMMAND = [sys.executable, "-m", "tilewright"]
 
 
 def run(*words: str, **options: object) -> subprocess.CompletedProcess[str]:
@@ -38,6 +38,7 @@ def said(capsys: pytest.CaptureFixture[str], *words: str) -> tuple[int, str]:
         (("show", "layout", "(8,8):(8,1)"), 0, "0"),
         (("show", "banks", "(1000000000,1000000000):(1,1)"), 2, "LAY027"),
         (("show", "banks", "1000000000000:1"), 2, "LAY027"),
+        *((("show", "banks", "32:32", "--element", n), 2, "1, 2, 4, 8, 16") for n in ("3", "0", "-4", "32")),
         (("show", "layout", "((4,2),16):((2,4),1)", "--swizzle", "3,1000000000,3"), 2, "LAY013"),
         (("show", "layout", "((4,2),16):((2,4),1)", "--swizzle", "3,100000000,3"), 2, "LAY011"),
         (("show", "layout", "8:1", "--swizzle", "\N{SUPERSCRIPT TWO},4,3"), 2, "LAY013"),

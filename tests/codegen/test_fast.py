@@ -292,6 +292,33 @@ def test_rows_of_great_numbers_have_weights(factor: float) -> None:
     assert np.abs(change - np.exp((before - top) * np.float64(np.float32(factor)))).max() <= 2.0**-14
 
 
+@pytest.mark.parametrize("dtype", [ml_dtypes.bfloat16, np.float16], ids=["bf16", "f16"])
+@pytest.mark.parametrize(("spread", "offset"), [(1.0, 0.0), (16.0, 100.0), (64.0, -3e3)])
+def test_accurate_exponentials_of_narrow_loaded_values_keep_their_bound(
+    dtype: Any, spread: float, offset: float
+) -> None:
+    """Against float64: (3 |d| + 4) 2^-24."""
+
+    @tw.kernel
+    def weights(x: tw.Tensor["M", 64], p: tw.Tensor["M", 64], *, factor: tw.f32):
+        m = tw.grid(x.shape[0], 8)
+        row = x[m, :].to(tw.f32)
+        p[m, :] = tw.exp((row - row.max(1)[:, None]) * factor)
+
+    found = weights.plan(dtypes={"x": "bf16" if dtype is ml_dtypes.bfloat16 else "f16", "p": "f32"}).variants[-1]
+    assert counted(found.transport)["transport.approximate"]
+    factor = np.float32(0.37)
+    x = (np.random.default_rng(5).standard_normal((200, 64)) * spread + offset).astype(dtype)
+    x[0, :3] = -np.inf
+    p = np.zeros((200, 64), np.float32)
+    weights(x, p, factor=factor)
+    row = x.astype(np.float64)
+    d = (row - row.max(1, keepdims=True)) * np.float64(factor)
+    exact = np.exp(d)
+    slack = 3 * np.where(np.isfinite(d), np.abs(d), 0) + 4
+    assert (np.abs(p - exact) <= slack * 2.0**-24 * exact + 2.0**-126).all()
+
+
 def test_accurate_leaves_exponentials_of_loaded_values_alone() -> None:
     @tw.kernel
     def softmax(x: tw.Tensor["M", 64], y: tw.Tensor["M", 64]):

@@ -4,6 +4,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 import tilewright as tw
@@ -45,7 +47,8 @@ def test_all_kernels_of_a_dependent_schedule_wait_and_are_proved(name: str, monk
     assert launches
     assert all(launch.early for launch in launches)
     for image in artifact.kernels:
-        assert image.ptx.count("griddepcontrol.wait") == image.ptx.count("griddepcontrol.launch_dependents") == 1
+        # one kernel at most waits: where the next ones were let begin first, they held SMs that split decoding needs
+        assert re.findall(r"griddepcontrol\.(\w+)", image.ptx) == ["wait", "launch_dependents"]
         assert "ld.global.nc" not in image.ptx
     plain = given.compile(dtypes=dtypes, schedule=tw.Schedule(**pins))
     assert not any(next(s for s in v.steps if isinstance(s, Launch)).early for v in plain.variants)

@@ -4,12 +4,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 import tilewright as tw
 from support import products as p
 from support.products import request, traced
+from tilewright.base.expr import FALSE
+from tilewright.compiler.program import Planner
 from tilewright.compiler.proofs.product_queries import added_in_place, loaded_operand
+from tilewright.ops import kernels
 from tilewright.schedule.hopper.operands import accumulation
 from tilewright.tile import dialect as tile
 
@@ -105,3 +110,12 @@ def test_the_tensor_axes_of_an_operand(kernel: tw.Kernel, a: tuple[int, int], b:
 
 def test_a_computed_operand_is_no_load() -> None:
     assert loaded_operand(dots(p.chained)[1].a) is None
+
+
+def test_classes_that_static_extents_rule_out_are_not_planned() -> None:
+    # They were, and compile refused itself: their kernels assume what no launch could be asked (CRT007).
+    asked = replace(request(kernels.matmul), schedule=tw.Schedule(split_k=1))
+    static = replace(asked, signature=replace(asked.signature, static=(("K", 64), ("M", 1024), ("N", 1024))))
+    planned, some = (Planner(each).program().variants for each in (static, asked))
+    assert FALSE not in {v.predicate for v in planned}
+    assert 0 < len(planned) < len(some)

@@ -123,6 +123,13 @@ def test_heads_are_walked_one_after_the_other_and_products_in_bands() -> None:
     assert band(matmul, bm=128, bn=128) == GROUP
 
 
+def test_few_lengths_are_walked_head_by_head() -> None:
+    kernel = traced(p.request(attention(128), causal=True))
+    few, many = (program_order(kernel, SM90A, None, loads=False, few_lengths=each) for each in (True, False))
+    assert (few.group, few.descending) == (1, many.descending)
+    assert many.group == SM90A.sm_count // SHARERS
+
+
 @tw.kernel
 def triangular(a: tw.Tensor["B", "M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["B", "M", "N"]):
     """c = a b^T for lower triangles a: programs get longer with their rows."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -21,7 +22,7 @@ from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.validated import validated
-from tilewright.hw.target import SM80
+from tilewright.hw.target import SM80, SM100A, Target
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 
@@ -33,8 +34,8 @@ KERNELS = [p.nt, p.nn, p.tn, p.tt, p.biased, p.gated, p.chained]
 SIZES = [(64, 64, 64), (70, 72, 136), (1, 8, 1), (129, 40, 65)]
 
 
-def planned(kernel: tw.Kernel, dtype: str = "f16", **extents: Any) -> PlannedKernel:
-    (variant,) = plan(replace(p.request(kernel, dtype, **extents), target=SM80)).variants
+def planned(kernel: tw.Kernel, dtype: str = "f16", target: Target = SM80, **extents: Any) -> PlannedKernel:
+    (variant,) = plan(replace(p.request(kernel, dtype, **extents), target=target)).variants
     return variant
 
 
@@ -75,7 +76,25 @@ def test_products(kernel: tw.Kernel, ta: bool, tb: bool, dtype: str) -> None:
 
 @pytest.mark.parametrize("kernel", KERNELS, ids=["nt", "nn", "tn", "tt", "biased", "gated", "chained"])
 def test_validated(kernel: tw.Kernel) -> None:
-    variant = planned(kernel)
+    _is_validated(planned(kernel))
+
+
+@pytest.mark.parametrize("kernel", [p.nt, p.gated], ids=["nt", "gated"])
+def test_validated_for_sm_100a(kernel: tw.Kernel) -> None:
+    """Its PTX names the threads along one axis alone, and knows that dynamic shared memory begins at 16 bytes."""
+    _is_validated(planned(kernel, target=SM100A))
+
+
+@pytest.mark.parametrize("wrong", [(r"\.maxntid 128", ".maxntid 128, 2"), ("4294967280", "4294967264")])
+def test_other_text_for_sm_100a_is_seen(wrong: tuple[str, str]) -> None:
+    variant = planned(p.nt, target=SM100A)
+    ptx = assembled(variant.transport)
+    other = re.sub(*wrong, ptx)
+    assert other != ptx
+    assert any(u.startswith("ptx") for u in validated(variant.tile, variant.transport, other).undecided)
+
+
+def _is_validated(variant: PlannedKernel) -> None:
     ptx = assembled(variant.transport)
     assert "mma.sync.aligned.m16n8k16.row.col.f32.f16.f16.f32" in ptx
     found = validated(variant.tile, variant.transport, ptx)

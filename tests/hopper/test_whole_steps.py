@@ -184,3 +184,11 @@ def test_which_causal_launches_have_them(length: int, expected: bool) -> None:
     dims = {"B": 4, "H": 16, "G": 16, "S": length, "T": length}
     (alone,) = plan(p.request(example.forward(128), causal=True), dims).variants
     assert whole(alone) == expected
+
+
+@pytest.mark.parametrize(("length", "expected"), [(512, 1), (1024, 1), (1152, 33), (4096, 33)])
+def test_which_causal_launches_walk_head_by_head(length: int, expected: int) -> None:
+    dims = {"B": 4, "H": 16, "G": 16, "S": length, "T": length}
+    (alone,) = plan(p.request(example.forward(128), causal=True), dims).variants
+    bands = {op.group.data for op in alone.transport.walk() if isinstance(op, t.Programs) and op.group}
+    assert bands == {expected}

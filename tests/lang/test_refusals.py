@@ -388,6 +388,14 @@ def test_help_follows_what_was_written() -> None:
         m = tw.grid(y, 8)
         y[m] = (x[m] > 0) and (x[m] < 1)  # <-
 
+    @tw.kernel
+    def extents(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+        m = tw.grid(y, 8)
+        y[m] = x[m] if x.shape[0] > 5 else 0  # <-
+
+    assert "of Scalars" in refused(extents, "LNG006").found
+    assert "static" in refused(extents, "LNG006").help
+    assert "whole tile" in refused(branch, "LNG006").found
     assert "tw.where" in refused(branch, "LNG006").help
     assert "tw.stream" in refused(loop, "LNG006").help
     assert "tw.maximum" in refused(greatest, "LNG006").help

@@ -97,6 +97,19 @@ def arithmetic(
 
 
 @case(
+    lambda rng, dtype: {"x": drawn(rng, dtype, 40), **like(np.zeros(40, dtype), "ab")},
+    lambda a: {"a": np.sign(a["x"]), "b": np.broadcast_to(np.sign(a["x"]).sum(dtype=a["x"].dtype), 40)},
+)
+@tw.kernel
+def signs(x: tw.Tensor["M"], a: tw.Tensor["M"], b: tw.Tensor["M"]):
+    m = tw.grid(x, 64)
+    a[m] = tw.sign(x[m])
+    total = tw.full((tw.axis(1),), 0, tw.i64)
+    total += tw.sign(x[tw.axis(x.shape[0], upto=64)]).sum(0)
+    b[m] = total[0].to(a.dtype)
+
+
+@case(
     lambda rng, dtype: {
         "x": drawn(rng, dtype, 300),
         "z": drawn(rng, dtype, 300)[::-1].copy(),

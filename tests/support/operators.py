@@ -23,6 +23,7 @@ from tilewright.ops.functional import (  # noqa: E402
     linears,
     losses,
     norms,
+    permutations,
     rotaries,
     softmaxes,
     states,
@@ -112,6 +113,13 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
                 *("gelu", None, None, 64),
             ),
         ),
+        "linear_kept": (
+            linears._linear_kept,
+            lambda: (
+                *(normal(*s, dtype=BF16, grad=s == (6, 10)) for s in ((6, 10), (4, 10), (4,), (6, 4))),
+                *("gelu", None, None, 64),
+            ),
+        ),
         **{
             f"scaled_linear {op.name}": (op, lambda: (*_of_scales(), None, n(5, 4), "gelu", True, 64, 128, 128))
             for op in linears._scaled_linears.values()
@@ -119,8 +127,13 @@ def _of_kernels() -> dict[str, tuple[Any, Arguments]]:
         "quantize_rows": (eight_bits._rows, lambda: (n(6, 10), None, 65536)),
         "quantize_long_rows": (eight_bits._long_rows, lambda: (n(6, 10), 4, 1024)),
         "quantize_blocks": (eight_bits._blocks, lambda: (n(6, 200), 16)),
+        "unpack_gradient": (
+            permutations._row_gradients,
+            lambda: (*_packed()[2:4], n(6, 64), n(_packed()[0].shape[0], 64), n(12), 2, 1024),
+        ),
         "embedding": (indexed._embedding, lambda: (TABLE, g(8, 10), None, None)),
-        "cumsum": (indexed._cumsum, lambda: (g(6, 10), False, None, None)),
+        "cumsum": (indexed._cumsum, lambda: (g(6, 10), None, None)),
+        "cumsum_reverse": (indexed._cumsum_reverse, lambda: (g(6, 10), None, 256)),
         "grouped_matmul": (grouped._grouped, lambda: (GROUPS, g(6, 10), n(3, 4, 10), None, None, 64)),
         "grouped_weight_gradient": (
             grouped._weight_gradient,
@@ -209,6 +222,7 @@ def _of_compositions() -> dict[str, Arguments]:
     n, g = normal, lambda *shape: normal(*shape, grad=True)
     return {
         "attention_backward": lambda: (*_heads(5), n(1, 2, 6), 0.1, True),
+        "embedding_backward": lambda: (g(5, 10), TABLE, 8),
         "experts": lambda: (*_mixture(), 64, -1, True),
         "experts_backward": _of_experts_backward,
         "experts_of_eight_bits": _of_eight_bits,

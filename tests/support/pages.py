@@ -95,7 +95,7 @@ def _commands(text: str) -> None:
         if words[0] != "tilewright":
             continue
         done = subprocess.run(
-            [sys.executable, "-m", "tilewright.cli", *words[1:]],
+            [sys.executable, "-m", "tilewright", *words[1:]],
             env=os.environ | {"COLUMNS": "120", "PYTHONPATH": str(ROOT / "src")},
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -289,6 +289,44 @@ def test_linear(activation: str) -> None:
     )
 
 
+def test_a_product_before_an_activation_is_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    from tilewright.ops.functional import linears  # noqa: PLC0415
+
+    x, w = (normal(*shape, dtype=BF16).requires_grad_() for shape in ((2, 9, 40), (24, 40)))
+    residual = normal(2, 9, 24, dtype=BF16)
+    monkeypatch.setattr(linears, "_linear", None)
+    for given in (x, x[0]):
+        added = residual[: given.dim() - 1].view(*given.shape[:-1], 24)
+        y = ops.linear(given, w, activation="gelu", residual=added)
+        assert torch.equal(y, F.gelu(F.linear(given, w)) + added)
+        torch.autograd.grad(y.sum(), (x, w))
+
+
+def test_a_linear_layer_of_unaligned_rows() -> None:
+    """Whose gradients are kernels' products."""
+    x, w, bias = normal(11, 37, dtype=BF16), normal(21, 37, dtype=BF16) / 8, normal(21, dtype=BF16)
+    for activation in ("none", "silu"):
+        check(
+            lambda x, w, b, activation=activation: ops.linear(x, w, b, activation=activation),
+            lambda x, w, b, activation=activation: (F.silu if activation == "silu" else lambda z: z)(F.linear(x, w, b)),
+            *(x, w, bias),
+        )
+
+
+@pytest.mark.parametrize("width", [40, 37])
+def test_a_gradient_of_a_linear_layers_gradient(width: int) -> None:
+    """What was kept for the first one has a gradient of its own."""
+    x, w = (normal(*shape, dtype=BF16).requires_grad_() for shape in ((9, width), (24, width)))
+
+    def second(layer: Callable[..., Any]) -> Any:
+        (dx,) = torch.autograd.grad(layer(x, w).sum(), x, create_graph=True)
+        return torch.autograd.grad(dx.float().square().sum(), (x, w))
+
+    ours = second(lambda x, w: ops.linear(x, w, activation="gelu"))
+    for found, wanted in zip(ours, second(lambda x, w: F.gelu(F.linear(x, w))), strict=True):
+        torch.testing.assert_close(found, wanted, rtol=2e-2, atol=2e-2)
+
+
 def test_matmul_of_a_transposed_weight() -> None:
     check(ops.matmul, lambda a, b: a @ b, normal(9, 40, dtype=F16) / 6, normal(40, 24, dtype=F16))
 

@@ -44,6 +44,40 @@ def test_parts_are_the_whole(mode: Any, dtype: Any, ends: tuple[int, ...]) -> No
     torch.testing.assert_close(whole.double(), expected_lse, rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize("mode", [nullcontext, ops.simulated])
+def test_what_is_no_number_is_no_part_without_keys(mode: Any) -> None:
+    y, lse, _, _ = parts(torch.float32, (10, 24))
+    lse[0, 0, 0, 0] = lse[1, 0, 0, 1] = torch.nan
+    lse[:, 0, 0, 2] = -torch.inf
+    with mode():
+        found, whole = ops.merge_states(y, lse)
+    assert whole[0, 0, :2].isnan().all()
+    assert found[0, 0, :2].isnan().all()
+    assert whole[0, 0, 2] == -torch.inf
+    assert not found[0, 0, 2].count_nonzero()
+    assert whole.isnan().sum() == 2
+
+
+@pytest.mark.parametrize("mode", [nullcontext, ops.simulated])
+def test_the_logarithm_of_keys_that_are_no_numbers_is_none(mode: Any) -> None:
+    """It would say that there are no keys, and a part be left out."""
+    q, k = torch.randn(2, 3, 4, 64).bfloat16()
+    places = torch.tensor([0, 2, 3], dtype=torch.int32)
+    k[1, 2] = torch.nan
+    table = torch.tensor([[0], [1]], dtype=torch.int32)
+    with mode():
+        for packed in (False, True):
+            y, lse = ops.varlen_attention_with_lse(q, k, k, places, places, packed=packed)
+            assert lse.isnan().nonzero().tolist() == [[2, 0], [2, 1]]
+            assert y[:2, 2].isnan().all()
+        cache = k[None, :2].repeat(2, 8, 1, 1)
+        cache[1] = 1.0
+        for balanced in (False, True):
+            y, lse = ops.paged_decode_with_lse(q[:2], cache, cache, table, table[:, 0] * 0 + 5, balanced=balanced)
+            assert lse.isnan().nonzero().tolist() == [[0, 2]]
+            assert y[0, 2].isnan().all()
+
+
 def test_a_row_of_a_single_sequence() -> None:
     y, lse, expected, _ = parts(torch.float32, (10, 24))
     found, whole = ops.merge_states(y[:, 0, 0, 0], lse[:, 0, 0, 0])

@@ -196,6 +196,30 @@ def test_a_known_call_launches_what_an_ordinary_one_does(driver: FakeDriver, nor
     assert driver.kinds().count("load") == loads + 1
 
 
+def test_many_shapes_in_turn_have_each_their_route(driver: FakeDriver, normed: Any) -> None:
+    w, given = aligned(64), [aligned(rows, 64) for rows in range(1, 41)]
+    for _ in range(3):
+        for x in given:
+            normed(x, w)
+    find, match = normed._execution.routes.find, normed._execution._kernel.match
+    for x in given:
+        route = find((x, w, 2.0, False, 4))
+        assert route is not None
+        assert route.steps.made[0][0] == x.shape
+        assert match((x, w, aligned(*x.shape), 2.0), {}) is not None
+
+
+def test_a_new_shape_is_known_however_many_calls_were_not(driver: FakeDriver, normed: Any) -> None:
+    w = aligned(64)
+    for rows in range(1, 21):
+        for _ in range(5):
+            normed(aligned(rows, 64), w)
+    x = aligned(21, 64)
+    for _ in range(2):
+        normed(x, w)
+    assert normed._execution.routes.find((x, w, 2.0, False, 4)) is not None
+
+
 def test_other_calls_are_not_served_by_a_route(driver: FakeDriver, normed: Any) -> None:
     x, w = aligned(6, 64), aligned(64)
     known(normed, x, w, 2.0)

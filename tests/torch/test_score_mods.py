@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from contextlib import nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
@@ -118,6 +119,116 @@ def test_a_compiled_graph_has_the_operator(dtype: Any, dynamic: bool | None) -> 
         dynamic=dynamic,
     )
     torch.testing.assert_close(compiled(q, k, v), ops.attention(q, k, v, score_mod=window) * 2)
+
+
+# -- what a function reads beside tensors -----------------------------------------------------------------------------
+class Settings:
+    scale = 3.0
+
+    def __call__(self, score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+        return score * self.scale
+
+
+SETTINGS, LISTED, NAMED, FACTOR = Settings(), [3.0], {"scale": 3.0}, 3.0
+
+
+def close(mod: Callable[..., Any], mode: Any = ops.simulated) -> None:
+    q, k, v = heads(1, torch.bfloat16)
+    with mode():
+        found = ops.attention(q, k, v, score_mod=mod)
+    torch.testing.assert_close(found.double(), expected(q, k, v, mod, False), rtol=2e-2, atol=2e-2)
+
+
+def of_an_object(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score * SETTINGS.scale
+
+
+def of_a_list(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score * LISTED[0]
+
+
+def of_a_dict(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score * NAMED["scale"]
+
+
+@pytest.mark.parametrize("mod", [of_an_object, of_a_list, of_a_dict, SETTINGS], ids=["object", "list", "dict", "self"])
+def test_what_a_function_reads_may_change(mod: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of an object or a container, whose numbers no text of a function tells."""
+    LISTED[0] = 3.0
+    close(mod)
+    monkeypatch.setattr(SETTINGS, "scale", 0.25)
+    monkeypatch.setitem(NAMED, "scale", 0.25)
+    LISTED[0] = 0.25
+    close(mod)
+    q, k, v = heads(1, torch.bfloat16)
+    count = len(attentions._functions)
+    with ops.simulated():
+        ops.attention(q, k, v, score_mod=mod)
+    assert len(attentions._functions) == count  # the same kernel for the same numbers
+
+
+def of_a_global(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score * FACTOR
+
+
+def test_a_compiled_graph_sees_what_changes(monkeypatch: pytest.MonkeyPatch) -> None:
+    q, k, v = heads(1, torch.bfloat16)
+    compiled = torch.compile(lambda q, k, v: ops.attention(q, k, v, score_mod=of_a_global), backend="aot_eager")
+    for factor in (3.0, 0.25, 1.5):
+        monkeypatch.setitem(globals(), "FACTOR", factor)
+        found = compiled(q, k, v)
+        torch.testing.assert_close(found.double(), expected(q, k, v, of_a_global, False), rtol=2e-2, atol=2e-2)
+
+
+def test_arguments_with_defaults_and_other_callables() -> None:
+    def made(a: float) -> Callable[..., Any]:
+        def scaled(score: Any, b: Any, h: Any, q: Any, k: Any, by: float = a, *, least: float = -a) -> Any:
+            return torch.clamp(score * by, min=least)
+
+        return scaled
+
+    for mod in (made(3.0), made(0.25), partial(made(1.0), by=0.5), partial(made(1.0), by=4.0)):
+        close(mod)
+
+
+WIDE = {
+    "product": lambda score, b, h, q, k: score + (q * 100000 * 100000 - k * 100000 * 100000) * 1e-10,
+    "power": lambda score, b, h, q, k: score - torch.where((q + 1) ** 7 * 3 % 5 == (k + 1) ** 6 % 5, 1.5, 0.0),
+    "square": lambda score, b, h, q, k: score - torch.square(q * 50000 - k * 50000) * 1e-9,
+    "hash": lambda score, b, h, q, k: torch.where(((q * 73856093) ^ (k * 19349663)) % 3 == 0, score, -math.inf),
+    "number": lambda score, b, h, q, k: torch.where(q + 2**40 > k + 2**40, score, score * 2),
+    "choice": lambda score, b, h, q, k: score + torch.where(q > k, q * 1000000 * 1000000, k) * 1e-11,
+    "bools": lambda score, b, h, q, k: score + (q > k) * q * 300000000 * 1e-9,
+    "quotient": lambda score, b, h, q, k: score + -(q * 300000000) // (k + 1) * 1e-9,
+    "clamp": lambda score, b, h, q, k: score + torch.clamp(torch.maximum(q, k) * 2**30, 0, 2**33) * 1e-9,
+}
+
+
+@pytest.mark.parametrize("name", WIDE)
+def test_integers_of_positions_have_64_bits(name: str) -> None:
+    """As PyTorch's have, on the CPU and in its own attention with a function."""
+    close(WIDE[name])
+
+
+@pytest.mark.parametrize("least", [-1e9, -1e30, torch.finfo(torch.float32).min])
+def test_a_query_whose_scores_are_a_great_finite_number_has_equal_weights(least: float) -> None:
+    close(lambda score, b, h, q, k: torch.where(q > 5, score, least))
+
+
+@pytest.mark.parametrize("mode", [nullcontext, ops.simulated])
+def test_without_keys_there_are_zeros(mode: Any) -> None:
+    q = heads(2, torch.bfloat16)[0].requires_grad_()
+    k = v = torch.zeros(2, 2, 0, 64, dtype=torch.bfloat16)
+    with mode():
+        for mod in (None, slopes):
+            y = ops.attention(q, k, v, score_mod=mod)
+            assert y.shape == q.shape
+            assert not y.count_nonzero()
+            assert not torch.autograd.grad(y.sum(), q, allow_unused=True)[0].count_nonzero()
+        y, lse = ops.attention_with_lse(q, k, v)
+        assert not y.count_nonzero()
+        assert (lse == -math.inf).all()
+        assert lse.shape == q.shape[:3]
 
 
 # -- tensors that a function reads ------------------------------------------------------------------------------------

@@ -118,3 +118,47 @@ def test_cuts_beyond_64_bits_beside_tables() -> None:
     assert cases.both(inside, large) == large
     assert cases.either(inside, small) == small
     assert cases.both(large, cases.at_least(x, 1 << 64)) == cases.at_least(x, 1 << 64)
+
+
+quotients = st.lists(st.tuples(st.integers(-4, 4), st.sampled_from([1, 2, 4, 8])), max_size=3)
+
+
+@settings(max_examples=120, deadline=None)
+@given(quotients, st.integers(-3, 3), thresholds, st.integers(-3, 9))
+def test_what_a_remainder_decides_is_a_condition_on_it(
+    parts: list[tuple[int, int]], factor: int, cuts: list[int], offset: int
+) -> None:
+    """A sum of x and quotients of x is compared alike whether or not x mod 8 is told of, for all x and threads; where
+    floor(x / 8) cancels out nothing but that remainder is asked."""
+    told, plain = Conditions(), Conditions()
+
+    def value(c: Conditions) -> tuple[Poly, Poly]:
+        x = c.terms.add(c.quantities["p"], c.terms.const(0, offset))
+        total = c.terms.sub(c.terms.scale(x, factor), c.terms.table(0, np.array(cuts)))
+        for count, by in parts:
+            total = c.terms.add(total, c.terms.scale(c.terms.floordiv(x, by), count))
+        return x, total
+
+    x, total = value(told)
+    told.cases.remainder(x, 8)
+    found, other = told.cases.not_negative(total), plain.cases.not_negative(value(plain)[1])
+    if factor * 8 + sum(count * (8 // by) for count, by in parts) == 0:
+        rest = told.terms.sub(x, told.terms.scale(told.terms.floordiv(x, 8), 8))
+        assert {*told.cases.quantities_of(found)} <= {rest}
+    for p in range(-20, 20):
+        reference = factor * (p + offset) + sum(count * ((p + offset) // by) for count, by in parts)
+        for c, condition in ((told, found), (plain, other)):
+            values = {quantity: valued(c, quantity, p) for quantity in c.cases.quantities}
+            assert c.holds(condition, values) == tuple(reference >= cut for cut in cuts)
+
+
+def valued(c: Conditions, quantity: Poly, p: int) -> int:
+    """A quantity of one parameter and of its quotients."""
+    total = 0
+    for monomial, count in quantity.terms:
+        assert isinstance(count, int)
+        for i in monomial:
+            atom = c.terms.atoms[i]
+            count *= p if atom.kind == "parameter" else valued(c, atom.args[0], p) // atom.args[1]  # type: ignore
+        total += count
+    return total

@@ -43,6 +43,19 @@ def test_an_operand_that_nothing_wrote_equals_none() -> None:
     assert not s.equality.equal(ours, theirs, s.some)
 
 
+def test_integers_are_equal_where_what_they_differ_by_is_0() -> None:
+    s = Small()
+    terms, cases = s.terms, s.cases
+    n = terms.of(0, terms.atom("parameter", "N"))
+    ours, theirs = terms.add(terms.scale(n, 2), terms.const(0, 2)), terms.const(0, 42)  # 2 N + 2, and 42
+    of_20 = cases.without(s.many, cases.at_least(n, 21))
+    places = [terms.data(32, 32, "ld.global", "w", at, 2, None) for at in (ours, theirs)]
+    for x, y in ((ours, theirs), places):
+        assert s.equality.equal(x, y, of_20)
+        assert not s.equality.equal(x, y, s.many)
+        assert not s.equality.equal(x, y, cases.without(s.some, cases.at_least(n, 20)))
+
+
 def test_products_have_each_factor_as_often() -> None:
     s = Small()
     x, y, cases = s.x, s.y, s.cases

@@ -397,3 +397,65 @@ def test_a_word_of_two_cases_is_compared_as_each_of_them(name: str, number: int,
                 here = i.cases.both(taken, i.cases.equal(i.terms.resize(place, 0), i.terms.const(0, value % 8)))
                 want = holds(value, number) if sides[0] is word else holds(number, value)
                 assert i.cases.both(here, found) == (here if want else 0)
+
+
+@pytest.mark.parametrize(("m", "bits", "d"), [(1431655766, 32, 3), (1717986919, 33, 5), (715827883, 33, 12)])
+def test_a_place_of_each_thread_is_divided_by_a_reciprocal(m: int, bits: int, d: int) -> None:
+    """The upper word of 32 n + t times the reciprocal, shifted, for every n of 16 bits: multiples of powers of two are
+    not taken out of it. With another reciprocal the quotient is another value."""
+    i = Integers()
+    n = i.integer("n", 0, (1 << 16) - 1)
+    x = i.terms.add(i.terms.scale(n, 32), i.terms.table(0, np.arange(32)))
+    expected = i.terms.floordiv(x, d)
+
+    def divided(by: int) -> Poly:
+        upper = i.terms.floordiv(i.terms.mul(x, i.terms.const(0, by)), 1 << 32)
+        return i.terms.floordiv(upper, 1 << (bits - 32))
+
+    assert divided(m) is expected
+    whole = np.arange(1 << 21, dtype=np.int64)
+    assert (whole * m >> bits == whole // d).all()
+    assert divided(m + (1 << 20)) is not expected
+
+
+@pytest.mark.parametrize(("m", "shift", "d"), [(1431655766, 0, 3), (1717986919, 1, 5), (1717986919, 2, 10)])
+def test_a_quotient_by_a_reciprocal_of_an_integer_without_bounds(m: int, shift: int, d: int) -> None:
+    """It is one if the integer is a word without a sign bit, which is left to be proved; then it has no sign bit."""
+    i = Integers()
+    x = i.terms.of(0, i.terms.atom("parameter", "x"))
+    upper = i.terms.resize(i.terms.floordiv(i.terms.mul(x, i.terms.const(0, m)), 1 << 32), 32)
+    found = i.arithmetic.quotient_by_reciprocal(upper, shift, signed=True)
+    assert found is i.terms.resize(i.terms.floordiv(x, d), 32)
+    assert {(need.value, need.low, need.high) for need in i.arithmetic.needs} == {(x, 0, (1 << 31) - 1)}
+    for word in (upper, found):
+        i.arithmetic.needs.clear()
+        assert i.terms.number(i.arithmetic.shift("shr", word, i.terms.const(32, 31), signed=False)) == 0
+        assert i.arithmetic.needs
+    ends = np.array([*range(1 << 12), *((1 << 31) - 1 - n for n in range(1 << 12))], np.int64)
+    among = np.concatenate([ends, np.random.default_rng(0).integers(0, 1 << 31, 10**7)])
+    assert (among * m >> (32 + shift) == among // d).all()
+    assert i.arithmetic.quotient_by_reciprocal(upper, shift + 3, signed=True) is not found
+    below = i.integer("y", -5, 100)
+    negative = i.terms.floordiv(i.terms.mul(below, i.terms.const(0, m)), 1 << 32)
+    assert i.arithmetic.quotient_by_reciprocal(i.terms.resize(negative, 32), shift, signed=True) is None
+
+
+def test_a_sign_bit_counts_as_a_number() -> None:
+    """1 - (x >> 31) is 1 where x is not negative, else 0; the same of what is counted."""
+    i = Integers()
+    data, other = (i.terms.data(32, 32, "scalar", name) for name in "xa")
+    counted = i.integer("n", 0, (1 << 32) - 1)
+    one, zero = (i.terms.const(32, n) for n in (1, 0))
+    for value, sign in (
+        (i.terms.resize(data, 0), i.terms.field(data, 31, 1, 32)),
+        (counted, i.terms.resize(i.terms.floordiv(counted, 1 << 31), 32)),
+    ):
+        upper = i.cases.at_least(value, 1 << 31)
+        picked = i.values.select(upper, zero, i.terms.scale(other, 2))
+        text = i.terms.mul(i.terms.sub(one, sign), i.terms.scale(other, 2))
+        total = i.terms.add(i.terms.sub(one, sign), other)
+        chosen = i.values.select(upper, other, i.terms.add(other, one))
+        assert equality(i).equal(chosen, total, i.cases.true)
+        assert not equality(i).equal(chosen, i.terms.add(sign, other), i.cases.true)
+        assert not equality(i).equal(i.values.select(upper, i.terms.add(other, one), other), total, i.cases.true)
+        assert not equality(i).equal(picked, i.terms.add(text, one), i.cases.true)

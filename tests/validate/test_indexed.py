@@ -88,14 +88,7 @@ def test_another_bound_is_seen() -> None:
 PTX_UNDECIDED = {
     "added_flat": "quotients and remainders of a loaded word by an extent",
     "depthwise_conv2d": "more steps than are spent",
-    "twice": "coordinates that are one of several words",
-    "dispatch": "a sign as a number",
     "numbered_groups": "what bounds are made of, as words and as integers",
-    "folded_both": "remainders by 5 of places that are cut into powers of two",
-    "product_folded": "quotients by 3 of such places",
-    "sums_but_every_third": "remainders by 3 of such places",
-    "sums_of_heads": "a quotient of a program's index, as a word and as an integer",
-    "product_of_chosen_pages": "a read that the IR has under another condition",
     "mean_of_bags": "what bounds are made of, as words and as integers",
     "pooled_with_places": "absence as a choice of tests",
     "ring_in_order": "remainders of places that are cut into powers of two",
@@ -124,7 +117,7 @@ def test_the_ptx_does_what_the_ir_says(name: str) -> None:
     assert differences(name) == ()
 
 
-@pytest.mark.parametrize("name", ["scatter_rows", "append_to_pages", "dispatch"])
+@pytest.mark.parametrize("name", ["scatter_rows", "append_to_pages", "dispatch", "scatter_pairs"])
 def test_the_ptx_of_checks_does_what_the_ir_says(name: str) -> None:
     """Of the kernels that claim and judge, launched before the one that relies on promises. The numbers of entries of
     several axes are products of extents, which dispatch bounds."""
@@ -149,6 +142,20 @@ def test_ptx_that_claims_or_judges_otherwise_is_found(step: int, pattern: str, w
     artifact = compiled("scatter_rows")
     assert compared(artifact, step) == ()
     assert compared(artifact, step, lambda ptx: changed(pattern, wrong, ptx)) != ()
+
+
+@pytest.mark.parametrize(
+    ("step", "pattern", "wrong"),
+    [
+        (0, r"or\.b64", "and.b64"),
+        (0, r"(setp\.lt\.s64\s+%p\d+, %rd\d+), 0;", r"\1, -1;"),
+        (1, r"or\.b32", "xor.b32"),
+        (1, r"(setp\.gt\.s32\s+%p\d+, %r18), -1;", r"\1, -2;"),
+    ],
+)
+def test_a_pair_of_which_one_is_absent_claims_nothing(step: int, pattern: str, wrong: str) -> None:
+    """Both are looked at by the sign of what their bits are joined to."""
+    assert compared(compiled("scatter_pairs"), step, lambda ptx: changed(pattern, wrong, ptx)) != ()
 
 
 def changed(pattern: str, wrong: str, ptx: str) -> str:
@@ -206,6 +213,18 @@ def test_another_reduction_is_refused(name: str, what: str) -> None:
     pattern, other = REDUCTIONS[what]
     assert re.search(pattern, compiled(name).kernels[0].ptx)
     assert differences(name, lambda ptx: re.sub(pattern, other, ptx))
+
+
+@pytest.mark.parametrize(
+    ("pattern", "wrong"),
+    [
+        (r"(selp\.b32\s+%r\d+, %r\d+), -1, ", r"\1, 0, "),
+        (r"(setp\.gt\.s32\s+%p\d+, %r\d+), -1;", r"\1, -2;"),
+        (r"(mul\.wide\.s32\s+%rd\d+, %r\d+), 4;", r"\1, 8;"),
+    ],
+)
+def test_a_place_that_is_one_of_several_words_is_none_of_others(pattern: str, wrong: str) -> None:
+    assert differences("twice", lambda ptx: changed(pattern, wrong, ptx))
 
 
 def test_the_index_of_another_row_is_refused() -> None:

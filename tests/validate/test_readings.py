@@ -175,6 +175,22 @@ def test_joined_words_are_negative_by_their_signs(words: Loaded, name: str) -> N
         assert words.holds(condition, {"x": x, "y": y}) == (value >= HALF), (x, y)
 
 
+@pytest.mark.parametrize("name", ["and", "or", "xor"])
+def test_joined_words_of_64_bits_are_negative_by_their_signs(name: str) -> None:
+    """Of words of 32 bits that are extended: below 0 and above -1, for every pair of upper halves of 8 bits."""
+    w = Loaded()
+    x, y = (w.terms.data(32, 32, "ld.global", "tensor", name) for name in "uv")
+    joined = w.arithmetic.bitwise(name, *(w.arithmetic.extended(p, 32, 64) for p in (x, y)))
+    below = w.arithmetic.compare("lt", "s64", joined, w.terms.const(64, 0))
+    above = w.arithmetic.compare("gt", "s64", joined, w.terms.const(64, -1))
+    assert above == w.cases.negate(below)
+    assert w.arithmetic.compare("lt", "s64", joined, w.terms.const(64, -1)) != below
+    join = {"and": int.__and__, "or": int.__or__, "xor": int.__xor__}[name]
+    for u, v in product(range(256), repeat=2):
+        given = {"u": u << 24 | v, "v": v << 24 | u}
+        assert w.holds(below, given) == (join(given["u"], given["v"]) >= 1 << 31), given
+
+
 def test_what_a_quotient_leaves_are_the_low_bits(words: Loaded) -> None:
     """x - 8 (x >> 3), for every x; with another factor it stays a difference."""
     terms = words.terms

@@ -462,8 +462,8 @@ _MEMORY = (
         "guard of the first element",
         "at an edge every element has the guard of its vector's first",
         "accesses",
-        "guard = op.guard.expr.substitute({t.REGISTER: register + e})",
-        "guard = op.guard.expr.substitute({t.REGISTER: register})",
+        "else op.guard.expr.substitute({t.REGISTER: register + e})",
+        "else op.guard.expr.substitute({t.REGISTER: register})",
         "add",
     ),
     _bug(

@@ -13,6 +13,8 @@ from tilewright.cli.show_layout import deliver
 from tilewright.cli.terminal import echo
 from tilewright.diag import fail
 
+_ELEMENT_BYTES = (1, 2, 4, 8, 16)
+
 
 class Find(StrEnum):
     """Which family of swizzles to search."""
@@ -41,6 +43,8 @@ def show_banks(
     from tilewright.layout.synthesis import Family, SwizzleConstraints, synthesise_swizzle
     from tilewright.viz.grid import read_layout, read_swizzle
 
+    if element not in _ELEMENT_BYTES:
+        fail("CMD002", found=f"--element {element}", required=f"one of {', '.join(map(str, _ELEMENT_BYTES))}")
     row = instruction(target, op)
     lanes = read_layout(layout)
     if lanes.size != row.lanes:

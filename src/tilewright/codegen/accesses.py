@@ -70,6 +70,8 @@ class AccessWriter(Writer):
 
     def access_elements(self, op: t.Load | t.Store | t.AtomicReduce, first: Expr, count: int) -> None:
         """The access for ``count`` registers from ``first``, in vectors where the guard holds for all of one."""
+        if isinstance(op, t.Load) and op.shifted is not None:
+            return self._load_shifted(op, op.shifted, first, count)
         width = op.vector.data
         guard = op.guard.expr
         last = guard.substitute({t.REGISTER: Sym(t.REGISTER) + (width - 1)})
@@ -80,7 +82,7 @@ class AccessWriter(Writer):
         with self.binding({t.REGISTER: (0, self.storages[op.buffer].count - 1), **indices}):
             free = guard in self.assumed or self.holds(whole)
         with self.binding(indices):
-            self._access_elements(op, first, count, whole, free=free)
+            return self._access_elements(op, first, count, whole, free=free)
 
     def _access_elements(
         self, op: t.Load | t.Store | t.AtomicReduce, first: Expr, count: int, whole: Expr, *, free: bool
@@ -236,6 +238,35 @@ class AccessWriter(Writer):
                     self._place(op, register, inside=False)
                     self._elements(op, register)
 
+    def _load_shifted(self, op: t.Load, shift: str, first: Expr, count: int) -> None:
+        """Vectors of which each lies in two: where both are in the domain they are read and shifted, else element by
+        element."""
+        storage, buffer, width, guard = self.storages[op.buffer], self.names[op.buffer], op.vector.data, op.guard.expr
+        begin = guard.substitute({shift: Const(width)})
+        end = guard.substitute({shift: Const(0), t.REGISTER: Sym(t.REGISTER) + (width - 1)})
+        places = [c.expr.substitute({shift: Const(0)}) for c in op.coords]
+        inside = guard in self.assumed
+
+        def load(base: Expr, part: int) -> None:
+            with self.unrolled("v", part // width) as step:
+                register = base + step * width
+                here = self.c(all_of([begin, end]).substitute({t.REGISTER: register}))
+                self.line(f"const int r = {self.c(register)};")
+                with self.braces(f"if ({here})"):
+                    coords = [c.substitute({t.REGISTER: register}) for c in places]
+                    at, by = self.address(op.tensor, coords, self.symbols[op.tensor]), self.c(Sym(shift))
+                    value = f"shifted(reinterpret_cast<const uint4*>({at}), {by}, {storage.dtype.bytes})"
+                    for line in storage.vector_read(buffer, "r", width, value):
+                        self.line(line)
+                with self.braces("else"):
+                    self.line(storage.clear(buffer, "r", width))
+                    touched = "" if inside else f"if ({self._touched(guard, register, width)})"
+                    with self.braces(touched):
+                        self._place(op, register, inside=inside)
+                        self._elements(op, register)
+
+        self.parts(TRUE if inside else op.live.expr, [], first, count, load, width)
+
     def _write(self, op: t.Store | t.AtomicReduce) -> None:
         storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
         if isinstance(op, t.Store):
@@ -251,21 +282,29 @@ class AccessWriter(Writer):
             self.line(f"{storage.atomic(op.fn.data, f'at + {e}', buffer, f'(r + {e})')};")
 
     def _elements(self, op: t.Load | t.Store | t.AtomicReduce, register: Expr) -> None:
-        """A vector at the edge of the domain, element by element; of a load the others are 0 already."""
+        """A vector at the edge of the domain, element by element; of a load the others are 0 already. Narrow elements
+        are packed when all loads are in flight: between two of them a branch would wait for the first (H200, norms of
+        4099 columns)."""
         storage, buffer, width = self.storages[op.buffer], self.names[op.buffer], op.vector.data
         name = f"{self.symbols[op.tensor]}.stride{op.axis.data}"
         stride = self.constants.get(name, Sym(name))
+        packed = isinstance(op, t.Load) and storage.packed
+        if packed:
+            self.line(f"{storage.memory} raw[{width}] = {{}};")
         with self.unrolled("e", width) as e:
-            guard = op.guard.expr.substitute({t.REGISTER: register + e})
+            guard = TRUE if op.guard.expr in self.assumed else op.guard.expr.substitute({t.REGISTER: register + e})
             index, place = self.c(Sym(t.REGISTER) + e), f"at[{self.c(e * stride)}]"
-            with self.braces(f"if ({self.c(guard)})"):
+            with self.braces("" if guard == TRUE else f"if ({self.c(guard)})"):
                 match op:
                     case t.Load():
-                        self.line(storage.put_bits(buffer, index, place))
+                        self.line(f"raw[{self.c(e)}] = {place};" if packed else storage.put_bits(buffer, index, place))
                     case t.Store():
                         self.line(f"{place} = {storage.bits(buffer, index)};")
                     case t.AtomicReduce():
                         self.line(f"{storage.atomic(op.fn.data, f'&{place}', buffer, index)};")
+        if packed:
+            with self.unrolled("e", width) as e:
+                self.line(storage.put_bits(buffer, self.c(Sym(t.REGISTER) + e), f"raw[{self.c(e)}]"))
 
     def shared_access(self, op: t.SharedWrite | t.SharedRead) -> None:
         storage, buffer, shared = self.storages[op.buffer], self.names[op.buffer], self.names[op.shared]

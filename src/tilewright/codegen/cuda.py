@@ -88,8 +88,10 @@ class Emitter(ElementWriter):
         return Emitted(source, entry, self.shared_bytes)
 
     def _order(self) -> list[str]:
-        """What is done before anything else for the kernels before and behind (PTX ISA 9.1, 9.7.13.13)."""
-        asked = {"launch_dependents": self.kernel.releases, "wait": self.kernel.waits}
+        """What is done before anything else for the kernels before and behind (PTX ISA 9.1, 9.7.13.13). The next one is
+        let begin behind the wait, so that one kernel at most waits: more of them hold SMs on which the rest of this one
+        should run (a decode layer of split attention, H200: 145.6 us, 157.1 released first, 140.4 so)."""
+        asked = {"wait": self.kernel.waits, "launch_dependents": self.kernel.releases}
         return [f'  asm volatile("griddepcontrol.{do};" ::: "memory");' for do, flag in asked.items() if flag]
 
     def _addresses(self) -> list[str]:

@@ -55,6 +55,29 @@ def _rounded_to(name: str, kind: str) -> str:
 
 
 _FUNCTIONS: dict[str, str] = {
+    # The vector that begins `by` elements of so many bytes before `at`, of the two in which it lies.
+    "shifted": """__device__ __forceinline__ uint4 shifted(const uint4* at, int by, int size) {
+  const uint4 a = at[-1], b = at[0];
+  unsigned w[8] = {a.x, a.y, a.z, a.w, b.x, b.y, b.z, b.w};
+  const int bytes = by * size;
+  if (size <= 8) {
+    #pragma unroll
+    for (int i = 7; i > 1; --i) w[i] = bytes & 8 ? w[i - 2] : w[i];
+  }
+  if (size <= 4) {
+    #pragma unroll
+    for (int i = 7; i > 0; --i) w[i] = bytes & 4 ? w[i - 1] : w[i];
+  }
+  if (size <= 2) {
+    #pragma unroll
+    for (int i = 7; i > 0; --i) w[i] = bytes & 2 ? __byte_perm(w[i - 1], w[i], 0x5432) : w[i];
+  }
+  if (size <= 1) {
+    #pragma unroll
+    for (int i = 7; i > 3; --i) w[i] = bytes & 1 ? __byte_perm(w[i - 1], w[i], 0x6543) : w[i];
+  }
+  return make_uint4(w[4], w[5], w[6], w[7]);
+}""",
     "nothing": """const __device__ uint4 no_elements = {0u, 0u, 0u, 0u};
 template <class T> __device__ __forceinline__ const T* nothing(const T*) {
   return reinterpret_cast<const T*>(&no_elements);

@@ -50,7 +50,7 @@ class _Planned(FlowBuilder):
         return self.flow(self.block(block))
 
     def kernel(self, kernel: t.Kernel) -> SyncFlow:
-        asked = {"launch_dependents": kernel.releases, "wait": kernel.waits}
+        asked = {"wait": kernel.waits, "launch_dependents": kernel.releases}
         first = [self.one(SyncInstruction(f"griddepcontrol.{do}")) for do, flag in asked.items() if flag]
         return self.flow(self.sequence([*first, self.block(kernel.body.block)]))
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from itertools import groupby
@@ -11,6 +11,7 @@ from typing import NoReturn
 from xdsl.dialects.builtin import StringAttr
 
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, conjuncts
+from tilewright.compiler.alternatives import plain_schedules, product_schedules
 from tilewright.compiler.collapse import Collapse, collapse
 from tilewright.compiler.empty_streams import planned_rest, rests
 from tilewright.compiler.gc_pause import gc_paused
@@ -58,7 +59,7 @@ class Planner:
 
     @gc_paused()
     def program(self, dims: Mapping[str, int] | None = None) -> PlannedProgram:
-        """Every variant; with ``dims`` known only the variant that serves them.
+        """Every variant that some arguments ask for; with ``dims`` known only the variant that serves them.
 
         Classes of arguments for which no kernel can be planned are left out, as long as one is left.
         """
@@ -67,6 +68,8 @@ class Planner:
         unsupported = UnsupportedClasses(request)
         variants: tuple[PlannedKernel, ...] = ()
         for name, choice in classes.named():
+            if choice.predicate == FALSE:  # of extents that are static
+                continue
             with unsupported.trying(choice.predicate, choice.sizes):
                 planned = self._kernels.get((name, choice.key))
                 if planned is None:
@@ -81,6 +84,11 @@ class Planner:
             with unsupported.trying(predicate, ()):
                 variants += (planned_rest(request, whole, rest, predicate, number),)
         return PlannedProgram(request, variants, unsupported.left_out, self.traces)
+
+    def alternatives(self, dims: Mapping[str, int]) -> Iterator[Schedule]:
+        """Schedules that are worth timing for these extents beside the one that is chosen."""
+        found = replace(self._classes, dims=dims).alternatives(lambda: self.program(dims).variants[0])
+        return iter(dict.fromkeys(found))
 
     @cached_property
     def _classes(self) -> _Classes:
@@ -173,6 +181,19 @@ class _Classes:
             return
         every = list(found)
         yield from ((f"{name}_{i}" if len(every) > 1 else name, choice) for i, choice in enumerate(every))
+
+    def alternatives(self, chosen: Callable[[], PlannedKernel]) -> Iterator[Schedule]:
+        """Pins beside what is chosen for the known extents, likely better ones first."""
+        request = self.request
+        sizes, _, resized = next(self._rungs())
+        if self.products:
+            variants = product_variants(self.autos, resized, request.target, request.facts)
+            yield from product_schedules(variants, self.dims or {}, request.schedule)
+            return
+        choices = choose_extents(probe(self.autos, self.traces, request.facts), dict(sizes), request.target)
+        extents = next(each.extents for each in choices if self._take(each.predicate))
+        threads = chosen().placement.home.threads
+        yield from plain_schedules(extents, threads, request.schedule, request.target.max_threads_per_cta)
 
     def _plain(self) -> Iterator[_Choice]:
         """By whether matrices are single rows, by the sizes of the ``upto`` axes and by the width of rows."""

@@ -7,9 +7,8 @@ A kernel that relies on promises becomes several steps on one stream::
     kernel    failed[k] += 1 where broken[k] != 0, on the host; it outlives the launch, and the next call reads it;
               for _ in range(0 if any(broken) else 1): all of it
 
-Kernels in roles have a step of their own that reports. Products of groups, which rely on offsets alone, have no step:
-each CTA judges the offsets, and reports what is broken. Attention, of whose products one multiplies what the other
-gives, keeps its step: it is short of registers (judged by each CTA, paged prefill spills 356 bytes).
+Kernels in roles have a step of their own that reports. Those that rely on offsets alone have no step: each CTA judges
+the offsets, and reports what is broken.
 
 Of two entries that reach one place at least one is not the owner of it, whoever came last, and whatever was there
 before. Where all promises are offsets, one step of one CTA does all of it: launches cost more than the loads of some
@@ -46,7 +45,7 @@ from tilewright.schedule.facts import CallFacts, without_peers
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import index_symbol
 from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP, exprs, operations, program_index, string
-from tilewright.tile.queries import chained, is_elementwise
+from tilewright.tile.queries import is_elementwise
 
 
 # -- the gate ----------------------------------------------------------------------------------------------------------
@@ -204,14 +203,13 @@ def checks_of(request: Request, kernel: tile.Kernel, *, roles: bool) -> Checks |
     if not promises:
         return None
     flags, offsets = (Const(len(promises)),), _only_offsets(promises)
-    if offsets and roles and not any(isinstance(op, tile.Stream) and chained(op) for op in operations(kernel)):
+    if offsets and roles:
         failed, taken = StagedTensor(FAILED, i32, flags, 0, 0), StagedTensor(TAKEN, i32, (Const(1),), 0, 1)
         return Checks(promises, None, failed, (), (), taken, reported=False)
     broken, failed = StagedTensor(BROKEN, i32, flags, 0, 0), StagedTensor(FAILED, i32, flags, 0, 1)
     if offsets:
         step = _offsets_step(request, offsets, (broken, failed), tensors_of(kernel))
-        drawn = StagedTensor(TAKEN, i32, (Const(1),), 0, 2) if roles else None
-        return Checks(promises, broken, failed, (step,), tuple(0 for _ in promises), drawn)
+        return Checks(promises, broken, failed, (step,), tuple(0 for _ in promises))
     dtypes = {name: t.element for name, t in tensors_of(kernel).items()}
     lists = [n for n, promise in enumerate(promises) if isinstance(promise, Uniqueness) and len(promise.dims) == 1]
     steps = [] if lists else [_zero(request, broken)]

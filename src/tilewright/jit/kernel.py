@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping
 from dataclasses import replace
 from functools import cache
+from itertools import islice
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from tilewright.artifact.schema import MAX_EXTENT, Artifact, Obligation
@@ -33,8 +34,10 @@ if TYPE_CHECKING:
     from tilewright.compiler.planned import PlannedProgram
     from tilewright.compiler.program import Planner
     from tilewright.compiler.specialisation import Request
+    from tilewright.jit.tuning import Tuning
     from tilewright.runtime import Program
     from tilewright.runtime.allocator import Allocator
+    from tilewright.runtime.arguments import Described
     from tilewright.runtime.program import Match
     from tilewright.schedule.facts import CallFacts
 
@@ -47,6 +50,8 @@ def _unpinned() -> Schedule:
 
 _UNSEEN: Any = object()
 _MAX_PLANS = 256
+_MOST_TIMED = 64
+"""Schedules that ``tune`` times."""
 _AS_WRITTEN = {
     "dtypes": 'dtypes={"x": "bf16"}',
     "static": 'static={"N": 4096}',
@@ -97,6 +102,7 @@ class Kernel:
         self._with_planned: dict[frozenset[str], Kernel] = {}
         self._programs: list[tuple[dict[str, Hashable], Program]] = []  # the latest first
         self._of_class: dict[Request, Program] = {}
+        self._tuned: dict[Hashable, Program] = {}
         self._unwritten: set[str] = set()
         self._asked_to_build: set[tuple[Request, str]] = set()
         self._planners: dict[tuple[Request, str], Planner] = {}
@@ -278,6 +284,70 @@ class Kernel:
         kernel, pick = selected
         return kernel.launch_guarded(pick(values), form.compile_time(values), stream)
 
+    def tune(self, /, *args: object, best: int = 8, schedules: Iterable[Schedule] = (), **kwargs: object) -> Tuning:
+        """Time schedules on a call's tensors, and take the quickest for calls with tensors of these shapes and strides.
+
+        Takes the arguments of a call, CUDA tensors; what they hold is as before afterwards. Timed are the schedule that
+        the cost model chooses, and ``schedules``, or where none are given up to ``best`` (2 to 64) in all: those that
+        the model puts next. Each is compiled and proved as any other; one that the kernel can't have is listed with the
+        reason. Median device time of 11 launches, the L2 cache flushed before each, in turn. A schedule must be quicker
+        by 1 % to replace the model's. In this process only: ``compile(schedule=result.schedule)`` pins it ahead.
+        Waits for the device. JIT013 for arrays in the host's memory and for other values of ``best``.
+        """
+        if type(best) is not int or not 2 <= best <= _MOST_TIMED:
+            fail("JIT013", found=f"best = {shown(best)}", required=f"how many schedules to time, 2 to {_MOST_TIMED}")
+        wanted = (schedules,) if isinstance(schedules, Schedule) else tuple(schedules)
+        for each in wanted:
+            if not isinstance(each, Schedule):  # pyright: ignore[reportUnnecessaryIsInstance]
+                fail("JIT013", found=f"{shown(each)} among the schedules", required="tw.Schedule(...) each")
+        pytorch.require_seen((*args, *kwargs.values()))
+        given = by_name(self.function, args, kwargs)
+        names, given = opened(self.function, given)
+        if not self._has_results(given):
+            given |= allocated(self.function, given)
+        absent = frozenset(name for name in self._optional if given.get(name) is None)
+        kernel = (self.with_planned(names) if names else self).without(absent)
+        call = bind(kernel.function, (), {name: value for name, value in given.items() if name not in absent})
+        if _any_on_host(call.tensors.values()):
+            fail("JIT013", found="arrays in the host's memory", required="tensors on a GPU")
+        return kernel._timed(call, best, wanted)
+
+    def _timed(self, call: Call, best: int, schedules: tuple[Schedule, ...]) -> Tuning:
+        """``tune`` with all tensors."""
+        described = rooms.runtime.describe_all(call.tensors)
+        request = self._request_of(described, call.keywords)
+        interface = rooms.requests.interface(request, self._planner(request).traces({}))
+        symbols = rooms.runtime.check(interface, described, call.scalars)
+        values = (*call.tensors.values(), *call.scalars.values())
+        proposed = schedules or islice(self._planner(request).alternatives(symbols), 2 * best)
+        found: list[tuple[Schedule, Program]] = []
+        refused: list[tuple[Schedule, str]] = []
+        texts: set[Hashable] = set()
+        for schedule in dict.fromkeys((request.schedule, *proposed)):
+            if len(found) == best and not schedules:
+                break
+            try:
+                artifact = self._serving(replace(request, schedule=schedule), symbols)
+            except TilewrightError as error:
+                refused.append((schedule, error.diagnostics[0].summary))
+                continue
+            same = tuple(image.source.replace(image.symbol, "") for image in artifact.kernels)
+            if same not in texts:
+                texts.add(same)
+                found.append((schedule, rooms.runtime.load(artifact)))
+        tuning, quickest = rooms.tuning.tune(found, refused, values, described, interface)
+        self._tuned[request, rooms.tuning.kinds(described)] = quickest
+        for _, program in self._programs:  # those that served such calls before
+            program.forget()
+        self._programs = [(dict(call.keywords), quickest), *self._programs]
+        return tuning
+
+    def _serving(self, request: Request, symbols: Mapping[str, int]) -> Artifact:
+        """What one schedule launches for these extents."""
+        program, variant = self._variant_for(request, symbols)
+        validate = bool(Configuration.from_environment().validation)
+        return self._built(replace(program, variants=(variant,)), validate)
+
     def launch_guarded(self, values: tuple[object, ...], keywords: Mapping[str, Hashable], stream: object) -> bool:
         """``launch`` on the stream, if not None, or on PyTorch's current one, if PyTorch's guards tell that such
         tensors were launched before; False, and nothing done, if they do not."""
@@ -335,6 +405,20 @@ class Kernel:
             return
         tensors = {t.name: value for t, value in zip(self.function.tensors, values, strict=False)}
         described = rooms.runtime.describe_all(tensors, stream)
+        request = self._request_of(described, keywords)
+        tuned = self._tuned.get((request, rooms.tuning.kinds(described))) if self._tuned else None
+        if tuned is not None:
+            tuned.launch(values, stream, allocator)
+            return
+        if request not in self._of_class:
+            artifact = self._artifact(request, ahead=False)
+            self._note_uses(artifact)
+            program = self._of_class[request] = rooms.runtime.load(artifact)
+            self._programs = [(dict(keywords), program), *self._programs]
+        self._of_class[request].launch(values, stream, allocator)
+
+    def _request_of(self, described: Mapping[str, Described], keywords: Mapping[str, Hashable]) -> Request:
+        """What a call with these tensors asks for; RUN003 for a tensor with other axes than its parameter."""
         for param in self.function.tensors:  # facts of an axis that there is not would be planned for
             shape, declared = described[param.name].shape, ", ".join(map(str, param.dims))
             if len(shape) != len(param.dims):
@@ -344,15 +428,9 @@ class Kernel:
         target = next(
             (t for t in TARGETS.values() if t.compute_capability == rooms.runtime.capability(described)), SM90A
         )
-        request = self._request(
+        return self._request(
             target, {n: t.dtype for n, t in seen.items()}, keywords, rooms.specialisation.observe_facts(seen)
         )
-        if request not in self._of_class:
-            artifact = self._artifact(request, ahead=False)
-            self._note_uses(artifact)
-            program = self._of_class[request] = rooms.runtime.load(artifact)
-            self._programs = [(dict(keywords), program), *self._programs]
-        self._of_class[request].launch(values, stream, allocator)
 
     def _launch_known(
         self,

@@ -17,6 +17,7 @@ if TYPE_CHECKING:  # what the table below loads, for the type checker and the im
     from tilewright.compiler import requests as requests
     from tilewright.compiler import specialisation as specialisation
     from tilewright.jit import arrays as arrays
+    from tilewright.jit import tuning as tuning
     from tilewright.schedule import pressure as pressure
 
 _TABLE = {
@@ -29,6 +30,7 @@ _TABLE = {
     "runtime": ("tilewright.runtime", "launching"),
     "simulate": ("tilewright.simulate", "simulating"),
     "specialisation": ("tilewright.compiler.specialisation", "compiling"),
+    "tuning": ("tilewright.jit.tuning", "timing schedules"),
 }
 """By name: the module, and what needs it, for the error where a package is missing."""
 

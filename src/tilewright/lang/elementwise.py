@@ -184,6 +184,8 @@ def sign(x: Any) -> Any:
     if number is not None:
         return number if number != number else (number > 0) - (number < 0)
     x = _checked(x)
+    if not getattr(getattr(x, "dtype", None), "signed", True):
+        return where(x > 0, 1, x)
     return where(x > 0, 1, where(x < 0, -1, where(x == 0, 0, x)))
 
 

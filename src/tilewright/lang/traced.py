@@ -91,12 +91,17 @@ class Traced:
         refuse("LNG007", found=f"{use} of a {type(self).__name__}", required="a compile-time value", help=help)
 
     def __bool__(self) -> bool:
-        asked = truth_asked_by(user_frame())
+        asked, what = truth_asked_by(user_frame()), type(self).__name__
+        help = _TRUTH_HELP.get(asked, "use tw.where, & | ~, tw.maximum / tw.minimum on traced values")
+        if what == "Scalar" or getattr(self, "axes", None) == ():
+            what = "Scalar" if what == "Scalar" else "value without axes, of Scalars or of a whole tile"
+            if asked in ("if", "assert"):
+                help = f"{_TRUTH_HELP['if']}, and so may an extent that compile(static=...) or the annotation gives"
         refuse(
             "LNG006",
-            found=f"`{asked}` on a {type(self).__name__}" if asked else f"bool() of a {type(self).__name__}",
+            found=f"`{asked}` on a {what}" if asked else f"bool() of a {what}",
             required="a compile-time value",
-            help=_TRUTH_HELP.get(asked, "use tw.where, & | ~, tw.maximum / tw.minimum on traced values"),
+            help=help,
         )
 
     def __int__(self) -> int:

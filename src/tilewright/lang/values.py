@@ -11,11 +11,11 @@ from types import EllipsisType
 from typing import Any, NoReturn, TypeAlias, cast
 
 from tilewright.base.dtypes import DType, dtype_named, f32
-from tilewright.base.expr import Expr, Product, Sum, expr, maximum, minimum
+from tilewright.base.expr import Const, Expr, Product, Sum, expr, maximum, minimum
 from tilewright.diag import shown
 from tilewright.lang import arithmetic, regroup
 from tilewright.lang.arithmetic import Operand
-from tilewright.lang.axes import Axis, Span, show_axes, whole
+from tilewright.lang.axes import Axis, Span, show_axes
 from tilewright.lang.fns import BinaryFn, ReduceFn
 from tilewright.lang.operators import Operators, number_of, operand_of
 from tilewright.lang.recorder import Cell, Node, Recorder
@@ -632,7 +632,7 @@ def _taken_of(axis: Axis, item: object) -> int | range | None:
     """The place, or places, of an axis that an index takes, whatever the launch; None where there are none."""
     if _is_full(item):
         return range(axis.size)
-    if isinstance(axis, Span) and axis != whole(axis.size):
+    if isinstance(axis, Span) and axis != Span(Const(0), axis.size, Const(axis.size)):
         return None
     if not isinstance(item, slice):
         place = operator.index(cast("int", item))

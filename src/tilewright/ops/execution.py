@@ -72,9 +72,9 @@ class Execution:
         self._extents = tuple(_origins(signature, r.dims) for r in signature.results)
         self._adds = any(r.zero for r in signature.results)
         self._names = tuple(r.name for r in signature.results)
-        self.routes = Routes(self._tensors, self._keyword_values)
+        self.routes = Routes(self._tensors, self._keyword_values, self._like)
         with_results = picker(tuple(self._place_with_results(i) for i, _ in self._keywords))
-        self.routes_into = Routes(self._tensors + len(self._names), with_results)
+        self.routes_into = Routes(self._tensors + len(self._names), with_results, self._like)
 
     def run_noted(self, values: tuple[Any, ...]) -> tuple[Tensor, ...]:
         """``run`` of a call that nothing but autograd sees; calls like it may take its route."""

@@ -18,11 +18,12 @@ from tilewright.ops.pytorch import Tensor, is_watched, torch
 from tilewright.runtime import guards
 from tilewright.runtime.allocator import LEGACY_STREAM
 from tilewright.runtime.arguments import compact
+from tilewright.runtime.kinds import Kinds
 from tilewright.runtime.plan import LaunchPlan
 from tilewright.runtime.program import Guarded, Program, has_residues
 
-_MAX_ROUTES = 4
-"""Kinds of calls with which one is compared: each costs a fifth of a microsecond."""
+_MAX_COUNTED = 1024
+"""Kinds of calls of which an operator knows how often they took the ordinary way."""
 
 Pick = Callable[[tuple[Any, ...]], tuple[Any, ...]]
 Made = tuple[tuple[int, ...], tuple[int, ...], Any]
@@ -113,47 +114,52 @@ class Route(NamedTuple):
 
 
 class Routes:
-    """The latest routes of one operator. ``tensors`` arguments come first; ``keywords`` takes the compile-time ones."""
+    """The routes of one operator. ``tensors`` arguments come first, of which that of ``first`` is never None;
+    ``keywords`` takes the compile-time ones."""
 
-    def __init__(self, tensors: int, keywords: Pick) -> None:
-        self._tensors = tensors
+    def __init__(self, tensors: int, keywords: Pick, first: int = 0) -> None:
+        self._tensors, self._first = tensors, first
         self._keywords = keywords
-        self._known: tuple[Route, ...] = ()
-        self._asked = 0
+        self._known = Kinds[Route]()
+        self._asked: dict[Hashable, int] = {}
 
     def find(self, values: tuple[Any, ...]) -> Route | None:
         """The route of a call with all its arguments."""
-        if is_watched() or not self._known:  # in this order: a compiled graph must not depend on what is known
+        if is_watched():  # before all else: a compiled graph must not depend on what is known
             return None
-        if guards.has_nested(values[: self._tensors]):
+        latest = self._known.latest
+        if not latest or guards.has_nested(values[: self._tensors]):
             return None
         keywords = self._keywords(values)
-        for route in self._known:
-            check, inputs, absent, wanted, _, _, _ = route
-            if check(*inputs(values)) and wanted == keywords:
-                for i in absent:
-                    if values[i] is not None:
-                        break
-                else:
-                    if route is not self._known[0]:  # the next call is likely to be like this one
-                        self._known = (route, *(r for r in self._known if r is not route))
-                    return route
-        return None
+        route = _matching(latest, values, keywords)
+        if route is None:
+            first = values[self._first]
+            route = _matching(self._known.alike(first), values, keywords)
+            if route is not None:  # the next call is likely to be like this one
+                self._known.served(first, route)
+        return route
 
     def note(self, values: tuple[Any, ...], steps: Steps) -> None:
-        """Make a route of a call, at the first, second, fourth, ... one: making a route costs more than an ordinary
-        call."""
-        self._asked += 1
-        if self._asked & (self._asked - 1) or is_watched() or torch.is_autocast_enabled("cuda"):
+        """Make a route of a call, at the first, second, fourth, ... one of its kind: making a route costs more than an
+        ordinary call."""
+        if is_watched() or torch.is_autocast_enabled("cuda"):
+            return
+        keywords = self._keywords(values)
+        kind = (*map(_kind, values[: self._tensors]), *keywords)
+        asked = self._asked.pop(kind, 0) + 1
+        if len(self._asked) >= _MAX_COUNTED:
+            self._asked.clear()
+        self._asked[kind] = asked
+        if asked & (asked - 1):
             return
         inputs = tuple(i for i in range(self._tensors) if values[i] is not None)
         tensors = tuple(values[i] for i in inputs)
         found = guards.guard(tensors)
         if found is not None:
             absent = tuple(i for i in range(self._tensors) if values[i] is None)
-            wanted, keywords = any(t.requires_grad for t in tensors), self._keywords(values)
+            wanted = any(t.requires_grad for t in tensors)
             route = Route(found[0], picker(inputs), absent, keywords, wanted, steps.launcher(), steps)
-            self._known = (route, *self._known[: _MAX_ROUTES - 1])
+            self._known.add(values[self._first], route)
 
     def note_rows(self, rows: tuple[Any, ...], values: tuple[Any, ...], shape: tuple[int, ...]) -> None:
         """Let a call with ``values`` take the route of the call with ``rows``, which are views of them of the same
@@ -164,6 +170,26 @@ class Routes:
             return
         made = tuple(row_major(shape, dtype) for _, _, dtype in route.steps.made)
         self.note(values, route.steps._replace(made=made))
+
+
+def _matching(routes: tuple[Route, ...], values: tuple[Any, ...], keywords: tuple[Hashable, ...]) -> Route | None:
+    """The first of these that serves a call."""
+    for route in routes:
+        check, inputs, absent, wanted, _, _, _ = route
+        if check(*inputs(values)) and wanted == keywords:
+            for i in absent:
+                if values[i] is not None:
+                    break
+            else:
+                return route
+    return None
+
+
+def _kind(tensor: Tensor) -> Hashable:
+    """What guards tell of a tensor."""
+    if tensor is None:
+        return None
+    return tensor.shape, tensor.stride(), tensor.dtype, tensor.device, tensor.requires_grad
 
 
 def made_as(tensor: Tensor) -> Made:

@@ -26,14 +26,12 @@ from tilewright.runtime.arguments import Described, describe
 from tilewright.runtime.binding import aliasing, bind, holds, refuse_left_out
 from tilewright.runtime.dependence import address_modulus, call_scalar
 from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
+from tilewright.runtime.kinds import Kinds
 from tilewright.runtime.plan import LaunchPlan
 from tilewright.runtime.promises import Failures
 from tilewright.runtime.scalars import int_scalar, packed
 
 _MAX_PLANS = 1024
-_MAX_GUARDED = 4
-"""Kinds of arguments that a launch is compared with before it is looked up: each costs a tenth of a microsecond."""
-
 
 _PLAIN = (tuple, list)
 
@@ -80,7 +78,7 @@ class Program:
         self._devices: set[int] = set()
         self._failures: dict[tuple[str, int], Failures] = {}
         self._plans: dict[Key, LaunchPlan] = {}
-        self._guarded: tuple[Guarded, ...] = ()  # the latest first
+        self._guarded = Kinds[Guarded]()
 
         parameters = artifact.parameters
         self._names = tuple(p.name for p in parameters)
@@ -139,22 +137,19 @@ class Program:
 
     def match(self, values: Sequence[Any]) -> Match | None:
         """What serves all parameters, in order, if a guard tells that they are as those of an earlier launch."""
-        if not self._guarded:
+        latest = self._guarded.latest
+        if not latest:
             return None
         tensors = self._pick(values)
         if guards.has_nested(tensors):
             return None
-        for guarded in self._guarded:
-            check, data_ptr, plan, residues, fixed = guarded
-            if check(*tensors):
-                addresses = tuple(map(data_ptr, tensors))
-                if addresses == plan.latest or has_residues(residues, addresses):
-                    for i, value in fixed:
-                        if type(values[i]) is not int or values[i] != value:
-                            break
-                    else:
-                        return guarded, addresses
-        return None
+        found = _matching(latest, tensors, values)
+        if found is None:
+            first = tensors[0]
+            found = _matching(self._guarded.alike(first), tensors, values)
+            if found is not None:
+                self._guarded.served(first, found[0])
+        return found
 
     def launch_match(self, found: Match, values: Sequence[object], handle: int, allocator: Allocator | None) -> None:
         """Queue what ``match`` found for these values on the stream of a handle."""
@@ -175,10 +170,14 @@ class Program:
         else:
             self._run(plan, addresses, None, scalars, handle, allocator)
 
+    def forget(self) -> None:
+        """Forget which calls were served; the kernels stay loaded."""
+        self._plans.clear()
+        self._guarded.clear()
+
     def close(self) -> None:
         """Unload the kernels; the program can't be launched afterwards."""
-        self._plans.clear()
-        self._guarded = ()
+        self.forget()
         for failures in self._failures.values():
             promises.forget(failures)
         while self._libraries:
@@ -228,7 +227,7 @@ class Program:
         places = enumerate(zip(addresses, self._places, strict=True))
         residues = tuple((n, modulus, address % modulus) for n, (address, (_, modulus)) in places if modulus)
         fixed = tuple((i, int_scalar(p, values[i])) for i, p in self._key_scalars)
-        self._guarded = (Guarded(*made, plan, residues, fixed), *self._guarded[: _MAX_GUARDED - 1])
+        self._guarded.add(values[self._places[0][0]], Guarded(*made, plan, residues, fixed))
 
     def _look_up_described(self, values: Sequence[object], handle: int) -> Call:
         """The same for arguments of the other protocols, whose description costs more than the launch."""
@@ -442,6 +441,21 @@ def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]
     if list(positions) == list(range(count)):
         return itemgetter(slice(count))
     return itemgetter(*positions) if count > 1 else lambda values: (values[positions[0]],)
+
+
+def _matching(kinds: tuple[Guarded, ...], tensors: Sequence[Any], values: Sequence[Any]) -> Match | None:
+    """The first of these that serves a call."""
+    for guarded in kinds:
+        check, data_ptr, plan, residues, fixed = guarded
+        if check(*tensors):
+            addresses = tuple(map(data_ptr, tensors))
+            if addresses == plan.latest or has_residues(residues, addresses):
+                for i, value in fixed:
+                    if type(values[i]) is not int or values[i] != value:
+                        break
+                else:
+                    return guarded, addresses
+    return None
 
 
 def has_residues(residues: Sequence[tuple[int, int, int]], addresses: tuple[int, ...]) -> bool:

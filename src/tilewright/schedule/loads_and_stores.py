@@ -16,6 +16,7 @@ from tilewright.layout.regroup import regrouped
 from tilewright.schedule.distribute import Distribution
 from tilewright.schedule.indirect import Located
 from tilewright.schedule.map_builder import Buffered, ClassId
+from tilewright.schedule.misaligned_rows import SYMBOL
 from tilewright.schedule.plan import aligned
 from tilewright.schedule.relayout import Relayout
 from tilewright.schedule.staging import Room, convert
@@ -73,7 +74,7 @@ class MoveLowering(ValueLowering):
         """Elements of the widest aligned access along ``axis``, along which the tensor is contiguous."""
         skew = self.placement.skew
         if skew is not None and axis == skew.axis:
-            return skew.vector if op in skew.accesses else 1
+            return skew.vector if op in skew.accesses or op in skew.shifted else 1
         tensor = tile.tensor_type(op.tensor)
         width = self.facts.of(tensor.tensor_name.data).vector(tensor.element)
         return aligned(width, span.origin)
@@ -85,7 +86,10 @@ class MoveLowering(ValueLowering):
         axes = self.axes_of[value]
         buffer = self.registers(hint(value), element(value), distribution.registers(axes))
         live = self.live_under(distribution, axes, spans_of(value))
-        self.emit(t.Load(self.arguments[op.tensor], buffer, coords, guard, vector=width, axis=axis, live=live), op)
+        skew = self.placement.skew
+        shift = Sym(SYMBOL) if width > 1 and skew is not None and op in skew.shifted else None
+        tensor = self.arguments[op.tensor]
+        self.emit(t.Load(tensor, buffer, coords, guard, shift=shift, vector=width, axis=axis, live=live), op)
         buffered = Buffered(buffer, axes)
         if distribution != self.placement.home:
             buffered = self.convert(buffered, axes, distribution, self.placement.home, value, op)

@@ -5,7 +5,9 @@
 
 The vectors inside the row are aligned and move in one instruction; the first and the last are guarded element by
 element. All values along the axis are spread the same way, so that nothing but accesses sees the difference. It takes
-one distance from the boundary for all that a program touches: one row, and every large access to it a peer.
+one distance from the boundary for all that a program touches: one row, and every large access to it a peer. Beside them
+may stand what every program loads from a boundary on, such as weights of columns: their vectors begin ``distance``
+elements before one, and are made of the two in which they lie (``transport.Load``, ``shift``).
 """
 
 from __future__ import annotations
@@ -19,7 +21,7 @@ from tilewright.base.dtypes import DType
 from tilewright.base.expr import Const, Expr, Sym, own
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
-from tilewright.schedule.facts import CallFacts
+from tilewright.schedule.facts import CallFacts, TensorFacts
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import Access, coords_of
 
@@ -33,12 +35,13 @@ _LEAST_VECTORS = 8
 @dataclass(frozen=True)
 class Skew:
     """``distance`` elements lie between a 16-byte boundary and the first element of the tile; ``vector`` elements
-    between two boundaries."""
+    between two boundaries. ``shifted`` are loads of whose vectors each lies in two."""
 
     axis: int
     vector: int
     distance: Expr
     accesses: frozenset[Access]
+    shifted: frozenset[Access] = frozenset()
 
 
 def find_skew(
@@ -54,6 +57,7 @@ def find_skew(
     """
     groups: dict[tuple[str, Expr], list[Access]] = {}
     widths: set[int] = set()
+    shifted = [op for op, unit in accesses.items() if unit == axis and _from_boundary(op, facts)]
     for op, unit in accesses.items():
         if unit != axis:
             continue
@@ -65,11 +69,26 @@ def find_skew(
             groups.setdefault(key, []).append(op)
             widths.add(MAX_VECTOR_BYTES // tensor.element.bytes)
     for (_, distance), members in groups.items():
-        if all(op in members for op in heavy) and len(widths) == 1:
+        if len(widths) == 1:
             (vector,) = widths
-            if sizes[axis] >= _LEAST_VECTORS * vector:
-                return Skew(axis, vector, distance, frozenset(members))
+            same = [op for op in shifted if vector * tile.tensor_type(op.tensor).element.bytes == MAX_VECTOR_BYTES]
+            if all(op in members or op in same for op in heavy) and sizes[axis] >= _LEAST_VECTORS * vector:
+                return Skew(axis, vector, distance, frozenset(members), frozenset(same))
     return None
+
+
+def _from_boundary(op: Access, facts: CallFacts) -> bool:
+    """Every program loads the same elements, from a boundary on."""
+    own: TensorFacts = facts.of(tile.tensor_type(op.tensor).tensor_name.data)
+    origins = [c.origin if isinstance(c, Span) else c for c in coords_of(op)]
+    unit = coords_of(op)[own.unit_axis] if own.unit_axis is not None else None
+    return (
+        isinstance(op, tile.Load)
+        and own.align_bytes >= MAX_VECTOR_BYTES
+        and isinstance(unit, Span)
+        and unit.origin == Const(0)
+        and all(origin.constant is not None for origin in origins)
+    )
 
 
 def _distance(op: Access, unit: int, element: DType, name: str) -> Expr | None:

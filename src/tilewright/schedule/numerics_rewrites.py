@@ -4,7 +4,9 @@ Here alone arithmetic becomes other arithmetic than the program's; code generati
 it stands. ``strict`` kernels have none of this but the products of ``dot`` on ordinary arithmetic.
 
 ``accurate`` and ``fast`` compute ``exp`` of a difference, or of a difference times a factor, by base 2, if what is
-diminished was itself rounded; differences of what was loaded are subtracted first, which is exact between neighbours.
+diminished was itself rounded; differences of what was loaded are subtracted first, which is exact between neighbours,
+and under ``accurate`` those of floats of 16 bits or fewer alone: within (3 |d| + 4) u, where the half ulp by which such
+an a was rounded is worth at least 2^12 |f a| u.
 With u = 2^-24, d = f (a - b) and c = f log2(e), ``ex2(fma(a, c, -(b c)))`` is within (2 |d| + |f b| + 4) u of exp(d),
 relatively; (2 |d| + 2) u is the bound of each operation rounded, and the rounding of a alone is worth |f a| u: the
 bound is at most about twice what it was. Weights that are divided by their sum share the error of ``b c``, which
@@ -14,7 +16,7 @@ products are rounded, so that equal values still give 1. This holds while |b c| 
 most 2^-14: beside a shared b that was computed, as maxima are, it is 0 (``transport.exponent_scale``); elements' own
 ones are subtracted first.
 
-A quotient of a sum of products on tensor cores and a divisor that several elements share, rounded to 16 bits or fewer,
+A quotient of what was itself rounded and a divisor that several elements share, rounded to floats of 16 bits or fewer,
 is ``a * (1 / b)``: within 1.5 ulp of f32 before it is rounded, for b from 2^-126 to 2^126.
 
 A sum of products on tensor cores, scaled and added to something, ``p s + x`` where nothing else reads ``p s``, is one
@@ -81,6 +83,19 @@ class _Origins:
             value = value.owner.x
         read = _read(value)
         return read is not None and any(map(_loads, [use.operation for use in read.uses]))
+
+    def narrow(self, value: SSAValue, seen: frozenset[SSAValue] = frozenset()) -> bool:
+        """A float of 16 bits or fewer as it was loaded, by way of registers too: it was rounded when it was stored."""
+        while isinstance(value.owner, tile.Cast):
+            value = value.owner.x
+        read = _read(value)
+        if read is None or read in seen:
+            return False
+        if self.loaded(value):
+            return element(value).is_float and element(value).bits <= 16
+        maps = [use.operation for use in read.uses if isinstance(use.operation, t.Map)]
+        written = [v for op in maps for v in _written(op, read)]
+        return bool(written) and all(self.narrow(v, seen | {read}) for v in written)
 
     def multiplied(self, value: SSAValue) -> bool:
         """A sum of products on tensor cores, in the registers in which it is added up."""
@@ -194,9 +209,13 @@ class _Body:
                 return None
 
     def _exponent(self, x: SSAValue) -> SSAValue | None:
-        """``x * log2(e)`` of a difference that takes no exact value, without its rounding."""
+        """``x * log2(e)`` of a difference that takes no exact value: without its rounding, where that was computed."""
         found = self._scaled_difference(x)
-        return self._difference(*found) if found is not None and self._computed(found[0]) else None
+        if found is None:
+            return None
+        if self._computed(found[0]):
+            return self._difference(*found)
+        return self._mul(x, self._constant(_LOG2_E)) if self.origins.narrow(found[0].a) else None
 
     def _power(self, op: Operation) -> SSAValue | None:
         """An exponential of such a difference."""
@@ -206,12 +225,14 @@ class _Body:
         return None if exponent is None else self._approximate("ex2", exponent)
 
     def _quotient(self, op: Operation) -> SSAValue | None:
-        """A quotient by what several elements share, rounded to 16 bits or fewer."""
+        """A quotient of what was computed by what several elements share, rounded to floats of 16 bits or fewer. To
+        integers it would be rounded towards 0, where an ulp less than a whole number is another one."""
         if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.DIV or element(op.result) != f32:
             return None
         readers = [use.operation for use in op.result.uses]
-        narrow = all(isinstance(r, tile.Cast) and element(r.result).bits <= 16 for r in readers)
-        if not narrow or op.b in self.own or not self.origins.multiplied(op.a):
+        kinds = [element(r.result) if isinstance(r, tile.Cast) else f32 for r in readers]
+        narrow = all(kind.is_float and kind.bits <= 16 for kind in kinds)
+        if not narrow or op.b in self.own or not self.origins.rounded(op.a):
             return None
         return self._mul(op.a, self._put(tile.Binary(BinaryFn.DIV, self._constant(1.0), op.b)))
 

@@ -9,6 +9,7 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
+from tilewright.base.expr import Const
 from tilewright.lang.fns import AtomicFn
 from tilewright.simulate.arena import Arena, SharedConflict
 from tilewright.simulate.arguments import BoundTensor
@@ -90,7 +91,9 @@ class GlobalMemory:
         _check_inside(op, tensor, coords, mask, at)
         buffer.touch(op)
         if op.vector.data > 1:
-            _check_vectors(op, tensor, coords, mask, at)
+            begin = {} if not isinstance(op, Load) or op.shifted is None else {op.shifted: Const(0)}
+            vectors = [_spread(symbols.of(c.expr.substitute(begin), buffer.count), shape) for c in op.coords]
+            _check_vectors(op, tensor, vectors if begin else coords, mask, at)
         if mask is None:
             where = tuple(np.ravel(c) for c in coords)
             who = np.repeat(at.threads, shape[1])

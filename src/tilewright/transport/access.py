@@ -80,7 +80,7 @@ def accesses_of(kernel: Kernel) -> KernelAccesses:
     )
 
 
-_CTA, _GRID = own("cta"), own("grid")
+_CTA, _GRID, _SHIFT = own("cta"), own("grid"), own("shift")
 _EVERY_CTA = LoopIndex(_CTA, IndexRole.PROGRAM, Const(0), Sym(_GRID))
 """What runs outside of ``transport.programs`` runs in every CTA of a grid of unknown size."""
 _FIRST_THREAD = (Sym(THREAD) % WARPGROUP_THREADS).eq(0)
@@ -264,8 +264,16 @@ class _Collector:
 
     # -- accesses ------------------------------------------------------------------------------------------------------
     def access(self, op: Load | Store | AtomicReduce) -> None:
-        """Threads move registers."""
+        """Threads move registers; of vectors that are shifted they read what lies before and behind in the two."""
         coords = tuple(c.expr for c in op.coords)
+        if isinstance(op, Load) and op.shifted is not None:
+            self._settle()
+            any_ = {op.shifted: Sym(_SHIFT)}
+            shifts = LoopIndex(_SHIFT, IndexRole.COUNTER, Const(0), Const(op.vector.data + 1))
+            places, count = [c.substitute(any_) for c in coords], registers_of(op.buffer).count.data
+            guard = op.guard.expr.substitute(any_)
+            self._found(op, op.tensor, AccessKind.READ, self.around, count, places, guard, (shifts,))
+            return
         self._goes_on(_Parts(op, self.around, coords, op.guard.expr, registers_of(op.buffer).count.data))
 
     def copy(self, op: TmaStore) -> None:
@@ -361,7 +369,7 @@ class _Collector:
         registers: int,
         coords: Sequence[Expr],
         guard: Expr,
-        loaded: tuple[Loaded, ...] = (),
+        loaded: tuple[Loaded | LoopIndex, ...] = (),
     ) -> None:
         tensor = value.type
         assert isinstance(tensor, TensorType)

@@ -68,8 +68,8 @@ class Kernel(TransportOp):
     programs are persistent so many are launched for each SM, in whole clusters. ``workspaces`` are the tensors that a
     launch places itself; ``collapsed`` are the extents by which it takes dense tensors for a single row each.
     The CTAs of a kernel that ``waits`` may begin before the kernel before it has ended, and first of all wait for that;
-    one that ``releases`` lets those of the next kernel begin with its own. Of a ``dependent`` kernel the launch before
-    may be anybody's: any tensor may be written while it waits.
+    one that ``releases`` lets those of the next kernel begin then, or with its own if it doesn't wait. Of a
+    ``dependent`` kernel the launch before may be anybody's: any tensor may be written while it waits.
     """
 
     name = "transport.kernel"

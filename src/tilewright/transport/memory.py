@@ -19,7 +19,7 @@ from xdsl.irdl import (
 from xdsl.utils.exceptions import VerifyException
 
 from tilewright.base.dtypes import DType, i32
-from tilewright.base.expr import TRUE, Expr
+from tilewright.base.expr import TRUE, Const, Expr, Sym
 from tilewright.lang.fns import AtomicFn
 from tilewright.tile.dialect import AtomicFnAttr, ExprAttr, TensorType
 from tilewright.tile.ops import integer, string
@@ -161,9 +161,48 @@ class _GlobalAccess(TransportOp):
 
 @irdl_op_definition
 class Load(_GlobalAccess):
-    """Global memory to registers; elements whose guard is false become 0."""
+    """Global memory to registers; elements whose guard is false become 0.
+
+    ``shift``, a symbol of at least 0 and less than ``vector``, is how many elements before a multiple of their bytes
+    the vectors begin: coordinate ``axis`` is less by it, and nothing else but the guard speaks of it. Of a vector the
+    two aligned ones are read in which it lies, where the guard holds for all of their elements, and shifted:
+
+        memory      |a a a a a a a a|b b b b b b b b|      | multiples of the vector's bytes
+        shift 3               |a a a b b b b b|
+    """
 
     name = "transport.load"
+    shift = opt_attr_def(ExprAttr)
+
+    def __init__(
+        self,
+        tensor: SSAValue,
+        buffer: SSAValue,
+        coords: Sequence[Expr],
+        guard: Expr,
+        *,
+        shift: Expr | None = None,
+        **options: Unpack[_AccessOptions],
+    ):
+        super().__init__(tensor, buffer, coords, guard, **options)
+        if shift is not None:
+            self.attributes["shift"] = ExprAttr.of(shift)
+
+    @property
+    def shifted(self) -> str | None:
+        """The symbol by which vectors are shifted."""
+        return None if self.shift is None or not isinstance(self.shift.expr, Sym) else self.shift.expr.name
+
+    def verify_(self) -> None:
+        super().verify_()
+        if self.shift is None:
+            return
+        if self.shifted is None or self.indices or self.vector.data == 1:
+            raise VerifyException("vectors at coordinates that are not loaded are shifted by a symbol")
+        for axis, coord in enumerate(c.expr for c in self.coords):
+            by = coord - coord.substitute({self.shifted: Const(0)})
+            if by != (-self.shift.expr if axis == self.axis.data else Const(0)):
+                raise VerifyException(f"coordinate {coord} of axis {axis} is not less by {self.shift.expr}")
 
 
 @irdl_op_definition

@@ -6,7 +6,7 @@ access lies in its tensor.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from math import gcd
 
 import numpy as np
@@ -21,10 +21,10 @@ ANY = 1 << 20
 
 
 class Alignment:
-    """Of one kernel: ``assumptions`` are its launch's, ``variables`` the alignment of variables of shared memory."""
+    """Of one kernel: ``assumptions`` are its launch's."""
 
-    def __init__(self, cases: Cases, assumptions: Iterable[Expr], variables: Mapping[str, int]):
-        self.cases, self.terms, self.variables = cases, cases.terms, variables
+    def __init__(self, cases: Cases, assumptions: Iterable[Expr]):
+        self.cases, self.terms = cases, cases.terms
         self.multiples: dict[str, int] = {}
         for fact in assumptions:
             for name, divisor in _multiples(fact):
@@ -43,13 +43,7 @@ class Alignment:
         return found
 
     def _of(self, atom: Atom) -> int:
-        match atom.kind:
-            case "parameter":
-                return self.multiples.get(str(atom.args[0]), 1)
-            case "shared_variable":
-                return self.variables.get(str(atom.args[0]), 1)
-            case _:
-                return 1
+        return self.multiples.get(str(atom.args[0]), 1) if atom.kind == "parameter" else 1
 
 
 def _multiples(fact: Expr) -> Iterable[tuple[str, int]]:

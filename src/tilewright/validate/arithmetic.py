@@ -14,7 +14,7 @@ import numpy as np
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.constants import float_of_bits, holds, least_integer
 from tilewright.validate.floats import Floats
-from tilewright.validate.polynomials import Atom, Coefficient, Monomial, Poly, Table
+from tilewright.validate.polynomials import Atom, Coefficient, Field, Monomial, Poly, Table
 from tilewright.validate.readings import LEAST_BITS, Reader, Readings
 from tilewright.validate.regions import Need
 from tilewright.validate.terms import Terms
@@ -28,7 +28,8 @@ MOST_PAIRS = 12
 """Of integers that two words say, beyond which words are not compared as integers."""
 
 MOST_NUMBERS = 4
-"""Below which a word that is not looked into is compared number by number."""
+"""Below which a word that is not looked into is compared number by number, and of words as one of which an address is
+read."""
 
 
 @lru_cache(1024)
@@ -52,6 +53,8 @@ class Arithmetic:
         self.floats = Floats(values)
         self.reader = Reader(values)
         self.needs: set[Need] = set()
+        self._divided: dict[Poly, Poly] = {}
+        """By words that are quotients what was divided: where that is a word without a sign bit, so are they."""
         self.terms.bitwise = self.bitwise
 
     # -- readings -------------------------------------------------------------------------------------------------
@@ -73,8 +76,13 @@ class Arithmetic:
         return self.terms.resize(p, 0)
 
     def _each(self, p: Poly, where: Condition) -> Readings:
-        """Of one of two words each, without a sign; none of other words."""
-        return [(self.cases.both(where, c), self.terms.unsigned(q)) for c, q in self.values.few_parts(p)]
+        """Of one of few words each, which may be one of few in turn, without a sign; none of other words."""
+        return [
+            part
+            for c, q in self.values.few_parts(p, MOST_NUMBERS)
+            if (here := self.cases.both(where, c)) != 0
+            for part in self._each(q, here) or [(here, self.terms.unsigned(q))]
+        ]
 
     def _with_signs(self, p: Poly) -> Poly | None:
         """The signed reading of a loaded coordinate that is moved, by a number or by what is counted, in which the
@@ -330,6 +338,9 @@ class Arithmetic:
         if name == "shl":
             moved = self.values.by_numbers(lambda x: terms.scale(x, 1 << count), p)  # 2**width is 0
             return moved if isinstance(moved, Poly) else terms.scale(p, 1 << count)
+        exact = self.quotient_by_reciprocal(p, count, signed=signed)
+        if exact is not None:
+            return exact
         if not signed:
             if not self.is_data(p) and terms.per_thread(p) is None and 0 < count < width:
                 whole = self.within(terms.resize(p, 0), 0, (1 << width) - 1)
@@ -341,6 +352,31 @@ class Arithmetic:
             sign = terms.field(p, width - 1, 1, width)
             return terms.sub(word, terms.scale(sign, 1 << (width - count)))
         return terms.resize(terms.floordiv(self.signed(p), 1 << count), width)
+
+    def quotient_by_reciprocal(self, p: Poly, count: int, *, signed: bool) -> Poly | None:
+        """The upper word of a product m x, shifted down: floor(x / d) for a reciprocal m of d, and no sign bit, if x is
+        not negative, which is left to be proved. None of other words, and where x is known to be small and negative."""
+        half, n = 1 << (p.width - 1), 1 << p.width
+        dividend = self._divided.get(p)
+        if dividend is not None and not signed and count == p.width - 1:
+            self.within(dividend, 0, half - 1)
+            return self.terms.const(p.width, 0)
+        whole, by = self.terms.parted.get(self.terms.resize(p, 0), (p, 0))
+        if by != n or p.width != LEAST_BITS:
+            return None
+        x, m = self.terms.scaled[whole]
+        low, _ = self.terms.interval(x)
+        if (low is not None and -half < low < 0) or m >= half:
+            return None
+        d = -(-(n << count) // m)
+        if not signed and count == p.width - 1:
+            self.within(x, 0, half - 1)
+            return self.terms.const(p.width, 0)  # m x < 2**(w - 1) * 2**w
+        if d < 2 or (half - 1) * (m * d - (n << count)) >= n << count:
+            return None
+        found = self.terms.resize(self.terms.floordiv(self.within(x, 0, half - 1), d), p.width)
+        self._divided[found] = x
+        return found
 
     def quotient(self, a: Poly, b: Poly) -> Poly:
         """floor(a / b) over the integers; for a >= 0 and b > 0 what div gives, too."""
@@ -617,7 +653,10 @@ class Arithmetic:
         """A comparison of words that nothing is known of: of one with a number, a range that it lies in; of two, a
         condition of its own."""
         cases, terms = self.cases, self.terms
-        signs = self._signs(a) if kind[0] == "s" and terms.number(b) == 0 and name not in ("eq", "ne") else None
+        ordered = kind[0] == "s" and name not in ("eq", "ne")
+        signs = self._signs(a) if ordered and terms.number(b) == 0 else None
+        if ordered and terms.number(a) == -1 and (negative := self._signs(b)) is not None:
+            signs = cases.negate(negative)  # -1 < b
         if signs is not None:
             return signs if name in ("lt", "gt") else cases.negate(signs)
         word, number = self._word(a), terms.number(b)
@@ -688,13 +727,26 @@ class Arithmetic:
         if known:
             numbers = ((c, self.terms.number(p) or 0) for c, p in known)
             return cases.any(c for c, n in numbers if (n % (1 << atom.bits) - first) % modulus < count)
-        inside = cases.both(cases.at_least(data, first), cases.negate(cases.at_least(data, first + count)))
-        return cases.either(inside, cases.negate(cases.at_least(data, max(0, first + count - modulus))))
+        field = atom.args[0] if atom.kind == "field" else None
+        if isinstance(field, Field) and field.count == 1 and field.low == self.terms.atoms[field.base].bits - 1:
+            data = self.terms.of(0, self.terms.atoms[field.base])  # n or more of a sign bit is n times it, or more
+            return self._between(data, *(n << field.low for n in (first, first + count, first + count - modulus)))
+        return self._between(data, first, first + count, first + count - modulus)
+
+    def _between(self, data: Poly, first: int, end: int, again: int) -> Condition:
+        """Data that is not negative is ``first`` or more, and less than ``end``; or less than ``again``."""
+        cases = self.cases
+        inside = cases.without(cases.at_least(data, first), cases.at_least(data, end))
+        return cases.either(inside, cases.negate(cases.at_least(data, max(0, again))))
 
     def _signs(self, p: Poly) -> Condition | None:
-        """Where a word that is joined from two is negative, by their signs: of a xor where they differ."""
+        """Where a word that is joined from two, or whose upper half is, is negative, by their signs: of a xor where
+        they differ."""
         atom = self.terms.single(p)
-        if atom is None or atom.kind not in ("and", "or", "xor") or not atom.bits:
+        if atom is None and p.width == 64 and self.terms.is_of_pieces(p):
+            p = self.terms.field(p, 32, 32, 32)
+            atom = self.terms.single(p)
+        if atom is None or atom.kind not in ("and", "or", "xor") or atom.bits != p.width:
             return None
         x, y = (cast("Value", arg) for arg in atom.args)
         zero = self.terms.const(p.width, 0)

@@ -64,6 +64,9 @@ class Cases:
         self._either: dict[tuple[Condition, Condition], Condition] = {}
         self._given_of: dict[tuple[Condition, Condition], Condition] = {}
         self._signs: dict[Poly, Condition] = {}
+        self._remainders: list[tuple[Poly, int, int]] = []
+        self._kept: set[Monomial] = set()
+        """Quotients in what remainders are told of: comparisons of both are in the same terms."""
         self._notes = 0
         self._negated: dict[CaseNode, Condition] = {}
         self._threads: dict[CaseNode, int] = {}
@@ -502,6 +505,10 @@ class Cases:
             return self.true
         if high is not None and high < 0:
             return 0
+        for x, n, quantity in self._remainders:
+            found = self._of_remainder(value, x, n)
+            if found is not None:
+                return self._node(quantity, tuple(range(1, n)), found)
         lifted = self._without_factor(value) or self._without_quotient(value)
         if lifted is not None:
             return self.not_negative(lifted)
@@ -541,6 +548,43 @@ class Cases:
         cut = thresholds if isinstance(thresholds, int) else self.terms.coefficient(0, thresholds)
         return self._node(number, (cut,), [0, self.true])
 
+    def remainder(self, x: Poly, n: int) -> None:
+        """From here on comparisons that x mod n decides, such as those of its bits, are of that quantity."""
+        rest = self.terms.sub(x, self.terms.scale(self.terms.floordiv(x, n), n))
+        varies = any(isinstance(c, Table) for _, c in x.terms)
+        if varies or self.terms.number(x) is not None or self.terms.interval(rest) != (0, n - 1):
+            return
+        if rest not in self._quantity_ids:
+            self._quantity_ids[rest] = len(self.quantities)
+            self.quantities.append(rest)
+        self._remainders.append((x, n, self._quantity_ids[rest]))
+        self._kept |= {m for m, _ in rest.terms}
+        self._signs.clear()
+
+    def _of_remainder(self, value: Poly, x: Poly, n: int) -> list[Condition] | None:
+        """For each number that x mod n may be whether value >= 0; None unless that decides it: value is a sum of x and
+        quotients of x by divisors of n, in which floor(x / n) cancels out."""
+        whole = {m: c for m, c in x.terms if isinstance(c, int)}
+        given = {m: c for m, c in value.terms if isinstance(c, int)}
+        constant = next((c for m, c in value.terms if m == ()), 0)
+        lead = next(m for m in whole if m != ())
+        factor, odd = divmod(given.get(lead, 0), whole[lead])
+        parts: list[tuple[int, int]] = [(factor, 1)]
+        for m in {**whole, **given}:
+            left = given.get(m, 0) - factor * whole.get(m, 0)
+            if m == () or left == 0:
+                continue
+            quotient = self.terms.quotient(m)
+            if quotient is None or quotient[0] != x or n % quotient[1]:
+                return None
+            parts.append((left, quotient[1]))
+        others = any(m != () and isinstance(c, Table) for m, c in value.terms)
+        if odd or others or sum(c * (n // by) for c, by in parts):
+            return None
+        above = _values(constant) - factor * whole.get((), 0)
+        numbers = (above + sum(c * (k // by) for c, by in parts) for k in range(n))
+        return [self.threads_where(np.broadcast_to(each >= 0, self.terms.threads)) for each in numbers]
+
     def _without_factor(self, value: Poly) -> Poly | None:
         """c floor(p / n) + k >= 0 iff floor(p / n) + floor(k / c) >= 0 for c > 0, or with both signs turned."""
         constant = next((c for m, c in value.terms if m == ()), 0)
@@ -557,7 +601,7 @@ class Cases:
         terms = self.terms
         for monomial, c in value.terms:
             quotient = terms.quotient(monomial)
-            if quotient is None or c not in (1, -1):
+            if quotient is None or c not in (1, -1) or monomial in self._kept:
                 continue
             numerator, n = quotient
             rest = terms.make(0, {m: k for m, k in value.terms if m != monomial})

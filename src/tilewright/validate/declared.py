@@ -43,6 +43,8 @@ def otherwise_declared(
     if module.target != (kernel.target_name.data,) or module.address_size != 64:
         yield f"target {', '.join(module.target)}, addresses of {module.address_size} bits"
     given = {name.lstrip("."): values for name, values in entry.directives.items()}
+    if "maxntid" in given:  # extents that are left out are 1: the limit is their product (PTX ISA 9.1, 11.4.2)
+        given["maxntid"] = (*given["maxntid"], 1, 1)[:3]
     wanted = {"maxntid": (kernel.threads.data, 1, 1), "minnctapersm": (kernel.min_ctas.data,)}
     if given.get("maxntid", (0,))[0] != kernel.threads.data:
         yield "another number of threads"

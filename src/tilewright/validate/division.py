@@ -14,6 +14,24 @@ from tilewright.validate.term_store import TermStore
 
 
 def quotient_of(terms: TermStore, a: Poly, n: int) -> Poly:
+    whole, by = terms.parted.get(a, (a, 1))  # floor(floor(p / m) / n) = floor(p / (m n))
+    if whole in terms.scaled:
+        exact = _by_reciprocal(terms, *terms.scaled[whole], by * n)
+        if exact is not None:
+            return exact
+    return _quotient_of(terms, a, n)
+
+
+def _by_reciprocal(terms: TermStore, x: Poly, m: int, n: int) -> Poly | None:
+    """floor(m x / n) = floor(x / d) where m d = n + e and 0 <= x e < n (Granlund and Montgomery 1994)."""
+    d = -(-n // m)
+    low, high = terms.interval(x)
+    if d < 2 or low is None or high is None or low < 0 or high * (m * d - n) >= n:
+        return None
+    return terms.floordiv(x, d)
+
+
+def _quotient_of(terms: TermStore, a: Poly, n: int) -> Poly:
     whole: dict[Monomial, Coefficient] = {}
     rest: dict[Monomial, Coefficient] = {}
     for monomial, c in a.terms:  # floor((n q + r) / n) = q + floor(r / n)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from math import gcd
 
 import numpy as np
 
@@ -31,6 +32,9 @@ LEAST = ("least.", "greatest.")
 
 STEPS_A_COMPARISON = 5
 """What a comparison of two values counts for, beside a step of the algebra of conditions."""
+
+MOST_TERMS = 6
+"""Of two integers' difference, beyond which it is not looked into."""
 
 MOST_CHOICES = 3
 """Terms of a sum that have cases, beyond which its cases are not told apart."""
@@ -221,7 +225,9 @@ class Equality:
             or self._left_open(p, q)
             or equal_for_all_ranks(self.terms, p, q)
             or self._by_cases(p, q, care)
+            or self._by_bits(p, q, care)
             or self._one_of_two(p, q, care)
+            or self._one_number(p, q, care)
             or self.impossible(care)
         )
         if found:
@@ -229,6 +235,17 @@ class Equality:
         else:
             self._unequal.setdefault(key, set()).add(care)
         return found
+
+    def _one_number(self, p: Poly, q: Poly, care: Condition) -> bool:
+        """Integers, such as places of elements, whose difference is one quantity, which ``care`` says is 0."""
+        if p.width or q.width:
+            return False
+        apart = self.terms.sub(p, q)
+        content = gcd(*(c for _, c in apart.terms if isinstance(c, int)))
+        if not 1 < len(apart.terms) <= MOST_TERMS or any(not isinstance(c, int) for _, c in apart.terms):
+            return False
+        one = self.terms.make(0, {m: c // content for m, c in apart.terms if isinstance(c, int)})
+        return self.cases.implies(care, self.cases.zero(one))
 
     def _one_of_two(self, p: Poly, q: Poly, care: Condition) -> bool:
         """Integers one of which has the lesser, or the greater, of two where the other has the one that it is there."""
@@ -275,10 +292,40 @@ class Equality:
 
     def _by_cases(self, p: Poly, q: Poly, care: Condition) -> bool:
         """Words that are computed from one of several, case by case."""
-        x, y = self._expanded(p), self._expanded(q)
+        x, y = self.expanded(p), self.expanded(q)
         return (x is not p or y is not q) and self._equal_in(x, y, care, care)
 
-    def _expanded(self, p: Poly) -> Value:
+    def _by_bits(self, p: Poly, q: Poly, care: Condition) -> bool:
+        """Sums in which a sign bit counts as a number, where it is set and where it is clear."""
+        found = self._bit(q) or self._bit(p)
+        if found is None:
+            return False
+        i, is_set = found
+        for number, here in ((1, self.cases.both(care, is_set)), (0, self.cases.without(care, is_set))):
+            by = self.terms.const(0, number)
+            x, y = (self.arithmetic.reader.replaced(r, i, self.terms.resize(by, r.width)) for r in (p, q))
+            if here != 0 and not self._equal_in(x, y, here, here):
+                return False
+        return True
+
+    def _bit(self, p: Poly) -> tuple[int, Condition] | None:
+        """An atom of a sum that is 0 or 1, and where it is 1: the uppermost bit of a word, or of what is counted; None
+        of other sums."""
+        for monomial, _ in p.terms if len(p.terms) > 1 else ():
+            atom = self.terms.atoms[monomial[0]] if len(monomial) == 1 else None
+            field = atom.args[0] if atom is not None and atom.kind == "field" else None
+            if isinstance(field, Field):
+                base = self.terms.atoms[field.base]
+                if field.count == 1 and field.low == base.bits - 1:
+                    return monomial[0], self.cases.at_least(self.terms.of(0, base), 1 << field.low)
+            quotient = self.terms.quotient(monomial)
+            if quotient is not None:
+                low, high = self.terms.interval(quotient[0])
+                if low is not None and high is not None and low >= 0 and high < 2 * quotient[1]:
+                    return monomial[0], self.cases.at_least(*quotient)
+        return None
+
+    def expanded(self, p: Poly) -> Value:
         """A sum with a case for each that a term of it has, or the word that a term is a field of."""
         single = self.terms.single(p)
         if single is not None and single.kind != "field":

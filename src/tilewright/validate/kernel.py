@@ -131,6 +131,7 @@ class _Comparison:
         odd = next(otherwise_declared(*told), None)
         if odd is not None:
             return (Difference(self.entry.name, self.kernel.sym_name.data, odd),)
+        self.terms.alignments.update((v.name, v.align) for v in self.entry.shared)
         element_bytes = self._element_bytes()
         versioned = self._versioned()
         ctas = self.terms.of(32, self.terms.atom("nctaid", low=1, high=self.most_ctas))
@@ -143,8 +144,7 @@ class _Comparison:
         given = element_bytes, versioned, pairing, plan.bounds, self.constants
         program = PtxProgram(registers, self.values, parameters, ctas, *given)
         root = program.run()
-        variables = {v.name: v.align for v in self.entry.shared}
-        alignment = Alignment(self.cases, (x.expr for x in self.kernel.assumptions), variables)
+        alignment = Alignment(self.cases, (x.expr for x in self.kernel.assumptions))
         self.matcher = Matcher(plan, program, root, self._provers(plan), alignment, most)
         return self.matcher.run()
 

@@ -25,7 +25,8 @@ from tilewright.validate.regions import ElementAccess, Event, LoopBody, Operand,
 from tilewright.validate.values import Choice, Value
 
 MOST_LOOKS = 4
-"""Times that two stored values are compared, each without cases that were found to be none."""
+"""Times that two stored values are compared, each without cases that were found to be none; and cases of a place, one
+in another, in which a load is looked for."""
 
 
 @dataclass(frozen=True)
@@ -463,9 +464,7 @@ class Matcher:
             assert isinstance(at, Poly)
             outside = self.cases.without(holds, allowed)
             if outside != 0:
-                outside = self._elsewhere(
-                    alike.get((event.operands[0], event.bytes, *(m for m, _ in at.terms)), ()), at, outside
-                )
+                outside = self._unread(alike, (event.operands[0], event.bytes), at, outside)
             if outside == 0 or self.prover.impossible(outside):
                 continue
             if self.prover.readable(str(event.operands[0]), at, event.bytes, outside):
@@ -473,12 +472,38 @@ class Matcher:
             what = f"reads {event.operands[0]} at {self._text(at)} where {self.cases.text(outside)}"
             self.differ(event.where, "nowhere", what)
 
+    def _unread(
+        self,
+        alike: Mapping[tuple[object, ...], Sequence[tuple[Poly, Condition]]],
+        what: tuple[object, int],
+        at: Poly,
+        outside: Condition,
+        depth: int = MOST_LOOKS,
+    ) -> Condition:
+        """Where the IR reads no such element: none of that form, and none of what the place is case by case where it is
+        computed from one of several words."""
+        outside = self._elsewhere(alike.get((*what, *(m for m, _ in at.terms)), ()), at, outside)
+        whole = self.equality.expanded(at) if outside != 0 and depth else at
+        if whole is at:
+            return outside
+        total = self.cases.without(outside, self.values.anywhere(self.values.parts(whole)))
+        for condition, place in self.values.parts(whole):
+            part = self.cases.both(outside, condition)
+            if part != 0:
+                total = self.cases.either(total, self._unread(alike, what, place, part, depth - 1))
+        return total
+
     def _elsewhere(self, loads: Sequence[tuple[Poly, Condition]], at: Poly, outside: Condition) -> Condition:
         """Where none of the IR's loads, by place and condition, is of a place that is equal there, though written in
         another way."""
         for place, allowed in loads:
             part = self.cases.both(outside, allowed)
-            if part != 0 and self.equality.equal(place, at, part):
+            if part == 0:
+                continue
+            apart = self.terms.per_thread(self.terms.sub(place, at))
+            if apart is not None:  # a number for each thread: there they are equal where it is 0
+                part = self.cases.both(part, self.cases.threads_where(apart == 0))
+            if part != 0 and (apart is not None or self.equality.equal(place, at, part)):
                 outside = self.cases.without(outside, part)
         return outside
 

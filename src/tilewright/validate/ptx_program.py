@@ -73,6 +73,7 @@ class PtxProgram:
         self.instructions = Instructions(self, ctas, element_bytes, OPCODES, PURE)
         self.written, self.several, self.waits = registers.written, registers.several, registers.waits
         self.counts = [i.index for i in self.entry.body if i.opcode in ("bar", "barrier") and "red" in i.modifiers]
+        self.writers = {r: i for i in self.entry.body for r in self.written[i.index]}
         self.names: dict[int, str] = {}
         self.slice: set[int] | None = None
         self.pairing = True
@@ -341,11 +342,13 @@ class PtxProgram:
     def _closed(self, number: int, name: str, carried: list[str], start: Environment, threads: int) -> dict[str, Value]:
         """Closed forms of the integers that the loop carries, found on the slice of the body that computes them."""
         integers = [r for r in carried if not self.is_predicate(r) and self.entry.registers[r][0] != "f"]
+        before = dict(self.fixed)
         data = self._data(number) if integers else set[str]()
         integers = [r for r in integers if r not in data]
+        wanted = self._sliced(number, integers) if integers else set[int]()
+        self.fixed = before
         if not integers:
             return {}
-        wanted = self._sliced(number, integers)
         found: dict[str, Value] = {}
         saved = self.environment, self.needs, self.pairing, self.slice
         fixed, conditions = self.fixed, self.conditions
@@ -471,13 +474,26 @@ class PtxProgram:
         assert isinstance(address, Address)
         match address.base:
             case Register(name):
-                base = self.fixed.get(name)
+                base = self._invariant(name)
             case other:
                 base = self.instructions.get(other, 64)
         if not isinstance(base, Poly):
             return False
         tensor, offset = self.instructions.located(self.terms.add(base, self.terms.const(base.width, address.offset)))
         return tensor == SHARED and self.bounds.brings(offset, bits_of(i.modifiers[-1]) // 8)
+
+    def _invariant(self, name: str) -> Value | None:
+        """The value of a register that is computed from what no loop changes, also where that is done in the loop and
+        not reached yet; None of others."""
+        found, writer = self.fixed.get(name), self.writers.get(name)
+        if found is not None or writer is None or name in self.several or self.is_predicate(name):
+            return found
+        if writer.guard is not None or not self.instructions.is_pure(writer):
+            return None
+        if any(self._invariant(r) is None for r in self.registers.read[writer.index]):
+            return None
+        self.instructions.evaluate(writer, self.cases.true, LoopBody("", self.cases.true, 0, ""))
+        return self.fixed.get(name)
 
     def _sliced(self, number: int, names: list[str]) -> set[int]:
         """Instructions of the loop that the new values of some registers, and its branches, are computed by."""

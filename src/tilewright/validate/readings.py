@@ -186,10 +186,10 @@ class Reader:
             here = self.cases.both(holds, c)
             left = self.cases.without(left, c)
             if here != 0:
-                found += self._by_numbers(here, self._replaced(p, i, number))
+                found += self._by_numbers(here, self.replaced(p, i, number))
         return found if left == 0 else [*found, (left, p)]
 
-    def _replaced(self, p: Poly, i: int, by: Poly) -> Poly:
+    def replaced(self, p: Poly, i: int, by: Poly) -> Poly:
         """A word with a number for an atom."""
         total = self.terms.const(p.width, 0)
         for monomial, c in p.terms:
@@ -239,7 +239,7 @@ class Reader:
                     factor = terms.const(0, said)
                 elif quotient is not None and sign >= 0:
                     factor = terms.floordiv(self._with_sign(quotient[0], base, sign, said, 0), quotient[1])
-                    factor = self._replaced(factor, bit, terms.const(0, said))
+                    factor = self.replaced(factor, bit, terms.const(0, said))
                 else:
                     factor = terms.of(0, terms.atoms[i])
                 product = terms.mul(product, factor)

@@ -13,6 +13,8 @@ class TermStore(Protocol):
 
     atoms: list[Atom]
     masks: dict[int, int]
+    scaled: dict[Poly, tuple[Poly, int]]
+    parted: dict[Poly, tuple[Poly, int]]
 
     def atom(self, kind: str, *args: object, low: int | None = None, high: int | None = None) -> Atom: ...
     def of(self, width: int, atom: Atom) -> Poly: ...

@@ -47,6 +47,9 @@ the kernel is undecided."""
 WORD = "word"
 """The kind of atom of the low 32 bits of an integer."""
 
+LEAST_RECIPROCAL = 1 << 16
+"""Factors of this and more are taken for reciprocals of what an integer is divided by."""
+
 FEW = 16
 """Terms of a sum that count for nothing beside the steps that ask for it."""
 
@@ -61,6 +64,8 @@ class Terms:
 
     def __init__(self, threads: int, *, clustered: bool = False):
         self.threads, self.clustered = threads, clustered
+        self.alignments: dict[str, int] = {}
+        """What the addresses of variables in shared memory are multiples of, by name, as the PTX declares."""
         self.atoms: list[Atom] = []
         self.masks: dict[int, int] = {}
         """Bits that words of data can have, by atom, where some are known to be clear."""
@@ -76,6 +81,10 @@ class Terms:
         self._sums: dict[tuple[Poly, Poly, int], Poly] = {}
         self._multiples: dict[tuple[Poly, int], Poly] = {}
         self._resized: dict[tuple[Poly, int], Poly] = {}
+        self.scaled: dict[Poly, tuple[Poly, int]] = {}
+        """x and m, by integers m x that were made so, where m may be a reciprocal."""
+        self.parted: dict[Poly, tuple[Poly, int]] = {}
+        """p and n, by floor(p / n) of such integers p."""
         self.notes = 0
         """How often a range was noted."""
         self.steps = 0
@@ -261,6 +270,8 @@ class Terms:
         if found is None:
             found = self.make(a.width, {m: self._times(a.width, c, factor) for m, c in a.terms})
             self._multiples[key] = found
+            if not a.width and factor >= LEAST_RECIPROCAL:
+                self.scaled[found] = a, factor
         return found
 
     def mul(self, a: Poly, b: Poly) -> Poly:
@@ -470,7 +481,9 @@ class Terms:
     def shared_variable(self, name: str) -> Poly:
         """The address of a variable in shared memory. In a cluster the CTA's rank stands above the offset in its
         window, as in what ``mapa`` gives (seen on an H200; the ISA leaves the encoding open)."""
-        offset = self.of(0, self.atom("shared_variable", name, low=0, high=LAST_SHARED))
+        align = self.alignments.get(name, 1)
+        offset = self.of(0, self.atom("shared_variable", name, low=0, high=LAST_SHARED // align))
+        offset = self.scale(offset, align)
         return self.add(offset, self.shared_window()) if self.clustered else offset
 
     def shared_window(self) -> Poly:
@@ -488,6 +501,8 @@ class Terms:
         found = self._quotients.get(key)
         if found is None:
             found = self._quotients[key] = quotient_of(self, a, n)
+            if a in self.scaled:
+                self.parted.setdefault(found, (a, n))
         return found
 
     # -- words ----------------------------------------------------------------------------------------------------

@@ -341,11 +341,11 @@ class Values:
         width, unsigned = x.width, self.terms.unsigned
         return tuple((c, p if p.width == width else self.terms.resize(unsigned(p), width)) for c, p in chosen.parts)
 
-    def few_parts(self, x: Poly) -> tuple[tuple[Condition, Poly], ...]:
-        """The cases of what is one of two words and became an atom of its own, such as what is loaded and what stands
-        for it outside; else none."""
+    def few_parts(self, x: Poly, most: int = 2) -> tuple[tuple[Condition, Poly], ...]:
+        """The cases of what is one of two words, or of ``most``, and became an atom of its own, such as what is loaded
+        and what stands for it outside; else none."""
         chosen = self._choice(x)
-        few = chosen is not None and len(chosen.parts) == 2 and all(p.width == x.width for _, p in chosen.parts)
+        few = chosen is not None and len(chosen.parts) <= most and all(p.width == x.width for _, p in chosen.parts)
         return chosen.parts if chosen is not None and few else ()
 
     def apply(self, width: int, name: str, *args: object) -> Poly:

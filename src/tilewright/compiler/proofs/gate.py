@@ -95,12 +95,17 @@ def _require_judged(kernel: tile.Kernel, lowered: t.Kernel) -> None:
 
 
 def _gate(lowered: t.Kernel) -> t.Map | None:
-    """What makes the gate's integer, before the roles part."""
+    """What makes the gate's integer, which may be handed on in shared memory, before the roles part."""
     binds = [op for op in operations(lowered) if isinstance(op, t.Bind) and op.symbol.data == GATE]
     if len(binds) != 1 or binds[0].parent_op() is not lowered:
         return None
     made = _filler(binds[0].buffer, binds[0])
-    return made if isinstance(made, t.Map) and made.live.expr == TRUE else None
+    if isinstance(made, t.SharedRead):
+        shared = made.shared
+        writes = [op for op in operations(lowered) if isinstance(op, t.SharedWrite) and op.shared == shared]
+        made = _filler(writes[0].buffer, writes[0]) if len(writes) == 1 else None
+    own = isinstance(made, t.Map) and made.parent_op() is lowered and made.live.expr == TRUE
+    return made if own else None
 
 
 def _adds(op: Operation, barrier: t.BarrierCount, number: int) -> bool:
@@ -134,15 +139,8 @@ def _only_writer(buffer: SSAValue) -> Operation | None:
 # -- what opens it -----------------------------------------------------------------------------------------------------
 def _opened(lowered: t.Kernel, flags: str) -> bool:
     """The gate's integer is made of all flags before the roles part, and above 0 only where each is 0."""
-    binds = [op for op in operations(lowered) if isinstance(op, t.Bind) and op.symbol.data == GATE]
-    if len(binds) != 1 or binds[0].parent_op() is not lowered:
-        return False
-    read = _filler(binds[0].buffer, binds[0])
-    if not isinstance(read, t.SharedRead):
-        return False
-    writes = [op for op in operations(lowered) if isinstance(op, t.SharedWrite) and op.shared == read.shared]
-    made = _filler(writes[0].buffer, writes[0]) if len(writes) == 1 else None
-    if not isinstance(made, t.Map) or made.parent_op() is not lowered or made.live.expr != TRUE:
+    made = _gate(lowered)
+    if made is None:
         return False
     loaded = [_flag(buffer, place.expr, made, flags) for buffer, place in zip(made.inputs, made.reads, strict=True)]
     count = _count(lowered, flags)

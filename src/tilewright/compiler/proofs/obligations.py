@@ -33,7 +33,7 @@ from tilewright.lang.function_table import UnaryFn
 from tilewright.protocol.access import AccessKind
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
-from tilewright.tile.queries import line_of
+from tilewright.tile.queries import element, line_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of, scatter_name
@@ -136,15 +136,18 @@ def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
     if lowered.numerics.data == Numerics.FAST:
         return ()
     products = {line_of(op) for op in operations(kernel) if isinstance(op, tile.Dot)}
-    other = (m for m in maps if any(_is_other(op, lowered.numerics.data) for op in m.body.block.ops))
+    own = any(map(_is_reciprocal, operations(kernel)))
+    other = (m for m in maps if any(_is_other(op, lowered.numerics.data, own) for op in m.body.block.ops))
     # a product by ordinary arithmetic is a sum of fmas under any policy
     policy = lowered.numerics.data
     return tuple(f"{policy} arithmetic at {m.loc}" for m in other if m.loc is None or m.loc.data not in products)
 
 
-def _is_other(op: Operation, policy: str) -> bool:
+def _is_other(op: Operation, policy: str, own_reciprocals: bool) -> bool:
     """Arithmetic that is none of the program's own, nor an exponential of a difference by base 2, nor a scaled sum of
-    products on tensor cores that is added to something."""
+    products on tensor cores that is added to something, nor a reciprocal whose products narrow floats are made of."""
+    if _is_reciprocal(op) and not own_reciprocals:
+        return policy == Numerics.STRICT or not all(_is_rounded_product(use.operation) for use in op.results[0].uses)
     if policy == Numerics.STRICT:
         return isinstance(op, t.Approximate | t.Fma)
     if isinstance(op, t.Fma):
@@ -152,6 +155,22 @@ def _is_other(op: Operation, policy: str) -> bool:
         power = all(isinstance(r, t.Approximate) and r.fn.data == "ex2" for r in readers)
         return not power and not any(_is_sum_of_products(x) for x in (op.a, op.b))
     return isinstance(op, t.Approximate) and not (op.fn.data == "ex2" and _is_difference(op.x))
+
+
+def _is_reciprocal(op: Operation) -> bool:
+    """``1 / b`` of floats, 1 in any shape."""
+    by = op.a.owner if isinstance(op, tile.Binary) and op.fn.data is BinaryFn.DIV else None
+    while isinstance(by, tile.Broadcast | tile.Expand):
+        by = by.operands[0].owner
+    return isinstance(by, tile.Constant) and by.value.data == 1.0
+
+
+def _is_rounded_product(op: Operation) -> bool:
+    """A product of f32 that is read when it has been rounded to a float of 16 bits or fewer."""
+    if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.MUL:
+        return False
+    kinds = [element(r.result) for use in op.result.uses if isinstance(r := use.operation, tile.Cast)]
+    return len(kinds) == len(list(op.result.uses)) and all(kind.is_float and kind.bits <= 16 for kind in kinds)
 
 
 def _is_exponent(scale: t.ExponentScale) -> bool:

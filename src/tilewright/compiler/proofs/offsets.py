@@ -8,7 +8,9 @@ that those of every element fit. What assumptions say is asked of every launch.
 
 In tiles that are laid from a boundary before their row (``schedule.misaligned_rows``) the coordinate is one of the
 vector's elements less a distance, ``q % n``: where q elements lie before the vector, but for a multiple of its own, it
-begins at a boundary. Of a tensor whose rows start like those of another, q counts the other's.
+begins at a boundary. Of a tensor whose rows start like those of another, q counts the other's. Vectors that are shifted
+by such a distance lie in two that begin where theirs would without it, and before: these are at multiples, and so the
+distance is less than a vector.
 """
 
 from __future__ import annotations
@@ -90,7 +92,14 @@ def _bytes(op: Access) -> int:
 
 def _open(op: Access, known: Facts, distances: Mapping[str, Expr]) -> Iterator[str]:
     """What does not follow; ``distances`` are those from boundaries, by symbol."""
-    for symbol in op.coords.data[op.axis.data].expr.symbols & distances.keys():
+    coords = [c.expr for c in op.coords]
+    if isinstance(op, t.Load) and op.shifted is not None:
+        distance = distances.get(op.shifted)
+        if not isinstance(distance, Mod) or distance.denominator != Const(op.vector.data):
+            yield f"{distance} is no distance from a boundary"
+            return
+        coords = [coord.substitute({op.shifted: Const(0)}) for coord in coords]
+    for symbol in coords[op.axis.data].symbols & distances.keys():
         distance = distances[symbol]
         if isinstance(distance, Mod) and any(s.endswith(".address") for s in distance.symbols):
             yield from _open_from_boundary(op, distance, symbol, known)
@@ -99,7 +108,7 @@ def _open(op: Access, known: Facts, distances: Mapping[str, Expr]) -> Iterator[s
     name = kind.tensor_name.data
     if known.residual((Sym(f"{name}.address") % size).eq(0)) != TRUE:
         yield f"{name}.address % {size} is open"
-    for axis, coord in enumerate(c.expr for c in op.coords):
+    for axis, coord in enumerate(coords):
         stride = Sym(f"{name}.stride{axis}")
         if axis == op.axis.data:
             width = op.vector.data

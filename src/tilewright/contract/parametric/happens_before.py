@@ -15,8 +15,8 @@ from collections.abc import Callable, Iterable, Iterator, Sequence, Set
 from tilewright.contract.parametric.classes import Class, EffectsByKind, classes_of
 from tilewright.contract.parametric.marks import Asked, Marks, OpRun, Segment
 from tilewright.contract.parametric.paths import FAR, Paths
-from tilewright.contract.parametric.program_order import Own
 from tilewright.contract.parametric.statements import Levels, Passed, Row, Statements, by_distance
+from tilewright.contract.parametric.thread_order import Own
 from tilewright.protocol.effects import Fence, Order
 from tilewright.protocol.graph import EventGraph, InductionVariable
 from tilewright.protocol.ops import FenceSpace

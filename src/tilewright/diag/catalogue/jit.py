@@ -116,4 +116,13 @@ CODES: tuple[Code, ...] = (
         good="tw.build_pack_plan(expert_ids, 128, tw.PackPolicy(align=128))",
         source="tilewright.ops.packing",
     ),
+    Code(
+        "JIT013",
+        "schedules that cannot be timed",
+        "Launches are timed on the GPU that holds the tensors, by schedules of the kernel.",
+        bad="product.tune(numpy_a, numpy_b, numpy_c)",
+        good="product.tune(a, b, c, best=8)   # CUDA tensors",
+        source="tilewright.jit.tuning",
+        help="without a GPU, plan(schedule=...) and explain() show what a schedule leads to",
+    ),
 )

@@ -81,8 +81,8 @@ CODES: tuple[Code, ...] = (
     ),
     Code(
         id="LNG014",
-        title="a tensor is read and written at different places",
-        why="Programs run in any order: a load could see another program's store.",
+        title="a tensor is written, and read at other places or afterwards",
+        why="Programs and threads run in any order: a load could see the store of another one, or miss it.",
         bad="x[m] = x[m] + x[other]",
         good="y[m] = x[m] + x[other]",
         source="Tilewright language rules, Specialisation",

@@ -24,7 +24,7 @@ from tilewright.ops.functional.arguments import (
     to_low_precision,
 )
 from tilewright.ops.functional.dispatched import Composition
-from tilewright.ops.functional.score_mods import MOST_TENSORS, READ, Captures, ScoreMod
+from tilewright.ops.functional.score_mods import MOST_PLACES, MOST_TENSORS, READ, Captures, ScoreMod
 from tilewright.ops.functional.varlen import varlen_attention_with_lse
 from tilewright.ops.pytorch import Tensor, constant, torch, wants_gradient
 from tilewright.ops.registration import TorchOp, op
@@ -220,8 +220,8 @@ class _Scored:
     """Operators of a function of scores, each made when it is first needed. Their tensors are q, k, v and those that
     the function reads."""
 
-    def __init__(self, function: Callable[..., Any], captures: Captures) -> None:
-        self.mod = ScoreMod(function, captures)
+    def __init__(self, mod: ScoreMod) -> None:
+        self.mod = mod
         self._operators: dict[tuple[int, bool], TorchOp] = {}
 
     def operator(self, width: int, *, gradient: bool) -> TorchOp:
@@ -275,8 +275,12 @@ _functions = OrderedDict[Hashable, _Scored]()
 
 
 def _scored_by(function: Callable[..., Any], captures: Captures) -> _Scored:
-    found = _functions.pop(captures.key, None) or _Scored(function, captures)
-    _functions[captures.key] = found
+    key, traced = captures.key, None
+    if key is None:
+        traced = ScoreMod(function, captures)
+        key = traced.key
+    found = _functions.pop(key, None) or _Scored(traced or ScoreMod(function, captures))
+    _functions[key] = found
     if len(_functions) > _MOST_FUNCTIONS:
         _functions.popitem(last=False)
     return found
@@ -309,11 +313,13 @@ def _scored(
     options = {"scale": scale, "causal": causal, "group": q.shape[1] // k.shape[1]}
     if gradient and out is not None:
         fail("JIT011", found="a gradient through out=", required="tensors that need none, or torch.no_grad()")
-    served = is_of_kernels(q, k, v, _SCORED_WIDTHS)
+    served = is_of_kernels(q, k, v, _SCORED_WIDTHS) and max(*q.shape[:3], k.shape[2]) <= MOST_PLACES
     if torch.compiler.is_compiling() and not served:
         return stored(_scored_by_pytorch(q, k, v, scale, causal, score_mod), out)
     if torch.compiler.is_compiling():
         run = getattr(torch.ops.tilewright_ops, _scored_operator(score_mod, width, gradient)).default
+        # Nobody reads the result: by the call Dynamo learns what the function reads, and compiles again if it changes.
+        score_mod(q.new_zeros(()).float(), *(q.new_zeros((), dtype=torch.int64) for _ in range(4)))
         found = run(q, k, v, None, None, None, None, *options.values(), None, None)
         return stored((found[0] if gradient else found).transpose(1, 2), out)
     captures = Captures(score_mod)
@@ -391,9 +397,9 @@ def attention(
 
     ``score_mod(score, batch, head, query, key)``, as that of ``torch.nn.attention.flex_attention``, changes each scaled
     score; a query whose scores are all -inf has zeros. It is traced once, and functions of one text and one set of
-    numbers share a kernel: positions are integers of tiles, numbers that it reads constants; it may read elements of up
-    to four tensors, ``slopes[head]``, whose gradient is refused (JIT011), as branches are (JIT010). Its kernels
-    have heads of 64 and 128.
+    numbers share a kernel: positions are integers of 64 bits, numbers that it reads constants; it may read elements of
+    up to four tensors, ``slopes[head]``, whose gradient is refused (JIT011), as branches are (JIT010). A function that
+    reads an object or a container, or is one, is traced at each call. Its kernels have heads of 64 and 128.
     """
     q, k, v, factor = _given(q, k, v, scale, causal=causal, window=window, softcap=softcap)
     if window is not None or softcap is not None or sinks is not None:
@@ -429,6 +435,8 @@ def attention_with_lse(
     q, k, v, factor = _given(q, k, v, scale, causal=causal, window=window, softcap=softcap)
     if window is not None or softcap is not None or sinks is not None:
         return _packed(q, k, v, factor, causal, window, softcap, sinks)
+    if not k.shape[2]:
+        return attention(q, k, v, causal=causal, scale=scale), q.new_full(q.shape[:3], -torch.inf, dtype=torch.float32)
     if not is_of_kernels(q, k, v) or factor <= 0:
         found = f"heads of {q.shape[-1]} elements of {q.dtype}, scale {factor}"
         misfit("attention_with_lse", found, f"heads of {WIDTHS} elements of bfloat16 or float16, a scale above 0")
@@ -476,4 +484,5 @@ def _check(q: Tensor, k: Tensor, v: Tensor) -> None:
 
 def is_of_kernels(q: Tensor, k: Tensor, v: Tensor, widths: tuple[int, ...] = WIDTHS) -> bool:
     """A kernel has heads of this width and dtype."""
-    return q.dtype in LOW and q.dtype == k.dtype == v.dtype and q.shape[-1] in widths and q.numel() > 0
+    some = q.numel() > 0 and k.shape[2] > 0  # without keys there is no greatest score
+    return q.dtype in LOW and q.dtype == k.dtype == v.dtype and q.shape[-1] in widths and some

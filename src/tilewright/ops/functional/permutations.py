@@ -10,10 +10,11 @@ from typing import Any
 from tilewright.ops.execution import is_simulated
 from tilewright.ops.functional.arguments import COMPUTED, INDICES, misfit, require_options, require_tensors, rows
 from tilewright.ops.functional.dispatched import Composition
-from tilewright.ops.packing import moving
+from tilewright.ops.packing import kernels, moving
 from tilewright.ops.packing.plan import PackPlan, build_pack_plan, plan_by_kernels
 from tilewright.ops.packing.policy import KEEP_ALL, MAX_BUCKETS, PackPolicy
 from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.registration import op
 
 _UNLIMITED = -1
 
@@ -94,7 +95,10 @@ def _unpack_gradient(ctx: Any, dout: Any) -> Any:
     if not ctx.weighed:
         return _packs(dout, *ctx.saved_tensors), None, None, None, None
     y, slots, own, pairs, weights = ctx.saved_tensors
-    packed = _packs(dout, slots, own, pairs)
+    if not torch.is_grad_enabled() and _moved_by_kernels(y) and weights.dtype in COMPUTED and dout.numel():
+        dy, of_row = _row_gradients(own, pairs, dout.contiguous(), y.contiguous(), weights.reshape(-1))
+        return dy, None, None, None, torch.where(slots >= 0, of_row[slots.clamp(min=0).long()], 0.0).to(weights.dtype)
+    packed = _packs(dout, slots, own, pairs)  # whose own gradient may be asked for
     dy = dweights = None
     if ctx.needs_input_grad[0]:
         flat = weights.reshape(-1)
@@ -105,6 +109,19 @@ def _unpack_gradient(ctx: Any, dout: Any) -> Any:
         found = of_row[slots.clamp(min=0).long()] if of_row.numel() else weights * 0
         dweights = torch.where(slots >= 0, found, 0.0)
     return dy, None, None, None, dweights
+
+
+def _row_gradients_by_pytorch(own: Any, pairs: Any, dout: Any, y: Any, weights: Any, bp: Any, bd: Any) -> Any:
+    packed = dout[own.clamp(min=0).long()].float().masked_fill_((own < 0)[:, None], 0)
+    return (packed * weights[pairs.clamp(min=0).long()].float()[:, None]).to(y.dtype), (packed * y.float()).sum(1)
+
+
+_row_gradients = op(
+    name="tilewright::unpack_gradient",
+    outputs=("dy", "dweight"),
+    dtypes={"dy": "y", "dweight": "f32"},
+    fallback=_row_gradients_by_pytorch,
+)(kernels.unpack_gradient)
 
 
 _plans = Composition(

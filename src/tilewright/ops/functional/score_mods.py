@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Hashable, Iterator
-from types import CellType, CodeType, FunctionType
+from collections.abc import Callable, Hashable, Iterator, Mapping
+from types import BuiltinFunctionType, CellType, CodeType, FunctionType, ModuleType
 from typing import Any, NoReturn
 
 import tilewright as tw
@@ -38,16 +38,23 @@ _OPERATORS = frozenset(
 )
 
 
+_CONSTANT = ("torch", "math", "operator", "numpy")
+"""Libraries whose values don't change."""
+
+
 # -- what a function reads --------------------------------------------------------------------------------------------
 class Captures:
     """What a function reads from around it, and functions that it calls: ``tensors``, and a ``key`` that tells it from
     functions whose kernels differ. Two closures of one text and one set of numbers have one key; their tensors may be
-    others of as many axes."""
+    others of as many axes. Of a function that reads an object, a list or a module of the user's, which may change
+    unseen, the key is None: its graph alone says what it computes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.tensors: list[Any] = []
         self._within: list[object] = []
-        self.key = self._told(function)
+        self._is_told = True
+        told = self._told(function)
+        self.key: Hashable | None = told if self._is_told else None
 
     def place(self, tensor: Any) -> int | None:
         """Which of ``tensors`` this is."""
@@ -60,10 +67,12 @@ class Captures:
             return "tensor", self.place(value), value.dim()
         if _is_users(value) and not any(value is other for other in self._within):
             self._within.append(value)
-            read = (self._told(v) for v in (*_cells(value), *_globals(value).values(), *(value.__defaults__ or ())))
+            given = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
+            read = (self._told(v) for v in (*_cells(value), *_globals(value).values(), *given))
             return value.__code__, tuple(read)
-        if isinstance(value, int | float | bool | str):
+        if type(value) in _NUMBERS:
             return type(value), repr(value)
+        self._is_told &= _is_constant(value) or any(value is other for other in self._within)
         return _Same(value)
 
 
@@ -78,6 +87,18 @@ class _Same:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Same) and self.value is other.value
+
+
+_NUMBERS = (int, float, bool, str, type(None))
+
+
+def _is_constant(value: Any) -> bool:
+    """Whether what a function reads of it is the same at each call: a library, and what is its own."""
+    if isinstance(value, ModuleType):
+        return value.__name__.partition(".")[0] in _CONSTANT
+    if isinstance(value, BuiltinFunctionType):  # no method of a list or dict
+        return value.__self__ is None or isinstance(value.__self__, ModuleType | type)
+    return isinstance(value, FunctionType | torch.dtype)
 
 
 def _is_users(value: Any) -> bool:
@@ -132,6 +153,7 @@ def _with_proxies(function: Any, captures: Captures, tracer: Any, made: dict[int
         cells = tuple(CellType() for _ in function.__closure__ or ())
         defaults = tuple(map(replaced, function.__defaults__ or ()))
         made[id(function)] = FunctionType(function.__code__, around, function.__name__, defaults, cells)
+        made[id(function)].__kwdefaults__ = {n: replaced(v) for n, v in (function.__kwdefaults__ or {}).items()}
         for cell, value in zip(cells, _cells(function), strict=True):
             cell.cell_contents = replaced(value)
         around.update({name: replaced(value) for name, value in _globals(function).items()})
@@ -139,6 +161,45 @@ def _with_proxies(function: Any, captures: Captures, tracer: Any, made: dict[int
 
 
 # -- the traced function ----------------------------------------------------------------------------------------------
+MOST_PLACES = 1 << 24
+"""Batches, heads, queries and keys that kernels have where a function changes scores: positions are i32 there, and what
+is computed of them is i64 from where these bounds leave i32, as all integers of PyTorch's positions are."""
+_I32, _I64 = (-(2**31), 2**31 - 1), (-(2**63), 2**63 - 1)
+_SPANS_OF = {tw.i64: _I64, tw.i32: _I32, tw.bool: (0, 1)}
+Span = tuple[int, int]
+
+
+def _ends(rule: Callable[[int, int], int]) -> Callable[[Span, Span], Span]:
+    def ends(a: Span, b: Span) -> Span:
+        found = [rule(x, y) for x in a for y in b]
+        return min(found), max(found)
+
+    return ends
+
+
+_SPANS: dict[str, Callable[[Span, Span], Span]] = {
+    "add": _ends(operator.add),
+    "sub": _ends(operator.sub),
+    "mul": _ends(operator.mul),
+    "floordiv": lambda a, b: (-_most(a), _most(a)),
+    "mod": lambda a, b: (-_most(b), _most(b)),
+    "neg": lambda a, _: (-a[1], -a[0]),
+    "abs": lambda a, _: (0, _most(a)),
+    "square": lambda a, _: (0, _most(a) ** 2),
+    "pow": lambda a, b: (-(_most(a) ** min(_most(b), 64)), _most(a) ** min(_most(b), 64)),
+    **dict.fromkeys(("and_", "or_", "xor", "invert"), lambda a, b: _I64 if _leaves_i32(a) or _leaves_i32(b) else _I32),
+}
+"""What integers may become, of the spans of up to two of them."""
+
+
+def _most(a: Span) -> int:
+    return max(abs(a[0]), abs(a[1]))
+
+
+def _leaves_i32(a: Span) -> bool:
+    return a[0] < _I32[0] or a[1] > _I32[1]
+
+
 Readers = tuple[Callable[..., Any], ...]
 
 
@@ -149,16 +210,16 @@ class ScoreMod:
     def __init__(self, function: Callable[..., Any], captures: Captures) -> None:
         self.function = function
         tracer = torch.fx.Tracer()
+        traced = _with_proxies(function, captures, tracer, {})
         try:
-            graph = tracer.trace(_with_proxies(function, captures, tracer, {}))
+            graph = tracer.trace(lambda score, batch, head, query, key: traced(score, batch, head, query, key))
         except Exception as error:  # whatever the function raises of proxies
             _refuse(f"{_named(function)}: {error}")
         graph.eliminate_dead_code()
         self._nodes = tuple(graph.nodes)
         self._calls = {node: self._callee(node) for node in self._nodes if node.op.startswith("call")}
-        inputs = sum(node.op == "placeholder" for node in self._nodes)
-        if inputs != _ARGUMENTS or any(node.op == "get_attr" for node in self._nodes):
-            _refuse(f"{_named(function)} of {inputs} arguments" if inputs != _ARGUMENTS else "a tensor that it reads")
+        if any(node.op == "get_attr" for node in self._nodes):
+            _refuse("a tensor that it reads")
         if not self._nodes[0].users:
             _refuse(f"{_named(function)}, whose result does not depend on the score")
         axes = [t.dim() for t in captures.tensors]
@@ -169,6 +230,16 @@ class ScoreMod:
                 found = f"{len(node.args) - 1} of {axes[node.args[0]]} axes of a tensor"
                 _refuse(f"{_named(function)}, which reads {found}")
         self.axes = tuple(axes)
+
+    @property
+    def key(self) -> Hashable:
+        """What it computes: the ops of its graph with their numbers, and the axes of the tensors that it reads."""
+        places = {node: f"%{i}" for i, node in enumerate(self._nodes)}
+
+        def step(node: Any) -> Hashable:
+            return node.op, node.target, repr(torch.fx.map_arg((node.args, node.kwargs), places.__getitem__))
+
+        return self.axes, tuple(map(step, self._nodes))
 
     def _callee(self, node: Any) -> Callable[..., Any]:
         target = getattr(torch, node.target, None) if node.op == "call_method" else node.target
@@ -198,12 +269,14 @@ class ScoreMod:
         """By the functions of a library; ``slopes`` are derivatives by the score (forward mode, node by node) of what
         depends on it."""
         values: dict[Any, Any] = {}
-        inputs = iter(given)
-        for node in self._nodes:
-            if node.op == "placeholder":
-                values[node] = next(inputs)
-                continue
+        spans: dict[Any, Span] = {}
+        for node, value in zip(self._nodes, given, strict=False):
+            values[node] = value
+            if library is tw and node is not self._nodes[0]:
+                spans[node] = 0, MOST_PLACES - 1
+        for node in self._nodes[len(given) :]:
             args, kwargs = torch.fx.map_arg((node.args, node.kwargs), values.__getitem__)
+            args = self._wide_enough(node, args, spans)
             if node.op == "output":
                 slope = slopes.get(node.args[0])
                 return args[0], None if isinstance(slope, float) and slope == 1.0 else slope
@@ -213,6 +286,21 @@ class ScoreMod:
                 slope = self._slope(library, node, values[node], args, steps)
                 slopes |= {} if slope is None else {node: slope}
         raise AssertionError("a traced function has an output")
+
+    def _wide_enough(self, node: Any, args: Any, spans: dict[Any, Span]) -> Any:
+        """The operands, in i64 where the op, of positions among others, may leave i32; adds to ``spans``."""
+        if node.op == "output" or not any(isinstance(a, torch.fx.Node) and a in spans for a in node.args):
+            return args
+        name, found = _target(node).__name__, (0, 0)
+        first = 1 if name == "where" else 0  # which is chosen by bools
+        known = [_span(a, value, spans) for a, value in zip(node.args[first:], args[first:], strict=True)]
+        whole = [a for a in known if a is not None]
+        if len(whole) == len(known) and name != "truediv":
+            a, b = whole[0], whole[-1]
+            found = _SPANS[name](a, b) if name in _SPANS else (min(a[0], b[0]), max(a[1], b[1]))
+            if name not in _COMPARISONS:
+                spans[node] = max(found[0], _I64[0]), min(found[1], _I64[1])
+        return tuple(map(_widened, args)) if any(map(_leaves_i32, (*whole, found))) else args
 
     def _value(self, library: Any, node: Any, read: Readers, args: Any, kwargs: Any) -> Any:
         run = self._calls[node]
@@ -229,6 +317,22 @@ class ScoreMod:
         if rule is None or (name in ("mod", "pow", "clamp") and any(s is not None for s in steps[1:])):
             _refuse(f"the derivative of {name} in {_named(self.function)}")
         return rule(library, y, *args, *steps)
+
+
+_COMPARISONS = ("lt", "le", "gt", "ge", "eq", "ne")
+
+
+def _span(arg: Any, value: Any, spans: Mapping[Any, Span]) -> Span | None:
+    """What an operand may be, None for what is no integer."""
+    if isinstance(arg, torch.fx.Node) and arg in spans:
+        return spans[arg]
+    if isinstance(value, int):
+        return int(value), int(value)
+    return _SPANS_OF.get(getattr(value, "dtype", tw.f32))
+
+
+def _widened(x: Any) -> Any:
+    return x.to(tw.i64) if getattr(x, "dtype", None) is tw.i32 else x
 
 
 def _target(node: Any) -> Any:
@@ -291,9 +395,6 @@ _SLOPES: dict[str, Callable[..., Any]] = {
 def _greater(library: Any, a: Any, b: Any, da: Any, db: Any) -> Any:
     """The derivative of what is greater; at a tie as PyTorch has it."""
     return library.where(a == b, _sum(da, db) * 0.5, _chosen(library, a > b, da, db))
-
-
-_ARGUMENTS = 5
 
 
 def _named(function: Callable[..., Any]) -> str:

@@ -15,8 +15,10 @@ from typing import Any
 
 import tilewright as tw
 
-_LEAST = -1e30
-"""Below every score: a query all of whose scores are -inf has a sum of zeros."""
+_LEAST = -3.4028234663852886e38
+"""The least float, so that no score of a mask is below. A query all of whose scores are -inf has a sum of zeros."""
+_NOTHING = -1000.0
+"""A difference whose exponential is 0, of maxima that are infinitely far apart in f32."""
 
 
 Scored = Callable[..., tuple[Any, Any]]
@@ -65,14 +67,14 @@ def scored_attention(width: int, score_mod: Callable[..., Any], axes: Sequence[i
             if causal:
                 x = tw.where(s.index[:, None] >= t.index[None, :], x, -tw.inf)
             new = tw.maximum(top, x.max(1))
-            p, fix = tw.exp(x - new[:, None]), tw.exp(top - new)
+            p, fix = tw.exp(x - new[:, None]), tw.exp(tw.maximum(top - new, _NOTHING))
             total.set(total * fix + p.sum(1))
             acc.set(acc * fix[:, None])
             top.set(new)
             acc += tw.dot(p.to(q.dtype), v[b, h // group, t])
-        o[b, s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        o[b, s, h] = acc / tw.where(total != 0, total, 1.0)[:, None]
         if lse is not None:
-            lse[b, h, s] = tw.where(total > 0, top + tw.log(total), tw.inf)
+            lse[b, h, s] = tw.where(total != 0, top + tw.log(total), tw.inf)
 
     return scored_attention
 

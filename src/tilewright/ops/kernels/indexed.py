@@ -100,13 +100,71 @@ def sum_entries(
     y[v, d] = total
 
 
+CHUNK = 64
+"""Entries, in the order of the rows that they name, whose sum is made once where they all name one row."""
+
+
+@tw.kernel
+def sum_chunks(
+    index: tw.Tensor["T"],
+    order: tw.Tensor["T"],
+    x: tw.Tensor["T", "D"],
+    sums: tw.Tensor["C", "D"],
+    *,
+    bd: int = 1024,
+):
+    """The sum of each whole chunk of entries that name one row, in f32, and 0 of the others."""
+    c, d = tw.grid(sums, (None, bd))
+    begin = c * CHUNK
+    first, last = index[order[begin]].fill(-1), index[order[begin + (CHUNK - 1)]].fill(-2)
+    total = tw.zeros((d,), tw.f32)
+    for t in tw.stream(order.shape[0], 1, start=begin, until=tw.where(first == last, begin + CHUNK, begin)):
+        total += x[order[t], d].to(tw.f32).sum(0)
+    sums[c, d] = total
+
+
+@tw.kernel
+def sum_rows(
+    offsets: tw.Tensor["V + 1"],
+    order: tw.Tensor["T"],
+    x: tw.Tensor["T", "D"],
+    sums: tw.Tensor["C", "D"],
+    y: tw.Tensor["V", "D"],
+    *,
+    bd: int = 2048,
+):
+    """y[v] = the rows of x whose entries name v, added in f32 in an order that the index alone decides, whole chunks of
+    them as ``sum_chunks`` added them: a row that many name takes no longer than the others together."""
+    v, d = tw.grid(y, (None, bd))
+    begin, end = offsets[v], offsets[v + 1]
+    head = tw.minimum((begin + (CHUNK - 1)) // CHUNK * CHUNK, end)
+    tail = tw.maximum(end // CHUNK * CHUNK, head)
+    total = tw.zeros((d,), tw.f32)
+    for t in tw.stream(order.shape[0], 1, start=begin, until=head):
+        total += x[order[t], d].to(tw.f32).sum(0)
+    for c in tw.stream(sums.shape[0], 1, start=head // CHUNK, until=tail // CHUNK):
+        total += sums[c, d].sum(0)
+    for t in tw.stream(order.shape[0], 1, start=tail, until=end):
+        total += x[order[t], d].to(tw.f32).sum(0)
+    y[v, d] = total
+
+
 # -- running sums ------------------------------------------------------------------------------------------------------
 @tw.kernel
-def cumsum(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, reverse: bool = False, bm=tw.auto, bn=tw.auto):
-    """Running sums of rows, from the last element on if ``reverse``; in f32."""
+def cumsum(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn=tw.auto):
+    """Running sums of rows, in f32."""
     m = tw.grid(x.shape[0], bm)
-    last = x.shape[1] - 1
     total = tw.zeros((m,), tw.f32)
     for n in tw.stream(x.shape[1], bn):
-        place = last - n if reverse else n
-        y[m, place] = tw.cumsum(x[m, place], 1, carry=total)
+        y[m, n] = tw.cumsum(x[m, n], 1, carry=total)
+
+
+@tw.kernel
+def cumsum_reverse(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, bm=tw.auto, bn: int = 2048):
+    """The same from the last element on: tiles from the end, each in the order of its memory."""
+    m = tw.grid(x.shape[0], bm)
+    total = tw.zeros((m,), tw.f32)
+    last = (x.shape[1] + (bn - 1)) // bn * bn - bn
+    for n in tw.stream(x.shape[1], bn):
+        place = last - n.start + tw.axis(bn).index
+        y[m, place] = tw.cumsum(x[m, place], 1, reverse=True, carry=total)

@@ -69,9 +69,9 @@ def paged_decode(
         places = (b, (own, g), page, pages)
         shift = scale if k_scale is None else scale * k_scale[own]
         acc, total, top = _attended(steps, places, q[b, s, own, h], (k, v), r, last, tokens, shift, window)
-        whole = tw.where(total > 0, total, 1.0)
+        whole = tw.where(total != 0, total, 1.0)
         o[c, b, s, g, h] = acc * ((1.0 if v_scale is None else v_scale[g]) / whole)[:, None]
-        lse[c, b, s, g, h] = tw.where(total > 0, top * shift + tw.log(total), -tw.inf)
+        lse[c, b, s, g, h] = tw.where(total != 0, top * shift + tw.log(total), -tw.inf)
 
     return paged_decode
 
@@ -112,9 +112,9 @@ def paged_decode_parts(width: int, tokens: int = 1, page: int | None = None, num
         places = (b, (g, g), page, pages)
         shift = scale if k_scale is None else scale * k_scale[g]
         acc, total, top = _attended(steps, places, q[b, *row], (k, v), r, last, tokens, shift, window)
-        whole = tw.where(total > 0, total, 1.0)
+        whole = tw.where(total != 0, total, 1.0)
         o[p, *row] = acc * ((1.0 if v_scale is None else v_scale[g]) / whole)[:, None]
-        lse[p, *row] = tw.where(total > 0, top * shift + tw.log(total), -tw.inf)
+        lse[p, *row] = tw.where(total != 0, top * shift + tw.log(total), -tw.inf)
 
     return paged_decode_parts
 
@@ -308,9 +308,9 @@ def merge_parts(width: int) -> tw.Kernel:
             total.set(total * fix + weights.sum(0))
             acc.set(acc * fix[:, None] + (o[c, m] * weights[:, :, None]).sum(0))
             top.set(new)
-        y[b, m] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        y[b, m] = acc / tw.where(total != 0, total, 1.0)[:, None]
         if sums is not None:
-            sums[b, m] = tw.where(total > 0, top + tw.log(total), -tw.inf)
+            sums[b, m] = tw.where(total != 0, top + tw.log(total), -tw.inf)
 
     return merge_parts
 
@@ -338,6 +338,6 @@ def merge_states(
         total.set(total * fix + weight.sum(0))
         acc.set(acc * fix[:, None] + (o[c, m, d] * weight[:, :, None]).sum(0))
         top.set(new)
-    y[m, d] = acc / tw.where(total > 0, total, 1.0)[:, None]
+    y[m, d] = acc / tw.where(total != 0, total, 1.0)[:, None]
     if whole is not None:
-        whole[m] = tw.where(total > 0, top + tw.log(total), -tw.inf)
+        whole[m] = tw.where(total != 0, top + tw.log(total), -tw.inf)

@@ -25,18 +25,21 @@ def linear(
     bias: tw.Tensor["N"] | None,
     residual: tw.Tensor["M", "N"] | None,
     c: tw.Tensor["M", "N"],
+    kept: tw.Tensor["M", "N"] | None = None,
     *,
     activation: str = "none",
     bm=tw.auto,
     bn=tw.auto,
     bk: int = 64,
 ):
-    """c = activation(a b^T + bias) + residual."""
+    """c = activation(a b^T + bias) + residual; ``kept`` is what comes before the activation."""
     m, n = tw.grid(c, (bm, bn))
     acc = tw.zeros((m, n), tw.f32)
     for k in tw.stream(a.shape[1], bk):
         acc += tw.dot(a[m, k], b[n, k].T)
     z = acc if bias is None else acc + bias[n].to(tw.f32)[None, :]
+    if kept is not None:
+        kept[m, n] = z
     z = activated(z, activation)
     c[m, n] = z if residual is None else z + residual[m, n].to(tw.f32)
 

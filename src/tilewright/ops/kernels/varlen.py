@@ -120,8 +120,8 @@ def varlen_attention(width: int, numerics: str = "fast") -> tw.Kernel:
         best = top * factor
         if sinks is not None:
             best = _with_sink(sinks[h].to(tw.f32), best, total, acc)
-        y, logarithm = acc / tw.where(total > 0, total, 1.0)[:, None], best + tw.log(total)
-        logarithm = tw.where(total > 0, logarithm, -tw.inf)
+        y, logarithm = acc / tw.where(total != 0, total, 1.0)[:, None], best + tw.log(total)
+        logarithm = tw.where(total != 0, logarithm, -tw.inf)
         if q_used is not None:
             inside = within(s, first, last)
             y, logarithm = tw.where(inside[:, None], y, 0.0), tw.where(inside, logarithm, 0.0)
@@ -202,8 +202,8 @@ def packed_attention(width: int, numerics: str = "fast") -> tw.Kernel:
         best = top * factor
         if sinks is not None:
             best = _with_sink(sinks[h].to(tw.f32), best, total, acc)
-        o[s, h] = acc / tw.where(total > 0, total, 1.0)[:, None]
+        o[s, h] = acc / tw.where(total != 0, total, 1.0)[:, None]
         if lse is not None:
-            lse[h, s] = tw.where(total > 0, best + tw.log(total), -tw.inf)
+            lse[h, s] = tw.where(total != 0, best + tw.log(total), -tw.inf)
 
     return packed_attention

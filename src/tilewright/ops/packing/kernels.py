@@ -158,3 +158,27 @@ def unpack_rows(
         row = y[slots[t, j], d].to(tw.f32)
         total += row if weights is None else row * weights[t, j].to(tw.f32)[:, None]
     out[t, d] = total
+
+
+@tw.kernel
+def unpack_gradient(
+    rows: tw.Tensor["P"],
+    pairs: tw.Tensor["P"],
+    dout: tw.Tensor["T", "D"],
+    y: tw.Tensor["P", "D"],
+    weights: tw.Tensor["N"],
+    dy: tw.Tensor["P", "D"],
+    dweight: tw.Tensor["P"],
+    *,
+    bp: int = 2,
+    bd: int = 1024,
+):
+    """Of what ``unpack_rows`` adds with weights: the gradient of each packed row, and of the weight of its pair, in
+    f32. Rows without a pair have 0."""
+    p = tw.grid(y.shape[0], bp)
+    own, weight, total = rows[p], weights[pairs[p]].fill(0).to(tw.f32), tw.zeros((p,), tw.f32)
+    for d in tw.stream(y.shape[1], bd):
+        g = dout[own, d].fill(0).to(tw.f32)
+        dy[p, d] = g * weight[:, None]
+        total += (g * y[p, d].to(tw.f32)).sum(1)
+    dweight[p] = total

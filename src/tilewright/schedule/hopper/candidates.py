@@ -83,6 +83,8 @@ class Candidate:
     whole_steps: bool = False
     """Only for extents with which steps of software-pipelined streams lie inside of their domain: the first ones, or
     all where indices are compared."""
+    few_lengths: bool = False
+    """Only for launches whose programs have few lengths: a row of them after the other."""
     one_row: bool = False
     """Only for launches of one row of tiles: what varies along the others is read once, and L2 evicts it first."""
     one_wave: bool = False
@@ -97,6 +99,7 @@ class Candidate:
         turns = "" if self.ping_pong == 1 else f"ping-pong of {self.ping_pong} x "
         clusters += ", software-pipelined streams" if self.software_pipelined else ""
         clusters += ", whole steps" if self.whole_steps else ""
+        clusters += ", programs of few lengths" if self.few_lengths else ""
         clusters += f", {self.resident} CTAs an SM" if self.resident > 1 else ""
         return f"{turns}{self.warpgroups} consumer warpgroups, {how}, {out}{clusters}"
 
@@ -283,6 +286,7 @@ def configured(
         whole_stores=candidate.whole_stores,
         software_pipelines=pipelined_streams,
         whole_steps=candidate.whole_steps,
+        few_lengths=candidate.few_lengths,
         one_row=candidate.one_row,
         one_wave=candidate.one_wave,
         ordered=ordered_streams(kernel, dots) if candidate.ping_pong == 1 < candidate.warpgroups else frozenset(),

@@ -68,9 +68,10 @@ class ScheduleConfiguration:
     ``warpgroups`` share a tile; ``ping_pong`` such sets alternate over a CTA's tiles. ``shares`` are each CTA's part of
     the tiles copied in a cluster. ``stores`` go through shared memory; with ``whole_stores`` tensor copies store for
     all extents (what that needs is asked at launch); with ``whole_steps`` steps of software-pipelined streams
-    lie inside of their domain (asked at launch too); with ``one_row`` there is one row of tiles, with ``one_wave`` all
-    programs run at one time. In each step of ``ordered`` the warpgroups that share a tile issue their products in turn;
-    in each step of ``in_flight`` the products stay in flight side by side.
+    lie inside of their domain (asked at launch too); with ``few_lengths`` programs have few of them; with ``one_row``
+    there is one row of tiles, with ``one_wave`` all programs run at one time. In each step of ``ordered`` the
+    warpgroups that share a tile issue their products in turn; in each step of ``in_flight`` the products stay in flight
+    side by side.
     """
 
     dots: tuple[DotPlan, ...]
@@ -85,6 +86,7 @@ class ScheduleConfiguration:
         default_factory=dict[tile.Stream, SoftwarePipeline]
     )
     whole_steps: bool = False
+    few_lengths: bool = False
     one_row: bool = False
     one_wave: bool = False
     ordered: frozenset[tile.Stream] = frozenset()

@@ -15,7 +15,7 @@ from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.mask_free_steps import leading_steps, whole_first_step, whole_steps
 from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation, source_of
 from tilewright.schedule.hopper.product_variant import ProductVariant
-from tilewright.schedule.hopper.program_order import lengthening
+from tilewright.schedule.hopper.program_order import FEW_LENGTHS, lengthening
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
 from tilewright.schedule.hopper.split_extents import CLUSTERED_CTAS, split_variants
 from tilewright.schedule.hopper.tile_prices import LINE_BYTES, SECTOR_BYTES, Price, straddles
@@ -182,8 +182,8 @@ def _whole_steps(
     of cuDNN instead of 0.94)."""
     kernel = trace(variant.choices[0])
     streams = pipelined_streams(kernel)
-    inside = [(whole_first_step if leading_steps(s) is None else _whole)(kernel, s) for s in streams]
-    masked = [condition for condition in inside if condition not in (None, TRUE)]
+    conditions = [(whole_first_step if leading_steps(s) is None else _whole)(kernel, s) for s in streams]
+    masked = [condition for condition in conditions if condition not in (None, TRUE)]
     shapes = [tile.tile_type(dot.result).shape for dot in _dots(kernel)]
     wide = sum(columns for _, columns in shapes) > PIPELINED_COLUMNS
     if not masked or wide:
@@ -191,7 +191,13 @@ def _whole_steps(
     sharing = min(rows for rows, _ in shapes) // ROWS
     if sharing in (2, 3, 4):
         whole = Candidate(sharing, software_pipelined=True, whole_steps=True)
-        yield replace(variant, predicate=all_of([variant.predicate, *masked]), candidates=(whole,))
+        inside = all_of([variant.predicate, *masked])
+        longer = lengthening(kernel) if kernel.ascending is None else None
+        if longer is not None and sharing == 2:
+            (lengths,) = (extent.expr for i, extent in enumerate(kernel.grid) if program_index(i) == longer)
+            few = replace(whole, few_lengths=True)
+            yield replace(variant, predicate=all_of([inside, lengths <= FEW_LENGTHS]), candidates=(few,))
+        yield replace(variant, predicate=inside, candidates=(whole,))
 
 
 def _whole(kernel: tile.Kernel, stream: tile.Stream) -> Expr | None:

@@ -21,6 +21,7 @@ from tilewright.schedule.hopper.configuration import RoleContext
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import index_symbol
 from tilewright.tile.ops import GATE, OPEN_COUNTER, OPEN_TRIP
+from tilewright.tile.queries import chained
 from tilewright.transport import dialect as t
 
 
@@ -33,17 +34,22 @@ class Gate:
         limits = [limit.expr for limit in kernel.limits or ()]
         self.judged = list(zip((named[n.data] for n in kernel.judged or ()), limits, strict=True))
         self.slot = t.Shared("gate", i32, 1)
+        self.handed = any(isinstance(op, tile.Stream) and chained(op) for op in kernel.walk())
+        """Threads have the gate from shared memory, not from what they counted: ptxas, seeing through that, spills
+        where one product multiplies what another gives (packed attention, heads of 128: 168 bytes instead of 56)."""
 
     def open(self, lowering: RoleContext, threads: int, barrier: list[Operation]) -> list[Operation]:
         """What all threads do before the roles part, the ``barrier`` of its end within it."""
         if self.flags is None:
             return barrier
+        if self.judged and self.handed:
+            return [*self._judge(lowering, self.flags, threads), *barrier, *self._read()]
         if self.judged:
             return [*self._judge(lowering, self.flags, threads), *(b for b in barrier if not isinstance(b, t.Barrier))]
         return [*self._publish(lowering, self.flags), *barrier, *self._read()]
 
     def _judge(self, lowering: RoleContext, counts: SSAValue, threads: int) -> Iterator[Operation]:
-        """Every promise judged by all threads, behind whose last barrier the gate is named."""
+        """Every promise judged by all threads, behind whose last barrier the gate is named, or handed on."""
         found: list[SSAValue] = []
         for number, (offsets, limit) in enumerate(self.judged):
             broken = t.Registers("broken", i32, 1)
@@ -54,7 +60,10 @@ class Gate:
         open_ = t.Registers("gate", i32, 1)
         yield open_
         yield t.Map(found, [Const(0)] * len(found), [open_.buffer], 1, _all_zero(len(found)))
-        yield t.Bind(GATE, open_.buffer)
+        if self.handed:
+            yield from (self.slot, self._write(open_.buffer))
+        else:
+            yield t.Bind(GATE, open_.buffer)
         one = t.Registers("one", i32, 1)
         yield from (one, t.Map([], [], [one.buffer], 1, _numbers(1)))
         for number, broken in enumerate(found):
@@ -74,8 +83,11 @@ class Gate:
         load = t.Load(lowering.arguments[flags], loaded.buffer, coords, TRUE)
         reads = [Const(k) for k in range(count)]
         all_zero = t.Map([loaded.buffer] * count, reads, [open_.buffer], 1, _all_zero(count))
-        write = t.SharedWrite(self.slot.buffer, open_.buffer, Const(0), Sym(t.THREAD).eq(0))
-        return [self.slot, loaded, load, open_, all_zero, write]
+        return [self.slot, loaded, load, open_, all_zero, self._write(open_.buffer)]
+
+    def _write(self, open_: SSAValue) -> Operation:
+        """What one thread hands on to all."""
+        return t.SharedWrite(self.slot.buffer, open_, Const(0), Sym(t.THREAD).eq(0))
 
     def _read(self) -> list[Operation]:
         """What all threads do behind it."""

@@ -137,7 +137,8 @@ class RoleLowering(ProductsInFlight):
     def programs(self, body: Block) -> Operation:
         """The loop over this CTA's programs, behind the gate; with ping-pong, over the warpgroup's own."""
         cluster, target = self.configuration.cluster, self.placement.target
-        order = program_order(self.kernel, target, cluster, loads=bool(self.loaded_bounds.binds))
+        loads, few = bool(self.loaded_bounds.binds), self.configuration.few_lengths
+        order = program_order(self.kernel, target, cluster, loads=loads, few_lengths=few)
         walk = t.Programs(
             [program_index(i) for i in range(len(order.extents))],
             order.extents,

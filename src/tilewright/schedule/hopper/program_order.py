@@ -32,6 +32,11 @@ SHARERS = 4
 """CTAs that read the same tiles at one time, where programs differ in length. A band is that share of a round, so that
 a round holds whole lengths. Causal attention, 4 x 16 heads of 128 (H200): bands of 16 in every batch and rounds dealt
 alike 520 us for 4096 queries, 70 for 1024; one band of all heads and alternating rounds 494 and 53."""
+FEW_LENGTHS = 8
+"""Lengths of programs up to which a row of them comes after the other, the longest first: all programs of a row, which
+read the same, run at one time. Causal attention of 512 and 1024 queries, heads of 128 (H200): 98.9 and 148.7 us, in the
+bands above 102.2 and 150.0; of 64 145.7 and 224.5, 149.6 and 225.0. With more lengths the last rounds are uneven (1 x
+16 heads of 16384 queries: 2221 and 1622 us)."""
 
 _SOME_EXTENT = 4096
 
@@ -46,7 +51,9 @@ class ProgramOrder:
     ascending: str | None = None
 
 
-def program_order(kernel: tile.Kernel, target: Target, cluster: Cluster | None, *, loads: bool) -> ProgramOrder:
+def program_order(
+    kernel: tile.Kernel, target: Target, cluster: Cluster | None, *, loads: bool, few_lengths: bool = False
+) -> ProgramOrder:
     """The order of a kernel's programs, which may load bounds of what they read (``loads``)."""
     grid = [g.expr for g in kernel.grid]
     summed = bool(program_sums(kernel))  # whose last axis is the cluster's alone
@@ -55,7 +62,8 @@ def program_order(kernel: tile.Kernel, target: Target, cluster: Cluster | None, 
     longer = lengthening(kernel)
     shorter = shortening(kernel) if longer is None else None
     if longer is not None or shorter is not None:
-        return ProgramOrder(grid, None if summed else target.sm_count // SHARERS, longer, shorter)
+        band = 1 if few_lengths else target.sm_count // SHARERS
+        return ProgramOrder(grid, None if summed else band, longer, shorter)
     if len(grid) < 2 or summed:
         return ProgramOrder(grid, None)
     if loads:  # heads one after the other were timed where nothing is loaded; 8-bit pages spilled with it

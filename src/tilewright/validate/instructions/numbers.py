@@ -91,7 +91,13 @@ def _mul(machine: Instructions, i: Instruction) -> None:
     else:
         whole = machine.values.lift(lambda x, y: _wide(machine, kind, x, y), a, b)
         high = machine.values.lift(lambda x: machine.terms.floordiv(x, 1 << width), whole)
-        machine.result(i.operands[0], machine.values.resize(high, width))
+        high = machine.values.resize(high, width)
+        machine.result(i.operands[0], machine.values.lift(lambda x: _quotient(machine, x), high))
+
+
+def _quotient(machine: Instructions, high: Poly) -> Poly:
+    """The upper half of a product, where that is a quotient."""
+    return machine.arithmetic.quotient_by_reciprocal(high, 0, signed=True) or high
 
 
 def _doubled(machine: Instructions, kind: str, a: Poly, b: Poly) -> Poly:

@@ -11,11 +11,8 @@ import math
 from collections.abc import Sequence
 
 import numpy as np
-from xdsl.ir import Operation
 
 from tilewright.base.dtypes import DTYPES, DType
-from tilewright.lang.fns import BinaryFn
-from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.asynchronous import Wgmma
 from tilewright.validate.lowering.prints import Group, Prints, key, mix, prints, term, unmix, unordered
@@ -65,28 +62,22 @@ def _carrier(dtype: DType) -> DType:
 def of_reals(kernel: t.Kernel) -> bool:
     """Whether the kernel's policy let the compiler replace arithmetic, and it did.
 
-    In an ``accurate`` kernel base 2 stands for other arithmetic; beside products on tensor cores a reciprocal may, and
-    an fma does.
+    In an ``accurate`` kernel base 2 stands for other arithmetic; beside products on tensor cores an fma does.
     """
     policy = kernel.numerics.data
     if policy != "accurate":
         return policy == "fast"
     ops = list(kernel.walk())
     multiplies = any(isinstance(op, Wgmma) for op in ops)
-    return any(
-        isinstance(op, t.Approximate) or (multiplies and (isinstance(op, t.Fma) or _is_reciprocal(op))) for op in ops
-    )
-
-
-def _is_reciprocal(op: Operation) -> bool:
-    return isinstance(op, tile.Binary) and op.fn.data is BinaryFn.DIV and isinstance(op.a.owner, tile.Constant)
+    return any(isinstance(op, t.Approximate) or (multiplies and isinstance(op, t.Fma)) for op in ops)
 
 
 class ElementFunctions:
-    """The functions of one kernel: of ``reals``, or each with its rounding."""
+    """The functions of one kernel: of ``reals``, or each with its rounding, but for ``a / b`` in ``accurate`` kernels,
+    which is ``a * (1 / b)``."""
 
-    def __init__(self, *, reals: bool):
-        self.reals = reals
+    def __init__(self, *, reals: bool, accurate: bool = False):
+        self.reals, self.accurate = reals, accurate
 
     # -- groups -------------------------------------------------------------------------------------------------------
     def group(self, fn: str, dtype: DType) -> Group:
@@ -186,6 +177,10 @@ class ElementFunctions:
                 case _:
                     pass
         name = (fn, *_format(dtype))
+        if self.accurate and fn == "div" and dtype.is_float:
+            one = prints(1)
+            inverse = term(name, np.broadcast_to(one, b.shape), b)
+            return np.where(a == one, inverse, self._binary("mul", a, inverse, dtype))
         commutes = fn in _COMMUTATIVE or fn in ("add", "max", "min")
         return unordered(name, a, b) if commutes else term(name, a, b)
 

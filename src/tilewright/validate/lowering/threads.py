@@ -12,6 +12,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import OWN, Compare, Const, Expr, FloorDiv, Min, Mod, Sym, all_of, conjuncts, maximum, negate
+from tilewright.lang.fns import Numerics
 from tilewright.tile.attributes import TensorType, TileType
 from tilewright.tile.dialect import index_symbol
 from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations, ops_in
@@ -103,7 +104,7 @@ class Threads:
         """The counters of the program's streams."""
         self.inner = False
         """Inside of a loop that is no part of a stream: the steps of a product of matrices by ordinary arithmetic."""
-        self.arithmetic = ElementFunctions(reals=of_reals(kernel))
+        self.arithmetic = ElementFunctions(reals=of_reals(kernel), accurate=kernel.numerics.data == Numerics.ACCURATE)
         self.tid = np.arange(self.count).reshape(-1, 1)
         self.integers = Integers({t.THREAD: self.tid, t.REGISTER: np.zeros((1, 1), np.int64)})
         self.held: dict[SSAValue, GuardedTerms] = {}

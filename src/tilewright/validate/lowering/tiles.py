@@ -10,7 +10,7 @@ from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import Const, Expr, Min, Sym, maximum
 from tilewright.lang.axes import Axis, Span, axis_symbol
-from tilewright.lang.fns import ReduceFn
+from tilewright.lang.fns import Numerics, ReduceFn
 from tilewright.tile import dialect as tile
 from tilewright.tile.attributes import FragmentType, TileType
 from tilewright.tile.ops import location_of, operations, ops_in, program_index, tile_type
@@ -52,7 +52,7 @@ class Tiles:
         if rank is not None:
             (axis,) = {op.axis.data for op in operations(kernel) if isinstance(op, tile.ProgramSum)}
             self.integers.bind(program_index(axis), self.integers(Const(rank)))
-        self.arithmetic = ElementFunctions(reals=reals)
+        self.arithmetic = ElementFunctions(reals=reals, accurate=kernel.numerics.data is Numerics.ACCURATE)
         self.held: dict[SSAValue, Prints] = {}
         self.fragments: dict[SSAValue, Prints] = {}
         self.stores: list[StoredElements] = []

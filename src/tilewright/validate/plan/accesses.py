@@ -93,13 +93,37 @@ def load(plan: Plan, op: t.Load) -> None:
         live = plan.predicate(op.live.expr, r)
         width = buffer[r].width
         word: Value = plan.terms.const(width, 0)
-        for read, guard, offset in places(plan, op, r):
+        for read, guard, offset in places(plan, op, r) if op.shift is None else _shifted(plan, op, r):
             there = plan.cases.both(read, guard)
             here = plan.cases.both(plan.holds, there)
-            _vector(plan, op, r, name, offset)
+            if op.shift is None:
+                _vector(plan, op, r, name, offset)
             found = plan.memory.load(plan.region, here, name, offset, size, state, where, order, NOTHING)
             word = plan.values.select(there, found, word)
         buffer[r] = plan.values.select(live, word, plan.values.anything(width))
+
+
+def _shifted(plan: Plan, op: t.Load, register: int) -> Iterator[tuple[Condition, Condition, Value]]:
+    """The same of vectors that lie in two: where both are read, for each number of elements that they are shifted by;
+    elsewhere for whichever it is."""
+    assert op.shifted is not None
+    symbol, width = op.shifted, op.vector.data
+    by = plan.symbol(symbol)
+    low, high = plan.terms.interval(by) if isinstance(by, Poly) else (None, None)
+    if low is None or high is None or low < 0 or high >= width or width & (width - 1):
+        raise Undecided("vectors that are shifted by any number of elements", plan.where(op))
+    first = register - register % width
+    guard, coords = op.guard.expr, [c.expr for c in op.coords]
+    ends = ((first, width), (first + width - 1, 0))  # of both vectors the first element and the last
+    whole = plan.cases.all(plan.predicate(guard.substitute({symbol: Const(k)}), r) for r, k in ends)
+    bits = [plan.values.test(plan.cases.zero, plan.values.field(by, b, 1, 32)) for b in range(width.bit_length() - 1)]
+    for k in range(width):
+        told = (plan.cases.negate(bit) if k >> b & 1 else bit for b, bit in enumerate(bits))
+        at = [plan.expr(c.substitute({symbol: Const(k)}), register) for c in coords]
+        yield plan.cases.all((whole, *told)), plan.cases.true, plan.offset(op.tensor, at)
+    at = [plan.expr(c, register) for c in coords]
+    elsewhere = plan.cases.negate(whole)
+    yield elsewhere, plan.predicate(guard, register), plan.offset(op.tensor, at)
 
 
 def load_coordinate(plan: Plan, op: a.LoadCoordinate) -> None:

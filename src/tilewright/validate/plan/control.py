@@ -22,10 +22,18 @@ from tilewright.validate.terms import Terms
 from tilewright.validate.undecided import Undecided
 from tilewright.validate.values import Value
 
+MOST_ELEMENTS = 16
+"""Between two boundaries: distances from one are told apart."""
+
 
 def name_integer(plan: Plan, op: t.Let) -> None:
-    """A name for an integer."""
-    plan.bind(op.symbol.data, plan.expr(op.value.expr))
+    """A name for an integer; conditions on the distance from a boundary are those of one quantity."""
+    value = op.value.expr
+    if isinstance(value, Mod) and any(symbol.endswith(".address") for symbol in value.symbols):
+        n, numerator = value.denominator.constant, plan.expr(value.numerator)
+        if n is not None and 1 < n <= MOST_ELEMENTS and isinstance(numerator, Poly):
+            plan.cases.remainder(numerator, n)
+    plan.bind(op.symbol.data, plan.expr(value))
 
 
 def name_loaded(plan: Plan, op: t.Bind) -> None:

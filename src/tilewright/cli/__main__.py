@@ -1,5 +1,0 @@
-"""``python -m tilewright.cli``."""
-
-from tilewright.cli import main
-
-main()

@@ -1,0 +1,53 @@
+"""Schedules that are worth timing beside the chosen one: what the prices put next, or tiles and warps around it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+
+from tilewright.lang.schedule import RoleMode, Schedule
+from tilewright.schedule.hopper.product_variant import ProductVariant
+
+
+def product_schedules(
+    variants: Iterable[ProductVariant], dims: Mapping[str, int], pinned: Schedule
+) -> Iterator[Schedule]:
+    """The ways of a product that serve these extents and that pins can name, quickest by their prices first; those
+    without a price behind, in the order in which they are tried."""
+    own = [v for v in variants if not v.swapped and v.narrow is None and v.applies.symbols <= dims.keys()]
+    serving = [(v, _nanoseconds(v, dims)) for v in own if v.applies.evaluate(dims)]
+    for variant, _ in sorted(serving, key=lambda each: (each[1] is None, each[1] or 0)):
+        found = pinned.replace(extents=variant.choices[0])
+        parts = 1 if variant.parts is None else int(variant.parts.evaluate(dims))
+        if parts > 1:
+            yield found.replace(split_k=parts)
+            continue
+        first = variant.candidates[0] if variant.candidates else None
+        if first is not None and first.cluster != (1, 1):
+            yield found.replace(cluster=first.cluster)
+        elif first is not None and first.ping_pong > 1:
+            yield found.replace(mode=RoleMode.PINGPONG)
+        else:
+            yield found
+    for variant, _ in serving:
+        for extents in variant.choices[1:]:
+            yield pinned.replace(extents=extents)
+
+
+def plain_schedules(
+    extents: Mapping[str, int], threads: int, pinned: Schedule, most_threads: int
+) -> Iterator[Schedule]:
+    """Half and twice the warps, half and twice each extent, and both."""
+    warps = threads // 32
+    resized = [extents]
+    for name, extent in extents.items():
+        resized += ({**extents, name: each} for each in (extent // 2, extent * 2) if each)
+    for tiles in resized:
+        for count in (warps, warps // 2, warps * 2):
+            if count and count * 32 <= most_threads and (tiles, count) != (extents, warps):
+                yield pinned.replace(extents=tiles, warps=count)
+
+
+def _nanoseconds(variant: ProductVariant, dims: Mapping[str, int]) -> int | None:
+    """Of a launch, by the prices."""
+    known = variant.time is not None and variant.time.symbols <= dims.keys()
+    return int(variant.time.evaluate(dims)) if known and variant.time is not None else None
