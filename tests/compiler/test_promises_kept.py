@@ -10,7 +10,6 @@ import pytest
 
 from support.indexed import CASES, SHORT
 from tilewright.artifact.schema import Artifact
-from tilewright.compiler import build
 from tilewright.compiler.bundle_verdict import Answer, ReadBundle
 from tilewright.compiler.promises_kept import PROMISES_TESTED
 from tilewright.compiler.variants_agree import Agreement
@@ -78,7 +77,7 @@ def test_what_is_compiled_ahead_of_time_is_executed(monkeypatch: pytest.MonkeyPa
     def unseen(*_: object) -> Agreement:
         return Agreement(("a broken promise is not reported",))
 
-    monkeypatch.setattr(build, "promises_kept", unseen)
+    monkeypatch.setattr("tilewright.compiler.promises_kept.promises_kept", unseen)
     case = CASES["numbered_groups"]
     given = {n: SHORT[a.dtype.name] for n, a in case.draw(np.random.default_rng(0)).items()}
     monkeypatch.setenv("TILEWRIGHT_VALIDATION", "1")

@@ -16,7 +16,7 @@ from tilewright.diag import fail, render
 
 if TYPE_CHECKING:
     from tilewright.contract import Policy
-    from tilewright.contract.check import Judgement
+    from tilewright.contract.judgement import Judgement
     from tilewright.protocol import Protocol
 
 

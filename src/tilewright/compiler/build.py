@@ -28,13 +28,12 @@ from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.products import MOST_SPILLED
-from tilewright.compiler.promises_kept import PROMISES_TESTED, promises_kept
 from tilewright.compiler.proofs.collapsed import certify_collapsed
 from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.proofs.rewritten import certify_rewritten
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.recipe import LaunchConfig, declare_collapsed, declare_order, declare_workspaces, recipe
-from tilewright.compiler.reliance import PROMISES
+from tilewright.compiler.reliance import PROMISES, promises_of
 from tilewright.compiler.requests import assume, interface, required_of
 from tilewright.compiler.timing import timed
 from tilewright.compiler.unsupported import UnsupportedClasses
@@ -97,7 +96,7 @@ def build(program: PlannedProgram, *, validate: bool = False) -> Artifact:
     with timed("validate"):
         with unchanged(*texts.values()):
             require_recipe(artifact, texts)
-        if validate and not request.debug:
+        if validate and not request.debug and any(map(promises_of, tiles.values())):
             artifact = _with_promises(artifact, texts, tiles)
     return artifact
 
@@ -107,6 +106,11 @@ def _with_promises(
 ) -> Artifact:
     """The artifact, of which the kernels that rely on promises say on how many launches the steps were seen to check
     them; CGN005 where a launch shows that they don't."""
+    from tilewright.compiler.promises_kept import (  # noqa: PLC0415 - the simulator loads with it, which few kernels need
+        PROMISES_TESTED,
+        promises_kept,
+    )
+
     images = {image.symbol: image for image in artifact.kernels}
     for variant in artifact.variants:
         found = promises_kept(replace(artifact, variants=(variant,)), texts, tiles)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from tilewright.artifact.schema import LeftOut, Obligation
 from tilewright.base.expr import FALSE, Expr
@@ -20,9 +20,11 @@ from tilewright.hw.target import TARGETS, Target
 from tilewright.schedule.conflicts import shared_uses
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.plan import Placement
-from tilewright.simulate.steps import LaunchStep, WorkspaceTensor
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as transport
+
+if TYPE_CHECKING:
+    from tilewright.simulate.steps import LaunchStep, WorkspaceTensor
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,8 @@ class PlannedKernel:
     @property
     def steps(self) -> tuple[LaunchStep, ...]:
         """The kernels in order, for the simulator."""
+        from tilewright.simulate.steps import LaunchStep  # noqa: PLC0415 - a compiler without simulation needs none
+
         kernels = (*(kernel for _, kernel in self.before), self)
         return tuple(
             LaunchStep(k.transport, {n: i.copy_name for n, i in k.workspaces.items()}, k.collapsed) for k in kernels
@@ -101,6 +105,8 @@ class PlannedKernel:
     @property
     def scratch(self) -> tuple[WorkspaceTensor, ...]:
         """The workspaces of the steps, for the simulator."""
+        from tilewright.simulate.steps import WorkspaceTensor  # noqa: PLC0415 - as above
+
         every = [*self.workspaces.values(), *(i for _, k in self.before for i in k.workspaces.values())]
         kept = self.promises.checks.failed if self.promises is not None else None
         drawn = {tile.tensor_type(op.tensor).tensor_name.data: where for op, where in draws_in(self.transport)}

@@ -6,12 +6,12 @@ certificate and diagnostics. ``prove`` runs the parametric proof, ``explore`` ju
 
 from __future__ import annotations
 
-from tilewright.contract.check import Certificate as Certificate
-from tilewright.contract.check import Judgement as Judgement
-from tilewright.contract.check import ProvedObligation as ProvedObligation
 from tilewright.contract.check import certificate as certificate
 from tilewright.contract.check import check as check
 from tilewright.contract.check import judge as judge
+from tilewright.contract.judgement import Certificate as Certificate
+from tilewright.contract.judgement import Judgement as Judgement
+from tilewright.contract.judgement import ProvedObligation as ProvedObligation
 from tilewright.contract.rules import ASSUMPTIONS as ASSUMPTIONS
 from tilewright.contract.rules import Policy as Policy
 from tilewright.contract.rules import Rule as Rule

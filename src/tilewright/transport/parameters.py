@@ -77,7 +77,8 @@ def _used(kernel: t.Kernel) -> set[str]:
         if isinstance(op, t.Kernel | a.TensorMap):
             continue
         for attribute in op.attributes.values():
-            found = found.union(*(node.symbols for node in expressions(attribute)))
+            for node in expressions(attribute):
+                found |= node.symbols
         if isinstance(op, _ACCESSES):
             kind = op.tensor.type
             assert isinstance(kind, TensorType)

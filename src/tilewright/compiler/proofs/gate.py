@@ -104,9 +104,7 @@ def _gate(lowered: t.Kernel) -> t.Map | None:
         shared = made.shared
         writes = [op for op in operations(lowered) if isinstance(op, t.SharedWrite) and op.shared == shared]
         made = _filler(writes[0].buffer, writes[0]) if len(writes) == 1 else None
-    if not isinstance(made, t.Map) or made.parent_op() is not lowered or made.live.expr != TRUE:
-        return None
-    return made
+    return made if isinstance(made, t.Map) and made.parent_op() is lowered and made.live.expr == TRUE else None
 
 
 def _adds(op: Operation, barrier: t.BarrierCount, number: int) -> bool:

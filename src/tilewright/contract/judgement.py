@@ -1,0 +1,75 @@
+"""What the checker answers: a verdict with its certificate, its diagnostics and its figures."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+
+from tilewright.base import verdict
+from tilewright.base.once import once
+from tilewright.base.verdict import Proof, Proved, Unknown
+from tilewright.contract.rules import ASSUMPTIONS, Policy, Rule
+from tilewright.contract.timeline import Timeline
+from tilewright.diag import Diagnostic
+from tilewright.protocol import to_text
+from tilewright.protocol.model import Protocol
+
+
+@dataclass(frozen=True)
+class ProvedObligation:
+    """One thing proved, and how."""
+
+    name: str
+    rule: str
+    method: str
+
+
+@dataclass(frozen=True)
+class Certificate:
+    """What a proof rests on: the exact protocol text, the obligations, the assumptions, the policy's warnings."""
+
+    protocol: Protocol
+    policy: Policy
+    obligations: tuple[ProvedObligation, ...]
+    assumptions: tuple[tuple[str, str], ...]
+    warnings: tuple[str, ...]
+
+    @once
+    def digest(self) -> str:
+        """SHA-256 of the protocol's text."""
+        return hashlib.sha256(to_text(self.protocol).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """The verdict with everything there is to show for it."""
+
+    proof: Proof[Timeline]
+    certificate: Certificate | None
+    diagnostics: tuple[Diagnostic, ...]
+    states: int
+    """Decision points of the proof search."""
+    replayed: str = ""
+    """How a refutation was reproduced."""
+
+
+def proved(
+    protocol: Protocol, policy: Policy, method: str, warnings: tuple[Diagnostic, ...] = (), states: int = 0
+) -> Judgement:
+    """Every rule is kept, as ``method`` shows."""
+    obligations = tuple(ProvedObligation(r.obligation, r.text, method) for r in Rule)
+    told = tuple(f"{w.code}: {w.found}" for w in warnings)
+    certificate = Certificate(protocol, policy, obligations, ASSUMPTIONS, told)
+    discharged = Proved(tuple(verdict.Discharged(o.name, o.method) for o in obligations))
+    return Judgement(discharged, certificate, warnings, states)
+
+
+def undecided(unknown: Unknown, states: int) -> Judgement:
+    """Neither proved nor refuted."""
+    told = Diagnostic(
+        "MBR009",
+        found=f"{unknown.obligation}: {unknown.reason}",
+        required="a proof or a refutation",
+        help=unknown.settle,
+    )
+    return Judgement(unknown, None, (told,), states)
