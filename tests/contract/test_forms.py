@@ -43,7 +43,7 @@ def _shared(bytes: int, target: str = "sm_90a") -> Protocol:
     x = b.buffer("x", bytes)
     b.mbarrier("f")
     with b.role("a", 32) as r:
-        b.init(r)
+        r.one(o.MbarrierInit("f"))
         r.all(o.Write(x.whole))
     return b.protocol()
 
@@ -168,11 +168,52 @@ def _peers_bytes(space: Space) -> Protocol:
     return b.protocol()
 
 
+def _with(*given: o.Op, target: str = "", cluster: int = 1) -> Protocol:
+    """Ops of a warpgroup, those of tensor memory by a warp."""
+    b = Build("instruction", target=target, cluster=cluster)
+    b.buffer("acc", 32, Space.TMEM)
+    for name, threads in (("warpgroup", 128), ("warp", 32)):
+        with b.role(name, threads) as r:
+            for op in given:
+                if isinstance(op, o.Tcgen05Alloc | o.Tcgen05Dealloc) == (name == "warp"):
+                    r.all(op)
+            r.all(o.CtaSync())
+    return b.protocol()
+
+
+_TENSOR = (o.Tcgen05Alloc("acc"), o.Tcgen05Dealloc("acc"))
+
 CASES: dict[str, tuple[Callable[[], Protocol], Callable[[], Protocol], str]] = {
     "named barrier": (lambda: _barrier_id(15), lambda: _barrier_id(16), "MBR038"),
     "computed named barrier": (lambda: _computed_id(15), lambda: _computed_id(16), "MBR038"),
     "shared memory": (lambda: _shared(232440), lambda: _shared(232441), "MBR038"),
     "shared memory of sm_80": (lambda: _shared(166904, "sm_80"), lambda: _shared(166905, "sm_80"), "MBR038"),
+    "bulk groups of sm_80": (lambda: _with(target="sm_80"), lambda: _with(o.BulkWait(0), target="sm_80"), "MBR038"),
+    "a fence of sm_80": (
+        lambda: _with(o.FenceProxyAsync(), target="sm_90a"),
+        lambda: _with(o.FenceProxyAsync(), target="sm_80"),
+        "MBR038",
+    ),
+    "a cluster of sm_80": (
+        lambda: _with(target="sm_100a", cluster=2),
+        lambda: _with(target="sm_80", cluster=2),
+        "MBR038",
+    ),
+    "wgmma of sm_100a": (
+        lambda: _with(o.WgmmaFence(), target="sm_90a"),
+        lambda: _with(o.WgmmaFence(), target="sm_100a"),
+        "MBR038",
+    ),
+    "tensor memory of sm_90a": (
+        lambda: _with(*_TENSOR, target="sm_100a"),
+        lambda: _with(*_TENSOR, target="sm_90a"),
+        "MBR038",
+    ),
+    "instructions of two targets": (
+        lambda: _with(o.WgmmaFence()),
+        lambda: _with(*_TENSOR, o.WgmmaFence()),
+        "MBR038",
+    ),
     "threads": (lambda: _threads(32), lambda: _threads(64), "MBR038"),
     "columns, a power of two": (lambda: _columns(128), lambda: _columns(96), "MBR038"),
     "columns, 32 at least": (lambda: _columns(32), lambda: _columns(16), "MBR038"),

@@ -19,7 +19,7 @@ from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.hw.tensormap import PATTERNS
 from tilewright.protocol import effects, ops
 from tilewright.protocol.effects import Await, Proxy, Signal, Sync, TensorLife
-from tilewright.protocol.model import Buffer, Protocol
+from tilewright.protocol.model import Buffer, Protocol, steps
 from tilewright.protocol.ops.base import MEMORY
 
 MIN_COLUMNS = 32
@@ -36,9 +36,16 @@ Remainder = Callable[[Expr, int], int]
 
 def declared(p: Protocol) -> Iterator[Found]:
     """What its declarations ask of a target beyond what it has."""
+    named = [TARGETS[p.target]] if p.target else list(TARGETS.values())
+    needed = {s.op.needs: s.op for role in p.roles for s in steps(role.body) if s.op.needs}
+    having = [t for t in named if all(getattr(t, need) for need in needed) and (p.cluster == 1 or t.has_tma)]
+    if not having:
+        lacking = [type(op).__name__ for need, op in needed.items() if not p.target or not getattr(named[0], need)]
+        what = " and ".join(lacking) or f"a cluster of {p.cluster}"
+        yield Rule.LIMITS, f"{what}, which {p.target or 'no target'} has {'not' if p.target else 'together'}"
     shared = max((b.offset + b.size for b in p.buffers if b.space in MEMORY), default=0)
     shared += MBARRIER_BYTES * sum(b.slots for b in p.barriers)
-    most = TARGETS[p.target].shared_per_cta_bytes
+    most = max(t.shared_per_cta_bytes for t in having or named)
     if shared > most:
         yield Rule.LIMITS, f"{shared} bytes of shared memory, of which a CTA has {most}"
     for b in p.buffers:
