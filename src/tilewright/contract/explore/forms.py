@@ -19,7 +19,7 @@ from tilewright.protocol.model import Protocol, steps
 _SHARED = (Space.SHARED, Space.DISTRIBUTED_SHARED)
 _SHARED_KIB = {"sm_80": 163, "sm_90a": 227, "sm_100a": 227}
 """Of a CTA."""
-_FAMILIES = {
+_FAMILIES: dict[str, set[str]] = {
     "wgmma": {"sm_90a"},
     "tcgen05": {"sm_100a"},
     "cluster": {"sm_90a", "sm_100a"},
@@ -39,9 +39,10 @@ def _family(op: str) -> str:
 def declarations(p: Protocol) -> None:
     """Raises ``Problem`` where a CTA could not be launched."""
     found = {_family(type(s.op).__name__) for role in p.roles for s in steps(role.body)}
-    targets = set(_SHARED_KIB) if p.target == "" else {p.target}
-    for family in found | ({"cluster"} if p.cluster > 1 else set()):
-        targets &= _FAMILIES.get(family, targets)
+    targets = {p.target} if p.target else set(_SHARED_KIB)
+    for family, having in _FAMILIES.items():
+        if family in found or (family == "cluster" and p.cluster > 1):
+            targets &= having
     if not targets:
         raise Problem(Rule.LIMITS, (), f"{', '.join(sorted(found & _FAMILIES.keys()))}: instructions of no one target")
     ends = [b.offset + b.size for b in p.buffers if b.space in _SHARED]
