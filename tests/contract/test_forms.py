@@ -181,6 +181,15 @@ def _with(*given: o.Op, target: str = "", cluster: int = 1) -> Protocol:
     return b.protocol()
 
 
+def _pool(registers: int) -> Protocol:
+    """Four warpgroups."""
+    b = Build("pool", registers_per_thread=registers)
+    for i in range(4):
+        with b.role(f"r{i}", 128) as r:
+            r.all(o.Setmaxnreg(120))
+    return b.protocol()
+
+
 _TENSOR = (o.Tcgen05Alloc("acc"), o.Tcgen05Dealloc("acc"))
 
 CASES: dict[str, tuple[Callable[[], Protocol], Callable[[], Protocol], str]] = {
@@ -214,6 +223,7 @@ CASES: dict[str, tuple[Callable[[], Protocol], Callable[[], Protocol], str]] = {
         lambda: _with(*_TENSOR, o.WgmmaFence()),
         "MBR038",
     ),
+    "registers at launch": (lambda: _pool(128), lambda: _pool(136), "MBR038"),
     "threads": (lambda: _threads(32), lambda: _threads(64), "MBR038"),
     "columns, a power of two": (lambda: _columns(128), lambda: _columns(96), "MBR038"),
     "columns, 32 at least": (lambda: _columns(32), lambda: _columns(16), "MBR038"),

@@ -53,10 +53,14 @@ def declared(p: Protocol) -> Iterator[Found]:
             yield Rule.LIMITS, f"columns {b.offset}..{b.offset + b.size} of {b.name}, of {TMEM_COLUMNS}"
         if b.space in MEMORY and b.offset % REPEATS[b.swizzle] and b.swizzle:
             yield Rule.OPERANDS, f"{b.name} at {b.offset}, off the {REPEATS[b.swizzle]} bytes of its swizzle"
+    is_shared = any(isinstance(s.op, ops.Setmaxnreg) for role in p.roles for s in steps(role.body))
     for cta in range(p.ctas):
         threads = sum(r.threads for r in p.roles if r.ctas is None or cta in r.ctas)
         if threads > MAX_CTA_THREADS:
             yield Rule.LIMITS, f"{threads} threads, of which a CTA has {MAX_CTA_THREADS}"
+        registers, pool = threads * p.registers_per_thread, having[0].registers_per_sm if having else 0
+        if is_shared and having and registers > pool:
+            yield Rule.LIMITS, f"{threads} threads of {p.registers_per_thread} registers at launch, of {pool} of an SM"
 
 
 def broken(p: Protocol, op: ops.Op, cta: int, value: Value, remainder: Remainder) -> Iterator[Found]:

@@ -50,9 +50,11 @@ def declarations(p: Protocol) -> None:
         raise Problem(Rule.LIMITS, (), "more shared memory than a CTA has")
     if any(b.space is Space.TMEM and b.offset + b.size > 512 for b in p.buffers):
         raise Problem(Rule.LIMITS, (), "columns that tensor memory does not have")
+    every = (s.op for role in p.roles for s in steps(role.body))
+    most = 65536 // p.registers_per_thread if any(isinstance(op, ops.Setmaxnreg) for op in every) else 1024
     for cta in range(p.ctas):
-        if sum(role.threads for role in p.roles if role.ctas is None or cta in role.ctas) > 1024:
-            raise Problem(Rule.LIMITS, (), "more threads than a CTA has")
+        if sum(role.threads for role in p.roles if role.ctas is None or cta in role.ctas) > min(most, 1024):
+            raise Problem(Rule.LIMITS, (), "more threads than a CTA has, or registers of them")
     if any(b.swizzle and b.space in _SHARED and b.offset % (8 * b.swizzle) for b in p.buffers):
         raise Problem(Rule.OPERANDS, (), "a buffer that is not aligned to its swizzle")
 
