@@ -168,6 +168,17 @@ def _peers_bytes(space: Space) -> Protocol:
     return b.protocol()
 
 
+def _parity(parity: int) -> Protocol:
+    b = Build("parity")
+    kt, full = b.symbol("kt", most=3), b.mbarrier("full")
+    with b.role("r", 32) as r:
+        b.init(r)
+        with r.loop("k", kt) as k:
+            r.one(o.Arrive(full[0]))
+            r.one(o.Wait(full[0], k % 2 + parity))
+    return b.protocol()
+
+
 def _with(*given: o.Op, target: str = "", cluster: int = 1) -> Protocol:
     """Ops of a warpgroup, those of tensor memory by a warp."""
     b = Build("instruction", target=target, cluster=cluster)
@@ -223,6 +234,8 @@ CASES: dict[str, tuple[Callable[[], Protocol], Callable[[], Protocol], str]] = {
         lambda: _with(*_TENSOR, o.WgmmaFence()),
         "MBR038",
     ),
+    "parity": (lambda: _parity(0), lambda: _parity(2), "MBR039"),
+    "negative parity": (lambda: _parity(0), lambda: _parity(-2), "MBR039"),
     "registers at launch": (lambda: _pool(128), lambda: _pool(136), "MBR038"),
     "threads": (lambda: _threads(32), lambda: _threads(64), "MBR038"),
     "columns, a power of two": (lambda: _columns(128), lambda: _columns(96), "MBR038"),

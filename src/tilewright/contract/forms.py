@@ -10,8 +10,9 @@ the event graph, where what is not a constant is left open. The explorer states 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
-from tilewright.base.expr import Expr
+from tilewright.base.expr import Expr, interval
 from tilewright.contract.rules import Rule
 from tilewright.hw.spaces import Space
 from tilewright.hw.target import MAX_CTA_THREADS, MBARRIER_BYTES, NAMED_BARRIERS, TARGETS
@@ -67,6 +68,8 @@ def broken(p: Protocol, op: ops.Op, cta: int, value: Value, remainder: Remainder
     """The rules that an op breaks where it is executed by a thread of CTA ``cta``."""
     yield from _places(p, op, cta, value, remainder)
     for effect in op.effects:
+        if isinstance(effect, Await) and not _is_parity(effect.parity) and value(effect.parity) not in (0, 1):
+            yield Rule.OPERANDS, f"{type(op).__name__} with parity {value(effect.parity)}, not 0 or 1"
         match effect:
             case Sync(number=Expr() as number):
                 if not 0 <= value(number) < NAMED_BARRIERS:
@@ -83,6 +86,13 @@ def broken(p: Protocol, op: ops.Op, cta: int, value: Value, remainder: Remainder
                 pass
     if any(x.lands for x in op.of(Signal)):
         yield from _tracked(p, op, cta, value)
+
+
+@cache
+def _is_parity(parity: Expr) -> bool:
+    """Whether it is 0 or 1 whatever its symbols are (PTX ISA 9.1, 9.7.13.15.16)."""
+    least, most = interval(parity, {})
+    return least is not None and most is not None and least >= 0 and most <= 1
 
 
 def _tracked(p: Protocol, op: ops.Op, cta: int, value: Value) -> Iterator[Found]:

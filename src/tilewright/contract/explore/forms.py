@@ -67,6 +67,8 @@ def wrong(g: ProtocolInstance, t: int, op: Any) -> str:
         return mine if place.cta is None else number(place.cta)
 
     match op:
+        case ops.Wait() | ops.TestWait() if number(op.parity) not in (0, 1):
+            return "a parity that is neither 0 nor 1"
         case ops.Wait() | ops.TestWait() | ops.CpAsyncArrive():
             return "" if at(op.bar) == mine else "an mbarrier of another CTA"
         case ops.TmaLoad(dst, bar):
