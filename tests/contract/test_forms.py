@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,8 @@ from tilewright.contract.runs import machine
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, from_text
 from tilewright.protocol import ops as o
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.sample(1)
 
@@ -282,6 +286,14 @@ def test_what_lies_beyond_is_refuted(name: str) -> None:
     assert isinstance(proof, Refuted), proof
     assert proof.witness.code == code, proof.witness.detail
     assert exhaust(wrong(), lambda symbol, at: 16).finding is not None
+
+
+def test_many_turns_of_a_pipeline_run_out_of_the_budget_in_seconds() -> None:
+    """Clocks grow with the turns of a loop to a number, and steps take longer with them."""
+    text = (ROOT / "tests/data/turns_of_a_number.txt").read_text()
+    begin = time.process_time()
+    assert isinstance(check(from_text(text)), Unknown)
+    assert time.process_time() - begin < 60  # some 5 s on an idle core; it was hours
 
 
 @pytest.mark.parametrize(
