@@ -61,7 +61,8 @@ def prefill(width: int, page: int, numerics: str = "accurate") -> tw.Kernel:
 
 
 def slots(page: int) -> tw.Kernel:
-    """Where the S tokens behind each sequence's length lie in pages of ``page``: -1 where the table has no page."""
+    """Where the S tokens behind each sequence's length lie in pages of ``page``: -1 where the table has no page, or one
+    whose places are no numbers of ``slot``'s dtype."""
 
     @tw.kernel
     def slots(
@@ -72,8 +73,9 @@ def slots(page: int) -> tw.Kernel:
         bs: int = tw.auto,
     ):
         b, s = tw.grid(slot, (None, bs))
-        t = lengths[b] + s.index
-        entry = pages[b, t // page]
-        slot[b, s] = tw.where(entry.fill(-1) >= 0, entry.fill(0) * page + t % page, -1)
+        t = lengths[b].to(tw.i64) + s.index
+        entry = pages[b, t // page].fill(-1).to(tw.i64)
+        place = entry * page + t % page
+        slot[b, s] = tw.where((entry >= 0) & (place.to(slot.dtype) == place), place, -1)
 
     return slots

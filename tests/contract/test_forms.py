@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -15,6 +17,8 @@ from tilewright.contract.runs import machine
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, from_text
 from tilewright.protocol import ops as o
+
+ROOT = Path(__file__).parents[2]
 
 pytestmark = pytest.mark.sample(1)
 
@@ -43,7 +47,7 @@ def _shared(bytes: int, target: str = "sm_90a") -> Protocol:
     x = b.buffer("x", bytes)
     b.mbarrier("f")
     with b.role("a", 32) as r:
-        b.init(r)
+        r.one(o.MbarrierInit("f"))
         r.all(o.Write(x.whole))
     return b.protocol()
 
@@ -168,11 +172,75 @@ def _peers_bytes(space: Space) -> Protocol:
     return b.protocol()
 
 
+def _parity(parity: int) -> Protocol:
+    b = Build("parity")
+    kt, full = b.symbol("kt", most=3), b.mbarrier("full")
+    with b.role("r", 32) as r:
+        b.init(r)
+        with r.loop("k", kt) as k:
+            r.one(o.Arrive(full[0]))
+            r.one(o.Wait(full[0], k % 2 + parity))
+    return b.protocol()
+
+
+def _with(*given: o.Op, target: str = "", cluster: int = 1) -> Protocol:
+    """Ops of a warpgroup, those of tensor memory by a warp."""
+    b = Build("instruction", target=target, cluster=cluster)
+    b.buffer("acc", 32, Space.TMEM)
+    for name, threads in (("warpgroup", 128), ("warp", 32)):
+        with b.role(name, threads) as r:
+            for op in given:
+                if isinstance(op, o.Tcgen05Alloc | o.Tcgen05Dealloc) == (name == "warp"):
+                    r.all(op)
+            r.all(o.CtaSync())
+    return b.protocol()
+
+
+def _pool(registers: int) -> Protocol:
+    """Four warpgroups."""
+    b = Build("pool", registers_per_thread=registers)
+    for i in range(4):
+        with b.role(f"r{i}", 128) as r:
+            r.all(o.Setmaxnreg(120))
+    return b.protocol()
+
+
+_TENSOR = (o.Tcgen05Alloc("acc"), o.Tcgen05Dealloc("acc"))
+
 CASES: dict[str, tuple[Callable[[], Protocol], Callable[[], Protocol], str]] = {
     "named barrier": (lambda: _barrier_id(15), lambda: _barrier_id(16), "MBR038"),
     "computed named barrier": (lambda: _computed_id(15), lambda: _computed_id(16), "MBR038"),
     "shared memory": (lambda: _shared(232440), lambda: _shared(232441), "MBR038"),
     "shared memory of sm_80": (lambda: _shared(166904, "sm_80"), lambda: _shared(166905, "sm_80"), "MBR038"),
+    "bulk groups of sm_80": (lambda: _with(target="sm_80"), lambda: _with(o.BulkWait(0), target="sm_80"), "MBR038"),
+    "a fence of sm_80": (
+        lambda: _with(o.FenceProxyAsync(), target="sm_90a"),
+        lambda: _with(o.FenceProxyAsync(), target="sm_80"),
+        "MBR038",
+    ),
+    "a cluster of sm_80": (
+        lambda: _with(target="sm_100a", cluster=2),
+        lambda: _with(target="sm_80", cluster=2),
+        "MBR038",
+    ),
+    "wgmma of sm_100a": (
+        lambda: _with(o.WgmmaFence(), target="sm_90a"),
+        lambda: _with(o.WgmmaFence(), target="sm_100a"),
+        "MBR038",
+    ),
+    "tensor memory of sm_90a": (
+        lambda: _with(*_TENSOR, target="sm_100a"),
+        lambda: _with(*_TENSOR, target="sm_90a"),
+        "MBR038",
+    ),
+    "instructions of two targets": (
+        lambda: _with(o.WgmmaFence()),
+        lambda: _with(*_TENSOR, o.WgmmaFence()),
+        "MBR038",
+    ),
+    "parity": (lambda: _parity(0), lambda: _parity(2), "MBR039"),
+    "negative parity": (lambda: _parity(0), lambda: _parity(-2), "MBR039"),
+    "registers at launch": (lambda: _pool(128), lambda: _pool(136), "MBR038"),
     "threads": (lambda: _threads(32), lambda: _threads(64), "MBR038"),
     "columns, a power of two": (lambda: _columns(128), lambda: _columns(96), "MBR038"),
     "columns, 32 at least": (lambda: _columns(32), lambda: _columns(16), "MBR038"),
@@ -218,6 +286,14 @@ def test_what_lies_beyond_is_refuted(name: str) -> None:
     assert isinstance(proof, Refuted), proof
     assert proof.witness.code == code, proof.witness.detail
     assert exhaust(wrong(), lambda symbol, at: 16).finding is not None
+
+
+def test_many_turns_of_a_pipeline_run_out_of_the_budget_in_seconds() -> None:
+    """Clocks grow with the turns of a loop to a number, and steps take longer with them."""
+    text = (ROOT / "tests/data/turns_of_a_number.txt").read_text()
+    begin = time.process_time()
+    assert isinstance(check(from_text(text)), Unknown)
+    assert time.process_time() - begin < 60  # some 5 s on an idle core; it was hours
 
 
 @pytest.mark.parametrize(

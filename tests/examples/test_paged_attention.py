@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import ml_dtypes
 import numpy as np
@@ -197,6 +198,17 @@ def test_pages_are_brought_by_tensor_copies(page: int) -> None:
     assert len(loads) == 4 * boxes  # keys and values, in whole steps and the rest
     assert all("$k0*64" in line and "< min(" in line for line in loads)  # no entry behind the last key is read
     assert 'note = "tile.gather"' not in "".join(line for line in text.splitlines() if '"transport.load"' in line)
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_slots_of_great_pages_do_not_wrap(dtype: Any) -> None:
+    lengths = np.array([14, 0, 2**31 - 2], np.int32)
+    pages = np.array([[3, 2**27 - 1], [2**27, 1], [2, 2]], np.int32)
+    slot = np.zeros((3, 4), dtype)
+    paged.slots(16)(lengths, pages, slot)
+    great = 2**31 + np.arange(4)
+    expected = [[62, 63, 2**31 - 16, 2**31 - 15], great if dtype == np.int64 else np.full(4, -1), [-1] * 4]
+    np.testing.assert_array_equal(slot, np.array(expected))
 
 
 def test_slots_are_where_new_tokens_go() -> None:

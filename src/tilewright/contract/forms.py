@@ -10,8 +10,9 @@ the event graph, where what is not a constant is left open. The explorer states 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from functools import cache
 
-from tilewright.base.expr import Expr
+from tilewright.base.expr import Expr, interval
 from tilewright.contract.rules import Rule
 from tilewright.hw.spaces import Space
 from tilewright.hw.target import MAX_CTA_THREADS, MBARRIER_BYTES, NAMED_BARRIERS, TARGETS
@@ -19,7 +20,7 @@ from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.hw.tensormap import PATTERNS
 from tilewright.protocol import effects, ops
 from tilewright.protocol.effects import Await, Proxy, Signal, Sync, TensorLife
-from tilewright.protocol.model import Buffer, Protocol
+from tilewright.protocol.model import Buffer, Protocol, steps
 from tilewright.protocol.ops.base import MEMORY
 
 MIN_COLUMNS = 32
@@ -36,9 +37,16 @@ Remainder = Callable[[Expr, int], int]
 
 def declared(p: Protocol) -> Iterator[Found]:
     """What its declarations ask of a target beyond what it has."""
+    named = [TARGETS[p.target]] if p.target else list(TARGETS.values())
+    needed = {s.op.needs: s.op for role in p.roles for s in steps(role.body) if s.op.needs}
+    having = [t for t in named if all(getattr(t, need) for need in needed) and (p.cluster == 1 or t.has_tma)]
+    if not having:
+        lacking = [type(op).__name__ for need, op in needed.items() if not p.target or not getattr(named[0], need)]
+        what = " and ".join(lacking) or f"a cluster of {p.cluster}"
+        yield Rule.LIMITS, f"{what}, which {p.target or 'no target'} has {'not' if p.target else 'together'}"
     shared = max((b.offset + b.size for b in p.buffers if b.space in MEMORY), default=0)
     shared += MBARRIER_BYTES * sum(b.slots for b in p.barriers)
-    most = TARGETS[p.target].shared_per_cta_bytes
+    most = max(t.shared_per_cta_bytes for t in having or named)
     if shared > most:
         yield Rule.LIMITS, f"{shared} bytes of shared memory, of which a CTA has {most}"
     for b in p.buffers:
@@ -46,16 +54,22 @@ def declared(p: Protocol) -> Iterator[Found]:
             yield Rule.LIMITS, f"columns {b.offset}..{b.offset + b.size} of {b.name}, of {TMEM_COLUMNS}"
         if b.space in MEMORY and b.offset % REPEATS[b.swizzle] and b.swizzle:
             yield Rule.OPERANDS, f"{b.name} at {b.offset}, off the {REPEATS[b.swizzle]} bytes of its swizzle"
+    is_shared = any(isinstance(s.op, ops.Setmaxnreg) for role in p.roles for s in steps(role.body))
     for cta in range(p.ctas):
         threads = sum(r.threads for r in p.roles if r.ctas is None or cta in r.ctas)
         if threads > MAX_CTA_THREADS:
             yield Rule.LIMITS, f"{threads} threads, of which a CTA has {MAX_CTA_THREADS}"
+        registers, pool = threads * p.registers_per_thread, having[0].registers_per_sm if having else 0
+        if is_shared and having and registers > pool:
+            yield Rule.LIMITS, f"{threads} threads of {p.registers_per_thread} registers at launch, of {pool} of an SM"
 
 
 def broken(p: Protocol, op: ops.Op, cta: int, value: Value, remainder: Remainder) -> Iterator[Found]:
     """The rules that an op breaks where it is executed by a thread of CTA ``cta``."""
     yield from _places(p, op, cta, value, remainder)
     for effect in op.effects:
+        if isinstance(effect, Await) and not _is_parity(effect.parity) and value(effect.parity) not in (0, 1):
+            yield Rule.OPERANDS, f"{type(op).__name__} with parity {value(effect.parity)}, not 0 or 1"
         match effect:
             case Sync(number=Expr() as number):
                 if not 0 <= value(number) < NAMED_BARRIERS:
@@ -72,6 +86,13 @@ def broken(p: Protocol, op: ops.Op, cta: int, value: Value, remainder: Remainder
                 pass
     if any(x.lands for x in op.of(Signal)):
         yield from _tracked(p, op, cta, value)
+
+
+@cache
+def _is_parity(parity: Expr) -> bool:
+    """Whether it is 0 or 1 whatever its symbols are (PTX ISA 9.1, 9.7.13.15.16)."""
+    least, most = interval(parity, {})
+    return least is not None and most is not None and least >= 0 and most <= 1
 
 
 def _tracked(p: Protocol, op: ops.Op, cta: int, value: Value) -> Iterator[Found]:

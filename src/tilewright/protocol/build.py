@@ -26,7 +26,6 @@ from dataclasses import dataclass, field
 from tilewright.base.expr import Expr, ExprLike, expr, sym
 from tilewright.diag import Location
 from tilewright.hw.spaces import Space
-from tilewright.hw.target import SM90A
 from tilewright.protocol import ops
 from tilewright.protocol.model import (
     Buffer,
@@ -211,7 +210,7 @@ class Build:
     registers_per_thread: int = 168
     grid: int = 1
     resident: int = 1
-    target: str = SM90A.name
+    target: str = ""
     _roles: list[RoleBuilder] = field(default_factory=list[RoleBuilder])
     _buffers: list[Buffer] = field(default_factory=list[Buffer])
     _barriers: list[MbarrierArray] = field(default_factory=list[MbarrierArray])

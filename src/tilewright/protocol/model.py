@@ -15,7 +15,6 @@ from enum import Enum
 from tilewright.base.expr import Expr
 from tilewright.diag import Location
 from tilewright.hw.spaces import Space
-from tilewright.hw.target import SM90A
 from tilewright.protocol.ops import AtomAdd, Op
 
 
@@ -171,7 +170,8 @@ class Protocol:
     ``grid`` CTAs (not of one cluster) share global memory and its ``global_counters``, and nothing else. As many of
     them as are ``resident`` surely run at once, until they end: one, if nothing is known; all of a cooperative launch.
 
-    ``target`` names the row of ``hw.target.TARGETS`` whose limits hold.
+    ``target`` names the row of ``hw.target.TARGETS`` whose limits hold and whose instructions there are; unnamed, it is
+    any that has all of the protocol's.
     """
 
     name: str
@@ -185,7 +185,7 @@ class Protocol:
     global_counters: tuple[GlobalCounter, ...] = ()
     grid: int = 1
     resident: int = 1
-    target: str = SM90A.name
+    target: str = ""
 
     @property
     def ctas(self) -> int:

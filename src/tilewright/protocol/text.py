@@ -36,7 +36,6 @@ from typing import Any, NoReturn, cast, get_args, get_origin, get_type_hints
 
 from tilewright.base.expr import Const, Expr, ExprError, marked, parse, unmarked
 from tilewright.diag import fail
-from tilewright.hw.target import SM90A
 from tilewright.protocol import ops
 from tilewright.protocol.model import (
     Buffer,
@@ -81,7 +80,7 @@ def to_text(protocol: Protocol) -> str:
 def _lines(p: Protocol) -> Iterator[str]:
     head = f'protocol("{p.name}", cluster={p.cluster}, registers_per_thread={p.registers_per_thread}'
     head += f", grid={p.grid}, resident={p.resident}" if (p.grid, p.resident) != (1, 1) else ""
-    yield f'{head}, target="{p.target}")' if p.target != SM90A.name else f"{head})"
+    yield f'{head}, target="{p.target}")' if p.target else f"{head})"
     for s in p.symbols:
         yield "symbol" + _value(s).removeprefix("Symbol")
     for b in p.buffers:

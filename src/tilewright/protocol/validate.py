@@ -100,7 +100,7 @@ def _declarations(p: Protocol) -> Iterator[Diagnostic]:
         for name in sorted({n for n in names if names.count(n) > 1 or not n.removeprefix(OWN).isidentifier()}):
             found = f"{kind} {name!r}, declared {names.count(name)} times"
             yield Diagnostic("MBR001", found=found, required="an identifier, declared once")
-    if p.target not in TARGETS:
+    if p.target and p.target not in TARGETS:
         yield Diagnostic("MBR002", found=f"target {p.target!r}", required=f"one of {', '.join(TARGETS)}")
     if not p.roles:
         yield Diagnostic(

@@ -14,26 +14,47 @@ from tilewright.contract.explore.world import Problem
 from tilewright.contract.rules import Rule
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.model import Protocol
+from tilewright.protocol.model import Protocol, steps
 
 _SHARED = (Space.SHARED, Space.DISTRIBUTED_SHARED)
 _SHARED_KIB = {"sm_80": 163, "sm_90a": 227, "sm_100a": 227}
-"""Of a CTA; what is more than any of these is too much on other targets, too."""
+"""Of a CTA."""
+_FAMILIES: dict[str, set[str]] = {
+    "wgmma": {"sm_90a"},
+    "tcgen05": {"sm_100a"},
+    "cluster": {"sm_90a", "sm_100a"},
+    "async proxy": {"sm_90a", "sm_100a"},
+}
+"""Targets of instructions (PTX ISA 9.1, "Target ISA Notes" of each)."""
+
+
+def _family(op: str) -> str:
+    if op.startswith(("Wgmma", "Tcgen05")):
+        return "wgmma" if op.startswith("Wgmma") else "tcgen05"
+    if op.startswith(("Tma", "Bulk", "Dsmem", "Tensormap", "Cluster", "Setmaxnreg")) or op.endswith("ExpectTx"):
+        return "async proxy"
+    return "async proxy" if op in ("ExpectTx", "FenceProxyAsync", "FenceMbarrierInit") else ""
 
 
 def declarations(p: Protocol) -> None:
     """Raises ``Problem`` where a CTA could not be launched."""
+    found = {_family(type(s.op).__name__) for role in p.roles for s in steps(role.body)}
+    targets = {p.target} if p.target else set(_SHARED_KIB)
+    for family, having in _FAMILIES.items():
+        if family in found or (family == "cluster" and p.cluster > 1):
+            targets &= having
+    if not targets:
+        raise Problem(Rule.LIMITS, (), f"{', '.join(sorted(found & _FAMILIES.keys()))}: instructions of no one target")
     ends = [b.offset + b.size for b in p.buffers if b.space in _SHARED]
-    if (
-        max(ends, default=0) + 8 * sum(b.slots for b in p.barriers)
-        > _SHARED_KIB.get(p.target, max(_SHARED_KIB.values())) * 1024
-    ):
+    if max(ends, default=0) + 8 * sum(b.slots for b in p.barriers) > max(_SHARED_KIB[t] for t in targets) * 1024:
         raise Problem(Rule.LIMITS, (), "more shared memory than a CTA has")
     if any(b.space is Space.TMEM and b.offset + b.size > 512 for b in p.buffers):
         raise Problem(Rule.LIMITS, (), "columns that tensor memory does not have")
+    every = (s.op for role in p.roles for s in steps(role.body))
+    most = 65536 // p.registers_per_thread if any(isinstance(op, ops.Setmaxnreg) for op in every) else 1024
     for cta in range(p.ctas):
-        if sum(role.threads for role in p.roles if role.ctas is None or cta in role.ctas) > 1024:
-            raise Problem(Rule.LIMITS, (), "more threads than a CTA has")
+        if sum(role.threads for role in p.roles if role.ctas is None or cta in role.ctas) > min(most, 1024):
+            raise Problem(Rule.LIMITS, (), "more threads than a CTA has, or registers of them")
     if any(b.swizzle and b.space in _SHARED and b.offset % (8 * b.swizzle) for b in p.buffers):
         raise Problem(Rule.OPERANDS, (), "a buffer that is not aligned to its swizzle")
 
@@ -46,6 +67,8 @@ def wrong(g: ProtocolInstance, t: int, op: Any) -> str:
         return mine if place.cta is None else number(place.cta)
 
     match op:
+        case ops.Wait() | ops.TestWait() if number(op.parity) not in (0, 1):
+            return "a parity that is neither 0 nor 1"
         case ops.Wait() | ops.TestWait() | ops.CpAsyncArrive():
             return "" if at(op.bar) == mine else "an mbarrier of another CTA"
         case ops.TmaLoad(dst, bar):

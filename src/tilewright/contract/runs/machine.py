@@ -54,6 +54,8 @@ from tilewright.protocol.model import Loop, Protocol, Step
 
 MAX_WORK = 500_000
 """Budget of a search, in instructions of its runs and what else takes as long."""
+BITS_OF_A_STEP = 512
+"""Bits of a clock that cost as much as an instruction: clocks grow with the turns of a loop to a number."""
 
 _RANK = frozenset((ops.CTA_RANK,))
 
@@ -248,7 +250,7 @@ class Machine(Evaluation):
         """Runs one agent until it blocks, ends, or passes a symbolic loop's test."""
         code, i = agent.code, agent.index
         while a.pc < len(code):
-            self.spend(1)
+            self.spend(1 + a.clock[S].bit_length() // BITS_OF_A_STEP)
             ins = code[a.pc]
             match ins:
                 case Do():

@@ -53,6 +53,10 @@ def _inval(x: StepExecution, b: int) -> None:
     for mark in x.st.marks.get(("bar", b), ()):
         if not x.saw(M, mark.c, mark.e):
             raise x.breach(Rule.INIT, f"{x.m.bar_name(b)} is invalidated while others may use it")
+    begun = [by for by in (*bar.arrivals, *bar.expects) if by[0] != x.agent.index and not x.knows(S, *by)]
+    if begun or bar.landed or bar.carries or not _knows_phase(x, b, bar.phase - 1):
+        detail = f"{x.m.bar_name(b)} is invalidated while copies or arrivals may be on their way to it"
+        raise x.breach(Rule.INIT, detail)
     x.st.bars[b] = BarState(bar.pending + len(bar.arrivals))
 
 

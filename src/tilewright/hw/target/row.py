@@ -46,6 +46,7 @@ class Target:
     shared_per_cta_bytes: int = 0
     has_tma: bool = False
     has_wgmma: bool = False
+    has_tcgen05: bool = False
     clock_hz: float = 1.7e9
     memory_bytes_per_second: float = 1.0e12
 

@@ -14,6 +14,7 @@ SM100A = Target(
     sm_count=148,
     shared_per_cta_bytes=232_448,
     has_tma=True,
+    has_tcgen05=True,
     clock_hz=1.85e9,
     memory_bytes_per_second=8.0e12,
 )

@@ -80,6 +80,7 @@ class ClusterArrive(Op):
 
     release: bool = True
 
+    needs = "has_tma"
     grain = Grain.WARPS
 
     @once
@@ -91,6 +92,7 @@ class ClusterArrive(Op):
 class ClusterWait(Op):
     """barrier.cluster.wait (acquire): waits for every non-exited thread of the cluster."""
 
+    needs = "has_tma"
     grain = Grain.WARPS
     instruction = "barrier.cluster"
 

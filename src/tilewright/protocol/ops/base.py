@@ -45,6 +45,8 @@ class Op:
     engine: ClassVar[Engine] = Engine.NONE
     instruction: ClassVar[str] = ""
     """The row of ``hw.sync_prices``, for ops that have one."""
+    needs: ClassVar[str] = ""
+    """What a target has that has the instruction, a field of ``hw.target.Target``; all targets have others."""
     spaces: ClassVar[Mapping[str, frozenset[Space]]] = located()
     """State spaces that the operands may lie in, by field."""
     peers: ClassVar[bool] = False

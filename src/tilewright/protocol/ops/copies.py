@@ -52,6 +52,7 @@ class TmaLoad(Op):
     tensor: bool = True
     source: Region | None = None
 
+    needs = "has_tma"
     grain = Grain.ELECTED
     engine = Engine.LOADS
     spaces = located(dst=MEMORY, tensormap=GLOBAL, source=GLOBAL)
@@ -93,6 +94,7 @@ class TmaStore(Op):
     reduce: bool = False
     tensor: bool = True
 
+    needs = "has_tma"
     grain = Grain.ELECTED
     engine = Engine.STORES
     spaces = located(src=MEMORY, dst=GLOBAL, tensormap=GLOBAL)
@@ -126,6 +128,7 @@ class DsmemCopy(Op):
     dst: Region
     bar: Slot
 
+    needs = "has_tma"
     grain = Grain.ELECTED
     engine = Engine.STORES
     spaces = located(src=MEMORY, dst=MEMORY)
@@ -149,6 +152,8 @@ class DsmemCopy(Op):
 class TmaPrefetch(Op):
     """Brings a tensor box into L2; orders nothing."""
 
+    needs = "has_tma"
+
     @once
     def effects(self) -> tuple[Effect, ...]:
         return ()
@@ -157,6 +162,8 @@ class TmaPrefetch(Op):
 @dataclass(frozen=True)
 class BulkCommit(Op):
     """Closes the executing thread's current bulk group."""
+
+    needs = "has_tma"
 
     @once
     def effects(self) -> tuple[Effect, ...]:
@@ -170,6 +177,7 @@ class BulkWait(Op):
     pending: int = 0
     read: bool = False
 
+    needs = "has_tma"
     instruction = "cp.async.bulk.wait_group"
 
     @once
@@ -188,6 +196,7 @@ class TensormapReplace(Op):
 
     map: Region
 
+    needs = "has_tma"
     spaces = located(map=MEMORY | GLOBAL)
 
     @once
@@ -201,6 +210,7 @@ class TensormapRelease(Op):
 
     map: Region
 
+    needs = "has_tma"
     instruction = "fence.proxy.tensormap"
     spaces = located(map=MEMORY | GLOBAL)
 
@@ -215,6 +225,7 @@ class TensormapAcquire(Op):
 
     map: Region
 
+    needs = "has_tma"
     instruction = "fence.proxy.tensormap"
     spaces = located(map=GLOBAL)
 

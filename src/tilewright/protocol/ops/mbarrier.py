@@ -42,6 +42,7 @@ class MbarrierInval(Op):
 class FenceMbarrierInit(Op):
     """fence.mbarrier_init.release.cluster by the thread that initialised."""
 
+    needs = "has_tma"
     instruction = "fence.mbarrier_init"
 
     @once
@@ -78,6 +79,7 @@ class ArriveExpectTx(Op):
     bytes: int
     scope: Scope = Scope.CTA
 
+    needs = "has_tma"
     instruction = "mbarrier.arrive"
 
     @once
@@ -97,6 +99,7 @@ class ExpectTx(Op):
     bar: Slot
     bytes: int
 
+    needs = "has_tma"
     instruction = "mbarrier.arrive"
 
     @once

@@ -54,6 +54,7 @@ class FenceProxyAsync(Op):
 
     space: FenceSpace = FenceSpace.ALL
 
+    needs = "has_tma"
     instruction = "fence.proxy.async"
 
     @once

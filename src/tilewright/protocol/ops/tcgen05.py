@@ -41,6 +41,7 @@ class Tcgen05Alloc(Op):
     address: Region | None = None
     cta_group: int = 1
 
+    needs = "has_tcgen05"
     grain = Grain.WARPS
     spaces = located(address=MEMORY)
 
@@ -57,6 +58,7 @@ class Tcgen05Dealloc(Op):
     buffer: str
     cta_group: int = 1
 
+    needs = "has_tcgen05"
     grain = Grain.WARPS
 
     @once
@@ -68,6 +70,7 @@ class Tcgen05Dealloc(Op):
 class Tcgen05Relinquish(Op):
     """Gives up the CTA's right to allocate again."""
 
+    needs = "has_tcgen05"
     grain = Grain.WARPS
 
     @once
@@ -86,6 +89,7 @@ class Tcgen05Mma(Op):
     operands: tuple[Region, ...]
     cta_group: int = 1
 
+    needs = "has_tcgen05"
     grain = Grain.ONE
     engine = Engine.PRODUCTS
     spaces = located(accumulator=COLUMNS, operands=MEMORY | COLUMNS)
@@ -109,6 +113,7 @@ class Tcgen05Cp(Op):
     dst: Region
     src: Region
 
+    needs = "has_tcgen05"
     grain = Grain.ONE
     spaces = located(dst=COLUMNS, src=MEMORY)
     swizzled = True
@@ -129,6 +134,7 @@ class Tcgen05Commit(Op):
     bar: Slot
     ctas: tuple[Expr, ...] = ()
 
+    needs = "has_tcgen05"
     grain = Grain.ONE
 
     @once
@@ -147,6 +153,7 @@ class Tcgen05Ld(Op):
 
     region: Region
 
+    needs = "has_tcgen05"
     grain = Grain.WARPS
     spaces = located(region=COLUMNS)
 
@@ -165,6 +172,7 @@ class Tcgen05St(Op):
 
     region: Region
 
+    needs = "has_tcgen05"
     grain = Grain.WARPS
     spaces = located(region=COLUMNS)
 
@@ -181,6 +189,7 @@ class Tcgen05St(Op):
 class Tcgen05WaitLd(Op):
     """tcgen05.wait::ld: the thread's tensor-memory loads are done."""
 
+    needs = "has_tcgen05"
     grain = Grain.WARPS
     instruction = "tcgen05.wait"
 
@@ -193,6 +202,7 @@ class Tcgen05WaitLd(Op):
 class Tcgen05WaitSt(Op):
     """tcgen05.wait::st: the thread's tensor-memory stores are done."""
 
+    needs = "has_tcgen05"
     grain = Grain.WARPS
     instruction = "tcgen05.wait"
 
@@ -205,6 +215,7 @@ class Tcgen05WaitSt(Op):
 class Tcgen05FenceBefore(Op):
     """tcgen05.fence::before_thread_sync."""
 
+    needs = "has_tcgen05"
     instruction = "tcgen05.fence"
 
     @once
@@ -216,6 +227,7 @@ class Tcgen05FenceBefore(Op):
 class Tcgen05FenceAfter(Op):
     """tcgen05.fence::after_thread_sync."""
 
+    needs = "has_tcgen05"
     instruction = "tcgen05.fence"
 
     @once

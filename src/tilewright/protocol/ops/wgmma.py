@@ -27,6 +27,7 @@ from tilewright.protocol.ops.base import MEMORY, REGISTERS, Brief, Op, located
 class WgmmaFence(Op):
     """wgmma.fence: orders register accesses before the following wgmma."""
 
+    needs = "has_wgmma"
     grain = Grain.WARPGROUP
     instruction = "wgmma.fence"
 
@@ -46,6 +47,7 @@ class Wgmma(Op):
     operands: tuple[Region, ...]
     reads: tuple[int, ...] = field(default=(), compare=False)
 
+    needs = "has_wgmma"
     grain = Grain.WARPGROUP
     engine = Engine.PRODUCTS
     spaces = located(accumulator=REGISTERS, operands=MEMORY | REGISTERS)
@@ -72,6 +74,7 @@ class Wgmma(Op):
 class WgmmaCommit(Op):
     """Closes the warpgroup's current wgmma group."""
 
+    needs = "has_wgmma"
     grain = Grain.WARPGROUP
 
     @once
@@ -85,6 +88,7 @@ class WgmmaWait(Op):
 
     pending: int = 0
 
+    needs = "has_wgmma"
     grain = Grain.WARPGROUP
     instruction = "wgmma.wait_group"
 
@@ -103,6 +107,7 @@ class Setmaxnreg(Op):
 
     registers: int
 
+    needs = "has_tma"
     grain = Grain.WARPGROUPS
 
     @once
