@@ -151,11 +151,21 @@ def of_a_dict(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return score * NAMED["scale"]
 
 
-@pytest.mark.parametrize("mod", [of_an_object, of_a_list, of_a_dict, SETTINGS], ids=["object", "list", "dict", "self"])
+def of_an_attribute(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score * of_an_attribute.scale  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "mod",
+    [of_an_object, of_a_list, of_a_dict, of_an_attribute, SETTINGS],
+    ids=["object", "list", "dict", "attribute", "self"],
+)
 def test_what_a_function_reads_may_change(mod: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an object or a container, whose numbers no text of a function tells."""
+    """Of an object, a container or a function's attributes, whose numbers no text of a function tells."""
     LISTED[0] = 3.0
+    monkeypatch.setattr(of_an_attribute, "scale", 3.0, raising=False)
     close(mod)
+    monkeypatch.setattr(of_an_attribute, "scale", 0.25)
     monkeypatch.setattr(SETTINGS, "scale", 0.25)
     monkeypatch.setitem(NAMED, "scale", 0.25)
     LISTED[0] = 0.25
