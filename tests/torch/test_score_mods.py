@@ -254,6 +254,14 @@ def documents(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return torch.where((DOCUMENTS[q] == DOCUMENTS[k]) & (k <= q), score, -math.inf)
 
 
+LIMITS = torch.tensor([2**31 - 1, 5], dtype=torch.int32)
+
+
+def limited(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    """A sum of an integer that was read, of 32 bits, and a position has 64."""
+    return torch.where(k < q + LIMITS[b], score, -math.inf)
+
+
 def relative() -> Callable[..., Any]:
     """A closure over two tensors and a function that reads the first."""
     table, allowed = torch.randn(2, 80, generator=torch.Generator().manual_seed(1)), torch.ones(2, 37, 29).bool()
@@ -270,7 +278,7 @@ def bias() -> Callable[..., Any]:
     return lambda score, b, h, q, k: score + held[h, q, k]
 
 
-READING = {"alibi": alibi, "documents": documents, "relative": relative(), "bias": bias()}
+READING = {"alibi": alibi, "documents": documents, "relative": relative(), "bias": bias(), "limited": limited}
 
 
 @pytest.mark.parametrize("mode", [nullcontext, ops.simulated])

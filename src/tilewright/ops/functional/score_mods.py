@@ -291,7 +291,8 @@ class ScoreMod:
 
     def _wide_enough(self, node: Any, args: Any, spans: dict[Any, Span]) -> Any:
         """The operands, in i64 where the op, of positions among others, may leave i32; adds to ``spans``."""
-        if node.op == "output" or not any(isinstance(a, torch.fx.Node) and a in spans for a in node.args):
+        of_positions = any(isinstance(a, torch.fx.Node) and a in spans for a in node.args)
+        if node.op == "output" or not of_positions or self._calls[node] is _element:  # what is read is no position
             return args
         name, found = _target(node).__name__, (0, 0)
         first = 1 if name == "where" else 0  # which is chosen by bools
