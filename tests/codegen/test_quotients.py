@@ -70,6 +70,28 @@ def test_a_reciprocal_elsewhere_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
     assert other_numerics(narrow.tile, narrow.transport) == ()
 
 
+def test_a_reciprocal_elsewhere_is_refused_beside_the_programs_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    @tw.kernel
+    def beside(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], z: tw.Tensor["M"]):
+        m, n = tw.grid(x.shape[0], 4), tw.axis(x.shape[1], upto=512)
+        e = tw.exp(x[m, n])
+        total = e.sum(1)
+        z[m] = 1.0 / total
+        y[m, n] = e / total[:, None]
+
+    def anywhere(self: Any, op: Any) -> Any:
+        if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.DIV or isinstance(op.a.owner, tile.Constant):
+            return None
+        return self._mul(op.a, self._put(tile.Binary(BinaryFn.DIV, self._constant(1.0), op.b)))
+
+    dtypes = {"x": "f32", "y": "f32", "z": "f32"}
+    found = tw.kernel(beside.fn).plan(dtypes=dtypes).variants[-1]
+    assert other_numerics(found.tile, found.transport) == ()
+    monkeypatch.setattr(numerics_rewrites._Body, "_quotient", anywhere)
+    found = tw.kernel(beside.fn).plan(dtypes=dtypes).variants[-1]
+    assert len(set(other_numerics(found.tile, found.transport))) == 1
+
+
 def test_the_programs_own_reciprocals_are_allowed() -> None:
     @tw.kernel
     def inverse(x: tw.Tensor["M", "N"], s: tw.Tensor["M"], y: tw.Tensor["M", "N"], *, of):

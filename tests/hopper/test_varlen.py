@@ -5,12 +5,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import cache
 from itertools import pairwise
 from typing import Any
 
 import ml_dtypes
 import numpy as np
 import pytest
+from xdsl.dialects.builtin import IntAttr
 
 import tilewright as tw
 from support import products as p
@@ -18,7 +21,10 @@ from support.example_cases import load
 from support.ptx_driver import run_artifact
 from support.slow import rest_slow
 from tilewright.artifact.schema import CHECKED, Artifact, Fill, Launch
+from tilewright.base.expr import Sym
+from tilewright.compiler.products import prove
 from tilewright.compiler.program import traced
+from tilewright.compiler.proofs.descriptors import judge_kernel
 from tilewright.compiler.reliance import BY_EACH_CTA, promises_of
 from tilewright.ops.kernels import varlen_key_gradients
 from tilewright.schedule.hopper.accumulator_placement import Refused
@@ -30,6 +36,8 @@ from tilewright.tile.compared import HALF, shifts
 from tilewright.tile.queries import filled
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
+from tilewright.transport.base import ExprAttr
+from tilewright.transport.text import tile_kernel, transport_kernel
 
 pytestmark = pytest.mark.sample(1)
 
@@ -256,3 +264,78 @@ def test_both_are_checked_by_each_cta(artifact: Artifact) -> None:
     assert not any(isinstance(step, Fill) for step in others)
     assert [o.detail for o in checked] == [BY_EACH_CTA] * 2
     assert [step.kernel for step in others if isinstance(step, Launch)] == ["kernel_varlen_attention"]
+
+
+# -- the gate, judged by each CTA and handed on in shared memory -------------------------------------------------------
+@cache
+def judged() -> tuple[str, str]:
+    found = attention.plan(dtypes=dict.fromkeys("qkvo", "bf16") | INDICES | {"lse": "f32"}).variants[-1]
+    return str(found.tile), str(found.transport)
+
+
+def latest(kernel: t.Kernel, kind: type[t.TransportOp]) -> Any:
+    """The last op of a kind before the roles part."""
+    return [op for op in kernel.body.block.ops if isinstance(op, kind)][-1]
+
+
+def no_barrier(kernel: t.Kernel) -> None:
+    latest(kernel, t.Barrier).detach()
+
+
+def handed_on_behind_the_barrier(kernel: t.Kernel) -> None:
+    write = latest(kernel, t.SharedWrite)
+    write.detach()
+    kernel.body.block.insert_op_after(write, latest(kernel, t.Barrier))
+
+
+def read_before_the_barrier(kernel: t.Kernel) -> None:
+    barrier = latest(kernel, t.Barrier)
+    barrier.detach()
+    kernel.body.block.insert_op_after(barrier, latest(kernel, t.SharedRead))
+
+
+def handed_on_by_a_warp(kernel: t.Kernel) -> None:
+    latest(kernel, t.SharedWrite).attributes["guard"] = ExprAttr.of(Sym(t.THREAD) < 32)
+
+
+def read_by_some(kernel: t.Kernel) -> None:
+    latest(kernel, t.SharedRead).attributes["guard"] = ExprAttr.of(Sym(t.THREAD) < 128)
+
+
+def made_in_some(kernel: t.Kernel) -> None:
+    handed = latest(kernel, t.SharedWrite).buffer
+    made = next(op for op in kernel.body.block.ops if isinstance(op, t.Map) and handed in op.outputs)
+    made.attributes["live"] = ExprAttr.of(Sym(t.THREAD) < 32)
+
+
+def shares_bytes(kernel: t.Kernel) -> None:
+    slot = latest(kernel, t.SharedWrite).shared.owner
+    slot.attributes["offset"] = IntAttr(0)
+
+
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        (no_barrier, "bytes are there before they are read is open"),
+        (handed_on_behind_the_barrier, "bytes are there before they are read is open"),
+        (read_before_the_barrier, "bytes are there before they are read is open"),
+        (handed_on_by_a_warp, "several threads"),
+        (read_by_some, "uniform is open"),
+        (made_in_some, "CRT010"),
+        (shares_bytes, "share bytes"),
+    ],
+    ids=lambda x: getattr(x, "__name__", ""),
+)
+def test_a_gate_that_is_handed_on_otherwise_is_refused(change: Callable[[t.Kernel], None], found: str) -> None:
+    source, text = judged()
+    kernel = transport_kernel(text)
+    change(kernel)
+    answer = prove(tile_kernel(source), kernel, judge_kernel(kernel))
+    assert isinstance(answer, str)
+    assert found in answer
+
+
+def test_a_gate_that_is_handed_on_is_proved() -> None:
+    source, text = judged()
+    kernel = transport_kernel(text)
+    assert not isinstance(prove(tile_kernel(source), kernel, judge_kernel(kernel)), str)

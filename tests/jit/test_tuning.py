@@ -42,6 +42,15 @@ def product(a: tw.Tensor["M", "K"], b: tw.Tensor["N", "K"], c: tw.Tensor["M", "N
     c[m, n] = acc
 
 
+@tw.kernel
+def softmax_of_some(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, columns: tw.i32, bm=tw.auto):
+    m = tw.grid(x.shape[0], bm)
+    n = tw.axis(tw.minimum(columns, x.shape[1]), upto=4096)
+    row = x[m, n]
+    e = tw.exp(row - row.max(1)[:, None])
+    y[m, n] = e / e.sum(1)[:, None]
+
+
 @dataclass
 class ClockedDriver(FakeDriver):
     """A launch overwrites what it is given to write, and takes as many microseconds as ``cost`` says of its threads."""
@@ -96,6 +105,7 @@ def case(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Case]:
         monkeypatch.setattr(sys.modules[f"tilewright.{module}"], "process_driver", lambda: driver)
     yield Case(driver, x, y)
     softmax.__dict__.pop("compiled", None)
+    softmax_of_some.__dict__.pop("compiled", None)
 
 
 def _aligned() -> Any:
@@ -125,6 +135,21 @@ def test_the_quickest_is_taken_for_such_tensors_and_no_others(case: Case):
     assert threads(case.driver) == chosen
     softmax(*case.tensors())
     assert threads(case.driver) == 2 * chosen
+
+
+def test_another_scalar_that_decides_has_its_own(case: Case):
+    softmax_of_some(*case.tensors(), columns=COLUMNS)
+    chosen = threads(case.driver)
+    case.driver.cost = lambda n: abs(n - 256) + 10.0
+    softmax_of_some.tune(*case.tensors(), columns=64, schedules=tw.Schedule(warps=8))
+    softmax_of_some(*case.tensors(), columns=64)
+    assert threads(case.driver) == 256
+    softmax_of_some(*case.tensors(), columns=COLUMNS)  # of another class than those of 64 columns
+    assert threads(case.driver) == chosen != 256
+    softmax_of_some.tune(*case.tensors(), columns=COLUMNS, schedules=tw.Schedule(warps=8))
+    for columns in (64, COLUMNS):
+        softmax_of_some(*case.tensors(), columns=columns)
+        assert threads(case.driver) == 256
 
 
 def test_what_tensors_hold_is_put_back(case: Case):

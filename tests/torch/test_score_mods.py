@@ -151,11 +151,21 @@ def of_a_dict(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return score * NAMED["scale"]
 
 
-@pytest.mark.parametrize("mod", [of_an_object, of_a_list, of_a_dict, SETTINGS], ids=["object", "list", "dict", "self"])
+def of_an_attribute(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    return score * of_an_attribute.scale  # type: ignore[attr-defined]
+
+
+@pytest.mark.parametrize(
+    "mod",
+    [of_an_object, of_a_list, of_a_dict, of_an_attribute, SETTINGS],
+    ids=["object", "list", "dict", "attribute", "self"],
+)
 def test_what_a_function_reads_may_change(mod: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Of an object or a container, whose numbers no text of a function tells."""
+    """Of an object, a container or a function's attributes, whose numbers no text of a function tells."""
     LISTED[0] = 3.0
+    monkeypatch.setattr(of_an_attribute, "scale", 3.0, raising=False)
     close(mod)
+    monkeypatch.setattr(of_an_attribute, "scale", 0.25)
     monkeypatch.setattr(SETTINGS, "scale", 0.25)
     monkeypatch.setitem(NAMED, "scale", 0.25)
     LISTED[0] = 0.25
@@ -244,6 +254,14 @@ def documents(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
     return torch.where((DOCUMENTS[q] == DOCUMENTS[k]) & (k <= q), score, -math.inf)
 
 
+LIMITS = torch.tensor([2**31 - 1, 5], dtype=torch.int32)
+
+
+def limited(score: Any, b: Any, h: Any, q: Any, k: Any) -> Any:
+    """A sum of an integer that was read, of 32 bits, and a position has 64."""
+    return torch.where(k < q + LIMITS[b], score, -math.inf)
+
+
 def relative() -> Callable[..., Any]:
     """A closure over two tensors and a function that reads the first."""
     table, allowed = torch.randn(2, 80, generator=torch.Generator().manual_seed(1)), torch.ones(2, 37, 29).bool()
@@ -260,7 +278,7 @@ def bias() -> Callable[..., Any]:
     return lambda score, b, h, q, k: score + held[h, q, k]
 
 
-READING = {"alibi": alibi, "documents": documents, "relative": relative(), "bias": bias()}
+READING = {"alibi": alibi, "documents": documents, "relative": relative(), "bias": bias(), "limited": limited}
 
 
 @pytest.mark.parametrize("mode", [nullcontext, ops.simulated])

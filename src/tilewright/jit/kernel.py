@@ -102,7 +102,7 @@ class Kernel:
         self._with_planned: dict[frozenset[str], Kernel] = {}
         self._programs: list[tuple[dict[str, Hashable], Program]] = []  # the latest first
         self._of_class: dict[Request, Program] = {}
-        self._tuned: dict[Hashable, Program] = {}
+        self._tuned: dict[Hashable, list[tuple[tuple[int, ...], Program]]] = {}  # by tensors, then scalars that decide
         self._unwritten: set[str] = set()
         self._asked_to_build: set[tuple[Request, str]] = set()
         self._planners: dict[tuple[Request, str], Planner] = {}
@@ -285,7 +285,8 @@ class Kernel:
         return kernel.launch_guarded(pick(values), form.compile_time(values), stream)
 
     def tune(self, /, *args: object, best: int = 8, schedules: Iterable[Schedule] = (), **kwargs: object) -> Tuning:
-        """Time schedules on a call's tensors, and take the quickest for calls with tensors of these shapes and strides.
+        """Time schedules on a call's tensors, and take the quickest for calls with tensors of these shapes and strides,
+        and with these scalars where they decide what is launched.
 
         Takes the arguments of a call, CUDA tensors; what they hold is as before afterwards. Timed are the schedule that
         the cost model chooses, and ``schedules``, or where none are given up to ``best`` (2 to 64) in all: those that
@@ -336,7 +337,8 @@ class Kernel:
                 texts.add(same)
                 found.append((schedule, rooms.runtime.load(artifact)))
         tuning, quickest = rooms.tuning.tune(found, refused, values, described, interface)
-        self._tuned[request, rooms.tuning.kinds(described)] = quickest
+        alike = self._tuned.setdefault((request, rooms.tuning.kinds(described)), [])
+        alike.insert(0, (quickest.deciding(values), quickest))
         for _, program in self._programs:  # those that served such calls before
             program.forget()
         self._programs = [(dict(call.keywords), quickest), *self._programs]
@@ -406,10 +408,10 @@ class Kernel:
         tensors = {t.name: value for t, value in zip(self.function.tensors, values, strict=False)}
         described = rooms.runtime.describe_all(tensors, stream)
         request = self._request_of(described, keywords)
-        tuned = self._tuned.get((request, rooms.tuning.kinds(described))) if self._tuned else None
-        if tuned is not None:
-            tuned.launch(values, stream, allocator)
-            return
+        for scalars, tuned in self._tuned.get((request, rooms.tuning.kinds(described)), ()) if self._tuned else ():
+            if tuned.deciding(values) == scalars:
+                tuned.launch(values, stream, allocator)
+                return
         if request not in self._of_class:
             artifact = self._artifact(request, ahead=False)
             self._note_uses(artifact)

@@ -170,6 +170,10 @@ class Program:
         else:
             self._run(plan, addresses, None, scalars, handle, allocator)
 
+    def deciding(self, values: Sequence[object]) -> tuple[int, ...]:
+        """Of all parameters, in order, the scalars that decide what is launched: others are only handed on."""
+        return tuple(int_scalar(p, values[i]) for i, p in self._key_scalars)
+
     def forget(self) -> None:
         """Forget which calls were served; the kernels stay loaded."""
         self._plans.clear()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Sequence, Set
 from pathlib import Path
 
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import ASSUMPTION, CONSTRUCTED, Obligation
 from tilewright.base import verdict
+from tilewright.base.dtypes import f32
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import Judged
@@ -136,17 +137,18 @@ def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
     if lowered.numerics.data == Numerics.FAST:
         return ()
     products = {line_of(op) for op in operations(kernel) if isinstance(op, tile.Dot)}
-    own = any(map(_is_reciprocal, operations(kernel)))
+    own = {line_of(op) for op in operations(kernel) if _is_reciprocal(op)}
     other = (m for m in maps if any(_is_other(op, lowered.numerics.data, own) for op in m.body.block.ops))
     # a product by ordinary arithmetic is a sum of fmas under any policy
     policy = lowered.numerics.data
     return tuple(f"{policy} arithmetic at {m.loc}" for m in other if m.loc is None or m.loc.data not in products)
 
 
-def _is_other(op: Operation, policy: str, own_reciprocals: bool) -> bool:
+def _is_other(op: Operation, policy: str, own_reciprocals: Set[str]) -> bool:
     """Arithmetic that is none of the program's own, nor an exponential of a difference by base 2, nor a scaled sum of
-    products on tensor cores that is added to something, nor a reciprocal whose products narrow floats are made of."""
-    if _is_reciprocal(op) and not own_reciprocals:
+    products on tensor cores that is added to something, nor a reciprocal whose products narrow floats are made of.
+    ``own_reciprocals`` are the lines of the program's."""
+    if _is_reciprocal(op) and line_of(op) not in own_reciprocals:
         return policy == Numerics.STRICT or not all(_is_rounded_product(use.operation) for use in op.results[0].uses)
     if policy == Numerics.STRICT:
         return isinstance(op, t.Approximate | t.Fma)
@@ -167,7 +169,7 @@ def _is_reciprocal(op: Operation) -> bool:
 
 def _is_rounded_product(op: Operation) -> bool:
     """A product of f32 that is read when it has been rounded to a float of 16 bits or fewer."""
-    if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.MUL:
+    if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.MUL or element(op.result) != f32:
         return False
     kinds = [element(r.result) for use in op.result.uses if isinstance(r := use.operation, tile.Cast)]
     return len(kinds) == len(list(op.result.uses)) and all(kind.is_float and kind.bits <= 16 for kind in kinds)

@@ -46,8 +46,8 @@ _CONSTANT = ("torch", "math", "operator", "numpy")
 class Captures:
     """What a function reads from around it, and functions that it calls: ``tensors``, and a ``key`` that tells it from
     functions whose kernels differ. Two closures of one text and one set of numbers have one key; their tensors may be
-    others of as many axes. Of a function that reads an object, a list or a module of the user's, which may change
-    unseen, the key is None: its graph alone says what it computes."""
+    others of as many axes. Of a function that reads an object, a list, a module of the user's or attributes of a
+    function, which may change unseen, the key is None: its graph alone says what it computes."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         self.tensors: list[Any] = []
@@ -67,6 +67,7 @@ class Captures:
             return "tensor", self.place(value), value.dim()
         if _is_users(value) and not any(value is other for other in self._within):
             self._within.append(value)
+            self._is_told &= not value.__dict__
             given = (*(value.__defaults__ or ()), *(value.__kwdefaults__ or {}).values())
             read = (self._told(v) for v in (*_cells(value), *_globals(value).values(), *given))
             return value.__code__, tuple(read)
@@ -153,6 +154,7 @@ def _with_proxies(function: Any, captures: Captures, tracer: Any, made: dict[int
         cells = tuple(CellType() for _ in function.__closure__ or ())
         defaults = tuple(map(replaced, function.__defaults__ or ()))
         made[id(function)] = FunctionType(function.__code__, around, function.__name__, defaults, cells)
+        made[id(function)].__dict__.update(function.__dict__)
         made[id(function)].__kwdefaults__ = {n: replaced(v) for n, v in (function.__kwdefaults__ or {}).items()}
         for cell, value in zip(cells, _cells(function), strict=True):
             cell.cell_contents = replaced(value)
@@ -289,7 +291,8 @@ class ScoreMod:
 
     def _wide_enough(self, node: Any, args: Any, spans: dict[Any, Span]) -> Any:
         """The operands, in i64 where the op, of positions among others, may leave i32; adds to ``spans``."""
-        if node.op == "output" or not any(isinstance(a, torch.fx.Node) and a in spans for a in node.args):
+        of_positions = any(isinstance(a, torch.fx.Node) and a in spans for a in node.args)
+        if node.op == "output" or not of_positions or self._calls[node] is _element:  # what is read is no position
             return args
         name, found = _target(node).__name__, (0, 0)
         first = 1 if name == "where" else 0  # which is chosen by bools
