@@ -34,7 +34,7 @@ from tilewright.lang.function_table import UnaryFn
 from tilewright.protocol.access import AccessKind
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
-from tilewright.tile.queries import element, line_of
+from tilewright.tile.queries import line_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of, scatter_name
@@ -169,9 +169,9 @@ def _is_reciprocal(op: Operation) -> bool:
 
 def _is_rounded_product(op: Operation) -> bool:
     """A product of f32 that is read when it has been rounded to a float of 16 bits or fewer."""
-    if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.MUL or element(op.result) != f32:
+    if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.MUL or tile.tile_type(op.result).element != f32:
         return False
-    kinds = [element(r.result) for use in op.result.uses if isinstance(r := use.operation, tile.Cast)]
+    kinds = [tile.tile_type(r.result).element for use in op.result.uses if isinstance(r := use.operation, tile.Cast)]
     return len(kinds) == len(list(op.result.uses)) and all(kind.is_float and kind.bits <= 16 for kind in kinds)
 
 
