@@ -8,6 +8,7 @@ import ctypes
 import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -231,3 +232,13 @@ def test_alternatives_of_a_product_are_schedules_that_it_can_have():
     assert len(found) == len(set(found)) >= 8
     assert {RoleMode.PINGPONG, None} <= {schedule.mode for schedule in found}
     assert len({schedule.extents for schedule in found}) >= 6
+
+
+@pytest.mark.parametrize(("m", "n", "filling"), [(512, 4864, 152), (640, 2560, 104)])
+def test_widths_that_fill_a_wave_are_among_the_first(m: int, n: int, filling: int):
+    """38 tiles of 128 columns are 152 for 132 SMs, 32 of 152 columns 128; 100 tiles of 128 leave 32 SMs without."""
+    k = 10240
+    dims = {"M": m, "N": n, "K": k, **{f"{t}.stride1": 1 for t in "abc"}, **{f"{t}.address": 0 for t in "abc"}}
+    dims |= {"a.stride0": k, "b.stride0": k, "c.stride0": n}
+    first = list(islice(Planner(products.request(product)).alternatives(dims), 4))
+    assert any(dict(schedule.extents) == {"bm": 128, "bn": filling} for schedule in first)

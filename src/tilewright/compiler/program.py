@@ -31,7 +31,7 @@ from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import bound_ladder, choose_extents, of_long_steps, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.hopper.candidates import Candidate, has_products, pinned
-from tilewright.schedule.hopper.extents import product_variants
+from tilewright.schedule.hopper.extents import other_widths, product_variants
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.split_k import FEW
 from tilewright.schedule.split_sums import parts_of_sums
@@ -187,7 +187,8 @@ class _Classes:
         request = self.request
         sizes, _, resized = next(self._rungs())
         if self.products:
-            variants = product_variants(self.autos, resized, request.target, request.facts)
+            asked = (self.autos, resized, request.target, request.facts)
+            variants = [*product_variants(*asked), *other_widths(*asked)]
             yield from product_schedules(variants, self.dims or {}, request.schedule)
             return
         choices = choose_extents(probe(self.autos, self.traces, request.facts), dict(sizes), request.target)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from math import prod
 
 from tilewright.base.dtypes import DType
@@ -177,6 +178,28 @@ def product_variants(
     awaited = _awaited(choices, sized, trace, target) if sized.rows else ()
     others = (*awaited, *_flat(choices, trace), ProductVariant(TRUE, tuple(choices)))
     return [*chained, *(each for variant in others for each in (*_whole_steps(variant, trace), variant))]
+
+
+def other_widths(
+    autos: Sequence[str], trace: Callable[[Mapping[str, int]], tile.Kernel], target: Target, facts: CallFacts
+) -> list[ProductVariant]:
+    """Tiles of the widths between those that every family has, with prices between theirs: to be timed for a shape
+    whose last wave of tiles they fill."""
+    choices, sized = product_extents(autos, trace)
+    if not (target.has_wgmma and sized.rows and sized.columns):
+        return []
+    wide = choices[0]
+    kernel = trace(wide)
+    sectors, beside = straddles(kernel, facts, SECTOR_BYTES), len(_dots(kernel))
+    found: list[ProductVariant] = []
+    for narrower, wider in pairwise(sorted(WIDTHS)):
+        for width in range(narrower + COLUMNS, wider, COLUMNS):
+            own = width // beside // COLUMNS * COLUMNS
+            extents = {**wide, **dict.fromkeys(sized.columns, own)}
+            price = WIDTHS[narrower].between(WIDTHS[wider], (width - narrower) / (wider - narrower))
+            way = _way(_Family(extents, {}), extents, trace(extents), price, target, sectors)
+            found.append(ProductVariant(TRUE, (extents,), time=way.time))
+    return found
 
 
 def _whole_steps(

@@ -39,6 +39,17 @@ class Price:
         more = 0 if self.across is None else self.across - self.step
         return count * (sectors * more + self.step)
 
+    def between(self, other: Price, part: float) -> Price:
+        """That of a tile whose size is between those of two others: ``part`` of the way from this one."""
+
+        def mixed(own: int, its: int) -> int:
+            return round(own + (its - own) * part)
+
+        across = None if self.across is None or other.across is None else mixed(self.across, other.across)
+        return Price(
+            mixed(self.step, other.step), mixed(self.tile, other.tile), mixed(self.launch, other.launch), across
+        )
+
     def time(self, waves: Expr, count: Expr, sectors: Expr) -> Expr:
         """That of a launch of so many waves of tiles."""
         tile = self.steps(count, sectors) + self.tile
