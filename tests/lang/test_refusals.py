@@ -665,6 +665,14 @@ def test_axes() -> None:
         n = tw.axis(x.shape[1], upto=64)  # <-
         y[m] = x[m, n].sum(1)
 
+    @tw.kernel
+    def chosen(x: tw.Tensor["M", "N"], y: tw.Tensor["M"], *, bn=tw.auto):
+        m = tw.grid(y, 8)
+        n = tw.axis(bn)  # <-
+        y[m] = x[m, n].sum(1)
+
+    assert "upto=" in refused(chosen, "LNG021").help
+    traced(chosen, keywords={"bn": 64}, static={"N": 64})
     refused(unbounded, "LNG021")
     traced(unbounded, static={"N": 100})
     traced(bounded)

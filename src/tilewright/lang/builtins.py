@@ -16,6 +16,7 @@ from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import operands_of, recorder_of
 from tilewright.lang.fns import AtomicFn
 from tilewright.lang.operators import number_of, operand_of
+from tilewright.lang.params import ChosenExtent
 from tilewright.lang.recorder import Node, OpenStream, Recorder
 from tilewright.lang.source_locations import refuse
 from tilewright.lang.tensors import Tensor
@@ -55,6 +56,14 @@ def axis(extent: Int, upto: int | None = None, start: Bound | None = None, until
 
     It begins at ``start`` or 0, and ends at ``until``, which may be loaded, and at the extent at the latest.
     """
+    if isinstance(extent, ChosenExtent):
+        refuse(
+            "LNG021",
+            found="an extent that the schedule chooses, of a keyword left to it with tw.auto",
+            required="an extent that says what is computed: an int, or a dimension of a tensor",
+            help="a whole dimension is tw.axis(x.shape[1], upto=4096); tw.grid(x, (bm, bn)) and tw.stream cut one into "
+            "tiles of such an extent; the places in a tile of a Range n are n.index - n.start",
+        )
     rec = recorder_of((extent, start, until))
     stop = integer_of(extent, "the extent")
     rec.use(stop)

@@ -187,8 +187,8 @@ def operand_of(value: object) -> Operand | None:
 
 
 def number_of(value: object) -> Number | None:
-    """A Python number, from Python's or NumPy's."""
-    if isinstance(value, (bool, int, float)):
+    """A Python number, from Python's or NumPy's; of a subclass of int a plain one."""
+    if isinstance(value, (bool, float)):
         return value
     if type(value).__name__ in ("bool", "bool_") and hasattr(value, "item"):  # NumPy's bool is no number to Python
         return bool(value)

@@ -44,6 +44,12 @@ class Auto:
 auto: Any = Auto()
 
 
+class ChosenExtent(int):
+    """What the body of a kernel finds as a keyword that is left to the schedule: its choice, or one to trace with."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class TensorParam:
     """``name: Tensor["M", 128]``; ``optional`` if a call may leave it out, and the body then finds None; ``planned`` if

@@ -19,7 +19,7 @@ from tilewright.lang.axes import Axis, Coord, Span, whole
 from tilewright.lang.calls import run_body
 from tilewright.lang.fns import AtomicFn, BinaryFn, CompareFn, ReduceFn, identity
 from tilewright.lang.function_table import UnaryFn
-from tilewright.lang.params import KernelFunction, KeywordParam, ScalarParam, TensorParam
+from tilewright.lang.params import ChosenExtent, KernelFunction, KeywordParam, ScalarParam, TensorParam
 from tilewright.lang.recorder import Array, Cell, Combine, Node, OpenStream
 from tilewright.lang.regroup import regrouped
 from tilewright.lang.signature import DEFAULT_EXTENT, Signature, check_signature
@@ -132,7 +132,7 @@ def _arguments(kernel: KernelFunction, signature: Signature, tracer: Tracer, blo
                 float_tile = Tile(tracer, Node(value, dtype, ()))
                 arguments[name] = float_tile if dtype.is_float else Scalar(tracer, sym(name))
             case KeywordParam(name, default):
-                chosen = extents.get(name, DEFAULT_EXTENT) if param.auto else default
+                chosen = ChosenExtent(extents.get(name, DEFAULT_EXTENT)) if param.auto else default
                 arguments[name] = keywords.get(name, chosen)
     return arguments
 

@@ -109,4 +109,4 @@ class Reciprocals:
             return None
         d = -(-share.n // share.m)
         e = share.m * d - share.n
-        return d if d >= 2 and e > 0 and _HALF * e <= share.n else None
+        return d if 2 <= d < _HALF and e > 0 and _HALF * e <= share.n else None
