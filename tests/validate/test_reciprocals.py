@@ -25,7 +25,7 @@ Words = NDArray[np.int64]
 
 SAMPLES = rest_slow([(16, 50, 0), (32, 200, 2000), (16, 1 << 16, 0), (32, 3000, 8000)], 2, several=True)
 """Bits, divisors beside those that are always there, and words of each where not all are tried: 2 * 10**7 in all."""
-SIGNS = rest_slow([(8, 1 << 8, 0), (32, 50, 1000), (16, 500, 0), (32, 3000, 4000)], 2, several=True)
+SIGNS = rest_slow([(8, 1 << 8, 0), (32, 50, 1000), (16, 100, 0), (32, 3000, 4000)], 2, several=True)
 
 
 COMPARED = {"lt": operator.lt, "ge": operator.ge, "gt": operator.gt, "le": operator.le}
@@ -88,12 +88,14 @@ def factors(d: int, bits: int, *, signed: bool) -> tuple[int, int, int]:
 
 
 class Divided(Comparison):
-    """A word of data, and what is computed from it."""
+    """A word of data, or one that is counted with and not negative, and what is computed from it."""
 
-    def __init__(self, bits: int, words: Words) -> None:
+    def __init__(self, bits: int, words: Words, *, counted: bool = False) -> None:
         super().__init__(1)
         self.bits, self.half, self.all = bits, 1 << (bits - 1), 1 << bits
-        self.x, self.words = self.terms.data(bits, bits, "ld.global", "x"), words
+        place = self.terms.atom("parameter", "x", low=0, high=self.half - 1)
+        self.x = self.terms.of(bits, place) if counted else self.terms.data(bits, bits, "ld.global", "x")
+        self.words = words
         self.bounded: list[Poly] = []
 
     def const(self, number: int) -> Poly:
@@ -120,7 +122,7 @@ class Divided(Comparison):
     def atom(self, i: int) -> Words:
         atom = self.terms.atoms[i]
         match atom.kind, *atom.args:
-            case "ld.global", "x":
+            case "ld.global" | "parameter", "x":
                 return self.words
             case "field", Field() as field:
                 return self.atom(field.base) >> field.low & ((1 << field.count) - 1)
@@ -172,10 +174,12 @@ class Divided(Comparison):
 
     def upper(self, m: int) -> tuple[Poly, Words]:
         """The upper half of m x without a sign."""
+        return self._upper(m), (self.words.astype(np.uint64) * np.uint64(m) >> np.uint64(self.bits)).astype(np.int64)
+
+    def _upper(self, m: int) -> Poly:
         product = self.terms.mul(self.terms.unsigned(self.x), self.terms.const(0, m))
         upper = self.terms.resize(self.terms.floordiv(product, self.all), self.bits)
-        upper = self.arithmetic.quotient_by_reciprocal(upper, 0, signed=True) or upper
-        return upper, (self.words.astype(np.uint64) * np.uint64(m) >> np.uint64(self.bits)).astype(np.int64)
+        return self.arithmetic.quotient_by_reciprocal(upper, 0, signed=True) or upper
 
     def plain(self, m: int, shift: int) -> tuple[Poly, Words]:
         """The upper half of m x, shifted."""
@@ -199,6 +203,14 @@ class Divided(Comparison):
         total = self.arithmetic.reciprocals.added(rest, upper, self.terms.add(rest, upper))
         computed = (((self.words + more - word) & (self.all - 1)) >> 1) + word & (self.all - 1)
         return self.shift(total, shift, signed=False), computed >> shift
+
+    def counted(self, m: int, shift: int, *, more: int = 0) -> tuple[Poly, Words]:
+        """The upper half with its sign of a factor that has no room in a word, and x, or ``more``, shifted."""
+        upper, word = self._upper(m - self.all), self.words * (m - self.all) >> self.bits
+        beside = self.terms.add(self.x, self.const(more))
+        total = self.arithmetic.reciprocals.added(upper, beside, self.terms.add(upper, beside))
+        computed = signed(word + self.words + more, self.bits) >> shift
+        return self.shift(total, shift, signed=True), computed & (self.all - 1)
 
     # -- quotients ------------------------------------------------------------------------------------------------
     def is_quotient(self, p: Poly, d: int, *, signed: bool) -> bool:
@@ -257,6 +269,20 @@ def test_a_quotient_without_a_sign_of_every_word_and_factor(monkeypatch: pytest.
     assert found == set(range(2, 1 << bits)) - {127, 254}  # for them 3 is a factor, half of all words' for another
 
 
+@pytest.mark.parametrize("more", [0, 1])
+def test_a_quotient_of_every_word_that_is_counted_with(monkeypatch: pytest.MonkeyPatch, more: int) -> None:
+    bits = resized(monkeypatch, 8)
+    found = set[int]()
+    for m, shift in product(range(1 << (bits - 1), 1 << bits), range(bits)):
+        own = Divided(bits, np.arange(1 << (bits - 1)), counted=True)
+        value, computed = own.counted(m, shift, more=more)
+        assert own.agrees(value, computed), (m, shift)
+        d = -(-(own.all << shift) // m)
+        if value is own.terms.resize(own.terms.floordiv(own.terms.unsigned(own.x), d), bits):
+            found.add(d)
+    assert more or found >= set(range(2, 1 << (bits - 1)))
+
+
 @pytest.mark.parametrize(("bits", "count", "samples"), SAMPLES)
 def test_a_quotient_towards_zero(monkeypatch: pytest.MonkeyPatch, bits: int, count: int, samples: int) -> None:
     """With the least factor, the last, and the one behind that, which is let through by no divisor."""
@@ -271,8 +297,7 @@ def test_a_quotient_towards_zero(monkeypatch: pytest.MonkeyPatch, bits: int, cou
             own = Divided(bits, words)
             value, computed = own.towards_zero(m, shift)
             assert own.is_quotient(value, d, signed=True) == (m <= last), (d, m)
-            assert m > last or (computed == expected).all(), (d, m)
-            assert own.agrees(value, computed), (d, m)
+            assert (computed == expected).all() if m <= last else own.agrees(value, computed), (d, m)
 
 
 @pytest.mark.parametrize(("bits", "count", "samples"), SAMPLES)
@@ -295,10 +320,10 @@ def test_a_quotient_without_a_sign(monkeypatch: pytest.MonkeyPatch, bits: int, c
             if own.is_quotient(value, d, signed=False):
                 forms.add(form)
                 assert m <= last, (d, m)
+                assert (computed == words // d).all(), (d, m)
             else:  # what is left of the factor is none, or one of half of all words
                 assert m > last or own.arithmetic.needs or m % word < terms.LEAST_RECIPROCAL, (d, m)
-            assert m > last or (computed == words // d).all(), (d, m)
-            assert bits > 16 or own.agrees(value, computed), (d, m)
+                assert bits > 16 or own.agrees(value, computed), (d, m)
     assert forms == {"wide", "halved"}
 
 
