@@ -87,8 +87,8 @@ def shape(files: list[Source]) -> dict[str, str]:
         "blank lines": f"{blank / lines:.1%}",
         "docstrings": f"{docstrings(files) / lines:.1%}",
         "classes that share their name": f"{sum(shared)} of {sum(classes.values()):,}",
-        "uses of `ops.X` (an op of protocols)": f"{sum(len(_OF_OP.findall(f.text)) for f in outside):,}",
-        "files that name `ops.Wait`": f"{sum(bool(_WAIT.search(f.text)) for f in outside)}",
+        "uses of an op of protocols": f"{sum(len(_OF_OP.findall(f.text)) for f in outside):,}",
+        "files that name its `Wait`": f"{sum(bool(_WAIT.search(f.text)) for f in outside)}",
     }
 
 

@@ -10,9 +10,9 @@ from support.compiled_examples import compiled
 
 pytestmark = pytest.mark.sample(1)
 
-PRODUCT = ("matmul", "matmul_10", "bf16")
+PRODUCT = ("matmul", "matmul_11", "bf16")
 SUM = ("add", "add", "bf16")
-FEW_ROWS = ("matmul", "matmul_8", "bf16")
+FEW_ROWS = ("matmul", "matmul_9", "bf16")
 """A product of at most 16 rows, whose right operand is read once."""
 CASES = [
     # a wait that is tried once; arrivals of more threads, of another order; other orders, scopes, dimensions of copies
@@ -67,7 +67,7 @@ CASES = [
     # registers of another size
     (SUM, r"add.s32", "add.s16"),
     # a branch that a warp is said to take as one
-    (SUM, r"(@%p1 bra)", r"\1.uni"),
+    (SUM, r"(@%p\d+ bra)", r"\1.uni"),
 ]
 
 

@@ -303,10 +303,10 @@ def _by_width(
     for group in rivals:
         for i, way in enumerate(group):
             family = way.family
-            needs = [family.applies, *([way.waves >= family.waves] if family.waves > 1 else [])]
-            needs += [way.waves <= FEW_WAVES] if family.few_waves else []
+            applies = all_of([family.applies, way.waves <= FEW_WAVES]) if family.few_waves else family.applies
+            needs = [applies, *([way.waves >= family.waves] if family.waves > 1 else [])]
             best = all_of([*needs, *(_not_slower(way, other) for other in group[i + 1 :])])
-            own = ProductVariant(best, (way.extents, *choices), family.candidates, family.applies, time=way.time)
+            own = ProductVariant(best, (way.extents, *choices), family.candidates, applies, time=way.time)
             found.append(replace(own, one_row=family.one_row, one_wave=family.one_wave))
     return found
 

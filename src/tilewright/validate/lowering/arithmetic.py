@@ -178,9 +178,8 @@ class ElementFunctions:
                     pass
         name = (fn, *_format(dtype))
         if self.accurate and fn == "div" and dtype.is_float:
-            one = prints(1)
-            inverse = term(name, np.broadcast_to(one, b.shape), b)
-            return np.where(a == one, inverse, self._binary("mul", a, inverse, dtype))
+            inverse = term(name, np.full_like(b, 1), b)
+            return np.where(a == np.uint64(1), inverse, self._binary("mul", a, inverse, dtype))
         commutes = fn in _COMMUTATIVE or fn in ("add", "max", "min")
         return unordered(name, a, b) if commutes else term(name, a, b)
 
