@@ -39,7 +39,7 @@ CLUSTERED = (
     (128, 192, 2, Price(520, 4200, across=2000)),
 )  # fmt: skip
 """Tiles whose parts a cluster adds: rows, columns, parts, their price. Beside its steps a tile takes the barriers of
-the cluster and the additions. 128 x 192 was not timed where rows begin inside of sectors, and is not to be taken there."""
+the cluster and the additions. 128 x 192 was not timed where rows begin inside of sectors, and is not for these."""
 CLUSTERED_CTAS = {2: 132, 4: 120}
 """CTAs that run at one time, by those of a cluster (H200, cuOccupancyMaxActiveClusters; 128 in clusters of 4 took two
 waves)."""
