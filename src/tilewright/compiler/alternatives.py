@@ -49,5 +49,5 @@ def plain_schedules(
 
 def _nanoseconds(variant: ProductVariant, dims: Mapping[str, int]) -> int | None:
     """Of a launch, by the prices."""
-    known = variant.time is not None and variant.time.symbols <= dims.keys()
-    return int(variant.time.evaluate(dims)) if known and variant.time is not None else None
+    time = variant.time
+    return None if time is None or not time.symbols <= dims.keys() else int(time.evaluate(dims))

@@ -337,8 +337,9 @@ class Kernel:
                 texts.add(same)
                 found.append((schedule, rooms.runtime.load(artifact)))
         tuning, quickest = rooms.tuning.tune(found, refused, values, described, interface)
-        alike = self._tuned.setdefault((request, rooms.tuning.kinds(described)), [])
-        alike.insert(0, (quickest.deciding(values), quickest))
+        kind, scalars = (request, rooms.tuning.kinds(described)), quickest.deciding(values)
+        others = [tuned for tuned in self._tuned.get(kind, ()) if tuned[0] != scalars]
+        self._tuned[kind] = [(scalars, quickest), *others]
         for _, program in self._programs:  # those that served such calls before
             program.forget()
         self._programs = [(dict(call.keywords), quickest), *self._programs]

@@ -87,11 +87,12 @@ def timed(
 
     What the tensors hold is put back at the end. Launches take turns, in another order each round.
     """
-    driver.push_context(driver.context(device))
+    context = driver.context(device)
+    driver.push_context(context)
     blocks: list[tuple[int, int, int]] = []
     flush = 0
     try:
-        driver.synchronize(driver.context(device))
+        driver.synchronize(context)
         for tensor in written:
             begin, size = _bytes_of(tensor)
             if size:
@@ -112,7 +113,7 @@ def timed(
             driver.copy(begin, kept, size, LEGACY_STREAM)
         for address in (*(kept for _, kept, _ in blocks), *([flush] if flush else [])):
             driver.free(address, LEGACY_STREAM)
-        driver.synchronize(driver.context(device))
+        driver.synchronize(context)
         driver.pop_context()
 
 
