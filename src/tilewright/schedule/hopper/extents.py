@@ -202,8 +202,7 @@ def other_widths(
     known = {**WIDTHS, **FILLING_WIDTHS}
     for narrower, wider in pairwise(sorted(known)):
         for width in range(narrower + COLUMNS, wider, COLUMNS):
-            own = width // beside // COLUMNS * COLUMNS
-            extents = {**wide, **dict.fromkeys(sized.columns, own)}
+            extents = {**wide, **dict.fromkeys(sized.columns, _share(width, beside))}
             price = known[narrower].between(known[wider], (width - narrower) / (wider - narrower))
             way = _way(_Family(extents, {}), extents, trace(extents), price, target, sectors)
             found.append(ProductVariant(TRUE, (extents,), time=way.time))
@@ -265,7 +264,7 @@ def _by_width(
             for family in families
             if family.applies != FALSE
             for width, price in family.widths.items()
-            for own in (width if family.widths is SKINNY_WIDTHS else width // beside // COLUMNS * COLUMNS,)
+            for own in (width if family.widths is SKINNY_WIDTHS else _share(width, beside),)
             for extents in ({**family.extents, **dict.fromkeys(sized.columns, own)},)
         ]
 
@@ -437,6 +436,11 @@ class _Way:
     time: Expr
     row_tiles: Expr
     """Where a way is for one row of tiles alone, it is that much slower with several."""
+
+
+def _share(width: int, beside: int) -> int:
+    """Columns of each of several products side by side, which share those of a tile."""
+    return width // beside // COLUMNS * COLUMNS
 
 
 def _way(
