@@ -17,7 +17,7 @@ from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.codegen.assemble import FEW_BYTES_OF_ROLES, FEW_BYTES_OF_STREAMS
-from tilewright.compiler.proofs.descriptors import Judged, judge_kernel
+from tilewright.compiler.proofs.descriptors import DescriptorVerdicts, check_descriptors
 from tilewright.compiler.proofs.distinct import require_distinct
 from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.loaded import require_clipped
@@ -137,7 +137,7 @@ class CandidateSearch:
         found.kernel.attributes["sym_name"] = StringAttr(self.name)
         with unchanged(kernel, found.kernel):
             with timed("prove"):
-                judged = judge_kernel(found.kernel)
+                judged = check_descriptors(found.kernel)
             certificate = prove(kernel, found.kernel, judged)
         return certificate if isinstance(certificate, str) else (found, certificate, judged.guard)
 
@@ -174,7 +174,7 @@ def search_products(
 
 
 @timed("prove")
-def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tuple[Obligation, ...] | str:
+def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: DescriptorVerdicts) -> tuple[Obligation, ...] | str:
     """The obligations of one lowered kernel: its stores, its shared memory, its offsets, its address maps, its
     descriptors, its protocol. A candidate that isn't proved is given up; that it does harm need not be shown."""
     found: list[Obligation] = []
