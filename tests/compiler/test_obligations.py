@@ -15,7 +15,7 @@ from tilewright.compiler.build import build
 from tilewright.compiler.planned import PlannedKernel, PlannedProgram
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.copies import prove_copies
-from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.obligations import missing, prove_descriptors
 from tilewright.compiler.tracing import Tracing
 from tilewright.contract.rules import Rule
@@ -122,19 +122,19 @@ DESCRIPTORS: dict[str, tuple[str, Callable[[t.Kernel], None]]] = {
 @pytest.mark.parametrize("name", DESCRIPTORS)
 def test_a_descriptor_that_is_not_legal_is_found_in_the_text(name: str, product: PlannedKernel) -> None:
     lowered = product.transport.clone()
-    assert judge_kernel(transport_kernel(str(lowered))) == judge_kernel(lowered)
-    assert judge_kernel(lowered).faults == ()
+    assert check_descriptors(transport_kernel(str(lowered))) == check_descriptors(lowered)
+    assert check_descriptors(lowered).faults == ()
     word, change = DESCRIPTORS[name]
     change(lowered)
-    judged = judge_kernel(transport_kernel(str(lowered)))
+    judged = check_descriptors(transport_kernel(str(lowered)))
     assert any(fault.name.startswith(word) for fault in judged.faults), [str(f) for f in judged.faults]
-    assert isinstance(prove_descriptors(judge_kernel(lowered)), Refuted)
+    assert isinstance(prove_descriptors(check_descriptors(lowered)), Refuted)
 
 
 def test_what_the_class_does_not_say_is_a_fault(product: PlannedKernel) -> None:
     lowered = product.transport.clone()
     lowered.attributes["assumptions"] = ArrayAttr([x for x in lowered.assumptions if "address" not in x.text])
-    assert {f.name for f in judge_kernel(lowered).faults} == {"TMA010"}
+    assert {f.name for f in check_descriptors(lowered).faults} == {"TMA010"}
     lowered.attributes["assumptions"] = ArrayAttr([x for x in product.transport.assumptions if "stride" not in x.text])
     assert isinstance(prove_copies(product.tile, lowered), Refuted)  # the stride may be another than the map's
 

@@ -21,13 +21,13 @@ from support.ptx_driver import run_artifact
 from tilewright.artifact.schema import CHECKED, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import Const, Sym
-from tilewright.compiler.draws import drawn as arguments
 from tilewright.compiler.program import plan
 from tilewright.compiler.proofs.distinct import DISTINCT, require_distinct
 from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.obligations import require
 from tilewright.compiler.proofs.steps import certify_steps
 from tilewright.compiler.recipe import declare_order, declare_workspaces
+from tilewright.compiler.sampled_arguments import sample_arguments as arguments
 from tilewright.compiler.specialisation import Request, default_facts
 from tilewright.hw.target import SM90A
 from tilewright.lang.signature import Signature

@@ -15,7 +15,7 @@ from tilewright.base.expr import sym
 from tilewright.base.verdict import Legal, Proved, Repairs
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan
-from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Swizzle
@@ -59,7 +59,7 @@ def test_padded_rows() -> None:
     variant = planned(2, staged=True)
     a_verdict = variant.verdicts(SM90A)[0]
     assert isinstance(a_verdict.answer, Repairs)
-    assert judge_kernel(variant.transport).faults == ()
+    assert check_descriptors(variant.transport).faults == ()
     assert len(variant.steps) == 3
     assert agrees(variant, 65, 63, 101)
 

@@ -107,7 +107,7 @@ def test_only_what_is_not_aligned_is_staged() -> None:
         a=(bf16, (4100, 4096), (4096, 1)), b=(bf16, (4100, 4096), (4100, 1)), c=(bf16, (4100, 4100), (4100, 1)),
     )  # fmt: skip
     kernel = traced(request)
-    assert [item.name for item in staged_tensors(kernel, request.facts)] == ["b"]
+    assert [item.name for item in staged_tensors(kernel, request.facts, request.target)] == ["b"]
 
 
 def test_eight_bit_operands_are_turned_over_on_the_way() -> None:
@@ -116,7 +116,7 @@ def test_eight_bit_operands_are_turned_over_on_the_way() -> None:
         a=(e4m3, (2, 256, 256), (65536, 256, 1)), b=(e4m3, (2, 256, 256), (65536, 256, 1)),
         c=(bf16, (2, 256, 256), (65536, 256, 1)),
     )  # fmt: skip
-    (item,) = staged_tensors(traced(request), request.facts)
+    (item,) = staged_tensors(traced(request), request.facts, request.target)
     assert (item.name, item.unit_axis) == ("b", 1)
     assert [s.evaluate({"B": 2, "K": 200, "N": 256}) for s in item.strides] == [256 * 256, 1, 256]
 

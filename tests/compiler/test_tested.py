@@ -20,8 +20,8 @@ from tilewright.artifact.schema import Artifact, KernelImage
 from tilewright.base.dtypes import DTYPES
 from tilewright.codegen.assemble import assemble
 from tilewright.compiler import tested as beside
-from tilewright.compiler.draws import DrawnTensor, drawn
 from tilewright.compiler.recipe import recipe
+from tilewright.compiler.sampled_arguments import SampledTensor, sample_arguments
 from tilewright.hw.target import SM90A
 from tilewright.simulate.arguments import bind
 from tilewright.transport.text import transport_kernel
@@ -58,11 +58,11 @@ def test_the_ptx_agrees_with_the_ir(example: str, dtype: str) -> None:
 def test_arguments_satisfy_the_class(example: str, dtype: str) -> None:
     for image in compiled(example, dtype).kernels[:2]:
         kernel = transport_kernel(image.transport_ir)
-        given = [g for g in (drawn(kernel, seed) for seed in range(12)) if g is not None]
+        given = [g for g in (sample_arguments(kernel, seed) for seed in range(12)) if g is not None]
         assert len({str(g) for g in given}) > 2
         for g in given:
             bind(kernel, {n: p.view for n, p in g.tensors.items()}, g.scalars)  # raises SIM008 otherwise
-        again = drawn(kernel, 3), drawn(kernel, 3)
+        again = sample_arguments(kernel, 3), sample_arguments(kernel, 3)
         assert str(again[0]) == str(again[1])
 
 
@@ -91,7 +91,7 @@ def test_a_mistake_is_refuted(name: str) -> None:
 
 
 def test_bytes_between_rows_are_compared() -> None:
-    mine = DrawnTensor(np.zeros(256, np.uint8), np.dtype(np.float32), (3, 5), (8, 1))
+    mine = SampledTensor(np.zeros(256, np.uint8), np.dtype(np.float32), (3, 5), (8, 1))
     for at, same in ((4 * 4, True), (5 * 4, False), (8 * 4 + 3, True), (23 * 4, False)):
         other = mine.copied()
         other.block[at] = 1
@@ -114,7 +114,7 @@ def test_words_are_drawn_from_all_of_their_range() -> None:
     """In some launch both operands often have their upper bit, and the ends of the dtype are among the words."""
     (image, *_) = least_seventh.compile(dtypes=dict.fromkeys("xyz", "u32")).kernels
     kernel = transport_kernel(image.transport_ir)
-    given = [g.tensors for seed in range(12) if (g := drawn(kernel, seed)) is not None]
+    given = [g.tensors for seed in range(12) if (g := sample_arguments(kernel, seed)) is not None]
     pairs = [(g["x"].view, g["y"].view) for g in given if g["x"].view.size]
     assert any((np.minimum(x, y) > 2**31).mean() > 0.1 for x, y in pairs)
     assert any((x == 2**32 - 1).any() for x, _ in pairs)
@@ -124,7 +124,9 @@ def test_what_lies_between_rows_is_compared() -> None:
     """A kernel whose rows begin at multiples of 16 bytes, and a store between two of them."""
     image = compiled("row_max", "f32").kernels[0]
     kernel = transport_kernel(image.transport_ir)
-    given = next(g for seed in range(40) if (g := drawn(kernel, seed)) and g.tensors["x"].strides[0] > g.extents["N"])
+    given = next(
+        g for seed in range(40) if (g := sample_arguments(kernel, seed)) and g.tensors["x"].strides[0] > g.extents["N"]
+    )
     mine, other = given.tensors["x"].copied(), given.tensors["x"].copied()
     assert np.array_equal(mine.view, given.tensors["x"].view)
     assert beside.same_around(mine, other)

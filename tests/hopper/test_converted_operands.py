@@ -19,7 +19,7 @@ from tilewright.base.expr import Sym
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.products import prove
 from tilewright.compiler.proofs.copies import prove_copies
-from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.tile import dialect as tile
@@ -116,7 +116,7 @@ def test_the_tile_is_brought_in_8_bits_and_the_kernel_is_proved(kernel: tw.Kerne
     assert tile_reads(found)
     assert len(tile_reads(found)) == len(conversions(found)) == len(writes(found))
     assert {op.vector.data for op in (*tile_reads(found), *writes(found))} == {8}
-    certificate = prove(found.tile, found.scheduled.kernel, judge_kernel(found.scheduled.kernel))
+    certificate = prove(found.tile, found.scheduled.kernel, check_descriptors(found.scheduled.kernel))
     assert not isinstance(certificate, str), certificate
 
 

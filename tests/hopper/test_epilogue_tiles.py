@@ -18,7 +18,7 @@ from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
 from tilewright.compiler.proofs.copies import prove_copies
-from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.contract import check
 from tilewright.hw.tensormap import Swizzle
@@ -72,7 +72,7 @@ def test_every_width_is_proved_and_simulated(columns: int, candidate: Candidate)
     assert list(cut(columns)) == [m.numbers.box[0] for m in maps(kernel)]
     assert isinstance(prove_stores(found.tile, kernel), Proved)
     assert isinstance(prove_copies(found.tile, kernel), Proved)
-    assert judge_kernel(kernel).faults == ()
+    assert check_descriptors(kernel).faults == ()
     simulated(kernel, 130, columns + columns // 16 * 8)
 
 

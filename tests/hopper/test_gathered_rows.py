@@ -24,7 +24,7 @@ from tilewright.base.expr import TRUE, Const, Expr, Sym, all_of, conjuncts
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.products import prove
 from tilewright.compiler.proofs.copies import prove_copies
-from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
@@ -169,7 +169,7 @@ def test_rows_are_copied_from_where_integers_say(name: str) -> None:
     found = lowered(kernel, candidate, align, **keywords)
     copies = gathered(found)
     assert {op.copy_bytes for op in copies} == {align}
-    certificate = prove(found.tile, found.scheduled.kernel, judge_kernel(found.scheduled.kernel))
+    certificate = prove(found.tile, found.scheduled.kernel, check_descriptors(found.scheduled.kernel))
     assert not isinstance(certificate, str), certificate
     for seed in range(2):
         arrays = drawn(hostile(seed=seed), seed)
@@ -303,7 +303,7 @@ def test_integers_of_each_step() -> None:
 def test_rows_of_k_are_named_in_each_step(keywords: dict[str, int]) -> None:
     found = lowered(named_by_k, **keywords)
     assert gathered(found)
-    certificate = prove(found.tile, found.scheduled.kernel, judge_kernel(found.scheduled.kernel))
+    certificate = prove(found.tile, found.scheduled.kernel, check_descriptors(found.scheduled.kernel))
     assert not isinstance(certificate, str), certificate
     rng = np.random.default_rng(1)
     idx = np.stack([hostile(seed=h, count=140) for h in range(2)])[:, :137]

@@ -25,7 +25,7 @@ from tilewright.base.expr import TRUE, Const, Sym, all_of
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.compiler.products import prove
 from tilewright.compiler.promises import gated_roles
-from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.shared_memory import prove_initialised
@@ -130,7 +130,7 @@ def test_schedules_are_proved_and_multiply_groups(name: str) -> None:
     candidate, align, keywords = CANDIDATES[name]
     found = lowered(candidate, align, **keywords)
     kernel = found.scheduled.kernel
-    certificate = prove(found.tile, kernel, judge_kernel(kernel))
+    certificate = prove(found.tile, kernel, check_descriptors(kernel))
     assert not isinstance(certificate, str), certificate
     (once,) = (o for o in certificate if o.name == "once")
     assert once.method.endswith("by offsets(offsets)")
@@ -634,7 +634,7 @@ def test_groups_found_by_another_search_stay_in_their_rows() -> None:
     assert bounds
     for op in bounds:
         op.attributes["most"] = ExprAttr.of(Sym("G") * 2)
-    answer = prove(found.tile, kernel, judge_kernel(kernel))
+    answer = prove(found.tile, kernel, check_descriptors(kernel))
     assert isinstance(answer, str)
     assert "CRT009" in answer
 

@@ -19,7 +19,7 @@ from tilewright.base.expr import TRUE, Expr, Sym, all_of, conjuncts, negate
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.products import prove
 from tilewright.compiler.proofs.copies import prove_copies
-from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.epilogue_copies import INTERIOR
 from tilewright.compiler.proofs.obligations import missing, prove_protocols
 from tilewright.compiler.proofs.stores import prove_stores
@@ -76,7 +76,7 @@ def test_whole_tiles_alone_are_copied() -> None:
 
 def test_the_certificate_says_what_is_asked() -> None:
     found = lowered(CANDIDATE)
-    certificate = prove(found.tile, found.scheduled.kernel, judge_kernel(found.scheduled.kernel))
+    certificate = prove(found.tile, found.scheduled.kernel, check_descriptors(found.scheduled.kernel))
     assert not isinstance(certificate, str)
     (held,) = (o for o in certificate if o.name == INTERIOR)
     assert held.detail.startswith("copied where ")

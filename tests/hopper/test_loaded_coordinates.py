@@ -18,7 +18,7 @@ from tilewright.base.expr import TRUE
 from tilewright.base.verdict import Proved
 from tilewright.compiler.products import prove
 from tilewright.compiler.program import traced
-from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
@@ -95,7 +95,7 @@ EVERY = [(name, dtype) for name in CANDIDATES for dtype in ("i64", "i32")]
 def test_every_road_brings_zeros_where_an_index_leads_outside(name: str, dtype: str) -> None:
     found = lowered(*CANDIDATES[name], dtype)
     kernel = found.scheduled.kernel
-    certificate = prove(found.tile, kernel, judge_kernel(kernel))
+    certificate = prove(found.tile, kernel, check_descriptors(kernel))
     assert not isinstance(certificate, str), certificate
     assert "uniform" in {o.name for o in certificate}
     assert any(isinstance(op, a.TmaLoad) for op in kernel.walk()) == (name == "tensor copies")

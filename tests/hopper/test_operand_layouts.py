@@ -15,7 +15,8 @@ from tilewright.hw.tensormap import Swizzle
 from tilewright.legal.asynchronous import AsyncPlan, ProductReader, StreamedTile, async_plans, choose, undominated
 from tilewright.legal.tma import TileAccess
 from tilewright.legal.wgmma import Major, OperandRole
-from tilewright.schedule.hopper.operands import Analysis, TmaOperand, source_of
+from tilewright.schedule.hopper.operands import Analysis, TmaOperand
+from tilewright.tile.queries import source_of
 
 KERNELS = (
     (p.nt, {}),

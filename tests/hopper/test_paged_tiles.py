@@ -18,7 +18,7 @@ from tilewright.base.expr import Const, Sym, all_of, conjuncts
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.compiler.products import prove
 from tilewright.compiler.proofs.copies import prove_copies
-from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.proofs.obligations import missing
 from tilewright.compiler.proofs.page_tables import prove_tables
 from tilewright.schedule.hopper.accumulator_placement import Refused
@@ -89,7 +89,7 @@ def copies(found: p.Lowered) -> list[a.TmaLoad]:
 def test_each_page_is_a_copy_and_the_kernel_is_proved() -> None:
     found = lowered()
     assert len(loads(found)) == len(copies(found)) == 64 // PAGE
-    certificate = prove(found.tile, found.scheduled.kernel, judge_kernel(found.scheduled.kernel))
+    certificate = prove(found.tile, found.scheduled.kernel, check_descriptors(found.scheduled.kernel))
     assert not isinstance(certificate, str), certificate
     assert not missing(certificate, found.scheduled.kernel)
     without = [o for o in certificate if o.name != "tables"]

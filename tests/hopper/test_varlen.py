@@ -24,7 +24,7 @@ from tilewright.artifact.schema import CHECKED, Artifact, Fill, Launch
 from tilewright.base.expr import Sym
 from tilewright.compiler.products import prove
 from tilewright.compiler.program import traced
-from tilewright.compiler.proofs.descriptors import judge_kernel
+from tilewright.compiler.proofs.descriptors import check_descriptors
 from tilewright.compiler.reliance import BY_EACH_CTA, promises_of
 from tilewright.ops.kernels import varlen_key_gradients
 from tilewright.schedule.hopper.accumulator_placement import Refused
@@ -330,7 +330,7 @@ def test_a_gate_that_is_handed_on_otherwise_is_refused(change: Callable[[t.Kerne
     source, text = judged()
     kernel = transport_kernel(text)
     change(kernel)
-    answer = prove(tile_kernel(source), kernel, judge_kernel(kernel))
+    answer = prove(tile_kernel(source), kernel, check_descriptors(kernel))
     assert isinstance(answer, str)
     assert found in answer
 
@@ -338,4 +338,4 @@ def test_a_gate_that_is_handed_on_otherwise_is_refused(change: Callable[[t.Kerne
 def test_a_gate_that_is_handed_on_is_proved() -> None:
     source, text = judged()
     kernel = transport_kernel(text)
-    assert not isinstance(prove(tile_kernel(source), kernel, judge_kernel(kernel)), str)
+    assert not isinstance(prove(tile_kernel(source), kernel, check_descriptors(kernel)), str)

@@ -229,7 +229,7 @@ _INSTRUCTIONS = (
     _bug(
         "alignment assumed",
         "the legality rules are told that every tensor is aligned to 16 bytes",
-        "hopper/operands",
+        "tile_accesses",
         "name, kind = arg.type.tensor_name.data, arg.type\n        own = facts.of(name)",
         "name, kind = arg.type.tensor_name.data, arg.type\n        own = type(facts.of(name))(facts.of(name).unit_axis, 16)",
         "fed",
@@ -246,14 +246,14 @@ _INSTRUCTIONS = (
 )
 
 _READINGS = (
-    _bug(
+    Mutant(
         "transposed twice",
+        Kind.SCHEDULE,
         "a loaded operand that is transposed is taken for one that is not",
-        "hopper/operands",
+        "tile/queries.py",
         "perm = tuple(inner[p] for p in perm)",
         "perm = tuple(perm)",
-        "tn",
-        "nt",
+        ("tn", "nt"),
     ),
 )
 _PLACES = (

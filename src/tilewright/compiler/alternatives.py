@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 
 from tilewright.lang.schedule import RoleMode, Schedule
-from tilewright.schedule.hopper.product_variant import ProductVariant
+from tilewright.schedule.product_schedules import ProductVariant
 
 
 def product_schedules(

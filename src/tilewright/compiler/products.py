@@ -17,7 +17,7 @@ from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.codegen.assemble import FEW_BYTES_OF_ROLES, FEW_BYTES_OF_STREAMS
-from tilewright.compiler.proofs.descriptors import Judged, judge_kernel
+from tilewright.compiler.proofs.descriptors import DescriptorVerdicts, check_descriptors
 from tilewright.compiler.proofs.distinct import require_distinct
 from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.loaded import require_clipped
@@ -31,10 +31,7 @@ from tilewright.compiler.proofs.uniform import prove_uniform
 from tilewright.compiler.requests import Request, assumptions_of
 from tilewright.compiler.timing import timed
 from tilewright.diag import TilewrightError, fail
-from tilewright.lang.schedule import RoleMode
-from tilewright.schedule.hopper.accumulator_placement import Refused
-from tilewright.schedule.hopper.candidates import Candidate, Scheduled, candidates, pinned, schedule, unknown_pins
-from tilewright.schedule.hopper.register_staged import has_mma
+from tilewright.schedule.product_schedules import Attempt, Candidate, Refused, Scheduled, schedules_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import unchanged
 from tilewright.transport import dialect as transport
@@ -66,7 +63,7 @@ class CandidateSearch:
 
     request: Request
     name: str
-    pending: Iterator[tuple[tile.Kernel, Mapping[str, int], Candidate]]
+    pending: Iterator[Attempt]
     refusals: list[tuple[str, str]] = field(default_factory=list[tuple[str, str]])
     """Schedules that were given up, each with why."""
     latest: str = ""
@@ -132,26 +129,17 @@ class CandidateSearch:
     def _try(self, kernel: tile.Kernel, candidate: Candidate) -> tuple[Scheduled, tuple[Obligation, ...], Expr] | str:
         request = self.request
         with timed("schedule"):
-            found = schedule(kernel, request.facts, request.target, candidate, assumptions_of(kernel, request.facts))
+            assumed = assumptions_of(kernel, request.facts)
+            made = schedules_of(request.target).schedule
+            found = made(kernel, request.facts, request.target, candidate, assumed)
         if isinstance(found, Refused):
             return found.reason
         found.kernel.attributes["sym_name"] = StringAttr(self.name)
         with unchanged(kernel, found.kernel):
             with timed("prove"):
-                judged = judge_kernel(found.kernel)
+                judged = check_descriptors(found.kernel)
             certificate = prove(kernel, found.kernel, judged)
         return certificate if isinstance(certificate, str) else (found, certificate, judged.guard)
-
-
-def _small_first(
-    choices: Sequence[Mapping[str, int]], retrace: Callable[[Mapping[str, int]], tile.Kernel]
-) -> Sequence[Mapping[str, int]]:
-    """Extents for products without wgmma. Ordinary arithmetic wants the smallest, mma the next: on an H200 f16 takes
-    65 us in 64 x 64 at 1024^3 where 64 x 32 takes 111, at 4096^3 3331 and 5885, at 512 x 384 x 640 24 and 22."""
-    small = [*reversed(choices)]
-    if any(isinstance(op, tile.Dot) and has_mma(op) for op in retrace(small[0]).walk()):
-        small.append(small.pop(0))
-    return small
 
 
 def search_products(
@@ -167,8 +155,8 @@ def search_products(
     """All candidates of a variant: ``first`` with the first extents, then extents by extents, for each the schedules in
     order. Launches have ``one_row`` of tiles, or their programs run in ``one_wave``."""
 
-    pins = request.schedule
-    unknown = unknown_pins(pins)
+    pins, schedules = request.schedule, schedules_of(request.target)
+    unknown = schedules.unknown_pins(pins)
     if unknown:
         fail(
             "SCH002",
@@ -178,29 +166,15 @@ def search_products(
             help="leave the pin out",
         )
 
-    def pending() -> Iterator[tuple[tile.Kernel, Mapping[str, int], Candidate]]:
-        tensor_cores = request.target.has_wgmma
-        for candidate in first if tensor_cores else ():
-            if (kept := pinned(candidate, pins)) is not None:
-                yield retrace(choices[0]), choices[0], kept
-        for copies, ordinary in ((True, False), (False, False), (False, True))[0 if tensor_cores else 2 :]:
-            for extents in _small_first(choices, retrace) if ordinary else choices:
-                for candidate in candidates(retrace(extents), pins):
-                    kept = (
-                        pinned(candidate, pins) if candidate.ping_pong == 1 or pins.mode is RoleMode.PINGPONG else None
-                    )
-                    if kept is not None and candidate.copies is copies and candidate.ordinary is ordinary:
-                        yield retrace(extents), extents, kept
-
     known = (
         (kernel, extents, replace(candidate, one_row=one_row, one_wave=one_wave))
-        for kernel, extents, candidate in pending()
+        for kernel, extents, candidate in schedules.attempts(request.target, choices, retrace, pins, first)
     )
     return CandidateSearch(request, name, known)
 
 
 @timed("prove")
-def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: Judged) -> tuple[Obligation, ...] | str:
+def prove(kernel: tile.Kernel, lowered: transport.Kernel, judged: DescriptorVerdicts) -> tuple[Obligation, ...] | str:
     """The obligations of one lowered kernel: its stores, its shared memory, its offsets, its address maps, its
     descriptors, its protocol. A candidate that isn't proved is given up; that it does harm need not be shown."""
     found: list[Obligation] = []

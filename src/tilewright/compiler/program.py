@@ -30,14 +30,13 @@ from tilewright.diag import TilewrightError, fail
 from tilewright.lang.schedule import Schedule
 from tilewright.schedule.extents import bound_ladder, choose_extents, of_long_steps, probe, unaligned_ends
 from tilewright.schedule.facts import without_peers
-from tilewright.schedule.hopper.candidates import Candidate, has_products, pinned
-from tilewright.schedule.hopper.extents import other_widths, product_variants
-from tilewright.schedule.hopper.product_variant import ProductVariant
+from tilewright.schedule.product_schedules import Candidate, ProductVariant, schedules_of
 from tilewright.schedule.split_k import FEW
 from tilewright.schedule.split_sums import parts_of_sums
 from tilewright.schedule.swapped_operands import swapped
 from tilewright.schedule.unrolled import instructions, is_long
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import has_products
 
 
 def traced(request: Request) -> tile.Kernel:
@@ -188,7 +187,8 @@ class _Classes:
         sizes, _, resized = next(self._rungs())
         if self.products:
             asked = (self.autos, resized, request.target, request.facts)
-            variants = [*product_variants(*asked), *other_widths(*asked)]
+            schedules = schedules_of(request.target)
+            variants = [*schedules.variants(*asked), *schedules.other_widths(*asked)]
             yield from product_schedules(variants, self.dims or {}, request.schedule)
             return
         choices = choose_extents(probe(self.autos, self.traces, request.facts), dict(sizes), request.target)
@@ -227,7 +227,7 @@ class _Classes:
         """By the sizes of the ``upto`` axes, by which tile fills its waves better, by whether copying first pays."""
         request = self.request
         for sizes, fits, resized in self._rungs():
-            variants = product_variants(self.autos, resized, request.target, request.facts)
+            variants = schedules_of(request.target).variants(self.autos, resized, request.target, request.facts)
             for _, group in groupby(variants, lambda variant: variant.applies):
                 direct: list[_Choice] = []
                 for variant in group:
@@ -278,7 +278,7 @@ class _Classes:
                 yield replace(plain, parts=pinned, many=pinned.value > FEW)
             return
         cut = plain.promised is not None and not variant.swapped
-        if cut or staged_tensors(plain.remade(variant.choices[0]), self.request.facts):
+        if cut or staged_tensors(plain.remade(variant.choices[0]), self.request.facts, self.request.target):
             return
         if variant.swapped or self.request.schedule.split_k is None:
             yield replace(plain, parts=variant.parts, many=variant.many, narrow=variant.narrow, swapped=variant.swapped)
@@ -287,6 +287,7 @@ class _Classes:
         """A variant whose steps are whole, or whose parts a cluster adds, is served by its candidates alone,
         which a pin may exclude."""
         own = [each for each in variant.candidates if each.whole_steps or variant.narrow is not None]
+        pinned = schedules_of(self.request.target).pinned
         kept = [(candidate, pinned(candidate, self.request.schedule)) for candidate in own]
         return bool(own) and all(found is None or found.cluster != each.cluster for each, found in kept)
 
@@ -299,7 +300,9 @@ class _Classes:
         """The same after aligned copies of what tensor copies can't bring; None where there is nothing of the kind."""
         request = self.request
         pin = request.schedule.staged
-        items = () if pin is False or plain.promised is not None else staged_tensors(kernel, request.facts)
+        items = (
+            () if pin is False or plain.promised is not None else staged_tensors(kernel, request.facts, request.target)
+        )
         if not items:
             if pin is True:
                 _nothing_to_stage(request)

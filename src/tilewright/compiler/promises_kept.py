@@ -16,9 +16,9 @@ import numpy as np
 
 from tilewright.artifact.schema import Artifact, Launch, Variant
 from tilewright.base.expr import ExprError, conjuncts
-from tilewright.compiler.draws import Array, DrawnArguments, drawn
 from tilewright.compiler.proofs.loaded import Ascending
 from tilewright.compiler.reliance import Relied, Uniqueness, promises_of
+from tilewright.compiler.sampled_arguments import Array, SampledArguments, sample_arguments
 from tilewright.compiler.variants_agree import Agreement, RunnableVariant, runnable, shown, workspace_name
 from tilewright.diag import TilewrightError
 from tilewright.simulate import run_steps
@@ -74,17 +74,17 @@ def promises_kept(
     return Agreement((), tuple(alone), tuple(launches))
 
 
-def _draws(own: RunnableVariant, variant: Variant, promises: Sequence[Relied]) -> Iterator[DrawnArguments]:
+def _draws(own: RunnableVariant, variant: Variant, promises: Sequence[Relied]) -> Iterator[SampledArguments]:
     """Arguments, of which every third has many offsets where their number is a launch's."""
     class_ = conjuncts(variant.predicate)
     long = [*class_, *(p.extent >= _LONG for p in promises if isinstance(p, Ascending) and p.extent.symbols)]
     for seed in range(_SEEDS):
-        given = drawn(own.kernels[-1], seed, long if seed % 3 == 1 else class_)
+        given = sample_arguments(own.kernels[-1], seed, long if seed % 3 == 1 else class_)
         if given is not None:
             yield given
 
 
-def _integers(promises: Sequence[Relied], given: DrawnArguments) -> Iterator[tuple[int, dict[str, Array]]]:
+def _integers(promises: Sequence[Relied], given: SampledArguments) -> Iterator[tuple[int, dict[str, Array]]]:
     """Integers for the tensors of the promises: such that keep all of them (-1), and that break one, by its number."""
     rng = np.random.default_rng(sum(given.extents.values()))
     kept: dict[str, Array] = {}
@@ -103,7 +103,7 @@ def _tensors(promise: Relied) -> tuple[str, ...]:
     return promise.tensors if isinstance(promise, Uniqueness) else (promise.tensor,)
 
 
-def _keeping(promise: Relied, like: Array, given: DrawnArguments, rng: np.random.Generator) -> Array:
+def _keeping(promise: Relied, like: Array, given: SampledArguments, rng: np.random.Generator) -> Array:
     if isinstance(promise, Uniqueness):
         return rng.permutation(like.size).reshape(like.shape).astype(like.dtype)
     found = np.sort(rng.integers(0, _most(promise, given) + 1, like.shape)).astype(like.dtype)
@@ -112,7 +112,7 @@ def _keeping(promise: Relied, like: Array, given: DrawnArguments, rng: np.random
 
 
 def _breaking(
-    promise: Relied, kept: Mapping[str, Array], given: DrawnArguments, rng: np.random.Generator
+    promise: Relied, kept: Mapping[str, Array], given: SampledArguments, rng: np.random.Generator
 ) -> Iterator[dict[str, Array]]:
     """The same integers with one element changed: of two that say the same, of the first, last and any offset."""
     if isinstance(promise, Uniqueness):
@@ -134,11 +134,11 @@ def _breaking(
         yield own
 
 
-def _most(promise: Ascending, given: DrawnArguments) -> int:
+def _most(promise: Ascending, given: SampledArguments) -> int:
     return int(promise.most.evaluate(dict(given.extents)))
 
 
-def _broken(promise: Relied, integers: Mapping[str, Array], given: DrawnArguments) -> bool:
+def _broken(promise: Relied, integers: Mapping[str, Array], given: SampledArguments) -> bool:
     """By what the promise says: two elements reach one place, or offsets don't ascend from 0 to their most."""
     if isinstance(promise, Ascending):
         offsets = integers[promise.tensor].astype(np.int64)
@@ -157,7 +157,7 @@ def _difference(
     own: RunnableVariant,
     report: int,
     promises: Sequence[Relied],
-    given: DrawnArguments,
+    given: SampledArguments,
     integers: Mapping[str, Array],
 ) -> str | None:
     """What a launch does otherwise than its promises ask, in words; empty if nothing, None where it can't run."""

@@ -9,7 +9,7 @@ from tilewright.artifact.schema import EXECUTION, Obligation
 from tilewright.base.expr import conjuncts
 from tilewright.compiler.products import prove
 from tilewright.compiler.promises_kept import PROMISES_TESTED
-from tilewright.compiler.proofs.descriptors import Judged, judge_kernel
+from tilewright.compiler.proofs.descriptors import DescriptorVerdicts, check_descriptors
 from tilewright.compiler.proofs.obligations import assumed_of, require
 from tilewright.compiler.validated import LOWERING, PTX
 from tilewright.diag import TilewrightError
@@ -28,7 +28,7 @@ class Reproved:
 def reproved(source: tile.Kernel, kernel: t.Kernel, claimed: Sequence[Obligation]) -> Reproved:
     """Prove a kernel from its texts. Open is why it is not proved, if it is not; what ``claimed`` says and nothing
     shows; and what is assumed that it does not say. Whether comparisons hold that it names is asked elsewhere."""
-    judged = judge_kernel(kernel)
+    judged = check_descriptors(kernel)
     found = prove(source, kernel, judged)
     if isinstance(found, str):
         return Reproved((), (found,))
@@ -37,7 +37,11 @@ def reproved(source: tile.Kernel, kernel: t.Kernel, claimed: Sequence[Obligation
 
 
 def _open(
-    source: tile.Kernel, kernel: t.Kernel, judged: Judged, found: Sequence[Obligation], claimed: Sequence[Obligation]
+    source: tile.Kernel,
+    kernel: t.Kernel,
+    judged: DescriptorVerdicts,
+    found: Sequence[Obligation],
+    claimed: Sequence[Obligation],
 ) -> Iterator[str]:
     try:
         require(found, source, kernel)

@@ -22,9 +22,10 @@ from tilewright.compiler.workspaces import StagedTensor
 from tilewright.diag import TilewrightError, fail
 from tilewright.schedule.extents import choose_extents, probe
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.candidates import Candidate, has_products
+from tilewright.schedule.product_schedules import Candidate
 from tilewright.schedule.split_k import MOST_ADDED, PARTS, NotSplitError, Split, split
 from tilewright.tile import dialect as tile
+from tilewright.tile.queries import has_products
 
 Remade = Callable[[Mapping[str, int]], tile.Kernel]
 """A class's tile program with other extents for its autos."""

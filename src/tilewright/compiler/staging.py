@@ -21,7 +21,7 @@ from tilewright.artifact.schema import WORKSPACE_ALIGN_BYTES
 from tilewright.base.expr import Expr, all_of, own
 from tilewright.compiler.requests import Request, tensors_of
 from tilewright.compiler.workspaces import StagedTensor
-from tilewright.hw.target import MAX_VECTOR_BYTES
+from tilewright.hw.target import MAX_VECTOR_BYTES, Target
 from tilewright.lang.axes import Span
 from tilewright.lang.builtins import grid
 from tilewright.lang.fns import Numerics
@@ -31,16 +31,17 @@ from tilewright.lang.tensors import Tensor
 from tilewright.legal.facts import Facts
 from tilewright.legal.wgmma import OperandRole
 from tilewright.schedule.facts import CallFacts, TensorFacts, without_peers
-from tilewright.schedule.hopper.operands import COLUMNS, ROWS, Analysis, source_of
+from tilewright.schedule.product_schedules import ProductSchedules, schedules_of
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import coords_of, tensor_name
+from tilewright.tile.queries import coords_of, source_of, tensor_name
 
 
-def staged_tensors(kernel: tile.Kernel, facts: CallFacts) -> tuple[StagedTensor, ...]:
+def staged_tensors(kernel: tile.Kernel, facts: CallFacts, target: Target) -> tuple[StagedTensor, ...]:
     """The tensors whose tiles would reach wgmma through tensor copies if only they lay otherwise in memory."""
     uses: dict[str, list[tuple[tile.Load, SSAValue, OperandRole]]] = {}
-    for load, value, role in _operands(kernel):
-        if Analysis(kernel, facts, 1).copied(value, role, COLUMNS) is None:
+    schedules = schedules_of(target)
+    for load, value, role in _operands(kernel, schedules):
+        if schedules.operands(kernel, facts, 1).copied(value, role, schedules.columns) is None:
             uses.setdefault(tensor_name(load), []).append((load, value, role))
     written = {tensor_name(op) for op in kernel.walk() if isinstance(op, tile.WRITES)}
     found: list[StagedTensor] = []
@@ -50,22 +51,22 @@ def staged_tensors(kernel: tile.Kernel, facts: CallFacts) -> tuple[StagedTensor,
         dims = tuple(d.expr for d in tensor.dims)
         for axis in _axes(uses[name], facts.of(name)):
             here = StagedTensor(name, tensor.element, dims, axis, len(found))
-            trial = Analysis(kernel, with_staged(facts, [here]), 1)
-            if all(trial.copied(value, role, COLUMNS) is not None for _, value, role in uses[name]):
+            trial = schedules.operands(kernel, with_staged(facts, [here]), 1)
+            if all(trial.copied(value, role, schedules.columns) is not None for _, value, role in uses[name]):
                 found.append(here)
                 break
     return tuple(found)
 
 
-def _operands(kernel: tile.Kernel) -> Iterator[tuple[tile.Load, SSAValue, OperandRole]]:
-    """Loaded tiles that are operands of products, as large as wgmma wants them."""
+def _operands(kernel: tile.Kernel, schedules: ProductSchedules) -> Iterator[tuple[tile.Load, SSAValue, OperandRole]]:
+    """Loaded tiles that are operands of products, of whole granules."""
     for dot in kernel.walk():
         if not isinstance(dot, tile.Dot):
             continue
         rows, columns = tile.tile_type(dot.result).shape
         for value, role, whole in (
-            (dot.a, OperandRole.A, rows % ROWS == 0),
-            (dot.b, OperandRole.B, columns % COLUMNS == 0),
+            (dot.a, OperandRole.A, rows % schedules.rows == 0),
+            (dot.b, OperandRole.B, columns % schedules.columns == 0),
         ):
             load = source_of(value)[0].owner
             if isinstance(load, tile.Load) and whole:

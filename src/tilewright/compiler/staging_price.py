@@ -37,15 +37,14 @@ from tilewright.hw.engine_prices import (
 )
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.hw.target import Target
-from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.legal.wgmma import OperandRole
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.operands import COLUMNS, Analysis, ThreadCopiedOperand, source_of
 from tilewright.schedule.plan import loaded_of, symbols_of
+from tilewright.schedule.product_schedules import ThreadCopiedOperand, schedules_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.limits import Limits
 from tilewright.tile.ops import program_index
-from tilewright.tile.queries import element, moved, tensor_name
+from tilewright.tile.queries import element, moved, source_of, tensor_name
 
 _FEMTO = 10**15
 _SAMPLE_BYTES = 10**6
@@ -57,7 +56,7 @@ def pays(kernel: tile.Kernel, facts: CallFacts, found: Sequence[StagedTensor], t
     waves = ceildiv(_product(extent.expr for extent in kernel.grid), target.sm_count)
     staged, direct = (
         waves
-        * sum((block.times * round(block.cycles(names)) for block in _blocks(kernel, facts)), Const(0))
+        * sum((block.times * round(block.cycles(names)) for block in _blocks(kernel, facts, target)), Const(0))
         * per_cycle
         for names in (set[str](), {item.name for item in found})
     )
@@ -103,9 +102,10 @@ class _Block:
         return max(slot + copies, self.multiplied) + thread_copies
 
 
-def _blocks(kernel: tile.Kernel, facts: CallFacts) -> Iterator[_Block]:
+def _blocks(kernel: tile.Kernel, facts: CallFacts, target: Target) -> Iterator[_Block]:
     """The blocks of a kernel that multiply."""
-    analysis = Analysis(kernel, facts, 1)
+    schedules = schedules_of(target)
+    analysis, granule = schedules.operands(kernel, facts, 1), schedules.columns
     dots = [op for op in kernel.walk() if isinstance(op, tile.Dot)]
     for block in dict.fromkeys(dot.parent_block() for dot in dots):
         own = [dot for dot in dots if dot.parent_block() is block]
@@ -113,14 +113,14 @@ def _blocks(kernel: tile.Kernel, facts: CallFacts) -> Iterator[_Block]:
         multiplied, read = 0.0, 0
         for dot in own:
             (rows, columns), depth = tile.tile_type(dot.result).shape, tile.tile_type(dot.a).shape[1]
-            warpgroups, width = -(-rows // INSTRUCTION_M), -(-columns // COLUMNS) * COLUMNS
+            warpgroups, width = -(-rows // schedules.rows), -(-columns // granule) * granule
             line = depth * element(dot.b).bytes
             multiplied += warpgroups * width * line / TENSOR_BYTES_PER_CYCLE
-            read += warpgroups * (INSTRUCTION_M + width) * line
+            read += warpgroups * (schedules.rows + width) * line
             for value, role in ((dot.a, OperandRole.A), (dot.b, OperandRole.B)):
                 load = source_of(value)[0].owner
                 if isinstance(load, tile.Load) and load.parent_block() is block:
-                    loaded[load] = analysis.thread_copied(value, role, COLUMNS)
+                    loaded[load] = analysis.thread_copied(value, role, granule)
         operands = tuple((tensor_name(load), _tile_bytes(load), fed) for load, fed in loaded.items())
         yield _Block(_times(kernel, own[0]), operands, multiplied, read)
 

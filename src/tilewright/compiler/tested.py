@@ -23,8 +23,8 @@ from tilewright.artifact.schema import (
     WorkspacePointer,
 )
 from tilewright.base.expr import Expr, FloorDiv
-from tilewright.compiler.draws import Array, DrawnArguments, DrawnTensor, drawn
 from tilewright.compiler.recipe import Recipe, ctas_at_once
+from tilewright.compiler.sampled_arguments import Array, SampledArguments, SampledTensor, sample_arguments
 from tilewright.compiler.timing import timed
 from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import ELEMENT_BITS, Swizzle
@@ -94,7 +94,7 @@ def tested(kernel: t.Kernel, ptx: str, recipe: Recipe) -> Tested:
     several = _several_steps(kernel)
     for seed in range(_DRAWS):
         few = len(agreed) % 2 == 1
-        given = (drawn(kernel, seed, several) if few and several else None) or drawn(kernel, seed)
+        given = (sample_arguments(kernel, seed, several) if few and several else None) or sample_arguments(kernel, seed)
         if given is None:
             continue
         outcome = _executed(kernel, program, recipe, given, few=few, longer=bool(several))
@@ -138,7 +138,7 @@ def _quotients(e: Expr) -> Iterator[Expr]:
 
 
 def _executed(
-    kernel: t.Kernel, program: ExecutableEntry, recipe: Recipe, given: DrawnArguments, *, few: bool, longer: bool
+    kernel: t.Kernel, program: ExecutableEntry, recipe: Recipe, given: SampledArguments, *, few: bool, longer: bool
 ) -> _Outcome:
     """Run both on copies of the arguments, and compare all that they may write; on ``few`` CTAs where these walk the
     programs, on one cluster in ``longer`` launches."""
@@ -171,7 +171,7 @@ def _executed(
     return outcome
 
 
-def _symbols(kernel: t.Kernel, given: DrawnArguments, addresses: Mapping[str, int]) -> dict[str, int]:
+def _symbols(kernel: t.Kernel, given: SampledArguments, addresses: Mapping[str, int]) -> dict[str, int]:
     """What the symbols of a launch are: extents, integers, strides, addresses in the machine's memory."""
     found = {**given.extents, **{n: v for n, v in given.scalars.items() if isinstance(v, int)}}
     for name, placed in given.tensors.items():
@@ -183,7 +183,7 @@ def _symbols(kernel: t.Kernel, given: DrawnArguments, addresses: Mapping[str, in
 
 
 def _value(
-    argument: KernelArg, kernel: t.Kernel, recipe: Recipe, symbols: dict[str, int], given: DrawnArguments
+    argument: KernelArg, kernel: t.Kernel, recipe: Recipe, symbols: dict[str, int], given: SampledArguments
 ) -> bytes | machine.DecodedTensorMap:
     match argument:
         case TensorPointer(name):
@@ -211,7 +211,7 @@ def _map(step: EncodeTensorMap, symbols: dict[str, int]) -> machine.DecodedTenso
     )
 
 
-def _compared(kernel: t.Kernel, ours: Mapping[str, DrawnTensor], theirs: Mapping[str, DrawnTensor]) -> _Outcome:
+def _compared(kernel: t.Kernel, ours: Mapping[str, SampledTensor], theirs: Mapping[str, SampledTensor]) -> _Outcome:
     """Every tensor, and the bytes between its elements. Where functions are approximated, floats may differ a little,
     and what is decided by floats shows nothing where it differs."""
     exact = exactly_rounded(kernel)
@@ -231,7 +231,7 @@ def _compared(kernel: t.Kernel, ours: Mapping[str, DrawnTensor], theirs: Mapping
     return _Outcome(agreed=True)
 
 
-def same_around(mine: DrawnTensor, other: DrawnTensor) -> bool:
+def same_around(mine: SampledTensor, other: SampledTensor) -> bool:
     """The blocks are equal beside the elements."""
     blocks = [p.copied() for p in (mine, other)]
     for placed in blocks:

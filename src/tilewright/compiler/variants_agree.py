@@ -16,8 +16,8 @@ import numpy as np
 from tilewright.artifact.schema import Artifact, EncodeTensorMap, Fill, Launch, Variant, WorkspacePointer
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import FALSE, Expr, ExprError, conjuncts
-from tilewright.compiler.draws import Array, DrawnArguments, drawn
 from tilewright.compiler.proofs.rewritten import is_rest
+from tilewright.compiler.sampled_arguments import Array, SampledArguments, sample_arguments
 from tilewright.compiler.tested import DIGITS, exactly_rounded
 from tilewright.diag import TilewrightError
 from tilewright.simulate import LaunchStep, WorkspaceTensor, run_steps
@@ -55,7 +55,7 @@ class RunnableVariant:
     steps: tuple[LaunchStep, ...]
     scratch: tuple[WorkspaceTensor, ...]
 
-    def takes(self, given: DrawnArguments) -> bool:
+    def takes(self, given: SampledArguments) -> bool:
         """Whether dispatch may choose it for the arguments."""
         symbols = {**given.extents, **{n: v for n, v in given.scalars.items() if isinstance(v, int)}}
         for name, placed in given.tensors.items():
@@ -116,13 +116,13 @@ def _is_rest(
 
 def _launches(
     artifact: Artifact, variants: Sequence[RunnableVariant], least: int
-) -> Iterator[tuple[RunnableVariant, DrawnArguments]]:
+) -> Iterator[tuple[RunnableVariant, SampledArguments]]:
     """Arguments for which dispatch may choose each variant, and others of its kernels' class; of what is written each
     tensor has so many elements."""
     for variant, (chosen, seed) in product(variants, product((True, False), range(_DRAWS))):
         if not variant.kernels:
             continue
-        given = drawn(variant.kernels[-1], seed, conjuncts(variant.predicate) if chosen else ())
+        given = sample_arguments(variant.kernels[-1], seed, conjuncts(variant.predicate) if chosen else ())
         if given is not None and {p.name for p in artifact.tensors} <= given.tensors.keys():
             written = (given.tensors[p.name].view.size for p in artifact.tensors if p.access.writes)
             if min(written, default=0) >= least:
@@ -170,7 +170,7 @@ def _compared(
     artifact: Artifact,
     own: RunnableVariant,
     others: Sequence[RunnableVariant],
-    given: DrawnArguments,
+    given: SampledArguments,
     budget: float,
 ) -> Iterator[tuple[RunnableVariant, str]]:
     """The other variants that run on the arguments, each with what it leaves otherwise than ``own``."""
@@ -184,7 +184,7 @@ def _compared(
 
 
 def _results(
-    artifact: Artifact, variant: RunnableVariant, given: DrawnArguments, budget: float
+    artifact: Artifact, variant: RunnableVariant, given: SampledArguments, budget: float
 ) -> dict[str, Array] | None:
     """What a variant leaves in the tensors that are written; None where its kernels assume something else of their
     arguments, or it is too much to simulate."""
@@ -229,7 +229,7 @@ def _apart(a: Array, b: Array, *, exact: bool) -> Array:
         return ~((x == y) | (np.isnan(x) & np.isnan(y)) | close)
 
 
-def shown(artifact: Artifact, given: DrawnArguments) -> str:
+def shown(artifact: Artifact, given: SampledArguments) -> str:
     own = {s for p in artifact.tensors for d in p.dims for s in d.symbols} | {p.name for p in artifact.parameters}
     named = {n: v for n, v in {**given.extents, **given.scalars}.items() if n in own}
     return ", ".join(f"{name} = {value}" for name, value in named.items()) or "no extents"

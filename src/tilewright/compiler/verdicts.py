@@ -23,9 +23,10 @@ from tilewright.legal.repair_types import Change, Remedy
 from tilewright.legal.repairs import legalise
 from tilewright.legal.tma import TensorMapPlan
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.operands import SWIZZLES, legal_facts, source_of, tile_access
+from tilewright.schedule.product_schedules import schedules_of
+from tilewright.schedule.tile_accesses import legal_facts, tile_access
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import coords_of, line_of, tensor_name
+from tilewright.tile.queries import coords_of, line_of, source_of, tensor_name
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.descriptor_attrs import MAJORS, OperandNumbers, WgmmaOperandAttr
@@ -116,14 +117,14 @@ def verdicts(
     that it reads from a workspace."""
     operands = {source_of(v)[0].owner for op in kernel.walk() if isinstance(op, tile.Dot) for v in (op.a, op.b)}
     known = legal_facts(kernel, facts)
-    made = _methods(lowered)
+    made, swizzles = _methods(lowered), schedules_of(target).swizzles
     found: list[AccessVerdict] = []
     for op in kernel.walk():
         if not isinstance(op, tile.Load | tile.Store | tile.AtomicReduce):
             continue
         extents = tuple(c.size if isinstance(c, Span) else None for c in coords_of(op))
         if op in operands:
-            answer: Answer = _legalised(tile_access(op, extents, SWIZZLES, known), known, target)
+            answer: Answer = _legalised(tile_access(op, extents, swizzles, known), known, target)
         else:
             planned = _planned(tile_access(op, extents, (), known), known, target)
             assert isinstance(planned, Legal | Illegal)

@@ -15,7 +15,7 @@ from functools import cache
 from tilewright.base.expr import Expr, interval
 from tilewright.contract.rules import Rule
 from tilewright.hw.spaces import Space
-from tilewright.hw.target import MAX_CTA_THREADS, MBARRIER_BYTES, NAMED_BARRIERS, TARGETS
+from tilewright.hw.target import MAX_CTA_THREADS, MBARRIER_BYTES, NAMED_BARRIERS, TARGETS, Instructions
 from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.hw.tensormap import PATTERNS
 from tilewright.protocol import effects, ops
@@ -39,9 +39,10 @@ def declared(p: Protocol) -> Iterator[Found]:
     """What its declarations ask of a target beyond what it has."""
     named = [TARGETS[p.target]] if p.target else list(TARGETS.values())
     needed = {s.op.needs: s.op for role in p.roles for s in steps(role.body) if s.op.needs}
-    having = [t for t in named if all(getattr(t, need) for need in needed) and (p.cluster == 1 or t.has_tma)]
+    asked = needed.keys() | ({Instructions.TMA} if p.cluster > 1 else set[Instructions]())
+    having = [t for t in named if asked <= t.instructions]
     if not having:
-        lacking = [type(op).__name__ for need, op in needed.items() if not p.target or not getattr(named[0], need)]
+        lacking = [type(op).__name__ for x, op in needed.items() if not p.target or x not in named[0].instructions]
         what = " and ".join(lacking) or f"a cluster of {p.cluster}"
         yield Rule.LIMITS, f"{what}, which {p.target or 'no target'} has {'not' if p.target else 'together'}"
     shared = max((b.offset + b.size for b in p.buffers if b.space in MEMORY), default=0)

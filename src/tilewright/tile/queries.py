@@ -157,6 +157,22 @@ def filled(stream: tile.Stream) -> tuple[Span, ...]:
     return tuple(s for s in spans_of(next(iter(left))) if s and all(s in spans_of(f) for f in left)) if left else ()
 
 
+def has_products(kernel: tile.Kernel) -> bool:
+    """Whether the kernel multiplies matrices."""
+    return any(isinstance(op, tile.Dot) for op in kernel.walk())
+
+
+def source_of(value: SSAValue, *, casts: bool = False) -> tuple[SSAValue, tuple[int, ...]]:
+    """What a value is a transposed view of, and for each of its axes the source's; with ``casts`` in another dtype."""
+    perm = tuple(range(tile.tile_type(value).rank))
+    while isinstance(value.owner, tile.Transpose) or (casts and isinstance(value.owner, tile.Cast)):
+        if isinstance(value.owner, tile.Transpose):
+            inner = tuple(p.data for p in value.owner.perm)
+            perm = tuple(inner[p] for p in perm)
+        value = value.owner.x
+    return value, perm
+
+
 def chained(stream: tile.Stream) -> bool:
     """Whether a product in a stream multiplies what is computed from another's result."""
     pending = [v for op in stream.walk() if isinstance(op, tile.Dot) for v in op.operands]

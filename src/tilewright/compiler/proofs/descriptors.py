@@ -47,7 +47,7 @@ class DescriptorFault:
 
 
 @dataclass(frozen=True)
-class Judged:
+class DescriptorVerdicts:
     """``faults`` are certain to matter for some arguments of the class; without any, all descriptors are legal for the
     launches in which ``guard`` holds."""
 
@@ -57,7 +57,7 @@ class Judged:
     guard: Expr
 
 
-def judge_kernel(kernel: t.Kernel) -> Judged:
+def check_descriptors(kernel: t.Kernel) -> DescriptorVerdicts:
     """The descriptors of a kernel, on its target."""
     facts, target = _facts(kernel), kernel.target
     faults: list[DescriptorFault] = []
@@ -74,7 +74,9 @@ def judge_kernel(kernel: t.Kernel) -> Judged:
                 guards.append(guard)
     products = [op for op in inside if isinstance(op, a.Wgmma)]
     faults += dict.fromkeys(fault for op in products for fault in _judge_product(op, target))
-    return Judged(len(maps), len({o for op in products for o in _operands(op)}), tuple(faults), all_of(guards))
+    return DescriptorVerdicts(
+        len(maps), len({o for op in products for o in _operands(op)}), tuple(faults), all_of(guards)
+    )
 
 
 _COPIES: dict[Direction, type[a.TmaLoad] | type[a.TmaStore]] = {

@@ -16,8 +16,8 @@ from xdsl.ir import Operation, SSAValue
 
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import TRUE, Const, Sym, all_of
+from tilewright.compiler.proofs.checked_offsets import checks_every_offset, counted
 from tilewright.compiler.proofs.evaluated_map import evaluated
-from tilewright.compiler.proofs.judged import counted, judges
 from tilewright.compiler.proofs.loaded import Ascending
 from tilewright.compiler.reliance import FAILED, gate_of, promises_of
 from tilewright.diag import fail
@@ -84,7 +84,11 @@ def _require_judged(kernel: tile.Kernel, lowered: t.Kernel) -> None:
     if made is None or not every or not _opens_at_zero(made, list(range(len(promises)))):
         _refuse(kernel, "a gate that not all promises open", "one that opens where no thread finds one broken")
     for number, (promise, barrier) in enumerate(zip(promises, barriers, strict=True)):
-        own = barrier if isinstance(promise, Ascending) and barrier and judges(lowered, barrier, promise) else None
+        own = (
+            barrier
+            if isinstance(promise, Ascending) and barrier and checks_every_offset(lowered, barrier, promise)
+            else None
+        )
         if own is None:
             _refuse(kernel, f"{promise} need not hold behind the gate", "offsets that all threads of each CTA judge")
         if not any(_adds(op, own, number) for op in lowered.body.block.ops):

@@ -13,7 +13,7 @@ from tilewright.base import verdict
 from tilewright.base.dtypes import f32
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.proofs.copies import prove_copies
-from tilewright.compiler.proofs.descriptors import Judged
+from tilewright.compiler.proofs.descriptors import DescriptorVerdicts
 from tilewright.compiler.proofs.distinct import DISTINCT
 from tilewright.compiler.proofs.epilogue_copies import INTERIOR, asks_bounds
 from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
@@ -45,14 +45,16 @@ ASSOCIATIVE = "associative"
 """A scan's function is associative up to rounding; samples are tried when it is traced."""
 
 
-def own_proofs(kernel: tile.Kernel, lowered: t.Kernel, judged: Judged) -> tuple[Callable[[], Proof[str]], ...]:
+def own_proofs(
+    kernel: tile.Kernel, lowered: t.Kernel, judged: DescriptorVerdicts
+) -> tuple[Callable[[], Proof[str]], ...]:
     """The proofs about tensor maps and wgmma that a kernel needs beside those of its accesses and its protocol."""
     if not any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         return ()
     return (lambda: prove_copies(kernel, lowered), lambda: prove_descriptors(judged), lambda: prove_tables(lowered))
 
 
-def prove_descriptors(judged: Judged) -> Proof[str]:
+def prove_descriptors(judged: DescriptorVerdicts) -> Proof[str]:
     """Whether every descriptor is legal for the whole class, as judged from the kernel's text."""
     if judged.faults:
         return Refuted("descriptor", "; ".join(map(str, judged.faults)))

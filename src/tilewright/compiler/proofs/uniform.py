@@ -22,7 +22,7 @@ from xdsl.ir import Operation, SSAValue
 from tilewright.base import verdict
 from tilewright.base.expr import TRUE, Const, Sym
 from tilewright.base.verdict import Proof, Proved, Unknown
-from tilewright.compiler.proofs.judged import counted
+from tilewright.compiler.proofs.checked_offsets import counted
 from tilewright.compiler.timing import timed
 from tilewright.diag import fail
 from tilewright.tile import dialect as tile

@@ -7,6 +7,7 @@ H200 data sheets (rates). What was measured is in ``copy_prices``, ``engine_pric
 from __future__ import annotations
 
 from dataclasses import dataclass
+from enum import Enum
 
 MAX_CTA_THREADS = 1024
 """Threads of a CTA, at most, on every target (CUDA C++ Programming Guide, technical specifications)."""
@@ -31,6 +32,14 @@ compute capabilities)."""
 _SYSTEM_SHARED_BYTES = 1024
 
 
+class Instructions(Enum):
+    """Families of instructions that only some targets have (PTX ISA 9.1, target notes of each)."""
+
+    TMA = "bulk and tensor copies, transactions of mbarriers, clusters"
+    WGMMA = "wgmma"
+    TCGEN05 = "tcgen05"
+
+
 @dataclass(frozen=True)
 class Target:
     """One GPU architecture. ``shared_per_cta_bytes``: an SM's, less the KiB that the system keeps for each CTA."""
@@ -44,9 +53,9 @@ class Target:
     registers_per_sm: int = 65536
     max_registers_per_thread: int = 255
     shared_per_cta_bytes: int = 0
-    has_tma: bool = False
-    has_wgmma: bool = False
-    has_tcgen05: bool = False
+    instructions: frozenset[Instructions] = frozenset()
+    product_schedules: str = "hopper"
+    """The folder of ``schedule`` for matrix products; hopper's have some without wgmma, too."""
     clock_hz: float = 1.7e9
     memory_bytes_per_second: float = 1.0e12
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.base.expr import Expr
 from tilewright.base.once import once
+from tilewright.hw.target import Instructions
 from tilewright.protocol.effects import Among, Effect, Grain, Sync
 from tilewright.protocol.operands import ZERO
 from tilewright.protocol.ops.base import Brief, Op
@@ -80,7 +81,7 @@ class ClusterArrive(Op):
 
     release: bool = True
 
-    needs = "has_tma"
+    needs = Instructions.TMA
     grain = Grain.WARPS
 
     @once
@@ -92,7 +93,7 @@ class ClusterArrive(Op):
 class ClusterWait(Op):
     """barrier.cluster.wait (acquire): waits for every non-exited thread of the cluster."""
 
-    needs = "has_tma"
+    needs = Instructions.TMA
     grain = Grain.WARPS
     instruction = "barrier.cluster"
 

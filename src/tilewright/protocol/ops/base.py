@@ -10,6 +10,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 from tilewright.base.expr import Expr
 from tilewright.base.once import once
 from tilewright.hw.spaces import Space
+from tilewright.hw.target import Instructions
 from tilewright.protocol.effects import Access, Await, Effect, Engine, Grain, Queue, Signal
 from tilewright.protocol.operands import Region, Slot, Word
 
@@ -45,8 +46,8 @@ class Op:
     engine: ClassVar[Engine] = Engine.NONE
     instruction: ClassVar[str] = ""
     """The row of ``hw.sync_prices``, for ops that have one."""
-    needs: ClassVar[str] = ""
-    """What a target has that has the instruction, a field of ``hw.target.Target``; all targets have others."""
+    needs: ClassVar[Instructions | None] = None
+    """The instructions that a target needs to have for it, if not all have them."""
     spaces: ClassVar[Mapping[str, frozenset[Space]]] = located()
     """State spaces that the operands may lie in, by field."""
     peers: ClassVar[bool] = False

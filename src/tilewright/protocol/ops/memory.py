@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.once import once
+from tilewright.hw.target import Instructions
 from tilewright.protocol.effects import Access, Effect, Fence, Mode, Order, Part
 from tilewright.protocol.operands import FenceSpace, Region
 from tilewright.protocol.ops.base import GLOBAL, MEMORY, REGISTERS, Brief, Op, located
@@ -54,7 +55,7 @@ class FenceProxyAsync(Op):
 
     space: FenceSpace = FenceSpace.ALL
 
-    needs = "has_tma"
+    needs = Instructions.TMA
     instruction = "fence.proxy.async"
 
     @once

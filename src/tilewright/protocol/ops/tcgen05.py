@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.base.expr import Expr
 from tilewright.base.once import once
+from tilewright.hw.target import Instructions
 from tilewright.protocol.effects import (
     TENSOR,
     TENSOR_LOADS,
@@ -41,7 +42,7 @@ class Tcgen05Alloc(Op):
     address: Region | None = None
     cta_group: int = 1
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     grain = Grain.WARPS
     spaces = located(address=MEMORY)
 
@@ -58,7 +59,7 @@ class Tcgen05Dealloc(Op):
     buffer: str
     cta_group: int = 1
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     grain = Grain.WARPS
 
     @once
@@ -70,7 +71,7 @@ class Tcgen05Dealloc(Op):
 class Tcgen05Relinquish(Op):
     """Gives up the CTA's right to allocate again."""
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     grain = Grain.WARPS
 
     @once
@@ -89,7 +90,7 @@ class Tcgen05Mma(Op):
     operands: tuple[Region, ...]
     cta_group: int = 1
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     grain = Grain.ONE
     engine = Engine.PRODUCTS
     spaces = located(accumulator=COLUMNS, operands=MEMORY | COLUMNS)
@@ -113,7 +114,7 @@ class Tcgen05Cp(Op):
     dst: Region
     src: Region
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     grain = Grain.ONE
     spaces = located(dst=COLUMNS, src=MEMORY)
     swizzled = True
@@ -134,7 +135,7 @@ class Tcgen05Commit(Op):
     bar: Slot
     ctas: tuple[Expr, ...] = ()
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     grain = Grain.ONE
 
     @once
@@ -153,7 +154,7 @@ class Tcgen05Ld(Op):
 
     region: Region
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     grain = Grain.WARPS
     spaces = located(region=COLUMNS)
 
@@ -172,7 +173,7 @@ class Tcgen05St(Op):
 
     region: Region
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     grain = Grain.WARPS
     spaces = located(region=COLUMNS)
 
@@ -189,7 +190,7 @@ class Tcgen05St(Op):
 class Tcgen05WaitLd(Op):
     """tcgen05.wait::ld: the thread's tensor-memory loads are done."""
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     grain = Grain.WARPS
     instruction = "tcgen05.wait"
 
@@ -202,7 +203,7 @@ class Tcgen05WaitLd(Op):
 class Tcgen05WaitSt(Op):
     """tcgen05.wait::st: the thread's tensor-memory stores are done."""
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     grain = Grain.WARPS
     instruction = "tcgen05.wait"
 
@@ -215,7 +216,7 @@ class Tcgen05WaitSt(Op):
 class Tcgen05FenceBefore(Op):
     """tcgen05.fence::before_thread_sync."""
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     instruction = "tcgen05.fence"
 
     @once
@@ -227,7 +228,7 @@ class Tcgen05FenceBefore(Op):
 class Tcgen05FenceAfter(Op):
     """tcgen05.fence::after_thread_sync."""
 
-    needs = "has_tcgen05"
+    needs = Instructions.TCGEN05
     instruction = "tcgen05.fence"
 
     @once

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.base.once import once
+from tilewright.hw.target import Instructions
 from tilewright.protocol.effects import (
     WGMMA,
     Access,
@@ -27,7 +28,7 @@ from tilewright.protocol.ops.base import MEMORY, REGISTERS, Brief, Op, located
 class WgmmaFence(Op):
     """wgmma.fence: orders register accesses before the following wgmma."""
 
-    needs = "has_wgmma"
+    needs = Instructions.WGMMA
     grain = Grain.WARPGROUP
     instruction = "wgmma.fence"
 
@@ -47,7 +48,7 @@ class Wgmma(Op):
     operands: tuple[Region, ...]
     reads: tuple[int, ...] = field(default=(), compare=False)
 
-    needs = "has_wgmma"
+    needs = Instructions.WGMMA
     grain = Grain.WARPGROUP
     engine = Engine.PRODUCTS
     spaces = located(accumulator=REGISTERS, operands=MEMORY | REGISTERS)
@@ -74,7 +75,7 @@ class Wgmma(Op):
 class WgmmaCommit(Op):
     """Closes the warpgroup's current wgmma group."""
 
-    needs = "has_wgmma"
+    needs = Instructions.WGMMA
     grain = Grain.WARPGROUP
 
     @once
@@ -88,7 +89,7 @@ class WgmmaWait(Op):
 
     pending: int = 0
 
-    needs = "has_wgmma"
+    needs = Instructions.WGMMA
     grain = Grain.WARPGROUP
     instruction = "wgmma.wait_group"
 
@@ -107,7 +108,7 @@ class Setmaxnreg(Op):
 
     registers: int
 
-    needs = "has_tma"
+    needs = Instructions.TMA
     grain = Grain.WARPGROUPS
 
     @once

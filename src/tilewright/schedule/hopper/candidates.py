@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from math import prod
+from typing import TypeAlias
 
 from tilewright.base.expr import Expr
-from tilewright.hw.target import Target
+from tilewright.hw.target import Instructions, Target
 from tilewright.lang.schedule import RoleMode, Schedule
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.facts import CallFacts
@@ -27,11 +28,11 @@ from tilewright.schedule.hopper.operands import (
     RegisterOperand,
     ThreadCopiedOperand,
     TmaOperand,
-    source_of,
 )
 from tilewright.schedule.hopper.ping_pong import equal_uses, ordered_streams
 from tilewright.schedule.hopper.products_in_flight import streams_in_flight
 from tilewright.schedule.hopper.program_sums import program_sums, summed_alike
+from tilewright.schedule.hopper.register_staged import has_mma
 from tilewright.schedule.hopper.shared_memory_epilogue import shared_memory_epilogues
 from tilewright.schedule.hopper.software_pipeline import reordered, software_pipelines
 from tilewright.schedule.hopper.stage_vectors import StageVector, named, stage_vectors, through_map
@@ -39,7 +40,7 @@ from tilewright.schedule.hopper.tile_pipelines import TilePipeline, group
 from tilewright.schedule.plan import Placement
 from tilewright.schedule.relayout import classified
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import tensor_name
+from tilewright.tile.queries import source_of, tensor_name
 from tilewright.transport import dialect as transport
 from tilewright.transport.asynchronous import WARPGROUP_THREADS
 
@@ -133,6 +134,10 @@ CANDIDATES = (
 )
 
 
+Attempt: TypeAlias = tuple[tile.Kernel, Mapping[str, int], Candidate]
+"""A program, its extents, and how it is scheduled."""
+
+
 def candidates(kernel: tile.Kernel, pins: Schedule) -> Iterator[Candidate]:
     """What is tried for a kernel, best first.
 
@@ -167,6 +172,38 @@ def pinned(candidate: Candidate, pins: Schedule) -> Candidate | None:
     return replace(candidate, stages=pins.stages, pipelined=pins.stages is not None, cluster=cluster)
 
 
+def attempts(
+    target: Target,
+    choices: Sequence[Mapping[str, int]],
+    retrace: Callable[[Mapping[str, int]], tile.Kernel],
+    pins: Schedule,
+    first: Sequence[Candidate],
+) -> Iterator[Attempt]:
+    """What is tried for the extents of a variant: ``first`` with the first of them, then extents by extents, for each
+    the candidates in order."""
+    has_wgmma = Instructions.WGMMA in target.instructions
+    for candidate in first if has_wgmma else ():
+        if (kept := pinned(candidate, pins)) is not None:
+            yield retrace(choices[0]), choices[0], kept
+    for copies, ordinary in ((True, False), (False, False), (False, True))[0 if has_wgmma else 2 :]:
+        for extents in _small_first(choices, retrace) if ordinary else choices:
+            for candidate in candidates(retrace(extents), pins):
+                kept = pinned(candidate, pins) if candidate.ping_pong == 1 or pins.mode is RoleMode.PINGPONG else None
+                if kept is not None and candidate.copies is copies and candidate.ordinary is ordinary:
+                    yield retrace(extents), extents, kept
+
+
+def _small_first(
+    choices: Sequence[Mapping[str, int]], retrace: Callable[[Mapping[str, int]], tile.Kernel]
+) -> Sequence[Mapping[str, int]]:
+    """Extents for products without wgmma. Ordinary arithmetic wants the smallest, mma the next: on an H200 f16 takes
+    65 us in 64 x 64 at 1024^3 where 64 x 32 takes 111, at 4096^3 3331 and 5885, at 512 x 384 x 640 24 and 22."""
+    small = [*reversed(choices)]
+    if any(isinstance(op, tile.Dot) and has_mma(op) for op in retrace(small[0]).walk()):
+        small.append(small.pop(0))
+    return small
+
+
 def unknown_pins(pins: Schedule) -> str:
     """Pins that no schedule here can keep."""
     found = [
@@ -184,16 +221,11 @@ def unknown_pins(pins: Schedule) -> str:
     return ", ".join(found)
 
 
-def has_products(kernel: tile.Kernel) -> bool:
-    """Whether the kernel multiplies matrices."""
-    return any(isinstance(op, tile.Dot) for op in kernel.walk())
-
-
 def schedule(
     kernel: tile.Kernel, facts: CallFacts, target: Target, candidate: Candidate, assumptions: tuple[Expr, ...]
 ) -> Scheduled | Refused:
     """The kernel under one candidate, with as many stages as shared memory holds; or why it can't be."""
-    if not (candidate.ordinary or target.has_wgmma):
+    if not (candidate.ordinary or Instructions.WGMMA in target.instructions):
         return Refused(f"{target} has no wgmma")
     kernel, classes = classified(kernel)
     if candidate.software_pipelined:

@@ -9,12 +9,12 @@ from math import prod
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, any_of, ceildiv, minimum, negate
-from tilewright.hw.target import Target
+from tilewright.hw.target import Instructions, Target
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
 from tilewright.schedule.hopper.mask_free_steps import leading_steps, whole_first_step, whole_steps
-from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation, source_of
+from tilewright.schedule.hopper.operands import COLUMNS, ROWS, accumulation
 from tilewright.schedule.hopper.product_variant import ProductVariant
 from tilewright.schedule.hopper.program_order import FEW_LENGTHS, lengthening
 from tilewright.schedule.hopper.software_pipeline import pipelined_streams
@@ -23,7 +23,7 @@ from tilewright.schedule.hopper.tile_prices import LINE_BYTES, SECTOR_BYTES, Pri
 from tilewright.schedule.swapped_operands import swapped
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
-from tilewright.tile.queries import element, spans_of
+from tilewright.tile.queries import element, source_of, spans_of
 
 _PRIMES = (2, 3, 5, 7, 11, 13, 17, 19)
 _ROWS = (128, 128, 128, 64, 64)
@@ -177,7 +177,7 @@ def product_variants(
 ) -> list[ProductVariant]:
     """Tile widths and when each is used: that which needs least time for its whole waves of CTAs."""
     choices, sized = product_extents(autos, trace)
-    if not target.has_wgmma:
+    if Instructions.WGMMA not in target.instructions:
         return [ProductVariant(TRUE, tuple(choices))]
     if sized.columns:
         return _by_width(choices, sized, trace, target, facts)
@@ -193,7 +193,7 @@ def other_widths(
     """Tiles of the widths between those that every family has, with prices between theirs: to be timed for a shape
     whose last wave of tiles they fill."""
     choices, sized = product_extents(autos, trace)
-    if not (target.has_wgmma and sized.rows and sized.columns):
+    if not (Instructions.WGMMA in target.instructions and sized.rows and sized.columns):
         return []
     wide = choices[0]
     kernel = trace(wide)

@@ -37,7 +37,6 @@ from tilewright.schedule.hopper.operands import (
     RegisterOperand,
     StagedOperand,
     WidenedOperand,
-    source_of,
 )
 from tilewright.schedule.hopper.ping_pong import PingPongOrder, order_arrive, order_wait, uses_per_program
 from tilewright.schedule.hopper.pipeline_lowering import counter
@@ -54,7 +53,7 @@ from tilewright.schedule.numerics_rewrites import contracted
 from tilewright.schedule.plan import Placement
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
-from tilewright.tile.queries import coords_of, element, hint, is_constant, is_elementwise, owner
+from tilewright.tile.queries import coords_of, element, hint, is_constant, is_elementwise, owner, source_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.transport.base import exprs

@@ -14,21 +14,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from functools import cached_property, lru_cache, partial
-from math import gcd
+from functools import cached_property, lru_cache
 from typing import TypeAlias
 
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.dtypes import DType
-from tilewright.base.expr import TRUE, Expr, Interval, Sym, divisor, simplify
+from tilewright.base.expr import TRUE, Expr, Sym, simplify
 from tilewright.base.verdict import Legal
 from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.spaces import WARPGROUP_THREADS
 from tilewright.hw.target import MAX_VECTOR_BYTES
-from tilewright.hw.tensormap import PATTERNS, Direction, Swizzle
+from tilewright.hw.tensormap import PATTERNS, Swizzle
 from tilewright.hw.wgmma import INSTRUCTION_K_BITS
-from tilewright.lang.axes import Coord, Span, axis_symbol
+from tilewright.lang.axes import Coord, Span
 from tilewright.legal import tma, wgmma
 from tilewright.legal.facts import Facts, index_axis, index_symbol
 from tilewright.legal.repair_types import Remedy, ThreadCopy
@@ -42,14 +41,14 @@ from tilewright.schedule.hopper.gathered_rows import GatheredRows, gathered_rows
 from tilewright.schedule.hopper.operand_layouts import OperandRead, choose_layouts
 from tilewright.schedule.hopper.paged_tile import PagedTile, paged_tile
 from tilewright.schedule.hopper.register_operand import RegisterRows
+from tilewright.schedule.tile_accesses import coords_followed, legal_facts, tile_access
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import coords_of, element, spans_of, tensor_name
+from tilewright.tile.queries import coords_of, element, source_of, spans_of, tensor_name
 
 ROWS = 64
 """Rows of one wgmma (hw.wgmma.INSTRUCTION_M)."""
 COLUMNS = 8
 MAX_COLUMNS = 256
-INDEX_BOUND = 2**31 - 1
 SWIZZLES = (Swizzle.B128, Swizzle.B64, Swizzle.B32)
 
 
@@ -177,30 +176,6 @@ class DotPlan:
         """Rows and columns of the result, padding included."""
         rows, columns = tile.tile_type(self.dot.result).shape
         return rows, columns
-
-
-def legal_facts(kernel: tile.Kernel, facts: CallFacts) -> Facts:
-    """What the specialisation class says, as the legality rules ask for it."""
-    bounds: dict[str, Interval] = {}
-    divisors: dict[str, int] = {}
-    equal: dict[str, int] = {}
-    for arg in kernel.body.block.args:
-        if not isinstance(arg.type, tile.TensorType):
-            continue
-        name, kind = arg.type.tensor_name.data, arg.type
-        own = facts.of(name)
-        divisors[f"{name}.address"] = own.align_bytes
-        for axis, dim in enumerate(kind.dims):
-            for symbol in dim.expr.symbols:
-                bounds[symbol] = (1, INDEX_BOUND)
-            if axis == own.unit_axis:
-                equal[f"{name}.stride{axis}"] = 1
-            else:
-                divisors[f"{name}.stride{axis}"] = max(1, own.align_bytes // kind.element.bytes)
-                # of an axis with one element the map takes another stride (RoleLowering.tensor_map)
-                limit = INDEX_BOUND if facts.index_bits == 32 else None
-                bounds[f"{name}.stride{axis}"] = (1 if own.forward else None, limit)
-    return Facts(bounds=bounds, divisors=divisors, equal=equal)
 
 
 @dataclass(frozen=True)
@@ -332,7 +307,7 @@ class Analysis:
             return self.converted_rows(op, cast, rows, n)
         unit = self.facts.of(tensor_name(load)).unit_axis
         pages = paged_tile(load) if isinstance(load, tile.Gather) else None
-        coords = _coords(load)
+        coords = coords_followed(load)
         axes = pages.axes if pages is not None else _axes_of(coords)
         across, (_, perm) = None if unit is None else axes[unit], source_of(op.b, casts=True)
         if across is None or (pages is None and isinstance(load, tile.Gather)):
@@ -495,48 +470,9 @@ _planned = lru_cache(maxsize=1024)(tma.plan)
 """The candidate schedules of a kernel ask for the same boxes again."""
 
 
-def tile_access(
-    access: tile.Load | tile.Gather | tile.Store | tile.AtomicReduce,
-    extents: Sequence[int | None],
-    swizzles: tuple[Swizzle, ...],
-    known: Facts,
-) -> tma.TileAccess:
-    """A box of ``extents`` (None: an index) of the accessed tensor, as the legality rules ask for it."""
-    tensor = tile.tensor_type(access.tensor)
-    name = tensor.tensor_name.data
-    return tma.TileAccess(
-        tensor.element,
-        tuple(d.expr for d in tensor.dims),
-        tuple(Sym(f"{name}.stride{d}") for d in range(tensor.rank)),
-        Sym(f"{name}.address"),
-        tuple(extents),
-        Direction.LOAD if isinstance(access, tile.Load | tile.Gather) else Direction.STORE,
-        swizzles,
-        name=name,
-        first_multiples=tuple(map(partial(_first_multiple, known), _coords(access), extents)),
-    )
-
-
-def _coords(access: tile.Load | tile.Gather | tile.Store | tile.AtomicReduce) -> tuple[Coord, ...]:
-    """An access' coordinates; of a gather the ranges that it follows as they are, and expressions."""
-    if not isinstance(access, tile.Gather):
-        return coords_of(access)
-    spans = {axis_symbol(d): span for d, span in enumerate(spans_of(access.result)) if span is not None}
-    coords = (c.expr for c in access.coords)
-    return tuple(spans.get(c.name, c) if isinstance(c, Sym) else c for c in coords)
-
-
 def about_strides(predicate: Expr) -> bool:
     """The predicate speaks of strides or addresses, not of extents alone."""
     return any("." in symbol for symbol in predicate.symbols)
-
-
-def _first_multiple(known: Facts, coord: Coord, extent: int | None) -> int:
-    """What the first index of a box is a multiple of (0: it is 0); a box of a part begins at a multiple of its own."""
-    if not isinstance(coord, Span) or extent is None:
-        return 1
-    first = divisor(coord.origin, known.divisors)
-    return first if extent == coord.size else gcd(first, extent)
 
 
 def map_axes(plan: TensorMapPlan) -> tuple[int, ...]:
@@ -547,7 +483,7 @@ def map_axes(plan: TensorMapPlan) -> tuple[int, ...]:
 def reaches_edge(access: tile.Load | tile.Gather | tile.Store, axis: int) -> bool:
     """The domain of the ``axis``-th range among the coordinates ends where the tensor does, or is never left: the
     hardware clips it right."""
-    spans = [(d, c) for d, c in enumerate(_coords(access)) if isinstance(c, Span)]
+    spans = [(d, c) for d, c in enumerate(coords_followed(access)) if isinstance(c, Span)]
     dim, span = spans[axis]
     extent = tile.tensor_type(access.tensor).dims.data[dim].expr
     return span.stop == extent or simplify(span.origin + span.size <= span.stop, {}) == TRUE
@@ -562,17 +498,6 @@ def ends_with_tensor(value: SSAValue, axis: int) -> bool:
         return pages is not None and pages.axis != perm[axis] and reaches_edge(load, 0)
     assert isinstance(load, tile.Load)
     return reaches_edge(load, perm[axis])
-
-
-def source_of(value: SSAValue, *, casts: bool = False) -> tuple[SSAValue, tuple[int, ...]]:
-    """What a value is a transposed view of, and for each of its axes the source's; with ``casts`` in another dtype."""
-    perm = tuple(range(tile.tile_type(value).rank))
-    while isinstance(value.owner, tile.Transpose) or (casts and isinstance(value.owner, tile.Cast)):
-        if isinstance(value.owner, tile.Transpose):
-            inner = tuple(p.data for p in value.owner.perm)
-            perm = tuple(inner[p] for p in perm)
-        value = value.owner.x
-    return value, perm
 
 
 def conversion_of(dot: tile.Dot) -> tile.Cast | None:

@@ -26,13 +26,13 @@ from tilewright.schedule.hopper.operands import (
     ROWS,
     about_strides,
     index_value,
-    legal_facts,
     reaches_edge,
     tensor_map,
 )
 from tilewright.schedule.hopper.panel_loop import PanelLoop
 from tilewright.schedule.hopper.row_epilogue import RowEpilogue
 from tilewright.schedule.plan import Placement
+from tilewright.schedule.tile_accesses import legal_facts
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import coords_of
 from tilewright.transport import asynchronous as a

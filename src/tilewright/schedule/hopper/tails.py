@@ -23,9 +23,9 @@ from tilewright.lang.axes import Span
 from tilewright.layout.shared import SharedTile
 from tilewright.legal.wgmma import Major
 from tilewright.schedule.hopper.configuration import RoleContext
-from tilewright.schedule.hopper.operands import DotPlan, TmaOperand, ends_with_tensor, source_of
+from tilewright.schedule.hopper.operands import DotPlan, TmaOperand, ends_with_tensor
 from tilewright.schedule.hopper.tile_pipelines import copied_tiles
-from tilewright.tile.queries import line_of, spans_of
+from tilewright.tile.queries import line_of, source_of, spans_of
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 

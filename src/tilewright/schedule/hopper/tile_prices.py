@@ -8,9 +8,8 @@ from tilewright.base.expr import Const, Expr, Sym, maximum, minimum
 from tilewright.hw.target import MAX_VECTOR_BYTES
 from tilewright.lang.axes import Span
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.operands import source_of
 from tilewright.tile import dialect as tile
-from tilewright.tile.queries import coords_of, element, tensor_name
+from tilewright.tile.queries import coords_of, element, source_of, tensor_name
 
 LINE_BYTES, SECTOR_BYTES = 128, 32
 """Units of the L2 cache. Rows that begin inside of a sector touch one more for every line: tiles that share nothing

@@ -37,7 +37,7 @@ _KEPT = 0.75
 
 
 @dataclass(frozen=True)
-class DrawnTensor:
+class SampledTensor:
     """A tensor in a block of bytes that begins at a multiple of 256."""
 
     block: NDArray[np.uint8]
@@ -51,18 +51,18 @@ class DrawnTensor:
         steps = tuple(s * self.dtype.itemsize for s in self.strides)
         return np.ndarray(self.shape, self.dtype, self.block.data, 0, steps)
 
-    def copied(self) -> DrawnTensor:
+    def copied(self) -> SampledTensor:
         """The same in a block of its own."""
         block = _block(self.block.size)
         block[:] = self.block
-        return DrawnTensor(block, self.dtype, self.shape, self.strides)
+        return SampledTensor(block, self.dtype, self.shape, self.strides)
 
 
 @dataclass(frozen=True)
-class DrawnArguments:
+class SampledArguments:
     """The arguments of one launch."""
 
-    tensors: Mapping[str, DrawnTensor]
+    tensors: Mapping[str, SampledTensor]
     scalars: Mapping[str, int | float]
     extents: Mapping[str, int]
 
@@ -71,7 +71,7 @@ class DrawnArguments:
         return ", ".join(f"{name} = {value}" for name, value in named.items()) or "no extents"
 
 
-def drawn(kernel: t.Kernel, seed: int, also: Sequence[Expr] = ()) -> DrawnArguments | None:
+def sample_arguments(kernel: t.Kernel, seed: int, also: Sequence[Expr] = ()) -> SampledArguments | None:
     """Arguments that satisfy all that the kernel assumes, and ``also``; None where none are found."""
     facts = [*_facts(kernel), *also]
     rng = random.Random(seed)
@@ -85,7 +85,7 @@ def drawn(kernel: t.Kernel, seed: int, also: Sequence[Expr] = ()) -> DrawnArgume
             tensors = _tensors(kernel, facts, extents, pitch, np.random.default_rng(seed))
             if tensors is not None:
                 sizes = {n: v for n, v in extents.items() if n not in scalars}
-                return DrawnArguments(tensors, scalars, sizes)
+                return SampledArguments(tensors, scalars, sizes)
     return None
 
 
@@ -165,11 +165,11 @@ def _holds(fact: Expr, symbols: Mapping[str, int]) -> bool:
 
 def _tensors(
     kernel: t.Kernel, facts: Sequence[Expr], extents: Symbols, pitch: int, rng: np.random.Generator
-) -> dict[str, DrawnTensor] | None:
+) -> dict[str, SampledTensor] | None:
     """All tensors with rows rounded up to ``pitch`` elements; None where the class has other strides."""
     symbols = dict(extents)
     placed = {w.tensor.data: tuple(s.expr for s in w.strides) for w in kernel.workspaces or ()}
-    found: dict[str, DrawnTensor] = {}
+    found: dict[str, SampledTensor] = {}
     for name, kind in _kinds(kernel):
         if not isinstance(kind, TensorType):
             continue
@@ -186,7 +186,7 @@ def _tensors(
         if not 0 <= last < _MOST_ELEMENTS:
             return None
         block = _block((last + 1) * dtype.itemsize)
-        found[name] = DrawnTensor(block, dtype, shape, strides)
+        found[name] = SampledTensor(block, dtype, shape, strides)
         symbols[f"{name}.address"] = int(block.__array_interface__["data"][0])
         symbols |= {f"{name}.stride{i}": s for i, s in enumerate(strides)}
     if not all(_holds(fact, symbols) for fact in facts):
@@ -196,7 +196,7 @@ def _tensors(
 
 
 def _fill(
-    kernel: t.Kernel, tensors: Mapping[str, DrawnTensor], extents: Mapping[str, int], rng: np.random.Generator
+    kernel: t.Kernel, tensors: Mapping[str, SampledTensor], extents: Mapping[str, int], rng: np.random.Generator
 ) -> None:
     """Draws what is in tensors."""
     limits = {name: int(limit.evaluate(extents)) for name, limit in _limits(kernel)}

@@ -56,7 +56,7 @@ def _outermost(op: Operation, lowered: t.Kernel) -> Operation:
     return op if parent is None or parent is lowered else _outermost(parent, lowered)
 
 
-def judges(lowered: t.Kernel, barrier: t.BarrierCount, promise: Ascending) -> bool:
+def checks_every_offset(lowered: t.Kernel, barrier: t.BarrierCount, promise: Ascending) -> bool:
     """Whether the number behind a barrier is 0 just where the offsets keep the promise."""
     buffer = barrier.buffer
     writers = _in_order(lowered, [u.operation for u in buffer.uses if _writes(u.operation, buffer)])
