@@ -200,6 +200,16 @@ def edits(artifact: Artifact, chosen: random.Random) -> Iterator[Edit]:
     yield from replaced(artifact)
 
 
+def alone(artifact: Artifact, variant: str) -> Artifact:
+    """One variant of an artifact, with its kernels."""
+    kept = tuple(v for v in artifact.variants if v.name == variant)
+    launched = {s.kernel for v in kept for s in v.steps if isinstance(s, Launch)}
+    images = tuple(k for k in artifact.kernels if k.symbol in launched)
+    made_of = artifact.programs_of(images[-1])
+    shown = made_of[0].tile_ir if made_of else images[-1].tile_ir
+    return replace(artifact, variants=kept, kernels=images, tile_ir=shown)
+
+
 def answer(artifact: Artifact, folder: Path) -> tuple[str, str]:
     """What ``tilewright validate`` ends with, and its last lines."""
     file = folder / "edited.bundle"
@@ -225,12 +235,7 @@ def main() -> None:
     for bundle in args.bundles:
         artifact = read(bundle)
         if args.variant:
-            kept = tuple(v for v in artifact.variants if v.name == args.variant)
-            launched = {s.kernel for v in kept for s in v.steps if isinstance(s, Launch)}
-            images = tuple(k for k in artifact.kernels if k.symbol in launched)
-            made_of = artifact.programs_of(images[-1])
-            shown = made_of[0].tile_ir if made_of else images[-1].tile_ir
-            artifact = replace(artifact, variants=kept, kernels=images, tile_ir=shown)
+            artifact = alone(artifact, args.variant)
         chosen = random.Random(args.seed)
         by_kind: dict[str, list[Edit]] = {}
         for edit in edits(artifact, chosen):

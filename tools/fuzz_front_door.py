@@ -1,7 +1,8 @@
-"""Command lines, layouts, bundles and arguments of calls, changed at random, and writers killed: an answer or a
-diagnostic each time.
+"""Command lines, layouts, bundles and arguments of calls, changed at random, bundles that are validated, and writers
+killed: an answer or a diagnostic each time.
 
-    python tools/fuzz_front_door.py commands|layouts|bundles|arguments|writers [--count N] [--seed N] [--json FILE]
+    python tools/fuzz_front_door.py commands|layouts|bundles|validate|arguments|writers
+                                    [--count N] [--seed N] [--limit SECONDS] [--json FILE]
 
 What counts as wrong: an exception that is no diagnostic, exit status 70, more than ``--limit`` seconds of the
 processor, more than 1 GB of memory. Of bundles half have their digests made right again after the change.
@@ -28,7 +29,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 sys.path.insert(0, str(Path(__file__).parent))
 
-from front_door import arguments, bundles, commands, writers
+from front_door import arguments, bundles, commands, validated, writers
 from tilewright.cli.process import ended
 from tilewright.diag import TilewrightError
 
@@ -59,7 +60,7 @@ def _status(words: list[str]) -> str:
 
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("kind", choices=("commands", "layouts", "bundles", "arguments", "writers"))
+    parser.add_argument("kind", choices=("commands", "layouts", "bundles", "validate", "arguments", "writers"))
     parser.add_argument("--count", type=int, default=1000)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--limit", type=float, default=5.0, help="seconds of the processor for one case")
@@ -75,6 +76,7 @@ def main() -> int:
             "commands": lambda: lines(commands.command_lines(rng, options.count, Path(folder))),
             "layouts": lambda: lines(commands.layout_lines(rng, options.count)),
             "bundles": lambda: bundles.changed_bundles(rng, options.count, Path(folder)),
+            "validate": lambda: lines(validated.validations(rng, options.count, Path(folder))),
             "arguments": lambda: arguments.calls(rng, options.count),
             "writers": lambda: writers.kills(rng, options.count, Path(folder)),
         }

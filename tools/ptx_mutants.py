@@ -116,7 +116,7 @@ def main() -> None:
         for mutant in found if args.forms else found[: args.each]:
             text = "\n".join([*lines[: mutant.line], mutant.after, *lines[mutant.line + 1 :]])
             try:
-                refused = bool(compare(kernel, text, launch.args, launch.grid[0]))
+                refused = bool(compare(kernel, text, launch.args, launch.grid[0], 1))
             except TilewrightError:  # no PTX
                 refused = True
             totals[f"{mutant.kind}, {'refused' if refused else 'accepted'}"] += 1

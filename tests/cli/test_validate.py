@@ -234,3 +234,24 @@ def test_the_program_of_a_copy_on_the_cover() -> None:
     assert bundle.recipe().answer is Answer.DECIDED
     found = replace(bundle, artifact=replace(staged, tile_ir=copy.tile_ir)).recipe()
     assert found.refuted == ("tile_ir: the program of no kernel, not that of one, which ends a variant",)
+
+
+def test_what_takes_too_long_is_undecided(artifact: Artifact, tmp_path: Path) -> None:
+    """Each question ends, and the others are answered all the same."""
+    told = document(tilewright("validate", written(artifact, tmp_path), "--json", "--seconds", "0.001"))
+    assert told["verdict"] == "undecided"
+    (kernel,) = told["kernels"]
+    assert kernel["ptx"]["reasons"][0] == "takes more than 0.001 seconds of the processor"
+    assert told["recipe"]["answer"] in ("decided", "undecided")
+
+
+def test_endless_work_on_a_kernel_ends(artifact: Artifact, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def endless(*_: object) -> None:
+        while True:
+            pass
+
+    monkeypatch.setattr("tilewright.compiler.bundle_verdict.compare_lowering", endless)
+    result = tilewright("validate", written(artifact, tmp_path), "--seconds", "3")
+    assert result.exit_code == 3, result.output
+    assert "takes more than 3 seconds of the processor" in result.output
+    assert "kernel_add: validated" in result.output

@@ -46,6 +46,10 @@ def compiled(name: str) -> Artifact:
             return bins.compile(dtypes={"keys": "i32", "counts": "i32"})
         case "masked":
             return masked_bins.compile(dtypes={"x": "i32", "counts": "i32"})
+        case "many bins":
+            return load("histogram").many_bins.compile(dtypes={"keys": "i32", "counts": "i32"})
+        case "ranks":
+            return load("scan").rank_in_bin.compile(dtypes={"bins": "i32", "rank": "i32", "counts": "i32"})
         case "dropout":
             return load("dropout").dropout.compile(dtypes={"x": "bf16", "y": "bf16"})
         case _:
@@ -63,11 +67,11 @@ def differences(name: str, text: str) -> tuple[Difference, ...]:
     artifact = compiled(name)
     image = artifact.kernels[-1]
     launch = next(s for v in artifact.variants for s in v.steps if isinstance(s, Launch) and s.kernel == image.symbol)
-    return compare(transport_kernel(image.transport_ir), text, launch.args, launch.grid[0])
+    return compare(transport_kernel(image.transport_ir), text, launch.args, launch.grid[0], 1)
 
 
-DECIDED = ["bins", "masked", "dropout", "float16 ascending", "float32 ascending", "int8 descending",
-           "greatest of bfloat16", "narrow rows across warps"]  # fmt: skip
+DECIDED = ["bins", "many bins", "ranks", "masked", "dropout", "float16 ascending", "float32 ascending",
+           "int8 descending", "greatest of bfloat16", "narrow rows across warps"]  # fmt: skip
 
 
 @pytest.mark.parametrize("name", DECIDED)
@@ -98,6 +102,39 @@ def test_a_wrong_count_is_refused(what: str) -> None:
     if text == ptx("bins"):
         pytest.skip("no such instruction")
     assert differences("bins", text)
+
+
+COUNTED = {
+    "a bin more": ("many bins", r"(setp\.gt\.u32\s+%p\d+, %r\d+), 32767;", r"\1, 32768;"),
+    "bins of the other half": ("many bins", r"(shl\.b32\s+%r\d+, %r\d+), 15;", r"\1, 16;"),
+    "a key more": ("many bins", r"setp\.ge\.s64(\s[^;]+;\n\tsetp\.gt\.u32)", r"setp.gt.s64\1"),
+    "keys of the next block": ("many bins", r"add\.s64(\s+%rd\d+, %rd\d+), 4096;", r"add.s64\1, 4100;"),
+    "the bin beside": ("many bins", r"(atom\.shared\.add\.u32 \t%r\d+, \[%rd\d+)\]", r"\1+4]"),
+    "two for each": ("many bins", r"(atom\.shared\.add\.u32 \t%r\d+, \[%rd\d+\]), 1;", r"\1, 2;"),
+    "zeros where keys are": ("many bins", r"(ld\.global\.nc\.u32 \t%r\d+, \[%rd\d+\+8\]);", r"mov.u32 \t%r300, 0;"),
+    "the low bits without their sign": (
+        "ranks",
+        r"cvt\.s64\.s32 (\t%rd\d+), (%rd\d+);",
+        r"and.b64 \1, \2, 4294967295;",
+    ),
+    "the upper half": ("ranks", r"cvt\.u32\.u64 \t%r389, %rd473;", "{ .reg .b32 t; mov.b64 {t, %r389}, %rd473; }"),
+    "another count": ("ranks", r"cvt\.u32\.u64 \t%r389, %rd473;", "cvt.u32.u64 \t%r389, %rd474;"),
+    "the count before": ("ranks", r"add\.s64 \t%rd473, %rd175, %rd77;", "mov.u64 \t%rd473, %rd77;"),
+    "another lane": ("ranks", r"(shfl\.sync\.idx\.b32\s+[^,]+, [^,]+, )(%r\d+)", r"\g<1>%r1"),
+    "not exchanged": ("ranks", r"shfl\.sync\.idx\.b32\s+(%r103)\|%p\d+, (%r\d+), [^;]+;", r"mov.u32 \t\1, \2;"),
+    "without the hit": ("ranks", r"(selp\.b64\s+%rd\d+, %rd\d+), 0, (%p\d+);", r"\1, 1, \2;"),
+}
+
+
+@pytest.mark.parametrize("what", COUNTED)
+@pytest.mark.parametrize("place", [0, -1])
+def test_a_wrong_rank_or_bin_is_refused(what: str, place: int) -> None:
+    name, pattern, other = COUNTED[what]
+    text = ptx(name)
+    found = list(re.finditer(pattern, text))
+    assert found, what
+    changed = text[: found[place].start()] + found[place].expand(other) + text[found[place].end() :]
+    assert differences(name, changed)
 
 
 SORTED = {

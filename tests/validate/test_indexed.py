@@ -87,7 +87,6 @@ def test_another_bound_is_seen() -> None:
 # -- PTX ---------------------------------------------------------------------------------------------------------------
 PTX_UNDECIDED = {
     "added_flat": "quotients and remainders of a loaded word by an extent",
-    "depthwise_conv2d": "more steps than are spent",
     "numbered_groups": "what bounds are made of, as words and as integers",
     "mean_of_bags": "what bounds are made of, as words and as integers",
     "pooled_with_places": "absence as a choice of tests",

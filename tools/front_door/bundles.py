@@ -44,7 +44,7 @@ def changed_bundles(rng: Random, count: int, folder: Path) -> Iterator[tuple[str
             continue
         forged, told = copy.deepcopy(manifest), []
         for _ in range(rng.choice((1, 1, 1, 2, 3))):
-            told.append(_change(forged, rng))
+            told.append(change(forged, rng))
         if rng.random() < 0.8:
             whole = packed(forged, blobs)
             yield f"forged {i}: {told}", lambda whole=whole: used(bundle.from_bytes(whole))
@@ -90,7 +90,7 @@ def _argument(parameter: Any, position: int) -> object:
     return FakeTensor(0x1000 + 0x9000_0000 * position, shape, dtype=parameter.dtype)
 
 
-def _change(manifest: dict[str, Any], rng: Random) -> str:
+def change(manifest: dict[str, Any], rng: Random) -> str:
     """One change somewhere in the manifest, in words; of promises one in four."""
     places = list(_places(manifest, ()))
     promises = [place for place in places if "reports" in place[0] or "workspace" in place[0]]

@@ -27,21 +27,22 @@ def register(app: typer.Typer) -> None:
 def validate(
     bundle: Annotated[Path, typer.Argument(help="a bundle, folder or file")],
     as_json: Annotated[bool, typer.Option("--json", help="print one JSON document")] = False,
+    seconds: Annotated[float, typer.Option(min=0.001, help="of the processor, for each question")] = 60.0,
 ) -> None:
     """Exit status 0: every kernel is validated, proved again, and its machine code is what the assembler makes of its
     PTX; 1: a recipe or a kernel's PTX is refuted; 2: no bundle; 3: something of this is undecided, or tested only.
     """
     with answering():
-        raise typer.Exit(_as_json(bundle) if as_json else _as_text(bundle))
+        raise typer.Exit(_as_json(bundle, seconds) if as_json else _as_text(bundle, seconds))
 
 
-def _as_text(path: Path) -> Status:
+def _as_text(path: Path, seconds: float) -> Status:
     from tilewright.artifact.bundle import read
     from tilewright.compiler.bundle_verdict import NOT_COMPARED, ReadBundle, worst
 
-    bundle = ReadBundle.of(read(path))
+    bundle = ReadBundle.of(read(path), seconds)
     recipe = bundle.recipe()
-    for fault in recipe.refuted:
+    for fault in (*recipe.refuted, *recipe.open):
         echo(f"recipe: {fault}")
     variants, promises = bundle.variants(), bundle.promises()
     steps = bundle.steps()
@@ -91,13 +92,13 @@ def _print_open(part: PartVerdict) -> None:
         echo(f"  {reason}")
 
 
-def _as_json(path: Path) -> Status:
+def _as_json(path: Path, seconds: float) -> Status:
     """One document, for a bundle that can't be read, too."""
     from tilewright.artifact.bundle import read
     from tilewright.compiler.bundle_verdict import ReadBundle, as_dict, worst
 
     try:
-        bundle = ReadBundle.of(read(path))
+        bundle = ReadBundle.of(read(path), seconds)
     except (TilewrightError, OSError) as error:
         _print_document(path, Status.USAGE, {"reasons": [str(error)]})
         raise

@@ -25,6 +25,7 @@ from tilewright.compiler.steps_reproved import steps_reproved
 from tilewright.compiler.tested import tested
 from tilewright.compiler.validated import LOWERING, PTX
 from tilewright.compiler.variants_agree import Agreement, agreement
+from tilewright.compiler.work_limit import OutOfTime, within
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t
 from tilewright.transport.text import tile_kernel, transport_kernel
@@ -34,6 +35,9 @@ from tilewright.validate.recipe import recipe_faults
 
 MACHINE_CODE = Obligation("machine code", VALIDATION, "PTX and cubin, byte for byte")
 """The machine code is what the assembler makes of the PTX."""
+
+MOST_SECONDS = 60.0
+"""Of the processor for each question about a bundle, which is undecided beyond: the slowest one of ours takes 33."""
 
 NOT_COMPARED = ("programs with Python",)
 """What of a bundle nothing here looks at."""
@@ -106,25 +110,33 @@ _Execution = Callable[[Artifact, Mapping[str, t.Kernel], Mapping[str, tile.Kerne
 @dataclass(frozen=True)
 class ReadBundle:
     """An artifact and the texts of its kernels, by symbol; of ``programs`` a kernel may have none. ``wholes`` are the
-    programs that kernels were made of, those of each where it was made of some."""
+    programs that kernels were made of, those of each where it was made of some. ``seconds`` of the processor are spent
+    on each question, on those about a kernel one by one."""
 
     artifact: Artifact
     kernels: Mapping[str, t.Kernel]
     programs: Mapping[str, tile.Kernel]
     wholes: Mapping[str, tuple[tile.Kernel, ...]]
+    seconds: float = MOST_SECONDS
 
     @staticmethod
-    def of(artifact: Artifact) -> ReadBundle:
+    def of(artifact: Artifact, seconds: float = MOST_SECONDS) -> ReadBundle:
         """Read the texts; ART011 for one that is none."""
         kernels = {image.symbol: transport_kernel(image.transport_ir) for image in artifact.kernels}
         programs = {image.symbol: tile_kernel(image.tile_ir) for image in artifact.kernels if image.tile_ir}
         read = {program.name: tile_kernel(program.tile_ir) for program in artifact.programs}
         wholes = {image.symbol: tuple(read[n] for n in image.made_of) for image in artifact.kernels if image.made_of}
-        return ReadBundle(artifact, kernels, programs, wholes)
+        return ReadBundle(artifact, kernels, programs, wholes, seconds)
 
     def recipe(self) -> PartVerdict:
         """Whether the launch recipes are those of the kernels."""
-        return PartVerdict(refuted=tuple(map(str, recipe_faults(self.artifact, self.kernels))))
+        faults: list[str] = []
+
+        def compared() -> Sequence[str]:
+            faults.extend(map(str, recipe_faults(self.artifact, self.kernels)))
+            return ()
+
+        return PartVerdict(self._or_why(compared), refuted=tuple(faults))
 
     def variants(self) -> PartVerdict:
         """Whether all variants compute one program, as far as launches tell; of a single one there is no question."""
@@ -143,7 +155,7 @@ class ReadBundle:
                 open_.extend(why)
             return open_
 
-        return PartVerdict(_or_why(still_open), shown=tuple(shown))
+        return PartVerdict(self._or_why(still_open), shown=tuple(shown))
 
     def promises(self) -> PartVerdict:
         """Whether the steps before kernels that rely on promises check them, as far as launches tell."""
@@ -157,7 +169,7 @@ class ReadBundle:
             agreed.append(execute(self.artifact, self.kernels, self.programs))
             return [f"{variant} {alone}" for variant in agreed[0].alone]
 
-        unlike = _or_why(open_)
+        unlike = self._or_why(open_)
         tested = (Obligation(name, EXECUTION, launch) for found in agreed for launch in found.launches)
         return PartVerdict(unlike, agreed[0].differences if agreed else (), tuple(tested))
 
@@ -175,55 +187,57 @@ class ReadBundle:
             tile_ir = PartVerdict(open=("the bundle has none of it",))
             proofs = PartVerdict(open=("nothing says what the kernel computes",))
         else:
-            tile_ir, proofs = _lowering(source, kernel), _proofs(source, kernel, image)
-        ptx, code = _ptx(image, kernel, launch), _machine_code(image, self.artifact.target)
+            tile_ir, proofs = self._lowering(source, kernel), self._proofs(source, kernel, image)
+        ptx, code = self._ptx(image, kernel, launch), self._machine_code(image)
         return KernelVerdict(image.symbol, ptx, code, tile_ir, proofs)
 
+    def _ptx(self, image: KernelImage, kernel: t.Kernel, launch: Launch) -> PartVerdict:
+        """The PTX against the Transport IR; executed beside it where that is undecided."""
+        found = self._or_why(lambda: compare(kernel, image.ptx, launch.args, launch.grid[0]))
+        if not found:
+            return PartVerdict(shown=(PTX,))
+        launches: list[Obligation] = []
+        refuted: list[str] = []
 
-def _ptx(image: KernelImage, kernel: t.Kernel, launch: Launch) -> PartVerdict:
-    """The PTX against the Transport IR; executed beside it where that is undecided."""
-    found = _or_why(lambda: compare(kernel, image.ptx, launch.args, launch.grid[0]))
-    if not found:
-        return PartVerdict(shown=(PTX,))
-    launches: list[Obligation] = []
-    refuted: list[str] = []
+        def executed() -> Sequence[str]:
+            outcome = tested(kernel, image.ptx, recipe([kernel]))
+            launches.extend(Obligation(PTX.name, EXECUTION, given) for given in outcome.launches)
+            refuted.extend(map(str, outcome.differences))
+            return ()
 
-    def executed() -> Sequence[str]:
-        outcome = tested(kernel, image.ptx, recipe([kernel]))
-        launches.extend(Obligation(PTX.name, EXECUTION, given) for given in outcome.launches)
-        refuted.extend(map(str, outcome.differences))
-        return ()
+        return PartVerdict((*found, *self._or_why(executed)), tuple(refuted), tuple(launches))
 
-    return PartVerdict((*found, *_or_why(executed)), tuple(refuted), tuple(launches))
+    def _machine_code(self, image: KernelImage) -> PartVerdict:
+        def differs() -> Sequence[str]:
+            other = machine_code_differs(image, self.artifact.target)
+            return (other,) if other else ()
 
+        other = self._or_why(differs)
+        return PartVerdict(other, shown=() if other else (MACHINE_CODE,))
 
-def _machine_code(image: KernelImage, target: str) -> PartVerdict:
-    other = machine_code_differs(image, target)
-    return PartVerdict(open=(other,)) if other else PartVerdict(shown=(MACHINE_CODE,))
+    def _lowering(self, source: tile.Kernel, kernel: t.Kernel) -> PartVerdict:
+        unlike = self._or_why(lambda: compare_lowering(source, kernel))
+        return PartVerdict(unlike, shown=() if unlike else (LOWERING,))
 
+    def _proofs(self, source: tile.Kernel, kernel: t.Kernel, image: KernelImage) -> PartVerdict:
+        shown: list[Obligation] = []
 
-def _lowering(source: tile.Kernel, kernel: t.Kernel) -> PartVerdict:
-    unlike = _or_why(lambda: compare_lowering(source, kernel))
-    return PartVerdict(unlike, shown=() if unlike else (LOWERING,))
+        def still_open() -> Sequence[str]:
+            found = reproved(source, kernel, image.certificate)
+            shown.extend(found.shown)
+            return found.open
 
+        return PartVerdict(self._or_why(still_open), shown=tuple(shown))
 
-def _proofs(source: tile.Kernel, kernel: t.Kernel, image: KernelImage) -> PartVerdict:
-    shown: list[Obligation] = []
-
-    def still_open() -> Sequence[str]:
-        found = reproved(source, kernel, image.certificate)
-        shown.extend(found.shown)
-        return found.open
-
-    return PartVerdict(_or_why(still_open), shown=tuple(shown))
-
-
-def _or_why(comparison: Callable[[], Sequence[object]]) -> tuple[str, ...]:
-    """What a comparison finds; where a text is such as no compiler of ours writes and it ends in an error, that."""
-    try:
-        return tuple(map(str, comparison()))
-    except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
-        return (f"the texts can't be compared: {type(error).__name__} {error}"[:300],)
+    def _or_why(self, comparison: Callable[[], Sequence[object]]) -> tuple[str, ...]:
+        """What a comparison finds; where a text is such as no compiler of ours writes and it ends in an error, that, or
+        that it takes too long."""
+        try:
+            return tuple(map(str, within(self.seconds, comparison)))
+        except OutOfTime:
+            return (f"takes more than {self.seconds:g} seconds of the processor",)
+        except (ArithmeticError, AssertionError, AttributeError, LookupError, TypeError, ValueError) as error:
+            return (f"the texts can't be compared: {type(error).__name__} {error}"[:300],)
 
 
 def as_dict(

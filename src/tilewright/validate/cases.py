@@ -297,6 +297,16 @@ class Cases:
             self._untested[a] = found
         return found
 
+    def without_data(self, a: Condition) -> Condition:
+        """What a condition says of what is counted with, whatever data is, loaded coordinates and bounds too."""
+
+        def remade(node: CaseNode, below: list[Condition]) -> Condition:
+            quantity = self.quantities[node.quantity]
+            has_data = any(self.terms.atoms[i].bits for monomial, _ in quantity.terms for i in monomial)
+            return self.any(below) if has_data else self.with_children(node, below)
+
+        return self.rebuilt(a, remade)
+
     def whatever(self, a: Condition, quantity: Poly) -> Condition:
         """Where a condition holds for some number that a quantity may be."""
         number = self._quantity_ids[quantity]

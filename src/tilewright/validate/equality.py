@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from math import gcd
+from typing import cast
 
 import numpy as np
 
@@ -302,6 +303,8 @@ class Equality:
             common = self.terms.make(p.width, both)
             p, q = self.terms.sub(p, common), self.terms.sub(q, common)
         x, y = self.expanded(p), self.expanded(q)
+        if x is p and y is q and (self.terms.single(p) is None or self.terms.single(q) is None):
+            x, y = self.values.unfolded(p), self.values.unfolded(q)
         return (x is not p or y is not q) and self._equal_in(x, y, care, care)
 
     def _by_bits(self, p: Poly, q: Poly, care: Condition) -> bool:
@@ -450,7 +453,7 @@ class Equality:
         """A floating-point operation with the operands that it has where ``care`` holds, in normal form; a sum with
         the cases that its terms have there."""
         atom = self.terms.single(p)
-        if atom is None or atom.kind == "choice":
+        if atom is None or atom.kind in ("choice", "fdiv"):
             return self._sum_under(p, care)
         if atom.kind.startswith(LEAST):
             return self._least_under(p, atom, care)
@@ -486,16 +489,25 @@ class Equality:
         total = p
         for monomial, c in p.terms:
             atom = self.terms.atoms[monomial[0]] if len(monomial) == 1 else None
-            if atom is None or atom.kind != "choice" or not isinstance(c, int):
-                continue
-            (value,) = atom.args
-            assert isinstance(value, Choice)
-            left = self._narrowed(value, care)
-            if isinstance(left, Poly):
+            left = None if atom is None or not isinstance(c, int) else self._term_under(atom, care)
+            if left is not None and isinstance(c, int):
                 term = self.terms.make(p.width, {monomial: c})
                 total = self.terms.sub(total, term)
                 total = self.terms.add(total, self.terms.scale(self._word(left, p.width), c))
         return total
+
+    def _term_under(self, atom: Atom, care: Condition) -> Poly | None:
+        """The only case that a term has where ``care`` holds, also of what it is the quotient of; None of others."""
+        if atom.kind == "fdiv":
+            whole, n = cast("tuple[Poly, int]", atom.args)
+            left = self._sum_under(whole, care)
+            return None if left is whole else self.terms.floordiv(left, n)
+        if atom.kind != "choice":
+            return None
+        (value,) = atom.args
+        assert isinstance(value, Choice)
+        left = self._narrowed(value, care)
+        return left if isinstance(left, Poly) else None
 
     def _narrowed(self, value: Value, care: Condition) -> Value:
         """The value where ``care`` holds, if it has one there for all threads and arguments."""
@@ -538,6 +550,7 @@ class Equality:
     def _atoms(self, a: Atom, b: Atom, care: Condition) -> bool:
         if a is b or a.kind == ANYTHING:
             return True
+        a, b = self._bits_behind(a), self._bits_behind(b)
         if a.kind == "carry":
             return self._carried(a, self.terms.of(b.bits or 0, b), care)
         if a.kind == "choice" or b.kind == "choice":
@@ -554,7 +567,9 @@ class Equality:
             assert isinstance(g, Field)
             if (f.low, f.count) != (g.low, g.count):
                 return self._truncated(a, b, care)
-            return self._atoms(self.terms.atoms[f.base], self.terms.atoms[g.base], care)
+            x, y = self.terms.atoms[f.base], self.terms.atoms[g.base]
+            shorter = min(x.bits, y.bits)  # bits of equal words, however long what these are the low bits of is
+            return self._atoms(self.terms.field_atom(x.id, 0, shorter), self.terms.field_atom(y.id, 0, shorter), care)
         if a.kind in ("exit", "total", "sum"):
             if a.args[0] != b.args[0]:
                 return False
@@ -581,6 +596,16 @@ class Equality:
                 return False
             return all(self._arguments(x, y, care) for x, y in zip(rest, more, strict=True))
         return all(self._arguments(x, y, care) for x, y in zip(a.args, b.args, strict=True))
+
+    def _bits_behind(self, atom: Atom) -> Atom:
+        """Bits of what some data is behind a loop, as what these bits are behind it; any other atom as it is."""
+        field = atom.args[0] if atom.kind == "field" else None
+        base = self.terms.atoms[field.base] if isinstance(field, Field) else atom
+        whole = base.args[1] if base.kind == "exit" else None
+        if not isinstance(field, Field) or not isinstance(whole, Poly):
+            return atom
+        bits = self.terms.field(self.terms.resize(whole, base.bits), field.low, field.count, 0)
+        return self.terms.atom("exit", base.args[0], bits, bits=field.count)
 
     def _truncated(self, a: Atom, b: Atom, care: Condition) -> bool:
         """A word of the IR, or bits of one, against the low bits of it, where ``care`` leaves no others."""

@@ -597,17 +597,22 @@ class Prover:
         holds = self.cases.without_tests(holds)
         found = self._impossible.get(holds)
         if found is None:
-            paths = list(islice(self.cases.paths(holds), MOST_PATHS + 1))
-            found = len(paths) <= MOST_PATHS and all(map(self._contradicts_itself, paths))
-            self._impossible[holds] = found
+            found = self._impossible[holds] = all(map(self._contradicts_itself, self._paths(holds)))
         return found
 
     def never(self, holds: Condition) -> Condition:
         """The paths of a condition, without its tests of data, that no arguments of the class fulfil."""
-        paths = list(islice(self.cases.paths(self.cases.without_tests(holds)), MOST_PATHS + 1))
-        if len(paths) > MOST_PATHS:
-            return 0
+        paths = self._paths(self.cases.without_tests(holds))
         return self.cases.any(path for path in paths if self._contradicts_itself(path))
+
+    def _paths(self, holds: Condition) -> list[Condition]:
+        """The paths of a condition; where these are many those of what it says whatever data is, or, where these are,
+        everything as one."""
+        for weaker in (lambda: holds, lambda: self.cases.without_data(holds)):
+            paths = list(islice(self.cases.paths(weaker()), MOST_PATHS + 1))
+            if len(paths) <= MOST_PATHS:
+                return paths
+        return [self.cases.true]
 
     @_if_it_fits
     def _contradicts_itself(self, path: Condition) -> bool:

@@ -40,7 +40,7 @@ MOST_RESIDUES = 4
 """Of a sum, beyond which its bounds are not looked for in every order of taking them out."""
 
 
-MOST_STEPS = 800_000
+MOST_STEPS = 1_600_000
 """Of one kernel's comparison: the algebra of conditions, long sums, proofs of bounds, comparisons of values. Beyond,
 the kernel is undecided."""
 

@@ -285,6 +285,17 @@ class Values:
             return p
         return self.terms.make(p.width, {m: self.cases.among(c, threads) for m, c in p.terms})
 
+    def shuffled(self, mode: str, word: Value, lane: Value, bounds: Value, mask: Value) -> Poly | None:
+        """What whole warps exchange of values that depend on the thread alone; None of others."""
+        numbers = self.terms.per_thread(word) if isinstance(word, Poly) else None
+        at = self.terms.per_thread(lane) if isinstance(lane, Poly) else None
+        whole = self.number(bounds) == 31 and self.number(mask) == -1
+        if numbers is None or at is None or not whole or mode not in ("idx", "bfly"):
+            return None
+        own = np.arange(self.terms.threads)
+        source = at & 31 if mode == "idx" else (own ^ at) & 31
+        return self.terms.table(32, numbers[own // 32 * 32 + source])
+
     # -- arithmetic -----------------------------------------------------------------------------------------------
     def add(self, a: Value, b: Value) -> Value:
         """a + b."""

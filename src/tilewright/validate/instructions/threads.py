@@ -11,16 +11,14 @@ from tilewright.ptx.syntax import (
     Pair,
 )
 from tilewright.validate.instructions.evaluate import Instructions
-from tilewright.validate.polynomials import Poly
 from tilewright.validate.undecided import Undecided
-from tilewright.validate.values import Value
 
 
 def _shfl(machine: Instructions, i: Instruction) -> None:
     target, source, b, c, mask = i.operands
     word = machine.get(source, 32)
     args = tuple(machine.get(o, 32) for o in (b, c, mask))
-    known = _shuffled(machine, i.modifiers[1], word, *args)
+    known = machine.values.shuffled(i.modifiers[1], word, *args)
     if known is not None:
         machine.result(target.first if isinstance(target, Pair) else target, known)
         return
@@ -32,18 +30,6 @@ def _shfl(machine: Instructions, i: Instruction) -> None:
     by_region[machine.region.name] = machine.cases.either(by_region.get(machine.region.name, 0), machine.holds)
     first = target.first if isinstance(target, Pair) else target
     machine.result(first, found)
-
-
-def _shuffled(machine: Instructions, mode: str, word: Value, lane: Value, bounds: Value, mask: Value) -> Poly | None:
-    """What whole warps exchange of values that depend on the thread alone."""
-    numbers = machine.terms.per_thread(word) if isinstance(word, Poly) else None
-    at = machine.terms.per_thread(lane) if isinstance(lane, Poly) else None
-    whole = machine.values.number(bounds) == 31 and machine.values.number(mask) == -1
-    if numbers is None or at is None or not whole or mode not in ("idx", "bfly"):
-        return None
-    own = np.arange(machine.terms.threads)
-    source = at & 31 if mode == "idx" else (own ^ at) & 31
-    return machine.terms.table(32, numbers[own // 32 * 32 + source])
 
 
 def _bar(machine: Instructions, i: Instruction) -> None:

@@ -126,15 +126,16 @@ def shuffle(plan: Plan, op: t.Shuffle) -> None:
 
 def from_lane(plan: Plan, mode: str, word: Value, lane: Value) -> Value:
     """shfl.sync of all lanes of a warp; words of 64 bits in halves."""
-    rest = (lane, plan.word(31), plan.word(-1))
     if word.width == 64:
-        halves = [
-            plan.terms.data(32, 32, f"shfl.{mode}", plan.values.field(word, 32 * k, 32, 32), *rest) for k in (0, 1)
-        ]
-        low, high = (plan.terms.resize(h, 64) for h in halves)
-        return plan.terms.add(low, plan.terms.scale(high, 1 << 32))
+        halves = (from_lane(plan, mode, plan.values.field(word, 32 * k, 32, 32), lane) for k in (0, 1))
+        low, high = (plan.values.lift(lambda p: plan.terms.resize(plan.terms.unsigned(p), 64), h) for h in halves)
+        return plan.values.add(low, plan.values.scale(high, 1 << 32))
     whole = plan.values.field(word, 0, word.width, 32) if word.width < 32 else word
-    found = plan.terms.masked(plan.terms.data(32, 32, f"shfl.{mode}", whole, *rest), plan.values.may_be_set(whole))
+    rest = (lane, plan.word(31), plan.word(-1))
+    found = plan.values.shuffled(mode, whole, *rest)
+    if found is None:
+        moved = plan.terms.data(32, 32, f"shfl.{mode}", whole, *rest)
+        found = plan.terms.masked(moved, plan.values.may_be_set(whole))
     return plan.terms.field(found, 0, word.width, word.width)
 
 

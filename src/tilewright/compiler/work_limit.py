@@ -1,0 +1,35 @@
+"""An end to work on texts that a stranger may have written: some seconds of the processor for each question."""
+
+from __future__ import annotations
+
+import signal
+import threading
+from collections.abc import Callable
+from typing import TypeVar
+
+T = TypeVar("T")
+
+
+class OutOfTime(BaseException):
+    """The work took too long; no handler for exceptions on its way may take it for one of its own."""
+
+
+def within(seconds: float, work: Callable[[], T]) -> T:
+    """What ``work`` returns; ``OutOfTime`` where it takes longer than so many seconds of the processor.
+
+    Only signals interrupt Python, and only its main thread: elsewhere nothing ends the work, and what a library is
+    asked for is finished first.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        return work()
+
+    def ends(*_: object) -> None:
+        raise OutOfTime
+
+    before = signal.signal(signal.SIGVTALRM, ends)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        return work()
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

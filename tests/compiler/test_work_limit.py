@@ -1,0 +1,49 @@
+"""Work that takes too long is ended, whatever it catches on its way."""
+
+from __future__ import annotations
+
+import signal
+import threading
+import time
+
+import pytest
+
+from tilewright.compiler.work_limit import OutOfTime, within
+
+
+def endless() -> None:
+    """Work that takes every exception for one of its own."""
+    while True:
+        try:
+            sum(range(1000))
+        except Exception:
+            continue
+
+
+def test_endless_work_is_ended() -> None:
+    begin = time.process_time()
+    with pytest.raises(OutOfTime):
+        within(0.05, endless)
+    assert time.process_time() - begin < 5
+
+
+def test_work_in_time_is_done_and_nothing_ends_what_follows() -> None:
+    before = signal.getsignal(signal.SIGVTALRM)
+    assert within(0.05, lambda: 7) == 7
+    begin = time.process_time()
+    while time.process_time() - begin < 0.1:
+        pass
+    assert signal.getsignal(signal.SIGVTALRM) == before
+
+
+def test_an_error_of_the_work_stays_one() -> None:
+    with pytest.raises(ZeroDivisionError):
+        within(5, lambda: 1 // 0)
+
+
+def test_nothing_interrupts_another_thread() -> None:
+    found: list[int] = []
+    thread = threading.Thread(target=lambda: found.append(within(0.001, lambda: sum(range(1_000_000)))))
+    thread.start()
+    thread.join()
+    assert found == [499_999_500_000]
