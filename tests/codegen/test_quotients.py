@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 
 import tilewright as tw
-from tilewright.compiler.proofs.obligations import other_numerics
+from tilewright.compiler.proofs.numerics import other_numerics
 from tilewright.lang.fns import BinaryFn
 from tilewright.schedule import numerics_rewrites
 from tilewright.tile import dialect as tile

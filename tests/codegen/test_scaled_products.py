@@ -15,7 +15,7 @@ from xdsl.dialects.builtin import StringAttr
 import tilewright as tw
 from support.casts import nearest
 from tilewright.compiler.planned import PlannedKernel
-from tilewright.compiler.proofs.obligations import other_numerics
+from tilewright.compiler.proofs.numerics import other_numerics
 from tilewright.lang.fns import Numerics
 from tilewright.tile import dialect as tile
 from tilewright.transport import dialect as t

@@ -205,6 +205,24 @@ def _pool(registers: int) -> Protocol:
     return b.protocol()
 
 
+def _rewritten(begin: int = 0, size: int = 128, used: int = 128) -> Protocol:
+    """A tensor map of some bytes, of which a copy takes ``used``."""
+    b = Build("rewritten")
+    x = b.buffer("x", 64)
+    b.buffer("maps", 512, space=Space.GLOBAL)
+    b.mbarrier("f")
+    own = o.Region("maps", C(begin), size)
+    with b.role("a", 32) as r:
+        for op in (o.MbarrierInit("f"), o.FenceMbarrierInit(), o.TensormapReplace(own)):
+            r.one(op)
+        r.one(o.TensormapRelease(own))
+        r.one(o.TensormapAcquire(own))
+        r.one(o.ArriveExpectTx(o.Slot("f", C(0)), 64))
+        r.one(o.TmaLoad(x.whole, o.Slot("f", C(0)), tensormap=o.Region("maps", C(begin), used)))
+        r.one(o.Wait(o.Slot("f", C(0)), C(0)))
+    return b.protocol()
+
+
 _TENSOR = (o.Tcgen05Alloc("acc"), o.Tcgen05Dealloc("acc"))
 
 CASES: dict[str, tuple[Callable[[], Protocol], Callable[[], Protocol], str]] = {
@@ -266,6 +284,9 @@ CASES: dict[str, tuple[Callable[[], Protocol], Callable[[], Protocol], str]] = {
         lambda: _peers_bytes(Space.REGISTER),
         "MBR039",
     ),
+    "bytes of a tensor map": (_rewritten, lambda: _rewritten(size=64, used=64), "MBR039"),
+    "bytes of the tensor map that a copy takes": (_rewritten, lambda: _rewritten(used=64), "MBR039"),
+    "begin of a tensor map": (lambda: _rewritten(64), lambda: _rewritten(48), "MBR039"),
     "state space": (lambda: _place(Space.SHARED), lambda: _place(Space.GLOBAL), "MBR039"),
 }
 

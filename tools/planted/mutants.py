@@ -15,6 +15,7 @@ from planted.places import PLACES
 from planted.protocol import PROTOCOL
 from planted.provers import PARTS, PROVERS
 from planted.ragged import RAGGED
+from planted.recent import RECENT
 from planted.recipe import RECIPE
 from planted.running import RUNNING
 from planted.schedule import SCHEDULE
@@ -37,6 +38,7 @@ MUTANTS: tuple[Mutant, ...] = (
     *PROTOCOL,
     *EMISSION,
     *PLACES,
+    *RECENT,
     *OPTIONS,
     *RECIPE,
     *SHARED,

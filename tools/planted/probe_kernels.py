@@ -665,3 +665,75 @@ def of_columns(
     for k in tw.stream(a.shape[1], 64):
         acc += tw.dot(a[m, k], b[n, k].T) * s[k.start // 64, n][None, :]
     c[m, n] = acc
+
+
+@tw.kernel
+def soft(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, upto: int = 2048):
+    """A softmax within bounds."""
+    m, n = tw.grid(x.shape[0], 1), tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32)
+    e = tw.exp(row - row.max(1)[:, None])
+    y[m, n] = e / e.sum(1)[:, None]
+
+
+@tw.kernel(numerics="strict")
+def soft_strict(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, upto: int = 2048):
+    m, n = tw.grid(x.shape[0], 1), tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32) * 2.0
+    e = tw.exp(row - row.max(1)[:, None])
+    y[m, n] = e / e.sum(1)[:, None]
+
+
+@tw.kernel
+def tempered(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, by: tw.f32, upto: int = 2048):
+    """Exponentials of a difference times a factor."""
+    m, n = tw.grid(x.shape[0], 1), tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32) * 3.0
+    y[m, n] = tw.exp((row - row.max(1)[:, None]) * by)
+
+
+@tw.kernel
+def faded(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
+    """Exponentials of differences of which each element has its own subtrahend."""
+    m = tw.grid(x.shape[0], bm)
+    a, b = x[m] * 3.0, y[m] * 5.0
+    z[m] = tw.exp(a - tw.maximum(a, b))
+
+
+@tw.kernel
+def whole_quotient(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, upto: int = 512):
+    m, n = tw.grid(x.shape[0], 1), tw.axis(x.shape[1], upto=upto)
+    row = x[m, n] * 3.0
+    y[m, n] = (row / row.max(1)[:, None]).to(tw.i8)
+
+
+@tw.kernel
+def mean_of(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, upto: int = 512):
+    m, n = tw.grid(x.shape[0], 1), tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32)
+    y[m, n] = row / row.sum(1)[:, None]
+
+
+@tw.kernel
+def own_quotient(x: tw.Tensor["M"], y: tw.Tensor["M"], z: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    z[m] = (x[m].to(tw.f32) * 3.0) / y[m].to(tw.f32)
+
+
+@tw.kernel
+def weighed(x: tw.Tensor["M", "N"], w: tw.Tensor["N"], y: tw.Tensor["M", "N"], *, upto: int = 1000):
+    m, n = tw.grid(x.shape[0], 1), tw.axis(x.shape[1], upto=upto)
+    row = x[m, n].to(tw.f32)
+    y[m, n] = row / row.sum(1)[:, None] * w[n].to(tw.f32)
+
+
+@tw.kernel
+def rounded(x: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    y[m] = tw.round(x[m] * 8.0) + tw.expm1(x[m]) - tw.reciprocal(-x[m])
+
+
+@tw.kernel
+def narrow_roots(x: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=256):
+    m = tw.grid(x.shape[0], bm)
+    y[m] = tw.sqrt(abs(x[m])) * x[m]

@@ -61,6 +61,8 @@ class Probe:
     """Added to all inputs."""
     peers: bool = False
     """Rows of all tensors start alike: as far from a boundary as the first tensor's."""
+    aligned: Mapping[str, int] = field(default_factory=dict[str, int])
+    """What tensors are aligned to that are no such peers."""
     given: Mapping[str, tuple[int, ...]] = field(default_factory=dict[str, tuple[int, ...]])
     """Integers that a tensor holds, instead of any."""
     unlowered: bool = False
@@ -78,7 +80,12 @@ class Probe:
         if self.align != 16:
             first = kernel.tensors[0].name if self.peers else ""
             own = ((t.name, t.name if t.name == first else first, len(t.dims) - 1) for t in kernel.tensors)
-            facts = CallFacts(tuple((n, TensorFacts(unit, self.align, "" if n == p else p)) for n, p, unit in own))
+            facts = CallFacts(
+                tuple(
+                    (n, TensorFacts(unit, self.aligned.get(n, self.align), "" if n == p or n in self.aligned else p))
+                    for n, p, unit in own
+                )
+            )
         signature = Signature.of(dtypes, static=None, keywords=self.keywords)
         return Request(kernel, signature, replace(facts, index_bits=self.index_bits), SM90A, self.schedule)
 
@@ -413,4 +420,72 @@ PROBES: dict[str, Probe] = {
         dtypes={"s": "f32"},
         schedule=Schedule(consumers=2, stages=2),
     ),
+    "soft": Probe(kernels.soft, references.softmax, ({"M": 3, "N": 2040},), dims={"M": 3, "N": 2040}),
+    "soft_wide": Probe(kernels.soft, references.softmax, ({"M": 3, "N": 2040},), dims={"M": 3, "N": 2040}, dtype="f32"),
+    "soft_strict": Probe(
+        kernels.soft_strict, lambda x: references.softmax(2 * x), ({"M": 3, "N": 2040},), dims={"M": 3, "N": 2040}
+    ),
+    "tempered": Probe(
+        kernels.tempered,
+        lambda x, by: np.exp(3 * by * (x - x.max(1)[:, None])),
+        ({"M": 3, "N": 2040},),
+        dims={"M": 3, "N": 2040},
+        scalars={"by": 0.25},
+    ),
+    "faded": Probe(kernels.faded, lambda x, y: np.exp(3 * x - np.maximum(3 * x, 5 * y)), ({"M": 600},), dtype="f32"),
+    "whole_quotient": Probe(
+        kernels.whole_quotient,
+        lambda x: np.trunc(x / x.max(1)[:, None]),
+        ({"M": 3, "N": 304},),
+        dims={"M": 3, "N": 304},
+        dtype="f32",
+        dtypes={"y": "i8"},
+        shift=9.0,
+    ),
+    "mean_of": Probe(
+        kernels.mean_of, lambda x: x / x.sum(1)[:, None], ({"M": 3, "N": 304},), dims={"M": 3, "N": 304}, shift=9.0
+    ),
+    "own_quotient": Probe(kernels.own_quotient, lambda x, y: 3 * x / y, ({"M": 600},), shift=9.0),
+    "weighed": Probe(
+        kernels.weighed,
+        lambda x, w: x / x.sum(1)[:, None] * w,
+        ({"M": 3, "N": 777},),
+        dims={"M": 3, "N": 777},
+        align=2,
+        peers=True,
+        aligned={"w": 16},
+        shift=9.0,
+    ),
+    "weighed_apart": Probe(
+        kernels.weighed,
+        lambda x, w: x / x.sum(1)[:, None] * w,
+        ({"M": 3, "N": 777},),
+        dims={"M": 3, "N": 777},
+        align=2,
+        peers=True,
+        aligned={"w": 8},
+        shift=9.0,
+    ),
+    "early": Probe(
+        kernels.row_sum,
+        lambda x: x.sum(1),
+        ({"M": 3, "N": 4000},),
+        dims={"M": 3, "N": 4000},
+        schedule=Schedule(dependent=True),
+    ),
+    "early_parts": Probe(
+        kernels.column_sum,
+        lambda x: x.sum(0),
+        ({"M": 9001, "N": 72},),
+        dims={"M": 9001, "N": 72},
+        schedule=Schedule(dependent=True),
+    ),
+    "rounded": Probe(
+        kernels.rounded,
+        lambda x: np.rint(x * 8) + np.expm1(x) + 1 / x,
+        ({"M": 600},),
+        dtype="f32",
+    ),
+    "narrow_roots": Probe(kernels.narrow_roots, lambda x: np.sqrt(abs(x)) * x, ({"M": 600},)),
+    "dense_odd": Probe(kernels.dense_sum, lambda x, y: x + y, ({"M": 40, "N": 73},), align=2),
 }

@@ -17,7 +17,7 @@ from tilewright.contract.rules import Rule
 from tilewright.hw.spaces import Space
 from tilewright.hw.target import MAX_CTA_THREADS, MBARRIER_BYTES, NAMED_BARRIERS, TARGETS, Instructions
 from tilewright.hw.tcgen05 import TMEM_COLUMNS
-from tilewright.hw.tensormap import PATTERNS
+from tilewright.hw.tensormap import MAP_ALIGN_BYTES, MAP_BYTES, PATTERNS
 from tilewright.protocol import effects, ops
 from tilewright.protocol.effects import Await, Proxy, Signal, Sync, TensorLife
 from tilewright.protocol.model import Buffer, Protocol, steps
@@ -26,6 +26,9 @@ from tilewright.protocol.ops.base import MEMORY
 MIN_COLUMNS = 32
 BULK_BYTES = 16
 """Size and alignment of bulk copies without a tensor map (PTX ISA 9.1, 9.7.9.25.4.1)."""
+
+_MAPS = ("map", "tensormap")
+"""Operands that are tensor maps."""
 
 REPEATS = {p.span_bytes: p.repeat_bytes for p in reversed(PATTERNS.values())}
 """Per span of a swizzle the period at which its pattern begins anew, with atoms of 16 bytes."""
@@ -127,6 +130,11 @@ def _places(p: Protocol, op: ops.Op, cta: int, value: Value, remainder: Remainde
                 yield Rule.OPERANDS, f"{field} of {name} in {buffer.space.value} memory"
             elif not (op.peers and buffer.space in MEMORY) and _owner(region, cta, value) != cta:
                 yield Rule.OPERANDS, f"{field} of {name} in CTA {_owner(region, cta, value)}"
+            elif field in _MAPS:
+                off = region.size != MAP_BYTES or remainder(region.begin + buffer.offset, MAP_ALIGN_BYTES)
+                if off:
+                    what = f"not a tensor map of {MAP_BYTES} at a multiple of {MAP_ALIGN_BYTES}"
+                    yield Rule.OPERANDS, f"{region.size} bytes at {region.buffer} + {region.begin}, {what}"
             elif buffer.space in MEMORY:
                 yield from _aligned(buffer, region, op, name, remainder)
 

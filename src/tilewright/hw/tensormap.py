@@ -96,6 +96,8 @@ INNER_BOX_ALIGN_BYTES = 16
 MAX_EXTENT = 2**32
 MAX_STRIDE_BYTES = 2**40
 SHARED_ALIGN_BYTES = 128
+MAP_BYTES, MAP_ALIGN_BYTES = 128, 64
+"""Of an encoded tensor map itself (CUDA Driver API, CUtensorMap; PTX ISA 9.1, 5.5.8: an opaque object of 128 bytes)."""
 
 
 @dataclass(frozen=True)

@@ -15,7 +15,7 @@ from typing import Any, NoReturn, Protocol, cast
 from cuda.bindings import driver as _untyped_cuda  # pyright: ignore[reportMissingTypeStubs, reportAttributeAccessIssue, reportUnknownVariableType]
 
 from tilewright.diag import fail
-from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, Interleave, L2Promotion, OobFill, Swizzle
+from tilewright.hw.tensormap import ADDRESS_ALIGN_BYTES, MAP_BYTES, Interleave, L2Promotion, OobFill, Swizzle
 from tilewright.runtime.allocator import LEGACY_STREAM
 
 cuda = cast("Any", _untyped_cuda)  # the binding ships no types; they end at this file's edge
@@ -23,7 +23,6 @@ cuda = cast("Any", _untyped_cuda)  # the binding ships no types; they end at thi
 _INVALID_CONTEXT = 201
 _NOT_READY = 600
 _DEVICE_ORDINAL = 9  # CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL
-_TENSOR_MAP_BYTES = 128
 
 
 @dataclass(frozen=True)
@@ -203,7 +202,7 @@ class Driver:
         )
         if status:
             fail("RUN020", found=f"{_words(status)} for {fields}", required="fields the driver accepts")
-        return ctypes.string_at(int(encoded.getPtr()), _TENSOR_MAP_BYTES)
+        return ctypes.string_at(int(encoded.getPtr()), MAP_BYTES)
 
     # -- memory -----------------------------------------------------------------------------------------------------
 

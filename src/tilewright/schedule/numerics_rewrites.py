@@ -25,7 +25,7 @@ fma: within u |p s + x| of the exact value, where two roundings are within u (|p
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 from xdsl.ir import Block, Operation, SSAValue
 
@@ -60,18 +60,24 @@ def contracted(kernel: t.Kernel) -> t.Kernel:
 class _Origins:
     """What was rounded when it was computed: sums, products, functions, what is chosen of them; not what is loaded."""
 
-    def rounded(self, value: SSAValue, seen: frozenset[SSAValue] = frozenset()) -> bool:
-        """An element of a map's body."""
+    def rounded(self, value: SSAValue) -> bool:
+        """An element of a map's body, and all that it may be chosen of but constants."""
+        return self._rounded(value, set()) is True
+
+    def _rounded(self, value: SSAValue, seen: set[SSAValue]) -> bool | None:
+        """None for constants, and for what is looked at already."""
         read = _read(value)
         if read is not None:
             return self._buffer(read, seen)
         match value.owner:
+            case tile.Constant():
+                return None
             case tile.Binary(fn=fn) if fn.data not in (BinaryFn.MAX, BinaryFn.MIN):
                 return element(value).is_float
             case tile.Binary() | tile.Select() as op:
-                return self.rounded(op.a, seen) or self.rounded(op.b, seen)
+                return _all_of(self._rounded(v, seen) for v in (op.a, op.b))
             case tile.Unary(fn=fn, x=x) if fn.data in (UnaryFn.NEG, UnaryFn.ABS):
-                return self.rounded(x, seen)
+                return self._rounded(x, seen)
             case tile.Unary() | tile.Fma() | t.Fma() | t.Approximate():
                 return element(value).is_float
             case _:
@@ -102,14 +108,28 @@ class _Origins:
         read = _read(value)
         return read is not None and _accumulates(read)
 
-    def _buffer(self, buffer: SSAValue, seen: frozenset[SSAValue]) -> bool:
-        """Registers that products or maps write."""
+    def _buffer(self, buffer: SSAValue, seen: set[SSAValue]) -> bool | None:
+        """Registers that products or maps write, and neither loads nor reductions."""
+        if _accumulates(buffer):
+            return True
         if buffer in seen:
+            return None
+        seen.add(buffer)
+        users = [use.operation for use in buffer.uses]
+        if any(isinstance(op, t.Load | t.SharedRead | t.ClusterRead) or _folds_into(op, buffer) for op in users):
             return False
-        maps = (use.operation for use in buffer.uses if isinstance(use.operation, t.Map))
-        return _accumulates(buffer) or any(
-            self.rounded(v, seen | {buffer}) for op in maps for v in _written(op, buffer)
-        )
+        maps = (op for op in users if isinstance(op, t.Map))
+        return _all_of(self._rounded(v, seen) for op in maps for v in _written(op, buffer))
+
+
+def _all_of(parts: Iterable[bool | None]) -> bool | None:
+    """Whether all hold that are known; None where nothing is."""
+    known = [part for part in parts if part is not None]
+    return all(known) if known else None
+
+
+def _folds_into(op: Operation, buffer: SSAValue) -> bool:
+    return isinstance(op, t.Fold) and buffer in op.targets
 
 
 def _read(value: SSAValue) -> SSAValue | None:

@@ -12,10 +12,10 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 
 from tilewright.artifact.schema import FloatScalar, IntScalar, KernelArg, TensorMapArg
+from tilewright.hw.tensormap import MAP_ALIGN_BYTES, MAP_BYTES
 from tilewright.ptx.syntax import Entry, KernelParameter, Module, Pragma
 from tilewright.transport import dialect as t
 
-_MAP_BYTES, _MAP_ALIGN_BYTES = 128, 64
 _POINTER_BYTES = 8
 _DYNAMIC_ALIGN_BYTES = 16
 """Of dynamic shared memory, which ``ldmatrix`` and vectors of four words need at least."""
@@ -91,7 +91,7 @@ def _is_read(entry: Entry, pragma: Pragma) -> bool:
 def _holds(declared: KernelParameter, argument: KernelArg, scalar_bytes: Mapping[str, int]) -> bool:
     match argument:
         case TensorMapArg():
-            return declared.array and declared.bytes == _MAP_BYTES and declared.align % _MAP_ALIGN_BYTES == 0
+            return declared.array and declared.bytes == MAP_BYTES and declared.align % MAP_ALIGN_BYTES == 0
         case IntScalar(_, bits):
             size = bits // 8
         case FloatScalar(name):

@@ -24,7 +24,7 @@ from tilewright.tile.dialect import TensorType, TileType
 from tilewright.transport import asynchronous as a
 from tilewright.transport import dialect as t
 from tilewright.validate.alignment import Alignment
-from tilewright.validate.asked import given_of, grid_of
+from tilewright.validate.asked import given_of, grid_of, touched_by
 from tilewright.validate.cases import Cases, Condition
 from tilewright.validate.declared import constants_of, otherwise_declared
 from tilewright.validate.library import Library
@@ -141,7 +141,7 @@ class _Comparison:
         pairing = _Pairing(plan)
         parameters = self._parameters(plan)
         registers = EntryRegisters(self.entry)
-        given = element_bytes, versioned, pairing, plan.bounds, self.constants
+        given = element_bytes, versioned, pairing, plan.bounds, self.constants, self._changing()
         program = PtxProgram(registers, self.values, parameters, ctas, *given)
         root = program.run()
         alignment = Alignment(self.cases, (x.expr for x in self.kernel.assumptions))
@@ -173,6 +173,13 @@ class _Comparison:
             elif isinstance(op, t.Store | t.AtomicReduce | a.CopyOut):
                 written.add(op.tensor)
         return frozenset(name for name, arg in self.tensors.items() if arg in read & written) | {SHARED}
+
+    def _changing(self) -> frozenset[str]:
+        """Tensors that are written while the kernel runs, by itself or by the one that it waits for."""
+        if self.kernel.dependent is not None:
+            return frozenset(self.tensors)
+        placed = (w.tensor.data for w in self.kernel.workspaces or ())
+        return frozenset(touched_by(self.kernel)[1]).union(placed if self.kernel.waits is not None else ())
 
     def _shared_names(self) -> dict[SSAValue, str]:
         """The variables of the PTX that static shared buffers are, by name, size and order."""

@@ -43,7 +43,7 @@ MEMORY = "@"
 class PtxProgram:
     """Evaluates the entry of ``registers``. ``parameters`` are the meanings of its parameters, ``pair`` names its
     loops; ``bounds`` are those that the IR loads, ``constants`` what variables of the module hold that nothing
-    writes."""
+    writes, ``changing`` tensors that somebody writes while the kernel runs."""
 
     def __init__(
         self,
@@ -56,6 +56,7 @@ class PtxProgram:
         pair: Pairing,
         bounds: BoundSequence,
         constants: Mapping[str, bytes] = MappingProxyType({}),
+        changing: frozenset[str] = frozenset(),
     ):
         self.registers, self.entry, self.flow = registers, registers.entry, registers.flow
         if self.flow.irreducible:
@@ -65,7 +66,7 @@ class PtxProgram:
         self.iterations = Iterations(values)
         self.parameters, self.pair, self.bounds, self.constants = parameters, pair, bounds, constants
         self.shared = frozenset(v.name for v in self.entry.shared)
-        self.versioned = versioned
+        self.versioned, self.changing = versioned, changing
         self.fixed: dict[str, Value] = {}
         self.conditions: dict[str, Condition] = {}
         self.needs: dict[str, Needs] = {}

@@ -3,19 +3,17 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence, Set
+from collections.abc import Callable, Sequence
 from pathlib import Path
-
-from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.artifact.schema import ASSUMPTION, CONSTRUCTED, Obligation
 from tilewright.base import verdict
-from tilewright.base.dtypes import f32
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.descriptors import DescriptorVerdicts
 from tilewright.compiler.proofs.distinct import DISTINCT
 from tilewright.compiler.proofs.epilogue_copies import INTERIOR, asks_bounds
+from tilewright.compiler.proofs.numerics import other_numerics
 from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
 from tilewright.compiler.proofs.page_tables import TABLES, loads_of, prove_tables
 from tilewright.compiler.proofs.placed import PLACED
@@ -29,8 +27,6 @@ from tilewright.contract import check
 from tilewright.contract.access import inside_of
 from tilewright.contract.rules import Rule
 from tilewright.diag import fail
-from tilewright.lang.fns import BinaryFn, Numerics
-from tilewright.lang.function_table import UnaryFn
 from tilewright.protocol.access import AccessKind
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import operations
@@ -126,97 +122,6 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
     rules = (f"protocol {rule.obligation}" for rule in Rule)
     found |= {name: None for name in rules if held[name] < protocols}
     return tuple(found)
-
-
-def other_numerics(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[str, ...]:
-    """What a kernel computes otherwise than its program's policy allows."""
-    if lowered.numerics.data != kernel.numerics.data.value:
-        return (f"the program's numerics, {kernel.numerics.data.value}",)
-    maps = [op for op in operations(lowered) if isinstance(op, t.Map)]
-    scales = (op for m in maps for op in m.body.block.ops if isinstance(op, t.ExponentScale))
-    if any(not _is_exponent(scale) for scale in scales):
-        return ("the scale of an exponent elsewhere than beside what it was chosen for",)
-    if lowered.numerics.data == Numerics.FAST:
-        return ()
-    products = {line_of(op) for op in operations(kernel) if isinstance(op, tile.Dot)}
-    own = {line_of(op) for op in operations(kernel) if _is_reciprocal(op)}
-    other = (m for m in maps if any(_is_other(op, lowered.numerics.data, own) for op in m.body.block.ops))
-    # a product by ordinary arithmetic is a sum of fmas under any policy
-    policy = lowered.numerics.data
-    return tuple(f"{policy} arithmetic at {m.loc}" for m in other if m.loc is None or m.loc.data not in products)
-
-
-def _is_other(op: Operation, policy: str, own_reciprocals: Set[str]) -> bool:
-    """Arithmetic that is none of the program's own, nor an exponential of a difference by base 2, nor a scaled sum of
-    products on tensor cores that is added to something, nor a reciprocal whose products narrow floats are made of.
-    ``own_reciprocals`` are the lines of the program's."""
-    if _is_reciprocal(op) and line_of(op) not in own_reciprocals:
-        return policy == Numerics.STRICT or not all(_is_rounded_product(use.operation) for use in op.results[0].uses)
-    if policy == Numerics.STRICT:
-        return isinstance(op, t.Approximate | t.Fma)
-    if isinstance(op, t.Fma):
-        readers = [use.operation for use in op.result.uses]
-        power = all(isinstance(r, t.Approximate) and r.fn.data == "ex2" for r in readers)
-        return not power and not any(_is_sum_of_products(x) for x in (op.a, op.b))
-    return isinstance(op, t.Approximate) and not (op.fn.data == "ex2" and _is_difference(op.x))
-
-
-def _is_reciprocal(op: Operation) -> bool:
-    """``1 / b`` of floats, 1 in any shape."""
-    by = op.a.owner if isinstance(op, tile.Binary) and op.fn.data is BinaryFn.DIV else None
-    while isinstance(by, tile.Broadcast | tile.Expand):
-        by = by.operands[0].owner
-    return isinstance(by, tile.Constant) and by.value.data == 1.0
-
-
-def _is_rounded_product(op: Operation) -> bool:
-    """A product of f32 that is read when it has been rounded to a float of 16 bits or fewer."""
-    if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.MUL or tile.tile_type(op.result).element != f32:
-        return False
-    kinds = [tile.tile_type(r.result).element for use in op.result.uses if isinstance(r := use.operation, tile.Cast)]
-    return len(kinds) == len(list(op.result.uses)) and all(kind.is_float and kind.bits <= 16 for kind in kinds)
-
-
-def _is_exponent(scale: t.ExponentScale) -> bool:
-    """The scale is read by ``fma(a, scale, -(b scale))`` alone, beside the ``b`` that it was chosen for."""
-    readers = {use.operation for use in scale.result.uses}
-    products = {
-        r for r in readers if isinstance(r, tile.Binary) and r.fn.data is BinaryFn.MUL and scale.b in r.operands
-    }
-    return all(isinstance(r, t.Fma) and _subtracted(r) in products for r in readers - products)
-
-
-def _subtracted(op: t.Fma) -> Operation | Block | None:
-    """What makes the x of an fma ``a * b - x``."""
-    less = op.c.owner
-    return less.x.owner if isinstance(less, tile.Unary) and less.fn.data is UnaryFn.NEG else None
-
-
-def _is_sum_of_products(x: SSAValue) -> bool:
-    """What a map reads of registers in which tensor cores add up products."""
-    around = x.owner.parent_op() if isinstance(x.owner, Block) else None
-    if not isinstance(x.owner, Block) or not isinstance(around, t.Map):
-        return False
-    held = around.inputs[x.owner.args.index(x)]
-    return any(isinstance(use.operation, a.Wgmma) and use.operation.accumulator == held for use in held.uses)
-
-
-def _is_difference(x: SSAValue) -> bool:
-    """``a c - b c``: in one fma, of two products, or one of a difference, or a choice of the last two."""
-    op = x.owner
-    if isinstance(op, tile.Select):
-        return _is_difference(op.a) and _is_difference(op.b)
-    if isinstance(op, tile.Binary) and op.fn.data is BinaryFn.MUL:
-        sides = (v.owner for v in op.operands)
-        return any(isinstance(s, t.Fma) or (isinstance(s, tile.Binary) and s.fn.data is BinaryFn.SUB) for s in sides)
-    if isinstance(op, t.Fma):
-        product = _subtracted(op)
-        return isinstance(product, tile.Binary) and product.fn.data is BinaryFn.MUL and op.b in product.operands
-    if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.SUB:
-        return False
-    sides = [v.owner for v in (op.a, op.b)]
-    products = [s for s in sides if isinstance(s, tile.Binary) and s.fn.data is BinaryFn.MUL]
-    return len(products) == len(sides) and bool(set(products[0].operands) & set(products[1].operands))
 
 
 def assumed_of(kernel: tile.Kernel) -> tuple[Obligation, ...]:

@@ -2,7 +2,7 @@
 
 Sources: CUDA C++ Programming Guide, technical specifications (KiB of shared memory, 1024 threads); PTX ISA 9.1,
 9.7.13.1 (named barriers), 9.7.13.15.8 (test_wait and try_wait take own barriers), 9.7.16.7 (columns), 9.7.9.25.4.1
-(bulk copies), 5.5.6 (swizzles).
+(bulk copies), 5.5.6 (swizzles), 5.5.8 (tensor maps).
 """
 
 from __future__ import annotations
@@ -66,6 +66,9 @@ def wrong(g: ProtocolInstance, t: int, op: Any) -> str:
     def at(place: Any) -> int:
         return mine if place.cta is None else number(place.cta)
 
+    described = getattr(op, "tensormap", None) or getattr(op, "map", None)
+    if described is not None and (described.size != 128 or _starts(g, described) % 64):
+        return "a tensor map that is not 128 bytes at a multiple of 64"
     match op:
         case ops.Wait() | ops.TestWait() if number(op.parity) not in (0, 1):
             return "a parity that is neither 0 nor 1"
@@ -139,16 +142,14 @@ def _placed(g: ProtocolInstance, op: Any, region: ops.Region, spaces: tuple[Spac
     if buffer.space not in spaces:
         return f"bytes in {buffer.space.value} memory"
     tile = isinstance(op, ops.TmaLoad | ops.TmaStore | ops.Wgmma | ops.Tcgen05Mma | ops.Tcgen05Cp)
-    if (
-        tile
-        and buffer.swizzle
-        and buffer.space in _SHARED
-        and (number(region.begin) + buffer.offset) % (8 * buffer.swizzle)
-    ):
+    if tile and buffer.swizzle and buffer.space in _SHARED and _starts(g, region) % (8 * buffer.swizzle):
         return "a tile that does not begin where its swizzle does"
     return ""
 
 
 def _in_bulk(g: ProtocolInstance, region: ops.Region) -> str:
-    start = number(region.begin) + g.buffers[region.buffer].offset
-    return "bytes that are not whole units of 16" if start % 16 or region.size % 16 else ""
+    return "bytes that are not whole units of 16" if _starts(g, region) % 16 or region.size % 16 else ""
+
+
+def _starts(g: ProtocolInstance, region: ops.Region) -> int:
+    return number(region.begin) + g.buffers[region.buffer].offset

@@ -50,6 +50,8 @@ class ProgramState(Protocol):
     bounds: BoundSequence
     parameters: Mapping[str, Value]
     constants: Mapping[str, bytes]
+    changing: frozenset[str]
+    """Tensors that somebody writes while the kernel runs."""
     shared: frozenset[str]
     """Variables in shared memory."""
     several: frozenset[str]

@@ -85,6 +85,8 @@ def _loaded(machine: Instructions, address: Value, size: int, order: int) -> Val
         if tensor in machine.program.constants:
             parts.append((condition, _constant(machine, tensor, offset, size, here)))
             continue
+        if "nc" in machine.instruction.modifiers and tensor in machine.program.changing:
+            raise Undecided(f"a read of {tensor} as if nobody wrote it meanwhile", where)
         state = machine.state(tensor)
         word = machine.memory.load(machine.region, here, tensor, offset, size, state, where, order, needs)
         parts.append((condition, word if tensor != SHARED else _bound(machine, offset, size, word, state, here)))

@@ -2,7 +2,7 @@
 
 ``docs/validation.md`` lists the identities. Integers are polynomials modulo 2**64. A float operation is a function of
 its own; of a ``fast`` kernel, and of an ``accurate`` one that computes exponentials by base 2, it is arithmetic of
-reals: where roundings may differ is left to the policy, which ``compiler.proofs.obligations`` enforces.
+reals: where roundings may differ is left to the policy, which ``compiler.proofs.numerics`` enforces.
 """
 
 from __future__ import annotations

@@ -1,0 +1,116 @@
+"""Rewrites whose bounds hold for values of some origins are refused elsewhere, whoever made them."""
+
+# pyright: reportUnknownMemberType=false, reportPrivateUsage=false
+# ruff: noqa: F821, UP037 - dimension names are strings
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+
+import tilewright as tw
+from tilewright.compiler.planned import PlannedKernel
+from tilewright.compiler.proofs.numerics import other_numerics
+from tilewright.lang.fns import BinaryFn
+from tilewright.lang.function_table import UnaryFn
+from tilewright.schedule import numerics_rewrites
+from tilewright.tile import dialect as tile
+
+
+@tw.kernel
+def soft(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"], *, computed: bool = False):
+    m, n = tw.grid(x.shape[0], 1), tw.axis(x.shape[1], upto=512)
+    row = x[m, n].to(tw.f32)
+    row = row * 2.0 if computed else row
+    y[m, n] = tw.exp(row - row.max(1)[:, None])
+
+
+@tw.kernel
+def faded(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(x, 256)
+    a = x[m] * 3.0
+    y[m] = tw.exp(a - tw.maximum(a, x[m] * x[m]))
+
+
+@tw.kernel
+def quotients(x: tw.Tensor["M", "N"], s: tw.Tensor["M"], y: tw.Tensor["M", "N"], *, computed: bool = False):
+    m, n = tw.grid(x, (4, 64))
+    row = x[m, n] * 2.0 if computed else x[m, n]
+    y[m, n] = row / s[m][:, None]
+
+
+@tw.kernel
+def ratios(x: tw.Tensor["M"], y: tw.Tensor["M"]):
+    m = tw.grid(x, 256)
+    y[m] = (x[m] * 2.0) / (x[m] + 1.0)
+
+
+@tw.kernel
+def clipped(x: tw.Tensor["M", "N"], y: tw.Tensor["M", "N"]):
+    """What is diminished was computed, or loaded."""
+    m, n = tw.grid(x.shape[0], 1), tw.axis(x.shape[1], upto=512)
+    row = tw.maximum(x[m, n], x[m, n] * 0.5)
+    y[m, n] = tw.exp(row - row.max(1)[:, None])
+
+
+def planned(kernel: Any, x: str, y: str, **keywords: Any) -> PlannedKernel:
+    dtypes = {name: x for name in ("x", "s") if name in (t.name for t in kernel.tensors)} | {"y": y}
+    return tw.kernel(kernel.fn).plan(dtypes=dtypes, **keywords).variants[-1]
+
+
+def refused(found: PlannedKernel) -> bool:
+    return bool(other_numerics(found.tile, found.transport))
+
+
+@pytest.mark.parametrize(
+    ("kernel", "x", "y", "keywords"),
+    [
+        (soft, "f32", "f32", {}),
+        (soft, "bf16", "f32", {}),
+        (soft, "f32", "f32", {"computed": True}),
+        (faded, "f32", "f32", {}),
+        (quotients, "f32", "bf16", {}),
+        (quotients, "f32", "bf16", {"computed": True}),
+        (ratios, "f32", "bf16", {}),
+        (clipped, "f32", "f32", {}),
+    ],
+)
+def test_what_the_compiler_makes_is_allowed(kernel: Any, x: str, y: str, keywords: dict[str, Any]) -> None:
+    assert not refused(planned(kernel, x, y, **keywords))
+
+
+def _by_reciprocal(self: Any, op: Any) -> Any:
+    if not isinstance(op, tile.Binary) or op.fn.data is not BinaryFn.DIV or isinstance(op.a.owner, tile.Constant):
+        return None
+    return self._mul(op.a, self._put(tile.Binary(BinaryFn.DIV, self._constant(1.0), op.b)))
+
+
+_BODY, _ORIGINS = numerics_rewrites._Body, numerics_rewrites._Origins
+MISTAKES: dict[str, tuple[Any, str, Any, Any, str, str]] = {
+    "loaded differences by one fma": (_ORIGINS, "rounded", lambda *_: True, soft, "f32", "f32"),
+    "narrow ones, too": (_ORIGINS, "rounded", lambda *_: True, soft, "bf16", "f32"),
+    "loaded f32 by base 2": (_ORIGINS, "narrow", lambda *_: True, soft, "f32", "f32"),
+    "great products": (numerics_rewrites, "_FAR", 2.0**40, faded, "f32", "f32"),
+    "loaded dividends": (_BODY, "_quotient", _by_reciprocal, quotients, "f32", "bf16"),
+    "divisors of their own": (_BODY, "_quotient", _by_reciprocal, ratios, "f32", "bf16"),
+    "a loaded one of two": (_ORIGINS, "rounded", lambda *_: True, clipped, "f32", "f32"),
+}
+
+
+@pytest.mark.parametrize("name", MISTAKES)
+def test_beyond_its_bound_it_is_refused(name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    where, attribute, instead, kernel, x, y = MISTAKES[name]
+    monkeypatch.setattr(where, attribute, instead)
+    assert refused(planned(kernel, x, y))
+
+
+def test_what_may_have_been_loaded_is_subtracted_first() -> None:
+    """Neighbours near 2^20 differ by 1/8: by one fma their weights were off by a sixteenth."""
+    ops = list(planned(clipped, "f32", "f32").transport.walk())
+    assert any(isinstance(op, tile.Unary) and op.fn.data is UnaryFn.EXP for op in ops)
+    x = (2.0**20 + np.arange(40, dtype=np.float32) / 8).reshape(1, 40)
+    y = clipped(x)
+    exact = np.exp(x.astype(np.float64) - x.max().astype(np.float64))
+    np.testing.assert_allclose(y, exact, rtol=1e-6)
