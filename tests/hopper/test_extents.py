@@ -132,3 +132,20 @@ def test_wide_chained_products_take_fewer_keys_a_step(width: int, keys: int) -> 
     """So that two steps of heads of 256 are in registers at once."""
     artifact = attention.forward(width, "accurate").compile(dtypes=dict.fromkeys("qkvo", "bf16"), causal=True)
     assert any(f"bk={keys}" in note and "software-pipelined streams" in note for note in artifact.plan)
+
+
+@pytest.mark.parametrize(
+    ("size", "once"),
+    [
+        ((512, 4096, 4096), True),  # 132 SMs run 4 x 32 tiles of 128 x 128 at one time
+        ((640, 4096, 4096), False),  # and not 5 x 32
+        ((512, 5632, 4096), True),  # 4 x 30 of 128 x 192
+        ((4096, 4096, 4096), False),
+        ((128, 3968, 4100), False),  # rows begin inside of sectors
+    ],
+)
+def test_tiles_of_one_wave_need_not_stay_in_l2(size: tuple[int, int, int], once: bool) -> None:
+    m, n, k = size
+    sizes = {"M": m, "N": n, "K": k, "a.stride0": k, "b.stride0": k, "c.stride0": n}
+    taken = next(v for v in variants() if v.predicate.evaluate(sizes))
+    assert taken.one_wave is once
