@@ -55,6 +55,8 @@ WAYS = (
     Way(64, 1, 2, 64, 128),
     Way(64, 1, 3, 64, 64),
     Way(64, 1, 3, 64, 64, by_heads=True),
+    Way(64, 1, 3, 64, 32),
+    Way(64, 2, 1, 128, 128, by_heads=True),
     Way(64, 1, 3, 64, 96),
     Way(64, 2, 2, 128, 64, pipelined=False),
     Way(128),
