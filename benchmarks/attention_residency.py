@@ -34,11 +34,13 @@ class Way:
     queries: int = 0
     keys: int = 0
     pipelined: bool = True
+    by_heads: bool = False
+    """Programs of a head come one after the other, as those of few lengths do, not in bands of heads."""
 
     def __str__(self) -> str:
         if not self.consumers:
             return "chosen"
-        plain = "" if self.pipelined else ", not pipelined"
+        plain = ("" if self.pipelined else ", not pipelined") + (", by heads" if self.by_heads else "")
         return f"{self.queries} x {self.keys}, {self.resident} CTAs of {self.consumers}{plain}"
 
     def artifact(self, mask: str) -> str:
@@ -52,14 +54,17 @@ WAYS = (
     Way(64, 1, 2, 64, 96),
     Way(64, 1, 2, 64, 128),
     Way(64, 1, 3, 64, 64),
+    Way(64, 1, 3, 64, 64, by_heads=True),
+    Way(64, 1, 3, 64, 32),
+    Way(64, 2, 1, 128, 128, by_heads=True),
     Way(64, 1, 3, 64, 96),
     Way(64, 2, 2, 128, 64, pipelined=False),
     Way(128),
     Way(128, 1, 2, 64, 64),
     Way(128, 1, 2, 64, 128),
 )
-REGISTERS = {(1, 3): (24, 136), (2, 2): (24, 104)}
-"""Shares of a producer's and a consumer's thread that the compiler's table has not: of 2 x 80 and 3 x 80."""
+REGISTERS = {(2, 2): (24, 104)}
+"""Shares of a producer's and a consumer's thread that the compiler's table has not: of 3 x 80."""
 
 
 def compiled(way: Way, mask: str) -> str:
@@ -74,7 +79,11 @@ def compiled(way: Way, mask: str) -> str:
     def only(*_: Any) -> Iterator[Candidate]:
         whole = LENGTHS[0] % way.keys == 0
         yield Candidate(
-            way.consumers, resident=way.resident, software_pipelined=way.pipelined, whole_steps=whole and way.pipelined
+            way.consumers,
+            resident=way.resident,
+            software_pipelined=way.pipelined,
+            whole_steps=whole and way.pipelined,
+            few_lengths=way.by_heads,
         )
 
     name, pins = way.artifact(mask), tw.Schedule()

@@ -126,6 +126,14 @@ def test_tiles_that_may_fit_are_assembled(monkeypatch: pytest.MonkeyPatch) -> No
     assert tried[-1] == (128, one)
 
 
+def test_what_turns_spill_another_warpgroup_hides(monkeypatch: pytest.MonkeyPatch) -> None:
+    """e4m3 with scales of rows, 128 x 208: 912 bytes in turns are quicker than a tile that two warpgroups share."""
+    shared, turns = Candidate(1), Candidate(1, ping_pong=2)
+    found, _ = search(monkeypatch, {(208, turns): "turns", (208, shared): "shared"})
+    assert found.next().few_bytes >= 912
+    assert found.next("not those").few_bytes < 912
+
+
 def test_a_kernel_that_was_given_up_is_not_assembled_again(monkeypatch: pytest.MonkeyPatch) -> None:
     stored, plain = Candidate(1), Candidate(1, matrix_stores=False)
     found, tried = search(monkeypatch, {(256, stored): "same", (256, plain): "same"})

@@ -109,7 +109,7 @@ def test_pinned_columns_and_other_kernels_have_one_variant() -> None:
 
 @pytest.mark.slow
 def test_tall_tiles_where_programs_have_many_steps() -> None:
-    """Heads of 64: 256 rows, and 192 of longer streams; of causal ones 128, 256 and 192 rows."""
+    """Heads of 64: 256 rows, and 192 of longer streams; of causal ones 64, whose CTAs share an SM, 256 and 192."""
     dims = {"H": 32, "G": 32}
 
     def rows(keys: int, *, causal: bool) -> int:
@@ -124,7 +124,7 @@ def test_tall_tiles_where_programs_have_many_steps() -> None:
         ).choices[0]["bq"]
 
     assert [rows(n, causal=False) for n in (512, 1024, 2048, 4096, 16384)] == [256, 256, 192, 192, 192]
-    assert [rows(n, causal=True) for n in (512, 1024, 2048, 4096, 16384)] == [128, 128, 256, 256, 192]
+    assert [rows(n, causal=True) for n in (512, 1024, 2048, 4096, 16384)] == [64, 64, 256, 256, 192]
 
 
 @pytest.mark.parametrize(("width", "keys"), [(64, 64), (128, 128), (256, 64)])
@@ -132,3 +132,20 @@ def test_wide_chained_products_take_fewer_keys_a_step(width: int, keys: int) -> 
     """So that two steps of heads of 256 are in registers at once."""
     artifact = attention.forward(width, "accurate").compile(dtypes=dict.fromkeys("qkvo", "bf16"), causal=True)
     assert any(f"bk={keys}" in note and "software-pipelined streams" in note for note in artifact.plan)
+
+
+@pytest.mark.parametrize(
+    ("size", "once"),
+    [
+        ((512, 4096, 4096), True),  # 132 SMs run 4 x 32 tiles of 128 x 128 at one time
+        ((640, 4096, 4096), False),  # and not 5 x 32
+        ((512, 5632, 4096), True),  # 4 x 30 of 128 x 192
+        ((4096, 4096, 4096), False),
+        ((384, 5632, 1032), False),  # rows begin inside of sectors
+    ],
+)
+def test_tiles_of_one_wave_need_not_stay_in_l2(size: tuple[int, int, int], once: bool) -> None:
+    m, n, k = size
+    sizes = {"M": m, "N": n, "K": k, "a.stride0": k, "b.stride0": k, "c.stride0": n}
+    taken = next(v for v in variants() if v.predicate.evaluate(sizes))
+    assert taken.one_wave is once

@@ -95,6 +95,14 @@ def test_a_panel_is_loaded_while_the_one_before_is_filled() -> None:
     assert kinds == [*[t.If] * 4, a.TmaStore, *[t.If] * 2, a.TmaStore, a.TmaStore]
 
 
+def test_turns_load_a_panel_when_it_is_filled() -> None:
+    """Another warpgroup's products hide the wait; two panels' loads would spill beside a tile of a warpgroup's own."""
+    kernel = lowered(p.biased, WHOLE_STORES).scheduled.kernel
+    asked = set(late_loads(kernel))
+    kinds = [type(op) for op in kernel.walk() if op in asked or isinstance(op, a.TmaStore)]
+    assert kinds == [*[t.If] * 2, a.TmaStore] * kinds.count(a.TmaStore)
+
+
 def has(region: object, kind: type) -> bool:
     return any(isinstance(op, kind) for op in region.walk())  # type: ignore[attr-defined]
 

@@ -48,6 +48,16 @@ def test_each_has_half_of_an_sm() -> None:
     assert "setmaxnreg.inc.sync.aligned.u32 216" in source
 
 
+@pytest.mark.parametrize(("resident", "shares"), [(2, [40, 216]), (3, [24, 136])])
+def test_each_has_its_share_of_registers(resident: int, shares: list[int]) -> None:
+    found = p.lower(p.attention, Candidate(1, stages=2, resident=resident, software_pipelined=True))
+    assert isinstance(found, p.Lowered), found
+    kernel = found.scheduled.kernel
+    assert [op.count.data for op in kernel.walk() if isinstance(op, a.SetMaxRegisters)] == shares
+    assert 256 * resident * protocol_of(kernel).registers_per_thread <= SM90A.registers_per_sm
+    assert isinstance(check(protocol_of(kernel)), Proved)
+
+
 def test_registers_are_no_more_than_an_sm_has(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(lower.REGISTERS, (1, 2), (48, 216))
     assert isinstance(check(protocol_of(shared_by_two())), Refuted)

@@ -153,10 +153,13 @@ def test_only_the_comparison_is_left() -> None:
     assert cleared[0] == 0 < cleared[1]
 
 
+@pytest.mark.parametrize("resident", [1, 3])
 @pytest.mark.parametrize(("queries", "keys"), [(64, 64), (128, 128), (192, 64), (64, 192), (192, 192)])
-def test_values_of_whole_steps(queries: int, keys: int) -> None:
+def test_values_of_whole_steps(queries: int, keys: int, resident: int) -> None:
     arrays, scale = inputs(queries, keys), 0.125
-    simulate.run(causal(WHOLE).scheduled.kernel, arrays, {"scale": scale})
+    kernel = causal(replace(WHOLE, resident=resident, stages=2)).scheduled.kernel
+    assert kernel.min_ctas.data == resident
+    simulate.run(kernel, arrays, {"scale": scale})
     q, k, v = (arrays[name].astype(np.float64) for name in "qkv")
     x = np.where(np.arange(queries)[:, None] >= np.arange(keys), q @ k.T * scale, -np.inf)
     weights = np.exp(x - x.max(-1, keepdims=True))

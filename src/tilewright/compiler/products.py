@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Region
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.codegen.assemble import FEW_BYTES_OF_ROLES, FEW_BYTES_OF_STREAMS
+from tilewright.codegen.assemble import FEW_BYTES_OF_ROLES, FEW_BYTES_OF_STREAMS, FEW_BYTES_OF_TURNS
 from tilewright.compiler.proofs.descriptors import DescriptorVerdicts, check_descriptors
 from tilewright.compiler.proofs.distinct import require_distinct
 from tilewright.compiler.proofs.gate import require_gate
@@ -48,6 +48,12 @@ class Found:
     """What its tensor maps ask of the sizes of a launch."""
     few_bytes: int
     """Spilled bytes that give no reason to try the next schedule."""
+
+
+def _few_bytes(candidate: Candidate) -> int:
+    if candidate.software_pipelined:
+        return FEW_BYTES_OF_STREAMS
+    return FEW_BYTES_OF_ROLES if candidate.ping_pong == 1 else FEW_BYTES_OF_TURNS
 
 
 _LESS_SPILLED = "use smaller tiles, whose accumulators fit the registers (64 x 64 of f32), or operands .to(tw.tf32)"
@@ -97,8 +103,7 @@ class CandidateSearch:
             self._proved.append((attributes, body))
             self.latest, self._last = label, (candidate, size)
             notes = (label, *scheduled.notes, *(f"given up: {which}: {why}" for which, why in self.refusals))
-            few_bytes = FEW_BYTES_OF_STREAMS if candidate.software_pipelined else FEW_BYTES_OF_ROLES
-            return Found(kernel, replace(scheduled, notes=notes), certificate, guard, few_bytes)
+            return Found(kernel, replace(scheduled, notes=notes), certificate, guard, _few_bytes(candidate))
         spilled = any("spilled" in why for _, why in self.refusals)
         fail(
             "SCH001",

@@ -44,6 +44,10 @@ WIDTHS = {
 }
 """Columns of a tile that are offered where rows and columns are free. With several the last wave of tiles is rarely far
 from full."""
+ONE_WAVE_WIDTHS = 128, 192
+"""Of these, those whose operands L2 need not keep where all tiles run at one time: nothing is read again later (H200:
+512 x 4096^2 27.6 us instead of 29.6, 384 x 5120^2 32.6 instead of 36.9; of 256 columns the same). Rows that begin
+inside of sectors share them (300 x 5000^2: 54.2 instead of 49.8)."""
 FEW_WAVES = 3
 FILLING_WIDTHS = {
     96: Price(316, 900, 1500, across=520),
@@ -113,26 +117,30 @@ a weight of its own, and its price: the time of the weight's bytes (1024 rows in
 @dataclass(frozen=True)
 class ChainedTile:
     """Tiles of two products of which the second contracts the columns of the first: rows, columns of a step,
-    nanoseconds of a step, and of what a tile takes beside its steps. ``whole``: for launches of whole steps alone."""
+    nanoseconds of a step, and of what a tile takes beside its steps. ``whole``: for launches of whole steps alone.
+    ``resident`` CTAs share an SM."""
 
     rows: int
     columns: int
     step: int
     start: int
     whole: bool = False
+    resident: int = 1
 
 
 CHAINED_TILES = ChainedTile(256, 64, 1074, 2880), ChainedTile(192, 112, 1263, 2750), ChainedTile(128, 128, 1194, 1190)
 """Those of attention with heads of 64, 512 to 16,384 keys (H200), within 4 %. Of 192 rows three warpgroups hold their
 share in 160 registers a thread, of 256 rows four in 112; with more columns they spill."""
 LENGTHENING_TILES = (
+    ChainedTile(64, 64, 996, 1865, whole=True, resident=3),
     ChainedTile(256, 64, 1040, 4000, whole=True),
     ChainedTile(192, 96, 1156, 4300),
     ChainedTile(128, 128, 1194, 1800),
 )
 """The same where streams get longer with the program, as under a causal mask. Tiles are as tall as one step is long, or
 as several, so that the mask's edge lies in as few as can be (192 rows, 4 x 32 x 4096, H200: 96 columns 651 us, 112
-673). Of 256 rows, masks beside the comparison would spill."""
+673). Of 256 rows, masks beside the comparison would spill. Of 64 rows three CTAs hide how each begins and ends: 16,384
+tokens in sequences of 512 and 1,024, 32 heads, 133 and 217 us, in tiles of 128 x 128 147 and 226."""
 CHAINED_COLUMNS = 64
 """Of the second product's result, at most."""
 SOME_KEYS = 2048
@@ -210,7 +218,7 @@ def other_widths(
 
 
 def _whole_steps(
-    variant: ProductVariant, trace: Callable[[Mapping[str, int]], tile.Kernel]
+    variant: ProductVariant, trace: Callable[[Mapping[str, int]], tile.Kernel], resident: int = 1
 ) -> Iterator[ProductVariant]:
     """The same for launches in which no step of software-pipelined streams needs a mask but for comparisons, or without
     comparisons the first one does not, which no product of the step before hides (attention of 1,024 keys, H200: 0.97
@@ -224,8 +232,8 @@ def _whole_steps(
     if not masked or wide:
         return
     sharing = min(rows for rows, _ in shapes) // ROWS
-    if sharing in (2, 3, 4):
-        whole = Candidate(sharing, software_pipelined=True, whole_steps=True)
+    if sharing in (2, 3, 4) or resident > 1:
+        whole = Candidate(sharing, resident=resident, software_pipelined=True, whole_steps=True)
         inside = all_of([variant.predicate, *masked])
         longer = lengthening(kernel) if kernel.ascending is None else None
         if longer is not None and sharing == 2:
@@ -306,6 +314,9 @@ def _by_width(
             needs = [applies, *([way.waves >= family.waves] if family.waves > 1 else [])]
             best = all_of([*needs, *(_not_slower(way, other) for other in group[i + 1 :])])
             own = ProductVariant(best, (way.extents, *choices), family.candidates, applies, time=way.time)
+            if family.widths is WIDTHS and way.extents[sized.columns[0]] * beside in ONE_WAVE_WIDTHS:
+                once = all_of([best, negate(alone), way.waves <= 1, sectors <= 0])
+                found += [replace(own, predicate=once, one_wave=True)] if once != FALSE else []
             found.append(replace(own, one_row=family.one_row, one_wave=family.one_wave))
     return found
 
@@ -382,10 +393,11 @@ def _chained(
         steps = _steps(made, longer, own.columns)
         if steps is None:
             return
-        ways.append((extents, _waves(made, (1, 1), target) * (steps * own.step + 2 * own.start)))
+        rounds = ceildiv(_tiles(made, (1, 1)), target.sm_count * own.resident)
+        ways.append((extents, rounds * (steps * own.step + 2 * own.start)))
     for i, (extents, time) in enumerate(ways[:-1]):
         variant = ProductVariant(all_of(time <= other for _, other in ways[i + 1 :]), (extents, *choices))
-        yield from _whole_steps(variant, trace)
+        yield from _whole_steps(variant, trace, tiles[i].resident)
         if not tiles[i].whole:
             yield variant
 
