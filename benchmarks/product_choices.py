@@ -19,7 +19,7 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from functools import partial
-from math import ceil, exp, log
+from math import ceil, exp, log, prod
 from statistics import median
 from typing import Any
 from unittest.mock import patch
@@ -180,7 +180,7 @@ class Way:
 
 
 WAYS = (
-    *(Way(128, n) for n in (64, 128, 192, 256)),
+    *(Way(128, n) for n in (64, 96, 112, 128, 160, 192, 224, 256)),
     *(Way(64, n) for n in (64, 128, 256)),
     *(Way(128, n, turns=True) for n in (128, 160, 192, 208)),
     *(Way(128, n, turns=True, cluster=(2, 1)) for n in (160, 192, 208)),
@@ -202,7 +202,7 @@ WAYS = (
     *(Way(m, 128, swapped=True, cluster=(1, 2)) for m in (80, 112)),
     *(Way(64, n, parts=parts) for n in (64, 96, 128) for parts in (2, 4)),
     *(Way(128, 128, parts=parts) for parts in (2, 4)),
-    Way(128, 64, parts=2),
+    *(Way(128, n, parts=2) for n in (64, 192)),
     Way(64, 64, kernels=True),
     Way(128, 128, kernels=True),
 )
@@ -218,16 +218,19 @@ MOST_EXACT = 2**26
 """Elements of a result that are compared with float64: of a larger one those of the first rows."""
 
 
-def shapes(kind: Kind, count: int, seed: int) -> Iterator[tuple[int, ...]]:
-    """Those of the table, and as many drawn ones; with another seed than that of the shapes that prices were fitted to,
-    drawn ones alone."""
+def shapes(kind: Kind, count: int, seed: int, least: float) -> Iterator[tuple[int, ...]]:
+    """Those of the table, and as many drawn ones of at least so many GFLOP; with another seed than that of the shapes
+    that prices were fitted to, drawn ones alone."""
     if seed == FITTED:
         yield from kind.table
     rng = random.Random(seed)
-    for _ in range(count):
+    while count > 0:
         m, n, k = (int(2 ** rng.uniform(*bounds)) for bounds in ((0, 12.5), (7, 13.3), (7, 13.5)))
         unit = 64 if rng.random() < 0.7 else 8
-        yield max(m // unit * unit, 1 + m % 8), n // unit * unit, k // unit * unit
+        shape = max(m // unit * unit, 1 + m % 8), n // unit * unit, k // unit * unit
+        if 2 * prod(shape) >= least * 1e9:
+            count -= 1
+            yield shape
 
 
 def likely(kind: Kind, shape: tuple[int, ...]) -> list[Way]:
@@ -311,7 +314,7 @@ def run(kind: Kind, args: argparse.Namespace) -> None:
     timer, rows = Timer(torch, args.rounds), list[dict[str, Any]]()
     programs, prices = {way: load(way.artifact(kind)) for way in WAYS}, Prices(kind)
     family, library = load(kind.family), CublasLt(torch) if kind.name == "bf16" else None
-    for shape in shapes(kind, args.drawn, args.seed):
+    for shape in shapes(kind, args.drawn, args.seed, args.least):
         first = prices.first(shape)
         ways = {way: programs.get(way) for way in dict.fromkeys((*likely(kind, shape), *first))}
         timed = {str(way): program for way, program in ways.items() if program is not None}
@@ -396,6 +399,7 @@ def main() -> None:
         default=FITTED,
         help="of the drawn shapes; another one than that of the fit leaves out the table",
     )
+    made.add_argument("--least", type=float, default=0, help="GFLOP of a drawn shape")
     made.add_argument("--kind", choices=KINDS, default="bf16")
     args = made.parse_args()
     kind = KINDS[args.kind]
@@ -404,7 +408,7 @@ def main() -> None:
         return
     file_of(kind.family).parent.mkdir(exist_ok=True)
     with ProcessPoolExecutor(args.jobs) as pool:
-        prices, drawn = Prices(kind), list(shapes(kind, args.drawn, args.seed))
+        prices, drawn = Prices(kind), list(shapes(kind, args.drawn, args.seed, args.least))
         asked = dict.fromkeys(way for shape in drawn for way in (*likely(kind, shape), *prices.first(shape)))
         ways = (None, *(way for way in asked if args.only in str(way)))
         for text in pool.map(compiled, [kind.name] * len(ways), ways):
