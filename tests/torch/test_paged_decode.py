@@ -133,10 +133,10 @@ def test_with_a_fixed_split_bits_do_not_depend_on_the_batch() -> None:
 
 
 @pytest.mark.usefixtures("road")
-@pytest.mark.parametrize("tokens", [1, 3])
-def test_a_window_slides(tokens: int) -> None:
+@pytest.mark.parametrize(("tokens", "window"), [(1, 40), (3, 40), (3, 2**40)])
+def test_a_window_slides(tokens: int, window: int) -> None:
     case = drawn([0, 3, 150], 16, tokens=tokens)
-    agree(ops.paged_decode_with_lse(*case.tensors, window=40), case, 40)
+    agree(ops.paged_decode_with_lse(*case.tensors, window=window), case, window)
 
 
 @pytest.mark.usefixtures("road")

@@ -144,7 +144,7 @@ def chosen(tensors: tuple[Any, ...], lengths: tuple[Any, Any], left: bool) -> tu
     return (*packed, *cu), places
 
 
-USED = torch.tensor([2, 5, 33, -4, 9]), torch.tensor([1, 4, 40, 3, 128])
+USED = torch.tensor([2, 5, 33, -4, 9]), torch.tensor([1, 4, 2**31 - 1, 3, 128])
 LENGTHS = {"both": USED, "queries": (USED[0], None), "keys": (None, USED[1].to(torch.int32))}
 
 
@@ -175,6 +175,19 @@ def test_rows_that_are_not_used(road: None, which: str, left: bool) -> None:
         rest[at] = False
         assert not one[rest].any()
     torch.testing.assert_close(lse[0][:, queries], lse[1], rtol=0, atol=1e-2)
+
+
+@pytest.mark.parametrize("window", [2**31 - 1, 2**40])
+def test_windows_longer_than_any_sequence(road: None, window: int) -> None:
+    """Rows less such a window would leave 32 bits."""
+    *tensors, offsets, _ = Case((5, 70), (5, 70), heads=2, groups=1, rest=0).tensors
+    found = []
+    for of in (None, window):
+        leaves = [x.clone().requires_grad_() for x in tensors]
+        y = ops.varlen_attention(*leaves, offsets, offsets, causal=True, window=of)
+        y.sum().backward()
+        found.append([y, *(x.grad for x in leaves)])
+    assert all(map(torch.equal, *found))
 
 
 @pytest.mark.parametrize("left", [False, True], ids=["right", "left"])

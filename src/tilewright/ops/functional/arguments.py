@@ -31,6 +31,8 @@ def to_float(*tensors: Tensor | None) -> tuple[Any, ...]:
 LOW = (torch.bfloat16, torch.float16)
 """Dtypes of tensor cores' products."""
 INDICES = (torch.int32, torch.int64)
+ENDLESS = 1 << 30
+"""Windows of so many keys end nowhere: no tensor has as many rows, and a row less such a one would leave 32 bits."""
 ONE_TILE = 16384
 """Rows of up to as many elements are read once, and kept in registers."""
 
@@ -186,6 +188,11 @@ def require_options(operator: str, **given: Any) -> None:
         kinds = _KINDS[name]
         if not any(is_of(value) for _, is_of in kinds):
             misfit(operator, f"{name}={shown(value)}", " or ".join(kind for kind, _ in kinds))
+
+
+def ending(window: int | None) -> int | None:
+    """The window, or None where it is ``ENDLESS``."""
+    return None if window is not None and window >= ENDLESS else window
 
 
 def is_pair(value: Any, of: type) -> bool:

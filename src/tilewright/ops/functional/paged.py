@@ -11,7 +11,14 @@ from typing import Any, NoReturn, TypeAlias
 from tilewright.diag import shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import LOW, misfit, require_options, require_tensors, to_low_precision
+from tilewright.ops.functional.arguments import (
+    LOW,
+    ending,
+    misfit,
+    require_options,
+    require_tensors,
+    to_low_precision,
+)
 from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.kernels.paged import ROWS, STEP
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
@@ -64,6 +71,7 @@ def _launches(
     split: int | None,
     balanced: bool | None,
 ) -> _Launches:
+    window = ending(window)
     cached, shape = table.shape[1] * k.shape[1], (q.shape[-1], q.shape[1], k.shape[1])
     chunk, count = _parts(q, v, -(-cached // STEP), window, split)
     if _is_latent(k, v):
@@ -147,6 +155,7 @@ def _list_parts(lengths: Any, room: int, columns: int, tokens: int, window: int 
     """At most ``room`` parts that have keys, of sequences of up to so many steps, listed on the device: integers of (6,
     room), as ``kernels.decode_parts`` has them."""
     parts = torch.empty((6, room), dtype=torch.int32, device=lengths.device)
+    window = ending(window)
     options = {} if window is None else {"window": window, "tokens": tokens}
     make_list = kernels.decode_parts(next(n for n in SEQUENCES if len(lengths) <= n))
     make_list(lengths, *parts, columns=columns, least=1, **options)

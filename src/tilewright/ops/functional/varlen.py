@@ -13,7 +13,15 @@ from typing import Any, NoReturn
 from tilewright.diag import shown
 from tilewright.ops import kernels
 from tilewright.ops.execution import is_simulated
-from tilewright.ops.functional.arguments import INDICES, LOW, misfit, require_options, require_tensors, to_low_precision
+from tilewright.ops.functional.arguments import (
+    INDICES,
+    LOW,
+    ending,
+    misfit,
+    require_options,
+    require_tensors,
+    to_low_precision,
+)
 from tilewright.ops.functional.dispatched import AttentionPair, Composition
 from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 
@@ -329,7 +337,7 @@ def _attended(
         required = "one tensor as cu_seqlens_q and cu_seqlens_k, as many rows of queries as of keys, all of them used"
         _misfit("packed=True", required)
     cap = None if softcap is None else float(softcap)
-    options = (factor, bool(causal), window, cap, bool(left_padded), bool(packed))
+    options = (factor, bool(causal), ending(window), cap, bool(left_padded), bool(packed))
     if out is None:
         run: Any = _attention.compute if is_plain(tensors) and not differentiated else _attention.operator
         return run(*given, *options)

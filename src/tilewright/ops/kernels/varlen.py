@@ -49,7 +49,7 @@ def used(offsets, lengths, b, at_end):
     length = tw.maximum(lengths[b], 0)
     if at_end:
         return tw.maximum(first, last - length), last
-    return first, tw.minimum(last, first + length)
+    return first, first + tw.minimum(length, last - first)  # a length may be any integer
 
 
 def within(s, first, last):
