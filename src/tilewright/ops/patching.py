@@ -16,7 +16,7 @@ from typing import Any, cast
 from tilewright import ops
 from tilewright.ops.functional.arguments import COMPUTED
 from tilewright.ops.functional.experts import is_of_kernels
-from tilewright.ops.pytorch import Tensor, torch
+from tilewright.ops.pytorch import Tensor, torch, wants_gradient
 from tilewright.ops.registries import choose_attention
 
 _nn = torch.nn
@@ -132,7 +132,8 @@ def patch(model: Any, *, check: bool = True) -> Patched:
             report.entries.append(PatchEntry(path, type(module).__name__, reason=reason))
             continue
         report.bind(module, forward)
-        report.entries.append(PatchEntry(path, type(module).__name__, proposal.operator))
+        note = getattr(forward, "note", "")
+        report.entries.append(PatchEntry(path, type(module).__name__, proposal.operator, note))
     return report
 
 
@@ -184,39 +185,60 @@ def _norm(module: Any) -> _Proposal | None:
     return _Proposal(reason="it has neither variance_epsilon nor eps")
 
 
-def _of_one(forward: Forward) -> Forward:
-    """Which takes its tensor by position, or by the name that the module's own has for it."""
+def _of_one(*, inference: bool, training: bool) -> Callable[[Forward], Forward]:
+    """Which takes its tensor by position, or by the name that the module's own has for it. Of a graph that
+    ``torch.compile`` makes, without gradients or with, the operator is a part only where it was measured to be faster
+    than what Inductor makes of the module (docs/measured.md, "Operators of PyTorch"), and on a GPU."""
 
-    @wraps(forward)
-    def run(self: Any, *given: Any, **named: Any) -> Any:
-        return forward(self, *given, *named.values())
+    def decorated(forward: Forward) -> Forward:
+        @wraps(forward)
+        def run(self: Any, *given: Any, **named: Any) -> Any:
+            (x,) = (*given, *named.values())
+            if torch.compiler.is_compiling():
+                wins = training if wants_gradient((x, *self.parameters())) else inference
+                if not wins or not x.is_cuda:
+                    own = type(self).forward  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+                    return own(self, x)  # pyright: ignore[reportUnknownVariableType]
+            return forward(self, x)
 
-    return run
+        cast("Any", run).note = _NOTES[inference, training]
+        return run
+
+    return decorated
 
 
-@_of_one
+_NOTES = {
+    (True, True): "",
+    (True, False): "under torch.compile with gradients its own",
+    (False, True): "under torch.compile without gradients its own",
+    (False, False): "under torch.compile its own",
+}
+"""What the report tells of an operator that wins without gradients, and with."""
+
+
+@_of_one(inference=False, training=True)
 def _rms_forward(self: Any, x: Tensor) -> Tensor:
     eps = torch.finfo(torch.float32).eps if self.eps is None else self.eps  # PyTorch's, of 16-bit tensors too
     return ops.rms_norm(x, self.weight, eps=eps)
 
 
-@_of_one
+@_of_one(inference=False, training=True)
 def _named_rms_forward(self: Any, x: Tensor) -> Tensor:
     return ops.rms_norm(x, self.weight, eps=self.variance_epsilon)
 
 
-@_of_one
+@_of_one(inference=False, training=True)
 def _eps_rms_forward(self: Any, x: Tensor) -> Tensor:
     return ops.rms_norm(x, self.weight, eps=self.eps)
 
 
-@_of_one
+@_of_one(inference=False, training=True)
 def _offset_rms_forward(self: Any, x: Tensor) -> Tensor:
     """Of Gemma and its kin, whose weight counts from 1."""
     return ops.rms_norm(x, 1.0 + self.weight.float(), eps=self.eps)
 
 
-@_of_one
+@_of_one(inference=True, training=True)
 def _layer_forward(self: Any, x: Tensor) -> Tensor:
     return ops.layer_norm(x, self.weight, self.bias, eps=self.eps)
 
@@ -246,17 +268,17 @@ def _is_silu(act: Any) -> bool:
     return isinstance(act, _nn.SiLU) or type(act).__name__ in ("SiLU", "SiLUActivation") or act is _nn.functional.silu
 
 
-@_of_one
+@_of_one(inference=False, training=False)
 def _swiglu_forward(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
 
 
-@_of_one
+@_of_one(inference=True, training=True)
 def _geglu_forward(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x)))
 
 
-@_of_one
+@_of_one(inference=True, training=True)
 def _geglu_tanh_forward(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x), approximate="tanh"))
 
@@ -310,7 +332,7 @@ def _linear(module: Any) -> _Proposal | None:
     return _Proposal("ops.linear", _linear_forward, module.in_features)
 
 
-@_of_one
+@_of_one(inference=True, training=True)
 def _linear_forward(self: Any, x: Tensor) -> Tensor:
     return ops.linear(x, self.weight, self.bias)
 
