@@ -431,3 +431,27 @@ def test_the_report_tells_what_is_its_own_under_compile(model: Any) -> None:
     assert notes["bare"] == notes["gelu"] == ""
     assert notes["mlp"] == "under torch.compile its own"
     assert notes["last"] == notes["norm"] == "under torch.compile without gradients its own"
+
+
+def test_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their options, targets that are probabilities, and what is left."""
+    x, target, odds = torch.randn(6, 9, requires_grad=True), torch.randint(0, 9, (6,)), torch.rand(6, 9)
+    target[2] = 3
+    for options in ({"ignore_index": 3}, {"reduction": "sum"}, {"label_smoothing": 0.1}, {"reduction": "none"}):
+        loss = nn.CrossEntropyLoss(**options)
+        expected = loss(x, target), loss(x, target if "ignore_index" in options else odds)
+        report = tw.patch(loss)
+        assert [str(e) for e in report.entries] == ["(the model) (CrossEntropyLoss): ops.cross_entropy"]
+        second = loss(input=x, target=target if "ignore_index" in options else odds)
+        for got, wanted in zip((loss(x, target), second), expected, strict=True):
+            torch.testing.assert_close(got, wanted)
+    called: list[Any] = []
+    monkeypatch.setattr("tilewright.ops.patching.ops.cross_entropy", lambda x, *_, **__: called.append(x))
+    loss(x, target)
+    assert called == [x]
+
+    class Own(nn.CrossEntropyLoss):
+        pass
+
+    assert "subclass" in left(Own())
+    assert "buffers" in left(nn.CrossEntropyLoss(weight=torch.rand(9)))
