@@ -85,7 +85,11 @@ def choose_loss(model: Any) -> tuple[str, Callable[[], None] | None] | None:
     """The same for the loss of its tokens: the name of its function, and what undoes it, None where it is another than
     that of causal models; None for a model without one."""
     losses = sys.modules.get("transformers.loss.loss_utils")
-    if losses is None or not hasattr(cast("Any", type(model)), "loss_function") or not hasattr(model, "get_output_embeddings"):
+    if (
+        losses is None
+        or not hasattr(cast("Any", type(model)), "loss_function")
+        or not hasattr(model, "get_output_embeddings")
+    ):
         return None
     if model.get_output_embeddings() is None:  # a body without a head
         return None
