@@ -6,7 +6,8 @@ One text for all: ``Layer`` is written over functions of PyTorch (attention of c
 or of ``tilewright.ops``. PyTorch's is compiled, ours is taken as it is and compiled too. Timed as
 ``memory_bound.py`` says; decoding is a CUDA graph in all. Keys and values of decoding lie in a contiguous cache for
 PyTorch, in pages of 64 dealt at random for ours; both write the new token's first. Kernels are compiled by their first
-call. Gradients of the dense layer are compared with float64; of experts with each other, as both choose their own.
+call; ``build`` makes that and compiles, no more. Results and gradients of torch.compile's layer and of ours are
+compared with float64, in which each token has the experts that the compared layer chose.
 """
 
 from __future__ import annotations
@@ -107,9 +108,13 @@ class OfPyTorch:
     def add_linear(self, x: Any, w: Any, residual: Any) -> Any:
         return residual + self.f.linear(x, w)
 
+    def route(self, flat: Any, router: Any, k: int) -> tuple[Any, Any]:
+        """Weights and ids of the experts that each token has."""
+        return self.torch.softmax((flat @ router.t()).float(), -1).topk(k, -1)
+
     def moe(self, x: Any, router: Any, gate_up: Any, down: Any, k: int) -> Any:
         torch, flat = self.torch, x.view(-1, x.shape[-1])
-        weights, ids = torch.softmax((flat @ router.t()).float(), -1).topk(k, -1)
+        weights, ids = self.route(flat, router, k)
         weights = weights / weights.sum(-1, keepdim=True)
         pairs = ids.view(-1)
         order = pairs.argsort(stable=True)
@@ -128,7 +133,7 @@ class OfTilewright:
     def __init__(self, torch: Any, **decode: Any) -> None:
         from tilewright import ops
 
-        self.options = decode
+        self.torch, self.options = torch, decode
         self.ops, self.norm, self.add_norm = ops, ops.rms_norm, ops.add_rms_norm
         self.rotary, self.gated = ops.rotary, ops.swiglu
         self.attention = partial(ops.attention, causal=True)
@@ -145,8 +150,48 @@ class OfTilewright:
     def add_linear(self, x: Any, w: Any, residual: Any) -> Any:
         return self.ops.linear(x, w, residual=residual)
 
+    def route(self, flat: Any, router: Any, k: int) -> tuple[Any, Any]:
+        """Weights and ids of the experts that each token has in ``moe``: the same kernels, and bits."""
+        return self.torch.ops.tilewright.route(flat, router, k, True, False)
+
     def moe(self, x: Any, router: Any, gate_up: Any, down: Any, k: int) -> Any:
         return self.ops.moe(x, router, gate_up, down, k=k)
+
+
+class InFloat64(OfPyTorch):
+    """Those of PyTorch a head, and an expert, at a time, so that float64 fits. Tokens have the experts ``ids``, which
+    the layer that is compared has chosen: of two experts with close scores either is right."""
+
+    def __init__(self, torch: Any, ids: Any) -> None:
+        super().__init__(torch)
+        self.ids = ids
+
+    def attention(self, q: Any, k: Any, v: Any) -> Any:
+        group = q.shape[1] // k.shape[1]
+        heads = [one_head(self.torch, q[:, h], k[:, h // group], v[:, h // group]) for h in range(q.shape[1])]
+        return self.torch.stack(heads, 1)
+
+    def moe(self, x: Any, router: Any, gate_up: Any, down: Any, k: int) -> Any:
+        torch, flat = self.torch, x.view(-1, x.shape[-1])
+        weights = torch.softmax(flat @ router.t(), -1).gather(1, self.ids.long())
+        weights = weights / weights.sum(-1, keepdim=True)
+        y = torch.zeros_like(flat)
+        for expert, (both, last) in enumerate(zip(gate_up, down, strict=True)):
+            token, choice = torch.where(self.ids == expert)
+            gate, up = (flat[token] @ both.t()).chunk(2, 1)
+            y = y.index_add(0, token, weights[token, choice, None] * (self.gated(gate, up) @ last.t()))
+        return y.view(x.shape)
+
+
+def one_head(torch: Any, q: Any, k: Any, v: Any) -> Any:
+    """Causal attention of a head, computed again in the backward."""
+
+    def head(q: Any, k: Any, v: Any) -> Any:
+        x = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5
+        mask = torch.ones(x.shape[-2:], dtype=torch.bool, device=q.device).tril()
+        return x.masked_fill(~mask, float("-inf")).softmax(-1) @ v
+
+    return torch.utils.checkpoint.checkpoint(head, q, k, v, use_reentrant=False)
 
 
 class Cache:
@@ -276,32 +321,29 @@ class Case:
 
         return replay
 
-    def exact(self) -> Any:
-        """Of the dense layer, the same in float64; a head of attention at a time."""
-        torch, layer = self.torch, self.layer
-        pieces = OfPyTorch(torch)
+    def errors(self, pieces: Any, compiled: bool) -> dict[str, float]:
+        """Relative errors of the result, or of each gradient, against float64."""
+        ids, moe = list[Any](), pieces.moe
 
-        def attention(q: Any, k: Any, v: Any) -> Any:
-            group = q.shape[1] // k.shape[1]
-            heads = [_plain(torch, q[:, h], k[:, h // group], v[:, h // group]) for h in range(q.shape[1])]
-            return torch.stack(heads, 1)
+        def noted(x: Any, router: Any, gate_up: Any, down: Any, k: int) -> Any:
+            ids.append(pieces.route(x.detach().view(-1, x.shape[-1]), router.detach(), k)[1])
+            return moe(x, router, gate_up, down, k)
 
-        pieces.attention = attention  # type: ignore[method-assign]
-        x = self.x.double().requires_grad_()
-        weights = {n: w.double().requires_grad_() for n, w in layer.weights.items()}
-        y = layer.forward(pieces, x, *(a.double() for a in self.angles), weights)
-        return torch.autograd.grad(y, [x, *weights.values()], self.dy.double()) if self.kind == TRAINING else y.detach()
+        pieces.moe = noted
+        found = self.call(pieces, compiled)()
+        pieces.moe = moe
+        exact = self._exact(InFloat64(self.torch, ids[0] if ids else None))
+        if self.kind != TRAINING:
+            return {"result": relative_error(found, exact)}
+        named = zip(("x", *self.layer.weights), found, exact, strict=True)
+        return {name: relative_error(a, b) for name, a, b in named}
 
-
-def _plain(torch: Any, q: Any, k: Any, v: Any) -> Any:
-    """Causal attention of a head, computed again in the backward."""
-
-    def head(q: Any, k: Any, v: Any) -> Any:
-        x = q @ k.transpose(1, 2) * q.shape[-1] ** -0.5
-        mask = torch.ones(x.shape[-2:], dtype=torch.bool, device="cuda").tril()
-        return x.masked_fill(~mask, float("-inf")).softmax(-1) @ v
-
-    return torch.utils.checkpoint.checkpoint(head, q, k, v, use_reentrant=False)
+    def _exact(self, pieces: Any) -> Any:
+        torch, trains = self.torch, self.kind == TRAINING
+        x, *leaves = (t.double().requires_grad_(trains) for t in (self.x, *self.layer.weights.values()))
+        weights = dict(zip(self.layer.weights, leaves, strict=True))
+        y = self.layer.forward(pieces, x, *(a.double() for a in self.angles), weights)
+        return torch.autograd.grad(y, [x, *leaves], self.dy.double()) if trains else y
 
 
 def _apart(found: Any, exact: Any) -> float:
@@ -331,22 +373,19 @@ def run(args: argparse.Namespace, torch: Any) -> None:
             calls["ours, not balanced, joined"] = case.call(OfTilewright(torch, balanced=False), False, joined=True)
             calls["ours, parts of another layer"] = case.call(OfTilewright(torch, parts=case.parts()), False)
         results = {n: call() for n, call in calls.items()}
-        if shape.experts or kind == DECODING:
-            errors = {
-                f"{n} beside PyTorch": _apart(r, _double(results["pytorch, compiled"])) for n, r in results.items()
-            }
-        else:
-            exact = case.exact()
-            errors = {n: _apart(r, exact) for n, r in results.items()}
-            del exact
+        apart = {n: _apart(r, _double(results["pytorch, compiled"])) for n, r in results.items()}
         del results
+        errors = {} if kind == DECODING else {n: case.errors(p, n == "pytorch") for n, p in pieces.items()}
         torch.cuda.empty_cache()
+        if args.what == "build":
+            continue
         seconds = timer.medians(calls)
         rows.append({
             "case": name,
             "microseconds": {n: round(s * 1e6, 1) for n, s in seconds.items()},
             "of_peer": {n: round(seconds["pytorch, compiled"] / s, 3) for n, s in seconds.items()},
             "goal": goal,
+            "apart": apart,
             "errors": errors,
         })  # fmt: skip
         print(rows[-1], flush=True)
@@ -361,8 +400,6 @@ def _double(found: Any) -> Any:
 
 if __name__ == "__main__":
     given = parser(__doc__, "cases whose name contains this").parse_args()
-    if given.what == "build":
-        raise SystemExit("nothing to build: kernels are compiled by their first call")
     import torch
 
     run(given, torch)

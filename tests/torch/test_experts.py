@@ -55,6 +55,27 @@ def test_kernels_agree_with_float64(shape: tuple[int, ...], options: dict[str, A
         assert float((got.double() - wanted).norm()) <= 8e-3 * float(wanted.norm())
 
 
+@pytest.mark.parametrize("capacity", [None, 5])
+def test_where_nobody_can_tell_how_many_rows_an_expert_has(capacity: int | None) -> None:
+    """Of PyTorch's way: batches of ``vmap``, gradients of them, fake tensors and those of ``meta``."""
+    x, router, gate_up, down = (t.detach().float() for t in drawn(30, 4, 16, 8))
+
+    def mixture(x: Any) -> Any:
+        return ops.moe(x, router, gate_up, down, k=2, capacity=capacity)
+
+    batches = x.view(3, 10, 16)
+    expected = torch.stack([mixture(each) for each in batches])
+    torch.testing.assert_close(torch.func.vmap(mixture)(batches), expected)
+    gradient = torch.func.grad(lambda x: mixture(x).square().sum())
+    each = torch.stack([torch.autograd.functional.jacobian(lambda x: mixture(x).square().sum(), b) for b in batches])
+    torch.testing.assert_close(torch.func.vmap(gradient)(batches), each)
+    with torch._subclasses.FakeTensorMode() as mode:
+        given = [mode.from_tensor(t) for t in (x, router, gate_up, down)]
+        assert ops.moe(*given, k=2, capacity=capacity).shape == x.shape
+    given = [t.to("meta") for t in (x, router, gate_up, down)]
+    assert ops.moe(*given, k=2, capacity=capacity).is_meta
+
+
 @pytest.mark.parametrize(("gathered", "tokens", "experts"), [(True, 12, 6), (True, 70, 3), (False, 12, 6)])
 def test_results_alone_agree_with_float64(
     gathered: bool, tokens: int, experts: int, monkeypatch: pytest.MonkeyPatch

@@ -378,7 +378,12 @@ def test_kernels_that_are_no_operators() -> None:
         n = tw.grid(x, bn)
         other[n] = x[n]
 
-    for kernel in (undeclared, unknown_extent, no_argument, renamed):
+    @tw.kernel
+    def nothing(x: tw.Tensor["N"], *, bn=64):
+        n = tw.grid(x, bn)
+        x[n]
+
+    for kernel in (undeclared, unknown_extent, no_argument, renamed, nothing):
         assert code_of(lambda kernel=kernel: tw.op(kernel)) == "JIT009"
     kernel = scaled.signature.kernel
     for declared in (
@@ -452,9 +457,22 @@ def test_an_operator_whose_name_another_took_is_not_taken_for_it() -> None:
         assert second(fake).shape == X.shape
 
 
-@pytest.mark.parametrize("name", ["aten::softmax", "a::b::c", "1a::b", "a::2b", "a b::c", "::y", "x y"])
+@pytest.mark.parametrize("name", ["aten::softmax", "a::b::c", "1a::b", "a::2b", "a b::c", "::y", "x y", "a::__b"])
 def test_names_that_are_none(name: str) -> None:
     assert code_of(lambda: copied(name)) == "JIT009"
+
+
+def test_an_operator_of_a_script_is_found_by_what_inductor_writes() -> None:
+    """In a class, where Python takes ``__main___doubled`` for ``_Class__main___doubled``."""
+    kernel = scaled.signature.kernel
+    kernel.fn.__module__, before = "__main__", kernel.fn.__module__
+    try:
+        found = tw.op(kernel)
+    finally:
+        kernel.fn.__module__ = before
+    assert found.name == "tilewright_ops::main___scaled"
+    with torch.no_grad():
+        torch.testing.assert_close(torch.compile(lambda x: found(x) + 1, fullgraph=True)(X), 2 * X + 1)
 
 
 def test_arguments_called_self_and_out() -> None:

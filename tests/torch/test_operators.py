@@ -529,3 +529,9 @@ CACHE_OF_NONE = torch.empty(8, 16, 2, 0, dtype=BF16)
 def test_what_no_operator_takes_is_refused_in_words(call: Callable[[], Any], found: str) -> None:
     with pytest.raises(tw.TilewrightError, match=f"JIT010(.|\n)*{found}"):
         call()
+
+
+def test_values_of_symbolic_trace_are_refused_by_pytorch() -> None:
+    for call in (lambda x: ops.softmax(x, -1), lambda x: ops.swiglu(x, x)):
+        with pytest.raises(torch.fx.proxy.TraceError, match="control flow"):
+            torch.fx.symbolic_trace(call)

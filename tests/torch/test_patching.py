@@ -14,6 +14,7 @@ from support.pytorch import torch_or_skip
 torch = torch_or_skip()
 
 from tilewright import ops  # noqa: E402
+from tilewright.ops import patching  # noqa: E402
 
 nn = torch.nn
 
@@ -387,3 +388,70 @@ def test_norms_whose_weights_count_from_one(offset: float, dtype: Any) -> None:
     torch.testing.assert_close(norm.weight.grad, gradient, rtol=2e-2, atol=1e-2)
     assert "only a check" in tw.patch(EpsRMSNorm(20), check=False).entries[0].reason
     assert "differ" in left(EpsRMSNorm(20, offset=2.0))
+
+
+@pytest.mark.parametrize("gradients", [False, True])
+@pytest.mark.parametrize(
+    ("forward", "without", "with_"),
+    [("_rms_forward", False, True), ("_layer_forward", True, True), ("_swiglu_forward", False, False)],
+)
+def test_under_compile_an_operator_is_called_where_it_is_faster(
+    forward: str, without: bool, with_: bool, gradients: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a tensor that says it is of a GPU; of one of the CPU never."""
+
+    class OfGpu(torch.Tensor):
+        is_cuda = True
+
+    class Own(nn.Module):
+        eps, bias = 1e-6, None
+
+        def __init__(self) -> None:
+            super().__init__()
+            self.weight = nn.Parameter(torch.ones(4), requires_grad=gradients)
+            self.gate_proj = self.up_proj = self.down_proj = nn.Identity()
+
+        def forward(self, x: Any) -> str:
+            return "own"
+
+    for name in ("rms_norm", "layer_norm", "swiglu"):
+        monkeypatch.setattr(f"tilewright.ops.patching.ops.{name}", lambda *_, **__: "operator")
+    run = getattr(patching, forward)
+    assert run(Own(), torch.ones(4)) == "operator"
+    monkeypatch.setattr("torch.compiler.is_compiling", lambda: True)
+    assert run(Own(), torch.ones(4)) == "own"
+    wins = with_ if gradients else without
+    assert run(Own(), torch.ones(4).as_subclass(OfGpu)) == ("operator" if wins else "own")
+    with torch.no_grad():
+        assert run(Own(), torch.ones(4).as_subclass(OfGpu)) == ("operator" if without else "own")
+
+
+def test_the_report_tells_what_is_its_own_under_compile(model: Any) -> None:
+    notes = {e.path: e.reason for e in tw.patch(model).replaced}
+    assert notes["bare"] == notes["gelu"] == ""
+    assert notes["mlp"] == "under torch.compile its own"
+    assert notes["last"] == notes["norm"] == "under torch.compile without gradients its own"
+
+
+def test_losses(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Their options, targets that are probabilities, and what is left."""
+    x, target, odds = torch.randn(6, 9, requires_grad=True), torch.randint(0, 9, (6,)), torch.rand(6, 9)
+    target[2] = 3
+    for options in ({"ignore_index": 3}, {"reduction": "sum"}, {"label_smoothing": 0.1}, {"reduction": "none"}):
+        loss = nn.CrossEntropyLoss(**options)
+        expected = loss(x, target), loss(x, target if "ignore_index" in options else odds)
+        report = tw.patch(loss)
+        assert [str(e) for e in report.entries] == ["(the model) (CrossEntropyLoss): ops.cross_entropy"]
+        second = loss(input=x, target=target if "ignore_index" in options else odds)
+        for got, wanted in zip((loss(x, target), second), expected, strict=True):
+            torch.testing.assert_close(got, wanted)
+    called: list[Any] = []
+    monkeypatch.setattr("tilewright.ops.patching.ops.cross_entropy", lambda x, *_, **__: called.append(x))
+    loss(x, target)
+    assert called == [x]
+
+    class Own(nn.CrossEntropyLoss):
+        pass
+
+    assert "subclass" in left(Own())
+    assert "buffers" in left(nn.CrossEntropyLoss(weight=torch.rand(9)))

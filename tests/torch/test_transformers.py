@@ -92,6 +92,58 @@ def test_what_the_kernel_does_not_have_goes_to_sdpa(functions: Registry) -> None
         assert attend(module, *arguments, **given) == "sdpa"
 
 
+def next_token_loss(logits: Any, labels: Any, vocab_size: int, **_: Any) -> Any:
+    """As transformers computes it."""
+    shifted = torch.nn.functional.pad(labels, (0, 1), value=-100)[..., 1:]
+    return torch.nn.functional.cross_entropy(logits.float().view(-1, vocab_size), shifted.reshape(-1))
+
+
+class PlayedWithLoss(Played):
+    """With as much of a head and its loss."""
+
+    @property
+    def loss_function(self) -> Any:
+        return vars(self).get("_loss_function", next_token_loss)
+
+    @loss_function.setter
+    def loss_function(self, value: Any) -> None:
+        self._loss_function = value
+
+    def get_output_embeddings(self) -> Any:
+        return object()
+
+
+def test_the_loss_of_a_causal_model(functions: Registry, monkeypatch: pytest.MonkeyPatch) -> None:
+    losses = ModuleType("transformers.loss.loss_utils")
+    losses.ForCausalLMLoss = next_token_loss
+    monkeypatch.setitem(sys.modules, "transformers.loss.loss_utils", losses)
+    model, other = PlayedWithLoss(), PlayedWithLoss()
+    other.loss_function = lambda: 0
+    logits, labels = torch.randn(2, 5, 9).bfloat16().requires_grad_(), torch.randint(0, 9, (2, 5))
+    labels[0, 2] = -100
+    report = tw.patch(model)
+    assert [(e.path, e.operator) for e in report.replaced] == [
+        ("", "ops.attention"),
+        ("loss_function", "ops.cross_entropy"),
+    ]
+    (left,) = tw.patch(other).left
+    assert (left.path, left.reason) == ("loss_function", "it is not the one of causal models")
+    found = model.loss_function(logits=logits, labels=labels, vocab_size=9, use_cache=True)
+    expected = next_token_loss(logits, labels, 9)
+    assert found.dtype == expected.dtype == torch.float32
+    torch.testing.assert_close(found, expected)
+    (got,), (wanted,) = (torch.autograd.grad(loss, logits) for loss in (found, expected))
+    torch.testing.assert_close(got, wanted)
+    summed = model.loss_function(logits, labels, 9, num_items_in_batch=torch.tensor(4))
+    torch.testing.assert_close(summed, expected * 7 / 4)
+    shifted = model.loss_function(logits, None, 9, shift_labels=labels, ignore_index=-100)
+    torch.testing.assert_close(shifted, torch.nn.functional.cross_entropy(logits.float().view(-1, 9), labels.view(-1)))
+    report.undo()
+    report.undo()
+    assert model.loss_function is next_token_loss
+    assert "_loss_function" not in vars(model)
+
+
 MODELS: dict[str, tuple[dict[str, Any], set[str], set[str]]] = {
     "Llama": ({}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
     "Mistral": ({"sliding_window": 6}, {"ForCausalLM", "RMSNorm", "MLP"}, set()),
@@ -137,13 +189,14 @@ def test_a_model_of_random_weights(kind: str) -> None:
 
     def logits() -> tuple[Any, ...]:
         with torch.no_grad():
-            return tuple(model(tokens, attention_mask=mask).logits.float() for mask in (None, padding))
+            found = tuple(model(tokens, attention_mask=mask, labels=tokens) for mask in (None, padding))
+        return tuple(t.float() for f in found for t in (f.logits, f.loss))
 
     expected = logits()
     report = tw.patch(model)
     got = logits()
     report.undo()
-    assert {e.kind.removeprefix(kind) for e in report.replaced} == replaced | {"Linear"}  # to 99 tokens
+    assert {e.kind.removeprefix(kind) for e in report.replaced} == replaced | {"Linear", "ForCausalLMLoss"}  # to 99
     assert {e.kind.removeprefix(kind) for e in report.left if e.kind.startswith(kind)} == left
     for a, b in zip(got, expected, strict=True):
         assert float((a - b).norm() / b.norm()) < 2e-2

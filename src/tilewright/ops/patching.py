@@ -16,8 +16,8 @@ from typing import Any, cast
 from tilewright import ops
 from tilewright.ops.functional.arguments import COMPUTED
 from tilewright.ops.functional.experts import is_of_kernels
-from tilewright.ops.pytorch import Tensor, torch
-from tilewright.ops.registries import choose_attention
+from tilewright.ops.pytorch import Tensor, torch, wants_gradient
+from tilewright.ops.registries import choose_attention, choose_loss
 
 _nn = torch.nn
 _TOLERANCE = {torch.float32: 1e-4, torch.float16: 1e-2, torch.bfloat16: 5e-2}
@@ -79,6 +79,16 @@ class Patched:
             if undo is not None:
                 self._undo.append(undo)
 
+    def choose_loss(self, model: Any) -> None:
+        """Where a model of transformers keeps it."""
+        chosen = choose_loss(model)
+        if chosen is not None:
+            kind, undo = chosen
+            operator, reason = ("ops.cross_entropy", "") if undo else ("", "it is not the one of causal models")
+            self.entries.append(PatchEntry("loss_function", kind, operator, reason))
+            if undo is not None:
+                self._undo.append(undo)
+
     def __str__(self) -> str:
         head = f"{len(self.replaced)} of {len(self.entries)} modules replaced"
         return "\n".join([head, *(f"  {entry}" for entry in self.entries)])
@@ -91,21 +101,22 @@ Forward = Callable[..., Any]
 @dataclass(frozen=True)
 class _Proposal:
     """How to compute a module, and the width of the input that it is tried on; or why not. ``trial`` is what is tried
-    where that is not ``forward``; ``experts``, among which the rows of the input choose two. ``otherwise`` is another
-    way, where only a trial tells which is the module's."""
+    where that is not ``forward``; ``takes`` the names of what it takes beside that; ``experts``, among which the rows
+    of the input choose two. ``otherwise`` is another way, where only a trial tells which is the module's."""
 
     operator: str = ""
     forward: Forward | None = None
     width: int = 0
     reason: str = ""
     trial: Forward | None = None
+    takes: tuple[str, ...] = ()
     experts: int = 0
     otherwise: Forward | None = None
 
 
 def patch(model: Any, *, check: bool = True) -> Patched:
-    """Replace the norms, gated MLPs, experts and unaligned linear layers of ``model``, and, in a model of transformers
-    whose attention is ``sdpa``, that; returns the report, with ``undo()``.
+    """Replace the norms, gated MLPs, experts, unaligned linear layers and losses of ``model``, and, in a model of
+    transformers whose attention is ``sdpa``, that; returns the report, with ``undo()``.
 
     Modules with hooks, of dtypes that no kernel has, or already bound are left. With ``check`` each replacement is
     compared with the original on random rows, where the module lies, in training and in evaluation, and left if they
@@ -117,6 +128,7 @@ def patch(model: Any, *, check: bool = True) -> Patched:
     compiled = {path for path, module in model.named_modules() if _is_compiled(module)}
     if "" not in compiled:
         report.choose_attention(model)
+        report.choose_loss(model)
     for path, module in model.named_modules():
         if path in compiled:
             report.entries.append(PatchEntry(path, type(module).__name__, reason="compiled already: patch it before"))
@@ -132,7 +144,8 @@ def patch(model: Any, *, check: bool = True) -> Patched:
             report.entries.append(PatchEntry(path, type(module).__name__, reason=reason))
             continue
         report.bind(module, forward)
-        report.entries.append(PatchEntry(path, type(module).__name__, proposal.operator))
+        note = getattr(forward, "note", "")
+        report.entries.append(PatchEntry(path, type(module).__name__, proposal.operator, note))
     return report
 
 
@@ -155,7 +168,7 @@ def _chosen(module: Any, proposal: _Proposal, *, check: bool) -> tuple[str, Forw
 
 def _propose(module: Any) -> _Proposal | None:
     """Of modules of a known kind; None of others."""
-    for rule in (_norm, _mlp, _experts, _linear, _attention):
+    for rule in (_norm, _mlp, _experts, _linear, _attention, _loss):
         found = rule(module)
         if found is not None:
             return found
@@ -184,39 +197,60 @@ def _norm(module: Any) -> _Proposal | None:
     return _Proposal(reason="it has neither variance_epsilon nor eps")
 
 
-def _of_one(forward: Forward) -> Forward:
-    """Which takes its tensor by position, or by the name that the module's own has for it."""
+def _of_one(*, inference: bool, training: bool) -> Callable[[Forward], Forward]:
+    """Which takes its tensor by position, or by the name that the module's own has for it. Of a graph that
+    ``torch.compile`` makes, without gradients or with, the operator is a part only where it was measured to be faster
+    than what Inductor makes of the module (docs/measured.md, "Operators of PyTorch"), and on a GPU."""
 
-    @wraps(forward)
-    def run(self: Any, *given: Any, **named: Any) -> Any:
-        return forward(self, *given, *named.values())
+    def decorated(forward: Forward) -> Forward:
+        @wraps(forward)
+        def run(self: Any, *given: Any, **named: Any) -> Any:
+            (x,) = (*given, *named.values())
+            if torch.compiler.is_compiling():
+                wins = training if wants_gradient((x, *self.parameters())) else inference
+                if not wins or not x.is_cuda:
+                    own = type(self).forward  # pyright: ignore[reportUnknownMemberType, reportUnknownVariableType]
+                    return own(self, x)  # pyright: ignore[reportUnknownVariableType]
+            return forward(self, x)
 
-    return run
+        cast("Any", run).note = _NOTES[inference, training]
+        return run
+
+    return decorated
 
 
-@_of_one
+_NOTES = {
+    (True, True): "",
+    (True, False): "under torch.compile with gradients its own",
+    (False, True): "under torch.compile without gradients its own",
+    (False, False): "under torch.compile its own",
+}
+"""What the report tells of an operator that wins without gradients, and with."""
+
+
+@_of_one(inference=False, training=True)
 def _rms_forward(self: Any, x: Tensor) -> Tensor:
     eps = torch.finfo(torch.float32).eps if self.eps is None else self.eps  # PyTorch's, of 16-bit tensors too
     return ops.rms_norm(x, self.weight, eps=eps)
 
 
-@_of_one
+@_of_one(inference=False, training=True)
 def _named_rms_forward(self: Any, x: Tensor) -> Tensor:
     return ops.rms_norm(x, self.weight, eps=self.variance_epsilon)
 
 
-@_of_one
+@_of_one(inference=False, training=True)
 def _eps_rms_forward(self: Any, x: Tensor) -> Tensor:
     return ops.rms_norm(x, self.weight, eps=self.eps)
 
 
-@_of_one
+@_of_one(inference=False, training=True)
 def _offset_rms_forward(self: Any, x: Tensor) -> Tensor:
     """Of Gemma and its kin, whose weight counts from 1."""
     return ops.rms_norm(x, 1.0 + self.weight.float(), eps=self.eps)
 
 
-@_of_one
+@_of_one(inference=True, training=True)
 def _layer_forward(self: Any, x: Tensor) -> Tensor:
     return ops.layer_norm(x, self.weight, self.bias, eps=self.eps)
 
@@ -246,17 +280,17 @@ def _is_silu(act: Any) -> bool:
     return isinstance(act, _nn.SiLU) or type(act).__name__ in ("SiLU", "SiLUActivation") or act is _nn.functional.silu
 
 
-@_of_one
+@_of_one(inference=False, training=False)
 def _swiglu_forward(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(ops.swiglu(self.gate_proj(x), self.up_proj(x)))
 
 
-@_of_one
+@_of_one(inference=True, training=True)
 def _geglu_forward(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x)))
 
 
-@_of_one
+@_of_one(inference=True, training=True)
 def _geglu_tanh_forward(self: Any, x: Tensor) -> Tensor:
     return self.down_proj(ops.geglu(self.gate_proj(x), self.up_proj(x), approximate="tanh"))
 
@@ -280,7 +314,10 @@ def _experts(module: Any) -> _Proposal | None:
         found.append("an activation that is not SiLU")
     if found:
         return _Proposal(reason=f"its experts have {', '.join(found)}")
-    return _Proposal("ops.experts", _experts_forward, width, trial=_experts_trial, experts=count)
+    return _Proposal("ops.experts", _experts_forward, width, trial=_experts_trial, takes=_CHOICES, experts=count)
+
+
+_CHOICES = ("top_k_index", "top_k_weights")
 
 
 def _experts_trial(self: Any, hidden_states: Tensor, top_k_index: Tensor, top_k_weights: Tensor) -> Tensor:
@@ -310,7 +347,7 @@ def _linear(module: Any) -> _Proposal | None:
     return _Proposal("ops.linear", _linear_forward, module.in_features)
 
 
-@_of_one
+@_of_one(inference=True, training=True)
 def _linear_forward(self: Any, x: Tensor) -> Tensor:
     return ops.linear(x, self.weight, self.bias)
 
@@ -321,6 +358,21 @@ def _attention(module: Any) -> _Proposal | None:
     return None
 
 
+def _loss(module: Any) -> _Proposal | None:
+    if type(module) is not _nn.CrossEntropyLoss:
+        return _Proposal(reason="a subclass of CrossEntropyLoss") if isinstance(module, _nn.CrossEntropyLoss) else None
+    return _Proposal("ops.cross_entropy", _loss_forward, _CLASSES, takes=("target",))
+
+
+_CLASSES = 7
+"""Of the logits that a loss is tried on."""
+
+
+def _loss_forward(self: Any, input: Tensor, target: Tensor) -> Tensor:
+    options = {name: getattr(self, name) for name in ("ignore_index", "reduction", "label_smoothing")}
+    return ops.cross_entropy(input, target, self.weight, **options)
+
+
 # -- whether it may be replaced -------------------------------------------------------------------------------------
 
 
@@ -328,8 +380,8 @@ def _obstacle(module: Any, proposal: _Proposal) -> str:
     """Why this instance is left; nothing if it is not."""
     if "forward" in vars(module):
         return "its forward is bound already"
-    takes = list(inspect.signature(_own_forward(module)).parameters)[1:]
-    if takes != _OF_EXPERTS if proposal.experts else len(takes) != 1:
+    takes = tuple(inspect.signature(_own_forward(module)).parameters)[1:]
+    if len(takes) != 1 + len(proposal.takes) or takes[1:] != proposal.takes:
         return f"its forward takes {', '.join(takes)}"
     if any(True for _ in module.buffers()):
         return "it has buffers, which its forward may change"
@@ -345,9 +397,6 @@ def _obstacle(module: Any, proposal: _Proposal) -> str:
     if any(type(p) not in (_nn.Parameter, torch.Tensor) for p in module.parameters()):
         return "parameters of a subclass of Tensor"
     return ""
-
-
-_OF_EXPERTS = ["hidden_states", "top_k_index", "top_k_weights"]
 
 
 def _disagreement(module: Any, proposal: _Proposal, forward: Forward | None) -> str:
@@ -385,9 +434,11 @@ def _mode(module: Any, training: bool) -> Generator[None]:
 
 
 def _example(proposal: _Proposal, dtype: Any, generator: Any) -> list[Tensor]:
-    """A few random rows, and where experts are chosen, ids and weights."""
+    """A few random rows, and where experts are chosen, ids and weights; of a loss, targets."""
     x = torch.randn((3, 5, proposal.width), generator=generator).to(dtype)
-    if not proposal.experts:
+    if not proposal.takes:
         return [x]
+    if not proposal.experts:
+        return [x.flatten(0, 1), torch.randint(0, proposal.width, (15,), generator=generator)]
     ids = torch.randint(0, proposal.experts, (15, 2), generator=generator)
     return [x.flatten(0, 1), ids, torch.rand((15, 2), generator=generator).to(dtype)]

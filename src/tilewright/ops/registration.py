@@ -381,13 +381,14 @@ def _identifier(name: str, kernel: Kernel) -> str:
     """The name, or one that nothing else has; JIT009 for what names no operator, or one that is not of ``op``."""
     if not name:
         written = f"{kernel.fn.__module__}_{kernel.fn.__qualname__}".replace("<locals>", "")
-        base = _NAMESPACE + "".join(c if c.isalnum() else "_" for c in written)
+        base = _NAMESPACE + "".join(c if c.isalnum() else "_" for c in written).lstrip("_")
         numbered = (f"{base}_{i}" for i in count(2))
         return next(n for n in chain((base,), numbered) if n not in _REGISTERED)
     namespace, _, base = (name if "::" in name else _NAMESPACE + name).partition("::")
     whole = f"{namespace}::{base}"
-    if not namespace.isidentifier() or not base.isidentifier():
-        fail("JIT009", where=kernel.where, found=f"name={name!r}", required='"library::name"')
+    if not namespace.isidentifier() or not base.isidentifier() or base.startswith("__"):
+        found = f"name={name!r}"  # in a class, as Inductor writes one, Python takes ``__name`` for another
+        fail("JIT009", where=kernel.where, found=found, required='"library::name", which does not begin with "__"')
     if whole not in _REGISTERED and hasattr(getattr(torch.ops, namespace), base):
         found = f"name={name!r}, an operator of another library"
         fail("JIT009", where=kernel.where, found=found, required="a new name")

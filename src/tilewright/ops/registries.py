@@ -1,13 +1,14 @@
-"""The registry of attention functions that transformers has: a name of ours beside its own, chosen by one model."""
+"""What a model of transformers asks for its attention and its loss, and what is chosen there for this model alone."""
 
 from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
 from tilewright.ops.functional.attentions import WIDTHS, attention, is_of_kernels
-from tilewright.ops.pytorch import Tensor
+from tilewright.ops.functional.losses import cross_entropy
+from tilewright.ops.pytorch import Tensor, torch
 
 NAME = "tilewright"
 _REPLACES = "sdpa"
@@ -78,3 +79,53 @@ def _attend(
         functions = sys.modules["transformers.modeling_utils"].ALL_ATTENTION_FUNCTIONS
         return functions[_REPLACES](module, query, key, value, attention_mask, **given)
     return attention(query, key, value, causal=causal, scale=scale).transpose(1, 2).contiguous(), None
+
+
+def choose_loss(model: Any) -> tuple[str, Callable[[], None] | None] | None:
+    """The same for the loss of its tokens: the name of its function, and what undoes it, None where it is another than
+    that of causal models; None for a model without one."""
+    losses = sys.modules.get("transformers.loss.loss_utils")
+    if (
+        losses is None
+        or not hasattr(cast("Any", type(model)), "loss_function")
+        or not hasattr(model, "get_output_embeddings")
+    ):
+        return None
+    if model.get_output_embeddings() is None:  # a body without a head
+        return None
+    own, given = model.loss_function, getattr(model, "_loss_function", None)
+    if own is not losses.ForCausalLMLoss:
+        return getattr(own, "__name__", repr(own)), None
+    model.loss_function = _causal_loss
+
+    def undo() -> None:
+        if model.loss_function is _causal_loss:
+            del model._loss_function
+            if given is not None:
+                model.loss_function = given
+
+    return own.__name__, undo
+
+
+def _causal_loss(
+    logits: Tensor,
+    labels: Tensor | None,
+    vocab_size: int,
+    num_items_in_batch: Any = None,
+    ignore_index: int = -100,
+    shift_labels: Tensor | None = None,
+    **_: Any,
+) -> Tensor:
+    """transformers' ``ForCausalLMLoss``, float32 as that is, without a float32 copy of the logits: each row's target is
+    the label behind it; the mean, or the sum over ``num_items_in_batch``."""
+    behind = (
+        torch.nn.functional.pad(labels, (0, 1), value=ignore_index)[..., 1:] if shift_labels is None else shift_labels
+    )
+    target = behind.reshape(-1).to(logits.device)
+    reduction = "mean" if num_items_in_batch is None else "sum"
+    flat = logits.reshape(-1, vocab_size)
+    loss = cross_entropy(flat, target, ignore_index=ignore_index, reduction=reduction, dtype=torch.float32)
+    if num_items_in_batch is None:
+        return loss
+    count = num_items_in_batch
+    return loss / (count.to(loss.device) if isinstance(count, torch.Tensor) else count)

@@ -168,6 +168,8 @@ def read_signature(
     )
     if not arguments or not arguments[0].kind.is_tensor:
         _refuse(kernel, "no tensor that is read", "a tensor that says on which device the operator runs")
+    if not results and not mutates:
+        _refuse(kernel, "no tensor that is written", "a result, or a tensor that it changes")
     if any(argument.name == "out" for argument in arguments):
         _refuse(kernel, "an argument called out", "another name: out= are the results of a call")
     signature = OpSignature(kernel, arguments, ())

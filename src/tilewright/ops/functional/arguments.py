@@ -133,7 +133,7 @@ def require_tensors(operator: str, required: tuple[Any, ...], optional: tuple[An
 
 
 def _require_one_device(operator: str, tensors: list[Tensor]) -> None:
-    device = tensors[0].device
+    device = tensors[0].device if tensors else None  # of torch.fx.symbolic_trace, which refuses what follows itself
     if all(t.device == device for t in tensors):
         return
     floats = [t for t in tensors if t.is_floating_point()]

@@ -29,7 +29,7 @@ from tilewright.ops.functional.linears import linear
 from tilewright.ops.packing.moving import pack, unpack
 from tilewright.ops.packing.plan import PackPlan, plan_by_kernels, with_own_handles
 from tilewright.ops.packing.policy import MAX_BUCKETS, PackPolicy
-from tilewright.ops.pytorch import Tensor, torch, wants_gradient
+from tilewright.ops.pytorch import Tensor, is_plain, torch, wants_gradient
 
 _F = torch.nn.functional
 EIGHT_BITS = (torch.float8_e4m3fn,)
@@ -435,15 +435,29 @@ def _check_routing(experts: int, k: int, scores: str, bias: Any, groups: tuple[i
 
 
 def _by_pytorch(x: Any, ids: Any, weights: Any, gate_up: Any, down: Any, capacity: int | None) -> Any:
-    """An expert at a time, over the rows that chose it, in the order of their pairs."""
+    """An expert at a time, over the rows that chose it, in the order of their pairs; over all rows where nobody can
+    tell how many chose it: of fake tensors, those of ``meta``, and those that ``vmap`` batches."""
     y = torch.zeros(x.shape, dtype=torch.float32 if x.dtype in LOW else x.dtype, device=x.device)
+    counted = torch.compiler.is_compiling() or is_plain((x, ids, weights, gate_up, down))
     for e in range(down.shape[0]):
-        token, choice = (ids == e).nonzero(as_tuple=True)
-        token, choice = token[:capacity], choice[:capacity]
-        gate, up = (x[token] @ gate_up[e].t()).chunk(2, 1)
-        found = (_F.silu(gate) * up) @ down[e].t()
-        y = y.index_add(0, token, found.to(y.dtype) * weights[token, choice, None].to(y.dtype))
+        chosen = ids == e
+        if counted:
+            token, choice = chosen.nonzero(as_tuple=True)
+            token, choice = token[:capacity], choice[:capacity]
+            found, share = _expert(x[token], gate_up[e], down[e]), weights[token, choice, None]
+            y = y.index_add(0, token, found.to(y.dtype) * share.to(y.dtype))
+            continue
+        if capacity is not None:
+            chosen = chosen & (chosen.flatten().cumsum(0) <= capacity).view(chosen.shape)
+        share = torch.where(chosen, weights, 0.0).sum(1, keepdim=True)
+        found = _expert(x, gate_up[e], down[e]).to(y.dtype) * share.to(y.dtype)
+        y = y + torch.where(chosen.any(1, keepdim=True), found, 0.0)
     return y.to(x.dtype)
+
+
+def _expert(x: Any, gate_up: Any, down: Any) -> Any:
+    gate, up = (x @ gate_up.t()).chunk(2, 1)
+    return (_F.silu(gate) * up) @ down.t()
 
 
 def is_of_kernels(*tensors: Any) -> bool:

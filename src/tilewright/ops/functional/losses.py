@@ -66,22 +66,23 @@ def cross_entropy(
     ignore_index: int = -100,
     reduction: str = "mean",
     label_smoothing: float = 0.0,
+    dtype: Any = None,
 ) -> Tensor:
     """As ``torch.nn.functional.cross_entropy``, with the loss computed in float32 from logits of any dtype, and
-    returned in the dtype of the logits (float32 under autocast).
+    returned in ``dtype``, if none is given that of the logits (float32 under autocast).
 
     Classes are the last axis of 2-D logits, the second of others. Weights of classes and targets that are probabilities
     go to PyTorch's own. A target that is no class gives NaN, where PyTorch stops the GPU.
     """
     require_tensors("cross_entropy", (logits, target), (weight,))
-    require_options("cross_entropy", ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing)
+    options = {"ignore_index": ignore_index, "reduction": reduction, "label_smoothing": label_smoothing}
+    require_options("cross_entropy", **options, dtype=dtype)
     _check_classes(logits, target, weight, reduction, label_smoothing)
     logits = to_float(logits)[0]
+    dtype = _result_dtype(logits) if dtype is None else dtype
     served = target.dtype == torch.int64 and is_served(logits) and logits.dim() > 1 and logits.numel() > 0
     if weight is not None or not served:
-        return _F.cross_entropy(
-            logits, target, weight, ignore_index=ignore_index, reduction=reduction, label_smoothing=label_smoothing
-        )
+        return _F.cross_entropy(logits, target, weight, **options).to(dtype)
     classes = logits if logits.dim() == 2 else logits.movedim(1, -1)
     loss = _rows(
         rows(classes),
@@ -90,7 +91,7 @@ def cross_entropy(
         smoothing=label_smoothing,
         smoothed=label_smoothing != 0.0,
     )[0]
-    return _reduced(loss, target, ignore_index, reduction).to(_result_dtype(logits))
+    return _reduced(loss, target, ignore_index, reduction).to(dtype)
 
 
 _REDUCTIONS = ("mean", "sum", "none")
