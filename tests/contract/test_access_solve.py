@@ -9,7 +9,7 @@ import pytest
 
 from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables
 from tilewright.contract.access_radix import are_apart, differ_modulo, ends_of
-from tilewright.contract.access_solve import Known, Solver
+from tilewright.contract.access_solve import KnownLiterals, Solver
 
 pytestmark = pytest.mark.sample(12)
 
@@ -48,7 +48,7 @@ def test_a_point_is_found_where_there_is_one(seed: int):
     asked = [formula(rng, 3) for _ in range(rng.randint(1, 4))]
     every = (dict(enumerate(values)) for values in product(range(LOW, HIGH + 1), repeat=3))
     right = [point for point in every if all(holds(f, point) for f in [*facts, *asked])]
-    found = Solver(variables).find(Known(variables, None, facts), asked)
+    found = Solver(variables).find(KnownLiterals(variables, None, facts), asked)
     assert (found is None) == (not right)
     assert found is None or dict(found) in right
 
@@ -61,9 +61,9 @@ def test_what_refutes_a_form_is_looked_for_among_all_that_could(seed: int):
         low, high = rng.choice((None, -2, 0, 1)), rng.choice((None, 3, 7))
         variables.new(f"v{v}", low, high)
     nothing = Linear(0)
-    known = Known(variables)
+    known = KnownLiterals(variables)
     for _ in range(12):
-        known = Known(variables, known) if rng.random() < 0.5 else known
+        known = KnownLiterals(variables, known) if rng.random() < 0.5 else known
         known.add(literal(rng, 5))
     for _ in range(40):
         form = literal(rng, 5)
@@ -84,9 +84,9 @@ def test_a_digit_beyond_those_of_a_tile_is_refuted_without_isl() -> None:
         ((Linear(0, {q: 1, p: -2}),), Linear(-1, {r: -1, q: -8, p: 16})),
     ):
         solver = Solver(variables)
-        assert solver.find(Known(variables, None, facts), [Either((asked, Linear(-8, {r: 1})))]) is None
+        assert solver.find(KnownLiterals(variables, None, facts), [Either((asked, Linear(-8, {r: 1})))]) is None
         assert not solver.isl_calls
-    assert Solver(variables).find(Known(variables, None, tile), [Linear(0, {q: -1, p: 2})]) is not None
+    assert Solver(variables).find(KnownLiterals(variables, None, tile), [Linear(0, {q: -1, p: 2})]) is not None
 
 
 def test_what_no_choice_changes_is_not_asked_of_each_case() -> None:
@@ -96,10 +96,10 @@ def test_what_no_choice_changes_is_not_asked_of_each_case() -> None:
     choices = [Either((Linear(-3, {v: 1, x: 1}), Linear(3, {v: -1, y: 1}))) for v in others]
     odd = [Linear(-1, {x: 2, y: -4}), Linear(1, {x: -2, y: 4})]  # 2x - 4y == 1
     solver = Solver(variables)
-    assert solver.find(Known(variables, None, choices), odd) is None
+    assert solver.find(KnownLiterals(variables, None, choices), odd) is None
     assert solver.isl_calls < 200
     even = [Linear(-2, {x: 2, y: -4}), Linear(2, {x: -2, y: 4})]
-    point = Solver(variables).find(Known(variables, None, choices), even)
+    point = Solver(variables).find(KnownLiterals(variables, None, choices), even)
     assert point is not None
     assert all(holds(f, dict(point)) for f in [*choices, *even])
 
@@ -111,11 +111,11 @@ def test_choices_about_what_is_asked_are_tried_first() -> None:
     choices = [Either((Linear(-3, {v: 1}), Linear(2, {v: -1}))) for v in others]
     odd = Either(tuple(Both((Linear(-n, {x: 2, y: -4}), Linear(n, {x: -2, y: 4}))) for n in (1, 3)))
     solver = Solver(variables)
-    assert solver.find(Known(variables, None, [*choices, odd]), [Linear(-1, {x: 1})]) is None
+    assert solver.find(KnownLiterals(variables, None, [*choices, odd]), [Linear(-1, {x: 1})]) is None
     assert solver.isl_calls < 60
     even = Both((Linear(-2, {x: 2, y: -4}), Linear(2, {x: -2, y: 4})))
     asked = [*choices, Either((odd, even))], [Linear(-1, {x: 1})]
-    point = Solver(variables).find(Known(variables, None, asked[0]), asked[1])
+    point = Solver(variables).find(KnownLiterals(variables, None, asked[0]), asked[1])
     assert point is not None
     assert all(holds(f, dict(point)) for f in [*choices, even, *asked[1]])
 
@@ -135,10 +135,10 @@ def test_alternatives_that_nothing_allows_are_tried_once() -> None:
         *(Linear(-1, {lane: -1, tile: 8}), Linear(-8, {lane: 1, tile: -8})),
     )
     solver = Solver(variables)
-    assert solver.find(Known(variables, None, known), [Either(elsewhere)]) is None
+    assert solver.find(KnownLiterals(variables, None, known), [Either(elsewhere)]) is None
     assert solver.isl_calls < 150
     last = Linear(-63, {x: 1, tile: -64})
-    point = Solver(variables).find(Known(variables, None, known), [Either((*elsewhere, last))])
+    point = Solver(variables).find(KnownLiterals(variables, None, known), [Either((*elsewhere, last))])
     assert point is not None
     assert all(holds(f, dict(point)) for f in [*known, last])
 
@@ -192,6 +192,6 @@ def test_numbers_beyond_64_bits_are_exact() -> None:
     x = variables.new("x", -(1 << 63), (1 << 63) - 1)
     y = variables.new("y", None, None)
     far = [Linear(-(1 << 64), {x: 1, y: 1}), Linear((1 << 64) + 1, {y: -1})]
-    assert Solver(variables).find(Known(variables, None, far), [Linear(-(1 << 63) + 1, {x: 1})]) is not None
-    assert Solver(variables).find(Known(variables, None, far), [Linear(-(1 << 63), {x: 1})]) is None
-    assert Solver(variables).find(Known(variables, None, far), [Linear(-2, {x: -1})]) is None
+    assert Solver(variables).find(KnownLiterals(variables, None, far), [Linear(-(1 << 63) + 1, {x: 1})]) is not None
+    assert Solver(variables).find(KnownLiterals(variables, None, far), [Linear(-(1 << 63), {x: 1})]) is None
+    assert Solver(variables).find(KnownLiterals(variables, None, far), [Linear(-2, {x: -1})]) is None

@@ -33,7 +33,7 @@ from tilewright.contract.access_linear import (
 )
 from tilewright.contract.access_pieces import AccessPiece, piece_of
 from tilewright.contract.access_radix import PlacedPiece, Plane, Radix, are_apart, differ_modulo, ends_of, radix_of
-from tilewright.contract.access_solve import GaveUpError, Known, Solver
+from tilewright.contract.access_solve import GaveUpError, KnownLiterals, Solver
 from tilewright.contract.access_split import join_digits, split_by_extents
 from tilewright.contract.access_witness import AccessFault, AccessWitness, Point, Replay
 from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
@@ -99,7 +99,7 @@ class _Launch:
                 self._narrow(env, condition)
         self.parameters = range(len(env))
         self.outer = Linearisation(self.variables, env)
-        self._known = Known(self.variables, None, [self.outer.formula(a) for a in kernel.assumptions])
+        self._known = KnownLiterals(self.variables, None, [self.outer.formula(a) for a in kernel.assumptions])
         self._told = 0  # how many of the definitions are among what is known
         self._pieces: dict[int, AccessPiece] = {}
 
@@ -140,12 +140,12 @@ class _Launch:
         outside = (coord.times(-1).shifted(-1), coord.plus(end, -1))
         return all(solver.find(known, [beyond]) is None for beyond in outside)
 
-    def known(self, formulas: Iterable[Formula] = ()) -> Known:
+    def known(self, formulas: Iterable[Formula] = ()) -> KnownLiterals:
         """What holds for every launch, and ``formulas``."""
         definitions, self._told = self.outer.facts[self._told :], len(self.outer.facts)
         if definitions:
-            self._known = Known(self.variables, self._known, definitions)
-        return Known(self.variables, self._known, formulas)
+            self._known = KnownLiterals(self.variables, self._known, definitions)
+        return KnownLiterals(self.variables, self._known, formulas)
 
 
 @dataclass
@@ -313,7 +313,9 @@ class _Cover:
             or self._proved(radixes)
         )
 
-    def _placed(self, sources: Sequence[AccessMap]) -> tuple[list[PlacedPiece], list[tuple[Radix, ...] | str], Known]:
+    def _placed(
+        self, sources: Sequence[AccessMap]
+    ) -> tuple[list[PlacedPiece], list[tuple[Radix, ...] | str], KnownLiterals]:
         """The accesses over the plane, their mixed-radix forms, and what is known of the plane's digits."""
         pieces = [self._piece(a) for a in sources]
         self.falling = _falling(pieces)
@@ -328,7 +330,7 @@ class _Cover:
         return placed, radixes, self.launch.known(plane.facts)
 
     def _once(
-        self, stores: Sequence[PlacedPiece], radixes: Sequence[tuple[Radix, ...] | str], known: Known
+        self, stores: Sequence[PlacedPiece], radixes: Sequence[tuple[Radix, ...] | str], known: KnownLiterals
     ) -> Proof[AccessWitness] | None:
         for store, radix in zip(stores, radixes, strict=False):
             answer = self._injective(store, radix)
@@ -387,7 +389,7 @@ class _Cover:
                 return self._twice(point, store, PlacedPiece(other, other.points, None, {}))
         return None
 
-    def _disjoint(self, known: Known, stores: Sequence[PlacedPiece]) -> Proof[AccessWitness] | None:
+    def _disjoint(self, known: KnownLiterals, stores: Sequence[PlacedPiece]) -> Proof[AccessWitness] | None:
         ends = [ends_of(store.inside) for store in stores]
         for (a, at_a), (b, at_b) in combinations(zip(stores, ends, strict=True), 2):
             if are_apart(at_a, at_b) or differ_modulo(a.piece.coords, b.piece.coords):
@@ -414,7 +416,7 @@ class _Cover:
 
     def _inside(
         self,
-        known: Known,
+        known: KnownLiterals,
         some: Sequence[PlacedPiece],
         all_of_these: Sequence[PlacedPiece],
         radixes: Sequence[tuple[Radix, ...] | str],

@@ -35,13 +35,13 @@ class Solver:
     _conjunctions: int = 0
     _context: isl.Context = field(default_factory=isl.Context)
 
-    def find(self, known: Known, formulas: Iterable[Formula]) -> Mapping[int, int] | None:
+    def find(self, known: KnownLiterals, formulas: Iterable[Formula]) -> Mapping[int, int] | None:
         """A point that satisfies everything, or None if there is none; ``GaveUpError`` beyond the work allowed.
 
         Contradictions are looked for near ``formulas`` first, which decides most questions at a fraction of the cost.
         """
         self._conjunctions = 0
-        asked = Known(self.variables, known, formulas)
+        asked = KnownLiterals(self.variables, known, formulas)
         if not asked.possible:
             return None
         goals = frozenset(asked.literals)
@@ -55,7 +55,7 @@ class Solver:
         except isl.Error as error:
             raise GaveUpError(f"isl gave up after {_MOST_ISL_OPERATIONS} operations") from error
 
-    def _narrow(self, known: Known) -> bool:
+    def _narrow(self, known: KnownLiterals) -> bool:
         """Drop alternatives that what holds near them contradicts, so that no case tries them again; False if a choice
         has none left."""
         literals = known.everything()
@@ -77,7 +77,7 @@ class Solver:
         known.choices = []
         return all(map(known.add, narrowed))
 
-    def _search(self, known: Known, goals: frozenset[Linear]) -> Mapping[int, int] | None:
+    def _search(self, known: KnownLiterals, goals: frozenset[Linear]) -> Mapping[int, int] | None:
         if not known.propagate():
             return None
         if not known.choices:
@@ -221,10 +221,10 @@ def _neighbourhoods(kept: list[Linear], rest: list[Linear]) -> Iterable[list[Lin
             return
 
 
-class Known:
+class KnownLiterals:
     """Literals that hold, and choices still open, on top of what is known ``below``."""
 
-    def __init__(self, variables: Variables, below: Known | None = None, formulas: Iterable[Formula] = ()):
+    def __init__(self, variables: Variables, below: KnownLiterals | None = None, formulas: Iterable[Formula] = ()):
         self.variables = variables
         self.below = below
         self.literals: list[Linear] = []
@@ -234,9 +234,9 @@ class Known:
         """False where the formulas contradict each other plainly."""
         self.choices += () if below is None else below.choices
 
-    def without(self, choice: Either) -> Known:
+    def without(self, choice: Either) -> KnownLiterals:
         """What is known, in which ``choice`` is no longer open."""
-        found = Known(self.variables, self)
+        found = KnownLiterals(self.variables, self)
         found.choices = [c for c in self.choices if c is not choice]
         return found
 
@@ -288,7 +288,7 @@ class Known:
         else:
             if high < 0:
                 return True
-        known: Known | None = self
+        known: KnownLiterals | None = self
         while known is not None:
             for rival in rivals:
                 for other in known._by_term.get(rival, ()):
