@@ -32,7 +32,7 @@ from tilewright.schedule.extents import bound_ladder, choose_extents, of_long_st
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.product_schedules import Candidate, ProductVariant, schedules_of
 from tilewright.schedule.split_k import FEW
-from tilewright.schedule.split_sums import parts_of_sums
+from tilewright.schedule.split_sums import split_sum_launches
 from tilewright.schedule.swapped_operands import swapped
 from tilewright.schedule.unrolled import instructions, is_long
 from tilewright.tile import dialect as tile
@@ -199,7 +199,7 @@ class _Classes:
     def _plain(self) -> Iterator[_Choice]:
         """By whether matrices are single rows, by the sizes of the ``upto`` axes and by the width of rows."""
         pinned = self.request.schedule.split_k is not None
-        refuse_pins(self.request, sums=pinned and parts_of_sums(self.traces({}), self.request.target) is not None)
+        refuse_pins(self.request, sums=pinned and split_sum_launches(self.traces({}), self.request.target) is not None)
         structure = probe(self.autos, self.traces, self.request.facts)
         row = None if self.promised is not None else collapse(self.request, self.traces({}), structure)
         if row is not None and self._take(row.predicate):
@@ -218,7 +218,7 @@ class _Classes:
         if pinned is not None:
             yield replace(whole, parts=pinned, many=pinned.value > FEW)
         elif self.request.schedule.split_k is None and self.promised is None:
-            cut = parts_of_sums(whole.remade(whole.choices[0]), self.request.target)
+            cut = split_sum_launches(whole.remade(whole.choices[0]), self.request.target)
             predicate = FALSE if cut is None else all_of([whole.predicate, cut.predicate])
             if cut is not None and predicate != FALSE and self._take(predicate):
                 yield replace(whole, predicate=predicate, parts=cut.parts, many=True)

@@ -13,7 +13,12 @@ from tilewright.hw.target import Instructions, Target
 from tilewright.lang.schedule import RoleMode, Schedule
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.accumulator_placement import MAX_REGISTERS, Refused, fragment_words, place_around
+from tilewright.schedule.hopper.accumulator_placement import (
+    MAX_REGISTERS,
+    Refused,
+    fragment_registers,
+    place_from_products,
+)
 from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.epilogue_tiles import epilogue_bytes
@@ -261,7 +266,7 @@ def placed(
     if candidate.ordinary and any(count % candidate.warpgroups for count in blocks):
         return Refused(f"{candidate.warpgroups} warpgroups take tiles of {ROWS * candidate.warpgroups} rows")
     sums = program_sums(kernel)
-    placement = place_around(
+    placement = place_from_products(
         kernel,
         classes,
         dots,
@@ -277,7 +282,7 @@ def placed(
     for op in sums:
         if (refused := summed_alike(op, placement)) is not None:
             return refused
-    words = fragment_words(kernel, dots, placement)
+    words = fragment_registers(kernel, dots, placement)
     if words > MAX_REGISTERS[candidate.warpgroups * candidate.ping_pong]:
         return Refused(f"accumulators take {words} registers of each thread")
     return placement

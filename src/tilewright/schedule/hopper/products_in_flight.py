@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.accumulator_placement import words_of
+from tilewright.schedule.hopper.accumulator_placement import value_registers
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand
 from tilewright.schedule.hopper.pipeline_lowering import PipelineLowering
@@ -65,8 +65,10 @@ def _words(kernel: tile.Kernel, stream: tile.Stream, own: Sequence[DotPlan], pla
     fresh = [p.dot.result for p in own if p.write is None]
     operands = [p.dot.a for p in own if isinstance(p.a, RegisterOperand)]
     vectors = [op.result for op in stream.body.block.ops if isinstance(op, tile.Load) and len(spans_of(op.result)) == 1]
-    held = sum(words_of(value, placement) for value in (*fragments, *fresh))
-    return held + sum(max((words_of(value, placement) for value in each), default=0) for each in (operands, vectors))
+    held = sum(value_registers(value, placement) for value in (*fragments, *fresh))
+    return held + sum(
+        max((value_registers(value, placement) for value in each), default=0) for each in (operands, vectors)
+    )
 
 
 class ProductsInFlight(PipelineLowering):
