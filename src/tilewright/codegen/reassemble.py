@@ -14,7 +14,7 @@ import re
 from importlib.metadata import version
 
 from tilewright.artifact.schema import KernelImage
-from tilewright.codegen.assemble import LackingRegistersError, compile_text, taken_of
+from tilewright.codegen.assemble import TooManyRegistersError, compile_text, taken_of
 from tilewright.diag import TilewrightError
 
 TRIES = 12
@@ -37,7 +37,7 @@ def machine_code_differs(image: KernelImage, arch: str) -> str:
     for _ in range(TRIES):
         try:
             made, found, log = compile_text(source, arch, "reassembled")
-        except LackingRegistersError as error:
+        except TooManyRegistersError as error:
             return f"the assembler refuses the PTX: {error}"
         except TilewrightError as error:
             return f"the assembler refuses the PTX: {error.diagnostics[0].found[:300]}"

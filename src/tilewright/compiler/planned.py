@@ -51,7 +51,7 @@ class PlannedKernel:
     """The kernel's tensors that lie in a workspace of the program."""
     copies: tuple[StagedCopy, ...] = ()
     """What runs before, on the same stream: kernels that fill the workspaces."""
-    promises: Promised | None = None
+    promises: PromiseChecks | None = None
     """What it relies on, with the kernels that check it before."""
     sizes: Limits = ()
     """What its ``upto`` axes are narrowed to."""
@@ -134,7 +134,7 @@ class StagedCopy:
 
 
 @dataclass(frozen=True)
-class Promised:
+class PromiseChecks:
     """The kernels of ``checks``, in order."""
 
     checks: Checks

@@ -22,7 +22,7 @@ from itertools import combinations, product
 from tilewright.base.expr import OWN, Compare, Const, Expr, Sym, conjuncts
 from tilewright.base.verdict import Discharged, Proof, Proved, Refuted, Unknown
 from tilewright.contract.access_linear import (
-    Either,
+    Disjunction,
     Formula,
     Linear,
     Linearisation,
@@ -382,7 +382,7 @@ class _Cover:
         one, other = store.piece, self._counted(self.launch.another(store.piece.source, self.fixed))
         same = [equal(a, b) for a, b in zip(one.coords, other.coords, strict=True)]
         pairs = zip(one.free, other.free, strict=True)
-        differ = Either(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
+        differ = Disjunction(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
         for apart in _differences(one, other, differ):
             point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, *apart])
             if point is not None:
@@ -487,7 +487,7 @@ def _loaded_once(one: AccessPiece, other: AccessPiece) -> Iterator[Formula]:
     for index in one.source.indices:
         if index.role is IndexRole.LOADED and index.name in one.indices:
             apart = [opposite(equal(one.indices[name], other.indices[name])) for name in index.per]
-            yield Either((*apart, equal(one.indices[index.name], other.indices[index.name])))
+            yield Disjunction((*apart, equal(one.indices[index.name], other.indices[index.name])))
 
 
 def _tiles(piece: AccessPiece) -> Iterator[tuple[RaggedTiles, Linear, Linear]]:
@@ -518,4 +518,4 @@ def _tiles_apart(one: AccessPiece, other: AccessPiece) -> Iterator[Formula]:
         apart = [its_begin.plus(end, -1), begin.plus(its_end, -1)]
         if mine.size is not None:
             apart += [b.plus(a, -1).shifted(-mine.size) for a, b in ((begin, its_begin), (its_begin, begin))]
-        yield Either((equal(one.indices[mine.program], other.indices[its.program]), *apart))
+        yield Disjunction((equal(one.indices[mine.program], other.indices[its.program]), *apart))

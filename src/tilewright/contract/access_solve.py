@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import islpy as isl
 
-from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables, either
+from tilewright.contract.access_linear import Conjunction, Disjunction, Formula, Linear, Variables, either
 
 _MOST_CONJUNCTIONS = 400
 _PATIENCE = 4  # cases after which alternatives are tried one by one, and what all cases below share is asked first
@@ -68,9 +68,9 @@ class Solver:
                         near = next(iter(_neighbourhoods([part], literals)))
                         impossible[part.key] = self._set(near, ()).is_empty()
                     return not impossible[part.key]
-                case Both(parts):
+                case Conjunction(parts):
                     return all(map(open_, parts))
-                case Either(parts):
+                case Disjunction(parts):
                     return any(map(open_, parts))
 
         narrowed = [either(tuple(filter(open_, choice.parts))) for choice in known.choices]
@@ -228,13 +228,13 @@ class KnownLiterals:
         self.variables = variables
         self.below = below
         self.literals: list[Linear] = []
-        self.choices: list[Either] = []
+        self.choices: list[Disjunction] = []
         self._by_term: dict[tuple[int, bool], list[Linear]] = {}
         self.possible: bool = (below is None or below.possible) and all(self.add(f) for f in formulas)
         """False where the formulas contradict each other plainly."""
         self.choices += () if below is None else below.choices
 
-    def without(self, choice: Either) -> KnownLiterals:
+    def without(self, choice: Disjunction) -> KnownLiterals:
         """What is known, in which ``choice`` is no longer open."""
         found = KnownLiterals(self.variables, self)
         found.choices = [c for c in self.choices if c is not choice]
@@ -254,9 +254,9 @@ class KnownLiterals:
                 for variable, c in formula.terms.items():
                     self._by_term.setdefault((variable, c > 0), []).append(formula)
                 return True
-            case Both(parts):
+            case Conjunction(parts):
                 return all(self.add(p) for p in parts)
-            case Either(parts):
+            case Disjunction(parts):
                 if len(parts) == 1:
                     return self.add(parts[0])
                 self.choices.append(formula)
@@ -267,9 +267,9 @@ class KnownLiterals:
         match formula:
             case Linear():
                 return self._refutes(formula)
-            case Both(parts):
+            case Conjunction(parts):
                 return any(self.refutes(p) for p in parts)
-            case Either(parts):
+            case Disjunction(parts):
                 return all(self.refutes(p) for p in parts)
 
     def _refutes(self, form: Linear) -> bool:

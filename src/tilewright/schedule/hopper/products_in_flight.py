@@ -31,7 +31,7 @@ from tilewright.transport import dialect as t
 
 
 @dataclass(frozen=True)
-class Flight:
+class WgmmaGroup:
     """One committed group: the registers it holds, and the pipelines whose stages end with it."""
 
     held: frozenset[SSAValue]
@@ -78,7 +78,7 @@ class ProductsInFlight(PipelineLowering):
         self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration
     ):
         super().__init__(kernel, placement, facts, configuration)
-        self.flights: list[Flight] = []
+        self.flights: list[WgmmaGroup] = []
 
     def emit(self, op: t.TransportOp, source: Operation | None = None) -> t.TransportOp:
         if self.flights:
@@ -89,7 +89,7 @@ class ProductsInFlight(PipelineLowering):
     def depart(self, held: Sequence[SSAValue]) -> None:
         """The open group is committed, and stays in flight."""
         super().emit(a.WgmmaCommit())
-        self.flights.append(Flight(frozenset(held)))
+        self.flights.append(WgmmaGroup(frozenset(held)))
 
     def ends_with_last(self, pipeline: TilePipeline) -> None:
         """The pipeline's stage is given back when the group that was committed last has ended."""
