@@ -133,7 +133,7 @@ def expressions(nodes: tuple[Node, ...]) -> list[Expr]:
 
 # -- flat code -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class ExecuteStep:
+class RunStep:
     """Execute a step."""
 
     step: Step
@@ -177,7 +177,7 @@ class Jump:
     out: int
 
 
-Instruction = ExecuteStep | LoopEntry | LoopTest | BackEdge | Branch | Jump
+Instruction = RunStep | LoopEntry | LoopTest | BackEdge | Branch | Jump
 
 
 def flatten(nodes: tuple[Node, ...]) -> tuple[Instruction, ...]:
@@ -188,7 +188,7 @@ def flatten(nodes: tuple[Node, ...]) -> tuple[Instruction, ...]:
         for node in body:
             match node:
                 case Step():
-                    code.append(ExecuteStep(node))
+                    code.append(RunStep(node))
                 case Loop():
                     code.append(LoopEntry(node))
                     test = len(code)

@@ -125,7 +125,7 @@ class PassTime:
 
 @dataclass(frozen=True)
 class OpcodeCounts:
-    """Instructions of one kernel by opcode, most frequent first."""
+    """InstructionSet of one kernel by opcode, most frequent first."""
 
     ptx: tuple[tuple[str, int], ...]
     sass: tuple[tuple[str, int], ...]

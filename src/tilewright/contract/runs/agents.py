@@ -10,11 +10,11 @@ from tilewright.contract.runs.values import Usage, usage
 from tilewright.contract.threads import (
     BackEdge,
     Branch,
-    ExecuteStep,
     Instruction,
     Jump,
     LoopEntry,
     LoopTest,
+    RunStep,
     ThreadClass,
     expressions,
     flatten,
@@ -101,7 +101,7 @@ def _uses(code: tuple[Instruction, ...], found: Usage, trips: frozenset[str]) ->
     uses: dict[str, tuple[TripUse, ...]] = {}
     for pc, ins in enumerate(code):
         match ins:
-            case ExecuteStep():
+            case RunStep():
                 exprs = ins.step.op.expressions
             case LoopEntry():
                 exprs = [ins.loop.begin]
@@ -120,7 +120,7 @@ def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
     match ins:
         case LoopTest(Loop(counter, _, Sym(bound))) if bound == name:
             return TripUse(pc, counter)
-        case ExecuteStep(Step(op=ops.Advance(counter, Sym(by)))) if (
+        case RunStep(Step(op=ops.Advance(counter, Sym(by)))) if (
             by == name and counter not in found.raw | found.cutoff.keys()
         ):
             return TripUse(pc, period=found.period.get(counter, 1))
@@ -133,7 +133,7 @@ def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
             return _compared(pc, sym(counter) < end, name)
         case Branch(If(condition)):
             return _compared(pc, condition, name)
-        case ExecuteStep(step):
+        case RunStep(step):
             alone = usage(step.op.expressions, frozenset())
             raw = name in alone.raw or isinstance(step.op, ops.Advance)
             return TripUse(pc, "", alone.period.get(name, 1), alone.cutoff.get(name, 0), raw)

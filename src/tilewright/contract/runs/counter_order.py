@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from tilewright.base.expr import Expr
 from tilewright.contract.runs.agents import CompiledAgent
-from tilewright.contract.threads import BackEdge, ExecuteStep
+from tilewright.contract.threads import BackEdge, RunStep
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Strong
 from tilewright.protocol.operands import Scope
@@ -59,7 +59,7 @@ def unordered(agents: tuple[CompiledAgent, ...]) -> str:
 def _operations(agent: CompiledAgent) -> list[_Operation]:
     out: list[_Operation] = []
     for pc, ins in enumerate(agent.code):
-        for effect in ins.step.op.of(Strong) if isinstance(ins, ExecuteStep) else ():
+        for effect in ins.step.op.of(Strong) if isinstance(ins, RunStep) else ():
             word = effect.word.counter, _index(effect.word.index, agent.cta)
             out.append(_Operation(agent.index, pc, effect, word))
     return out

@@ -21,7 +21,7 @@ from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.evaluation import Breach, OpenOrder
 from tilewright.contract.runs.machine import Machine, StepExecution
 from tilewright.contract.runs.state import M, ReleasedState, RunState, WordState, WordUse
-from tilewright.contract.threads import ExecuteStep
+from tilewright.contract.threads import RunStep
 from tilewright.protocol.effects import Counting, MemoryFence, Strong
 from tilewright.protocol.operands import Scope
 
@@ -143,7 +143,7 @@ def _standing(st: RunState, agent: CompiledAgent) -> Strong | None:
     """The strong operation that an agent stands at."""
     a = st.agents[agent.index]
     ins = agent.code[a.pc] if not a.done and a.pc < len(agent.code) else None
-    effects = ins.step.op.effects if isinstance(ins, ExecuteStep) else ()
+    effects = ins.step.op.effects if isinstance(ins, RunStep) else ()
     return effects[0] if effects and isinstance(effects[0], Strong) else None
 
 

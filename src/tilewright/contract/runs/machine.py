@@ -42,10 +42,10 @@ from tilewright.contract.runs.users import Users
 from tilewright.contract.threads import (
     BackEdge,
     Branch,
-    ExecuteStep,
     Jump,
     LoopEntry,
     LoopTest,
+    RunStep,
 )
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
@@ -253,7 +253,7 @@ class Machine(Evaluation):
             self.spend(1 + a.clock[S].bit_length() // BITS_OF_A_STEP)
             ins = code[a.pc]
             match ins:
-                case ExecuteStep():
+                case RunStep():
                     if not self._do(st, agent, a, ins.step):
                         st.blocked.add(i)
                         return
@@ -365,14 +365,14 @@ class Machine(Evaluation):
     def step_at(self, agent: CompiledAgent, a: AgentState) -> Step | None:
         """The step the agent stands at."""
         ins = agent.code[a.pc] if a.pc < len(agent.code) else None
-        return ins.step if isinstance(ins, ExecuteStep) else None
+        return ins.step if isinstance(ins, RunStep) else None
 
     def _needed(self, st: RunState, agent: CompiledAgent, a: AgentState) -> TripKey | None:
         ins = agent.code[a.pc]
         match ins:
             case LoopEntry():
                 exprs = [ins.loop.begin]
-            case ExecuteStep():
+            case RunStep():
                 exprs = ins.step.op.expressions
             case _:
                 return None

@@ -9,7 +9,7 @@ from math import prod
 from typing import TypeAlias
 
 from tilewright.base.expr import Expr
-from tilewright.hw.target import Instructions, Target
+from tilewright.hw.target import InstructionSet, Target
 from tilewright.lang.schedule import RoleMode, Schedule
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.facts import CallFacts
@@ -186,7 +186,7 @@ def attempts(
 ) -> Iterator[Attempt]:
     """What is tried for the extents of a variant: ``first`` with the first of them, then extents by extents, for each
     the candidates in order."""
-    has_wgmma = Instructions.WGMMA in target.instructions
+    has_wgmma = InstructionSet.WGMMA in target.instructions
     for candidate in first if has_wgmma else ():
         if (kept := pinned(candidate, pins)) is not None:
             yield retrace(choices[0]), choices[0], kept
@@ -230,7 +230,7 @@ def schedule(
     kernel: tile.Kernel, facts: CallFacts, target: Target, candidate: Candidate, assumptions: tuple[Expr, ...]
 ) -> Scheduled | Refused:
     """The kernel under one candidate, with as many stages as shared memory holds; or why it can't be."""
-    if not (candidate.ordinary or Instructions.WGMMA in target.instructions):
+    if not (candidate.ordinary or InstructionSet.WGMMA in target.instructions):
         return Refused(f"{target} has no wgmma")
     kernel, classes = classified(kernel)
     if candidate.software_pipelined:
