@@ -24,8 +24,8 @@ import numpy as np
 from harness import document, write
 
 from tilewright.ptx.opcodes import TABLE, Form
+from tilewright.ptx.opcodes.bit_vectors import unsigned, width
 from tilewright.ptx.opcodes.formats import FORMATS, is_nan, widen
-from tilewright.ptx.opcodes.words import unsigned, width
 
 BATCH, THREADS, SHOWN = 100, 256, 4
 HEAD = ".version 9.0\n.target sm_90a\n.address_size 64\n"

@@ -29,7 +29,7 @@ from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.protocol import ops
-from tilewright.protocol.edit import Spot, replaced, spots
+from tilewright.protocol.edit import NodePath, replaced, spots
 from tilewright.protocol.model import Protocol, Step
 from tilewright.transport.protocol import protocols_of
 
@@ -74,7 +74,7 @@ class Mutant:
     """A protocol changed at one step, with the codes that name the fault."""
 
     kind: str
-    spot: Spot
+    spot: NodePath
     step: Step
     protocol: Protocol
     codes: tuple[str, ...]

@@ -26,7 +26,7 @@ from pathlib import Path
 from tilewright.artifact.bundle import read, to_bytes
 from tilewright.artifact.schema import Artifact, KernelImage
 from tilewright.codegen.assemble import compile_text
-from tilewright.codegen.reassemble import source_around
+from tilewright.codegen.reassemble import ptx_wrapper_source
 
 _EACH = 4
 _BARRIER = re.compile(r"\n\s*(?:bar|barrier)\.sync\s+0;")
@@ -67,7 +67,7 @@ def planted(tool: str, artifact: Artifact) -> Artifact | None:
 
 
 def _again(image: KernelImage, ptx: str) -> KernelImage:
-    _, cubin, _ = compile_text(source_around(ptx), "sm_90a", image.symbol)
+    _, cubin, _ = compile_text(ptx_wrapper_source(ptx), "sm_90a", image.symbol)
     return replace(image, ptx=ptx, cubin=cubin)
 
 

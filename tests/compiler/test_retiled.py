@@ -9,7 +9,7 @@ import pytest
 import tilewright as tw
 from support import products as p
 from tilewright.compiler.program import traced
-from tilewright.compiler.proofs.program_match import UnlikeError
+from tilewright.compiler.proofs.program_match import ProgramMismatchError
 from tilewright.compiler.proofs.retiled import require_retiled
 from tilewright.compiler.proofs.rewritten import certify_swapped
 from tilewright.diag import TilewrightError
@@ -108,7 +108,7 @@ def test_the_same_program_in_other_tiles(kernel: tw.Kernel, one: dict[str, int],
     ],
 )
 def test_values_of_a_tile_are_seen(kernel: tw.Kernel, words: str) -> None:
-    with pytest.raises(UnlikeError, match=words):
+    with pytest.raises(ProgramMismatchError, match=words):
         require_retiled(*pair(kernel, {"bk": 64}, {"bk": 128}))
 
 
@@ -120,7 +120,7 @@ def each_program(x: tw.Tensor["M"], c: tw.Tensor["M"], n: tw.Tensor["N"], *, bm=
 
 
 def test_programs_that_count_themselves_are_seen() -> None:
-    with pytest.raises(UnlikeError, match="atomic_reduce"):
+    with pytest.raises(ProgramMismatchError, match="atomic_reduce"):
         require_retiled(*pair(each_program, {"bm": 64}, {"bm": 128}))
 
 
@@ -153,7 +153,7 @@ def test_edited_programs_are_seen(old: str, new: str, words: str) -> None:
     text = str(second)
     assert old in text
     other = tile_kernel(text.replace(old, new))
-    with pytest.raises(UnlikeError, match=words):
+    with pytest.raises(ProgramMismatchError, match=words):
         require_retiled(first, other)
 
 
@@ -169,7 +169,7 @@ def test_what_depends_on_the_program_is_seen(old: str, new: str, words: str) -> 
     texts = [str(kernel) for kernel in pair(p.nt, {"bm": 64}, {"bm": 32})]
     assert all(old in text for text in texts)
     first, second = (tile_kernel(text.replace(old, new)) for text in texts)
-    with pytest.raises(UnlikeError, match=words):
+    with pytest.raises(ProgramMismatchError, match=words):
         require_retiled(first, second)
 
 
@@ -177,5 +177,5 @@ def test_what_depends_on_the_program_is_seen(old: str, new: str, words: str) -> 
 def test_steps_that_leave_some_out_are_seen(old: str, new: str) -> None:
     texts = [str(kernel) for kernel in pair(row_maxima, {"bk": 64}, {"bk": 128})]
     first, second = (tile_kernel(text.replace(old, new)) for text in texts)
-    with pytest.raises(UnlikeError, match="a stream over"):
+    with pytest.raises(ProgramMismatchError, match="a stream over"):
         require_retiled(first, second)

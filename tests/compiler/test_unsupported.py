@@ -27,7 +27,7 @@ from tilewright.compiler.planned import PlannedProgram
 from tilewright.diag import TilewrightError
 from tilewright.jit import arrays
 from tilewright.runtime import check
-from tilewright.runtime.arguments import Described
+from tilewright.runtime.arguments import TensorDescription
 from tilewright.transport.dialect import Kernel
 
 pytestmark = pytest.mark.sample(1)
@@ -80,7 +80,7 @@ def built(kernel: tw.Kernel, **options: object) -> Artifact:
     return build_room.build(planned(kernel, **options))
 
 
-def tensors(artifact: Artifact, rows: int, columns: int) -> dict[str, Described]:
+def tensors(artifact: Artifact, rows: int, columns: int) -> dict[str, TensorDescription]:
     extents = {"M": rows, "N": columns}
     shapes = {t.name: [extents[str(d)] for d in t.dims] for t in artifact.tensors}
     # far apart, so that none overlaps another

@@ -7,9 +7,9 @@ from itertools import product
 
 import pytest
 
-from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables
+from tilewright.contract.access_linear import Conjunction, Disjunction, Formula, Linear, Variables
 from tilewright.contract.access_radix import are_apart, differ_modulo, ends_of
-from tilewright.contract.access_solve import Known, Solver
+from tilewright.contract.access_solve import KnownLiterals, Solver
 
 pytestmark = pytest.mark.sample(12)
 
@@ -20,9 +20,9 @@ def holds(formula: Formula, point: dict[int, int]) -> bool:
     match formula:
         case Linear():
             return formula.value(point) >= 0
-        case Both(parts):
+        case Conjunction(parts):
             return all(holds(p, point) for p in parts)
-        case Either(parts):
+        case Disjunction(parts):
             return any(holds(p, point) for p in parts)
 
 
@@ -35,7 +35,7 @@ def formula(rng: random.Random, variables: int, depth: int = 2) -> Formula:
     if depth == 0 or rng.random() < 0.5:
         return literal(rng, variables)
     parts = tuple(formula(rng, variables, depth - 1) for _ in range(rng.randint(1, 3)))
-    return rng.choice((Both, Either))(parts)
+    return rng.choice((Conjunction, Disjunction))(parts)
 
 
 @pytest.mark.parametrize("seed", range(150))
@@ -48,7 +48,7 @@ def test_a_point_is_found_where_there_is_one(seed: int):
     asked = [formula(rng, 3) for _ in range(rng.randint(1, 4))]
     every = (dict(enumerate(values)) for values in product(range(LOW, HIGH + 1), repeat=3))
     right = [point for point in every if all(holds(f, point) for f in [*facts, *asked])]
-    found = Solver(variables).find(Known(variables, None, facts), asked)
+    found = Solver(variables).find(KnownLiterals(variables, None, facts), asked)
     assert (found is None) == (not right)
     assert found is None or dict(found) in right
 
@@ -61,9 +61,9 @@ def test_what_refutes_a_form_is_looked_for_among_all_that_could(seed: int):
         low, high = rng.choice((None, -2, 0, 1)), rng.choice((None, 3, 7))
         variables.new(f"v{v}", low, high)
     nothing = Linear(0)
-    known = Known(variables)
+    known = KnownLiterals(variables)
     for _ in range(12):
-        known = Known(variables, known) if rng.random() < 0.5 else known
+        known = KnownLiterals(variables, known) if rng.random() < 0.5 else known
         known.add(literal(rng, 5))
     for _ in range(40):
         form = literal(rng, 5)
@@ -84,22 +84,22 @@ def test_a_digit_beyond_those_of_a_tile_is_refuted_without_isl() -> None:
         ((Linear(0, {q: 1, p: -2}),), Linear(-1, {r: -1, q: -8, p: 16})),
     ):
         solver = Solver(variables)
-        assert solver.find(Known(variables, None, facts), [Either((asked, Linear(-8, {r: 1})))]) is None
+        assert solver.find(KnownLiterals(variables, None, facts), [Disjunction((asked, Linear(-8, {r: 1})))]) is None
         assert not solver.isl_calls
-    assert Solver(variables).find(Known(variables, None, tile), [Linear(0, {q: -1, p: 2})]) is not None
+    assert Solver(variables).find(KnownLiterals(variables, None, tile), [Linear(0, {q: -1, p: 2})]) is not None
 
 
 def test_what_no_choice_changes_is_not_asked_of_each_case() -> None:
     """Ten choices between two, about what the contradiction has nothing to do with: 1024 cases."""
     variables = Variables()
     x, y, *others = (variables.new(f"v{v}", 0, 9) for v in range(12))
-    choices = [Either((Linear(-3, {v: 1, x: 1}), Linear(3, {v: -1, y: 1}))) for v in others]
+    choices = [Disjunction((Linear(-3, {v: 1, x: 1}), Linear(3, {v: -1, y: 1}))) for v in others]
     odd = [Linear(-1, {x: 2, y: -4}), Linear(1, {x: -2, y: 4})]  # 2x - 4y == 1
     solver = Solver(variables)
-    assert solver.find(Known(variables, None, choices), odd) is None
+    assert solver.find(KnownLiterals(variables, None, choices), odd) is None
     assert solver.isl_calls < 200
     even = [Linear(-2, {x: 2, y: -4}), Linear(2, {x: -2, y: 4})]
-    point = Solver(variables).find(Known(variables, None, choices), even)
+    point = Solver(variables).find(KnownLiterals(variables, None, choices), even)
     assert point is not None
     assert all(holds(f, dict(point)) for f in [*choices, *even])
 
@@ -108,14 +108,14 @@ def test_choices_about_what_is_asked_are_tried_first() -> None:
     """Both ways of the last choice are impossible; ten choices before it, of 1024 cases, have to do with neither."""
     variables = Variables()
     x, y, *others = (variables.new(f"v{v}", 0, 9) for v in range(12))
-    choices = [Either((Linear(-3, {v: 1}), Linear(2, {v: -1}))) for v in others]
-    odd = Either(tuple(Both((Linear(-n, {x: 2, y: -4}), Linear(n, {x: -2, y: 4}))) for n in (1, 3)))
+    choices = [Disjunction((Linear(-3, {v: 1}), Linear(2, {v: -1}))) for v in others]
+    odd = Disjunction(tuple(Conjunction((Linear(-n, {x: 2, y: -4}), Linear(n, {x: -2, y: 4}))) for n in (1, 3)))
     solver = Solver(variables)
-    assert solver.find(Known(variables, None, [*choices, odd]), [Linear(-1, {x: 1})]) is None
+    assert solver.find(KnownLiterals(variables, None, [*choices, odd]), [Linear(-1, {x: 1})]) is None
     assert solver.isl_calls < 60
-    even = Both((Linear(-2, {x: 2, y: -4}), Linear(2, {x: -2, y: 4})))
-    asked = [*choices, Either((odd, even))], [Linear(-1, {x: 1})]
-    point = Solver(variables).find(Known(variables, None, asked[0]), asked[1])
+    even = Conjunction((Linear(-2, {x: 2, y: -4}), Linear(2, {x: -2, y: 4})))
+    asked = [*choices, Disjunction((odd, even))], [Linear(-1, {x: 1})]
+    point = Solver(variables).find(KnownLiterals(variables, None, asked[0]), asked[1])
     assert point is not None
     assert all(holds(f, dict(point)) for f in [*choices, even, *asked[1]])
 
@@ -126,7 +126,7 @@ def test_alternatives_that_nothing_allows_are_tried_once() -> None:
     variables = Variables()
     x, tile, lane, *others = (variables.new(f"v{v}") for v in range(8))
     known = [
-        *(Either((Linear(0, {v: 1}), Linear(-1, {v: -1}))) for v in others),
+        *(Disjunction((Linear(0, {v: 1}), Linear(-1, {v: -1}))) for v in others),
         *(Linear(0, {x: 1, tile: -64}), Linear(63, {x: -1, tile: 64}), Linear(0, {tile: 1})),
         *(Linear(0, {x: 1, lane: -8}), Linear(7, {x: -1, lane: 8})),
     ]
@@ -135,10 +135,10 @@ def test_alternatives_that_nothing_allows_are_tried_once() -> None:
         *(Linear(-1, {lane: -1, tile: 8}), Linear(-8, {lane: 1, tile: -8})),
     )
     solver = Solver(variables)
-    assert solver.find(Known(variables, None, known), [Either(elsewhere)]) is None
+    assert solver.find(KnownLiterals(variables, None, known), [Disjunction(elsewhere)]) is None
     assert solver.isl_calls < 150
     last = Linear(-63, {x: 1, tile: -64})
-    point = Solver(variables).find(Known(variables, None, known), [Either((*elsewhere, last))])
+    point = Solver(variables).find(KnownLiterals(variables, None, known), [Disjunction((*elsewhere, last))])
     assert point is not None
     assert all(holds(f, dict(point)) for f in [*known, last])
 
@@ -146,7 +146,9 @@ def test_alternatives_that_nothing_allows_are_tried_once() -> None:
 @pytest.mark.parametrize("seed", range(60))
 def test_what_is_apart_by_its_ends_has_no_common_point(seed: int) -> None:
     rng = random.Random(seed)
-    pairs = [tuple(Both(tuple(literal(rng, 2) for _ in range(rng.randint(1, 3)))) for _ in "ab") for _ in range(60)]
+    pairs = [
+        tuple(Conjunction(tuple(literal(rng, 2) for _ in range(rng.randint(1, 3)))) for _ in "ab") for _ in range(60)
+    ]
     points = [dict(enumerate(values)) for values in product(range(-12, 13), repeat=2)]
     apart = [(a, b) for a, b in pairs if are_apart(ends_of(a), ends_of(b))]
     assert not [1 for a, b in apart for point in points if holds(a, point) and holds(b, point)]
@@ -192,6 +194,6 @@ def test_numbers_beyond_64_bits_are_exact() -> None:
     x = variables.new("x", -(1 << 63), (1 << 63) - 1)
     y = variables.new("y", None, None)
     far = [Linear(-(1 << 64), {x: 1, y: 1}), Linear((1 << 64) + 1, {y: -1})]
-    assert Solver(variables).find(Known(variables, None, far), [Linear(-(1 << 63) + 1, {x: 1})]) is not None
-    assert Solver(variables).find(Known(variables, None, far), [Linear(-(1 << 63), {x: 1})]) is None
-    assert Solver(variables).find(Known(variables, None, far), [Linear(-2, {x: -1})]) is None
+    assert Solver(variables).find(KnownLiterals(variables, None, far), [Linear(-(1 << 63) + 1, {x: 1})]) is not None
+    assert Solver(variables).find(KnownLiterals(variables, None, far), [Linear(-(1 << 63), {x: 1})]) is None
+    assert Solver(variables).find(KnownLiterals(variables, None, far), [Linear(-2, {x: -1})]) is None

@@ -31,7 +31,7 @@ from tilewright.diag.catalogue import CATALOGUE
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Scope, Step
 from tilewright.protocol import ops as o
-from tilewright.protocol.edit import Insertion, Spot, inserted, replaced, spots
+from tilewright.protocol.edit import Insertion, NodePath, inserted, replaced, spots
 from tilewright.protocol.model import Loop
 
 pytestmark = pytest.mark.sample(1)
@@ -103,7 +103,7 @@ def test_verdict_does_not_depend_on_role_names() -> None:
 
 def test_extra_barrier_keeps_the_proof() -> None:
     p = gemm.cooperative(2, 1, persistent=False)
-    extra = inserted(p, [Insertion(Spot(1, (2,)), Step(o.BarSync(C(7), 128)))])
+    extra = inserted(p, [Insertion(NodePath(1, (2,)), Step(o.BarSync(C(7), 128)))])
     assert isinstance(check(extra), Proved)
 
 
@@ -304,7 +304,7 @@ def test_wgmma_reads_need_no_fence_before_the_refill() -> None:
 
 def test_init_without_fence_is_an_advisory_in_one_cta() -> None:
     p = cp_async.producer_warps(2)
-    judgement = judge(replaced(p, Spot(0, (2,))))
+    judgement = judge(replaced(p, NodePath(0, (2,))))
     assert isinstance(judgement.proof, Proved)
     assert [d.code for d in judgement.diagnostics][:1] == ["MBR022"]
 

@@ -21,7 +21,7 @@ from tilewright.diag import TilewrightError
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Scope, Step, from_text, problems, to_text
 from tilewright.protocol import ops as o
-from tilewright.protocol.edit import Spot, apart, replaced, spots
+from tilewright.protocol.edit import NodePath, apart, replaced, spots
 from tilewright.protocol.timed import run_timed
 
 pytestmark = pytest.mark.sample(1)
@@ -30,7 +30,7 @@ C = o.Const
 RELAXED, ACQUIRE, RELEASE, ACQ_REL = o.Sem.RELAXED, o.Sem.ACQUIRE, o.Sem.RELEASE, o.Sem.ACQ_REL
 
 
-def found(p: Protocol, kind: type[o.Op]) -> list[tuple[Spot, Step]]:
+def found(p: Protocol, kind: type[o.Op]) -> list[tuple[NodePath, Step]]:
     """The steps with an op of a kind."""
     return [(spot, step) for spot, step in spots(p) if isinstance(step.op, kind)]
 

@@ -26,7 +26,7 @@ def test_a_breach_is_not_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     def explored(*_: object) -> None:
         raise AssertionError("explored")
 
-    monkeypatch.setattr("tilewright.contract.searched.exhaust", explored)
+    monkeypatch.setattr("tilewright.contract.canonical_search.exhaust", explored)
     found = check(broken, replay=False)
     assert isinstance(found, Unknown)
     assert found.reason.endswith("not replayed")

@@ -14,7 +14,7 @@ import pytest
 import tilewright as tw
 from tilewright.compiler import buildable
 from tilewright.jit.kernel import Kernel
-from tilewright.schedule.pressure import may_spill, words_at_once
+from tilewright.schedule.pressure import may_spill, peak_registers
 
 pytestmark = pytest.mark.assembler_warnings
 
@@ -79,7 +79,7 @@ def test_words_that_live_at_once() -> None:
         for bn in (256, 64)
     )
     target = wide.request.target
-    assert words_at_once(wide.transport) > words_at_once(narrow.transport) > 32
+    assert peak_registers(wide.transport) > peak_registers(narrow.transport) > 32
     assert may_spill(wide.transport, target)
     product_of_halves = compiled._plan(
         compiled._ahead("sm_90a", {"a": "bf16", "b": "bf16"}, None, None, None, {"bm": 64, "bn": 256, "bk": 64})

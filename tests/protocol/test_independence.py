@@ -19,7 +19,7 @@ from tilewright.contract.reorder import reordering
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, Protocol, Step
 from tilewright.protocol import ops as o
-from tilewright.protocol.edit import Insertion, Spot, inserted, replaced, spots, without
+from tilewright.protocol.edit import Insertion, NodePath, inserted, replaced, spots, without
 from tilewright.protocol.independence import equivalent, independent
 
 sys.path.insert(0, str(Path(__file__).parents[2] / "examples"))
@@ -167,7 +167,7 @@ def test_waits_move_to_where_they_are_needed() -> None:
 
 def test_more_than_an_order_is_no_reordering() -> None:
     base = BASES["one tile"]
-    more = inserted(base, (Insertion(Spot(1, (0,)), Step(o.FenceProxyAsync())),))
+    more = inserted(base, (Insertion(NodePath(1, (0,)), Step(o.FenceProxyAsync())),))
     assert isinstance(check(more), Proved)
     assert reordering(base, more) is None
     assert reordering(base, base) is not None

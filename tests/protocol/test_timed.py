@@ -15,7 +15,7 @@ from tilewright.protocol import Protocol
 from tilewright.protocol.model import Buffer, By, Loop, MbarrierArray, Role, Step, Symbol
 from tilewright.protocol.ops import ArriveExpectTx, Region, Slot, TmaLoad, Wait, Wgmma, WgmmaCommit, WgmmaWait
 from tilewright.protocol.prices import COPIES, PRODUCTS
-from tilewright.protocol.timed import Doing, TimedRun, run_timed
+from tilewright.protocol.timed import Activity, TimedRun, run_timed
 
 STAGE = 32768
 
@@ -41,17 +41,17 @@ def copy_and_multiply(parity: int = 0) -> Protocol:
     )
 
 
-def spans(run: TimedRun, lane: str, doing: Doing) -> list[tuple[float, float]]:
+def spans(run: TimedRun, lane: str, doing: Activity) -> list[tuple[float, float]]:
     return [(s.begin, s.end) for s in run.spans if s.lane == lane and s.doing is doing]
 
 
 def test_a_wait_ends_when_the_bytes_are_there_and_products_follow_one_another() -> None:
     run = run_timed(copy_and_multiply(), {"zero": 0})
-    ((copied_from, copied),) = spans(run, COPIES, Doing.COPY)
+    ((copied_from, copied),) = spans(run, COPIES, Activity.COPY)
     assert copied - copied_from == pytest.approx(STAGE / engine.COPY_BYTES_PER_CYCLE)
-    waited, multiplied = spans(run, "consumer", Doing.WAIT)
+    waited, multiplied = spans(run, "consumer", Activity.WAIT)
     assert waited[1] == copied
-    first, second = spans(run, PRODUCTS, Doing.PRODUCT)
+    first, second = spans(run, PRODUCTS, Activity.PRODUCT)
     assert first[0] >= copied
     assert second[0] == first[1] == first[0] + STAGE / engine.TENSOR_BYTES_PER_CYCLE
     assert multiplied[1] == second[1] + engine.TENSOR_LATENCY_CYCLES

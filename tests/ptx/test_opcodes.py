@@ -19,7 +19,7 @@ import pytest
 
 from support.opcode_reference import FLOATS, bits_of, decode, reference
 from tilewright.ptx.opcodes import TABLE, Form, find
-from tilewright.ptx.opcodes.words import unsigned
+from tilewright.ptx.opcodes.bit_vectors import unsigned
 
 pytestmark = pytest.mark.sample(4)
 

@@ -39,7 +39,7 @@ from tilewright.diag import TilewrightError
 from tilewright.hw.tensormap import DataType, L2Promotion, OobFill, Swizzle
 from tilewright.hw.tensormap import Interleave as _Interleave
 from tilewright.runtime import Program, check, describe_all, load
-from tilewright.runtime.arguments import Described
+from tilewright.runtime.arguments import TensorDescription
 from tilewright.runtime.device_array import DeviceArray
 from tilewright.runtime.driver import Driver, TensorMapFields
 
@@ -723,7 +723,7 @@ def test_arrays_of_our_own_are_read_as_tensors_are(monkeypatch: pytest.MonkeyPat
     array = DeviceArray(cast("Driver", driver), (8, 64), f32)
     tensors = [array if isinstance(parameter, TensorArgument) else 2 for parameter in p.artifact.parameters]
 
-    def described(*_: object) -> dict[str, Described]:
+    def described(*_: object) -> dict[str, TensorDescription]:
         raise AssertionError("described")
 
     monkeypatch.setattr(Program, "_describe", described)

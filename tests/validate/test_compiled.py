@@ -15,7 +15,7 @@ import tilewright as tw
 from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.artifact.schema import Artifact
 from tilewright.base.dtypes import DTYPES
-from tilewright.cli.show import ShownPart, lines
+from tilewright.cli.show import BundlePart, lines
 from tilewright.codegen import cuda
 from tilewright.compiler.validated import LOWERING, PTX
 from tilewright.diag import TilewrightError
@@ -47,7 +47,7 @@ def test_a_kernel_that_is_not_compared_says_so(monkeypatch: pytest.MonkeyPatch) 
     (image,) = artifact.kernels
     assert PTX not in image.certificate
     assert image.undecided == ("the PTX was not compared with the Transport IR",)
-    assert "  undecided: the PTX was not compared with the Transport IR" in lines(artifact, ShownPart.CERTIFICATE)
+    assert "  undecided: the PTX was not compared with the Transport IR" in lines(artifact, BundlePart.CERTIFICATE)
 
 
 def test_what_a_call_left_uncompared_is_compared_ahead_of_time(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -93,7 +93,7 @@ def test_code_that_is_undecided_is_executed(monkeypatch: pytest.MonkeyPatch) -> 
     assert found.standing == "tested"
     assert found.detail.startswith("Transport IR and PTX agree on ")
     assert any("another value" in reason for reason in image.undecided)
-    shown = list(lines(artifact, ShownPart.CERTIFICATE))
+    shown = list(lines(artifact, BundlePart.CERTIFICATE))
     assert any(line.startswith("  ptx: tested by execution") for line in shown)
     assert "assumed of ptxas: the machine code does what the PTX says" in shown
 

@@ -11,7 +11,7 @@ from support import products
 from tilewright.jit.critical import critical_cycles, repeated, traced
 from tilewright.jit.pipeline import PROGRAMS, TRIPS, PipelineTimeline, SharedBlock, pipeline_of
 from tilewright.protocol.prices import PRODUCTS
-from tilewright.protocol.timed import Doing, run_timed
+from tilewright.protocol.timed import Activity, run_timed
 from tilewright.schedule.hopper.accumulator_placement import Refused
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.viz.report_pipeline import (
@@ -55,7 +55,7 @@ def test_one_box_a_span_in_its_lane() -> None:
     run = run_timed(gemm.cooperative(), {"tiles": 1, "kt": 3})
     picture = timeline_picture(run)
     boxes = re.findall(r'height="16" fill="(#\w+)"', picture)
-    shown = [s for s in run.spans if s.doing not in (Doing.ISSUE, Doing.WAIT)]
+    shown = [s for s in run.spans if s.doing not in (Activity.ISSUE, Activity.WAIT)]
     assert len(boxes) == len(shown)
     assert all(lane in picture for lane in run.lanes)
 

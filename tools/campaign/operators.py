@@ -9,7 +9,7 @@ from typing import Any, cast
 from tilewright.base.expr import Const, Expr, sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
-from tilewright.protocol.edit import Spot, replaced, spots, without
+from tilewright.protocol.edit import NodePath, replaced, spots, without
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step
 from tilewright.protocol.validate import problems
 
@@ -236,7 +236,7 @@ def _buffers(p: Protocol) -> Iterator[tuple[str, Protocol]]:
 
 def _kinds(p: Protocol) -> Iterator[tuple[str, Protocol]]:
     """All ops of one kind dropped from one role."""
-    found: dict[tuple[int, type[object]], set[Spot]] = {}
+    found: dict[tuple[int, type[object]], set[NodePath]] = {}
     for spot, step in spots(p):
         found.setdefault((spot.role, type(step.op)), set()).add(spot)
     for (i, kind), dropped in found.items():

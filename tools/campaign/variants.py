@@ -12,7 +12,7 @@ from tilewright.base.expr import Const, Expr, minimum, sym
 from tilewright.hw.spaces import Space
 from tilewright.protocol import Build, PipelineHandle, Protocol, RoleBuilder
 from tilewright.protocol import ops as o
-from tilewright.protocol.edit import Insertion, Spot, inserted, rewritten, spots
+from tilewright.protocol.edit import Insertion, NodePath, inserted, rewritten, spots
 from tilewright.protocol.model import By, If, Loop, Node, Step
 from tilewright.protocol.validate import problems
 
@@ -226,7 +226,7 @@ def _body_twice(p: Protocol) -> Protocol | None:
 def _copy_in_two(p: Protocol) -> Protocol:
     """Two boxes of half the size each, which land on one barrier."""
 
-    def parts(_: Spot, step: Step) -> tuple[Node, ...]:
+    def parts(_: NodePath, step: Step) -> tuple[Node, ...]:
         op = step.op
         if not isinstance(op, o.TmaLoad) or op.dst.size % 32:
             return (step,)
@@ -245,7 +245,7 @@ def _doubled(p: Protocol) -> Protocol:
         if isinstance(x.op, o.ArriveExpectTx | o.Tcgen05Commit | o.CpAsyncArrive | o.ExpectTx)
     }
 
-    def twice(_: Spot, step: Step) -> tuple[Node, ...]:
+    def twice(_: NodePath, step: Step) -> tuple[Node, ...]:
         op = step.op
         mine = isinstance(op, o.Arrive) and op.bar.barrier not in others
         return (replace(step, op=replace(op, count=2 * op.count)),) if mine else (step,)

@@ -17,7 +17,7 @@ from support.fake_driver import FakeDriver, FakeTensor
 from tilewright import runtime
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact, TensorArgument
-from tilewright.cli.show import ShownPart, lines
+from tilewright.cli.show import BundlePart, lines
 from tilewright.diag import printable
 
 NUMBERS = (0, 1, -1, 3, 255, 256, 2**31, 2**32, 2**63, 2**64, 10**12, 10**4298, True, None, 1.5)
@@ -68,7 +68,7 @@ def packed(manifest: dict[str, Any], blobs: bytes) -> bytes:
 
 def used(artifact: Artifact) -> str:
     """Shown, and launched on tensors of its own parameters."""
-    for part in (ShownPart.PLAN, ShownPart.CERTIFICATE, ShownPart.SOURCE):
+    for part in (BundlePart.PLAN, BundlePart.CERTIFICATE, BundlePart.SOURCE):
         for line in lines(artifact, part):
             printable(line).encode()
     driver = FakeDriver()

@@ -30,7 +30,7 @@ from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
 from tilewright.lang.signature import Signature
 from tilewright.runtime import check
-from tilewright.runtime.arguments import Described
+from tilewright.runtime.arguments import TensorDescription
 from tilewright.runtime.program import Program
 from tilewright.simulate import run_steps
 from tilewright.transport.text import transport_kernel
@@ -197,9 +197,9 @@ def load(path: Path, name: str) -> Any:
     return scope[name]
 
 
-def _described(kernel: t.Kernel, given: Mapping[str, Placed]) -> dict[str, Described]:
+def _described(kernel: t.Kernel, given: Mapping[str, Placed]) -> dict[str, TensorDescription]:
     return {
-        n: Described(
+        n: TensorDescription(
             address=p.view.__array_interface__["data"][0],
             shape=p.shape,
             strides=p.strides,

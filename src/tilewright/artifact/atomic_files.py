@@ -35,7 +35,7 @@ def write_whole(path: Path, data: bytes, working: Path) -> None:
 
 
 @contextmanager
-def folder_beside(folder: Path) -> Generator[Path]:
+def sibling_folder(folder: Path) -> Generator[Path]:
     """A temporary folder on the disk of ``folder``, removed afterwards; those of dead writers of ``folder`` are removed
     first."""
     prefix = f".{folder.name[:100]}."

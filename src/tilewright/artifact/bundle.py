@@ -74,7 +74,7 @@ def write_folder(artifact: Artifact, folder: Path) -> None:
     files = {**blobs, MANIFEST: json.dumps(manifest, indent=1, sort_keys=True).encode()}
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
-        with atomic_files.folder_beside(folder) as working:
+        with atomic_files.sibling_folder(folder) as working:
             _write_aside(folder, working, files)
     except OSError as error:
         fail("ART010", found=f"{error.filename or folder}: {error.strerror}", required="a folder that can be written")

@@ -22,7 +22,7 @@ from tilewright.cli.terminal import echo
 app = group_with_default("bundle", "Show a bundle's plan, source, PTX, SASS, IR and certificate.")
 
 
-class ShownPart(StrEnum):
+class BundlePart(StrEnum):
     """What of a bundle to print."""
 
     SUMMARY = "summary"
@@ -37,7 +37,7 @@ class ShownPart(StrEnum):
     ALL = "all"
 
 
-_PARTS = tuple(part for part in ShownPart if part not in (ShownPart.SUMMARY, ShownPart.ALL))
+_PARTS = tuple(part for part in BundlePart if part not in (BundlePart.SUMMARY, BundlePart.ALL))
 
 
 def register(top: typer.Typer) -> None:
@@ -47,12 +47,12 @@ def register(top: typer.Typer) -> None:
 @app.command("bundle")
 def show_bundle(
     path: Annotated[Path, typer.Argument(metavar="DIR", help="a bundle's folder or file")],
-    part: Annotated[list[ShownPart] | None, typer.Option(help="what to print; may be given several times")] = None,
+    part: Annotated[list[BundlePart] | None, typer.Option(help="what to print; may be given several times")] = None,
 ) -> None:
     """Print parts of a bundle (a summary by default)."""
     artifact = bundle.read(path)
-    wanted = part or [ShownPart.SUMMARY]
-    if ShownPart.ALL in wanted:
+    wanted = part or [BundlePart.SUMMARY]
+    if BundlePart.ALL in wanted:
         wanted = list(_PARTS)
     for p in wanted:
         if len(wanted) > 1:
@@ -61,28 +61,28 @@ def show_bundle(
             echo(line)
 
 
-def lines(artifact: Artifact, part: ShownPart) -> Iterator[str]:
+def lines(artifact: Artifact, part: BundlePart) -> Iterator[str]:
     """One part as text."""
     match part:
-        case ShownPart.SUMMARY:
+        case BundlePart.SUMMARY:
             yield from _summary(artifact)
-        case ShownPart.PLAN:
+        case BundlePart.PLAN:
             yield from _plan(artifact)
-        case ShownPart.SOURCE:
+        case BundlePart.SOURCE:
             yield artifact.source
-        case ShownPart.PTX:
+        case BundlePart.PTX:
             yield artifact.ptx
-        case ShownPart.SASS:
+        case BundlePart.SASS:
             yield from (sass(image.cubin) for image in artifact.kernels)
-        case ShownPart.ACCESSES:
+        case BundlePart.ACCESSES:
             yield from _accesses(artifact)
-        case ShownPart.TILE:
+        case BundlePart.TILE:
             yield artifact.tile_ir
-        case ShownPart.TRANSPORT:
+        case BundlePart.TRANSPORT:
             yield from (image.transport_ir for image in artifact.kernels)
-        case ShownPart.CERTIFICATE:
+        case BundlePart.CERTIFICATE:
             yield from _certificate(artifact)
-        case ShownPart.ALL:
+        case BundlePart.ALL:
             for p in _PARTS:
                 yield from lines(artifact, p)
 

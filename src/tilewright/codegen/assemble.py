@@ -39,7 +39,7 @@ def assemble(source: str, arch: str, name: str) -> Assembled:
     """
     try:
         ptx, cubin, log = compile_text(source, arch, name)
-    except LackingRegistersError as lacking:
+    except TooManyRegistersError as lacking:
         return Assembled("", b"", registers=0, spill_bytes=0, shared_bytes=0, log=str(lacking))
 
     assert not (loose := unrounded(ptx)), f"{name}: {loose[0]} may still be fused"
@@ -62,14 +62,14 @@ def taken_of(log: str) -> tuple[int, int, int]:
 
 def compile_text(source: str, arch: str, name: str) -> tuple[str, bytes, str]:
     """What NVRTC makes of CUDA C++: PTX, cubin and ptxas' log; CGN001 with its log if it doesn't compile.
-    ``LackingRegistersError`` where the registers of a thread don't suffice."""
+    ``TooManyRegistersError`` where the registers of a thread don't suffice."""
     program = _program(source, name)
     try:
         options = [f"--gpu-architecture={arch}".encode(), *OPTIONS]
         (status,) = nvrtc.nvrtcCompileProgram(program, len(options), options)
         log = _read(program, nvrtc.nvrtcGetProgramLogSize, nvrtc.nvrtcGetProgramLog).decode(errors="replace")
         if int(status) != 0 and (lacking := _LACKING.search(log)):
-            raise LackingRegistersError(lacking.group())
+            raise TooManyRegistersError(lacking.group())
         if int(status) != 0:
             fail("CGN001", found=log.strip(), required="code that NVRTC compiles")
         ptx = _read(program, nvrtc.nvrtcGetPTXSize, nvrtc.nvrtcGetPTX).decode()
@@ -78,7 +78,7 @@ def compile_text(source: str, arch: str, name: str) -> tuple[str, bytes, str]:
         nvrtc.nvrtcDestroyProgram(program)
 
 
-class LackingRegistersError(Exception):
+class TooManyRegistersError(Exception):
     """One instruction needs more registers than its threads have; with ptxas' line."""
 
 

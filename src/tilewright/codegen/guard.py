@@ -13,7 +13,7 @@ from itertools import product
 
 from tilewright.codegen.sync_flow import SyncFlow
 from tilewright.codegen.sync_in_ir import planned_flows, role_threads
-from tilewright.codegen.sync_in_ptx import Unreadable, ptx_flows
+from tilewright.codegen.sync_in_ptx import UnreadablePtxError, ptx_flows
 from tilewright.transport import dialect as t
 
 CODE = "CGN004"
@@ -37,7 +37,7 @@ def mismatches(kernel: t.Kernel, ptx: str) -> tuple[Mismatch, ...]:
     planned, threads = planned_flows(kernel), role_threads(kernel)
     try:
         found = ptx_flows(ptx, kernel.threads.data, threads)
-    except Unreadable as error:
+    except UnreadablePtxError as error:
         return (Mismatch("any", f"what can't be read, {error}", "branches and instructions of known kinds"),)
     pairs = ((role, _counted(found[role], flow) or _ordered(found[role], flow)) for role, flow in planned.items())
     return tuple(Mismatch(role, *difference) for role, difference in pairs if difference is not None)

@@ -14,7 +14,7 @@ import re
 from importlib.metadata import version
 
 from tilewright.artifact.schema import KernelImage
-from tilewright.codegen.assemble import LackingRegistersError, compile_text, taken_of
+from tilewright.codegen.assemble import TooManyRegistersError, compile_text, taken_of
 from tilewright.diag import TilewrightError
 
 TRIES = 12
@@ -30,14 +30,14 @@ def machine_code_differs(image: KernelImage, arch: str) -> str:
     spills or static shared memory than it says; empty where it is."""
     ptx = image.ptx
     headers = [line.strip() for line in _HEADER.findall(ptx)]
-    source = source_around(ptx)
+    source = ptx_wrapper_source(ptx)
     if not source:
         return "the PTX ends in no function"
     tool = f"nvidia-cuda-nvrtc {version('nvidia-cuda-nvrtc')}"
     for _ in range(TRIES):
         try:
             made, found, log = compile_text(source, arch, "reassembled")
-        except LackingRegistersError as error:
+        except TooManyRegistersError as error:
             return f"the assembler refuses the PTX: {error}"
         except TilewrightError as error:
             return f"the assembler refuses the PTX: {error.diagnostics[0].found[:300]}"
@@ -49,7 +49,7 @@ def machine_code_differs(image: KernelImage, arch: str) -> str:
     return f"{tool} makes other machine code of its PTX"
 
 
-def source_around(ptx: str) -> str:
+def ptx_wrapper_source(ptx: str) -> str:
     """CUDA C++ of which NVRTC's assembler makes the machine code of ``ptx``; empty if that ends in no function."""
     body = _HEADER.sub("", ptx)
     end = _LAST.search(body)

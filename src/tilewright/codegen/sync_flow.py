@@ -49,7 +49,7 @@ class SyncFlow:
 
 
 @dataclass(frozen=True)
-class SyncPart:
+class SyncRegion:
     """A stretch of a program: its instructions that may come first and last, and whether a path passes none."""
 
     first: frozenset[int] = frozenset()
@@ -65,14 +65,14 @@ class FlowBuilder:
     follow: list[set[int]] = field(default_factory=list[set[int]])
     loops: list[SyncLoop] = field(default_factory=list[SyncLoop])
 
-    def one(self, instruction: SyncInstruction) -> SyncPart:
+    def one(self, instruction: SyncInstruction) -> SyncRegion:
         """A single instruction."""
         self.instructions.append(instruction)
         self.follow.append(set())
         here = frozenset((len(self.instructions) - 1,))
-        return SyncPart(here, here, empty=False)
+        return SyncRegion(here, here, empty=False)
 
-    def sequence(self, parts: Iterable[SyncPart]) -> SyncPart:
+    def sequence(self, parts: Iterable[SyncRegion]) -> SyncRegion:
         """Parts one after another."""
         first, last, empty = set[int](), set[int](), True
         for part in parts:
@@ -82,18 +82,18 @@ class FlowBuilder:
                 first |= part.first
             last = last | part.last if part.empty else set(part.last)
             empty = empty and part.empty
-        return SyncPart(frozenset(first), frozenset(last), empty)
+        return SyncRegion(frozenset(first), frozenset(last), empty)
 
     @staticmethod
-    def choice(parts: Sequence[SyncPart]) -> SyncPart:
+    def choice(parts: Sequence[SyncRegion]) -> SyncRegion:
         """One of several parts."""
-        return SyncPart(
+        return SyncRegion(
             frozenset[int]().union(*(p.first for p in parts)),
             frozenset[int]().union(*(p.last for p in parts)),
             any(p.empty for p in parts),
         )
 
-    def repeated(self, part: SyncPart, *, surely: bool = True) -> SyncPart:
+    def repeated(self, part: SyncRegion, *, surely: bool = True) -> SyncRegion:
         """A part that may be run again and again, at least once; ``surely``: there are paths on which it is."""
         for end in part.last:
             self.follow[end] |= part.first
@@ -101,7 +101,7 @@ class FlowBuilder:
             self.loops.append(SyncLoop(part.first, part.last))
         return part
 
-    def flow(self, part: SyncPart) -> SyncFlow:
+    def flow(self, part: SyncRegion) -> SyncFlow:
         """The flow of the program that is ``part``."""
         follow = tuple(frozenset(f) for f in self.follow)
         return SyncFlow(tuple(self.instructions), part.first, part.last, follow, part.empty, tuple(self.loops))

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from xdsl.ir import Block, Operation
 
 from tilewright.base.expr import TRUE
-from tilewright.codegen.sync_flow import FlowBuilder, SyncFlow, SyncInstruction, SyncPart
+from tilewright.codegen.sync_flow import FlowBuilder, SyncFlow, SyncInstruction, SyncRegion
 from tilewright.transport import asynchronous as a
 from tilewright.transport import conversion
 from tilewright.transport import dialect as t
@@ -54,24 +54,24 @@ class _Planned(FlowBuilder):
         first = [self.one(SyncInstruction(f"griddepcontrol.{do}")) for do, flag in asked.items() if flag]
         return self.flow(self.sequence([*first, self.block(kernel.body.block)]))
 
-    def block(self, block: Block) -> SyncPart:
+    def block(self, block: Block) -> SyncRegion:
         return self.sequence(self.op(op) for op in block.ops)
 
-    def op(self, op: Operation) -> SyncPart:
+    def op(self, op: Operation) -> SyncRegion:
         if type(op) not in _READ:
-            return SyncPart()
+            return SyncRegion()
         match op:
             case a.Role():
                 return self.role_of_all(op)
             case a.Elected():
-                return self.choice((self.block(op.body.block), SyncPart()))
+                return self.choice((self.block(op.body.block), SyncRegion()))
             case t.If():
                 return self.choice((self.block(op.then.block), self.block(op.otherwise.block)))
             case t.For():
                 return self.loop(op)
             case t.Programs():
                 body = self.block(op.body.block)
-                return self.choice((self.repeated(body), SyncPart())) if op.persistent.data and op.names else body
+                return self.choice((self.repeated(body), SyncRegion())) if op.persistent.data and op.names else body
             case a.MbarrierWait():
                 return self.repeated(self.one(SyncInstruction("mbarrier.try_wait")))
             case t.Barrier():
@@ -90,30 +90,30 @@ class _Planned(FlowBuilder):
             case _:
                 return self.sequence(self.one(i) for i in instructions(op))
 
-    def copy(self, op: a.CpAsync) -> SyncPart:
+    def copy(self, op: a.CpAsync) -> SyncRegion:
         """One copy, which some threads may leave out."""
         copy = self.one(SyncInstruction("cp.async", str(op.copy_bytes)))
-        return copy if op.active.expr == TRUE else self.choice((copy, SyncPart()))
+        return copy if op.active.expr == TRUE else self.choice((copy, SyncRegion()))
 
-    def role_of_all(self, op: a.Role) -> SyncPart:
+    def role_of_all(self, op: a.Role) -> SyncRegion:
         """A role that holds all threads stands where it is written."""
         kernel = op.parent_op()
         assert isinstance(kernel, t.Kernel)
         if op in _roles(kernel):
-            return SyncPart()
+            return SyncRegion()
         self.role = op
         return self.block(op.body.block)
 
-    def loop(self, op: t.For) -> SyncPart:
+    def loop(self, op: t.For) -> SyncRegion:
         """A loop of one iteration is none, one of at most one a branch. Only one from a number to a size repeats:
         between two sizes at most one step may be left, which a compiler may know."""
         body = self.block(op.body.block)
         begin, end, step = (e.expr.constant for e in (op.begin, op.end, op.step))
         if begin is None or end is None or step is None:
             repeated = body if op.at_most_one_turn else self.repeated(body, surely=begin is not None)
-            return self.choice((repeated, SyncPart()))
+            return self.choice((repeated, SyncRegion()))
         iterations = -(-(end - begin) // step)
-        return SyncPart() if iterations <= 0 else body if iterations == 1 else self.repeated(body)
+        return SyncRegion() if iterations <= 0 else body if iterations == 1 else self.repeated(body)
 
 
 def instructions(op: Operation) -> Iterator[SyncInstruction]:

@@ -46,7 +46,7 @@ Threads = tuple[int, int]
 """The first and the last of some threads."""
 
 
-class Unreadable(Exception):
+class UnreadablePtxError(Exception):
     """The text holds what this reading does not know, at a line."""
 
 
@@ -94,7 +94,7 @@ class _Text:
         first, after = self.body()
         for text in map(str.strip, (*lines[:first], *lines[after:])):
             if text.startswith(_SYNCHRONISING):
-                raise Unreadable(f"outside of the kernel: {text}")
+                raise UnreadablePtxError(f"outside of the kernel: {text}")
         falls = True  # control, out of the last block
         for number, line in enumerate(lines[first:after], first + 1):
             text = line.strip()
@@ -109,7 +109,7 @@ class _Text:
         """How many lines stand before the kernel's body, and before what comes after it."""
         head = self.ptx.find(".entry")
         if head < 0 or self.ptx.find(".entry", head + 1) >= 0:
-            raise Unreadable("a text of not one kernel")
+            raise UnreadablePtxError("a text of not one kernel")
         begin, end = self.ptx.find("\n{", head), _CLOSES.search(self.ptx, head)
         return self.ptx.count("\n", 0, begin) + 1, self.ptx.count("\n", 0, end.start() if end else None) + 1
 
@@ -129,7 +129,7 @@ class _Text:
         word, here = word.strip(), self.blocks[-1]
         if word.startswith(_SYNCHRONISING):
             if guard:
-                raise Unreadable(f"line {number} runs by a predicate: @{guard} {text}")
+                raise UnreadablePtxError(f"line {number} runs by a predicate: @{guard} {text}")
             here.instructions.append(len(self.lines))
             self.lines.append((word, operands.strip()))
             self.places.append(number)
@@ -143,7 +143,7 @@ class _Text:
         elif word in _STOPS:
             pass
         elif word.startswith(_BEGINS):
-            raise Unreadable(f"line {number}: {text}")
+            raise UnreadablePtxError(f"line {number}: {text}")
         else:
             return falls
         self.begin(bool(guard), guard)
@@ -241,7 +241,7 @@ class _Text:
         if isinstance(target, int):
             return target
         if target not in self.labels:
-            raise Unreadable(f"a branch to {target}, which is no label")
+            raise UnreadablePtxError(f"a branch to {target}, which is no label")
         return self.labels[target]
 
     def tests(self) -> dict[str, tuple[str, int]]:

@@ -10,7 +10,7 @@ from tilewright.artifact.schema import LeftOut, Obligation
 from tilewright.base.expr import FALSE, Expr
 from tilewright.codegen.assemble import FEW_BYTES
 from tilewright.compiler.promises import Checks
-from tilewright.compiler.recipe import draws_in
+from tilewright.compiler.recipe import queue_draws
 from tilewright.compiler.requests import Limits, Request
 from tilewright.compiler.tracing import Tracing
 from tilewright.compiler.traffic import traffic
@@ -51,7 +51,7 @@ class PlannedKernel:
     """The kernel's tensors that lie in a workspace of the program."""
     copies: tuple[StagedCopy, ...] = ()
     """What runs before, on the same stream: kernels that fill the workspaces."""
-    promises: Promised | None = None
+    promises: PromiseChecks | None = None
     """What it relies on, with the kernels that check it before."""
     sizes: Limits = ()
     """What its ``upto`` axes are narrowed to."""
@@ -109,7 +109,7 @@ class PlannedKernel:
 
         every = [*self.workspaces.values(), *(i for _, k in self.before for i in k.workspaces.values())]
         kept = self.promises.checks.failed if self.promises is not None else None
-        drawn = {tile.tensor_type(op.tensor).tensor_name.data: where for op, where in draws_in(self.transport)}
+        drawn = {tile.tensor_type(op.tensor).tensor_name.data: where for op, where in queue_draws(self.transport)}
         zeroed = {self.workspaces[name]: where for name, where in drawn.items() if name in self.workspaces}
         return tuple(
             WorkspaceTensor(i.copy_name, i.element, i.extents, i.strides, i.size_bytes, i == kept, zeroed.get(i, FALSE))
@@ -134,7 +134,7 @@ class StagedCopy:
 
 
 @dataclass(frozen=True)
-class Promised:
+class PromiseChecks:
     """The kernels of ``checks``, in order."""
 
     checks: Checks

@@ -38,7 +38,7 @@ from tilewright.transport import dialect as transport
 
 
 @dataclass(frozen=True)
-class Found:
+class ProvedSchedule:
     """A proved schedule: the tile program at its extents, and what it was lowered to."""
 
     tile: tile.Kernel
@@ -82,7 +82,7 @@ class CandidateSearch:
     )
     """The kernels that were proved: their attributes, to which others are added later, and their bodies."""
 
-    def next(self, reason: str = "") -> Found:
+    def next(self, reason: str = "") -> ProvedSchedule:
         """The next candidate that is proved; SCH001 with all reasons when there is none. ``reason`` says why the one
         before was given up."""
         if reason:
@@ -103,7 +103,7 @@ class CandidateSearch:
             self._proved.append((attributes, body))
             self.latest, self._last = label, (candidate, size)
             notes = (label, *scheduled.notes, *(f"given up: {which}: {why}" for which, why in self.refusals))
-            return Found(kernel, replace(scheduled, notes=notes), certificate, guard, _few_bytes(candidate))
+            return ProvedSchedule(kernel, replace(scheduled, notes=notes), certificate, guard, _few_bytes(candidate))
         spilled = any("spilled" in why for _, why in self.refusals)
         fail(
             "SCH001",

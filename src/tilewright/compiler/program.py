@@ -16,8 +16,8 @@ from tilewright.compiler.collapse import Collapse, collapse
 from tilewright.compiler.empty_streams import planned_rest, rests
 from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.plain import plan_kernel, refuse_pins
-from tilewright.compiler.planned import PlannedKernel, PlannedProgram, Promised, StagedCopy
-from tilewright.compiler.products import Found, search_products
+from tilewright.compiler.planned import PlannedKernel, PlannedProgram, PromiseChecks, StagedCopy
+from tilewright.compiler.products import ProvedSchedule, search_products
 from tilewright.compiler.promises import Checks, checks_of, gated, gated_roles
 from tilewright.compiler.requests import Limits, Request, assume, assumptions_of, tensors_of
 from tilewright.compiler.split_k import Remade, SplitClass, Wholes, added_in_cluster
@@ -32,7 +32,7 @@ from tilewright.schedule.extents import bound_ladder, choose_extents, of_long_st
 from tilewright.schedule.facts import without_peers
 from tilewright.schedule.product_schedules import Candidate, ProductVariant, schedules_of
 from tilewright.schedule.split_k import FEW
-from tilewright.schedule.split_sums import parts_of_sums
+from tilewright.schedule.split_sums import split_sum_launches
 from tilewright.schedule.swapped_operands import swapped
 from tilewright.schedule.unrolled import instructions, is_long
 from tilewright.tile import dialect as tile
@@ -106,7 +106,7 @@ class Planner:
         return _Classes(request, self.traces, autos, ladder, products=products, dims=None, promised=promised)
 
 
-def _promised(checks: Checks) -> Promised:
+def _promised(checks: Checks) -> PromiseChecks:
     """The kernels of the checks: one each for tensors of any width."""
     kernels: list[PlannedKernel] = []
     for step in checks.steps:
@@ -116,7 +116,7 @@ def _promised(checks: Checks) -> Promised:
         dims = {name for kind in tensors_of(planned.tile).values() for d in kind.dims for name in d.expr.symbols}
         assume(planned.transport, (fact for fact in conjuncts(checks.asked) if fact.symbols <= dims))
         kernels.append(replace(planned, workspaces=step.workspaces))
-    return Promised(checks, tuple(kernels))
+    return PromiseChecks(checks, tuple(kernels))
 
 
 @dataclass(frozen=True)
@@ -132,7 +132,7 @@ class _Choice:
     remade: Remade
     candidates: tuple[Candidate, ...] = ()
     copies: tuple[StagedCopy, ...] = ()
-    promised: Promised | None = None
+    promised: PromiseChecks | None = None
     parts: Expr | None = None
     """Into how many the stream of its products is cut; None: it is not."""
     many: bool = False
@@ -167,7 +167,7 @@ class _Classes:
     ladder: Sequence[Limits]
     products: bool
     dims: Mapping[str, int] | None
-    promised: Promised | None = None
+    promised: PromiseChecks | None = None
     copies: dict[StagedTensor, StagedCopy] = field(default_factory=dict[StagedTensor, StagedCopy])
     """What copies a tensor, planned once for all classes."""
 
@@ -199,7 +199,7 @@ class _Classes:
     def _plain(self) -> Iterator[_Choice]:
         """By whether matrices are single rows, by the sizes of the ``upto`` axes and by the width of rows."""
         pinned = self.request.schedule.split_k is not None
-        refuse_pins(self.request, sums=pinned and parts_of_sums(self.traces({}), self.request.target) is not None)
+        refuse_pins(self.request, sums=pinned and split_sum_launches(self.traces({}), self.request.target) is not None)
         structure = probe(self.autos, self.traces, self.request.facts)
         row = None if self.promised is not None else collapse(self.request, self.traces({}), structure)
         if row is not None and self._take(row.predicate):
@@ -218,7 +218,7 @@ class _Classes:
         if pinned is not None:
             yield replace(whole, parts=pinned, many=pinned.value > FEW)
         elif self.request.schedule.split_k is None and self.promised is None:
-            cut = parts_of_sums(whole.remade(whole.choices[0]), self.request.target)
+            cut = split_sum_launches(whole.remade(whole.choices[0]), self.request.target)
             predicate = FALSE if cut is None else all_of([whole.predicate, cut.predicate])
             if cut is not None and predicate != FALSE and self._take(predicate):
                 yield replace(whole, predicate=predicate, parts=cut.parts, many=True)
@@ -353,13 +353,13 @@ def _plain(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     return planned if halved is None else replace(planned, smaller=lambda: _plain(asked, halved, name))
 
 
-def _with_flags(request: Request, promised: Promised) -> Request:
+def _with_flags(request: Request, promised: PromiseChecks) -> Request:
     """What a gated kernel may take for granted of its flags too."""
     known = ((item.name, staged_facts(item)) for item in promised.checks.read)
     return replace(request, facts=replace(request.facts, tensors=(*request.facts.tensors, *known)))
 
 
-def _checked(planned: PlannedKernel, promised: Promised) -> PlannedKernel:
+def _checked(planned: PlannedKernel, promised: PromiseChecks) -> PlannedKernel:
     """A gated kernel behind the steps that check what it relies on."""
     items = {item.name: item for item in promised.checks.read}
     planned = replace(planned, workspaces=items, promises=promised)
@@ -407,7 +407,7 @@ def _product(request: Request, choice: _Choice, name: str) -> PlannedKernel:
     reads = {"one_row": choice.one_row, "one_wave": choice.one_wave}
     search = search_products(own, choice.choices, remade, name, choice.candidates, **reads)
 
-    def planned(found: Found) -> PlannedKernel:
+    def planned(found: ProvedSchedule) -> PlannedKernel:
         lowered, placement = found.scheduled.kernel, found.scheduled.placement
         assume(lowered, (*found.scheduled.guards, found.guard))
         kernel = PlannedKernel(
@@ -467,7 +467,7 @@ def _gated_roles(remade: Remade, checks: Checks) -> Remade:
     return lambda extents: gated_roles(remade(extents), checks.promises, judges=checks.broken is None)
 
 
-def _needs(kernel: PlannedKernel, found: Found) -> Iterator[Expr]:
+def _needs(kernel: PlannedKernel, found: ProvedSchedule) -> Iterator[Expr]:
     """What its tensor maps ask of a launch, and what kernels assume of workspaces beyond what their layout gives."""
     guards, binding = found.scheduled.guards, kernel.binding
     yield residual((*assumptions_of(found.tile, kernel.request.facts), *guards), binding)

@@ -73,11 +73,11 @@ def recipe(kernels: Sequence[transport.Kernel]) -> Recipe:
 def _counters(kernel: transport.Kernel) -> Iterator[Fill]:
     """What programs are drawn from is 0 before a launch in which some are."""
     placed = {w.tensor.data: w.index.data for w in kernel.workspaces or ()}
-    for op, where in draws_in(kernel):
+    for op, where in queue_draws(kernel):
         yield Fill(WorkspacePointer(placed[tensor_type(op.tensor).tensor_name.data]), 0, i32.bytes, where)
 
 
-def draws_in(kernel: transport.Kernel) -> Iterator[tuple[transport.Draw, Expr]]:
+def queue_draws(kernel: transport.Kernel) -> Iterator[tuple[transport.Draw, Expr]]:
     """What draws programs, and where a launch does: it has more of them than CTAs."""
     for op in operations(kernel):
         if isinstance(op, transport.Draw):

@@ -15,7 +15,7 @@ from tilewright.base.expr import TRUE, Expr, all_of
 from tilewright.compiler.counter_bounds import counters_fit
 from tilewright.compiler.plain import plan_kernel
 from tilewright.compiler.planned import PlannedKernel
-from tilewright.compiler.products import Found, search_products
+from tilewright.compiler.products import ProvedSchedule, search_products
 from tilewright.compiler.requests import Request, assume, assumptions_of
 from tilewright.compiler.staging import residual, staged_facts
 from tilewright.compiler.workspaces import StagedTensor
@@ -116,7 +116,7 @@ class SplitClass:
 
         search = search_products(own, self.choices, parts, name, self.candidates, one_wave=self.one_wave)
 
-        def planned(found: Found) -> PlannedKernel:
+        def planned(found: ProvedSchedule) -> PlannedKernel:
             lowered, placement = found.scheduled.kernel, found.scheduled.placement
             guards = (*found.scheduled.guards, found.guard)
             assume(lowered, guards)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from tilewright.artifact.schema import CHECKED, Launch, Obligation, Variant
 from tilewright.base.expr import OWN, Const, Expr, Sym
 from tilewright.compiler.proofs.collapsed import certify_collapsed, tensors_of
-from tilewright.compiler.proofs.program_match import UnlikeError
+from tilewright.compiler.proofs.program_match import ProgramMismatchError
 from tilewright.compiler.proofs.retiled import require_retiled
 from tilewright.compiler.proofs.rewritten import certify_rewritten
 from tilewright.compiler.proofs.steps import certify_queue, certify_workspaces
@@ -60,7 +60,7 @@ def steps_reproved(
         _require_one_program([whole for kernel in every for whole in kernel.wholes])
     except TilewrightError as error:
         return (), (f"{variant.name}: {'; '.join(d.found for d in error.diagnostics)}",)
-    except UnlikeError as why:
+    except ProgramMismatchError as why:
         return (), (f"{variant.name}: made of programs that differ: {why}",)
     known = {*found, *_checks(every)}
     claims = (o for o in variant.certificate if o not in known)
@@ -89,7 +89,7 @@ def _read(kernel: t.Kernel, source: tile.Kernel, wholes: tuple[tile.Kernel, ...]
 
 
 def _require_one_program(wholes: Sequence[tile.Kernel]) -> None:
-    """``UnlikeError`` where they differ in more than the sizes of their tiles."""
+    """``ProgramMismatchError`` where they differ in more than the sizes of their tiles."""
     for other in wholes[1:]:
         require_retiled(wholes[0], other)
 

@@ -7,7 +7,7 @@ from tilewright.contract import Certificate, Policy
 from tilewright.contract.parametric import prove as by_event_graph
 from tilewright.contract.reorder import reordering
 from tilewright.contract.runs.search import Failure, machine, search
-from tilewright.protocol.edit import Spot, spots
+from tilewright.protocol.edit import NodePath, spots
 from tilewright.protocol.model import Protocol, Step
 from tilewright.schedule.synchronise import (
     Clash,
@@ -41,7 +41,7 @@ def _clash(protocol: Protocol, failure: Failure) -> Clash:
     breach, m, st = failure.breach, failure.machine, failure.state
     names = [r.name for r in protocol.roles]
 
-    def place(agent: int, step: Step | None) -> Spot | None:
+    def place(agent: int, step: Step | None) -> NodePath | None:
         role = names.index(m.agents[agent].group.role)
         return next((spot for spot, s in spots(protocol) if s is step and spot.role == role), None)
 
@@ -61,7 +61,7 @@ def synthesised(protocol: Protocol, policy: Policy = Policy.STRICT) -> Synchroni
     return synchronised(stripped(protocol), prover(policy))
 
 
-def unneeded_syncs(protocol: Protocol, policy: Policy = Policy.STRICT) -> tuple[Spot, ...]:
+def unneeded_syncs(protocol: Protocol, policy: Policy = Policy.STRICT) -> tuple[NodePath, ...]:
     """Sync ops of a proved protocol whose removal, each alone, keeps the proof."""
     return unneeded(protocol, prover(policy))
 

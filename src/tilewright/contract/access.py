@@ -22,7 +22,7 @@ from itertools import combinations, product
 from tilewright.base.expr import OWN, Compare, Const, Expr, Sym, conjuncts
 from tilewright.base.verdict import Discharged, Proof, Proved, Refuted, Unknown
 from tilewright.contract.access_linear import (
-    Either,
+    Disjunction,
     Formula,
     Linear,
     Linearisation,
@@ -33,7 +33,7 @@ from tilewright.contract.access_linear import (
 )
 from tilewright.contract.access_pieces import AccessPiece, piece_of
 from tilewright.contract.access_radix import PlacedPiece, Plane, Radix, are_apart, differ_modulo, ends_of, radix_of
-from tilewright.contract.access_solve import GaveUpError, Known, Solver
+from tilewright.contract.access_solve import GaveUpError, KnownLiterals, Solver
 from tilewright.contract.access_split import join_digits, split_by_extents
 from tilewright.contract.access_witness import AccessFault, AccessWitness, Point, Replay
 from tilewright.protocol.access import AccessKind, AccessMap, IndexRole, KernelAccesses, RaggedTiles, StoreDomain
@@ -99,7 +99,7 @@ class _Launch:
                 self._narrow(env, condition)
         self.parameters = range(len(env))
         self.outer = Linearisation(self.variables, env)
-        self._known = Known(self.variables, None, [self.outer.formula(a) for a in kernel.assumptions])
+        self._known = KnownLiterals(self.variables, None, [self.outer.formula(a) for a in kernel.assumptions])
         self._told = 0  # how many of the definitions are among what is known
         self._pieces: dict[int, AccessPiece] = {}
 
@@ -140,12 +140,12 @@ class _Launch:
         outside = (coord.times(-1).shifted(-1), coord.plus(end, -1))
         return all(solver.find(known, [beyond]) is None for beyond in outside)
 
-    def known(self, formulas: Iterable[Formula] = ()) -> Known:
+    def known(self, formulas: Iterable[Formula] = ()) -> KnownLiterals:
         """What holds for every launch, and ``formulas``."""
         definitions, self._told = self.outer.facts[self._told :], len(self.outer.facts)
         if definitions:
-            self._known = Known(self.variables, self._known, definitions)
-        return Known(self.variables, self._known, formulas)
+            self._known = KnownLiterals(self.variables, self._known, definitions)
+        return KnownLiterals(self.variables, self._known, formulas)
 
 
 @dataclass
@@ -313,7 +313,9 @@ class _Cover:
             or self._proved(radixes)
         )
 
-    def _placed(self, sources: Sequence[AccessMap]) -> tuple[list[PlacedPiece], list[tuple[Radix, ...] | str], Known]:
+    def _placed(
+        self, sources: Sequence[AccessMap]
+    ) -> tuple[list[PlacedPiece], list[tuple[Radix, ...] | str], KnownLiterals]:
         """The accesses over the plane, their mixed-radix forms, and what is known of the plane's digits."""
         pieces = [self._piece(a) for a in sources]
         self.falling = _falling(pieces)
@@ -328,7 +330,7 @@ class _Cover:
         return placed, radixes, self.launch.known(plane.facts)
 
     def _once(
-        self, stores: Sequence[PlacedPiece], radixes: Sequence[tuple[Radix, ...] | str], known: Known
+        self, stores: Sequence[PlacedPiece], radixes: Sequence[tuple[Radix, ...] | str], known: KnownLiterals
     ) -> Proof[AccessWitness] | None:
         for store, radix in zip(stores, radixes, strict=False):
             answer = self._injective(store, radix)
@@ -380,14 +382,14 @@ class _Cover:
         one, other = store.piece, self._counted(self.launch.another(store.piece.source, self.fixed))
         same = [equal(a, b) for a, b in zip(one.coords, other.coords, strict=True)]
         pairs = zip(one.free, other.free, strict=True)
-        differ = Either(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
+        differ = Disjunction(tuple(Linear(-1, {a: -1, b: 1}) for a, b in pairs))
         for apart in _differences(one, other, differ):
             point = self.proof.solver.find(self.launch.known(), [one.points, other.points, *same, *apart])
             if point is not None:
                 return self._twice(point, store, PlacedPiece(other, other.points, None, {}))
         return None
 
-    def _disjoint(self, known: Known, stores: Sequence[PlacedPiece]) -> Proof[AccessWitness] | None:
+    def _disjoint(self, known: KnownLiterals, stores: Sequence[PlacedPiece]) -> Proof[AccessWitness] | None:
         ends = [ends_of(store.inside) for store in stores]
         for (a, at_a), (b, at_b) in combinations(zip(stores, ends, strict=True), 2):
             if are_apart(at_a, at_b) or differ_modulo(a.piece.coords, b.piece.coords):
@@ -414,7 +416,7 @@ class _Cover:
 
     def _inside(
         self,
-        known: Known,
+        known: KnownLiterals,
         some: Sequence[PlacedPiece],
         all_of_these: Sequence[PlacedPiece],
         radixes: Sequence[tuple[Radix, ...] | str],
@@ -485,7 +487,7 @@ def _loaded_once(one: AccessPiece, other: AccessPiece) -> Iterator[Formula]:
     for index in one.source.indices:
         if index.role is IndexRole.LOADED and index.name in one.indices:
             apart = [opposite(equal(one.indices[name], other.indices[name])) for name in index.per]
-            yield Either((*apart, equal(one.indices[index.name], other.indices[index.name])))
+            yield Disjunction((*apart, equal(one.indices[index.name], other.indices[index.name])))
 
 
 def _tiles(piece: AccessPiece) -> Iterator[tuple[RaggedTiles, Linear, Linear]]:
@@ -516,4 +518,4 @@ def _tiles_apart(one: AccessPiece, other: AccessPiece) -> Iterator[Formula]:
         apart = [its_begin.plus(end, -1), begin.plus(its_end, -1)]
         if mine.size is not None:
             apart += [b.plus(a, -1).shifted(-mine.size) for a, b in ((begin, its_begin), (its_begin, begin))]
-        yield Either((equal(one.indices[mine.program], other.indices[its.program]), *apart))
+        yield Disjunction((equal(one.indices[mine.program], other.indices[its.program]), *apart))

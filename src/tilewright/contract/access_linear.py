@@ -98,44 +98,44 @@ def total(start: Linear, multiples: Iterable[tuple[Linear, int]]) -> Linear:
 
 
 @dataclass(frozen=True)
-class Both:
+class Conjunction:
     """Conjunction; the empty one is true."""
 
     parts: tuple[Formula, ...]
 
 
 @dataclass(frozen=True)
-class Either:
+class Disjunction:
     """Disjunction; the empty one is false."""
 
     parts: tuple[Formula, ...]
 
 
-Formula: TypeAlias = Linear | Both | Either
-TRUTH = Both(())
-FALSEHOOD = Either(())
+Formula: TypeAlias = Linear | Conjunction | Disjunction
+TRUTH = Conjunction(())
+FALSEHOOD = Disjunction(())
 
 
 def both(formulas: Iterable[Formula]) -> Formula:
     """The conjunction, without conjunctions in it."""
     parts: list[Formula] = []
     for formula in formulas:
-        if isinstance(formula, Both):
+        if isinstance(formula, Conjunction):
             parts += formula.parts
         else:
             parts.append(formula)
-    return parts[0] if len(parts) == 1 else Both(tuple(parts))
+    return parts[0] if len(parts) == 1 else Conjunction(tuple(parts))
 
 
 def either(formulas: Iterable[Formula]) -> Formula:
     """The disjunction, without disjunctions in it."""
     parts: list[Formula] = []
     for formula in formulas:
-        if isinstance(formula, Either):
+        if isinstance(formula, Disjunction):
             parts += formula.parts
         else:
             parts.append(formula)
-    return parts[0] if len(parts) == 1 else Either(tuple(parts))
+    return parts[0] if len(parts) == 1 else Disjunction(tuple(parts))
 
 
 def opposite(formula: Formula) -> Formula:
@@ -143,16 +143,16 @@ def opposite(formula: Formula) -> Formula:
     match formula:
         case Linear():
             return formula.times(-1).shifted(-1)
-        case Both(parts):
+        case Conjunction(parts):
             return either(map(opposite, parts))
-        case Either(parts):
+        case Disjunction(parts):
             return both(map(opposite, parts))
 
 
-def equal(a: Linear, b: Linear) -> Both:
+def equal(a: Linear, b: Linear) -> Conjunction:
     """The formula ``a == b``."""
     difference = a.plus(b, -1)
-    return Both((difference, difference.times(-1)))
+    return Conjunction((difference, difference.times(-1)))
 
 
 def rewritten(formula: Formula, by: Mapping[int, Linear]) -> Formula:
@@ -162,9 +162,9 @@ def rewritten(formula: Formula, by: Mapping[int, Linear]) -> Formula:
             return formula
         case Linear():
             return formula.replaced(by)
-        case Both(parts):
+        case Conjunction(parts):
             return both(rewritten(p, by) for p in parts)
-        case Either(parts):
+        case Disjunction(parts):
             return either(rewritten(p, by) for p in parts)
 
 
@@ -370,7 +370,7 @@ class Linearisation:
             bounds = (low, high) if sign == 1 else (None if high is None else -high, None if low is None else -low)
             result = Linear(0, {home.variables.new(f"{name}{len(home.variables.names)}", *bounds): 1})
             gaps = [f.plus(result, -1).times(sign) for f in forms]
-            home.facts += [*gaps, Either(tuple(g.times(-1) for g in gaps))]
+            home.facts += [*gaps, Disjunction(tuple(g.times(-1) for g in gaps))]
             return result
 
         return self._define((name, tuple(sorted(f.key for f in forms))), forms, make)
@@ -407,7 +407,7 @@ def _beside(node: Expr, forms: Sequence[Linear], found: Linear) -> list[Formula]
     a, b = forms
     unless = [b.times(-1), *([a.times(-1).shifted(-1)] if isinstance(node, FloorDiv) else [])]
     most = a if isinstance(node, FloorDiv) else b.shifted(-1)
-    return [Either((*unless, found)), Either((*unless, most.plus(found, -1)))]
+    return [Disjunction((*unless, found)), Disjunction((*unless, most.plus(found, -1)))]
 
 
 def _within(node: Expr, forms: Sequence[Linear], parts: Sequence[Interval], found: Linear) -> list[Formula]:

@@ -17,8 +17,8 @@ from functools import lru_cache
 from tilewright.base.expr import Expr, FloorDiv, Mod, Sum, Sym
 from tilewright.contract.access_linear import (
     FALSEHOOD,
-    Both,
-    Either,
+    Conjunction,
+    Disjunction,
     Formula,
     Linear,
     Linearisation,
@@ -157,10 +157,10 @@ class _Indices:
         return form
 
 
-def _within(variables: Variables, variable: int) -> Both:
+def _within(variables: Variables, variable: int) -> Conjunction:
     low, high = variables.bounds[variable]
     parts = [Linear(-low, {variable: 1})] if low is not None else []
-    return Both((*parts, *([Linear(high, {variable: -1})] if high is not None else [])))
+    return Conjunction((*parts, *([Linear(high, {variable: -1})] if high is not None else [])))
 
 
 def _narrow(variables: Variables, literals: Sequence[Linear], free: Iterable[int]) -> None:
@@ -205,10 +205,10 @@ def _literals(variables: Variables, formula: Formula) -> Iterable[Linear]:
     match formula:
         case Linear():
             yield formula
-        case Both(parts):
+        case Conjunction(parts):
             for part in parts:
                 yield from _literals(variables, part)
-        case Either(parts):
+        case Disjunction(parts):
             possible = [p for p in parts if not _excluded(variables, p)]
             if len(possible) == 1:
                 yield from _literals(variables, possible[0])

@@ -21,7 +21,17 @@ from math import gcd
 from typing import TypeAlias
 
 from tilewright.base.expr import Interval
-from tilewright.contract.access_linear import Both, Formula, Linear, Variables, both, either, equal, opposite, rewritten
+from tilewright.contract.access_linear import (
+    Conjunction,
+    Formula,
+    Linear,
+    Variables,
+    both,
+    either,
+    equal,
+    opposite,
+    rewritten,
+)
 from tilewright.contract.access_pieces import AccessPiece
 
 
@@ -137,7 +147,7 @@ Ends: TypeAlias = Mapping[tuple[tuple[int, int], ...], Interval]
 def ends_of(formula: Formula) -> Ends:
     """Between what a formula keeps the forms that it bounds by constants, each by itself."""
     found: dict[tuple[tuple[int, int], ...], Interval] = {}
-    for literal in formula.parts if isinstance(formula, Both) else (formula,):
+    for literal in formula.parts if isinstance(formula, Conjunction) else (formula,):
         if not isinstance(literal, Linear) or not literal.terms:
             continue
         const, terms = literal.key

@@ -8,7 +8,7 @@ from typing import TypeAlias
 
 import islpy as isl
 
-from tilewright.contract.access_linear import Both, Either, Formula, Linear, Variables, either
+from tilewright.contract.access_linear import Conjunction, Disjunction, Formula, Linear, Variables, either
 
 _MOST_CONJUNCTIONS = 400
 _PATIENCE = 4  # cases after which alternatives are tried one by one, and what all cases below share is asked first
@@ -35,13 +35,13 @@ class Solver:
     _conjunctions: int = 0
     _context: isl.Context = field(default_factory=isl.Context)
 
-    def find(self, known: Known, formulas: Iterable[Formula]) -> Mapping[int, int] | None:
+    def find(self, known: KnownLiterals, formulas: Iterable[Formula]) -> Mapping[int, int] | None:
         """A point that satisfies everything, or None if there is none; ``GaveUpError`` beyond the work allowed.
 
         Contradictions are looked for near ``formulas`` first, which decides most questions at a fraction of the cost.
         """
         self._conjunctions = 0
-        asked = Known(self.variables, known, formulas)
+        asked = KnownLiterals(self.variables, known, formulas)
         if not asked.possible:
             return None
         goals = frozenset(asked.literals)
@@ -55,7 +55,7 @@ class Solver:
         except isl.Error as error:
             raise GaveUpError(f"isl gave up after {_MOST_ISL_OPERATIONS} operations") from error
 
-    def _narrow(self, known: Known) -> bool:
+    def _narrow(self, known: KnownLiterals) -> bool:
         """Drop alternatives that what holds near them contradicts, so that no case tries them again; False if a choice
         has none left."""
         literals = known.everything()
@@ -68,16 +68,16 @@ class Solver:
                         near = next(iter(_neighbourhoods([part], literals)))
                         impossible[part.key] = self._set(near, ()).is_empty()
                     return not impossible[part.key]
-                case Both(parts):
+                case Conjunction(parts):
                     return all(map(open_, parts))
-                case Either(parts):
+                case Disjunction(parts):
                     return any(map(open_, parts))
 
         narrowed = [either(tuple(filter(open_, choice.parts))) for choice in known.choices]
         known.choices = []
         return all(map(known.add, narrowed))
 
-    def _search(self, known: Known, goals: frozenset[Linear]) -> Mapping[int, int] | None:
+    def _search(self, known: KnownLiterals, goals: frozenset[Linear]) -> Mapping[int, int] | None:
         if not known.propagate():
             return None
         if not known.choices:
@@ -221,22 +221,22 @@ def _neighbourhoods(kept: list[Linear], rest: list[Linear]) -> Iterable[list[Lin
             return
 
 
-class Known:
+class KnownLiterals:
     """Literals that hold, and choices still open, on top of what is known ``below``."""
 
-    def __init__(self, variables: Variables, below: Known | None = None, formulas: Iterable[Formula] = ()):
+    def __init__(self, variables: Variables, below: KnownLiterals | None = None, formulas: Iterable[Formula] = ()):
         self.variables = variables
         self.below = below
         self.literals: list[Linear] = []
-        self.choices: list[Either] = []
+        self.choices: list[Disjunction] = []
         self._by_term: dict[tuple[int, bool], list[Linear]] = {}
         self.possible: bool = (below is None or below.possible) and all(self.add(f) for f in formulas)
         """False where the formulas contradict each other plainly."""
         self.choices += () if below is None else below.choices
 
-    def without(self, choice: Either) -> Known:
+    def without(self, choice: Disjunction) -> KnownLiterals:
         """What is known, in which ``choice`` is no longer open."""
-        found = Known(self.variables, self)
+        found = KnownLiterals(self.variables, self)
         found.choices = [c for c in self.choices if c is not choice]
         return found
 
@@ -254,9 +254,9 @@ class Known:
                 for variable, c in formula.terms.items():
                     self._by_term.setdefault((variable, c > 0), []).append(formula)
                 return True
-            case Both(parts):
+            case Conjunction(parts):
                 return all(self.add(p) for p in parts)
-            case Either(parts):
+            case Disjunction(parts):
                 if len(parts) == 1:
                     return self.add(parts[0])
                 self.choices.append(formula)
@@ -267,9 +267,9 @@ class Known:
         match formula:
             case Linear():
                 return self._refutes(formula)
-            case Both(parts):
+            case Conjunction(parts):
                 return any(self.refutes(p) for p in parts)
-            case Either(parts):
+            case Disjunction(parts):
                 return all(self.refutes(p) for p in parts)
 
     def _refutes(self, form: Linear) -> bool:
@@ -288,7 +288,7 @@ class Known:
         else:
             if high < 0:
                 return True
-        known: Known | None = self
+        known: KnownLiterals | None = self
         while known is not None:
             for rival in rivals:
                 for other in known._by_term.get(rival, ()):

@@ -6,7 +6,7 @@ from dataclasses import replace
 from functools import lru_cache
 
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
-from tilewright.contract.fold import folded, hulled, parts_by_all
+from tilewright.contract.fold import drop_partial_private, folded, hulled
 from tilewright.contract.forms import declared
 from tilewright.contract.judgement import Certificate, Judgement, proved
 from tilewright.contract.parametric import METHOD, prove
@@ -30,15 +30,15 @@ def judge(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = 
     if form:
         found = Unknown("form", form[0].found, "write the protocol as its form requires")
         return Judgement(found, None, form, 0)
-    protocol = parts_by_all(expand(protocol))
+    protocol = drop_partial_private(expand(protocol))
     for rule, detail in declared(protocol):
         return _refused(protocol, rule, detail)
     form_of_proof = folded(protocol)
     if isinstance(_by_event_graph(replace(hulled(form_of_proof), name="")), Proved):
         return proved(protocol, policy, METHOD)
-    from tilewright.contract.searched import searched  # noqa: PLC0415 - most protocols need no search
+    from tilewright.contract.canonical_search import search_canonical_runs  # noqa: PLC0415 - most protocols need no search
 
-    return searched(protocol, form_of_proof, policy, _by_event_graph, replay=replay)
+    return search_canonical_runs(protocol, form_of_proof, policy, _by_event_graph, replay=replay)
 
 
 @lru_cache(maxsize=128)  # kernels that differ in what no protocol tells, such as types, are one question

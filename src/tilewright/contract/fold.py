@@ -25,7 +25,7 @@ def folded(protocol: Protocol) -> Protocol:
     return replace(protocol, roles=roles) if roles != protocol.roles else protocol
 
 
-def parts_by_all(protocol: Protocol) -> Protocol:
+def drop_partial_private(protocol: Protocol) -> Protocol:
     """The protocol with private accesses left to steps that all threads of a role execute: where some do, those that
     do not have no part, and an access is plain."""
 

@@ -15,7 +15,7 @@ from functools import cache
 from tilewright.base.expr import Expr, interval
 from tilewright.contract.rules import Rule
 from tilewright.hw.spaces import Space
-from tilewright.hw.target import MAX_CTA_THREADS, MBARRIER_BYTES, NAMED_BARRIERS, TARGETS, Instructions
+from tilewright.hw.target import MAX_CTA_THREADS, MBARRIER_BYTES, NAMED_BARRIERS, TARGETS, InstructionSet
 from tilewright.hw.tcgen05 import TMEM_COLUMNS
 from tilewright.hw.tensormap import MAP_ALIGN_BYTES, MAP_BYTES, PATTERNS
 from tilewright.protocol import effects, ops
@@ -42,7 +42,7 @@ def declared(p: Protocol) -> Iterator[Found]:
     """What its declarations ask of a target beyond what it has."""
     named = [TARGETS[p.target]] if p.target else list(TARGETS.values())
     needed = {s.op.needs: s.op for role in p.roles for s in steps(role.body) if s.op.needs}
-    asked = needed.keys() | ({Instructions.TMA} if p.cluster > 1 else set[Instructions]())
+    asked = needed.keys() | ({InstructionSet.TMA} if p.cluster > 1 else set[InstructionSet]())
     having = [t for t in named if asked <= t.instructions]
     if not having:
         lacking = [type(op).__name__ for x, op in needed.items() if not p.target or x not in named[0].instructions]

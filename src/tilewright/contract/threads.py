@@ -133,21 +133,21 @@ def expressions(nodes: tuple[Node, ...]) -> list[Expr]:
 
 # -- flat code -----------------------------------------------------------------------------------------------------
 @dataclass(frozen=True)
-class Do:
+class RunStep:
     """Execute a step."""
 
     step: Step
 
 
 @dataclass(frozen=True)
-class Enter:
+class LoopEntry:
     """Set the loop's counter to its begin."""
 
     loop: Loop
 
 
 @dataclass(frozen=True)
-class Test:
+class LoopTest:
     """Go on if the counter is below the end, else jump to ``out``."""
 
     loop: Loop
@@ -155,7 +155,7 @@ class Test:
 
 
 @dataclass(frozen=True)
-class Again:
+class BackEdge:
     """Add the step to the counter and jump back to the test at ``back``."""
 
     loop: Loop
@@ -177,7 +177,7 @@ class Jump:
     out: int
 
 
-Instruction = Do | Enter | Test | Again | Branch | Jump
+Instruction = RunStep | LoopEntry | LoopTest | BackEdge | Branch | Jump
 
 
 def flatten(nodes: tuple[Node, ...]) -> tuple[Instruction, ...]:
@@ -188,14 +188,14 @@ def flatten(nodes: tuple[Node, ...]) -> tuple[Instruction, ...]:
         for node in body:
             match node:
                 case Step():
-                    code.append(Do(node))
+                    code.append(RunStep(node))
                 case Loop():
-                    code.append(Enter(node))
+                    code.append(LoopEntry(node))
                     test = len(code)
                     code.append(Jump(0))
                     emit(node.body)
-                    code.append(Again(node, test))
-                    code[test] = Test(node, len(code))
+                    code.append(BackEdge(node, test))
+                    code[test] = LoopTest(node, len(code))
                 case If():
                     branch = len(code)
                     code.append(Jump(0))

@@ -43,7 +43,7 @@ SLOT_CYCLES = 220.0
 THREAD_SLOT_CYCLES = 270.0
 """The same where threads copy, before the first vector: coordinates and predicates come on top (measured)."""
 VECTOR_CYCLES = 10.5
-"""Instructions of one warp-wide vector beside its bytes in shared memory: address, predicate, copy (measured)."""
+"""InstructionSet of one warp-wide vector beside its bytes in shared memory: address, predicate, copy (measured)."""
 LOAD_LATENCY_CYCLES = 500.0
 """Time until a round of loads has arrived, which the threads that store them wait for (measured)."""
 COPY_THREADS = 128

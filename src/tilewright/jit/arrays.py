@@ -29,7 +29,7 @@ from tilewright.base.dtypes import (
 )
 from tilewright.diag import fail
 from tilewright.jit import pytorch
-from tilewright.runtime.arguments import Described, compact
+from tilewright.runtime.arguments import TensorDescription, compact
 
 _PYTHON_TYPES: dict[DType, type[Any]] = {
     f32: np.float32,
@@ -93,7 +93,7 @@ def only_arrays(tensors: Mapping[str, object]) -> dict[str, Array]:
     return {name: _with_strides(value) for name, value in tensors.items() if is_array(value)}
 
 
-def describe(name: str, value: object) -> Described:
+def describe(name: str, value: object) -> TensorDescription:
     """An array as the runtime describes tensors; JIT002 for anything else, JIT003 for dtypes that no kernel has."""
     if not is_array(value):
         fail(
@@ -128,7 +128,7 @@ def describe(name: str, value: object) -> Described:
             required=f"an address that its {value.itemsize} bytes an element divide",
             help=f"pass a copy: {name}.copy()",
         )
-    return Described(
+    return TensorDescription(
         address=address,
         shape=value.shape,
         strides=tuple(s // value.itemsize for s in value.strides),

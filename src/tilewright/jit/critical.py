@@ -25,7 +25,7 @@ class CriticalMark:
 
 
 @dataclass(frozen=True)
-class Repeated:
+class RepeatedLinks:
     """``count`` links of a cycle in a row that read alike: together they take ``cycles`` and ``iterations``."""
 
     link: CycleEvent
@@ -46,7 +46,7 @@ def critical_cycles(protocol: Protocol) -> tuple[CriticalCycle, ...] | str:
     return tuple(dict.fromkeys(found))
 
 
-def repeated(cycle: CriticalCycle) -> tuple[Repeated, ...]:
+def repeated(cycle: CriticalCycle) -> tuple[RepeatedLinks, ...]:
     """The links with equal neighbours as one."""
 
     def words(link: CycleEvent) -> tuple[object, ...]:
@@ -54,11 +54,11 @@ def repeated(cycle: CriticalCycle) -> tuple[Repeated, ...]:
 
     links = list(cycle.links)
     first = next((i for i in range(len(links)) if words(links[i - 1]) != words(links[i])), 0)
-    found: list[Repeated] = []
+    found: list[RepeatedLinks] = []
     for _, same in groupby((*links[first:], *links[:first]), key=words):
         parts = list(same)
         cycles, iterations = sum(part.cycles for part in parts), sum(part.iterations for part in parts)
-        found.append(Repeated(parts[0], len(parts), cycles, iterations))
+        found.append(RepeatedLinks(parts[0], len(parts), cycles, iterations))
     return tuple(found)
 
 

@@ -125,7 +125,7 @@ class PassTime:
 
 @dataclass(frozen=True)
 class OpcodeCounts:
-    """Instructions of one kernel by opcode, most frequent first."""
+    """InstructionSet of one kernel by opcode, most frequent first."""
 
     ptx: tuple[tuple[str, int], ...]
     sass: tuple[tuple[str, int], ...]
@@ -142,7 +142,7 @@ class OpcodeCounts:
 
 
 @dataclass(frozen=True)
-class CarriedOut:
+class Implementation:
     """An op of the Transport IR as text, and the PTX instructions that carry it out, each with its line."""
 
     op: str
@@ -167,7 +167,7 @@ class Inspection:
     artifact: Artifact
     accesses: KernelSassAccesses
     instructions: OpcodeCounts
-    carried_out: tuple[CarriedOut, ...]
+    carried_out: tuple[Implementation, ...]
     simulated: SimulationReport
     agreements: tuple[OutputError, ...]
     launched: Launched | NotLaunched
@@ -244,12 +244,12 @@ def inspect_case(case: Case, announce: Watch) -> Inspection:
     )
 
 
-def _carried_out(image: KernelImage, variant: Variant) -> tuple[CarriedOut, ...]:
+def _carried_out(image: KernelImage, variant: Variant) -> tuple[Implementation, ...]:
     """What the comparison of the PTX with the Transport IR pairs; nothing where it is undecided."""
     launch = next(s for s in variant.steps if isinstance(s, Launch) and s.kernel == image.symbol)
     kernel, lines = transport_kernel(image.transport_ir), image.ptx.splitlines()
     pairs = carried_out(kernel, image.ptx, launch.args, launch.grid[0])
-    return tuple(CarriedOut(_in_a_line(op), tuple((n, lines[n - 1].strip()) for n in at)) for op, at in pairs)
+    return tuple(Implementation(_in_a_line(op), tuple((n, lines[n - 1].strip()) for n in at)) for op, at in pairs)
 
 
 def _in_a_line(op: Operation) -> str:

@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     from tilewright.jit.tuning import Tuning
     from tilewright.runtime import Program
     from tilewright.runtime.allocator import Allocator
-    from tilewright.runtime.arguments import Described
+    from tilewright.runtime.arguments import TensorDescription
     from tilewright.runtime.program import Match
     from tilewright.schedule.facts import CallFacts
 
@@ -420,7 +420,7 @@ class Kernel:
             self._programs = [(dict(keywords), program), *self._programs]
         self._of_class[request].launch(values, stream, allocator)
 
-    def _request_of(self, described: Mapping[str, Described], keywords: Mapping[str, Hashable]) -> Request:
+    def _request_of(self, described: Mapping[str, TensorDescription], keywords: Mapping[str, Hashable]) -> Request:
         """What a call with these tensors asks for; RUN003 for a tensor with other axes than its parameter."""
         for param in self.function.tensors:  # facts of an axis that there is not would be planned for
             shape, declared = described[param.name].shape, ", ".join(map(str, param.dims))

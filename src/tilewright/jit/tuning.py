@@ -10,7 +10,7 @@ from statistics import median
 
 from tilewright.artifact.schema import Artifact
 from tilewright.lang.schedule import Schedule
-from tilewright.runtime.arguments import Described
+from tilewright.runtime.arguments import TensorDescription
 from tilewright.runtime.driver import LEGACY_STREAM, Driver, process_driver
 from tilewright.runtime.program import Program, device_of
 
@@ -55,7 +55,7 @@ def tune(
     programs: Sequence[tuple[Schedule, Program]],
     refused: Sequence[tuple[Schedule, str]],
     values: Sequence[object],
-    described: Mapping[str, Described],
+    described: Mapping[str, TensorDescription],
     interface: Artifact,
 ) -> tuple[Tuning, Program]:
     """Times programs of one kernel on its arguments; the ranking, and the quickest."""
@@ -81,7 +81,7 @@ def ranked(rows: Sequence[TimedSchedule]) -> Tuning:
 
 
 def timed(
-    launches: Sequence[Callable[[], None]], written: Sequence[Described], driver: Driver, device: int
+    launches: Sequence[Callable[[], None]], written: Sequence[TensorDescription], driver: Driver, device: int
 ) -> list[float]:
     """Median microseconds of each launch, which are queued on the legacy stream and write these tensors.
 
@@ -117,7 +117,7 @@ def timed(
         driver.pop_context()
 
 
-def _bytes_of(tensor: Described) -> tuple[int, int]:
+def _bytes_of(tensor: TensorDescription) -> tuple[int, int]:
     """The address of a tensor's first byte in memory, and how many there are to its last."""
     if 0 in tensor.shape:
         return tensor.address, 0
@@ -126,6 +126,6 @@ def _bytes_of(tensor: Described) -> tuple[int, int]:
     return tensor.address + first * tensor.dtype.bytes, (last - first + 1) * tensor.dtype.bytes
 
 
-def kinds(described: Mapping[str, Described]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+def kinds(described: Mapping[str, TensorDescription]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
     """Shapes and strides: the tensors for which a schedule was timed."""
     return tuple((tensor.shape, tensor.strides) for tensor in described.values())

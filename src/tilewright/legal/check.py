@@ -11,7 +11,7 @@ from typing import SupportsIndex, SupportsInt
 from tilewright.base.dtypes import DType, dtype_named
 from tilewright.base.verdict import Illegal, Unknown, Violation
 from tilewright.diag import Diagnostic, Severity, TilewrightError, fail
-from tilewright.hw.target import TARGETS, Instructions, Target
+from tilewright.hw.target import TARGETS, InstructionSet, Target
 from tilewright.hw.tensormap import Direction
 from tilewright.legal.rule_help import help_for
 from tilewright.legal.tensormap import TensorMapRequest, judge
@@ -118,8 +118,8 @@ def _judged(request: TensorMapRequest, target: Target, both_directions: bool) ->
 def target_named(arch: str) -> Target:
     """The target called ``arch``; refuses unknown ones and those without tensor maps (TMA072)."""
     target = TARGETS.get(arch) or TARGETS.get(f"{arch}a")
-    if target is None or Instructions.TMA not in target.instructions:
-        known = ", ".join(name for name, t in TARGETS.items() if Instructions.TMA in t.instructions)
+    if target is None or InstructionSet.TMA not in target.instructions:
+        known = ", ".join(name for name, t in TARGETS.items() if InstructionSet.TMA in t.instructions)
         fail("TMA072", found=arch, required=f"one of {known}", help="copy by cp.async or plain loads there")
     return target
 

@@ -17,7 +17,7 @@ from tilewright.legal.tensormap import cc_of, in_force
 
 
 @dataclass(frozen=True)
-class Unmet:
+class ResidualRule:
     """A rule that does not follow from the facts: ``residual`` is what would have to hold (``FALSE``: nothing can)."""
 
     instance: RuleInstance
@@ -38,16 +38,16 @@ class DecidedRules:
     do not follow."""
 
     guard: Expr
-    unmet: tuple[Unmet, ...]
-    sizes: tuple[Unmet, ...]
+    unmet: tuple[ResidualRule, ...]
+    sizes: tuple[ResidualRule, ...]
 
 
 def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> DecidedRules:
     """Decide every rule on ``fields`` under ``facts``."""
     environment = {**fields, **_derived(fields)}
     known = {name: node.value for name, node in environment.items() if isinstance(node, Const)}
-    sizes: list[Unmet] = []
-    unmet: list[Unmet] = []
+    sizes: list[ResidualRule] = []
+    unmet: list[ResidualRule] = []
     for instance in _decisive(cc_of(target)):
         if instance.predicate.symbols <= known.keys():
             residual = TRUE if instance.holds(tuple(known[name] for name in instance.names)) else FALSE
@@ -55,7 +55,7 @@ def decide_rules(fields: Mapping[str, Expr], facts: Facts, target: Target) -> De
             residual = facts.residual(instance.predicate.substitute(environment))
         if residual == TRUE:
             continue
-        entry = Unmet(instance, residual, _violation(instance, environment, residual))
+        entry = ResidualRule(instance, residual, _violation(instance, environment, residual))
         open_size = residual != FALSE and instance.rule.of_sizes
         (sizes if open_size else unmet).append(entry)
     return DecidedRules(all_of(u.residual for u in sizes), tuple(unmet), tuple(sizes))

@@ -34,7 +34,7 @@ from tilewright.hw.tensormap import (
 )
 from tilewright.legal.facts import Facts, index_symbol
 from tilewright.legal.smem_tile import SmemTile
-from tilewright.legal.symbolic import Unmet, decide_rules
+from tilewright.legal.symbolic import ResidualRule, decide_rules
 from tilewright.legal.tma_preconditions import inner_bytes, no_dense_axis, smem_bytes, too_many_dimensions
 
 DATA_TYPES: dict[str, DataType] = {
@@ -189,7 +189,7 @@ class Candidates:
     """Every direct plan, best first; plans that need an unproved alignment apart, with what they need."""
 
     plans: tuple[TensorMapPlan, ...]
-    conditional: tuple[tuple[TensorMapPlan, tuple[Unmet, ...]], ...] = ()
+    conditional: tuple[tuple[TensorMapPlan, tuple[ResidualRule, ...]], ...] = ()
     core: tuple[Violation, ...] = field(default=())
 
 
@@ -213,7 +213,7 @@ def candidates(access: TileAccess, facts: Facts | None = None, target: Target = 
     if isinstance(dimensions, Shortfall):
         return Candidates((), (), dimensions.core)
     plans: list[TensorMapPlan] = []
-    conditional: list[tuple[TensorMapPlan, tuple[Unmet, ...]]] = []
+    conditional: list[tuple[TensorMapPlan, tuple[ResidualRule, ...]]] = []
     core: tuple[Violation, ...] = ()
     for swizzle, panel in _panels(access, dimensions):
         if len(plans) == limit:

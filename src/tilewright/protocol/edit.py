@@ -1,6 +1,6 @@
 """Edits of a protocol at one position: replace, drop or insert steps.
 
-A ``Spot`` is the path to a node: its role, then indices into nested bodies. In an ``If`` the indices of ``otherwise``
+A ``NodePath`` names a node: its role, then indices into nested bodies. In an ``If`` the indices of ``otherwise``
 follow those of ``then``.
 """
 
@@ -13,7 +13,7 @@ from tilewright.protocol.model import If, Loop, Node, Protocol, Step, body_of
 
 
 @dataclass(frozen=True, order=True)
-class Spot:
+class NodePath:
     """The path to a node of a protocol."""
 
     role: int
@@ -24,22 +24,22 @@ class Spot:
 class Insertion:
     """A step to insert before, or after, the node at ``spot``."""
 
-    spot: Spot
+    spot: NodePath
     step: Step
     behind: bool = False
 
 
-Edit = Callable[[Spot, Step], tuple[Node, ...]]
+Edit = Callable[[NodePath, Step], tuple[Node, ...]]
 """What to put in place of a step."""
 
-NodeEdit = Callable[[Spot, Node], tuple[Node, ...]]
+NodeEdit = Callable[[NodePath, Node], tuple[Node, ...]]
 """What to put in place of a node."""
 
 
-def spots(protocol: Protocol) -> Iterator[tuple[Spot, Step]]:
+def spots(protocol: Protocol) -> Iterator[tuple[NodePath, Step]]:
     """All steps with their places, in order of text."""
     for i, role in enumerate(protocol.roles):
-        yield from ((Spot(i, path), step) for path, step in _steps(role.body, ()))
+        yield from ((NodePath(i, path), step) for path, step in _steps(role.body, ()))
 
 
 def _steps(nodes: tuple[Node, ...], path: tuple[int, ...]) -> Iterator[tuple[tuple[int, ...], Step]]:
@@ -50,7 +50,7 @@ def _steps(nodes: tuple[Node, ...], path: tuple[int, ...]) -> Iterator[tuple[tup
             yield from _steps(body_of(node), (*path, i))
 
 
-def step_at(protocol: Protocol, spot: Spot) -> Step:
+def step_at(protocol: Protocol, spot: NodePath) -> Step:
     """The step at a place."""
     return next(step for found, step in spots(protocol) if found == spot)
 
@@ -79,23 +79,23 @@ def _rewritten(
         here = (*path, i)
         match node:
             case Step():
-                out.extend(edit(Spot(role, here), node))
+                out.extend(edit(NodePath(role, here), node))
             case Loop():
                 body = _rewritten(node.body, role, here, 0, edit, around)
-                out.extend(around(Spot(role, here), replace(node, body=body)))
+                out.extend(around(NodePath(role, here), replace(node, body=body)))
             case If():
                 then = _rewritten(node.then, role, here, 0, edit, around)
                 otherwise = _rewritten(node.otherwise, role, here, len(node.then), edit, around)
-                out.extend(around(Spot(role, here), replace(node, then=then, otherwise=otherwise)))
+                out.extend(around(NodePath(role, here), replace(node, then=then, otherwise=otherwise)))
     return tuple(out)
 
 
-def replaced(protocol: Protocol, spot: Spot, *nodes: Node) -> Protocol:
+def replaced(protocol: Protocol, spot: NodePath, *nodes: Node) -> Protocol:
     """The protocol with other nodes in place of the step at ``spot``; without any it is dropped."""
     return rewritten(protocol, lambda here, step: nodes if here == spot else (step,))
 
 
-def without(protocol: Protocol, dropped: frozenset[Spot]) -> Protocol:
+def without(protocol: Protocol, dropped: frozenset[NodePath]) -> Protocol:
     """The protocol without the steps at these places."""
     return rewritten(protocol, lambda here, step: () if here in dropped else (step,))
 
@@ -103,7 +103,7 @@ def without(protocol: Protocol, dropped: frozenset[Spot]) -> Protocol:
 def inserted(protocol: Protocol, insertions: Sequence[Insertion]) -> Protocol:
     """The protocol with steps put in; those at one place in their order."""
 
-    def edit(spot: Spot, node: Node) -> tuple[Node, ...]:
+    def edit(spot: NodePath, node: Node) -> tuple[Node, ...]:
         here = [x for x in insertions if x.spot == spot]
         return *(x.step for x in here if not x.behind), node, *(x.step for x in here if x.behind)
 

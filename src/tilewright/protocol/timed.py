@@ -37,7 +37,7 @@ from tilewright.protocol.prices import COPIES, PRODUCTS, Cost, prices_of
 MAX_STEPS = 50_000
 
 
-class Doing(Enum):
+class Activity(Enum):
     """What a span shows."""
 
     WAIT = "wait"
@@ -53,7 +53,7 @@ class TimelineSpan:
     """``lane`` does ``what`` from cycle ``begin`` to ``end``; ``slot`` is the stage of the ring it belongs to."""
 
     lane: str
-    doing: Doing
+    doing: Activity
     what: str
     begin: float
     end: float
@@ -190,10 +190,10 @@ class _Run:
         if agent.blocked is None:
             return
         done = max(agent.now, agent.blocked[0][agent.blocked[1]])
-        self._span(agent, Doing.WAIT, agent.blocked[2], agent.now, done)
+        self._span(agent, Activity.WAIT, agent.blocked[2], agent.now, done)
         agent.now, agent.blocked = done, None
 
-    def _span(self, agent: _Agent, doing: Doing, what: str, begin: float, end: float, lane: str = "") -> None:
+    def _span(self, agent: _Agent, doing: Activity, what: str, begin: float, end: float, lane: str = "") -> None:
         if agent.cta == 0 and end > begin:
             self.spans.append(TimelineSpan(lane or agent.role.name, doing, what, begin, end, agent.slot))
 
@@ -239,7 +239,7 @@ class _Run:
                         agent.groups.setdefault((queue, stage), []).append(agent.open_until.pop((queue, stage), 0.0))
                 case _:
                     pass
-        doing = Doing.ACCESS if by_threads(op) else Doing.ISSUE
+        doing = Activity.ACCESS if by_threads(op) else Activity.ISSUE
         self._span(agent, doing, issued(op), agent.now, agent.now + cost.issue)
         agent.now += cost.issue
 
@@ -291,10 +291,10 @@ class _Run:
         groups = agent.groups.get((retired.queue, retired.stage), [])
         done = max(groups[: len(groups) - retired.pending], default=0.0)
         read = " read" if retired.stage is Stage.SOURCE else ""
-        self._span(agent, Doing.WAIT, f"{retired.queue.name}{read} groups, {retired.pending} left", agent.now, done)
+        self._span(agent, Activity.WAIT, f"{retired.queue.name}{read} groups, {retired.pending} left", agent.now, done)
         agent.now = max(agent.now, done)
 
-    def _occupy(self, agent: _Agent, doing: Doing, what: str, cost: Cost, delay: float) -> float:
+    def _occupy(self, agent: _Agent, doing: Activity, what: str, cost: Cost, delay: float) -> float:
         """Takes the op's engine from the first moment it is free for as long as the work takes; when that ends."""
         begin = max(agent.now + delay, self.busy.get((cost.engine, agent.cta), 0.0))
         end = self.busy[cost.engine, agent.cta] = begin + cost.service
@@ -311,7 +311,7 @@ class _Run:
             return ready
         copies = op.engine is not Engine.PRODUCTS and access.stage is Stage.DONE
         if not ready:
-            doing = Doing.COPY if copies else Doing.STORE if op.engine is Engine.STORES else Doing.PRODUCT
+            doing = Activity.COPY if copies else Activity.STORE if op.engine is Engine.STORES else Activity.PRODUCT
             ready = self._occupy(agent, doing, served(op, agent.role.name), cost, cost.latency if copies else 0.0)
         if access.queue is not None:
             for stage in Stage:

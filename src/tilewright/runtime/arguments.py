@@ -34,7 +34,7 @@ from tilewright.diag import TilewrightError, fail, shown
 
 
 @dataclass(frozen=True)
-class Described:
+class TensorDescription:
     """One tensor argument. ``strides`` count elements; ``device`` is the CUDA ordinal, None when not known yet.
 
     ``on_cpu`` says that the owner places it elsewhere; ``producer`` is a stream whose work must come first;
@@ -52,7 +52,7 @@ class Described:
     owner: object = None
 
 
-def describe(name: str, value: object, stream: int) -> Described:
+def describe(name: str, value: object, stream: int) -> TensorDescription:
     """Read ``value``, the argument of parameter ``name``; RUN001 if it speaks none of the three protocols."""
     try:
         return _described(name, value, stream)
@@ -62,7 +62,7 @@ def describe(name: str, value: object, stream: int) -> Described:
         _refuse(name, f"a {_kind(value)} that can't be read ({type(error).__name__}: {shown(str(error), 200)})")
 
 
-def _described(name: str, value: object, stream: int) -> Described:
+def _described(name: str, value: object, stream: int) -> TensorDescription:
     if hasattr(value, "data_ptr") and hasattr(value, "stride"):
         return _from_torch(name, value)
     interface = getattr(value, "__cuda_array_interface__", None)
@@ -80,7 +80,7 @@ def _kind(value: object) -> str:
 # -- PyTorch's methods ----------------------------------------------------------------------------------------------
 
 
-def _from_torch(name: str, tensor: Any) -> Described:
+def _from_torch(name: str, tensor: Any) -> TensorDescription:
     dtype = dtype_named(str(tensor.dtype))
     if dtype is None:
         _unsupported(name, str(tensor.dtype))
@@ -97,7 +97,7 @@ def _from_torch(name: str, tensor: Any) -> Described:
     device = getattr(tensor, "device", None)
     kind = getattr(device, "type", None)
     index = getattr(device, "index", None)
-    return Described(
+    return TensorDescription(
         int(tensor.data_ptr()),
         tuple(int(n) for n in tensor.shape),
         tuple(int(s) for s in tensor.stride()),
@@ -130,7 +130,7 @@ _TYPESTR = {
 }
 
 
-def _from_array_interface(name: str, interface: dict[str, Any], owner: object) -> Described:
+def _from_array_interface(name: str, interface: dict[str, Any], owner: object) -> TensorDescription:
     try:
         shape = tuple(operator.index(n) for n in interface["shape"])
         typestr = str(interface["typestr"])
@@ -155,7 +155,7 @@ def _from_array_interface(name: str, interface: dict[str, Any], owner: object) -
         if any(s % dtype.bytes for s in stride_bytes):
             _refuse(name, f"strides of {stride_bytes} bytes, not whole elements of {dtype}")
         strides = tuple(s // dtype.bytes for s in stride_bytes)
-    return Described(
+    return TensorDescription(
         address,
         shape,
         strides,
@@ -209,7 +209,7 @@ _get_pointer.restype = ctypes.c_void_p
 _get_pointer.argtypes = [ctypes.py_object, ctypes.c_char_p]
 
 
-def _from_dlpack(name: str, value: Any, stream: int) -> Described:
+def _from_dlpack(name: str, value: Any, stream: int) -> TensorDescription:
     try:
         kind, _ = value.__dlpack_device__()
         capsule = value.__dlpack__(stream=stream) if int(kind) in (_CUDA, _CUDA_MANAGED) else None
@@ -229,7 +229,7 @@ def _from_dlpack(name: str, value: Any, stream: int) -> Described:
     shape = tuple(tensor.shape[i] for i in range(tensor.ndim))
     strides = tuple(tensor.strides[i] for i in range(tensor.ndim)) if tensor.strides else compact(shape)
     address = (tensor.data or 0) + tensor.byte_offset
-    return Described(address, shape, strides, dtype, int(tensor.device_id), owner=(value, capsule))
+    return TensorDescription(address, shape, strides, dtype, int(tensor.device_id), owner=(value, capsule))
 
 
 def _check_shape(name: str, shape: tuple[int, ...], address: int) -> None:

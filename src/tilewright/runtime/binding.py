@@ -15,7 +15,7 @@ from typing import NamedTuple
 from tilewright.artifact.schema import MAX_EXTENT, Artifact, TensorArgument
 from tilewright.base.expr import Assignment, Const, Expr, ExprError, solved_for, symbol_plus
 from tilewright.diag import fail
-from tilewright.runtime.arguments import Described
+from tilewright.runtime.arguments import TensorDescription
 from tilewright.runtime.overlap import MemoryFootprint, footprint, overlap, overlaps_itself
 
 
@@ -62,7 +62,7 @@ def _span(f: MemoryFootprint, address: int) -> str:
     return f"0x{address + f.low:x}..0x{address + f.high:x}"
 
 
-def bind(artifact: Artifact, tensors: Mapping[str, Described], scalars: Mapping[str, int]) -> Assignment:
+def bind(artifact: Artifact, tensors: Mapping[str, TensorDescription], scalars: Mapping[str, int]) -> Assignment:
     """Values of all symbols; refuses arguments the program does not serve (RUN003 to RUN009, RUN019, RUN022)."""
     env: dict[str, int] = dict(scalars)
     owners: dict[str, str] = {}
@@ -115,7 +115,7 @@ def _help(fact: Expr, scalars: Mapping[str, int]) -> str:
     return f"{kept}: index each axis with a Range over its own extent, or {computed}{divided}{clamped}"
 
 
-def aliasing(artifact: Artifact, tensors: Mapping[str, Described]) -> Aliasing:
+def aliasing(artifact: Artifact, tensors: Mapping[str, TensorDescription]) -> Aliasing:
     """What must be checked whenever the addresses change."""
     parameters = artifact.tensors
     prints = tuple(_footprint(tensors[p.name]) for p in parameters)
@@ -161,7 +161,7 @@ def _solve(open_: Sequence[_Open], env: dict[str, int], owners: dict[str, str]) 
 
 
 def _bind_tensor(
-    parameter: TensorArgument, tensor: Described, env: dict[str, int], owners: dict[str, str]
+    parameter: TensorArgument, tensor: TensorDescription, env: dict[str, int], owners: dict[str, str]
 ) -> list[_Open]:
     """Symbols of one tensor: its address, strides, and the extents that are a symbol or one and a number; the other
     dimensions are returned."""
@@ -202,7 +202,7 @@ def _disagreement(symbol: str, env: Mapping[str, int], owners: Mapping[str, str]
     return f"{symbol} = {env[symbol]} ({owners.get(symbol, 'a scalar')}) and {symbol} = {extent} ({place})"
 
 
-def _check_output(parameter: TensorArgument, tensor: Described) -> None:
+def _check_output(parameter: TensorArgument, tensor: TensorDescription) -> None:
     if tensor.read_only:
         fail("RUN019", found=f"{parameter.name} is read-only", required="memory that may be written")
     if overlaps_itself(_footprint(tensor)):
@@ -213,7 +213,7 @@ def _check_output(parameter: TensorArgument, tensor: Described) -> None:
         )
 
 
-def _footprint(tensor: Described) -> MemoryFootprint:
+def _footprint(tensor: TensorDescription) -> MemoryFootprint:
     return footprint(tensor.shape, tensor.strides, tensor.dtype.bytes)
 
 

@@ -22,7 +22,7 @@ from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
 from tilewright.runtime import guards, promises
 from tilewright.runtime.allocator import Allocator
-from tilewright.runtime.arguments import Described, describe
+from tilewright.runtime.arguments import TensorDescription, describe
 from tilewright.runtime.binding import aliasing, bind, holds, refuse_left_out
 from tilewright.runtime.dependence import address_modulus, call_scalar
 from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
@@ -36,7 +36,7 @@ _MAX_PLANS = 1024
 _PLAIN = (tuple, list)
 
 Key = tuple[object, ...]
-Call = tuple[Sequence[object], tuple[int, ...], LaunchPlan | None, dict[str, Described] | None]
+Call = tuple[Sequence[object], tuple[int, ...], LaunchPlan | None, dict[str, TensorDescription] | None]
 """Of a call's arguments: what a key is made of, addresses, the plan if there is one, and their description, which
 PyTorch's tensors, read in place, do not need. A plain tuple: it is made at every launch."""
 
@@ -257,7 +257,7 @@ class Program:
         self,
         plan: LaunchPlan,
         addresses: tuple[int, ...],
-        described: dict[str, Described] | None,
+        described: dict[str, TensorDescription] | None,
         scalars: tuple[int | float, ...],
         handle: int,
         allocator: Allocator | None,
@@ -308,11 +308,11 @@ class Program:
 
     # -- building a plan ----------------------------------------------------------------------------------------------
 
-    def _describe(self, values: Sequence[object], handle: int) -> dict[str, Described]:
+    def _describe(self, values: Sequence[object], handle: int) -> dict[str, TensorDescription]:
         return {name: describe(name, values[i], handle) for i, name, _ in self._tensors}
 
     def _build(
-        self, key: Key, described: dict[str, Described] | None, values: Sequence[object], handle: int
+        self, key: Key, described: dict[str, TensorDescription] | None, values: Sequence[object], handle: int
     ) -> LaunchPlan:
         if described is None:
             described = self._describe(values, handle)
@@ -369,7 +369,7 @@ class Program:
             self._failures[key] = Failures(self.artifact.name, report.promises, self._driver, context)
         return self._failures[key]
 
-    def _device(self, described: Mapping[str, Described]) -> int:
+    def _device(self, described: Mapping[str, TensorDescription]) -> int:
         """The device that holds the tensors, whose architecture must be the artifact's."""
         device = device_of(described, self._driver)
         if device not in self._devices:
@@ -391,7 +391,7 @@ class Program:
             )
 
 
-def device_of(described: Mapping[str, Described], driver: DriverLike) -> int:
+def device_of(described: Mapping[str, TensorDescription], driver: DriverLike) -> int:
     """The one device that holds the tensors (0 when there is none to hold); RUN011."""
     places: dict[int, str] = {}
     for name, tensor in described.items():

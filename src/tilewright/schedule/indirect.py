@@ -23,7 +23,7 @@ TID, R = Sym(t.THREAD), Sym(t.REGISTER)
 _Moves = TypeVar("_Moves", t.Load, t.Store, t.Store | t.AtomicReduce)
 
 
-class Located:
+class GatheredAddresses:
     """Where a gather or scatter finds the elements that a thread holds of its tile, at home."""
 
     def __init__(self, lowering: ValueLowering, op: Indirect):

@@ -14,7 +14,7 @@ from tilewright.layout.conversion import conversion_plan
 from tilewright.layout.register import RegisterLayout
 from tilewright.layout.regroup import regrouped
 from tilewright.schedule.distribute import Distribution
-from tilewright.schedule.indirect import Located
+from tilewright.schedule.indirect import GatheredAddresses
 from tilewright.schedule.map_builder import Buffered, ClassId
 from tilewright.schedule.misaligned_rows import SYMBOL
 from tilewright.schedule.plan import aligned
@@ -111,7 +111,7 @@ class MoveLowering(ValueLowering):
 
     def gather(self, op: tile.Gather) -> None:
         value = op.result
-        at = Located(self, op)
+        at = GatheredAddresses(self, op)
         buffer = self.registers(hint(value), element(value), self.placement.home.registers(self.axes_of[value]))
         live = self.live(self.axes_of[value], spans_of(value))
         self.emit(at.access(t.Load, buffer, live=live), op)
@@ -119,7 +119,7 @@ class MoveLowering(ValueLowering):
 
     def scatter(self, op: tile.Scatter | tile.ScatterReduce) -> None:
         source = self.materialise(op.value, op)
-        at = Located(self, op)
+        at = GatheredAddresses(self, op)
         layout = self.placement.home.layout(self.axes_of[op.value])
         if self.warps_meet and self.read_by_others(op, layout):
             self.emit(t.Barrier(), op)

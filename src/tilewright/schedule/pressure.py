@@ -24,10 +24,10 @@ it, of which 7 spilled, at most 388 bytes, and the next schedule did not; of 34 
 def may_spill(kernel: t.Kernel, target: Target) -> bool:
     """The kernel holds so many values at once that only the assembler knows whether they fit."""
     most = min(target.max_registers_per_thread, target.registers_per_sm // kernel.threads.data)
-    return words_at_once(kernel) > _DOUBTFUL * most
+    return peak_registers(kernel) > _DOUBTFUL * most
 
 
-def words_at_once(kernel: t.Kernel) -> int:
+def peak_registers(kernel: t.Kernel) -> int:
     """The most 32-bit words of registers that one thread's values take at once. wgmma's accumulators are left out: a
     schedule is chosen for them."""
     ops = list(kernel.walk())

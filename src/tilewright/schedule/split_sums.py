@@ -27,14 +27,14 @@ _ADDING = 8
 
 
 @dataclass(frozen=True)
-class SumsInParts:
+class SplitSumLaunches:
     """The launches of a kernel whose sums are cut, and into how many parts."""
 
     predicate: Expr
     parts: Expr
 
 
-def parts_of_sums(kernel: tile.Kernel, target: Target) -> SumsInParts | None:
+def split_sum_launches(kernel: tile.Kernel, target: Target) -> SplitSumLaunches | None:
     """None where the kernel does anything else than to sum up."""
     try:
         found = split(kernel, many=True)
@@ -46,7 +46,7 @@ def parts_of_sums(kernel: tile.Kernel, target: Target) -> SumsInParts | None:
     steps = found.stream.trip.expr
     busy = target.sm_count * max(1, _BYTES_OF_AN_SM // step)
     parts = minimum(maximum(busy // maximum(found.programs, 1), 1), maximum(steps // _LEAST, 1), _MOST)
-    return SumsInParts(all_of([parts >= _FEWEST, steps - ceildiv(steps, parts) >= _ADDING]), parts)
+    return SplitSumLaunches(all_of([parts >= _FEWEST, steps - ceildiv(steps, parts) >= _ADDING]), parts)
 
 
 def _bytes_of_a_step(found: Split) -> int:

@@ -64,7 +64,7 @@ def protocols_of(kernel: t.Kernel) -> tuple[Protocol, ...]:
     """
     inside = operations(kernel)
     if has_roles(kernel):
-        return tuple(_Extraction(kernel, RoleAccesses(inside), way).run() for way in _ways(inside))
+        return tuple(_Extraction(kernel, RoleAccesses(inside), decided).run() for decided in _branch_outcomes(inside))
     if not _do_together(inside):
         return ()
     return tuple(_Extraction(kernel, ThreadAccesses(kernel, inside, reach), {}).run() for reach in reaches_of(inside))
@@ -74,7 +74,7 @@ def count_protocols(kernel: t.Kernel) -> int:
     """How many protocols of the kernel have to be proved."""
     inside = operations(kernel)
     if has_roles(kernel):
-        return len(_ways(inside))
+        return len(_branch_outcomes(inside))
     return len(reaches_of(inside)) if _do_together(inside) else 0
 
 
@@ -87,7 +87,7 @@ def _is_gate(op: t.For) -> bool:
     return op.begin.expr == Const(0) and op.end.expr == OPEN_TRIP and op.step.expr == Const(1)
 
 
-def _ways(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
+def _branch_outcomes(inside: Sequence[Operation]) -> tuple[dict[Expr, bool], ...]:
     varying = {a.WARPGROUP, a.CTA_RANK}
     trips: set[Expr] = set()
     branches: list[Expr] = []

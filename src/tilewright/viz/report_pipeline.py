@@ -10,14 +10,14 @@ from pathlib import Path
 from tilewright.jit.critical import CriticalMark, repeated, traced
 from tilewright.jit.pipeline import PipelineTimeline, SharedBlock
 from tilewright.protocol.cycle import CriticalCycle
-from tilewright.protocol.timed import Doing, TimedRun, TimelineSpan
+from tilewright.protocol.timed import Activity, TimedRun, TimelineSpan
 from tilewright.viz.layout_picture import COLOURS
 
 WIDTH, LEFT, LANE, GAP = 860, 132, 22, 6
 CRITICAL = "#d6336c"
 """Legible on light and on dark background."""
 _GLYPH = 6.6
-_MERGED = (Doing.ISSUE,)
+_MERGED = (Activity.ISSUE,)
 """Drawn as marks: too short for a box with text."""
 
 
@@ -105,12 +105,12 @@ def _span(span: TimelineSpan, scale: float, y: int) -> Iterator[str]:
     if span.doing in _MERGED:
         yield f'<rect x="{x:.5g}" y="{y + LANE - 5}" width="{max(w, 0.6):.4g}" height="5" fill="#4a7dbd">{title}</rect>'
         return
-    if span.doing is Doing.WAIT:
+    if span.doing is Activity.WAIT:
         yield f'<rect x="{x:.5g}" y="{y + 8}" width="{w:.4g}" height="6" fill="#8885">{title}</rect>'
         yield f'<line x1="{x + w:.5g}" y1="{y}" x2="{x + w:.5g}" y2="{y + LANE}" stroke="#c0504d"/>'
         return
     colour = "#e2e2e2" if span.slot is None else COLOURS[span.slot % len(COLOURS)]
-    stroke = "#c07a2b" if span.doing is Doing.STORE else "#888"
+    stroke = "#c07a2b" if span.doing is Activity.STORE else "#888"
     yield (
         f'<rect x="{x:.5g}" y="{y}" width="{w:.4g}" height="{LANE - 6}" fill="{colour}" stroke="{stroke}" '
         f'stroke-width="0.6">{title}</rect>'

@@ -15,7 +15,7 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import TRUE, Compare, Const, Expr, Sym
-from tilewright.compiler.proofs.epilogue_copies import WrongError, place_of
+from tilewright.compiler.proofs.epilogue_copies import CopyMismatchError, place_of
 from tilewright.compiler.proofs.operand_domains import Ragged, whole_steps
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import ops_before
@@ -44,7 +44,7 @@ class Conversion:
 
 def conversion(product: a.Wgmma, side: str, swizzled: Ints, size: int) -> Conversion | None:
     """How a product's operand was converted; None if it was made otherwise. ``swizzled`` has the byte of every (mn, k)
-    of the operand's tile, in elements of ``size`` bytes. ``WrongError`` where elements are missing or written twice."""
+    of the operand's tile, in elements of ``size`` bytes. ``CopyMismatchError``: elements missing or written twice."""
     buffer = product.a if side == "a" else product.b
     write = next((op for op in ops_before(product) if isinstance(op, t.SharedWrite) and op.shared is buffer), None)
     cast = None if write is None else _map_before(write)
@@ -54,7 +54,7 @@ def conversion(product: a.Wgmma, side: str, swizzled: Ints, size: int) -> Conver
     where = f"operand {side} of {place_of(product)}"
     zeros = _cast(cast)
     if zeros is None:
-        raise WrongError(f"{where}: something else than a conversion of what its stage holds")
+        raise CopyMismatchError(f"{where}: something else than a conversion of what its stage holds")
     threads, count = a.warpgroups_of(write) * a.WARPGROUP_THREADS, t.registers_of(write.buffer).count.data
     thread, register = (x.ravel() for x in np.indices((threads, count)))
     at = {t.THREAD: thread, t.REGISTER: register}
@@ -64,7 +64,7 @@ def conversion(product: a.Wgmma, side: str, swizzled: Ints, size: int) -> Conver
         TRUE,
         TRUE,
     ) or not inside.symbols | write.offset.expr.symbols <= at.keys():
-        raise WrongError(f"{where}: elements by more than the thread")
+        raise CopyMismatchError(f"{where}: elements by more than the thread")
     table = np.full(int(swizzled.max()) // size + 1, -1)
     table[swizzled.ravel() // size] = np.arange(swizzled.size)
     offsets = values_at(write.offset.expr, at)
@@ -73,7 +73,7 @@ def conversion(product: a.Wgmma, side: str, swizzled: Ints, size: int) -> Conver
         or offsets.max() >= len(table)
         or not np.array_equal(np.sort(table[offsets]), np.arange(swizzled.size))
     ):
-        raise WrongError(f"{where}: not every element of its tile is written once")
+        raise CopyMismatchError(f"{where}: not every element of its tile is written once")
     for access in (write, read):
         _whole_vectors(access, at, where)
     unit = t.shared_of(read.shared).dtype.dtype.bytes
@@ -101,7 +101,7 @@ def _whole_vectors(op: t.SharedRead | t.SharedWrite, at: dict[str, Ints], where:
     offsets = values_at(op.offset.expr, at if isinstance(op, t.SharedWrite) else at | _steady(op))
     together = offsets.reshape(-1, width)
     if (together - together[:, :1] != np.arange(width)).any():
-        raise WrongError(f"{where}: a vector at {place_of(op)} of elements that are not consecutive")
+        raise CopyMismatchError(f"{where}: a vector at {place_of(op)} of elements that are not consecutive")
 
 
 def _steady(op: t.SharedRead) -> dict[str, Ints]:

@@ -31,8 +31,8 @@ from tilewright.base.verdict import Discharged, Proof, Proved, Refuted
 from tilewright.compiler.proofs.converted_tiles import conversion, converted_side, excludes
 from tilewright.compiler.proofs.epilogue_copies import (
     INTERIOR,
+    CopyMismatchError,
     Ints,
-    WrongError,
     box_bytes,
     name_of,
     panel,
@@ -79,7 +79,7 @@ def prove_copies(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
         stores = [op for op in program if isinstance(op, tile.Store)]
         copied = [panel(stores, copy) for copy in inside if isinstance(copy, a.TmaStore)]
         panels = len(copied) + sum(rows_of_panel(stores, copies) for copies in inside if isinstance(copies, a.CopyOut))
-    except WrongError as error:
+    except CopyMismatchError as error:
         return Refuted("map", str(error))
     subject = f"{len(maps)} tensors, {operands} operands, {panels} panels" + (f", {vectors} vectors" * bool(vectors))
     interiors = dict.fromkeys(all_of(tests) for tests in copied if tests)
@@ -95,19 +95,21 @@ def _tensor(op: a.TensorMap, known: Facts) -> None:
     name, numbers = kind.tensor_name.data, op.numbers
     size = kind.element.bytes
     if numbers.address != Sym(f"{name}.address") or ELEMENT_BITS[numbers.data_type] != 8 * size:
-        raise WrongError(f"{op.hint.data}: {numbers.data_type.name} at {numbers.address}")
+        raise CopyMismatchError(f"{op.hint.data}: {numbers.data_type.name} at {numbers.address}")
     if len(set(numbers.axes)) != len(numbers.axes):
-        raise WrongError(f"{op.hint.data}: axes {numbers.axes}")
+        raise CopyMismatchError(f"{op.hint.data}: axes {numbers.axes}")
     for axis, dim in enumerate(kind.dims):
         if axis not in numbers.axes and dim.expr != Const(1):
-            raise WrongError(f"{op.hint.data}: no dimension for axis {axis} of {name}")
+            raise CopyMismatchError(f"{op.hint.data}: no dimension for axis {axis} of {name}")
     steps = (Const(size), *numbers.strides_bytes)
     for axis, extent, step in zip(numbers.axes, numbers.dims, steps, strict=True):
         own = Sym(f"{name}.stride{axis}") * size
         if extent != kind.dims.data[axis].expr:
-            raise WrongError(f"{op.hint.data}: extent {extent} for axis {axis} of {name}")
+            raise CopyMismatchError(f"{op.hint.data}: extent {extent} for axis {axis} of {name}")
         if extent != Const(1) and not _same_stride(step, own, known):
-            raise WrongError(f"{op.hint.data}: a step of {step} bytes along axis {axis} of {name}, which has {own}")
+            raise CopyMismatchError(
+                f"{op.hint.data}: a step of {step} bytes along axis {axis} of {name}, which has {own}"
+            )
 
 
 @lru_cache(maxsize=64)
@@ -246,7 +248,7 @@ def _deliveries(op: a.TmaLoad, programs: t.Programs) -> Iterator[tuple[int, int]
             differs = (sender // shape[1] != receiver // shape[1], sender % shape[1] != receiver % shape[1])
             apart = {n for n, d in zip(names[-2:], differs, strict=False) if d}
             if apart & {s for c in op.coords for s in c.expr.symbols}:
-                raise WrongError(f"a copy for several CTAs at {', '.join(str(c.expr) for c in op.coords)}")
+                raise CopyMismatchError(f"a copy for several CTAs at {', '.join(str(c.expr) for c in op.coords)}")
             yield sender, receiver
 
 
@@ -292,7 +294,7 @@ def _product(
         region = first.a_region.expr if side == "a" else first.b_region.expr
         brought = _lands(reading, copies, region, (side, place_of(first)))
         if not brought:
-            raise WrongError(f"operand {side} of {place_of(first)}: its tile is not where the copies put it")
+            raise CopyMismatchError(f"operand {side} of {place_of(first)}: its tile is not where the copies put it")
         if any(isinstance(copy.op, a.TmaLoad) for copy in copies):
             _excluded(group, side, brought, reading)
         compared += 1
@@ -307,15 +309,15 @@ def _product(
                 block, k_index = divmod(op.a_register.data // (step // 2), depth)
                 row, k_left = (block * len(warpgroups) + w) * INSTRUCTION_M, k_index * step
             if k_left != k:
-                raise WrongError(f"product of {place_of(op)}: k of {k_left} on the left, {k} on the right")
+                raise CopyMismatchError(f"product of {place_of(op)}: k of {k_left} on the left, {k} on the right")
             seen.setdefault((op.first.data, w), set()).add((row, column, k))
     depth = first.b_operand.data.k // step
     if len(group) * len(warpgroups) != sum(map(len, seen.values())):
-        raise WrongError(f"product of {place_of(first)}: an instruction twice")
+        raise CopyMismatchError(f"product of {place_of(first)}: an instruction twice")
     if any(len({(r, c) for r, c, _ in s}) != 1 or len(s) != depth for s in seen.values()):
-        raise WrongError(f"product of {place_of(first)}: accumulators of several tiles, or of part of k")
+        raise CopyMismatchError(f"product of {place_of(first)}: accumulators of several tiles, or of part of k")
     if len({next(iter(s))[:2] for s in seen.values()}) != len(seen):
-        raise WrongError(f"product of {place_of(first)}: a tile of the result in two accumulators")
+        raise CopyMismatchError(f"product of {place_of(first)}: a tile of the result in two accumulators")
     _adds(kernel, group)
     return compared
 
@@ -334,10 +336,10 @@ def _converted(
     reader = (converted_side(side), place_of(first))
     brought = _lands(landed, loads.get(found.read.shared, ()), found.begin, reader)
     if not brought:
-        raise WrongError(f"operand {side} of {place_of(first)}: its stage holds another tile than is converted")
+        raise CopyMismatchError(f"operand {side} of {place_of(first)}: its stage holds another tile than is converted")
     for span, ragged in _ragged(brought, landed):
         if not excludes(found, first, ragged):
-            raise WrongError(f"operand {side} of {place_of(first)}: elements from {span.stop} on are multiplied")
+            raise CopyMismatchError(f"operand {side} of {place_of(first)}: elements from {span.stop} on are multiplied")
     return found.read
 
 
@@ -360,7 +362,9 @@ def _excluded(group: Sequence[a.Wgmma], side: str, brought: Iterable[_Brought], 
     buffer, region = (group[0].a, group[0].a_region) if side == "a" else (group[0].b, group[0].b_region)
     for span, ragged in _ragged(brought, reading):
         if not excluded(group[0], buffer, region.expr, ragged):
-            raise WrongError(f"operand {side} of {place_of(group[0])}: elements from {span.stop} on are multiplied")
+            raise CopyMismatchError(
+                f"operand {side} of {place_of(group[0])}: elements from {span.stop} on are multiplied"
+            )
 
 
 def _adds(kernel: tile.Kernel, group: Sequence[a.Wgmma]) -> None:
@@ -373,7 +377,7 @@ def _adds(kernel: tile.Kernel, group: Sequence[a.Wgmma]) -> None:
     for first, *others in scales.values():
         if (first == 0) not in fresh or 0 in others:
             found = ", ".join("adds" if scale else "ignores" for scale in (first, *others))
-            raise WrongError(f"product of {place_of(group[0])}: what the accumulators held it {found}")
+            raise CopyMismatchError(f"product of {place_of(group[0])}: what the accumulators held it {found}")
 
 
 @dataclass(frozen=True, eq=False)
@@ -416,7 +420,7 @@ def _matrix(reading: _Reading, start: int, rows: int, step: int, op: a.Wgmma) ->
     """First row (or column) and first k of the matrix at byte ``start``, which is read as part of the tile."""
     found = _matrix_at(reading, start, rows, step)
     if isinstance(found, str):
-        raise WrongError(f"product of {place_of(op)}: {found}")
+        raise CopyMismatchError(f"product of {place_of(op)}: {found}")
     return found
 
 
@@ -441,7 +445,7 @@ def _only(numbers: OperandNumbers, mn: int, k: int) -> OperandNumbers:
 def _start(offset: Expr, warpgroup: int) -> int:
     value = offset.substitute({a.WARPGROUP: warpgroup}).constant
     if value is None:
-        raise WrongError(f"the offset {offset} inside a tile is no constant")
+        raise CopyMismatchError(f"the offset {offset} inside a tile is no constant")
     return int(value)
 
 

@@ -25,7 +25,7 @@ from tilewright.transport import dialect as t
 from tilewright.transport.every_thread import Ints, values_at
 
 
-class WrongError(Exception):
+class CopyMismatchError(Exception):
     """Where the lowered kernel differs from the tile program."""
 
 
@@ -47,11 +47,11 @@ def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> tuple[Expr, ...]:
     everyone = range(a.warpgroups_of(copy))
     sources = [x for x in asked if all(_stored_at(copy, numbers.axes, x, w) for w in everyone)]
     if not sources:
-        raise WrongError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in copy.coords)}")
+        raise CopyMismatchError(f"a panel of {where} is stored at {', '.join(str(c.expr) for c in copy.coords)}")
     needed, taken = [_interior(source) for source in sources], conditions_of(copy)
     interior = next((tests for tests in needed if taken.issuperset(tests)), None)
     if interior is None:
-        raise WrongError(f"a panel of {where} is stored whole, and nothing says {all_of(needed[0])}")
+        raise CopyMismatchError(f"a panel of {where} is stored whole, and nothing says {all_of(needed[0])}")
     size = ELEMENT_BITS[numbers.data_type] // 8
     elected = copy.parent_op()
     assert elected is not None
@@ -59,7 +59,7 @@ def panel(stores: Sequence[tile.Store], copy: a.TmaStore) -> tuple[Expr, ...]:
     columns, rows = numbers.box[0], prod(numbers.box[1:])
     written = _written(rows, columns, size, matrices)
     if written is None or not np.array_equal(written, box_bytes(columns, rows, size, numbers.swizzle)):
-        raise WrongError(f"a panel of {where}: the copy looks for its elements elsewhere")
+        raise CopyMismatchError(f"a panel of {where}: the copy looks for its elements elsewhere")
     return interior
 
 
@@ -100,7 +100,7 @@ def rows_of_panel(stores: Sequence[tile.Store], copies: a.CopyOut) -> int:
     matrices = _matrices(copies, copies.shared, copies.base.expr)
     everyone = range(a.warpgroups_of(copies))
     if not any(all(_copied_from(copies, source, matrices, w) for w in everyone) for source in asked):
-        raise WrongError(f"a panel of {where}: its elements are copied from elsewhere")
+        raise CopyMismatchError(f"a panel of {where}: its elements are copied from elsewhere")
     return 1
 
 

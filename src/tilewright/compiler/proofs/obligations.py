@@ -17,7 +17,7 @@ from tilewright.compiler.proofs.numerics import other_numerics
 from tilewright.compiler.proofs.offsets import ALIGNED, OFFSETS, narrow_of, vectors_of
 from tilewright.compiler.proofs.page_tables import TABLES, loads_of, prove_tables
 from tilewright.compiler.proofs.placed import PLACED
-from tilewright.compiler.proofs.queue import QUEUE, draws_programs
+from tilewright.compiler.proofs.queue import QUEUE, has_program_queue
 from tilewright.compiler.proofs.shared_memory import OBLIGATION, shared_scratch
 from tilewright.compiler.proofs.stores import scatter_domains
 from tilewright.compiler.proofs.uniform import UNIFORM, bound_in
@@ -108,7 +108,7 @@ def missing(certificate: Sequence[Obligation], lowered: t.Kernel) -> tuple[str, 
         found[OBLIGATION] = None
     if bound_in(lowered) and UNIFORM not in held:
         found[UNIFORM] = None
-    if draws_programs(lowered) and QUEUE not in held:
+    if has_program_queue(lowered) and QUEUE not in held:
         found[QUEUE] = None
     if any(isinstance(op, a.TensorMap | a.Wgmma) for op in operations(lowered)):
         wanted = ("map", "descriptor", *([INTERIOR] if asks_bounds(lowered) else []))

@@ -25,7 +25,7 @@ Permutation = tuple[int, ...]
 SAME_AXES, TRANSPOSED = (0, 1), (1, 0)
 
 
-class UnlikeError(Exception):
+class ProgramMismatchError(Exception):
     """Where a rewritten program is not the kernel's."""
 
 
@@ -46,7 +46,7 @@ class ProgramMatch:
         named = dict(zip((n.data for n in other.arg_names), other.body.block.args, strict=True))
         for name, arg in zip((n.data for n in one.arg_names), one.body.block.args, strict=True):
             if name not in named or named[name].type != arg.type:
-                raise UnlikeError(f"no argument {name}")
+                raise ProgramMismatchError(f"no argument {name}")
             self.values[arg] = (named[name], ())
 
     def is_new(self, stream: tile.Stream, whole: tile.Kernel) -> bool:
@@ -67,14 +67,14 @@ class ProgramMatch:
     def ops(self, one: Sequence[Operation], other: Sequence[Operation]) -> None:
         """Two lists of ops."""
         if len(one) != len(other):
-            raise UnlikeError(f"{len(other)} ops, not {len(one)}")
+            raise ProgramMismatchError(f"{len(other)} ops, not {len(one)}")
         for x, y in zip(one, other, strict=True):
             self.op(x, y)
 
     def stream(self, x: tile.Stream, y: tile.Stream) -> None:
         """Two streams, but for how many steps they have."""
         if not self.alike(x.axis, y.axis) or not self.alike(x.begin, y.begin):
-            raise UnlikeError(f"a stream over {y.axis.data}")
+            raise ProgramMismatchError(f"a stream over {y.axis.data}")
         self.block(x.body.block, y.body.block)
 
     def trips(self, x: tile.Stream, y: tile.Stream) -> bool:
@@ -88,10 +88,10 @@ class ProgramMatch:
     def op(self, x: Operation, y: Operation) -> None:
         """Two ops; notes how the second's results lie."""
         if type(x) is not type(y):
-            raise UnlikeError(f"{y.name}, not {x.name}")
+            raise ProgramMismatchError(f"{y.name}, not {x.name}")
         if isinstance(x, tile.Stream) and isinstance(y, tile.Stream):
             if x.counter != y.counter or not self.trips(x, y):
-                raise UnlikeError(f"a stream of {y.trip.expr} steps")
+                raise ProgramMismatchError(f"a stream of {y.trip.expr} steps")
             self.stream(x, y)
             return
         permutation = self._permutation(x, y)
@@ -100,16 +100,16 @@ class ProgramMatch:
             operands = list(zip(x.operands, reversed(y.operands), strict=True))
         attributes = x.attributes.keys() - {"loc"}
         if attributes != y.attributes.keys() - {"loc"} or (x.regions and not x.is_structurally_equivalent(y)):
-            raise UnlikeError(f"another {x.name}")
+            raise ProgramMismatchError(f"another {x.name}")
         if any(not self.alike(x.attributes[name], y.attributes[name]) for name in attributes):
-            raise UnlikeError(f"another {x.name}")
+            raise ProgramMismatchError(f"another {x.name}")
         spread = (
             permutation
             if isinstance(x, tile.Dot | tile.FragmentInit | tile.FragmentRead | tile.FragmentWrite) or is_arithmetic(x)
             else None
         )
         if not all(self._equal(a, b, spread) for a, b in operands):
-            raise UnlikeError(f"{x.name} of other values")
+            raise ProgramMismatchError(f"{x.name} of other values")
         for a, b in zip(x.results, y.results, strict=True):
             self.values[a] = (b, permutation)
 
@@ -123,15 +123,15 @@ class ProgramMatch:
         if not all(isinstance(kind, tile.TileType | tile.FragmentType) for kind in kinds):
             return ()
         if len({kind.dtype for kind in kinds if isinstance(kind, tile.TileType | tile.FragmentType)}) > 1:
-            raise UnlikeError(f"{x.name} of another dtype")
+            raise ProgramMismatchError(f"{x.name} of another dtype")
         one, other = (kind.axes_tuple for kind in kinds if isinstance(kind, tile.TileType | tile.FragmentType))
         same = tuple(range(len(one)))
         if len(one) != len(other):
-            raise UnlikeError(f"{x.name} of {len(other)} axes")
+            raise ProgramMismatchError(f"{x.name} of {len(other)} axes")
         for permutation in dict.fromkeys((same, TRANSPOSED if len(one) == len(TRANSPOSED) else same)):
             if all(self.same_axis(one[at], other[i]) for i, at in enumerate(permutation)):
                 return permutation
-        raise UnlikeError(f"{x.name} of other axes")
+        raise ProgramMismatchError(f"{x.name} of other axes")
 
     def _equal(self, x: SSAValue, y: SSAValue, permutation: Permutation | None) -> bool:
         """Axis i of ``y`` is axis ``permutation[i]`` of ``x`` (None: axis i), and they hold the same."""
@@ -173,7 +173,7 @@ class RestMatch(ProgramMatch):
         expected = live_ops(ops, closed=products)
         zeros = [op for op in expected if op in products]
         if len(left) != len(expected) + 2 * len(zeros):
-            raise UnlikeError(f"{len(left)} ops, not {len(expected) + 2 * len(zeros)}")
+            raise ProgramMismatchError(f"{len(left)} ops, not {len(expected) + 2 * len(zeros)}")
         others = iter(left)
         for op in expected:
             if op in zeros:
@@ -191,7 +191,7 @@ class RestMatch(ProgramMatch):
             or result is None
             or result.type != product.results[0].type
         ):
-            raise UnlikeError("no zeros for a product over nothing")
+            raise ProgramMismatchError("no zeros for a product over nothing")
         self.values[product.results[0]] = (result, tuple(range(len(tile.tile_type(result).axes_tuple))))
 
 
@@ -211,12 +211,12 @@ def is_empty(op: Operation, extent: str) -> bool:
 def require_same_frame(whole: tile.Kernel, made: tile.Kernel, grid: Sequence[Expr], also: Sequence[Expr] = ()) -> None:
     """Grid, bounds, requirements, and ``also`` these, and numerics."""
     if [extent.expr for extent in made.grid] != list(grid):
-        raise UnlikeError("another grid")
+        raise ProgramMismatchError("another grid")
     if [r.expr for r in made.requires] != [*(r.expr for r in whole.requires), *also]:
-        raise UnlikeError("other requirements")
+        raise ProgramMismatchError("other requirements")
     for name in ("bounds", "numerics", "ascending", "gate", "queue"):
         if whole.attributes.get(name) != made.attributes.get(name):
-            raise UnlikeError(f"other {name}")
+            raise ProgramMismatchError(f"other {name}")
 
 
 def live_ops(

@@ -24,7 +24,7 @@ from xdsl.ir import Operation
 from tilewright.base import verdict
 from tilewright.base.expr import Const, Interval, Sym, simplify
 from tilewright.base.verdict import Proof, Proved, Unknown
-from tilewright.compiler.proofs.uniform import elector, once_a_program, read_of
+from tilewright.compiler.proofs.uniform import elector, once_per_program, read_of
 from tilewright.compiler.timing import timed
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import NEXT, operations
@@ -37,7 +37,7 @@ METHOD = "numbers of one counter"
 Op = TypeVar("Op", bound=Operation)
 
 
-def draws_programs(lowered: t.Kernel) -> bool:
+def has_program_queue(lowered: t.Kernel) -> bool:
     """CTAs draw programs, or something else."""
     return any(isinstance(op, t.Draw) or (isinstance(op, t.Programs) and op.drawn is not None) for op in lowered.walk())
 
@@ -45,7 +45,7 @@ def draws_programs(lowered: t.Kernel) -> bool:
 @timed("prove")
 def prove_queue(kernel: tile.Kernel, lowered: t.Kernel) -> Proof[str]:
     """Whether each program is drawn once, and done by all roles of its CTA; nothing where none is drawn."""
-    if not draws_programs(lowered):
+    if not has_program_queue(lowered):
         return Proved(())
     fault = next(_faults(kernel, lowered), None)
     if fault is not None:
@@ -59,7 +59,7 @@ def _faults(kernel: tile.Kernel, lowered: t.Kernel) -> Iterator[str]:
         yield "programs are dealt to some roles, and drawn by others"
     if len({id(a.role_of(walk)) for walk in walks}) < len(walks):
         yield "a role walks programs twice"
-    if sorted(id(once_a_program(bind)) for bind in binds) != sorted(map(id, walks)):
+    if sorted(id(once_per_program(bind)) for bind in binds) != sorted(map(id, walks)):
         yield f"{NEXT} is not bound once a program in each role"
     yield from _aperiodic(lowered)
     if len(draws) != 1:
@@ -68,7 +68,7 @@ def _faults(kernel: tile.Kernel, lowered: t.Kernel) -> Iterator[str]:
     (draw,) = draws
     role = a.role_of(draw)
     one = elector(draw) is not None and role is not None and role.threads.data == a.WARPGROUP_THREADS
-    if not one or once_a_program(draw) not in walks:
+    if not one or once_per_program(draw) not in walks:
         yield "not one thread draws once a program"
     args = zip(lowered.arg_names, lowered.body.block.args, strict=True)
     own = [value for name, value in args if kernel.queue is not None and name.data == kernel.queue.data]

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping, Set
 from xdsl.ir import Attribute, Operation
 
 from tilewright.base.expr import Const, Expr, Sym, ceildiv
-from tilewright.compiler.proofs.program_match import ProgramMatch, UnlikeError, require_same_frame
+from tilewright.compiler.proofs.program_match import ProgramMatch, ProgramMismatchError, require_same_frame
 from tilewright.compiler.proofs.split_programs import FOLDS, accumulating_stream, added_term, fold_of, write_of
 from tilewright.lang.axes import Span
 from tilewright.lang.fns import BinaryFn, ReduceFn
@@ -28,17 +28,17 @@ _Tiling = Mapping[str, int]
 
 
 def require_retiled(one: tile.Kernel, other: tile.Kernel) -> None:
-    """``UnlikeError`` where two programs may differ in more than the sizes of their tiles."""
+    """``ProgramMismatchError`` where two programs may differ in more than the sizes of their tiles."""
     first, second = _tiling(one), _tiling(other)
     differing = {name for name in first.keys() | second.keys() if first.get(name) != second.get(name)}
     if several := differing - (first.keys() & second.keys()):
-        raise UnlikeError(f"tiles of several sizes along {min(several)}")
+        raise ProgramMismatchError(f"tiles of several sizes along {min(several)}")
     require_same_frame(one, other, [extent.expr for extent in other.grid])
     if len(one.grid) != len(other.grid):
-        raise UnlikeError("another grid")
+        raise ProgramMismatchError("another grid")
     programs = {program_index(i): (a.expr, b.expr) for i, (a, b) in enumerate(zip(one.grid, other.grid, strict=True))}
     if any(a != b for name, (a, b) in programs.items() if name not in differing):
-        raise UnlikeError("another grid")
+        raise ProgramMismatchError("another grid")
     for kernel, tiling, place in ((one, first, 0), (other, second, 1)):
         for name in sorted(differing):
             if name in programs:
@@ -62,7 +62,7 @@ class _RetiledMatch(ProgramMatch):
 
     def op(self, x: Operation, y: Operation) -> None:
         if not self._by_place(x):
-            raise UnlikeError(f"{x.name} over tiles of another size")
+            raise ProgramMismatchError(f"{x.name} over tiles of another size")
         super().op(x, y)
 
     def alike(self, one: Attribute, other: Attribute) -> bool:
@@ -153,7 +153,7 @@ def _require_covered(kernel: tile.Kernel, name: str, size: int, programs: Expr) 
     """The tiles cover one domain, and no program has none of it."""
     stops = {span.stop for span in _spans(kernel, name)}
     if {ceildiv(stop, size) for stop in stops} != {programs} or len(stops) != 1:
-        raise UnlikeError(f"{programs} programs along {name}")
+        raise ProgramMismatchError(f"{programs} programs along {name}")
 
 
 def _require_summed(kernel: tile.Kernel, name: str, size: int) -> None:
@@ -162,13 +162,13 @@ def _require_summed(kernel: tile.Kernel, name: str, size: int) -> None:
     span = stream.axis.data
     whole = stream.trip.expr == ceildiv(span.stop, size) and stream.begin.expr == Const(0)
     if stream.counter.data != name or _spans(kernel, name) != {span} or not whole:
-        raise UnlikeError(f"a stream over {span} in {stream.trip.expr} steps")
+        raise ProgramMismatchError(f"a stream over {span} in {stream.trip.expr} steps")
     terms = [_folded(write_of(fragment)) for fragment in fragments]
     for op in stream.body.walk():
         if isinstance(op, tile.Dot | tile.Reduce) and counter_of(_reduced(op)) == name and op not in terms:
-            raise UnlikeError(f"{op.name} over a step")
+            raise ProgramMismatchError(f"{op.name} over a step")
     for fragment, term in zip(fragments, terms, strict=True):
         fn = FOLDS[fold_of(write_of(fragment))]
         by = term.fn.data if isinstance(term, tile.Reduce) else ReduceFn.SUM
         if not isinstance(term, tile.Dot | tile.Reduce) or counter_of(_reduced(term)) != name or by is not fn:
-            raise UnlikeError("a step that adds more than what lies along it")
+            raise ProgramMismatchError("a step that adds more than what lies along it")

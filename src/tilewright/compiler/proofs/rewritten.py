@@ -32,8 +32,8 @@ from tilewright.base.expr import (
 from tilewright.compiler.proofs.program_match import (
     Names,
     ProgramMatch,
+    ProgramMismatchError,
     RestMatch,
-    UnlikeError,
     is_empty,
     require_same_frame,
 )
@@ -84,7 +84,7 @@ def certify_swapped(whole: tile.Kernel, made: tile.Kernel) -> Obligation:
         match = ProgramMatch({})
         match.arguments(whole, made)
         match.block(whole.body.block, made.body.block)
-    except UnlikeError as why:
+    except ProgramMismatchError as why:
         _refuse("swapped", f"{made.sym_name.data}: {why}")
     return Obligation("swapped", "identity", "(a b)^T = b^T a^T")
 
@@ -98,13 +98,13 @@ def certify_rest(whole: tile.Kernel, made: tile.Kernel, predicate: Expr) -> Obli
         extents = [names for several in cases if (names := _extents_of_0(several))]
         found = next((names for names in extents if all(_without(whole, made, name) for name in names)), None)
         if found is None:
-            raise UnlikeError(f"streams may have steps where {predicate}")
+            raise ProgramMismatchError(f"streams may have steps where {predicate}")
         require_same_frame(whole, made, [extent.expr for extent in whole.grid])
         for name in found:
             match = RestMatch(name)
             match.arguments(whole, made)
             match.block(whole.body.block, made.body.block)
-    except UnlikeError as why:
+    except ProgramMismatchError as why:
         _refuse("rest", f"{made.sym_name.data}: {why}")
     return Obligation("rest", "identity", f"no stream has a step where {predicate}")
 
@@ -130,7 +130,7 @@ def _without(whole: tile.Kernel, made: tile.Kernel, extent: str) -> bool:
     products = [op for op in whole.walk() if isinstance(op, tile.Dot)]
     may = [op for op in streams if not is_empty(op, extent)]
     if len(left) == len(streams) and not any(is_empty(op, extent) for op in products):
-        raise UnlikeError("no streams that it is without, and no products over nothing")
+        raise ProgramMismatchError("no streams that it is without, and no products over nothing")
     return len(may) == len(left)
 
 
@@ -147,14 +147,14 @@ def certify_split(
         count = parts.substitute(given)
         least = dict.fromkeys(count.symbols, (0, None))
         if simplify(count >= 1, least) != TRUE or any(OWN in name or "." in name for name in count.symbols):
-            raise UnlikeError(f"{count} parts")
+            raise ProgramMismatchError(f"{count} parts")
         stored = match_product(wholes[0], product, parts)
         loaded = match_combine(wholes[1], combine, parts)
         if stored != loaded:
-            raise UnlikeError(
+            raise ProgramMismatchError(
                 f"sums stored to {', '.join(map(str, stored))}, loaded from {', '.join(map(str, loaded))}"
             )
-    except UnlikeError as why:
+    except ProgramMismatchError as why:
         _refuse("split", str(why))
     return Obligation("split", "identity", f"{count} parts, each step in one of them")
 
@@ -167,10 +167,10 @@ def certify_clustered(whole: tile.Kernel, shares: tile.Kernel, made: tile.Kernel
     try:
         parts = made.grid.data[-1].expr.constant
         if parts is None or parts < 1:
-            raise UnlikeError("programs that are no parts")
+            raise ProgramMismatchError("programs that are no parts")
         totals, rest = match_cluster_parts(whole, made, int(parts))
         match_shares(shares, made, int(parts), totals, rest)
-    except UnlikeError as why:
+    except ProgramMismatchError as why:
         _refuse("clustered", f"{made.sym_name.data}: {why}")
     said = f"{parts} parts, each step in one of them, each column in one share"
     return Obligation("clustered", "identity", said)

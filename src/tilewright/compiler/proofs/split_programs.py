@@ -19,7 +19,7 @@ from tilewright.base.expr import (
 from tilewright.compiler.proofs.program_match import (
     SAME_AXES,
     ProgramMatch,
-    UnlikeError,
+    ProgramMismatchError,
     inverse,
     live_ops,
     precedes,
@@ -47,7 +47,7 @@ def _up_to_stream(
     right = live_ops(ops_in(made.body.block))
     at = len(left)
     if len(right) <= at:
-        raise UnlikeError(f"{len(right)} ops")
+        raise ProgramMismatchError(f"{len(right)} ops")
     match.ops(left, right[:at])
     return right[at], right[at + 1 :]
 
@@ -66,21 +66,21 @@ def match_cluster_parts(
     counter, part = stream.counter.data, Sym(program_index(axis))
     per = ceildiv(stream.trip.expr, parts)
     if not isinstance(own, tile.Stream) or own.counter != stream.counter or own.trip.expr != per:
-        raise UnlikeError("no stream of a part's steps")
+        raise ProgramMismatchError("no stream of a part's steps")
     match.within({counter: part * per + Sym(counter)}).stream(stream, own)
     _nothing_beyond(stream)
     sums = [op for op in behind if isinstance(op, tile.ProgramSum)]
     if len(sums) != len(fragments):
-        raise UnlikeError(f"{len(sums)} sums over programs")
+        raise ProgramMismatchError(f"{len(sums)} sums over programs")
     for fragment, total in zip(fragments, sums, strict=True):
         if fold_of(write_of(fragment)) is not BinaryFn.ADD:
-            raise UnlikeError("a sum over programs of what steps do not add")
+            raise ProgramMismatchError("a sum over programs of what steps do not add")
         read, permutation = untransposed(total.x)
         held = match.values[fragment.result]
         if not isinstance(read.owner, tile.FragmentRead) or read.owner.frag is not held[0] or permutation != SAME_AXES:
-            raise UnlikeError("a sum over programs that is not of a part")
+            raise ProgramMismatchError("a sum over programs that is not of a part")
         if (total.axis.data, total.parts.data) != (axis, parts) or not precedes(own, read.owner):
-            raise UnlikeError("a sum over other programs")
+            raise ProgramMismatchError("a sum over other programs")
     reads = {untransposed(total.x)[0].owner for total in sums}
     return sums, [op for op in behind if op not in sums and op not in reads]
 
@@ -89,12 +89,12 @@ def _nothing_beyond(stream: tile.Stream) -> None:
     """Steps beyond the last are over no elements, and what they add are products over these."""
     span, counter = stream.axis.data, Sym(stream.counter.data)
     if span.origin != counter * span.size or stream.trip.expr != ceildiv(span.stop, span.size):
-        raise UnlikeError(f"a stream over {span} in {stream.trip.expr} steps")
+        raise ProgramMismatchError(f"a stream over {span} in {stream.trip.expr} steps")
     for op in ops_in(stream.body.block):
         if isinstance(op, tile.FragmentWrite):
             term = added_term(op)
             if not isinstance(term, tile.Dot) or tile.tile_type(term.a).axes.data[1] != stream.axis:
-                raise UnlikeError("a step that adds more than a product over its elements")
+                raise ProgramMismatchError("a step that adds more than a product over its elements")
 
 
 def match_shares(
@@ -106,18 +106,18 @@ def match_shares(
     names = {column: Sym(column) * parts + part}
     stream, fragments = accumulating_stream(shares)
     if len(fragments) != len(totals):
-        raise UnlikeError(f"{len(totals)} sums for {len(fragments)} fragments")
+        raise ProgramMismatchError(f"{len(totals)} sums for {len(fragments)} fragments")
     match = ProgramMatch(names)
     match.arguments(shares, made)
     for fragment, total in zip(fragments, totals, strict=True):
         axes = tile.fragment_type(fragment.result).axes_tuple
         if [renamed_axis(own, names) for own in axes] != list(tile.tile_type(total.result).axes_tuple):
-            raise UnlikeError("a share of other columns")
+            raise ProgramMismatchError("a share of other columns")
         span = axes[-1]
         if not isinstance(span, Span) or span.origin != Sym(column) * span.size:
-            raise UnlikeError("a share that is not the grid's last axis")
+            raise ProgramMismatchError("a share that is not the grid's last axis")
         if shares.grid.data[-1].expr != ceildiv(span.stop, span.size):
-            raise UnlikeError("other programs than there are shares")
+            raise ProgramMismatchError("other programs than there are shares")
         match.values |= {
             op.result: (total.result, SAME_AXES)
             for op in ops_in(shares.body.block)
@@ -130,7 +130,7 @@ def match_shares(
             isinstance(c, Span) and column in c.origin.symbols for c in coords_of(op)
         )
         if not op.results and not stores:
-            raise UnlikeError(f"{op.name} by programs without columns")
+            raise ProgramMismatchError(f"{op.name} by programs without columns")
     match.ops(left, rest)
 
 
@@ -147,7 +147,7 @@ def match_product(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[ti
     _stream_of_part(match, stream, own, parts)
     stores = [op for op in behind if isinstance(op, tile.Store)]
     if len(stores) != len(fragments) or any(not isinstance(op, tile.Store | tile.FragmentRead) for op in behind):
-        raise UnlikeError("what a part does with its sums")
+        raise ProgramMismatchError("what a part does with its sums")
     part = Sym(program_index(0))
     for fragment, store in zip(fragments, stores, strict=True):
         read, permutation = untransposed(store.value)
@@ -157,10 +157,10 @@ def match_product(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[ti
             or read.owner.frag is not held[0]
             or permutation != inverse(held[1])
         ):
-            raise UnlikeError(f"{tensor_name(store)} is not stored the sum of a part")
+            raise ProgramMismatchError(f"{tensor_name(store)} is not stored the sum of a part")
         place = [renamed_coord(c, names) for c in place_of_sums(whole, fragment)]
         if list(coords_of(store)) != [part, *place]:
-            raise UnlikeError(f"the sums of {tensor_name(store)} lie elsewhere")
+            raise ProgramMismatchError(f"the sums of {tensor_name(store)} lie elsewhere")
     return [tile.tensor_type(store.tensor) for store in stores]
 
 
@@ -168,9 +168,9 @@ def _stream_of_part(match: ProgramMatch, stream: tile.Stream, made: Operation, p
     trip, counter, part = stream.trip.expr, stream.counter.data, Sym(program_index(0))
     per = ceildiv(trip, parts)
     if not isinstance(made, tile.Stream) or made.counter != stream.counter:
-        raise UnlikeError("no stream of a part's steps")
+        raise ProgramMismatchError("no stream of a part's steps")
     if made.trip.expr != minimum(per, maximum(trip - part * per, 0)):
-        raise UnlikeError(f"a part of {made.trip.expr} steps")
+        raise ProgramMismatchError(f"a part of {made.trip.expr} steps")
     match.within({**match.names, counter: part * per + Sym(counter)}).stream(stream, made)
 
 
@@ -184,16 +184,16 @@ def match_combine(whole: tile.Kernel, made: tile.Kernel, parts: Expr) -> list[ti
     right = ops_in(made.body.block)
     (adding,) = [op for op in right if isinstance(op, tile.Stream) and match.is_new(op, whole)] or [None]
     if adding is None:
-        raise UnlikeError("no stream over the parts")
+        raise ProgramMismatchError("no stream over the parts")
     rest = live_ops(
         [op for op in right if op is not adding], kept=[op for op in right if isinstance(op, tile.FragmentInit)]
     )
     match.ops(left, rest)
     if not all(precedes(match.made_of(fragment), adding) for fragment in fragments):
-        raise UnlikeError("sums are added before there is a fragment")
+        raise ProgramMismatchError("sums are added before there is a fragment")
     behind = right[: right.index(adding)]
     if any(isinstance(op, tile.FragmentRead) or not op.results for op in behind):
-        raise UnlikeError("something is done before the sums are added")
+        raise ProgramMismatchError("something is done before the sums are added")
     return _added(match, whole, fragments, adding, parts)
 
 
@@ -203,30 +203,30 @@ def _added(
     span = adding.axis.data
     counter = Sym(adding.counter.data)
     if (span.origin, span.stop) != (counter * span.size, parts) or adding.trip.expr != ceildiv(parts, span.size):
-        raise UnlikeError(f"a stream over {span} in {adding.trip.expr} steps")
+        raise ProgramMismatchError(f"a stream over {span} in {adding.trip.expr} steps")
     if adding.begin.expr != Const(0):
-        raise UnlikeError(f"a stream over the parts from {adding.begin.expr}")
+        raise ProgramMismatchError(f"a stream over the parts from {adding.begin.expr}")
     body = ops_in(adding.body.block)
     writes = [op for op in body if isinstance(op, tile.FragmentWrite)]
     if len(writes) != len(fragments) or any(not op.results for op in body if op not in writes and op is not body[-1]):
-        raise UnlikeError("what is done with the parts")
+        raise ProgramMismatchError("what is done with the parts")
     found: list[tile.TensorType] = []
     for fragment, write in zip(fragments, writes, strict=True):
         term, fold = added_term(write), fold_of(write)
         some = isinstance(term, tile.Reduce) and term.fn.data is FOLDS[fold] and term.axis.data == 0
         if fold is not fold_of(write_of(fragment)):
-            raise UnlikeError("parts that are put together otherwise than steps are")
+            raise ProgramMismatchError("parts that are put together otherwise than steps are")
         load = term.x.owner if isinstance(term, tile.Reduce) and some else term
         if write.frag is not match.values[fragment.result][0] or not isinstance(load, tile.Load):
-            raise UnlikeError("a fragment that is not added its parts")
+            raise ProgramMismatchError("a fragment that is not added its parts")
         if (
             list(coords_of(load)) != [span if some else counter, *place_of_sums(whole, fragment)]
             or span.size > 1 > some
         ):
-            raise UnlikeError(f"the sums of {tensor_name(load)} are read elsewhere")
+            raise ProgramMismatchError(f"the sums of {tensor_name(load)} are read elsewhere")
         found.append(tile.tensor_type(load.tensor))
     if len(set(found)) != len(found):
-        raise UnlikeError("sums that are read twice")
+        raise ProgramMismatchError("sums that are read twice")
     return found
 
 
@@ -236,24 +236,24 @@ def accumulating_stream(whole: tile.Kernel) -> tuple[tile.Stream, list[tile.Frag
     ops = ops_in(whole.body.block)
     streams = [op for op in ops if isinstance(op, tile.Stream)]
     if len(streams) != 1 or any(name.startswith(OWN) for name in streams[0].trip.expr.symbols):
-        raise UnlikeError("not one stream of as many steps in every program")
+        raise ProgramMismatchError("not one stream of as many steps in every program")
     (stream,) = streams
     if any(not op.results or isinstance(op, tile.FragmentRead) for op in ops[: ops.index(stream)]):
-        raise UnlikeError("an effect before the stream, or a fragment read")
+        raise ProgramMismatchError("an effect before the stream, or a fragment read")
     body = ops_in(stream.body.block)
     writes = [op for op in body if isinstance(op, tile.FragmentWrite)]
     if any(op.regions or not (op.results or isinstance(op, tile.FragmentWrite | tile.Yield)) for op in body):
-        raise UnlikeError("a stream with effects of its own")
+        raise ProgramMismatchError("a stream with effects of its own")
     fragments: list[tile.FragmentInit] = []
     for write in writes:
         added_term(write)
         fragment = write.frag.owner
         begins = is_zero if fold_of(write) is BinaryFn.ADD else is_constant
         if not isinstance(fragment, tile.FragmentInit) or not begins(fragment.init) or fragment in fragments:
-            raise UnlikeError("a fragment that does not begin at zero, or is added to twice")
+            raise ProgramMismatchError("a fragment that does not begin at zero, or is added to twice")
         fragments.append(fragment)
     if len([op for op in body if isinstance(op, tile.FragmentRead)]) != len(writes):
-        raise UnlikeError("a stream that reads a fragment twice")
+        raise ProgramMismatchError("a stream that reads a fragment twice")
     return stream, fragments
 
 
@@ -261,13 +261,13 @@ def added_term(write: tile.FragmentWrite) -> Operation:
     """What ``f += X`` adds: the op of X, if f is read for nothing else."""
     total = write.value.owner
     if not isinstance(total, tile.Binary) or total.fn.data not in FOLDS:
-        raise UnlikeError("a fragment that is not added to")
+        raise ProgramMismatchError("a fragment that is not added to")
     reads = [v.owner for v in total.operands if isinstance(v.owner, tile.FragmentRead)]
     terms = [v.owner for v in total.operands if not isinstance(v.owner, tile.FragmentRead)]
     if len(reads) != 1 or len(terms) != 1 or reads[0].frag is not write.frag or len(list(reads[0].result.uses)) != 1:
-        raise UnlikeError("a fragment that is not added to")
+        raise ProgramMismatchError("a fragment that is not added to")
     if len(list(total.result.uses)) != 1 or reads[0].parent_block() is not write.parent_block():
-        raise UnlikeError("a sum that goes elsewhere")
+        raise ProgramMismatchError("a sum that goes elsewhere")
     (term,) = terms
     assert isinstance(term, Operation)
     return term
@@ -308,11 +308,11 @@ def place_of_sums(whole: tile.Kernel, fragment: tile.FragmentInit) -> list[Coord
     axes = tile.fragment_type(fragment.result).axes_tuple
     spans = [axis for axis in axes if isinstance(axis, Span)]
     if len(spans) != len(axes):
-        raise UnlikeError("a fragment with an axis without a place")
+        raise ProgramMismatchError("a fragment with an axis without a place")
     along = set[int]()
     for span in spans:
         here = {i for i in range(len(whole.grid)) if span.origin == Sym(program_index(i)) * span.size} - along
         if len(here) != 1:
-            raise UnlikeError("a fragment whose tiles are not the grid's")
+            raise ProgramMismatchError("a fragment whose tiles are not the grid's")
         along |= here
     return [*(Sym(program_index(i)) for i in range(len(whole.grid)) if i not in along), *spans]

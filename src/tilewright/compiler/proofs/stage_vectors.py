@@ -16,7 +16,7 @@ import numpy as np
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.base.expr import Const
-from tilewright.compiler.proofs.epilogue_copies import WrongError, name_of, place_of, tensor_of
+from tilewright.compiler.proofs.epilogue_copies import CopyMismatchError, name_of, place_of, tensor_of
 from tilewright.compiler.proofs.operand_domains import ends_with_tensor
 from tilewright.compiler.proofs.thread_copies import zeros_outside
 from tilewright.hw.tensormap import Swizzle
@@ -31,7 +31,7 @@ _Copy: TypeAlias = a.ThreadCopies | a.TmaLoad
 
 
 def read_vectors(program: Iterable[Operation], lowered: Sequence[Operation]) -> int:
-    """How many buffers hold vectors of steps; ``WrongError`` where one is not what the tile program loads."""
+    """How many buffers hold vectors of steps; ``CopyMismatchError`` where one is not what the tile program loads."""
     copies: dict[SSAValue, list[_Copy]] = {}
     for op in lowered:
         if isinstance(op, a.ThreadCopies | a.TmaLoad):
@@ -51,14 +51,14 @@ def read_vectors(program: Iterable[Operation], lowered: Sequence[Operation]) -> 
 
 def _landed(copies: Sequence[_Copy], loads: Mapping[tuple[str, str], Sequence[tile.Load]]) -> int:
     """How many elements every one of ``copies`` brings: all of the same load, of those on their line."""
-    wrong = WrongError(f"{place_of(copies[0])}: the program loads no such tile")
+    wrong = CopyMismatchError(f"{place_of(copies[0])}: the program loads no such tile")
     first_copy = copies[0]
     name = tensor_of(first_copy) if isinstance(first_copy, a.TmaLoad) else name_of(first_copy.tensor)
     for source in loads.get((name, place_of(first_copy)), ()):
         try:
             first, *_ = [_box(op, source) if isinstance(op, a.TmaLoad) else _elements(op, source) for op in copies]
             return first
-        except WrongError as error:
+        except CopyMismatchError as error:
             wrong = error
     raise wrong
 
@@ -71,22 +71,22 @@ def _box(op: a.TmaLoad, source: tile.Load) -> int:
     numbers, own = declared.numbers, coords_of(source)
     spans = [(axis, c) for axis, c in enumerate(own) if isinstance(c, Span)]
     if len(spans) != 1 or numbers.swizzle is not Swizzle.NONE or op.ctas.data:
-        raise WrongError(f"{where}: not one vector of this CTA's own")
+        raise CopyMismatchError(f"{where}: not one vector of this CTA's own")
     ((along, span),) = spans
     dims = tile.tensor_type(source.tensor).dims.data
     if not ends_with_tensor(span, dims[along].expr):
-        raise WrongError(f"{where}: elements from {span.stop} on are no zeros")
+        raise CopyMismatchError(f"{where}: elements from {span.stop} on are no zeros")
     missing = set(range(len(own))) - set(numbers.axes)
     if numbers.axes[0] != along or any(own[axis] != Const(0) or dims[axis].expr != Const(1) for axis in missing):
-        raise WrongError(f"{where}: axes {numbers.axes}, of which {along} should be the first")
+        raise CopyMismatchError(f"{where}: axes {numbers.axes}, of which {along} should be the first")
     for axis, extent, coord in zip(numbers.axes, numbers.box, op.coords, strict=True):
         first = span.origin if axis == along else own[axis]
         assert not isinstance(first, Span)
         if coord.expr != first or extent != (span.size if axis == along else 1):
-            raise WrongError(f"{where}: {extent} from {coord.expr} along axis {axis}")
+            raise CopyMismatchError(f"{where}: {extent} from {coord.expr} along axis {axis}")
     unit = t.shared_of(op.shared).dtype.dtype.bytes
     if op.box_bytes.data != span.size * unit:
-        raise WrongError(f"{where}: {op.box_bytes.data} bytes of {span.size} elements")
+        raise CopyMismatchError(f"{where}: {op.box_bytes.data} bytes of {span.size} elements")
     return span.size
 
 
@@ -95,7 +95,7 @@ def _elements(op: a.ThreadCopies, source: tile.Load) -> int:
     spans = [c for c in coords_of(source) if isinstance(c, Span)]
     size = spans[0].size if spans else 1
     if len(spans) > 1 or not _domain(op, source, single=not spans):
-        raise WrongError(f"{where}: what is zero is not what lies outside of the domain")
+        raise CopyMismatchError(f"{where}: what is zero is not what lies outside of the domain")
     thread, copy = np.meshgrid(np.arange(a.WARPGROUP_THREADS), np.arange(op.count.data), indexing="ij")
     at = {t.THREAD: thread.ravel(), t.REGISTER: copy.ravel()}
     made = values_at(op.active.expr, at).astype(np.bool_)
@@ -103,17 +103,17 @@ def _elements(op: a.ThreadCopies, source: tile.Load) -> int:
     steps = np.arange(op.vector.data)
     known = {t.THREAD, t.REGISTER}
     if not inside.symbols <= known:
-        raise WrongError(f"{where}: bytes by more than the thread")
+        raise CopyMismatchError(f"{where}: bytes by more than the thread")
     bytes_ = values_at(inside, at)[made][:, None] + steps * unit
     if sorted(bytes_.ravel()) != list(range(0, size * unit, unit)) or op.bytes.data != size * unit:
-        raise WrongError(f"{where}: not each of {size} elements once")
+        raise CopyMismatchError(f"{where}: not each of {size} elements once")
     for axis, (coord, own) in enumerate(zip(op.coords, coords_of(source), strict=True)):
         offset = coord.expr - (own.origin if isinstance(own, Span) else own)
         if not offset.symbols <= known:
-            raise WrongError(f"{where}: coordinate {coord.expr}, not {own}")
+            raise CopyMismatchError(f"{where}: coordinate {coord.expr}, not {own}")
         place = values_at(offset, at)[made][:, None] + (steps if axis == op.axis.data else 0 * steps)
         if (place != (bytes_ // unit if isinstance(own, Span) else 0)).any():
-            raise WrongError(f"{where}: an element of axis {axis} lies where another should")
+            raise CopyMismatchError(f"{where}: an element of axis {axis} lies where another should")
     return size
 
 
@@ -129,13 +129,13 @@ def _read(op: t.SharedRead, copies: Sequence[_Copy], size: int) -> None:
     inside, unit = op.offset.expr - begin, t.shared_of(op.shared).dtype.dtype.bytes
     role = a.role_of(op)
     if role is None or not inside.symbols <= {t.THREAD, t.REGISTER}:
-        raise WrongError(f"read at {place_of(op)}: elements by more than the thread")
+        raise CopyMismatchError(f"read at {place_of(op)}: elements by more than the thread")
     registers = range(0, t.registers_of(op.buffer).count.data, op.vector.data)
     thread, register = np.meshgrid(np.arange(role.threads.data), np.array(registers), indexing="ij")
     elements = values_at(inside, {t.THREAD: thread.ravel(), t.REGISTER: register.ravel()})
     if elements.min() < 0 or elements.max() + op.vector.data > size:
-        raise WrongError(f"read at {place_of(op)}: element {elements.max()} of {size}")
+        raise CopyMismatchError(f"read at {place_of(op)}: element {elements.max()} of {size}")
     for copy in copies:
         base = copy.offset.expr if isinstance(copy, a.TmaLoad) else copy.base.expr
         if base != begin * unit:
-            raise WrongError(f"read at {place_of(op)}: from byte {begin * unit}, not {base}")
+            raise CopyMismatchError(f"read at {place_of(op)}: from byte {begin * unit}, not {base}")

@@ -14,7 +14,7 @@ import numpy as np
 from xdsl.ir import Block, Operation, SSAValue
 
 from tilewright.base.expr import Expr, conjuncts
-from tilewright.compiler.proofs.epilogue_copies import WrongError, name_of, place_of
+from tilewright.compiler.proofs.epilogue_copies import CopyMismatchError, name_of, place_of
 from tilewright.hw.wgmma import INSTRUCTION_M
 from tilewright.lang.axes import Span
 from tilewright.tile import dialect as tile
@@ -45,7 +45,7 @@ class _Held:
         axes: list[Ints | None] = []
         for mine, its in zip(self.axes, other.axes, strict=True):
             if mine is not None and its is not None and not np.array_equal(mine, its):
-                raise WrongError(f"operand of {where}: element-wise code joins different elements")
+                raise CopyMismatchError(f"operand of {where}: element-wise code joins different elements")
             axes.append(mine if mine is not None else its)
         return _Held((axes[0], axes[1]))
 
@@ -61,7 +61,7 @@ def staged_operand(
     buffer, where = product.a if side == "a" else product.b, place_of(product)
     write = next((op for op in _before(product) if isinstance(op, t.SharedWrite) and op.shared is buffer), None)
     if write is None:
-        raise WrongError(f"operand {side} of {where}: nothing fills its tile")
+        raise CopyMismatchError(f"operand {side} of {where}: nothing fills its tile")
     table = np.full(int(swizzled.max()) // size + 1, -1)
     table[swizzled.ravel() // size] = np.arange(swizzled.size)
     leaves = _leaves(kernel, where, side)
@@ -71,11 +71,11 @@ def staged_operand(
     inside = (offsets >= 0) & (offsets < len(table))
     element = np.where(inside, table[np.where(inside, offsets, 0)], -1)
     if (element[made] < 0).any() or (np.bincount(element[made], minlength=swizzled.size) != 1).any():
-        raise WrongError(f"operand {side} of {where}: not every element of its tile is written once")
+        raise CopyMismatchError(f"operand {side} of {where}: not every element of its tile is written once")
     mn, k = np.divmod(element, swizzled.shape[1])
     for found, expected in zip(_Registers(lowered, leaves, where).held(write.buffer, write).axes, (mn, k), strict=True):
         if found is not None and not np.array_equal(found[made], expected[made]):
-            raise WrongError(f"operand {side} of {where}: an element is staged at another's place")
+            raise CopyMismatchError(f"operand {side} of {where}: an element is staged at another's place")
 
 
 # -- registers --------------------------------------------------------------------------------------------------------

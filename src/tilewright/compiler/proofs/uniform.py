@@ -100,8 +100,8 @@ def _published(lowered: t.Kernel, read: t.SharedRead, others: Sequence[t.SharedR
     if len(own) != 1 or own[0].offset != read.offset or not _by_one_thread(own[0]):
         return False
     (write,) = own
-    walk = once_a_program(write)
-    walks = [once_a_program(op) for op in reads]
+    walk = once_per_program(write)
+    walks = [once_per_program(op) for op in reads]
     if walk is None or len({id(w) for w in walks}) < len(walks):
         return False
     arrive = _arrived(order, write, walk)
@@ -148,7 +148,7 @@ def elector(op: Operation) -> a.Elected | None:
     return parent
 
 
-def once_a_program(op: Operation) -> t.Programs | None:
+def once_per_program(op: Operation) -> t.Programs | None:
     """The walk over programs in which an op is executed once a program: in no loop and no branch of it."""
     parent = op.parent_op()
     while isinstance(parent, a.Elected):
@@ -172,7 +172,7 @@ def _arrived(order: Sequence[Operation], write: Operation, walk: t.Programs) -> 
         kind = a.mbarriers_of(op.bars)
         alone = kind.slots.data == kind.count.data == 1 and [x for x in arrivals if x.bars == op.bars] == [op]
         awaited = any(isinstance(x, a.MbarrierWait) and x.bars == op.bars for x in order)
-        if alone and awaited and once_a_program(op) is walk and elector(op) is not None:
+        if alone and awaited and once_per_program(op) is walk and elector(op) is not None:
             return op if isinstance(op, a.MbarrierArrive) and op.cta is None else None
     return None
 
@@ -191,7 +191,7 @@ def _counts_programs(walk: t.Programs, name: str, wait: Operation) -> bool:
     """The counter advances by one a program, after the wait, and nowhere else in the role."""
     order = _in_role_of(walk)
     advances = [op for op in order if isinstance(op, a.Advance) and op.symbol.data == name]
-    once = len(advances) == 1 and advances[0].by.expr == Const(1) and once_a_program(advances[0]) is walk
+    once = len(advances) == 1 and advances[0].by.expr == Const(1) and once_per_program(advances[0]) is walk
     return once and order.index(advances[0]) > order.index(wait)
 
 

@@ -49,7 +49,7 @@ def signal(w: World, t: int, b: int, tx: int = 0, arrivals: int = 0) -> None:
         raise Problem(Rule.BYTES, (t,), f"{total} bytes pending")
     if pending == 0 and total == 0:
         w.bars[b] = bar._replace(pending=bar.initial, tx=0, parity=1 - bar.parity)
-        grid.turn(w, b)
+        grid.complete_phase(w, b)
     else:
         w.bars[b] = bar._replace(pending=pending, tx=total)
 
@@ -96,7 +96,7 @@ def enter(g: ProtocolInstance, w: World, t: int, op: object) -> None:
     if arrived > size:
         raise Problem(Rule.BAR_RECYCLE, (t,), "more threads than the named barrier counts")
     release(g, w, t)
-    grid.bring(w, t, key)
+    grid.arrive(w, t, key)
     if not isinstance(op, ops.BarArrive):
         waiting |= {t}
     if arrived < size:
@@ -104,7 +104,7 @@ def enter(g: ProtocolInstance, w: World, t: int, op: object) -> None:
         return
     w.named.pop(key, None)
     w.released |= waiting
-    grid.take(w, waiting, key)
+    grid.synchronize(w, waiting, key)
     for u in waiting:
         acquire(g, w, u)
 

@@ -83,14 +83,14 @@ def _forget(c: Causality, access: GlobalAccess) -> None:
 
 
 # -- barriers of a CTA -------------------------------------------------------------------------------------------------
-def bring(w: World, t: int, barrier: object) -> None:
+def arrive(w: World, t: int, barrier: object) -> None:
     """A thread arrives with what it knows."""
     c = w.causality
     if c is not None:
         c.released[barrier] = c.released.get(barrier, _NOTHING) | c.known[t]
 
 
-def take(w: World, threads: Iterable[int], barrier: object) -> None:
+def synchronize(w: World, threads: Iterable[int], barrier: object) -> None:
     """A use of a barrier of threads is over: those that waited know what all released."""
     c = w.causality
     if c is not None:
@@ -99,14 +99,14 @@ def take(w: World, threads: Iterable[int], barrier: object) -> None:
             c.known[u] |= released
 
 
-def turn(w: World, b: int) -> None:
+def complete_phase(w: World, b: int) -> None:
     """A phase of an mbarrier is over."""
     c = w.causality
     if c is not None:
         c.passed[b] = c.passed.get(b, _NOTHING) | c.released.get(b, _NOTHING)
 
 
-def completed(w: World, completion: Completion) -> None:
+def complete_copy(w: World, completion: Completion) -> None:
     """A copy lands: the phase that tracks it hands on that it is over."""
     c = w.causality
     if c is not None:
@@ -115,7 +115,7 @@ def completed(w: World, completion: Completion) -> None:
         c.released[completion.bar] = c.released.get(completion.bar, _NOTHING) | accesses
 
 
-def learn(w: World, t: int, b: int) -> None:
+def acquire(w: World, t: int, b: int) -> None:
     """A thread acquires what the phases of an mbarrier hand on."""
     c = w.causality
     if c is not None:

@@ -110,7 +110,7 @@ def step(g: ProtocolInstance, w: World, move: Move) -> None:
     if move.completion is not None:
         at = w.completions.index(move.completion)
         w.completions = w.completions[:at] + w.completions[at + 1 :]
-        grid.completed(w, move.completion)
+        grid.complete_copy(w, move.completion)
         close(g, w, move.completion.closes)
         barriers.signal(w, move.completion.owner, move.completion.bar, -move.completion.tx, move.completion.arrivals)
         return

@@ -189,12 +189,12 @@ def _mbarrier(
             peers.remote(g, w, t, cta)
             release(g, w, t, op.release and (cta == thread.cta or op.scope is not ops.Scope.CTA))
             if op.release:
-                grid.bring(w, t, b)
+                grid.arrive(w, t, b)
             barriers.signal(w, t, b, arrivals=op.count * thread.weight)
         case ops.ArriveExpectTx():
             peers.remote(g, w, t, cta)
             release(g, w, t)
-            grid.bring(w, t, b)
+            grid.arrive(w, t, b)
             barriers.signal(w, t, b, tx=op.bytes * thread.weight, arrivals=thread.weight)
         case ops.ExpectTx():
             peers.remote(g, w, t, cta)
@@ -204,14 +204,14 @@ def _mbarrier(
             w.peeked -= {(t, b)}
             if op.acquire and not skipped:
                 acquire(g, w, t, op.scope is not ops.Scope.CTA)
-                grid.learn(w, t, b)
+                grid.acquire(w, t, b)
         case ops.TestWait():
             w.peeked -= {(t, b)}
             if passed(w, b, op):
                 w.peeked |= {(t, b)}
                 if op.acquire:
                     acquire(g, w, t, op.scope is not ops.Scope.CTA)
-                    grid.learn(w, t, b)
+                    grid.acquire(w, t, b)
 
 
 def _cluster(g: ProtocolInstance, w: World, t: int, op: ops.ClusterArrive | ops.ClusterWait) -> None:

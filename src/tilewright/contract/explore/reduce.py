@@ -52,7 +52,7 @@ class Window:
 
 
 @dataclass(frozen=True)
-class Asked:
+class TestedWait:
     """A wait that a window came by, and whether it was blocked: the window holds where the answer is the same."""
 
     op: Any
@@ -65,7 +65,7 @@ class PartialOrderReduction:
 
     def __init__(self, g: ProtocolInstance, recurrence: Recurrence | None):
         self.g, self.prints, self.recurrence = g, Footprints(g), recurrence
-        self._windows: dict[Hashable, list[tuple[tuple[Asked, ...], Window]]] = {}
+        self._windows: dict[Hashable, list[tuple[tuple[TestedWait, ...], Window]]] = {}
 
     def chosen(self, w: World, enabled: list[Move], last: Move | None = None) -> list[Move]:
         """A persistent part of ``enabled``, small if one of a few tries is; who moved ``last`` is tried first."""
@@ -96,12 +96,12 @@ class PartialOrderReduction:
         for asked, window in entries:
             if all(self._blocked(w, t, a.op, a.at) == a.blocked for a in asked):
                 return window
-        log: list[Asked] = []
+        log: list[TestedWait] = []
         found = self._walked(w, t, passable, log)
         entries.append((tuple(log), found))
         return found
 
-    def _walked(self, w: World, t: int, passable: Passable, log: list[Asked]) -> Window:
+    def _walked(self, w: World, t: int, passable: Passable, log: list[TestedWait]) -> Window:
         program, window = self.g.programs[t], Window()
         visited: set[Hashable] = set()
         todo: list[Place] = [(w.at[t], w.trips)]
@@ -127,7 +127,7 @@ class PartialOrderReduction:
             entered = at == w.at[t] and t in w.inside
             if isinstance(op, _WAITS):
                 blocked = self._blocked(w, t, op, at)
-                log.append(Asked(op, at, blocked))
+                log.append(TestedWait(op, at, blocked))
                 try:
                     key = self.key_of(t, op)
                 except Problem:

@@ -16,7 +16,7 @@ from tilewright.contract.parametric.classes import Class, EffectsByKind, classes
 from tilewright.contract.parametric.marks import Asked, Marks, OpRun, Segment
 from tilewright.contract.parametric.paths import FAR, Paths
 from tilewright.contract.parametric.statements import Levels, Passed, Row, Statements, by_distance
-from tilewright.contract.parametric.thread_order import Own
+from tilewright.contract.parametric.thread_order import OwnStatements
 from tilewright.protocol.effects import Fence, Order
 from tilewright.protocol.graph import EventGraph, InductionVariable
 from tilewright.protocol.ops import FenceSpace
@@ -54,7 +54,7 @@ class HappensBefore:
         self.committed = self.schedule | self._space(Segment.RELEASED)
         """What a tcgen05.commit hands on: it implies the before-fence, and releases nothing."""
         self.releasable = self.statements.everything ^ self._space(Segment.TENSOR)
-        self.own = [Own(c, self.marks, self.levels, self.paths, self.product) for c in self.classes]
+        self.own = [OwnStatements(c, self.marks, self.levels, self.paths, self.product) for c in self.classes]
         self.values: list[int] = []
         self.places: list[list[list[int]]] = []
         segments = self.slots[Segment.SCHEDULE], self.slots[Segment.MEMORY]
@@ -119,7 +119,7 @@ class HappensBefore:
             found = self._exports[key] = self.statements.copied_from(self.own[c.index].statements, x, parts)
         return found
 
-    def _exporting(self, own: Own, tensor: bool) -> Iterator[tuple[int, int]]:
+    def _exporting(self, own: OwnStatements, tensor: bool) -> Iterator[tuple[int, int]]:
         """Slots of what a class knows of itself, with those that others acquire."""
         if tensor:
             copied = [(own.before, Segment.RELEASED)]

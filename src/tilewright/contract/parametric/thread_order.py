@@ -25,7 +25,7 @@ def _changes(op: ops.Op) -> tuple[Effect, ...]:
     return tuple([e for e in found if not isinstance(e, Commit) or e.queue in GROUPS]) if found else ()
 
 
-class Own:
+class OwnStatements:
     """Statements of one class about its own marks, in *sections* of slots:
 
     fenced  accesses before its last proxy fence       done  asynchronous ops that are complete
@@ -78,7 +78,7 @@ class Own:
         sections = len(self.fenced), len(self.done), len(self.before), len(self.after), self.depth
         return steps, slots, sections, tuple(map(len, self.c.code))
 
-    def solve(self, solved: dict[tuple[object, ...], Own]) -> None:
+    def solve(self, solved: dict[tuple[object, ...], OwnStatements]) -> None:
         """Finds what is known at every place; ``solved``: classes that have been, by shape."""
         if not self.slots:
             return
@@ -168,7 +168,7 @@ class Own:
 class _Queue:
     """The groups of one queue: which statements speak of them, and of those that a commit makes one group older."""
 
-    def __init__(self, own: Own, marks: list[OpRun]):
+    def __init__(self, own: OwnStatements, marks: list[OpRun]):
         spread = own.statements.spread
         slots = [sum(1 << group[m] for m in marks) for group in own.groups]
         self.older, self.kept = spread(sum(slots[:-1])), own.statements.everything ^ spread(sum(slots))

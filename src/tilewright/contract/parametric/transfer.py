@@ -12,7 +12,7 @@ from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.marks import Segment
 from tilewright.contract.parametric.matching import BarrierUse, PhaseFamily, PhaseUse
 from tilewright.contract.parametric.paths import FAR, PathBound
-from tilewright.contract.parametric.thread_order import Own
+from tilewright.contract.parametric.thread_order import OwnStatements
 from tilewright.protocol import effects, ops
 from tilewright.protocol.effects import Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
 
@@ -26,7 +26,7 @@ Source = tuple[int, Move, Move]
 
 def solve(facts: PreparedProtocol) -> None:
     """Finds what every class knows at every place."""
-    solved: dict[tuple[object, ...], Own] = {}
+    solved: dict[tuple[object, ...], OwnStatements] = {}
     for own in facts.k.own:
         own.solve(solved)
     _TransferFunctions(facts).solve()

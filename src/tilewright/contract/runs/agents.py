@@ -8,13 +8,13 @@ from typing import NamedTuple
 from tilewright.base.expr import Expr, Sym, sym
 from tilewright.contract.runs.values import Usage, usage
 from tilewright.contract.threads import (
-    Again,
+    BackEdge,
     Branch,
-    Do,
-    Enter,
     Instruction,
     Jump,
-    Test,
+    LoopEntry,
+    LoopTest,
+    RunStep,
     ThreadClass,
     expressions,
     flatten,
@@ -81,7 +81,7 @@ def agents_of(protocol: Protocol, trips: frozenset[str]) -> tuple[CompiledAgent,
                         _active(code, trips),
                         usage(found, trips),
                         _uses(code, usage(found, trips), trips),
-                        tuple((x.loop.counter, pc, x.out) for pc, x in enumerate(code) if isinstance(x, Test)),
+                        tuple((x.loop.counter, pc, x.out) for pc, x in enumerate(code) if isinstance(x, LoopTest)),
                     )
                 )
     return tuple(out)
@@ -92,7 +92,7 @@ def _active(code: tuple[Instruction, ...], trips: frozenset[str]) -> tuple[tuple
     open_loops: list[tuple[str, int]] = []
     for pc, ins in enumerate(code):
         out.append(tuple(c for c, end in open_loops if pc < end))
-        if isinstance(ins, Test) and ins.loop.end.symbols & trips:
+        if isinstance(ins, LoopTest) and ins.loop.end.symbols & trips:
             open_loops.append((ins.loop.counter, ins.out))
     return (*out, ())
 
@@ -101,15 +101,15 @@ def _uses(code: tuple[Instruction, ...], found: Usage, trips: frozenset[str]) ->
     uses: dict[str, tuple[TripUse, ...]] = {}
     for pc, ins in enumerate(code):
         match ins:
-            case Do():
+            case RunStep():
                 exprs = ins.step.op.expressions
-            case Enter():
+            case LoopEntry():
                 exprs = [ins.loop.begin]
-            case Test():
+            case LoopTest():
                 exprs = [ins.loop.end]
             case Branch():
                 exprs = [ins.node.condition]
-            case Again() | Jump():
+            case BackEdge() | Jump():
                 exprs = []
         for name in frozenset[str]().union(*(e.symbols for e in exprs)) & trips:
             uses[name] = (*uses.get(name, ()), _trip_use(pc, ins, name, found))
@@ -118,9 +118,9 @@ def _uses(code: tuple[Instruction, ...], found: Usage, trips: frozenset[str]) ->
 
 def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
     match ins:
-        case Test(Loop(counter, _, Sym(bound))) if bound == name:
+        case LoopTest(Loop(counter, _, Sym(bound))) if bound == name:
             return TripUse(pc, counter)
-        case Do(Step(op=ops.Advance(counter, Sym(by)))) if (
+        case RunStep(Step(op=ops.Advance(counter, Sym(by)))) if (
             by == name and counter not in found.raw | found.cutoff.keys()
         ):
             return TripUse(pc, period=found.period.get(counter, 1))
@@ -129,11 +129,11 @@ def _trip_use(pc: int, ins: Instruction, name: str, found: Usage) -> TripUse:
         ):
             alone = usage([condition], frozenset())
             return TripUse(pc, period=alone.period.get(name, 1), cutoff=alone.cutoff.get(name, 0))
-        case Test(Loop(counter, _, end)):
+        case LoopTest(Loop(counter, _, end)):
             return _compared(pc, sym(counter) < end, name)
         case Branch(If(condition)):
             return _compared(pc, condition, name)
-        case Do(step):
+        case RunStep(step):
             alone = usage(step.op.expressions, frozenset())
             raw = name in alone.raw or isinstance(step.op, ops.Advance)
             return TripUse(pc, "", alone.period.get(name, 1), alone.cutoff.get(name, 0), raw)

@@ -16,7 +16,7 @@ from typing import NamedTuple, TypeAlias
 
 from tilewright.base.expr import Expr
 from tilewright.contract.runs.agents import CompiledAgent
-from tilewright.contract.threads import Again, Do
+from tilewright.contract.threads import BackEdge, RunStep
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Strong
 from tilewright.protocol.operands import Scope
@@ -59,7 +59,7 @@ def unordered(agents: tuple[CompiledAgent, ...]) -> str:
 def _operations(agent: CompiledAgent) -> list[_Operation]:
     out: list[_Operation] = []
     for pc, ins in enumerate(agent.code):
-        for effect in ins.step.op.of(Strong) if isinstance(ins, Do) else ():
+        for effect in ins.step.op.of(Strong) if isinstance(ins, RunStep) else ():
             word = effect.word.counter, _index(effect.word.index, agent.cta)
             out.append(_Operation(agent.index, pc, effect, word))
     return out
@@ -73,7 +73,7 @@ def _later(agents: tuple[CompiledAgent, ...], read: _Operation, write: _Operatio
     """Whether the write may come behind the read: in another thread, behind it in the code, in a loop around both."""
     if read.agent != write.agent or write.pc >= read.pc:
         return True
-    back = (ins.back for pc, ins in enumerate(agents[read.agent].code) if isinstance(ins, Again) and pc > read.pc)
+    back = (ins.back for pc, ins in enumerate(agents[read.agent].code) if isinstance(ins, BackEdge) and pc > read.pc)
     return any(first <= write.pc for first in back)
 
 

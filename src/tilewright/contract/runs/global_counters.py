@@ -20,8 +20,8 @@ from tilewright.contract.rules import Rule
 from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.evaluation import Breach, OpenOrder
 from tilewright.contract.runs.machine import Machine, StepExecution
-from tilewright.contract.runs.state import HandedOn, M, RunState, WordState, WordUse
-from tilewright.contract.threads import Do
+from tilewright.contract.runs.state import M, ReleasedState, RunState, WordState, WordUse
+from tilewright.contract.threads import RunStep
 from tilewright.protocol.effects import Counting, MemoryFence, Strong
 from tilewright.protocol.operands import Scope
 
@@ -91,7 +91,7 @@ def _read(x: StepExecution, effect: Strong, word: WordState) -> None:
         x.a.owed = (*x.a.owed, *seen)
 
 
-def _reaching(x: StepExecution, scope: Scope, handed: tuple[HandedOn, ...]) -> tuple[HandedOn, ...]:
+def _reaching(x: StepExecution, scope: Scope, handed: tuple[ReleasedState, ...]) -> tuple[ReleasedState, ...]:
     """Of what was handed on, what an acquire pattern of this scope takes."""
     return tuple(h for h in handed if h.cta == x.agent.cta or (h.wide and scope is Scope.GPU))
 
@@ -99,10 +99,10 @@ def _reaching(x: StepExecution, scope: Scope, handed: tuple[HandedOn, ...]) -> t
 def _written(x: StepExecution, effect: Strong, word: WordState) -> WordState:
     a, me, wide = x.a, x.agent, effect.scope is Scope.GPU
     if effect.sem.releases:
-        mine = [HandedOn(me.index, me.cta, wide, x.released())]
+        mine = [ReleasedState(me.index, me.cta, wide, x.released())]
     else:
         fences = ((wide, a.fenced_widely), (False, a.fenced_narrowly))
-        mine = [HandedOn(me.index, me.cta, reach, clock) for reach, clock in fences if clock is not None]
+        mine = [ReleasedState(me.index, me.cta, reach, clock) for reach, clock in fences if clock is not None]
     value = x.value(effect.value)
     if effect.does is Counting.SET:
         return word._replace(value=value, handed=(*(h for h in word.handed if h.agent == me.index), *mine))
@@ -143,7 +143,7 @@ def _standing(st: RunState, agent: CompiledAgent) -> Strong | None:
     """The strong operation that an agent stands at."""
     a = st.agents[agent.index]
     ins = agent.code[a.pc] if not a.done and a.pc < len(agent.code) else None
-    effects = ins.step.op.effects if isinstance(ins, Do) else ()
+    effects = ins.step.op.effects if isinstance(ins, RunStep) else ()
     return effects[0] if effects and isinstance(effects[0], Strong) else None
 
 

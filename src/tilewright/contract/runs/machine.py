@@ -40,12 +40,12 @@ from tilewright.contract.runs.state import (
 )
 from tilewright.contract.runs.users import Users
 from tilewright.contract.threads import (
-    Again,
+    BackEdge,
     Branch,
-    Do,
-    Enter,
     Jump,
-    Test,
+    LoopEntry,
+    LoopTest,
+    RunStep,
 )
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
@@ -253,12 +253,12 @@ class Machine(Evaluation):
             self.spend(1 + a.clock[S].bit_length() // BITS_OF_A_STEP)
             ins = code[a.pc]
             match ins:
-                case Do():
+                case RunStep():
                     if not self._do(st, agent, a, ins.step):
                         st.blocked.add(i)
                         return
                     a.pc += 1
-                case Test():
+                case LoopTest():
                     symbolic = bool(ins.loop.end.symbols & self.trip_names)
                     if self._goes_on(st, agent, a, ins.loop):
                         a.pc += 1
@@ -267,14 +267,14 @@ class Machine(Evaluation):
                         a.pc = ins.out
                     if symbolic:
                         return
-                case Enter():
+                case LoopEntry():
                     try:
                         a.env[ins.loop.counter] = self.value(st, agent, a, ins.loop.begin)
                     except NeedsExact:
                         st.blocked.add(i)
                         return
                     a.pc += 1
-                case Again():
+                case BackEdge():
                     a.env[ins.loop.counter] += ins.loop.step
                     a.pc = ins.back
                     if ins.loop.end.symbols & self.trip_names:
@@ -365,14 +365,14 @@ class Machine(Evaluation):
     def step_at(self, agent: CompiledAgent, a: AgentState) -> Step | None:
         """The step the agent stands at."""
         ins = agent.code[a.pc] if a.pc < len(agent.code) else None
-        return ins.step if isinstance(ins, Do) else None
+        return ins.step if isinstance(ins, RunStep) else None
 
     def _needed(self, st: RunState, agent: CompiledAgent, a: AgentState) -> TripKey | None:
         ins = agent.code[a.pc]
         match ins:
-            case Enter():
+            case LoopEntry():
                 exprs = [ins.loop.begin]
-            case Do():
+            case RunStep():
                 exprs = ins.step.op.expressions
             case _:
                 return None

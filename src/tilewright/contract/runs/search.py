@@ -24,7 +24,7 @@ from tilewright.contract.runs.machine import Machine
 from tilewright.contract.runs.normal import normal
 from tilewright.contract.runs.state import RunState, Trip, TripDecision
 from tilewright.contract.runs.transfers import TRANSFERS, check_end
-from tilewright.contract.threads import Test
+from tilewright.contract.threads import LoopTest
 from tilewright.protocol.model import Protocol
 from tilewright.protocol.tickets import with_reads
 
@@ -91,7 +91,7 @@ def _endless(m: Machine, x: CompiledAgent) -> set[str]:
     return {
         ins.loop.counter
         for ins in x.code
-        if isinstance(ins, Test) and any(m.symbols[n].most is None for n in ins.loop.end.symbols & m.trip_names)
+        if isinstance(ins, LoopTest) and any(m.symbols[n].most is None for n in ins.loop.end.symbols & m.trip_names)
     }
 
 

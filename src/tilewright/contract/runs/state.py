@@ -161,7 +161,7 @@ class Rendezvous:
         return new
 
 
-class HandedOn(NamedTuple):
+class ReleasedState(NamedTuple):
     """What a release pattern on a word hands on: of which agent and CTA; ``wide``: to other CTAs too."""
 
     agent: int
@@ -187,7 +187,7 @@ class WordState(NamedTuple):
     """One word of a counter in global memory."""
 
     value: int = 0
-    handed: tuple[HandedOn, ...] = ()
+    handed: tuple[ReleasedState, ...] = ()
     uses: tuple[WordUse, ...] = ()
 
 
@@ -243,7 +243,7 @@ class AgentState:
     """What relaxed writes to words hand on since the last fence.acq_rel of scope gpu."""
     fenced_narrowly: Clock | None = None
     """The same of narrower scope."""
-    owed: tuple[HandedOn, ...] = ()
+    owed: tuple[ReleasedState, ...] = ()
     """What relaxed reads of words have seen handed on, which a fence acquires."""
     done: bool = False
 

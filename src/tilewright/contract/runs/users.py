@@ -10,7 +10,7 @@ from functools import cached_property
 
 from tilewright.contract.runs.agents import CompiledAgent
 from tilewright.contract.runs.state import Stream
-from tilewright.contract.threads import Do
+from tilewright.contract.threads import RunStep
 from tilewright.hw.spaces import Space
 from tilewright.protocol import ops
 from tilewright.protocol.effects import Await, BarrierLife, Fence, Signal, Sync, TensorLife
@@ -42,7 +42,7 @@ class Users:
     def _of_bars(self, slots: Callable[[ops.Op], set[str]]) -> list[tuple[int, ...]]:
         users: dict[str, list[int]] = {b.name: [] for b in self._protocol.barriers}
         for agent in self._agents:
-            names = {n for ins in agent.code if isinstance(ins, Do) for n in slots(ins.step.op)}
+            names = {n for ins in agent.code if isinstance(ins, RunStep) for n in slots(ins.step.op)}
             for name in names:
                 users[name].append(agent.index)
         return [tuple(users[b.name]) for b in self._protocol.barriers for _ in range(b.slots)]
@@ -54,7 +54,7 @@ class Users:
             found = tuple(
                 x.index
                 for x in self._agents
-                if x.cta == key[1] and any(isinstance(i, Do) and _may_name(i.step.op, key[2]) for i in x.code)
+                if x.cta == key[1] and any(isinstance(i, RunStep) and _may_name(i.step.op, key[2]) for i in x.code)
             )
             self._found[key] = found
         return found
@@ -78,7 +78,7 @@ class Users:
     def _of_buffers(self, buffers: Callable[[ops.Op], set[str]]) -> list[frozenset[str]]:
         """Per agent, the buffers of its ops."""
         return [
-            frozenset[str]().union(*(buffers(ins.step.op) for ins in agent.code if isinstance(ins, Do)))
+            frozenset[str]().union(*(buffers(ins.step.op) for ins in agent.code if isinstance(ins, RunStep)))
             for agent in self._agents
         ]
 

@@ -9,7 +9,7 @@ from tilewright.hw.target.row import MAX_VECTOR_BYTES as MAX_VECTOR_BYTES
 from tilewright.hw.target.row import MBARRIER_BYTES as MBARRIER_BYTES
 from tilewright.hw.target.row import NAMED_BARRIERS as NAMED_BARRIERS
 from tilewright.hw.target.row import STATIC_SHARED_BYTES as STATIC_SHARED_BYTES
-from tilewright.hw.target.row import Instructions as Instructions
+from tilewright.hw.target.row import InstructionSet as InstructionSet
 from tilewright.hw.target.row import Target as Target
 from tilewright.hw.target.sm_80 import SM80 as SM80
 from tilewright.hw.target.sm_90a import SM90A as SM90A

@@ -32,7 +32,7 @@ compute capabilities)."""
 _SYSTEM_SHARED_BYTES = 1024
 
 
-class Instructions(Enum):
+class InstructionSet(Enum):
     """Families of instructions that only some targets have (PTX ISA 9.1, target notes of each)."""
 
     TMA = "bulk and tensor copies, transactions of mbarriers, clusters"
@@ -53,7 +53,7 @@ class Target:
     registers_per_sm: int = 65536
     max_registers_per_thread: int = 255
     shared_per_cta_bytes: int = 0
-    instructions: frozenset[Instructions] = frozenset()
+    instructions: frozenset[InstructionSet] = frozenset()
     product_schedules: str = "hopper"
     """The folder of ``schedule`` for matrix products; hopper's have some without wgmma, too."""
     clock_hz: float = 1.7e9

@@ -6,14 +6,14 @@ Source: PTX ISA 9.1, section 9.7.16.8.
 from __future__ import annotations
 
 from tilewright.hw.fragments import PAIRS, ROWS_OF_8, Bases, FragmentAtom
-from tilewright.hw.target.row import Instructions, Target
+from tilewright.hw.target.row import InstructionSet, Target
 
 SM100A = Target(
     "sm_100a",
     (10, 0),
     sm_count=148,
     shared_per_cta_bytes=232_448,
-    instructions=frozenset((Instructions.TMA, Instructions.TCGEN05)),
+    instructions=frozenset((InstructionSet.TMA, InstructionSet.TCGEN05)),
     clock_hz=1.85e9,
     memory_bytes_per_second=8.0e12,
 )

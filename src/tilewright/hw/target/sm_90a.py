@@ -6,14 +6,14 @@ Source: PTX ISA 9.1, section 9.7.15.5.1.
 from __future__ import annotations
 
 from tilewright.hw.fragments import PAIRS, ROWS_OF_8, Bases, FragmentAtom
-from tilewright.hw.target.row import Instructions, Target
+from tilewright.hw.target.row import InstructionSet, Target
 
 SM90A = Target(
     "sm_90a",
     (9, 0),
     sm_count=132,
     shared_per_cta_bytes=232_448,
-    instructions=frozenset((Instructions.TMA, Instructions.WGMMA)),
+    instructions=frozenset((InstructionSet.TMA, InstructionSet.WGMMA)),
     clock_hz=1.83e9,
     memory_bytes_per_second=4.8e12,
 )

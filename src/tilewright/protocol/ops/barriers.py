@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.base.expr import Expr
 from tilewright.base.once import once
-from tilewright.hw.target import Instructions
+from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import Among, Effect, Grain, Sync
 from tilewright.protocol.operands import ZERO
 from tilewright.protocol.ops.base import Brief, Op
@@ -81,7 +81,7 @@ class ClusterArrive(Op):
 
     release: bool = True
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     grain = Grain.WARPS
 
     @once
@@ -93,7 +93,7 @@ class ClusterArrive(Op):
 class ClusterWait(Op):
     """barrier.cluster.wait (acquire): waits for every non-exited thread of the cluster."""
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     grain = Grain.WARPS
     instruction = "barrier.cluster"
 

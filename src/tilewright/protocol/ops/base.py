@@ -10,7 +10,7 @@ from typing import Any, ClassVar, TypeAlias, TypeVar, cast
 from tilewright.base.expr import Expr
 from tilewright.base.once import once
 from tilewright.hw.spaces import Space
-from tilewright.hw.target import Instructions
+from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import Access, Await, Effect, Engine, Grain, Queue, Signal
 from tilewright.protocol.operands import Region, Slot, Word
 
@@ -46,7 +46,7 @@ class Op:
     engine: ClassVar[Engine] = Engine.NONE
     instruction: ClassVar[str] = ""
     """The row of ``hw.sync_prices``, for ops that have one."""
-    needs: ClassVar[Instructions | None] = None
+    needs: ClassVar[InstructionSet | None] = None
     """The instructions that a target needs to have for it, if not all have them."""
     spaces: ClassVar[Mapping[str, frozenset[Space]]] = located()
     """State spaces that the operands may lie in, by field."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.base.expr import Expr
 from tilewright.base.once import once
-from tilewright.hw.target import Instructions
+from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import (
     BULK,
     CP_ASYNC,
@@ -53,7 +53,7 @@ class TmaLoad(Op):
     tensor: bool = True
     source: Region | None = None
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     grain = Grain.ELECTED
     engine = Engine.LOADS
     spaces = located(dst=MEMORY, tensormap=GLOBAL, source=GLOBAL)
@@ -95,7 +95,7 @@ class TmaStore(Op):
     reduce: bool = False
     tensor: bool = True
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     grain = Grain.ELECTED
     engine = Engine.STORES
     spaces = located(src=MEMORY, dst=GLOBAL, tensormap=GLOBAL)
@@ -129,7 +129,7 @@ class DsmemCopy(Op):
     dst: Region
     bar: Slot
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     grain = Grain.ELECTED
     engine = Engine.STORES
     spaces = located(src=MEMORY, dst=MEMORY)
@@ -153,7 +153,7 @@ class DsmemCopy(Op):
 class TmaPrefetch(Op):
     """Brings a tensor box into L2; orders nothing."""
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
 
     @once
     def effects(self) -> tuple[Effect, ...]:
@@ -164,7 +164,7 @@ class TmaPrefetch(Op):
 class BulkCommit(Op):
     """Closes the executing thread's current bulk group."""
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
 
     @once
     def effects(self) -> tuple[Effect, ...]:
@@ -178,7 +178,7 @@ class BulkWait(Op):
     pending: int = 0
     read: bool = False
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     instruction = "cp.async.bulk.wait_group"
 
     @once
@@ -197,7 +197,7 @@ class TensormapReplace(Op):
 
     map: Region
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     spaces = located(map=MEMORY | GLOBAL)
 
     @once
@@ -211,7 +211,7 @@ class TensormapRelease(Op):
 
     map: Region
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     instruction = "fence.proxy.tensormap"
     spaces = located(map=MEMORY | GLOBAL)
 
@@ -226,7 +226,7 @@ class TensormapAcquire(Op):
 
     map: Region
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     instruction = "fence.proxy.tensormap"
     spaces = located(map=GLOBAL)
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.base.expr import Expr
 from tilewright.base.once import once
-from tilewright.hw.target import Instructions
+from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import Await, BarrierLife, Effect, Fence, Order, Release, Signal
 from tilewright.protocol.operands import Scope, Slot
 from tilewright.protocol.ops.base import Brief, Op
@@ -43,7 +43,7 @@ class MbarrierInval(Op):
 class FenceMbarrierInit(Op):
     """fence.mbarrier_init.release.cluster by the thread that initialised."""
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     instruction = "fence.mbarrier_init"
 
     @once
@@ -80,7 +80,7 @@ class ArriveExpectTx(Op):
     bytes: int
     scope: Scope = Scope.CTA
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     instruction = "mbarrier.arrive"
 
     @once
@@ -100,7 +100,7 @@ class ExpectTx(Op):
     bar: Slot
     bytes: int
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     instruction = "mbarrier.arrive"
 
     @once

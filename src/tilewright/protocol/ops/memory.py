@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from tilewright.base.once import once
-from tilewright.hw.target import Instructions
+from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import Access, Effect, Fence, Mode, Order, Part
 from tilewright.protocol.operands import FenceSpace, Region
 from tilewright.protocol.ops.base import GLOBAL, MEMORY, REGISTERS, Brief, Op, located
@@ -55,7 +55,7 @@ class FenceProxyAsync(Op):
 
     space: FenceSpace = FenceSpace.ALL
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     instruction = "fence.proxy.async"
 
     @once

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from tilewright.base.expr import Expr
 from tilewright.base.once import once
-from tilewright.hw.target import Instructions
+from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import (
     TENSOR,
     TENSOR_LOADS,
@@ -42,7 +42,7 @@ class Tcgen05Alloc(Op):
     address: Region | None = None
     cta_group: int = 1
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     grain = Grain.WARPS
     spaces = located(address=MEMORY)
 
@@ -59,7 +59,7 @@ class Tcgen05Dealloc(Op):
     buffer: str
     cta_group: int = 1
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     grain = Grain.WARPS
 
     @once
@@ -71,7 +71,7 @@ class Tcgen05Dealloc(Op):
 class Tcgen05Relinquish(Op):
     """Gives up the CTA's right to allocate again."""
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     grain = Grain.WARPS
 
     @once
@@ -90,7 +90,7 @@ class Tcgen05Mma(Op):
     operands: tuple[Region, ...]
     cta_group: int = 1
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     grain = Grain.ONE
     engine = Engine.PRODUCTS
     spaces = located(accumulator=COLUMNS, operands=MEMORY | COLUMNS)
@@ -114,7 +114,7 @@ class Tcgen05Cp(Op):
     dst: Region
     src: Region
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     grain = Grain.ONE
     spaces = located(dst=COLUMNS, src=MEMORY)
     swizzled = True
@@ -135,7 +135,7 @@ class Tcgen05Commit(Op):
     bar: Slot
     ctas: tuple[Expr, ...] = ()
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     grain = Grain.ONE
 
     @once
@@ -154,7 +154,7 @@ class Tcgen05Ld(Op):
 
     region: Region
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     grain = Grain.WARPS
     spaces = located(region=COLUMNS)
 
@@ -173,7 +173,7 @@ class Tcgen05St(Op):
 
     region: Region
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     grain = Grain.WARPS
     spaces = located(region=COLUMNS)
 
@@ -190,7 +190,7 @@ class Tcgen05St(Op):
 class Tcgen05WaitLd(Op):
     """tcgen05.wait::ld: the thread's tensor-memory loads are done."""
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     grain = Grain.WARPS
     instruction = "tcgen05.wait"
 
@@ -203,7 +203,7 @@ class Tcgen05WaitLd(Op):
 class Tcgen05WaitSt(Op):
     """tcgen05.wait::st: the thread's tensor-memory stores are done."""
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     grain = Grain.WARPS
     instruction = "tcgen05.wait"
 
@@ -216,7 +216,7 @@ class Tcgen05WaitSt(Op):
 class Tcgen05FenceBefore(Op):
     """tcgen05.fence::before_thread_sync."""
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     instruction = "tcgen05.fence"
 
     @once
@@ -228,7 +228,7 @@ class Tcgen05FenceBefore(Op):
 class Tcgen05FenceAfter(Op):
     """tcgen05.fence::after_thread_sync."""
 
-    needs = Instructions.TCGEN05
+    needs = InstructionSet.TCGEN05
     instruction = "tcgen05.fence"
 
     @once

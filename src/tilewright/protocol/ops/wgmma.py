@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from tilewright.base.once import once
-from tilewright.hw.target import Instructions
+from tilewright.hw.target import InstructionSet
 from tilewright.protocol.effects import (
     WGMMA,
     Access,
@@ -28,7 +28,7 @@ from tilewright.protocol.ops.base import MEMORY, REGISTERS, Brief, Op, located
 class WgmmaFence(Op):
     """wgmma.fence: orders register accesses before the following wgmma."""
 
-    needs = Instructions.WGMMA
+    needs = InstructionSet.WGMMA
     grain = Grain.WARPGROUP
     instruction = "wgmma.fence"
 
@@ -48,7 +48,7 @@ class Wgmma(Op):
     operands: tuple[Region, ...]
     reads: tuple[int, ...] = field(default=(), compare=False)
 
-    needs = Instructions.WGMMA
+    needs = InstructionSet.WGMMA
     grain = Grain.WARPGROUP
     engine = Engine.PRODUCTS
     spaces = located(accumulator=REGISTERS, operands=MEMORY | REGISTERS)
@@ -75,7 +75,7 @@ class Wgmma(Op):
 class WgmmaCommit(Op):
     """Closes the warpgroup's current wgmma group."""
 
-    needs = Instructions.WGMMA
+    needs = InstructionSet.WGMMA
     grain = Grain.WARPGROUP
 
     @once
@@ -89,7 +89,7 @@ class WgmmaWait(Op):
 
     pending: int = 0
 
-    needs = Instructions.WGMMA
+    needs = InstructionSet.WGMMA
     grain = Grain.WARPGROUP
     instruction = "wgmma.wait_group"
 
@@ -108,7 +108,7 @@ class Setmaxnreg(Op):
 
     registers: int
 
-    needs = Instructions.TMA
+    needs = InstructionSet.TMA
     grain = Grain.WARPGROUPS
 
     @once

@@ -13,8 +13,8 @@ import numpy as np
 
 from tilewright.ptx.machine.state import State
 from tilewright.ptx.opcodes import find
+from tilewright.ptx.opcodes.bit_vectors import UNSIGNED, width
 from tilewright.ptx.opcodes.rows import Bits
-from tilewright.ptx.opcodes.words import UNSIGNED, width
 from tilewright.ptx.syntax import Instruction
 
 _OPERATIONS = ("add", "min", "max", "and", "or", "xor", "inc", "dec", "exch", "cas")

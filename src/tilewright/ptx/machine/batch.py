@@ -22,8 +22,8 @@ from tilewright.ptx.machine.lanes import DONE, RUNNING, STOPPED, Lanes, distinct
 from tilewright.ptx.machine.launch import DeviceMemory, MachineLaunch
 from tilewright.ptx.machine.report import MachineReport, Stop
 from tilewright.ptx.machine.segments import CodeSegment
+from tilewright.ptx.opcodes.bit_vectors import SIGNED, unsigned
 from tilewright.ptx.opcodes.rows import Bits
-from tilewright.ptx.opcodes.words import SIGNED, unsigned
 
 _NEVER = 1 << 30
 _HELD = 0.25

@@ -23,8 +23,8 @@ from tilewright.ptx.machine.shared import RANK_SHIFT
 from tilewright.ptx.machine.state import State
 from tilewright.ptx.machine.tensormap import DecodedTensorMap
 from tilewright.ptx.opcodes import find
+from tilewright.ptx.opcodes.bit_vectors import UNSIGNED
 from tilewright.ptx.opcodes.rows import Bits
-from tilewright.ptx.opcodes.words import UNSIGNED
 from tilewright.ptx.syntax import Instruction, Vector
 
 _OFFSET = (1 << RANK_SHIFT) - 1

@@ -26,8 +26,8 @@ from tilewright.ptx.machine.shared import RANK_SHIFT
 from tilewright.ptx.machine.spaces import LOCAL, PARAMETERS, SHARED
 from tilewright.ptx.machine.state import WINDOW_OFFSET, State, wide, window_address
 from tilewright.ptx.opcodes import find
+from tilewright.ptx.opcodes.bit_vectors import UNSIGNED, is_signed, unsigned, width
 from tilewright.ptx.opcodes.rows import Bits
-from tilewright.ptx.opcodes.words import UNSIGNED, is_signed, unsigned, width
 from tilewright.ptx.syntax import CallArguments, Identifier, Immediate, Instruction, Negated, Pair, Register, Vector
 
 Handler = Callable[..., list[Bits] | None]

@@ -13,9 +13,9 @@ from functools import cache, lru_cache
 import numpy as np
 
 from tilewright.ptx.machine.tensormap import swizzled
+from tilewright.ptx.opcodes.bit_vectors import UNSIGNED, number, width
 from tilewright.ptx.opcodes.formats import narrow, widen
 from tilewright.ptx.opcodes.rows import Bits
-from tilewright.ptx.opcodes.words import UNSIGNED, number, width
 
 _LANE = np.arange(32)
 

@@ -16,7 +16,7 @@ import numpy as np
 from tilewright.diag import Location, fail
 from tilewright.ptx.flow import Flow, FlowEdge
 from tilewright.ptx.opcodes import CARRY, Form, OpcodeKind, find, reads, registers, writes
-from tilewright.ptx.opcodes.words import UNSIGNED, is_signed, is_type, unsigned, width
+from tilewright.ptx.opcodes.bit_vectors import UNSIGNED, is_signed, is_type, unsigned, width
 from tilewright.ptx.ssa import Ssa
 from tilewright.ptx.syntax import (
     Address,

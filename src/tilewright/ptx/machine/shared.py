@@ -10,8 +10,8 @@ import numpy as np
 from tilewright.ptx.machine.clocks import Clocks
 from tilewright.ptx.machine.lanes import Lanes
 from tilewright.ptx.machine.scratch import ArrayPool
+from tilewright.ptx.opcodes.bit_vectors import UNSIGNED
 from tilewright.ptx.opcodes.rows import Bits
-from tilewright.ptx.opcodes.words import UNSIGNED
 
 RESERVED = 1024
 """Bytes at the start of each CTA's window that no variable takes, as on sm_90."""

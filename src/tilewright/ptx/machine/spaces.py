@@ -13,8 +13,8 @@ from tilewright.ptx.machine.launch import DeviceMemory, MachineLaunch, TensorReg
 from tilewright.ptx.machine.scratch import ArrayPool
 from tilewright.ptx.machine.shared import RANK_SHIFT, RESERVED, Complain, SharedWindow
 from tilewright.ptx.machine.tensormap import DecodedTensorMap
+from tilewright.ptx.opcodes.bit_vectors import UNSIGNED, width
 from tilewright.ptx.opcodes.rows import Bits
-from tilewright.ptx.opcodes.words import UNSIGNED, width
 from tilewright.ptx.syntax import Entry, KernelParameter, Module
 
 LOCAL, SHARED, PARAMETERS = 0x4000_0000_0000, 0x5000_0000_0000, 0x6000_0000_0000

@@ -11,8 +11,8 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ptx.opcodes.bit_vectors import number, unsigned
 from tilewright.ptx.opcodes.rows import Bits
-from tilewright.ptx.opcodes.words import number, unsigned
 
 _U32 = np.uint32
 _LANE = np.arange(32, dtype=np.int64)

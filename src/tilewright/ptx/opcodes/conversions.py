@@ -10,10 +10,19 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ptx.opcodes.bit_vectors import (
+    SIGNED,
+    UNSIGNED,
+    is_signed,
+    leading_zeros,
+    number,
+    resize,
+    unsigned,
+    width,
+)
 from tilewright.ptx.opcodes.floats import canonical, saturate
 from tilewright.ptx.opcodes.formats import F64, bf16_of_f32, flush, is_nan, narrow, quiet_as, widen
 from tilewright.ptx.opcodes.rows import Bits, Function, Row
-from tilewright.ptx.opcodes.words import SIGNED, UNSIGNED, is_signed, leading_zeros, number, resize, unsigned, width
 
 _U32, _U64 = np.uint32, np.uint64
 _WIDE_INTEGERS = "u16/u32/u64/s16/s32/s64"

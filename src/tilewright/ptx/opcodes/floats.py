@@ -18,10 +18,10 @@ from typing import Any
 
 import numpy as np
 
+from tilewright.ptx.opcodes.bit_vectors import SIGNED, unsigned
 from tilewright.ptx.opcodes.formats import F32, F64, FORMATS, flush, is_nan, narrow, odd_sum, quiet, widen
 from tilewright.ptx.opcodes.integers import COMPARE, combined
 from tilewright.ptx.opcodes.rows import Bits, Function, Row
-from tilewright.ptx.opcodes.words import SIGNED, unsigned
 
 _U32 = np.uint32
 _NATIVE: dict[str, Function] = {"add": operator.add, "sub": operator.sub, "mul": operator.mul, "div": operator.truediv}

@@ -11,8 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from tilewright.ptx.opcodes.rows import Bits, Function, Row
-from tilewright.ptx.opcodes.words import (
+from tilewright.ptx.opcodes.bit_vectors import (
     SIGNED,
     UNSIGNED,
     count_ones,
@@ -30,6 +29,7 @@ from tilewright.ptx.opcodes.words import (
     unsigned,
     width,
 )
+from tilewright.ptx.opcodes.rows import Bits, Function, Row
 
 _U32 = np.uint32
 _CARRIED = "u32/s32/u64/s64"

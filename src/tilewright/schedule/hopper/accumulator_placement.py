@@ -43,7 +43,7 @@ class Refused:
     reason: str
 
 
-def place_around(
+def place_from_products(
     kernel: tile.Kernel,
     classes: Classes,
     dots: Sequence[DotPlan],
@@ -224,13 +224,13 @@ def _contiguous(
     return vectors, sorted(free, key=lambda c: (c not in vectors, c))
 
 
-def words_of(value: SSAValue, placement: Placement) -> int:
+def value_registers(value: SSAValue, placement: Placement) -> int:
     """Registers of a thread that a tile or fragment takes."""
     assert isinstance(value.type, tile.TileType | tile.FragmentType)
     return -(-placement.home.registers(placement.axes_of[value]) * value.type.element.bits // 32)
 
 
-def fragment_words(kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Placement) -> int:
+def fragment_registers(kernel: tile.Kernel, dots: Sequence[DotPlan], placement: Placement) -> int:
     """Registers of a thread taken by all fragments and by the largest product that is no fragment's own."""
-    held = sum(words_of(op.results[0], placement) for op in kernel.walk() if isinstance(op, tile.FragmentInit))
-    return held + max((words_of(p.dot.result, placement) for p in dots if p.write is None), default=0)
+    held = sum(value_registers(op.results[0], placement) for op in kernel.walk() if isinstance(op, tile.FragmentInit))
+    return held + max((value_registers(p.dot.result, placement) for p in dots if p.write is None), default=0)

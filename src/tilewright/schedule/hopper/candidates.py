@@ -9,11 +9,16 @@ from math import prod
 from typing import TypeAlias
 
 from tilewright.base.expr import Expr
-from tilewright.hw.target import Instructions, Target
+from tilewright.hw.target import InstructionSet, Target
 from tilewright.lang.schedule import RoleMode, Schedule
 from tilewright.schedule.classes import Classes, classify
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.accumulator_placement import MAX_REGISTERS, Refused, fragment_words, place_around
+from tilewright.schedule.hopper.accumulator_placement import (
+    MAX_REGISTERS,
+    Refused,
+    fragment_registers,
+    place_from_products,
+)
 from tilewright.schedule.hopper.clusters import Cluster, Share
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.epilogue_tiles import epilogue_bytes
@@ -181,7 +186,7 @@ def attempts(
 ) -> Iterator[Attempt]:
     """What is tried for the extents of a variant: ``first`` with the first of them, then extents by extents, for each
     the candidates in order."""
-    has_wgmma = Instructions.WGMMA in target.instructions
+    has_wgmma = InstructionSet.WGMMA in target.instructions
     for candidate in first if has_wgmma else ():
         if (kept := pinned(candidate, pins)) is not None:
             yield retrace(choices[0]), choices[0], kept
@@ -225,7 +230,7 @@ def schedule(
     kernel: tile.Kernel, facts: CallFacts, target: Target, candidate: Candidate, assumptions: tuple[Expr, ...]
 ) -> Scheduled | Refused:
     """The kernel under one candidate, with as many stages as shared memory holds; or why it can't be."""
-    if not (candidate.ordinary or Instructions.WGMMA in target.instructions):
+    if not (candidate.ordinary or InstructionSet.WGMMA in target.instructions):
         return Refused(f"{target} has no wgmma")
     kernel, classes = classified(kernel)
     if candidate.software_pipelined:
@@ -261,7 +266,7 @@ def placed(
     if candidate.ordinary and any(count % candidate.warpgroups for count in blocks):
         return Refused(f"{candidate.warpgroups} warpgroups take tiles of {ROWS * candidate.warpgroups} rows")
     sums = program_sums(kernel)
-    placement = place_around(
+    placement = place_from_products(
         kernel,
         classes,
         dots,
@@ -277,7 +282,7 @@ def placed(
     for op in sums:
         if (refused := summed_alike(op, placement)) is not None:
             return refused
-    words = fragment_words(kernel, dots, placement)
+    words = fragment_registers(kernel, dots, placement)
     if words > MAX_REGISTERS[candidate.warpgroups * candidate.ping_pong]:
         return Refused(f"accumulators take {words} registers of each thread")
     return placement

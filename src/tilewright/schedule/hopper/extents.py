@@ -9,7 +9,7 @@ from math import prod
 
 from tilewright.base.dtypes import DType
 from tilewright.base.expr import FALSE, TRUE, Const, Expr, all_of, any_of, ceildiv, minimum, negate
-from tilewright.hw.target import Instructions, Target
+from tilewright.hw.target import InstructionSet, Target
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.hopper.candidates import Candidate
 from tilewright.schedule.hopper.loaded_bounds import LoadedBounds
@@ -185,7 +185,7 @@ def product_variants(
 ) -> list[ProductVariant]:
     """Tile widths and when each is used: that which needs least time for its whole waves of CTAs."""
     choices, sized = product_extents(autos, trace)
-    if Instructions.WGMMA not in target.instructions:
+    if InstructionSet.WGMMA not in target.instructions:
         return [ProductVariant(TRUE, tuple(choices))]
     if sized.columns:
         return _by_width(choices, sized, trace, target, facts)
@@ -201,7 +201,7 @@ def other_widths(
     """Tiles of the widths between those that every family has, with prices between theirs: to be timed for a shape
     whose last wave of tiles they fill."""
     choices, sized = product_extents(autos, trace)
-    if not (Instructions.WGMMA in target.instructions and sized.rows and sized.columns):
+    if not (InstructionSet.WGMMA in target.instructions and sized.rows and sized.columns):
         return []
     wide = choices[0]
     kernel = trace(wide)

@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from xdsl.ir import Operation, SSAValue
 
 from tilewright.schedule.facts import CallFacts
-from tilewright.schedule.hopper.accumulator_placement import words_of
+from tilewright.schedule.hopper.accumulator_placement import value_registers
 from tilewright.schedule.hopper.configuration import ScheduleConfiguration
 from tilewright.schedule.hopper.operands import AsyncOperand, DotPlan, RegisterOperand
 from tilewright.schedule.hopper.pipeline_lowering import PipelineLowering
@@ -31,7 +31,7 @@ from tilewright.transport import dialect as t
 
 
 @dataclass(frozen=True)
-class Flight:
+class WgmmaGroup:
     """One committed group: the registers it holds, and the pipelines whose stages end with it."""
 
     held: frozenset[SSAValue]
@@ -65,8 +65,10 @@ def _words(kernel: tile.Kernel, stream: tile.Stream, own: Sequence[DotPlan], pla
     fresh = [p.dot.result for p in own if p.write is None]
     operands = [p.dot.a for p in own if isinstance(p.a, RegisterOperand)]
     vectors = [op.result for op in stream.body.block.ops if isinstance(op, tile.Load) and len(spans_of(op.result)) == 1]
-    held = sum(words_of(value, placement) for value in (*fragments, *fresh))
-    return held + sum(max((words_of(value, placement) for value in each), default=0) for each in (operands, vectors))
+    held = sum(value_registers(value, placement) for value in (*fragments, *fresh))
+    return held + sum(
+        max((value_registers(value, placement) for value in each), default=0) for each in (operands, vectors)
+    )
 
 
 class ProductsInFlight(PipelineLowering):
@@ -76,7 +78,7 @@ class ProductsInFlight(PipelineLowering):
         self, kernel: tile.Kernel, placement: Placement, facts: CallFacts, configuration: ScheduleConfiguration
     ):
         super().__init__(kernel, placement, facts, configuration)
-        self.flights: list[Flight] = []
+        self.flights: list[WgmmaGroup] = []
 
     def emit(self, op: t.TransportOp, source: Operation | None = None) -> t.TransportOp:
         if self.flights:
@@ -87,7 +89,7 @@ class ProductsInFlight(PipelineLowering):
     def depart(self, held: Sequence[SSAValue]) -> None:
         """The open group is committed, and stays in flight."""
         super().emit(a.WgmmaCommit())
-        self.flights.append(Flight(frozenset(held)))
+        self.flights.append(WgmmaGroup(frozenset(held)))
 
     def ends_with_last(self, pipeline: TilePipeline) -> None:
         """The pipeline's stage is given back when the group that was committed last has ended."""

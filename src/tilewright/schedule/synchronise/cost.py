@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from tilewright.base.expr import Const
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
-from tilewright.protocol.edit import Spot, rewritten
+from tilewright.protocol.edit import NodePath, rewritten
 from tilewright.protocol.effects import Among, Await, Commit, Effect, Fence, Order, Retire, Stage, Sync
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
 from tilewright.protocol.prices import sync_price
@@ -50,7 +50,7 @@ def _decided(role: Role, effect: Effect) -> bool:
 def stripped(protocol: Protocol) -> Protocol:
     """The protocol without waits, fences and joins."""
 
-    def edit(spot: Spot, step: Step) -> tuple[Node, ...]:
+    def edit(spot: NodePath, step: Step) -> tuple[Node, ...]:
         return () if is_sync(protocol.roles[spot.role], step) else (step,)
 
     return rewritten(protocol, edit)

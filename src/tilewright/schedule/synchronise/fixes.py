@@ -11,7 +11,7 @@ from typing import Any
 
 from tilewright.base.expr import Const, Expr, Mod, children, sym
 from tilewright.protocol import ops
-from tilewright.protocol.edit import Insertion, Spot, spots
+from tilewright.protocol.edit import Insertion, NodePath, spots
 from tilewright.protocol.effects import (
     CP_ASYNC,
     TENSOR,
@@ -96,7 +96,7 @@ class _Mender:
             self.there = self._writer()
         self.other = found.get(self.there) if self.there is not None else None
 
-    def _writer(self) -> Spot | None:
+    def _writer(self) -> NodePath | None:
         """A step that writes what the clash reads, where the run met none."""
         if self.step is None:
             return None
@@ -141,11 +141,11 @@ class _Mender:
 
     # -- one op ---------------------------------------------------------------------------------------------------
     @staticmethod
-    def _before(spot: Spot, op: ops.Op, by: By) -> Fix:
+    def _before(spot: NodePath, op: ops.Op, by: By) -> Fix:
         return (Insertion(spot, Step(op, by)),)
 
     @staticmethod
-    def _behind(spot: Spot, op: ops.Op, by: By) -> Fix:
+    def _behind(spot: NodePath, op: ops.Op, by: By) -> Fix:
         return (Insertion(spot, Step(op, by), behind=True),)
 
     def _proxy_fences(self) -> Iterator[Fix]:
@@ -225,7 +225,7 @@ class _Mender:
         for role, body in ((i, r.body) for i, r in enumerate(self.protocol.roles)):
             if role != self.clash.role:
                 continue
-            end = Spot(role, (len(body) - 1,))
+            end = NodePath(role, (len(body) - 1,))
             for spot, step in self.steps.items():
                 for kind in _waits_for(step.op) if spot.role == role else ():
                     yield self._behind(end, _waits_of(kind)[-1], step.by)
@@ -284,7 +284,7 @@ class _Mender:
                     arrivals = (self._arrival(s) for s in self._next(spot, _arrives))
                     yield from (x.barrier for x in arrivals if set(_inner(x.index)) == uses)
 
-    def _arrival(self, spot: Spot) -> ops.Slot:
+    def _arrival(self, spot: NodePath) -> ops.Slot:
         return next(x.bar for x in self.steps[spot].op.of(Signal) if x.arrivals)
 
     def _shared(self, op: ops.Op) -> Iterator[Expr]:
@@ -339,7 +339,7 @@ class _Mender:
         return max(abs(depth - wanted) for depth in depths)
 
     # -- places ---------------------------------------------------------------------------------------------------
-    def _next(self, spot: Spot, test: Test) -> list[Spot]:
+    def _next(self, spot: NodePath, test: Test) -> list[NodePath]:
         """Steps that pass a test and that the same role runs after ``spot``: later ones in order, then earlier ones of
         the loops around it."""
         mine = [s for s in self.steps if s.role == spot.role and test(self.steps[s].op)]
@@ -348,7 +348,7 @@ class _Mender:
         again = [s for s in mine if s.path <= spot.path and around is not None and s.path[: len(around)] == around]
         return later + again
 
-    def _previous(self, spot: Spot, test: Test) -> list[Spot]:
+    def _previous(self, spot: NodePath, test: Test) -> list[NodePath]:
         """The nearest step that passes a test before ``spot`` in its own block."""
         block = [s for s in self.steps if s.role == spot.role and s.path[:-1] == spot.path[:-1] and s < spot]
         return [s for s in block if test(self.steps[s].op)][-1:]

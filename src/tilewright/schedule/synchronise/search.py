@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from tilewright.protocol import ops
-from tilewright.protocol.edit import Insertion, Spot, inserted, replaced, spots
+from tilewright.protocol.edit import Insertion, NodePath, inserted, replaced, spots
 from tilewright.protocol.model import If, Loop, Node, Protocol, Step, steps
 from tilewright.schedule.synchronise.cost import is_sync, step_cost
 from tilewright.schedule.synchronise.fixes import fixes
@@ -102,7 +102,7 @@ def _repeats(trial: Protocol, fix: Fix) -> bool:
     )
 
 
-def _step(protocol: Protocol, wanted: Spot | None) -> Step | None:
+def _step(protocol: Protocol, wanted: NodePath | None) -> Step | None:
     return next((step for spot, step in spots(protocol) if spot == wanted), None)
 
 
@@ -135,7 +135,7 @@ def _minimal(protocol: Protocol, ask: _Asking) -> Protocol:
             return protocol
 
 
-def _weaker(protocol: Protocol, spot: Spot, step: Step) -> Iterator[Protocol]:
+def _weaker(protocol: Protocol, spot: NodePath, step: Step) -> Iterator[Protocol]:
     yield replaced(protocol, spot)
     for loop in _hoists(protocol, spot, step):
         yield inserted(replaced(protocol, spot), (Insertion(loop, step),))
@@ -145,16 +145,16 @@ def _weaker(protocol: Protocol, spot: Spot, step: Step) -> Iterator[Protocol]:
         yield replaced(protocol, spot, replace(step, op=replace(step.op, read=True)))
 
 
-def _hoists(protocol: Protocol, spot: Spot, step: Step) -> Iterator[Spot]:
+def _hoists(protocol: Protocol, spot: NodePath, step: Step) -> Iterator[NodePath]:
     """Loops around a step that it does not depend on, outermost first, as far as nothing between depends on them."""
     nodes, changing = protocol.roles[spot.role].body, step.op.symbols
-    loops: list[Spot] = []
+    loops: list[NodePath] = []
     for i, position in enumerate(spot.path[:-1]):
         node = nodes[position]
         match node:
             case Loop():
                 counters = {s.op.counter for s in steps(node.body) if isinstance(s.op, ops.Advance)}
-                loops.append(Spot(spot.role, spot.path[: i + 1]))
+                loops.append(NodePath(spot.role, spot.path[: i + 1]))
                 if changing & {node.counter, *counters}:
                     loops.clear()
                 nodes = node.body
@@ -166,7 +166,7 @@ def _hoists(protocol: Protocol, spot: Spot, step: Step) -> Iterator[Spot]:
     yield from loops
 
 
-def _syncs(protocol: Protocol) -> Iterator[tuple[Spot, Step, int]]:
+def _syncs(protocol: Protocol) -> Iterator[tuple[NodePath, Step, int]]:
     for spot, step in spots(protocol):
         if is_sync(protocol.roles[spot.role], step):
             yield spot, step, _depth(protocol.roles[spot.role].body, spot.path)
@@ -183,7 +183,7 @@ def _depth(nodes: tuple[Node, ...], path: tuple[int, ...]) -> int:
     return depth
 
 
-def unneeded(protocol: Protocol, prove: Prover) -> tuple[Spot, ...]:
+def unneeded(protocol: Protocol, prove: Prover) -> tuple[NodePath, ...]:
     """Sync ops whose removal, each alone, keeps the proof."""
     return tuple(
         spot for spot, step in spots(protocol) if ops.only_orders(step.op) and prove(replaced(protocol, spot)) is None

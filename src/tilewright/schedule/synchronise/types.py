@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-from tilewright.protocol.edit import Insertion, Spot
+from tilewright.protocol.edit import Insertion, NodePath
 from tilewright.protocol.model import Protocol
 
 
@@ -18,8 +18,8 @@ class Clash:
     """
 
     code: str
-    spot: Spot | None
-    other: Spot | None
+    spot: NodePath | None
+    other: NodePath | None
     role: int
     instance: tuple[tuple[str, int, int], ...]
     detail: str

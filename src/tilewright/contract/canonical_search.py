@@ -34,7 +34,7 @@ MAX_FIXED = 40
 """Values tried for a trip count that is the same in all tiles, when only a varying one was refuted."""
 
 
-def searched(
+def search_canonical_runs(
     protocol: Protocol,
     form: Protocol,
     policy: Policy,
