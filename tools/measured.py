@@ -146,7 +146,7 @@ def _launched(row: Mapping[str, Any]) -> str:
     """Whose kernel it was, and what of several."""
     kernel = row["kernel"]
     if row["by"] == "ours":
-        of = re.sub(r"^kernel_|_\d+$", "", kernel)
+        of = "PyTorch's fill" if "FillFunctor" in kernel else re.sub(r"^kernel_|_\d+$", "", kernel)
         known = {"attention_delta": "delta", "attention_query_gradient": "dq", "attention_key_gradients": "dk, dv"}
         known |= {"product_stage_a": "copy of A", "product_stage_b": "copy of B"}
         alone = {"product", "row_major", "attention", "block_scaled", "row_scaled", "epilogue", "batched"}

@@ -204,7 +204,7 @@ def bare_launch(x: DeviceArray, y: DeviceArray, m: int) -> Callable[[], object]:
     _, library = cuda.cuLibraryLoadData(cubin(AXPY), [], [], 0, [], [], 0)
     _, kernel = cuda.cuLibraryGetKernel(library, b"axpy")
     _, function = cuda.cuKernelGetFunction(kernel)
-    values = (c_uint64(x.address), c_uint64(y.address), c_float(1), c_int(m), c_int(1))
+    values = (c_uint64(x.data_ptr()), c_uint64(y.data_ptr()), c_float(1), c_int(m), c_int(1))
     pointers = (c_void_p * len(values))(*map(addressof, values))
     config = cuda.CUlaunchConfig()
     config.gridDimX, config.gridDimY, config.gridDimZ = -(-m // 128), 1, 1

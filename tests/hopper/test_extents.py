@@ -149,3 +149,13 @@ def test_tiles_of_one_wave_need_not_stay_in_l2(size: tuple[int, int, int], once:
     sizes = {"M": m, "N": n, "K": k, "a.stride0": k, "b.stride0": k, "c.stride0": n}
     taken = next(v for v in variants() if v.predicate.evaluate(sizes))
     assert taken.one_wave is once
+
+
+@pytest.mark.parametrize(("width", "few", "resident"), [(64, 0, 3), (128, 1, 1)])
+def test_short_causal_attention_has_one_way_of_its_own(width: int, few: int, resident: int) -> None:
+    """Small tiles whose CTAs share an SM, or where registers hold only large ones an order by heads."""
+    kernel = attention.forward(width)
+    found = product_variants(("bq", "bk"), lambda e: traced(p.request(kernel, causal=True, **e)), SM90A, ALIGNED)
+    tried = [candidate for variant in found for candidate in variant.candidates]
+    assert sum(candidate.few_lengths for candidate in tried) == few
+    assert max(candidate.resident for candidate in tried) == resident

@@ -192,7 +192,8 @@ def product_variants(
     chained = list(_chained(choices, sized, trace, target)) if sized.rows else []
     awaited = _awaited(choices, sized, trace, target) if sized.rows else ()
     others = (*awaited, *_flat(choices, trace), ProductVariant(TRUE, tuple(choices)))
-    return [*chained, *(each for variant in others for each in (*_whole_steps(variant, trace), variant))]
+    whole = [[*_whole_steps(variant, trace, few_lengths=not chained), variant] for variant in others]
+    return [*chained, *(each for variants in whole for each in variants)]
 
 
 def other_widths(
@@ -218,11 +219,16 @@ def other_widths(
 
 
 def _whole_steps(
-    variant: ProductVariant, trace: Callable[[Mapping[str, int]], tile.Kernel], resident: int = 1
+    variant: ProductVariant,
+    trace: Callable[[Mapping[str, int]], tile.Kernel],
+    resident: int = 1,
+    *,
+    few_lengths: bool = False,
 ) -> Iterator[ProductVariant]:
     """The same for launches in which no step of software-pipelined streams needs a mask but for comparisons, or without
     comparisons the first one does not, which no product of the step before hides (attention of 1,024 keys, H200: 0.97
-    of cuDNN instead of 0.94)."""
+    of cuDNN instead of 0.94). Launches of ``few_lengths`` have an order of their own where no smaller tile is for
+    them."""
     kernel = trace(variant.choices[0])
     streams = pipelined_streams(kernel)
     conditions = [(whole_first_step if leading_steps(s) is None else _whole)(kernel, s) for s in streams]
@@ -236,7 +242,7 @@ def _whole_steps(
         whole = Candidate(sharing, resident=resident, software_pipelined=True, whole_steps=True)
         inside = all_of([variant.predicate, *masked])
         longer = lengthening(kernel) if kernel.ascending is None else None
-        if longer is not None and sharing == 2:
+        if longer is not None and few_lengths and sharing == 2:
             (lengths,) = (extent.expr for i, extent in enumerate(kernel.grid) if program_index(i) == longer)
             few = replace(whole, few_lengths=True)
             yield replace(variant, predicate=all_of([inside, lengths <= FEW_LENGTHS]), candidates=(few,))
