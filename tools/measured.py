@@ -41,6 +41,7 @@ ROW_GOALS = {
     "cross_entropy": ".9 of read bandwidth",
     "256 backward": "",
 }
+PEERS = ("varlen_attn", "dense")
 COMPILED = {"compile": "torch.compile", "autotune": "torch.compile, max-autotune", "eager": "PyTorch"}
 
 
@@ -65,19 +66,18 @@ def memory_bound() -> Iterator[str]:
 
 
 def padding() -> Iterator[str]:
-    """Kernels over rows of any width, by what the rows are aligned to, before and now."""
-    next_ = "next, before | next, now"
-    yield f"| kernel | rows at multiples of | before, us | now, us | of copy | {next_} | within 5 % |"
-    rows = result("padding")["rows"]
-    rate = {(r["kernel"], r["n"]): r["microseconds"]["before"] / r["bytes"] for r in rows}
+    """Kernels over rows of any width, by what the rows are aligned to; whole lines are no cases of their own."""
+    columns = "us | copy, us | of copy | next | next, up to N = 4089 | within 5 %"
+    yield f"| kernel | rows at multiples of | {columns} |"
+    rows = [r for r in result("padding")["rows"] if r["n"] % 128]
     for kernel in dict.fromkeys(r["kernel"] for r in rows):
         for align in (16, 8, 4, 2):
             of = [r for r in rows if (r["kernel"], r["align_bytes"]) == (kernel, align)]
-            us = (sorted(r["microseconds"][name] for r in of)[len(of) // 2] for name in ("before", "ours"))
+            us = (f"{sorted(r['microseconds'][name] for r in of)[len(of) // 2]:.1f}" for name in ("ours", "copy"))
             copy = sorted(r["of_copy"]["ours"] for r in of)[len(of) // 2]
-            before = max(rate[kernel, r["n"]] / rate[kernel, -(-r["n"] // 128) * 128] for r in of)
-            now, within = max(r["of_next"] for r in of), sum(r["of_next"] <= 1.05 for r in of)
-            cells = (*(f"{x:.1f}" for x in us), f"{copy:.2f}", f"{before:.2f}", f"{now:.2f}", f"{within} of {len(of)}")
+            worst = (max(r["of_next"] for r in of if r["n"] <= most) for most in (4200, 4089))
+            within = sum(r["of_next"] <= 1.05 for r in of)
+            cells = (*us, f"{copy:.2f}", *(f"{x:.2f}" for x in worst), f"{within} of {len(of)}")
             yield f"| {kernel} | {align} bytes | {' | '.join(cells)} |"
 
 
@@ -285,6 +285,36 @@ def varlen() -> Iterator[str]:
         yield f"| {case} | {' | '.join(us)} | {row['of']['varlen_attn']:.2f} |"
 
 
+def packed_launches() -> Iterator[str]:
+    """What offsets cost a launch of attention over packed sequences, behind a flush of L2 and without one."""
+    ways = {
+        "judged": "each CTA judges, the gate in shared memory (the compiler's)",
+        "registers": "each CTA judges, the gate in a register",
+        "unjudged": "nobody judges, programs dealt",
+        "dense": "dense",
+    }
+    yield f"| sequences | {' | '.join(ways.values())} | more than dense |"
+    run = result("varlen_launches")
+    for row in run["launches"]:
+        both = row["microseconds"], row["not_flushed"]
+        cells = (", ".join(f"{us[way]:.1f}" for us in both) for way in ways)
+        more = ", ".join(f"{us['judged'] - us['dense']:.1f}" for us in both)
+        yield f"| {row['groups']:,} | {' | '.join(cells)} | {more} |"
+    for row in run["rows"]:
+        us = row["microseconds"]
+        yield f"| {row['case']} | {' | '.join(f'{us[way]:.1f}' if way in us else '' for way in ways)} | |"
+
+
+def packed_gradients() -> Iterator[str]:
+    """Gradients of attention over packed sequences beside varlen_attn's and our dense ones."""
+    yield "| case | ours | varlen_attn | our dense gradients | of varlen_attn | of dense |"
+    for case, row in by_case("varlen_backward").items():
+        if "microseconds" in row and " last" not in case:
+            us = (f"{row['microseconds'][n]:.1f}" if n in row["microseconds"] else "" for n in ("ours", *PEERS))
+            of = (f"{row['of'][n]:.2f}" if n in row["of"] else "" for n in PEERS)
+            yield f"| {case} | {' | '.join((*us, *of))} |"
+
+
 def paged() -> Iterator[str]:
     """Decode over contiguous and paged caches beside cuDNN and flash attention over contiguous ones."""
     sizes = (16, 32, 64, 128)
@@ -400,6 +430,8 @@ def pages() -> dict[Path, str]:
         experts(),
         paged(),
         varlen(),
+        packed_launches(),
+        packed_gradients(),
         products(),
         attention_forward(),
         all_products(),

@@ -49,6 +49,16 @@ def weighted(x: tw.Tensor["M", "N"], w: tw.Tensor["N"], y: tw.Tensor["M", "N"], 
         y[m, n] = x[m, n] + w[n]
 
 
+@tw.kernel
+def columns(x: tw.Tensor["M", "N"], y: tw.Tensor["N"], *, bm: int = 64, bn: int = 32):
+    """Rows are added up, each column by itself."""
+    n = tw.grid(y, bn)
+    total = tw.zeros(n, tw.f32)
+    for m in tw.stream(x.shape[0], bm):
+        total += x[m, n].to(tw.f32).sum(0)
+    y[n] = total
+
+
 def placed(rows: int, width: int, pitch: int, offset: int) -> tuple[Array, Array]:
     """A view of NaNs whose first element is ``offset`` elements beyond a boundary, and the memory around it."""
     dtype = np.dtype(ml_dtypes.bfloat16)
@@ -67,6 +77,14 @@ def planned(kernel: tw.Kernel, **tensors: Array) -> PlannedKernel:
     request = Request(function, signature, observe_facts(seen), SM90A, Schedule())
     (variant,) = plan(request, {"M": tensors["x"].shape[0], "N": tensors["x"].shape[1]}).variants
     return variant
+
+
+@pytest.mark.parametrize(("pitch", "vector"), [(104, 8), (100, 1), (102, 1), (101, 1)])
+def test_columns_of_rows_between_boundaries_have_threads_of_their_own(pitch: int, vector: int) -> None:
+    """The last tile tests every vector again that is not whole, be it of 4 or 8 bytes."""
+    variant = planned(columns, x=placed(5, 100, pitch, 0)[0], y=placed(1, 100, 104, 0)[0][0])
+    loads = {op.vector.data for op in variant.transport.walk() if isinstance(op, t.Load)}
+    assert loads == {vector}
 
 
 LAYOUTS = ((513, 513, 0), (600, 600, 1), (777, 781, 3), (2042, 2043, 7), (2048, 2051, 5))
