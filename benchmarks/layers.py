@@ -375,11 +375,11 @@ def run(args: argparse.Namespace, torch: Any) -> None:
         results = {n: call() for n, call in calls.items()}
         apart = {n: _apart(r, _double(results["pytorch, compiled"])) for n, r in results.items()}
         del results
-        errors = {} if kind == DECODING else {n: case.errors(p, n == "pytorch") for n, p in pieces.items()}
         torch.cuda.empty_cache()
+        seconds = {} if args.what == "build" else timer.medians(calls)
+        errors = {} if kind == DECODING else {n: case.errors(p, n == "pytorch") for n, p in pieces.items()}
         if args.what == "build":
             continue
-        seconds = timer.medians(calls)
         rows.append({
             "case": name,
             "microseconds": {n: round(s * 1e6, 1) for n, s in seconds.items()},

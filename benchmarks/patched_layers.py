@@ -105,12 +105,13 @@ class Case:
         leaves = [x, *layer.parameters()]
         return lambda: torch.autograd.grad(run(x, self.angles), leaves, self.dy)
 
-    def errors(self, model: Any) -> dict[str, float]:
+    def errors(self, model: Any, *, compiled: bool) -> dict[str, float]:
         """Relative errors of the result, or of each gradient, against float64."""
         layer, ids = model.layers[0], list[Any]()
         gate = getattr(layer.mlp, "gate", None)
         hook = None if gate is None else gate.register_forward_hook(lambda *given: ids.append(given[-1][2]))
-        found = self.call(model, False)()
+        self.torch._dynamo.reset()  # which would take the module's graph without the hook
+        found = self.call(model, compiled)()
         if hook is not None:
             hook.remove()
         torch, double = self.torch, in_float64(self.torch, self.peer, ids[0] if ids else None)
@@ -170,11 +171,15 @@ def run(args: argparse.Namespace, torch: Any) -> None:
         }
         for call in calls.values():
             call()
-        errors = {"pytorch": case.errors(case.peer), "patched": case.errors(case.ours)}
+        seconds = {} if args.what == "build" else timer.medians(calls)
+        errors = {
+            "pytorch, compiled": case.errors(case.peer, compiled=True),
+            "patched": case.errors(case.ours, compiled=False),
+            "patched, compiled": case.errors(case.ours, compiled=True),
+        }
         torch.cuda.empty_cache()
         if args.what == "build":
             continue
-        seconds = timer.medians(calls)
         rows.append({
             "case": name,
             "report": str(case.report).splitlines(),

@@ -371,12 +371,21 @@ def highlights() -> Iterator[str]:
 
 def layers() -> Iterator[str]:
     """Layers of language models beside torch.compile."""
-    yield "| layer | torch.compile | ours | ours, compiled | the better / torch.compile | goal |"
-    for case, row in by_case("layers").items():
+    return beside_compile("layer", "layers", "ours", "ours, compiled")
+
+
+def patched_layers() -> Iterator[str]:
+    """Those of transformers, as ``tw.patch`` leaves them."""
+    return beside_compile("layer of transformers", "patched_layers", "patched", "patched, compiled")
+
+
+def beside_compile(what: str, name: str, *ways: str) -> Iterator[str]:
+    """Layers of a run, in two ways of ours."""
+    yield f"| {what} | torch.compile | {' | '.join(ways)} | the better / torch.compile | goal |"
+    for case, row in by_case(name).items():
         us, of_peer = row["microseconds"], row["of_peer"]
-        times = " | ".join(f"{us[name]:.0f}" for name in ("pytorch, compiled", "ours", "ours, compiled"))
-        best = max(of_peer[name] for name in ("ours", "ours, compiled"))
-        yield f"| {case} | {times} | {best:.2f} | {row['goal'] or ''} |"
+        times = " | ".join(f"{us[name]:.0f}" for name in ("pytorch, compiled", *ways))
+        yield f"| {case} | {times} | {max(of_peer[way] for way in ways):.2f} | {row['goal'] or ''} |"
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------
@@ -424,6 +433,7 @@ def pages() -> dict[Path, str]:
         padding(),
         operators(),
         layers(),
+        patched_layers(),
         gradients_of_attention(),
         indexed(),
         grouped(),

@@ -50,11 +50,15 @@ class Epilogue:
     residual: bool
 
 
+_FASTER = ("none", "silu")
+"""Activations, with a residual or alone, behind which ``ops.linear`` was faster than Inductor's kernels (H200,
+``benchmarks/epilogues.py``, docs/measured.md)."""
+
+
 def pays(found: Epilogue) -> bool:
-    """Whether ``ops.linear`` was faster than Inductor's kernels (``benchmarks/epilogues.py``, H200)."""
-    if found.device.type != "cuda" or torch.cuda.get_device_capability(found.device) != (9, 0):
-        return False
-    return found.activation == "silu"
+    """Whether ``ops.linear`` is faster, by what was measured."""
+    on_hopper = found.device.type == "cuda" and torch.cuda.get_device_capability(found.device) == (9, 0)
+    return on_hopper and found.activation in _FASTER
 
 
 def options(pays: Callable[[Epilogue], bool] = pays) -> dict[str, Any]:
