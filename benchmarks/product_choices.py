@@ -17,7 +17,8 @@ import json
 import random
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass
+from contextlib import nullcontext
+from dataclasses import dataclass, replace
 from functools import partial
 from math import ceil, exp, log, prod
 from statistics import median
@@ -242,11 +243,17 @@ def likely(kind: Kind, shape: tuple[int, ...]) -> list[Way]:
     return sorted((way for way, time in times.items() if time <= WITHIN * best), key=lambda way: times[way])[:MOST]
 
 
+def offered(variants: Callable[..., list[Any]]) -> Any:
+    """While this is entered, products are planned in these variants."""
+    from tilewright.schedule.product_schedules import FOLDERS
+
+    return patch.dict(FOLDERS, {"hopper": replace(FOLDERS["hopper"], variants=variants)})
+
+
 class Prices:
     """The ways of a kind's family, as its schedule prices them."""
 
     def __init__(self, kind: Kind) -> None:
-        from tilewright.compiler import program
         from tilewright.schedule.hopper.extents import product_variants
 
         found: list[list[Any]] = []
@@ -255,7 +262,7 @@ class Prices:
             found.append(product_variants(*args))
             return found[-1]
 
-        with patch.object(program, "product_variants", recorded):
+        with offered(recorded):
             kind.plan()
         self._variants, self._kind = found[0], kind
 
@@ -289,15 +296,13 @@ class Prices:
 def compiled(name: str, way: Way | None) -> str:
     """Compiles one way of a kind, or its family, in a process of its own; what came of it."""
     from tilewright.artifact.bundle import to_bytes
-    from tilewright.compiler import program
     from tilewright.compiler.build import build
     from tilewright.diag import TilewrightError
 
-    kind, choose = KINDS[name], program.product_variants
-    if way is not None:
-        choose = lambda _, trace, target, __: [way.variant(trace, target)]  # noqa: E731
+    kind = KINDS[name]
+    alone = None if way is None else lambda _, trace, target, __: [way.variant(trace, target)]
     try:
-        with patch.object(program, "product_variants", choose):
+        with nullcontext() if alone is None else offered(alone):
             artifact = build(kind.plan())
     except TilewrightError as error:
         return f"{kind.name} {way}: refused: {error.diagnostics[0].found}"

@@ -19,6 +19,7 @@ sys.path.insert(0, str(FOLDER))
 
 import harness  # noqa: E402
 import layers  # noqa: E402
+import product_choices  # noqa: E402
 
 pytestmark = pytest.mark.sample(4)
 
@@ -96,3 +97,19 @@ def test_a_warm_up_waits_for_the_stream_that_made_its_arguments() -> None:
 
     layers.captured(SimpleNamespace(cuda=cuda), run)
     assert ran == [True] * 4
+
+
+@pytest.mark.sample(1)
+def test_ways_of_products_take_the_place_of_the_family() -> None:
+    way, kind = product_choices.Way(128, 96), product_choices.KINDS["e4m3"]
+    asked: list[Any] = []
+
+    def alone(_: Any, trace: Any, target: Any, __: Any) -> list[Any]:
+        asked.append(way.variant(trace, target))
+        return asked[-1:]
+
+    with product_choices.offered(alone):
+        plan = kind.plan()
+    assert len(asked) >= 1
+    assert asked[0].choices == ({"bm": 128, "bn": 96},)
+    assert not any("256" in str(variant.tile.grid) for variant in plan.variants)

@@ -60,6 +60,9 @@ def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[i
         ((640, 2560, 10240), (128, 112), (1, 1), 1),  # 115 tiles, of 128 columns 100
         ((1408, 7872, 3072), (128, 224), (1, 1), 1),  # three waves, as of 256 and of 208; of 192 four
         ((512, 3072, 10240), (128, 192), (1, 2), 1),  # 64 tiles in two parts
+        ((832, 576, 4352), (64, 64), (1, 1), 1),  # H200: 14.6 us, in two parts of 128 x 64 18.0
+        ((1472, 896, 3520), (128, 96), (1, 1), 1),  # 22.3 us, in two parts of 128 x 192 23.8
+        ((5184, 160, 9064), (128, 128), (2, 2), 1),  # rows begin inside of sectors: 58 us, in 64 x 64 91
     ],
 )
 def test_tiles_fill_their_waves(

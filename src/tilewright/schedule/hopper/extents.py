@@ -290,10 +290,6 @@ def _by_width(
     many = ways((filling, turns, tall, broad, _Family(wide, WIDTHS)))
     fewer = ways((_Family(skinny, FEW_WIDTHS),))
     large = [way for way in many if way.family.waves == 1 and not way.family.few_waves]
-    few = [
-        _Family(skinny, {width: price}, all_of(_not_slower(one, other) for other in many), one_wave=True)
-        for one, (width, price) in zip(fewer, FEW_WIDTHS.items(), strict=True)
-    ]
     shared = [
         replace(family, widths={width: price}, applies=all_of([family.applies, *less]))
         for (rows, cluster), widths in SHARED_WIDTHS.items()
@@ -302,15 +298,23 @@ def _by_width(
         for one, (width, price) in zip(ways((family,)), widths.items(), strict=False)
         for less in ([one.time <= other.time for other in large],)
     ]
+    clustered = ways(shared)
+    few = [
+        _Family(skinny, {width: price}, all_of([*quicker, *alone_or_quicker]), one_wave=True)
+        for one, (width, price) in zip(fewer, FEW_WIDTHS.items(), strict=True)
+        for quicker in ([_not_slower(one, other) for other in many],)
+        for alone_or_quicker in ([any_of([negate(across), one.time <= other.time]) for other in clustered],)
+    ]
     rivals = (
         ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1, one_row=True),)),
         ways(few),
-        ways(shared),
+        clustered,
         many,
     )
     turned = list(_swapped(wide, choices, sized, trace, target, sectors))
     few_rows = (*rivals[0], *(way for _, way in turned))
-    whole = minimum(*(way.time for way in (*fewer, *large)), *(way.time * way.row_tiles for way in few_rows))
+    alike = (*fewer, *(way for way in many if way.family.waves == 1))  # whatever needs few waves: parts do
+    whole = minimum(*(way.time for way in alike), *(way.time * way.row_tiles for way in few_rows))
     parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, whole, sectors)
     found = [*parts, *(variant for variant, _ in turned)]
     for group in rivals:
