@@ -20,7 +20,7 @@ from bundle_mutants import alone, edits
 from front_door.bundles import change, manifest_of, packed
 from support.example_cases import EXAMPLES_BY_NAME
 from tilewright.artifact.bundle import to_bytes
-from tilewright.artifact.schema import Artifact
+from tilewright.artifact.schema import Artifact, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.diag import TilewrightError
 
@@ -82,9 +82,10 @@ def _bytes_of(artifact: Artifact) -> bytes | None:
 
 
 def compiled() -> Iterator[Artifact]:
-    """A kernel of one element, rows with a sum, a product by a tensor core, running sums; one variant of each."""
+    """Single elements, rows with sums, a product by tensor cores; of each the variant whose PTX is longest."""
     for name in ("add", "softmax", "matmul", "row_sum"):
         example = EXAMPLES_BY_NAME[name]
         dtypes = {n: d.name for n, d in example.tensor_dtypes(DTYPES["bf16"]).items()}
         artifact = example.kernel.compile(dtypes=dtypes)
-        yield alone(artifact, artifact.variants[0].name)
+        launched = {v.name: [s.kernel for s in v.steps if isinstance(s, Launch)][-1] for v in artifact.variants}
+        yield alone(artifact, max(launched, key=lambda name: len(artifact.kernel(launched[name]).ptx)))

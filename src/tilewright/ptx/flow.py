@@ -93,12 +93,27 @@ class Flow:
 
     def dominates(self, a: int, b: int) -> bool:
         """Whether every path from the entry to ``b`` passes ``a``."""
-        rank, at = self.rank, b
-        while rank.get(at, -1) > rank[a]:
-            above = self.idom[at]
-            assert above is not None
-            at = above
-        return at == a
+        first, end = self._spans[a]
+        return first <= self._spans[b][0] < end if b in self._spans else a == b
+
+    @cached_property
+    def _spans(self) -> dict[int, tuple[int, int]]:
+        """Numbers of reachable blocks such that those which a block dominates have the ones from its own to an end."""
+        count = dict.fromkeys(self.order, 1)
+        for b in reversed(self.order):
+            above = self.idom[b]
+            if above is not None:
+                count[above] += count[b]
+        spans: dict[int, tuple[int, int]] = {}
+        free: dict[int, int] = {}
+        for b in self.order:
+            above = self.idom[b]
+            first = 0 if above is None else free[above]
+            if above is not None:
+                free[above] += count[b]
+            free[b] = first + 1
+            spans[b] = first, first + count[b]
+        return spans
 
 
 def graph(entry: Entry) -> Flow:

@@ -538,6 +538,8 @@ class Equality:
         return not apart & threads
 
     def _monomials(self, a: Monomial, b: Monomial, care: Condition) -> bool:
+        if len(a) == len(b) == 1:  # most terms
+            return a == b or self._atoms(self.terms.atoms[a[0]], self.terms.atoms[b[0]], care)
         waiting = list((Counter(b) - Counter(a)).elements())
         for i in (Counter(a) - Counter(b)).elements():
             equal = (j for j in waiting if self._atoms(self.terms.atoms[i], self.terms.atoms[j], care))
