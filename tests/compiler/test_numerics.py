@@ -107,7 +107,7 @@ def test_beyond_its_bound_it_is_refused(name: str, monkeypatch: pytest.MonkeyPat
 
 
 def test_what_may_have_been_loaded_is_subtracted_first() -> None:
-    """Neighbours near 2^20 differ by 1/8: by one fma their weights were off by a sixteenth."""
+    """Neighbours near 2^20 differ by 1/8: by one fma their weights may be off by a sixteenth."""
     ops = list(planned(clipped, "f32", "f32").transport.walk())
     assert any(isinstance(op, tile.Unary) and op.fn.data is UnaryFn.EXP for op in ops)
     x = (2.0**20 + np.arange(40, dtype=np.float32) / 8).reshape(1, 40)

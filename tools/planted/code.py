@@ -141,7 +141,12 @@ def executed_wrong(artifact: Artifact, symbols: set[str]) -> str:
 
 def unchecked(artifact: Artifact) -> str:
     """What the compiler finds that executes the steps that check promises; empty if nothing."""
-    promises = ReadBundle.of(artifact).promises()
+    try:
+        promises = ReadBundle.of(artifact).promises()
+    except (MemoryError, TooLongError):
+        raise
+    except Exception as error:  # texts that can't be read
+        return f"{type(error).__name__}: {' '.join(str(error).split())}"[:160]
     return next((" ".join(found.split())[:160] for found in promises.refuted), "")
 
 

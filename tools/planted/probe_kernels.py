@@ -737,3 +737,15 @@ def rounded(x: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=256):
 def narrow_roots(x: tw.Tensor["M"], y: tw.Tensor["M"], *, bm=256):
     m = tw.grid(x.shape[0], bm)
     y[m] = tw.sqrt(abs(x[m])) * x[m]
+
+
+@tw.kernel
+def by_groups(
+    offsets: tw.Offsets["G + 1"],
+    x: tw.Tensor["T", "N"],
+    w: tw.Tensor["G", "N"],
+    y: tw.Tensor["T", "N"],
+):
+    """Without products: a step of its own judges the offsets."""
+    g, t, n = tw.ragged_grid(offsets, x.shape, (4, 64))
+    y[t, n] = x[t, n] * w[g, n]

@@ -116,6 +116,8 @@ def _empty(shape: list[int], kind: type[np.generic]) -> np.ndarray:
 
 
 _PRODUCT = ({"M": 72, "N": 80, "K": 336}, {"M": 65, "N": 40, "K": 48})
+_DENSE = {f"{name}.stride1": 1 for name in "abc"} | {f"{name}.address": 0 for name in "abc"}
+"""What rows of a product begin with decides how it is cut."""
 _ONE = Schedule(consumers=1, stages=4)
 
 PROBES: dict[str, Probe] = {
@@ -260,7 +262,10 @@ PROBES: dict[str, Probe] = {
     ),
     "nt_f32": Probe(kernels.nt, lambda a, b: a @ b.T, _PRODUCT, dtypes={"c": "f32"}, schedule=_ONE),
     "parts": Probe(
-        kernels.free, lambda a, b: a @ b.T, ({"M": 72, "N": 80, "K": 4096},), dims={"M": 72, "N": 80, "K": 4096}
+        kernels.free,
+        lambda a, b: a @ b.T,
+        ({"M": 72, "N": 80, "K": 4096},),
+        dims={"M": 72, "N": 80, "K": 4096, "a.stride0": 4096, "b.stride0": 4096, "c.stride0": 80, **_DENSE},
     ),
     "deep": Probe(kernels.nt, lambda a, b: a @ b.T, _PRODUCT, keywords={"bk": 128}, schedule=_ONE),
     "odd": Probe(kernels.odd, lambda a, b: a @ b.T, _PRODUCT, schedule=_ONE),
@@ -488,4 +493,11 @@ PROBES: dict[str, Probe] = {
     ),
     "narrow_roots": Probe(kernels.narrow_roots, lambda x: np.sqrt(abs(x)) * x, ({"M": 600},)),
     "dense_odd": Probe(kernels.dense_sum, lambda x, y: x + y, ({"M": 40, "N": 73},), align=2),
+    "by_groups": Probe(
+        kernels.by_groups,
+        references.by_groups,
+        ({"G": 4, "T": 150, "N": 72},),
+        dtypes={"offsets": "i32"},
+        given={"offsets": (0, 5, 5, 70, 130)},
+    ),
 }

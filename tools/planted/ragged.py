@@ -368,7 +368,7 @@ _JUDGED = (
         _PROMISES,
         "        given[BROKEN][at] = flags\n",
         "        given[BROKEN][at] = 0\n",
-        "grouped",
+        "by_groups",
         kind=Kind.RECIPE,
     ),
     _bug(
@@ -377,7 +377,7 @@ _JUDGED = (
         _PROMISES,
         "broken = (here > after) | ((at.index == 0) & (here != 0))",
         "broken = here > after",
-        "grouped",
+        "by_groups",
         kind=Kind.RECIPE,
     ),
     _bug(
@@ -386,7 +386,7 @@ _JUDGED = (
         _PROMISES,
         "offsets[at.index + 1].to(i64).fill(end)",
         "offsets[at.index + 1].to(i64).fill(2**31)",
-        "grouped",
+        "by_groups",
         kind=Kind.RECIPE,
     ),
     _bug(
@@ -395,7 +395,7 @@ _JUDGED = (
         _PROMISES,
         "                found.set(elementwise.maximum(found, here))\n",
         "                found.set(here)\n",
-        "grouped",
+        "by_groups",
         kind=Kind.RECIPE,
     ),
 )

@@ -10,6 +10,7 @@ def _bug(name: str, kind: Kind, what: str, file: str, old: str, new: str, *probe
     return Mutant(name, kind, what, f"{file}.py", old, new, probes, harmless=harmless)
 
 
+_REFUSED = "The cluster's kernel is refused: what leaves the compiler is the kernel whose parts lie in workspaces."
 _REWRITES = "schedule/numerics_rewrites"
 
 _VALUES = (
@@ -361,4 +362,45 @@ _RECIPE = (
     ),
 )
 
-RECENT = (*_VALUES, *_SCHEDULE, *_EMISSION, *_OPTIONS, *_RECIPE)
+_PROTOCOL = (
+    _bug(
+        "the cluster's barrier half",
+        Kind.PROTOCOL,
+        "producers of a cluster of parts arrive, and do not wait",
+        "schedule/hopper/program_sums",
+        "for barrier in (a.ClusterArrive(), a.ClusterWait())]",
+        "for barrier in (a.ClusterArrive(),)]",
+        "parts",
+        harmless=_REFUSED,
+    ),
+    _bug(
+        "waits before it arrives",
+        Kind.PROTOCOL,
+        "consumers wait for the cluster before they arrive",
+        "schedule/hopper/program_sums",
+        "    lowering.emit(a.ClusterArrive(), op)\n    lowering.emit(a.ClusterWait(), op)\n",
+        "    lowering.emit(a.ClusterWait(), op)\n    lowering.emit(a.ClusterArrive(), op)\n",
+        "parts",
+        harmless=_REFUSED,
+    ),
+    _bug(
+        "converted, joined, then fenced",
+        Kind.PROTOCOL,
+        "the proxy fence stands behind the barrier that hands the tile on",
+        "schedule/hopper/converted_operand",
+        "    lowering.emit(a.FenceProxyAsync())\n    lowering.emit(t.Barrier())\n",
+        "    lowering.emit(t.Barrier())\n    lowering.emit(a.FenceProxyAsync())\n",
+        "converted",
+    ),
+    _bug(
+        "fenced before it is initialised",
+        Kind.PROTOCOL,
+        "the fence of mbarriers stands before their initialisation",
+        "schedule/hopper/lower",
+        "a.Elected(t.block([*(a.MbarrierInit(b) for b in bars), a.FenceMbarrierInit()]))",
+        "a.Elected(t.block([a.FenceMbarrierInit(), *(a.MbarrierInit(b) for b in bars)]))",
+        "cluster",
+    ),
+)
+
+RECENT = (*_PROTOCOL, *_VALUES, *_SCHEDULE, *_EMISSION, *_OPTIONS, *_RECIPE)

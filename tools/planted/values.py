@@ -310,7 +310,7 @@ _MOVES = (
         "numerics_rewrites",
         "return self._fma(a, scale, self._neg(self._mul(b, scale)))",
         "return self._fma(a, scale, self._mul(b, scale))",
-        "softmax",
+        "tempered",
     ),
     _bug(
         "squares in fmas",
