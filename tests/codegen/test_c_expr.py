@@ -14,7 +14,7 @@ import pytest
 
 from support.slow import rest_slow
 from tilewright.base.expr import Expr, Interval, Sym, all_of, interval, maximum, minimum, own, sym
-from tilewright.codegen.c_expr import INT, LONG, c_expr, c_int, c_type, identifier, local
+from tilewright.codegen.c_expr import INT, LONG, c_expr, c_int, c_type, identifier
 
 BITS = {"int": 32, "long long": 64, "unsigned long long": 64}
 TOKEN = re.compile(r"\d+LL|\w+|<=|==|!=|>>|&&|\|\||\((?:long long|unsigned long long|int)\)|[-+*/%&^<()!,]")
@@ -202,28 +202,6 @@ def test_what_fits_stays_narrow() -> None:
     assert "long long" not in c_expr(guard, bounds)
     wide = {**bounds, "M": (0, 2**31 - 1), own("p0"): (0, (2**31 - 1) // 2048)}
     assert "long long" in c_expr(guard, wide)  # the last tile's end is 2^31
-
-
-def test_what_a_loop_counts_is_compared_by_itself() -> None:
-    """In 64 bits only once, for all elements, of which the first and the last decide at either end."""
-    i, k, tid, first, stop = local("i"), Sym(own("k0")), Sym(own("tid")), sym("M"), sym("N")
-    bounds: dict[str, Interval] = {
-        i.name: (0, 63), k.name: (0, 2**24 - 1), tid.name: (0, 127), "M": (0, 2**31 - 1), "N": (0, 2**31 - 1)
-    }  # fmt: skip
-    counted = i % 2 + i // 4 * 8
-    place, rng = first + k * 128 + counted + tid % 4 * 2, random.Random(0)
-    for guard, op in ((place < stop, "<"), (place <= stop, "<="), (stop - place > 3, "<"), (stop <= place, "<=")):
-        text = c_expr(guard, bounds)
-        near, _, rest = text.partition(f" {op} (int)min(max(")
-        assert "(i & 1)" in near
-        assert "long long" not in near
-        assert "(i & 1)" not in rest
-        for _ in range(300):
-            env = {name: corner(rng, of) for name, of in bounds.items()}
-            if rng.random() < 0.7:
-                env["N"] = min(max(int(place.evaluate(env)) + rng.randint(-9, 9), 0), 2**31 - 1)
-            names = {identifier(name): Value(v, "int") for name, v in env.items()}
-            assert C(text, names).run().number == int(guard.evaluate(env)), (text, env)
 
 
 def test_products_are_formed_in_the_type_that_holds_them() -> None:

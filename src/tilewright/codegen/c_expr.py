@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache, reduce
 from itertools import accumulate
-from operator import add, mul
+from operator import mul
 
 from tilewright.base.expr import (
     OWN,
@@ -36,8 +36,6 @@ from tilewright.base.expr import (
 INT: Interval = (-(1 << 31), (1 << 31) - 1)
 LONG: Interval = (-(1 << 63), (1 << 63) - 1)
 _LONG, _UNSIGNED = "(long long)", "(unsigned long long)"
-_LOOP = own("loop.")
-"""What the counters of emitted loops begin with."""
 
 
 def local(name: str) -> Sym:
@@ -124,8 +122,6 @@ class _Writing:
                 parts, wide = self._alike(args)
                 return f"({' ^ '.join(parts)})", wide
             case Compare(op, a, b):
-                if (apart := self._of_a_loop(op, a, b)) is not None:
-                    return apart, False
                 if not (fits(interval(a, self.bounds), LONG) and fits(interval(b, self.bounds), LONG)):
                     a, b = _apart(a, b)  # a difference of 64-bit integers may wrap, which these don't
                 return f"({self.emit(a)[0]} {op} {self.emit(b)[0]})", False
@@ -137,24 +133,6 @@ class _Writing:
                 return f"!{self.emit(a)[0]}", False
             case _:
                 raise TypeError(f"not an expression node: {type(e).__name__}")
-
-    def _of_a_loop(self, op: str, a: Expr, b: Expr) -> str | None:
-        """A wide comparison with what an unrolled loop counts on one side, as an ``int``, and the rest on the other,
-        cut to what the count reaches: 64-bit arithmetic is done once, not for every element."""
-        gap = b - a
-        if op not in ("<", "<=") or not isinstance(gap, Sum) or not (self.emit(a)[1] or self.emit(b)[1]):
-            return None
-        counted = [term * -c for term, c in gap.terms if all(name.startswith(_LOOP) for name in term.symbols)]
-        near = reduce(add, counted, Const(0))
-        rest, (low, high) = gap + near, interval(near, self.bounds)
-        if not counted or low is None or high is None or not fits((low - 1, high + 1)):
-            return None
-        if not fits(interval(rest, self.bounds), LONG):
-            return None
-        text, wide = self.emit(rest)
-        least, most = (low, high + 1) if op == "<" else (low - 1, high)
-        limit = f"(int)min(max({'' if wide else _LONG}{text}, {least}LL), {most}LL)"
-        return f"({self.emit(near)[0]} {op} {limit})"
 
     def _sum(self, offset: int, terms: Sequence[tuple[Expr, int]]) -> tuple[str, bool]:
         ordered = sorted(terms, key=lambda t: t[1] < 0)
