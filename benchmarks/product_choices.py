@@ -225,9 +225,10 @@ def shapes(kind: Kind, count: int, seed: int, least: float) -> Iterator[tuple[in
     if seed == FITTED:
         yield from kind.table
     rng = random.Random(seed)
+    whole = kind.depth // 8  # elements in 16 bytes
     while count > 0:
         m, n, k = (int(2 ** rng.uniform(*bounds)) for bounds in ((0, 12.5), (7, 13.3), (7, 13.5)))
-        unit = 64 if rng.random() < 0.7 else 8
+        unit = 64 if rng.random() < 0.7 else whole
         shape = max(m // unit * unit, 1 + m % 8), n // unit * unit, k // unit * unit
         if 2 * prod(shape) >= least * 1e9:
             count -= 1
