@@ -17,7 +17,7 @@ from typing import Any, NamedTuple, NoReturn, cast
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarArgument, TensorArgument, Variant
 from tilewright.artifact.validate import validate
-from tilewright.base.readable import asked
+from tilewright.base.readable import summary
 from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
 from tilewright.runtime import guards, promises
@@ -348,7 +348,7 @@ class Program:
             else:
                 found, tried = (
                     _extents(env),
-                    "; ".join(f"{v.name}: {asked(v.predicate)}" for v in self.artifact.variants),
+                    "; ".join(f"{v.name}: {summary(v.predicate)}" for v in self.artifact.variants),
                 )
                 refuse_left_out(self.artifact, env, found, f"one of {tried}")
                 fail("RUN015", found=found, required=f"one of {tried}")
