@@ -378,7 +378,7 @@ def _selections(kernel: tile.Kernel) -> Iterator[tile.Sort]:
 
 _SEARCHED = 32
 """Elements of a thread of an axis along which the least are looked for: a thread joins its own runs in registers, and a
-row lies in so few lanes that those of a warp join several rows at once (docs/measured.md, top-8 of 256)."""
+row lies in so few lanes that those of a warp join several rows at once (docs/measured/indices.md, top-8 of 256)."""
 
 _SUMMED = 4
 """Elements of a class along which scanned values are reduced that a thread keeps: with fewer, loads and shuffles for
