@@ -359,5 +359,5 @@ class Instructions:
             after = self.terms.of(0, self.terms.atom("stored", "ptx", self.instruction.index, low=0))
             self.program.environment[f"@{tensor}"] = self.values.select(self.holds, after, state)
             self.marks[self.instruction.index] = self.region.events[-1]
-            if tensor == SHARED:
+            if self.region.events[-1].order == self.program.order or tensor == SHARED:  # it is this store's event
                 self.before[self.instruction.index] = state
