@@ -201,15 +201,15 @@ def debug_build(certified: Any, kernel: Any) -> Any:
 def refuted(kernel: Any) -> tuple[str, str, str] | None:
     """Code, detail and the other side of the clash, if the checker refutes the kernel's protocol."""
     from tilewright.base.verdict import Refuted
-    from tilewright.contract import judge
+    from tilewright.contract import verify
     from tilewright.transport.protocol import protocols_of
 
     for protocol in protocols_of(kernel):
-        judgement = judge(protocol)
-        if isinstance(judgement.proof, Refuted):
-            labels = judgement.diagnostics[0].labels
+        verification = verify(protocol)
+        if isinstance(verification.proof, Refuted):
+            labels = verification.diagnostics[0].labels
             other = labels[0].message.rpartition(": ")[2] if labels else ""
-            timeline = judgement.proof.witness
+            timeline = verification.proof.witness
             return timeline.code, timeline.detail, other
     return None
 

@@ -141,7 +141,7 @@ def kernel_of(source: Any, target: Any, size: int, plan: Any, dynamic: bool) -> 
     from tilewright.base.dtypes import DTYPES
     from tilewright.base.expr import TRUE, Const, sym
     from tilewright.hw.target import SM90A
-    from tilewright.schedule.staging import Room, convert
+    from tilewright.schedule.staging import ConversionContext, convert
     from tilewright.tile.attributes import TensorType
     from tilewright.transport import dialect as t
 
@@ -177,7 +177,7 @@ def kernel_of(source: Any, target: Any, size: int, plan: Any, dynamic: bool) -> 
     tid, r = sym(t.THREAD), sym(t.REGISTER)
     held = registers(source.registers)
     body.append(t.Load(x, held, [tid * source.registers + r], TRUE))
-    moved = convert(plan, held, target.registers, dtype, Room(body.append, registers, shared))
+    moved = convert(plan, held, target.registers, dtype, ConversionContext(body.append, registers, shared))
     body.append(t.Store(y, moved, [tid * target.registers + r], TRUE))
     kernel.body.block.add_ops(body)
     if dynamic:

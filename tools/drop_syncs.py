@@ -23,7 +23,7 @@ from tilewright.base.dtypes import bf16
 from tilewright.base.verdict import Proved, Refuted
 from tilewright.compiler.program import plan
 from tilewright.compiler.requests import Request, default_facts
-from tilewright.contract import judge
+from tilewright.contract import verify
 from tilewright.contract.explore import adversarial
 from tilewright.hw.target import SM90A
 from tilewright.lang.schedule import Schedule
@@ -105,8 +105,8 @@ def mutants(protocol: Protocol) -> Iterator[Mutant]:
 
 def verdict(mutant: Mutant) -> str:
     """'refuted', 'unneeded', or what is wrong with the answer."""
-    judgement = judge(mutant.protocol)
-    match judgement.proof:
+    verification = verify(mutant.protocol)
+    match verification.proof:
         case Refuted(_, timeline):
             return "refuted" if timeline.code in mutant.codes else f"refuted as {timeline.code}: {timeline.detail}"
         case Proved():

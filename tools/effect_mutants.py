@@ -36,9 +36,9 @@ from tilewright.protocol import Build, Protocol, RoleBuilder, ops
 from tilewright.protocol.effects import (
     QUEUES,
     Access,
-    Among,
     Await,
     BarrierLife,
+    BarrierScope,
     Effect,
     Fence,
     MemoryFence,
@@ -164,8 +164,8 @@ def _others(effect: Effect, field: str, value: object) -> Iterator[object]:
         case (Signal(), "arrivals" | "expects" | "lands") | (Retire(), "pending") if field == "pending" or value:
             yield "+1" if field in ("arrivals", "pending") else "+16"
         case Sync(), "waits" | "arrives" | "release" | "aligned":
-            meant = {"release": effect.arrives, "aligned": effect.among is Among.CTA}
-            yield from (not value for _ in range(1) if meant.get(field, True) and effect.among is not Among.WARP)
+            meant = {"release": effect.arrives, "aligned": effect.scope is BarrierScope.CTA}
+            yield from (not value for _ in range(1) if meant.get(field, True) and effect.scope is not BarrierScope.WARP)
         case Sync(), "threads" if value is not None:
             yield "+32"
         case Fence(), "space" if effect.order is Order.ASYNC_PROXY:
@@ -180,7 +180,7 @@ def _others(effect: Effect, field: str, value: object) -> Iterator[object]:
             yield Scope.CTA if value is Scope.GPU else Scope.GPU
         case Strong(), "sem" | "does":
             yield from (x for x in type(value) if x is not value)
-        case (Signal(), "release") | (Sync(), "among") if isinstance(value, Enum):
+        case (Signal(), "release") | (Sync(), "scope") if isinstance(value, Enum):
             yield from (x for x in type(value) if x is not value)
         case ((Await() | BarrierLife() | TensorLife() | Signal()), _) if isinstance(value, bool):
             yield not value

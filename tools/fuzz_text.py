@@ -25,7 +25,7 @@ from random import Random
 sys.path.insert(0, str(Path(__file__).parent))
 
 from campaign.corpus import everything
-from tilewright.contract import judge
+from tilewright.contract import verify
 from tilewright.diag import TilewrightError
 from tilewright.protocol import from_text, to_text
 
@@ -98,7 +98,7 @@ def texts(folders: list[Path]) -> Iterator[str]:
 def answer(text: str) -> str:
     """The checker's answer, or the code of the diagnostic that refuses the text."""
     try:
-        return type(judge(from_text(text)).proof).__name__
+        return type(verify(from_text(text)).proof).__name__
     except TilewrightError as error:
         return error.code
 

@@ -1,4 +1,4 @@
-"""Write the tables of ``README.md`` and ``docs/measured.md`` from ``benchmarks/results``, and how they were measured.
+"""Write the tables of ``README.md`` and of the measured pages from ``benchmarks/results``, and how they were measured.
 
 python tools/measured.py [--check]
 """
@@ -15,7 +15,17 @@ from typing import Any
 
 ROOT = Path(__file__).parents[1]
 RESULTS = ROOT / "benchmarks" / "results"
-README, PAGE = ROOT / "README.md", ROOT / "docs" / "measured.md"
+README, GOALS, MEASURED = ROOT / "README.md", ROOT / "docs" / "measured.md", ROOT / "docs" / "measured"
+RUNS = {
+    README: ("memory_bound", "torch_ops", "indexed", "scan", "moe", "paged", "products", "gpu_correctness"),
+    MEASURED / "memory.md": ("memory_bound", "padding"),
+    MEASURED / "pytorch.md": ("torch_ops",),
+    MEASURED / "attention.md": ("attention_backward", "paged", "varlen"),
+    MEASURED / "indices.md": ("indexed", "scan", "histograms"),
+    MEASURED / "groups.md": ("grouped", "moe"),
+    MEASURED / "products.md": ("products",),
+}
+"""The runs that a page shows, in the order in which it tells their rounds."""
 
 OPERATORS = (
     "add_rms_norm 8192x8192 forward",
@@ -389,13 +399,14 @@ def beside_compile(what: str, name: str, *ways: str) -> Iterator[str]:
 
 
 # -- pages ------------------------------------------------------------------------------------------------------------
-def rewritten(text: str, table: Iterator[str]) -> str:
-    """The page with the rows of a table, found by its header, in place of those that it has."""
+def rewritten(pages: dict[Path, str], table: Iterator[str]) -> None:
+    """Replace the rows of a table, found by its header, on the page that has it."""
     header, *rows = table
-    lines = text.splitlines()
+    (page,) = (path for path, text in pages.items() if header in text.splitlines())
+    lines = pages[page].splitlines()
     begin = lines.index(header) + 2  # its rule stays
     end = next(i for i in range(begin, len(lines) + 1) if i == len(lines) or not lines[i].startswith("|"))
-    return "\n".join([*lines[:begin], *rows, *lines[end:]]) + "\n"
+    pages[page] = "\n".join([*lines[:begin], *rows, *lines[end:]]) + "\n"
 
 
 def conditions(*names: str) -> str:
@@ -409,10 +420,10 @@ def conditions(*names: str) -> str:
 
 def measured_so(text: str, *names: str) -> str:
     """The page with the conditions of the runs that it shows, their rounds and their commands, in that order."""
-    text, found = re.subn(r"\(\d+ MHz, driver [^)]*\)", conditions(*names), text)
-    assert found == 1, "a page says once under what conditions its figures were measured"
+    text, found = re.subn(r"\(\d+ MHz, driver [^)]*\)", lambda _: conditions(*names), text)
+    assert found <= 1, "a page says once under what conditions its figures were measured"
     rounds = (str(rounds_of(result(name))) for name in names)
-    text = re.sub(r"\d+(?= rotated rounds)", lambda _: next(rounds), text)
+    text = re.sub(r"\d+(?= rotated rounds)", lambda told: next(rounds, told[0]), text)
     for command in (result(name)["command"] for name in names):
         script = " ".join(command.split()[:3])  # python, a file of benchmarks, run
         text = re.sub(rf"^{re.escape(script)} .*$", command, text, flags=re.MULTILINE)
@@ -425,10 +436,10 @@ def rounds_of(run: Mapping[str, Any]) -> int:
 
 
 def pages() -> dict[Path, str]:
-    """Both pages as the results have it."""
-    readme = rewritten(README.read_text(), highlights())
-    measured = PAGE.read_text()
+    """All pages as the results have them."""
+    pages = {path: path.read_text() for path in (README, GOALS, *sorted(MEASURED.glob("*.md")))}
     tables = (
+        highlights(),
         memory_bound(),
         padding(),
         operators(),
@@ -454,13 +465,8 @@ def pages() -> dict[Path, str]:
         attention_orders("causal", "heads", "bands of 33"),
     )
     for table in tables:
-        measured = rewritten(measured, table)
-    shown = ("memory_bound", "torch_ops", "indexed", "scan", "moe", "paged", "products", "gpu_correctness")
-    runs = ("memory_bound", "padding", "torch_ops", "attention_backward", "indexed", "scan", "histograms", "grouped")
-    return {
-        README: measured_so(readme, *shown),
-        PAGE: measured_so(measured, *runs, "moe", "paged", "varlen", "products"),
-    }
+        rewritten(pages, table)
+    return {path: measured_so(text, *RUNS[path]) if path in RUNS else text for path, text in pages.items()}
 
 
 def main() -> int:

@@ -38,10 +38,10 @@ from tilewright.artifact.bundle import read, write_folder
 from tilewright.artifact.schema import Artifact, KernelImage, Launch
 from tilewright.base.dtypes import DTYPES
 from tilewright.codegen.assemble import assemble
+from tilewright.compiler.differential import run_differential_test
 from tilewright.compiler.gc_pause import gc_paused
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.recipe import recipe
-from tilewright.compiler.tested import tested
 from tilewright.diag import TilewrightError
 from tilewright.transport.asynchronous import Role
 from tilewright.transport.text import tile_kernel, transport_kernel
@@ -113,7 +113,7 @@ def _validation(
 def _executed(found: Validation, image: KernelImage) -> Validation:
     """Undecided PTX, executed beside its IR."""
     kernel = transport_kernel(image.transport_ir)
-    outcome = tested(kernel, image.ptx, recipe([kernel]))
+    outcome = run_differential_test(kernel, image.ptx, recipe([kernel]))
     if outcome.differences:
         return replace(found, ptx="refuted", ptx_why=outcome.differences[0].what[:400])
     return replace(found, ptx="tested") if outcome.launches else found

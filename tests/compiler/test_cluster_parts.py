@@ -22,12 +22,12 @@ from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
+from tilewright.compiler.differential import run_differential_test
 from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.rewritten import certify_clustered
 from tilewright.compiler.proofs.shared_memory import prove_initialised
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.requests import assumptions_of
-from tilewright.compiler.tested import tested as executed
 from tilewright.contract import check
 from tilewright.diag import TilewrightError
 from tilewright.hw.target import SM90A
@@ -157,7 +157,7 @@ def test_the_ptx_does_what_the_kernel_says() -> None:
     assert "ld.shared::cluster.v4.u32" in made.ptx
     assert not defects(made)
     assert not mismatches(kernel, made.ptx)
-    found = executed(kernel, made.ptx, recipe([kernel]))
+    found = run_differential_test(kernel, made.ptx, recipe([kernel]))
     assert found.launches
     assert not found.differences
 

@@ -33,7 +33,7 @@ pytestmark = pytest.mark.sample(1)
 
 WIDE = 16
 MOST_KERNELS = 16
-"""Of one artifact (docs/measured.md, "Rows of any width")."""
+"""Of one artifact (docs/measured/memory.md, "Rows of any width")."""
 
 
 def accesses(kernel: tw.Kernel) -> list[KernelSassAccesses]:

@@ -24,7 +24,7 @@ from support.slow import rest_slow
 from tilewright import contract
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.contract import Policy, Rule, certificate, check, judge
+from tilewright.contract import Policy, Rule, certificate, check, verify
 from tilewright.contract.explore import exhaust
 from tilewright.diag import render
 from tilewright.diag.catalogue import CATALOGUE
@@ -117,9 +117,9 @@ def test_a_wait_that_passes_on_a_fresh_barrier_may_be_lapped() -> None:
     with b.role("b", 32) as r:
         b.sync(r)
         r.all(o.Wait(done[0], C(1)))
-    judgement = judge(b.protocol())
-    assert isinstance(judgement.proof, Refuted), judgement.proof
-    assert judgement.proof.witness.code == "MBR013"
+    verification = verify(b.protocol())
+    assert isinstance(verification.proof, Refuted), verification.proof
+    assert verification.proof.witness.code == "MBR013"
 
 
 def test_groups_without_copies_need_no_wait_at_the_end() -> None:
@@ -235,15 +235,15 @@ BREACHES: dict[str, tuple[Callable[[Build], None], int]] = {
 @pytest.mark.parametrize("code", BREACHES)
 def test_breach_has_its_code(code: str) -> None:
     write, cluster = BREACHES[code]
-    judgement = judge(_two(write, cluster))
+    verification = verify(_two(write, cluster))
     if code == "MBR028":  # an increase that the pool never allows is a wait that never ends
-        assert isinstance(judgement.proof, Refuted)
-        assert judgement.proof.witness.code == "MBR012"
+        assert isinstance(verification.proof, Refuted)
+        assert verification.proof.witness.code == "MBR012"
         bad = _two(lambda b: _odd_registers(b), 1)
-        judgement = judge(bad)
-    assert isinstance(judgement.proof, Refuted), judgement.proof
-    assert judgement.proof.witness.code == code, judgement.proof.witness.detail
-    assert code in render(judgement.diagnostics[0])
+        verification = verify(bad)
+    assert isinstance(verification.proof, Refuted), verification.proof
+    assert verification.proof.witness.code == code, verification.proof.witness.detail
+    assert code in render(verification.diagnostics[0])
 
 
 def _odd_registers(b: Build) -> None:
@@ -285,16 +285,16 @@ def test_unbounded_index_is_unknown() -> None:
     out = b.buffer("out", 2**40, Space.GLOBAL)
     with b.role("a", 32) as a, a.loop("k", kt) as k:
         a.all(o.Write(out.at(k * 64, 64)))
-    judgement = judge(b.protocol())
-    assert isinstance(judgement.proof, Unknown)
-    assert judgement.diagnostics[0].code == "MBR009"
+    verification = verify(b.protocol())
+    assert isinstance(verification.proof, Unknown)
+    assert verification.diagnostics[0].code == "MBR009"
 
 
 def test_bad_form_is_unknown_with_a_diagnostic() -> None:
     p = gemm.cooperative(2, 1)
-    judgement = judge(replace(p, barriers=()))
-    assert isinstance(judgement.proof, Unknown)
-    assert judgement.diagnostics[0].code == "MBR006"
+    verification = verify(replace(p, barriers=()))
+    assert isinstance(verification.proof, Unknown)
+    assert verification.diagnostics[0].code == "MBR006"
 
 
 # -- decoys: suspicious and right --------------------------------------------------------------------------------------
@@ -304,9 +304,9 @@ def test_wgmma_reads_need_no_fence_before_the_refill() -> None:
 
 def test_init_without_fence_is_an_advisory_in_one_cta() -> None:
     p = cp_async.producer_warps(2)
-    judgement = judge(replaced(p, NodePath(0, (2,))))
-    assert isinstance(judgement.proof, Proved)
-    assert [d.code for d in judgement.diagnostics][:1] == ["MBR022"]
+    verification = verify(replaced(p, NodePath(0, (2,))))
+    assert isinstance(verification.proof, Proved)
+    assert [d.code for d in verification.diagnostics][:1] == ["MBR022"]
 
 
 def test_copy_before_expect_is_legal() -> None:

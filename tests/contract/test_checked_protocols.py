@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.contract import judge
+from tilewright.contract import verify
 from tilewright.protocol import from_text
 from tilewright.protocol.model import Protocol
 
@@ -74,7 +74,7 @@ def test_every_file_is_asked_about() -> None:
 
 @pytest.mark.parametrize("name", REFUTED)
 def test_wrong_ones_are_refuted_for_what_is_wrong(name: str) -> None:
-    proof = judge(read(name)).proof
+    proof = verify(read(name)).proof
     assert isinstance(proof, Refuted), proof
     assert proof.witness.code == REFUTED[name], proof.witness.detail
 
@@ -85,7 +85,7 @@ def test_right_ones_are_proved_quickly(name: str) -> None:
     spent: list[float] = []
     for again in range(3):  # the quickest of three, under names of their own: other work shares the machine
         start = time.process_time()
-        proof = judge(replace(protocol, name=f"{name}{again}")).proof
+        proof = verify(replace(protocol, name=f"{name}{again}")).proof
         spent.append(time.process_time() - start)
         assert isinstance(proof, Proved), proof
     assert min(spent) < SECONDS
@@ -349,6 +349,6 @@ def test_edits_of_right_ones_are_refuted(name: str) -> None:
     for old, new in edits:
         assert old in text
         text = text.replace(old, new)
-    proof = judge(from_text(text)).proof
+    proof = verify(from_text(text)).proof
     assert isinstance(proof, Refuted), proof
     assert proof.witness.code == code, proof.witness.detail

@@ -13,7 +13,7 @@ from protocols import grids
 from support.slow import rest_slow
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.contract import check, judge
+from tilewright.contract import check, verify
 from tilewright.contract.explore import exhaust
 from tilewright.contract.rules import Policy
 from tilewright.contract.runs.search import machine, search
@@ -75,10 +75,10 @@ def test_the_explorer_finds_right_protocols_good(build: Callable[[int], Protocol
 def test_the_protocol_of_the_documents_is_proved() -> None:
     text = (Path(__file__).parents[2] / "docs/contracts.md").read_text()
     shown = 'protocol("last_arriver"' + text.split('protocol("last_arriver"')[1].split("```")[0]
-    judgement = judge(from_text(shown))
-    assert isinstance(judgement.proof, Proved)
-    assert judgement.certificate is not None
-    assert "3 CTAs, all orders of strong operations" in judgement.certificate.obligations[0].method
+    verification = verify(from_text(shown))
+    assert isinstance(verification.proof, Proved)
+    assert verification.certificate is not None
+    assert "3 CTAs, all orders of strong operations" in verification.certificate.obligations[0].method
 
 
 @pytest.mark.parametrize("parts", [1, 2, 4])
@@ -309,7 +309,7 @@ def test_counters_behind_open_loops_end_in_an_answer() -> None:
     tiles, done = b.symbol("tiles"), b.counter("done", reset=True)
     with b.role("cta", 32) as c, c.loop("t", tiles):
         c.one(o.AtomAdd(done[0], sem=RELEASE))
-    assert isinstance(judge(b.protocol()).proof, Unknown)
+    assert isinstance(verify(b.protocol()).proof, Unknown)
 
 
 # -- form --------------------------------------------------------------------------------------------------------------

@@ -13,7 +13,7 @@ import pytest
 from museum import DECOYS, EXHIBITS, Exhibit
 
 from tilewright.base.verdict import Proved, Refuted
-from tilewright.contract import Policy, check, judge
+from tilewright.contract import Policy, check, verify
 from tilewright.diag import Severity
 from tilewright.protocol.model import If, Loop, Node, Step
 
@@ -34,33 +34,33 @@ def test_every_entry_is_on_show() -> None:
 @pytest.mark.parametrize("name", REFUTED)
 def test_bug_is_refuted_under_its_name(name: str) -> None:
     x = EXHIBITS[name]
-    judgement = judge(x.build(False))
-    assert isinstance(judgement.proof, Refuted), judgement.proof
-    assert judgement.proof.witness.code == x.code, judgement.proof.witness.detail
-    assert judgement.diagnostics[0].code == x.code
-    assert judgement.replayed
+    verification = verify(x.build(False))
+    assert isinstance(verification.proof, Refuted), verification.proof
+    assert verification.proof.witness.code == x.code, verification.proof.witness.detail
+    assert verification.diagnostics[0].code == x.code
+    assert verification.replayed
 
 
 @pytest.mark.parametrize("name", EXHIBITS)
 def test_mended_twin_is_proved(name: str) -> None:
-    judgement = judge(EXHIBITS[name].build(True))
-    assert isinstance(judgement.proof, Proved), judgement.proof
-    assert not judgement.diagnostics
+    verification = verify(EXHIBITS[name].build(True))
+    assert isinstance(verification.proof, Proved), verification.proof
+    assert not verification.diagnostics
 
 
 @pytest.mark.parametrize("name", LENIENT)
 def test_bug_is_a_warning_when_lenient(name: str) -> None:
     x = EXHIBITS[name]
-    judgement = judge(x.build(False), Policy.LENIENT)
-    assert isinstance(judgement.proof, Proved), judgement.proof
-    assert {(d.code, d.severity) for d in judgement.diagnostics} == {(x.code, Severity.WARNING)}
+    verification = verify(x.build(False), Policy.LENIENT)
+    assert isinstance(verification.proof, Proved), verification.proof
+    assert {(d.code, d.severity) for d in verification.diagnostics} == {(x.code, Severity.WARNING)}
 
 
 @pytest.mark.parametrize("name", sorted(set(EXHIBITS) - set(REFUTED)))
 def test_advisory_is_a_warning_when_strict(name: str) -> None:
-    judgement = judge(EXHIBITS[name].build(False))
-    assert isinstance(judgement.proof, Proved), judgement.proof
-    assert {(d.code, d.severity) for d in judgement.diagnostics} == {(EXHIBITS[name].code, Severity.WARNING)}
+    verification = verify(EXHIBITS[name].build(False))
+    assert isinstance(verification.proof, Proved), verification.proof
+    assert {(d.code, d.severity) for d in verification.diagnostics} == {(EXHIBITS[name].code, Severity.WARNING)}
 
 
 @pytest.mark.parametrize("name", FENCED)
@@ -76,10 +76,10 @@ def test_twins_differ_by_the_fix_alone(name: str) -> None:
 
 @pytest.mark.parametrize("name", DECOYS)
 def test_decoy_is_clean(name: str) -> None:
-    judgement = judge(DECOYS[name]())
-    assert isinstance(judgement.proof, Proved), judgement.proof
+    verification = verify(DECOYS[name]())
+    assert isinstance(verification.proof, Proved), verification.proof
     advisories = {"MBR022"} if name == "OK-09" else set()  # its barriers have no init fence either
-    assert {d.code for d in judgement.diagnostics} == advisories
+    assert {d.code for d in verification.diagnostics} == advisories
 
 
 def difference(x: Exhibit) -> Counter[str]:

@@ -17,12 +17,12 @@ pytestmark = pytest.mark.sample(2)
 
 ROOT = Path(__file__).parents[2]
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
-HOUSE = next(c for c in CONTRACTS if c["id"] == "house")
+LAYERS = next(c for c in CONTRACTS if c["id"] == "layers")
 
 
 def rows() -> list[list[str]]:
     """Rooms with code, row by row from the top."""
-    named = ([room.strip() for room in row.split("|")] for row in HOUSE["layers"])
+    named = ([room.strip() for room in row.split("|")] for row in LAYERS["layers"])
     return [built for row in named if (built := [r for r in row if not r.startswith("(")])]
 
 
@@ -68,7 +68,7 @@ def test_every_row_and_every_neighbour(copy: Path) -> None:
     assert len(forbidden) > 100
     for room in {low for low, _ in forbidden}:
         plant(copy, room, *(f"tilewright.{up}" for low, up in forbidden if low == room))
-    kept, said = lint(copy, "house")
+    kept, said = lint(copy, "layers")
     assert not kept
     missed = [
         pair for pair in forbidden if f"tilewright.{pair[0]} is not allowed to import tilewright.{pair[1]}" not in said
@@ -79,7 +79,7 @@ def test_every_row_and_every_neighbour(copy: Path) -> None:
 def test_a_new_room_needs_a_row(copy: Path) -> None:
     (copy / "src" / "tilewright" / "attic").mkdir()
     (copy / "src" / "tilewright" / "attic" / "__init__.py").touch()
-    kept, said = lint(copy, "house")
+    kept, said = lint(copy, "layers")
     assert not kept
     assert "attic" in said
 

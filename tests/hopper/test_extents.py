@@ -25,7 +25,7 @@ def variants(facts: CallFacts = ALIGNED, kernel: tw.Kernel = example.matmul, aut
 
 
 def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[int, int], tuple[int, int], int]:
-    """Tile, cluster and turns of the first variant that applies."""
+    """Tile, cluster and ping-pong warpgroups of the first variant that applies."""
     sizes = {"M": m, "N": n, "K": k, "a.stride0": k, "b.stride0": k, "c.stride0": n}
     variant = next(v for v in found if v.predicate.evaluate(sizes))
     first = variant.candidates[0] if variant.candidates else None
@@ -34,19 +34,19 @@ def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[i
 
 
 @pytest.mark.parametrize(
-    ("size", "tile", "cluster", "turns"),
+    ("size", "tile", "cluster", "ping_pong"),
     [
         ((4096, 4096, 4096), (128, 256), (1, 1), 1),  # 4 waves of 256, 5 of 208
         ((8192, 8192, 8192), (128, 192), (1, 1), 2),  # 21 waves of 192, 16 of 256
         ((2048, 5120, 5120), (256, 160), (1, 1), 1),  # two whole waves
-        ((1000, 2880, 2880), (128, 192), (1, 1), 1),  # one wave of 192: nothing to take turns at
+        ((1000, 2880, 2880), (128, 192), (1, 1), 1),  # one wave of 192: no second tile for ping-pong
         ((5000, 5000, 5000), (128, 224), (2, 1), 1),  # rows of 10,000 bytes straddle lines
         ((300, 5000, 5000), (128, 128), (1, 4), 1),  # too few rows of tiles for pairs of rows
         ((1984, 4240, 2824), (192, 128), (1, 2), 1),  # 3 waves of three warpgroups
         ((4152, 280, 3960), (128, 160), (2, 1), 1),  # one wave, as of 192, of shorter steps
         ((2184, 1536, 5296), (128, 224), (2, 1), 1),  # rows begin with sectors inside of lines
         ((4416, 128, 1280), (64, 128), (1, 1), 1),  # parts would save less than they cost
-        ((4224, 8064, 768), (128, 208), (1, 1), 2),  # few steps: the epilogue that turns hide counts
+        ((4224, 8064, 768), (128, 208), (1, 1), 2),  # few steps: the epilogue that ping-pong hides counts
         ((64, 4096, 4096), (64, 64), (1, 2), 1),  # in two parts, which a cluster adds
         ((64, 8192, 8192), (64, 64), (1, 1), 1),
         ((64, 14336, 4096), (64, 64), (1, 1), 1),
@@ -66,14 +66,14 @@ def picked(found: list[ProductVariant], m: int, n: int, k: int) -> tuple[tuple[i
     ],
 )
 def test_tiles_fill_their_waves(
-    size: tuple[int, int, int], tile: tuple[int, int], cluster: tuple[int, int], turns: int
+    size: tuple[int, int, int], tile: tuple[int, int], cluster: tuple[int, int], ping_pong: int
 ) -> None:
-    assert picked(variants(), *size) == (tile, cluster, turns)
+    assert picked(variants(), *size) == (tile, cluster, ping_pong)
 
 
 @pytest.mark.parametrize("size", [(4096, 4096, 4096), (8192, 8192, 8192), (2048, 5120, 5120), (1000, 2880, 2880)])
 def test_the_first_variant_is_the_cheapest(size: tuple[int, int, int]) -> None:
-    """Of those that this launch may take; tiles in turns need two of them for a CTA."""
+    """Of those that this launch may take; ping-pong needs two tiles for a CTA."""
     m, n, k = size
     sizes = {"M": m, "N": n, "K": k, "a.stride0": k, "b.stride0": k, "c.stride0": n}
     found = variants()

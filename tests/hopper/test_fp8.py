@@ -15,7 +15,7 @@ import pytest
 
 import tilewright as tw
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.compiler import tested as beside
+from tilewright.compiler import differential
 from tilewright.compiler.recipe import recipe
 from tilewright.ptx.machine.matrices import accumulate_bytes
 from tilewright.simulate.tensor_core import fp8_product
@@ -86,7 +86,7 @@ def test_ptx_and_ir_are_executed_alike(accumulate: str) -> None:
     """Sums in the PTX machine and in the simulator are cut at the same places: no difference refutes a kernel."""
     image = product.compile(dtypes={"a": "e4m3", "b": "e4m3", "c": "f32"}, accumulate=accumulate).kernels[0]
     kernel = transport_kernel(image.transport_ir)
-    found = beside.tested(kernel, image.ptx, recipe([kernel]))
+    found = differential.run_differential_test(kernel, image.ptx, recipe([kernel]))
     assert not found.differences
     assert found.launches
 

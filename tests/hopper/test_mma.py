@@ -17,7 +17,7 @@ from support import products as p
 from tilewright import simulate
 from tilewright.codegen.assemble import assemble
 from tilewright.codegen.cuda import emit_kernel
-from tilewright.compiler import tested as beside
+from tilewright.compiler import differential
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.program import plan
 from tilewright.compiler.recipe import recipe
@@ -105,7 +105,7 @@ def _is_validated(variant: PlannedKernel) -> None:
 @pytest.mark.parametrize("dtype", DTYPES)
 def test_the_ptx_machine_and_the_simulator_agree(dtype: str) -> None:
     lowered = planned(p.nt, dtype).transport
-    found = beside.tested(lowered, assembled(lowered), recipe([lowered]))
+    found = differential.run_differential_test(lowered, assembled(lowered), recipe([lowered]))
     assert found.launches
     assert not found.differences
 

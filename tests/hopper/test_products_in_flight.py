@@ -14,7 +14,7 @@ from tilewright.base.verdict import Proved
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
-from tilewright.compiler import tested as beside
+from tilewright.compiler import differential
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
 from tilewright.compiler.recipe import recipe
@@ -138,7 +138,7 @@ def test_code_assembles_and_does_what_the_ir_does() -> None:
     assembled = assemble(emitted.source, "sm_90a", emitted.entry)
     assert defects(assembled) == ()
     assert mismatches(kernel, assembled.ptx) == ()
-    found = beside.tested(kernel, assembled.ptx, recipe([kernel]))
+    found = differential.run_differential_test(kernel, assembled.ptx, recipe([kernel]))
     assert found.launches
     assert not found.differences
 

@@ -23,7 +23,7 @@ from tilewright.base.verdict import Proved, Unknown
 from tilewright.codegen import cuda
 from tilewright.compiler.counter_bounds import counters_fit
 from tilewright.compiler.program import plan
-from tilewright.compiler.promises_kept import promises_kept
+from tilewright.compiler.promise_tests import run_promise_tests
 from tilewright.compiler.proofs.gate import require_gate
 from tilewright.compiler.proofs.obligations import prove_protocols
 from tilewright.compiler.proofs.queue import QUEUE, prove_queue
@@ -257,7 +257,7 @@ def test_launches_one_after_another_draw_anew(artifact: Artifact) -> None:
 def test_a_bundle_whose_counter_is_not_reset_is_refused(artifact: Artifact) -> None:
     kernels = {k.symbol: transport_kernel(k.transport_ir) for k in artifact.kernels}
     programs = {k.symbol: tile_kernel(k.tile_ir) for k in artifact.kernels}
-    assert promises_kept(artifact, kernels, programs).differences == ()
+    assert run_promise_tests(artifact, kernels, programs).differences == ()
     (variant,) = artifact.variants
     assert steps_reproved(variant, kernels, programs, {})[1] == ()
     without = replace(variant, steps=tuple(s for s in variant.steps if not isinstance(s, Fill)))

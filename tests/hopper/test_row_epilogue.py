@@ -133,7 +133,7 @@ def test_outputs_by_copies_and_by_rows_share_their_panels(columns: int) -> None:
 
 
 @pytest.mark.slow
-def test_the_widest_turns_assemble_without_spills() -> None:
+def test_the_widest_ping_pong_tiles_assemble_without_spills() -> None:
     """Accumulators take 208 of 240 registers; the copies' addresses must not wait beside them."""
     kernel = lowered(208, 2, Candidate(1, ping_pong=2)).scheduled.kernel
     emitted = emit_kernel(kernel)

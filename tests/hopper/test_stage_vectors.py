@@ -20,7 +20,7 @@ from tilewright.base.verdict import Proved
 from tilewright.codegen.assemble import assemble, defects
 from tilewright.codegen.cuda import emit_kernel
 from tilewright.codegen.guard import mismatches
-from tilewright.compiler import tested as beside
+from tilewright.compiler import differential
 from tilewright.compiler.program import traced
 from tilewright.compiler.proofs.copies import prove_copies
 from tilewright.compiler.proofs.stores import prove_stores
@@ -176,7 +176,7 @@ def test_code_assembles_and_does_what_the_ir_does() -> None:
     assert defects(assembled) == ()
     assert mismatches(kernel, assembled.ptx) == ()
     assert "cp.async.ca.shared.global" in assembled.ptx
-    found = beside.tested(kernel, assembled.ptx, recipe([kernel]))
+    found = differential.run_differential_test(kernel, assembled.ptx, recipe([kernel]))
     assert found.launches
     assert not found.differences
 

@@ -17,7 +17,7 @@ from tilewright.hw.copy_prices import CopyMethod
 from tilewright.hw.target import SM90A
 from tilewright.hw.tensormap import Direction, Swizzle
 from tilewright.legal.facts import Facts
-from tilewright.legal.reinterpret import Words
+from tilewright.legal.reinterpret import Recast
 from tilewright.legal.repair_types import Change, Remedy, Staging, ThreadCopy
 from tilewright.legal.repairs import repairs_of
 from tilewright.legal.smem_tile import SmemTile
@@ -295,7 +295,7 @@ def test_bytes_as_wider_words(access: TileAccess, factor: int, first: tuple[int,
     assert legal(remedy.plan, values)
     memory = memory_for()
     image = load(remedy.plan, values, memory, access.dtype.bytes * factor)
-    shared = Words(access, factor, 1).elements(remedy.plan.shared, access.dtype.bytes)
+    shared = Recast(access, factor, 1).elements(remedy.plan.shared, access.dtype.bytes)
     shape = tuple(t for t in access.tile if t is not None)
     assert np.array_equal(tile_of(image, shared, (1, 0), shape), wanted(access, memory, first))
 

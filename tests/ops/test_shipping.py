@@ -217,7 +217,7 @@ def test_a_folder_that_cannot_be_written_ends_the_build(tmp_path: Path, monkeypa
     def full(*_: object) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr("tilewright.artifact.atomic_files.write_whole", full)
+    monkeypatch.setattr("tilewright.artifact.atomic_files.write_atomically", full)
     with pytest.raises(tw.TilewrightError, match="ART008"):
         list(build(tmp_path, "sm_90a", [ADD, ADD_F16]))
 

@@ -9,7 +9,7 @@ import pytest
 from support.pipeline_roles import fill
 from tilewright.base.expr import sym
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.contract import check, judge
+from tilewright.contract import check, verify
 from tilewright.contract.runs.transfers import TRANSFERS
 from tilewright.diag import Severity, TilewrightError
 from tilewright.hw.spaces import Space
@@ -116,10 +116,10 @@ def test_every_op_reads_back(kind: type[object]) -> None:
 @pytest.mark.parametrize("kind", EXAMPLES, ids=lambda k: k.__name__)
 def test_every_op_is_judged(kind: type[object]) -> None:
     """An op out of its place is refuted or open, never a crash."""
-    judgement = judge(holding(EXAMPLES[kind]))
-    assert isinstance(judgement.proof, Proved | Refuted | Unknown)
-    if not isinstance(judgement.proof, Proved):
-        assert judgement.diagnostics
+    verification = verify(holding(EXAMPLES[kind]))
+    assert isinstance(verification.proof, Proved | Refuted | Unknown)
+    if not isinstance(verification.proof, Proved):
+        assert verification.diagnostics
 
 
 # -- meanings that came last -------------------------------------------------------------------------------------------

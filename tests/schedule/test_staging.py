@@ -18,7 +18,7 @@ from tilewright.layout.library import fragments
 from tilewright.layout.plan import ConversionPlan, PlanKind
 from tilewright.layout.register import RegisterLayout, Repeat
 from tilewright.schedule.conflicts import shared_uses
-from tilewright.schedule.staging import Room, convert
+from tilewright.schedule.staging import ConversionContext, convert
 from tilewright.simulate import run
 from tilewright.tile.attributes import TensorType
 from tilewright.transport import asynchronous as a
@@ -47,7 +47,8 @@ def lowered(source: RegisterLayout, target: RegisterLayout, plan: ConversionPlan
 
         held = registers(source.registers)
         body.append(t.Load(x, held, [TID, R], TRUE))
-        moved = convert(plan, held, target.registers, dtype, Room(body.append, registers, shared, warps=warps))
+        context = ConversionContext(body.append, registers, shared, warps=warps)
+        moved = convert(plan, held, target.registers, dtype, context)
         body.append(t.Store(y, moved, [TID, R], TRUE))
         return body
 

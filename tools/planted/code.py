@@ -21,9 +21,9 @@ from tilewright.artifact.schema import Artifact, Launch
 from tilewright.compiler import program
 from tilewright.compiler.build import build
 from tilewright.compiler.bundle_verdict import ReadBundle
+from tilewright.compiler.differential import run_differential_test
 from tilewright.compiler.products import CandidateSearch
 from tilewright.compiler.recipe import recipe
-from tilewright.compiler.tested import tested
 from tilewright.hw.tensormap import ELEMENT_BITS, DataType, Interleave, Swizzle
 from tilewright.ptx.machine import DecodedTensorMap
 from tilewright.runtime import driver as runtime_driver
@@ -134,7 +134,7 @@ def executed_wrong(artifact: Artifact, symbols: set[str]) -> str:
     for symbol in sorted(symbols):
         image = artifact.kernel(symbol)
         kernel = transport_kernel(image.transport_ir)
-        for difference in tested(kernel, image.ptx, recipe([kernel])).differences:
+        for difference in run_differential_test(kernel, image.ptx, recipe([kernel])).differences:
             return " ".join(str(difference).split()).replace(f"{ROOT}/", "")[:160]
     return ""
 

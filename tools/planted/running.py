@@ -121,8 +121,8 @@ RUNNING = (
         "equal f32 agree to two digits",
         "DIGITS = {8: 2, 16: 7, 32: 20}",
         "DIGITS = {8: 2, 16: 7, 32: 2}",
-        "tests/compiler/test_tested.py",
-        file="compiler/tested.py",
+        "tests/compiler/test_differential.py",
+        file="compiler/differential.py",
         kind=Kind.PROVERS,
     ),
     _bug(
@@ -130,8 +130,8 @@ RUNNING = (
         "what the PTX writes between rows is not looked at",
         "return bool((blocks[0].block == blocks[1].block).all())",
         "return True",
-        "tests/compiler/test_tested.py",
-        file="compiler/tested.py",
+        "tests/compiler/test_differential.py",
+        file="compiler/differential.py",
         kind=Kind.PROVERS,
     ),
     _bug(
@@ -139,8 +139,8 @@ RUNNING = (
         "deadlocks and refused operations are none",
         "if f.code in _WRONG]",
         "if f.code in _WRONG[:1]]",
-        "tests/compiler/test_tested.py",
-        file="compiler/tested.py",
+        "tests/compiler/test_differential.py",
+        file="compiler/differential.py",
         kind=Kind.PROVERS,
     ),
     _bug(
@@ -148,8 +148,8 @@ RUNNING = (
         "counters do not go around in launches",
         "return [*(each >= _SEVERAL for each in steps), ",
         "return [",
-        "tests/compiler/test_tested.py",
-        file="compiler/tested.py",
+        "tests/compiler/test_differential.py",
+        file="compiler/differential.py",
         kind=Kind.PROVERS,
     ),
     _bug(

@@ -22,7 +22,7 @@ _SECTIONS: tuple[tuple[str, str, frozenset[Consequence]], ...] = (
         REFUSES,
     ),
     (
-        "What nobody says",
+        "Undocumented",
         "Encoded, and neither documented nor executed here. The verdict is `Unknown`, never `Illegal`.",
         frozenset((Consequence.UNSETTLED,)),
     ),

@@ -17,7 +17,7 @@ from pathlib import Path
 from uuid import uuid4
 
 
-def write_whole(path: Path, data: bytes, working: Path) -> None:
+def write_atomically(path: Path, data: bytes, working: Path) -> None:
     """Write ``data`` to ``path`` atomically, replacing what is there. ``working`` is a folder for temporary files on
     the same disk; those of dead writers are removed first. Raises OSError."""
     working.mkdir(parents=True, exist_ok=True)

@@ -84,7 +84,7 @@ class ArtifactStore:
             path.parent.mkdir(parents=True, exist_ok=True)
             if path.is_dir() and not path.is_symlink():
                 shutil.rmtree(path)
-            atomic_files.write_whole(path, data, self._folder / "aside")
+            atomic_files.write_atomically(path, data, self._folder / "aside")
         except OSError as error:
             fail("ART008", found=f"{path}: {error.strerror}", required="a folder that can be written", help=_HELP)
         return path

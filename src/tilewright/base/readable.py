@@ -83,7 +83,7 @@ def conditions(facts: Iterable[Expr]) -> list[str]:
     return short
 
 
-def asked(e: Expr) -> str:
+def summary(e: Expr) -> str:
     """What a predicate asks, in one line: ``M > 0``, or ``always``."""
     parts = conditions([e])
     return " and ".join(f"({p})" if " or " in p and len(parts) > 1 else p for p in parts) or "always"
@@ -91,7 +91,7 @@ def asked(e: Expr) -> str:
 
 def when(e: Expr) -> str:
     """The same behind a name: ``if M > 0``, or ``always``."""
-    text = asked(e)
+    text = summary(e)
     return text if text == "always" else f"if {text}"
 
 

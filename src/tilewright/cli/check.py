@@ -16,7 +16,7 @@ from tilewright.diag import fail, render
 
 if TYPE_CHECKING:
     from tilewright.contract import Policy
-    from tilewright.contract.judgement import Judgement
+    from tilewright.contract.verification import Verification
     from tilewright.protocol import Protocol
 
 
@@ -59,24 +59,24 @@ def _check(
     repair: Path | None, late_waits: Path | None,
 ) -> None:  # fmt: skip
     from tilewright.base.verdict import Proved, Refuted
-    from tilewright.contract import Policy, judge
+    from tilewright.contract import Policy, verify
     from tilewright.protocol import expand, lints
 
     found = expand(find_protocol(protocol))
-    judgement = judge(found, Policy(policy.value))
-    for diagnostic in (*judgement.diagnostics, *lints(found)):
+    verification = verify(found, Policy(policy.value))
+    for diagnostic in (*verification.diagnostics, *lints(found)):
         echo(render(diagnostic), err=True)
     if repair is not None:
         _repair(found, Policy(policy.value), repair)
-    match judgement.proof:
+    match verification.proof:
         case Proved(obligations):
-            echo(f"{found.name}: proved, {len(obligations)} obligations, {policy.value} ({_method(judgement)})")
+            echo(f"{found.name}: proved, {len(obligations)} obligations, {policy.value} ({_method(verification)})")
             if unneeded:
                 _list_unneeded(found, Policy(policy.value))
             if late_waits is not None:
                 _delay_waits(found, Policy(policy.value), late_waits)
         case Refuted(obligation, timeline):
-            echo(f"{found.name}: refuted, {obligation} ({judgement.replayed})")
+            echo(f"{found.name}: refuted, {obligation} ({verification.replayed})")
             for path, text in zip(drawn, (timeline.json, timeline.svg, timeline.chrome_trace), strict=True):
                 if path is not None:
                     path.write_text(text() + "\n")
@@ -86,9 +86,9 @@ def _check(
             raise typer.Exit(Status.UNKNOWN)
 
 
-def _method(judgement: Judgement) -> str:
-    assert judgement.certificate is not None
-    return judgement.certificate.obligations[0].method
+def _method(verification: Verification) -> str:
+    assert verification.certificate is not None
+    return verification.certificate.obligations[0].method
 
 
 def _list_unneeded(protocol: Protocol, policy: Policy) -> None:

@@ -123,8 +123,8 @@ FEW_BYTES_OF_STREAMS = 320
 """The same where streams are software-pipelined, of which the next schedule has none: what lives through a program, not
 a step, goes to memory. 512 queries over 8,704 keys in pages of 64 (H200, 32 heads of 128): with 216 bytes spilled 128
 us, without pipelining 141; in pages of 16 with 288 130 and 143."""
-FEW_BYTES_OF_TURNS = 1024
-"""The same where warpgroups take turns: what an epilogue spills is hidden by the other's products (e4m3 with scales of
+FEW_BYTES_OF_PING_PONG = 1024
+"""The same for ping-pong: what an epilogue spills is hidden by the other warpgroup's products (e4m3 with scales of
 rows, 4096 x 14336 x 4096, H200: with 912 bytes spilled 313 us, in a shared tile 334)."""
 
 

@@ -106,14 +106,14 @@ def _with_promises(
 ) -> Artifact:
     """The artifact, of which the kernels that rely on promises say on how many launches the steps were seen to check
     them; CGN005 where a launch shows that they don't."""
-    from tilewright.compiler.promises_kept import (  # noqa: PLC0415 - the simulator loads with it, which few kernels need
+    from tilewright.compiler.promise_tests import (  # noqa: PLC0415 - the simulator loads with it, which few kernels need
         PROMISES_TESTED,
-        promises_kept,
+        run_promise_tests,
     )
 
     images = {image.symbol: image for image in artifact.kernels}
     for variant in artifact.variants:
-        found = promises_kept(replace(artifact, variants=(variant,)), texts, tiles)
+        found = run_promise_tests(replace(artifact, variants=(variant,)), texts, tiles)
         for difference in found.differences:
             fail("CGN005", found=difference, required="what the promise says")
         for launches in found.launches:

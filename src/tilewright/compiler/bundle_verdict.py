@@ -17,12 +17,12 @@ from tilewright.artifact.schema import (
     Obligation,
 )
 from tilewright.codegen.reassemble import machine_code_differs
+from tilewright.compiler.differential import run_differential_test
 from tilewright.compiler.gc_pause import gc_paused
-from tilewright.compiler.promises_kept import PROMISES_TESTED, promises_kept
+from tilewright.compiler.promise_tests import PROMISES_TESTED, run_promise_tests
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.reproved import reproved
 from tilewright.compiler.steps_reproved import steps_reproved
-from tilewright.compiler.tested import tested
 from tilewright.compiler.validated import LOWERING, PTX
 from tilewright.compiler.variants_agree import Agreement, agreement
 from tilewright.compiler.work_limit import OutOfTime, within
@@ -159,7 +159,7 @@ class ReadBundle:
 
     def promises(self) -> PartVerdict:
         """Whether the steps before kernels that rely on promises check them, as far as launches tell."""
-        return self._executed(PROMISES_TESTED, promises_kept, "relies on promises that no launch was seen to check")
+        return self._executed(PROMISES_TESTED, run_promise_tests, "relies on promises that no launch was seen to check")
 
     def _executed(self, name: str, execute: _Execution, alone: str) -> PartVerdict:
         """What executing variants tells; ``alone`` says what of those that were not."""
@@ -200,7 +200,7 @@ class ReadBundle:
         refuted: list[str] = []
 
         def executed() -> Sequence[str]:
-            outcome = tested(kernel, image.ptx, recipe([kernel]))
+            outcome = run_differential_test(kernel, image.ptx, recipe([kernel]))
             launches.extend(Obligation(PTX.name, EXECUTION, given) for given in outcome.launches)
             refuted.extend(map(str, outcome.differences))
             return ()

@@ -16,7 +16,7 @@ from xdsl.ir import Attribute, Region
 from tilewright.artifact.schema import Obligation
 from tilewright.base.expr import Expr
 from tilewright.base.verdict import Proved, Refuted, Unknown
-from tilewright.codegen.assemble import FEW_BYTES_OF_ROLES, FEW_BYTES_OF_STREAMS, FEW_BYTES_OF_TURNS
+from tilewright.codegen.assemble import FEW_BYTES_OF_PING_PONG, FEW_BYTES_OF_ROLES, FEW_BYTES_OF_STREAMS
 from tilewright.compiler.proofs.descriptors import DescriptorVerdicts, check_descriptors
 from tilewright.compiler.proofs.distinct import require_distinct
 from tilewright.compiler.proofs.gate import require_gate
@@ -53,7 +53,7 @@ class ProvedSchedule:
 def _few_bytes(candidate: Candidate) -> int:
     if candidate.software_pipelined:
         return FEW_BYTES_OF_STREAMS
-    return FEW_BYTES_OF_ROLES if candidate.ping_pong == 1 else FEW_BYTES_OF_TURNS
+    return FEW_BYTES_OF_ROLES if candidate.ping_pong == 1 else FEW_BYTES_OF_PING_PONG
 
 
 _LESS_SPILLED = "use smaller tiles, whose accumulators fit the registers (64 x 64 of f32), or operands .to(tw.tf32)"

@@ -14,7 +14,7 @@ from tilewright.base.expr import OWN, Const, Expr, FloorDiv, Mod, Sym, simplify
 from tilewright.compiler.proofs.loaded import Ascending, offsets_of
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import OPEN_COUNTER, OPEN_TRIP, operations
-from tilewright.tile.promised import through
+from tilewright.tile.promised import promised_access
 
 PROMISES = f"promises{OWN}"
 """What the names of workspaces begin with that check promises."""
@@ -85,7 +85,7 @@ def _injective(promise: Uniqueness) -> bool:
 
 def relied_on(op: tile.Scatter) -> Uniqueness:
     """What a store at loaded coordinates relies on."""
-    reliance = through(op)
+    reliance = promised_access(op)
     assert not isinstance(reliance, str), "the tracer has refused it"
     dims = [d.expr for d in tile.tensor_type(op.tensor).dims]
     keys = tuple(reliance.keys.values())

@@ -95,7 +95,7 @@ def _require_one_program(wholes: Sequence[tile.Kernel]) -> None:
 
 
 def _checks(kernels: list[_ReadKernel]) -> Iterator[Obligation]:
-    """That a step which sets flags judges a promise: ``promises_kept`` executes them; or that each CTA does, which is
+    """That a step which sets flags judges a promise: ``promise_tests`` executes them; or that each CTA does, which is
     the proof of its gate."""
     judged = kernels[-1].tile.judged is not None
     for promise in promises_of(kernels[-1].tile):

@@ -39,9 +39,9 @@ def validated(source: tile.Kernel, kernel: t.Kernel, ptx: str) -> Validated:
     compared = _compared(source, kernel, ptx)
     if PTX in compared.certificate:
         return compared
-    from tilewright.compiler.tested import tested  # noqa: PLC0415 - two machines load with it, and few kernels need them
+    from tilewright.compiler.differential import run_differential_test  # noqa: PLC0415 - two machines load with it, and few kernels need them
 
-    found = tested(kernel, ptx, recipe([kernel]))
+    found = run_differential_test(kernel, ptx, recipe([kernel]))
     if found.differences:
         return replace(compared, refuted=found.differences[0].what)
     if not found.launches:

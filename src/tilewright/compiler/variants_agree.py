@@ -16,9 +16,9 @@ import numpy as np
 from tilewright.artifact.schema import Artifact, EncodeTensorMap, Fill, Launch, Variant, WorkspacePointer
 from tilewright.base.dtypes import DTYPES
 from tilewright.base.expr import FALSE, Expr, ExprError, conjuncts
+from tilewright.compiler.differential import DIGITS, exactly_rounded
 from tilewright.compiler.proofs.rewritten import is_rest
 from tilewright.compiler.sampled_arguments import Array, SampledArguments, sample_arguments
-from tilewright.compiler.tested import DIGITS, exactly_rounded
 from tilewright.diag import TilewrightError
 from tilewright.simulate import LaunchStep, WorkspaceTensor, run_steps
 from tilewright.tile import dialect as tile

@@ -9,13 +9,13 @@ from tilewright.base.verdict import Proved, Refuted, Unknown
 from tilewright.contract.explore import Finding, adversarial, exhaust
 from tilewright.contract.explore.thread_program import Sizes
 from tilewright.contract.fold import hulled
-from tilewright.contract.judgement import Judgement, proved, undecided
 from tilewright.contract.loops import otherwise_written
 from tilewright.contract.parametric import METHOD
 from tilewright.contract.rules import Policy
 from tilewright.contract.runs.search import Failure, Search, machine, search
 from tilewright.contract.runs.state import TripDecision
 from tilewright.contract.show import diagnostic_of, timeline_of, warning_of
+from tilewright.contract.verification import Verification, proved, undecided
 from tilewright.protocol.edit import apart
 from tilewright.protocol.model import Protocol
 
@@ -41,8 +41,8 @@ def search_canonical_runs(
     by_event_graph: Callable[[Protocol], Proved | Unknown],
     *,
     replay: bool,
-) -> Judgement:
-    """``check.judge`` of a protocol whose ``form`` the event graph does not prove."""
+) -> Verification:
+    """``check.verify`` of a protocol whose ``form`` the event graph does not prove."""
     for other in otherwise_written(form):
         if isinstance(by_event_graph(replace(hulled(other), name="")), Proved):
             return proved(protocol, policy, METHOD)
@@ -65,12 +65,12 @@ def _method(protocol: Protocol, found: Search) -> str:
     return f"canonical runs to state recurrence ({found.states} states, {found.ends} endings, all trip counts{of})"
 
 
-def _proved(protocol: Protocol, policy: Policy, found: Search) -> Judgement:
+def _proved(protocol: Protocol, policy: Policy, found: Search) -> Verification:
     warnings = tuple(map(warning_of, found.warnings.values()))
     return proved(protocol, policy, _method(protocol, found), warnings, found.states)
 
 
-def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure) -> Judgement:
+def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure) -> Verification:
     """A breach counts only if the explorer, which shares nothing with the proof, shows the harm."""
     spent = 0
     for sizes, words in _candidates(protocol, policy, failure):
@@ -79,13 +79,14 @@ def _refute(protocol: Protocol, policy: Policy, result: Search, failure: Failure
         if finding is not None:
             timeline = timeline_of(protocol, failure.breach, finding, words)
             diagnostic = diagnostic_of(failure.breach, protocol, finding, timeline)
-            return Judgement(Refuted(failure.breach.rule.obligation, timeline), None, (diagnostic,), result.states, how)
+            refuted = Refuted(failure.breach.rule.obligation, timeline)
+            return Verification(refuted, None, (diagnostic,), result.states, how)
         if spent > REPLAY_TOTAL:
             break
     return _open(result, failure, "no schedule was found that shows harm")
 
 
-def _open(result: Search, failure: Failure, why: str) -> Judgement:
+def _open(result: Search, failure: Failure, why: str) -> Verification:
     """A breach that no schedule was seen to turn into harm."""
     rule = failure.breach.rule
     unknown = Unknown(rule.obligation, f"{failure.breach.detail}; {why}", rule.help)

@@ -8,10 +8,10 @@ from functools import lru_cache
 from tilewright.base.verdict import Proof, Proved, Refuted, Unknown
 from tilewright.contract.fold import drop_partial_private, folded, hulled
 from tilewright.contract.forms import declared
-from tilewright.contract.judgement import Certificate, Judgement, proved
 from tilewright.contract.parametric import METHOD, prove
 from tilewright.contract.rules import Policy, Rule
 from tilewright.contract.timeline import Timeline
+from tilewright.contract.verification import Certificate, Verification, proved
 from tilewright.diag import Diagnostic
 from tilewright.protocol import expand
 from tilewright.protocol.model import Protocol
@@ -21,15 +21,15 @@ from tilewright.protocol.validate import problems
 def check(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = True) -> Proof[Timeline]:
     """Whether the protocol keeps every rule, for all values of its trip symbols. Without ``replay`` a breach is not
     shown by a schedule, which may take long: the answer is then Unknown instead of Refuted."""
-    return judge(protocol, policy, replay=replay).proof
+    return verify(protocol, policy, replay=replay).proof
 
 
-def judge(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = True) -> Judgement:
+def verify(protocol: Protocol, policy: Policy = Policy.STRICT, *, replay: bool = True) -> Verification:
     """``check`` with certificate, diagnostics and figures. Never raises for what a protocol says."""
     form = tuple(problems(protocol))
     if form:
         found = Unknown("form", form[0].found, "write the protocol as its form requires")
-        return Judgement(found, None, form, 0)
+        return Verification(found, None, form, 0)
     protocol = drop_partial_private(expand(protocol))
     for rule, detail in declared(protocol):
         return _refused(protocol, rule, detail)
@@ -46,13 +46,14 @@ def _by_event_graph(protocol: Protocol) -> Proved | Unknown:
     return prove(protocol)
 
 
-def _refused(protocol: Protocol, rule: Rule, detail: str) -> Judgement:
+def _refused(protocol: Protocol, rule: Rule, detail: str) -> Verification:
     """What its declarations alone make wrong, before any step."""
     timeline = Timeline(rule.code, rule.obligation, detail, (), (), (), (), "")
     found = Diagnostic(rule.code, found=detail, required=rule.text, source=rule.source, help=rule.help)
-    return Judgement(Refuted(rule.obligation, timeline), None, (found,), 0, f"by the declarations of {protocol.name}")
+    refuted = Refuted(rule.obligation, timeline)
+    return Verification(refuted, None, (found,), 0, f"by the declarations of {protocol.name}")
 
 
 def certificate(protocol: Protocol, policy: Policy = Policy.STRICT) -> Certificate | None:
     """The certificate of a protocol that is proved, else None."""
-    return judge(protocol, policy).certificate
+    return verify(protocol, policy).certificate

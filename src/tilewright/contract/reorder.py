@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from tilewright.contract.check import certificate
-from tilewright.contract.judgement import Certificate, ProvedObligation
 from tilewright.contract.rules import Policy
+from tilewright.contract.verification import Certificate, ProvedObligation
 from tilewright.protocol.independence import equivalent
 from tilewright.protocol.model import Protocol
 

@@ -13,7 +13,7 @@ from tilewright.artifact.schema import MAX_EXTENT, Artifact, Obligation
 from tilewright.artifact.store import ArtifactStore, Shipped, digest
 from tilewright.base.dtypes import DTYPES, DType, dtype_named, dtypes_near, f32, i32
 from tilewright.base.number import number_of
-from tilewright.base.readable import asked, when
+from tilewright.base.readable import summary, when
 from tilewright.diag import Location, TilewrightError, fail, shown
 from tilewright.diag.configuration import Configuration
 from tilewright.hw.target import MAX_VECTOR_BYTES, SM90A, TARGETS, Target
@@ -72,7 +72,7 @@ def _keep(store: ArtifactStore, key: str, artifact: Artifact) -> None:
 
 def refuse_uncovered(program: PlannedProgram, symbols: Mapping[str, int], where: Location | None = None) -> NoReturn:
     """Arguments that no variant of a program serves (RUN015), as the runtime says it of an artifact."""
-    tried = "; ".join(asked(variant.predicate) for variant in program.variants)
+    tried = "; ".join(summary(variant.predicate) for variant in program.variants)
     found = ", ".join(f"{name} = {value}" for name, value in symbols.items() if "." not in name)
     fail("RUN015", where=where, found=found, required=f"one of {tried}")
 
@@ -337,7 +337,7 @@ class Kernel:
                 texts.add(same)
                 found.append((schedule, rooms.runtime.load(artifact)))
         tuning, quickest = rooms.tuning.tune(found, refused, values, described, interface)
-        kind, scalars = (request, rooms.tuning.kinds(described)), quickest.deciding(values)
+        kind, scalars = (request, rooms.tuning.layouts_of(described)), quickest.deciding(values)
         others = [tuned for tuned in self._tuned.get(kind, ()) if tuned[0] != scalars]
         self._tuned[kind] = [(scalars, quickest), *others]
         for _, program in self._programs:  # those that served such calls before
@@ -409,7 +409,7 @@ class Kernel:
         tensors = {t.name: value for t, value in zip(self.function.tensors, values, strict=False)}
         described = rooms.runtime.describe_all(tensors, stream)
         request = self._request_of(described, keywords)
-        for scalars, tuned in self._tuned.get((request, rooms.tuning.kinds(described)), ()) if self._tuned else ():
+        for scalars, tuned in self._tuned.get((request, rooms.tuning.layouts_of(described)), ()) if self._tuned else ():
             if tuned.deciding(values) == scalars:
                 tuned.launch(values, stream, allocator)
                 return

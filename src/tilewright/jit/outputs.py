@@ -24,7 +24,7 @@ from tilewright.lang.params import KernelFunction, TensorParam, extent_of
 
 
 @dataclass(frozen=True)
-class Uses:
+class ParameterUses:
     """Names of tensor parameters by what the body does with them. ``unclear`` are handed to other code or renamed."""
 
     read: frozenset[str]
@@ -43,12 +43,12 @@ class Uses:
 
 
 @cache
-def uses_of(fn: Callable[..., object]) -> Uses | None:
+def uses_of(fn: Callable[..., object]) -> ParameterUses | None:
     """What the body of ``fn`` does with its parameters; None without its source."""
     return _uses(fn, frozenset())
 
 
-def _uses(fn: Callable[..., object], callers: frozenset[Callable[..., object]]) -> Uses | None:
+def _uses(fn: Callable[..., object], callers: frozenset[Callable[..., object]]) -> ParameterUses | None:
     """``uses_of``, called by ``callers``: what a recursive call does with its arguments stays unclear."""
     node = _source_of(fn)
     if node is None:
@@ -56,7 +56,7 @@ def _uses(fn: Callable[..., object], callers: frozenset[Callable[..., object]]) 
     reader = _BodyReader(fn, node, callers | {fn})
     for statement in node.body:
         reader.visit(statement)
-    return Uses(*(frozenset(names) for names in (reader.read, reader.stored, reader.added, reader.unclear)))
+    return ParameterUses(*(frozenset(names) for names in (reader.read, reader.stored, reader.added, reader.unclear)))
 
 
 def _source_of(fn: Callable[..., object]) -> ast.FunctionDef | None:

@@ -126,6 +126,6 @@ def _bytes_of(tensor: TensorDescription) -> tuple[int, int]:
     return tensor.address + first * tensor.dtype.bytes, (last - first + 1) * tensor.dtype.bytes
 
 
-def kinds(described: Mapping[str, TensorDescription]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
+def layouts_of(described: Mapping[str, TensorDescription]) -> tuple[tuple[tuple[int, ...], tuple[int, ...]], ...]:
     """Shapes and strides: the tensors for which a schedule was timed."""
     return tuple((tensor.shape, tensor.strides) for tensor in described.values())

@@ -1,4 +1,4 @@
-"""Tiles copied as wider elements: the same bytes, counted in fewer elements.
+"""Tiles recast to wider elements: the same bytes, counted in fewer elements.
 
 A tensor map limits extents (2^32 elements) and boxes (256 elements along an axis). Copied as elements of 2, 4 or 8
 bytes, a row of single bytes fits where it did not, or needs fewer boxes. Zero fill and byte order are the same; a NaN
@@ -23,7 +23,7 @@ WORDS: tuple[DType, ...] = (i64, i32, f16)
 
 
 @dataclass(frozen=True)
-class Words:
+class Recast:
     """An access to the same bytes as elements of ``factor`` elements each along axis ``dense``."""
 
     access: TileAccess
@@ -42,7 +42,7 @@ class Words:
         return SmemTile(extents, shared.panel * self.factor, element_bytes, shared.swizzle)
 
 
-def as_words(access: TileAccess, dense: int, facts: Facts) -> Iterator[Words]:
+def recasts(access: TileAccess, dense: int, facts: Facts) -> Iterator[Recast]:
     """Every wider type in which ``access`` counts whole words, widest first."""
     if access.oob_fill is not OobFill.NONE:
         return
@@ -57,7 +57,7 @@ def as_words(access: TileAccess, dense: int, facts: Facts) -> Iterator[Words]:
         if tile is None or gcd(tile, access.first_multiple(dense), *known) % factor:
             continue
         firsts = tuple(access.first_multiple(i) // (factor if i == dense else 1) for i in range(len(access.shape)))
-        yield Words(
+        yield Recast(
             replace(
                 access,
                 dtype=word,

@@ -21,7 +21,7 @@ from tilewright.legal.facts import Facts, index_symbol
 from tilewright.legal.phases import phases
 from tilewright.legal.prices import Workload, extra_seconds
 from tilewright.legal.proof import prove_view
-from tilewright.legal.reinterpret import as_words
+from tilewright.legal.reinterpret import recasts
 from tilewright.legal.repair_types import Change, Remedy, Staging, ThreadCopy
 from tilewright.legal.smem_tile import SmemTile
 from tilewright.legal.symbolic import decide_rules
@@ -66,9 +66,7 @@ def repairs_of(
     options: Iterable[tuple[Remedy, TileAccess]]
     if found.plans:
         whole = Remedy(Change.SPLIT_BOX, found.plans[0], tile=access.tile)
-        options = (
-            (r, access) for r in (whole, *_as_words(access, whole, facts, target), *thread_copies(access, facts))
-        )
+        options = ((r, access) for r in (whole, *_recast(access, whole, facts, target), *thread_copies(access, facts)))
     else:
         conditional = found.conditional[0][0] if found.conditional else None
         options = _remedies(access, facts, target, conditional)
@@ -104,7 +102,7 @@ def _changes(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remed
     yield from _other_swizzle(access, facts, target)
     yield from _other_width(access, facts, target)
     yield from _tail(access, facts, target)
-    yield from _as_words(access, Remedy(Change.REINTERPRET, tile=access.tile), facts, target)
+    yield from _recast(access, Remedy(Change.REINTERPRET, tile=access.tile), facts, target)
     yield from _phased(access, facts, target)
     yield from _padded(access, facts, target)
     yield from thread_copies(access, facts)
@@ -116,7 +114,7 @@ def _reshaped(access: TileAccess, facts: Facts, target: Target) -> Iterator[Reme
     if plan is not None:
         folded = Remedy(Change.RESHAPE, plan, tile=access.tile)
         yield folded
-        yield from _as_words(access, folded, facts, target)
+        yield from _recast(access, folded, facts, target)
 
 
 def _through(view: FoldedView, remedy: Remedy) -> Remedy:
@@ -198,12 +196,12 @@ def _tail(access: TileAccess, facts: Facts, target: Target) -> Iterator[Remedy]:
         yield Remedy(Change.TAIL, plan, threads=threads, tile=access.tile, tail=end)
 
 
-def _as_words(access: TileAccess, remedy: Remedy, facts: Facts, target: Target) -> Iterator[Remedy]:
+def _recast(access: TileAccess, remedy: Remedy, facts: Facts, target: Target) -> Iterator[Remedy]:
     """``remedy`` with its bytes copied as the widest words that need fewer boxes, or any where it has no plan."""
     dense = _dense_axis(access, facts)
     if dense is None or (remedy.plan is not None and len(remedy.plan.boxes) == 1):
         return
-    for words in as_words(access, dense, facts):
+    for words in recasts(access, dense, facts):
         plan = _first_plan(words.access, facts, target)
         if plan is not None and (remedy.plan is None or len(plan.boxes) < len(remedy.plan.boxes)):
             plan = replace(plan, coordinates=tuple(c.substitute(words.indices) for c in plan.coordinates))

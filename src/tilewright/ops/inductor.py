@@ -52,7 +52,7 @@ class Epilogue:
 
 _FASTER = ("none", "silu")
 """Activations, with a residual or alone, behind which ``ops.linear`` was faster than Inductor's kernels (H200,
-``benchmarks/epilogues.py``, docs/measured.md)."""
+``benchmarks/epilogues.py``, docs/measured/pytorch.md)."""
 
 
 def pays(found: Epilogue) -> bool:

@@ -200,7 +200,7 @@ def _norm(module: Any) -> _Proposal | None:
 def _of_one(*, inference: bool, training: bool) -> Callable[[Forward], Forward]:
     """Which takes its tensor by position, or by the name that the module's own has for it. Of a graph that
     ``torch.compile`` makes, without gradients or with, the operator is a part only where it was measured to be faster
-    than what Inductor makes of the module (docs/measured.md, "Operators of PyTorch"), and on a GPU."""
+    than what Inductor makes of the module (docs/measured/pytorch.md, "Operators of PyTorch"), and on a GPU."""
 
     def decorated(forward: Forward) -> Forward:
         @wraps(forward)

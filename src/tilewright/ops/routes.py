@@ -18,9 +18,9 @@ from tilewright.ops.pytorch import Tensor, is_watched, torch
 from tilewright.runtime import guards
 from tilewright.runtime.allocator import LEGACY_STREAM
 from tilewright.runtime.arguments import compact
-from tilewright.runtime.kinds import Kinds
+from tilewright.runtime.call_cache import CallCache
 from tilewright.runtime.plan import LaunchPlan
-from tilewright.runtime.program import Guarded, Program, has_residues
+from tilewright.runtime.program import GuardedPlan, Program, has_residues
 
 _MAX_COUNTED = 1024
 """Kinds of calls of which an operator knows how often they took the ordinary way."""
@@ -37,7 +37,9 @@ Bind = Callable[[tuple[Any, ...]], Bound | None]
 are others than a plan's."""
 
 
-def binding(program: Program, guarded: Guarded, places: tuple[int, ...], tensors: int, given: tuple[Any, ...]) -> Bind:
+def binding(
+    program: Program, guarded: GuardedPlan, places: tuple[int, ...], tensors: int, given: tuple[Any, ...]
+) -> Bind:
     """Of a launch of what has these places, ``tensors`` first; ``given`` is a call's that it served."""
     _, data_ptr, plan, residues, fixed = guarded
     pick, pick_tensors = picker(places), picker(places[:tensors])
@@ -120,7 +122,7 @@ class Routes:
     def __init__(self, tensors: int, keywords: Pick, first: int = 0) -> None:
         self._tensors, self._first = tensors, first
         self._keywords = keywords
-        self._known = Kinds[Route]()
+        self._known = CallCache[Route]()
         self._asked: dict[Hashable, int] = {}
 
     def find(self, values: tuple[Any, ...]) -> Route | None:
@@ -134,9 +136,9 @@ class Routes:
         route = _matching(latest, values, keywords)
         if route is None:
             first = values[self._first]
-            route = _matching(self._known.alike(first), values, keywords)
+            route = _matching(self._known.of_shape(first), values, keywords)
             if route is not None:  # the next call is likely to be like this one
-                self._known.served(first, route)
+                self._known.touch(first, route)
         return route
 
     def note(self, values: tuple[Any, ...], steps: Steps) -> None:

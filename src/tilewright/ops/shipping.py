@@ -100,6 +100,6 @@ def _made_by() -> dict[str, str | int]:
 
 def _write_index(folder: Path, listed: dict[str, str]) -> None:
     index = {"made_by": _made_by(), "artifacts": dict(sorted(listed.items()))}
-    atomic_files.write_whole(
+    atomic_files.write_atomically(
         folder / INDEX, json.dumps(index, indent=1).encode() + b"\n", folder / f"v{SCHEMA_VERSION}/aside"
     )

@@ -13,7 +13,7 @@ from tilewright import Kernel
 from tilewright.base.dtypes import DType, dtype_named
 from tilewright.base.expr import solved_for, unsolved
 from tilewright.diag import fail
-from tilewright.jit.outputs import Uses, uses_of
+from tilewright.jit.outputs import ParameterUses, uses_of
 from tilewright.jit.pytorch import DTYPE_NAMES
 from tilewright.lang.params import KeywordParam, ScalarParam, TensorParam, extent_of
 from tilewright.ops.pytorch import torch
@@ -176,7 +176,7 @@ def read_signature(
     return replace(signature, results=tuple(_result(signature, p, uses, dtypes) for p in results))
 
 
-def _results(kernel: Kernel, uses: Uses, outputs: Collection[str] | None) -> list[TensorParam]:
+def _results(kernel: Kernel, uses: ParameterUses, outputs: Collection[str] | None) -> list[TensorParam]:
     """What is returned: tensors only written; optional ones where they are named."""
     found = [
         p
@@ -189,7 +189,7 @@ def _results(kernel: Kernel, uses: Uses, outputs: Collection[str] | None) -> lis
     return found
 
 
-def _check_mutation(kernel: Kernel, uses: Uses, results: list[TensorParam], mutates: Collection[str]) -> None:
+def _check_mutation(kernel: Kernel, uses: ParameterUses, results: list[TensorParam], mutates: Collection[str]) -> None:
     returned = {p.name for p in results}
     optional = set(kernel.optional)
     undeclared = (uses.written - returned - set(mutates) - (optional - uses.read)) & {p.name for p in kernel.tensors}
@@ -214,7 +214,11 @@ def _check_names(kernel: Kernel, *named: Collection[str]) -> None:
 
 
 def _tensors(
-    kernel: Kernel, results: list[TensorParam], outputs: Collection[str] | None, mutates: Collection[str], uses: Uses
+    kernel: Kernel,
+    results: list[TensorParam],
+    outputs: Collection[str] | None,
+    mutates: Collection[str],
+    uses: ParameterUses,
 ) -> Iterator[Argument]:
     for param in kernel.tensors:
         if param in results or (param.optional and param.name in uses.results and param.name not in mutates):
@@ -260,7 +264,9 @@ _KINDS: dict[object, SchemaType] = {
 """By a default's type, and by an annotation as it is written."""
 
 
-def _result(signature: OpSignature, param: TensorParam, uses: Uses, dtypes: Mapping[str, DType | str]) -> Result:
+def _result(
+    signature: OpSignature, param: TensorParam, uses: ParameterUses, dtypes: Mapping[str, DType | str]
+) -> Result:
     """A gradient ``dx`` has the dtype of ``x``, another result that of the first tensor that is no promise of
     integers, unless declared."""
     kernel, arguments = signature.kernel, signature.arguments

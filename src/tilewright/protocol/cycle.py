@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 
 from tilewright.diag import Location
 from tilewright.protocol import ops
-from tilewright.protocol.effects import Among, Await, Commit, Retire, Signal, Stage, Sync
+from tilewright.protocol.effects import Await, BarrierScope, Commit, Retire, Signal, Stage, Sync
 from tilewright.protocol.graph import EventGraph, IterationIndex, Site
 from tilewright.protocol.labels import issued, served
 from tilewright.protocol.model import Step
@@ -93,7 +93,7 @@ class _Iteration:
                             self._phase(site, effect)
                         case Retire():
                             self._groups(code, site, effect)
-                        case Sync(Among.CTA, waits=True):
+                        case Sync(BarrierScope.CTA, waits=True):
                             self._thread_barrier(site, effect)
                         case _:
                             pass
@@ -202,7 +202,7 @@ class _Iteration:
         """A named barrier ends after all who take part got there."""
 
         def alike(other: ops.Op) -> bool:
-            return any(x.among is sync.among and x.number == sync.number for x in other.of(Sync))
+            return any(x.scope is sync.scope and x.number == sync.number for x in other.of(Sync))
 
         mine = [x for x in self.graph.sites[site.party][site.block] if alike(x.step.op)]
         for code in self.codes:

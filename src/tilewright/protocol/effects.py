@@ -248,8 +248,8 @@ class Retire:
     stage: Stage = Stage.DONE
 
 
-class Among(Enum):
-    """Whose threads a barrier of threads joins."""
+class BarrierScope(Enum):
+    """Which threads a barrier of threads synchronises."""
 
     CTA = "cta"
     """A named barrier of the CTA."""
@@ -265,7 +265,7 @@ class Sync:
     ``aligned`` one must be completed from one ``site`` (that of the role if empty).
     """
 
-    among: Among
+    scope: BarrierScope
     number: Expr | None = None
     threads: int | None = None
     arrives: bool = True

@@ -17,8 +17,8 @@ from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.effects import (
     Access,
-    Among,
     Await,
+    BarrierScope,
     Commit,
     Count,
     Counting,
@@ -267,11 +267,11 @@ class _Run:
                     yield units, value - 1, f"{effect.word.counter}[{index}]"
 
     def _sync(self, agent: _Agent, sync: Sync) -> _Block:
-        match sync.among, sync.number:
-            case Among.CLUSTER, _:
+        match sync.scope, sync.number:
+            case BarrierScope.CLUSTER, _:
                 key, words = ("cluster",), "cluster barrier"
                 of = sum(a.role.threads for a in self.agents)
-            case Among.CTA, Expr() as id:
+            case BarrierScope.CTA, Expr() as id:
                 number = int(id.evaluate(agent.env))
                 key, words = (
                     ("named", agent.cta, number),

@@ -17,16 +17,16 @@ from typing import Any, NamedTuple, NoReturn, cast
 from tilewright.artifact import bundle
 from tilewright.artifact.schema import Artifact, KernelImage, ScalarArgument, TensorArgument, Variant
 from tilewright.artifact.validate import validate
-from tilewright.base.readable import asked
+from tilewright.base.readable import summary
 from tilewright.diag import TilewrightError, fail, shown
 from tilewright.hw.target import TARGETS
 from tilewright.runtime import guards, promises
 from tilewright.runtime.allocator import Allocator
 from tilewright.runtime.arguments import TensorDescription, describe
 from tilewright.runtime.binding import aliasing, bind, holds, refuse_left_out
+from tilewright.runtime.call_cache import CallCache
 from tilewright.runtime.dependence import address_modulus, call_scalar
 from tilewright.runtime.driver import LEGACY_STREAM, DriverLike, LaunchShape, process_driver
-from tilewright.runtime.kinds import Kinds
 from tilewright.runtime.plan import LaunchPlan
 from tilewright.runtime.promises import Failures
 from tilewright.runtime.scalars import int_scalar, packed
@@ -41,7 +41,7 @@ Call = tuple[Sequence[object], tuple[int, ...], LaunchPlan | None, dict[str, Ten
 PyTorch's tensors, read in place, do not need. A plain tuple: it is made at every launch."""
 
 
-class Guarded(NamedTuple):
+class GuardedPlan(NamedTuple):
     """A plan with what arguments must be to be served by it: ``residues`` of addresses (position, modulus, rest), and
     values of integer scalars that decide (position, value)."""
 
@@ -52,7 +52,7 @@ class Guarded(NamedTuple):
     fixed: tuple[tuple[int, int], ...]
 
 
-Match = tuple[Guarded, tuple[int, ...]]
+Match = tuple[GuardedPlan, tuple[int, ...]]
 """What serves a call, and the addresses of its tensors."""
 
 
@@ -78,7 +78,7 @@ class Program:
         self._devices: set[int] = set()
         self._failures: dict[tuple[str, int], Failures] = {}
         self._plans: dict[Key, LaunchPlan] = {}
-        self._guarded = Kinds[Guarded]()
+        self._guarded = CallCache[GuardedPlan]()
 
         parameters = artifact.parameters
         self._names = tuple(p.name for p in parameters)
@@ -146,9 +146,9 @@ class Program:
         found = _matching(latest, tensors, values)
         if found is None:
             first = tensors[0]
-            found = _matching(self._guarded.alike(first), tensors, values)
+            found = _matching(self._guarded.of_shape(first), tensors, values)
             if found is not None:
-                self._guarded.served(first, found[0])
+                self._guarded.touch(first, found[0])
         return found
 
     def launch_match(self, found: Match, values: Sequence[object], handle: int, allocator: Allocator | None) -> None:
@@ -231,7 +231,7 @@ class Program:
         places = enumerate(zip(addresses, self._places, strict=True))
         residues = tuple((n, modulus, address % modulus) for n, (address, (_, modulus)) in places if modulus)
         fixed = tuple((i, int_scalar(p, values[i])) for i, p in self._key_scalars)
-        self._guarded.add(values[self._places[0][0]], Guarded(*made, plan, residues, fixed))
+        self._guarded.add(values[self._places[0][0]], GuardedPlan(*made, plan, residues, fixed))
 
     def _look_up_described(self, values: Sequence[object], handle: int) -> Call:
         """The same for arguments of the other protocols, whose description costs more than the launch."""
@@ -348,7 +348,7 @@ class Program:
             else:
                 found, tried = (
                     _extents(env),
-                    "; ".join(f"{v.name}: {asked(v.predicate)}" for v in self.artifact.variants),
+                    "; ".join(f"{v.name}: {summary(v.predicate)}" for v in self.artifact.variants),
                 )
                 refuse_left_out(self.artifact, env, found, f"one of {tried}")
                 fail("RUN015", found=found, required=f"one of {tried}")
@@ -447,9 +447,9 @@ def _picker(positions: Sequence[int]) -> Callable[[Sequence[Any]], Sequence[Any]
     return itemgetter(*positions) if count > 1 else lambda values: (values[positions[0]],)
 
 
-def _matching(kinds: tuple[Guarded, ...], tensors: Sequence[Any], values: Sequence[Any]) -> Match | None:
+def _matching(plans: tuple[GuardedPlan, ...], tensors: Sequence[Any], values: Sequence[Any]) -> Match | None:
     """The first of these that serves a call."""
-    for guarded in kinds:
+    for guarded in plans:
         check, data_ptr, plan, residues, fixed = guarded
         if check(*tensors):
             addresses = tuple(map(data_ptr, tensors))

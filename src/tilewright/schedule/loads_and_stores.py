@@ -19,7 +19,7 @@ from tilewright.schedule.map_builder import Buffered, ClassId
 from tilewright.schedule.misaligned_rows import SYMBOL
 from tilewright.schedule.plan import aligned
 from tilewright.schedule.relayout import Relayout
-from tilewright.schedule.staging import Room, convert
+from tilewright.schedule.staging import ConversionContext, convert
 from tilewright.schedule.values import ValueLowering
 from tilewright.tile import dialect as tile
 from tilewright.tile.queries import (
@@ -195,11 +195,11 @@ class MoveLowering(ValueLowering):
                 self.staged_tiles[op, dtype, count] = self.shared_buffer(f"{hint(value)}_tile", dtype, count)
             return self.staged_tiles[op, dtype, count]
 
-        room = Room(
+        context = ConversionContext(
             emit=lambda emitted: self.emit(emitted, op),
             registers=lambda count: self.registers(hint(value), dtype, count),
             shared=shared,
             again=bool(self.loops) or self.placement.persistent,
             warps=self.warps_meet,
         )
-        return convert(self.conversions[key], buffer, after.registers, dtype, room)
+        return convert(self.conversions[key], buffer, after.registers, dtype, context)

@@ -20,7 +20,7 @@ from tilewright.schedule.distribute import Digits, Distribution, floor_power, sp
 from tilewright.schedule.facts import CallFacts
 from tilewright.schedule.map_builder import ClassId
 from tilewright.schedule.misaligned_rows import SYMBOL, Skew, find_skew
-from tilewright.schedule.regroup import Parts, kept_of, parts_of, unit_of, whole_of, with_parts
+from tilewright.schedule.regroup import Parts, distribute_parts, merged_axis_of, parts_of, register_axes, unit_of
 from tilewright.schedule.relayout import Relayout
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import program_index
@@ -94,7 +94,7 @@ def place(
     heaviest = max((a.weight for a in accesses), default=0)
     heavy = {a.unit for a in accesses if a.weight * _HEAVY >= heaviest}
     parts = parts_of(kernel, axes_of, sizes, heavy, {*serial, *summed, *held})
-    whole = whole_of(parts)
+    whole = merged_axis_of(parts)
     accesses = [_of_whole(a, parts, sizes) for a in accesses]
     together = {frozenset(c for c in axes if c is not None) for axes in axes_of.values()}
     order = sorted(_order(accesses, sizes), key=lambda c: c not in summed)
@@ -123,13 +123,13 @@ def place(
         """The wholes of parts are spread in their stead."""
 
         def spread_wholes(parts: Parts) -> Distribution:
-            whole = whole_of(parts)
+            whole = merged_axis_of(parts)
             sets = {frozenset(whole.get(c, c) for c in s) for s in together}
             wholes = [c for c in order if c not in whole]
-            kept = kept_of(kernel, axes_of, parts, sizes)
+            kept = register_axes(kernel, axes_of, parts, sizes)
             return spread(sizes, widths, sets, wholes, count, serial=last, held=held, kept=kept, fat=fat)
 
-        return with_parts(parts, sizes, spread_wholes)
+        return distribute_parts(parts, sizes, spread_wholes)
 
     home = spread_in(order, vectors, serial)
     if skew is not None:
@@ -378,7 +378,7 @@ def _selections(kernel: tile.Kernel) -> Iterator[tile.Sort]:
 
 _SEARCHED = 32
 """Elements of a thread of an axis along which the least are looked for: a thread joins its own runs in registers, and a
-row lies in so few lanes that those of a warp join several rows at once (docs/measured.md, top-8 of 256)."""
+row lies in so few lanes that those of a warp join several rows at once (docs/measured/indices.md, top-8 of 256)."""
 
 _SUMMED = 4
 """Elements of a class along which scanned values are reduced that a thread keeps: with fewer, loads and shuffles for

@@ -51,12 +51,12 @@ def parts_of(
     return found
 
 
-def whole_of(parts: Parts) -> dict[ClassId, ClassId]:
-    """The whole of each part."""
+def merged_axis_of(parts: Parts) -> dict[ClassId, ClassId]:
+    """The merged axis of each part."""
     return {part: whole for whole, found in parts.items() for part in found}
 
 
-def kept_of(
+def register_axes(
     kernel: tile.Kernel,
     axes_of: Mapping[SSAValue, tuple[ClassId | None, ...]],
     parts: Parts,
@@ -78,7 +78,7 @@ def unit_of(parts: Parts, sizes: Mapping[ClassId, int], unit: ClassId | None) ->
     return unit, 1
 
 
-def with_parts(
+def distribute_parts(
     parts: Parts,
     sizes: Mapping[ClassId, int],
     spread: Callable[[Parts], Distribution],

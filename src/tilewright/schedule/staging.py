@@ -29,7 +29,7 @@ from tilewright.transport import dialect as t
 
 
 @dataclass(frozen=True)
-class Room:
+class ConversionContext:
     """Where a conversion gets its buffers and leaves its ops.
 
     ``shared`` declares a buffer of so many elements for the plan. ``again``: that buffer may have been used before, so
@@ -43,7 +43,7 @@ class Room:
     warps: bool = True
 
 
-def convert(plan: ConversionPlan, source: SSAValue, count: int, dtype: DType, room: Room) -> SSAValue:
+def convert(plan: ConversionPlan, source: SSAValue, count: int, dtype: DType, context: ConversionContext) -> SSAValue:
     """Emit ``plan``; the buffer of ``count`` registers with the elements in their new places.
 
     Registers without an element, where a new layout reaches beyond the old one's box, are zero.
@@ -53,54 +53,54 @@ def convert(plan: ConversionPlan, source: SSAValue, count: int, dtype: DType, ro
             return source
         case None:  # the source holds copies besides
             same = tuple(Pick((register,), Const(0)) for register in range(count))
-            return _select(RegisterPlan(1, same), source, count, room)
+            return _select(RegisterPlan(1, same), source, count, context)
         case RegisterPlan() as steps:
-            return _select(steps, source, count, room)
+            return _select(steps, source, count, context)
         case ShufflePlan(elements, rounds, results):
-            target = room.registers(count)
+            target = context.registers(count)
             sends, lanes = [_pick(r.send) for r in rounds], [r.lane for r in rounds]
-            room.emit(t.Exchange(source, target, elements, sends, lanes, list(map(_pick, results))))
+            context.emit(t.Exchange(source, target, elements, sends, lanes, list(map(_pick, results))))
             return target
         case SharedPlan() as steps:
-            return _round_trip(steps, source, count, dtype, room)
+            return _round_trip(steps, source, count, dtype, context)
 
 
 def _pick(pick: Pick) -> tuple[tuple[int, ...], Expr]:
     return pick.choices, pick.index
 
 
-def _select(steps: RegisterPlan, source: SSAValue, count: int, room: Room) -> SSAValue:
-    target = room.registers(count)
-    room.emit(t.RegisterSelect(source, target, steps.elements, list(map(_pick, steps.results))))
+def _select(steps: RegisterPlan, source: SSAValue, count: int, context: ConversionContext) -> SSAValue:
+    target = context.registers(count)
+    context.emit(t.RegisterSelect(source, target, steps.elements, list(map(_pick, steps.results))))
     return target
 
 
-def _round_trip(plan: SharedPlan, source: SSAValue, count: int, dtype: DType, room: Room) -> SSAValue:
-    shared = room.shared(-(-plan.tile.size_bytes // dtype.bytes))
-    barrier = t.WarpBarrier if room.warps and plan.barrier is ThreadGroup.WARP else t.Barrier
-    if room.again:
-        room.emit(barrier())
+def _round_trip(plan: SharedPlan, source: SSAValue, count: int, dtype: DType, context: ConversionContext) -> SSAValue:
+    shared = context.shared(-(-plan.tile.size_bytes // dtype.bytes))
+    barrier = t.WarpBarrier if context.warps and plan.barrier is ThreadGroup.WARP else t.Barrier
+    if context.again:
+        context.emit(barrier())
     arrange = plan.store.arrange
-    stored = source if arrange is None else _select(arrange, source, plan.store.registers, room)
-    _accesses(plan.store, shared, stored, plan, room, store=True)
-    room.emit(barrier())
-    loaded = room.registers(plan.load.registers)
+    stored = source if arrange is None else _select(arrange, source, plan.store.registers, context)
+    _accesses(plan.store, shared, stored, plan, context, store=True)
+    context.emit(barrier())
+    loaded = context.registers(plan.load.registers)
     if not plan.whole:
         zeros = Block()
         zeros.add_ops([nothing := tile.Constant(0, dtype), t.Yield([nothing.result])])
-        room.emit(t.Map([], [], [loaded], plan.load.registers, Region(zeros)))
-    _accesses(plan.load, shared, loaded, plan, room, store=False)
+        context.emit(t.Map([], [], [loaded], plan.load.registers, Region(zeros)))
+    _accesses(plan.load, shared, loaded, plan, context, store=False)
     arrange = plan.load.arrange
-    return loaded if arrange is None else _select(arrange, loaded, count, room)
+    return loaded if arrange is None else _select(arrange, loaded, count, context)
 
 
 def _accesses(
-    side: SharedSide, shared: SSAValue, buffer: SSAValue, plan: SharedPlan, room: Room, *, store: bool
+    side: SharedSide, shared: SSAValue, buffer: SSAValue, plan: SharedPlan, context: ConversionContext, *, store: bool
 ) -> None:
     for access in side.accesses:
         if isinstance(access, MatrixInstruction):
             matrix = a.StoreMatrix if store else a.LoadMatrix
-            room.emit(
+            context.emit(
                 matrix(
                     shared,
                     buffer,
@@ -114,4 +114,4 @@ def _accesses(
             )
             continue
         vector = t.SharedWrite if store else t.SharedRead
-        room.emit(vector(shared, buffer, access.offset, access.predicate, vector=access.width))
+        context.emit(vector(shared, buffer, access.offset, access.predicate, vector=access.width))

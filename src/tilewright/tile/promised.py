@@ -21,8 +21,8 @@ _COMPUTED = "coordinates that are no sums, products, // and % by constants of po
 
 
 @dataclass(frozen=True)
-class Through:
-    """A scatter whose loaded coordinates are functions of elements of index tensors alone.
+class IndexedAccess:
+    """An access whose loaded coordinates are functions of elements of index tensors alone.
 
     Place ``axis_symbol``s of its tile takes the element at ``element`` of each of the ``tensors``, of the same extents
     ``dims``. ``keys`` are the loaded coordinates by dimension, over the tensors' names; ``rest`` the others. Of a
@@ -46,14 +46,14 @@ class _Element:
     value: Expr
 
 
-def through(op: Scatter) -> Through | str:
+def promised_access(op: Scatter) -> IndexedAccess | str:
     """What a scatter at loaded coordinates relies on; a phrase for the coordinates where it cannot be told."""
     if op.apart is not None:
-        return Through((), (), (), {}, _positions(op))
-    return reached(op)
+        return IndexedAccess((), (), (), {}, _positions(op))
+    return indexed_access(op)
 
 
-def reached(op: Gather | Scatter | ScatterReduce) -> Through | str:
+def indexed_access(op: Gather | Scatter | ScatterReduce) -> IndexedAccess | str:
     """The places that elements of index tensors name, and which elements; a phrase where it cannot be told."""
     elements: dict[str, _Element] = {}
     coords = [c.expr for c in op.coords]
@@ -79,7 +79,7 @@ def reached(op: Gather | Scatter | ScatterReduce) -> Through | str:
         else:
             return "coordinates of what was loaded and of positions in the tile"
     names = tuple(dict.fromkeys(element.tensor for element in elements.values()))
-    return Through(names, first.dims, first.at, keys, rest)
+    return IndexedAccess(names, first.dims, first.at, keys, rest)
 
 
 def apart_by_position(op: Scatter, varying: Sequence[str]) -> bool:

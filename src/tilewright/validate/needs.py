@@ -449,7 +449,7 @@ class Prover:
         if len(units) != 1:
             return False
         (unit,), terms = units, self.terms
-        for coordinates in self._ways(tensor, value, holds):
+        for coordinates in self._coordinates_of(tensor, value, holds):
             c = coordinates[unit]
             least = terms.add(c, terms.const(0, 1 << 31))
             last = terms.sub(terms.sub(tensor.extents[unit], terms.const(0, 1)), c)
@@ -464,9 +464,9 @@ class Prover:
 
     @_if_it_fits
     def _inside(self, tensor: TensorExtents, value: Poly, holds: Condition) -> bool:
-        return any(self._in_extents(tensor, found, holds) for found in self._ways(tensor, value, holds))
+        return any(self._in_extents(tensor, found, holds) for found in self._coordinates_of(tensor, value, holds))
 
-    def _ways(self, tensor: TensorExtents, value: Poly, holds: Condition) -> Iterator[list[Poly]]:
+    def _coordinates_of(self, tensor: TensorExtents, value: Poly, holds: Condition) -> Iterator[list[Poly]]:
         """An offset as coordinates."""
         found = self._by_numbers(tensor, value) or self.coordinates(tensor, value)
         if found is not None:

@@ -21,7 +21,7 @@ from tilewright.diag import TilewrightError
 from tilewright.protocol.access import StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.tile.ops import location_of
-from tilewright.tile.promised import through
+from tilewright.tile.promised import promised_access
 from tilewright.transport import dialect as t
 from tilewright.transport.access import accesses_of, scatter_name
 
@@ -36,7 +36,7 @@ def require_distinct(kernel: tile.Kernel, lowered: t.Kernel) -> tuple[Obligation
 
 def _distinct(domain: ScatterDomain, lowered: t.Kernel) -> Obligation:
     """That the places of one scatter which take one element of the index tensors are one."""
-    op, reliance = domain.op, through(domain.op)
+    op, reliance = domain.op, promised_access(domain.op)
     assert not isinstance(reliance, str), "the tracer has refused it"
     at = [c.substitute(domain.places) for c in (*reliance.element, *reliance.rest.values())]
     dims = [d.expr for d in tile.tensor_type(op.tensor).dims]

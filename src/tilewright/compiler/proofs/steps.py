@@ -47,7 +47,7 @@ from tilewright.protocol.access import IndexRole, LoopIndex, StoreDomain
 from tilewright.tile import dialect as tile
 from tilewright.tile.indirect import scatter_number
 from tilewright.tile.ops import operations, program_index
-from tilewright.tile.promised import Through, reached
+from tilewright.tile.promised import IndexedAccess, indexed_access
 from tilewright.tile.queries import coords_of, tensor_name
 from tilewright.transport import dialect as transport
 from tilewright.transport.access import scatter_name
@@ -284,7 +284,7 @@ def _claimed(kernels: Mapping[str, LaunchedKernel]) -> Iterator[Obligation]:
     for symbol, kernel in kernels.items():
         for op in _sets(kernel):
             item = kernel.workspaces[tensor_name(op)]
-            entries = reached(op)
+            entries = indexed_access(op)
             if isinstance(entries, str) or entries.rest or not _all_entries(kernel.tile, op, entries):
                 _refuse("claimed", f"{symbol} sets {item.name} at some entries only, or elsewhere")
             for reader, other in kernels.items():
@@ -292,7 +292,7 @@ def _claimed(kernels: Mapping[str, LaunchedKernel]) -> Iterator[Obligation]:
                 for use in other.tile.walk():
                     if use is op or not isinstance(use, tile.TileOp) or names.isdisjoint(_tensors(use)):
                         continue
-                    read = reached(use) if isinstance(use, tile.Gather) else "otherwise"
+                    read = indexed_access(use) if isinstance(use, tile.Gather) else "otherwise"
                     if isinstance(read, str) or replace(read, element=entries.element) != entries:
                         _refuse("claimed", f"{reader} uses {item.name} elsewhere than {symbol} sets it")
             yield Obligation("claimed", "each entry", f"{item.name} by {symbol}")
@@ -303,7 +303,7 @@ def _tensors(op: tile.TileOp) -> set[str]:
     return {kind.tensor_name.data for kind in kinds if isinstance(kind, tile.TensorType)}
 
 
-def _all_entries(kernel: tile.Kernel, op: tile.ScatterReduce, entries: Through) -> bool:
+def _all_entries(kernel: tile.Kernel, op: tile.ScatterReduce, entries: IndexedAccess) -> bool:
     """The programs' tiles go over all entries: along each dimension by a program each, or in tiles to its end."""
     programs = [Sym(program_index(i)) for i in range(len(kernel.grid))]
     grid = {program: extent.expr for program, extent in zip(programs, kernel.grid, strict=True)}

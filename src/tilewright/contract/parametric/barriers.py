@@ -7,7 +7,7 @@ from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.marks import Segment
 from tilewright.contract.parametric.matching import BarrierUse, PhaseUse
 from tilewright.contract.parametric.thread_barriers import sync_of
-from tilewright.protocol.effects import Among, BarrierLife, Fence, Order, Signal, Sync
+from tilewright.protocol.effects import BarrierLife, BarrierScope, Fence, Order, Signal, Sync
 from tilewright.protocol.product_graph import OutsideFragment, repeats
 from tilewright.protocol.validate import MAX_ARRIVALS
 
@@ -132,7 +132,7 @@ def _expected_in_time(facts: PreparedProtocol, use: BarrierUse, expect: PhaseUse
 def check_recycled(facts: PreparedProtocol, ref: Ref) -> None:
     """The use before is complete: someone who took part in it returned."""
     barrier = facts.syncs[ref]
-    if sync_of(ref).among is Among.CLUSTER:
+    if sync_of(ref).scope is BarrierScope.CLUSTER:
         _paired(ref)
         return
     if ref.c.index in barrier.waiting:
@@ -154,7 +154,7 @@ def check_recycled(facts: PreparedProtocol, ref: Ref) -> None:
 
 def _paired(ref: Ref) -> None:
     for i in range(ref.i + 1, len(ref.c.code[ref.s])):
-        sync = next((x for x in Ref(ref.c, ref.s, i).op.of(Sync) if x.among is Among.CLUSTER), None)
+        sync = next((x for x in Ref(ref.c, ref.s, i).op.of(Sync) if x.scope is BarrierScope.CLUSTER), None)
         if sync is not None and not sync.arrives:
             return
         if sync is not None:

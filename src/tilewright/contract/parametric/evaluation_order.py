@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from tilewright.contract.parametric.classes import Class, Ref
 from tilewright.contract.parametric.facts import PreparedProtocol
-from tilewright.protocol.effects import Among, Await, Sync
+from tilewright.protocol.effects import Await, BarrierScope, Sync
 from tilewright.protocol.product_graph import OutsideFragment
 
 END = 1 << 30
@@ -47,8 +47,8 @@ def _needed(facts: PreparedProtocol, ref: Ref) -> Iterator[Ref]:
                     ahead = wait.number - family.lead[ref.s]
                     if ahead >= 0:
                         yield family.at(ref.s)[ahead].ref
-            case Sync(among, waits=True) if among is not Among.WARP:
-                ref = cluster_arrive(ref) if among is Among.CLUSTER else ref
+            case Sync(scope, waits=True) if scope is not BarrierScope.WARP:
+                ref = cluster_arrive(ref) if scope is BarrierScope.CLUSTER else ref
                 barrier = facts.syncs[ref]
                 for other in barrier.ops:
                     found, same = barrier.partner(ref, other)
@@ -62,7 +62,7 @@ def cluster_arrive(ref: Ref) -> Ref:
     """The arrive that a cluster wait belongs to: the op's own last one in the same block."""
     for i in range(ref.i - 1, -1, -1):
         found = Ref(ref.c, ref.s, i)
-        sync = next((x for x in found.op.of(Sync) if x.among is Among.CLUSTER), None)
+        sync = next((x for x in found.op.of(Sync) if x.scope is BarrierScope.CLUSTER), None)
         if sync is not None and sync.arrives:
             return found
         if sync is not None:

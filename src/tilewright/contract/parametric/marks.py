@@ -21,8 +21,8 @@ from tilewright.protocol.effects import (
     TENSOR_STORES,
     WGMMA,
     Access,
-    Among,
     Await,
+    BarrierScope,
     Fence,
     Order,
     Queue,
@@ -50,8 +50,8 @@ def _cuts(op: ops.Op) -> bool:
             case Signal():
                 if effect.arrivals or effect.lands:
                     return True
-            case Sync(among, arrives=arrives):
-                return arrives and among is not Among.WARP
+            case Sync(scope, arrives=arrives):
+                return arrives and scope is not BarrierScope.WARP
             case Fence(order):
                 return order in (Order.ASYNC_PROXY, Order.TENSOR_BEFORE, Order.TENSOR_AFTER)
             case Access(until=effects.WGMMA):
@@ -182,9 +182,9 @@ class Marks:
                     return self._waits
                 case Signal(lands=lands, ranks=ranks):
                     return _SCHEDULE if not lands or any(e.constant != c.cta for e in ranks) else None
-                case Sync(Among.CTA, waits=True, number=Expr() as number):
+                case Sync(BarrierScope.CTA, waits=True, number=Expr() as number):
                     return _SCHEDULE if number.text in self._entered else None
-                case Sync(Among.CLUSTER, arrives=True):
+                case Sync(BarrierScope.CLUSTER, arrives=True):
                     return _SCHEDULE  # by which peers are known to run
                 case Fence(Order.MBARRIER_INIT):
                     return _SCHEDULE

@@ -10,7 +10,7 @@ from tilewright.contract.parametric.evaluation_order import cluster_arrive
 from tilewright.contract.parametric.facts import PreparedProtocol
 from tilewright.contract.parametric.registers import givers
 from tilewright.protocol import effects
-from tilewright.protocol.effects import Among, Await, Effect, Pool, Retire, Sync
+from tilewright.protocol.effects import Await, BarrierScope, Effect, Pool, Retire, Sync
 from tilewright.protocol.product_graph import OutsideFragment
 
 _BLOCKING = Await, Sync, Retire, Pool
@@ -65,11 +65,11 @@ def _needs(facts: PreparedProtocol, ref: Ref, effect: Effect) -> list[Ref]:
     match effect:
         case Await():
             return _needed_arrivals(facts, ref)
-        case Sync(Among.CTA, waits=True):
+        case Sync(BarrierScope.CTA, waits=True):
             return _needed_partners(facts, ref)
-        case Sync(Among.CLUSTER, waits=True):
+        case Sync(BarrierScope.CLUSTER, waits=True):
             return _needed_partners(facts, cluster_arrive(ref))
-        case Retire(effects.WGMMA) | Sync(Among.WARP):
+        case Retire(effects.WGMMA) | Sync(BarrierScope.WARP):
             # the role's other threads must be there; a warp's sync is not taken to acquire anything
             classes = (d for d in facts.k.classes if d.role == ref.c.role and d is not ref.c)
             places = ((d, facts.position.get((d.index, ref.site))) for d in classes)

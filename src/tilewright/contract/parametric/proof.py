@@ -24,9 +24,9 @@ from tilewright.contract.rules import Rule
 from tilewright.protocol import effects, ops
 from tilewright.protocol.effects import (
     Access,
-    Among,
     Await,
     BarrierLife,
+    BarrierScope,
     Effect,
     Fence,
     MemoryFence,
@@ -175,7 +175,7 @@ def _outside(effect: Effect, by: By) -> str:
             return "tests of barriers"
         case Retire(effects.CP_ASYNC):
             return "groups of cp.async"
-        case Sync(Among.WARP) if by is not By.ALL:
+        case Sync(BarrierScope.WARP) if by is not By.ALL:
             return "by some threads"
         case BarrierLife(begins=False):
             return "the end of a barrier's life"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.base.once import once
 from tilewright.contract.parametric.classes import Ref
 from tilewright.contract.parametric.happens_before import HappensBefore
-from tilewright.protocol.effects import Among, Sync
+from tilewright.protocol.effects import BarrierScope, Sync
 from tilewright.protocol.graph import EventGraph
 from tilewright.protocol.product_graph import OutsideFragment, ProductGraph, repeats
 
@@ -52,7 +52,7 @@ def thread_barriers(graph: EventGraph, k: HappensBefore) -> tuple[dict[Ref, Thre
     """The barrier of every sync and arrive; raises ``OutsideFragment``."""
     found: dict[tuple[object, ...], list[Ref]] = {}
     for ref, sync in k.effects.of(Sync):
-        if sync.arrives and sync.among is not Among.WARP:
+        if sync.arrives and sync.scope is not BarrierScope.WARP:
             found.setdefault(_barrier_key(ref, sync), []).append(ref)
     out: dict[Ref, ThreadBarrier] = {}
     barriers: list[ThreadBarrier] = []

@@ -14,7 +14,7 @@ from tilewright.contract.parametric.matching import BarrierUse, PhaseFamily, Pha
 from tilewright.contract.parametric.paths import FAR, PathBound
 from tilewright.contract.parametric.thread_order import OwnStatements
 from tilewright.protocol import effects, ops
-from tilewright.protocol.effects import Among, Await, Effect, Fence, Order, Release, Retire, Signal, Sync
+from tilewright.protocol.effects import Await, BarrierScope, Effect, Fence, Order, Release, Retire, Signal, Sync
 
 Move = Callable[[int], int]
 _ACQUIRING = Await, Fence, Retire, Sync
@@ -95,7 +95,7 @@ class _TransferFunctions:
                 case Retire(effects.WGMMA):
                     self._issued[ref] = self._issues(ref)
                     changes = bool(self._issued[ref])
-                case Sync(Among.CTA, waits=True):
+                case Sync(BarrierScope.CTA, waits=True):
                     met = self._all_beside(ref)
                     if met and not self.k.marks.tensor:
                         if met not in self._met:
@@ -103,7 +103,7 @@ class _TransferFunctions:
                             self._shared[self._met[met]] = met
                         return self._met[met]
                     changes = True
-                case Await() | Sync(Among.CLUSTER, waits=True):
+                case Await() | Sync(BarrierScope.CLUSTER, waits=True):
                     changes = True
                 case _:
                     pass
@@ -151,9 +151,9 @@ class _TransferFunctions:
                 self._changed(after, before, lambda x: x | issued)
             case Await():
                 self._phase(ref, effect, after, before)
-            case Sync(Among.CTA, waits=True):
+            case Sync(BarrierScope.CTA, waits=True):
                 self._rendezvous(ref, after, before)
-            case Sync(Among.CLUSTER, waits=True):
+            case Sync(BarrierScope.CLUSTER, waits=True):
                 self._rendezvous(cluster_arrive(ref), after, before)
             case _:
                 pass

@@ -6,19 +6,19 @@ from tilewright.contract.rules import Rule
 from tilewright.contract.runs.machine import Machine, StepExecution, rendezvous
 from tilewright.contract.runs.state import Clock, RunState, S, Stream, join
 from tilewright.contract.threads import ThreadKind
-from tilewright.protocol.effects import Among, Sync
+from tilewright.protocol.effects import BarrierScope, Sync
 
 CLUSTER: Stream = ("cluster",)
 
 
 def sync(x: StepExecution, effect: Sync) -> bool:
     """Arrives on a barrier of threads, waits for it, or both."""
-    match effect.among:
-        case Among.CTA:
+    match effect.scope:
+        case BarrierScope.CTA:
             return _named(x, effect)
-        case Among.WARP:
+        case BarrierScope.WARP:
             return _warp(x)
-        case Among.CLUSTER:
+        case BarrierScope.CLUSTER:
             return _cluster_arrive(x, effect) if effect.arrives else _cluster_wait(x)
 
 

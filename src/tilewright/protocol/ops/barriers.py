@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from tilewright.base.expr import Expr
 from tilewright.base.once import once
 from tilewright.hw.target import InstructionSet
-from tilewright.protocol.effects import Among, Effect, Grain, Sync
+from tilewright.protocol.effects import BarrierScope, Effect, Grain, Sync
 from tilewright.protocol.operands import ZERO
 from tilewright.protocol.ops.base import Brief, Op
 
@@ -26,7 +26,7 @@ class BarSync(Op):
 
     @once
     def effects(self) -> tuple[Effect, ...]:
-        return (Sync(Among.CTA, self.id, self.threads, aligned=self.aligned, site=self.site),)
+        return (Sync(BarrierScope.CTA, self.id, self.threads, aligned=self.aligned, site=self.site),)
 
     @property
     def brief(self) -> Brief:
@@ -44,7 +44,7 @@ class BarArrive(Op):
 
     @once
     def effects(self) -> tuple[Effect, ...]:
-        return (Sync(Among.CTA, self.id, self.threads, waits=False),)
+        return (Sync(BarrierScope.CTA, self.id, self.threads, waits=False),)
 
     @property
     def brief(self) -> Brief:
@@ -60,7 +60,7 @@ class CtaSync(Op):
 
     @once
     def effects(self) -> tuple[Effect, ...]:
-        return (Sync(Among.CTA, ZERO),)
+        return (Sync(BarrierScope.CTA, ZERO),)
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,7 @@ class WarpSync(Op):
 
     @once
     def effects(self) -> tuple[Effect, ...]:
-        return (Sync(Among.WARP),)
+        return (Sync(BarrierScope.WARP),)
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class ClusterArrive(Op):
 
     @once
     def effects(self) -> tuple[Effect, ...]:
-        return (Sync(Among.CLUSTER, waits=False, release=self.release),)
+        return (Sync(BarrierScope.CLUSTER, waits=False, release=self.release),)
 
 
 @dataclass(frozen=True)
@@ -99,4 +99,4 @@ class ClusterWait(Op):
 
     @once
     def effects(self) -> tuple[Effect, ...]:
-        return (Sync(Among.CLUSTER, arrives=False),)
+        return (Sync(BarrierScope.CLUSTER, arrives=False),)

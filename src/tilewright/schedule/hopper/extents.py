@@ -58,15 +58,15 @@ FILLING_WIDTHS = {
 """The same for launches of few waves, whose last one is a large part: 3 % less time in the mean of 34 shapes drawn at
 random, up to 13 % of one (H200, all widths of 72 to 248 timed, benchmarks/results/product_widths.json; prices of rows
 that begin inside of a sector are interpolated)."""
-TURN_WIDTHS = {
+PING_PONG_WIDTHS = {
     208: Price(520, 690, 1900, across=757, least=2200),
     192: Price(478, 630, 1900, across=705, least=2000),
     160: Price(416, 520, 1900, across=640, least=1700),
 }
-"""The same where warpgroups take turns: one's epilogue is hidden, and each needs registers for a whole tile, which 224
-columns exceed. Two steps do not hide it (64 products of 512 x 512 x 128, H200: 19.2 us, without turns in 128 x 256
+"""The same for ping-pong: one warpgroup's epilogue is hidden, and each needs registers for a whole tile, which 224
+columns exceed. Two steps do not hide it (64 products of 512 x 512 x 128, H200: 19.2 us, without ping-pong in 128 x 256
 17.4)."""
-TURNS = (Candidate(1, ping_pong=2, whole_stores=True),)
+PING_PONG = (Candidate(1, ping_pong=2, whole_stores=True),)
 TALL_ROWS = 192
 TALL_WIDTHS = {
     192: Price(753, 1550, 1000, across=889),
@@ -78,7 +78,7 @@ TALL = (Candidate(3, whole_stores=True),)
 BROAD_ROWS = 256
 BROAD_WIDTHS = {160: Price(780, 4600, 1700, across=935)}
 """The same of two warpgroups with 128 rows each: no tile takes longer to end, and none has more work for the bytes that
-it reads (A B, 2048 x 5120 x 5120, H200: 145 us in two whole waves, in 128 x 160 in turns 158)."""
+it reads (A B, 2048 x 5120 x 5120, H200: 145 us in two whole waves, in 128 x 160 by ping-pong 158)."""
 BROAD = (Candidate(2, whole_stores=True),)
 SHARED_WIDTHS = {
     (128, (2, 1)): {
@@ -155,13 +155,13 @@ PIPELINED_COLUMNS = 256
 AWAITED = 128
 AWAITED_PRICE = 141
 """Columns of a tile whose products are awaited step by step, and the time of 192 rows of it in percent of that of 128:
-a warpgroup's sums and product leave registers for no more, and three take turns as two do (e4m3 with scales of blocks,
-8192^3, H200: 1253 TFLOP/s against 1175)."""
+a warpgroup's sums and product leave registers for no more, and ping-pong is of three as of two (e4m3 with scales of
+blocks, 8192^3, H200: 1253 TFLOP/s against 1175)."""
 
 
 @dataclass(frozen=True)
 class _Family:
-    """Widths of one way to schedule, with their prices, and when it applies: turns, for example, need two tiles
+    """Widths of one kind of schedule, with their prices, and when it applies: ping-pong, for example, needs two tiles
     for a CTA (``waves``; one wave of 1000 x 2880 x 2880 ran at 0.98 of cuBLAS with them, at 1.02 without, H200)."""
 
     extents: dict[str, int]
@@ -213,8 +213,8 @@ def other_widths(
         for width in range(narrower + COLUMNS, wider, COLUMNS):
             extents = {**wide, **dict.fromkeys(sized.columns, _share(width, beside))}
             price = known[narrower].between(known[wider], (width - narrower) / (wider - narrower))
-            way = _way(_Family(extents, {}), extents, trace(extents), price, target, sectors)
-            found.append(ProductVariant(TRUE, (extents,), time=way.time))
+            candidate = _candidate_tile(_Family(extents, {}), extents, trace(extents), price, target, sectors)
+            found.append(ProductVariant(TRUE, (extents,), time=candidate.time))
     return found
 
 
@@ -272,9 +272,9 @@ def _by_width(
     sectors = straddles(kernel, facts, SECTOR_BYTES)
     beside = len(_dots(kernel))
 
-    def ways(families: Sequence[_Family]) -> list[_Way]:
+    def candidate_tiles(families: Sequence[_Family]) -> list[_CandidateTile]:
         return [
-            _way(family, extents, trace(extents), price, target, sectors)
+            _candidate_tile(family, extents, trace(extents), price, target, sectors)
             for family in families
             if family.applies != FALSE
             for width, price in family.widths.items()
@@ -283,22 +283,22 @@ def _by_width(
         ]
 
     alone = TRUE if LoadedBounds(kernel).binds else FALSE
-    turns = _Family(wide, TURN_WIDTHS, negate(alone), candidates=TURNS, waves=2)
+    ping_pong = _Family(wide, PING_PONG_WIDTHS, negate(alone), candidates=PING_PONG, waves=2)
     tall = _Family({**wide, **dict.fromkeys(sized.rows, TALL_ROWS)}, TALL_WIDTHS, negate(alone), TALL)
     broad = _Family({**wide, **dict.fromkeys(sized.rows, BROAD_ROWS)}, BROAD_WIDTHS, negate(alone), BROAD)
     filling = _Family(wide, FILLING_WIDTHS, negate(alone), few_waves=True)
-    many = ways((filling, turns, tall, broad, _Family(wide, WIDTHS)))
-    fewer = ways((_Family(skinny, FEW_WIDTHS),))
-    large = [way for way in many if way.family.waves == 1 and not way.family.few_waves]
+    many = candidate_tiles((filling, ping_pong, tall, broad, _Family(wide, WIDTHS)))
+    fewer = candidate_tiles((_Family(skinny, FEW_WIDTHS),))
+    large = [one for one in many if one.family.waves == 1 and not one.family.few_waves]
     shared = [
         replace(family, widths={width: price}, applies=all_of([family.applies, *less]))
         for (rows, cluster), widths in SHARED_WIDTHS.items()
         for own in ({**wide, **dict.fromkeys(sized.rows, rows)},)
         for family in (_Family(own, widths, all_of([across, negate(alone)]), _clusters(rows, cluster)),)
-        for one, (width, price) in zip(ways((family,)), widths.items(), strict=False)
+        for one, (width, price) in zip(candidate_tiles((family,)), widths.items(), strict=False)
         for less in ([one.time <= other.time for other in large],)
     ]
-    clustered = ways(shared)
+    clustered = candidate_tiles(shared)
     few = [
         _Family(skinny, {width: price}, all_of([*quicker, *alone_or_quicker]), one_wave=True)
         for one, (width, price) in zip(fewer, FEW_WIDTHS.items(), strict=True)
@@ -306,26 +306,26 @@ def _by_width(
         for alone_or_quicker in ([any_of([negate(across), one.time <= other.time]) for other in clustered],)
     ]
     rivals = (
-        ways((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1, one_row=True),)),
-        ways(few),
+        candidate_tiles((_Family(skinny, SKINNY_WIDTHS, small.grid.data[-2].expr <= 1, one_row=True),)),
+        candidate_tiles(few),
         clustered,
         many,
     )
     turned = list(_swapped(wide, choices, sized, trace, target, sectors))
-    few_rows = (*rivals[0], *(way for _, way in turned))
-    alike = (*fewer, *(way for way in many if way.family.waves == 1))  # whatever needs few waves: parts do
-    whole = minimum(*(way.time for way in alike), *(way.time * way.row_tiles for way in few_rows))
+    few_rows = (*rivals[0], *(one for _, one in turned))
+    alike = (*fewer, *(one for one in many if one.family.waves == 1))  # whatever needs few waves: parts do
+    whole = minimum(*(one.time for one in alike), *(one.time * one.row_tiles for one in few_rows))
     parts = split_variants(wide, sized.rows, sized.columns, choices, trace, target, whole, sectors)
     found = [*parts, *(variant for variant, _ in turned)]
     for group in rivals:
-        for i, way in enumerate(group):
-            family = way.family
-            applies = all_of([family.applies, way.waves <= FEW_WAVES]) if family.few_waves else family.applies
-            needs = [applies, *([way.waves >= family.waves] if family.waves > 1 else [])]
-            best = all_of([*needs, *(_not_slower(way, other) for other in group[i + 1 :])])
-            own = ProductVariant(best, (way.extents, *choices), family.candidates, applies, time=way.time)
-            if family.widths is WIDTHS and way.extents[sized.columns[0]] * beside in ONE_WAVE_WIDTHS:
-                once = all_of([best, negate(alone), way.waves <= 1, sectors <= 0])
+        for i, candidate in enumerate(group):
+            family = candidate.family
+            applies = all_of([family.applies, candidate.waves <= FEW_WAVES]) if family.few_waves else family.applies
+            needs = [applies, *([candidate.waves >= family.waves] if family.waves > 1 else [])]
+            best = all_of([*needs, *(_not_slower(candidate, other) for other in group[i + 1 :])])
+            own = ProductVariant(best, (candidate.extents, *choices), family.candidates, applies, time=candidate.time)
+            if family.widths is WIDTHS and candidate.extents[sized.columns[0]] * beside in ONE_WAVE_WIDTHS:
+                once = all_of([best, negate(alone), candidate.waves <= 1, sectors <= 0])
                 found += [replace(own, predicate=once, one_wave=True)] if once != FALSE else []
             found.append(replace(own, one_row=family.one_row, one_wave=family.one_wave))
     return found
@@ -338,7 +338,7 @@ def _swapped(
     trace: Callable[[Mapping[str, int]], tile.Kernel],
     target: Target,
     sectors: Expr,
-) -> Iterator[tuple[ProductVariant, _Way]]:
+) -> Iterator[tuple[ProductVariant, _CandidateTile]]:
     """Swapped operands, for products of few rows, in all or in each group."""
     if LoadedBounds(trace(wide)).binds:
         yield from _swapped_groups(wide, choices, sized, trace, target, sectors)
@@ -349,8 +349,9 @@ def _swapped(
         if swapped(kernel) is None:
             return
         few = kernel.grid.data[-2].expr <= 1
-        way = _way(_Family(extents, {}), extents, kernel, price, target, sectors)
-        yield ProductVariant(few, (extents, *choices), applies=few, swapped=True, one_row=True, time=way.time), way
+        candidate = _candidate_tile(_Family(extents, {}), extents, kernel, price, target, sectors)
+        found = ProductVariant(few, (extents, *choices), applies=few, swapped=True, one_row=True, time=candidate.time)
+        yield found, candidate
 
 
 def _flat(
@@ -372,7 +373,7 @@ def _swapped_groups(
     trace: Callable[[Mapping[str, int]], tile.Kernel],
     target: Target,
     sectors: Expr,
-) -> Iterator[tuple[ProductVariant, _Way]]:
+) -> Iterator[tuple[ProductVariant, _CandidateTile]]:
     """Swapped operands, where twice as many rows would spare less than a quarter of the tiles: these are the groups'
     only ones."""
     rows, columns = SWAPPED_GROUPS
@@ -381,8 +382,8 @@ def _swapped_groups(
     if swapped(kernel) is None:
         return
     few = kernel.grid.data[-2].expr * 3 <= taller.grid.data[-2].expr * 4
-    way = _way(_Family(extents, {}), extents, kernel, SWAPPED_GROUPS_PRICE, target, sectors)
-    yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), way
+    candidate = _candidate_tile(_Family(extents, {}), extents, kernel, SWAPPED_GROUPS_PRICE, target, sectors)
+    yield ProductVariant(few, (extents, *choices), applies=few, swapped=True), candidate
 
 
 def _chained(
@@ -395,7 +396,7 @@ def _chained(
     if not narrow or not sized.chained:
         return
     longer = lengthening(kernel)
-    ways: list[tuple[dict[str, int], Expr]] = []
+    timed: list[tuple[dict[str, int], Expr]] = []
     tiles = CHAINED_TILES if longer is None else LENGTHENING_TILES
     for own in tiles:
         extents = {**choices[0], **dict.fromkeys(sized.rows, own.rows), **dict.fromkeys(sized.chained, own.columns)}
@@ -404,9 +405,9 @@ def _chained(
         if steps is None:
             return
         rounds = ceildiv(_tiles(made, (1, 1)), target.sm_count * own.resident)
-        ways.append((extents, rounds * (steps * own.step + 2 * own.start)))
-    for i, (extents, time) in enumerate(ways[:-1]):
-        variant = ProductVariant(all_of(time <= other for _, other in ways[i + 1 :]), (extents, *choices))
+        timed.append((extents, rounds * (steps * own.step + 2 * own.start)))
+    for i, (extents, time) in enumerate(timed[:-1]):
+        variant = ProductVariant(all_of(time <= other for _, other in timed[i + 1 :]), (extents, *choices))
         yield from _whole_steps(variant, trace, tiles[i].resident)
         if not tiles[i].whole:
             yield variant
@@ -449,7 +450,7 @@ def _awaited(
 
 
 @dataclass(frozen=True)
-class _Way:
+class _CandidateTile:
     """Tiles of one width, how often all CTAs take one, and the nanoseconds of all waves."""
 
     family: _Family
@@ -457,7 +458,7 @@ class _Way:
     waves: Expr
     time: Expr
     row_tiles: Expr
-    """Where a way is for one row of tiles alone, it is that much slower with several."""
+    """A candidate for one row of tiles is that many times slower with several."""
 
 
 def _share(width: int, beside: int) -> int:
@@ -465,12 +466,13 @@ def _share(width: int, beside: int) -> int:
     return width // beside // COLUMNS * COLUMNS
 
 
-def _way(
+def _candidate_tile(
     family: _Family, extents: dict[str, int], kernel: tile.Kernel, price: Price, target: Target, sectors: Expr
-) -> _Way:
-    """The way of a kernel traced with ``extents``; ``sectors`` as in ``Price.steps``."""
+) -> _CandidateTile:
+    """The candidate of a kernel traced with ``extents``; ``sectors`` as in ``Price.steps``."""
     waves = _waves(kernel, family.cluster, target)
-    return _Way(family, extents, waves, price.time(waves, _known_steps(kernel), sectors), kernel.grid.data[-2].expr)
+    time = price.time(waves, _known_steps(kernel), sectors)
+    return _CandidateTile(family, extents, waves, time, kernel.grid.data[-2].expr)
 
 
 def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
@@ -478,8 +480,8 @@ def _changed(one: tile.Kernel, other: tile.Kernel) -> list[int]:
     return [i for i, (a, b) in enumerate(zip(one.grid, other.grid, strict=True)) if a != b]
 
 
-def _not_slower(one: _Way, other: _Way) -> Expr:
-    """One way takes at most the time of another, where that is offered."""
+def _not_slower(one: _CandidateTile, other: _CandidateTile) -> Expr:
+    """One candidate takes at most the time of another, where that is offered."""
     quicker = one.time <= other.time
     if other.family.few_waves:
         return any_of([quicker, other.waves > FEW_WAVES])

@@ -1,9 +1,9 @@
 """Panels of an epilogue in a loop: what the next panel is computed from always lies in the first registers.
 
 An epilogue of many instructions an element is long machine code that each warp runs through once a tile, and fetching
-it takes longer than executing it (GELU of 128 x 256: 62 KB; docs/measured.md, "Instructions of an epilogue"). A loop
-has the code of one panel. Registers have no addresses, so that behind each panel all values move down by a panel's
-share.
+it takes longer than executing it (GELU of 128 x 256: 62 KB; docs/measured/products.md, "Instructions of an epilogue").
+A loop has the code of one panel. Registers have no addresses, so that behind each panel all values move down by a
+panel's share.
 """
 
 from __future__ import annotations

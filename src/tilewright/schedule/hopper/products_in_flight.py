@@ -44,7 +44,7 @@ def streams_in_flight(
     """The streams whose steps add several products to fragments, so that one of these runs while the operand of the
     next is computed, and whose results have room in the ``budget`` registers of a thread; none of ``others``, which
     are scheduled in ways of their own. With one such product, the last, nothing is computed under it
-    (docs/measured.md, "Gradients of attention")."""
+    (docs/measured/attention.md, "Gradients of attention")."""
     found: set[tile.Stream] = set()
     for stream in [op for op in kernel.walk() if isinstance(op, tile.Stream)]:
         own = [p for p in dots if p.dot.parent_op() is stream]

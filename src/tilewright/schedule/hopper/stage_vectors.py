@@ -6,8 +6,8 @@ the tiles: its one thread by tensor copies where these are legal, else all of it
     producer    wait empty . copies of tiles . cp.async of vectors . arrive on full when these are done
     consumers   wait full . vectors to registers . wait for the turn . product . arrive empty
 
-Scales of blocks are such vectors (docs/measured.md, "Other layouts, 8-bit floats, batches, an epilogue"), and the sums
-of rows in the gradients of attention (the same, "Gradients of attention").
+Scales of blocks are such vectors (docs/measured/products.md, "Other layouts, 8-bit floats, batches, an epilogue"), and
+the sums of rows in the gradients of attention (the same, "Gradients of attention").
 """
 
 from __future__ import annotations

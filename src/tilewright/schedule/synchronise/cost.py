@@ -8,7 +8,7 @@ from tilewright.base.expr import Const
 from tilewright.hw.spaces import WARP_THREADS
 from tilewright.protocol import ops
 from tilewright.protocol.edit import NodePath, rewritten
-from tilewright.protocol.effects import Among, Await, Commit, Effect, Fence, Order, Retire, Stage, Sync
+from tilewright.protocol.effects import Await, BarrierScope, Commit, Effect, Fence, Order, Retire, Stage, Sync
 from tilewright.protocol.model import By, If, Loop, Node, Protocol, Role, Step, steps
 from tilewright.protocol.prices import sync_price
 
@@ -39,9 +39,9 @@ def _decided(role: Role, effect: Effect) -> bool:
             return True
         case Fence():
             return effect.order is not Order.ALIAS
-        case Sync(Among.WARP):
+        case Sync(BarrierScope.WARP):
             return True
-        case Sync(Among.CTA, threads=threads):
+        case Sync(BarrierScope.CTA, threads=threads):
             return effect.waits and threads == role.threads
         case _:
             return False

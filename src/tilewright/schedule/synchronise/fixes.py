@@ -16,9 +16,9 @@ from tilewright.protocol.effects import (
     CP_ASYNC,
     TENSOR,
     Access,
-    Among,
     Await,
     BarrierLife,
+    BarrierScope,
     Count,
     Engine,
     Mode,
@@ -53,12 +53,12 @@ def _arrives(op: ops.Op) -> bool:
 
 def _hands_on(op: ops.Op) -> bool:
     """Whether a thread hands on by the op what it has done."""
-    syncs = (sync.arrives and sync.among is not Among.WARP for sync in op.of(Sync))
+    syncs = (sync.arrives and sync.scope is not BarrierScope.WARP for sync in op.of(Sync))
     return _arrives(op) or op.engine is Engine.STORES or any(syncs)
 
 
 def _joins_cta(op: ops.Op) -> bool:
-    return any(sync.among is Among.CTA and sync.waits for sync in op.of(Sync))
+    return any(sync.scope is BarrierScope.CTA and sync.waits for sync in op.of(Sync))
 
 
 def _arrival(op: ops.Op, tracked: bool = True) -> ops.Slot | None:

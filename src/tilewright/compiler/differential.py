@@ -1,4 +1,5 @@
-"""A kernel's PTX, executed beside its Transport IR on drawn arguments: where translation validation is undecided.
+"""Differential tests: a kernel's PTX and its Transport IR executed on the same drawn arguments, where translation
+validation is undecided.
 
 The PTX machine executes what the assembler made, the simulator the IR; they share nothing. What they agree on is
 recorded as tested, for that many launches and no more. A difference refutes the PTX.
@@ -67,7 +68,7 @@ _ROUNDED_OTHERWISE = ("div", "pow", "atan2", "hypot")
 
 
 @dataclass(frozen=True)
-class Tested:
+class DifferentialResult:
     """What launches agreed, in words, and the share of the PTX's straight pieces that they executed; ``differences``
     refute the PTX."""
 
@@ -86,7 +87,7 @@ class _Outcome:
 
 
 @timed("test")
-def tested(kernel: t.Kernel, ptx: str, recipe: Recipe) -> Tested:
+def run_differential_test(kernel: t.Kernel, ptx: str, recipe: Recipe) -> DifferentialResult:
     """Execute a kernel's PTX and the kernel on a few drawn arguments of its class."""
     program = ExecutableEntry(read(ptx), kernel.entry)
     agreed: list[str] = []
@@ -100,14 +101,15 @@ def tested(kernel: t.Kernel, ptx: str, recipe: Recipe) -> Tested:
         outcome = _executed(kernel, program, recipe, given, few=few, longer=bool(several))
         if outcome.wrong:
             place = kernel.entry, kernel.sym_name.data
-            return Tested(differences=(Difference(*place, f"{outcome.wrong[0]}, of {given}", refuted=True),))
+            refuting = Difference(*place, f"{outcome.wrong[0]}, of {given}", refuted=True)
+            return DifferentialResult(differences=(refuting,))
         if outcome.agreed:
             agreed.append(str(given))
             stale = stale + 1 if outcome.executed <= reached else 0
             reached |= outcome.executed
         if len(agreed) == _MOST_LAUNCHES or (len(agreed) >= LAUNCHES and stale >= _STALE):
             break
-    return Tested(tuple(agreed), len(reached) / max(len(program.segments), 1))
+    return DifferentialResult(tuple(agreed), len(reached) / max(len(program.segments), 1))
 
 
 def _several_steps(kernel: t.Kernel) -> list[Expr]:

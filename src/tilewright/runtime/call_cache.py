@@ -1,5 +1,5 @@
-"""What was made for kinds of calls, found by the shape of one tensor: however many there are, a call is compared with
-the latest one and with those of its own shape."""
+"""A cache of what serves repeated calls, keyed by the shape of one tensor: however many entries there are, a call is
+compared with the latest one and with those of its own shape."""
 
 from __future__ import annotations
 
@@ -7,28 +7,29 @@ from typing import Any, Generic, TypeVar
 
 MAX_SHAPES = 256
 MAX_OF_SHAPE = 8
-"""Of the shapes used longest ago, and of the kinds made longest ago, none are kept."""
+"""Beyond these, the shape used longest ago and the entry of a shape that was added first are evicted."""
 
 T = TypeVar("T")
 
 
-class Kinds(Generic[T]):
-    """Entries of kinds of calls. Threads may use one at the same time: an entry that another replaces is made anew."""
+class CallCache(Generic[T]):
+    """Entries by shape, the least recently used shape evicted first. Safe to use from several threads: an entry that is
+    lost to a concurrent update is made anew."""
 
     def __init__(self) -> None:
         self.latest: tuple[T, ...] = ()
-        """The entry that served last, with which a call is compared first; one of the others, or none."""
+        """The entry used last, with which a call is compared first; one of the others, or none."""
         self._by_shape: dict[object, tuple[T, ...]] = {}
 
-    def alike(self, tensor: Any) -> tuple[T, ...]:
-        """Entries for tensors of the shape of this one."""
+    def of_shape(self, tensor: Any) -> tuple[T, ...]:
+        """Entries for tensors of the shape of this one, the newest first."""
         try:
             return self._by_shape.get(tensor.shape, ())
         except Exception:  # no tensor, or a stranger's, whose shape is no key
             return ()
 
-    def served(self, tensor: Any, entry: T) -> None:
-        """Note that one of ``alike(tensor)`` was used."""
+    def touch(self, tensor: Any, entry: T) -> None:
+        """Note that one of ``of_shape(tensor)`` was used."""
         self.latest = (entry,)
         shape = tensor.shape
         entries = self._by_shape.pop(shape, None)  # the last of a dict is the latest
@@ -36,7 +37,7 @@ class Kinds(Generic[T]):
             self._by_shape[shape] = entries
 
     def add(self, tensor: Any, entry: T) -> None:
-        """Keep what serves calls such as one with this tensor."""
+        """Add an entry for tensors of the shape of this one."""
         shape = tensor.shape
         entries = self._by_shape.pop(shape, ())
         if len(self._by_shape) >= MAX_SHAPES:
@@ -46,6 +47,6 @@ class Kinds(Generic[T]):
         self.latest = (entry,)
 
     def clear(self) -> None:
-        """Forget all."""
+        """Evict all entries."""
         self.latest = ()
         self._by_shape.clear()

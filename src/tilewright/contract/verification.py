@@ -41,7 +41,7 @@ class Certificate:
 
 
 @dataclass(frozen=True)
-class Judgement:
+class Verification:
     """The verdict with everything there is to show for it."""
 
     proof: Proof[Timeline]
@@ -55,16 +55,16 @@ class Judgement:
 
 def proved(
     protocol: Protocol, policy: Policy, method: str, warnings: tuple[Diagnostic, ...] = (), states: int = 0
-) -> Judgement:
+) -> Verification:
     """Every rule is kept, as ``method`` shows."""
     obligations = tuple(ProvedObligation(r.obligation, r.text, method) for r in Rule)
     told = tuple(f"{w.code}: {w.found}" for w in warnings)
     certificate = Certificate(protocol, policy, obligations, ASSUMPTIONS, told)
     discharged = Proved(tuple(verdict.Discharged(o.name, o.method) for o in obligations))
-    return Judgement(discharged, certificate, warnings, states)
+    return Verification(discharged, certificate, warnings, states)
 
 
-def undecided(unknown: Unknown, states: int) -> Judgement:
+def undecided(unknown: Unknown, states: int) -> Verification:
     """Neither proved nor refuted."""
     told = Diagnostic(
         "MBR009",
@@ -72,4 +72,4 @@ def undecided(unknown: Unknown, states: int) -> Judgement:
         required="a proof or a refutation",
         help=unknown.settle,
     )
-    return Judgement(unknown, None, (told,), states)
+    return Verification(unknown, None, (told,), states)

@@ -42,7 +42,7 @@ _EDGES = (1, 31, 32, 1023, 1024, 1025, 2047, 2048)
 """Offsets beside which another thread, or another iteration, looks on."""
 
 
-def promises_kept(
+def run_promise_tests(
     artifact: Artifact, kernels: Mapping[str, t.Kernel], programs: Mapping[str, tile.Kernel]
 ) -> Agreement:
     """Execute the variants of which a kernel relies on promises. ``alone`` are those in which nothing reports them, or

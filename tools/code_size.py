@@ -1,6 +1,6 @@
-"""The size and shape of ``src`` at two commits, as docs/inside.md has it ("The house, before and after").
+"""The size and shape of ``src`` at two commits, as docs/inside.md has it ("Code size and structure, before and after").
 
-    python tools/house.py [BEFORE] [AFTER]
+    python tools/code_size.py [BEFORE] [AFTER]
 
 Lines are those of ``git ls-tree``, blank ones and docstrings included. A room is a package of ``src/tilewright``.
 """
@@ -17,7 +17,7 @@ from dataclasses import dataclass
 from statistics import mean, median
 
 BEFORE = "afa54bfa"
-"""The tree that the plan of the house was made on: 417 files, 66,483 lines."""
+"""The tree before the restructuring: 417 files, 66,483 lines."""
 OTHERS = ("ops", "pages", "ptx", "validate")
 """Rooms that did not exist then: PyTorch, paged caches, PTX, validation."""
 _OF_OP = re.compile(r"\bops\.[A-Z]\w+")

@@ -19,7 +19,7 @@ from support.slow import rest_slow
 from tilewright.artifact.schema import Artifact, KernelImage
 from tilewright.base.dtypes import DTYPES
 from tilewright.codegen.assemble import assemble
-from tilewright.compiler import tested as beside
+from tilewright.compiler import differential
 from tilewright.compiler.recipe import recipe
 from tilewright.compiler.sampled_arguments import SampledTensor, sample_arguments
 from tilewright.hw.target import SM90A
@@ -35,9 +35,9 @@ def compiled(example: str, dtype: str) -> Artifact:
     return case.kernel.compile(dtypes={name: d.name for name, d in case.tensor_dtypes(DTYPES[dtype]).items()})
 
 
-def executed(image: KernelImage, edit: Callable[[str], str] = lambda ptx: ptx) -> beside.Tested:
+def executed(image: KernelImage, edit: Callable[[str], str] = lambda ptx: ptx) -> differential.DifferentialResult:
     kernel = transport_kernel(image.transport_ir)
-    return beside.tested(kernel, edit(image.ptx), recipe([kernel]))
+    return differential.run_differential_test(kernel, edit(image.ptx), recipe([kernel]))
 
 
 KERNELS = [("transpose", "bf16"), ("row_max", "f32"), ("argmax", "bf16"), ("rms_norm", "f16"), ("matmul", "bf16")]
@@ -50,7 +50,7 @@ def test_the_ptx_agrees_with_the_ir(example: str, dtype: str) -> None:
     for image in compiled(example, dtype).kernels[:2]:
         found = executed(image)
         assert not found.differences
-        assert len(found.launches) >= beside.LAUNCHES
+        assert len(found.launches) >= differential.LAUNCHES
         assert all(" = " in launch for launch in found.launches)
 
 
@@ -95,13 +95,13 @@ def test_bytes_between_rows_are_compared() -> None:
     for at, same in ((4 * 4, True), (5 * 4, False), (8 * 4 + 3, True), (23 * 4, False)):
         other = mine.copied()
         other.block[at] = 1
-        assert beside.same_around(mine, other) is same
+        assert differential.same_around(mine, other) is same
 
 
 def test_f32_is_compared_to_twenty_digits() -> None:
     x = np.array([1, 4], np.float32)
-    assert not beside.apart(x, x * np.float32(1 + 2.0**-21), exact=True).any()
-    assert beside.apart(x, x * np.float32(1 + 2.0**-18), exact=True).all()
+    assert not differential.apart(x, x * np.float32(1 + 2.0**-21), exact=True).any()
+    assert differential.apart(x, x * np.float32(1 + 2.0**-18), exact=True).all()
 
 
 @tw.kernel
@@ -129,20 +129,20 @@ def test_what_lies_between_rows_is_compared() -> None:
     )
     mine, other = given.tensors["x"].copied(), given.tensors["x"].copied()
     assert np.array_equal(mine.view, given.tensors["x"].view)
-    assert beside.same_around(mine, other)
+    assert differential.same_around(mine, other)
     other.view[...] = 0
-    assert beside.same_around(mine, other)
+    assert differential.same_around(mine, other)
     other.block[4 * given.extents["N"]] = 1
-    assert not beside.same_around(mine, other)
+    assert not differential.same_around(mine, other)
 
 
 def test_floats_differ_by_more_than_rounding() -> None:
     a = np.array([1.0, -2.0, np.nan, np.inf, 0.0], np.float32)
-    assert not beside.apart(a, np.array([1 + 2**-22, -2.0, np.nan, np.inf, -0.0], np.float32), exact=True).any()
+    assert not differential.apart(a, np.array([1 + 2**-22, -2.0, np.nan, np.inf, -0.0], np.float32), exact=True).any()
     b = np.array([1.01, 2.0, 1.0, -np.inf, np.nan], np.float32)
-    assert beside.apart(a, b, exact=True).all()
-    assert beside.apart(a, b, exact=False).tolist() == [False, True, True, True, True]
-    assert beside.apart(np.array([1, 2]), np.array([1, 3]), exact=False).tolist() == [False, True]
+    assert differential.apart(a, b, exact=True).all()
+    assert differential.apart(a, b, exact=False).tolist() == [False, True, True, True, True]
+    assert differential.apart(np.array([1, 2]), np.array([1, 3]), exact=False).tolist() == [False, True]
 
 
 @tw.kernel
@@ -157,7 +157,7 @@ def test_a_kernel_that_prints_is_executed() -> None:
     (image,) = shown.compile().kernels
     found = executed(image)
     assert not found.differences
-    assert len(found.launches) >= beside.LAUNCHES
+    assert len(found.launches) >= differential.LAUNCHES
 
 
 @tw.kernel
@@ -178,7 +178,7 @@ def test_ctas_do_several_programs() -> None:
     skips = image.source.replace("drawn = next;", "drawn = next + 1;")
     ptx = assemble(skips, SM90A.name, image.symbol).ptx
     assert not executed(image).differences
-    (difference,) = beside.tested(kernel, ptx, recipe([kernel])).differences
+    (difference,) = differential.run_differential_test(kernel, ptx, recipe([kernel])).differences
     assert difference.refuted
 
 
@@ -200,8 +200,8 @@ def test_programs_are_walked_in_both_directions() -> None:
     assert "dealt = round * (int)gridDim.x;" in image.source
     text = image.source.replace("dealt = round * (int)gridDim.x;", ahead)
     ptx = assemble(text, SM90A.name, image.symbol).ptx
-    assert beside.tested(kernel, image.ptx, recipe([kernel])).differences == ()
-    assert beside.tested(kernel, ptx, recipe([kernel])).differences != ()
+    assert differential.run_differential_test(kernel, image.ptx, recipe([kernel])).differences == ()
+    assert differential.run_differential_test(kernel, ptx, recipe([kernel])).differences != ()
 
 
 @pytest.mark.slow
@@ -212,5 +212,5 @@ def test_counters_go_around_in_launches_on_one_cta() -> None:
     (period,) = {int(n) for n in re.findall(r"i_a_b %= (\d+);", image.source)}
     text = image.source.replace(f"i_a_b %= {period};", f"i_a_b %= {period // 2};")
     ptx = assemble(text, SM90A.name, image.symbol).ptx
-    assert beside.tested(kernel, image.ptx, recipe([kernel])).differences == ()
-    assert beside.tested(kernel, ptx, recipe([kernel])).differences != ()
+    assert differential.run_differential_test(kernel, image.ptx, recipe([kernel])).differences == ()
+    assert differential.run_differential_test(kernel, ptx, recipe([kernel])).differences != ()
