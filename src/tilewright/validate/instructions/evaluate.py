@@ -294,7 +294,7 @@ class Instructions:
         return made
 
     def synchronised(self) -> None:
-        """What other threads wrote may be seen from here on."""
+        """What other threads write may be seen from here on, behind a wait or an arrival."""
         for name in [n for n in self.program.environment if n.startswith("@")]:
             self.program.environment[name] = self.terms.of(
                 0, self.terms.atom("after", "ptx", self.instruction.index, low=0)

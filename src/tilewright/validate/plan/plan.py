@@ -306,7 +306,8 @@ class Plan:
         return made
 
     def synchronised(self, event: Event | None) -> None:
-        """What other threads wrote may be seen from here on."""
+        """What other threads write may be seen from here on: they wrote it, or they may, as this one told that it has
+        read what was there (an arrival)."""
         if event is None:
             return
         self.marks[event.order] = event
