@@ -44,7 +44,8 @@ MOST_CHOICES = 3
 class Equality:
     """Compares values. ``same_event(ir, ptx)`` says whether two marks stand for matched events, ``impossible``
     whether no arguments fulfil a condition, ``same_integers`` whether a proof shows that two integers are equal;
-    ``branches`` are the conditions of the IR's branches."""
+    ``branches`` are the conditions of the IR's branches; ``beside`` gives the contents that a load sees but for
+    stores to other elements (tensor, place, bytes, contents, condition)."""
 
     def __init__(
         self,
@@ -58,6 +59,7 @@ class Equality:
         same_integers: Callable[[Poly, Poly, Condition], bool],
         parents: dict[str, str],
         branches: tuple[Condition, ...] = (),
+        beside: Callable[[str, Poly, int, Value, Condition], Value] | None = None,
     ):
         self.values, self.terms, self.cases = values, values.terms, values.cases
         self.iterations = Iterations(values)
@@ -75,7 +77,7 @@ class Equality:
         """Where, in all, values are compared at present."""
         self._unequal: dict[tuple[Poly, Poly], set[Condition]] = {}
         self._tests_of: dict[tuple[Value, int], dict[Poly, Atom]] = {}
-        self.parents, self.branches = parents, branches
+        self.parents, self.branches, self.beside = parents, branches, beside
         self._assumed: set[tuple[int, Poly]] = set()
         self._tested_by: dict[CaseNode, dict[Poly, Atom]] = {}
         self._lesser: dict[tuple[Poly, Condition], Value] = {}
@@ -597,7 +599,24 @@ class Equality:
             if not same:
                 return False
             return all(self._arguments(x, y, care) for x, y in zip(rest, more, strict=True))
+        if a.kind == "ld.global" and self._in_place(a, b, care):
+            return True
         return all(self._arguments(x, y, care) for x, y in zip(a.args, b.args, strict=True))
+
+    def _in_place(self, a: Atom, b: Atom, care: Condition) -> bool:
+        """Loads of one element, between which lie stores to others by the same thread."""
+        (tensor, place, size, before), (other, at, count, after) = a.args, b.args
+        if self.beside is None or (tensor, size) != (other, count) or before is after:
+            return False
+        if not isinstance(before, Poly | Choice) or not isinstance(after, Poly | Choice):
+            return False
+        assert isinstance(place, Poly)
+        assert isinstance(at, Poly)
+        assert isinstance(size, int)
+        x, y = (self.beside(str(tensor), p, size, s, care) for p, s in ((place, before), (at, after)))
+        if x is before and y is after:
+            return False
+        return self._arguments(place, at, care) and self._arguments(x, y, care)
 
     def _bits_behind(self, atom: Atom) -> Atom:
         """Bits of what some data is behind a loop, as what these bits are behind it; any other atom as it is."""

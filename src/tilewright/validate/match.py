@@ -29,6 +29,10 @@ MOST_LOOKS = 4
 in another, in which a load is looked for."""
 
 
+_NO_SYNC = ("needs", "a read outside of ")
+"""Events beside accesses that order nothing: what is to be proved, and reads that must not happen."""
+
+
 @dataclass(frozen=True)
 class Difference:
     """Where the PTX is not shown to do what the IR says: the place in the PTX, in the IR, and what differs.
@@ -72,6 +76,8 @@ class Matcher:
         self.assumed: dict[tuple[str, int, int], str] = {}
         self._stored_at: dict[tuple[str, int], list[ElementAccess]] = {}
         """Elements of shared memory that instructions and ops access, by where these stand and their order."""
+        self._last_stores: dict[bool, dict[int, list[ElementAccess]]] = {}
+        """By side and order: stores to tensors outside of loops, behind all that synchronises."""
         self.sequences: dict[str, list[tuple[int, int, Condition, str]]] = {}
         ours, theirs = dict(regions_of(plan.region)), dict(regions_of(root))
         parents = {child.name: region.name for region in ours.values() for child in region.loops}
@@ -91,6 +97,7 @@ class Matcher:
             lambda p, q, care: self.prover.equal(p, q, care),
             parents,
             tuple(plan.branches),
+            self._but_for_stores_beside,
         )
 
     def run(self) -> tuple[Difference, ...]:
@@ -406,6 +413,45 @@ class Matcher:
             assert isinstance(at, Poly | Choice)
             apart = self.values.number(self.values.sub(at, bound.place))
             if apart is None or -event.bytes < apart < bound.bytes:
+                return False
+        return bool(listed)
+
+    def _but_for_stores_beside(self, tensor: str, at: Poly, size: int, state: Value, holds: Condition) -> Value:
+        """What stands for the contents of an element, without plain stores by the same thread to other elements.
+
+        They run once, behind all that synchronises: a load moved across them stays in its interval, in which no other
+        thread writes what it reads, as the IR has no data races.
+        """
+        while True:
+            inside = self.values.restrict(state, holds)
+            atom = self.terms.single(inside) if isinstance(inside, Poly) else None
+            if atom is None or atom.kind != "stored":
+                return state
+            mark, by_ir = int(str(atom.args[1])), atom.args[0] == "ir"
+            marks = self.plan.marks if by_ir else self.program.instructions.marks
+            before = self.plan.before if by_ir else self.program.instructions.before
+            if not self._stores_beside(by_ir, marks[mark], tensor, at, size):
+                return state
+            if mark not in before:
+                return state
+            state = before[mark]
+
+    def _stores_beside(self, by_ir: bool, store: Event, tensor: str, at: Poly, size: int) -> bool:
+        if by_ir not in self._last_stores:
+            root = self.plan.region if by_ir else self.root
+            events = [e for _, region in regions_of(root) for e in region.events]
+            others = (e for e in events if not isinstance(e, ElementAccess) and not e.kind.startswith(_NO_SYNC))
+            last = max((e.order for e in others), default=-1)
+            found = self._last_stores[by_ir] = {}
+            for event in root.events:
+                if isinstance(event, ElementAccess) and event.kind == "st.global" and event.order > last:
+                    found.setdefault(event.order, []).append(event)
+        listed = self._last_stores[by_ir].get(store.order, ())
+        for event in listed:
+            place = event.operands[1]
+            assert isinstance(place, Poly)
+            apart = self.values.number(self.values.sub(place, at))
+            if event.operands[0] != tensor or apart is None or -event.bytes < apart < size:
                 return False
         return bool(listed)
 

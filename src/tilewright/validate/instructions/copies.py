@@ -35,6 +35,7 @@ def _mbarrier(machine: Instructions, i: Instruction) -> None:
                     machine.event("mbarrier.arrive.remote", *remote.args)  # pyright: ignore[reportArgumentType]
                 else:
                     machine.event("mbarrier.arrive", address)
+            machine.synchronised()
         case _:
             raise Undecided(f"{i.name} is not known", f"line {i.line}")
 

@@ -294,7 +294,7 @@ class Instructions:
         return made
 
     def synchronised(self) -> None:
-        """What other threads wrote may be seen from here on."""
+        """What other threads write may be seen from here on, behind a wait or an arrival."""
         for name in [n for n in self.program.environment if n.startswith("@")]:
             self.program.environment[name] = self.terms.of(
                 0, self.terms.atom("after", "ptx", self.instruction.index, low=0)
@@ -359,5 +359,5 @@ class Instructions:
             after = self.terms.of(0, self.terms.atom("stored", "ptx", self.instruction.index, low=0))
             self.program.environment[f"@{tensor}"] = self.values.select(self.holds, after, state)
             self.marks[self.instruction.index] = self.region.events[-1]
-            if tensor == SHARED:
+            if self.region.events[-1].order == self.program.order or tensor == SHARED:  # it is this store's event
                 self.before[self.instruction.index] = state

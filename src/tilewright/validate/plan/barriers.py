@@ -80,15 +80,16 @@ def mbarrier_arrive(plan: Plan, op: a.MbarrierArrive) -> None:
     """An arrival, here or at a peer."""
     at = plan.bar(op.bars, plan.expr(op.index.expr))
     if op.cta is None:
-        plan.event(op, "mbarrier.arrive", at)
+        event = plan.event(op, "mbarrier.arrive", at)
     else:
-        plan.event(op, "mbarrier.arrive.remote", at, plan.expr(op.cta.expr))
+        event = plan.event(op, "mbarrier.arrive.remote", at, plan.expr(op.cta.expr))
+    plan.synchronised(event)
 
 
 def mbarrier_expect(plan: Plan, op: a.MbarrierArriveExpectTx) -> None:
     """An arrival that expects bytes."""
     at = plan.bar(op.bars, plan.expr(op.index.expr))
-    plan.event(op, "mbarrier.expect_tx", at, plan.word(op.bytes.data))
+    plan.synchronised(plan.event(op, "mbarrier.expect_tx", at, plan.word(op.bytes.data)))
 
 
 def mbarrier_wait(plan: Plan, op: a.MbarrierWait) -> None:

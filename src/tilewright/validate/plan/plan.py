@@ -37,7 +37,7 @@ from tilewright.validate.arithmetic import Arithmetic
 from tilewright.validate.bounds import BoundSequence
 from tilewright.validate.cases import Condition
 from tilewright.validate.loops import Iterations
-from tilewright.validate.memory import SHARED, Memory
+from tilewright.validate.memory import Memory
 from tilewright.validate.needs import Fact
 from tilewright.validate.plan.parameters import parameter, ranges
 from tilewright.validate.polynomials import Poly
@@ -89,7 +89,7 @@ class Plan:
         }
         self.marks: dict[int, Event] = {}
         self.before: dict[int, Value] = {}
-        """By mark of a store to shared memory, what stands for its contents before."""
+        """By mark of a store, what stands for the contents of what it writes before."""
         self.order = 0
         self.op_of: dict[int, Operation] = {}
         """By the order of events: the innermost op that they are part of."""
@@ -306,7 +306,8 @@ class Plan:
         return made
 
     def synchronised(self, event: Event | None) -> None:
-        """What other threads wrote may be seen from here on."""
+        """What other threads write may be seen from here on: they wrote it, or they may, as this one told that it has
+        read what was there (an arrival)."""
         if event is None:
             return
         self.marks[event.order] = event
@@ -319,8 +320,7 @@ class Plan:
         if tensor in self.states and self.region.events and holds != 0:
             event = self.region.events[-1]
             self.marks[event.order] = event
-            if tensor == SHARED:
-                self.before[event.order] = self.states[tensor]
+            self.before[event.order] = self.states[tensor]
             after = self.terms.of(0, self.terms.atom("stored", "ir", event.order, low=0))
             self.states[tensor] = self.values.select(holds, after, self.states[tensor])
 
