@@ -263,10 +263,9 @@ _WALKS = (
         _ACCESSES,
         'self.line(f"{place} = 0;")',
         'self.line(f"{place} = 1;")',
-        "shifted",
-        "gathered",
-        "grouped",
-        "softmax",
+        "staged",
+        "weighed_apart",
+        "dense_odd",
         kind=Kind.EMISSION,
     ),
     _bug(
