@@ -63,6 +63,10 @@ LEFT: dict[str, Callable[[Given], Any]] = {
     "a residual of another shape": lambda g: F.linear(g.x, g.w, g.b) + g.r[:1],
     "a scaled residual": lambda g: torch.add(F.linear(g.x, g.w), g.r, alpha=2),
     "float32": lambda g: F.relu(F.linear(g.x.float(), g.w.float())),
+    "rows divided behind it": lambda g: F.relu(F.linear(g.x[0], g.w)).view(12, 20),
+    "rows divided before it": lambda g: F.relu(F.linear(g.x, g.w, g.b).view(-1, 20)),
+    "a residual of divided rows": lambda g: F.linear(g.x, g.w).view(24, 20) + g.r.view(24, 20),
+    "one number as bias": lambda g: F.relu(torch.addmm(g.b[:1], g.x[0], g.w.t())),
 }
 
 

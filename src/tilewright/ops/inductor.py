@@ -8,8 +8,8 @@ behind autograd,
     mm or addmm, an activation or none, a residual or none        (views of the rows between them)
 
 and puts ``ops.linear`` there where that was measured to be faster. It belongs to the one call of ``torch.compile`` that
-has the options: nothing global changes, and there is nothing to undo. In training the product's result is kept for the
-backward, so that it is stored anyway, and nothing is found.
+has the options: nothing global changes, and there is nothing to undo. A product that a backward reads, too, is left; in
+training that leaves what needs none of it, a ReLU or a residual alone, which was not measured there.
 """
 
 # PyTorch ships no types that our checker reads.
@@ -96,7 +96,10 @@ def _replace(graph: Any, product: Any, chosen: Callable[[Epilogue], bool]) -> li
     activation, activated = _activation_behind(_behind_views(product))
     residual, last = _residual_behind(activated)
     follows = activation != "none" or residual is not None
-    fits = follows and not product.kwargs and (bias is None or bias.meta["val"].dim() == 1) and value.dtype in LOW
+    made = last.meta["val"].shape
+    by_rows = len(made) > 1 and made[-1] == columns  # a view that divides rows otherwise is none of the operator's
+    biased = bias is None or tuple(bias.meta["val"].shape) == (columns,)
+    fits = follows and by_rows and biased and not product.kwargs and value.dtype in LOW
     if not fits or rows is None or columns is None or inner is None or not isinstance(value.shape[1], int):
         return []
     found = Epilogue(
