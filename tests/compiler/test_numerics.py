@@ -9,14 +9,17 @@ from typing import Any
 
 import numpy as np
 import pytest
+from xdsl.ir import Block
 
 import tilewright as tw
+from tilewright.base.expr import Const
 from tilewright.compiler.planned import PlannedKernel
 from tilewright.compiler.proofs.numerics import other_numerics
 from tilewright.lang.fns import BinaryFn
 from tilewright.lang.function_table import UnaryFn
 from tilewright.schedule import numerics_rewrites
 from tilewright.tile import dialect as tile
+from tilewright.transport import dialect as t
 
 
 @tw.kernel
@@ -93,6 +96,7 @@ MISTAKES: dict[str, tuple[Any, str, Any, Any, str, str]] = {
     "narrow ones, too": (_ORIGINS, "rounded", lambda *_: True, soft, "bf16", "f32"),
     "loaded f32 by base 2": (_ORIGINS, "narrow", lambda *_: True, soft, "f32", "f32"),
     "great products": (numerics_rewrites, "_FAR", 2.0**40, faded, "f32", "f32"),
+    "a bound that nothing reaches": (numerics_rewrites, "_FAR", float("nan"), faded, "f32", "f32"),
     "loaded dividends": (_BODY, "_quotient", _by_reciprocal, quotients, "f32", "bf16"),
     "divisors of their own": (_BODY, "_quotient", _by_reciprocal, ratios, "f32", "bf16"),
     "a loaded one of two": (_ORIGINS, "rounded", lambda *_: True, clipped, "f32", "f32"),
@@ -104,6 +108,27 @@ def test_beyond_its_bound_it_is_refused(name: str, monkeypatch: pytest.MonkeyPat
     where, attribute, instead, kernel, x, y = MISTAKES[name]
     monkeypatch.setattr(where, attribute, instead)
     assert refused(planned(kernel, x, y))
+
+
+def test_loaded_values_that_are_moved_stay_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The minuends of a loaded row go to the map's own results first, which the map writes, too."""
+    monkeypatch.setattr(_ORIGINS, "rounded", lambda *_: True)
+    found = planned(soft, "f32", "f32")
+    fused = [op for op in found.transport.walk() if isinstance(op, t.Fma)]
+    assert fused
+    assert refused(found)
+    for fma in fused:
+        block = fma.a.owner
+        assert isinstance(block, Block)
+        around = block.parent_op()
+        assert isinstance(around, t.Map)
+        place = block.args.index(fma.a)
+        row, result = around.inputs[place], around.outputs[0]
+        picks = [((k,), Const(0)) for k in range(t.registers_of(row).count.data)]
+        around.parent_block().insert_op_before(t.RegisterSelect(row, result, 1, picks), around)
+        around.operands[place] = result
+    found.transport.verify()
+    assert refused(found)
 
 
 def test_what_may_have_been_loaded_is_subtracted_first() -> None:

@@ -27,6 +27,32 @@ def test_endless_work_is_ended() -> None:
     assert time.process_time() - begin < 5
 
 
+def compute(seconds: float) -> None:
+    begin = time.process_time()
+    while time.process_time() - begin < seconds:
+        sum(range(10_000))
+
+
+class Busy:
+    """What is ignored is raised while it goes."""
+
+    def __del__(self) -> None:
+        compute(0.3)
+
+
+@pytest.mark.filterwarnings("ignore::pytest.PytestUnraisableExceptionWarning")
+def test_work_is_ended_where_the_first_interruption_is_ignored() -> None:
+    def work() -> None:
+        busy = Busy()
+        del busy
+        compute(10)
+
+    begin = time.process_time()
+    with pytest.raises(OutOfTime):
+        within(0.05, work)
+    assert time.process_time() - begin < 5
+
+
 def test_work_in_time_is_done_and_nothing_ends_what_follows() -> None:
     before = signal.getsignal(signal.SIGVTALRM)
     assert within(0.05, lambda: 7) == 7

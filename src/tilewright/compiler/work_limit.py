@@ -9,16 +9,20 @@ from typing import TypeVar
 
 T = TypeVar("T")
 
+_AGAIN = 0.5
+"""Seconds after which work that has not ended is interrupted once more."""
+
 
 class OutOfTime(BaseException):
     """The work took too long; no handler for exceptions on its way may take it for one of its own."""
 
 
 def within(seconds: float, work: Callable[[], T]) -> T:
-    """What ``work`` returns; ``OutOfTime`` where it takes longer than so many seconds of the processor.
+    """What ``work`` returns; ``OutOfTime`` where it takes longer than so many seconds of the processor (without those
+    of the system). It is raised again and again: where exceptions are ignored (``__del__``) one is lost.
 
     Only signals interrupt Python, and only its main thread: elsewhere nothing ends the work, and what a library is
-    asked for is finished first.
+    asked for is finished first. One limit holds at a time.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -27,7 +31,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
         raise OutOfTime
 
     before = signal.signal(signal.SIGVTALRM, ends)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, _AGAIN)
     try:
         return work()
     finally:

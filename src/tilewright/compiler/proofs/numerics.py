@@ -104,7 +104,7 @@ class _Arithmetic:
         if not isinstance(test, tile.Compare) or test.fn.data is not CompareFn.GE:
             return False
         greatest, bound = _binary(test.a, BinaryFn.MAX), test.b.owner
-        if greatest is None or not isinstance(bound, tile.Constant) or bound.value.data > _FAR:
+        if greatest is None or not isinstance(bound, tile.Constant) or not bound.value.data <= _FAR:  # nor a NaN
             return False
         sizes = [v.owner for v in greatest.operands]
         sized = {s.x for s in sizes if isinstance(s, tile.Unary) and s.fn.data is UnaryFn.ABS}
@@ -215,12 +215,8 @@ def _origins(value: SSAValue) -> set[_Origin]:
 
 
 def _written(buffer: SSAValue, found: set[_Origin]) -> Iterable[SSAValue]:
-    """The elements that maps write to registers; to ``found`` what others do."""
-    users = {use.operation for use in buffer.uses}
-    if any(isinstance(op, a.Wgmma) and op.accumulator == buffer for op in users):
-        found.add(_Origin.COMPUTED)
-        return
-    for op in users:
+    """The elements that maps write to registers; to ``found`` what others do, or may do."""
+    for op in {use.operation for use in buffer.uses}:
         match op:
             case t.Map() if buffer in op.outputs:
                 last = op.body.block.last_op
@@ -230,10 +226,26 @@ def _written(buffer: SSAValue, found: set[_Origin]) -> Iterable[SSAValue]:
                 kind = t.registers_of(buffer).dtype.dtype
                 narrow = isinstance(op, t.Load) or not _shared_by_threads(op)
                 found.add(_Origin.NARROW if narrow and kind.is_float and kind.bits <= 16 else _Origin.OTHER)
-            case t.Fold() if buffer in op.targets:
+            case a.Wgmma() | a.Mma() if op.accumulator == buffer:
+                found.add(_Origin.COMPUTED)
+            case _ if not _only_reads(op, buffer):
                 found.add(_Origin.OTHER)
             case _:
                 pass
+
+
+def _only_reads(op: Operation, buffer: SSAValue) -> bool:
+    match op:
+        case t.Map() | t.Store() | t.SharedWrite() | t.AtomicReduce() | a.StoreMatrix() | a.Wgmma() | a.Mma():
+            return True
+        case t.Load() | t.SharedRead() | t.ClusterRead() | a.WgmmaWait():
+            return True  # by it they are told where, or what is waited for
+        case t.Fold():
+            return buffer not in op.targets
+        case t.RegisterSelect() | t.Exchange():
+            return buffer != op.target
+        case _:
+            return False
 
 
 def _shared_by_threads(op: t.SharedRead | t.ClusterRead) -> bool:
@@ -254,8 +266,12 @@ def _is_loaded(value: SSAValue) -> bool:
     while isinstance(value.owner, tile.Cast):
         value = value.owner.x
     held = _held(value)
-    users = () if held is None else (use.operation for use in held.uses)
-    return any(isinstance(op, t.Load) or (isinstance(op, t.SharedRead) and not _shared_by_threads(op)) for op in users)
+    users = [] if held is None else [use.operation for use in held.uses]
+    loads = [op for op in users if isinstance(op, t.Load | t.SharedRead) and op.buffer == held]
+    written = any(isinstance(op, t.Map) and held in op.outputs for op in users)
+    return (
+        bool(loads) and not written and not any(isinstance(op, t.SharedRead) and _shared_by_threads(op) for op in loads)
+    )
 
 
 def _is_sum_of_products(x: SSAValue) -> bool:
