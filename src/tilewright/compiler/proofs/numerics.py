@@ -238,8 +238,8 @@ def _only_reads(op: Operation, buffer: SSAValue) -> bool:
     match op:
         case t.Map() | t.Store() | t.SharedWrite() | t.AtomicReduce() | a.StoreMatrix() | a.Wgmma() | a.Mma():
             return True
-        case t.Load() | t.SharedRead() | t.ClusterRead() | a.WgmmaWait():
-            return True  # by it they are told where, or what is waited for
+        case t.Load() | t.SharedRead() | t.ClusterRead() | a.WgmmaWait() | t.Pin():
+            return True  # by it they are told where, what is waited for, or what stays
         case t.Fold():
             return buffer not in op.targets
         case t.RegisterSelect() | t.Exchange():
