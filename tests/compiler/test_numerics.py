@@ -145,10 +145,12 @@ def test_registers_that_something_else_writes_are_not_as_loaded(dtype: str) -> N
     other = t.Registers("other", kind.dtype.dtype, kind.count.data)
     around = x.owner
     assert isinstance(around, Block)
-    last = around.parent_op()
-    assert last is not None
+    reader = around.parent_op()
+    assert isinstance(reader, t.Map)
     move = t.RegisterSelect(other.buffer, row, 1, [((k,), Const(0)) for k in range(kind.count.data)])
-    last.parent_block().insert_ops_before([other, move], last)
+    block = reader.parent_block()
+    assert block is not None
+    block.insert_ops_before([other, move], reader)
     assert not _is_loaded(x)
     assert not _ORIGINS().loaded(x)
     assert not _ORIGINS().narrow(x)
