@@ -14,7 +14,7 @@ from xdsl.ir import Block
 import tilewright as tw
 from tilewright.base.expr import Const
 from tilewright.compiler.planned import PlannedKernel
-from tilewright.compiler.proofs.numerics import other_numerics
+from tilewright.compiler.proofs.numerics import _is_loaded, other_numerics
 from tilewright.lang.fns import BinaryFn
 from tilewright.lang.function_table import UnaryFn
 from tilewright.schedule import numerics_rewrites
@@ -112,6 +112,7 @@ def test_beyond_its_bound_it_is_refused(name: str, monkeypatch: pytest.MonkeyPat
 
 def test_loaded_values_that_are_moved_stay_loaded(monkeypatch: pytest.MonkeyPatch) -> None:
     """The minuends of a loaded row go to the map's own results first, which the map writes, too."""
+    rounded = _ORIGINS.rounded
     monkeypatch.setattr(_ORIGINS, "rounded", lambda *_: True)
     found = planned(soft, "f32", "f32")
     fused = [op for op in found.transport.walk() if isinstance(op, t.Fma)]
@@ -127,8 +128,32 @@ def test_loaded_values_that_are_moved_stay_loaded(monkeypatch: pytest.MonkeyPatc
         picks = [((k,), Const(0)) for k in range(t.registers_of(row).count.data)]
         around.parent_block().insert_op_before(t.RegisterSelect(row, result, 1, picks), around)
         around.operands[place] = result
+        assert not rounded(_ORIGINS(), fma.a)
     found.transport.verify()
     assert refused(found)
+
+
+@pytest.mark.parametrize("dtype", ["f32", "bf16"])
+def test_registers_that_something_else_writes_are_not_as_loaded(dtype: str) -> None:
+    """A row is loaded, and then moved over by the results."""
+    maps = [op for op in planned(soft, dtype, "f32").transport.walk() if isinstance(op, t.Map)]
+    reads = [(x, held) for op in maps for x, held in zip(op.body.block.args, op.inputs, strict=True)]
+    x, row = next((x, held) for x, held in reads if _is_loaded(x))
+    assert _ORIGINS().loaded(x)
+    assert _ORIGINS().narrow(x) == (dtype == "bf16")
+    kind = t.registers_of(row)
+    other = t.Registers("other", kind.dtype.dtype, kind.count.data)
+    around = x.owner
+    assert isinstance(around, Block)
+    reader = around.parent_op()
+    assert isinstance(reader, t.Map)
+    move = t.RegisterSelect(other.buffer, row, 1, [((k,), Const(0)) for k in range(kind.count.data)])
+    block = reader.parent_block()
+    assert block is not None
+    block.insert_ops_before([other, move], reader)
+    assert not _is_loaded(x)
+    assert not _ORIGINS().loaded(x)
+    assert not _ORIGINS().narrow(x)
 
 
 def test_what_may_have_been_loaded_is_subtracted_first() -> None:

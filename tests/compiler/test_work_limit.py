@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
 import time
@@ -60,6 +61,43 @@ def test_work_in_time_is_done_and_nothing_ends_what_follows() -> None:
     while time.process_time() - begin < 0.1:
         pass
     assert signal.getsignal(signal.SIGVTALRM) == before
+
+
+def test_an_inner_limit_ends_its_own_work_alone() -> None:
+    def work() -> str:
+        with pytest.raises(OutOfTime):
+            within(0.05, endless)
+        return "on"
+
+    assert within(60, work) == "on"
+
+
+def test_an_outer_limit_holds_behind_an_inner_one() -> None:
+    begin = time.process_time()
+    with pytest.raises(OutOfTime):
+        within(0.2, lambda: (within(60, lambda: 7), compute(10)))
+    assert time.process_time() - begin < 5
+
+
+def test_an_outer_limit_ends_inner_work() -> None:
+    """However the work takes the end of the inner one."""
+
+    def work() -> None:
+        with contextlib.suppress(OutOfTime):
+            within(60, endless)
+        compute(10)
+
+    begin = time.process_time()
+    with pytest.raises(OutOfTime):
+        within(0.05, work)
+    assert time.process_time() - begin < 5
+
+
+def test_time_of_an_inner_limit_is_that_of_the_outer_one() -> None:
+    begin = time.process_time()
+    with pytest.raises(OutOfTime):
+        within(1, lambda: [within(60, lambda: compute(0.2)) for _ in range(50)])
+    assert time.process_time() - begin < 5
 
 
 def test_an_error_of_the_work_stays_one() -> None:

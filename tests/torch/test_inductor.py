@@ -125,7 +125,48 @@ def test_in_training_the_product_stays() -> None:
     assert w.grad is not None
 
 
-def test_cached_graphs_go_by_the_source_unless_others_choose() -> None:
+TRAINED: dict[str, tuple[Callable[..., Any], list[tuple[int, str, bool, bool]]]] = {
+    "residual": (lambda x, w, b, r: F.linear(x, w, b) + r, [(12, "none", True, True)]),
+    "relu": (lambda x, w, b, r: F.relu(F.linear(x, w, b)), [(12, "relu", False, True)]),
+    "relu, residual": (lambda x, w, b, r: F.relu(F.linear(x, w)) + r, [(12, "relu", False, True)]),
+    "silu": (lambda x, w, b, r: F.silu(F.linear(x, w, b)), []),
+    "two uses of a weight": (  # whose gradients are added, as those of x are
+        lambda x, w, b, r: F.linear(F.linear(x, w, b) + r, w.t()) + x,
+        [(12, "none", True, True), (12, "none", True, False), (40, "none", True, False), (12, "none", True, False)],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", TRAINED)
+def test_in_training_what_no_backward_reads_is_replaced(name: str) -> None:
+    """In the graphs of forward and backward; gradients are those of eager PyTorch."""
+    f, expected = TRAINED[name]
+    given, chosen = Given(), inductor.options(lambda _: True)
+    leaves = [t.clone().requires_grad_() for t in (given.x, given.w, given.b, given.r)]
+    results = [run(*leaves) for run in (torch.compile(f, options=chosen, fullgraph=True), f)]
+    got, wanted = (torch.autograd.grad(y.float().square().sum(), leaves, allow_unused=True) for y in results)
+    torch.testing.assert_close(results[0], results[1], rtol=2e-2, atol=2e-2)
+    for a, b in zip(got, wanted, strict=True):
+        torch.testing.assert_close(a, b, rtol=3e-2, atol=2e-1)
+    replaced = chosen["post_grad_custom_pre_pass"].replaced
+    assert [(e.rows, e.activation, e.residual, e.row_major) for e in replaced] == expected
+
+
+def test_products_of_another_layout_were_not_measured(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    sizes = torch.device("cuda"), torch.bfloat16, 64, 64, 64
+    assert inductor.pays(inductor.Epilogue(*sizes, True, "gelu", True, row_major=True))
+    assert not inductor.pays(inductor.Epilogue(*sizes, True, "gelu", True, row_major=False))
+
+
+def test_cached_graphs_go_by_the_source_unless_others_choose(monkeypatch: pytest.MonkeyPatch) -> None:
     plain, chosen = inductor.options(), inductor.options(lambda _: True)
-    assert plain["post_grad_custom_pre_pass"].uuid() == inductor.options()["post_grad_custom_pre_pass"].uuid()
+    uuid = plain["post_grad_custom_pre_pass"].uuid()
+    assert uuid == inductor.options()["post_grad_custom_pre_pass"].uuid()
     assert chosen["post_grad_custom_pre_pass"].uuid() is None
+    monkeypatch.setattr(inductor.linears, "__file__", inductor.operators.__code__.co_filename)
+    assert plain["post_grad_custom_pre_pass"].uuid() != uuid
+    monkeypatch.undo()
+    other = next(op for op in inductor.operators() if op.name == "tilewright::linear_kept")
+    monkeypatch.setattr(inductor, "_LINEAR", other)
+    assert plain["post_grad_custom_pre_pass"].uuid() != uuid

@@ -356,6 +356,15 @@ def test_calls_that_do_not_fit(call: Any) -> None:
     assert code_of(call) == "JIT010"
 
 
+def test_refusals_say_what_the_operator_takes() -> None:
+    with pytest.raises(TilewrightError) as wrong_shape:
+        rows(X, X[0, :5])
+    with pytest.raises(TilewrightError) as no_tensor:
+        scaled(X.numpy())
+    assert "help: its tensors are rows(x[M, N]" in str(wrong_shape.value)
+    assert "torch.as_tensor(x) makes one" in str(no_tensor.value)
+
+
 def test_kernels_that_are_no_operators() -> None:
     @tw.kernel
     def undeclared(x: tw.Tensor["N"], total: tw.Tensor["N"], *, bn=64):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import signal
 import threading
 from collections.abc import Callable
@@ -11,6 +12,7 @@ T = TypeVar("T")
 
 _AGAIN = 0.5
 """Seconds after which work that has not ended is interrupted once more."""
+_AT_ONCE = 1e-6
 
 
 class OutOfTime(BaseException):
@@ -22,7 +24,7 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     of the system). It is raised again and again: where exceptions are ignored (``__del__``) one is lost.
 
     Only signals interrupt Python, and only its main thread: elsewhere nothing ends the work, and what a library is
-    asked for is finished first. One limit holds at a time.
+    asked for is finished first. A limit within another one's work leaves that what it had left, and ends no later.
     """
     if threading.current_thread() is not threading.main_thread():
         return work()
@@ -30,10 +32,14 @@ def within(seconds: float, work: Callable[[], T]) -> T:
     def ends(*_: object) -> None:
         raise OutOfTime
 
+    begin = os.times().user
+    left, again = signal.setitimer(signal.ITIMER_VIRTUAL, 0)
     before = signal.signal(signal.SIGVTALRM, ends)
-    signal.setitimer(signal.ITIMER_VIRTUAL, seconds, _AGAIN)
+    signal.setitimer(signal.ITIMER_VIRTUAL, min(seconds, left) if left else seconds, _AGAIN)
     try:
         return work()
     finally:
         signal.setitimer(signal.ITIMER_VIRTUAL, 0)
         signal.signal(signal.SIGVTALRM, before)
+        if left:
+            signal.setitimer(signal.ITIMER_VIRTUAL, max(left - (os.times().user - begin), _AT_ONCE), again)

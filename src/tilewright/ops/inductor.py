@@ -8,8 +8,8 @@ behind autograd,
     mm or addmm, an activation or none, a residual or none        (views of the rows between them)
 
 and puts ``ops.linear`` there where that was measured to be faster. It belongs to the one call of ``torch.compile`` that
-has the options: nothing global changes, and there is nothing to undo. A product that a backward reads, too, is left; in
-training that leaves what needs none of it, a ReLU or a residual alone, which was not measured there.
+has the options: nothing global changes, and there is nothing to undo. A product that a backward reads, too, is left: in
+training what needs none of it is replaced, a ReLU or a residual alone.
 """
 
 # PyTorch ships no types that our checker reads.
@@ -24,8 +24,8 @@ from functools import cache
 from importlib import import_module  # noqa: TID251 - PyTorch's compiler, which takes a second
 from typing import Any
 
+from tilewright.ops.functional import linears
 from tilewright.ops.functional.arguments import LOW
-from tilewright.ops.functional.linears import ACTIVATIONS
 from tilewright.ops.pytorch import torch
 from tilewright.ops.registration import operators
 
@@ -48,17 +48,15 @@ class Epilogue:
     bias: bool
     activation: str
     residual: bool
-
-
-_FASTER = ("none", "silu")
-"""Activations, with a residual or alone, behind which ``ops.linear`` was faster than Inductor's kernels (H200,
-``benchmarks/epilogues.py``, docs/measured/pytorch.md)."""
+    row_major: bool
+    """Rows of x and of the weight, (columns, inner), are contiguous: not so of most products of a backward."""
 
 
 def pays(found: Epilogue) -> bool:
-    """Whether ``ops.linear`` is faster, by what was measured."""
+    """Whether ``ops.linear`` is faster, by what was measured: any activation, with a residual or alone, of such rows
+    (H200, ``benchmarks/epilogues.py``, docs/measured/pytorch.md)."""
     on_hopper = found.device.type == "cuda" and torch.cuda.get_device_capability(found.device) == (9, 0)
-    return on_hopper and found.activation in _FASTER
+    return on_hopper and found.row_major
 
 
 def options(pays: Callable[[Epilogue], bool] = pays) -> dict[str, Any]:
@@ -82,8 +80,11 @@ def _pass_class() -> Any:
                     self.replaced += _replace(graph, node, self._pays)
 
         def uuid(self) -> Any:
-            """Of Inductor's cache: graphs depend on this file alone, unless others choose."""
-            return passes.get_hash_for_files((__file__,)) if self._pays is pays else None
+            """Of Inductor's cache: graphs depend on this file, on the activations and on how the operator is called,
+            unless others choose."""
+            if self._pays is not pays:
+                return None
+            return passes.get_hash_for_files((__file__, linears.__file__), str(_LINEAR.overload._schema))
 
     return LinearEpilogues
 
@@ -102,9 +103,9 @@ def _replace(graph: Any, product: Any, chosen: Callable[[Epilogue], bool]) -> li
     fits = follows and by_rows and biased and not product.kwargs and value.dtype in LOW
     if not fits or rows is None or columns is None or inner is None or not isinstance(value.shape[1], int):
         return []
-    found = Epilogue(
-        value.device, value.dtype, rows, columns, inner, bias is not None, activation, residual is not None
-    )
+    follow = activation, residual is not None
+    row_major = x.meta["val"].stride(1) == weight.meta["val"].stride(0) == 1
+    found = Epilogue(value.device, value.dtype, rows, columns, inner, bias is not None, *follow, row_major)
     if not chosen(found):
         return []
     with graph.inserting_before(last), value.fake_mode:
@@ -197,7 +198,7 @@ def _is_closed(last: Any, matched: dict[Any, Any]) -> bool:
 @cache
 def _activations(dtype: Any) -> dict[str, Any]:
     """The result's node of each activation, as Inductor decomposes it."""
-    return {name: _traced(function, dtype) for name, function in ACTIVATIONS.items() if name != "none"}
+    return {name: _traced(function, dtype) for name, function in linears.ACTIVATIONS.items() if name != "none"}
 
 
 def _traced(function: Any, dtype: Any) -> Any:

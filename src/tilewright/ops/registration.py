@@ -277,7 +277,8 @@ class TorchOp:
         for formal, tensor in zip(self._formals, tensors, strict=True):
             left_out = tensor is None and formal.kind is SchemaType.OPTIONAL
             if not (left_out or isinstance(tensor, torch.Tensor) or hasattr(tensor, "__torch_function__")):
-                self._refuse_call(f"{type(tensor).__name__} for the tensor {formal.name}")
+                found = f"{type(tensor).__name__} for the tensor {formal.name}"
+                self._refuse_call(found, f"tensors of PyTorch: torch.as_tensor({formal.name}) makes one")
 
     def _check_outs(self, values: tuple[Any, ...], outs: tuple[Any, ...]) -> None:
         device = str(next(v for v in values if v is not None).device)
@@ -289,8 +290,8 @@ class TorchOp:
             fits = f"{required}, shape, dtype and device of each result of {self.__name__}"
             fail("JIT010", found=f"out={got}", required=fits)
 
-    def _refuse_call(self, found: str) -> None:
-        required = ", ".join(a.name for a in self.signature.arguments)
+    def _refuse_call(self, found: str, required: str = "") -> None:
+        required = required or ", ".join(a.name for a in self.signature.arguments)
         written = f"{self.__name__}({', '.join(a.name for a in self.signature.tensors)})"
         help_ = f"write, for example: {written}"
         fail("JIT010", found=f"{found}, given to {self.__name__}", required=required, help=help_)

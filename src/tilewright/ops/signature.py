@@ -100,7 +100,7 @@ class OpSignature:
         extents: dict[str, Any] = {}
         for argument, value in zip(self.arguments, values, strict=True):
             if value is not None and argument.kind.is_tensor:
-                _check_rank(argument, tuple(value.shape))
+                self._check_rank(argument, tuple(value.shape))
         given = [
             (a, tuple(v.shape))
             for a, v in zip(self.arguments, values, strict=True)
@@ -108,11 +108,28 @@ class OpSignature:
         ]
         _solve([pair for a, shape in given for pair in zip(a.dims, shape, strict=True)], extents)
         for argument, shape in given:
-            _agree(argument, shape, extents)
+            self._agree(argument, shape, extents)
         return tuple(
             (tuple(d if isinstance(d, int) else _sum(extents, d) for d in r.dims), r.dtype or values[r.like].dtype)
             for r in self.results
         )
+
+    def _check_rank(self, argument: Argument, shape: tuple[int, ...]) -> None:
+        if len(shape) != len(argument.dims):
+            self._refuse_shape(argument, shape, f"{len(argument.dims)} dimensions: {_declared(argument)}")
+
+    def _agree(self, argument: Argument, shape: tuple[Any, ...], extents: Mapping[str, Any]) -> None:
+        declared = _declared(argument)
+        for dim, extent in zip(argument.dims, shape, strict=True):
+            known = dim if isinstance(dim, int) else _sum(extents, dim)
+            if not isinstance(known, int) or not isinstance(extent, int):
+                torch._check(known == extent, partial(_disagree, declared, shape, dim, known))
+            elif known != extent:
+                self._refuse_shape(argument, shape, f"{dim} = {known} in {declared}")
+
+    def _refuse_shape(self, argument: Argument, shape: tuple[Any, ...], required: str) -> NoReturn:
+        help_ = f"its tensors are {self.kernel.name}({', '.join(map(_declared, self.tensors))})"
+        fail("JIT010", found=f"{argument.name} of shape {shape}", required=required, help=help_)
 
 
 def _sum(extents: Mapping[str, Any], dim: str) -> Any:
@@ -129,23 +146,6 @@ def _solve(pairs: Sequence[tuple[str | int, Any]], extents: dict[str, Any]) -> N
 
 def _declared(argument: Argument) -> str:
     return f"{argument.name}[{', '.join(map(str, argument.dims))}]"
-
-
-def _check_rank(argument: Argument, shape: tuple[int, ...]) -> None:
-    if len(shape) != len(argument.dims):
-        found = f"{argument.name} of shape {shape}"
-        fail("JIT010", found=found, required=f"{len(argument.dims)} dimensions: {_declared(argument)}")
-
-
-def _agree(argument: Argument, shape: tuple[Any, ...], extents: Mapping[str, Any]) -> None:
-    declared = _declared(argument)
-    for dim, extent in zip(argument.dims, shape, strict=True):
-        known = dim if isinstance(dim, int) else _sum(extents, dim)
-        if isinstance(known, int) and isinstance(extent, int):
-            if known != extent:
-                fail("JIT010", found=f"{argument.name} of shape {shape}", required=f"{dim} = {known} in {declared}")
-        else:
-            torch._check(known == extent, partial(_disagree, declared, shape, dim, known))
 
 
 def _disagree(declared: str, shape: object, dim: object, known: object) -> str:

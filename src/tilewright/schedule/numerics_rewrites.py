@@ -88,7 +88,8 @@ class _Origins:
         while isinstance(value.owner, tile.Cast):
             value = value.owner.x
         read = _read(value)
-        return read is not None and any(map(_loads, [use.operation for use in read.uses]))
+        writers = [] if read is None else _writers(read)
+        return bool(writers) and all(map(_loads, writers))
 
     def narrow(self, value: SSAValue, seen: frozenset[SSAValue] = frozenset()) -> bool:
         """A float of 16 bits or fewer as it was loaded, by way of registers too: it was rounded when it was stored."""
@@ -99,9 +100,10 @@ class _Origins:
             return False
         if self.loaded(value):
             return element(value).is_float and element(value).bits <= 16
-        maps = [use.operation for use in read.uses if isinstance(use.operation, t.Map)]
-        written = [v for op in maps for v in _written(op, read)]
-        return bool(written) and all(self.narrow(v, seen | {read}) for v in written)
+        writers = _writers(read)
+        return bool(writers) and all(
+            isinstance(op, t.Map) and all(self.narrow(v, seen | {read}) for v in _written(op, read)) for op in writers
+        )
 
     def multiplied(self, value: SSAValue) -> bool:
         """A sum of products on tensor cores, in the registers in which it is added up."""
@@ -109,17 +111,20 @@ class _Origins:
         return read is not None and _accumulates(read)
 
     def _buffer(self, buffer: SSAValue, seen: set[SSAValue]) -> bool | None:
-        """Registers that products or maps write, and neither loads nor reductions."""
-        if _accumulates(buffer):
-            return True
+        """Registers that products or maps write, and nothing else."""
         if buffer in seen:
             return None
         seen.add(buffer)
-        users = [use.operation for use in buffer.uses]
-        if any(isinstance(op, t.Load | t.SharedRead | t.ClusterRead) or _folds_into(op, buffer) for op in users):
-            return False
-        maps = (op for op in users if isinstance(op, t.Map))
-        return _all_of(self._rounded(v, seen) for op in maps for v in _written(op, buffer))
+        parts: list[bool | None] = []
+        for op in _writers(buffer):
+            match op:
+                case t.Map():
+                    parts += (self._rounded(v, seen) for v in _written(op, buffer))
+                case a.Wgmma() | a.Mma():
+                    parts.append(True)
+                case _:
+                    return False
+        return _all_of(parts)
 
 
 def _all_of(parts: Iterable[bool | None]) -> bool | None:
@@ -128,8 +133,27 @@ def _all_of(parts: Iterable[bool | None]) -> bool | None:
     return all(known) if known else None
 
 
-def _folds_into(op: Operation, buffer: SSAValue) -> bool:
-    return isinstance(op, t.Fold) and buffer in op.targets
+def _writers(buffer: SSAValue) -> list[Operation]:
+    """What writes the registers, or may."""
+    return [op for op in dict.fromkeys(use.operation for use in buffer.uses) if not _only_reads(op, buffer)]
+
+
+def _only_reads(op: Operation, buffer: SSAValue) -> bool:
+    match op:
+        case t.Store() | t.SharedWrite() | t.AtomicReduce() | a.StoreMatrix() | a.WgmmaWait() | t.Pin():
+            return True
+        case t.Map():
+            return buffer not in op.outputs
+        case t.Load() | t.SharedRead() | t.ClusterRead():
+            return buffer != op.buffer  # of which others say where
+        case a.Wgmma() | a.Mma():
+            return buffer != op.accumulator
+        case t.Fold():
+            return buffer not in op.targets
+        case t.RegisterSelect() | t.Exchange():
+            return buffer != op.target
+        case _:
+            return False
 
 
 def _read(value: SSAValue) -> SSAValue | None:
@@ -150,7 +174,7 @@ def _accumulates(buffer: SSAValue) -> bool:
 def _loads(op: Operation) -> bool:
     """Global memory comes to registers, by way of shared memory too."""
     if isinstance(op, t.SharedRead):
-        return not any(isinstance(use.operation, t.SharedWrite) for use in op.shared.uses)
+        return not any(isinstance(use.operation, t.SharedWrite | a.StoreMatrix) for use in op.shared.uses)
     return isinstance(op, t.Load)
 
 

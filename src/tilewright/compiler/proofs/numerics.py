@@ -250,7 +250,7 @@ def _only_reads(op: Operation, buffer: SSAValue) -> bool:
 
 def _shared_by_threads(op: t.SharedRead | t.ClusterRead) -> bool:
     """Threads write what is read there."""
-    return any(isinstance(use.operation, t.SharedWrite) for use in op.shared.uses)
+    return any(isinstance(use.operation, t.SharedWrite | a.StoreMatrix) for use in op.shared.uses)
 
 
 def _held(value: SSAValue) -> SSAValue | None:
@@ -266,12 +266,14 @@ def _is_loaded(value: SSAValue) -> bool:
     while isinstance(value.owner, tile.Cast):
         value = value.owner.x
     held = _held(value)
-    users = [] if held is None else [use.operation for use in held.uses]
-    loads = [op for op in users if isinstance(op, t.Load | t.SharedRead) and op.buffer == held]
-    written = any(isinstance(op, t.Map) and held in op.outputs for op in users)
-    return (
-        bool(loads) and not written and not any(isinstance(op, t.SharedRead) and _shared_by_threads(op) for op in loads)
-    )
+    if held is None:
+        return False
+    loads, others = list[t.Load | t.SharedRead](), list[Operation]()
+    for op in {use.operation for use in held.uses}:
+        loads.append(op) if isinstance(op, t.Load | t.SharedRead) and op.buffer == held else others.append(op)
+    if not loads or any(isinstance(op, t.SharedRead) and _shared_by_threads(op) for op in loads):
+        return False
+    return all(_only_reads(op, held) and not (isinstance(op, t.Map) and held in op.outputs) for op in others)
 
 
 def _is_sum_of_products(x: SSAValue) -> bool:
