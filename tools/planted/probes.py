@@ -500,4 +500,13 @@ PROBES: dict[str, Probe] = {
         dtypes={"offsets": "i32"},
         given={"offsets": (0, 5, 5, 70, 130)},
     ),
+    "distances": Probe(kernels.distances, references.distances, ({"M": 5, "N": 12},), dtype="f32", keywords={"bm": 1}),
+    "distances_narrow": Probe(kernels.distances, references.distances, ({"M": 5, "N": 8},), dtype="f16"),
+    "columns_wide": Probe(
+        kernels.columns,
+        lambda x: x - np.add.reduceat(x, range(0, len(x), 16)).repeat(16, 0)[: len(x)],
+        ({"M": 40, "N": 72},),
+        index_bits=64,
+    ),
+    "in_tf32": Probe(kernels.in_tf32, lambda a, b: 1.5 * a @ b.T, _PRODUCT, dtype="f32"),
 }
